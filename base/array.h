@@ -1,0 +1,28 @@
+/* Growable memory. Two tools: array_reserve for arrays of anything, struct text for bytes and strings. */
+#ifndef QUIRE_BASE_ARRAY_H
+#define QUIRE_BASE_ARRAY_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Makes room for `count` elements of `element_size` bytes: *data is moved when *capacity (in elements) is too small,
+ * doubling so that appending is O(1). `data` is the address of the array's pointer. Returns false when memory ran out
+ * (the array is as it was). New elements are not initialised. Free *data with free(). */
+bool array_reserve(void *data, size_t *capacity, size_t count, size_t element_size);
+
+/* A byte string that grows. Always NUL-terminated once something was appended; may hold NULs. Zero-initialise it. */
+struct text {
+    char *data;      /* NULL while empty and never reserved */
+    size_t length;   /* bytes, without the final NUL */
+    size_t capacity; /* bytes allocated */
+};
+
+bool text_reserve(struct text *t, size_t length); /* room for `length` bytes in all, and the NUL */
+bool text_append(struct text *t, const char *bytes, size_t count);
+bool text_append_string(struct text *t, const char *string);
+bool text_printf(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_clear(struct text *t); /* length 0; keeps the memory */
+void text_free(struct text *t);
+
+#endif

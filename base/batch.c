@@ -1,0 +1,61 @@
+#include "base/batch.h"
+
+#include <stdlib.h>
+
+enum status batch_init(struct batch *batch, const struct batch_limits *limits, int32_t max_pairs, struct error *err)
+{
+    const size_t tokens = (size_t)limits->max_num_tokens;
+    const size_t seqs = (size_t)limits->max_num_seqs;
+    const size_t groups = (size_t)limits->num_groups;
+    *batch = (struct batch){.limits = *limits, .max_pairs = max_pairs};
+    /* A step may set every entry of every table: all sequences admitted at once with their prefixes cached. */
+    batch->max_deltas = (int32_t)(groups * seqs * (size_t)batch_max_blocks(limits));
+    batch->token_ids = calloc(tokens, sizeof *batch->token_ids);
+    batch->positions = calloc(tokens, sizeof *batch->positions);
+    batch->query_start = calloc(seqs + 1, sizeof *batch->query_start);
+    batch->seq_lens = calloc(seqs, sizeof *batch->seq_lens);
+    batch->seq_slot = calloc(seqs, sizeof *batch->seq_slot);
+    batch->slot_mapping = calloc(groups * tokens, sizeof *batch->slot_mapping);
+    batch->deltas = calloc((size_t)batch->max_deltas, sizeof *batch->deltas);
+    batch->sample_rows = calloc(seqs, sizeof *batch->sample_rows);
+    batch->sample_slot = calloc(seqs, sizeof *batch->sample_slot);
+    batch->sample_output = calloc(seqs, sizeof *batch->sample_output);
+    batch->swap_out = calloc((size_t)max_pairs + 1, sizeof *batch->swap_out);
+    batch->swap_in = calloc((size_t)max_pairs + 1, sizeof *batch->swap_in);
+    batch->copies = calloc((size_t)max_pairs + 1, sizeof *batch->copies);
+    if (batch->token_ids && batch->positions && batch->query_start && batch->seq_lens && batch->seq_slot &&
+        batch->slot_mapping && batch->deltas && batch->sample_rows && batch->sample_slot && batch->sample_output &&
+        batch->swap_out && batch->swap_in && batch->copies)
+        return STATUS_OK;
+    batch_free(batch);
+    return error_set(err, STATUS_OUT_OF_MEMORY,
+                     "out of host memory for a batch of %d tokens and %d sequences; lower --max-num-batched-tokens or "
+                     "--max-num-seqs",
+                     limits->max_num_tokens, limits->max_num_seqs);
+}
+
+void batch_free(struct batch *batch)
+{
+    free(batch->token_ids);
+    free(batch->positions);
+    free(batch->query_start);
+    free(batch->seq_lens);
+    free(batch->seq_slot);
+    free(batch->slot_mapping);
+    free(batch->deltas);
+    free(batch->sample_rows);
+    free(batch->sample_slot);
+    free(batch->sample_output);
+    free(batch->swap_out);
+    free(batch->swap_in);
+    free(batch->copies);
+    *batch = (struct batch){0};
+}
+
+void batch_clear(struct batch *batch)
+{
+    batch->num_tokens = batch->num_seqs = batch->num_decodes = 0;
+    batch->max_query_len = batch->max_seq_len = 0;
+    batch->num_deltas = batch->num_samples = 0;
+    batch->num_swap_out = batch->num_swap_in = batch->num_copies = 0;
+}

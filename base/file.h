@@ -1,0 +1,30 @@
+/* Files: mapped whole and read-only, or read into memory. Errors name the path and what the system said. */
+#ifndef QUIRE_BASE_FILE_H
+#define QUIRE_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/array.h"
+#include "base/status.h"
+
+struct mapped_file {
+    const uint8_t *data; /* [size], page aligned; NULL for an empty file */
+    uint64_t size;
+};
+
+/* Maps a regular file read-only (pages shared with the page cache). The mapping outlives the descriptor. */
+enum status mapped_file_open(const char *path, struct mapped_file *file, struct error *err);
+void mapped_file_close(struct mapped_file *file); /* safe on a zeroed struct */
+
+/* Appends a whole file (regular or a pipe) to *out. */
+enum status file_read(const char *path, struct text *out, struct error *err);
+
+/* True if `path` names a regular file. / a folder. */
+bool file_exists(const char *path);
+bool folder_exists(const char *path);
+
+/* Writes "folder/name" into out[size]; false if it does not fit. */
+bool path_join(char *out, size_t size, const char *folder, const char *name);
+
+#endif

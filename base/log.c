@@ -1,0 +1,16 @@
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void log_write(const struct log *log, enum log_level level, const char *format, ...)
+{
+    static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
+    if (!log || level > log->level) return;
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "quire: %s%s\n", names[level], text);
+}
