@@ -48,7 +48,8 @@ struct batch {
     int32_t max_deltas;
 
     int32_t num_samples;
-    int32_t *sample_rows;   /* [num_samples] index into the step's tokens whose logits are wanted; at most one a sequence */
+    int32_t
+        *sample_rows; /* [num_samples] index into the step's tokens whose logits are wanted; at most one a sequence */
     int32_t *sample_slot;   /* [num_samples] the slot whose sampling state applies */
     int32_t *sample_output; /* [num_samples] output position being sampled, from 0: the Philox counter */
 
@@ -63,7 +64,7 @@ struct batch {
 
 /* Allocates every array for `limits`; `max_pairs` bounds each of swap_out, swap_in, copies. Free with batch_free. */
 enum status batch_init(struct batch *batch, const struct batch_limits *limits, int32_t max_pairs, struct error *err);
-void batch_free(struct batch *batch); /* safe on a zeroed struct */
+void batch_free(struct batch *batch);  /* safe on a zeroed struct */
 void batch_clear(struct batch *batch); /* empties it; keeps the memory */
 
 /* Longest block table of a sequence: ceil(max_model_len / block_size). */
@@ -76,13 +77,13 @@ static inline int32_t batch_max_blocks(const struct batch_limits *limits)
  * next collect. */
 struct sample_output {
     int32_t num_samples;
-    const int32_t *token_ids;   /* [num_samples] */
-    const float *logprobs;      /* [num_samples] log-probability of that token before any processing; valid where the
-                                   slot asked for logprobs */
-    const int32_t *ranks;       /* [num_samples] 1 + number of tokens with a higher logprob; same validity */
-    const int32_t *top_ids;     /* [num_samples, SAMPLING_MAX_LOGPROBS] most probable tokens, best first; same validity,
-                                   the first num_logprobs of each row are filled */
-    const float *top_logprobs;  /* [num_samples, SAMPLING_MAX_LOGPROBS] */
+    const int32_t *token_ids;  /* [num_samples] */
+    const float *logprobs;     /* [num_samples] log-probability of that token before any processing; valid where the
+                                  slot asked for logprobs */
+    const int32_t *ranks;      /* [num_samples] 1 + number of tokens with a higher logprob; same validity */
+    const int32_t *top_ids;    /* [num_samples, SAMPLING_MAX_LOGPROBS] most probable tokens, best first; same validity,
+                                  the first num_logprobs of each row are filled */
+    const float *top_logprobs; /* [num_samples, SAMPLING_MAX_LOGPROBS] */
 };
 
 #define SAMPLING_MAX_LOGPROBS 20 /* vLLM's max_logprobs */

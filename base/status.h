@@ -1,8 +1,8 @@
 /* How functions fail.
  *
  * A function that can fail returns an `enum status` and, when it is not STATUS_OK, leaves in its `struct error` one
- * sentence for a person: which file, which tensor, what was expected, what was found, what to do. Nothing below runtime/
- * prints it, and nothing below runtime/ exits.
+ * sentence for a person: which file, which tensor, what was expected, what was found, what to do. Nothing below
+ * runtime/ prints it, and nothing below runtime/ exits.
  */
 #ifndef QUIRE_BASE_STATUS_H
 #define QUIRE_BASE_STATUS_H

@@ -48,11 +48,11 @@ uint16_t float_to_fp16(float f)
     memcpy(&bits, &f, sizeof bits);
     uint16_t sign = (uint16_t)((bits >> 16) & 0x8000u);
     uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return sign | 0x7e00u;          /* NaN */
-    if (magnitude >= 0x477ff000u) return sign | 0x7c00u;         /* rounds to infinity */
-    if (magnitude < 0x38800000u) {                               /* below 2^-14: subnormal, in units of 2^-24 */
+    if (magnitude > 0x7f800000u) return sign | 0x7e00u;  /* NaN */
+    if (magnitude >= 0x477ff000u) return sign | 0x7c00u; /* rounds to infinity */
+    if (magnitude < 0x38800000u) {                       /* below 2^-14: subnormal, in units of 2^-24 */
         float units = ldexpf(fabsf(f), 24);
-        return (uint16_t)(sign | (uint16_t)lrintf(units));       /* lrintf rounds to nearest even */
+        return (uint16_t)(sign | (uint16_t)lrintf(units)); /* lrintf rounds to nearest even */
     }
     uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1);
     return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
@@ -61,19 +61,30 @@ uint16_t float_to_fp16(float f)
 float dtype_load(const void *data, enum dtype dtype, int64_t i)
 {
     switch (dtype) {
-    case DTYPE_FLOAT32: return ((const float *)data)[i];
-    case DTYPE_FLOAT16: return fp16_to_float(((const uint16_t *)data)[i]);
-    case DTYPE_BFLOAT16: return bf16_to_float(((const uint16_t *)data)[i]);
-    default: return NAN; /* the fp8 types belong to caches that a backend converts itself */
+    case DTYPE_FLOAT32:
+        return ((const float *)data)[i];
+    case DTYPE_FLOAT16:
+        return fp16_to_float(((const uint16_t *)data)[i]);
+    case DTYPE_BFLOAT16:
+        return bf16_to_float(((const uint16_t *)data)[i]);
+    default:
+        return NAN; /* the fp8 types belong to caches that a backend converts itself */
     }
 }
 
 void dtype_store(void *data, enum dtype dtype, int64_t i, float value)
 {
     switch (dtype) {
-    case DTYPE_FLOAT32: ((float *)data)[i] = value; break;
-    case DTYPE_FLOAT16: ((uint16_t *)data)[i] = float_to_fp16(value); break;
-    case DTYPE_BFLOAT16: ((uint16_t *)data)[i] = float_to_bf16(value); break;
-    default: break;
+    case DTYPE_FLOAT32:
+        ((float *)data)[i] = value;
+        break;
+    case DTYPE_FLOAT16:
+        ((uint16_t *)data)[i] = float_to_fp16(value);
+        break;
+    case DTYPE_BFLOAT16:
+        ((uint16_t *)data)[i] = float_to_bf16(value);
+        break;
+    default:
+        break;
     }
 }

@@ -21,15 +21,16 @@ struct chat_message {
     size_t length; /* bytes of content */
 };
 
-/* Appends the ids of messages[count] to *out, then, with add_generation_prompt, what comes before an answer. Errors name
- * the message: an unknown role, a system message that is not the first, roles that do not alternate where the format
- * needs it, or an UNKNOWN format (then the sentence says which templates are known, and to give plain prompts). */
+/* Appends the ids of messages[count] to *out, then, with add_generation_prompt, what comes before an answer. Errors
+ * name the message: an unknown role, a system message that is not the first, roles that do not alternate where the
+ * format needs it, or an UNKNOWN format (then the sentence says which templates are known, and to give plain prompts).
+ */
 enum status chat_render(const struct tokenizer *t, enum chat_format format, const struct chat_message *messages,
                         size_t count, bool add_generation_prompt, struct token_list *out, struct error *err);
 
-/* Appends only what a later turn adds after an answer whose tokens are already there (the answer's end marker included if
- * `answer_ended` is false, that is, the model was stopped before it wrote one), so that a conversation's ids are never
- * encoded again: earlier ids + answer ids + this = what a cache already holds, plus the new turn. */
+/* Appends only what a later turn adds after an answer whose tokens are already there (the answer's end marker included
+ * if `answer_ended` is false, that is, the model was stopped before it wrote one), so that a conversation's ids are
+ * never encoded again: earlier ids + answer ids + this = what a cache already holds, plus the new turn. */
 enum status chat_render_turn(const struct tokenizer *t, enum chat_format format, const struct chat_message *user,
                              bool answer_ended, struct token_list *out, struct error *err);
 

@@ -20,8 +20,8 @@ void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool at_
 /* Longest text that one call of add or finish writes for tokens of `t`, so that callers can size a buffer once. */
 size_t detokenizer_max_bytes(const struct tokenizer *t);
 
-/* Writes the complete characters that `id` completes to out (at least detokenizer_max_bytes) and returns how many bytes.
- * Not NUL-terminated. */
+/* Writes the complete characters that `id` completes to out (at least detokenizer_max_bytes) and returns how many
+ * bytes. Not NUL-terminated. */
 size_t detokenizer_add(struct detokenizer *d, int32_t id, char *out);
 /* At the end: what is left of an unfinished character, as U+FFFD. Returns how many bytes. */
 size_t detokenizer_finish(struct detokenizer *d, char *out);

@@ -29,12 +29,12 @@ int32_t tokenizer_size(const struct tokenizer *t);   /* ids are 0 .. size-1, add
 int32_t tokenizer_bos_id(const struct tokenizer *t); /* -1: none */
 int32_t tokenizer_eos_id(const struct tokenizer *t); /* -1: none */
 bool tokenizer_adds_bos(const struct tokenizer *t);  /* add_bos_token of tokenizer_config.json; true if it is silent */
-bool tokenizer_is_special(const struct tokenizer *t, int32_t id); /* control pieces and added special tokens */
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id);          /* control pieces and added special tokens */
 int32_t tokenizer_special_id(const struct tokenizer *t, const char *text); /* the special token so written, or -1 */
-const char *tokenizer_chat_template(const struct tokenizer *t); /* Jinja source, or NULL */
+const char *tokenizer_chat_template(const struct tokenizer *t);            /* Jinja source, or NULL */
 
-/* What one id adds to a text: bytes[*length], owned by t; a space for U+2581, the byte for a byte piece, "" for a special
- * token unless `with_special`. Never allocates. */
+/* What one id adds to a text: bytes[*length], owned by t; a space for U+2581, the byte for a byte piece, "" for a
+ * special token unless `with_special`. Never allocates. */
 const char *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, bool with_special, size_t *length);
 
 enum tokenizer_flags {

@@ -1,0 +1,68 @@
+/* Reader of the safetensors format (https://github.com/huggingface/safetensors, "Format"): an 8-byte little-endian
+ * header length, a JSON header, then the tensors' bytes. The file is mapped and never copied; opening checks everything
+ * that could be wrong, so that tensor->data can be used without a second look.
+ *
+ * Checked, in 64-bit arithmetic that cannot overflow: header length within the file and 100 MB; strict JSON (no
+ * duplicate keys, no trailing text); known dtype; shape x element size = span; spans, sorted by start, without gap or
+ * overlap, ending with the file; no duplicate tensor names, across the files of an index too.
+ */
+#ifndef QUIRE_MODEL_SAFETENSORS_H
+#define QUIRE_MODEL_SAFETENSORS_H
+
+#include <stdint.h>
+
+#include "base/file.h"
+#include "base/status.h"
+#include "kernels/dtype.h"
+
+#define SAFETENSORS_MAX_DIMS 8
+
+enum safetensors_dtype { /* the format's own list */
+                         SAFETENSORS_BOOL,
+                         SAFETENSORS_U8,
+                         SAFETENSORS_I8,
+                         SAFETENSORS_F8_E5M2,
+                         SAFETENSORS_F8_E4M3,
+                         SAFETENSORS_I16,
+                         SAFETENSORS_U16,
+                         SAFETENSORS_F16,
+                         SAFETENSORS_BF16,
+                         SAFETENSORS_I32,
+                         SAFETENSORS_U32,
+                         SAFETENSORS_F32,
+                         SAFETENSORS_F64,
+                         SAFETENSORS_I64,
+                         SAFETENSORS_U64
+};
+
+struct safetensor {
+    const char *name; /* owned by the reader */
+    enum safetensors_dtype dtype;
+    int num_dims; /* 0 for a scalar */
+    int64_t shape[SAFETENSORS_MAX_DIMS];
+    const void *data; /* [bytes] in the mapping, or in a copy made only where the file misaligns it */
+    uint64_t bytes;
+    const char *path; /* the file it lies in */
+};
+
+struct safetensors; /* one file, or all files of an index */
+
+/* Opens a folder's weights: model.safetensors.index.json if there is one, else model.safetensors. */
+enum status safetensors_open_folder(const char *folder, struct safetensors **out, struct error *err);
+/* Opens one file. */
+enum status safetensors_open_file(const char *path, struct safetensors **out, struct error *err);
+void safetensors_close(struct safetensors *s); /* unmaps; NULL is allowed */
+
+int64_t safetensors_count(const struct safetensors *s);
+const struct safetensor *safetensors_at(const struct safetensors *s, int64_t index); /* in order of file and offset */
+const struct safetensor *safetensors_find(const struct safetensors *s, const char *name); /* NULL: no such tensor */
+uint64_t safetensors_total_bytes(const struct safetensors *s);                            /* sum over all tensors */
+/* The path of the (first) file, for error messages. */
+const char *safetensors_path(const struct safetensors *s);
+
+const char *safetensors_dtype_name(enum safetensors_dtype dtype); /* "BF16" */
+int safetensors_dtype_bytes(enum safetensors_dtype dtype);
+/* The dtype as kernels know it: 0, or -1 where kernels have no such type (integers, F64, BOOL). */
+int safetensors_to_dtype(enum safetensors_dtype dtype, enum dtype *out);
+
+#endif
