@@ -1,0 +1,51 @@
+/* Block tables: who holds which block. Allocation of prompts with prefix caching, appending with copy-on-write, forks,
+ * and release (SPEC S4, S5, S7). Two allocators behind one interface: naive (a free list) and prefix-caching. */
+#ifndef QUIRE_SCHEDULER_BLOCK_MANAGER_H
+#define QUIRE_SCHEDULER_BLOCK_MANAGER_H
+
+#include "base/batch.h"
+#include "scheduler/block_pool.h"
+#include "scheduler/prefix_cache.h"
+#include "scheduler/sequence.h"
+
+enum allocate_result { ALLOCATE_OK, ALLOCATE_LATER, ALLOCATE_NEVER };
+
+struct block_manager {
+    struct block_pool pool;
+    struct prefix_cache cache; /* unused when caching is off */
+    bool caching;
+    int32_t block_size;
+    int32_t watermark; /* floor(0.01 * total) blocks kept free on admission */
+};
+
+enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int32_t block_size, bool caching,
+                               struct error *err);
+void block_manager_free(struct block_manager *m);
+
+/* SPEC S5 for all unfinished sequences of a waiting request. *required gets the blocks that it needs. */
+enum allocate_result block_manager_can_allocate(const struct block_manager *m, const struct request *request,
+                                                int32_t *required);
+/* Gives the sequence blocks for all its known tokens, the cached prefix first: sets block_table, num_blocks,
+ * num_computed (the cached tokens, at most num_tokens - 1 rounded down to a block), num_hashed and prefix_id. Call only
+ * after can_allocate said OK. */
+enum status block_manager_allocate(struct block_manager *m, struct sequence *seq, struct error *err);
+
+/* Blocks that the sequence would have to take to store one more token: 0 or 1 (a new block, or a copy-on-write). */
+int32_t block_manager_append_cost(const struct block_manager *m, const struct sequence *seq, int32_t num_tokens);
+/* Makes room for tokens up to num_tokens in all, and makes the block of the first uncomputed token writable: takes
+ * blocks, and where the block is shared takes a fresh one and reports the copy in *copy (source BLOCK_NONE: none).
+ * False when no block is left (nothing changed). */
+bool block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens, struct block_pair *copy);
+
+/* The child's table becomes a copy of the parent's; every count goes up by one. */
+void block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child);
+/* Gives identities to the sequence's blocks that are full of known, computed tokens. */
+void block_manager_hash(struct block_manager *m, struct sequence *seq);
+/* Releases every block, the last first, so that tails are evicted before heads. */
+enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err);
+
+/* Invariants 1, 2 and 5 of the design over all sequences given (those that hold blocks). For debug builds and tests. */
+enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
+                                struct error *err);
+
+#endif

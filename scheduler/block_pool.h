@@ -1,0 +1,54 @@
+/* The physical blocks: one array, reference counts, and an intrusive doubly-linked free list. Allocation, release and a
+ * cache hit are O(1); nothing is allocated after block_pool_init. It knows numbers, never memory.
+ *
+ * Block 0 is the null block: never taken, counted or freed; it stands for padding entries of a table (SPEC S4).
+ * Every other block is in exactly one state: free (no count, no identity), cached (no count, but its contents and
+ * identity are kept; it waits in the free list too), or in use (count > 0).
+ */
+#ifndef QUIRE_SCHEDULER_BLOCK_POOL_H
+#define QUIRE_SCHEDULER_BLOCK_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define BLOCK_NONE (-1)
+
+struct block {
+    int32_t ref_count;
+    int32_t previous, next; /* neighbours in the free list; BLOCK_NONE outside it */
+    bool cached;            /* the prefix cache can find it */
+};
+
+struct block_pool {
+    struct block *blocks; /* [num_blocks] */
+    int32_t num_blocks;   /* the null block included */
+    int32_t head, tail;   /* of the free list; allocation takes the head */
+    int32_t num_free;     /* in the free list, cached ones included */
+    int32_t num_cached;   /* of those, cached */
+};
+
+/* num_blocks usable blocks, numbered 1 .. num_blocks, all free. */
+enum status block_pool_init(struct block_pool *pool, int32_t num_blocks, struct error *err);
+void block_pool_free(struct block_pool *pool); /* safe on a zeroed struct */
+
+/* Takes the block at the head of the free list; its count becomes 1. BLOCK_NONE if there is none. *evicted says that it
+ * was cached: the caller must make the prefix cache forget it. */
+int32_t block_pool_take(struct block_pool *pool, bool *evicted);
+/* One more holder: a fork, or a hit in the prefix cache (then a count of 0 leaves the free list). */
+void block_pool_share(struct block_pool *pool, int32_t block);
+/* One holder less. At 0 the block goes to the free list: cached to its tail, otherwise to its head. Releasing a block
+ * of count 0, the null block or a number outside the pool is an error that names the block. */
+enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err);
+/* The prefix cache can (or no longer can) find this block, which is in use. */
+void block_pool_set_cached(struct block_pool *pool, int32_t block, bool cached);
+
+int32_t block_pool_num_total(const struct block_pool *pool);  /* without the null block */
+int32_t block_pool_num_in_use(const struct block_pool *pool); /* total - num_free */
+
+/* Walks everything and checks invariant 1 of the design (free + cached + in use = total, each in one state, the list
+ * sound). For debug builds and tests. */
+enum status block_pool_check(const struct block_pool *pool, struct error *err);
+
+#endif

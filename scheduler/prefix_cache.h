@@ -1,0 +1,39 @@
+/* Which block holds a given prefix. A full block's identity is (its parent's prefix id, its tokens, an extra key:
+ * adapter, salt). A prefix id is 64 bits, one for each identity, never used again; 0 is the empty prefix. The hash only
+ * finds candidates: the identity is compared before a block is shared (SPEC S7). Nothing is allocated after init. */
+#ifndef QUIRE_SCHEDULER_PREFIX_CACHE_H
+#define QUIRE_SCHEDULER_PREFIX_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef uint64_t prefix_hash_function(uint64_t parent, const int32_t *tokens, int32_t count, uint64_t extra_key);
+
+struct prefix_entry; /* one for each block */
+
+struct prefix_cache {
+    struct prefix_entry *entries; /* [num_blocks + 1], by block */
+    int32_t *tokens;              /* [num_blocks + 1, block_size], by block */
+    int32_t *buckets;             /* [num_buckets] first block of each chain, or BLOCK_NONE */
+    int32_t num_blocks, num_buckets, block_size;
+    uint64_t next_prefix_id;
+    prefix_hash_function *hash;       /* XXH3 unless a test puts a colliding one here, before the first insertion */
+    int64_t queries, hits, evictions; /* blocks looked up, found, forgotten */
+};
+
+enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, struct error *err);
+void prefix_cache_free(struct prefix_cache *cache);
+
+/* The block that holds this identity, and its prefix id; BLOCK_NONE if there is none. */
+int32_t prefix_cache_find(const struct prefix_cache *cache, uint64_t parent, const int32_t *tokens, uint64_t extra_key,
+                          uint64_t *prefix_id);
+/* Gives `block` (not in the cache) this identity and returns its prefix id. If another block already has the identity,
+ * nothing is inserted, *inserted is false and that block's prefix id is returned. */
+uint64_t prefix_cache_insert(struct prefix_cache *cache, int32_t block, uint64_t parent, const int32_t *tokens,
+                             uint64_t extra_key, bool *inserted);
+/* Forgets `block` (eviction). */
+void prefix_cache_forget(struct prefix_cache *cache, int32_t block);
+
+#endif

@@ -1,0 +1,84 @@
+/* Continuous batching: what the next step computes (SPEC S5, S6, S9, S13). Host logic only.
+ *
+ * A step is cut in two. scheduler_schedule() fills a batch; the caller submits it; scheduler_collect() takes what it
+ * sampled. At most two steps are in flight: step n + 1 may be scheduled while the device computes step n. A token that
+ * step n samples is then named in batch n + 1 by its row (token_ids -(r+1)). What is learned one step late (an end of
+ * sequence, a stop string) costs at most one wasted row, never a wrong token.
+ *
+ * Preemption, and anything else that would take blocks from a sequence in flight, waits: schedule() answers
+ * SCHEDULE_COLLECT_FIRST. Prompt blocks get their identity when the step that computes them is scheduled (steps run in
+ * order, and within a step K and V are written before they are read, so a second prompt in the same step may share
+ * them); blocks of sampled tokens get theirs at collect, when the tokens are known.
+ *
+ * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use (SPEC S14). Nothing
+ * is allocated after scheduler_create.
+ */
+#ifndef QUIRE_SCHEDULER_SCHEDULER_H
+#define QUIRE_SCHEDULER_SCHEDULER_H
+
+#include "base/batch.h"
+#include "scheduler/block_manager.h"
+#include "scheduler/sequence.h"
+
+struct scheduler_config {
+    struct batch_limits limits;
+    int32_t num_blocks;
+    bool enable_prefix_caching;
+    bool enable_chunked_prefill; /* false: a prompt is computed in one step; needs max_num_tokens >= max_model_len */
+    bool check_invariants;       /* after every operation; slow; on in debug builds and tests */
+};
+
+struct scheduler_stats {
+    int32_t num_running, num_waiting, num_swapped;                   /* requests */
+    int32_t blocks_total, blocks_in_use, blocks_cached, blocks_free; /* their sum is the total */
+    int64_t prefix_queries, prefix_hits, evictions;                  /* in tokens, tokens, blocks */
+    int64_t preemptions, steps;
+};
+
+enum schedule_result {
+    SCHEDULE_BATCH,        /* the batch is filled: submit it */
+    SCHEDULE_EMPTY,        /* nothing to compute now; if a step is in flight, collect it and ask again */
+    SCHEDULE_COLLECT_FIRST /* a decision needs the step in flight: collect it and ask again */
+};
+
+/* What a collected step brought to one sequence, in the order of the samples. */
+struct token_event {
+    struct sequence *seq;
+    int32_t token; /* appended to seq->tokens; a stop token too */
+    int32_t row;   /* of the step's sample_output */
+};
+
+struct scheduler;
+
+enum status scheduler_create(const struct scheduler_config *config, struct scheduler **out, struct error *err);
+void scheduler_destroy(struct scheduler *s);
+
+/* Queues a request; the scheduler refers to it until it is finished and scheduler_next_finished() handed it back. A
+ * prompt that can never fit ends with FINISH_ERROR and a sentence when its turn comes, and the others go on. */
+void scheduler_add(struct scheduler *s, struct request *request);
+/* Ends every unfinished sequence with FINISH_ABORT. */
+void scheduler_abort(struct scheduler *s, struct request *request);
+/* Ends one sequence (a stop string was found). Its blocks go back once no step in flight names it. */
+void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_reason reason);
+
+/* Fills `batch`. *admitted gets the sequences that took a slot in this call, [*num_admitted], owned by the scheduler,
+ * valid until the next call: their sampling state and tokens must reach the device before this batch runs. */
+enum schedule_result scheduler_schedule(struct scheduler *s, struct batch *batch, struct sequence *const **admitted,
+                                        int32_t *num_admitted);
+/* Takes the samples of the oldest step in flight: appends the tokens and ends sequences on eos, stop ids (min_tokens
+ * permitting, ignore_eos) or length. A row whose sequence ended meanwhile is dropped. Returns the events,
+ * [*num_events], owned by the scheduler, valid until the next collect. */
+const struct token_event *scheduler_collect(struct scheduler *s, const struct sample_output *samples,
+                                            int32_t *num_events);
+
+/* A request all of whose sequences have ended and that nothing in flight names, or NULL. It is the caller's again. */
+struct request *scheduler_next_finished(struct scheduler *s);
+
+bool scheduler_has_work(const struct scheduler *s);     /* requests unfinished or not handed back, or steps in flight */
+int32_t scheduler_in_flight(const struct scheduler *s); /* steps submitted and not collected */
+void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stats);
+
+/* Drops every cached block's identity (nothing may be running); for measuring cold starts. */
+void scheduler_reset_prefix_cache(struct scheduler *s);
+
+#endif

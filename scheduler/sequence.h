@@ -1,0 +1,74 @@
+/* A request and its sequences. A request is a prompt and how to sample it; a sequence is one answer in the making: its
+ * tokens, its block table, and how far its K and V have been computed. Allocated when a request is added, so that
+ * the step loop allocates nothing. */
+#ifndef QUIRE_SCHEDULER_SEQUENCE_H
+#define QUIRE_SCHEDULER_SEQUENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "scheduler/sampling_params.h"
+
+enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_SWAPPED, SEQUENCE_FINISHED };
+enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINISH_ERROR };
+const char *finish_reason_name(enum finish_reason reason); /* "stop", "length", "abort", "error"; NULL for NONE */
+
+struct request;
+
+struct sequence {
+    struct request *request;
+    int32_t index; /* which of the request's n answers */
+    enum sequence_status status;
+    enum finish_reason finish_reason;
+    int32_t stop_token; /* the stop token id that ended it (eos or of stop_token_ids), or -1 */
+
+    int32_t *tokens;    /* [token_capacity] prompt, then output */
+    int32_t num_tokens; /* known tokens */
+    int32_t prompt_len; /* of those, the prompt */
+    int32_t token_capacity;
+    int32_t num_pending;  /* tokens sampled by a step in flight, not known yet: 0 or 1 */
+    int32_t pending_row;  /* the row of that step's samples */
+    int32_t num_computed; /* tokens whose K and V are written, or will be by a submitted step */
+    int32_t num_cached;   /* of the prompt, tokens found in the prefix cache at the (first) admission */
+
+    int32_t *block_table; /* [max_blocks] physical blocks */
+    int32_t num_blocks;
+    int32_t num_uploaded; /* entries of block_table that the device has in this slot */
+    int32_t num_hashed;   /* full blocks with a prefix id, from the first */
+    uint64_t prefix_id;   /* of the last of those; 0: none */
+
+    int32_t slot;      /* row in what stays on the device; -1: none */
+    int32_t in_flight; /* submitted steps not collected that name it: its blocks stay until they are */
+};
+
+struct request {
+    uint64_t id;
+    uint64_t arrival; /* order of arrival; smaller is older */
+    struct sampling_params params;
+    int32_t eos_token_ids[16], num_eos;
+    uint64_t extra_key;         /* part of every block's identity: adapter, salt; 0: none */
+    struct sequence *sequences; /* [params.n]; before the prompt is computed only the first is scheduled */
+    int32_t num_sequences;
+    bool forked; /* the others share the first one's prompt blocks */
+    bool aborted;
+    char error[512];                 /* for FINISH_ERROR: the sentence */
+    void *user;                      /* the engine's */
+    struct request *next, *previous; /* in the scheduler's queues */
+};
+
+/* Allocates a request with params.n sequences of at most max_model_len tokens, blocks of block_size. The prompt is
+ * copied; prompt_len in 1 .. max_model_len (checked by the caller). Only the first sequence gets the prompt; the others
+ * get their copy when they are forked. */
+enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
+                           int32_t max_model_len, int32_t block_size, struct request **out, struct error *err);
+void request_destroy(struct request *request);
+
+/* Output tokens so far, a pending one counted. */
+static inline int32_t sequence_output_len(const struct sequence *seq)
+{
+    return seq->num_tokens + seq->num_pending - seq->prompt_len;
+}
+bool request_finished(const struct request *request); /* all its sequences are */
+
+#endif
