@@ -1,0 +1,35 @@
+/* All device memory comes from here, and every byte has a purpose. */
+#ifndef QUIRE_MODEL_ARENA_H
+#define QUIRE_MODEL_ARENA_H
+
+#include "kernels/backend.h"
+
+enum memory_purpose {
+    PURPOSE_WEIGHTS,
+    PURPOSE_KV_CACHE,
+    PURPOSE_ACTIVATIONS,
+    PURPOSE_WORKSPACE,
+    PURPOSE_STATE,
+    PURPOSE_HOST_STAGING, /* pinned host memory */
+    NUM_PURPOSES
+};
+
+struct arena_piece {
+    void *data;
+    int64_t bytes;
+    enum memory_kind kind;
+};
+
+struct arena {
+    struct backend *backend;
+    struct arena_piece *pieces; /* [count] */
+    size_t count, capacity;
+    int64_t bytes[NUM_PURPOSES];
+};
+
+void arena_init(struct arena *arena, struct backend *backend);
+/* Allocates `bytes` (0 gives NULL) for a purpose, zeroed and aligned for any use. */
+enum status arena_alloc(struct arena *arena, enum memory_purpose purpose, int64_t bytes, void **out, struct error *err);
+void arena_free(struct arena *arena); /* everything; safe on a zeroed struct */
+
+#endif

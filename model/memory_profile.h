@@ -1,0 +1,50 @@
+/* Where the memory goes, and how many KV cache blocks fit (SPEC S8). Terms are bytes; the report is a sum, not an
+ * estimate: every byte comes from the arena, which knows its purpose. */
+#ifndef QUIRE_MODEL_MEMORY_PROFILE_H
+#define QUIRE_MODEL_MEMORY_PROFILE_H
+
+#include <stdint.h>
+
+#include "base/batch.h"
+#include "base/status.h"
+#include "kernels/dtype.h"
+#include "model/config.h"
+
+struct memory_profile {
+    char device[32];
+    int64_t total;      /* of the device */
+    int64_t others;     /* held by other processes */
+    int64_t context;    /* the CUDA context; 0 on the CPU */
+    double utilization; /* gpu_memory_utilization; 0 on the CPU */
+    int64_t budget;     /* what quire may use: total * utilization - others, or on the CPU everything below summed up */
+    int64_t weights;
+    int64_t activations;         /* the peak: planned for the largest batch, never allocated again */
+    int64_t workspace;           /* of the kernels */
+    int64_t state;               /* block tables, sampling state, inputs and outputs of a step */
+    int64_t kv_budget;           /* what is left for blocks, or --kv-cache-space */
+    int64_t block_bytes;         /* of one block: K and V of every layer */
+    int32_t num_blocks;          /* usable; one more, the null block, is allocated */
+    int32_t num_blocks_override; /* 0: computed */
+    int64_t kv_cache;            /* (num_blocks + 1) * block_bytes */
+    int32_t block_size, max_model_len, model_max_len;
+    enum dtype dtype, cache_dtype;
+};
+
+/* block bytes = 2 * layers * block_size * num_kv_heads * head_dim * sizeof(cache element). */
+int64_t memory_block_bytes(const struct model_config *config, int32_t block_size, enum dtype cache_dtype);
+
+/* Blocks that one request of `tokens` needs so that it can be admitted and grow to its end: ceil(tokens / block_size)
+ * and the watermark of 1 % of the pool on top. */
+int32_t memory_blocks_needed(int32_t tokens, int32_t block_size);
+/* The longest request that num_blocks admit; the inverse of the above. */
+int32_t memory_longest_request(int32_t num_blocks, int32_t block_size);
+
+/* Fills num_blocks and kv_cache from kv_budget (or the override), then checks that a request of max_model_len fits; the
+ * sentence says what to lower or raise, and to which value. */
+enum status memory_profile_blocks(struct memory_profile *p, struct error *err);
+
+/* Tokens that the blocks hold, and how many requests of max_model_len fit at once. */
+int64_t memory_profile_tokens(const struct memory_profile *p);
+double memory_profile_concurrency(const struct memory_profile *p);
+
+#endif
