@@ -1,0 +1,19 @@
+/* The commands: quire chat, generate, profile, bench. Each parses its own flags and returns the exit status: 0, 1 for a
+ * failure, 2 for wrong usage. Results go to stdout, everything else to stderr. */
+#ifndef QUIRE_RUNTIME_COMMANDS_H
+#define QUIRE_RUNTIME_COMMANDS_H
+
+#include "base/status.h"
+
+enum { EXIT_STATUS_OK = 0, EXIT_STATUS_FAILURE = 1, EXIT_STATUS_USAGE = 2 };
+
+/* argv[0] is the command's name. */
+int command_chat(int argc, char **argv);
+int command_generate(int argc, char **argv);
+int command_profile(int argc, char **argv);
+int command_bench(int argc, char **argv);
+
+/* "quire COMMAND: sentence" on stderr; returns `exit_status`. */
+int command_fail(const char *command, const struct error *err, int exit_status);
+
+#endif
