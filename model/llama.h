@@ -1,103 +1,12 @@
-/* A llama model on a device: the forward pass over a struct batch, and sampling. K and V are written by
- * reshape_and_cache and read by paged attention only, so prefill, chunked prefill and decode are one call.
- *
- * model_submit() puts a step on the device and returns; model_collect() waits for the oldest one. At most two are in
- * flight. Everything is allocated by model_create and model_allocate_cache; a step allocates nothing.
- */
+/* The llama forward pass (Touvron et al., 2023, with the grouped-query attention of the second paper) over one step. */
 #ifndef QUIRE_MODEL_LLAMA_H
 #define QUIRE_MODEL_LLAMA_H
 
-#include "base/batch.h"
-#include "kernels/backend.h"
-#include "model/arena.h"
-#include "model/config.h"
-#include "model/weights.h"
+#include "model/model.h"
 
-struct model_options {
-    struct batch_limits limits;
-    enum dtype dtype;       /* of activations */
-    enum dtype cache_dtype; /* of the KV cache */
-    bool keep_logits;       /* model_logits() works; for tests */
-};
-
-/* Activations of a step, planned once for the largest batch. T = max_num_tokens, S = max_num_seqs. */
-struct activations {
-    void *hidden;      /* [T, hidden_size] dtype: input and output of every sublayer */
-    void *residual;    /* [T, hidden_size] dtype */
-    void *qkv;         /* [T, (num_heads + 2 * num_kv_heads) * head_dim] dtype */
-    void *attention;   /* [T, num_heads * head_dim] dtype */
-    void *gate_up;     /* [T, 2 * intermediate_size] dtype */
-    void *gated;       /* [T, intermediate_size] dtype */
-    void *last_hidden; /* [S, hidden_size] dtype: rows whose logits are wanted */
-    void *last_residual;
-    float *logits;      /* [S, vocab_size] */
-    float *kept_logits; /* [S, vocab_size] before sampling, with keep_logits; else NULL */
-};
-
-/* What stays on the device from step to step, and the inputs and outputs of one. */
-struct device_state {
-    int32_t *block_tables;     /* [S, max_blocks] */
-    struct sampling_row *rows; /* [S] by slot */
-    int32_t *history;          /* [S, max_model_len] tokens by slot */
-    float *cos_sin;            /* [max_model_len, head_dim] */
-    int32_t *token_ids, *positions, *query_start, *seq_lens, *seq_slot, *sample_rows, *sample_slot, *sample_output;
-    int64_t *slot_mapping;
-    struct block_table_delta *deltas;
-    struct block_pair *copies;
-    int32_t *sampled; /* [2, S]: of this step and the last; read back by token_ids -(r+1) */
-    float *logprobs;  /* [S] */
-    int32_t *ranks;
-    int32_t *top_ids; /* [S, SAMPLING_MAX_LOGPROBS] */
-    float *top_logprobs;
-};
-
-/* Host memory that a step's results are copied to. */
-struct step_output {
-    int32_t num_samples;
-    bool any_logprobs;
-    int32_t *token_ids; /* pinned, as in struct sample_output */
-    float *logprobs;
-    int32_t *ranks;
-    int32_t *top_ids;
-    float *top_logprobs;
-    backend_event done;
-};
-
-struct model {
-    struct backend *backend;
-    struct model_config config;
-    struct model_weights *weights;
-    struct model_options options;
-    struct attention_params attention;
-    struct arena arena;
-    struct activations act;
-    struct device_state state;
-    void **k_cache, **v_cache; /* [num_layers] each [num_blocks + 1, ...]; one array: v_cache = k_cache + num_layers */
-    int32_t num_blocks;
-    struct step_output outputs[2];
-    int64_t submitted, collected; /* steps */
-    struct slot_flags {
-        bool processing, random, logprobs;
-    } * slot_flags; /* [S] what the sampling state of a slot asks for */
-};
-
-/* Plans and allocates everything but the KV cache. The weights must outlive the model. */
-enum status model_create(struct backend *backend, const struct model_config *config, struct model_weights *weights,
-                         const struct model_options *options, struct model **out, struct error *err);
-/* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */
-enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err);
-void model_destroy(struct model *m); /* NULL is allowed */
-
-/* A sequence took a slot: its sampling state and its tokens [num_tokens] so far. Before the submit that uses them. */
-void model_set_slot(struct model *m, int32_t slot, const struct sampling_row *row, const int32_t *tokens,
-                    int32_t num_tokens);
-
-/* Puts one step on the device: block moves, forward pass, sampling, copy of the results to the host. The batch may be
- * reused when this returns. */
-enum status model_submit(struct model *m, const struct batch *batch, struct error *err);
-/* Waits for the oldest submitted step. */
-enum status model_collect(struct model *m, struct sample_output *out, struct error *err);
-/* With keep_logits: the raw logits of the last collected step, [num_samples, vocab_size] on the device. */
-const float *model_logits(const struct model *m);
+/* Puts the whole pass on the main stream: from token ids to m->act.logits [batch->num_samples, vocab_size]. The batch's
+ * arrays are read from m->state (on the device), its counts from `batch`. last_sampled: what token_ids -(r+1) refers
+ * to. */
+void llama_forward(struct model *m, const struct batch *batch, const int32_t *last_sampled);
 
 #endif

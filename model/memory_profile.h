@@ -20,12 +20,12 @@ struct memory_profile {
     int64_t weights;
     int64_t activations;         /* the peak: planned for the largest batch, never allocated again */
     int64_t workspace;           /* of the kernels */
-    int64_t state;               /* block tables, sampling state, inputs and outputs of a step */
+    int64_t state;               /* block tables, sampling state, inputs and outputs of a step, the null block */
     int64_t kv_budget;           /* what is left for blocks, or --kv-cache-space */
     int64_t block_bytes;         /* of one block: K and V of every layer */
-    int32_t num_blocks;          /* usable; one more, the null block, is allocated */
+    int32_t num_blocks;          /* floor(kv_budget / block_bytes), or the override; all of them usable */
     int32_t num_blocks_override; /* 0: computed */
-    int64_t kv_cache;            /* (num_blocks + 1) * block_bytes */
+    int64_t kv_cache;            /* num_blocks * block_bytes */
     int32_t block_size, max_model_len, model_max_len;
     enum dtype dtype, cache_dtype;
 };

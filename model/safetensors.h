@@ -1,10 +1,18 @@
 /* Reader of the safetensors format (https://github.com/huggingface/safetensors, "Format"): an 8-byte little-endian
- * header length, a JSON header, then the tensors' bytes. The file is mapped and never copied; opening checks everything
- * that could be wrong, so that tensor->data can be used without a second look.
+ * header length, a JSON header, then the tensors' bytes. The file is mapped and never copied (a tensor that the file puts
+ * at an address its element type cannot have is, once); opening checks everything that could be wrong, so that
+ * tensor->data can be used without a second look.
  *
- * Checked, in 64-bit arithmetic that cannot overflow: header length within the file and 100 MB; strict JSON (no
- * duplicate keys, no trailing text); known dtype; shape x element size = span; spans, sorted by start, without gap or
- * overlap, ending with the file; no duplicate tensor names, across the files of an index too.
+ * Checked, in 64-bit arithmetic that cannot overflow: header length within the file and 100 MB; a header that starts with
+ * '{' and ends with '}' and the format's padding (spaces); strict JSON (no duplicate keys, no trailing text);
+ * __metadata__ an object of strings; known dtype; shape x element size = span; spans, sorted by start, without gap or
+ * overlap, ending with the file.
+ *
+ * An index (model.safetensors.index.json) names files of its own folder by their plain names. Each must be there, hold
+ * every tensor that the index puts in it, and none that another one holds.
+ *
+ * Errors: STATUS_IO, a file cannot be opened; STATUS_INVALID, a rule is broken; STATUS_UNSUPPORTED, a dtype or a number
+ * of dimensions that quire does not know; STATUS_OUT_OF_MEMORY.
  */
 #ifndef QUIRE_MODEL_SAFETENSORS_H
 #define QUIRE_MODEL_SAFETENSORS_H
@@ -16,6 +24,7 @@
 #include "kernels/dtype.h"
 
 #define SAFETENSORS_MAX_DIMS 8
+#define SAFETENSORS_MAX_HEADER 100000000 /* bytes; the limit of the reference implementation */
 
 enum safetensors_dtype { /* the format's own list */
                          SAFETENSORS_BOOL,
@@ -40,21 +49,23 @@ struct safetensor {
     enum safetensors_dtype dtype;
     int num_dims; /* 0 for a scalar */
     int64_t shape[SAFETENSORS_MAX_DIMS];
-    const void *data; /* [bytes] in the mapping, or in a copy made only where the file misaligns it */
+    const void *data; /* [bytes] aligned to the element size; never NULL, though empty tensors have nothing to read */
     uint64_t bytes;
     const char *path; /* the file it lies in */
 };
 
-struct safetensors; /* one file, or all files of an index */
+struct safetensors; /* one file, or all files of an index; read-only once open, so any thread may use it */
 
-/* Opens a folder's weights: model.safetensors.index.json if there is one, else model.safetensors. */
+/* Opens a folder's weights: model.safetensors.index.json if there is one, else model.safetensors. On failure *out is
+ * NULL. */
 enum status safetensors_open_folder(const char *folder, struct safetensors **out, struct error *err);
 /* Opens one file. */
 enum status safetensors_open_file(const char *path, struct safetensors **out, struct error *err);
 void safetensors_close(struct safetensors *s); /* unmaps; NULL is allowed */
 
 int64_t safetensors_count(const struct safetensors *s);
-const struct safetensor *safetensors_at(const struct safetensors *s, int64_t index); /* in order of file and offset */
+/* Tensor `index`, in order of file name and offset. They are one array: find(name) - at(0) is an index. */
+const struct safetensor *safetensors_at(const struct safetensors *s, int64_t index);
 const struct safetensor *safetensors_find(const struct safetensors *s, const char *name); /* NULL: no such tensor */
 uint64_t safetensors_total_bytes(const struct safetensors *s);                            /* sum over all tensors */
 /* The path of the (first) file, for error messages. */

@@ -1,0 +1,35 @@
+#include "model/arena.h"
+
+#include <stdlib.h>
+
+#include "base/array.h"
+
+void arena_init(struct arena *arena, struct backend *backend)
+{
+    *arena = (struct arena){.backend = backend};
+}
+
+enum status arena_alloc(struct arena *arena, enum memory_purpose purpose, int64_t bytes, void **out, struct error *err)
+{
+    struct backend *b = arena->backend;
+    const enum memory_kind kind = purpose == PURPOSE_HOST_STAGING ? MEMORY_HOST_PINNED : MEMORY_DEVICE;
+    *out = NULL;
+    if (bytes == 0) return STATUS_OK;
+    if (!array_reserve(&arena->pieces, &arena->capacity, arena->count + 1, sizeof *arena->pieces))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    enum status status = b->memory_alloc(b, kind, bytes, out, err);
+    if (status != STATUS_OK) return status;
+    arena->pieces[arena->count++] = (struct arena_piece){*out, bytes, kind};
+    arena->bytes[purpose] += bytes;
+    return STATUS_OK;
+}
+
+void arena_free(struct arena *arena)
+{
+    while (arena->count > 0) {
+        struct arena_piece *piece = &arena->pieces[--arena->count];
+        arena->backend->memory_free(arena->backend, piece->kind, piece->data, piece->bytes);
+    }
+    free(arena->pieces);
+    *arena = (struct arena){0};
+}

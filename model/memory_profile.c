@@ -1,0 +1,76 @@
+#include "model/memory_profile.h"
+
+#include <stdio.h>
+
+int64_t memory_block_bytes(const struct model_config *config, int32_t block_size, enum dtype cache_dtype)
+{
+    return (int64_t)2 * config->num_layers * block_size * config->num_kv_heads * config->head_dim *
+           dtype_size(cache_dtype);
+}
+
+static int32_t watermark(int32_t num_blocks)
+{
+    return num_blocks / 100;
+}
+
+int32_t memory_blocks_needed(int32_t tokens, int32_t block_size)
+{
+    const int32_t required = (int32_t)(((int64_t)tokens + block_size - 1) / block_size);
+    int32_t total = required;
+    while (total - watermark(total) < required) total++;
+    return total;
+}
+
+int32_t memory_longest_request(int32_t num_blocks, int32_t block_size)
+{
+    if (num_blocks <= 0) return 0;
+    const int64_t tokens = (int64_t)(num_blocks - watermark(num_blocks)) * block_size;
+    return tokens > INT32_MAX ? INT32_MAX : (int32_t)tokens;
+}
+
+enum status memory_profile_blocks(struct memory_profile *p, struct error *err)
+{
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    const bool gpu = p->utilization > 0;
+    int64_t blocks = p->kv_budget / p->block_bytes;
+    if (p->num_blocks_override > 0) blocks = p->num_blocks_override;
+    if (blocks < 0) blocks = 0;
+    if (blocks > INT32_MAX - 1) blocks = INT32_MAX - 1;
+    p->num_blocks = (int32_t)blocks;
+    p->kv_cache = blocks * p->block_bytes;
+
+    const int32_t needed = memory_blocks_needed(p->max_model_len, p->block_size);
+    if (p->num_blocks >= needed) return STATUS_OK;
+    const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
+    const double missing = (double)needed * (double)p->block_bytes / gib;
+    char lower[96] = "";
+    if (longest > 0) snprintf(lower, sizeof lower, "lower --max-model-len to %d, or ", longest);
+    if (p->num_blocks_override > 0)
+        return error_set(
+            err, STATUS_INVALID,
+            "the KV cache has %d blocks of %d tokens, but one request of max_model_len %d needs %d: %sraise "
+            "--num-gpu-blocks-override to %d",
+            p->num_blocks, p->block_size, p->max_model_len, needed, lower, needed);
+    if (gpu)
+        return error_set(err, STATUS_OUT_OF_MEMORY,
+                         "%.3f GiB of %s are left for the KV cache, %d blocks of %d tokens, but one request of "
+                         "max_model_len %d needs %d blocks (%.3f GiB): %sraise --gpu-memory-utilization above %.2f",
+                         (double)p->kv_budget / gib, p->device, p->num_blocks, p->block_size, p->max_model_len, needed,
+                         missing, lower, p->utilization);
+    return error_set(err, STATUS_OUT_OF_MEMORY,
+                     "--kv-cache-space of %.3f GiB holds %d blocks of %d tokens, but one request of max_model_len %d "
+                     "needs %d: %sraise --kv-cache-space to %.3f",
+                     (double)p->kv_budget / gib, p->num_blocks, p->block_size, p->max_model_len, needed, lower,
+                     missing + 0.0005);
+}
+
+int64_t memory_profile_tokens(const struct memory_profile *p)
+{
+    return (int64_t)p->num_blocks * p->block_size;
+}
+
+double memory_profile_concurrency(const struct memory_profile *p)
+{
+    const int32_t blocks = (p->max_model_len + p->block_size - 1) / p->block_size;
+    return blocks > 0 ? (double)p->num_blocks / blocks : 0;
+}
