@@ -1,0 +1,538 @@
+#include "runtime/engine.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "runtime/answer_text.h"
+#include "runtime/engine_load.h"
+
+/* One request from the caller's side: where its answers go. */
+struct job {
+    struct request *request;
+    answer_function *deliver;
+    void *user;
+    struct answer {
+        struct answer_text text;
+        bool done; /* its last piece was delivered */
+    } * answers;   /* [n] */
+    int32_t num_answers, num_done;
+    uint64_t id;
+    struct job *next, *previous; /* among the running jobs; `next` also in the inbox */
+};
+
+/* What other threads leave for the engine, in order. */
+struct inbox {
+    pthread_mutex_t lock;
+    struct job *first, *last;
+    uint64_t *aborts; /* [num_aborts] ids */
+    size_t num_aborts, aborts_capacity;
+    uint64_t last_id;
+    int64_t num_jobs; /* added and not finished */
+};
+
+struct engine {
+    struct engine_options options;
+    struct loaded_model loaded;
+    struct scheduler *scheduler;
+    pthread_mutex_t schedule_lock; /* a scheduling pass is one act; statistics are read between two */
+    struct batch batch;
+    int max_in_flight;
+    struct inbox inbox;
+    struct job *jobs; /* in the scheduler's hands */
+    double start_seconds;
+};
+
+struct engine_options engine_options_default(void)
+{
+    return (struct engine_options){
+        .device = "auto",
+        .dtype = "auto",
+        .kv_cache_dtype = "auto",
+        .block_size = 16,
+        .max_num_seqs = 256,
+        .max_num_batched_tokens = 8192,
+        .gpu_memory_utilization = 0.9,
+        .swap_space = 4,
+        .enable_prefix_caching = true,
+        .enable_chunked_prefill = true,
+        .async_scheduling = -1,
+    };
+}
+
+/* ---- start and end ---- */
+
+static enum status create_scheduler(struct engine *e, struct error *err)
+{
+    const struct scheduler_config config = {
+        .limits = e->loaded.limits,
+        .num_blocks = e->loaded.profile.num_blocks,
+        .enable_prefix_caching = e->options.enable_prefix_caching,
+        .enable_chunked_prefill = e->options.enable_chunked_prefill,
+#ifndef NDEBUG
+        .check_invariants = true,
+#endif
+    };
+    return scheduler_create(&config, &e->scheduler, err);
+}
+
+enum status engine_create(const struct engine_options *options, struct engine **out, struct error *err)
+{
+    const double start = clock_seconds();
+    *out = NULL;
+    struct engine *e = calloc(1, sizeof *e);
+    if (!e) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    e->options = *options;
+    pthread_mutex_init(&e->inbox.lock, NULL);
+    pthread_mutex_init(&e->schedule_lock, NULL);
+    enum status status = loaded_model_open(options, &e->loaded, err);
+    if (status == STATUS_OK) status = create_scheduler(e, err);
+    if (status == STATUS_OK) status = batch_init(&e->batch, &e->loaded.limits, e->loaded.limits.max_num_seqs, err);
+    if (status != STATUS_OK) {
+        engine_destroy(e);
+        return status;
+    }
+    const bool cpu = strcmp(e->loaded.backend->name, "cpu") == 0;
+    e->max_in_flight = options->async_scheduling == 1 || (options->async_scheduling < 0 && !cpu) ? 2 : 1;
+    e->start_seconds = clock_seconds() - start;
+    const struct memory_profile *p = &e->loaded.profile;
+    log_write(options->log, LOG_INFO, "%s ready on %s in %.3f s: %d blocks of %d tokens, max_model_len %d",
+              options->model, p->device, e->start_seconds, p->num_blocks, p->block_size, p->max_model_len);
+    *out = e;
+    return STATUS_OK;
+}
+
+static void job_free(struct job *job)
+{
+    if (!job) return;
+    for (int32_t i = 0; job->answers && i < job->num_answers; i++) answer_text_free(&job->answers[i].text);
+    free(job->answers);
+    request_destroy(job->request);
+    free(job);
+}
+
+static void jobs_free(struct job *job)
+{
+    while (job) {
+        struct job *next = job->next;
+        job_free(job);
+        job = next;
+    }
+}
+
+void engine_destroy(struct engine *e)
+{
+    if (!e) return;
+    scheduler_destroy(e->scheduler);
+    jobs_free(e->jobs);
+    jobs_free(e->inbox.first);
+    free(e->inbox.aborts);
+    batch_free(&e->batch);
+    loaded_model_close(&e->loaded);
+    pthread_mutex_destroy(&e->inbox.lock);
+    pthread_mutex_destroy(&e->schedule_lock);
+    free(e);
+}
+
+/* ---- adding and aborting, from any thread ---- */
+
+static enum status check_prompt(const struct engine *e, const int32_t *prompt, int32_t prompt_len, struct error *err)
+{
+    const int32_t vocab_size = e->loaded.config.vocab_size, max_model_len = e->loaded.limits.max_model_len;
+    if (prompt_len < 1) return error_set(err, STATUS_INVALID, "the prompt has no tokens; give at least one");
+    if (prompt_len >= max_model_len)
+        return error_set(
+            err, STATUS_INVALID,
+            "the prompt has %d tokens, but max_model_len is %d and one place is for the answer: shorten it "
+            "or raise --max-model-len",
+            prompt_len, max_model_len);
+    for (int32_t i = 0; i < prompt_len; i++)
+        if (prompt[i] < 0 || prompt[i] >= vocab_size)
+            return error_set(err, STATUS_INVALID, "token %d of the prompt is %d, but the model's ids are 0 to %d", i,
+                             prompt[i], vocab_size - 1);
+    return STATUS_OK;
+}
+
+/* End-of-sequence ids: the checkpoint's, or the tokenizer's where it names none. */
+static void set_eos_ids(const struct engine *e, struct request *request)
+{
+    const struct model_config *c = &e->loaded.config;
+    const int32_t capacity = (int32_t)(sizeof request->eos_token_ids / sizeof *request->eos_token_ids);
+    request->num_eos = c->num_eos < capacity ? c->num_eos : capacity;
+    memcpy(request->eos_token_ids, c->eos_token_ids, (size_t)request->num_eos * sizeof *c->eos_token_ids);
+    if (request->num_eos == 0 && e->loaded.tokenizer && tokenizer_eos_id(e->loaded.tokenizer) >= 0)
+        request->eos_token_ids[request->num_eos++] = tokenizer_eos_id(e->loaded.tokenizer);
+}
+
+static enum status job_create(const struct engine *e, const int32_t *prompt, int32_t prompt_len,
+                              const struct sampling_params *params, bool at_start, struct job **out, struct error *err)
+{
+    struct job *job = calloc(1, sizeof *job);
+    *out = NULL;
+    if (!job) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
+    enum status status = request_create(params, prompt, prompt_len, e->loaded.limits.max_model_len,
+                                        e->loaded.limits.block_size, &job->request, err);
+    if (status == STATUS_OK) {
+        job->num_answers = params->n;
+        job->answers = calloc((size_t)params->n, sizeof *job->answers);
+        bool ok = job->answers != NULL;
+        for (int32_t i = 0; ok && e->loaded.tokenizer && i < params->n; i++)
+            ok = answer_text_init(&job->answers[i].text, e->loaded.tokenizer, &job->request->params, at_start);
+        if (!ok) status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
+    }
+    if (status != STATUS_OK) {
+        job_free(job);
+        return status;
+    }
+    job->request->user = job;
+    set_eos_ids(e, job->request);
+    *out = job;
+    return STATUS_OK;
+}
+
+static void inbox_put(struct inbox *inbox, struct job *job)
+{
+    pthread_mutex_lock(&inbox->lock);
+    job->id = job->request->id = ++inbox->last_id;
+    if (inbox->last)
+        inbox->last->next = job;
+    else
+        inbox->first = job;
+    inbox->last = job;
+    inbox->num_jobs++;
+    pthread_mutex_unlock(&inbox->lock);
+}
+
+static enum status add(struct engine *e, const int32_t *prompt, int32_t prompt_len,
+                       const struct sampling_params *params, bool at_start, answer_function *deliver, void *user,
+                       uint64_t *request, struct error *err)
+{
+    enum status status = sampling_params_check(params, e->loaded.config.vocab_size, err);
+    if (status == STATUS_OK) status = check_prompt(e, prompt, prompt_len, err);
+    if (status == STATUS_OK && params->n > e->loaded.limits.max_num_seqs)
+        status = error_set(err, STATUS_INVALID, "n is %d, but --max-num-seqs lets %d sequences run at once", params->n,
+                           e->loaded.limits.max_num_seqs);
+    if (status == STATUS_OK && params->num_stop > 0 && !e->loaded.tokenizer)
+        status = error_set(err, STATUS_INVALID, "stop strings need a tokenizer, and none is loaded");
+    struct job *job;
+    if (status == STATUS_OK) status = job_create(e, prompt, prompt_len, params, at_start, &job, err);
+    if (status != STATUS_OK) return status;
+    job->deliver = deliver;
+    job->user = user;
+    /* The engine may finish the job as soon as it is in the inbox: give the id out before that is possible. */
+    inbox_put(&e->inbox, job);
+    if (request) *request = job->id;
+    return STATUS_OK;
+}
+
+enum status engine_add(struct engine *e, const int32_t *prompt, int32_t prompt_len,
+                       const struct sampling_params *params, answer_function *deliver, void *user, uint64_t *request,
+                       struct error *err)
+{
+    return add(e, prompt, prompt_len, params, false, deliver, user, request, err);
+}
+
+enum status engine_add_chat(struct engine *e, const int32_t *prompt, int32_t prompt_len,
+                            const struct sampling_params *params, answer_function *deliver, void *user,
+                            uint64_t *request, struct error *err)
+{
+    return add(e, prompt, prompt_len, params, true, deliver, user, request, err);
+}
+
+void engine_abort(struct engine *e, uint64_t request)
+{
+    struct inbox *inbox = &e->inbox;
+    pthread_mutex_lock(&inbox->lock);
+    if (array_reserve(&inbox->aborts, &inbox->aborts_capacity, inbox->num_aborts + 1, sizeof *inbox->aborts))
+        inbox->aborts[inbox->num_aborts++] = request;
+    pthread_mutex_unlock(&inbox->lock);
+}
+
+bool engine_has_work(struct engine *e)
+{
+    pthread_mutex_lock(&e->inbox.lock);
+    const bool work = e->inbox.num_jobs > 0;
+    pthread_mutex_unlock(&e->inbox.lock);
+    return work;
+}
+
+/* ---- one step ---- */
+
+static void abort_job(struct engine *e, uint64_t id)
+{
+    for (struct job *job = e->jobs; job; job = job->next)
+        if (job->id == id) {
+            scheduler_abort(e->scheduler, job->request);
+            return;
+        }
+}
+
+/* Hands new requests to the scheduler in order of arrival, then ends those that were aborted. */
+static void read_inbox(struct engine *e)
+{
+    struct inbox *inbox = &e->inbox;
+    pthread_mutex_lock(&inbox->lock);
+    struct job *job = inbox->first;
+    inbox->first = inbox->last = NULL;
+    while (job) {
+        struct job *next = job->next;
+        job->previous = NULL;
+        job->next = e->jobs;
+        if (e->jobs) e->jobs->previous = job;
+        e->jobs = job;
+        scheduler_add(e->scheduler, job->request);
+        job = next;
+    }
+    for (size_t i = 0; i < inbox->num_aborts; i++) abort_job(e, inbox->aborts[i]);
+    inbox->num_aborts = 0;
+    pthread_mutex_unlock(&inbox->lock);
+}
+
+/* A request without a seed gets one that depends on the engine's seed and its order of arrival. (SplitMix64's mixer:
+ * Steele et al., 2014.) */
+static uint64_t request_seed(const struct engine *e, const struct request *request)
+{
+    uint64_t z = e->options.seed * 0x9E3779B97F4A7C15u + request->id;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static void fill_sampling_row(const struct engine *e, const struct sequence *seq, struct sampling_row *row)
+{
+    const struct request *request = seq->request;
+    const struct sampling_params *p = &request->params;
+    *row = (struct sampling_row){
+        .temperature = (float)p->temperature,
+        .top_p = (float)p->top_p,
+        .min_p = (float)p->min_p,
+        .top_k = p->top_k,
+        .repetition_penalty = (float)p->repetition_penalty,
+        .presence_penalty = (float)p->presence_penalty,
+        .frequency_penalty = (float)p->frequency_penalty,
+        .seed = p->has_seed ? p->seed : request_seed(e, request),
+        .sequence_index = (uint32_t)seq->index,
+        .min_tokens = p->min_tokens,
+        .num_logprobs = p->logprobs,
+        .prompt_len = seq->prompt_len,
+        .num_bias = p->num_logit_bias,
+    };
+    memcpy(row->bias_ids, p->bias_ids, (size_t)p->num_logit_bias * sizeof *p->bias_ids);
+    memcpy(row->bias_values, p->bias_values, (size_t)p->num_logit_bias * sizeof *p->bias_values);
+    for (int32_t i = 0; i < p->num_stop_token_ids; i++) row->stop_ids[row->num_stop_ids++] = p->stop_token_ids[i];
+    for (int32_t i = 0; i < request->num_eos && !p->ignore_eos; i++)
+        row->stop_ids[row->num_stop_ids++] = request->eos_token_ids[i];
+}
+
+/* Schedules the next step and submits it. */
+static enum status schedule_and_submit(struct engine *e, enum schedule_result *result, struct error *err)
+{
+    struct sequence *const *admitted;
+    int32_t num_admitted;
+    pthread_mutex_lock(&e->schedule_lock);
+    read_inbox(e);
+    *result = scheduler_schedule(e->scheduler, &e->batch, &admitted, &num_admitted);
+    pthread_mutex_unlock(&e->schedule_lock);
+    if (*result != SCHEDULE_BATCH) return STATUS_OK;
+    for (int32_t i = 0; i < num_admitted; i++) {
+        struct sampling_row row;
+        fill_sampling_row(e, admitted[i], &row);
+        model_set_slot(e->loaded.model, admitted[i]->slot, &row, admitted[i]->tokens, admitted[i]->num_tokens);
+    }
+    return model_submit(e->loaded.model, &e->batch, err);
+}
+
+static void finish_answer(struct job *job, struct answer *answer, struct answer_piece *piece)
+{
+    answer->done = true;
+    job->num_done++;
+    piece->request_finished = job->num_done == job->num_answers;
+}
+
+static struct answer_piece new_piece(const struct job *job, const struct sequence *seq)
+{
+    return (struct answer_piece){
+        .request = job->id,
+        .index = seq->index,
+        .text = "",
+        .stop_token = seq->stop_token,
+        .prompt_tokens = job->request->sequences[0].prompt_len,
+        .cached_tokens = job->request->sequences[0].num_cached,
+        .output_tokens = seq->num_tokens > seq->prompt_len ? seq->num_tokens - seq->prompt_len : 0,
+    };
+}
+
+static void set_logprobs(const struct job *job, const struct sample_output *samples, int32_t row,
+                         struct answer_piece *piece)
+{
+    const int32_t wanted = job->request->params.logprobs;
+    if (wanted < 0) return;
+    piece->logprob = &samples->logprobs[row];
+    piece->rank = &samples->ranks[row];
+    piece->top_ids = &samples->top_ids[(int64_t)row * SAMPLING_MAX_LOGPROBS];
+    piece->top_logprobs = &samples->top_logprobs[(int64_t)row * SAMPLING_MAX_LOGPROBS];
+    piece->num_top = wanted;
+}
+
+static void deliver_event(struct engine *e, const struct token_event *event, const struct sample_output *samples)
+{
+    struct sequence *seq = event->seq;
+    struct job *job = seq->request->user;
+    struct answer *answer = &job->answers[seq->index];
+    if (answer->done) return;
+    struct answer_piece piece = new_piece(job, seq);
+    piece.token_ids = &event->token;
+    piece.num_tokens = 1;
+    set_logprobs(job, samples, event->row, &piece);
+    if (e->loaded.tokenizer) {
+        const bool may_stop = piece.output_tokens >= job->request->params.min_tokens;
+        piece.text = answer_text_add(&answer->text, event->token, may_stop, seq->finish_reason != FINISH_NONE,
+                                     &piece.text_length);
+        if (answer->text.stop >= 0) {
+            piece.stop_reason = job->request->params.stop[answer->text.stop];
+            piece.stop_token = -1;
+            if (seq->finish_reason == FINISH_NONE) {
+                pthread_mutex_lock(&e->schedule_lock);
+                scheduler_finish(e->scheduler, seq, FINISH_STOP);
+                pthread_mutex_unlock(&e->schedule_lock);
+            }
+            piece.finish_reason = FINISH_STOP;
+        }
+    }
+    if (piece.finish_reason == FINISH_NONE) piece.finish_reason = seq->finish_reason;
+    if (piece.finish_reason != FINISH_NONE) finish_answer(job, answer, &piece);
+    job->deliver(job->user, &piece);
+}
+
+static enum status collect_and_deliver(struct engine *e, struct error *err)
+{
+    struct sample_output samples;
+    enum status status = model_collect(e->loaded.model, &samples, err);
+    if (status != STATUS_OK) return status;
+    int32_t num_events;
+    pthread_mutex_lock(&e->schedule_lock);
+    const struct token_event *events = scheduler_collect(e->scheduler, &samples, &num_events);
+    pthread_mutex_unlock(&e->schedule_lock);
+    for (int32_t i = 0; i < num_events; i++) deliver_event(e, &events[i], &samples);
+    return STATUS_OK;
+}
+
+/* The last pieces of answers that ended without a token (aborted, impossible), then the end of the job. */
+static void finish_job(struct engine *e, struct job *job)
+{
+    for (int32_t i = 0; i < job->num_answers; i++) {
+        struct answer *answer = &job->answers[i];
+        if (answer->done) continue;
+        const struct sequence *seq = &job->request->sequences[i];
+        struct answer_piece piece = new_piece(job, seq);
+        piece.index = i;
+        if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
+        piece.finish_reason = seq->finish_reason;
+        if (piece.finish_reason == FINISH_ERROR) piece.error = job->request->error;
+        finish_answer(job, answer, &piece);
+        job->deliver(job->user, &piece);
+    }
+    if (job->previous)
+        job->previous->next = job->next;
+    else
+        e->jobs = job->next;
+    if (job->next) job->next->previous = job->previous;
+    job_free(job);
+    pthread_mutex_lock(&e->inbox.lock);
+    e->inbox.num_jobs--;
+    pthread_mutex_unlock(&e->inbox.lock);
+}
+
+static bool finish_jobs(struct engine *e)
+{
+    bool any = false;
+    for (;;) {
+        pthread_mutex_lock(&e->schedule_lock);
+        struct request *request = scheduler_next_finished(e->scheduler);
+        pthread_mutex_unlock(&e->schedule_lock);
+        if (!request) return any;
+        finish_job(e, request->user);
+        any = true;
+    }
+}
+
+enum status engine_step(struct engine *e, bool *worked, struct error *err)
+{
+    enum schedule_result result;
+    enum status status = schedule_and_submit(e, &result, err);
+    *worked = result == SCHEDULE_BATCH;
+    const int32_t in_flight = scheduler_in_flight(e->scheduler);
+    /* With a step submitted, wait only when the pipeline is full; with none, what is in flight is all there is to do.
+     */
+    if (status == STATUS_OK && in_flight > 0 && (result != SCHEDULE_BATCH || in_flight >= e->max_in_flight)) {
+        status = collect_and_deliver(e, err);
+        *worked = true;
+    }
+    if (status == STATUS_OK && finish_jobs(e)) *worked = true;
+    return status;
+}
+
+/* ---- what there is to know ---- */
+
+const struct tokenizer *engine_tokenizer(const struct engine *e)
+{
+    return e->loaded.tokenizer;
+}
+
+const struct model_config *engine_model_config(const struct engine *e)
+{
+    return &e->loaded.config;
+}
+
+const struct memory_profile *engine_memory_profile(const struct engine *e)
+{
+    return &e->loaded.profile;
+}
+
+const struct batch_limits *engine_limits(const struct engine *e)
+{
+    return &e->loaded.limits;
+}
+
+const char *engine_device(const struct engine *e)
+{
+    return e->loaded.backend->name;
+}
+
+int engine_threads(const struct engine *e)
+{
+    return e->options.threads > 0 ? e->options.threads : processors_allowed();
+}
+
+double engine_start_seconds(const struct engine *e)
+{
+    return e->start_seconds;
+}
+
+void engine_stats(struct engine *e, struct scheduler_stats *stats)
+{
+    pthread_mutex_lock(&e->schedule_lock);
+    scheduler_get_stats(e->scheduler, stats);
+    pthread_mutex_unlock(&e->schedule_lock);
+}
+
+void engine_reset_prefix_cache(struct engine *e)
+{
+    pthread_mutex_lock(&e->schedule_lock);
+    scheduler_reset_prefix_cache(e->scheduler);
+    pthread_mutex_unlock(&e->schedule_lock);
+}
+
+void engine_default_sampling(const struct engine *e, struct sampling_params *params)
+{
+    *params = sampling_params_default();
+    const struct model_config *c = &e->loaded.config;
+    if (!isnan(c->generation.temperature)) params->temperature = c->generation.temperature;
+    if (!isnan(c->generation.top_p)) params->top_p = c->generation.top_p;
+    if (!isnan(c->generation.min_p)) params->min_p = c->generation.min_p;
+    if (!isnan(c->generation.repetition_penalty)) params->repetition_penalty = c->generation.repetition_penalty;
+    if (c->generation.top_k >= 0) params->top_k = c->generation.top_k;
+    if (c->generation.do_sample_given && !c->generation.do_sample) params->temperature = 0;
+}
