@@ -192,10 +192,12 @@ static enum status job_create(const struct engine *e, const int32_t *prompt, int
     return STATUS_OK;
 }
 
-static void inbox_put(struct inbox *inbox, struct job *job)
+/* The engine may finish and free the job as soon as the lock is let go, so its id is given out before. */
+static void inbox_put(struct inbox *inbox, struct job *job, uint64_t *id)
 {
     pthread_mutex_lock(&inbox->lock);
     job->id = job->request->id = ++inbox->last_id;
+    if (id) *id = job->id;
     if (inbox->last)
         inbox->last->next = job;
     else
@@ -221,9 +223,7 @@ static enum status add(struct engine *e, const int32_t *prompt, int32_t prompt_l
     if (status != STATUS_OK) return status;
     job->deliver = deliver;
     job->user = user;
-    /* The engine may finish the job as soon as it is in the inbox: give the id out before that is possible. */
-    inbox_put(&e->inbox, job);
-    if (request) *request = job->id;
+    inbox_put(&e->inbox, job, request);
     return STATUS_OK;
 }
 
