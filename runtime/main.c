@@ -1,0 +1,64 @@
+/* quire COMMAND [flags] */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/commands.h"
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+};
+
+static const struct command commands[] = {
+    {"chat", command_chat, "talk with a model in the terminal"},
+    {"generate", command_generate, "run a file of prompts through a model"},
+    {"profile", command_profile, "show where the memory goes, and how many requests fit"},
+    {"bench", command_bench, "measure how fast a model runs here"},
+};
+enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void print_usage(FILE *out)
+{
+    fputs("usage: quire COMMAND [flags]\n\n", out);
+    for (int i = 0; i < NUM_COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fputs("\nquire COMMAND --help lists the command's flags; quire --version says which quire this is.\n", out);
+}
+
+static int unknown_command(const char *name)
+{
+    fprintf(stderr, "quire: there is no command '%s'\n", name);
+    print_usage(stderr);
+    return EXIT_STATUS_USAGE;
+}
+
+/* Text that never reached the terminal or file is a failure. */
+static int flush_stdout(int exit_status)
+{
+    if (fflush(stdout) != 0 && exit_status == EXIT_STATUS_OK) return EXIT_STATUS_FAILURE;
+    return exit_status;
+}
+
+int main(int argc, char **argv)
+{
+    /* A closed pipe is a write error like any other, and every command looks at those. */
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        print_usage(stderr);
+        return EXIT_STATUS_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_usage(stdout);
+        return flush_stdout(EXIT_STATUS_OK);
+    }
+    if (strcmp(name, "--version") == 0) {
+        puts("quire " QUIRE_VERSION);
+        return flush_stdout(EXIT_STATUS_OK);
+    }
+    for (int i = 0; i < NUM_COMMANDS; i++) {
+        if (strcmp(name, commands[i].name) == 0) return flush_stdout(commands[i].run(argc - 1, argv + 1));
+    }
+    return unknown_command(name);
+}

@@ -1,0 +1,394 @@
+#include "runtime/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void option_table_add(struct option_table *table, const struct option_spec *specs, int count)
+{
+    for (int i = 0; i < count && table->count < OPTIONS_MAX; i++) table->specs[table->count++] = specs[i];
+}
+
+static const struct option_spec *find_name(const struct option_table *table, const char *name)
+{
+    for (int i = 0; i < table->count; i++) {
+        if (strcmp(table->specs[i].name, name) == 0) return &table->specs[i];
+    }
+    return NULL;
+}
+
+static bool takes_value(const struct option_spec *spec)
+{
+    return spec->kind != OPTION_SWITCH && (spec->kind != OPTION_CUSTOM || spec->argument);
+}
+
+/* ---- values ---- */
+
+/* "a whole number from 1 to 8", as far as there are bounds. */
+static enum status out_of_range(const struct option_spec *spec, const char *text, struct error *err)
+{
+    const char *kind = spec->kind == OPTION_DOUBLE ? "a number" : "a whole number";
+    if (spec->minimum == 0 && spec->maximum == 0) {
+        return error_set(err, STATUS_INVALID, "--%s: expected %s, got '%s'", spec->name, kind, text);
+    }
+    if (isinf(spec->maximum)) {
+        return error_set(err, STATUS_INVALID, "--%s: expected %s of at least %.15g, got '%s'", spec->name, kind,
+                         spec->minimum, text);
+    }
+    return error_set(err, STATUS_INVALID, "--%s: expected %s from %.15g to %.15g, got '%s'", spec->name, kind,
+                     spec->minimum, spec->maximum, text);
+}
+
+static bool in_range(const struct option_spec *spec, double value)
+{
+    return (spec->minimum == 0 && spec->maximum == 0) || (value >= spec->minimum && value <= spec->maximum);
+}
+
+/* strtol and its kin take leading blanks and, for unsigned, a minus sign; a flag's value has neither. */
+static bool begins_number(const char *text, bool is_signed)
+{
+    if (is_signed && *text == '-') text++;
+    return (*text >= '0' && *text <= '9') || *text == '.';
+}
+
+static enum status set_int32(const struct option_spec *spec, const char *text, struct error *err)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (!begins_number(text, true) || *end || errno || value < INT32_MIN || value > INT32_MAX ||
+        !in_range(spec, (double)value)) {
+        return out_of_range(spec, text, err);
+    }
+    *(int32_t *)spec->target = (int32_t)value;
+    return STATUS_OK;
+}
+
+static enum status set_uint64(const struct option_spec *spec, const char *text, struct error *err)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (!begins_number(text, false) || *end || errno || !in_range(spec, (double)value)) {
+        return out_of_range(spec, text, err);
+    }
+    *(uint64_t *)spec->target = value;
+    return STATUS_OK;
+}
+
+static enum status set_double(const struct option_spec *spec, const char *text, struct error *err)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (!begins_number(text, true) || end == text || *end || !isfinite(value) || !in_range(spec, value)) {
+        return out_of_range(spec, text, err);
+    }
+    *(double *)spec->target = value;
+    return STATUS_OK;
+}
+
+static bool is_choice(const char *choices, const char *text)
+{
+    size_t length = strlen(text);
+    for (const char *at = choices; *at;) {
+        size_t n = strcspn(at, "|");
+        if (n == length && memcmp(at, text, n) == 0) return true;
+        at += n + (at[n] == '|');
+    }
+    return false;
+}
+
+static enum status set_string(const struct option_spec *spec, const char *text, struct error *err)
+{
+    if (spec->choices && !is_choice(spec->choices, text)) {
+        return error_set(err, STATUS_INVALID, "--%s: expected %s, got '%s'", spec->name, spec->choices, text);
+    }
+    *(const char **)spec->target = text;
+    return STATUS_OK;
+}
+
+static enum status set_custom(const struct option_spec *spec, const char *text, struct error *err)
+{
+    enum status status = spec->parse(spec->target, text, err);
+    if (status == STATUS_OK) return status;
+    char prefix[96];
+    snprintf(prefix, sizeof prefix, "--%s", spec->name);
+    return error_prefix(err, status, prefix);
+}
+
+static enum status set_value(const struct option_spec *spec, bool negated, const char *text, struct error *err)
+{
+    switch (spec->kind) {
+    case OPTION_SWITCH:
+        *(bool *)spec->target = !negated;
+        return STATUS_OK;
+    case OPTION_INT32:
+        return set_int32(spec, text, err);
+    case OPTION_UINT64:
+        return set_uint64(spec, text, err);
+    case OPTION_DOUBLE:
+        return set_double(spec, text, err);
+    case OPTION_STRING:
+        return set_string(spec, text, err);
+    case OPTION_CUSTOM:
+        return set_custom(spec, text, err);
+    }
+    return STATUS_OK;
+}
+
+/* Every entry of that name gets the value. */
+static enum status set_all(const struct option_table *table, const char *name, bool negated, const char *text,
+                           struct error *err)
+{
+    for (int i = 0; i < table->count; i++) {
+        const struct option_spec *spec = &table->specs[i];
+        if (strcmp(spec->name, name) != 0) continue;
+        enum status status = set_value(spec, negated, text, err);
+        if (status != STATUS_OK) return status;
+        if (spec->given) *spec->given |= spec->given_bit;
+    }
+    return STATUS_OK;
+}
+
+/* ---- unknown flags ---- */
+
+enum { NAME_MAX_LENGTH = 64 };
+
+/* Levenshtein's distance; names longer than NAME_MAX_LENGTH are far from everything. */
+static int edit_distance(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    if (n > NAME_MAX_LENGTH || m > NAME_MAX_LENGTH) return NAME_MAX_LENGTH;
+    int row[NAME_MAX_LENGTH + 1];
+    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+struct suggestion {
+    const char *name; /* NULL: nothing is near */
+    int distance;     /* the next must be nearer than this */
+    bool negated;
+};
+
+static void consider(struct suggestion *best, const char *typed, const char *known, bool negated)
+{
+    int distance = edit_distance(typed, known);
+    if (distance < best->distance) *best = (struct suggestion){known, distance, negated};
+}
+
+/* The flag that `name` most likely meant: an edit in three characters is still near. */
+static struct suggestion nearest_flag(const struct option_table *table, const char *name)
+{
+    int limit = (int)strlen(name) / 3;
+    struct suggestion best = {NULL, (limit < 2 ? 2 : limit) + 1, false};
+    bool negated = strncmp(name, "no-", 3) == 0;
+    for (int i = 0; i < table->count; i++) {
+        const struct option_spec *spec = &table->specs[i];
+        if (negated && spec->kind == OPTION_SWITCH) consider(&best, name + 3, spec->name, true);
+        consider(&best, name, spec->name, false);
+    }
+    return best;
+}
+
+/* `word` as typed: "--name", "--name=value". Either no flag begins so, or several do. */
+static enum status unknown_flag(const struct option_table *table, const char *word, struct error *err)
+{
+    char name[NAME_MAX_LENGTH + 1];
+    size_t length = strcspn(word, "=") - 2;
+    snprintf(name, sizeof name, "%.*s", (int)(length < NAME_MAX_LENGTH ? length : NAME_MAX_LENGTH), word + 2);
+    const char *first = NULL, *second = NULL;
+    for (int i = 0; i < table->count && length < NAME_MAX_LENGTH; i++) {
+        const char *known = table->specs[i].name;
+        if (strncmp(known, name, length) != 0) continue;
+        if (!first) first = known;
+        if (strcmp(first, known) != 0) second = known;
+    }
+    if (second) {
+        return error_set(err, STATUS_INVALID, "--%s could mean --%s or --%s; write the whole name", name, first,
+                         second);
+    }
+    for (char *at = name; *at; at++) {
+        if (*at == '_') *at = '-';
+    }
+    struct suggestion nearest = nearest_flag(table, name);
+    if (!nearest.name) {
+        return error_set(err, STATUS_INVALID, "there is no flag %.*s; --help lists the flags", (int)length + 2, word);
+    }
+    return error_set(err, STATUS_INVALID, "there is no flag %.*s; did you mean --%s%s? --help lists the flags",
+                     (int)length + 2, word, nearest.negated ? "no-" : "", nearest.name);
+}
+
+/* ---- getopt_long ---- */
+
+enum { CODE_HELP = 'h', CODE_FIRST = 256, MAX_LONG = 2 * OPTIONS_MAX + 2 };
+
+/* getopt's own tables: code CODE_FIRST + 2 * index, + 1 for --no-. */
+struct getopt_tables {
+    struct option longs[MAX_LONG];
+    char negated_names[OPTIONS_MAX][NAME_MAX_LENGTH];
+    char letters[3 + 2 * OPTIONS_MAX + 1];
+};
+
+static void build_tables(const struct option_table *table, struct getopt_tables *out)
+{
+    int n = 0;
+    size_t letter = 0;
+    /* '-': words come as code 1, in place; ':': a missing value comes as ':'. */
+    out->letters[letter++] = '-';
+    out->letters[letter++] = ':';
+    out->letters[letter++] = CODE_HELP;
+    out->longs[n++] = (struct option){"help", no_argument, NULL, CODE_HELP};
+    for (int i = 0; i < table->count; i++) {
+        const struct option_spec *spec = &table->specs[i];
+        if (find_name(table, spec->name) != spec) continue;
+        int has_value = takes_value(spec) ? required_argument : no_argument;
+        out->longs[n++] = (struct option){spec->name, has_value, NULL, CODE_FIRST + 2 * i};
+        if (spec->letter) {
+            out->letters[letter++] = spec->letter;
+            if (has_value == required_argument) out->letters[letter++] = ':';
+        }
+        if (spec->kind == OPTION_SWITCH) {
+            snprintf(out->negated_names[i], NAME_MAX_LENGTH, "no-%s", spec->name);
+            out->longs[n++] = (struct option){out->negated_names[i], no_argument, NULL, CODE_FIRST + 2 * i + 1};
+        }
+    }
+    out->letters[letter] = '\0';
+    out->longs[n] = (struct option){0};
+}
+
+static const struct option_spec *spec_of_code(const struct option_table *table, int code)
+{
+    if (code >= CODE_FIRST) return &table->specs[(code - CODE_FIRST) / 2];
+    for (int i = 0; i < table->count; i++) {
+        if (table->specs[i].letter == code) return &table->specs[i];
+    }
+    return NULL;
+}
+
+/* getopt said '?' or ':'; optopt and the word it stopped at tell why. */
+static enum status refused(const struct option_table *table, int code, const char *word, struct error *err)
+{
+    const struct option_spec *spec = optopt ? spec_of_code(table, optopt) : NULL;
+    if (code == ':' && spec) {
+        return error_set(err, STATUS_INVALID, "--%s needs a value: --%s %s", spec->name, spec->name,
+                         spec->choices ? spec->choices : spec->argument);
+    }
+    if (spec || optopt == CODE_HELP) {
+        return error_set(err, STATUS_INVALID, "--%s%s takes no value, but was written %s",
+                         optopt >= CODE_FIRST && (optopt & 1) ? "no-" : "", spec ? spec->name : "help", word);
+    }
+    if (optopt) return error_set(err, STATUS_INVALID, "there is no flag -%c; --help lists the flags", optopt);
+    return unknown_flag(table, word, err);
+}
+
+static enum status take_word(char *word, const char **words, int max_words, int *num_words, struct error *err)
+{
+    if (!words) {
+        return error_set(err, STATUS_INVALID, "'%s' is not a flag; flags begin with --, and --help lists them", word);
+    }
+    if (*num_words >= max_words) {
+        return error_set(err, STATUS_INVALID, "'%s' is one word too many; at most %d may be given", word, max_words);
+    }
+    words[(*num_words)++] = word;
+    return STATUS_OK;
+}
+
+enum status options_parse(const struct option_table *table, int argc, char **argv, bool *help, const char **words,
+                          int max_words, int *num_words, struct error *err)
+{
+    struct getopt_tables tables;
+    build_tables(table, &tables);
+    *help = false;
+    int count = 0;
+    optind = 0; /* glibc: start afresh */
+    opterr = 0;
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK) {
+        optopt = 0;
+        int code = getopt_long(argc, argv, tables.letters, tables.longs, NULL);
+        if (code == -1) break;
+        if (code == CODE_HELP) {
+            *help = true;
+            return STATUS_OK;
+        }
+        if (code == 1) {
+            status = take_word(optarg, words, max_words, &count, err);
+        } else if (code == '?' || code == ':') {
+            status = refused(table, code, argv[optind - 1], err);
+        } else {
+            const struct option_spec *spec = spec_of_code(table, code);
+            status = set_all(table, spec->name, code >= CODE_FIRST && (code & 1), optarg, err);
+        }
+    }
+    for (; status == STATUS_OK && optind < argc; optind++) { /* what follows "--" */
+        status = take_word(argv[optind], words, max_words, &count, err);
+    }
+    if (num_words) *num_words = count;
+    return status;
+}
+
+/* ---- help ---- */
+
+enum { HELP_COLUMN = 34, HELP_WIDTH = 100 };
+
+/* Prints `text`, which begins at `column`, wrapped with a hanging indent of `indent`. */
+static void print_wrapped(const char *text, int column, int indent, FILE *out)
+{
+    while (*text) {
+        size_t length = strcspn(text, " ");
+        if (column > indent && column + 1 + (int)length > HELP_WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            fputc(' ', out);
+            column++;
+        }
+        fwrite(text, 1, length, out);
+        column += (int)length;
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+static void print_spec(const struct option_spec *spec, FILE *out)
+{
+    int column = spec->letter ? fprintf(out, "  -%c, ", spec->letter) : fprintf(out, "      ");
+    column += fprintf(out, "--%s%s", spec->kind == OPTION_SWITCH ? "[no-]" : "", spec->name);
+    if (takes_value(spec)) column += fprintf(out, " %s", spec->choices ? spec->choices : spec->argument);
+    if (column + 2 > HELP_COLUMN) {
+        fputc('\n', out);
+        column = 0;
+    }
+    fprintf(out, "%*s", HELP_COLUMN - column, "");
+    print_wrapped(spec->help, HELP_COLUMN, HELP_COLUMN, out);
+}
+
+void options_print_help(const struct option_table *table, const char *usage, const char *summary, FILE *out)
+{
+    static const struct option_spec help = {
+        .name = "help", .letter = 'h', .kind = OPTION_CUSTOM, .help = "Show this text and exit."};
+    fprintf(out, "usage: quire %s\n\n", usage);
+    print_wrapped(summary, 0, 0, out);
+    if (table->count == 0 || !table->specs[0].heading) fputc('\n', out);
+    for (int i = 0; i < table->count; i++) {
+        const struct option_spec *spec = &table->specs[i];
+        if (spec->heading) fprintf(out, "\n%s\n", spec->heading);
+        if (find_name(table, spec->name) == spec) print_spec(spec, out);
+    }
+    fputc('\n', out);
+    print_spec(&help, out);
+}

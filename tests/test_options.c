@@ -1,0 +1,401 @@
+/* Flags: every kind, every refusal, and the tables that commands share. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/options.h"
+
+struct values {
+    bool on, off;
+    int32_t number;
+    uint64_t big;
+    double real;
+    const char *text, *choice;
+    int calls;
+    uint64_t given;
+    int32_t twin;
+};
+
+static enum status count_call(void *target, const char *text, struct error *err)
+{
+    assert_null(text);
+    assert_non_null(err);
+    ++*(int *)target;
+    return STATUS_OK;
+}
+
+static struct values defaults(void)
+{
+    return (struct values){.on = true, .number = 5, .big = 7, .real = 0.5, .text = "t", .choice = "a"};
+}
+
+static void make_table(struct option_table *table, struct values *v)
+{
+    const struct option_spec specs[] = {
+        {.name = "switch-on", .kind = OPTION_SWITCH, .target = &v->on, .help = "A switch.", .heading = "First:"},
+        {.name = "switch-off", .kind = OPTION_SWITCH, .target = &v->off, .help = "Another.", .letter = 's'},
+        {.name = "number",
+         .kind = OPTION_INT32,
+         .target = &v->number,
+         .minimum = -1,
+         .maximum = 10,
+         .argument = "N",
+         .letter = 'n',
+         .help = "A number.",
+         .given = &v->given,
+         .given_bit = 4},
+        {.name = "big", .kind = OPTION_UINT64, .target = &v->big, .argument = "N", .help = "A big number."},
+        {.name = "real",
+         .kind = OPTION_DOUBLE,
+         .target = &v->real,
+         .minimum = 0,
+         .maximum = INFINITY,
+         .argument = "F",
+         .help = "A real number."},
+        {.name = "text", .kind = OPTION_STRING, .target = &v->text, .argument = "TEXT", .help = "A text."},
+        {.name = "choice", .kind = OPTION_STRING, .target = &v->choice, .choices = "a|bee", .help = "A choice."},
+        {.name = "call",
+         .kind = OPTION_CUSTOM,
+         .target = &v->calls,
+         .parse = count_call,
+         .help = "Counts.",
+         .heading = "Second:"},
+        {.name = "number", .kind = OPTION_INT32, .target = &v->twin, .argument = "N", .help = "Its twin."},
+    };
+    table->count = 0;
+    option_table_add(table, specs, sizeof specs / sizeof specs[0]);
+}
+
+enum { MAX_WORDS = 40 };
+
+/* Splits `line` at blanks into argv; argv[0] is the command. */
+static int split(char *line, char **argv)
+{
+    int argc = 0;
+    argv[argc++] = "command";
+    for (char *word = strtok(line, " "); word && argc < MAX_WORDS; word = strtok(NULL, " ")) argv[argc++] = word;
+    argv[argc] = NULL;
+    return argc;
+}
+
+/* `line` outlives the values, which may point into it. */
+static enum status parse(struct values *v, char *line, bool *help, struct error *err)
+{
+    struct option_table table;
+    make_table(&table, v);
+    char *argv[MAX_WORDS + 1];
+    int argc = split(line, argv);
+    return options_parse(&table, argc, argv, help, NULL, 0, NULL, err);
+}
+
+static void accepted(struct values *v, char *line)
+{
+    struct error err = {""};
+    bool help;
+    *v = defaults();
+    if (parse(v, line, &help, &err) != STATUS_OK) fail_msg("refused: %s", err.text);
+    assert_false(help);
+}
+
+static void test_each_kind(void **state)
+{
+    (void)state;
+    struct values v;
+    char a[] = "--no-switch-on --switch-off --number 10 --big 18446744073709551615 --real 2.5e3 --text= --choice bee";
+    accepted(&v, a);
+    assert_false(v.on);
+    assert_true(v.off);
+    assert_int_equal(v.number, 10);
+    assert_true(v.big == UINT64_MAX);
+    assert_true(v.real == 2500);
+    assert_string_equal(v.text, "");
+    assert_string_equal(v.choice, "bee");
+    char b[] = "--number=-1 -s --text=a=b --call --call --real .5";
+    accepted(&v, b);
+    assert_int_equal(v.number, -1);
+    assert_int_equal(v.twin, -1); /* every entry of the name */
+    assert_int_equal(v.given, 4);
+    assert_true(v.off && v.on);
+    assert_string_equal(v.text, "a=b");
+    assert_int_equal(v.calls, 2);
+    char c[] = "-n3 --switch-on --no-switch-on --switch-on --text --odd --te last";
+    accepted(&v, c);
+    assert_int_equal(v.number, 3);
+    assert_true(v.on);
+    assert_string_equal(v.text, "last"); /* an abbreviation; a value may look like a flag */
+    char d[] = "";
+    accepted(&v, d);
+    assert_int_equal(v.given, 0);
+    assert_int_equal(v.number, 5);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *sentence;
+    } cases[] = {
+        {"--number 11", "--number: expected a whole number from -1 to 10, got '11'"},
+        {"--number -2", "--number: expected a whole number from -1 to 10, got '-2'"},
+        {"--number 1.5", "--number: expected a whole number from -1 to 10, got '1.5'"},
+        {"--number 99999999999", "got '99999999999'"},
+        {"--number 5x", "got '5x'"},
+        {"--number=", "got ''"},
+        {"--big -1", "--big: expected a whole number, got '-1'"},
+        {"--big 18446744073709551616", "--big: expected"},
+        {"--real -0.1", "--real: expected a number of at least 0, got '-0.1'"},
+        {"--real nan", "got 'nan'"},
+        {"--real inf", "got 'inf'"},
+        {"--real 1e999", "got '1e999'"},
+        {"--real 1,5", "got '1,5'"},
+        {"--choice c", "--choice: expected a|bee, got 'c'"},
+        {"--choice be", "got 'be'"},
+        {"--choice", "--choice needs a value: --choice a|bee"},
+        {"--number", "--number needs a value: --number N"},
+        {"-n", "--number needs a value: --number N"},
+        {"--switch-on=3", "--switch-on takes no value, but was written --switch-on=3"},
+        {"--no-switch-on=3", "--no-switch-on takes no value"},
+        {"--help=3", "--help takes no value"},
+        {"--nunber 3", "there is no flag --nunber; did you mean --number?"},
+        {"--swich-off", "did you mean --switch-off?"},
+        {"--no-swich-off", "did you mean --no-switch-off?"},
+        {"--switch_on", "there is no flag --switch_on; did you mean --switch-on?"},
+        {"--zzzzzzzzzz=3", "there is no flag --zzzzzzzzzz; --help lists the flags"},
+        {"--switch", "--switch could mean --switch-on or --switch-off; write the whole name"},
+        {"-x", "there is no flag -x"},
+        {"word", "'word' is not a flag"},
+        {"-- word", "'word' is not a flag"},
+        {"-", "'-' is not a flag"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "%s", cases[i].line);
+        struct values v = defaults();
+        struct error err = {""};
+        bool help;
+        if (parse(&v, line, &help, &err) == STATUS_OK) fail_msg("accepted: %s", cases[i].line);
+        if (!strstr(err.text, cases[i].sentence)) fail_msg("%s: %s", cases[i].line, err.text);
+    }
+}
+
+static void test_long_unknown_flag(void **state)
+{
+    (void)state;
+    char line[4000] = "--";
+    memset(line + 2, 'x', sizeof line - 3);
+    line[sizeof line - 1] = '\0';
+    struct values v = defaults();
+    struct error err = {""};
+    bool help;
+    assert_int_equal(parse(&v, line, &help, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "there is no flag --xxx"));
+}
+
+static void test_help_and_words(void **state)
+{
+    (void)state;
+    struct values v = defaults();
+    struct option_table table;
+    make_table(&table, &v);
+    struct error err;
+    bool help;
+    char *with_help[] = {"command", "--help", "--nonsense", NULL};
+    assert_int_equal(options_parse(&table, 3, with_help, &help, NULL, 0, NULL, &err), STATUS_OK);
+    assert_true(help);
+    char *with_h[] = {"command", "-h", NULL};
+    assert_int_equal(options_parse(&table, 2, with_h, &help, NULL, 0, NULL, &err), STATUS_OK);
+    assert_true(help);
+    char *with_words[] = {"command", "one", "-n", "4", "two", "--", "--three", NULL};
+    const char *words[3];
+    int num_words;
+    assert_int_equal(options_parse(&table, 7, with_words, &help, words, 3, &num_words, &err), STATUS_OK);
+    assert_int_equal(num_words, 3);
+    assert_string_equal(words[0], "one");
+    assert_string_equal(words[1], "two");
+    assert_string_equal(words[2], "--three");
+    assert_int_equal(v.number, 4);
+    assert_int_equal(options_parse(&table, 7, with_words, &help, words, 2, &num_words, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "one word too many"));
+}
+
+static void test_help_text(void **state)
+{
+    (void)state;
+    struct values v = defaults();
+    struct option_table table;
+    make_table(&table, &v);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    options_print_help(&table, "command [flags]", "What it does.", out);
+    fclose(out);
+    assert_non_null(strstr(text, "usage: quire command [flags]\n\nWhat it does.\n\nFirst:\n"));
+    assert_non_null(strstr(text, "      --[no-]switch-on "));
+    assert_non_null(strstr(text, "  -n, --number N "));
+    assert_non_null(strstr(text, "--choice a|bee "));
+    assert_non_null(strstr(text, "\nSecond:\n      --call "));
+    assert_null(strstr(text, "twin"));
+    assert_non_null(strstr(text, "-h, --help "));
+    free(text);
+}
+
+static enum status parse_engine(struct engine_options *options, struct log *log, struct sampling_flags *flags,
+                                char *line, struct error *err)
+{
+    struct option_table table = {.count = 0};
+    options_add_engine(&table, options, log);
+    options_add_sampling(&table, flags);
+    char *argv[MAX_WORDS + 1];
+    int argc = split(line, argv);
+    bool help;
+    return options_parse(&table, argc, argv, &help, NULL, 0, NULL, err);
+}
+
+static void test_engine_flags(void **state)
+{
+    (void)state;
+    struct engine_options o = {.device = "auto", .enable_prefix_caching = true};
+    struct log log = {LOG_WARNING};
+    struct sampling_flags flags = {0};
+    struct error err = {""};
+    char line[] = "-m folder --device cuda:1 --dtype bfloat16 --load-format=dummy --block-size 32 -vv --seed 9 -t 2 "
+                  "--no-enable-prefix-caching";
+    if (parse_engine(&o, &log, &flags, line, &err) != STATUS_OK) fail_msg("%s", err.text);
+    assert_string_equal(o.model, "folder");
+    assert_string_equal(o.device, "cuda:1");
+    assert_string_equal(o.dtype, "bfloat16");
+    assert_int_equal(o.load_format, LOAD_FORMAT_DUMMY);
+    assert_int_equal(o.block_size, 32);
+    assert_int_equal(o.threads, 2);
+    assert_false(o.enable_prefix_caching);
+    assert_int_equal(log.level, LOG_DEBUG);
+    assert_true(o.seed == 9 && flags.params.seed == 9); /* --seed serves both */
+    assert_true(flags.given == UINT64_C(1) << FIELD_SEED);
+    static const char *const bad[] = {
+        "--device gpu",         "--device cuda:",    "--device cuda:x", "--dtype int8", "--block-size 17",
+        "--block-size 0",       "--max-num-seqs 0",  "--load-format x", "--threads -1", "--swap-space -1",
+        "--max-model-len",      "--max-model-len 0", "--seed -1",       "--seed 1.5",   "--gpu-memory-utilization 1.1",
+        "--kv-cache-dtype fp9",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char copy[64];
+        snprintf(copy, sizeof copy, "%s", bad[i]);
+        err.text[0] = '\0';
+        assert_int_equal(parse_engine(&o, &log, &flags, copy, &err), STATUS_INVALID);
+        assert_true(strncmp(err.text, bad[i], strcspn(bad[i], " ")) == 0);
+    }
+}
+
+static void test_sampling_flags(void **state)
+{
+    (void)state;
+    struct engine_options o = {0};
+    struct log log = {LOG_WARNING};
+    struct sampling_flags flags = {0};
+    struct error err = {""};
+    char line[] = "--temperature 0.7 --top-k -1 --stop a --stop=b, --stop-token-ids 3,4 --stop-token-ids 5 "
+                  "--logit-bias 1:-2.5,7:100 --ignore-eos --no-skip-special-tokens --n 3";
+    if (parse_engine(&o, &log, &flags, line, &err) != STATUS_OK) fail_msg("%s", err.text);
+    struct sampling_params to = {.top_p = 0.25, .skip_special_tokens = true, .max_tokens = 11, .seed = 5};
+    sampling_flags_apply(&flags, &to);
+    assert_true(to.temperature == 0.7 && to.top_p == 0.25 && to.top_k == -1 && to.max_tokens == 11 && to.n == 3);
+    assert_int_equal(to.num_stop, 2);
+    assert_string_equal(to.stop[0], "a");
+    assert_string_equal(to.stop[1], "b,");
+    assert_int_equal(to.num_stop_token_ids, 3);
+    assert_int_equal(to.stop_token_ids[2], 5);
+    assert_int_equal(to.num_logit_bias, 2);
+    assert_int_equal(to.bias_ids[1], 7);
+    assert_true(to.bias_values[0] == -2.5f && to.bias_values[1] == 100);
+    assert_true(to.ignore_eos && !to.skip_special_tokens && !to.has_seed && to.seed == 5);
+
+    static const char *const bad[] = {"--stop=",
+                                      "--stop-token-ids x",
+                                      "--stop-token-ids 1,",
+                                      "--stop-token-ids 1,,2",
+                                      "--stop-token-ids -1",
+                                      "--stop-token-ids 99999999999",
+                                      "--logit-bias 1",
+                                      "--logit-bias 1:",
+                                      "--logit-bias 1:x",
+                                      "--logit-bias :1",
+                                      "--logit-bias 1:nan",
+                                      "--logit-bias 1:2,",
+                                      "--logit-bias 1:2;3:4",
+                                      "--temperature hot",
+                                      "--n two"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char copy[64];
+        snprintf(copy, sizeof copy, "%s", bad[i]);
+        err.text[0] = '\0';
+        if (parse_engine(&o, &log, &flags, copy, &err) == STATUS_OK) fail_msg("accepted: %s", bad[i]);
+        assert_true(strncmp(err.text, bad[i], strcspn(bad[i], " =")) == 0);
+    }
+}
+
+static void test_sampling_limits(void **state)
+{
+    (void)state;
+    struct option_table table = {.count = 0};
+    struct sampling_flags flags = {0};
+    options_add_sampling(&table, &flags);
+    char *argv[2 * SAMPLING_PARAMS_MAX_STOP + 4] = {"command"};
+    int argc = 1;
+    for (int i = 0; i <= SAMPLING_PARAMS_MAX_STOP; i++) {
+        argv[argc++] = "--stop";
+        argv[argc++] = "x";
+    }
+    struct error err = {""};
+    bool help;
+    assert_int_equal(options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "at most 16 stop strings"));
+    char text[SAMPLING_PARAMS_MAX_STOP_BYTES + 1];
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    flags.params.num_stop = 0;
+    argv[2] = text;
+    assert_int_equal(options_parse(&table, 3, argv, &help, NULL, 0, NULL, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "--stop: expected at most 255 bytes, got 256"));
+}
+
+static void test_default_model(void **state)
+{
+    (void)state;
+    char path[4096];
+    struct engine_options o = {0};
+    struct error err;
+    setenv("QUIRE_MODEL", "/nowhere/at/all", 1);
+    assert_int_equal(options_require_model(&o, path, sizeof path, &err), STATUS_OK);
+    assert_string_equal(o.model, "/nowhere/at/all");
+    assert_false(options_default_model(path, 4)); /* does not fit */
+    o.model = "given";
+    assert_int_equal(options_require_model(&o, path, sizeof path, &err), STATUS_OK);
+    assert_string_equal(o.model, "given");
+    unsetenv("QUIRE_MODEL");
+    if (options_default_model(path, sizeof path)) { /* found from the build folder, or not there: nothing else */
+        struct stat info;
+        assert_int_equal(stat(path, &info), 0);
+        assert_true(S_ISDIR(info.st_mode));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_kind),         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_long_unknown_flag), cmocka_unit_test(test_help_and_words),
+        cmocka_unit_test(test_help_text),         cmocka_unit_test(test_engine_flags),
+        cmocka_unit_test(test_sampling_flags),    cmocka_unit_test(test_sampling_limits),
+        cmocka_unit_test(test_default_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
