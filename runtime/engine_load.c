@@ -66,14 +66,14 @@ static enum status kv_space(const struct engine_options *o, struct loaded_model 
 /* The longest context: what was asked, or as much of the model's as the blocks can hold. */
 static enum status choose_max_model_len(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    const int32_t model_max = l->config.max_position_embeddings;
+    const int32_t model_max = model_config_max_length(&l->config);
     struct memory_profile *p = &l->profile;
     p->model_max_len = model_max;
     p->max_model_len = o->max_model_len;
     if (o->max_model_len > model_max)
         return error_set(
             err, STATUS_INVALID,
-            "--max-model-len is %d, but the model was made for %d tokens at most (max_position_embeddings in "
+            "--max-model-len is %d, but the model was made for %d tokens at most (see "
             "%s/config.json); lower it",
             o->max_model_len, model_max, o->model);
     if (o->max_model_len > 0) return STATUS_OK;
