@@ -1,9 +1,10 @@
 /* Reader of the safetensors format (https://github.com/huggingface/safetensors, "Format"): an 8-byte little-endian
- * header length, a JSON header, then the tensors' bytes. The file is mapped and never copied (a tensor that the file puts
- * at an address its element type cannot have is, once); opening checks everything that could be wrong, so that
+ * header length, a JSON header, then the tensors' bytes. The file is mapped and never copied (a tensor that the file
+ * puts at an address its element type cannot have is, once); opening checks everything that could be wrong, so that
  * tensor->data can be used without a second look.
  *
- * Checked, in 64-bit arithmetic that cannot overflow: header length within the file and 100 MB; a header that starts with
+ * Checked, in 64-bit arithmetic that cannot overflow: header length within the file and 100 MB; a header that starts
+ * with
  * '{' and ends with '}' and the format's padding (spaces); strict JSON (no duplicate keys, no trailing text);
  * __metadata__ an object of strings; known dtype; shape x element size = span; spans, sorted by start, without gap or
  * overlap, ending with the file.

@@ -1,0 +1,125 @@
+/* The rotation table. The formulas are those of transformers' modeling_rope_utils; what is float32 there is float32
+ * here, since checkpoints were trained with those roundings: at position 100000 they move an angle by a hundredth. */
+#include <math.h>
+
+#include "model/config.h"
+
+/* base ^ (2 * pair / dim), in float32. */
+static float pair_wavelength(double base, int pair, int dim)
+{
+    const float exponent = (float)(2 * pair) / (float)dim;
+    return (float)pow((double)(float)base, (double)exponent);
+}
+
+static double dynamic_base(const struct model_config *config)
+{
+    const double dim = config->head_dim, factor = config->rope.factor;
+    /* factor * max_length / max_position_embeddings, with max_length = max_position_embeddings * factor */
+    const double stretch = factor * factor - (factor - 1);
+    return config->rope.theta * pow(stretch, dim / (dim - 2));
+}
+
+/* Long wavelengths are stretched by `factor`, short ones kept, those between interpolated (Llama 3.1). */
+static float llama3_frequency(const struct rope_config *rope, float frequency)
+{
+    const double original = rope->original_max_position;
+    const float wavelength = (float)(2 * M_PI) / frequency;
+    const float factor = (float)rope->factor;
+    if (wavelength < (float)(original / rope->high_freq_factor)) return frequency;
+    if (wavelength > (float)(original / rope->low_freq_factor)) return frequency / factor;
+    const float smooth = ((float)original / wavelength - (float)rope->low_freq_factor) /
+                         (float)(rope->high_freq_factor - rope->low_freq_factor);
+    return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+/* The pairs between which yarn goes from keeping a frequency to interpolating it. */
+struct yarn_range {
+    double low, high;
+};
+
+/* The (fractional) pair that turns `rotations` times over the original context. */
+static double yarn_dimension(const struct model_config *config, double rotations)
+{
+    const struct rope_config *rope = &config->rope;
+    return config->head_dim * log(rope->original_max_position / (rotations * 2 * M_PI)) / (2 * log(rope->theta));
+}
+
+static struct yarn_range yarn_range(const struct model_config *config)
+{
+    struct yarn_range range = {yarn_dimension(config, config->rope.beta_fast),
+                               yarn_dimension(config, config->rope.beta_slow)};
+    if (config->rope.truncate) {
+        range.low = floor(range.low);
+        range.high = ceil(range.high);
+    }
+    range.low = fmax(range.low, 0);
+    range.high = fmin(range.high, config->head_dim - 1);
+    if (range.low == range.high) range.high += 0.001; /* no division by zero */
+    return range;
+}
+
+static float yarn_frequency(const struct rope_config *rope, struct yarn_range range, int pair, float wavelength)
+{
+    float ramp = ((float)pair - (float)range.low) / (float)(range.high - range.low);
+    ramp = fminf(fmaxf(ramp, 0), 1);
+    const float keep = 1 - ramp;
+    return 1 / ((float)rope->factor * wavelength) * (1 - keep) + 1 / wavelength * keep;
+}
+
+static double yarn_mscale(double factor, double mscale)
+{
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+static float attention_factor(const struct rope_config *rope)
+{
+    if (rope->type != ROPE_YARN) return 1;
+    if (rope->attention_factor > 0) return (float)rope->attention_factor;
+    if (rope->mscale != 0 && rope->mscale_all_dim != 0)
+        return (float)(yarn_mscale(rope->factor, rope->mscale) / yarn_mscale(rope->factor, rope->mscale_all_dim));
+    return (float)yarn_mscale(rope->factor, 1);
+}
+
+static float pair_frequency(const struct model_config *config, int pair)
+{
+    const struct rope_config *rope = &config->rope;
+    const int dim = config->head_dim;
+    const float wavelength =
+        pair_wavelength(rope->type == ROPE_DYNAMIC ? dynamic_base(config) : rope->theta, pair, dim);
+    switch (rope->type) {
+    case ROPE_LINEAR:
+        return 1 / wavelength / (float)rope->factor;
+    case ROPE_YARN:
+        return yarn_frequency(rope, yarn_range(config), pair, wavelength);
+    case ROPE_LLAMA3:
+        return llama3_frequency(rope, 1 / wavelength);
+    default:
+        return 1 / wavelength;
+    }
+}
+
+void rope_table(const struct model_config *config, int32_t max_position, float *table)
+{
+    const int pairs = config->head_dim / 2;
+    const float scale = attention_factor(&config->rope);
+    float frequencies[CONFIG_MAX_HEAD_DIM / 2];
+    for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(config, pair);
+#pragma omp parallel for schedule(static) if (max_position > 4096)
+    for (int32_t position = 0; position < max_position; position++) {
+        float *row = table + (int64_t)position * config->head_dim;
+        for (int pair = 0; pair < pairs; pair++) {
+            const float angle = (float)position * frequencies[pair];
+            row[pair] = cosf(angle) * scale;
+            row[pairs + pair] = sinf(angle) * scale;
+        }
+    }
+}
+
+int32_t model_config_max_length(const struct model_config *config)
+{
+    const struct rope_config *rope = &config->rope;
+    double length = config->max_position_embeddings;
+    if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC) length *= rope->factor;
+    if (rope->type == ROPE_YARN) length = rope->original_max_position * rope->factor;
+    return length >= INT32_MAX ? INT32_MAX : length < 1 ? 1 : (int32_t)length;
+}

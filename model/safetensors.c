@@ -1,0 +1,533 @@
+#include "model/safetensors.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "model/json.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian, and so is its data");
+
+#define INDEX_NAME "model.safetensors.index.json"
+#define SINGLE_NAME "model.safetensors"
+
+struct source { /* one file of the set */
+    struct mapped_file map;
+    char *path;
+};
+
+struct safetensors {
+    struct source *sources; /* [num_sources] */
+    size_t num_sources, sources_capacity;
+    struct safetensor *tensors; /* [num_tensors] by file and offset */
+    size_t num_tensors, tensors_capacity;
+    struct safetensor **by_name; /* [num_tensors] sorted by name */
+    void **copies;               /* [num_copies] data of misaligned tensors */
+    size_t num_copies, copies_capacity;
+    uint64_t total_bytes;
+};
+
+/* What parsing one header needs to know. */
+struct header {
+    struct safetensors *set;
+    const char *path;
+    const uint8_t *data; /* [data_bytes] what follows the header */
+    uint64_t data_bytes;
+    struct error *err;
+};
+
+static const struct {
+    const char *name;
+    int bytes;
+    int dtype; /* enum dtype, or -1 */
+} dtypes[] = {
+    [SAFETENSORS_BOOL] = {"BOOL", 1, -1},
+    [SAFETENSORS_U8] = {"U8", 1, -1},
+    [SAFETENSORS_I8] = {"I8", 1, -1},
+    [SAFETENSORS_F8_E5M2] = {"F8_E5M2", 1, DTYPE_FP8_E5M2},
+    [SAFETENSORS_F8_E4M3] = {"F8_E4M3", 1, DTYPE_FP8_E4M3},
+    [SAFETENSORS_I16] = {"I16", 2, -1},
+    [SAFETENSORS_U16] = {"U16", 2, -1},
+    [SAFETENSORS_F16] = {"F16", 2, DTYPE_FLOAT16},
+    [SAFETENSORS_BF16] = {"BF16", 2, DTYPE_BFLOAT16},
+    [SAFETENSORS_I32] = {"I32", 4, -1},
+    [SAFETENSORS_U32] = {"U32", 4, -1},
+    [SAFETENSORS_F32] = {"F32", 4, DTYPE_FLOAT32},
+    [SAFETENSORS_F64] = {"F64", 8, -1},
+    [SAFETENSORS_I64] = {"I64", 8, -1},
+    [SAFETENSORS_U64] = {"U64", 8, -1},
+};
+
+const char *safetensors_dtype_name(enum safetensors_dtype dtype)
+{
+    return dtypes[dtype].name;
+}
+
+int safetensors_dtype_bytes(enum safetensors_dtype dtype)
+{
+    return dtypes[dtype].bytes;
+}
+
+int safetensors_to_dtype(enum safetensors_dtype dtype, enum dtype *out)
+{
+    if (dtypes[dtype].dtype < 0) return -1;
+    *out = (enum dtype)dtypes[dtype].dtype;
+    return 0;
+}
+
+static enum status out_of_memory(const char *path, struct error *err)
+{
+    return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the header", path);
+}
+
+/* Every message about one tensor: "file: tensor "name": what". */
+static enum status bad_tensor(const struct header *h, const char *name, enum status status, const char *what)
+{
+    struct shown shown = show_string(name);
+    return error_set(h->err, status, "%s: tensor \"%s\": %s", h->path, shown.text, what);
+}
+
+static enum status parse_dtype(const struct header *h, const char *name, const json_t *info, struct safetensor *tensor)
+{
+    const json_t *value = json_object_get(info, "dtype");
+    if (!json_is_string(value))
+        return bad_tensor(h, name, STATUS_INVALID, "\"dtype\" must be a string such as \"BF16\"");
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(json_string_value(value), dtypes[i].name) == 0) {
+            tensor->dtype = (enum safetensors_dtype)i;
+            return STATUS_OK;
+        }
+    struct shown shown = show_string(name), found = show_string(json_string_value(value));
+    return error_set(h->err, STATUS_UNSUPPORTED,
+                     "%s: tensor \"%s\": dtype \"%s\" is not one that quire knows (BOOL, integers, F8_E4M3, F8_E5M2, "
+                     "F16, BF16, F32, F64)",
+                     h->path, shown.text, found.text);
+}
+
+static enum status parse_shape(const struct header *h, const char *name, const json_t *info, struct safetensor *tensor)
+{
+    const json_t *value = json_object_get(info, "shape");
+    if (!json_is_array(value)) return bad_tensor(h, name, STATUS_INVALID, "\"shape\" must be an array of integers");
+    if (json_array_size(value) > SAFETENSORS_MAX_DIMS)
+        return bad_tensor(h, name, STATUS_UNSUPPORTED, "more than 8 dimensions");
+    tensor->num_dims = (int)json_array_size(value);
+    uint64_t bytes = (uint64_t)dtypes[tensor->dtype].bytes;
+    for (int i = 0; i < tensor->num_dims; i++) {
+        const json_t *dim = json_array_get(value, (size_t)i);
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0)
+            return bad_tensor(h, name, STATUS_INVALID, "\"shape\" must hold integers that are not negative");
+        tensor->shape[i] = json_integer_value(dim);
+        if (__builtin_mul_overflow(bytes, (uint64_t)tensor->shape[i], &bytes) || bytes > INT64_MAX)
+            return bad_tensor(h, name, STATUS_INVALID, "\"shape\" gives more bytes than 64 bits can count");
+    }
+    tensor->bytes = bytes;
+    return STATUS_OK;
+}
+
+static enum status parse_span(const struct header *h, const char *name, const json_t *info, struct safetensor *tensor)
+{
+    const json_t *value = json_object_get(info, "data_offsets");
+    const json_t *first = json_array_get(value, 0), *last = json_array_get(value, 1);
+    if (!json_is_array(value) || json_array_size(value) != 2 || !json_is_integer(first) || !json_is_integer(last))
+        return bad_tensor(h, name, STATUS_INVALID, "\"data_offsets\" must be an array of two integers");
+    const int64_t begin = json_integer_value(first), end = json_integer_value(last);
+    struct shown shown = show_string(name);
+    if (begin < 0 || end < begin)
+        return error_set(h->err, STATUS_INVALID, "%s: tensor \"%s\": data_offsets [%lld, %lld] are not a span", h->path,
+                         shown.text, (long long)begin, (long long)end);
+    if ((uint64_t)end > h->data_bytes)
+        return error_set(h->err, STATUS_INVALID,
+                         "%s: tensor \"%s\": data_offsets [%lld, %lld] end beyond the file, which holds %llu bytes of "
+                         "data; was the download cut short?",
+                         h->path, shown.text, (long long)begin, (long long)end, (unsigned long long)h->data_bytes);
+    if ((uint64_t)(end - begin) != tensor->bytes)
+        return error_set(h->err, STATUS_INVALID,
+                         "%s: tensor \"%s\": dtype and shape need %llu bytes, but data_offsets [%lld, %lld] span %lld",
+                         h->path, shown.text, (unsigned long long)tensor->bytes, (long long)begin, (long long)end,
+                         (long long)(end - begin));
+    tensor->data = h->data + begin;
+    return STATUS_OK;
+}
+
+static enum status check_metadata(const struct header *h, json_t *metadata)
+{
+    if (!json_is_object(metadata))
+        return error_set(h->err, STATUS_INVALID, "%s: \"__metadata__\" must be an object of strings", h->path);
+    const char *key;
+    json_t *value;
+    json_object_foreach(metadata, key, value)
+    {
+        if (json_is_string(value)) continue;
+        struct shown shown = show_string(key);
+        return error_set(h->err, STATUS_INVALID, "%s: \"__metadata__\" must hold strings, but \"%s\" is not one",
+                         h->path, shown.text);
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_tensor(const struct header *h, const char *name, const json_t *info)
+{
+    struct safetensors *set = h->set;
+    if (!json_is_object(info))
+        return bad_tensor(h, name, STATUS_INVALID, "expected an object with dtype, shape and data_offsets");
+    struct safetensor tensor = {.path = h->path};
+    enum status status = parse_dtype(h, name, info, &tensor);
+    if (status == STATUS_OK) status = parse_shape(h, name, info, &tensor);
+    if (status == STATUS_OK) status = parse_span(h, name, info, &tensor);
+    if (status != STATUS_OK) return status;
+    if (!array_reserve(&set->tensors, &set->tensors_capacity, set->num_tensors + 1, sizeof *set->tensors))
+        return out_of_memory(h->path, h->err);
+    tensor.name = strdup(name);
+    if (!tensor.name) return out_of_memory(h->path, h->err);
+    set->tensors[set->num_tensors++] = tensor;
+    set->total_bytes += tensor.bytes; /* spans are disjoint parts of files: the sum cannot overflow */
+    return STATUS_OK;
+}
+
+/* By start, then by end: an empty tensor comes before the one that starts where it lies. */
+static int compare_spans(const void *a, const void *b)
+{
+    const struct safetensor *x = a, *y = b;
+    const uintptr_t xs = (uintptr_t)x->data, ys = (uintptr_t)y->data;
+    if (xs != ys) return xs < ys ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* The tensors [first, num_tensors), just parsed, must tile the data. */
+static enum status check_tiling(const struct header *h, size_t first)
+{
+    struct safetensors *set = h->set;
+    if (set->num_tensors > first)
+        qsort(set->tensors + first, set->num_tensors - first, sizeof *set->tensors, compare_spans);
+    uint64_t reached = 0;
+    for (size_t i = first; i < set->num_tensors; i++) {
+        const struct safetensor *t = &set->tensors[i];
+        const uint64_t begin = (uint64_t)((const uint8_t *)t->data - h->data);
+        if (begin != reached) {
+            struct shown shown = show_string(t->name);
+            return error_set(
+                h->err, STATUS_INVALID,
+                "%s: tensor \"%s\" starts at byte %llu of the data, but the tensors before it end at %llu: "
+                "the format allows no %s",
+                h->path, shown.text, (unsigned long long)begin, (unsigned long long)reached,
+                begin < reached ? "overlap" : "gap");
+        }
+        reached = begin + t->bytes;
+    }
+    if (reached == h->data_bytes) return STATUS_OK;
+    return error_set(h->err, STATUS_INVALID,
+                     "%s: the tensors end at byte %llu of the data, but the file has %llu bytes of data: the format "
+                     "allows none left over",
+                     h->path, (unsigned long long)reached, (unsigned long long)h->data_bytes);
+}
+
+/* A file may put its data at any byte; C may not read a float there. */
+static enum status align_tensors(const struct header *h, size_t first)
+{
+    struct safetensors *set = h->set;
+    for (size_t i = first; i < set->num_tensors; i++) {
+        struct safetensor *t = &set->tensors[i];
+        if ((uintptr_t)t->data % (uintptr_t)dtypes[t->dtype].bytes == 0) continue;
+        void *copy = NULL;
+        if (!array_reserve(&set->copies, &set->copies_capacity, set->num_copies + 1, sizeof *set->copies) ||
+            posix_memalign(&copy, 64, t->bytes ? t->bytes : 64) != 0)
+            return error_set(h->err, STATUS_OUT_OF_MEMORY,
+                             "%s: out of memory for an aligned copy of tensor \"%s\" (%llu bytes)", h->path,
+                             show_string(t->name).text, (unsigned long long)t->bytes);
+        memcpy(copy, t->data, t->bytes);
+        set->copies[set->num_copies++] = copy;
+        t->data = copy;
+    }
+    return STATUS_OK;
+}
+
+/* The header's length, its two ends, and where it leaves the data. *text is [*length] without the padding. */
+static enum status locate_header(struct header *h, const struct mapped_file *map, const char **text, size_t *length)
+{
+    uint64_t n = 0;
+    if (map->size < 8)
+        return error_set(h->err, STATUS_INVALID,
+                         "%s: %llu bytes are too few for a safetensors file, which starts with an 8-byte header length",
+                         h->path, (unsigned long long)map->size);
+    memcpy(&n, map->data, 8);
+    if (n > SAFETENSORS_MAX_HEADER)
+        return error_set(h->err, STATUS_INVALID,
+                         "%s: the header length %llu is more than the format's 100 MB; is this a safetensors file?",
+                         h->path, (unsigned long long)n);
+    if (n > map->size - 8)
+        return error_set(h->err, STATUS_INVALID,
+                         "%s: the header length %llu goes beyond the file of %llu bytes; was the download cut short?",
+                         h->path, (unsigned long long)n, (unsigned long long)map->size);
+    h->data = map->data + 8 + n;
+    h->data_bytes = map->size - 8 - n;
+    *text = (const char *)map->data + 8;
+    while (n > 0 && (*text)[n - 1] == ' ') n--;
+    *length = (size_t)n;
+    if (n < 2 || (*text)[0] != '{')
+        return error_set(h->err, STATUS_INVALID, "%s: the header must start with '{'; is this a safetensors file?",
+                         h->path);
+    if ((*text)[n - 1] != '}')
+        return error_set(h->err, STATUS_INVALID, "%s: the header must end with '}', padded with nothing but spaces",
+                         h->path);
+    return STATUS_OK;
+}
+
+static enum status parse_entries(const struct header *h, json_t *root)
+{
+    const char *name;
+    json_t *info;
+    json_object_foreach(root, name, info)
+    {
+        enum status status = strcmp(name, "__metadata__") == 0 ? check_metadata(h, info) : parse_tensor(h, name, info);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_file(struct safetensors *set, const struct source *source, struct error *err)
+{
+    struct header h = {.set = set, .path = source->path, .err = err};
+    const size_t first = set->num_tensors;
+    const char *text = NULL;
+    size_t length = 0;
+    enum status status = locate_header(&h, &source->map, &text, &length);
+    if (status != STATUS_OK) return status;
+    json_t *root;
+    status = json_object_parse(text, length, h.path, &root, err);
+    if (status != STATUS_OK) return status;
+    status = parse_entries(&h, root);
+    json_decref(root);
+    if (status == STATUS_OK) status = check_tiling(&h, first);
+    if (status == STATUS_OK) status = align_tensors(&h, first);
+    return status;
+}
+
+static enum status add_file(struct safetensors *set, const char *path, struct error *err)
+{
+    if (!array_reserve(&set->sources, &set->sources_capacity, set->num_sources + 1, sizeof *set->sources))
+        return out_of_memory(path, err);
+    struct source source = {.path = strdup(path)};
+    if (!source.path) return out_of_memory(path, err);
+    enum status status = mapped_file_open(path, &source.map, err);
+    set->sources[set->num_sources++] = source;
+    return status == STATUS_OK ? parse_file(set, &source, err) : status;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct safetensor *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* Once all files are read: the array no longer moves. Within a file JSON_REJECT_DUPLICATES saw to unique names. */
+static enum status sort_names(struct safetensors *set, struct error *err)
+{
+    set->by_name = malloc((set->num_tensors + 1) * sizeof *set->by_name);
+    if (!set->by_name) return out_of_memory(safetensors_path(set), err);
+    for (size_t i = 0; i < set->num_tensors; i++) set->by_name[i] = &set->tensors[i];
+    qsort(set->by_name, set->num_tensors, sizeof *set->by_name, compare_names);
+    for (size_t i = 1; i < set->num_tensors; i++) {
+        const struct safetensor *a = set->by_name[i - 1], *b = set->by_name[i];
+        if (strcmp(a->name, b->name) != 0) continue;
+        return error_set(err, STATUS_INVALID, "%s: tensor \"%s\" lies in %s too; each must be in one file", a->path,
+                         show_string(a->name).text, b->path);
+    }
+    return STATUS_OK;
+}
+
+enum status safetensors_open_file(const char *path, struct safetensors **out, struct error *err)
+{
+    *out = NULL;
+    struct safetensors *set = calloc(1, sizeof *set);
+    if (!set) return out_of_memory(path, err);
+    enum status status = add_file(set, path, err);
+    if (status == STATUS_OK) status = sort_names(set, err);
+    if (status == STATUS_OK) {
+        *out = set;
+    } else {
+        safetensors_close(set);
+    }
+    return status;
+}
+
+/* --- An index and its files --- */
+
+/* A name that could lead out of the folder is refused, not resolved. */
+static bool plain_file_name(const char *name)
+{
+    return *name && !strchr(name, '/') && strcmp(name, ".") != 0 && !strstr(name, "..");
+}
+
+static int compare_strings(const void *a, const void *b)
+{
+    const char *const *x = a, *const *y = b;
+    return strcmp(*x, *y);
+}
+
+/* The distinct file names of a weight map, sorted: *names is [*count], and its strings belong to the map. */
+static enum status collect_files(const char *index_path, json_t *map, const char ***names, size_t *count,
+                                 struct error *err)
+{
+    *count = 0;
+    *names = malloc((json_object_size(map) + 1) * sizeof **names);
+    if (!*names) return out_of_memory(index_path, err);
+    const char *tensor;
+    json_t *value;
+    size_t n = 0;
+    json_object_foreach(map, tensor, value)
+    {
+        const char *name = json_string_value(value);
+        if (!name)
+            return error_set(err, STATUS_INVALID, "%s: weight_map: tensor \"%s\": expected a file name, found %s",
+                             index_path, show_string(tensor).text, show_value(value).text);
+        if (!plain_file_name(name))
+            return error_set(err, STATUS_INVALID,
+                             "%s: weight_map: tensor \"%s\": \"%s\" is not the plain name of a file in the same folder",
+                             index_path, show_string(tensor).text, show_string(name).text);
+        (*names)[n++] = name;
+    }
+    qsort(*names, n, sizeof **names, compare_strings);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp((*names)[i], (*names)[i - 1]) != 0) (*names)[(*count)++] = (*names)[i];
+    return STATUS_OK;
+}
+
+static enum status add_files(struct safetensors *set, const char *folder, const char *index_path, const char **names,
+                             size_t count, struct error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        char path[PATH_MAX];
+        if (!path_join(path, sizeof path, folder, names[i]))
+            return error_set(err, STATUS_INVALID, "%s: weight_map: the file name \"%s\" is too long", index_path,
+                             show_string(names[i]).text);
+        if (!file_exists(path))
+            return error_set(err, STATUS_IO, "%s: weight_map names %s, which is not there; was the download complete?",
+                             index_path, show_string(names[i]).text);
+        enum status status = add_file(set, path, err);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+/* Every tensor that the index names must lie in the file that it names. */
+static enum status check_map(const struct safetensors *set, const char *index_path, json_t *map, struct error *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(map, name, value)
+    {
+        const struct safetensor *tensor = safetensors_find(set, name);
+        const char *file = json_string_value(value);
+        const char *slash = tensor ? strrchr(tensor->path, '/') : NULL;
+        if (!tensor)
+            return error_set(err, STATUS_INVALID, "%s: weight_map puts tensor \"%s\" in %s, which does not hold it",
+                             index_path, show_string(name).text, show_string(file).text);
+        if (strcmp(slash ? slash + 1 : tensor->path, file) != 0)
+            return error_set(err, STATUS_INVALID, "%s: weight_map puts tensor \"%s\" in %s, but it lies in %s",
+                             index_path, show_string(name).text, show_string(file).text, tensor->path);
+    }
+    return STATUS_OK;
+}
+
+static enum status open_map(struct safetensors *set, const char *folder, const char *index_path, json_t *map,
+                            struct error *err)
+{
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        return error_set(err, STATUS_INVALID, "%s: \"weight_map\" must be an object of tensor and file names",
+                         index_path);
+    const char **names = NULL;
+    size_t count;
+    enum status status = collect_files(index_path, map, &names, &count, err);
+    if (status == STATUS_OK) status = add_files(set, folder, index_path, names, count, err);
+    if (status == STATUS_OK) status = sort_names(set, err);
+    if (status == STATUS_OK) status = check_map(set, index_path, map, err);
+    free(names);
+    return status;
+}
+
+static enum status open_index(const char *folder, const char *index_path, struct safetensors **out, struct error *err)
+{
+    json_t *root;
+    enum status status = json_object_read(index_path, &root, err);
+    if (status != STATUS_OK) return status;
+    struct safetensors *set = calloc(1, sizeof *set);
+    status = set ? open_map(set, folder, index_path, json_object_get(root, "weight_map"), err)
+                 : out_of_memory(index_path, err);
+    json_decref(root);
+    if (status == STATUS_OK) {
+        *out = set;
+    } else {
+        safetensors_close(set);
+    }
+    return status;
+}
+
+enum status safetensors_open_folder(const char *folder, struct safetensors **out, struct error *err)
+{
+    char path[PATH_MAX];
+    *out = NULL;
+    if (!folder_exists(folder)) return error_set(err, STATUS_IO, "%s: no such folder", folder);
+    if (!path_join(path, sizeof path, folder, INDEX_NAME))
+        return error_set(err, STATUS_INVALID, "%s: the path is too long", folder);
+    if (file_exists(path)) return open_index(folder, path, out, err);
+    path_join(path, sizeof path, folder, SINGLE_NAME); /* shorter than the name before */
+    if (file_exists(path)) return safetensors_open_file(path, out, err);
+    return error_set(err, STATUS_IO,
+                     "%s: neither " SINGLE_NAME " nor " INDEX_NAME " is in this folder; quire reads weights in the "
+                     "safetensors format only",
+                     folder);
+}
+
+void safetensors_close(struct safetensors *s)
+{
+    if (!s) return;
+    for (size_t i = 0; i < s->num_tensors; i++) free((char *)s->tensors[i].name);
+    for (size_t i = 0; i < s->num_copies; i++) free(s->copies[i]);
+    for (size_t i = 0; i < s->num_sources; i++) {
+        mapped_file_close(&s->sources[i].map);
+        free(s->sources[i].path);
+    }
+    free(s->by_name);
+    free(s->copies);
+    free(s->tensors);
+    free(s->sources);
+    free(s);
+}
+
+int64_t safetensors_count(const struct safetensors *s)
+{
+    return (int64_t)s->num_tensors;
+}
+
+const struct safetensor *safetensors_at(const struct safetensors *s, int64_t index)
+{
+    return &s->tensors[index];
+}
+
+const struct safetensor *safetensors_find(const struct safetensors *s, const char *name)
+{
+    size_t low = 0, high = s->num_tensors;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = strcmp(name, s->by_name[middle]->name);
+        if (order == 0) return s->by_name[middle];
+        if (order < 0) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return NULL;
+}
+
+uint64_t safetensors_total_bytes(const struct safetensors *s)
+{
+    return s->total_bytes;
+}
+
+const char *safetensors_path(const struct safetensors *s)
+{
+    return s->num_sources ? s->sources[0].path : "";
+}

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Makes tests/data/golden: tiny random checkpoints, and what transformers computes with them in float32 on the CPU.
+
+    python3 tests/scripts/make_golden.py [FOLDER]        (needs torch, transformers and safetensors)
+
+Each checkpoint's folder holds config.json, the weights, and
+
+    golden.json  {"vocab_size", "cases": [{"prompt": ids, "positions": [...], "logits_offset": n,
+                  "greedy": 64 ids, "gaps": 64 numbers}]}
+    golden.bin   little-endian float32: case i's logits [len(positions), vocab_size] start at element logits_offset
+
+"gaps" is the difference between the two highest logits at each greedy step: where it is tiny, two right implementations
+may part. rope.json holds the rotation tables of every rope type for small configs.
+
+A seed is taken only if its greedy texts are varied and no step is nearly a tie, so that tests may compare tokens.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import numpy
+import torch
+import transformers
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+VOCAB = 320
+LENGTHS = (1, 7, 33, 100)
+ALL_POSITIONS_UP_TO = 33  # longer prompts: the last position only
+STEPS = 64
+SMALLEST_GAP = 2e-3
+FEWEST_DISTINCT = 20  # of the 64 greedy tokens
+
+LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=64)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
+
+# name: (family, dtype, "4" or "5" for the layout of config.json, shard size, config)
+CHECKPOINTS = {
+    "mha": ("llama", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+        head_dim=64, tie_word_embeddings=False)),
+    "gqa": ("llama", "float16", "4", "150KB", dict(
+        hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=80, tie_word_embeddings=True)),
+    "mqa": ("llama", "float32", "4", None, dict(
+        hidden_size=48, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_bias=True, mlp_bias=True, rope_parameters=LLAMA3)),
+    "sliding": ("mistral", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24)),
+    "yarn": ("llama", "float32", "5", None, dict(
+        hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=True, rope_parameters=YARN)),
+}
+COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
+              pad_token_id=None)
+
+
+def classes(family):
+    if family == "mistral":
+        return transformers.MistralConfig, transformers.MistralForCausalLM
+    return transformers.LlamaConfig, transformers.LlamaForCausalLM
+
+
+def randomize(model, seed):
+    """Deviations large enough that the text wanders, and gains and biases that a forgetful forward pass would miss."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            noise = torch.randn(tensor.shape, generator=generator)
+            if "norm" in name:
+                tensor.copy_(1 + 0.2 * noise)
+            elif name.endswith("bias"):
+                tensor.copy_(0.2 * noise)
+            elif "embed" in name or "lm_head" in name:
+                tensor.copy_(0.4 * noise)
+            else:
+                tensor.copy_(0.35 * noise)
+
+
+def to_transformers_4(config):
+    """Rewrites the layout of config.json as transformers 4 left it."""
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
+    config["torch_dtype"] = config.pop("dtype")
+    config["transformers_version"] = "4.57.1"
+    return config
+
+
+def save(folder, model, layout, shard_size):
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder, **({"max_shard_size": shard_size} if shard_size else {}))
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    if layout == "4":
+        config = to_transformers_4(config)
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False).logits[0]
+
+
+def greedy(model, prompt):
+    """Each step computes the whole text anew: the reference has no cache to get wrong."""
+    ids, gaps = list(prompt), []
+    for _ in range(STEPS):
+        values, indices = logits_of(model, ids)[-1].topk(2)
+        gaps.append((values[0] - values[1]).item())
+        ids.append(indices[0].item())
+    return ids[len(prompt):], gaps
+
+
+def make_cases(model, seed):
+    generator = torch.Generator().manual_seed(1000 + seed)
+    cases, blocks, offset = [], [], 0
+    for length in LENGTHS:
+        prompt = torch.randint(3, VOCAB, (length,), generator=generator).tolist()
+        tokens, gaps = greedy(model, prompt)
+        if min(gaps) < SMALLEST_GAP or len(set(tokens)) < FEWEST_DISTINCT:
+            return None
+        positions = list(range(length)) if length <= ALL_POSITIONS_UP_TO else [length - 1]
+        logits = logits_of(model, prompt)[positions].to(torch.float32).numpy().astype("<f4")
+        cases.append(dict(prompt=prompt, positions=positions, logits_offset=offset, greedy=tokens,
+                          gaps=[float(f"{gap:.6g}") for gap in gaps]))
+        blocks.append(logits)
+        offset += logits.size
+    return cases, numpy.concatenate([block.ravel() for block in blocks])
+
+
+def write_golden(folder, cases, logits):
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    (folder / "golden.json").write_text('{"vocab_size": %d, "cases": [\n%s\n]}\n' % (VOCAB, lines))
+    (folder / "golden.bin").write_bytes(logits.tobytes())
+
+
+def make_checkpoint(root, name):
+    family, dtype, layout, shard_size, keys = CHECKPOINTS[name]
+    config_class, model_class = classes(family)
+    folder = root / name
+    for seed in range(400):
+        model = model_class(config_class(**COMMON, **keys)).eval()
+        randomize(model, seed)
+        save(folder, model.to(getattr(torch, dtype)), layout, shard_size)
+        # read back what was written: the reference is the checkpoint, not the model that it came from
+        model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        made = make_cases(model, seed)
+        if made:
+            write_golden(folder, *made)
+            gaps = [gap for case in made[0] for gap in case["gaps"]]
+            size = sum(path.stat().st_size for path in folder.iterdir())
+            print(f"{name}: seed {seed}, smallest gap {min(gaps):.2g}, median {numpy.median(gaps):.2g}, "
+                  f"distinct tokens {[len(set(case['greedy'])) for case in made[0]]}, {size} bytes")
+            return
+    sys.exit(f"{name}: no seed gives varied text without near ties")
+
+
+ROPE_SIZES = dict(model_type="llama", hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
+                  vocab_size=VOCAB, max_position_embeddings=256)
+ROPE_POSITIONS = [0, 1, 2, 7, 63, 100, 255, 1000, 4095]
+ROPE_CONFIGS = {
+    "default, no key at all": {},
+    "default, transformers 4": dict(rope_theta=500000.0, rope_scaling=None),
+    "default, transformers 5": dict(rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+    "default, head_dim": dict(rope_theta=10000.0, head_dim=20),
+    "linear, transformers 4": dict(rope_theta=10000.0, rope_scaling=dict(type="linear", factor=2.5)),
+    "linear, transformers 5": dict(rope_parameters=dict(rope_type="linear", rope_theta=20000.0, factor=4.0)),
+    "dynamic, transformers 4": dict(rope_theta=10000.0, rope_scaling=dict(type="dynamic", factor=4.0)),
+    "dynamic, transformers 5": dict(rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=2.0)),
+    "llama3, transformers 4": dict(rope_theta=500000.0, rope_scaling=dict(
+        rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=128)),
+    "llama3, transformers 5": dict(rope_parameters=dict(
+        rope_type="llama3", rope_theta=500000.0, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=8192)),
+    "yarn": dict(rope_theta=10000.0, rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=64)),
+    "yarn, finetuned": dict(rope_theta=10000.0, rope_scaling=dict(
+        type="yarn", factor=16.0, original_max_position_embeddings=4096, finetuned=True)),
+    "yarn, betas": dict(rope_parameters=dict(
+        rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=1024, beta_fast=16.0,
+        beta_slow=2.0)),
+    "yarn, not truncated": dict(rope_parameters=dict(
+        rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=1024, truncate=False)),
+    "yarn, attention factor": dict(rope_parameters=dict(
+        rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=1024,
+        attention_factor=1.375)),
+    "yarn, mscale": dict(rope_parameters=dict(
+        rope_type="yarn", rope_theta=10000.0, factor=40.0, original_max_position_embeddings=1024, mscale=1.0,
+        mscale_all_dim=0.707)),
+    "yarn, mscale alone": dict(rope_parameters=dict(
+        rope_type="yarn", rope_theta=10000.0, factor=40.0, original_max_position_embeddings=1024, mscale=0.7)),
+    "yarn, no original": dict(rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0)),
+    "yarn, original outside": dict(original_max_position_embeddings=32, rope_parameters=dict(
+        rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)),
+}
+
+
+def rope_tables(keys):
+    config = transformers.LlamaConfig(**json.loads(json.dumps({**ROPE_SIZES, **keys})))
+    rope = LlamaRotaryEmbedding(config)
+    positions = torch.tensor([ROPE_POSITIONS])
+    if config.rope_parameters["rope_type"] == "dynamic":
+        # The fixed table: the base of the longest context, whatever the length of the sequence at hand.
+        longest = int(config.max_position_embeddings * config.rope_parameters["factor"])
+        rope.inv_freq, _ = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["dynamic"](config, seq_len=longest)
+        rope.rope_type = "fixed"
+    cos, sin = rope(torch.zeros(1), positions)
+    half = cos.shape[-1] // 2
+    table = torch.cat((cos[0, :, :half], sin[0, :, :half]), dim=-1)
+    return [[float(f"{value:.9g}") for value in row] for row in table.tolist()]
+
+
+def make_rope(root):
+    cases = [dict(name=name, config={**ROPE_SIZES, **keys}, table=rope_tables(keys))
+             for name, keys in ROPE_CONFIGS.items()]
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    (root / "rope.json").write_text('{"positions": %s, "cases": [\n%s\n]}\n' % (json.dumps(ROPE_POSITIONS), lines))
+    print(f"rope.json: {len(cases)} cases")
+
+
+def main():
+    here = pathlib.Path(__file__).resolve().parent
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here.parent / "data" / "golden"
+    root.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    make_rope(root)
+    for name in CHECKPOINTS:
+        make_checkpoint(root, name)
+
+
+if __name__ == "__main__":
+    main()
