@@ -16,18 +16,23 @@ struct block_manager {
     bool caching;
     int32_t block_size;
     int32_t watermark; /* floor(0.01 * total) blocks kept free on admission */
+    int64_t evictions; /* cached blocks taken for something else */
+    int32_t *scratch;  /* [num_blocks + 1] for block_manager_check */
 };
 
 enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int32_t block_size, bool caching,
                                struct error *err);
 void block_manager_free(struct block_manager *m);
 
-/* SPEC S5 for all unfinished sequences of a waiting request. *required gets the blocks that it needs. */
+/* SPEC S5 for all unfinished sequences of a waiting request. *required gets the blocks that it needs: those of the
+ * first unfinished sequence's tokens and, where the request was forked before it was preempted, those of the others
+ * beyond the full blocks of the prompt, which they share. A request that ran before and outgrew the watermark's share
+ * is not refused for it: only the blocks that it needs count then. */
 enum allocate_result block_manager_can_allocate(const struct block_manager *m, const struct request *request,
                                                 int32_t *required);
 /* Gives the sequence blocks for all its known tokens, the cached prefix first: sets block_table, num_blocks,
  * num_computed (the cached tokens, at most num_tokens - 1 rounded down to a block), num_hashed and prefix_id. Call only
- * after can_allocate said OK. */
+ * after can_allocate said OK; too few blocks are an error, and nothing has changed then. */
 enum status block_manager_allocate(struct block_manager *m, struct sequence *seq, struct error *err);
 
 /* Blocks that the sequence would have to take to store one more token: 0 or 1 (a new block, or a copy-on-write). */
@@ -37,12 +42,22 @@ int32_t block_manager_append_cost(const struct block_manager *m, const struct se
  * False when no block is left (nothing changed). */
 bool block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens, struct block_pair *copy);
 
-/* The child's table becomes a copy of the parent's; every count goes up by one. */
+/* The child's table becomes a copy of the parent's; every count goes up by one. What was computed, cached and hashed is
+ * the same too. */
 void block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child);
+
+/* For a forked request that was preempted: blocks for the sequence's tokens but for the first num_shared blocks, which
+ * are null until block_manager_share() puts there the full blocks that another sequence has computed meanwhile. */
+enum status block_manager_reserve(struct block_manager *m, struct sequence *seq, int32_t num_shared, struct error *err);
+void block_manager_share(struct block_manager *m, const struct sequence *from, struct sequence *seq,
+                         int32_t num_shared);
 /* Gives identities to the sequence's blocks that are full of known, computed tokens. */
 void block_manager_hash(struct block_manager *m, struct sequence *seq);
-/* Releases every block, the last first, so that tails are evicted before heads. */
+/* Releases every block, the last first, so that tails are evicted before heads; the table is empty then. */
 enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err);
+
+/* Makes the prefix cache forget everything. */
+void block_manager_reset_cache(struct block_manager *m);
 
 /* Invariants 1, 2 and 5 of the design over all sequences given (those that hold blocks). For debug builds and tests. */
 enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,

@@ -18,6 +18,7 @@
 struct block {
     int32_t ref_count;
     int32_t previous, next; /* neighbours in the free list; BLOCK_NONE outside it */
+    int32_t filled;         /* slots written, or to be written by a submitted step, since the block was taken */
     bool cached;            /* the prefix cache can find it */
 };
 
@@ -41,8 +42,11 @@ void block_pool_share(struct block_pool *pool, int32_t block);
 /* One holder less. At 0 the block goes to the free list: cached to its tail, otherwise to its head. Releasing a block
  * of count 0, the null block or a number outside the pool is an error that names the block. */
 enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err);
-/* The prefix cache can (or no longer can) find this block, which is in use. */
+/* The prefix cache can (or no longer can) find this block. */
 void block_pool_set_cached(struct block_pool *pool, int32_t block, bool cached);
+/* Notes that `count` slots from `offset` on are written. A block is filled from its first slot on and each slot once:
+ * anything else, or more than one holder, is an error that names the block. */
+enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offset, int32_t count, struct error *err);
 
 int32_t block_pool_num_total(const struct block_pool *pool);  /* without the null block */
 int32_t block_pool_num_in_use(const struct block_pool *pool); /* total - num_free */

@@ -19,8 +19,7 @@ struct prefix_cache {
     int32_t *buckets;             /* [num_buckets] first block of each chain, or BLOCK_NONE */
     int32_t num_blocks, num_buckets, block_size;
     uint64_t next_prefix_id;
-    prefix_hash_function *hash;       /* XXH3 unless a test puts a colliding one here, before the first insertion */
-    int64_t queries, hits, evictions; /* blocks looked up, found, forgotten */
+    prefix_hash_function *hash; /* XXH3 unless a test puts a colliding one here, before the first insertion */
 };
 
 enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, struct error *err);
@@ -33,7 +32,9 @@ int32_t prefix_cache_find(const struct prefix_cache *cache, uint64_t parent, con
  * nothing is inserted, *inserted is false and that block's prefix id is returned. */
 uint64_t prefix_cache_insert(struct prefix_cache *cache, int32_t block, uint64_t parent, const int32_t *tokens,
                              uint64_t extra_key, bool *inserted);
-/* Forgets `block` (eviction). */
+/* Forgets `block` (eviction), which must be in the cache. Its prefix id is never used again. */
 void prefix_cache_forget(struct prefix_cache *cache, int32_t block);
+/* The prefix id of `block`; 0: it is not in the cache. */
+uint64_t prefix_cache_id(const struct prefix_cache *cache, int32_t block);
 
 #endif

@@ -53,16 +53,19 @@ struct scheduler;
 enum status scheduler_create(const struct scheduler_config *config, struct scheduler **out, struct error *err);
 void scheduler_destroy(struct scheduler *s);
 
-/* Queues a request; the scheduler refers to it until it is finished and scheduler_next_finished() handed it back. A
- * prompt that can never fit ends with FINISH_ERROR and a sentence when its turn comes, and the others go on. */
+/* Queues a request, after all that were added before it (sets request->arrival); the scheduler refers to it until it is
+ * finished and scheduler_next_finished() handed it back. A prompt that can never fit ends with FINISH_ERROR and a
+ * sentence when its turn comes, or here if it is more than a step or the number of slots allows; the others go on. */
 void scheduler_add(struct scheduler *s, struct request *request);
 /* Ends every unfinished sequence with FINISH_ABORT. */
 void scheduler_abort(struct scheduler *s, struct request *request);
 /* Ends one sequence (a stop string was found). Its blocks go back once no step in flight names it. */
 void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_reason reason);
 
-/* Fills `batch`. *admitted gets the sequences that took a slot in this call, [*num_admitted], owned by the scheduler,
- * valid until the next call: their sampling state and tokens must reach the device before this batch runs. */
+/* Fills `batch`, which was made for config.limits with max_pairs >= max_num_seqs. *admitted gets the sequences that
+ * this call starts in a slot, [*num_admitted] (0 unless SCHEDULE_BATCH), owned by the scheduler, valid until the next
+ * call: their sampling state and tokens must reach the device before this batch runs. The siblings of an n > 1 request
+ * start when its prompt is complete: their first rows of samples are those of the first sequence's last token. */
 enum schedule_result scheduler_schedule(struct scheduler *s, struct batch *batch, struct sequence *const **admitted,
                                         int32_t *num_admitted);
 /* Takes the samples of the oldest step in flight: appends the tokens and ends sequences on eos, stop ids (min_tokens
@@ -80,5 +83,9 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
 
 /* Drops every cached block's identity (nothing may be running); for measuring cold starts. */
 void scheduler_reset_prefix_cache(struct scheduler *s);
+
+/* The design's invariants over all sequences, and anything unsound seen earlier. For tests; with check_invariants it is
+ * also asserted after every operation (in builds without NDEBUG) and its first finding is kept. */
+enum status scheduler_check(const struct scheduler *s, struct error *err);
 
 #endif

@@ -15,6 +15,7 @@ enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINI
 const char *finish_reason_name(enum finish_reason reason); /* "stop", "length", "abort", "error"; NULL for NONE */
 
 struct request;
+struct request_queue;
 
 struct sequence {
     struct request *request;
@@ -23,16 +24,16 @@ struct sequence {
     enum finish_reason finish_reason;
     int32_t stop_token; /* the stop token id that ended it (eos or of stop_token_ids), or -1 */
 
-    int32_t *tokens;    /* [token_capacity] prompt, then output */
-    int32_t num_tokens; /* known tokens */
-    int32_t prompt_len; /* of those, the prompt */
-    int32_t token_capacity;
-    int32_t num_pending;  /* tokens sampled by a step in flight, not known yet: 0 or 1 */
-    int32_t pending_row;  /* the row of that step's samples */
-    int32_t num_computed; /* tokens whose K and V are written, or will be by a submitted step */
-    int32_t num_cached;   /* of the prompt, tokens found in the prefix cache at the (first) admission */
+    int32_t *tokens;        /* [token_capacity] prompt, then output */
+    int32_t num_tokens;     /* known tokens */
+    int32_t prompt_len;     /* of those, the prompt */
+    int32_t token_capacity; /* most tokens it can have: min(max_model_len, prompt_len + max_tokens), see below */
+    int32_t num_pending;    /* tokens sampled by steps in flight, not known yet: at most one a step */
+    int32_t pending_row;    /* the newest step's row of samples that gives the last of them */
+    int32_t num_computed;   /* tokens whose K and V are written, or will be by a submitted step */
+    int32_t num_cached;     /* of the prompt, tokens found in the prefix cache at the (first) admission */
 
-    int32_t *block_table; /* [max_blocks] physical blocks */
+    int32_t *block_table; /* [ceil(token_capacity / block_size)] physical blocks; 0: the null block */
     int32_t num_blocks;
     int32_t num_uploaded; /* entries of block_table that the device has in this slot */
     int32_t num_hashed;   /* full blocks with a prefix id, from the first */
@@ -48,18 +49,21 @@ struct request {
     struct sampling_params params;
     int32_t eos_token_ids[16], num_eos;
     uint64_t extra_key;         /* part of every block's identity: adapter, salt; 0: none */
-    struct sequence *sequences; /* [params.n]; before the prompt is computed only the first is scheduled */
+    struct sequence *sequences; /* [params.n] */
     int32_t num_sequences;
-    bool forked; /* the others share the first one's prompt blocks */
+    struct sequence *leader; /* while admitted: the one that computes the prompt; the others wait for it */
+    bool forked;             /* the prompt was computed once, and every sequence goes its own way */
     bool aborted;
-    char error[512];                 /* for FINISH_ERROR: the sentence */
-    void *user;                      /* the engine's */
-    struct request *next, *previous; /* in the scheduler's queues */
+    int32_t num_preemptions;
+    char error[512];             /* for FINISH_ERROR: the sentence */
+    void *user;                  /* the engine's */
+    struct request_queue *queue; /* of the scheduler's, the one it is in; NULL: none */
+    struct request *next, *previous;
 };
 
 /* Allocates a request with params.n sequences of at most max_model_len tokens, blocks of block_size. The prompt is
- * copied; prompt_len in 1 .. max_model_len (checked by the caller). Only the first sequence gets the prompt; the others
- * get their copy when they are forked. */
+ * copied to each; prompt_len in 1 .. max_model_len (checked by the caller). A prompt that is as long as the model
+ * allows still gets one token: `tokens` has room for it, and it is never computed. */
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
                            int32_t max_model_len, int32_t block_size, struct request **out, struct error *err);
 void request_destroy(struct request *request);
@@ -69,6 +73,8 @@ static inline int32_t sequence_output_len(const struct sequence *seq)
 {
     return seq->num_tokens + seq->num_pending - seq->prompt_len;
 }
-bool request_finished(const struct request *request); /* all its sequences are */
+bool request_finished(const struct request *request);                     /* all its sequences are */
+struct sequence *request_first_unfinished(const struct request *request); /* NULL: none */
+int32_t request_num_unfinished(const struct request *request);
 
 #endif

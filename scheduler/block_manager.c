@@ -1,0 +1,261 @@
+#include "scheduler/block_manager.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int32_t blocks_for(const struct block_manager *m, int32_t num_tokens)
+{
+    return (num_tokens + m->block_size - 1) / m->block_size;
+}
+
+enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int32_t block_size, bool caching,
+                               struct error *err)
+{
+    *m = (struct block_manager){.caching = caching, .block_size = block_size, .watermark = num_blocks / 100};
+    enum status status = block_pool_init(&m->pool, num_blocks, err);
+    if (status == STATUS_OK && caching) status = prefix_cache_init(&m->cache, num_blocks, block_size, err);
+    if (status == STATUS_OK) {
+        m->scratch = calloc((size_t)num_blocks + 1, sizeof *m->scratch);
+        if (!m->scratch) status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the block manager");
+    }
+    if (status != STATUS_OK) block_manager_free(m);
+    return status;
+}
+
+void block_manager_free(struct block_manager *m)
+{
+    block_pool_free(&m->pool);
+    prefix_cache_free(&m->cache);
+    free(m->scratch);
+    *m = (struct block_manager){0};
+}
+
+/* Walks the sequence's tokens block by block through the cache up to the first miss, and leaves one token to compute.
+ * Returns the hits; *idle gets how many of them nobody holds, `table` (may be NULL) the blocks, *prefix_id the last
+ * one's. */
+static int32_t find_prefix(const struct block_manager *m, const struct sequence *seq, int32_t *table, int32_t *idle,
+                           uint64_t *prefix_id)
+{
+    int32_t hits = 0, most = m->caching ? (seq->num_tokens - 1) / m->block_size : 0;
+    *idle = 0;
+    *prefix_id = 0;
+    for (; hits < most; hits++) {
+        int32_t block = prefix_cache_find(&m->cache, *prefix_id, seq->tokens + (size_t)hits * (size_t)m->block_size,
+                                          seq->request->extra_key, prefix_id);
+        if (block == BLOCK_NONE) break;
+        if (table) table[hits] = block;
+        *idle += m->pool.blocks[block].ref_count == 0;
+    }
+    return hits;
+}
+
+static int32_t blocks_required(const struct block_manager *m, const struct request *request,
+                               const struct sequence *first)
+{
+    int32_t required = blocks_for(m, first->num_tokens);
+    if (!request->forked) return required;
+    for (int32_t i = first->index + 1; i < request->num_sequences; i++) {
+        const struct sequence *seq = &request->sequences[i];
+        if (seq->status != SEQUENCE_FINISHED)
+            required += blocks_for(m, seq->num_tokens) - seq->prompt_len / m->block_size;
+    }
+    return required;
+}
+
+enum allocate_result block_manager_can_allocate(const struct block_manager *m, const struct request *request,
+                                                int32_t *required)
+{
+    const struct sequence *first = request_first_unfinished(request);
+    *required = blocks_required(m, request, first);
+    int32_t spare = block_pool_num_total(&m->pool) - *required;
+    int32_t watermark = m->watermark;
+    if (request->num_preemptions > 0 && spare < watermark) watermark = spare > 0 ? spare : 0;
+    if (spare < watermark) return ALLOCATE_NEVER;
+    /* A hit never makes the need larger, so the cache is asked only where it decides. */
+    int32_t free_blocks = m->pool.num_free;
+    if (free_blocks - *required >= watermark) return ALLOCATE_OK;
+    int32_t idle;
+    uint64_t prefix_id;
+    int32_t hits = find_prefix(m, first, NULL, &idle, &prefix_id);
+    return (free_blocks - idle) - (*required - hits) >= watermark ? ALLOCATE_OK : ALLOCATE_LATER;
+}
+
+/* The caller has made sure that one is free. */
+static int32_t take_block(struct block_manager *m)
+{
+    bool evicted;
+    int32_t block = block_pool_take(&m->pool, &evicted);
+    if (evicted) {
+        prefix_cache_forget(&m->cache, block);
+        m->evictions++;
+    }
+    return block;
+}
+
+static void extend_table(struct block_manager *m, struct sequence *seq, int32_t num_blocks)
+{
+    while (seq->num_blocks < num_blocks) seq->block_table[seq->num_blocks++] = take_block(m);
+}
+
+static enum status too_few(const struct block_manager *m, int32_t needed, struct error *err)
+{
+    return error_set(err, STATUS_INTERNAL, "a sequence needs %d blocks, but %d are free", needed, m->pool.num_free);
+}
+
+enum status block_manager_allocate(struct block_manager *m, struct sequence *seq, struct error *err)
+{
+    int32_t idle, needed = blocks_for(m, seq->num_tokens);
+    uint64_t prefix_id;
+    int32_t hits = find_prefix(m, seq, seq->block_table, &idle, &prefix_id);
+    if (m->pool.num_free - idle < needed - hits) return too_few(m, needed, err);
+    for (int32_t i = 0; i < hits; i++) block_pool_share(&m->pool, seq->block_table[i]);
+    seq->num_blocks = seq->num_hashed = hits;
+    seq->prefix_id = prefix_id;
+    seq->num_computed = hits * m->block_size;
+    seq->num_uploaded = 0;
+    extend_table(m, seq, needed);
+    return STATUS_OK;
+}
+
+enum status block_manager_reserve(struct block_manager *m, struct sequence *seq, int32_t num_shared, struct error *err)
+{
+    int32_t needed = blocks_for(m, seq->num_tokens);
+    if (m->pool.num_free < needed - num_shared) return too_few(m, needed - num_shared, err);
+    memset(seq->block_table, 0, (size_t)num_shared * sizeof *seq->block_table);
+    seq->num_blocks = num_shared;
+    seq->num_uploaded = seq->num_hashed = seq->num_computed = 0;
+    seq->prefix_id = 0;
+    extend_table(m, seq, needed);
+    return STATUS_OK;
+}
+
+void block_manager_share(struct block_manager *m, const struct sequence *from, struct sequence *seq, int32_t num_shared)
+{
+    for (int32_t i = 0; i < num_shared; i++) {
+        seq->block_table[i] = from->block_table[i];
+        block_pool_share(&m->pool, seq->block_table[i]);
+    }
+    seq->num_computed = num_shared * m->block_size;
+}
+
+void block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child)
+{
+    for (int32_t i = 0; i < parent->num_blocks; i++) {
+        child->block_table[i] = parent->block_table[i];
+        if (child->block_table[i]) block_pool_share(&m->pool, child->block_table[i]);
+    }
+    child->num_blocks = parent->num_blocks;
+    child->num_uploaded = 0;
+    child->num_computed = parent->num_computed;
+    child->num_cached = parent->num_cached;
+    child->num_hashed = parent->num_hashed;
+    child->prefix_id = parent->prefix_id;
+}
+
+/* The next token would go to a block that others hold too. */
+static bool next_write_is_shared(const struct block_manager *m, const struct sequence *seq)
+{
+    int32_t index = seq->num_computed / m->block_size;
+    return index < seq->num_blocks && m->pool.blocks[seq->block_table[index]].ref_count > 1;
+}
+
+int32_t block_manager_append_cost(const struct block_manager *m, const struct sequence *seq, int32_t num_tokens)
+{
+    int32_t missing = blocks_for(m, num_tokens) - seq->num_blocks;
+    return (missing > 0 ? missing : 0) + (next_write_is_shared(m, seq) ? 1 : 0);
+}
+
+bool block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens, struct block_pair *copy)
+{
+    copy->source = copy->destination = BLOCK_NONE;
+    if (block_manager_append_cost(m, seq, num_tokens) > m->pool.num_free) return false;
+    if (next_write_is_shared(m, seq)) {
+        int32_t index = seq->num_computed / m->block_size;
+        copy->source = seq->block_table[index];
+        copy->destination = take_block(m);
+        m->pool.blocks[copy->destination].filled = m->pool.blocks[copy->source].filled;
+        m->pool.blocks[copy->source].ref_count--; /* others hold it: it does not become free */
+        seq->block_table[index] = copy->destination;
+        if (seq->num_uploaded > index) seq->num_uploaded = index;
+    }
+    extend_table(m, seq, blocks_for(m, num_tokens));
+    return true;
+}
+
+/* The identity of one full block, whose parent is the sequence's newest: its own if it has one already (a block shared
+ * with a sibling), else a new one, unless another block was first with the same tokens. */
+static uint64_t identify(struct block_manager *m, const struct sequence *seq, int32_t index)
+{
+    int32_t block = seq->block_table[index];
+    uint64_t own = prefix_cache_id(&m->cache, block);
+    if (own) return own;
+    bool inserted;
+    uint64_t id =
+        prefix_cache_insert(&m->cache, block, seq->prefix_id, seq->tokens + (size_t)index * (size_t)m->block_size,
+                            seq->request->extra_key, &inserted);
+    if (inserted) block_pool_set_cached(&m->pool, block, true);
+    return id;
+}
+
+void block_manager_hash(struct block_manager *m, struct sequence *seq)
+{
+    if (!m->caching) return;
+    int32_t known = seq->num_computed < seq->num_tokens ? seq->num_computed : seq->num_tokens;
+    for (; (seq->num_hashed + 1) * m->block_size <= known; seq->num_hashed++)
+        seq->prefix_id = identify(m, seq, seq->num_hashed);
+}
+
+enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t i = seq->num_blocks - 1; i >= 0; i--) {
+        if (!seq->block_table[i]) continue;
+        struct error *first = status == STATUS_OK ? err : NULL;
+        enum status released = block_pool_release(&m->pool, seq->block_table[i], first);
+        if (status == STATUS_OK) status = released;
+    }
+    seq->num_blocks = seq->num_uploaded = seq->num_hashed = 0;
+    seq->prefix_id = 0;
+    return status;
+}
+
+void block_manager_reset_cache(struct block_manager *m)
+{
+    for (int32_t i = 1; m->caching && i < m->pool.num_blocks; i++) {
+        if (!m->pool.blocks[i].cached) continue;
+        prefix_cache_forget(&m->cache, i);
+        block_pool_set_cached(&m->pool, i, false);
+    }
+}
+
+static enum status check_counts(const struct block_manager *m, struct error *err)
+{
+    for (int32_t i = 1; i < m->pool.num_blocks; i++) {
+        const struct block *b = &m->pool.blocks[i];
+        if (b->ref_count != m->scratch[i])
+            return error_set(err, STATUS_INTERNAL, "block %d has the count %d, but %d table entries name it", i,
+                             b->ref_count, m->scratch[i]);
+        if (b->cached != (m->caching && prefix_cache_id(&m->cache, i) != 0))
+            return error_set(err, STATUS_INTERNAL, "block %d: the pool and the prefix cache disagree", i);
+        if (b->cached && b->filled != m->block_size)
+            return error_set(err, STATUS_INTERNAL, "block %d can be found, but %d of its %d slots are written", i,
+                             b->filled, m->block_size);
+    }
+    return STATUS_OK;
+}
+
+enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
+                                struct error *err)
+{
+    enum status status = block_pool_check(&m->pool, err);
+    if (status != STATUS_OK) return status;
+    memset(m->scratch, 0, (size_t)m->pool.num_blocks * sizeof *m->scratch);
+    for (int32_t i = 0; i < num_seqs; i++)
+        for (int32_t j = 0; j < seqs[i]->num_blocks; j++) {
+            int32_t block = seqs[i]->block_table[j];
+            if (block < 0 || block >= m->pool.num_blocks)
+                return error_set(err, STATUS_INTERNAL, "entry %d of a block table is %d", j, block);
+            m->scratch[block]++;
+        }
+    return check_counts(m, err);
+}

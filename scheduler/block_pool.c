@@ -1,0 +1,156 @@
+#include "scheduler/block_pool.h"
+
+#include <stdlib.h>
+
+static void list_remove(struct block_pool *pool, int32_t block)
+{
+    struct block *b = &pool->blocks[block];
+    if (b->previous == BLOCK_NONE)
+        pool->head = b->next;
+    else
+        pool->blocks[b->previous].next = b->next;
+    if (b->next == BLOCK_NONE)
+        pool->tail = b->previous;
+    else
+        pool->blocks[b->next].previous = b->previous;
+    b->previous = b->next = BLOCK_NONE;
+    pool->num_free--;
+    if (b->cached) pool->num_cached--;
+}
+
+/* Between two neighbours of the list, either of which may be BLOCK_NONE: its end. */
+static void list_insert(struct block_pool *pool, int32_t block, int32_t previous, int32_t next)
+{
+    struct block *b = &pool->blocks[block];
+    b->previous = previous;
+    b->next = next;
+    if (previous == BLOCK_NONE)
+        pool->head = block;
+    else
+        pool->blocks[previous].next = block;
+    if (next == BLOCK_NONE)
+        pool->tail = block;
+    else
+        pool->blocks[next].previous = block;
+    pool->num_free++;
+    if (b->cached) pool->num_cached++;
+}
+
+enum status block_pool_init(struct block_pool *pool, int32_t num_blocks, struct error *err)
+{
+    *pool = (struct block_pool){.num_blocks = num_blocks + 1, .head = BLOCK_NONE, .tail = BLOCK_NONE};
+    pool->blocks = calloc((size_t)num_blocks + 1, sizeof *pool->blocks);
+    if (!pool->blocks)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of %d KV cache blocks",
+                         num_blocks);
+    pool->blocks[0].previous = pool->blocks[0].next = BLOCK_NONE;
+    for (int32_t i = 1; i <= num_blocks; i++) list_insert(pool, i, pool->tail, BLOCK_NONE);
+    return STATUS_OK;
+}
+
+void block_pool_free(struct block_pool *pool)
+{
+    free(pool->blocks);
+    *pool = (struct block_pool){0};
+}
+
+int32_t block_pool_take(struct block_pool *pool, bool *evicted)
+{
+    int32_t block = pool->head;
+    *evicted = false;
+    if (block == BLOCK_NONE) return BLOCK_NONE;
+    list_remove(pool, block);
+    struct block *b = &pool->blocks[block];
+    *evicted = b->cached;
+    b->cached = false;
+    b->filled = 0;
+    b->ref_count = 1;
+    return block;
+}
+
+void block_pool_share(struct block_pool *pool, int32_t block)
+{
+    if (pool->blocks[block].ref_count == 0) list_remove(pool, block);
+    pool->blocks[block].ref_count++;
+}
+
+enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err)
+{
+    if (block < 0 || block >= pool->num_blocks)
+        return error_set(err, STATUS_INTERNAL, "release of block %d, but blocks are numbered 1 to %d", block,
+                         pool->num_blocks - 1);
+    if (block == 0) return error_set(err, STATUS_INTERNAL, "release of block 0, the null block");
+    struct block *b = &pool->blocks[block];
+    if (b->ref_count <= 0)
+        return error_set(err, STATUS_INTERNAL, "release of block %d, which is free already (count %d)", block,
+                         b->ref_count);
+    if (--b->ref_count > 0) return STATUS_OK;
+    if (b->cached)
+        list_insert(pool, block, pool->tail, BLOCK_NONE);
+    else
+        list_insert(pool, block, BLOCK_NONE, pool->head);
+    return STATUS_OK;
+}
+
+void block_pool_set_cached(struct block_pool *pool, int32_t block, bool cached)
+{
+    struct block *b = &pool->blocks[block];
+    if (b->ref_count == 0) pool->num_cached += (int32_t)cached - (int32_t)b->cached;
+    b->cached = cached;
+}
+
+enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offset, int32_t count, struct error *err)
+{
+    struct block *b = &pool->blocks[block];
+    bool sound = block > 0 && b->ref_count == 1 && b->filled == offset;
+    int32_t was = b->filled;
+    b->filled = offset + count;
+    if (sound) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL,
+                     "slots %d to %d of block %d are written, but its count is %d and its first %d slots were filled",
+                     offset, offset + count - 1, block, b->ref_count, was);
+}
+
+int32_t block_pool_num_total(const struct block_pool *pool)
+{
+    return pool->num_blocks - 1;
+}
+
+int32_t block_pool_num_in_use(const struct block_pool *pool)
+{
+    return block_pool_num_total(pool) - pool->num_free;
+}
+
+static enum status check_list(const struct block_pool *pool, struct error *err)
+{
+    int32_t length = 0, cached = 0, previous = BLOCK_NONE;
+    for (int32_t i = pool->head; i != BLOCK_NONE; i = pool->blocks[i].next) {
+        if (i <= 0 || i >= pool->num_blocks || ++length > pool->num_free)
+            return error_set(err, STATUS_INTERNAL, "the free list has a loop or leads to block %d", i);
+        const struct block *b = &pool->blocks[i];
+        if (b->previous != previous || b->ref_count != 0)
+            return error_set(err, STATUS_INTERNAL, "block %d of the free list: count %d, previous %d instead of %d", i,
+                             b->ref_count, b->previous, previous);
+        cached += b->cached;
+        previous = i;
+    }
+    if (length == pool->num_free && cached == pool->num_cached && previous == pool->tail) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "the free list holds %d blocks (%d cached), but %d (%d) were counted",
+                     length, cached, pool->num_free, pool->num_cached);
+}
+
+enum status block_pool_check(const struct block_pool *pool, struct error *err)
+{
+    int32_t in_use = 0;
+    for (int32_t i = 1; i < pool->num_blocks; i++) {
+        if (pool->blocks[i].ref_count < 0)
+            return error_set(err, STATUS_INTERNAL, "block %d has the count %d", i, pool->blocks[i].ref_count);
+        in_use += pool->blocks[i].ref_count > 0;
+    }
+    if (in_use != block_pool_num_in_use(pool))
+        return error_set(err, STATUS_INTERNAL, "%d blocks are in use and %d free, of %d", in_use, pool->num_free,
+                         block_pool_num_total(pool));
+    if (pool->blocks[0].ref_count != 0 || pool->blocks[0].cached)
+        return error_set(err, STATUS_INTERNAL, "the null block is held or cached");
+    return check_list(pool, err);
+}

@@ -1,0 +1,788 @@
+#include "scheduler/scheduler.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_STEPS 2
+
+/* Requests in order of arrival. What runs is older than what waits, so the youngest running request is the tail, and a
+ * preempted one becomes the head of those that wait. */
+struct request_queue {
+    struct request *head, *tail;
+    int32_t count;
+};
+
+/* A submitted step: whom it names, and whose token each of its samples is. */
+struct step {
+    struct sequence **named;   /* [num_named] siblings that only take a sample included */
+    struct sequence **sampled; /* [num_sampled] by row */
+    int32_t num_named, num_sampled;
+};
+
+/* What the step being scheduled computes of one sequence. */
+struct choice {
+    struct sequence *seq;
+    int32_t start, count; /* tokens of the sequence */
+    bool samples;         /* its last token's logits are wanted */
+    bool forks;           /* its waiting siblings take a sample from the same row */
+};
+
+struct scheduler {
+    struct scheduler_config config;
+    struct block_manager blocks;
+    struct request_queue waiting, running, ended;
+    uint64_t next_arrival;
+
+    int32_t *free_slots; /* [num_free_slots] a stack */
+    int32_t num_free_slots;
+
+    struct step steps[MAX_STEPS]; /* a ring */
+    int32_t oldest, in_flight;
+
+    /* The call of schedule() in progress. */
+    struct choice *choices; /* [num_choices] */
+    struct sequence **admitted;
+    int32_t num_choices, num_admitted;
+    int32_t budget; /* tokens left */
+
+    struct token_event *events;
+    struct sequence **holders; /* scratch of scheduler_check */
+    int64_t prefix_queries, prefix_hits, preemptions, num_steps;
+    bool unsound;
+    struct error violation; /* the first one, if unsound */
+};
+
+/* ---- Queues ---- */
+
+static void queue_insert_after(struct request_queue *queue, struct request *place, struct request *request)
+{
+    request->queue = queue;
+    request->previous = place;
+    request->next = place ? place->next : queue->head;
+    *(place ? &place->next : &queue->head) = request;
+    *(request->next ? &request->next->previous : &queue->tail) = request;
+    queue->count++;
+}
+
+/* By arrival. All but always the place is one of the two ends. */
+static void queue_insert(struct request_queue *queue, struct request *request)
+{
+    struct request *place = queue->tail;
+    if (queue->head && request->arrival < queue->head->arrival) place = NULL;
+    while (place && request->arrival < place->arrival) place = place->previous;
+    queue_insert_after(queue, place, request);
+}
+
+static void queue_remove(struct request *request)
+{
+    struct request_queue *queue = request->queue;
+    *(request->previous ? &request->previous->next : &queue->head) = request->next;
+    *(request->next ? &request->next->previous : &queue->tail) = request->previous;
+    queue->count--;
+    request->next = request->previous = NULL;
+    request->queue = NULL;
+}
+
+static void queue_move(struct request_queue *to, struct request *request)
+{
+    queue_remove(request);
+    queue_insert(to, request);
+}
+
+/* ---- The lives of sequences and requests ---- */
+
+static void note_violation(struct scheduler *s, const struct error *err)
+{
+    if (!s->unsound) s->violation = *err;
+    s->unsound = true;
+}
+
+static void give_back(struct scheduler *s, struct sequence *seq)
+{
+    struct error err;
+    if (block_manager_release(&s->blocks, seq, &err) != STATUS_OK) note_violation(s, &err);
+    if (seq->slot >= 0) s->free_slots[s->num_free_slots++] = seq->slot;
+    seq->slot = -1;
+}
+
+/* Nothing of the request may be in flight. It keeps its tokens, and is computed again from them. */
+static void send_back(struct scheduler *s, struct request *request)
+{
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        struct sequence *seq = &request->sequences[i];
+        if (seq->status == SEQUENCE_FINISHED) continue;
+        give_back(s, seq);
+        seq->num_computed = 0;
+        seq->status = SEQUENCE_WAITING;
+    }
+    request->leader = NULL;
+    request->num_preemptions++;
+    queue_move(&s->waiting, request);
+}
+
+static void preempt(struct scheduler *s, struct request *request)
+{
+    s->preemptions++;
+    send_back(s, request);
+}
+
+/* A leader computes the prompt; the others wait for it in their slots. */
+static bool others_wait_for(const struct sequence *seq)
+{
+    const struct request *request = seq->request;
+    if (request->leader != seq) return false;
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        if (request->sequences[i].status == SEQUENCE_WAITING) return true;
+    return false;
+}
+
+static void end_sequence(struct scheduler *s, struct sequence *seq, enum finish_reason reason)
+{
+    struct request *request = seq->request;
+    bool needed = others_wait_for(seq);
+    seq->status = SEQUENCE_FINISHED;
+    seq->finish_reason = reason;
+    if (seq->in_flight == 0) give_back(s, seq);
+    if (request_finished(request))
+        queue_move(&s->ended, request);
+    else if (needed)
+        send_back(s, request); /* those that wait were never in a step: they start again, with another leader */
+}
+
+/* The leader goes last, so that nobody is left waiting for it. */
+static void end_request(struct scheduler *s, struct request *request, enum finish_reason reason)
+{
+    for (int32_t i = request->num_sequences - 1; i >= 0; i--)
+        if (request->sequences[i].status != SEQUENCE_FINISHED) end_sequence(s, &request->sequences[i], reason);
+}
+
+static void __attribute__((format(printf, 3, 4)))
+fail_request(struct scheduler *s, struct request *request, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(request->error, sizeof request->error, format, args);
+    va_end(args);
+    end_request(s, request, FINISH_ERROR);
+}
+
+/* ---- What a step computes ---- */
+
+static int32_t min_int32(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+static int32_t num_known(const struct sequence *seq)
+{
+    return seq->num_tokens + seq->num_pending;
+}
+
+/* Tokens of the sequence that this step computes, of `budget` left. */
+static int32_t tokens_to_compute(const struct scheduler *s, const struct sequence *seq, int32_t budget)
+{
+    if (seq->status != SEQUENCE_RUNNING) return 0;
+    if (seq->num_pending > 0 && num_known(seq) >= seq->token_capacity) return 0; /* it ends with the pending token */
+    int32_t remaining = num_known(seq) - seq->num_computed;
+    if (remaining > budget) return s->config.enable_chunked_prefill ? budget : 0;
+    return remaining;
+}
+
+/* Blocks that the request's part of this step takes. Siblings that share the block they write to take a copy each, but
+ * for the last one if nobody else holds it. */
+static int32_t request_cost(const struct scheduler *s, const struct request *request, int32_t *budget)
+{
+    int32_t cost = 0, shared = BLOCK_NONE, writers = 0;
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        const struct sequence *seq = &request->sequences[i];
+        int32_t count = tokens_to_compute(s, seq, *budget);
+        if (count == 0) continue;
+        *budget -= count;
+        cost += block_manager_append_cost(&s->blocks, seq, seq->num_computed + count);
+        int32_t index = seq->num_computed / s->config.limits.block_size;
+        if (index >= seq->num_blocks) continue;
+        int32_t block = seq->block_table[index], holders = s->blocks.pool.blocks[block].ref_count;
+        if (block != shared) writers = 0;
+        shared = block;
+        if (holders > 1 && ++writers == holders) cost--;
+    }
+    return cost;
+}
+
+static bool running_fits(const struct scheduler *s)
+{
+    int32_t cost = 0, budget = s->config.limits.max_num_tokens;
+    for (const struct request *r = s->running.head; r; r = r->next) cost += request_cost(s, r, &budget);
+    return cost <= s->blocks.pool.num_free;
+}
+
+static void start(struct scheduler *s, struct sequence *seq)
+{
+    seq->status = SEQUENCE_RUNNING;
+    s->admitted[s->num_admitted++] = seq;
+}
+
+/* The prompt's blocks that full prompts share: all but a partly filled one. */
+static int32_t num_shared_blocks(const struct scheduler *s, const struct sequence *seq)
+{
+    return seq->prompt_len / s->config.limits.block_size;
+}
+
+/* Once the leader has come far enough, the others start: the first time with the leader's own logits, after a
+ * preemption from the full blocks of the prompt. Returns whether they take a sample from the leader's row. */
+static bool start_siblings(struct scheduler *s, struct request *request)
+{
+    struct sequence *leader = request->leader;
+    int32_t shared = num_shared_blocks(s, leader);
+    bool fork = !request->forked;
+    if (leader->num_computed < (fork ? leader->prompt_len : shared * s->config.limits.block_size)) return false;
+    request->forked = true;
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        struct sequence *seq = &request->sequences[i];
+        if (seq->status != SEQUENCE_WAITING) continue;
+        if (fork) {
+            block_manager_fork(&s->blocks, leader, seq);
+            seq->num_pending = 1;
+        } else {
+            block_manager_share(&s->blocks, leader, seq, shared);
+        }
+        start(s, seq);
+    }
+    return fork;
+}
+
+/* The blocks are there: request_cost was within what is free. */
+static void choose(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t count)
+{
+    struct choice *c = &s->choices[s->num_choices++];
+    struct block_pair copy;
+    if (!block_manager_append(&s->blocks, seq, seq->num_computed + count, &copy)) {
+        struct error err;
+        error_set(&err, STATUS_INTERNAL, "no block is free for a step that was found to fit");
+        note_violation(s, &err);
+    }
+    if (copy.source != BLOCK_NONE) batch->copies[batch->num_copies++] = copy;
+    *c = (struct choice){.seq = seq, .start = seq->num_computed, .count = count};
+    seq->num_computed += count;
+    c->samples = seq->num_computed == num_known(seq);
+    if (c->samples) seq->num_pending++;
+    s->budget -= count;
+    block_manager_hash(&s->blocks, seq);
+    if (seq == seq->request->leader) c->forks = start_siblings(s, seq->request);
+}
+
+static void choose_request(struct scheduler *s, struct batch *batch, struct request *request)
+{
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        struct sequence *seq = &request->sequences[i];
+        int32_t count = tokens_to_compute(s, seq, s->budget);
+        if (count == 0) continue;
+        choose(s, batch, seq, count);
+        if (s->choices[s->num_choices - 1].forks) return; /* the others have their sample, and nothing to compute */
+    }
+}
+
+/* Preempts from the youngest on until the request fits. False when it had to go itself: then nothing younger is left.
+ */
+static bool make_room(struct scheduler *s, struct request *request, bool *preempted)
+{
+    int32_t budget = s->budget, cost = request_cost(s, request, &budget);
+    while (cost > s->blocks.pool.num_free) {
+        struct request *youngest = s->running.tail;
+        *preempted = true;
+        if (youngest == request && request == s->running.head) {
+            int32_t total = block_pool_num_total(&s->blocks.pool);
+            fail_request(s, request,
+                         "the request has outgrown the KV cache: it needs %d blocks of %d tokens, but there are %d; "
+                         "raise --num-gpu-blocks-override, --kv-cache-space or --gpu-memory-utilization, or set a "
+                         "shorter --max-model-len",
+                         total - s->blocks.pool.num_free + cost, s->config.limits.block_size, total);
+            return false;
+        }
+        preempt(s, youngest);
+        if (youngest == request) return false;
+    }
+    return true;
+}
+
+/* In order of arrival. Returns whether anything was preempted. */
+static bool choose_running(struct scheduler *s, struct batch *batch)
+{
+    bool preempted = false;
+    for (struct request *r = s->running.head; r && s->budget > 0; r = r->next) {
+        if (!make_room(s, r, &preempted)) break;
+        choose_request(s, batch, r);
+    }
+    return preempted;
+}
+
+/* ---- Admission ---- */
+
+static void admit_siblings(struct scheduler *s, struct request *request)
+{
+    struct sequence *leader = request->leader;
+    int32_t shared = num_shared_blocks(s, leader);
+    bool computed = leader->num_computed >= shared * s->config.limits.block_size;
+    enum status status = STATUS_OK;
+    struct error err;
+    for (int32_t i = leader->index + 1; i < request->num_sequences && status == STATUS_OK; i++) {
+        struct sequence *seq = &request->sequences[i];
+        if (seq->status != SEQUENCE_WAITING) continue;
+        if (computed) { /* in the cache, or too short to share: it needs nobody */
+            status = block_manager_allocate(&s->blocks, seq, &err);
+            start(s, seq);
+        } else {
+            status = block_manager_reserve(&s->blocks, seq, shared, &err);
+        }
+    }
+    if (status != STATUS_OK) note_violation(s, &err);
+}
+
+/* can_allocate said OK, and there are slots. Every unfinished sequence takes its slot now, so that none is missing when
+ * it starts. */
+static void admit(struct scheduler *s, struct request *request)
+{
+    struct error err;
+    struct sequence *leader = request->leader = request_first_unfinished(request);
+    for (int32_t i = leader->index; i < request->num_sequences; i++) {
+        struct sequence *seq = &request->sequences[i];
+        if (seq->status != SEQUENCE_FINISHED) seq->slot = s->free_slots[--s->num_free_slots];
+    }
+    if (block_manager_allocate(&s->blocks, leader, &err) != STATUS_OK) note_violation(s, &err);
+    start(s, leader);
+    if (request->num_preemptions == 0) {
+        leader->num_cached = leader->num_computed;
+        s->prefix_queries += leader->num_tokens;
+        s->prefix_hits += leader->num_cached;
+    }
+    if (request->forked) admit_siblings(s, request);
+    queue_move(&s->running, request);
+}
+
+static void refuse(struct scheduler *s, struct request *request, int32_t required)
+{
+    fail_request(s, request,
+                 "the prompt needs %d KV cache blocks of %d tokens, but there are %d, of which %d stay free; raise "
+                 "--num-gpu-blocks-override, --kv-cache-space or --gpu-memory-utilization, or shorten the prompt",
+                 required, s->config.limits.block_size, block_pool_num_total(&s->blocks.pool), s->blocks.watermark);
+}
+
+/* In order of arrival; the first that has to wait keeps the others waiting. */
+static void choose_waiting(struct scheduler *s, struct batch *batch)
+{
+    struct request *request;
+    while (s->budget > 0 && (request = s->waiting.head)) {
+        int32_t required;
+        if (request_num_unfinished(request) > s->num_free_slots) return;
+        if (!s->config.enable_chunked_prefill && request_first_unfinished(request)->num_tokens > s->budget) return;
+        enum allocate_result result = block_manager_can_allocate(&s->blocks, request, &required);
+        if (result == ALLOCATE_LATER) return;
+        if (result == ALLOCATE_NEVER) {
+            refuse(s, request, required);
+            continue;
+        }
+        admit(s, request);
+        choose_request(s, batch, request);
+    }
+}
+
+/* ---- From choices to a batch ---- */
+
+static void add_tokens(struct scheduler *s, struct batch *batch, const struct choice *c)
+{
+    const struct sequence *seq = c->seq;
+    int32_t row = batch->num_tokens, block_size = s->config.limits.block_size, end = c->start + c->count;
+    for (int32_t t = c->start; t < end; t++) {
+        batch->token_ids[row + t - c->start] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_row + 1);
+        batch->positions[row + t - c->start] = t;
+    }
+    for (int32_t t = c->start, run; t < end; t += run) {
+        int32_t block = seq->block_table[t / block_size], offset = t % block_size;
+        struct error err;
+        run = min_int32(block_size - offset, end - t);
+        for (int32_t i = 0; i < run; i++)
+            batch->slot_mapping[row + t - c->start + i] = (int64_t)block * block_size + offset + i;
+        if (block_pool_fill(&s->blocks.pool, block, offset, run, &err) != STATUS_OK) note_violation(s, &err);
+    }
+    batch->num_tokens += c->count;
+}
+
+static void add_deltas(struct batch *batch, struct sequence *seq)
+{
+    for (; seq->num_uploaded < seq->num_blocks; seq->num_uploaded++)
+        batch->deltas[batch->num_deltas++] = (struct block_table_delta){
+            .row = seq->slot, .index = seq->num_uploaded, .block = seq->block_table[seq->num_uploaded]};
+}
+
+/* The logits of the batch's last token. */
+static void add_sample(struct batch *batch, struct step *step, struct sequence *seq, int32_t output)
+{
+    int32_t row = batch->num_samples++;
+    batch->sample_rows[row] = batch->num_tokens - 1;
+    batch->sample_slot[row] = seq->slot;
+    batch->sample_output[row] = output;
+    step->sampled[step->num_sampled++] = seq;
+    seq->pending_row = row;
+}
+
+static void name(struct step *step, struct sequence *seq)
+{
+    step->named[step->num_named++] = seq;
+    seq->in_flight++;
+}
+
+static void add_choice(struct scheduler *s, struct batch *batch, struct step *step, const struct choice *c)
+{
+    struct sequence *seq = c->seq;
+    int32_t end = c->start + c->count;
+    add_tokens(s, batch, c);
+    add_deltas(batch, seq);
+    batch->query_start[batch->num_seqs + 1] = batch->num_tokens;
+    batch->seq_lens[batch->num_seqs] = end;
+    batch->seq_slot[batch->num_seqs++] = seq->slot;
+    if (c->count > batch->max_query_len) batch->max_query_len = c->count;
+    if (end > batch->max_seq_len) batch->max_seq_len = end;
+    name(step, seq);
+    if (c->samples) add_sample(batch, step, seq, end - seq->prompt_len);
+    for (int32_t i = 0; c->forks && i < seq->request->num_sequences; i++) {
+        struct sequence *sibling = &seq->request->sequences[i];
+        if (sibling == seq || sibling->status == SEQUENCE_FINISHED) continue;
+        name(step, sibling);
+        add_sample(batch, step, sibling, 0);
+    }
+}
+
+static void lay_out(struct scheduler *s, struct batch *batch)
+{
+    struct step *step = &s->steps[(s->oldest + s->in_flight) % MAX_STEPS];
+    step->num_named = step->num_sampled = 0;
+    batch->query_start[0] = 0;
+    for (int32_t i = 0; i < s->num_choices; i++)
+        if (s->choices[i].count == 1) add_choice(s, batch, step, &s->choices[i]);
+    batch->num_decodes = batch->num_seqs;
+    for (int32_t i = 0; i < s->num_choices; i++)
+        if (s->choices[i].count > 1) add_choice(s, batch, step, &s->choices[i]);
+    s->in_flight++;
+    s->num_steps++;
+}
+
+/* ---- What a step brought ---- */
+
+static bool contains(const int32_t *tokens, int32_t count, int32_t token)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (tokens[i] == token) return true;
+    return false;
+}
+
+static bool stops(const struct sequence *seq, int32_t token)
+{
+    const struct request *request = seq->request;
+    const struct sampling_params *p = &request->params;
+    if (seq->num_tokens - seq->prompt_len < p->min_tokens) return false;
+    if (!p->ignore_eos && contains(request->eos_token_ids, request->num_eos, token)) return true;
+    return contains(p->stop_token_ids, p->num_stop_token_ids, token);
+}
+
+static void accept_token(struct scheduler *s, struct sequence *seq, int32_t token)
+{
+    seq->tokens[seq->num_tokens++] = token;
+    block_manager_hash(&s->blocks, seq);
+    if (stops(seq, token)) {
+        seq->stop_token = token;
+        end_sequence(s, seq, FINISH_STOP);
+    } else if (seq->num_tokens >= seq->token_capacity) {
+        end_sequence(s, seq, FINISH_LENGTH);
+    }
+}
+
+/* ---- The interface ---- */
+
+/* Release builds keep the finding for scheduler_check; debug builds stop where it was made. */
+static void check_after(struct scheduler *s)
+{
+    struct error err;
+    if (!s->config.check_invariants) return;
+    if (scheduler_check(s, &err) != STATUS_OK) note_violation(s, &err);
+#ifndef NDEBUG
+    if (!s->unsound) return;
+    fprintf(stderr, "quire: scheduler: %s\n", s->violation.text);
+    abort();
+#endif
+}
+
+static enum status check_config(const struct scheduler_config *c, struct error *err)
+{
+    const struct batch_limits *l = &c->limits;
+    if (l->num_groups != 1)
+        return error_set(err, STATUS_UNSUPPORTED, "%d KV cache groups; the scheduler does one", l->num_groups);
+    if (l->block_size < 1 || l->max_num_seqs < 1 || l->max_num_tokens < 1 || l->max_model_len < 1 || c->num_blocks < 1)
+        return error_set(err, STATUS_INVALID,
+                         "block size %d, max_num_seqs %d, max_num_batched_tokens %d, max_model_len %d and %d blocks: "
+                         "each must be at least 1",
+                         l->block_size, l->max_num_seqs, l->max_num_tokens, l->max_model_len, c->num_blocks);
+    if (!c->enable_chunked_prefill && l->max_num_tokens < l->max_model_len)
+        return error_set(err, STATUS_INVALID,
+                         "without chunked prefill --max-num-batched-tokens (%d) must be at least --max-model-len (%d)",
+                         l->max_num_tokens, l->max_model_len);
+    return STATUS_OK;
+}
+
+static bool allocate_arrays(struct scheduler *s)
+{
+    size_t seqs = (size_t)s->config.limits.max_num_seqs;
+    bool ok = (s->free_slots = calloc(seqs, sizeof *s->free_slots)) &&
+              (s->choices = calloc(seqs, sizeof *s->choices)) && (s->admitted = calloc(seqs, sizeof *s->admitted)) &&
+              (s->events = calloc(seqs, sizeof *s->events)) && (s->holders = calloc(seqs, sizeof *s->holders));
+    for (int i = 0; ok && i < MAX_STEPS; i++)
+        ok = (s->steps[i].named = calloc(seqs, sizeof *s->steps[i].named)) &&
+             (s->steps[i].sampled = calloc(seqs, sizeof *s->steps[i].sampled));
+    return ok;
+}
+
+enum status scheduler_create(const struct scheduler_config *config, struct scheduler **out, struct error *err)
+{
+    *out = NULL;
+    enum status status = check_config(config, err);
+    if (status != STATUS_OK) return status;
+    struct scheduler *s = calloc(1, sizeof *s);
+    if (!s) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the scheduler");
+    s->config = *config;
+    status = block_manager_init(&s->blocks, config->num_blocks, config->limits.block_size,
+                                config->enable_prefix_caching, err);
+    if (status == STATUS_OK && !allocate_arrays(s))
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a scheduler of %d sequences",
+                           config->limits.max_num_seqs);
+    if (status != STATUS_OK) {
+        scheduler_destroy(s);
+        return status;
+    }
+    for (int32_t slot = config->limits.max_num_seqs - 1; slot >= 0; slot--) s->free_slots[s->num_free_slots++] = slot;
+    *out = s;
+    return STATUS_OK;
+}
+
+void scheduler_destroy(struct scheduler *s)
+{
+    if (!s) return;
+    block_manager_free(&s->blocks);
+    for (int i = 0; i < MAX_STEPS; i++) {
+        free(s->steps[i].named);
+        free(s->steps[i].sampled);
+    }
+    free(s->free_slots);
+    free(s->choices);
+    free(s->admitted);
+    free(s->events);
+    free(s->holders);
+    free(s);
+}
+
+void scheduler_add(struct scheduler *s, struct request *request)
+{
+    const struct batch_limits *limits = &s->config.limits;
+    request->arrival = s->next_arrival++;
+    queue_insert(&s->waiting, request);
+    if (request->num_sequences > limits->max_num_seqs)
+        fail_request(s, request, "n is %d, but at most %d sequences run at once; lower n or raise --max-num-seqs",
+                     request->num_sequences, limits->max_num_seqs);
+    else if (request->sequences[0].prompt_len > limits->max_model_len)
+        fail_request(s, request, "the prompt has %d tokens, but --max-model-len is %d",
+                     request->sequences[0].prompt_len, limits->max_model_len);
+    check_after(s);
+}
+
+void scheduler_abort(struct scheduler *s, struct request *request)
+{
+    if (request_finished(request)) return;
+    request->aborted = true;
+    end_request(s, request, FINISH_ABORT);
+    check_after(s);
+}
+
+void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_reason reason)
+{
+    if (seq->status == SEQUENCE_FINISHED) return;
+    end_sequence(s, seq, reason);
+    check_after(s);
+}
+
+enum schedule_result scheduler_schedule(struct scheduler *s, struct batch *batch, struct sequence *const **admitted,
+                                        int32_t *num_admitted)
+{
+    batch_clear(batch);
+    s->num_choices = s->num_admitted = *num_admitted = 0;
+    *admitted = s->admitted;
+    s->budget = s->config.limits.max_num_tokens;
+    if (s->in_flight == MAX_STEPS) return SCHEDULE_COLLECT_FIRST;
+    if (s->in_flight > 0 && !running_fits(s)) return SCHEDULE_COLLECT_FIRST;
+
+    bool preempted = choose_running(s, batch);
+    /* A step that preempts admits nothing; if nothing is left running, there is no such step. */
+    if (!preempted || !s->running.head) choose_waiting(s, batch);
+    if (s->num_choices > 0) lay_out(s, batch);
+    *num_admitted = s->num_admitted;
+    check_after(s);
+    return s->num_choices > 0 ? SCHEDULE_BATCH : SCHEDULE_EMPTY;
+}
+
+const struct token_event *scheduler_collect(struct scheduler *s, const struct sample_output *samples,
+                                            int32_t *num_events)
+{
+    *num_events = 0;
+    if (s->in_flight == 0) return s->events;
+    const struct step *step = &s->steps[s->oldest];
+    s->oldest = (s->oldest + 1) % MAX_STEPS;
+    s->in_flight--;
+    for (int32_t i = 0; i < step->num_named; i++) step->named[i]->in_flight--;
+    for (int32_t row = 0; row < step->num_sampled; row++) {
+        struct sequence *seq = step->sampled[row];
+        seq->num_pending--;
+        if (seq->status == SEQUENCE_FINISHED) continue;
+        s->events[(*num_events)++] = (struct token_event){seq, samples->token_ids[row], row};
+        accept_token(s, seq, samples->token_ids[row]);
+    }
+    /* Those that ended while this step was in flight. Who ended just now has given back what it had. */
+    for (int32_t i = 0; i < step->num_named; i++)
+        if (step->named[i]->status == SEQUENCE_FINISHED && step->named[i]->in_flight == 0) give_back(s, step->named[i]);
+    check_after(s);
+    return s->events;
+}
+
+static bool request_in_flight(const struct request *request)
+{
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        if (request->sequences[i].in_flight > 0) return true;
+    return false;
+}
+
+struct request *scheduler_next_finished(struct scheduler *s)
+{
+    for (struct request *r = s->ended.head; r; r = r->next) {
+        if (request_in_flight(r)) continue;
+        queue_remove(r);
+        return r;
+    }
+    return NULL;
+}
+
+bool scheduler_has_work(const struct scheduler *s)
+{
+    return s->waiting.head || s->running.head || s->ended.head || s->in_flight > 0;
+}
+
+int32_t scheduler_in_flight(const struct scheduler *s)
+{
+    return s->in_flight;
+}
+
+void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stats)
+{
+    const struct block_pool *pool = &s->blocks.pool;
+    *stats = (struct scheduler_stats){
+        .num_running = s->running.count,
+        .num_waiting = s->waiting.count,
+        .blocks_total = block_pool_num_total(pool),
+        .blocks_in_use = block_pool_num_in_use(pool),
+        .blocks_cached = pool->num_cached,
+        .blocks_free = pool->num_free - pool->num_cached,
+        .prefix_queries = s->prefix_queries,
+        .prefix_hits = s->prefix_hits,
+        .evictions = s->blocks.evictions,
+        .preemptions = s->preemptions,
+        .steps = s->num_steps,
+    };
+}
+
+void scheduler_reset_prefix_cache(struct scheduler *s)
+{
+    block_manager_reset_cache(&s->blocks);
+    check_after(s);
+}
+
+/* ---- Invariants ---- */
+
+/* What is written of a sequence's blocks is what the sequence has computed: nothing is read before it is written. */
+static enum status check_filled(const struct scheduler *s, const struct sequence *seq, struct error *err)
+{
+    int32_t block_size = s->config.limits.block_size;
+    for (int32_t i = 0; i < seq->num_blocks; i++) {
+        int32_t computed = seq->num_computed - i * block_size;
+        int32_t expected = computed < 0 ? 0 : min_int32(computed, block_size);
+        int32_t block = seq->block_table[i], filled = s->blocks.pool.blocks[block].filled;
+        if (block != 0 && filled != expected)
+            return error_set(err, STATUS_INTERNAL, "block %d has %d slots written where its sequence has computed %d",
+                             block, filled, expected);
+        if (block == 0 && expected > 0)
+            return error_set(err, STATUS_INTERNAL, "a sequence has computed %d tokens, but its block %d is null",
+                             seq->num_computed, i);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_sequence(const struct scheduler *s, const struct sequence *seq, bool may_hold,
+                                  struct error *err)
+{
+    bool holds = seq->slot >= 0;
+    if (!holds && seq->num_blocks == 0 && seq->in_flight == 0) return STATUS_OK;
+    if (!holds || !may_hold || (seq->status == SEQUENCE_FINISHED && seq->in_flight == 0))
+        return error_set(err, STATUS_INTERNAL, "a sequence that does not run holds slot %d and %d blocks", seq->slot,
+                         seq->num_blocks);
+    if (seq->num_pending > seq->in_flight || seq->in_flight > s->in_flight || seq->num_uploaded > seq->num_blocks)
+        return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, is in %d steps of %d in flight",
+                         seq->num_pending, seq->in_flight, s->in_flight);
+    return check_filled(s, seq, err);
+}
+
+static enum status check_queue(const struct scheduler *s, const struct request_queue *queue, int32_t *num_holders,
+                               struct error *err)
+{
+    int32_t count = 0;
+    enum status status = STATUS_OK;
+    for (const struct request *r = queue->head; r && status == STATUS_OK; r = r->next, count++) {
+        if (r->queue != queue || (r->next && r->next->arrival <= r->arrival))
+            return error_set(err, STATUS_INTERNAL, "a queue of requests is out of order");
+        for (int32_t i = 0; i < r->num_sequences && status == STATUS_OK; i++) {
+            struct sequence *seq = &r->sequences[i];
+            bool may_hold = queue != &s->waiting || seq->status == SEQUENCE_FINISHED;
+            status = check_sequence(s, seq, may_hold, err);
+            if (status == STATUS_OK && seq->slot >= 0) {
+                if (*num_holders == s->config.limits.max_num_seqs)
+                    return error_set(err, STATUS_INTERNAL, "more sequences hold slots than there are");
+                s->holders[(*num_holders)++] = seq;
+            }
+        }
+    }
+    if (status == STATUS_OK && count != queue->count)
+        return error_set(err, STATUS_INTERNAL, "a queue holds %d requests, but %d were counted", count, queue->count);
+    return status;
+}
+
+static enum status check_slots(const struct scheduler *s, int32_t num_holders, struct error *err)
+{
+    if (num_holders + s->num_free_slots != s->config.limits.max_num_seqs)
+        return error_set(err, STATUS_INTERNAL, "%d slots are held and %d free, of %d", num_holders, s->num_free_slots,
+                         s->config.limits.max_num_seqs);
+    for (int32_t i = 0; i < num_holders; i++) {
+        bool taken = contains(s->free_slots, s->num_free_slots, s->holders[i]->slot);
+        for (int32_t j = 0; j < i; j++) taken = taken || s->holders[j]->slot == s->holders[i]->slot;
+        if (taken) return error_set(err, STATUS_INTERNAL, "slot %d has two holders", s->holders[i]->slot);
+    }
+    return STATUS_OK;
+}
+
+enum status scheduler_check(const struct scheduler *s, struct error *err)
+{
+    if (s->unsound) {
+        *err = s->violation;
+        return STATUS_INTERNAL;
+    }
+    int32_t num_holders = 0;
+    enum status status = check_queue(s, &s->waiting, &num_holders, err);
+    if (status == STATUS_OK) status = check_queue(s, &s->running, &num_holders, err);
+    if (status == STATUS_OK) status = check_queue(s, &s->ended, &num_holders, err);
+    if (status == STATUS_OK) status = check_slots(s, num_holders, err);
+    if (status == STATUS_OK) status = block_manager_check(&s->blocks, s->holders, num_holders, err);
+    return status;
+}

@@ -1,0 +1,92 @@
+#include "scheduler/sequence.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *finish_reason_name(enum finish_reason reason)
+{
+    switch (reason) {
+    case FINISH_STOP:
+        return "stop";
+    case FINISH_LENGTH:
+        return "length";
+    case FINISH_ABORT:
+        return "abort";
+    case FINISH_ERROR:
+        return "error";
+    case FINISH_NONE:
+        break;
+    }
+    return NULL;
+}
+
+static bool sequence_init(struct sequence *seq, struct request *request, int32_t index, const int32_t *prompt,
+                          int32_t prompt_len, int32_t capacity, int32_t block_size)
+{
+    *seq = (struct sequence){.request = request, .index = index, .stop_token = -1, .slot = -1};
+    seq->num_tokens = seq->prompt_len = prompt_len;
+    seq->token_capacity = capacity;
+    /* One more than the capacity: see request_create. */
+    seq->tokens = malloc(((size_t)capacity + 1) * sizeof *seq->tokens);
+    seq->block_table = calloc((size_t)((capacity + block_size - 1) / block_size), sizeof *seq->block_table);
+    if (!seq->tokens || !seq->block_table) return false;
+    memcpy(seq->tokens, prompt, (size_t)prompt_len * sizeof *prompt);
+    return true;
+}
+
+enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
+                           int32_t max_model_len, int32_t block_size, struct request **out, struct error *err)
+{
+    int32_t capacity = max_model_len;
+    if (params->max_tokens != -1 && params->max_tokens < max_model_len - prompt_len)
+        capacity = prompt_len + params->max_tokens;
+
+    *out = NULL;
+    struct request *request = calloc(1, sizeof *request);
+    bool ok = request != NULL;
+    if (ok) {
+        request->params = *params;
+        request->num_sequences = params->n;
+        request->sequences = calloc((size_t)params->n, sizeof *request->sequences);
+        ok = request->sequences != NULL;
+    }
+    for (int32_t i = 0; ok && i < params->n; i++)
+        ok = sequence_init(&request->sequences[i], request, i, prompt, prompt_len, capacity, block_size);
+    if (!ok) {
+        request_destroy(request);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request of %d sequences of %d tokens",
+                         params->n, capacity);
+    }
+    *out = request;
+    return STATUS_OK;
+}
+
+void request_destroy(struct request *request)
+{
+    if (!request) return;
+    for (int32_t i = 0; request->sequences && i < request->num_sequences; i++) {
+        free(request->sequences[i].tokens);
+        free(request->sequences[i].block_table);
+    }
+    free(request->sequences);
+    free(request);
+}
+
+struct sequence *request_first_unfinished(const struct request *request)
+{
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        if (request->sequences[i].status != SEQUENCE_FINISHED) return &request->sequences[i];
+    return NULL;
+}
+
+int32_t request_num_unfinished(const struct request *request)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < request->num_sequences; i++) count += request->sequences[i].status != SEQUENCE_FINISHED;
+    return count;
+}
+
+bool request_finished(const struct request *request)
+{
+    return request_first_unfinished(request) == NULL;
+}
