@@ -1,0 +1,42 @@
+#include "kernels/backend.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* The N of "cuda:N", or -1. */
+static int device_number(const char *digits)
+{
+    int64_t number = 0;
+    if (!*digits) return -1;
+    for (; *digits; digits++) {
+        if (*digits < '0' || *digits > '9') return -1;
+        number = number * 10 + (*digits - '0');
+        if (number > INT_MAX) return -1;
+    }
+    return (int)number;
+}
+
+static enum status open_cuda(const char *device, int number, struct backend **out, struct error *err)
+{
+#ifdef QUIRE_HAVE_CUDA
+    (void)device;
+    return backend_cuda_open(number, out, err);
+#else
+    (void)number, (void)out;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "device '%s' was asked for, but this build of quire has no CUDA: use the device 'cpu', or build "
+                     "quire where the CUDA toolkit is installed",
+                     device);
+#endif
+}
+
+enum status backend_open(const char *device, int threads, struct backend **out, struct error *err)
+{
+    *out = NULL;
+    if (strcmp(device, "cpu") == 0) return backend_cpu_open(threads, out, err);
+    if (strcmp(device, "cuda") == 0) return open_cuda(device, 0, out, err);
+    int number = strncmp(device, "cuda:", 5) == 0 ? device_number(device + 5) : -1;
+    if (number >= 0) return open_cuda(device, number, out, err);
+    return error_set(err, STATUS_INVALID, "device '%s' is not known: give 'cpu', 'cuda' or 'cuda:N' with N from 0",
+                     device);
+}

@@ -1,0 +1,402 @@
+/* Paged attention (Kwon et al., 2023) with the online softmax of Milakov and Gimelshein (2018).
+ *
+ * The work is cut in tiles: up to TILE_ROWS query rows (a row is one token and one head) that share a sequence and a KV
+ * head, so that every K and V read serves them all. A tile walks its context in chunks of CHUNK tokens: scores, mask,
+ * softmax, weighted values. float32 blocks are read where they lie; others are converted a block at a time. What no row
+ * of the tile may see (slots past the end, tokens behind the window) may hold anything, NaN included: its weight is 0,
+ * and as 0 * NaN is NaN, V is zeroed there as well. */
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/state.h"
+
+enum { TILE_ROWS = 64, CHUNK = 128, MAX_CHUNK_BLOCKS = CHUNK };
+
+struct tile {
+    const struct attention_args *args;
+    const struct cpu_kernels *kernels;
+    const int32_t *block_table;
+    int32_t kv_head, rows;
+    int32_t first, end; /* tokens that some row attends to lie in [first, end) */
+    bool sparse;
+    int32_t position[TILE_ROWS], head[TILE_ROWS];
+    int64_t token[TILE_ROWS];             /* row of query and out */
+    float max[TILE_ROWS], sum[TILE_ROWS]; /* of the softmax so far */
+    float *query, *out;                   /* [rows, head_size] scaled query; weighted sum so far */
+    float *scores;                        /* [rows, chunk] */
+    float *k, *v;                         /* one block; the blocks of a chunk, where they must be converted */
+};
+
+static int64_t chunk_tokens(int64_t block_size)
+{
+    return max_i64(block_size, CHUNK / block_size * block_size);
+}
+
+static int64_t tile_bytes(int64_t head_size, int64_t block_size)
+{
+    int64_t chunk = chunk_tokens(block_size);
+    int64_t floats = 2 * TILE_ROWS * head_size + TILE_ROWS * chunk + (block_size + chunk) * head_size;
+    return cpu_align(floats * (int64_t)sizeof(float));
+}
+
+static bool is_sparse(const struct attention_args *args)
+{
+    return args->params->sparse_vertical_stride > 1;
+}
+
+/* Block-sparse patterns differ from row to row; rows on their own keep a masked V out of every sum. */
+static int32_t rows_per_tile(const struct attention_args *args)
+{
+    return is_sparse(args) ? 1 : TILE_ROWS;
+}
+
+static void tile_scratch(struct tile *tile, const struct cpu_state *s, const struct attention_args *args)
+{
+    int64_t head_size = args->head_size, block_size = args->block_size;
+    int64_t bytes = tile_bytes(head_size, block_size);
+    assert((cpu_thread() + 1) * bytes <= s->workspace_bytes);
+    tile->args = args;
+    tile->kernels = s->kernels;
+    tile->sparse = is_sparse(args);
+    tile->query = (float *)(s->workspace + cpu_thread() * bytes);
+    tile->out = tile->query + TILE_ROWS * head_size;
+    tile->scores = tile->out + TILE_ROWS * head_size;
+    tile->k = tile->scores + TILE_ROWS * chunk_tokens(block_size);
+    tile->v = tile->k + block_size * head_size;
+}
+
+static void load_query(struct tile *tile, int32_t row)
+{
+    const struct attention_args *args = tile->args;
+    float *query = tile->query + (int64_t)row * args->head_size, factor = args->params->scale * args->params->k_scale;
+    int64_t start = tile->token[row] * args->query_stride + (int64_t)tile->head[row] * args->head_size;
+    tile->kernels->to_float(query, cpu_element(args->query, args->dtype, start), args->dtype, args->head_size);
+    for (int32_t d = 0; d < args->head_size; d++) query[d] *= factor;
+}
+
+/* Takes rows [first_row, first_row + rows per tile) of sequence `seq` and a KV head; row r is head r % group of token
+ * r / group. Returns false if there are no such rows. */
+static bool tile_begin(struct tile *tile, int32_t seq, int32_t kv_head, int64_t first_row)
+{
+    const struct attention_args *args = tile->args;
+    int32_t group = args->num_heads / args->num_kv_heads, window = args->params->window;
+    int64_t query_start = args->query_start[seq], query_len = args->query_start[seq + 1] - query_start;
+    int64_t rows = min_i64(rows_per_tile(args), query_len * group - first_row);
+    if (rows <= 0) return false;
+    tile->rows = (int32_t)rows;
+    tile->kv_head = kv_head;
+    tile->block_table = args->block_tables + args->seq_slot[seq] * args->block_table_stride;
+    for (int32_t r = 0; r < tile->rows; r++) {
+        int64_t token = (first_row + r) / group;
+        tile->head[r] = kv_head * group + (int32_t)((first_row + r) % group);
+        tile->token[r] = query_start + token;
+        tile->position[r] = (int32_t)(args->seq_lens[seq] - query_len + token);
+        tile->max[r] = -INFINITY;
+        tile->sum[r] = 0;
+        load_query(tile, r);
+    }
+    memset(tile->out, 0, sizeof(float) * (size_t)(rows * args->head_size));
+    tile->end = tile->position[rows - 1] + 1;
+    tile->first = window > 0 && tile->position[0] - window + 1 > 0 ? tile->position[0] - window + 1 : 0;
+    return true;
+}
+
+/* The kernels know groups of 4 and 8 elements of K; an fp8 cache has 16. */
+static void convert_fp8_keys(float *out, const struct tile *tile, const void *in)
+{
+    const struct attention_args *args = tile->args;
+    int64_t block_size = args->block_size;
+    float piece[16];
+    for (int64_t d = 0; d < args->head_size; d += 16)
+        for (int64_t t = 0; t < block_size; t++) {
+            tile->kernels->to_float(piece, (const uint8_t *)in + d * block_size + t * 16, args->cache_dtype, 16);
+            memcpy(out + d * block_size + t * 8, piece, 8 * sizeof *piece);
+            memcpy(out + (d + 8) * block_size + t * 8, piece + 8, 8 * sizeof *piece);
+        }
+}
+
+/* The keys of a physical block as floats, in groups of *x elements. */
+static const float *block_keys(const struct tile *tile, int64_t block, int *x)
+{
+    const struct attention_args *args = tile->args;
+    int64_t count = (int64_t)args->block_size * args->head_size;
+    const void *in =
+        cpu_element(args->k_cache, args->cache_dtype, (block * args->num_kv_heads + tile->kv_head) * count);
+    *x = args->cache_dtype == DTYPE_FLOAT32 ? 4 : 8;
+    if (args->cache_dtype == DTYPE_FLOAT32) return in;
+    if (dtype_size(args->cache_dtype) == 1) {
+        convert_fp8_keys(tile->k, tile, in);
+    } else {
+        tile->kernels->to_float(tile->k, in, args->cache_dtype, count);
+    }
+    return tile->k;
+}
+
+/* Zeroes the values [head_size, block_size] of tokens that nobody sees; `start` is the block's first token. */
+static void zero_hidden(const struct tile *tile, float *values, int64_t start, const float *scores)
+{
+    int64_t block_size = tile->args->block_size, head_size = tile->args->head_size;
+    for (int64_t t = 0; t < block_size; t++) {
+        bool hidden = start + t < tile->first || start + t >= tile->end || (tile->sparse && scores[t] == -INFINITY);
+        for (int64_t d = 0; hidden && d < head_size; d++) values[d * block_size + t] = 0;
+    }
+}
+
+/* The values of a physical block as floats, 0 where nobody looks; `scores` are the first row's, before the softmax. */
+static const float *block_values(const struct tile *tile, float *scratch, int64_t block, int64_t start,
+                                 const float *scores)
+{
+    const struct attention_args *args = tile->args;
+    int64_t count = (int64_t)args->block_size * args->head_size;
+    const void *in =
+        cpu_element(args->v_cache, args->cache_dtype, (block * args->num_kv_heads + tile->kv_head) * count);
+    bool seen = start >= tile->first && start + args->block_size <= tile->end && !tile->sparse;
+    if (args->cache_dtype == DTYPE_FLOAT32 && seen) return in;
+    tile->kernels->to_float(scratch, in, args->cache_dtype, count);
+    if (!seen) zero_hidden(tile, scratch, start, scores);
+    return scratch;
+}
+
+/* Block-sparse attention (SPEC S3): whether a row reads the key at `token`. */
+static bool sparse_reads(const struct tile *tile, int32_t row, int32_t token)
+{
+    const struct attention_params *params = tile->args->params;
+    int64_t step = params->sparse_head_sliding_step, key_block = token / params->sparse_block_size;
+    int64_t head_offset = step >= 0 ? tile->head[row] * step : tile->kv_head * -step;
+    int64_t query_block = tile->position[row] / params->sparse_block_size;
+    return (key_block + head_offset + 1) % params->sparse_vertical_stride == 0 ||
+           key_block > query_block - params->sparse_local_blocks;
+}
+
+/* Soft cap and ALiBi on what the row sees of tokens [start, start + width); -INFINITY elsewhere. */
+static void mask_row(const struct tile *tile, int32_t row, float *scores, int32_t start, int32_t width)
+{
+    const struct attention_params *params = tile->args->params;
+    int32_t position = tile->position[row], from = 0, to = position + 1 - start;
+    if (params->window > 0 && position - params->window + 1 > start) from = position - params->window + 1 - start;
+    if (to < 0) to = 0;
+    if (to > width) to = width;
+    if (from > to) from = to;
+    for (int32_t t = 0; t < from; t++) scores[t] = -INFINITY;
+    for (int32_t t = to; t < width; t++) scores[t] = -INFINITY;
+    if (params->soft_cap > 0)
+        for (int32_t t = from; t < to; t++) scores[t] = params->soft_cap * tanhf(scores[t] / params->soft_cap);
+    if (params->alibi_slopes)
+        for (int32_t t = from; t < to; t++)
+            scores[t] += params->alibi_slopes[tile->head[row]] * (float)(start + t - position);
+    if (tile->sparse)
+        for (int32_t t = from; t < to; t++)
+            if (!sparse_reads(tile, row, start + t)) scores[t] = -INFINITY;
+}
+
+/* Turns scores into weights, and brings the row's earlier sums to the new maximum. */
+static void softmax_row(struct tile *tile, int32_t row, float *scores, int32_t width)
+{
+    float max = tile->kernels->maximum(scores, width);
+    if (max < tile->max[row]) max = tile->max[row];
+    if (max == -INFINITY) { /* nothing seen yet; NaN among the scores is not for hiding */
+        for (int32_t t = 0; t < width; t++) scores[t] = isnan(scores[t]) ? scores[t] : 0;
+        return;
+    }
+    float factor = tile->max[row] == -INFINITY ? 0 : expf(tile->max[row] - max);
+    float *out = tile->out + (int64_t)row * tile->args->head_size;
+    if (factor != 1)
+        for (int32_t d = 0; d < tile->args->head_size; d++) out[d] *= factor;
+    tile->sum[row] = tile->sum[row] * factor + tile->kernels->exponentials(scores, max, width);
+    tile->max[row] = max;
+}
+
+/* Tokens [start, start + num_blocks * block_size), of which those before `end` count. */
+static void tile_chunk(struct tile *tile, int32_t start, int32_t num_blocks, int32_t end)
+{
+    const struct attention_args *args = tile->args;
+    int32_t block_size = args->block_size, width = num_blocks * block_size;
+    const int32_t *blocks = tile->block_table + start / block_size;
+    const float *values[MAX_CHUNK_BLOCKS];
+    for (int32_t i = 0; i < num_blocks; i++) {
+        int x, tokens = (int)min_i64(block_size, end - start - i * block_size);
+        const float *keys = block_keys(tile, blocks[i], &x);
+        tile->kernels->scores(tile->scores + i * block_size, width, tile->query, args->head_size, tile->rows, keys,
+                              args->head_size, block_size, x, tokens);
+    }
+    for (int32_t r = 0; r < tile->rows; r++) mask_row(tile, r, tile->scores + (int64_t)r * width, start, width);
+    for (int32_t i = 0; i < num_blocks; i++)
+        values[i] = block_values(tile, tile->v + (int64_t)i * block_size * args->head_size, blocks[i],
+                                 start + i * block_size, tile->scores + i * block_size);
+    for (int32_t r = 0; r < tile->rows; r++) softmax_row(tile, r, tile->scores + (int64_t)r * width, width);
+    tile->kernels->weighted_values(tile->out, args->head_size, tile->scores, width, tile->rows, values, num_blocks,
+                                   args->head_size, block_size);
+}
+
+/* Attends to what the tile sees of tokens [from, to); `from` is a multiple of the block size. */
+static void tile_attend(struct tile *tile, int32_t from, int32_t to)
+{
+    int32_t block_size = tile->args->block_size, chunk = (int32_t)chunk_tokens(block_size);
+    if (from < tile->first) from = tile->first / block_size * block_size;
+    if (to > tile->end) to = tile->end;
+    for (int32_t start = from; start < to; start += chunk) {
+        int32_t end = (int32_t)min_i64(to, (int64_t)start + chunk);
+        tile_chunk(tile, start, (end - start + block_size - 1) / block_size, end);
+    }
+}
+
+/* The row's result: normalised in place, 0 where it saw nothing. */
+static float *tile_result(const struct tile *tile, int32_t row)
+{
+    float *out = tile->out + (int64_t)row * tile->args->head_size;
+    float factor = tile->sum[row] == 0 ? 0 : tile->args->params->v_scale / tile->sum[row];
+    for (int32_t d = 0; d < tile->args->head_size; d++) out[d] *= factor;
+    return out;
+}
+
+static void *out_row(const struct attention_args *args, int64_t token, int64_t head)
+{
+    return cpu_element_out(args->out, args->dtype, (token * args->num_heads + head) * args->head_size);
+}
+
+/* One tile of one sequence over its whole context. */
+static void attend_tile(const struct cpu_state *s, const struct attention_args *args, int32_t seq, int32_t kv_head,
+                        int64_t tile_index)
+{
+    struct tile tile;
+    tile_scratch(&tile, s, args);
+    if (!tile_begin(&tile, seq, kv_head, tile_index * rows_per_tile(args))) return;
+    tile_attend(&tile, 0, tile.end);
+    for (int32_t r = 0; r < tile.rows; r++)
+        s->kernels->from_float(out_row(args, tile.token[r], tile.head[r]), tile_result(&tile, r), args->dtype,
+                               args->head_size);
+}
+
+/* Tiles of the longest query. */
+static int64_t tiles_per_head(const struct attention_args *args, int32_t max_query_len)
+{
+    int64_t rows = (int64_t)max_query_len * (args->num_heads / args->num_kv_heads), per_tile = rows_per_tile(args);
+    return (rows + per_tile - 1) / per_tile;
+}
+
+static int attention_threads(const struct cpu_state *s, const struct attention_args *args)
+{
+    int64_t rows = (int64_t)args->num_seqs * args->max_query_len * args->num_heads;
+    return cpu_threads_for(s, rows * args->max_seq_len * args->head_size);
+}
+
+/* Every tile attends to its whole context: the last tiles of a prefill first, which have the most to do. */
+static void attend(const struct cpu_state *s, const struct attention_args *args)
+{
+    int64_t tiles = tiles_per_head(args, args->max_query_len), heads = (int64_t)args->num_seqs * args->num_kv_heads;
+#pragma omp parallel for num_threads(attention_threads(s, args)) schedule(dynamic, 1)
+    for (int64_t i = 0; i < tiles * heads; i++) {
+        int32_t seq = args->first_seq + (int32_t)(i % heads / args->num_kv_heads);
+        attend_tile(s, args, seq, (int32_t)(i % args->num_kv_heads), tiles - 1 - i / heads);
+    }
+}
+
+void cpu_paged_attention_v1(struct backend *b, const struct attention_args *args, backend_stream stream)
+{
+    (void)stream;
+    attend(cpu_state(b), args);
+}
+
+void cpu_paged_attention_prefill(struct backend *b, const struct attention_args *args, backend_stream stream)
+{
+    (void)stream;
+    attend(cpu_state(b), args);
+}
+
+/* What v2 keeps of one head of one sequence in one partition: max, sum, and the normalised result. */
+static int64_t partial_floats(int64_t head_size)
+{
+    return head_size + 2;
+}
+
+static void attend_partition(const struct cpu_state *s, const struct attention_args *args, float *partials, int32_t seq,
+                             int32_t kv_head, int64_t tile_index, int64_t partition, int64_t num_partitions)
+{
+    struct tile tile;
+    tile_scratch(&tile, s, args);
+    if (!tile_begin(&tile, seq, kv_head, tile_index * rows_per_tile(args))) return;
+    int64_t from = partition * PAGED_ATTENTION_PARTITION_SIZE;
+    tile_attend(&tile, (int32_t)from, (int32_t)min_i64(tile.end, from + PAGED_ATTENTION_PARTITION_SIZE));
+    for (int32_t r = 0; r < tile.rows; r++) {
+        float *partial = partials + (tile.head[r] * num_partitions + partition) * partial_floats(args->head_size);
+        partial[0] = tile.sum[r] == 0 ? -FLT_MAX : tile.max[r];
+        partial[1] = tile.sum[r];
+        memcpy(partial + 2, tile_result(&tile, r), sizeof(float) * (size_t)args->head_size);
+    }
+}
+
+/* Joins the partitions of one head. */
+static void reduce_partitions(const struct cpu_state *s, const struct attention_args *args, const float *partials,
+                              int64_t num_partitions, int32_t seq, int32_t head)
+{
+    int64_t head_size = args->head_size, size = partial_floats(head_size);
+    const float *first = partials + head * num_partitions * size;
+    float max = -FLT_MAX, sum = 0, piece[CPU_PIECE];
+    for (int64_t p = 0; p < num_partitions; p++)
+        if (first[p * size] > max) max = first[p * size];
+    for (int64_t p = 0; p < num_partitions; p++) sum += first[p * size + 1] * expf(first[p * size] - max);
+    float inverse = sum == 0 ? 0 : 1 / sum;
+    for (int64_t start = 0; start < head_size; start += CPU_PIECE) {
+        int64_t n = min_i64(CPU_PIECE, head_size - start);
+        memset(piece, 0, sizeof piece);
+        for (int64_t p = 0; p < num_partitions; p++) {
+            float weight = first[p * size + 1] * expf(first[p * size] - max) * inverse;
+            for (int64_t d = 0; d < n; d++) piece[d] += weight * first[p * size + 2 + start + d];
+        }
+        void *out = out_row(args, args->query_start[seq], head);
+        s->kernels->from_float(cpu_element_out(out, args->dtype, start), piece, args->dtype, n);
+    }
+}
+
+/* v2 for the sequences [first_seq, first_seq + num_seqs) of args, whose partials fit in the workspace. */
+static void attend_partitions(const struct cpu_state *s, const struct attention_args *args, float *partials,
+                              int64_t num_partitions)
+{
+    int64_t tiles = tiles_per_head(args, 1), per_seq = num_partitions * args->num_kv_heads * tiles;
+    int64_t stride = args->num_heads * num_partitions * partial_floats(args->head_size);
+#pragma omp parallel for num_threads(attention_threads(s, args)) schedule(dynamic, 1)
+    for (int64_t i = 0; i < args->num_seqs * per_seq; i++) {
+        int64_t seq = i / per_seq, partition = i % per_seq / (args->num_kv_heads * tiles);
+        attend_partition(s, args, partials + seq * stride, args->first_seq + (int32_t)seq,
+                         (int32_t)(i / tiles % args->num_kv_heads), i % tiles, partition, num_partitions);
+    }
+    int64_t reductions = (int64_t)args->num_seqs * args->num_heads;
+#pragma omp parallel for num_threads(cpu_threads_for(s, args->num_seqs *stride))
+    for (int64_t i = 0; i < reductions; i++) {
+        int64_t seq = i / args->num_heads;
+        reduce_partitions(s, args, partials + seq * stride, num_partitions, args->first_seq + (int32_t)seq,
+                          (int32_t)(i % args->num_heads));
+    }
+}
+
+/* Shares long contexts between threads. As many sequences at a time as the workspace has room for. */
+void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args, backend_stream stream)
+{
+    (void)stream;
+    const struct cpu_state *s = cpu_state(b);
+    int64_t num_partitions =
+        max_i64(1, ((int64_t)args->max_seq_len + PAGED_ATTENTION_PARTITION_SIZE - 1) / PAGED_ATTENTION_PARTITION_SIZE);
+    int64_t used = s->threads * tile_bytes(args->head_size, args->block_size);
+    int64_t per_seq = args->num_heads * num_partitions * partial_floats(args->head_size) * (int64_t)sizeof(float);
+    int64_t at_once = (s->workspace_bytes - used) / per_seq;
+    if (at_once < 1) { /* a context longer than was said at start-up */
+        attend(s, args);
+        return;
+    }
+    struct attention_args part = *args;
+    int32_t end = args->first_seq + args->num_seqs;
+    for (; part.first_seq < end; part.first_seq += part.num_seqs) {
+        part.num_seqs = (int32_t)min_i64(at_once, end - part.first_seq);
+        attend_partitions(s, &part, (float *)(s->workspace + used), num_partitions);
+    }
+}
+
+int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspace_query *query)
+{
+    int64_t num_partitions =
+        ((int64_t)query->max_model_len + PAGED_ATTENTION_PARTITION_SIZE - 1) / PAGED_ATTENTION_PARTITION_SIZE;
+    int64_t partials = query->num_heads * num_partitions * partial_floats(query->head_size) * (int64_t)sizeof(float);
+    return s->threads * tile_bytes(query->head_size, query->block_size) + cpu_align(partials);
+}

@@ -1,0 +1,46 @@
+/* The two 8-bit floats of a KV cache (Micikevicius et al., "FP8 formats for deep learning", 2022).
+ * e4m3: bias 7, no infinity, 0x7f is NaN, largest 448. e5m2: the upper byte of a float16, largest 57344. */
+#ifndef QUIRE_KERNELS_CPU_FP8_H
+#define QUIRE_KERNELS_CPU_FP8_H
+
+#include <math.h>
+#include <stdbool.h>
+
+#include "kernels/dtype.h"
+
+/* Both are a float16 with bits cut off: e5m2 of its mantissa; e4m3 of its exponent too, which is a factor of 2^8. */
+static inline float fp8_e5m2_to_float(uint8_t b)
+{
+    return fp16_to_float((uint16_t)(b << 8));
+}
+
+static inline float fp8_e4m3_to_float(uint8_t b)
+{
+    if ((b & 0x7f) == 0x7f) return NAN;
+    return 256.0f * fp16_to_float((uint16_t)((b & 0x80) << 8 | (b & 0x7f) << 7));
+}
+
+/* The index (sign apart) of the nearest fp8 value, in units of the last place at that magnitude; ties to even. */
+static inline uint8_t fp8_round(float magnitude, int mantissa_bits, int bias)
+{
+    int exponent;
+    frexpf(magnitude, &exponent); /* magnitude = m * 2^exponent, m in [0.5, 1) */
+    exponent -= 1;
+    if (exponent < 1 - bias) exponent = 1 - bias;                         /* subnormals share the smallest exponent */
+    int units = (int)lrintf(ldexpf(magnitude, mantissa_bits - exponent)); /* lrintf rounds to nearest even */
+    /* A normal number's units hold the implicit bit, which adds one to the exponent field; so does a carry. */
+    return (uint8_t)(((exponent + bias - 1) << mantissa_bits) + units);
+}
+
+/* Values beyond the largest are stored as the largest; NaN stays NaN. */
+static inline uint8_t float_to_fp8(float f, enum dtype dtype)
+{
+    bool e4m3 = dtype == DTYPE_FP8_E4M3;
+    uint8_t sign = signbit(f) ? 0x80 : 0;
+    float magnitude = fabsf(f), largest = e4m3 ? 448.0f : 57344.0f;
+    if (isnan(f)) return sign | 0x7f;
+    if (magnitude > largest) magnitude = largest;
+    return sign | (e4m3 ? fp8_round(magnitude, 3, 7) : fp8_round(magnitude, 2, 15));
+}
+
+#endif

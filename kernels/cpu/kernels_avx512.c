@@ -1,0 +1,31 @@
+#include "kernels/cpu/kernels.h"
+
+#if QUIRE_X86
+
+#include "kernels/cpu/vector_avx512.h"
+
+#define TILE_MORE_ROWS 1
+static const struct cpu_kernels *const narrower = &cpu_kernels_avx2;
+
+#include "kernels/cpu/vector_attention.h"
+#include "kernels/cpu/vector_linear.h"
+
+const struct cpu_kernels cpu_kernels_avx512 = {
+    .to_float = to_float,
+    .from_float = from_float,
+    .sum_squares = sum_squares,
+    .scale = scale,
+    .silu_and_mul = silu_and_mul,
+    .rotate = rotate,
+    .maximum = maximum,
+    .exponentials = exponentials,
+    .dot_rows = dot_rows,
+    .tile_rows = TILE_ROWS,
+    .tile_columns = 2 * LANES,
+    .pack = pack,
+    .tile = tile,
+    .scores = scores,
+    .weighted_values = weighted_values,
+};
+
+#endif

@@ -1,0 +1,268 @@
+/* Matrix products with weights [rows, columns].
+ *
+ * Few rows of x: each thread takes a range of weight rows and reads each once, as it lies; the speed is memory's.
+ *
+ * Many rows: the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008), with
+ * the operands in the roles that suit weights. A stretch of x is packed once, by all threads, into the shared
+ * workspace; then each thread takes columns of the output, packs (and converts) the weights they need, DEPTH at a time,
+ * into its own scratch, and runs over the stretch of x in tiles that stay in registers. */
+#include <assert.h>
+#include <string.h>
+
+#include "kernels/cpu/state.h"
+
+enum {
+    FEW_ROWS = 16,       /* x rows at once on the first path */
+    FEW_COLUMNS = 64,    /* weight rows at once */
+    DEPTH = 256,         /* columns of a packed panel of weights: 32 KiB for 32 of them */
+    PANEL_COLUMNS = 128, /* output columns of a thread's piece, at most */
+    STRETCH_ROWS = 1008, /* x rows packed at once: a multiple of 6 and of 14 */
+    STRETCH_FLOATS = 1 << 23,
+    MAX_TILE = 16 * 64
+};
+
+struct product {
+    const struct cpu_state *s;
+    void *out;
+    int64_t out_stride;
+    enum dtype out_dtype;
+    const void *x;
+    int64_t x_stride;
+    enum dtype dtype;
+    int64_t rows;
+    const struct weight *w;
+};
+
+static int64_t work(const struct product *p)
+{
+    return p->rows * p->w->rows * p->w->columns;
+}
+
+static void add_bias(const struct product *p, float *row, int64_t first, int64_t count)
+{
+    float bias[PANEL_COLUMNS];
+    if (!p->w->bias) return;
+    p->s->kernels->to_float(bias, cpu_element(p->w->bias, p->w->dtype, first), p->w->dtype, count);
+    for (int64_t i = 0; i < count; i++) row[i] += bias[i];
+}
+
+static void store_row(const struct product *p, int64_t row, int64_t first, const float *values, int64_t count)
+{
+    p->s->kernels->from_float(cpu_element_out(p->out, p->out_dtype, row * p->out_stride + first), values, p->out_dtype,
+                              count);
+}
+
+/* Output columns [first, first + count) of x's rows [row, row + rows), which are floats at x. */
+static void few_columns(const struct product *p, const float *x, int64_t x_stride, int64_t row, int rows, int64_t first,
+                        int64_t count)
+{
+    float values[FEW_ROWS * FEW_COLUMNS];
+    const struct weight *w = p->w;
+    p->s->kernels->dot_rows(values, FEW_COLUMNS, x, x_stride, rows, cpu_element(w->data, w->dtype, first * w->columns),
+                            w->dtype, w->columns, count, w->columns);
+    for (int r = 0; r < rows; r++) {
+        add_bias(p, values + r * FEW_COLUMNS, first, count);
+        store_row(p, row + r, first, values + r * FEW_COLUMNS, count);
+    }
+}
+
+/* Rows [row, row + rows) of x, as floats: where they lie, or converted into the shared workspace. */
+static const float *float_rows(const struct product *p, int64_t row, int rows, int64_t *stride)
+{
+    const struct cpu_state *s = p->s;
+    *stride = p->x_stride;
+    if (p->dtype == DTYPE_FLOAT32) return (const float *)p->x + row * p->x_stride;
+    int64_t columns = p->w->columns;
+    float *out = (float *)s->workspace;
+    assert(rows * columns * (int64_t)sizeof(float) <= s->workspace_bytes);
+    *stride = columns;
+    for (int r = 0; r < rows; r++)
+        s->kernels->to_float(out + r * columns, cpu_element(p->x, p->dtype, (row + r) * p->x_stride), p->dtype,
+                             columns);
+    return out;
+}
+
+static void few_rows(const struct product *p, int64_t row, int rows)
+{
+    int64_t x_stride, n = p->w->rows, pieces = (n + FEW_COLUMNS - 1) / FEW_COLUMNS;
+    const float *x = float_rows(p, row, rows, &x_stride);
+#pragma omp parallel for num_threads(cpu_threads_for(p->s, rows *n * p->w->columns)) schedule(dynamic, 1)
+    for (int64_t i = 0; i < pieces; i++)
+        few_columns(p, x, x_stride, row, rows, i * FEW_COLUMNS, min_i64(FEW_COLUMNS, n - i * FEW_COLUMNS));
+}
+
+/* The second path's plan: x rows [row, row + rows) against all weights. */
+struct stretch {
+    const struct product *p;
+    int64_t row, rows;
+    int64_t piece_columns, piece_rows; /* of the output that a thread takes at once; multiples of the tile's */
+    float *packed;                     /* [strips, columns, tile_rows] of x */
+    uint8_t *scratch;                  /* [threads] of thread_bytes */
+};
+
+/* A thread's scratch: a panel of weights, a tile of the output's edge, and the piece's sums where out is not float. */
+static int64_t panel_bytes(void)
+{
+    return PANEL_COLUMNS * DEPTH * (int64_t)sizeof(float);
+}
+
+static int64_t thread_bytes(void)
+{
+    return panel_bytes() + (MAX_TILE + STRETCH_ROWS * PANEL_COLUMNS) * (int64_t)sizeof(float);
+}
+
+static int64_t round_up(int64_t n, int64_t step)
+{
+    return (n + step - 1) / step * step;
+}
+
+static int64_t stretch_rows(const struct cpu_kernels *kernels, int64_t columns)
+{
+    int64_t rows = min_i64(STRETCH_ROWS, max_i64(16 * kernels->tile_rows, STRETCH_FLOATS / columns));
+    return rows / kernels->tile_rows * kernels->tile_rows;
+}
+
+/* Tiles over one panel of weights: columns [first, first + count) of the output, whose first element is out. */
+static void panel_tiles(const struct stretch *stretch, const float *panel, float *edge, float *out, int64_t out_stride,
+                        int64_t first_row, int64_t rows, int64_t count, int64_t depth_start, int64_t depth)
+{
+    const struct cpu_kernels *kernels = stretch->p->s->kernels;
+    int64_t columns = stretch->p->w->columns, height = kernels->tile_rows, width = kernels->tile_columns;
+    for (int64_t n = 0; n < count; n += width) {
+        for (int64_t m = 0; m < rows; m += height) {
+            const float *a = stretch->packed + (first_row + m) * columns + depth_start * height;
+            const float *b = panel + n * depth;
+            float *corner = out + m * out_stride + n;
+            int tile_rows = (int)min_i64(height, rows - m);
+            if (n + width <= count) {
+                kernels->tile(corner, out_stride, a, b, depth, tile_rows, depth_start > 0);
+                continue;
+            }
+            kernels->tile(edge, width, a, b, depth, tile_rows, false);
+            for (int r = 0; r < tile_rows; r++)
+                for (int64_t i = 0; i < count - n; i++)
+                    corner[r * out_stride + i] =
+                        (depth_start > 0 ? corner[r * out_stride + i] : 0) + edge[r * width + i];
+        }
+    }
+}
+
+static void pack_panel(const struct stretch *stretch, float *panel, int64_t first, int64_t count, int64_t depth_start,
+                       int64_t depth)
+{
+    const struct cpu_kernels *kernels = stretch->p->s->kernels;
+    const struct weight *w = stretch->p->w;
+    for (int64_t n = 0; n < count; n += kernels->tile_columns)
+        kernels->pack(panel + n * depth, kernels->tile_columns,
+                      cpu_element(w->data, w->dtype, (first + n) * w->columns + depth_start), w->dtype, w->columns,
+                      (int)min_i64(kernels->tile_columns, count - n), depth);
+}
+
+/* Output columns [first, first + count) of the stretch's rows [first_row, first_row + rows). */
+static void stretch_piece(const struct stretch *stretch, int64_t first, int64_t count, int64_t first_row, int64_t rows)
+{
+    const struct product *p = stretch->p;
+    uint8_t *scratch = stretch->scratch + cpu_thread() * thread_bytes();
+    float *panel = (float *)scratch, *edge = (float *)(scratch + panel_bytes()), *sums = edge + MAX_TILE;
+    bool direct = p->out_dtype == DTYPE_FLOAT32;
+    int64_t sums_stride = direct ? p->out_stride : PANEL_COLUMNS, row = stretch->row + first_row;
+    if (direct) sums = (float *)p->out + row * p->out_stride + first;
+    for (int64_t start = 0; start < p->w->columns; start += DEPTH) {
+        int64_t depth = min_i64(DEPTH, p->w->columns - start);
+        pack_panel(stretch, panel, first, count, start, depth);
+        panel_tiles(stretch, panel, edge, sums, sums_stride, first_row, rows, count, start, depth);
+    }
+    for (int64_t r = 0; r < rows && (p->w->bias || !direct); r++) {
+        add_bias(p, sums + r * sums_stride, first, count);
+        if (!direct) store_row(p, row + r, first, sums + r * sums_stride, count);
+    }
+}
+
+/* Small products are cut finer, so that every thread has something to do. */
+static void choose_pieces(struct stretch *stretch, int threads)
+{
+    const struct cpu_kernels *kernels = stretch->p->s->kernels;
+    int64_t n = stretch->p->w->rows, wanted = threads > 1 ? 4 * threads : 1;
+    int64_t strips = (stretch->rows + kernels->tile_rows - 1) / kernels->tile_rows;
+    stretch->piece_columns = PANEL_COLUMNS / kernels->tile_columns * kernels->tile_columns;
+    while (stretch->piece_columns > kernels->tile_columns && n < wanted * stretch->piece_columns)
+        stretch->piece_columns -= kernels->tile_columns;
+    int64_t across = (n + stretch->piece_columns - 1) / stretch->piece_columns;
+    int64_t down = max_i64(1, min_i64(wanted / across, strips / 4));
+    stretch->piece_rows = (strips + down - 1) / down * kernels->tile_rows;
+}
+
+static void pack_strip(const struct stretch *stretch, int64_t strip)
+{
+    const struct product *p = stretch->p;
+    int height = p->s->kernels->tile_rows;
+    int64_t row = strip * height;
+    p->s->kernels->pack(stretch->packed + row * p->w->columns, height,
+                        cpu_element(p->x, p->dtype, (stretch->row + row) * p->x_stride), p->dtype, p->x_stride,
+                        (int)min_i64(height, stretch->rows - row), p->w->columns);
+}
+
+static void run_stretch(struct stretch *stretch)
+{
+    const struct product *p = stretch->p;
+    int threads = cpu_threads_for(p->s, work(p));
+    choose_pieces(stretch, threads);
+    int64_t strips = (stretch->rows + p->s->kernels->tile_rows - 1) / p->s->kernels->tile_rows;
+    int64_t across = (p->w->rows + stretch->piece_columns - 1) / stretch->piece_columns;
+    int64_t down = (stretch->rows + stretch->piece_rows - 1) / stretch->piece_rows;
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < strips; i++) pack_strip(stretch, i);
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < across * down; i++) {
+            int64_t first = i % across * stretch->piece_columns, first_row = i / across * stretch->piece_rows;
+            stretch_piece(stretch, first, min_i64(stretch->piece_columns, p->w->rows - first), first_row,
+                          min_i64(stretch->piece_rows, stretch->rows - first_row));
+        }
+    }
+}
+
+/* Returns false, having done nothing, if the workspace has no room for a strip of x. */
+static bool many_rows(const struct product *p)
+{
+    const struct cpu_state *s = p->s;
+    int64_t scratch = s->threads * thread_bytes(), height = s->kernels->tile_rows;
+    int64_t longest =
+        min_i64(stretch_rows(s->kernels, p->w->columns),
+                (s->workspace_bytes - scratch) / (p->w->columns * (int64_t)sizeof(float)) / height * height);
+    if (longest <= 0) return false;
+    int64_t stretches = (p->rows + longest - 1) / longest,
+            each = round_up((p->rows + stretches - 1) / stretches, height);
+    for (int64_t row = 0; row < p->rows; row += each) {
+        struct stretch stretch = {.p = p,
+                                  .row = row,
+                                  .rows = min_i64(each, p->rows - row),
+                                  .packed = (float *)(s->workspace + scratch),
+                                  .scratch = s->workspace};
+        run_stretch(&stretch);
+    }
+    return true;
+}
+
+void cpu_linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x, int64_t x_stride,
+                enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream)
+{
+    (void)stream;
+    const struct cpu_state *s = cpu_state(b);
+    struct product p = {s, out, out_stride, out_dtype, x, x_stride, dtype, num_tokens, w};
+    if (s->kernels->tile_rows > 0 && num_tokens > FEW_ROWS && many_rows(&p)) return;
+    for (int32_t row = 0; row < num_tokens; row += FEW_ROWS)
+        few_rows(&p, row, (int)min_i64(FEW_ROWS, num_tokens - row));
+}
+
+int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query)
+{
+    int64_t rows = FEW_ROWS, scratch = 0;
+    if (s->kernels->tile_rows > 0 && query->max_num_tokens > FEW_ROWS) {
+        int64_t wanted = round_up(query->max_num_tokens, s->kernels->tile_rows);
+        rows = max_i64(rows, min_i64(wanted, stretch_rows(s->kernels, query->max_columns)));
+        scratch = s->threads * thread_bytes();
+    }
+    return scratch + cpu_align(rows * query->max_columns * (int64_t)sizeof(float));
+}

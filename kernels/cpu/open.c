@@ -1,0 +1,118 @@
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "kernels/cpu/state.h"
+
+const char *cpu_isa_name(enum cpu_isa isa)
+{
+    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    return names[isa];
+}
+
+bool cpu_isa_supported(enum cpu_isa isa)
+{
+#if QUIRE_X86
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    if (isa == CPU_AVX2) return avx2;
+    if (isa == CPU_AVX512)
+        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+    return isa == CPU_SCALAR;
+}
+
+void backend_cpu_set_isa(struct backend *b, enum cpu_isa isa)
+{
+    struct cpu_state *s = cpu_state(b);
+    s->isa = isa;
+    s->kernels = &cpu_kernels_scalar;
+#if QUIRE_X86
+    if (isa == CPU_AVX2) s->kernels = &cpu_kernels_avx2;
+    if (isa == CPU_AVX512) s->kernels = &cpu_kernels_avx512;
+#endif
+}
+
+enum cpu_isa backend_cpu_isa(const struct backend *b)
+{
+    const struct cpu_state *s = b->state;
+    return s->isa;
+}
+
+static int64_t workspace_bytes(struct backend *b, const struct workspace_query *query)
+{
+    const struct cpu_state *s = cpu_state(b);
+    int64_t linear = cpu_linear_workspace(s, query), sample = cpu_sample_workspace(s, query);
+    return max_i64(cpu_attention_workspace(s, query), max_i64(linear, sample));
+}
+
+static void workspace_set(struct backend *b, void *workspace, int64_t bytes)
+{
+    struct cpu_state *s = cpu_state(b);
+    s->workspace = workspace;
+    s->workspace_bytes = workspace ? bytes : 0;
+}
+
+static void all_reduce(struct backend *b, void *data, int64_t count, enum dtype dtype, backend_stream stream)
+{
+    (void)b, (void)data, (void)count, (void)dtype, (void)stream;
+}
+
+static void all_gather(struct backend *b, void *out, const void *in, int64_t count, enum dtype dtype,
+                       backend_stream stream)
+{
+    (void)b, (void)out, (void)in, (void)count, (void)dtype, (void)stream;
+}
+
+static void destroy(struct backend *b)
+{
+    free(cpu_state(b));
+}
+
+static const struct backend operations = {
+    .name = "cpu",
+    .memory_info = cpu_memory_info,
+    .memory_alloc = cpu_memory_alloc,
+    .memory_free = cpu_memory_free,
+    .copy = cpu_copy,
+    .fill = cpu_fill,
+    .workspace_bytes = workspace_bytes,
+    .workspace_set = workspace_set,
+    .embedding = cpu_embedding,
+    .rms_norm = cpu_rms_norm,
+    .fused_add_rms_norm = cpu_fused_add_rms_norm,
+    .rotary_embedding = cpu_rotary_embedding,
+    .reshape_and_cache = cpu_reshape_and_cache,
+    .paged_attention_v1 = cpu_paged_attention_v1,
+    .paged_attention_v2 = cpu_paged_attention_v2,
+    .paged_attention_prefill = cpu_paged_attention_prefill,
+    .silu_and_mul = cpu_silu_and_mul,
+    .linear = cpu_linear,
+    .gather_rows = cpu_gather_rows,
+    .update_block_tables = cpu_update_block_tables,
+    .copy_blocks = cpu_copy_blocks,
+    .swap_blocks = cpu_swap_blocks,
+    .sample = cpu_sample,
+    .all_reduce = all_reduce,
+    .all_gather = all_gather,
+    .destroy = destroy,
+};
+
+enum status backend_cpu_open(int threads, struct backend **out, struct error *err)
+{
+    *out = NULL;
+    if (threads < 0)
+        return error_set(err, STATUS_INVALID, "%d threads were asked for: give 1 or more, or 0 for all allowed",
+                         threads);
+    struct cpu_state *s = calloc(1, sizeof *s);
+    if (!s) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory opening the CPU backend");
+    s->backend = operations;
+    s->backend.state = s;
+    cpu_order_init(&s->backend);
+    s->threads = threads ? threads : processors_allowed();
+    enum cpu_isa isa = CPU_SCALAR;
+    for (enum cpu_isa i = CPU_SCALAR; i < CPU_ISA_COUNT; i++)
+        if (cpu_isa_supported(i)) isa = i;
+    backend_cpu_set_isa(&s->backend, isa);
+    *out = &s->backend;
+    return STATUS_OK;
+}

@@ -1,0 +1,273 @@
+/* Sampling, in the order of vLLM's sampler: raw log-probabilities, min_tokens, logit_bias, penalties, temperature,
+ * min_p, top_k, top_p, and a draw by the Gumbel-max trick (Gumbel, 1954; Maddison et al., 2014).
+ *
+ * What is left open there: a NaN logit counts as -infinity; if every token is at -infinity, the result is token 0. Ties
+ * go to the lower id, except that top_k keeps everything equal to the k-th value. An infinite logit always wins. */
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/select.h"
+#include "kernels/cpu/state.h"
+#include "kernels/philox.h"
+
+/* A Gumbel variate -log(-log(u)) of a 24-bit u in (0, 1) lies in (-2.9, 16.7): what is further than this below the
+ * largest value cannot win the draw. */
+static const float GUMBEL_REACH = 20.0f;
+
+/* One thread's scratch. */
+struct scratch {
+    struct candidate *candidates; /* [vocab_size] */
+    float *raw;                   /* [vocab_size] logits as the model gave them */
+    int32_t *seen;                /* [vocab_size] occurrences, for the penalties */
+};
+
+static int64_t scratch_bytes(int64_t vocab_size)
+{
+    return cpu_align(vocab_size * (int64_t)(sizeof(struct candidate) + sizeof(float) + sizeof(int32_t)));
+}
+
+static struct scratch thread_scratch(const struct cpu_state *s, int64_t vocab_size)
+{
+    struct scratch scratch;
+    assert((cpu_thread() + 1) * scratch_bytes(vocab_size) <= s->workspace_bytes);
+    scratch.candidates = (struct candidate *)(s->workspace + cpu_thread() * scratch_bytes(vocab_size));
+    scratch.raw = (float *)(scratch.candidates + vocab_size);
+    scratch.seen = (int32_t *)(scratch.raw + vocab_size);
+    return scratch;
+}
+
+/* The first of the largest; 0 if there is none above -infinity. NaN never compares as larger. */
+static int32_t argmax(const float *x, int32_t count)
+{
+    float best = -INFINITY;
+    int32_t id = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (x[i] > best) best = x[i], id = i;
+    return id;
+}
+
+static bool in_vocabulary(int32_t id, int32_t vocab_size)
+{
+    return id >= 0 && id < vocab_size;
+}
+
+static void apply_stop_ids(float *logits, int32_t vocab_size, const struct sampling_row *row, int32_t output)
+{
+    if (output >= row->min_tokens) return;
+    for (int32_t i = 0; i < row->num_stop_ids; i++)
+        if (in_vocabulary(row->stop_ids[i], vocab_size)) logits[row->stop_ids[i]] = -INFINITY;
+}
+
+static void apply_bias(float *logits, int32_t vocab_size, const struct sampling_row *row)
+{
+    for (int32_t i = 0; i < row->num_bias; i++)
+        if (in_vocabulary(row->bias_ids[i], vocab_size)) logits[row->bias_ids[i]] += row->bias_values[i];
+}
+
+/* seen[id]: bit 0 once the token was met, then 2 for each time it was output. */
+static void apply_repetition(float *logits, int32_t vocab_size, const struct sampling_row *row, const int32_t *history,
+                             int32_t output, int32_t *seen)
+{
+    for (int64_t i = 0; i < (int64_t)row->prompt_len + output; i++) {
+        int32_t id = history[i];
+        if (!in_vocabulary(id, vocab_size)) continue;
+        if (!seen[id]) {
+            float logit = logits[id], penalty = row->repetition_penalty;
+            logits[id] = logit > 0 ? logit / penalty : logit * penalty;
+            seen[id] = 1;
+        }
+        if (i >= row->prompt_len) seen[id] += 2;
+    }
+}
+
+static void apply_frequency(float *logits, int32_t vocab_size, const struct sampling_row *row, const int32_t *history,
+                            int32_t output, int32_t *seen)
+{
+    for (int64_t i = row->prompt_len; i < (int64_t)row->prompt_len + output; i++) {
+        int32_t id = history[i];
+        if (!in_vocabulary(id, vocab_size) || seen[id] < 2) continue;
+        logits[id] -= row->frequency_penalty * (float)(seen[id] / 2) + row->presence_penalty;
+        seen[id] = 1; /* once */
+    }
+}
+
+static bool has_penalties(const struct sampling_row *row)
+{
+    return row->repetition_penalty != 1 || row->frequency_penalty != 0 || row->presence_penalty != 0;
+}
+
+static void process(float *logits, int32_t vocab_size, const struct sampling_row *row, const int32_t *history,
+                    int32_t output, int32_t *seen)
+{
+    apply_stop_ids(logits, vocab_size, row, output);
+    apply_bias(logits, vocab_size, row);
+    if (!has_penalties(row)) return;
+    memset(seen, 0, sizeof *seen * (size_t)vocab_size);
+    apply_repetition(logits, vocab_size, row, history, output, seen);
+    apply_frequency(logits, vocab_size, row, history, output, seen);
+}
+
+/* Fills candidates with the tokens at or above `threshold` (of the scaled value). */
+static int64_t collect(struct candidate *candidates, const float *logits, int32_t vocab_size, float temperature,
+                       float max, float threshold)
+{
+    int64_t count = 0;
+    for (int32_t i = 0; i < vocab_size; i++) {
+        float value = logits[i] / temperature;
+        if (!(value >= threshold)) continue;
+        candidates[count++] = (struct candidate){value, expf(value - max), i};
+    }
+    return count;
+}
+
+/* Keeps the k largest, and what equals the k-th. */
+static int64_t apply_top_k(struct candidate *candidates, int64_t count, int64_t k)
+{
+    if (k <= 0 || k >= count) return count;
+    candidates_select(candidates, count, k);
+    float last = candidates[k - 1].value;
+    int64_t kept = k;
+    for (int64_t i = k; i < count; i++)
+        if (candidates[i].value == last) {
+            struct candidate tie = candidates[i];
+            candidates[i] = candidates[kept];
+            candidates[kept++] = tie;
+        }
+    return kept;
+}
+
+/* Keeps the shortest run of the largest that holds top_p of the mass. Most tokens are dropped unsorted: those of less
+ * than (1 - top_p) / count of the mass each hold less than 1 - top_p together, so the run ends before them. */
+static int64_t apply_top_p(struct candidate *candidates, int64_t count, float top_p)
+{
+    if (top_p >= 1) return count;
+    double total = 0;
+    for (int64_t i = 0; i < count; i++) total += candidates[i].mass;
+    double least = (1 - (double)top_p) * total / (double)count;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (candidates[i].mass >= least) candidates[kept++] = candidates[i];
+    return candidates_select_mass(candidates, kept, (double)top_p * total);
+}
+
+/* The token with the largest value + Gumbel noise. */
+static int32_t draw(const struct candidate *candidates, int64_t count, const struct sampling_row *row, int32_t output,
+                    float max)
+{
+    float best = -INFINITY;
+    int32_t id = candidates[0].id;
+    for (int64_t i = 0; i < count; i++) {
+        if (candidates[i].value < max - GUMBEL_REACH) continue;
+        uint32_t words[4];
+        philox4x32(row->seed, row->sequence_index, (uint32_t)output, (uint32_t)candidates[i].id / 4, words);
+        float value = candidates[i].value - logf(-logf(philox_uniform(words[candidates[i].id % 4])));
+        if (value > best || (value == best && candidates[i].id < id)) best = value, id = candidates[i].id;
+    }
+    return id;
+}
+
+static int32_t sample_random(const struct cpu_kernels *kernels, const float *logits, int32_t vocab_size,
+                             const struct sampling_row *row, int32_t output, struct candidate *candidates)
+{
+    float max = kernels->maximum(logits, vocab_size) / row->temperature;
+    if (isinf(max)) return argmax(logits, vocab_size);
+    bool cut = row->top_k > 0 || row->top_p < 1;
+    float threshold = cut ? -INFINITY : max - GUMBEL_REACH;
+    if (row->min_p > 0) threshold = fmaxf(threshold, max + logf(row->min_p));
+    if (threshold == -INFINITY) threshold = -FLT_MAX; /* tokens at -infinity are never drawn */
+    int64_t count = collect(candidates, logits, vocab_size, row->temperature, max, threshold);
+    count = apply_top_k(candidates, count, row->top_k);
+    count = apply_top_p(candidates, count, row->top_p);
+    return draw(candidates, count, row, output, max);
+}
+
+/* log(sum(exp(x))), with the sum in double. */
+static double log_sum_exp(const float *x, int32_t count, float max)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (!isnan(x[i])) sum += expf(x[i] - max);
+    return max + log(sum);
+}
+
+/* Inserts into ids and values [count], best first; the last one falls out. */
+static void insert(int32_t *ids, float *values, int32_t count, int32_t id, float value)
+{
+    int32_t at = count - 1;
+    for (; at > 0 && value > values[at - 1]; at--) {
+        ids[at] = ids[at - 1];
+        values[at] = values[at - 1];
+    }
+    ids[at] = id;
+    values[at] = value;
+}
+
+static void top_logprobs(const float *raw, int32_t vocab_size, double total, int32_t count, int32_t *ids, float *values)
+{
+    for (int32_t i = 0; i < count; i++) ids[i] = -1, values[i] = -INFINITY;
+    for (int32_t i = 0; i < vocab_size; i++) {
+        float value = isnan(raw[i]) ? -INFINITY : raw[i];
+        bool free_place = ids[count - 1] < 0;
+        if (value > values[count - 1]) {
+            insert(ids, values, count, i, value);
+        } else if (free_place) { /* at -infinity: after all that came before */
+            int32_t at = 0;
+            while (ids[at] >= 0) at++;
+            ids[at] = i;
+        }
+    }
+    for (int32_t i = 0; i < count; i++) values[i] = values[i] == -INFINITY ? -INFINITY : (float)(values[i] - total);
+}
+
+static void write_logprobs(const struct cpu_kernels *kernels, const struct sample_args *args, int32_t i,
+                           const float *raw, int32_t num_logprobs)
+{
+    int32_t token = args->token_ids[i], vocab_size = args->vocab_size, higher = 0;
+    float sampled = isnan(raw[token]) ? -INFINITY : raw[token];
+    double total = log_sum_exp(raw, vocab_size, kernels->maximum(raw, vocab_size));
+    for (int32_t j = 0; j < vocab_size; j++) higher += raw[j] > sampled;
+    args->logprobs[i] = sampled == -INFINITY ? -INFINITY : (float)(sampled - total);
+    args->ranks[i] = 1 + higher;
+    if (num_logprobs > SAMPLING_MAX_LOGPROBS) num_logprobs = SAMPLING_MAX_LOGPROBS;
+    if (num_logprobs > vocab_size) num_logprobs = vocab_size;
+    if (num_logprobs > 0)
+        top_logprobs(raw, vocab_size, total, num_logprobs, args->top_ids + (int64_t)i * SAMPLING_MAX_LOGPROBS,
+                     args->top_logprobs + (int64_t)i * SAMPLING_MAX_LOGPROBS);
+}
+
+static void sample_one(const struct cpu_state *s, const struct sample_args *args, int32_t i)
+{
+    const struct sampling_row *row = &args->rows[args->sample_slot[i]];
+    int32_t output = args->sample_output[i], vocab_size = args->vocab_size;
+    int32_t *history = args->history + args->sample_slot[i] * args->history_stride;
+    float *logits = args->logits + (int64_t)i * vocab_size;
+    struct scratch scratch = thread_scratch(s, vocab_size);
+    bool logprobs = args->any_logprobs && row->num_logprobs >= 0;
+    const float *raw = logits;
+    if (logprobs && args->any_processing) {
+        memcpy(scratch.raw, logits, sizeof *logits * (size_t)vocab_size);
+        raw = scratch.raw;
+    }
+    if (args->any_processing) process(logits, vocab_size, row, history, output, scratch.seen);
+    bool random = args->any_random && row->temperature >= 1e-5f;
+    args->token_ids[i] = random ? sample_random(s->kernels, logits, vocab_size, row, output, scratch.candidates)
+                                : argmax(logits, vocab_size);
+    history[row->prompt_len + output] = args->token_ids[i];
+    if (logprobs) write_logprobs(s->kernels, args, i, raw, row->num_logprobs);
+}
+
+void cpu_sample(struct backend *b, const struct sample_args *args, backend_stream stream)
+{
+    (void)stream;
+    const struct cpu_state *s = cpu_state(b);
+    int64_t work = (int64_t)args->num_samples * args->vocab_size;
+#pragma omp parallel for num_threads(cpu_threads_for(s, work)) schedule(dynamic, 1)
+    for (int32_t i = 0; i < args->num_samples; i++) sample_one(s, args, i);
+}
+
+int64_t cpu_sample_workspace(const struct cpu_state *s, const struct workspace_query *query)
+{
+    return s->threads * scratch_bytes(query->vocab_size);
+}

@@ -1,0 +1,211 @@
+/* Eight floats in a register: AVX2, FMA, F16C. The same names as vector_avx512.h, so that the loops of vector_*.h serve
+ * both. Included only by files that are compiled for these instructions. */
+#ifndef QUIRE_KERNELS_CPU_VECTOR_AVX2_H
+#define QUIRE_KERNELS_CPU_VECTOR_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VECTOR static inline __attribute__((always_inline))
+
+typedef __m256 vec;
+
+enum {
+    LANES = 8,
+    TILE_ROWS = 6,  /* of the matrix product: 12 sums, 2 columns and 1 row in 16 registers */
+    DOT_X = 2,      /* rows of x against 4 rows of weights: 8 sums */
+    ATTENTION_X = 2 /* query rows against 4 vectors of keys or values */
+};
+
+VECTOR vec vec_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+
+VECTOR vec vec_set(float f)
+{
+    return _mm256_set1_ps(f);
+}
+
+VECTOR vec vec_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+VECTOR void vec_store(float *p, vec v)
+{
+    _mm256_storeu_ps(p, v);
+}
+
+/* The first `count` lanes, 1 .. LANES. */
+VECTOR void vec_store_first(float *p, vec v, int count)
+{
+    __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(count), index), v);
+}
+
+VECTOR vec vec_add(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+VECTOR vec vec_subtract(vec a, vec b)
+{
+    return _mm256_sub_ps(a, b);
+}
+
+VECTOR vec vec_multiply(vec a, vec b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+VECTOR vec vec_divide(vec a, vec b)
+{
+    return _mm256_div_ps(a, b);
+}
+
+/* a * b + c */
+VECTOR vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+/* The second operand where either is NaN. */
+VECTOR vec vec_max(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+}
+
+VECTOR vec vec_min(vec a, vec b)
+{
+    return _mm256_min_ps(a, b);
+}
+
+VECTOR vec vec_round(vec v)
+{
+    return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/* v * 2^n for whole n in [-126, 128] */
+VECTOR vec vec_scale_exponent(vec v, vec n)
+{
+    __m256i bits = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_mul_ps(v, _mm256_castsi256_ps(_mm256_slli_epi32(bits, 23)));
+}
+
+/* v, or 0 where x < limit */
+VECTOR vec vec_zero_below(vec v, vec x, vec limit)
+{
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, limit, _CMP_LT_OQ), v);
+}
+
+VECTOR vec vec_load_bf16(const uint16_t *p)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+VECTOR vec vec_load_fp16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+VECTOR vec vec_load_e5m2(const uint8_t *p)
+{
+    __m128i wide = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    return _mm256_cvtph_ps(_mm_slli_epi16(wide, 8));
+}
+
+/* As fp8_e4m3_to_float in fp8.h. */
+VECTOR vec vec_load_e4m3(const uint8_t *p)
+{
+    __m128i wide = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    __m128i magnitude = _mm_and_si128(wide, _mm_set1_epi16(0x7f));
+    __m128i sign = _mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(0x80)), 8);
+    __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f)), _mm_set1_epi16(0x7fff));
+    __m128i half = _mm_or_si128(_mm_or_si128(_mm_slli_epi16(magnitude, 7), sign), nan);
+    return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256));
+}
+
+VECTOR void vec_store_fp16(uint16_t *p, vec v)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* As float_to_bf16 in dtype.h. */
+VECTOR void vec_store_bf16(uint16_t *p, vec v)
+{
+    __m256i bits = _mm256_castps_si256(v), upper = _mm256_srli_epi32(bits, 16);
+    __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    rounded = _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)), nan);
+    __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(packed));
+}
+
+/* Four floats, repeated. */
+VECTOR vec vec_repeat4(const float *p)
+{
+    return _mm256_broadcast_ps((const __m128 *)p);
+}
+
+/* Eight floats, repeated. */
+VECTOR vec vec_repeat8(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+VECTOR float vec_sum(vec v)
+{
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+VECTOR float vec_largest(vec v)
+{
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+/* In each 128 bits: the sums of a's, b's, c's and d's four lanes there. */
+VECTOR vec vec_sum_quads(vec a, vec b, vec c, vec d)
+{
+    return _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+}
+
+/* The sums of all lanes of a, b, c, d. */
+VECTOR __m128 vec_sum4(vec a, vec b, vec c, vec d)
+{
+    vec quads = vec_sum_quads(a, b, c, d);
+    return _mm_add_ps(_mm256_castps256_ps128(quads), _mm256_extractf128_ps(quads, 1));
+}
+
+/* The sums of every four lanes, in order: of a, then b, c, d. LANES of them. */
+VECTOR vec vec_sum_quads_ordered(vec a, vec b, vec c, vec d)
+{
+    return _mm256_permutevar8x32_ps(vec_sum_quads(a, b, c, d), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+VECTOR void vec_transpose(vec v[LANES])
+{
+    vec pairs[8], fours[8];
+    for (int i = 0; i < 4; i++) {
+        pairs[2 * i] = _mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+        pairs[2 * i + 1] = _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+        fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+        fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+        fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+        v[i + 4] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+    }
+}
+
+#endif
