@@ -252,6 +252,18 @@ static bool start_siblings(struct scheduler *s, struct request *request)
     return fork;
 }
 
+/* Tokens first .. end of the sequence are written in this step; now, before anyone else gets hold of their blocks. */
+static void fill_blocks(struct scheduler *s, const struct sequence *seq, int32_t first, int32_t end)
+{
+    int32_t block_size = s->config.limits.block_size;
+    for (int32_t t = first, run; t < end; t += run) {
+        struct error err;
+        run = min_int32(block_size - t % block_size, end - t);
+        int32_t block = seq->block_table[t / block_size];
+        if (block_pool_fill(&s->blocks.pool, block, t % block_size, run, &err) != STATUS_OK) note_violation(s, &err);
+    }
+}
+
 /* The blocks are there: request_cost was within what is free. */
 static void choose(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t count)
 {
@@ -264,6 +276,7 @@ static void choose(struct scheduler *s, struct batch *batch, struct sequence *se
     }
     if (copy.source != BLOCK_NONE) batch->copies[batch->num_copies++] = copy;
     *c = (struct choice){.seq = seq, .start = seq->num_computed, .count = count};
+    fill_blocks(s, seq, c->start, c->start + count);
     seq->num_computed += count;
     c->samples = seq->num_computed == num_known(seq);
     if (c->samples) seq->num_pending++;
@@ -389,7 +402,7 @@ static void choose_waiting(struct scheduler *s, struct batch *batch)
 
 /* ---- From choices to a batch ---- */
 
-static void add_tokens(struct scheduler *s, struct batch *batch, const struct choice *c)
+static void add_tokens(const struct scheduler *s, struct batch *batch, const struct choice *c)
 {
     const struct sequence *seq = c->seq;
     int32_t row = batch->num_tokens, block_size = s->config.limits.block_size, end = c->start + c->count;
@@ -399,11 +412,9 @@ static void add_tokens(struct scheduler *s, struct batch *batch, const struct ch
     }
     for (int32_t t = c->start, run; t < end; t += run) {
         int32_t block = seq->block_table[t / block_size], offset = t % block_size;
-        struct error err;
         run = min_int32(block_size - offset, end - t);
         for (int32_t i = 0; i < run; i++)
             batch->slot_mapping[row + t - c->start + i] = (int64_t)block * block_size + offset + i;
-        if (block_pool_fill(&s->blocks.pool, block, offset, run, &err) != STATUS_OK) note_violation(s, &err);
     }
     batch->num_tokens += c->count;
 }
