@@ -1,0 +1,140 @@
+#include "tests/support/run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The tiny checkpoints' logits are of size 1 to 10: a gap of 1e-4 of that. */
+static const float TIE = 5e-4f;
+
+struct engine_options run_options(const char *folder, char *path, size_t size)
+{
+    struct engine_options o = engine_options_default();
+    if (folder[0] == '/')
+        snprintf(path, size, "%s", folder);
+    else
+        snprintf(path, size, "%s/%s", QUIRE_TEST_DATA, folder);
+    o.model = path;
+    o.device = "cpu";
+    o.skip_tokenizer = true;
+    o.kv_cache_space = 0.01;
+    o.max_num_seqs = 16;
+    o.max_num_batched_tokens = 512;
+    return o;
+}
+
+struct engine *run_engine(const struct engine_options *options)
+{
+    struct engine *e = NULL;
+    struct error err = {""};
+    if (engine_create(options, &e, &err) != STATUS_OK) fail_msg("engine_create: %s", err.text);
+    return e;
+}
+
+static void deliver(void *user, const struct answer_piece *piece)
+{
+    struct run_answer *a = (struct run_answer *)user + piece->index;
+    if (a->finish != FINISH_NONE) a->pieces_after_end++;
+    for (int32_t i = 0; i < piece->num_tokens && a->count < a->capacity; i++) {
+        a->tokens[a->count] = piece->token_ids[i];
+        a->gaps[a->count] = piece->num_top >= 2 ? piece->top_logprobs[0] - piece->top_logprobs[1] : 1e9f;
+        a->count++;
+    }
+    text_append(&a->text, piece->text, piece->text_length);
+    a->finish = piece->finish_reason;
+    if (piece->error) snprintf(a->error, sizeof a->error, "%s", piece->error);
+    if (piece->stop_reason) snprintf(a->stop_reason, sizeof a->stop_reason, "%s", piece->stop_reason);
+    a->stop_token = piece->stop_token;
+    a->prompt_tokens = piece->prompt_tokens;
+    a->cached_tokens = piece->cached_tokens;
+    a->output_tokens = piece->output_tokens;
+}
+
+static void check_answer(const struct run_answer *a)
+{
+    assert_int_not_equal(a->finish, FINISH_NONE);
+    assert_int_equal(a->pieces_after_end, 0);
+    assert_int_equal(a->output_tokens, a->count);
+}
+
+void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
+                 const struct sampling_params *params, struct run *out)
+{
+    const int32_t n = params->n, capacity = engine_limits(e)->max_model_len;
+    *out = (struct run){.num_prompts = num_prompts, .n = n};
+    out->answers = calloc((size_t)num_prompts * (size_t)n, sizeof *out->answers);
+    for (int32_t i = 0; i < num_prompts * n; i++) {
+        out->answers[i].capacity = capacity;
+        out->answers[i].tokens = calloc((size_t)capacity, sizeof(int32_t));
+        out->answers[i].gaps = calloc((size_t)capacity, sizeof(float));
+    }
+    struct error err = {""};
+    for (int32_t i = 0; i < num_prompts; i++)
+        if (engine_add(e, prompts[i].ids, prompts[i].length, params, deliver, &out->answers[i * n], NULL, &err) !=
+            STATUS_OK)
+            fail_msg("engine_add: %s", err.text);
+    while (engine_has_work(e)) {
+        bool worked;
+        if (engine_step(e, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
+        if (!worked && engine_has_work(e)) fail_msg("the engine has work but does nothing");
+    }
+    for (int32_t i = 0; i < num_prompts * n; i++) check_answer(&out->answers[i]);
+    struct scheduler_stats stats;
+    engine_stats(e, &stats);
+    assert_int_equal(stats.blocks_in_use, 0);
+}
+
+void run_free(struct run *run)
+{
+    for (int32_t i = 0; i < run->num_prompts * run->n; i++) {
+        free(run->answers[i].tokens);
+        free(run->answers[i].gaps);
+        text_free(&run->answers[i].text);
+    }
+    free(run->answers);
+    *run = (struct run){0};
+}
+
+struct run_prompt *run_random_prompts(const int32_t *lengths, int32_t count, int32_t vocab_size, uint64_t seed)
+{
+    struct run_prompt *prompts = calloc((size_t)count, sizeof *prompts);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t *ids = malloc((size_t)lengths[i] * sizeof *ids);
+        for (int32_t j = 0; j < lengths[i]; j++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            ids[j] = (int32_t)((seed >> 33) % (uint64_t)vocab_size);
+        }
+        prompts[i] = (struct run_prompt){ids, lengths[i]};
+    }
+    return prompts;
+}
+
+void run_prompts_free(struct run_prompt *prompts, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) free((void *)prompts[i].ids);
+    free(prompts);
+}
+
+int run_assert_same(const struct run *reference, const struct run *other, const char *what)
+{
+    int cut = 0;
+    assert_int_equal(reference->num_prompts * reference->n, other->num_prompts * other->n);
+    for (int32_t i = 0; i < reference->num_prompts * reference->n; i++) {
+        const struct run_answer *a = &reference->answers[i], *b = &other->answers[i];
+        int32_t k = 0;
+        while (k < a->count && k < b->count && a->tokens[k] == b->tokens[k]) k++;
+        if (k == a->count && k == b->count) continue;
+        if (k < a->count && a->gaps[k] < TIE) {
+            cut++;
+            continue;
+        }
+        fail_msg("%s: answer %d differs at output token %d of %d (%d against %d; gap %g)", what, i, k, a->count,
+                 k < a->count ? a->tokens[k] : -1, k < b->count ? b->tokens[k] : -1, k < a->count ? a->gaps[k] : 0.0f);
+    }
+    return cut;
+}

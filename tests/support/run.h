@@ -1,0 +1,49 @@
+/* Runs prompts through an engine and keeps what came, so that two ways of running can be compared. */
+#ifndef QUIRE_TESTS_RUN_H
+#define QUIRE_TESTS_RUN_H
+
+#include "base/array.h"
+#include "runtime/engine.h"
+
+struct run_answer {
+    int32_t *tokens; /* [count] */
+    float *gaps;     /* [count] logprob of the best token minus that of the second */
+    int32_t count, capacity;
+    struct text text;
+    enum finish_reason finish;
+    char error[512], stop_reason[64];
+    int32_t prompt_tokens, cached_tokens, output_tokens, stop_token;
+    int pieces_after_end;
+};
+
+struct run {
+    struct run_answer *answers; /* [num_prompts * n]: answer j of prompt i is i * n + j */
+    int32_t num_prompts, n;
+};
+
+struct run_prompt {
+    const int32_t *ids;
+    int32_t length;
+};
+
+/* Options for a test: `folder` relative to the test data (or an absolute path), token ids only, little memory. */
+struct engine_options run_options(const char *folder, char *path, size_t size);
+
+/* Creates an engine or fails the test. */
+struct engine *run_engine(const struct engine_options *options);
+
+/* Adds all prompts at once with the same params, steps until all is done. Fails the test on any error but FINISH_ERROR.
+ */
+void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
+                 const struct sampling_params *params, struct run *out);
+void run_free(struct run *run);
+
+/* Deterministic prompts of the given lengths; free with run_prompts_free. */
+struct run_prompt *run_random_prompts(const int32_t *lengths, int32_t count, int32_t vocab_size, uint64_t seed);
+void run_prompts_free(struct run_prompt *prompts, int32_t count);
+
+/* Fails the test unless the tokens are the same, each answer up to the first step at which the reference's best two
+ * logits are closer than rounding may turn (SPEC: same tokens). Returns how many answers were cut there. */
+int run_assert_same(const struct run *reference, const struct run *other, const char *what);
+
+#endif

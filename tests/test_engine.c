@@ -1,0 +1,471 @@
+/* The engine on the CPU: the same tokens whatever the path, seeds, aborts, threads, stop conditions, admission, and no
+ * heap allocation in the step loop. The reference of every comparison is the engine itself in its simplest form; that
+ * this form is right is test_golden's matter. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/run.h"
+
+#define OUTPUT_TOKENS 40
+
+static const int32_t lengths[] = {1, 7, 33, 70, 33, 15, 16, 17, 64, 100, 2, 48};
+enum { NUM_PROMPTS = sizeof lengths / sizeof *lengths };
+
+static struct sampling_params greedy(void)
+{
+    struct sampling_params p = sampling_params_default();
+    p.temperature = 0;
+    p.max_tokens = OUTPUT_TOKENS;
+    p.ignore_eos = true;
+    p.logprobs = 2;
+    return p;
+}
+
+/* Prompts 2 and 4 are the same, and 9 starts with prompt 3's first 64 tokens, so that caches have something to find. */
+static struct run_prompt *test_prompts(int32_t vocab_size)
+{
+    struct run_prompt *prompts = run_random_prompts(lengths, NUM_PROMPTS, vocab_size, 7);
+    memcpy((void *)prompts[4].ids, prompts[2].ids, 33 * sizeof(int32_t));
+    memcpy((void *)prompts[9].ids, prompts[3].ids, 64 * sizeof(int32_t));
+    return prompts;
+}
+
+/* ---- the same tokens whatever the path ---- */
+
+struct variant {
+    const char *name;
+    int32_t block_size, max_num_seqs, max_num_batched_tokens, num_blocks;
+    bool caching;
+    int async;
+};
+
+static const struct variant variants[] = {
+    {"batched", 16, 16, 512, 0, true, 0},
+    {"batched, no cache", 16, 16, 512, 0, false, 0},
+    {"two steps in flight", 16, 16, 512, 0, true, 1},
+    {"chunks of 1", 16, 1, 1, 0, true, 0},
+    {"chunks of 3", 16, 2, 3, 0, false, 0},
+    {"chunks of 16", 16, 4, 16, 0, true, 1},
+    {"chunks of 17", 8, 4, 17, 0, true, 0},
+    {"chunks of 64", 32, 16, 64, 0, false, 0},
+    {"blocks of 8", 8, 16, 512, 0, true, 0},
+    {"blocks of 32", 32, 16, 512, 0, true, 1},
+    {"blocks of 128", 128, 16, 512, 0, true, 0},
+    {"preemption", 8, 16, 512, 34, true, 0},
+    {"preemption, no cache, in flight", 8, 16, 64, 34, false, 1},
+};
+
+static struct engine *variant_engine(const char *folder, const struct variant *v)
+{
+    char path[512];
+    struct engine_options o = run_options(folder, path, sizeof path);
+    o.max_model_len = 200;
+    o.block_size = v->block_size;
+    o.max_num_seqs = v->max_num_seqs;
+    o.max_num_batched_tokens = v->max_num_batched_tokens;
+    o.num_gpu_blocks_override = v->num_blocks;
+    o.enable_prefix_caching = v->caching;
+    o.async_scheduling = v->async;
+    return run_engine(&o);
+}
+
+static void same_tokens(const char *folder)
+{
+    const struct variant alone = {"alone", 16, 1, 512, 0, false, 0};
+    const struct sampling_params params = greedy();
+    struct engine *e = variant_engine(folder, &alone);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run reference, other;
+    run_prompts(e, prompts, NUM_PROMPTS, &params, &reference);
+    engine_destroy(e);
+    int cut = 0;
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        const struct variant *v = &variants[i];
+        struct scheduler_stats stats;
+        e = variant_engine(folder, v);
+        run_prompts(e, prompts, NUM_PROMPTS, &params, &other);
+        engine_stats(e, &stats);
+        if (v->num_blocks > 0 && stats.preemptions == 0) fail_msg("%s: nothing was preempted", v->name);
+        cut += run_assert_same(&reference, &other, v->name);
+        run_free(&other);
+        /* A second time: with a cache, now every prompt has a cached prefix. */
+        run_prompts(e, prompts, NUM_PROMPTS, &params, &other);
+        cut += run_assert_same(&reference, &other, v->name);
+        if (v->caching && v->num_blocks == 0 && v->block_size <= 32)
+            assert_true(other.answers[9].cached_tokens >= 96 / v->block_size * v->block_size);
+        run_free(&other);
+        engine_destroy(e);
+    }
+    if (cut > 12) fail_msg("%d answers were cut at a near tie: too many to call the paths the same", cut);
+    run_free(&reference);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+static void test_same_tokens_mha(void **state)
+{
+    (void)state;
+    same_tokens("golden/mha");
+}
+
+static void test_same_tokens_gqa(void **state)
+{
+    (void)state;
+    same_tokens("golden/gqa");
+}
+
+static void test_same_tokens_mqa(void **state)
+{
+    (void)state;
+    same_tokens("golden/mqa");
+}
+
+static void test_same_tokens_sliding(void **state)
+{
+    (void)state;
+    same_tokens("golden/sliding");
+}
+
+/* ---- forks ---- */
+
+static const struct variant roomy = {"roomy", 16, 16, 512, 0, true, 0};
+
+/* vLLM's rule: several answers need a temperature. With this one the draw decides nothing but near ties. */
+#define NEARLY_GREEDY 2e-5
+
+static void test_forks_are_one_answer(void **state)
+{
+    (void)state;
+    struct sampling_params params = greedy();
+    const struct variant forms[] = {roomy,
+                                    {"two in flight", 16, 16, 512, 0, true, 1},
+                                    {"small chunks", 8, 16, 20, 0, false, 0},
+                                    {"preempted", 8, 16, 512, 40, false, 0}};
+    struct engine *e = variant_engine("golden/gqa", &roomy);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run one, many;
+    run_prompts(e, prompts, NUM_PROMPTS, &params, &one);
+    engine_destroy(e);
+    params.n = 3;
+    params.temperature = NEARLY_GREEDY;
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        e = variant_engine("golden/gqa", &forms[f]);
+        run_prompts(e, prompts, NUM_PROMPTS, &params, &many);
+        for (int32_t j = 0; j < 3; j++) { /* every fork is the one greedy answer */
+            struct run_answer picked[NUM_PROMPTS];
+            for (int32_t i = 0; i < NUM_PROMPTS; i++) picked[i] = many.answers[i * 3 + j];
+            const struct run fork = {.answers = picked, .num_prompts = NUM_PROMPTS, .n = 1};
+            run_assert_same(&one, &fork, forms[f].name);
+        }
+        run_free(&many);
+        engine_destroy(e);
+    }
+    run_free(&one);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+static void test_seed_whatever_the_batch(void **state)
+{
+    (void)state;
+    struct sampling_params params = greedy();
+    params.temperature = 1;
+    params.top_p = 0.95;
+    params.has_seed = true;
+    params.seed = 42;
+    params.n = 3;
+    params.logprobs = -1;
+    struct engine *e = variant_engine("golden/gqa", &roomy);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run batched, alone;
+    run_prompts(e, prompts, NUM_PROMPTS, &params, &batched);
+    for (int32_t i = 0; i < NUM_PROMPTS; i++) {
+        run_prompts(e, &prompts[i], 1, &params, &alone);
+        for (int32_t j = 0; j < 3; j++)
+            assert_memory_equal(alone.answers[j].tokens, batched.answers[i * 3 + j].tokens,
+                                OUTPUT_TOKENS * sizeof(int32_t));
+        assert_memory_not_equal(alone.answers[0].tokens, alone.answers[1].tokens, OUTPUT_TOKENS * sizeof(int32_t));
+        run_free(&alone);
+    }
+    params.seed = 43;
+    run_prompts(e, prompts, 1, &params, &alone);
+    assert_memory_not_equal(alone.answers[0].tokens, batched.answers[0].tokens, OUTPUT_TOKENS * sizeof(int32_t));
+    run_free(&alone);
+    run_free(&batched);
+    engine_destroy(e);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+/* ---- how answers end ---- */
+
+static void test_lengths_and_stop_ids(void **state)
+{
+    (void)state;
+    struct engine *e = variant_engine("golden/mha", &roomy);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct sampling_params params = greedy();
+    struct run full, run;
+    params.max_tokens = -1; /* until max_model_len */
+    run_prompts(e, &prompts[9], 1, &params, &full);
+    assert_int_equal(full.answers[0].count, 100);
+    assert_int_equal(full.answers[0].finish, FINISH_LENGTH);
+
+    const int32_t stop = full.answers[0].tokens[5];
+    int32_t first = 0;
+    while (full.answers[0].tokens[first] != stop) first++;
+    params.num_stop_token_ids = 1;
+    params.stop_token_ids[0] = stop;
+    run_prompts(e, &prompts[9], 1, &params, &run);
+    assert_int_equal(run.answers[0].count, first + 1);
+    assert_int_equal(run.answers[0].finish, FINISH_STOP);
+    assert_int_equal(run.answers[0].stop_token, stop);
+    run_free(&run);
+
+    params.min_tokens = 20; /* the stop token cannot even be sampled before */
+    run_prompts(e, &prompts[9], 1, &params, &run);
+    assert_true(run.answers[0].count >= 20);
+    for (int32_t i = 0; i < 20 && i < run.answers[0].count; i++) assert_int_not_equal(run.answers[0].tokens[i], stop);
+    run_free(&run);
+    run_free(&full);
+    engine_destroy(e);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+static void test_refused_prompts(void **state)
+{
+    (void)state;
+    struct engine *e = variant_engine("golden/mha", &roomy);
+    const struct sampling_params params = greedy();
+    struct error err;
+    const int32_t bad[] = {5, 100000};
+    int32_t long_prompt[200] = {0};
+    assert_int_equal(engine_add(e, bad, 0, &params, NULL, NULL, NULL, &err), STATUS_INVALID);
+    assert_int_equal(engine_add(e, bad, 2, &params, NULL, NULL, NULL, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "100000"));
+    assert_int_equal(engine_add(e, long_prompt, 200, &params, NULL, NULL, NULL, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "max_model_len"));
+    struct sampling_params wrong = params;
+    wrong.top_p = 2;
+    assert_int_equal(engine_add(e, long_prompt, 3, &wrong, NULL, NULL, NULL, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "top_p"));
+    wrong = params;
+    wrong.n = 17;
+    assert_int_equal(engine_add(e, long_prompt, 3, &wrong, NULL, NULL, NULL, &err), STATUS_INVALID);
+    assert_false(engine_has_work(e));
+    engine_destroy(e);
+}
+
+static void test_too_few_blocks(void **state)
+{
+    (void)state;
+    char path[512];
+    struct engine_options o = run_options("golden/mha", path, sizeof path);
+    struct engine *e;
+    struct error err;
+    o.max_model_len = 200;
+    o.num_gpu_blocks_override = 4; /* 64 tokens */
+    assert_int_not_equal(engine_create(&o, &e, &err), STATUS_OK);
+    assert_non_null(strstr(err.text, "--max-model-len to 64"));
+    assert_non_null(strstr(err.text, "--num-gpu-blocks-override to 13"));
+    o.max_model_len = 0; /* then the largest that fits is taken */
+    e = run_engine(&o);
+    assert_int_equal(engine_limits(e)->max_model_len, 64);
+    engine_destroy(e);
+    o.max_model_len = 1000000;
+    assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
+    o.max_model_len = 0;
+    o.block_size = 12;
+    assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
+    o.block_size = 16;
+    o.max_num_batched_tokens = 8;
+    assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "--max-num-batched-tokens"));
+}
+
+/* n answers that together outgrow the pool: the request ends with an error and the next one runs. */
+static void test_lone_request_cannot_grow(void **state)
+{
+    (void)state;
+    char path[512];
+    struct engine_options o = run_options("golden/mha", path, sizeof path);
+    o.max_model_len = 200;
+    o.num_gpu_blocks_override = 14;
+    struct engine *e = run_engine(&o);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct sampling_params params = greedy();
+    struct run run;
+    params.n = 8;
+    params.temperature = 1;
+    params.max_tokens = -1;
+    run_prompts(e, &prompts[9], 1, &params, &run);
+    int errors = 0;
+    for (int i = 0; i < 8; i++) errors += run.answers[i].finish == FINISH_ERROR;
+    assert_true(errors > 0);
+    for (int i = 0; i < 8; i++)
+        if (run.answers[i].finish == FINISH_ERROR) assert_non_null(strstr(run.answers[i].error, "block"));
+    run_free(&run);
+    params.n = 1;
+    run_prompts(e, &prompts[9], 1, &params, &run);
+    assert_int_equal(run.answers[0].finish, FINISH_LENGTH);
+    run_free(&run);
+    engine_destroy(e);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+/* ---- threads ---- */
+
+struct counter {
+    struct engine *engine;
+    atomic_int finished, aborted;
+    const struct run_prompt *prompts;
+};
+
+static void count_piece(void *user, const struct answer_piece *piece)
+{
+    struct counter *c = user;
+    if (piece->finish_reason == FINISH_ABORT) atomic_fetch_add(&c->aborted, 1);
+    if (piece->request_finished) atomic_fetch_add(&c->finished, 1);
+}
+
+static void *add_many(void *user)
+{
+    struct counter *c = user;
+    struct sampling_params params = greedy();
+    for (int i = 0; i < 25; i++) {
+        const struct run_prompt *p = &c->prompts[i % NUM_PROMPTS];
+        uint64_t id;
+        struct error err;
+        params.max_tokens = 1 + i % 7;
+        if (engine_add(c->engine, p->ids, p->length, &params, count_piece, c, &id, &err) != STATUS_OK) return NULL;
+        if (i % 5 == 0) engine_abort(c->engine, id);
+    }
+    engine_abort(c->engine, 999999); /* unknown ids are ignored */
+    return NULL;
+}
+
+static void test_add_and_abort_from_threads(void **state)
+{
+    (void)state;
+    struct engine *e = variant_engine("golden/gqa", &variants[2]);
+    struct counter counter = {.engine = e};
+    counter.prompts = test_prompts(engine_model_config(e)->vocab_size);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_many, &counter), 0);
+    struct error err = {""};
+    while (atomic_load(&counter.finished) < 100) {
+        bool worked;
+        if (engine_step(e, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
+    }
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    assert_false(engine_has_work(e));
+    struct scheduler_stats stats;
+    engine_stats(e, &stats);
+    assert_int_equal(stats.blocks_in_use, 0);
+    engine_destroy(e);
+    run_prompts_free((struct run_prompt *)counter.prompts, NUM_PROMPTS);
+}
+
+static void test_destroy_with_work(void **state)
+{
+    (void)state;
+    struct engine *e = variant_engine("golden/gqa", &variants[2]);
+    struct counter counter = {.engine = e};
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    const struct sampling_params params = greedy();
+    struct error err;
+    bool worked;
+    for (int i = 0; i < NUM_PROMPTS; i++)
+        engine_add(e, prompts[i].ids, prompts[i].length, &params, count_piece, &counter, NULL, &err);
+    for (int i = 0; i < 5; i++) engine_step(e, &worked, &err);
+    engine_add(e, prompts[0].ids, prompts[0].length, &params, count_piece, &counter, NULL, &err);
+    engine_destroy(e);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+/* ---- the step loop allocates nothing ---- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTING 0
+#else
+#define COUNTING 1
+static atomic_long allocations;
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+void *malloc(size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __libc_malloc(size);
+}
+void *calloc(size_t count, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __libc_calloc(count, size);
+}
+void *realloc(void *old, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __libc_realloc(old, size);
+}
+#endif
+
+static void test_no_allocation_in_steps(void **state)
+{
+    (void)state;
+#if COUNTING
+    const struct variant tight = {"tight", 8, 16, 64, 40, true, 1};
+    struct engine *e = variant_engine("golden/gqa", &tight);
+    struct counter counter = {.engine = e};
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct sampling_params params = greedy();
+    params.n = 2;
+    params.temperature = 1;
+    struct error err;
+    bool worked;
+    for (int i = 0; i < NUM_PROMPTS; i++)
+        assert_int_equal(engine_add(e, prompts[i].ids, prompts[i].length, &params, count_piece, &counter, NULL, &err),
+                         STATUS_OK);
+    for (int i = 0; i < 3; i++) engine_step(e, &worked, &err); /* the threads' own start */
+    const long before = atomic_load(&allocations);
+    long steps = 0;
+    while (engine_has_work(e)) {
+        assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
+        steps++;
+    }
+    const long after = atomic_load(&allocations);
+    struct scheduler_stats stats;
+    engine_stats(e, &stats);
+    assert_true(steps > 50 && stats.preemptions > 0);
+    assert_int_equal(after - before, 0);
+    engine_destroy(e);
+    run_prompts_free(prompts, NUM_PROMPTS);
+#else
+    skip(); /* a sanitizer owns malloc */
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_tokens_mha),
+        cmocka_unit_test(test_same_tokens_gqa),
+        cmocka_unit_test(test_same_tokens_mqa),
+        cmocka_unit_test(test_same_tokens_sliding),
+        cmocka_unit_test(test_forks_are_one_answer),
+        cmocka_unit_test(test_seed_whatever_the_batch),
+        cmocka_unit_test(test_lengths_and_stop_ids),
+        cmocka_unit_test(test_refused_prompts),
+        cmocka_unit_test(test_too_few_blocks),
+        cmocka_unit_test(test_lone_request_cannot_grow),
+        cmocka_unit_test(test_add_and_abort_from_threads),
+        cmocka_unit_test(test_destroy_with_work),
+        cmocka_unit_test(test_no_allocation_in_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
