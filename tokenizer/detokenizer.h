@@ -7,10 +7,10 @@
 
 struct detokenizer {
     const struct tokenizer *tokenizer;
-    bool strip_space;  /* the next text's first space is the one that encoding adds: leave it out */
-    bool with_special; /* emit special tokens as text */
-    char pending[4];   /* the beginning of a character whose end has not come */
-    int pending_length;
+    bool strip_space;   /* the next text's first space is the one that encoding adds: leave it out */
+    bool with_special;  /* emit special tokens as text */
+    char pending[4];    /* the beginning of a character whose end has not come */
+    int pending_length; /* 0 to 3 between calls */
 };
 
 /* at_start: the tokens begin a text (an answer in a chat), so the space before the first word is left out; false where
@@ -21,9 +21,9 @@ void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool at_
 size_t detokenizer_max_bytes(const struct tokenizer *t);
 
 /* Writes the complete characters that `id` completes to out (at least detokenizer_max_bytes) and returns how many
- * bytes. Not NUL-terminated. */
+ * bytes. Not NUL-terminated. An id that is not in the vocabulary adds nothing. */
 size_t detokenizer_add(struct detokenizer *d, int32_t id, char *out);
-/* At the end: what is left of an unfinished character, as U+FFFD. Returns how many bytes. */
+/* At the end: each byte of an unfinished character, as U+FFFD. Returns how many bytes were written. */
 size_t detokenizer_finish(struct detokenizer *d, char *out);
 
 #endif
