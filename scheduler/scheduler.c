@@ -48,7 +48,7 @@ struct scheduler {
 
     struct token_event *events;
     struct sequence **holders; /* scratch of scheduler_check */
-    int64_t prefix_queries, prefix_hits, preemptions, num_steps;
+    int64_t prefix_queries, prefix_hits, preemptions, num_steps, num_tokens;
     bool unsound;
     struct error violation; /* the first one, if unsound */
 };
@@ -476,6 +476,7 @@ static void lay_out(struct scheduler *s, struct batch *batch)
         if (s->choices[i].count > 1) add_choice(s, batch, step, &s->choices[i]);
     s->in_flight++;
     s->num_steps++;
+    s->num_tokens += batch->num_tokens;
 }
 
 /* ---- What a step brought ---- */
@@ -703,6 +704,7 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
         .evictions = s->blocks.evictions,
         .preemptions = s->preemptions,
         .steps = s->num_steps,
+        .tokens = s->num_tokens,
     };
 }
 

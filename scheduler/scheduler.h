@@ -33,6 +33,7 @@ struct scheduler_stats {
     int32_t blocks_total, blocks_in_use, blocks_cached, blocks_free; /* their sum is the total */
     int64_t prefix_queries, prefix_hits, evictions;                  /* in tokens, tokens, blocks */
     int64_t preemptions, steps;
+    int64_t tokens; /* computed, or in a submitted step */
 };
 
 enum schedule_result {
