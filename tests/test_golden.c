@@ -1,0 +1,209 @@
+/* The forward pass against transformers: logits of every checkpoint in tests/data/golden within 1e-5 in float32, and 64
+ * greedy tokens the same. The engine gets the tokens, so scheduling, blocks and sampling are in it too. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/model.h"
+#include "tests/support/golden.h"
+#include "tests/support/run.h"
+
+static const char *const checkpoints[] = {"mha", "gqa", "mqa", "sliding", "yarn"};
+enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
+
+static void must(enum status status, const struct error *err)
+{
+    if (status != STATUS_OK) fail_msg("%s", err->text);
+}
+
+/* A model on the CPU without engine or scheduler, and one batch. */
+struct bench {
+    struct backend *backend;
+    struct model_config config;
+    struct model_weights weights;
+    struct model *model;
+    struct batch batch;
+};
+
+static void bench_open(struct bench *b, const char *name, enum dtype dtype, enum dtype cache_dtype)
+{
+    char folder[512];
+    struct error err;
+    const struct model_options options = {
+        .limits = {.max_num_tokens = 128, .max_num_seqs = 128, .max_model_len = 256, .block_size = 16, .num_groups = 1},
+        .dtype = dtype,
+        .cache_dtype = cache_dtype,
+        .keep_logits = true,
+    };
+    *b = (struct bench){0};
+    snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, name);
+    must(model_config_load(folder, &b->config, &err), &err);
+    must(backend_open("cpu", 0, &b->backend, &err), &err);
+    must(model_weights_open(folder, &b->config, NULL, &b->weights, &err), &err);
+    must(model_create(b->backend, &b->config, &b->weights, &options, &b->model, &err), &err);
+    must(model_allocate_cache(b->model, 20, &err), &err);
+    must(batch_init(&b->batch, &options.limits, 1, &err), &err);
+}
+
+static void bench_close(struct bench *b)
+{
+    batch_free(&b->batch);
+    model_destroy(b->model);
+    model_weights_close(&b->weights);
+    b->backend->destroy(b->backend);
+}
+
+/* Tokens [first, end) of a prompt in slot 3, in blocks that are not in order; the logits of `positions` are wanted. */
+static void fill_batch(struct batch *b, const struct golden_case *c, int32_t first, int32_t end)
+{
+    batch_clear(b);
+    b->num_seqs = 1;
+    b->num_tokens = b->max_query_len = end - first;
+    b->num_decodes = end - first == 1;
+    b->query_start[0] = 0;
+    b->query_start[1] = end - first;
+    b->seq_lens[0] = b->max_seq_len = end;
+    b->seq_slot[0] = 3;
+    for (int32_t t = first; t < end; t++) {
+        const int32_t block = 1 + (t / 16) * 7 % 20;
+        b->token_ids[t - first] = c->prompt[t];
+        b->positions[t - first] = t;
+        b->slot_mapping[t - first] = (int64_t)block * 16 + t % 16;
+        if (t % 16 == 0 || t == first)
+            b->deltas[b->num_deltas++] = (struct block_table_delta){.row = 3, .index = t / 16, .block = block};
+    }
+    for (int32_t i = 0; i < c->num_positions; i++) {
+        if (c->positions[i] < first || c->positions[i] >= end) continue;
+        b->sample_rows[b->num_samples] = c->positions[i] - first;
+        b->sample_slot[b->num_samples] = 3;
+        b->sample_output[b->num_samples++] = 0;
+    }
+}
+
+/* Computes the prompt in chunks; returns ||logits - golden|| / ||golden|| over all wanted positions. */
+static double logits_error(struct bench *b, const struct golden_case *c, int32_t chunk)
+{
+    const struct sampling_row greedy = {.num_logprobs = -1, .repetition_penalty = 1, .prompt_len = c->num_prompt};
+    double difference = 0, size = 0;
+    int32_t done = 0;
+    struct error err;
+    model_set_slot(b->model, 3, &greedy, c->prompt, c->num_prompt);
+    for (int32_t first = 0; first < c->num_prompt; first += chunk) {
+        struct sample_output out;
+        fill_batch(&b->batch, c, first, first + chunk < c->num_prompt ? first + chunk : c->num_prompt);
+        must(model_submit(b->model, &b->batch, &err), &err);
+        must(model_collect(b->model, &out, &err), &err);
+        for (int32_t i = 0; i < out.num_samples * b->config.vocab_size; i++) {
+            const double golden = c->logits[(int64_t)done * b->config.vocab_size + i],
+                         d = model_logits(b->model)[i] - golden;
+            difference += d * d;
+            size += golden * golden;
+        }
+        done += out.num_samples;
+    }
+    assert_int_equal(done, c->num_positions);
+    return sqrt(difference / size);
+}
+
+static double largest_error(const char *name, enum dtype dtype, enum dtype cache_dtype, int32_t chunk)
+{
+    struct bench b;
+    struct golden golden;
+    struct error err;
+    char folder[512];
+    double largest = 0;
+    snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, name);
+    must(golden_load(folder, &golden, &err), &err);
+    bench_open(&b, name, dtype, cache_dtype);
+    for (int32_t i = 0; i < golden.num_cases; i++) {
+        const double error = logits_error(&b, &golden.cases[i], chunk);
+        if (!(error <= largest)) largest = error; /* a NaN stays */
+    }
+    bench_close(&b);
+    golden_free(&golden);
+    return largest;
+}
+
+static void test_logits_float32(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
+        const int32_t chunks[] = {128, 40, 16, 1};
+        for (int j = 0; j < 4; j++) {
+            const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, chunks[j]);
+            print_message("%s, chunks of %d: relative error %.2g\n", checkpoints[i], chunks[j], error);
+            if (!(error < 1e-5)) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+        }
+    }
+}
+
+/* Narrow types round at every step: close is all that can be asked, and a wrong rotation or mask is not close. */
+static void test_logits_narrow_types(void **state)
+{
+    (void)state;
+    const struct {
+        enum dtype dtype, cache_dtype;
+        double bound;
+    } types[] = {
+        {DTYPE_FLOAT32, DTYPE_FLOAT16, 2e-2},  {DTYPE_FLOAT32, DTYPE_BFLOAT16, 1e-1},
+        {DTYPE_FLOAT16, DTYPE_FLOAT16, 3e-2},  {DTYPE_BFLOAT16, DTYPE_BFLOAT16, 2e-1},
+        {DTYPE_BFLOAT16, DTYPE_FLOAT32, 2e-1},
+    };
+    for (int i = 0; i < NUM_CHECKPOINTS; i++)
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+            const double error = largest_error(checkpoints[i], types[t].dtype, types[t].cache_dtype, 40);
+            print_message("%s, %s with %s cache: relative error %.2g\n", checkpoints[i], dtype_name(types[t].dtype),
+                          dtype_name(types[t].cache_dtype), error);
+            if (!(error < types[t].bound)) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+        }
+}
+
+static void test_greedy_tokens(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
+        char path[512], folder[64];
+        struct golden golden;
+        struct error err;
+        snprintf(folder, sizeof folder, "golden/%s", checkpoints[i]);
+        const struct engine_options options = run_options(folder, path, sizeof path);
+        must(golden_load(path, &golden, &err), &err);
+        struct engine *e = run_engine(&options);
+        struct run_prompt prompts[16];
+        struct run_answer expected[16];
+        struct sampling_params params = sampling_params_default();
+        params.temperature = 0;
+        params.ignore_eos = true;
+        params.max_tokens = golden.cases[0].num_greedy;
+        assert_int_equal(params.max_tokens, 64);
+        assert_true(golden.num_cases <= 16);
+        for (int32_t j = 0; j < golden.num_cases; j++) {
+            const struct golden_case *c = &golden.cases[j];
+            prompts[j] = (struct run_prompt){c->prompt, c->num_prompt};
+            expected[j] = (struct run_answer){.tokens = c->greedy, .gaps = c->gaps, .count = c->num_greedy};
+        }
+        const struct run reference = {.answers = expected, .num_prompts = golden.num_cases, .n = 1};
+        struct run run;
+        run_prompts(e, prompts, golden.num_cases, &params, &run);
+        assert_int_equal(run_assert_same(&reference, &run, checkpoints[i]), 0);
+        run_free(&run);
+        engine_destroy(e);
+        golden_free(&golden);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_logits_float32),
+        cmocka_unit_test(test_logits_narrow_types),
+        cmocka_unit_test(test_greedy_tokens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
