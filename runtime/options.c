@@ -19,9 +19,14 @@ static const struct option_spec *find_name(const struct option_table *table, con
     return NULL;
 }
 
+static bool is_switch(const struct option_spec *spec)
+{
+    return spec->kind == OPTION_SWITCH || spec->kind == OPTION_TRISTATE;
+}
+
 static bool takes_value(const struct option_spec *spec)
 {
-    return spec->kind != OPTION_SWITCH && (spec->kind != OPTION_CUSTOM || spec->argument);
+    return !is_switch(spec) && (spec->kind != OPTION_CUSTOM || spec->argument);
 }
 
 /* ---- values ---- */
@@ -124,6 +129,9 @@ static enum status set_value(const struct option_spec *spec, bool negated, const
     case OPTION_SWITCH:
         *(bool *)spec->target = !negated;
         return STATUS_OK;
+    case OPTION_TRISTATE:
+        *(int *)spec->target = !negated;
+        return STATUS_OK;
     case OPTION_INT32:
         return set_int32(spec, text, err);
     case OPTION_UINT64:
@@ -197,7 +205,7 @@ static struct suggestion nearest_flag(const struct option_table *table, const ch
     bool negated = strncmp(name, "no-", 3) == 0;
     for (int i = 0; i < table->count; i++) {
         const struct option_spec *spec = &table->specs[i];
-        if (negated && spec->kind == OPTION_SWITCH) consider(&best, name + 3, spec->name, true);
+        if (negated && is_switch(spec)) consider(&best, name + 3, spec->name, true);
         consider(&best, name, spec->name, false);
     }
     return best;
@@ -260,7 +268,7 @@ static void build_tables(const struct option_table *table, struct getopt_tables 
             out->letters[letter++] = spec->letter;
             if (has_value == required_argument) out->letters[letter++] = ':';
         }
-        if (spec->kind == OPTION_SWITCH) {
+        if (is_switch(spec)) {
             snprintf(out->negated_names[i], NAME_MAX_LENGTH, "no-%s", spec->name);
             out->longs[n++] = (struct option){out->negated_names[i], no_argument, NULL, CODE_FIRST + 2 * i + 1};
         }
@@ -367,7 +375,7 @@ static void print_wrapped(const char *text, int column, int indent, FILE *out)
 static void print_spec(const struct option_spec *spec, FILE *out)
 {
     int column = spec->letter ? fprintf(out, "  -%c, ", spec->letter) : fprintf(out, "      ");
-    column += fprintf(out, "--%s%s", spec->kind == OPTION_SWITCH ? "[no-]" : "", spec->name);
+    column += fprintf(out, "--%s%s", is_switch(spec) ? "[no-]" : "", spec->name);
     if (takes_value(spec)) column += fprintf(out, " %s", spec->choices ? spec->choices : spec->argument);
     if (column + 2 > HELP_COLUMN) {
         fputc('\n', out);

@@ -13,7 +13,8 @@
 #include "runtime/engine.h"
 
 enum option_kind {
-    OPTION_SWITCH, /* bool: --name, --no-name */
+    OPTION_SWITCH,   /* bool: --name, --no-name */
+    OPTION_TRISTATE, /* int: --name 1, --no-name 0; -1 by default: left to quire */
     OPTION_INT32,
     OPTION_UINT64,
     OPTION_DOUBLE,
@@ -25,7 +26,7 @@ struct option_spec {
     const char *name; /* without dashes: "max-model-len" */
     char letter;      /* 'm' for -m, or 0 */
     enum option_kind kind;
-    void *target;            /* bool, int32_t, uint64_t, double or const char *; holds the default on entry */
+    void *target;            /* bool, int, int32_t, uint64_t, double or const char *; holds the default on entry */
     double minimum, maximum; /* of numbers, inclusive; both 0: any; maximum INFINITY: no upper bound */
     const char *choices;     /* OPTION_STRING: "float32|float16", or NULL */
     const char *argument;    /* for the help: "N", "PATH" */
@@ -54,7 +55,8 @@ void options_print_help(const struct option_table *table, const char *usage, con
 
 /* The flags that every command has: the engine's (--model, --device, --dtype, --block-size, ...), --verbose. */
 void options_add_engine(struct option_table *table, struct engine_options *options, struct log *log);
-/* The sampling flags (--temperature, --top-p, --max-tokens, --stop, --seed, --n, ...). Whoever applies them does so
+/* The sampling flags of one answer (--temperature, --top-p, --max-tokens, --stop, --seed, ...); --n and --logprobs are
+ * for a command that has a place for them. Whoever applies them does so
  * over the model's defaults: `given` says which fields the user set. Set .params = sampling_params_default() (and what
  * the command has otherwise) before parsing; check the ranges with sampling_params_check(&flags.params, INT32_MAX)
  * after it. */

@@ -22,6 +22,7 @@ struct values {
     int calls;
     uint64_t given;
     int32_t twin;
+    int three;
 };
 
 static enum status count_call(void *target, const char *text, struct error *err)
@@ -34,7 +35,7 @@ static enum status count_call(void *target, const char *text, struct error *err)
 
 static struct values defaults(void)
 {
-    return (struct values){.on = true, .number = 5, .big = 7, .real = 0.5, .text = "t", .choice = "a"};
+    return (struct values){.on = true, .number = 5, .big = 7, .real = 0.5, .text = "t", .choice = "a", .three = -1};
 }
 
 static void make_table(struct option_table *table, struct values *v)
@@ -68,6 +69,7 @@ static void make_table(struct option_table *table, struct values *v)
          .parse = count_call,
          .help = "Counts.",
          .heading = "Second:"},
+        {.name = "three", .kind = OPTION_TRISTATE, .target = &v->three, .help = "On, off or neither."},
         {.name = "number", .kind = OPTION_INT32, .target = &v->twin, .argument = "N", .help = "Its twin."},
     };
     table->count = 0;
@@ -129,8 +131,15 @@ static void test_each_kind(void **state)
     char c[] = "-n3 --switch-on --no-switch-on --switch-on --text --odd --te last";
     accepted(&v, c);
     assert_int_equal(v.number, 3);
+    assert_int_equal(v.three, -1);
     assert_true(v.on);
     assert_string_equal(v.text, "last"); /* an abbreviation; a value may look like a flag */
+    char e[] = "--three";
+    accepted(&v, e);
+    assert_int_equal(v.three, 1);
+    char f[] = "--no-three";
+    accepted(&v, f);
+    assert_int_equal(v.three, 0);
     char d[] = "";
     accepted(&v, d);
     assert_int_equal(v.given, 0);
@@ -303,11 +312,12 @@ static void test_sampling_flags(void **state)
     struct sampling_flags flags = {0};
     struct error err = {""};
     char line[] = "--temperature 0.7 --top-k -1 --stop a --stop=b, --stop-token-ids 3,4 --stop-token-ids 5 "
-                  "--logit-bias 1:-2.5,7:100 --ignore-eos --no-skip-special-tokens --n 3";
+                  "--logit-bias 1:-2.5,7:100 --ignore-eos --no-skip-special-tokens --min-tokens 3";
     if (parse_engine(&o, &log, &flags, line, &err) != STATUS_OK) fail_msg("%s", err.text);
     struct sampling_params to = {.top_p = 0.25, .skip_special_tokens = true, .max_tokens = 11, .seed = 5};
     sampling_flags_apply(&flags, &to);
-    assert_true(to.temperature == 0.7 && to.top_p == 0.25 && to.top_k == -1 && to.max_tokens == 11 && to.n == 3);
+    assert_true(to.temperature == 0.7 && to.top_p == 0.25 && to.top_k == -1 && to.max_tokens == 11 &&
+                to.min_tokens == 3);
     assert_int_equal(to.num_stop, 2);
     assert_string_equal(to.stop[0], "a");
     assert_string_equal(to.stop[1], "b,");
@@ -332,7 +342,7 @@ static void test_sampling_flags(void **state)
                                       "--logit-bias 1:2,",
                                       "--logit-bias 1:2;3:4",
                                       "--temperature hot",
-                                      "--n two"};
+                                      "--top-k two"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char copy[64];
         snprintf(copy, sizeof copy, "%s", bad[i]);

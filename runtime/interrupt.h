@@ -1,0 +1,13 @@
+/* Ctrl-C as something to ask about. Only one part of a process can own SIGINT; here it is the command. */
+#ifndef QUIRE_RUNTIME_INTERRUPT_H
+#define QUIRE_RUNTIME_INTERRUPT_H
+
+#include <stdbool.h>
+
+/* From now on SIGINT sets a flag, and ends waiting system calls with EINTR. `once`: a second one kills the process, as
+ * it would without this. */
+void interrupt_catch(bool once);
+bool interrupt_pending(void); /* since the last clear */
+void interrupt_clear(void);
+
+#endif

@@ -1,0 +1,93 @@
+#include "runtime/line_reader.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 64 * 1024 };
+
+void line_reader_init(struct line_reader *r, int fd)
+{
+    *r = (struct line_reader){.fd = fd};
+}
+
+void line_reader_free(struct line_reader *r)
+{
+    text_free(&r->buffer);
+}
+
+/* Takes `count` bytes off the buffer. */
+static void consume(struct line_reader *r, size_t count)
+{
+    r->start += count;
+    r->scanned = r->start;
+    r->consumed += count;
+}
+
+/* Moves what is not given yet to the front, so that the buffer grows with the longest line only. */
+static void compact(struct line_reader *r)
+{
+    if (r->start == 0) return;
+    memmove(r->buffer.data, r->buffer.data + r->start, r->buffer.length - r->start);
+    r->buffer.length -= r->start;
+    r->scanned -= r->start;
+    r->start = 0;
+}
+
+/* READY: bytes came, or the end. */
+static enum line_result fill(struct line_reader *r, bool wait, struct error *err)
+{
+    struct pollfd poller = {.fd = r->fd, .events = POLLIN};
+    int ready = poll(&poller, 1, wait ? -1 : 0);
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return LINE_NOT_YET;
+    compact(r);
+    if (!text_reserve(&r->buffer, r->buffer.length + READ_BYTES)) {
+        error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a line of more than %zu bytes", r->buffer.length);
+        return LINE_FAILED;
+    }
+    ssize_t count = read(r->fd, r->buffer.data + r->buffer.length, READ_BYTES);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return LINE_NOT_YET;
+    if (count < 0) {
+        error_set(err, STATUS_IO, "cannot read: %s", strerror(errno));
+        return LINE_FAILED;
+    }
+    if (count == 0) r->ended = true;
+    r->buffer.length += (size_t)count;
+    return LINE_READY;
+}
+
+/* Gives buffer[start .. start + length) and takes `taken` bytes off. */
+static enum line_result give(struct line_reader *r, size_t length, size_t taken, const char **line, size_t *line_length)
+{
+    *line = r->buffer.data + r->start;
+    if (length > 0 && (*line)[length - 1] == '\r') length--;
+    *line_length = length;
+    bool skipped = r->skipping;
+    r->skipping = false;
+    consume(r, taken);
+    r->line++;
+    return skipped ? LINE_TOO_LONG : LINE_READY;
+}
+
+enum line_result line_reader_next(struct line_reader *r, bool wait, const char **line, size_t *length,
+                                  struct error *err)
+{
+    for (;;) {
+        size_t held = r->buffer.length - r->start;
+        const char *newline = NULL;
+        if (r->buffer.length > r->scanned) {
+            newline = memchr(r->buffer.data + r->scanned, '\n', r->buffer.length - r->scanned);
+        }
+        if (newline) {
+            size_t n = (size_t)(newline - (r->buffer.data + r->start));
+            return give(r, n, n + 1, line, length);
+        }
+        r->scanned = r->buffer.length;
+        if (r->ended) return held || r->skipping ? give(r, held, held, line, length) : LINE_END;
+        if (held > LINE_READER_MAX_LINE) r->skipping = true;
+        if (r->skipping) consume(r, held);
+        enum line_result result = fill(r, wait, err);
+        if (result != LINE_READY) return result;
+    }
+}

@@ -1,0 +1,55 @@
+/* What `quire generate` reads: one line, one request. A line is either the prompt itself, or a JSON object:
+ *
+ *   {"prompt": "text"}                        encoded as the tokenizer does, bos included if it adds one
+ *   {"prompt": [1, 2]}, {"prompt_token_ids": [1, 2]}                       token ids, taken as they are
+ *   {"messages": [{"role": "user", "content": "text"}]}     through the model's chat template, ready for an answer
+ *
+ * with "id" (or "custom_id"), a text or a whole number, which comes back with the answer, and any of vLLM's sampling
+ * fields: n, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty, frequency_penalty, max_tokens,
+ * min_tokens, stop, stop_token_ids, ignore_eos, seed, logprobs, logit_bias, skip_special_tokens,
+ * include_stop_str_in_output. null counts as not given. A field of another name is refused: a misspelt one would be
+ * lost silently. */
+#ifndef QUIRE_RUNTIME_PROMPTS_H
+#define QUIRE_RUNTIME_PROMPTS_H
+
+#include <jansson.h>
+
+#include "scheduler/sampling_params.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+enum prompt_format {
+    PROMPT_FORMAT_AUTO, /* JSON if the line's first character other than blanks is '{' */
+    PROMPT_FORMAT_TEXT,
+    PROMPT_FORMAT_JSONL
+};
+
+/* What every line is read with. */
+struct prompt_rules {
+    const struct tokenizer *tokenizer; /* NULL: prompts are token ids */
+    enum chat_format chat_format;
+    enum prompt_format format;
+    struct sampling_params defaults; /* for the fields that a line does not give */
+    int32_t vocab_size, max_n;       /* bounds of token ids and of n */
+};
+
+struct prompt {
+    json_t *id; /* a string or an integer; NULL: the line gave none */
+    struct token_list tokens;
+    bool is_chat; /* made of messages: the answer begins a text */
+    struct sampling_params params;
+};
+void prompt_free(struct prompt *p); /* safe on a zeroed struct */
+
+/* A line of blanks is no request. */
+bool prompt_line_is_blank(const char *line, size_t length);
+
+/* Reads line[length], without its newline. On failure the sentence says what is wrong with the line; out->id is set
+ * if the line got so far as to have one. *out is overwritten; free it with prompt_free either way. */
+enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
+                         struct error *err);
+
+/* Bytes of text[length] before the first that is not UTF-8. */
+size_t utf8_valid_prefix(const char *text, size_t length);
+
+#endif

@@ -1,0 +1,214 @@
+#include "runtime/results.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/sequence.h"
+#include "tokenizer/utf8.h"
+
+/* JSON has no infinity; vLLM's server writes this for the logarithm of 0. */
+static const double LOWEST_LOGPROB = -9999.0;
+
+struct result *result_create(const struct result_rules *rules, int64_t line, struct prompt *prompt)
+{
+    struct result *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->rules = rules;
+    r->line = line;
+    r->id = prompt->id;
+    prompt->id = NULL;
+    r->n = prompt->params.n > 0 ? prompt->params.n : 1;
+    r->answers = calloc((size_t)r->n, sizeof *r->answers);
+    bool ok = r->answers != NULL;
+    for (int32_t i = 0; ok && i < r->n; i++) {
+        if (rules->return_token_ids) ok = (r->answers[i].token_ids = json_array()) != NULL;
+        if (ok && prompt->params.logprobs >= 0) ok = (r->answers[i].logprobs = json_array()) != NULL;
+    }
+    if (ok) return r;
+    result_free(r);
+    return NULL;
+}
+
+void result_free(struct result *r)
+{
+    if (!r) return;
+    for (int32_t i = 0; r->answers && i < r->n; i++) {
+        text_free(&r->answers[i].text);
+        json_decref(r->answers[i].token_ids);
+        json_decref(r->answers[i].logprobs);
+    }
+    free(r->answers);
+    json_decref(r->id);
+    free(r->error);
+    free(r);
+}
+
+/* ---- gathering ---- */
+
+/* A JSON text of bytes that need not be UTF-8: a token may be part of a character. */
+static json_t *json_text(const char *bytes, size_t length)
+{
+    struct text text = {0};
+    bool ok = text_reserve(&text, length);
+    while (ok && length > 0) {
+        size_t valid = utf8_valid_prefix(bytes, length);
+        ok = text_append(&text, bytes, valid);
+        bytes += valid;
+        length -= valid;
+        if (length == 0) break;
+        ok = ok && text_append_string(&text, UTF8_REPLACEMENT);
+        bytes++;
+        length--;
+    }
+    json_t *json = ok ? json_stringn(text.data, text.length) : NULL;
+    text_free(&text);
+    return json;
+}
+
+static json_t *json_logprob(float logprob)
+{
+    return json_real(logprob >= LOWEST_LOGPROB ? (double)logprob : LOWEST_LOGPROB);
+}
+
+/* {"token_id", "token", "logprob"} */
+static json_t *json_token(const struct tokenizer *tokenizer, int32_t id, float logprob)
+{
+    json_t *object = json_object();
+    bool ok = object && json_object_set_new(object, "token_id", json_integer(id)) == 0;
+    if (ok && tokenizer) {
+        size_t length = 0;
+        const char *bytes = id < tokenizer_size(tokenizer) ? tokenizer_token_bytes(tokenizer, id, true, &length) : "";
+        ok = json_object_set_new(object, "token", json_text(bytes, length)) == 0;
+    }
+    ok = ok && json_object_set_new(object, "logprob", json_logprob(logprob)) == 0;
+    if (ok) return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *json_top(const struct tokenizer *tokenizer, const struct answer_piece *piece)
+{
+    json_t *list = json_array();
+    for (int32_t i = 0; list && i < piece->num_top; i++) {
+        json_t *token = json_token(tokenizer, piece->top_ids[i], piece->top_logprobs[i]);
+        if (json_array_append_new(list, token) == 0) continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+static bool add_logprobs(const struct tokenizer *tokenizer, json_t *list, const struct answer_piece *piece)
+{
+    json_t *entry = json_token(tokenizer, piece->token_ids[0], piece->logprob[0]);
+    bool ok = entry && json_object_set_new(entry, "rank", json_integer(piece->rank[0])) == 0 &&
+              json_object_set_new(entry, "top", json_top(tokenizer, piece)) == 0;
+    if (ok) return json_array_append_new(list, entry) == 0;
+    json_decref(entry);
+    return false;
+}
+
+void result_deliver(void *user, const struct answer_piece *piece)
+{
+    struct result *r = user;
+    struct result_answer *answer = &r->answers[piece->index];
+    bool ok = text_append(&answer->text, piece->text, piece->text_length);
+    for (int32_t i = 0; ok && answer->token_ids && i < piece->num_tokens; i++) {
+        ok = json_array_append_new(answer->token_ids, json_integer(piece->token_ids[i])) == 0;
+    }
+    if (ok && answer->logprobs && piece->num_tokens > 0 && piece->logprob) {
+        ok = add_logprobs(r->rules->tokenizer, answer->logprobs, piece);
+    }
+    if (!ok) r->no_memory = true;
+    answer->output_tokens = piece->output_tokens;
+    r->prompt_tokens = piece->prompt_tokens;
+    r->cached_tokens = piece->cached_tokens;
+    if (piece->finish_reason != FINISH_NONE) answer->finish_reason = piece->finish_reason;
+    if (piece->finish_reason == FINISH_ABORT) r->aborted = true;
+    if (piece->finish_reason == FINISH_ERROR) result_fail(r, piece->error ? piece->error : "the request failed");
+    if (piece->request_finished) r->done = true;
+}
+
+void result_fail(struct result *r, const char *sentence)
+{
+    if (r->error) return;
+    struct text text = {0};
+    bool ok = text_printf(&text, "line %lld: %s", (long long)r->line, sentence);
+    r->error = text.data;
+    if (!ok) r->no_memory = true;
+    if (r->request == 0) r->done = true;
+}
+
+int64_t result_output_tokens(const struct result *r)
+{
+    int64_t total = 0;
+    for (int32_t i = 0; i < r->n; i++) total += r->answers[i].output_tokens;
+    return total;
+}
+
+/* ---- writing ---- */
+
+static json_t *answer_text(const struct result_answer *a)
+{
+    return json_stringn(a->text.data ? a->text.data : "", a->text.length);
+}
+
+static json_t *answer_reason(const struct result_answer *a)
+{
+    const char *name = finish_reason_name(a->finish_reason);
+    return name ? json_string(name) : json_null();
+}
+
+static json_t *answer_token_ids(const struct result_answer *a)
+{
+    return json_incref(a->token_ids);
+}
+
+static json_t *answer_logprobs(const struct result_answer *a)
+{
+    return json_incref(a->logprobs);
+}
+
+/* One value of the one answer, or the list of the values of all. */
+static bool set_values(json_t *object, const struct result *r, const char *one, const char *several,
+                       json_t *(*value)(const struct result_answer *))
+{
+    if (r->n == 1) return json_object_set_new(object, one, value(&r->answers[0])) == 0;
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (int32_t i = 0; ok && i < r->n; i++) ok = json_array_append_new(list, value(&r->answers[i])) == 0;
+    if (ok) return json_object_set_new(object, several, list) == 0;
+    json_decref(list);
+    return false;
+}
+
+static bool set_answers(json_t *object, const struct result *r)
+{
+    const struct result_answer *first = &r->answers[0];
+    return set_values(object, r, "text", "texts", answer_text) &&
+           set_values(object, r, "finish_reason", "finish_reasons", answer_reason) &&
+           json_object_set_new(object, "prompt_tokens", json_integer(r->prompt_tokens)) == 0 &&
+           json_object_set_new(object, "cached_tokens", json_integer(r->cached_tokens)) == 0 &&
+           json_object_set_new(object, "completion_tokens", json_integer(result_output_tokens(r))) == 0 &&
+           (!first->token_ids || set_values(object, r, "token_ids", "token_ids", answer_token_ids)) &&
+           (!first->logprobs || set_values(object, r, "logprobs", "logprobs", answer_logprobs));
+}
+
+enum status result_write(const struct result *r, FILE *out, struct error *err)
+{
+    json_t *object = json_object();
+    bool ok = object && json_object_set_new(object, "id", r->id ? json_incref(r->id) : json_integer(r->line)) == 0;
+    if (ok && r->error) {
+        ok = json_object_set_new(object, "error", json_text(r->error, strlen(r->error))) == 0;
+    } else if (ok) {
+        ok = set_answers(object, r);
+    }
+    char *line = ok ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL; /* 9 digits tell every float32 apart */
+    json_decref(object);
+    if (!line) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->line);
+    ok = fputs(line, out) != EOF && fputc('\n', out) != EOF && fflush(out) == 0;
+    free(line);
+    if (!ok) return error_set(err, STATUS_IO, "cannot write: %s", strerror(errno));
+    return STATUS_OK;
+}

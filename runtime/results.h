@@ -1,0 +1,55 @@
+/* What `quire generate` writes: one line, one JSON object, for each line that it read.
+ *
+ *   {"id": ..., "text": "...", "finish_reason": "stop", "prompt_tokens": 5, "cached_tokens": 0, "completion_tokens": 9}
+ *
+ * with "token_ids" and "logprobs" where they are asked for. With n > 1 "texts" and "finish_reasons" are lists, and so
+ * are the token_ids and logprobs of each answer. A line that failed gives {"id": ..., "error": "line 7: ..."}. The id
+ * is the line's own, or else its number. */
+#ifndef QUIRE_RUNTIME_RESULTS_H
+#define QUIRE_RUNTIME_RESULTS_H
+
+#include <stdio.h>
+
+#include "runtime/engine.h"
+#include "runtime/prompts.h"
+
+struct result_rules {
+    const struct tokenizer *tokenizer; /* for the texts of tokens in "logprobs"; may be NULL */
+    bool return_token_ids;
+};
+
+/* One request's answers, gathered piece by piece. */
+struct result {
+    const struct result_rules *rules;
+    int64_t line;
+    uint64_t consumed; /* bytes of the input up to the end of that line */
+    json_t *id;        /* or NULL */
+    int32_t n;
+    struct result_answer {
+        struct text text;
+        json_t *token_ids, *logprobs; /* lists, or NULL where not asked for */
+        enum finish_reason finish_reason;
+        int32_t output_tokens;
+    } * answers; /* [n] */
+    int32_t prompt_tokens, cached_tokens;
+    char *error;         /* the line failed, and why */
+    bool done, aborted;  /* aborted: it was ended before its time, there is nothing to write */
+    bool no_memory;      /* something was lost: the run must end */
+    uint64_t request;    /* the engine's id while not done; 0: it never got there */
+    struct result *next; /* in input order; the list is the caller's */
+};
+
+/* For the prompt on `line`; takes over prompt->id. NULL when memory ran out. */
+struct result *result_create(const struct result_rules *rules, int64_t line, struct prompt *prompt);
+void result_free(struct result *r); /* NULL is allowed */
+
+/* An answer_function; `user` is the struct result. */
+void result_deliver(void *user, const struct answer_piece *piece);
+/* The line failed: `sentence` becomes its result. */
+void result_fail(struct result *r, const char *sentence);
+int64_t result_output_tokens(const struct result *r);
+
+/* Writes the line, and flushes. */
+enum status result_write(const struct result *r, FILE *out, struct error *err);
+
+#endif
