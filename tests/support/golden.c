@@ -1,0 +1,96 @@
+#include "tests/support/golden.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+static int32_t *copy_ids(const json_t *array, int32_t *count)
+{
+    *count = (int32_t)json_array_size(array);
+    int32_t *ids = calloc((size_t)*count + 1, sizeof *ids);
+    for (int32_t i = 0; ids && i < *count; i++) ids[i] = (int32_t)json_integer_value(json_array_get(array, (size_t)i));
+    return ids;
+}
+
+static float *copy_numbers(const json_t *array)
+{
+    const size_t count = json_array_size(array);
+    float *numbers = calloc(count + 1, sizeof *numbers);
+    for (size_t i = 0; numbers && i < count; i++) numbers[i] = (float)json_number_value(json_array_get(array, i));
+    return numbers;
+}
+
+/* The case's arrays, and its place in the logits; false where they do not fit together. */
+static bool read_case(const json_t *object, const struct golden *golden, size_t num_logits, struct golden_case *c)
+{
+    const int64_t offset = json_integer_value(json_object_get(object, "logits_offset"));
+    c->prompt = copy_ids(json_object_get(object, "prompt"), &c->num_prompt);
+    c->positions = copy_ids(json_object_get(object, "positions"), &c->num_positions);
+    c->greedy = copy_ids(json_object_get(object, "greedy"), &c->num_greedy);
+    c->gaps = copy_numbers(json_object_get(object, "gaps"));
+    c->logits = golden->logits + offset;
+    return c->prompt && c->positions && c->greedy && c->gaps && c->num_prompt && c->num_greedy && offset >= 0 &&
+           json_array_size(json_object_get(object, "gaps")) == (size_t)c->num_greedy &&
+           (size_t)offset + (size_t)c->num_positions * (size_t)golden->vocab_size <= num_logits;
+}
+
+static enum status read_cases(const char *path, const json_t *root, size_t num_logits, struct golden *golden,
+                              struct error *err)
+{
+    const json_t *cases = json_object_get(root, "cases");
+    golden->vocab_size = (int32_t)json_integer_value(json_object_get(root, "vocab_size"));
+    golden->cases = calloc(json_array_size(cases) + 1, sizeof *golden->cases);
+    if (!golden->cases || golden->vocab_size <= 0 || json_array_size(cases) == 0)
+        return error_set(err, STATUS_INVALID, "%s: no cases", path);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        golden->num_cases++;
+        if (!read_case(json_array_get(cases, i), golden, num_logits, &golden->cases[i]))
+            return error_set(err, STATUS_INVALID, "%s: case %zu is not whole", path, i);
+    }
+    return STATUS_OK;
+}
+
+static enum status read_logits(const char *folder, struct golden *golden, size_t *num_logits, struct error *err)
+{
+    char path[PATH_MAX];
+    struct text bytes = {0};
+    path_join(path, sizeof path, folder, "golden.bin");
+    enum status status = file_read(path, &bytes, err);
+    if (status == STATUS_OK) {
+        *num_logits = bytes.length / sizeof(float);
+        golden->logits = (float *)bytes.data; /* malloc aligns it; the file is little-endian, as the machine is */
+    }
+    return status;
+}
+
+enum status golden_load(const char *folder, struct golden *golden, struct error *err)
+{
+    char path[PATH_MAX];
+    json_error_t problem;
+    size_t num_logits = 0;
+    *golden = (struct golden){0};
+    path_join(path, sizeof path, folder, "golden.json");
+    json_t *root = json_load_file(path, 0, &problem);
+    if (!root) return error_set(err, STATUS_INVALID, "%s: %s", path, problem.text);
+    enum status status = read_logits(folder, golden, &num_logits, err);
+    if (status == STATUS_OK) status = read_cases(path, root, num_logits, golden, err);
+    json_decref(root);
+    if (status != STATUS_OK) golden_free(golden);
+    return status;
+}
+
+void golden_free(struct golden *golden)
+{
+    for (int32_t i = 0; i < golden->num_cases; i++) {
+        free(golden->cases[i].prompt);
+        free(golden->cases[i].positions);
+        free(golden->cases[i].greedy);
+        free(golden->cases[i].gaps);
+    }
+    free(golden->cases);
+    free(golden->logits);
+    *golden = (struct golden){0};
+}

@@ -1,0 +1,18 @@
+/* A folder for one test's files, gone afterwards. */
+#ifndef QUIRE_TESTS_SUPPORT_TEMP_FOLDER_H
+#define QUIRE_TESTS_SUPPORT_TEMP_FOLDER_H
+
+#include <stddef.h>
+
+struct temp_folder {
+    char path[256]; /* under $TMPDIR or /tmp */
+};
+
+/* All of these abort where the system refuses: a test cannot go on. */
+void temp_folder_make(struct temp_folder *folder);
+void temp_folder_write(const struct temp_folder *folder, const char *name, const void *bytes, size_t count);
+void temp_folder_write_string(const struct temp_folder *folder, const char *name, const char *string);
+void temp_folder_delete(const struct temp_folder *folder, const char *name); /* one file; absent is fine */
+void temp_folder_remove(struct temp_folder *folder);                         /* and its files; no folders in it */
+
+#endif
