@@ -1,0 +1,214 @@
+#include "tests/support/fake_model.h"
+
+#include <stdlib.h>
+
+int32_t fake_model_token(const int32_t *context, int32_t length, uint64_t seed, int32_t index, int32_t vocab_size)
+{
+    uint64_t hash = 0xCBF29CE484222325u ^ seed ^ ((uint64_t)index << 48);
+    for (int32_t i = 0; i < length; i++) hash = (hash ^ (uint64_t)context[i]) * 0x100000001B3u;
+    hash ^= hash >> 32;
+    hash *= 0x9E3779B97F4A7C15u;
+    return (int32_t)((hash >> 33) % (uint64_t)vocab_size);
+}
+
+enum status fake_model_init(struct fake_model *m, const struct batch_limits *limits, int32_t num_blocks,
+                            int32_t vocab_size, struct error *err)
+{
+    size_t slots = ((size_t)num_blocks + 1) * (size_t)limits->block_size;
+    size_t seqs = (size_t)limits->max_num_seqs;
+    *m = (struct fake_model){.limits = *limits, .num_blocks = num_blocks, .vocab_size = vocab_size};
+    bool ok = (m->token_at = malloc(slots * sizeof *m->token_at)) &&
+              (m->position_at = malloc(slots * sizeof *m->position_at)) &&
+              (m->written_in = calloc(slots, sizeof *m->written_in)) &&
+              (m->tables = calloc(seqs * (size_t)batch_max_blocks(limits), sizeof *m->tables)) &&
+              (m->slots = calloc(seqs, sizeof *m->slots)) && (m->slot_in = calloc(seqs, sizeof *m->slot_in)) &&
+              (m->resolved = calloc((size_t)limits->max_num_tokens, sizeof *m->resolved)) &&
+              (m->context = calloc((size_t)limits->max_model_len, sizeof *m->context));
+    for (int i = 0; ok && i < FAKE_MODEL_STEPS; i++) ok = (m->sampled[i] = calloc(seqs, sizeof *m->sampled[i]));
+    if (!ok) {
+        fake_model_free(m);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the fake model");
+    }
+    for (size_t i = 0; i < slots; i++) m->token_at[i] = m->position_at[i] = -1;
+    return STATUS_OK;
+}
+
+void fake_model_free(struct fake_model *m)
+{
+    free(m->token_at);
+    free(m->position_at);
+    free(m->written_in);
+    free(m->tables);
+    free(m->slots);
+    free(m->slot_in);
+    free(m->resolved);
+    free(m->context);
+    for (int i = 0; i < FAKE_MODEL_STEPS; i++) free(m->sampled[i]);
+    *m = (struct fake_model){0};
+}
+
+void fake_model_start(struct fake_model *m, const struct sequence *seq)
+{
+    m->slots[seq->slot] = (struct fake_slot){
+        .seed = seq->request->params.seed, .index = seq->index, .prompt_len = seq->prompt_len, .started = true};
+}
+
+static int32_t *table_of(const struct fake_model *m, int32_t slot)
+{
+    return m->tables + (size_t)slot * (size_t)batch_max_blocks(&m->limits);
+}
+
+static enum status copy_blocks(struct fake_model *m, const struct batch *b, struct error *err)
+{
+    int32_t size = m->limits.block_size;
+    if (b->num_copies > b->max_pairs) return error_set(err, STATUS_INTERNAL, "%d copies", b->num_copies);
+    for (int32_t i = 0; i < b->num_copies; i++) {
+        struct block_pair pair = b->copies[i];
+        if (pair.source < 1 || pair.source > m->num_blocks || pair.destination < 1 || pair.destination > m->num_blocks)
+            return error_set(err, STATUS_INTERNAL, "copy %d to %d", pair.source, pair.destination);
+        for (int32_t j = 0; j < b->num_copies; j++) /* a device copies in any order */
+            if (pair.destination == b->copies[j].source || (i != j && pair.destination == b->copies[j].destination))
+                return error_set(err, STATUS_INTERNAL, "copies %d and %d depend on each other", i, j);
+        for (int32_t t = 0; t < size; t++) {
+            m->token_at[pair.destination * size + t] = m->token_at[pair.source * size + t];
+            m->position_at[pair.destination * size + t] = m->position_at[pair.source * size + t];
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status apply_deltas(struct fake_model *m, const struct batch *b, struct error *err)
+{
+    if (b->num_deltas > b->max_deltas) return error_set(err, STATUS_INTERNAL, "%d deltas", b->num_deltas);
+    for (int32_t i = 0; i < b->num_deltas; i++) {
+        struct block_table_delta d = b->deltas[i];
+        if (d.group != 0 || d.row < 0 || d.row >= m->limits.max_num_seqs || d.index < 0 ||
+            d.index >= batch_max_blocks(&m->limits) || d.block < 1 || d.block > m->num_blocks)
+            return error_set(err, STATUS_INTERNAL, "delta: group %d row %d index %d block %d", d.group, d.row, d.index,
+                             d.block);
+        table_of(m, d.row)[d.index] = d.block;
+    }
+    return STATUS_OK;
+}
+
+/* The ids -(r+1) of the step before. */
+static enum status resolve(struct fake_model *m, const struct batch *b, struct error *err)
+{
+    int64_t last = m->num_submitted - 1;
+    for (int32_t i = 0; i < b->num_tokens; i++) {
+        int32_t id = b->token_ids[i], row = -id - 1;
+        if (id < 0) {
+            if (last < m->num_collected || row >= m->num_sampled[last % FAKE_MODEL_STEPS])
+                return error_set(err, STATUS_INTERNAL, "token %d names row %d of a step that is not in flight", i, row);
+            id = m->sampled[last % FAKE_MODEL_STEPS][row];
+        }
+        if (id >= m->vocab_size) return error_set(err, STATUS_INTERNAL, "token %d is %d", i, id);
+        m->resolved[i] = id;
+    }
+    return STATUS_OK;
+}
+
+static enum status check_shape(struct fake_model *m, const struct batch *b, struct error *err)
+{
+    int32_t max_query = 0, max_len = 0;
+    if (b->num_tokens < 1 || b->num_tokens > m->limits.max_num_tokens || b->num_seqs < 1 ||
+        b->num_seqs > m->limits.max_num_seqs || b->num_samples > m->limits.max_num_seqs || b->query_start[0] != 0 ||
+        b->query_start[b->num_seqs] != b->num_tokens)
+        return error_set(err, STATUS_INTERNAL, "%d tokens of %d sequences, %d samples", b->num_tokens, b->num_seqs,
+                         b->num_samples);
+    for (int32_t i = 0; i < b->num_seqs; i++) {
+        int32_t query = b->query_start[i + 1] - b->query_start[i], slot = b->seq_slot[i];
+        if (query < 1 || (query == 1) != (i < b->num_decodes) || b->seq_lens[i] > m->limits.max_model_len)
+            return error_set(err, STATUS_INTERNAL, "sequence %d of %d decodes: %d query tokens, length %d", i,
+                             b->num_decodes, query, b->seq_lens[i]);
+        if (slot < 0 || slot >= m->limits.max_num_seqs || m->slot_in[slot] == m->num_submitted + 1 ||
+            !m->slots[slot].started)
+            return error_set(err, STATUS_INTERNAL, "sequence %d: slot %d is out of range, taken or unknown", i, slot);
+        m->slot_in[slot] = m->num_submitted + 1;
+        if (query > max_query) max_query = query;
+        if (b->seq_lens[i] > max_len) max_len = b->seq_lens[i];
+    }
+    if (max_query == b->max_query_len && max_len == b->max_seq_len) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "largest query %d, length %d", b->max_query_len, b->max_seq_len);
+}
+
+/* Every token goes to the slot that the sequence's own table gives it, and no slot gets two. */
+static enum status write_tokens(struct fake_model *m, const struct batch *b, struct error *err)
+{
+    int32_t size = m->limits.block_size;
+    for (int32_t i = 0; i < b->num_seqs; i++) {
+        const int32_t *table = table_of(m, b->seq_slot[i]);
+        int32_t position = b->seq_lens[i] - (b->query_start[i + 1] - b->query_start[i]);
+        for (int32_t t = b->query_start[i]; t < b->query_start[i + 1]; t++, position++) {
+            int64_t slot = b->slot_mapping[t];
+            if (b->positions[t] != position || slot < size ||
+                slot != (int64_t)table[position / size] * size + position % size)
+                return error_set(err, STATUS_INTERNAL, "sequence %d: position %d (for %d) goes to slot %lld", i,
+                                 b->positions[t], position, (long long)slot);
+            if (m->written_in[slot] == m->num_submitted + 1)
+                return error_set(err, STATUS_INTERNAL, "slot %lld is written twice in a step", (long long)slot);
+            m->written_in[slot] = m->num_submitted + 1;
+            m->token_at[slot] = m->resolved[t];
+            m->position_at[slot] = b->positions[t];
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status gather(struct fake_model *m, const struct batch *b, int32_t i, struct error *err)
+{
+    const int32_t *table = table_of(m, b->seq_slot[i]);
+    int32_t size = m->limits.block_size;
+    for (int32_t t = 0; t < b->seq_lens[i]; t++) {
+        int32_t slot = table[t / size] * size + t % size;
+        if (m->position_at[slot] != t)
+            return error_set(err, STATUS_INTERNAL, "sequence %d: position %d reads slot %d, which holds position %d", i,
+                             t, slot, m->position_at[slot]);
+        m->context[t] = m->token_at[slot];
+    }
+    return STATUS_OK;
+}
+
+/* All samples that are taken from sequence i's last token; they follow one another. */
+static enum status sample(struct fake_model *m, const struct batch *b, int32_t i, int32_t *next, struct error *err)
+{
+    int32_t *out = m->sampled[m->num_submitted % FAKE_MODEL_STEPS];
+    for (; *next < b->num_samples && b->sample_rows[*next] == b->query_start[i + 1] - 1; (*next)++) {
+        int32_t slot = b->sample_slot[*next];
+        if (slot < 0 || slot >= m->limits.max_num_seqs || !m->slots[slot].started)
+            return error_set(err, STATUS_INTERNAL, "sample %d: slot %d is unknown", *next, slot);
+        const struct fake_slot *s = &m->slots[slot];
+        if (b->sample_output[*next] != b->seq_lens[i] - s->prompt_len)
+            return error_set(err, STATUS_INTERNAL, "sample %d is said to be output %d", *next, b->sample_output[*next]);
+        out[*next] = fake_model_token(m->context, b->seq_lens[i], s->seed, s->index, m->vocab_size);
+    }
+    return STATUS_OK;
+}
+
+enum status fake_model_submit(struct fake_model *m, const struct batch *b, struct error *err)
+{
+    if (m->num_submitted - m->num_collected == FAKE_MODEL_STEPS)
+        return error_set(err, STATUS_INTERNAL, "more than %d steps in flight", FAKE_MODEL_STEPS);
+    enum status status = check_shape(m, b, err);
+    if (status == STATUS_OK) status = resolve(m, b, err);
+    if (status == STATUS_OK) status = copy_blocks(m, b, err);
+    if (status == STATUS_OK) status = apply_deltas(m, b, err);
+    if (status == STATUS_OK) status = write_tokens(m, b, err);
+    int32_t next = 0;
+    for (int32_t i = 0; i < b->num_seqs && status == STATUS_OK; i++) {
+        status = gather(m, b, i, err);
+        if (status == STATUS_OK) status = sample(m, b, i, &next, err);
+    }
+    if (status != STATUS_OK) return status;
+    if (next != b->num_samples)
+        return error_set(err, STATUS_INTERNAL, "sample %d is of no sequence's last token", next);
+    m->num_sampled[m->num_submitted % FAKE_MODEL_STEPS] = next;
+    m->num_submitted++;
+    return STATUS_OK;
+}
+
+struct sample_output fake_model_collect(struct fake_model *m)
+{
+    int64_t step = m->num_collected++ % FAKE_MODEL_STEPS;
+    return (struct sample_output){.num_samples = m->num_sampled[step], .token_ids = m->sampled[step]};
+}

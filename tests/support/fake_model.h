@@ -1,0 +1,50 @@
+/* A model that stores tokens instead of K and V, for testing whatever fills a struct batch.
+ *
+ * Each step it does what a device would: moves blocks, applies the table changes, writes every token at its slot, then
+ * gathers each sequence's whole context through the block table of its row. A slot holds a token and its position, so a
+ * wrong block, a stale entry or an unwritten slot shows at once. The token it samples is a hash of the context, the
+ * seed and the index of the sequence: the truth is known from plain arrays. */
+#ifndef QUIRE_TESTS_SUPPORT_FAKE_MODEL_H
+#define QUIRE_TESTS_SUPPORT_FAKE_MODEL_H
+
+#include "base/batch.h"
+#include "scheduler/sequence.h"
+
+#define FAKE_MODEL_STEPS 2 /* steps in flight at most */
+
+struct fake_slot {
+    uint64_t seed;
+    int32_t index, prompt_len;
+    bool started;
+};
+
+struct fake_model {
+    struct batch_limits limits;
+    int32_t num_blocks, vocab_size;
+    int32_t *token_at, *position_at; /* [(num_blocks + 1) * block_size] the cache; -1: never written */
+    int64_t *written_in;             /* [(num_blocks + 1) * block_size] the step that wrote a slot last */
+    int32_t *tables;                 /* [max_num_seqs, max_blocks] */
+    struct fake_slot *slots;         /* [max_num_seqs] */
+    int64_t *slot_in;                /* [max_num_seqs] the last step that had the slot as a sequence */
+    int32_t *resolved;               /* [max_num_tokens] token ids of the step */
+    int32_t *context;                /* [max_model_len] */
+    int32_t *sampled[FAKE_MODEL_STEPS];
+    int32_t num_sampled[FAKE_MODEL_STEPS];
+    int64_t num_submitted, num_collected;
+};
+
+enum status fake_model_init(struct fake_model *m, const struct batch_limits *limits, int32_t num_blocks,
+                            int32_t vocab_size, struct error *err);
+void fake_model_free(struct fake_model *m);
+
+/* The sequence has taken its slot: what the sampler has to know. */
+void fake_model_start(struct fake_model *m, const struct sequence *seq);
+/* Checks the batch and computes it; the sentence says what was wrong. */
+enum status fake_model_submit(struct fake_model *m, const struct batch *batch, struct error *err);
+/* The samples of the oldest step not collected. */
+struct sample_output fake_model_collect(struct fake_model *m);
+
+/* The token that follows `context`: what the model samples, without any model. */
+int32_t fake_model_token(const int32_t *context, int32_t length, uint64_t seed, int32_t index, int32_t vocab_size);
+
+#endif

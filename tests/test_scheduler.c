@@ -1,0 +1,833 @@
+/* The scheduler against a model that stores tokens: every sequence must get exactly the tokens that the same hash gives
+ * on plain arrays, whatever is shared, chunked, preempted or pipelined. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "scheduler/scheduler.h"
+#include "tests/support/fake_model.h"
+
+#define VOCAB 40
+#define EOS 1
+
+/* ---- A scheduler and its model ---- */
+
+struct world {
+    struct scheduler_config config;
+    struct scheduler *scheduler;
+    struct fake_model model;
+    struct batch batch;
+    struct sequence *const *admitted;
+    int32_t num_admitted;
+    const struct token_event *events;
+    int32_t num_events;
+    int64_t copies, collect_first; /* seen so far */
+};
+
+static struct scheduler_config config_of(int32_t num_blocks, int32_t block_size, int32_t max_num_tokens,
+                                         int32_t max_num_seqs)
+{
+    return (struct scheduler_config){
+        .limits = {.max_num_tokens = max_num_tokens,
+                   .max_num_seqs = max_num_seqs,
+                   .max_model_len = 1024,
+                   .block_size = block_size,
+                   .num_groups = 1},
+        .num_blocks = num_blocks,
+        .enable_prefix_caching = true,
+        .enable_chunked_prefill = true,
+        .check_invariants = true,
+    };
+}
+
+static void world_open(struct world *w, struct scheduler_config config)
+{
+    struct error err = {{0}};
+    *w = (struct world){.config = config};
+    if (scheduler_create(&config, &w->scheduler, &err) != STATUS_OK ||
+        batch_init(&w->batch, &config.limits, config.limits.max_num_seqs, &err) != STATUS_OK ||
+        fake_model_init(&w->model, &config.limits, config.num_blocks, VOCAB, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+static void world_check(const struct world *w)
+{
+    struct error err;
+    if (scheduler_check(w->scheduler, &err) != STATUS_OK) fail_msg("%s", err.text);
+}
+
+static struct scheduler_stats world_stats(const struct world *w)
+{
+    struct scheduler_stats stats;
+    scheduler_get_stats(w->scheduler, &stats);
+    assert_int_equal(stats.blocks_total, stats.blocks_in_use + stats.blocks_cached + stats.blocks_free);
+    return stats;
+}
+
+static void world_close(struct world *w)
+{
+    world_check(w);
+    scheduler_destroy(w->scheduler);
+    fake_model_free(&w->model);
+    batch_free(&w->batch);
+}
+
+static enum schedule_result world_schedule(struct world *w)
+{
+    struct error err;
+    enum schedule_result result = scheduler_schedule(w->scheduler, &w->batch, &w->admitted, &w->num_admitted);
+    for (int32_t i = 0; i < w->num_admitted; i++) fake_model_start(&w->model, w->admitted[i]);
+    w->collect_first += result == SCHEDULE_COLLECT_FIRST;
+    if (result != SCHEDULE_BATCH) {
+        assert_int_equal(w->num_admitted, 0);
+        return result;
+    }
+    w->copies += w->batch.num_copies;
+    if (fake_model_submit(&w->model, &w->batch, &err) != STATUS_OK) fail_msg("%s", err.text);
+    return result;
+}
+
+static void world_collect(struct world *w)
+{
+    struct sample_output samples = fake_model_collect(&w->model);
+    w->events = scheduler_collect(w->scheduler, &samples, &w->num_events);
+}
+
+static enum schedule_result world_step(struct world *w)
+{
+    enum schedule_result result = world_schedule(w);
+    if (result == SCHEDULE_BATCH) world_collect(w);
+    return result;
+}
+
+/* The prompt first, first + 1, ... (mod VOCAB - 2, eos left out). */
+static struct request *world_add(struct world *w, int32_t first, int32_t length, int32_t n, int32_t max_tokens)
+{
+    struct error err;
+    struct request *request;
+    struct sampling_params params = sampling_params_default();
+    int32_t prompt[1024];
+    for (int32_t i = 0; i < length; i++) prompt[i] = 2 + (first + i) % (VOCAB - 2);
+    params.n = n;
+    params.max_tokens = max_tokens;
+    params.ignore_eos = true;
+    params.seed = 7;
+    assert_int_equal(request_create(&params, prompt, length, w->config.limits.max_model_len,
+                                    w->config.limits.block_size, &request, &err),
+                     STATUS_OK);
+    scheduler_add(w->scheduler, request);
+    return request;
+}
+
+/* Its tokens are what the hash gives on a plain array. */
+static void assert_true_tokens(const struct sequence *seq)
+{
+    for (int32_t i = seq->prompt_len; i < seq->num_tokens; i++)
+        assert_int_equal(seq->tokens[i],
+                         fake_model_token(seq->tokens, i, seq->request->params.seed, seq->index, VOCAB));
+}
+
+static void assert_ended(struct request *request, enum finish_reason reason)
+{
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        const struct sequence *seq = &request->sequences[i];
+        assert_int_equal(seq->status, SEQUENCE_FINISHED);
+        assert_int_equal(seq->finish_reason, reason);
+        if (reason == FINISH_LENGTH) assert_int_equal(seq->num_tokens, seq->token_capacity);
+        assert_true_tokens(seq);
+    }
+}
+
+/* Steps until everything has ended; `count` requests are handed back and destroyed. */
+static void run_out(struct world *w, int32_t count, enum finish_reason reason)
+{
+    for (int step = 0; scheduler_has_work(w->scheduler) && step < 10000; step++) {
+        world_step(w);
+        for (struct request *r; (r = scheduler_next_finished(w->scheduler)); count--) {
+            assert_ended(r, reason);
+            request_destroy(r);
+        }
+    }
+    assert_int_equal(count, 0);
+    assert_int_equal(world_stats(w).blocks_in_use, 0);
+    assert_false(scheduler_has_work(w->scheduler));
+}
+
+/* ---- The layout of a step ---- */
+
+static void test_decodes_come_before_chunks(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 16, 20, 8));
+    world_add(&w, 0, 5, 1, 8);
+    world_step(&w);
+    world_add(&w, 9, 40, 1, 4); /* chunks of 19, as one token of 20 is the first one's */
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(w.batch.num_seqs, 2);
+    assert_int_equal(w.batch.num_decodes, 1);
+    assert_int_equal(w.batch.num_tokens, 20);
+    assert_int_equal(w.batch.query_start[1], 1);
+    assert_int_equal(w.batch.seq_lens[0], 6);
+    assert_int_equal(w.batch.seq_lens[1], 19);
+    assert_int_equal(w.batch.max_query_len, 19);
+    assert_int_equal(w.batch.num_samples, 1);
+    assert_int_equal(w.batch.sample_output[0], 1);
+    world_collect(&w);
+    world_step(&w);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH); /* the last chunk: 2 tokens */
+    assert_int_equal(w.batch.num_tokens, 3);
+    assert_int_equal(w.batch.num_samples, 2);
+    world_collect(&w);
+    run_out(&w, 2, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_a_place_is_taken_in_the_next_step(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 16, 64, 2));
+    world_add(&w, 0, 5, 1, 2);
+    world_add(&w, 1, 5, 1, 5);
+    struct request *third = world_add(&w, 2, 5, 1, 2);
+    world_step(&w);
+    world_step(&w);
+    assert_int_equal(third->sequences[0].num_computed, 0);
+    world_step(&w);
+    assert_int_equal(third->sequences[0].num_computed, 5);
+    run_out(&w, 3, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_without_chunks_a_prompt_waits_for_a_whole_step(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = config_of(100, 16, 64, 4);
+    config.enable_chunked_prefill = false;
+    config.limits.max_model_len = 64;
+    world_open(&w, config);
+    world_add(&w, 0, 40, 1, 4);
+    world_add(&w, 7, 30, 1, 4);
+    world_schedule(&w);
+    assert_int_equal(w.batch.num_tokens, 40);
+    world_collect(&w);
+    world_schedule(&w);
+    assert_int_equal(w.batch.num_tokens, 31);
+    world_collect(&w);
+    run_out(&w, 2, FINISH_LENGTH);
+    world_close(&w);
+
+    struct scheduler *none;
+    struct error err;
+    config.limits.max_model_len = 65;
+    assert_int_equal(scheduler_create(&config, &none, &err), STATUS_INVALID);
+}
+
+/* ---- Sharing ---- */
+
+static void test_64_prompts_share_500_tokens_in_one_step(void **state)
+{
+    (void)state;
+    for (int caching = 0; caching < 2; caching++) {
+        struct world w;
+        struct scheduler_config config = config_of(4000, 16, 64 * 512, 64);
+        config.enable_prefix_caching = caching;
+        world_open(&w, config);
+        for (int32_t i = 0; i < 64; i++) {
+            struct error err;
+            struct sampling_params params = sampling_params_default();
+            struct request *request;
+            int32_t prompt[512];
+            for (int32_t t = 0; t < 512; t++) prompt[t] = t < 500 ? t * t % VOCAB : (i >> (t % 8)) % VOCAB;
+            params.max_tokens = 2;
+            params.ignore_eos = true;
+            assert_int_equal(request_create(&params, prompt, 512, 1024, 16, &request, &err), STATUS_OK);
+            scheduler_add(w.scheduler, request);
+        }
+        assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+        /* 31 full blocks hold 496 of the 500 tokens; the 32nd block is everyone's own. */
+        assert_int_equal(world_stats(&w).blocks_in_use, caching ? 31 + 64 : 32 * 64);
+        assert_int_equal(w.batch.num_tokens, caching ? 512 + 63 * 16 : 64 * 512);
+        assert_int_equal(world_stats(&w).prefix_hits, caching ? 63 * 496 : 0);
+        assert_int_equal(world_stats(&w).prefix_queries, 64 * 512);
+        world_collect(&w);
+        run_out(&w, 64, FINISH_LENGTH);
+        world_close(&w);
+    }
+}
+
+static void test_n_answers_share_the_prompt_and_then_copy(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 16, 32, 4));
+    world_add(&w, 0, 40, 3, 20);
+    world_step(&w);
+    assert_int_equal(w.num_admitted, 1);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(w.num_admitted, 2); /* the siblings start with the end of the prompt */
+    assert_int_equal(w.batch.num_seqs, 1);
+    assert_int_equal(w.batch.num_samples, 3);
+    for (int32_t i = 0; i < 3; i++) {
+        assert_int_equal(w.batch.sample_rows[i], 7);
+        assert_int_equal(w.batch.sample_output[i], 0);
+    }
+    assert_int_equal(world_stats(&w).blocks_in_use, 3);
+    world_collect(&w);
+    assert_int_equal(w.num_events, 3);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(w.batch.num_decodes, 3);
+    assert_int_equal(w.batch.num_copies, 2);         /* the last one writes in place */
+    assert_int_equal(w.batch.num_deltas, 1 + 3 + 3); /* the first: its new block; the siblings: all of the table */
+    assert_int_equal(world_stats(&w).blocks_in_use, 5);
+    world_collect(&w);
+    run_out(&w, 1, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_more_answers_than_slots(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 16, 32, 4));
+    struct request *request = world_add(&w, 0, 40, 5, 20);
+    assert_true(strstr(request->error, "--max-num-seqs") != NULL);
+    run_out(&w, 1, FINISH_ERROR);
+    world_close(&w);
+}
+
+static void test_the_others_go_on_when_the_first_ends_early(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 16, 32, 4));
+    struct request *request = world_add(&w, 0, 80, 3, 6);
+    world_schedule(&w);
+    scheduler_finish(w.scheduler, &request->sequences[0], FINISH_ABORT); /* while its first chunk is in flight */
+    assert_int_equal(request->sequences[0].num_blocks, 5);
+    world_collect(&w);
+    assert_int_equal(request->sequences[0].num_blocks, 0);
+    while (!(request = scheduler_next_finished(w.scheduler))) world_step(&w);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(request->sequences[i].num_tokens, 86);
+        assert_true_tokens(&request->sequences[i]);
+    }
+    request_destroy(request);
+    world_close(&w);
+}
+
+/* ---- Too few blocks ---- */
+
+static void test_a_prompt_that_never_fits(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 8, 64, 4));
+    struct request *never = world_add(&w, 0, 800, 1, 4); /* 100 blocks, and the watermark keeps one free */
+    struct request *fits = world_add(&w, 3, 60, 1, 4);
+    world_step(&w);
+    assert_ptr_equal(scheduler_next_finished(w.scheduler), never);
+    assert_ended(never, FINISH_ERROR);
+    assert_true(strstr(never->error, "100 KV cache blocks") != NULL);
+    assert_int_equal(fits->sequences[0].num_computed, 60);
+    request_destroy(never);
+    run_out(&w, 1, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_a_lone_request_that_outgrows_the_cache(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(4, 8, 64, 4));
+    struct request *request = world_add(&w, 0, 20, 1, 100);
+    for (int i = 0; i < 50 && scheduler_has_work(w.scheduler) && request->sequences[0].status != SEQUENCE_FINISHED; i++)
+        world_step(&w);
+    assert_int_equal(request->sequences[0].num_tokens, 33);
+    assert_true(strstr(request->error, "needs 5 blocks of 8 tokens, but there are 4") != NULL);
+    run_out(&w, 1, FINISH_ERROR);
+    world_close(&w);
+}
+
+static void test_the_youngest_is_preempted(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(6, 8, 64, 4));
+    struct request *old = world_add(&w, 0, 16, 1, 30);
+    struct request *young = world_add(&w, 5, 16, 1, 20);
+    struct request *waits = world_add(&w, 11, 24, 1, 3);
+    while (world_stats(&w).preemptions == 0) assert_int_equal(world_step(&w), SCHEDULE_BATCH);
+    assert_int_equal(young->sequences[0].status, SEQUENCE_WAITING);
+    assert_int_equal(old->sequences[0].status, SEQUENCE_RUNNING);
+    assert_int_equal(waits->sequences[0].status, SEQUENCE_WAITING); /* a step that preempts admits nothing */
+    assert_true(young->sequences[0].num_tokens > 16);               /* what it generated is kept */
+    run_out(&w, 3, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_preemption_waits_for_the_step_in_flight(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(6, 8, 64, 4));
+    world_add(&w, 0, 16, 1, 30);
+    world_add(&w, 5, 16, 1, 20);
+    enum schedule_result result = world_schedule(&w);
+    while ((result = world_schedule(&w)) == SCHEDULE_BATCH) world_collect(&w);
+    assert_int_equal(result, SCHEDULE_COLLECT_FIRST);
+    struct scheduler_stats before = world_stats(&w);
+    assert_int_equal(world_schedule(&w), SCHEDULE_COLLECT_FIRST);
+    struct scheduler_stats after = world_stats(&w);
+    assert_memory_equal(&before, &after, sizeof before);
+    assert_int_equal(after.preemptions, 0);
+    world_collect(&w);
+    world_schedule(&w);
+    assert_int_equal(world_stats(&w).preemptions, 1);
+    world_collect(&w);
+    run_out(&w, 2, FINISH_LENGTH);
+    world_close(&w);
+}
+
+/* Four answers that share a long prompt come back after a preemption in no more blocks than they had. */
+static void test_a_forked_request_comes_back_sharing(void **state)
+{
+    (void)state;
+    for (int caching = 0; caching < 2; caching++) {
+        struct world w;
+        struct scheduler_config config = config_of(31, 8, 50, 8);
+        config.enable_prefix_caching = caching;
+        world_open(&w, config);
+        world_add(&w, 0, 8, 1, 60);
+        struct request *many = world_add(&w, 3, 84, 4, 30); /* 10 full blocks to share */
+        while (world_stats(&w).preemptions == 0) world_step(&w);
+        assert_true(many->forked);
+        assert_int_equal(many->sequences[0].status, SEQUENCE_WAITING);
+        run_out(&w, 2, FINISH_LENGTH);
+        world_close(&w);
+    }
+}
+
+/* ---- Ends ---- */
+
+static void test_blocks_stay_until_the_step_in_flight_is_collected(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 8, 64, 4));
+    struct request *request = world_add(&w, 0, 16, 1, 10);
+    world_schedule(&w);
+    world_schedule(&w);
+    world_collect(&w);
+    scheduler_finish(w.scheduler, &request->sequences[0], FINISH_STOP);
+    assert_null(scheduler_next_finished(w.scheduler));
+    assert_int_equal(world_stats(&w).blocks_in_use, 3);
+    assert_true(scheduler_has_work(w.scheduler));
+    world_collect(&w);
+    assert_int_equal(w.num_events, 0); /* the row that was computed in vain */
+    assert_int_equal(request->sequences[0].num_tokens, 17);
+    assert_ptr_equal(scheduler_next_finished(w.scheduler), request);
+    assert_int_equal(world_stats(&w).blocks_in_use, 0);
+    request_destroy(request);
+    world_close(&w);
+}
+
+static void test_a_known_end_is_not_scheduled_again(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 8, 64, 4));
+    world_add(&w, 0, 16, 1, 2);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+    assert_true(w.batch.token_ids[0] == -1);
+    world_collect(&w);
+    assert_int_equal(world_schedule(&w), SCHEDULE_EMPTY);
+    world_collect(&w);
+    run_out(&w, 1, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_stop_tokens_and_min_tokens(void **state)
+{
+    (void)state;
+    for (int32_t min_tokens = 0; min_tokens < 6; min_tokens++) {
+        struct world w;
+        world_open(&w, config_of(100, 8, 64, 4));
+        struct request *request = world_add(&w, 0, 16, 1, 6);
+        request->params.min_tokens = min_tokens;
+        request->params.num_stop_token_ids = 1;
+        request->params.stop_token_ids[0] = fake_model_token(request->sequences[0].tokens, 16, 7, 0, VOCAB);
+        while (!scheduler_next_finished(w.scheduler)) world_step(&w);
+        const struct sequence *seq = &request->sequences[0];
+        if (min_tokens < 2) {
+            assert_int_equal(seq->num_tokens, 17);
+            assert_int_equal(seq->finish_reason, FINISH_STOP);
+            assert_int_equal(seq->stop_token, request->params.stop_token_ids[0]);
+        } else {
+            assert_true(seq->num_tokens >= 16 + min_tokens);
+        }
+        request_destroy(request);
+        world_close(&w);
+    }
+}
+
+static void test_a_prompt_as_long_as_the_model_gets_one_token(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = config_of(20, 8, 64, 4);
+    config.limits.max_model_len = 40;
+    world_open(&w, config);
+    struct request *full = world_add(&w, 0, 40, 2, -1);
+    while (!scheduler_next_finished(w.scheduler)) world_step(&w);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(full->sequences[i].num_tokens, 41);
+        assert_int_equal(full->sequences[i].finish_reason, FINISH_LENGTH);
+        assert_true_tokens(&full->sequences[i]);
+    }
+    request_destroy(full);
+    world_close(&w);
+}
+
+static void test_reset_of_the_prefix_cache(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 8, 256, 4));
+    for (int round = 0; round < 3; round++) {
+        if (round == 2) scheduler_reset_prefix_cache(w.scheduler);
+        int64_t hits = world_stats(&w).prefix_hits;
+        world_add(&w, 0, 65, 1, 2);
+        world_step(&w);
+        assert_int_equal(world_stats(&w).prefix_hits - hits, round == 1 ? 64 : 0);
+        run_out(&w, 1, FINISH_LENGTH);
+    }
+    assert_int_equal(world_stats(&w).blocks_cached, 8);
+    world_close(&w);
+}
+
+/* ---- Anything at random ---- */
+
+struct random {
+    uint64_t state;
+};
+
+static uint32_t random_next(struct random *r)
+{
+    r->state = r->state * 6364136223846793005u + 1442695040888963407u;
+    uint64_t x = r->state;
+    x ^= x >> 33;
+    x *= 0xFF51AFD7ED558CCDu;
+    return (uint32_t)(x >> 32);
+}
+
+static int32_t random_in(struct random *r, int32_t low, int32_t high)
+{
+    return low + (int32_t)(random_next(r) % (uint32_t)(high - low + 1));
+}
+
+static bool chance(struct random *r, int32_t percent)
+{
+    return random_in(r, 1, 100) <= percent;
+}
+
+#define MAX_REQUESTS 40
+#define STOP_WORD 13 /* the test's own stop string: this token, from the third output on */
+
+/* What the test knows of a request. */
+struct expectation {
+    bool aborted, started;
+};
+
+struct trial {
+    struct random random;
+    struct world world;
+    int32_t depth, num_requests, num_added, num_ended;
+    int32_t base[3][64]; /* shared prefixes */
+    struct request *live[MAX_REQUESTS];
+    struct expectation expectations[MAX_REQUESTS];
+    uint64_t newest_started;
+};
+
+struct totals {
+    int64_t steps, preemptions, hits, evictions, copies, collect_first, errors, aborts, stops, lengths;
+};
+
+/* Few blocks, most of the time: a handful of sequences of the largest length. */
+static struct scheduler_config random_config(struct random *r)
+{
+    int32_t block_size = 8 << random_in(r, 0, 2), max_model_len = random_in(r, 40, 160);
+    int32_t num_blocks = random_in(r, 1, 6) * ((max_model_len + block_size - 1) / block_size) + random_in(r, 0, 5);
+    if (chance(r, 10)) num_blocks = random_in(r, 100, 300);
+    struct scheduler_config c =
+        config_of(num_blocks, block_size, (1 << random_in(r, 0, 8)) + random_in(r, 0, 20), random_in(r, 1, 12));
+    c.limits.max_model_len = max_model_len;
+    c.enable_prefix_caching = chance(r, 60);
+    c.enable_chunked_prefill = chance(r, 80);
+    if (!c.enable_chunked_prefill && c.limits.max_num_tokens < max_model_len) c.limits.max_num_tokens = max_model_len;
+    return c;
+}
+
+static struct request *random_request(struct trial *t)
+{
+    struct random *r = &t->random;
+    const struct batch_limits *limits = &t->world.config.limits;
+    struct sampling_params params = sampling_params_default();
+    struct request *request;
+    struct error err;
+    int32_t prompt[160], base = random_in(r, 0, 2), shared = random_in(r, 0, 64);
+    int32_t length = random_in(r, 1, chance(r, 20) ? limits->max_model_len : limits->max_model_len / 2);
+    for (int32_t i = 0; i < length; i++)
+        prompt[i] = i < shared && i < 64 ? t->base[base][i] : random_in(r, 0, VOCAB - 1);
+    params.n = chance(r, 60) ? 1 : random_in(r, 1, 4);
+    params.max_tokens = chance(r, 20) ? -1 : random_in(r, 1, 60);
+    params.min_tokens = params.max_tokens > 0 && chance(r, 30) ? random_in(r, 0, params.max_tokens) : 0;
+    params.ignore_eos = chance(r, 60);
+    params.seed = random_next(r) % 3;
+    params.num_stop_token_ids = chance(r, 20) ? 2 : 0;
+    params.stop_token_ids[0] = 5;
+    params.stop_token_ids[1] = 9;
+    assert_int_equal(request_create(&params, prompt, length, limits->max_model_len, limits->block_size, &request, &err),
+                     STATUS_OK);
+    request->eos_token_ids[0] = EOS;
+    request->num_eos = 1;
+    request->extra_key = chance(r, 10) ? 77 : 0;
+    return request;
+}
+
+static bool uses_stop_word(const struct request *request)
+{
+    return request->params.seed == 1;
+}
+
+/* What the engine does when a stop string is complete. */
+static bool stop_word_found(const struct sequence *seq)
+{
+    return uses_stop_word(seq->request) && seq->num_tokens - seq->prompt_len >= 3 &&
+           seq->tokens[seq->num_tokens - 1] == STOP_WORD;
+}
+
+/* The sequence as it must be, computed on its own. Returns its length. */
+static int32_t true_tokens(const struct sequence *seq, int32_t max_model_len, int32_t *tokens,
+                           enum finish_reason *reason)
+{
+    const struct request *request = seq->request;
+    const struct sampling_params *p = &request->params;
+    int32_t n = seq->prompt_len;
+    memcpy(tokens, seq->tokens, (size_t)n * sizeof *tokens);
+    for (;;) {
+        int32_t token = fake_model_token(tokens, n, p->seed, seq->index, VOCAB), output = n + 1 - seq->prompt_len;
+        tokens[n++] = token;
+        bool stop = token == EOS && !p->ignore_eos;
+        for (int32_t i = 0; i < p->num_stop_token_ids; i++) stop = stop || token == p->stop_token_ids[i];
+        *reason = FINISH_STOP;
+        if (stop && output >= p->min_tokens) return n;
+        *reason = FINISH_LENGTH;
+        if (output == p->max_tokens || n >= max_model_len) return n;
+        *reason = FINISH_STOP;
+        if (uses_stop_word(request) && output >= 3 && token == STOP_WORD) return n;
+    }
+}
+
+/* A request may only fail if it cannot be held, even alone. */
+static void check_error(const struct trial *t, const struct request *request)
+{
+    const struct scheduler_config *c = &t->world.config;
+    int32_t size = c->limits.block_size, prompt_len = request->sequences[0].prompt_len;
+    int32_t shared = prompt_len / size, needed = shared;
+    assert_true(strlen(request->error) > 20);
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        const struct sequence *seq = &request->sequences[i];
+        if (seq->finish_reason == FINISH_ERROR) needed += (seq->num_tokens + size - 1) / size - shared;
+    }
+    bool never = (prompt_len + size - 1) / size > c->num_blocks - c->num_blocks / 100;
+    assert_true(never || needed > c->num_blocks || request->num_sequences > c->limits.max_num_seqs);
+}
+
+static void check_request(struct trial *t, struct request *request, struct totals *totals)
+{
+    const struct expectation *expected = request->user;
+    int32_t tokens[200];
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        const struct sequence *seq = &request->sequences[i];
+        enum finish_reason reason;
+        int32_t length = true_tokens(seq, t->world.config.limits.max_model_len, tokens, &reason);
+        assert_in_range(seq->num_tokens, seq->prompt_len, length);
+        assert_memory_equal(seq->tokens, tokens, (size_t)seq->num_tokens * sizeof *tokens);
+        assert_int_equal(seq->num_blocks, 0);
+        assert_int_equal(seq->slot, -1);
+        switch (seq->finish_reason) {
+        case FINISH_ABORT:
+            assert_true(expected->aborted);
+            totals->aborts++;
+            break;
+        case FINISH_ERROR:
+            check_error(t, request);
+            totals->errors++;
+            break;
+        default:
+            assert_int_equal(seq->finish_reason, reason);
+            assert_int_equal(seq->num_tokens, length);
+            *(reason == FINISH_STOP ? &totals->stops : &totals->lengths) += 1;
+        }
+    }
+}
+
+static void trial_add(struct trial *t)
+{
+    struct request *request = random_request(t);
+    struct expectation *expected = &t->expectations[t->num_added];
+    *expected = (struct expectation){0};
+    request->user = expected;
+    t->live[t->num_added++] = request;
+    scheduler_add(t->world.scheduler, request);
+}
+
+static void trial_abort(struct trial *t)
+{
+    struct request *request = t->live[random_in(&t->random, 0, t->num_added - 1)];
+    if (!request) return;
+    struct expectation *expected = request->user;
+    expected->aborted = true;
+    if (chance(&t->random, 50))
+        scheduler_abort(t->world.scheduler, request);
+    else
+        scheduler_finish(t->world.scheduler, &request->sequences[random_in(&t->random, 0, request->num_sequences - 1)],
+                         FINISH_ABORT);
+}
+
+/* Requests start in order of arrival. */
+static void check_starts(struct trial *t)
+{
+    for (int32_t i = 0; i < t->world.num_admitted; i++) {
+        const struct request *request = t->world.admitted[i]->request;
+        struct expectation *expected = request->user;
+        if (expected->started) continue;
+        expected->started = true;
+        assert_true(request->arrival >= t->newest_started);
+        t->newest_started = request->arrival;
+    }
+}
+
+static void trial_schedule(struct trial *t)
+{
+    struct world *w = &t->world;
+    enum schedule_result result = world_schedule(w);
+    check_starts(t);
+    if (result == SCHEDULE_COLLECT_FIRST) assert_true(scheduler_in_flight(w->scheduler) > 0);
+    if (result == SCHEDULE_EMPTY && scheduler_in_flight(w->scheduler) == 0) { /* then nothing is left behind */
+        assert_int_equal(world_stats(w).num_running, 0);
+        assert_int_equal(world_stats(w).num_waiting, 0);
+        assert_int_equal(world_stats(w).blocks_in_use, 0);
+    }
+}
+
+static void trial_collect(struct trial *t)
+{
+    struct world *w = &t->world;
+    world_collect(w);
+    for (int32_t i = 0; i < w->num_events; i++) {
+        struct sequence *seq = w->events[i].seq;
+        assert_int_equal(seq->tokens[seq->num_tokens - 1], w->events[i].token);
+        if (stop_word_found(seq)) scheduler_finish(w->scheduler, seq, FINISH_STOP);
+    }
+}
+
+static void trial_take_ended(struct trial *t, struct totals *totals)
+{
+    for (struct request *request; (request = scheduler_next_finished(t->world.scheduler)); t->num_ended++) {
+        for (int32_t i = 0; i < t->num_added; i++)
+            if (t->live[i] == request) t->live[i] = NULL;
+        check_request(t, request, totals);
+        request_destroy(request);
+    }
+}
+
+static void add_totals(const struct world *w, struct totals *totals)
+{
+    struct scheduler_stats stats = world_stats(w);
+    assert_int_equal(stats.blocks_in_use, 0);
+    totals->steps += stats.steps;
+    totals->preemptions += stats.preemptions;
+    totals->hits += stats.prefix_hits;
+    totals->evictions += stats.evictions;
+    totals->copies += w->copies;
+    totals->collect_first += w->collect_first;
+}
+
+static void run_trial(uint64_t seed, struct totals *totals)
+{
+    struct trial *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    t->random.state = seed * 0x9E3779B97F4A7C15u;
+    struct scheduler_config config = random_config(&t->random);
+    world_open(&t->world, config);
+    t->depth = random_in(&t->random, 1, 2);
+    t->num_requests = random_in(&t->random, 1, MAX_REQUESTS);
+    for (int32_t i = 0; i < 3 * 64; i++) t->base[i / 64][i % 64] = random_in(&t->random, 0, VOCAB - 1);
+    int32_t haste = random_in(&t->random, 2, 60), aborts = chance(&t->random, 50) ? 1 : 0;
+
+    for (int64_t turn = 0; t->num_ended < t->num_requests; turn++) {
+        assert_true(turn < 200000); /* nothing starves */
+        if (t->num_added < t->num_requests && chance(&t->random, haste)) trial_add(t);
+        if (t->num_added > 0 && chance(&t->random, aborts)) trial_abort(t);
+        if (scheduler_in_flight(t->world.scheduler) < t->depth && chance(&t->random, 80)) trial_schedule(t);
+        if (scheduler_in_flight(t->world.scheduler) > 0 && chance(&t->random, 60)) trial_collect(t);
+        trial_take_ended(t, totals);
+    }
+    while (scheduler_in_flight(t->world.scheduler) > 0) trial_collect(t);
+    assert_false(scheduler_has_work(t->world.scheduler));
+    add_totals(&t->world, totals);
+    world_close(&t->world);
+    free(t);
+}
+
+static void test_random_work_gives_the_true_tokens(void **state)
+{
+    (void)state;
+    struct totals totals = {0};
+    for (uint64_t seed = 1; seed <= 1000; seed++) run_trial(seed, &totals);
+    print_message("%lld steps, %lld preemptions, %lld tokens hit, %lld evictions, %lld copies, %lld times collected "
+                  "first; sequences ended: %lld stop, %lld length, %lld abort, %lld error\n",
+                  (long long)totals.steps, (long long)totals.preemptions, (long long)totals.hits,
+                  (long long)totals.evictions, (long long)totals.copies, (long long)totals.collect_first,
+                  (long long)totals.stops, (long long)totals.lengths, (long long)totals.aborts,
+                  (long long)totals.errors);
+    assert_true(totals.steps > 5000);
+    assert_true(totals.preemptions > 100 && totals.hits > 1000 && totals.evictions > 100 && totals.copies > 100);
+    assert_true(totals.collect_first > 10 && totals.errors > 10 && totals.aborts > 10);
+    assert_true(totals.stops > 100 && totals.lengths > 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decodes_come_before_chunks),
+        cmocka_unit_test(test_a_place_is_taken_in_the_next_step),
+        cmocka_unit_test(test_without_chunks_a_prompt_waits_for_a_whole_step),
+        cmocka_unit_test(test_64_prompts_share_500_tokens_in_one_step),
+        cmocka_unit_test(test_n_answers_share_the_prompt_and_then_copy),
+        cmocka_unit_test(test_more_answers_than_slots),
+        cmocka_unit_test(test_the_others_go_on_when_the_first_ends_early),
+        cmocka_unit_test(test_a_prompt_that_never_fits),
+        cmocka_unit_test(test_a_lone_request_that_outgrows_the_cache),
+        cmocka_unit_test(test_the_youngest_is_preempted),
+        cmocka_unit_test(test_preemption_waits_for_the_step_in_flight),
+        cmocka_unit_test(test_a_forked_request_comes_back_sharing),
+        cmocka_unit_test(test_blocks_stay_until_the_step_in_flight_is_collected),
+        cmocka_unit_test(test_a_known_end_is_not_scheduled_again),
+        cmocka_unit_test(test_stop_tokens_and_min_tokens),
+        cmocka_unit_test(test_a_prompt_as_long_as_the_model_gets_one_token),
+        cmocka_unit_test(test_reset_of_the_prefix_cache),
+        cmocka_unit_test(test_random_work_gives_the_true_tokens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
