@@ -1,0 +1,739 @@
+/* config.json: every key that is honoured, every key that is refused, both layouts, wrong types and sizes; rotation
+ * tables against transformers; mutated files never crash the reader. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+
+#include "base/array.h"
+#include "base/file.h"
+#include "model/config.h"
+#include "tests/support/temp_folder.h"
+
+#define SIZES                                                                                                          \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":320"
+#define LLAMA "\"model_type\":\"llama\"," SIZES
+#define MISTRAL "\"model_type\":\"mistral\"," SIZES
+
+static int setup(void **state)
+{
+    struct temp_folder *folder = malloc(sizeof *folder);
+    if (!folder) return -1;
+    temp_folder_make(folder);
+    *state = folder;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    temp_folder_remove(*state);
+    free(*state);
+    return 0;
+}
+
+/* Loads {base, extra} and expects success. */
+static struct model_config accept(const struct temp_folder *folder, const char *base, const char *extra)
+{
+    struct text json = {0};
+    struct model_config config;
+    struct error err = {""};
+    assert_true(text_printf(&json, "{%s%s%s}", base, *base && *extra ? "," : "", extra));
+    temp_folder_write(folder, "config.json", json.data, json.length);
+    const enum status status = model_config_load(folder->path, &config, &err);
+    if (status != STATUS_OK) print_error("%s: %s\n", json.data, err.text);
+    assert_int_equal(status, STATUS_OK);
+    text_free(&json);
+    return config;
+}
+
+static void check_refusal(const struct temp_folder *folder, enum status expected, const char *file, const char *words)
+{
+    struct model_config config;
+    struct error err = {""};
+    char path[512];
+    assert_true(path_join(path, sizeof path, folder->path, file));
+    const enum status status = model_config_load(folder->path, &config, &err);
+    if (status != expected || !strstr(err.text, words) || !strstr(err.text, path))
+        print_error("expected status %d and \"%s\" about %s; found status %d: %s\n", (int)expected, words, path,
+                    (int)status, err.text);
+    assert_int_equal(status, expected);
+    assert_non_null(strstr(err.text, path));
+    assert_non_null(strstr(err.text, words));
+    assert_null(strchr(err.text, '\n'));
+}
+
+/* Loads {base, extra} and expects a refusal that names the file and holds the words. */
+static void refuse(const struct temp_folder *folder, const char *base, const char *extra, enum status expected,
+                   const char *words)
+{
+    struct text json = {0};
+    assert_true(text_printf(&json, "{%s%s%s}", base, *base && *extra ? "," : "", extra));
+    temp_folder_write(folder, "config.json", json.data, json.length);
+    check_refusal(folder, expected, "config.json", words);
+    text_free(&json);
+}
+
+/* --- Keys that are honoured --- */
+
+static void test_defaults(void **state)
+{
+    const struct model_config c = accept(*state, LLAMA, "");
+    assert_string_equal(c.architecture, "LlamaForCausalLM");
+    assert_int_equal(c.hidden_size, 64);
+    assert_int_equal(c.intermediate_size, 96);
+    assert_int_equal(c.num_layers, 2);
+    assert_int_equal(c.num_heads, 4);
+    assert_int_equal(c.num_kv_heads, 4);
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.vocab_size, 320);
+    assert_int_equal(c.max_position_embeddings, 2048);
+    assert_true(c.rms_norm_eps == 1e-6);
+    assert_false(c.tie_word_embeddings || c.attention_bias || c.mlp_bias);
+    assert_int_equal(c.sliding_window, 0);
+    assert_int_equal(c.rope.type, ROPE_DEFAULT);
+    assert_true(c.rope.theta == 10000);
+    assert_int_equal(c.dtype, DTYPE_FLOAT32);
+    assert_int_equal(c.bos_token_id, -1);
+    assert_int_equal(c.num_eos, 0);
+    assert_false(c.generation.present || c.generation.do_sample_given);
+    assert_true(isnan(c.generation.temperature) && isnan(c.generation.top_p) && isnan(c.generation.min_p));
+    assert_true(isnan(c.generation.repetition_penalty));
+    assert_int_equal(c.generation.top_k, -1);
+    assert_int_equal(c.generation.max_new_tokens, -1);
+    assert_int_equal(model_config_max_length(&c), 2048);
+}
+
+static void test_values(void **state)
+{
+    const struct model_config c =
+        accept(*state, LLAMA,
+               "\"architectures\":[\"LlamaForCausalLM\"],\"head_dim\":80,\"num_key_value_heads\":2,"
+               "\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":true,"
+               "\"attention_bias\":true,\"mlp_bias\":true,\"rope_theta\":500000,\"torch_dtype\":\"bfloat16\","
+               "\"bos_token_id\":128000,\"eos_token_id\":[128001,128008,128009,128001],\"unknown\":{\"a\":[1]}");
+    assert_int_equal(c.head_dim, 80);
+    assert_int_equal(c.num_kv_heads, 2);
+    assert_int_equal(c.max_position_embeddings, 131072);
+    assert_true(c.rms_norm_eps == 1e-5);
+    assert_true(c.tie_word_embeddings && c.attention_bias && c.mlp_bias);
+    assert_true(c.rope.theta == 500000);
+    assert_int_equal(c.dtype, DTYPE_BFLOAT16);
+    assert_int_equal(c.bos_token_id, 128000);
+    assert_int_equal(c.num_eos, 3);
+    assert_int_equal(c.eos_token_ids[2], 128009);
+}
+
+static void test_null_is_absent(void **state)
+{
+    const struct model_config c =
+        accept(*state, LLAMA,
+               "\"architectures\":null,\"head_dim\":null,\"num_key_value_heads\":null,\"rms_norm_eps\":null,"
+               "\"tie_word_embeddings\":null,\"attention_bias\":null,\"rope_theta\":null,\"rope_scaling\":null,"
+               "\"rope_parameters\":null,\"torch_dtype\":null,\"dtype\":null,\"bos_token_id\":null,"
+               "\"eos_token_id\":null,\"sliding_window\":null,\"use_sliding_window\":null,\"layer_types\":null,"
+               "\"hidden_act\":null,\"quantization_config\":null,\"partial_rotary_factor\":null,"
+               "\"attention_multiplier\":null,\"query_pre_attn_scalar\":null");
+    assert_int_equal(c.num_kv_heads, 4);
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.num_eos, 0);
+}
+
+static void test_architecture(void **state)
+{
+    struct model_config c =
+        accept(*state, SIZES, "\"architectures\":[\"MistralForCausalLM\"],\"num_key_value_heads\":2");
+    assert_string_equal(c.architecture, "MistralForCausalLM");
+    c = accept(*state, SIZES, "\"model_type\":\"mistral\",\"num_key_value_heads\":2");
+    assert_string_equal(c.architecture, "MistralForCausalLM");
+    refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
+    refuse(*state, SIZES, "\"model_type\":\"gemma\"", STATUS_UNSUPPORTED, "model_type is \"gemma\"");
+    refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
+    refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED, "names \"LlamaModel\"");
+    refuse(*state, LLAMA, "\"architectures\":[\"MistralForCausalLM\"]", STATUS_INVALID, "contradict");
+    refuse(*state, LLAMA, "\"architectures\":[]", STATUS_INVALID, "architectures must be");
+    refuse(*state, LLAMA, "\"architectures\":[1]", STATUS_INVALID, "architectures must be");
+    refuse(*state, LLAMA, "\"architectures\":\"LlamaForCausalLM\"", STATUS_INVALID, "architectures must be");
+}
+
+static void test_mistral(void **state)
+{
+    struct model_config c = accept(*state, MISTRAL, "\"num_key_value_heads\":2");
+    assert_int_equal(c.sliding_window, 4096); /* transformers' default */
+    assert_int_equal(c.max_position_embeddings, 131072);
+    c = accept(*state, MISTRAL, "\"num_key_value_heads\":null,\"sliding_window\":null");
+    assert_int_equal(c.sliding_window, 0);
+    assert_int_equal(c.num_kv_heads, 4);
+    c = accept(*state, MISTRAL,
+               "\"num_key_value_heads\":2,\"sliding_window\":24,\"use_sliding_window\":true,"
+               "\"layer_types\":[\"sliding_attention\",\"sliding_attention\"]");
+    assert_int_equal(c.sliding_window, 24);
+    refuse(*state, SIZES ",\"num_attention_heads\":4", "\"model_type\":\"mistral\"", STATUS_INVALID, "duplicate");
+    refuse(*state,
+           "\"model_type\":\"mistral\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"
+           "\"num_attention_heads\":12,\"head_dim\":64,\"vocab_size\":320",
+           "", STATUS_INVALID, "num_attention_heads (12) is not a multiple of num_key_value_heads (8)");
+    refuse(*state, MISTRAL ",\"num_key_value_heads\":2", "\"sliding_window\":0", STATUS_INVALID, "sliding_window must");
+    refuse(*state, MISTRAL ",\"num_key_value_heads\":2", "\"sliding_window\":-1", STATUS_INVALID,
+           "sliding_window must");
+    refuse(*state, MISTRAL ",\"num_key_value_heads\":2", "\"sliding_window\":8,\"use_sliding_window\":false",
+           STATUS_UNSUPPORTED, "contradicts");
+    refuse(*state, MISTRAL ",\"num_key_value_heads\":2",
+           "\"sliding_window\":8,\"layer_types\":[\"sliding_attention\",\"full_attention\"]", STATUS_UNSUPPORTED,
+           "layer_types[1] is \"full_attention\"");
+}
+
+static void test_llama_window(void **state)
+{
+    struct model_config c = accept(*state, LLAMA, "\"sliding_window\":16,\"use_sliding_window\":false");
+    assert_int_equal(c.sliding_window, 0);
+    accept(*state, LLAMA, "\"layer_types\":[\"full_attention\",\"full_attention\"]");
+    refuse(*state, LLAMA, "\"sliding_window\":16", STATUS_UNSUPPORTED, "sliding_window is 16");
+    refuse(*state, LLAMA, "\"use_sliding_window\":true", STATUS_UNSUPPORTED, "use_sliding_window (true) contradicts");
+    refuse(*state, LLAMA, "\"layer_types\":[\"full_attention\"]", STATUS_INVALID, "layer_types must be an array of");
+    refuse(*state, LLAMA, "\"layer_types\":{}", STATUS_INVALID, "layer_types must be an array of");
+    refuse(*state, LLAMA, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]", STATUS_UNSUPPORTED,
+           "layer_types[1] is \"sliding_attention\"");
+    refuse(*state, LLAMA, "\"layer_types\":[\"full_attention\",3]", STATUS_UNSUPPORTED, "layer_types[1] is 3");
+}
+
+static void test_dtype(void **state)
+{
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } good[] = {{"float32", DTYPE_FLOAT32},
+                {"float16", DTYPE_FLOAT16},
+                {"bfloat16", DTYPE_BFLOAT16},
+                {"half", DTYPE_FLOAT16},
+                {"torch.bfloat16", DTYPE_BFLOAT16}};
+    char extra[128];
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        snprintf(extra, sizeof extra, "\"torch_dtype\":\"%s\"", good[i].name);
+        assert_int_equal(accept(*state, LLAMA, extra).dtype, good[i].dtype);
+        snprintf(extra, sizeof extra, "\"dtype\":\"%s\"", good[i].name);
+        assert_int_equal(accept(*state, LLAMA, extra).dtype, good[i].dtype);
+    }
+    assert_int_equal(accept(*state, LLAMA, "\"torch_dtype\":\"float16\",\"dtype\":\"bfloat16\"").dtype, DTYPE_BFLOAT16);
+    refuse(*state, LLAMA, "\"torch_dtype\":\"float64\"", STATUS_UNSUPPORTED, "torch_dtype is \"float64\"");
+    refuse(*state, LLAMA, "\"dtype\":\"fp8_e4m3\"", STATUS_UNSUPPORTED, "dtype is \"fp8_e4m3\"");
+    refuse(*state, LLAMA, "\"dtype\":16", STATUS_INVALID, "dtype must be a string, found 16");
+}
+
+static void test_eos(void **state)
+{
+    struct model_config c = accept(*state, LLAMA, "\"eos_token_id\":2,\"bos_token_id\":1");
+    assert_int_equal(c.num_eos, 1);
+    assert_int_equal(c.eos_token_ids[0], 2);
+    c = accept(*state, LLAMA, "\"eos_token_id\":-1,\"bos_token_id\":-1");
+    assert_int_equal(c.num_eos, 0);
+    assert_int_equal(c.bos_token_id, -1);
+    c = accept(*state, LLAMA, "\"eos_token_id\":[]");
+    assert_int_equal(c.num_eos, 0);
+    refuse(*state, LLAMA, "\"eos_token_id\":\"2\"", STATUS_INVALID, "eos_token_id must be a token id");
+    refuse(*state, LLAMA, "\"eos_token_id\":[2,null]", STATUS_INVALID, "eos_token_id must be a token id");
+    refuse(*state, LLAMA, "\"eos_token_id\":2147483648", STATUS_INVALID, "eos_token_id must be a token id");
+    refuse(*state, LLAMA, "\"eos_token_id\":2.0", STATUS_INVALID, "eos_token_id must be a token id");
+    refuse(*state, LLAMA, "\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]", STATUS_UNSUPPORTED,
+           "more than 16 tokens");
+    refuse(*state, LLAMA, "\"bos_token_id\":[1]", STATUS_INVALID, "bos_token_id must be an integer");
+}
+
+/* --- Sizes and types --- */
+
+static void test_missing_sizes(void **state)
+{
+    static const char *const keys[] = {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                                       "vocab_size"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct text json = {0};
+        char words[64];
+        assert_true(text_append_string(&json, "\"model_type\":\"llama\""));
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (k != i) assert_true(text_printf(&json, ",\"%s\":64", keys[k]));
+        snprintf(words, sizeof words, "the key %s is missing", keys[i]);
+        refuse(*state, json.data, "", STATUS_INVALID, words);
+        assert_true(text_printf(&json, ",\"%s\":null", keys[i]));
+        refuse(*state, json.data, "", STATUS_INVALID, words);
+        text_free(&json);
+    }
+}
+
+static void test_wrong_sizes(void **state)
+{
+    static const char *const keys[] = {
+        "hidden_size",         "intermediate_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "vocab_size",        "head_dim",          "max_position_embeddings"};
+    static const char *const values[] = {
+        "0", "-1", "64.0", "\"64\"", "[64]", "true", "{}", "2147483647", "9223372036854775807", "1e300"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+            struct text json = {0};
+            char words[64];
+            assert_true(text_append_string(&json, "\"model_type\":\"llama\""));
+            for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+                assert_true(text_printf(&json, ",\"%s\":%s", keys[k], k == i ? values[v] : "64"));
+            snprintf(words, sizeof words, "%s must be an integer from", keys[i]);
+            refuse(*state, json.data, "", STATUS_INVALID, words);
+            text_free(&json);
+        }
+}
+
+static void test_sizes_that_do_not_fit(void **state)
+{
+    refuse(*state, LLAMA, "\"num_key_value_heads\":3", STATUS_INVALID,
+           "num_attention_heads (4) is not a multiple of num_key_value_heads (3)");
+    refuse(*state, LLAMA, "\"num_key_value_heads\":8", STATUS_INVALID, "is not a multiple of num_key_value_heads (8)");
+    refuse(*state, LLAMA, "\"head_dim\":15", STATUS_INVALID, "head_dim must be an even number");
+    refuse(*state, LLAMA, "\"head_dim\":2048", STATUS_INVALID, "head_dim must be an integer from 2 to 1024");
+    refuse(*state,
+           "\"model_type\":\"llama\",\"hidden_size\":65,\"intermediate_size\":96,\"num_hidden_layers\":2,"
+           "\"num_attention_heads\":4,\"vocab_size\":320",
+           "", STATUS_INVALID, "hidden_size (65) is not a multiple of num_attention_heads (4)");
+    refuse(*state,
+           "\"model_type\":\"llama\",\"hidden_size\":60,\"intermediate_size\":96,\"num_hidden_layers\":2,"
+           "\"num_attention_heads\":4,\"vocab_size\":320",
+           "", STATUS_INVALID, "head_dim must be an even number from 2 to 1024, found 15");
+    refuse(*state,
+           "\"model_type\":\"llama\",\"hidden_size\":1048576,\"intermediate_size\":96,\"num_hidden_layers\":2,"
+           "\"num_attention_heads\":4,\"vocab_size\":320",
+           "", STATUS_INVALID, "found 262144");
+}
+
+static void test_wrong_types(void **state)
+{
+    static const struct {
+        const char *extra, *words;
+    } cases[] = {
+        {"\"rms_norm_eps\":\"1e-5\"", "rms_norm_eps must be a number"},
+        {"\"rms_norm_eps\":-1", "rms_norm_eps must be a number from 0 to 1"},
+        {"\"rms_norm_eps\":true", "rms_norm_eps must be a number"},
+        {"\"tie_word_embeddings\":1", "tie_word_embeddings must be true or false, found 1"},
+        {"\"attention_bias\":\"true\"", "attention_bias must be true or false"},
+        {"\"mlp_bias\":0", "mlp_bias must be true or false"},
+        {"\"rope_theta\":\"10000\"", "rope_theta must be a number"},
+        {"\"rope_theta\":0", "rope_theta must be a number from 2"},
+        {"\"rope_theta\":-10000", "rope_theta must be a number from 2"},
+        {"\"rope_scaling\":\"linear\"", "rope_scaling must be an object or null"},
+        {"\"rope_scaling\":[]", "rope_scaling must be an object or null"},
+        {"\"rope_parameters\":4", "rope_parameters must be an object or null"},
+        {"\"use_sliding_window\":0", "use_sliding_window must be true or false"},
+        {"\"attention_multiplier\":\"a\"", "attention_multiplier must be a number"},
+        {"\"query_pre_attn_scalar\":[]", "query_pre_attn_scalar must be a number"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(*state, LLAMA, cases[i].extra, STATUS_INVALID, cases[i].words);
+}
+
+static void test_not_json(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static const struct {
+        const char *text, *words;
+    } cases[] = {{"", "is empty"},
+                 {" ", "not valid JSON"},
+                 {"model", "not valid JSON"},
+                 {"{", "not valid JSON"},
+                 {"{}x", "not valid JSON"},
+                 {"[]", "expected a JSON object"},
+                 {"7", "not valid JSON"},
+                 {"{\"a\":1,\"a\":1}", "duplicate object key"},
+                 {"{\"a\":NaN}", "not valid JSON"},
+                 {"{\"a\":123456789012345678901234567890}", "too big integer"},
+                 {"{\"a\":1e999}", "real number overflow"},
+                 {"\xef\xbb\xbf{}", "not valid JSON"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        temp_folder_write_string(folder, "config.json", cases[i].text);
+        check_refusal(folder, STATUS_INVALID, "config.json", cases[i].words);
+    }
+    temp_folder_delete(folder, "config.json");
+    check_refusal(folder, STATUS_IO, "config.json", "cannot open");
+    struct model_config config;
+    struct error err;
+    assert_int_equal(model_config_load("/no/such/folder", &config, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, "/no/such/folder: no such folder"));
+}
+
+/* --- Keys that are refused --- */
+
+static void test_refused_keys(void **state)
+{
+    static const struct {
+        const char *key, *refused, *accepted; /* values; accepted may be NULL */
+    } cases[] = {
+        {"quantization_config", "{\"quant_method\":\"gptq\"}", "{}"},
+        {"compression_config", "{\"format\":\"x\"}", "{}"},
+        {"hidden_act", "\"gelu\"", "\"silu\""},
+        {"hidden_act", "\"gelu_pytorch_tanh\"", "\"swish\""},
+        {"hidden_act", "1", NULL},
+        {"hidden_activation", "\"gelu\"", "\"silu\""},
+        {"mlp_hidden_act", "\"relu2\"", "\"silu\""},
+        {"activation_function", "\"relu\"", "\"silu\""},
+        {"norm_type", "\"layer_norm\"", "\"rms_norm\""},
+        {"normalization_type", "\"layernorm\"", "\"rmsnorm\""},
+        {"layer_norm_type", "\"low_precision\"", "\"rms\""},
+        {"layernorm_type", "\"layernorm\"", "\"RMSNorm\""},
+        {"position_embedding_type", "\"nope\"", "\"rope\""},
+        {"partial_rotary_factor", "0.5", "1.0"},
+        {"rotary_pct", "0.25", "1"},
+        {"rope_pct", "0.25", "1"},
+        {"rope_interleaved", "true", "false"},
+        {"rope_interleave", "true", "false"},
+        {"rotary_interleaved", "true", "false"},
+        {"is_neox_style", "false", "true"},
+        {"use_rope", "false", "true"},
+        {"no_rope_layers", "[1,0]", "[]"},
+        {"no_rope_layer_interval", "4", "0"},
+        {"rope_local_base_freq", "10000", NULL},
+        {"sliding_window_pattern", "6", NULL},
+        {"per_layer_config", "[{}]", "[]"},
+        {"block_configs", "[{}]", NULL},
+        {"cross_attention_layers", "[3]", "[]"},
+        {"add_cross_attention", "true", "false"},
+        {"is_encoder_decoder", "true", "false"},
+        {"is_causal", "false", "true"},
+        {"use_bidirectional_attention", "true", "false"},
+        {"attention_chunk_size", "8192", NULL},
+        {"attn_temperature_tuning", "4", "0"},
+        {"attention_sinks", "true", "false"},
+        {"alibi", "true", "false"},
+        {"use_alibi", "true", "false"},
+        {"attn_logit_softcapping", "50.0", "0.0"},
+        {"final_logit_softcapping", "30", NULL},
+        {"clip_qkv", "8", NULL},
+        {"qk_norm", "true", "false"},
+        {"use_qk_norm", "true", "false"},
+        {"qk_layernorm", "true", "false"},
+        {"use_qk_layernorm", "true", "false"},
+        {"bias", "true", "false"},
+        {"use_bias", "true", "false"},
+        {"qkv_bias", "true", "false"},
+        {"lm_head_bias", "true", "false"},
+        {"embedding_multiplier", "12.0", "1.0"},
+        {"scale_emb", "12", "1"},
+        {"scale_embeddings", "true", "false"},
+        {"normalize_embeddings", "true", "false"},
+        {"residual_multiplier", "0.22", "1.0"},
+        {"scale_depth", "1.4", "1"},
+        {"logits_scaling", "8.0", "1.0"},
+        {"logit_scale", "0.0625", "1"},
+        {"dim_model_base", "256", NULL},
+        {"parallel_attn", "true", "false"},
+        {"parallel_residual", "true", "false"},
+        {"use_parallel_residual", "true", "false"},
+        {"apply_residual_connection_post_layernorm", "true", "false"},
+        {"num_experts", "8", "0"},
+        {"num_local_experts", "8", "0"},
+        {"n_routed_experts", "64", NULL},
+        {"moe_num_experts", "8", NULL},
+        {"pruned_heads", "{\"0\":[1]}", "{}"},
+        {"attention_multiplier", "1.0", "0.25"},
+        {"query_pre_attn_scalar", "256", "16"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char extra[128], words[96];
+        snprintf(extra, sizeof extra, "\"%s\":%s", cases[i].key, cases[i].refused);
+        snprintf(words, sizeof words, ": %s is ", cases[i].key);
+        refuse(*state, LLAMA, extra, STATUS_UNSUPPORTED, words);
+        if (!cases[i].accepted) continue;
+        snprintf(extra, sizeof extra, "\"%s\":%s", cases[i].key, cases[i].accepted);
+        accept(*state, LLAMA, extra);
+    }
+}
+
+static void test_ignored_keys(void **state)
+{
+    accept(*state, LLAMA,
+           "\"pretraining_tp\":2,\"use_cache\":true,\"initializer_range\":0.02,\"attention_dropout\":0.1,"
+           "\"transformers_version\":\"4.40.0\",\"pad_token_id\":-1,\"_name_or_path\":\"x\"");
+}
+
+/* --- RoPE --- */
+
+static void test_rope_values(void **state)
+{
+    struct model_config c = accept(*state, LLAMA,
+                                   "\"rope_theta\":500000.0,\"max_position_embeddings\":131072,"
+                                   "\"rope_scaling\":{\"factor\":8.0,\"low_freq_factor\":1.0,"
+                                   "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192,"
+                                   "\"rope_type\":\"llama3\"}");
+    assert_int_equal(c.rope.type, ROPE_LLAMA3);
+    assert_true(c.rope.theta == 500000 && c.rope.factor == 8);
+    assert_true(c.rope.low_freq_factor == 1 && c.rope.high_freq_factor == 4);
+    assert_int_equal(c.rope.original_max_position, 8192);
+    assert_int_equal(model_config_max_length(&c), 131072);
+    c = accept(*state, LLAMA,
+               "\"max_position_embeddings\":32768,\"rope_parameters\":{\"rope_type\":\"yarn\","
+               "\"rope_theta\":1000000,\"factor\":4.0,\"original_max_position_embeddings\":32768,\"beta_fast\":0,"
+               "\"mscale\":1.0,\"mscale_all_dim\":0.5,\"truncate\":false}");
+    assert_int_equal(c.rope.type, ROPE_YARN);
+    assert_true(c.rope.theta == 1e6 && c.rope.beta_fast == 32 && c.rope.beta_slow == 1);
+    assert_true(c.rope.mscale == 1 && c.rope.mscale_all_dim == 0.5 && c.rope.attention_factor <= 0);
+    assert_false(c.rope.truncate);
+    assert_int_equal(model_config_max_length(&c), 131072);
+    c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}");
+    assert_int_equal(c.rope.type, ROPE_LINEAR);
+    assert_int_equal(model_config_max_length(&c), 4096);
+    c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":3.0}");
+    assert_int_equal(c.rope.type, ROPE_DYNAMIC);
+    assert_int_equal(model_config_max_length(&c), 6144);
+    c = accept(*state, LLAMA,
+               "\"rope_scaling\":{\"type\":\"linear\",\"factor\":1000000},\"max_position_embeddings\":99999");
+    assert_int_equal(model_config_max_length(&c), INT32_MAX);
+}
+
+/* Which of two places wins, as in transformers. */
+static void test_rope_precedence(void **state)
+{
+    struct model_config c =
+        accept(*state, LLAMA,
+               "\"rope_theta\":5000,\"rope_scaling\":{\"type\":\"yarn\",\"rope_type\":\"linear\",\"factor\":2},"
+               "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7000}");
+    assert_int_equal(c.rope.type, ROPE_LINEAR);
+    assert_true(c.rope.theta == 5000);
+    c = accept(*state, LLAMA, "\"rope_theta\":5000,\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":7000}");
+    assert_int_equal(c.rope.type, ROPE_DEFAULT);
+    assert_true(c.rope.theta == 7000);
+    c = accept(*state, LLAMA,
+               "\"original_max_position_embeddings\":512,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,"
+               "\"original_max_position_embeddings\":1024}");
+    assert_int_equal(c.rope.original_max_position, 512);
+    c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":1024}");
+    assert_true(c.rope.factor == 2); /* max_position_embeddings / original */
+}
+
+static void test_rope_refused(void **state)
+{
+    static const struct {
+        const char *scaling;
+        enum status status;
+        const char *words;
+    } cases[] = {
+        {"{\"type\":\"longrope\"}", STATUS_UNSUPPORTED, "rope_type \"longrope\" is not supported"},
+        {"{\"type\":\"su\",\"factor\":2}", STATUS_UNSUPPORTED, "rope_type \"su\" is not supported"},
+        {"{\"rope_type\":\"proportional\"}", STATUS_UNSUPPORTED, "rope_type \"proportional\""},
+        {"{\"rope_type\":\"mrope\",\"type\":\"default\"}", STATUS_UNSUPPORTED, "rope_type \"mrope\""},
+        {"{\"type\":3}", STATUS_INVALID, "type must be a string"},
+        {"{\"type\":\"default\",\"mrope_section\":[1,2]}", STATUS_UNSUPPORTED, "mrope_section is set"},
+        {"{\"type\":\"dynamic\",\"alpha\":1000,\"factor\":1}", STATUS_UNSUPPORTED, "alpha is set"},
+        {"{\"type\":\"longrope\",\"long_factor\":[1]}", STATUS_UNSUPPORTED, "long_factor is set"},
+        {"{\"full_attention\":{\"rope_type\":\"default\"}}", STATUS_UNSUPPORTED, "full_attention is set"},
+        {"{\"type\":\"default\",\"partial_rotary_factor\":0.5}", STATUS_UNSUPPORTED, "partial_rotary_factor is 0.5"},
+        {"{\"type\":\"linear\"}", STATUS_INVALID, "factor is missing"},
+        {"{\"type\":\"dynamic\",\"factor\":null}", STATUS_INVALID, "factor is missing"},
+        {"{\"type\":\"linear\",\"factor\":\"2\"}", STATUS_INVALID, "factor must be a number"},
+        {"{\"type\":\"linear\",\"factor\":0}", STATUS_INVALID, "factor must be a number"},
+        {"{\"type\":\"linear\",\"factor\":-2}", STATUS_INVALID, "factor must be a number"},
+        {"{\"type\":\"llama3\",\"factor\":8,\"high_freq_factor\":4}", STATUS_INVALID, "low_freq_factor is missing"},
+        {"{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1}", STATUS_INVALID, "high_freq_factor is missing"},
+        {"{\"type\":\"llama3\",\"low_freq_factor\":1,\"high_freq_factor\":4}", STATUS_INVALID, "factor is missing"},
+        {"{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4}", STATUS_INVALID,
+         "high_freq_factor (4) must be greater than low_freq_factor"},
+        {"{\"type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":0}", STATUS_INVALID,
+         "original_max_position_embeddings must be"},
+        {"{\"type\":\"yarn\",\"factor\":4,\"beta_fast\":1,\"beta_slow\":2}", STATUS_INVALID, "beta_fast (1) must not"},
+        {"{\"type\":\"yarn\",\"factor\":4,\"attention_factor\":0}", STATUS_INVALID, "attention_factor must be"},
+        {"{\"type\":\"yarn\",\"factor\":4,\"truncate\":1}", STATUS_INVALID, "truncate must be true or false"},
+        {"{\"type\":\"yarn\",\"factor\":4,\"mscale\":\"1\"}", STATUS_INVALID, "mscale must be a number"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char extra[256], words[128];
+        snprintf(extra, sizeof extra, "\"rope_scaling\":%s", cases[i].scaling);
+        snprintf(words, sizeof words, "rope_scaling.%s", cases[i].words);
+        /* the message may name the type's key either way */
+        refuse(*state, LLAMA, extra, cases[i].status, words);
+        snprintf(extra, sizeof extra, "\"rope_parameters\":%s", cases[i].scaling);
+        snprintf(words, sizeof words, "rope_parameters.%s", cases[i].words);
+        refuse(*state, LLAMA, extra, cases[i].status, words);
+    }
+    refuse(*state, LLAMA, "\"head_dim\":2,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}", STATUS_INVALID,
+           "needs a head_dim greater than 2");
+}
+
+/* The row of the table at each of the file's positions, against transformers'. An angle is a float32 product of the
+ * position and a frequency that may differ in the last bit, so the tolerance grows with the position. */
+static void compare_table(const char *name, const struct model_config *config, const json_t *positions,
+                          const json_t *expected)
+{
+    const int32_t last = (int32_t)json_integer_value(json_array_get(positions, json_array_size(positions) - 1));
+    float *table = malloc((size_t)(last + 1) * (size_t)config->head_dim * sizeof *table);
+    assert_non_null(table);
+    rope_table(config, last + 1, table);
+    assert_int_equal(json_array_size(expected), json_array_size(positions));
+    for (size_t i = 0; i < json_array_size(positions); i++) {
+        const int64_t position = json_integer_value(json_array_get(positions, i));
+        const json_t *row = json_array_get(expected, i);
+        assert_int_equal(json_array_size(row), config->head_dim);
+        for (int32_t k = 0; k < config->head_dim; k++) {
+            const double want = json_number_value(json_array_get(row, (size_t)k));
+            const double got = table[position * config->head_dim + k];
+            if (!(fabs(got - want) <= 5e-7 + 3e-7 * (double)position))
+                fail_msg("%s: position %lld, element %d: expected %.9g, found %.9g", name, (long long)position, k, want,
+                         got);
+        }
+    }
+    free(table);
+}
+
+static void test_rope_golden(void **state)
+{
+    const struct temp_folder *folder = *state;
+    json_error_t problem;
+    json_t *root = json_load_file(QUIRE_TEST_DATA "/golden/rope.json", 0, &problem);
+    assert_non_null(root);
+    const json_t *cases = json_object_get(root, "cases"), *positions = json_object_get(root, "positions");
+    unsigned types = 0;
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        const json_t *c = json_array_get(cases, i);
+        const char *name = json_string_value(json_object_get(c, "name"));
+        char *text = json_dumps(json_object_get(c, "config"), 0);
+        struct model_config config;
+        struct error err = {""};
+        temp_folder_write_string(folder, "config.json", text);
+        free(text);
+        if (model_config_load(folder->path, &config, &err) != STATUS_OK) fail_msg("%s: %s", name, err.text);
+        types |= 1u << config.rope.type;
+        compare_table(name, &config, positions, json_object_get(c, "table"));
+    }
+    assert_int_equal(types, 31); /* every type was there */
+    json_decref(root);
+}
+
+/* --- generation_config.json --- */
+
+static void test_generation(void **state)
+{
+    const struct temp_folder *folder = *state;
+    temp_folder_write_string(folder, "generation_config.json",
+                             "{\"do_sample\":true,\"temperature\":0.6,\"top_p\":0.9,\"top_k\":50,\"min_p\":0.05,"
+                             "\"repetition_penalty\":1.1,\"max_new_tokens\":2048,\"eos_token_id\":[2,7,9],"
+                             "\"bos_token_id\":5,\"pad_token_id\":0}");
+    struct model_config c = accept(folder, LLAMA, "\"eos_token_id\":2");
+    assert_true(c.generation.present && c.generation.do_sample_given && c.generation.do_sample);
+    assert_true(c.generation.temperature == 0.6 && c.generation.top_p == 0.9 && c.generation.min_p == 0.05);
+    assert_true(c.generation.repetition_penalty == 1.1);
+    assert_int_equal(c.generation.top_k, 50);
+    assert_int_equal(c.generation.max_new_tokens, 2048);
+    assert_int_equal(c.num_eos, 3);
+    assert_int_equal(c.eos_token_ids[0], 2);
+    assert_int_equal(c.eos_token_ids[2], 9);
+    temp_folder_write_string(folder, "generation_config.json", "{\"eos_token_id\":4,\"temperature\":null}");
+    c = accept(folder, LLAMA, "");
+    assert_true(c.generation.present && !c.generation.do_sample_given);
+    assert_true(isnan(c.generation.temperature));
+    assert_int_equal(c.num_eos, 1);
+}
+
+static void test_bad_generation(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static const struct {
+        const char *text, *words;
+    } cases[] = {{"", "is empty"},
+                 {"{", "not valid JSON"},
+                 {"[]", "expected a JSON object"},
+                 {"{\"do_sample\":1}", "do_sample must be true or false"},
+                 {"{\"temperature\":-1}", "temperature must be a number"},
+                 {"{\"temperature\":\"0.6\"}", "temperature must be a number"},
+                 {"{\"top_p\":0}", "top_p must be a number"},
+                 {"{\"top_p\":1.5}", "top_p must be a number"},
+                 {"{\"min_p\":2}", "min_p must be a number"},
+                 {"{\"top_k\":-2}", "top_k must be an integer"},
+                 {"{\"top_k\":1.5}", "top_k must be an integer"},
+                 {"{\"repetition_penalty\":0}", "repetition_penalty must be a number"},
+                 {"{\"max_new_tokens\":0}", "max_new_tokens must be an integer"},
+                 {"{\"eos_token_id\":{}}", "eos_token_id must be a token id"}};
+    accept(folder, LLAMA, "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        temp_folder_write_string(folder, "generation_config.json", cases[i].text);
+        check_refusal(folder, STATUS_INVALID, "generation_config.json", cases[i].words);
+    }
+}
+
+/* --- Mutations --- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static void test_mutations(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static const char *const words[] = {"null", "true", "-1", "0", "1e9", "{}", "[]", "\"x\"", "4096", "0.5"};
+    const char *json = "{" LLAMA ",\"num_key_value_heads\":2,\"head_dim\":16,\"max_position_embeddings\":256,"
+                       "\"rms_norm_eps\":0.001,\"eos_token_id\":[1,2],\"layer_types\":null,"
+                       "\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":4.0,\"rope_theta\":10000.0,"
+                       "\"original_max_position_embeddings\":64,\"beta_fast\":32,\"beta_slow\":1,\"mscale\":0.7},"
+                       "\"dtype\":\"float16\",\"sliding_window\":null}";
+    uint64_t random = 11400714819323198485u;
+    int loaded = 0;
+    for (int round = 0; round < 4000; round++) {
+        struct text file = {0};
+        assert_true(text_append_string(&file, json));
+        for (uint64_t n = 1 + next_random(&random) % 2; n > 0; n--) {
+            const size_t at = next_random(&random) % file.length;
+            const char *word = words[next_random(&random) % (sizeof words / sizeof *words)];
+            if (next_random(&random) % 2) {
+                file.data[at] = (char)next_random(&random);
+                continue;
+            }
+            for (size_t i = 0; word[i] && at + i < file.length; i++) file.data[at + i] = word[i];
+        }
+        temp_folder_write(folder, "config.json", file.data, file.length);
+        text_free(&file);
+        struct model_config config;
+        struct error err = {""};
+        if (model_config_load(folder->path, &config, &err) != STATUS_OK) {
+            assert_non_null(strstr(err.text, "config.json"));
+            continue;
+        }
+        float *table = malloc(4 * (size_t)config.head_dim * sizeof *table);
+        assert_non_null(table);
+        rope_table(&config, 4, table);
+        for (int i = 0; i < 4 * config.head_dim; i++) assert_true(isfinite(table[i]));
+        free(table);
+        loaded++;
+    }
+    assert_true(loaded > 0 && loaded < 4000);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_defaults),
+        TEST(test_values),
+        TEST(test_null_is_absent),
+        TEST(test_architecture),
+        TEST(test_mistral),
+        TEST(test_llama_window),
+        TEST(test_dtype),
+        TEST(test_eos),
+        TEST(test_missing_sizes),
+        TEST(test_wrong_sizes),
+        TEST(test_sizes_that_do_not_fit),
+        TEST(test_wrong_types),
+        TEST(test_not_json),
+        TEST(test_refused_keys),
+        TEST(test_ignored_keys),
+        TEST(test_rope_values),
+        TEST(test_rope_precedence),
+        TEST(test_rope_refused),
+        TEST(test_rope_golden),
+        TEST(test_generation),
+        TEST(test_bad_generation),
+        TEST(test_mutations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
