@@ -3,6 +3,7 @@
 #include "test_tokenizer_support.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -479,6 +480,39 @@ static void test_too_long(void **state)
     tokenizer_close(t);
 }
 
+/* --- threads --- */
+
+static void *encode_many(void *tokenizer)
+{
+    const struct tokenizer *t = tokenizer;
+    static const char text[] = "the <|im_end|> river caf\xc3\xa9";
+    size_t total = 0;
+    for (unsigned i = 0; i < 80; i++) {
+        struct token_list ids = {0};
+        struct text back = {0};
+        if (!tokenizer_encode(t, text, sizeof text - 1, i % 8, &ids, NULL) &&
+            !tokenizer_decode(t, ids.ids, ids.count, i % 2, &back, NULL))
+            total += ids.count + back.length;
+        token_list_free(&ids);
+        text_free(&back);
+    }
+    return (void *)total;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    struct tokenizer *t = open_tokenizer(UNIGRAM);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, encode_many, t), 0);
+    void *expected = encode_many(t), *got;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(threads[i], &got), 0);
+        assert_ptr_equal(got, expected);
+    }
+    tokenizer_close(t);
+}
+
 /* --- what cannot be opened --- */
 
 static void assert_refused(const char *folder, enum status expected, const char *const *words)
@@ -560,6 +594,33 @@ static void test_truncated_models(void **state)
     close(to);
     unlink(log);
     mapped_file_close(&file);
+    remove_folder(folder);
+}
+
+/* Damage that SentencePiece itself would follow out of bounds (its normalization trie) is found before it is loaded. */
+static void test_damaged_models(void **state)
+{
+    (void)state;
+    char folder[64];
+    uint64_t seed = 17;
+    make_folder(folder);
+    for (int round = 0; round < 1000; round++) {
+        struct text model = {0};
+        struct tokenizer *t;
+        struct error err = {{0}};
+        assert_int_equal(file_read(round % 2 ? BPE "/tokenizer.model" : UNIGRAM "/tokenizer.model", &model, NULL), 0);
+        for (int i = 0; i < 3; i++)
+            model.data[random_below(&seed, (uint32_t)model.length)] ^= (char)(1 + random_below(&seed, 255));
+        write_bytes(folder, "tokenizer.model", model.data, model.length);
+        if (tokenizer_open(folder, &t, &err)) {
+            assert_non_null(strstr(err.text, "tokenizer.model"));
+        } else {
+            struct token_list ids = encode(t, "the river \xef\xbc\xa1 \xff", 15, TOKENIZER_PARSE_SPECIAL);
+            token_list_free(&ids);
+        }
+        tokenizer_close(t);
+        text_free(&model);
+    }
     remove_folder(folder);
 }
 
@@ -799,9 +860,11 @@ int main(void)
         cmocka_unit_test(test_random_bytes),
         cmocka_unit_test(test_long_text),
         cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_bad_models),
         cmocka_unit_test(test_truncated_models),
+        cmocka_unit_test(test_damaged_models),
         cmocka_unit_test(test_denormalizer),
         cmocka_unit_test(test_bad_configs),
         cmocka_unit_test(test_bad_other_files),

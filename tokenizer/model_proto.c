@@ -75,11 +75,42 @@ static bool piece_is_sound(struct wire w)
     return sound;
 }
 
+static uint32_t read_u32(const uint8_t *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* A unit of darts-clone's double array. Bit 31: a value, which no label leads on from. Bit 8: a value belongs to this
+ * node. Where the node's children lie: the unit's index xor the offset, xor a label of 8 bits. */
+static bool unit_is_sound(const uint8_t *units, size_t num_units, size_t index, size_t text_size)
+{
+    uint32_t unit = read_u32(units + 4 * index);
+    if (unit >> 31) return true;
+    size_t children = index ^ (size_t)((unit >> 10) << ((unit & 0x200) >> 6));
+    if ((children | 0xFF) >= num_units) return false;
+    return !(unit & 0x100) || (read_u32(units + 4 * children) & 0x7FFFFFFF) < text_size;
+}
+
+/* The normalization rules: the trie's size in bytes, the trie, and the replacement texts, each with a NUL. The library
+ * follows the trie wherever it points. */
+static bool charsmap_is_sound(struct wire w)
+{
+    size_t size = (size_t)(w.end - w.at);
+    if (size == 0) return true;
+    if (size < 5) return false;
+    size_t trie = read_u32(w.at);
+    if (trie % 4 != 0 || trie >= size - 4 || w.end[-1] != '\0') return false;
+    for (size_t i = 0; i < trie / 4; i++)
+        if (!unit_is_sound(w.at + 4, trie / 4, i, size - 4 - trie)) return false;
+    return trie > 0;
+}
+
 static bool read_normalizer(struct wire w, struct model_facts *facts)
 {
     while (w.at < w.end) {
         struct field f;
         if (!read_field(&w, &f)) return false;
+        if (f.number == NORMALIZER_CHARSMAP && f.type == WIRE_BYTES && !charsmap_is_sound(f.bytes)) return false;
         if (f.type != WIRE_VARINT) continue;
         if (f.number == NORMALIZER_DUMMY_PREFIX) facts->add_dummy_prefix = f.value != 0;
         if (f.number == NORMALIZER_REMOVE_WHITESPACES) facts->remove_extra_whitespaces = f.value != 0;

@@ -15,13 +15,15 @@ extern "C" {
 #include "tokenizer/model_proto.h"
 #include "tokenizer/sentencepiece.h"
 
-// The library exports this but its header does not declare it in every version; weak, in case one does not export it.
+// How the library is silenced: the first is what 0.1.97 exports without declaring it, the second what later versions
+// declare. Weak, because none exports both for certain.
 namespace sentencepiece
 {
 namespace logging
 {
 void SetMinLogLevel(int level) __attribute__((weak));
 }
+void SetMinLogLevel(int level) __attribute__((weak));
 } // namespace sentencepiece
 
 namespace
@@ -31,6 +33,12 @@ const int LOG_FATAL_ONLY = 3;
 // normalizer_spec { add_dummy_prefix: false }: protobuf merges it into the message that it is appended to.
 const char NO_DUMMY_PREFIX[] = "\x1a\x02\x18\x00";
 const size_t NO_DUMMY_PREFIX_SIZE = 4;
+
+void silence()
+{
+    if (sentencepiece::logging::SetMinLogLevel) sentencepiece::logging::SetMinLogLevel(LOG_FATAL_ONLY);
+    if (sentencepiece::SetMinLogLevel) sentencepiece::SetMinLogLevel(LOG_FATAL_ONLY);
+}
 
 enum status load(sentencepiece::SentencePieceProcessor *processor, const char *path, const std::string &model,
                  struct error *err)
@@ -160,7 +168,7 @@ enum status sentencepiece_open(const char *path, struct sentencepiece_model **ou
     *out = nullptr;
     return guarded(
         [&] {
-            if (sentencepiece::logging::SetMinLogLevel) sentencepiece::logging::SetMinLogLevel(LOG_FATAL_ONLY);
+            silence();
             std::unique_ptr<struct sentencepiece_model> sp(new struct sentencepiece_model);
             sp->path = path;
             const enum status status = open_model(sp.get(), err);
