@@ -1,7 +1,7 @@
 /* The one table of operations. kernels/cpu and kernels/cuda implement it, operation for operation.
  *
- * Raw pointers, explicit shapes, no tensor library and no graph. All tensors are row-major and contiguous except where a
- * row stride is given (in elements). "Device" memory is what memory_alloc returns; on the CPU it is plain memory.
+ * Raw pointers, explicit shapes, no tensor library and no graph. All tensors are row-major and contiguous except where
+ * a row stride is given (in elements). "Device" memory is what memory_alloc returns; on the CPU it is plain memory.
  *
  * Operations are asynchronous on a stream: they return at once, read their arguments' memory later, and cannot fail
  * where they are called; a device error is reported by stream_synchronize or event_synchronize. On the CPU they run at
@@ -39,9 +39,9 @@ struct weight {
 
 /* What varies in attention from model to model (SPEC S2, S3). */
 struct attention_params {
-    float scale;            /* scores are scale * q.k */
-    int32_t window;         /* > 0: a query attends only to the last `window` tokens, itself included */
-    float soft_cap;         /* > 0: score = soft_cap * tanh(score / soft_cap) */
+    float scale;               /* scores are scale * q.k */
+    int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
+    float soft_cap;            /* > 0: score = soft_cap * tanh(score / soft_cap) */
     const float *alibi_slopes; /* [num_heads] on the device, or NULL */
     /* Block-sparse attention; vertical_stride <= 1 turns it off. */
     int32_t sparse_block_size, sparse_local_blocks, sparse_vertical_stride, sparse_head_sliding_step;
@@ -50,11 +50,11 @@ struct attention_params {
 
 /* One call of paged attention. The batch's sequences [first_seq, first_seq + num_seqs) are computed. */
 struct attention_args {
-    void *out;             /* [num_tokens, num_heads, head_size] dtype; rows of those sequences' tokens are written */
-    const void *query;     /* [num_tokens, num_heads, head_size] dtype, row stride query_stride elements */
+    void *out;         /* [num_tokens, num_heads, head_size] dtype; rows of those sequences' tokens are written */
+    const void *query; /* [num_tokens, num_heads, head_size] dtype, row stride query_stride elements */
     int64_t query_stride;
-    const void *k_cache;   /* [num_blocks, num_kv_heads, head_size / x, block_size, x] cache_dtype, x = 16 / sizeof */
-    const void *v_cache;   /* [num_blocks, num_kv_heads, head_size, block_size] cache_dtype */
+    const void *k_cache; /* [num_blocks, num_kv_heads, head_size / x, block_size, x] cache_dtype, x = 16 / sizeof */
+    const void *v_cache; /* [num_blocks, num_kv_heads, head_size, block_size] cache_dtype */
     const int32_t *block_tables; /* [max_num_seqs, block_table_stride]: the row of sequence i is seq_slot[i] */
     int64_t block_table_stride;
     const int32_t *seq_lens;    /* [seqs of the batch] on the device */
@@ -62,7 +62,7 @@ struct attention_args {
     const int32_t *seq_slot;    /* [seqs of the batch] on the device */
     int32_t first_seq, num_seqs;
     int32_t num_heads, num_kv_heads, head_size, block_size; /* heads of this rank */
-    int32_t max_query_len, max_seq_len; /* bounds for choosing a kernel and a grid */
+    int32_t max_query_len, max_seq_len;                     /* bounds for choosing a kernel and a grid */
     enum dtype dtype, cache_dtype;
     const struct attention_params *params;
 };
@@ -80,7 +80,7 @@ struct reshape_and_cache_args {
 /* RoPE as a table: cos_sin[position] holds cos for each rotated pair, then sin for each. Made by the model, so that a
  * backend knows nothing of scaling kinds. Pairs are (i, i + rotary_dim / 2): the "neox" style of llama checkpoints. */
 struct rotary_args {
-    void *query, *key;       /* [num_tokens, heads, head_size] dtype, in place; row strides below */
+    void *query, *key; /* [num_tokens, heads, head_size] dtype, in place; row strides below */
     int64_t query_stride, key_stride;
     const int32_t *positions; /* [num_tokens] on the device */
     const float *cos_sin;     /* [max_position, rotary_dim] on the device */
@@ -93,11 +93,11 @@ struct rotary_args {
  * frequency and presence penalties, then greedy, or temperature, min_p, top_k, top_p and a draw by Gumbel-max over
  * Philox(seed, sequence_index, output position), token id choosing the lane. */
 #define SAMPLING_MAX_BIAS 300
-#define SAMPLING_MAX_STOP_IDS 64
+#define SAMPLING_MAX_STOP_IDS 80 /* a request's 64 and the model's end-of-sequence ids */
 struct sampling_row {
     float temperature; /* < 1e-5 is greedy */
     float top_p, min_p;
-    int32_t top_k; /* <= 0: off */
+    int32_t top_k;                                                 /* <= 0: off */
     float repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
     uint64_t seed;
     uint32_t sequence_index; /* which of n answers */
@@ -111,20 +111,28 @@ struct sampling_row {
 };
 
 struct sample_args {
-    float *logits;              /* [num_samples, vocab_size] float32; overwritten */
+    float *logits; /* [num_samples, vocab_size] float32; overwritten */
     int32_t num_samples, vocab_size;
-    const int32_t *sample_slot;   /* [num_samples] on the device */
-    const int32_t *sample_output; /* [num_samples] output position, on the device */
+    const int32_t *sample_slot;      /* [num_samples] on the device */
+    const int32_t *sample_output;    /* [num_samples] output position, on the device */
     const struct sampling_row *rows; /* [max_num_seqs] on the device */
-    int32_t *history;             /* [max_num_seqs, history_stride] tokens of each slot; the token sampled at output
-                                     position p is written to history[slot][prompt_len + p] */
+    int32_t *history;                /* [max_num_seqs, history_stride] tokens of each slot; the token sampled at output
+                                        position p is written to history[slot][prompt_len + p] */
     int64_t history_stride;
     bool any_processing, any_random, any_logprobs; /* over the batch, so that a pass nobody asked for is skipped */
-    int32_t *token_ids;           /* [num_samples] out */
-    float *logprobs;              /* [num_samples] out, of the raw logits, where the slot wants them */
-    int32_t *ranks;               /* [num_samples] out */
-    int32_t *top_ids;             /* [num_samples, SAMPLING_MAX_LOGPROBS] out */
-    float *top_logprobs;          /* [num_samples, SAMPLING_MAX_LOGPROBS] out */
+    int32_t *token_ids;                            /* [num_samples] out */
+    float *logprobs;                               /* [num_samples] out, of the raw logits, where the slot wants them */
+    int32_t *ranks;                                /* [num_samples] out */
+    int32_t *top_ids;                              /* [num_samples, SAMPLING_MAX_LOGPROBS] out */
+    float *top_logprobs;                           /* [num_samples, SAMPLING_MAX_LOGPROBS] out */
+};
+
+/* One piece of copy_many. */
+#define COPY_MAX_SEGMENTS 16
+struct copy_segment {
+    void *destination;
+    const void *source;
+    int64_t bytes;
 };
 
 /* The largest shapes that will be asked for: what the workspace is sized by. */
@@ -145,6 +153,10 @@ struct backend {
     void (*memory_free)(struct backend *b, enum memory_kind kind, void *data, int64_t bytes);
     void (*copy)(struct backend *b, void *destination, const void *source, int64_t bytes, backend_stream stream);
     void (*fill)(struct backend *b, void *destination, int byte, int64_t bytes, backend_stream stream);
+    /* Copies each segment, in one go: a step's inputs, from pinned host memory to their places on the device.
+     * count <= COPY_MAX_SEGMENTS; pointers and sizes are multiples of 4 bytes; segments do not overlap. The sources
+     * must stay as they are until the stream has passed this point. */
+    void (*copy_many)(struct backend *b, const struct copy_segment *segments, int32_t count, backend_stream stream);
     int64_t (*workspace_bytes)(struct backend *b, const struct workspace_query *query);
     void (*workspace_set)(struct backend *b, void *workspace, int64_t bytes); /* device memory, owned by the caller */
 
@@ -155,7 +167,7 @@ struct backend {
     enum status (*event_create)(struct backend *b, backend_event *out, struct error *err);
     void (*event_destroy)(struct backend *b, backend_event event);
     void (*event_record)(struct backend *b, backend_event event, backend_stream stream);
-    void (*event_wait)(struct backend *b, backend_event event, backend_stream stream); /* the stream waits */
+    void (*event_wait)(struct backend *b, backend_event event, backend_stream stream);           /* the stream waits */
     enum status (*event_synchronize)(struct backend *b, backend_event event, struct error *err); /* the host waits */
 
     /* Capture and replay of everything put on a stream; NULL where the backend has no graphs. */
@@ -164,10 +176,12 @@ struct backend {
     void (*graph_launch)(struct backend *b, backend_graph graph, backend_stream stream);
     void (*graph_destroy)(struct backend *b, backend_graph graph);
 
-    /* out[i] = table[id_i], id_i = ids[i] >= 0 ? ids[i] : last_sampled[-ids[i] - 1]. out [num_tokens, columns] dtype. */
+    /* out[i] = table[id_i], id_i = ids[i] >= 0 ? ids[i] : last_sampled[-ids[i] - 1]. out [num_tokens, columns] dtype.
+     */
     void (*embedding)(struct backend *b, void *out, const int32_t *ids, const int32_t *last_sampled, int32_t num_tokens,
                       const struct weight *table, enum dtype dtype, backend_stream stream);
-    /* out = x / sqrt(mean(x^2) + eps) * gain, in float32 inside. x, out [num_tokens, size] dtype; gain [size] gain_dtype. */
+    /* out = x / sqrt(mean(x^2) + eps) * gain, in float32 inside. x, out [num_tokens, size] dtype; gain [size]
+     * gain_dtype. */
     void (*rms_norm)(struct backend *b, void *out, const void *x, const void *gain, enum dtype gain_dtype, float eps,
                      int32_t num_tokens, int32_t size, enum dtype dtype, backend_stream stream);
     /* residual += x; out = rms_norm(residual). out may be x. */
@@ -185,8 +199,8 @@ struct backend {
     void (*silu_and_mul)(struct backend *b, void *out, const void *x, int32_t num_tokens, int32_t size,
                          enum dtype dtype, backend_stream stream);
     /* out[t][r] = sum_c x[t][c] * w[r][c] (+ bias[r]); accumulated in float32. x [num_tokens, w->columns] dtype, row
-     * stride x_stride; out [num_tokens, w->rows] out_dtype, row stride out_stride: parts of a fused QKV lie side by side.
-     * x and out must not overlap. */
+     * stride x_stride; out [num_tokens, w->rows] out_dtype, row stride out_stride: parts of a fused QKV lie side by
+     * side. x and out must not overlap. */
     void (*linear)(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
                    int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w,
                    backend_stream stream);
@@ -227,8 +241,8 @@ enum status backend_cuda_open(int device, struct backend **out, struct error *er
 #define PAGED_ATTENTION_PARTITION_SIZE 512
 bool paged_attention_use_v1(int32_t max_seq_len, int32_t num_seqs, int32_t num_heads);
 
-/* Attention of a whole mixed batch: decodes through v1 or v2, the rest through prefill. args->first_seq and num_seqs are
- * set here. */
+/* Attention of a whole mixed batch: decodes through v1 or v2, the rest through prefill. args->first_seq and num_seqs
+ * are set here. */
 void paged_attention(struct backend *b, const struct attention_args *args, int32_t num_decodes, int32_t num_seqs,
                      backend_stream stream);
 

@@ -74,6 +74,7 @@ static const struct backend operations = {
     .memory_alloc = cpu_memory_alloc,
     .memory_free = cpu_memory_free,
     .copy = cpu_copy,
+    .copy_many = cpu_copy_many,
     .fill = cpu_fill,
     .workspace_bytes = workspace_bytes,
     .workspace_set = workspace_set,

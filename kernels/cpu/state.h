@@ -78,6 +78,7 @@ enum status cpu_memory_info(struct backend *b, int64_t *free_bytes, int64_t *tot
 enum status cpu_memory_alloc(struct backend *b, enum memory_kind kind, int64_t bytes, void **out, struct error *err);
 void cpu_memory_free(struct backend *b, enum memory_kind kind, void *data, int64_t bytes);
 void cpu_copy(struct backend *b, void *destination, const void *source, int64_t bytes, backend_stream stream);
+void cpu_copy_many(struct backend *b, const struct copy_segment *segments, int32_t count, backend_stream stream);
 void cpu_fill(struct backend *b, void *destination, int byte, int64_t bytes, backend_stream stream);
 
 /* order.c */
