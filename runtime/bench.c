@@ -1,0 +1,239 @@
+#include "runtime/bench.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/commands.h"
+#include "runtime/options.h"
+
+struct benchmark {
+    const char *name, *summary;
+    bench_function *run;
+    struct bench_options defaults; /* engine apart */
+    bool has_output_len, has_batch_size, has_num_prompts, has_prefix_len, has_num_iters;
+};
+
+static const struct benchmark benchmarks[] = {
+    {.name = "latency",
+     .summary = "one batch: time to first token and time per output token",
+     .run = bench_latency,
+     .defaults =
+         {.input_len = {512, 512}, .output_len = {128, 128}, .batch_size = 1, .num_iters = 5, .num_iters_warmup = 1},
+     .has_output_len = true,
+     .has_batch_size = true,
+     .has_num_iters = true},
+    {.name = "throughput",
+     .summary = "many requests of random lengths: requests and tokens a second",
+     .run = bench_throughput,
+     .defaults = {.input_len = {32, 256}, .output_len = {32, 128}, .num_prompts = 64, .num_iters_warmup = 1},
+     .has_output_len = true,
+     .has_num_prompts = true},
+    {.name = "prefill",
+     .summary = "one prompt at a time: prompt tokens a second",
+     .run = bench_prefill,
+     .defaults = {.input_len = {512, 512}, .output_len = {1, 1}, .num_iters = 5, .num_iters_warmup = 1},
+     .has_num_iters = true},
+    {.name = "cache",
+     .summary = "prompts that begin alike: blocks shared, and time to first token",
+     .run = bench_cache,
+     .defaults = {.input_len = {16, 16},
+                  .output_len = {16, 16},
+                  .num_prompts = 64,
+                  .prefix_len = 500,
+                  .num_iters = 5,
+                  .num_iters_warmup = 1},
+     .has_output_len = true,
+     .has_num_prompts = true,
+     .has_prefix_len = true,
+     .has_num_iters = true},
+};
+enum { NUM_BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
+
+static void print_usage(FILE *out)
+{
+    fputs("usage: quire bench NAME [flags]\n\n", out);
+    for (int i = 0; i < NUM_BENCHMARKS; i++) fprintf(out, "  %-12s %s\n", benchmarks[i].name, benchmarks[i].summary);
+    fputs("\nquire bench NAME --help lists the flags.\n", out);
+}
+
+static bool parse_length(const char *text, const char **end, int32_t *value)
+{
+    char *stop;
+    if (*text < '0' || *text > '9') return false;
+    errno = 0;
+    const long number = strtol(text, &stop, 10);
+    *end = stop;
+    *value = (int32_t)number;
+    return errno == 0 && number >= 1 && number <= 1 << 24;
+}
+
+/* "N" or "A:B". */
+static enum status parse_range(void *target, const char *text, struct error *err)
+{
+    struct bench_range range;
+    const char *end;
+    bool ok = parse_length(text, &end, &range.minimum);
+    range.maximum = range.minimum;
+    if (ok && *end == ':') ok = parse_length(end + 1, &end, &range.maximum);
+    if (!ok || *end || range.maximum < range.minimum)
+        return error_set(err, STATUS_INVALID, "expected a number of tokens from 1, or two as A:B, A <= B, got '%s'",
+                         text);
+    *(struct bench_range *)target = range;
+    return STATUS_OK;
+}
+
+/* Adds spec if the benchmark has that flag. */
+static void add_if(bool has, struct option_table *table, struct option_spec spec)
+{
+    if (has) option_table_add(table, &spec, 1);
+}
+
+static struct option_spec count_spec(const char *name, int32_t *target, int minimum, const char *help)
+{
+    return (struct option_spec){.name = name,
+                                .kind = OPTION_INT32,
+                                .target = target,
+                                .minimum = minimum,
+                                .maximum = 1 << 20,
+                                .argument = "N",
+                                .help = help};
+}
+
+static void add_flags(const struct benchmark *b, struct option_table *table, struct bench_options *o)
+{
+    struct option_spec range = {.name = "input-len",
+                                .kind = OPTION_CUSTOM,
+                                .target = &o->input_len,
+                                .parse = parse_range,
+                                .argument = "N|A:B",
+                                .help = "Tokens of a prompt (of its own part), or a range to draw from.",
+                                .heading = "Benchmark:"};
+    add_if(true, table, range);
+    range.name = "output-len";
+    range.target = &o->output_len;
+    range.help = "Tokens of an answer, or a range to draw from.";
+    range.heading = NULL;
+    add_if(b->has_output_len, table, range);
+    add_if(b->has_batch_size, table, count_spec("batch-size", &o->batch_size, 1, "Requests at once. Default: 1."));
+    add_if(b->has_num_prompts, table, count_spec("num-prompts", &o->num_prompts, 1, "Requests in all. Default: 64."));
+    add_if(b->has_prefix_len, table,
+           count_spec("prefix-len", &o->prefix_len, 1, "Tokens that all prompts share. Default: 500."));
+    add_if(b->has_num_iters, table, count_spec("num-iters", &o->num_iters, 1, "Times to measure. Default: 5."));
+    add_if(true, table,
+           count_spec("num-iters-warmup", &o->num_iters_warmup, 0, "Times to run before measuring. Default: 1."));
+    add_if(true, table,
+           (struct option_spec){.name = "json",
+                                .kind = OPTION_SWITCH,
+                                .target = &o->json,
+                                .help = "Print one JSON object, with the names of vLLM's bench."});
+}
+
+static enum status check_lengths(const struct bench_options *o, const struct engine *e, struct error *err)
+{
+    const int64_t longest = (int64_t)o->prefix_len + o->input_len.maximum + o->output_len.maximum;
+    const int32_t max_model_len = engine_limits(e)->max_model_len;
+    if (longest <= max_model_len) return STATUS_OK;
+    return error_set(
+        err, STATUS_INVALID,
+        "prompt and answer together have up to %lld tokens, but max_model_len is %d: lower --input-len%s%s",
+        (long long)longest, max_model_len, o->prefix_len ? ", --prefix-len" : "",
+        o->output_len.maximum > 1 ? " or --output-len" : "");
+}
+
+static void report_setting(struct bench *b, const char *name)
+{
+    const struct memory_profile *p = engine_memory_profile(b->engine);
+    report_string(&b->report, "benchmark", "benchmark", name);
+    report_string(&b->report, "model", "model", b->options->engine.model);
+    report_string(&b->report, "device", "device", engine_device(b->engine));
+    report_integer(&b->report, "threads", strcmp(p->device, "cpu") == 0 ? "threads" : NULL, engine_threads(b->engine));
+    report_string(&b->report, "dtype", "dtype", dtype_name(p->dtype));
+    report_number(&b->report, "start_seconds", "start to ready", engine_start_seconds(b->engine), "s");
+}
+
+static enum status run_benchmark(const struct benchmark *benchmark, const struct bench_options *options,
+                                 struct error *err)
+{
+    struct bench b = {.options = options, .random = options->engine.seed};
+    enum status status = engine_create(&options->engine, &b.engine, err);
+    if (status != STATUS_OK) return status;
+    report_init(&b.report);
+    status = check_lengths(options, b.engine, err);
+    if (status == STATUS_OK) {
+        report_setting(&b, benchmark->name);
+        status = benchmark->run(&b, err);
+    }
+    if (status == STATUS_OK && !report_print(&b.report, options->json, stdout))
+        status = error_set(err, STATUS_IO, "cannot write the results to standard output");
+    report_free(&b.report);
+    engine_destroy(b.engine);
+    return status;
+}
+
+static int run_named(const struct benchmark *benchmark, int argc, char **argv)
+{
+    struct error err;
+    struct log log = {LOG_WARNING};
+    struct bench_options options = benchmark->defaults;
+    char model[PATH_MAX];
+    bool help = false;
+    options.engine = engine_options_default();
+    options.engine.log = &log;
+    options.engine.skip_tokenizer = true; /* prompts are random ids */
+
+    struct option_table table = {0};
+    add_flags(benchmark, &table, &options);
+    options_add_engine(&table, &options.engine, &log);
+    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK)
+        return command_fail("bench", &err, EXIT_STATUS_USAGE);
+    if (help) {
+        char usage[64];
+        snprintf(usage, sizeof usage, "bench %s [flags]", benchmark->name);
+        options_print_help(&table, usage, benchmark->summary, stdout);
+        return EXIT_STATUS_OK;
+    }
+    if (options_require_model(&options.engine, model, sizeof model, &err) != STATUS_OK)
+        return command_fail("bench", &err, EXIT_STATUS_FAILURE);
+    if (run_benchmark(benchmark, &options, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
+    return EXIT_STATUS_OK;
+}
+
+int command_bench(int argc, char **argv)
+{
+    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        print_usage(stdout);
+        return EXIT_STATUS_OK;
+    }
+    for (int i = 0; argc >= 2 && i < NUM_BENCHMARKS; i++)
+        if (strcmp(argv[1], benchmarks[i].name) == 0) return run_named(&benchmarks[i], argc - 1, argv + 1);
+    if (argc >= 2) fprintf(stderr, "quire bench: there is no benchmark '%s'\n", argv[1]);
+    print_usage(stderr);
+    return EXIT_STATUS_USAGE;
+}
+
+/* ---- what a step costs ---- */
+
+/* Rows times columns of every matrix product that a token takes part in, the output matrix apart. */
+static double linear_weights(const struct model_config *c)
+{
+    const double q = (double)c->num_heads * c->head_dim, kv = (double)c->num_kv_heads * c->head_dim;
+    const double attention = (2 * q + 2 * kv) * c->hidden_size;
+    return c->num_layers * (attention + 3.0 * c->intermediate_size * c->hidden_size);
+}
+
+double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context)
+{
+    const struct model_config *c = engine_model_config(e);
+    const struct memory_profile *p = engine_memory_profile(e);
+    double weights = (double)p->weights;
+    if (!c->tie_word_embeddings) weights -= (double)c->vocab_size * c->hidden_size * dtype_size(c->dtype);
+    return weights * (double)steps + (double)p->block_bytes / p->block_size * (double)context;
+}
+
+double bench_prefill_flops(const struct engine *e, int64_t tokens)
+{
+    const struct model_config *c = engine_model_config(e);
+    return 2 * linear_weights(c) * (double)tokens + 2.0 * c->vocab_size * c->hidden_size;
+}

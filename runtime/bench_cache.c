@@ -1,0 +1,100 @@
+#include "runtime/bench.h"
+
+#include <string.h>
+
+/* Random requests whose prompts begin with the same `prefix` [prefix_len]. */
+static enum status create_sharing(struct bench *b, int32_t count, const int32_t *prefix, struct bench_run *run,
+                                  struct error *err)
+{
+    const struct bench_options *o = b->options;
+    const struct bench_range lengths = {o->prefix_len + o->input_len.minimum, o->prefix_len + o->input_len.maximum};
+    enum status status = bench_run_create(count, lengths, o->output_len, engine_model_config(b->engine)->vocab_size,
+                                          &b->random, run, err);
+    for (int32_t i = 0; status == STATUS_OK && i < count; i++)
+        memcpy(run->requests[i].prompt, prefix, (size_t)o->prefix_len * sizeof *prefix);
+    return status;
+}
+
+struct cache_result {
+    struct samples cold, cached; /* time to first token of a prompt alone */
+    int64_t cached_tokens;       /* of the last cached prompt */
+    int32_t peak_blocks;
+    int64_t unshared_blocks;
+    double seconds; /* all prompts at once */
+};
+
+/* One prompt with nothing cached, then another that begins like it. */
+static enum status measure_pair(struct bench *b, const int32_t *prefix, bool record, struct cache_result *result,
+                                struct error *err)
+{
+    engine_reset_prefix_cache(b->engine);
+    for (int pass = 0; pass < 2; pass++) {
+        struct bench_run run;
+        enum status status = create_sharing(b, 1, prefix, &run, err);
+        if (status != STATUS_OK) return status;
+        status = bench_run_execute(&run, b->engine, err);
+        if (record) samples_add(pass ? &result->cached : &result->cold, run.requests[0].first - run.requests[0].added);
+        result->cached_tokens = run.requests[0].cached_tokens;
+        bench_run_free(&run);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+/* All prompts at once, from an empty cache. */
+static enum status measure_blocks(struct bench *b, const int32_t *prefix, struct cache_result *result,
+                                  struct error *err)
+{
+    struct bench_run run;
+    const int32_t block_size = engine_limits(b->engine)->block_size;
+    enum status status = create_sharing(b, b->options->num_prompts, prefix, &run, err);
+    if (status != STATUS_OK) return status;
+    engine_reset_prefix_cache(b->engine);
+    status = bench_run_execute(&run, b->engine, err);
+    result->peak_blocks = run.peak_blocks;
+    result->seconds = run.seconds;
+    for (int32_t i = 0; i < run.count; i++) {
+        /* The last token of an answer is never computed, so it takes no slot. */
+        const int32_t tokens = run.requests[i].prompt_len + run.requests[i].output_len - 1;
+        result->unshared_blocks += (tokens + block_size - 1) / block_size;
+    }
+    bench_run_free(&run);
+    return status;
+}
+
+static void report_cache(struct bench *b, const struct cache_result *result)
+{
+    struct report *r = &b->report;
+    const double cold = samples_percentile(&result->cold, 50), cached = samples_percentile(&result->cached, 50);
+    report_integer(r, "num_prompts", "prompts", b->options->num_prompts);
+    report_integer(r, "prefix_len", "tokens they share", b->options->prefix_len);
+    report_integer(r, "cached_tokens", "of those found in the cache", result->cached_tokens);
+    report_integer(r, "peak_blocks", "most blocks in use", result->peak_blocks);
+    report_integer(r, "unshared_blocks", "blocks without sharing", result->unshared_blocks);
+    report_number(r, "blocks_ratio", "less by a factor of",
+                  result->peak_blocks ? (double)result->unshared_blocks / result->peak_blocks : 0, "");
+    report_number(r, "duration", "all prompts at once", result->seconds, "s");
+    report_number(r, "ttft_ratio", "first token sooner by a factor of", cold / cached, "");
+    report_milliseconds(r, "ttft_cold", "time to first token, cold", &result->cold);
+    report_milliseconds(r, "ttft_cached", "time to first token, cached", &result->cached);
+}
+
+enum status bench_cache(struct bench *b, struct error *err)
+{
+    const struct bench_options *o = b->options;
+    const struct bench_range length = {o->prefix_len, o->prefix_len}, one = {1, 1};
+    struct cache_result result = {0};
+    struct bench_run prefix; /* one request: its prompt is what all share */
+    enum status status =
+        bench_run_create(1, length, one, engine_model_config(b->engine)->vocab_size, &b->random, &prefix, err);
+    if (status != STATUS_OK) return status;
+    const int32_t *tokens = prefix.requests[0].prompt;
+    for (int32_t i = -o->num_iters_warmup; i < o->num_iters && status == STATUS_OK; i++)
+        status = measure_pair(b, tokens, i >= 0, &result, err);
+    if (status == STATUS_OK) status = measure_blocks(b, tokens, &result, err);
+    if (status == STATUS_OK) report_cache(b, &result);
+    samples_free(&result.cold);
+    samples_free(&result.cached);
+    bench_run_free(&prefix);
+    return status;
+}

@@ -1,0 +1,82 @@
+#include "runtime/bench.h"
+
+struct latency {
+    struct samples first;   /* time to first token of each request */
+    struct samples token;   /* time per output token after the first, of each request */
+    struct samples step;    /* steps that did nothing but decode the whole batch */
+    struct samples request; /* from queued to the last token, of each request */
+    struct samples batch;   /* the whole batch */
+    double decode_seconds, decode_bytes;
+};
+
+static void add_requests(struct latency *l, const struct bench_run *run)
+{
+    for (int32_t i = 0; i < run->count; i++) {
+        const struct bench_request *r = &run->requests[i];
+        samples_add(&l->first, r->first - r->added);
+        samples_add(&l->request, r->last - r->added);
+        if (r->output_tokens > 1) samples_add(&l->token, (r->last - r->first) / (r->output_tokens - 1));
+    }
+    samples_add(&l->batch, run->seconds);
+}
+
+static void add_steps(struct latency *l, const struct bench_run *run, const struct engine *e)
+{
+    for (size_t i = 0; i < run->num_steps; i++) {
+        const struct bench_step *step = &run->steps[i];
+        if (step->first_tokens || step->next_tokens != run->count) continue;
+        samples_add(&l->step, step->seconds);
+        l->decode_seconds += step->seconds;
+        l->decode_bytes += bench_decode_bytes(e, 1, step->context);
+    }
+}
+
+static enum status measure(struct bench *b, struct latency *l, struct error *err)
+{
+    const struct bench_options *o = b->options;
+    enum status status = STATUS_OK;
+    for (int32_t i = -o->num_iters_warmup; i < o->num_iters && status == STATUS_OK; i++) {
+        struct bench_run run;
+        status = bench_run_create(o->batch_size, o->input_len, o->output_len,
+                                  engine_model_config(b->engine)->vocab_size, &b->random, &run, err);
+        if (status != STATUS_OK) return status;
+        engine_reset_prefix_cache(b->engine);
+        status = bench_run_execute(&run, b->engine, err);
+        if (status == STATUS_OK && i >= 0) {
+            add_requests(l, &run);
+            add_steps(l, &run, b->engine);
+        }
+        bench_run_free(&run);
+    }
+    return status;
+}
+
+static void report_latency(struct bench *b, const struct latency *l)
+{
+    struct report *r = &b->report;
+    const double step = samples_mean(&l->step);
+    report_integer(r, "batch_size", "batch size", b->options->batch_size);
+    report_integer(r, "num_iters", "times measured", b->options->num_iters);
+    report_number(r, "avg_latency", "latency of the batch", samples_mean(&l->batch), "s");
+    report_number(r, "decode_throughput", "decode", b->options->batch_size / step, "tokens/s");
+    if (l->decode_seconds > 0)
+        report_number(r, "decode_read_gb_per_second", "weights and KV cache read",
+                      l->decode_bytes / l->decode_seconds / 1e9, "GB/s");
+    report_milliseconds(r, "ttft", "time to first token", &l->first);
+    report_milliseconds(r, "tpot", "time per output token", &l->token);
+    report_milliseconds(r, "step", "decode step", &l->step);
+    report_milliseconds(r, "e2el", "request, end to end", &l->request);
+}
+
+enum status bench_latency(struct bench *b, struct error *err)
+{
+    struct latency l = {0};
+    enum status status = measure(b, &l, err);
+    if (status == STATUS_OK) report_latency(b, &l);
+    samples_free(&l.first);
+    samples_free(&l.token);
+    samples_free(&l.step);
+    samples_free(&l.request);
+    samples_free(&l.batch);
+    return status;
+}

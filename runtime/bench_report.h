@@ -1,0 +1,41 @@
+/* What a benchmark found: numbers and distributions, for a person as two plain tables, for a program as one JSON object
+ * with the names of vLLM's bench. */
+#ifndef QUIRE_RUNTIME_BENCH_REPORT_H
+#define QUIRE_RUNTIME_BENCH_REPORT_H
+
+#include <jansson.h>
+
+#include "runtime/table.h"
+
+/* Values in the order they came. Zero-initialise; free with samples_free. */
+struct samples {
+    double *values; /* [count] */
+    size_t count, capacity;
+    bool failed; /* memory ran out: values are missing */
+};
+void samples_add(struct samples *s, double value);
+void samples_free(struct samples *s);
+double samples_mean(const struct samples *s); /* NaN without values */
+/* Percentile 0 .. 100 with linear interpolation, as numpy's; NaN without values. */
+double samples_percentile(const struct samples *s, double percent);
+
+struct report {
+    json_t *json;
+    struct table numbers;       /* "what", value and unit */
+    struct table distributions; /* "what", mean, p50, p90, p99 */
+};
+void report_init(struct report *r);
+void report_free(struct report *r);
+
+/* `key` is the JSON name, `label` what a person reads; NULL leaves it out there. */
+void report_string(struct report *r, const char *key, const char *label, const char *value);
+void report_integer(struct report *r, const char *key, const char *label, int64_t value);
+/* `unit` stands after the value ("", "tokens/s"); a NaN is left out. */
+void report_number(struct report *r, const char *key, const char *label, double value, const char *unit);
+/* mean_KEY_ms, median_KEY_ms, p90_KEY_ms and p99_KEY_ms of samples that are seconds. Nothing for no samples. */
+void report_milliseconds(struct report *r, const char *key, const char *label, const struct samples *seconds);
+
+/* Writes the tables, or the JSON, to `out`. False if memory ran out or the stream refused. */
+bool report_print(const struct report *r, bool as_json, FILE *out);
+
+#endif

@@ -1,0 +1,132 @@
+#include "runtime/bench_run.h"
+
+#include <stdlib.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+
+/* SplitMix64 (Steele et al., 2014). */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+int32_t bench_random(uint64_t *random, struct bench_range range)
+{
+    const uint64_t span = (uint64_t)(range.maximum - range.minimum) + 1;
+    return range.minimum + (int32_t)(next_random(random) % span);
+}
+
+enum status bench_run_create(int32_t count, struct bench_range input_len, struct bench_range output_len,
+                             int32_t vocab_size, uint64_t *random, struct bench_run *run, struct error *err)
+{
+    *run = (struct bench_run){.requests = calloc((size_t)count, sizeof *run->requests), .count = count};
+    bool ok = run->requests != NULL;
+    for (int32_t i = 0; ok && i < count; i++) {
+        struct bench_request *r = &run->requests[i];
+        r->prompt_len = bench_random(random, input_len);
+        r->output_len = bench_random(random, output_len);
+        r->prompt = malloc((size_t)r->prompt_len * sizeof *r->prompt);
+        ok = r->prompt != NULL;
+        const struct bench_range ids = {0, vocab_size - 1};
+        for (int32_t t = 0; ok && t < r->prompt_len; t++) r->prompt[t] = bench_random(random, ids);
+    }
+    if (ok) return STATUS_OK;
+    bench_run_free(run);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %d prompts", count);
+}
+
+void bench_run_free(struct bench_run *run)
+{
+    for (int32_t i = 0; run->requests && i < run->count; i++) free(run->requests[i].prompt);
+    free(run->requests);
+    free(run->steps);
+    *run = (struct bench_run){0};
+}
+
+/* What the callback needs: the request that a piece belongs to, and the step that is running. */
+struct delivery {
+    struct bench_run *run;
+    struct bench_request *request;
+    struct bench_step *step;
+};
+
+static void deliver(void *user, const struct answer_piece *piece)
+{
+    const double now = clock_seconds();
+    struct delivery *d = user;
+    struct bench_request *r = d->request;
+    struct bench_step *step = d->step;
+    if (piece->finish_reason == FINISH_ERROR && !d->run->failed) {
+        d->run->failed = true;
+        error_set(&d->run->first_error, STATUS_INVALID, "%s", piece->error ? piece->error : "a request failed");
+    }
+    if (piece->num_tokens == 0) return;
+    r->cached_tokens = piece->cached_tokens;
+    r->output_tokens += piece->num_tokens;
+    r->last = now;
+    if (r->output_tokens == piece->num_tokens) {
+        r->first = now;
+        step->first_tokens++;
+    } else {
+        step->next_tokens++;
+        step->context += r->prompt_len + r->output_tokens - 1;
+    }
+}
+
+static enum status add_requests(struct bench_run *run, struct delivery *deliveries, struct engine *e, struct error *err)
+{
+    struct sampling_params params = sampling_params_default();
+    params.temperature = 0;
+    params.ignore_eos = true;
+    for (int32_t i = 0; i < run->count; i++) {
+        struct bench_request *r = &run->requests[i];
+        params.max_tokens = r->output_len;
+        r->added = clock_seconds();
+        r->output_tokens = r->cached_tokens = 0;
+        enum status status = engine_add(e, r->prompt, r->prompt_len, &params, deliver, &deliveries[i], NULL, err);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+static enum status run_step(struct bench_run *run, struct bench_step *step, struct engine *e, struct error *err)
+{
+    *step = (struct bench_step){0};
+    if (!array_reserve(&run->steps, &run->steps_capacity, run->num_steps + 1, sizeof *run->steps))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory after %zu steps", run->num_steps);
+    bool worked;
+    const double start = clock_seconds();
+    enum status status = engine_step(e, &worked, err);
+    step->seconds = clock_seconds() - start;
+    if (status != STATUS_OK) return status;
+    run->steps[run->num_steps++] = *step;
+    struct scheduler_stats stats;
+    engine_stats(e, &stats);
+    if (stats.blocks_in_use > run->peak_blocks) run->peak_blocks = stats.blocks_in_use;
+    return STATUS_OK;
+}
+
+enum status bench_run_execute(struct bench_run *run, struct engine *e, struct error *err)
+{
+    struct bench_step step = {0};
+    struct delivery *deliveries = calloc((size_t)run->count, sizeof *deliveries);
+    if (!deliveries) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %d requests", run->count);
+    for (int32_t i = 0; i < run->count; i++) deliveries[i] = (struct delivery){run, &run->requests[i], &step};
+    run->num_steps = 0;
+    run->peak_blocks = 0;
+    run->failed = false;
+    const double start = clock_seconds();
+    enum status status = add_requests(run, deliveries, e, err);
+    while (status == STATUS_OK && engine_has_work(e)) status = run_step(run, &step, e, err);
+    double end = start;
+    for (int32_t i = 0; i < run->count; i++)
+        if (run->requests[i].last > end) end = run->requests[i].last;
+    run->seconds = end - start;
+    free(deliveries);
+    if (status == STATUS_OK && run->failed) status = error_set(err, STATUS_INVALID, "%s", run->first_error.text);
+    return status;
+}

@@ -1,0 +1,51 @@
+/* Runs a set of requests through an engine and remembers when what happened. Nothing is printed in between. */
+#ifndef QUIRE_RUNTIME_BENCH_RUN_H
+#define QUIRE_RUNTIME_BENCH_RUN_H
+
+#include "runtime/engine.h"
+
+/* All times are clock_seconds(). */
+struct bench_request {
+    int32_t *prompt; /* [prompt_len] */
+    int32_t prompt_len, output_len;
+    double added, first, last; /* when it was queued, and its first and its last token came */
+    int32_t output_tokens, cached_tokens;
+};
+
+/* One engine_step. */
+struct bench_step {
+    double seconds;
+    int32_t first_tokens, next_tokens; /* delivered: the first of a request, and later ones */
+    int64_t context;                   /* of the later ones: tokens of K and V read for them, together */
+};
+
+struct bench_run {
+    struct bench_request *requests; /* [count] */
+    int32_t count;
+    struct bench_step *steps; /* [num_steps] */
+    size_t num_steps, steps_capacity;
+    double seconds;           /* from the first request queued to the last token */
+    int32_t peak_blocks;      /* the most blocks in use after a step */
+    struct error first_error; /* of a request that ended with an error */
+    bool failed;
+};
+
+/* Lengths of random requests: inclusive bounds. */
+struct bench_range {
+    int32_t minimum, maximum;
+};
+
+/* Makes `count` requests of random token ids below vocab_size, their lengths drawn from the ranges. *random is the
+ * state of the generator: the same state gives the same requests. */
+enum status bench_run_create(int32_t count, struct bench_range input_len, struct bench_range output_len,
+                             int32_t vocab_size, uint64_t *random, struct bench_run *run, struct error *err);
+void bench_run_free(struct bench_run *run);
+
+/* Queues every request at once (greedy, eos ignored, so that each gets exactly its output_len tokens) and steps until
+ * all have ended. May be called again: what it remembers starts anew. */
+enum status bench_run_execute(struct bench_run *run, struct engine *e, struct error *err);
+
+/* A number from minimum to maximum. */
+int32_t bench_random(uint64_t *random, struct bench_range range);
+
+#endif

@@ -1,0 +1,79 @@
+#include "runtime/bench.h"
+
+enum { WARMUP_REQUESTS = 8, WARMUP_TOKENS = 8 };
+
+static enum status warm_up(struct bench *b, struct error *err)
+{
+    const struct bench_options *o = b->options;
+    const struct bench_range short_output = {1, WARMUP_TOKENS < o->output_len.maximum ? WARMUP_TOKENS : 1};
+    const int32_t count = o->num_prompts < WARMUP_REQUESTS ? o->num_prompts : WARMUP_REQUESTS;
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < o->num_iters_warmup && status == STATUS_OK; i++) {
+        struct bench_run run;
+        status = bench_run_create(count, o->input_len, short_output, engine_model_config(b->engine)->vocab_size,
+                                  &b->random, &run, err);
+        if (status != STATUS_OK) return status;
+        status = bench_run_execute(&run, b->engine, err);
+        bench_run_free(&run);
+    }
+    return status;
+}
+
+struct totals {
+    struct samples first, token, request;
+    int64_t input, output;
+};
+
+static void add_up(struct totals *t, const struct bench_run *run)
+{
+    for (int32_t i = 0; i < run->count; i++) {
+        const struct bench_request *r = &run->requests[i];
+        t->input += r->prompt_len;
+        t->output += r->output_tokens;
+        samples_add(&t->first, r->first - r->added);
+        samples_add(&t->request, r->last - r->added);
+        if (r->output_tokens > 1) samples_add(&t->token, (r->last - r->first) / (r->output_tokens - 1));
+    }
+}
+
+static void report_throughput(struct bench *b, const struct bench_run *run)
+{
+    struct totals t = {0};
+    struct report *r = &b->report;
+    struct scheduler_stats stats;
+    engine_stats(b->engine, &stats);
+    add_up(&t, run);
+    report_integer(r, "completed", "requests", run->count);
+    report_number(r, "duration", "duration", run->seconds, "s");
+    report_integer(r, "total_input_tokens", "prompt tokens", t.input);
+    report_integer(r, "total_output_tokens", "output tokens", t.output);
+    report_number(r, "request_throughput", "requests", run->count / run->seconds, "requests/s");
+    report_number(r, "output_throughput", "output", (double)t.output / run->seconds, "tokens/s");
+    report_number(r, "total_token_throughput", "prompts and output", (double)(t.input + t.output) / run->seconds,
+                  "tokens/s");
+    report_integer(r, "peak_blocks", "most blocks in use", run->peak_blocks);
+    report_integer(r, "num_gpu_blocks", "of blocks", stats.blocks_total);
+    report_integer(r, "num_preemptions", "preemptions", stats.preemptions);
+    report_milliseconds(r, "ttft", "time to first token", &t.first);
+    report_milliseconds(r, "tpot", "time per output token", &t.token);
+    report_milliseconds(r, "e2el", "request, end to end", &t.request);
+    samples_free(&t.first);
+    samples_free(&t.token);
+    samples_free(&t.request);
+}
+
+enum status bench_throughput(struct bench *b, struct error *err)
+{
+    const struct bench_options *o = b->options;
+    struct bench_run run = {0};
+    enum status status = warm_up(b, err);
+    if (status == STATUS_OK)
+        status = bench_run_create(o->num_prompts, o->input_len, o->output_len,
+                                  engine_model_config(b->engine)->vocab_size, &b->random, &run, err);
+    if (status != STATUS_OK) return status;
+    engine_reset_prefix_cache(b->engine);
+    status = bench_run_execute(&run, b->engine, err);
+    if (status == STATUS_OK) report_throughput(b, &run);
+    bench_run_free(&run);
+    return status;
+}

@@ -1,0 +1,189 @@
+#include "runtime/profile.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "runtime/commands.h"
+#include "runtime/table.h"
+
+static const double KIB = 1024.0, MIB = 1024.0 * 1024.0, GIB = 1024.0 * 1024.0 * 1024.0;
+
+/* ---- the memory report (SPEC S8) ---- */
+
+static void memory_row(struct table *t, const char *label, int64_t bytes, const char *note)
+{
+    table_cell(t, "%s", label);
+    table_cell(t, "%.4f", (double)bytes / GIB);
+    table_cell(t, "%.2f", (double)bytes / MIB);
+    table_cell(t, "%s", note);
+}
+
+static void memory_rows(struct table *t, const struct memory_profile *p)
+{
+    const bool gpu = p->utilization > 0;
+    char note[96];
+    table_cell(t, "memory of %s", p->device);
+    table_cell(t, "GiB");
+    table_cell(t, "MiB");
+    table_cell(t, "%s", "");
+    memory_row(t, "total", p->total, "");
+    memory_row(t, "held by others", p->others, "");
+    if (gpu) memory_row(t, "CUDA context", p->context, "");
+    snprintf(note, sizeof note, gpu ? "%.2f of the total, less what others hold" : "the sum of what follows",
+             p->utilization);
+    memory_row(t, "for quire", p->budget, note);
+    memory_row(t, "  weights", p->weights, "");
+    memory_row(t, "  activations", p->activations, "of the largest step");
+    memory_row(t, "  workspace", p->workspace, "");
+    memory_row(t, "  state", p->state, "block tables, sampling, inputs and outputs");
+    snprintf(note, sizeof note, "%d blocks%s", p->num_blocks, p->num_blocks_override ? ", as asked for" : "");
+    memory_row(t, "  KV cache", p->kv_cache, note);
+}
+
+static void block_rows(struct table *t, const struct memory_profile *p)
+{
+    table_cell(t, "bytes of a block");
+    table_cell(t, "%lld", (long long)p->block_bytes);
+    table_cell(t, "%.4g KiB: K and V of %d tokens in every layer, %s", (double)p->block_bytes / KIB, p->block_size,
+               dtype_name(p->cache_dtype));
+    table_cell(t, "blocks");
+    table_cell(t, "%d", p->num_blocks);
+    table_cell(t, "%s", "");
+    table_cell(t, "tokens");
+    table_cell(t, "%lld", (long long)memory_profile_tokens(p));
+    table_cell(t, "%s", "");
+    table_cell(t, "max_model_len");
+    table_cell(t, "%d", p->max_model_len);
+    table_cell(t, p->max_model_len < p->model_max_len ? "the model was made for %d" : "%.0d",
+               p->max_model_len < p->model_max_len ? p->model_max_len : 0);
+    table_cell(t, "requests that fit");
+    table_cell(t, "%.2f", memory_profile_concurrency(p));
+    table_cell(t, "of max_model_len tokens each, nothing shared");
+}
+
+static bool print_memory(const struct memory_profile *p)
+{
+    struct table memory = {.columns = "lrrl"}, blocks = {.columns = "lrl"};
+    memory_rows(&memory, p);
+    block_rows(&blocks, p);
+    bool ok = table_print(&memory, stdout);
+    putchar('\n');
+    ok = table_print(&blocks, stdout) && ok;
+    table_free(&memory);
+    table_free(&blocks);
+    return ok;
+}
+
+static json_t *memory_json(const char *model, const struct memory_profile *p)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, "
+                     "s:I, s:i, s:i, s:f}",
+                     "model", model, "device", p->device, "dtype", dtype_name(p->dtype), "kv_cache_dtype",
+                     dtype_name(p->cache_dtype), "total_memory", (json_int_t)p->total, "others_memory",
+                     (json_int_t)p->others, "context_memory", (json_int_t)p->context, "gpu_memory_utilization",
+                     p->utilization, "budget_memory", (json_int_t)p->budget, "weights_memory", (json_int_t)p->weights,
+                     "activation_memory", (json_int_t)p->activations, "workspace_memory", (json_int_t)p->workspace,
+                     "state_memory", (json_int_t)p->state, "kv_cache_memory", (json_int_t)p->kv_cache,
+                     "available_kv_cache_memory", (json_int_t)p->kv_budget, "block_bytes", (json_int_t)p->block_bytes,
+                     "block_size", p->block_size, "num_gpu_blocks", p->num_blocks, "num_gpu_blocks_override",
+                     p->num_blocks_override, "kv_cache_tokens", (json_int_t)memory_profile_tokens(p), "max_model_len",
+                     p->max_model_len, "model_max_len", p->model_max_len, "max_concurrency",
+                     memory_profile_concurrency(p));
+}
+
+/* ---- the command ---- */
+
+static enum status write_failed(struct error *err)
+{
+    return error_set(err, STATUS_IO, "cannot write the report to standard output");
+}
+
+static enum status run_json(struct engine *e, const struct profile_options *o, struct error *err)
+{
+    json_t *json = memory_json(o->engine.model, engine_memory_profile(e));
+    if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
+    enum status status = o->input ? profile_prompts(e, o, json, err) : STATUS_OK;
+    /* Prompts that failed take nothing from the report of the others. */
+    const bool complete = !o->input || json_object_get(json, "summary");
+    const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
+    if (complete && (json_dumpf(json, stdout, style) != 0 || putchar('\n') == EOF)) status = write_failed(err);
+    json_decref(json);
+    return status;
+}
+
+static enum status run_table(struct engine *e, const struct profile_options *o, struct error *err)
+{
+    if (!print_memory(engine_memory_profile(e))) return write_failed(err);
+    if (!o->input) return STATUS_OK;
+    putchar('\n');
+    return profile_prompts(e, o, NULL, err);
+}
+
+static void add_flags(struct option_table *table, struct profile_options *o)
+{
+    const struct option_spec specs[] = {
+        {.heading = "Profile:",
+         .name = "input",
+         .letter = 'i',
+         .kind = OPTION_STRING,
+         .target = &o->input,
+         .argument = "FILE",
+         .help = "Run these prompts, one a line (text, or JSON as for quire generate), and show the blocks step by "
+                 "step; - is standard input."},
+        {.name = "input-format",
+         .kind = OPTION_STRING,
+         .target = &o->format,
+         .choices = "auto|text|jsonl",
+         .help = "What the lines are. Default: auto, JSON if a line begins with {."},
+        {.name = "every",
+         .kind = OPTION_INT32,
+         .target = &o->every,
+         .minimum = 1,
+         .maximum = 1 << 30,
+         .argument = "N",
+         .help = "Show every Nth step. Default: 1."},
+        {.name = "json", .kind = OPTION_SWITCH, .target = &o->json, .help = "Print one JSON object; sizes are bytes."},
+    };
+    option_table_add(table, specs, sizeof specs / sizeof specs[0]);
+}
+
+static enum status run_profile(const struct profile_options *o, struct error *err)
+{
+    struct engine *e;
+    enum status status = engine_create(&o->engine, &e, err);
+    if (status != STATUS_OK) return status;
+    status = o->json ? run_json(e, o, err) : run_table(e, o, err);
+    engine_destroy(e);
+    return status;
+}
+
+int command_profile(int argc, char **argv)
+{
+    struct error err;
+    struct log log = {LOG_WARNING};
+    struct profile_options o = {.engine = engine_options_default(),
+                                .sampling = {.params = sampling_params_default()},
+                                .every = 1,
+                                .format = "auto"};
+    char model[PATH_MAX];
+    bool help = false;
+    o.engine.log = &log;
+
+    struct option_table table = {0};
+    add_flags(&table, &o);
+    options_add_engine(&table, &o.engine, &log);
+    options_add_sampling(&table, &o.sampling);
+    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK ||
+        sampling_params_check(&o.sampling.params, INT32_MAX, &err) != STATUS_OK)
+        return command_fail("profile", &err, EXIT_STATUS_USAGE);
+    if (help) {
+        options_print_help(&table, "profile [flags]", "Shows where the memory goes, and how many requests fit.",
+                           stdout);
+        return EXIT_STATUS_OK;
+    }
+    if (options_require_model(&o.engine, model, sizeof model, &err) != STATUS_OK)
+        return command_fail("profile", &err, EXIT_STATUS_FAILURE);
+    if (!o.input) o.engine.skip_tokenizer = true; /* a report needs none */
+    if (run_profile(&o, &err) != STATUS_OK) return command_fail("profile", &err, EXIT_STATUS_FAILURE);
+    return EXIT_STATUS_OK;
+}
