@@ -48,7 +48,7 @@ struct run {
     int64_t num_written, num_failed, num_unfinished;
     int64_t prompt_tokens, cached_tokens, output_tokens;
     uint64_t input_size, bytes_written; /* of the input: all (0: not known), and as far as it is answered */
-    bool input_ended;
+    bool input_ended, pipe_closed;
 };
 
 /* ---- flags ---- */
@@ -193,7 +193,9 @@ static void enqueue(struct run *run, struct result *result)
         run->first = result;
     run->last = result;
     run->num_waiting++;
-    if (!result->done) run->num_unanswered++;
+    if (result->done) return;
+    run->num_unanswered++;
+    result->unanswered = &run->num_unanswered;
 }
 
 static enum status add_request(struct run *run, const struct prompt *prompt, struct result *result, struct error *err)
@@ -278,8 +280,10 @@ static enum status write_result(struct run *run, const struct result *r, struct 
     if (r->no_memory) {
         return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->line);
     }
+    errno = 0;
     enum status status = result_write(r, run->out, err);
     if (status == STATUS_OK) count_result(run, r);
+    if (status == STATUS_IO && errno == EPIPE) run->pipe_closed = true;
     return status;
 }
 
@@ -301,8 +305,6 @@ static enum status write_ready(struct run *run, struct error *err)
         status = write_result(run, r, err);
         result_free(r);
     }
-    run->num_unanswered = 0;
-    for (const struct result *r = run->first; r; r = r->next) run->num_unanswered += !r->done;
     return status;
 }
 
@@ -310,10 +312,11 @@ static enum status write_ready(struct run *run, struct error *err)
 
 static void show_progress(struct run *run)
 {
+    if (!progress_due(&run->progress)) return;
     double fraction = -1;
     if (run->input_size) fraction = (double)run->bytes_written / (double)run->input_size;
     int64_t tokens = run->output_tokens, done = run->num_written;
-    for (const struct result *r = run->first; r && run->progress.shown; r = r->next) {
+    for (const struct result *r = run->first; r; r = r->next) {
         tokens += result_output_tokens(r);
         done += r->done;
     }
@@ -393,16 +396,10 @@ static void print_summary(struct run *run, const struct generate_options *o)
     }
 }
 
-/* A reader that went away is no news to the person who closed it. */
-static bool is_closed_pipe(const struct run *run)
-{
-    struct stat info;
-    return errno == EPIPE && run->out && fstat(fileno(run->out), &info) == 0 && !S_ISREG(info.st_mode);
-}
-
+/* A reader that went away is no news to whoever closed it. */
 static int fail_or_hush(const struct run *run, enum status status, const struct error *err)
 {
-    if (status == STATUS_IO && is_closed_pipe(run)) return EXIT_STATUS_FAILURE;
+    if (status == STATUS_IO && run->pipe_closed) return EXIT_STATUS_FAILURE;
     return command_fail(COMMAND, err, EXIT_STATUS_FAILURE);
 }
 
@@ -411,7 +408,6 @@ static int run_to_end(struct run *run, const struct generate_options *o)
     struct error err = {""};
     progress_start(&run->progress, !o->quiet);
     interrupt_catch(true);
-    errno = 0;
     enum status status = answer_all(run, &err);
     progress_clear(&run->progress);
     bool interrupted = status == STATUS_OK && interrupt_pending();

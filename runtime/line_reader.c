@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 64 * 1024 };
+enum { READ_BYTES = 64 * 1024, WAIT_MILLISECONDS = 500 /* a signal just before the wait is seen after it */ };
 
 void line_reader_init(struct line_reader *r, int fd)
 {
@@ -39,7 +39,7 @@ static void compact(struct line_reader *r)
 static enum line_result fill(struct line_reader *r, bool wait, struct error *err)
 {
     struct pollfd poller = {.fd = r->fd, .events = POLLIN};
-    int ready = poll(&poller, 1, wait ? -1 : 0);
+    int ready = poll(&poller, 1, wait ? WAIT_MILLISECONDS : 0);
     if (ready == 0 || (ready < 0 && errno == EINTR)) return LINE_NOT_YET;
     compact(r);
     if (!text_reserve(&r->buffer, r->buffer.length + READ_BYTES)) {

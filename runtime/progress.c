@@ -17,11 +17,14 @@ double progress_seconds(const struct progress *p)
     return clock_seconds() - p->start;
 }
 
+bool progress_due(const struct progress *p)
+{
+    return p->shown && (!p->drawn || progress_seconds(p) - p->last_drawn >= REDRAW_SECONDS);
+}
+
 void progress_update(struct progress *p, int64_t requests, int64_t tokens, double fraction)
 {
-    if (!p->shown) return;
     double seconds = progress_seconds(p);
-    if (p->drawn && seconds - p->last_drawn < REDRAW_SECONDS) return;
     p->last_drawn = seconds;
     p->drawn = true;
     fprintf(stderr, "\r\033[K%lld done, %lld tokens, %.1f tokens/s", (long long)requests, (long long)tokens,

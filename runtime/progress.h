@@ -12,6 +12,7 @@ struct progress {
 };
 
 void progress_start(struct progress *p, bool wanted);
+bool progress_due(const struct progress *p); /* time to draw again */
 /* `fraction` of the input that is done, 0 to 1; below 0: not known. */
 void progress_update(struct progress *p, int64_t requests, int64_t tokens, double fraction);
 /* Takes the line off the screen, so that something else may be written. */

@@ -127,7 +127,9 @@ void result_deliver(void *user, const struct answer_piece *piece)
     if (piece->finish_reason != FINISH_NONE) answer->finish_reason = piece->finish_reason;
     if (piece->finish_reason == FINISH_ABORT) r->aborted = true;
     if (piece->finish_reason == FINISH_ERROR) result_fail(r, piece->error ? piece->error : "the request failed");
-    if (piece->request_finished) r->done = true;
+    if (!piece->request_finished) return;
+    r->done = true;
+    if (r->unanswered) --*r->unanswered;
 }
 
 void result_fail(struct result *r, const char *sentence)

@@ -37,6 +37,7 @@ struct result {
     bool no_memory;      /* something was lost: the run must end */
     uint64_t request;    /* the engine's id while not done; 0: it never got there */
     struct result *next; /* in input order; the list is the caller's */
+    int64_t *unanswered; /* one is taken off it when the answers are done; or NULL */
 };
 
 /* For the prompt on `line`; takes over prompt->id. NULL when memory ran out. */

@@ -1,0 +1,392 @@
+/* quire chat: a conversation at the terminal, or lines of a pipe answered one by one. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "runtime/commands.h"
+#include "runtime/conversation.h"
+#include "runtime/interrupt.h"
+#include "runtime/line_editor.h"
+#include "runtime/line_reader.h"
+#include "runtime/options.h"
+#include "scheduler/sequence.h"
+
+static const char COMMAND[] = "chat";
+static const char USAGE[] = "chat [--prompt TEXT] [--system TEXT] [flags]";
+static const char SUMMARY[] =
+    "Talks with a chat model. At a terminal: a prompt, line editing, history, and several turns; Ctrl-C stops an "
+    "answer, Ctrl-D leaves, /help lists commands. With a pipe on standard input every line is a turn, and the answers "
+    "alone go to standard output.";
+
+struct chat_options {
+    struct engine_options engine;
+    struct log log;
+    struct sampling_flags sampling;
+    const char *prompt, *system;
+};
+
+/* How the last answer went, for /stats. */
+struct turn_stats {
+    int32_t prompt_tokens, cached_tokens, output_tokens;
+    double seconds, first_seconds; /* the whole answer, and until its first token */
+};
+
+struct chat {
+    struct engine *engine;
+    struct sampling_params params;
+    struct conversation conversation;
+    int32_t turns;
+    struct turn_stats stats;
+    bool at_terminal;
+    /* the answer that is being given */
+    bool finished, no_memory, write_failed;
+    double started;
+    enum finish_reason finish_reason;
+    bool ended; /* by the model's own end */
+    struct error failure;
+};
+
+/* ---- flags ---- */
+
+static void set_defaults(struct chat_options *o)
+{
+    *o = (struct chat_options){
+        .engine = engine_options_default(), .log = {LOG_WARNING}, .sampling.params = sampling_params_default()};
+    o->engine.log = &o->log;
+    o->sampling.params.max_tokens = -1;
+}
+
+static void add_flags(struct option_table *table, struct chat_options *o)
+{
+    const struct option_spec specs[] = {
+        {.heading = "Conversation:",
+         .name = "prompt",
+         .letter = 'p',
+         .kind = OPTION_STRING,
+         .target = &o->prompt,
+         .argument = "TEXT",
+         .help = "Answer this, and leave."},
+        {.name = "system",
+         .kind = OPTION_STRING,
+         .target = &o->system,
+         .argument = "TEXT",
+         .help = "System message: what the model is told before the conversation. Default: none."},
+    };
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+    options_add_engine(table, &o->engine, &o->log);
+    options_add_sampling(table, &o->sampling);
+}
+
+/* ---- one turn ---- */
+
+static void deliver(void *user, const struct answer_piece *piece)
+{
+    struct chat *chat = user;
+    for (int32_t i = 0; i < piece->num_tokens; i++) {
+        if (!conversation_add(&chat->conversation, piece->token_ids[i])) chat->no_memory = true;
+    }
+    if (piece->text_length && !chat->write_failed) {
+        chat->write_failed =
+            fwrite(piece->text, 1, piece->text_length, stdout) != piece->text_length || fflush(stdout) != 0;
+    }
+    struct turn_stats *stats = &chat->stats;
+    stats->seconds = clock_seconds() - chat->started;
+    if (stats->output_tokens == 0 && piece->output_tokens > 0) stats->first_seconds = stats->seconds;
+    stats->prompt_tokens = piece->prompt_tokens;
+    stats->cached_tokens = piece->cached_tokens;
+    stats->output_tokens = piece->output_tokens;
+    if (piece->finish_reason == FINISH_NONE) return;
+    chat->finished = true;
+    chat->finish_reason = piece->finish_reason;
+    chat->ended = piece->finish_reason == FINISH_STOP && !piece->stop_reason && piece->stop_token < 0;
+    if (piece->error) error_set(&chat->failure, STATUS_INVALID, "%s", piece->error);
+}
+
+/* Steps until the answer is there; Ctrl-C, or nobody left to read it, ends it early. */
+static enum status run_answer(struct chat *chat, uint64_t request, struct error *err)
+{
+    bool aborted = false, worked = true;
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK && engine_has_work(chat->engine)) {
+        if (!aborted && (interrupt_pending() || chat->write_failed || chat->no_memory)) {
+            engine_abort(chat->engine, request);
+            aborted = true;
+        }
+        status = engine_step(chat->engine, &worked, err);
+    }
+    return status;
+}
+
+static enum status check_length(const struct chat *chat, struct error *err)
+{
+    size_t length = chat->conversation.ids.count, limit = (size_t)engine_limits(chat->engine)->max_model_len;
+    if (length < limit) return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "with this the conversation would be %zu tokens long, and --max-model-len leaves room for %zu; "
+                     "%s",
+                     length, limit - 1,
+                     chat->at_terminal ? "/clear begins a new one" : "begin a new one, or say less at once");
+}
+
+static enum status start_answer(struct chat *chat, uint64_t *request, struct error *err)
+{
+    enum status status = check_length(chat, err);
+    if (status != STATUS_OK) return status;
+    chat->finished = chat->ended = false;
+    chat->finish_reason = FINISH_NONE;
+    chat->failure.text[0] = '\0';
+    chat->stats = (struct turn_stats){0};
+    chat->started = clock_seconds();
+    interrupt_clear();
+    const struct token_list *ids = &chat->conversation.ids;
+    return engine_add_chat(chat->engine, ids->ids, (int32_t)ids->count, &chat->params, deliver, chat, request, err);
+}
+
+/* The answer's newline, and at a terminal why it ended where it did. */
+static void end_line(struct chat *chat)
+{
+    if (putchar('\n') == EOF || fflush(stdout) != 0) chat->write_failed = true;
+    if (!chat->at_terminal) return;
+    if (chat->finish_reason == FINISH_ABORT) fputs("(stopped)\n", stderr);
+    if (chat->finish_reason != FINISH_LENGTH) return;
+    int32_t limit = engine_limits(chat->engine)->max_model_len;
+    if (chat->stats.prompt_tokens + chat->stats.output_tokens >= limit)
+        fprintf(stderr, "(the conversation has reached --max-model-len, %d tokens; /clear begins a new one)\n", limit);
+    else
+        fputs("(cut at --max-tokens)\n", stderr);
+}
+
+/* Asks, and streams the answer. INVALID: this question cannot be answered, the conversation is as it was. */
+static enum status take_turn(struct chat *chat, const char *text, size_t length, struct error *err)
+{
+    enum status status = conversation_ask(&chat->conversation, text, length, err);
+    if (status != STATUS_OK) return status;
+    uint64_t request = 0;
+    status = start_answer(chat, &request, err);
+    if (status != STATUS_OK) {
+        conversation_undo(&chat->conversation);
+        return status;
+    }
+    status = run_answer(chat, request, err);
+    if (status != STATUS_OK) return status;
+    if (chat->no_memory) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a longer conversation");
+    if (chat->finish_reason == FINISH_ERROR) {
+        conversation_undo(&chat->conversation);
+        return error_set(err, STATUS_INVALID, "%s", chat->failure.text);
+    }
+    conversation_end(&chat->conversation, chat->ended);
+    chat->turns++;
+    end_line(chat);
+    return chat->write_failed ? error_set(err, STATUS_IO, "cannot write the answer") : STATUS_OK;
+}
+
+/* ---- at the terminal ---- */
+
+static void print_banner(const struct chat *chat, const struct chat_options *o)
+{
+    const char *end = o->engine.model + strlen(o->engine.model);
+    while (end > o->engine.model + 1 && end[-1] == '/') end--;
+    const char *name = end;
+    while (name > o->engine.model && name[-1] != '/') name--;
+    fprintf(stderr, "quire %s: %.*s on %s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION, (int)(end - name),
+            name, engine_device(chat->engine), engine_limits(chat->engine)->max_model_len,
+            engine_start_seconds(chat->engine));
+    fputs("Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.\n", stderr);
+}
+
+static void print_help(void)
+{
+    fputs("/help   this list\n"
+          "/clear  begin a new conversation\n"
+          "/stats  tokens, speed, and what came from the cache\n"
+          "/quit   leave (as does Ctrl-D)\n",
+          stderr);
+}
+
+static void print_stats(const struct chat *chat)
+{
+    const struct turn_stats *s = &chat->stats;
+    if (chat->turns > 0) {
+        double rest = s->seconds - s->first_seconds;
+        fprintf(stderr, "last answer: %d tokens, the first after %.3f s", s->output_tokens, s->first_seconds);
+        if (s->output_tokens > 1 && rest > 0) fprintf(stderr, ", then %.1f tokens/s", (s->output_tokens - 1) / rest);
+        fprintf(stderr, "\nits prompt: %d tokens, %d of them from the cache\n", s->prompt_tokens, s->cached_tokens);
+    }
+    fprintf(stderr, "conversation: %d turns, %zu of %d tokens\n", chat->turns, chat->conversation.ids.count,
+            engine_limits(chat->engine)->max_model_len);
+}
+
+static bool is_word(const char *line, size_t length, const char *word)
+{
+    while (length > 0 && line[length - 1] == ' ') length--;
+    return length == strlen(word) && memcmp(line, word, length) == 0;
+}
+
+/* Does what a line with a slash says. False: leave. */
+static bool do_command(struct chat *chat, const char *line, size_t length)
+{
+    if (is_word(line, length, "/quit") || is_word(line, length, "/exit")) return false;
+    if (is_word(line, length, "/help")) {
+        print_help();
+    } else if (is_word(line, length, "/clear")) {
+        conversation_clear(&chat->conversation);
+        chat->turns = 0;
+        fputs("(a new conversation)\n", stderr);
+    } else if (is_word(line, length, "/stats")) {
+        print_stats(chat);
+    } else {
+        fprintf(stderr, "there is no command %.*s; /help lists them\n", (int)strcspn(line, " \r\n"), line);
+    }
+    return true;
+}
+
+static bool is_blank(const char *line, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (line[i] != ' ' && line[i] != '\t') return false;
+    }
+    return true;
+}
+
+/* A failure ends the command; a question that cannot be answered does not. */
+static int answer_line(struct chat *chat, const char *line, size_t length, bool *go_on)
+{
+    struct error err = {""};
+    enum status status = take_turn(chat, line, length, &err);
+    *go_on = status == STATUS_OK || status == STATUS_INVALID;
+    if (status == STATUS_OK) return EXIT_STATUS_OK;
+    if (chat->write_failed) return EXIT_STATUS_FAILURE; /* whoever closed the pipe knows */
+    return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+}
+
+static int chat_at_terminal(struct chat *chat, const struct chat_options *o)
+{
+    chat->at_terminal = true;
+    struct line_editor *editor = line_editor_open("> ", "(Ctrl-D leaves)");
+    if (!editor) {
+        struct error err;
+        error_set(&err, STATUS_IO, "the terminal cannot be used for editing lines; give lines through a pipe");
+        return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    }
+    print_banner(chat, o);
+    interrupt_catch(false);
+    int exit_status = EXIT_STATUS_OK;
+    bool go_on = true;
+    while (go_on) {
+        size_t length;
+        const char *line = line_editor_read(editor, &length);
+        if (!line) {
+            fputc('\n', stderr);
+            break;
+        }
+        if (is_blank(line, length)) continue;
+        if (line[0] == '/') {
+            go_on = do_command(chat, line, length);
+            continue;
+        }
+        int turn_status = answer_line(chat, line, length, &go_on);
+        if (!go_on) exit_status = turn_status;
+    }
+    line_editor_close(editor);
+    return exit_status;
+}
+
+/* ---- without one ---- */
+
+static int chat_on_pipe(struct chat *chat)
+{
+    struct line_reader reader;
+    line_reader_init(&reader, STDIN_FILENO);
+    int exit_status = EXIT_STATUS_OK;
+    bool go_on = true;
+    while (go_on) {
+        const char *line;
+        size_t length;
+        struct error err = {""};
+        enum line_result kind = line_reader_next(&reader, true, &line, &length, &err);
+        if (kind == LINE_END) break;
+        if (kind == LINE_NOT_YET || (kind == LINE_READY && is_blank(line, length))) continue;
+        if (kind == LINE_TOO_LONG) error_set(&err, STATUS_INVALID, "line %lld is too long", (long long)reader.line);
+        int turn_status = kind == LINE_READY ? answer_line(chat, line, length, &go_on)
+                                             : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+        if (kind == LINE_FAILED) go_on = false;
+        if (turn_status != EXIT_STATUS_OK) exit_status = turn_status;
+    }
+    line_reader_free(&reader);
+    return exit_status;
+}
+
+/* ---- start and end ---- */
+
+/* Two conversations should differ unless a seed says otherwise. */
+static void choose_seed(struct chat_options *o)
+{
+    if (o->sampling.given & (UINT64_C(1) << FIELD_SEED)) return;
+    if (getrandom(&o->engine.seed, sizeof o->engine.seed, GRND_NONBLOCK) == (ssize_t)sizeof o->engine.seed) return;
+    o->engine.seed = (uint64_t)(clock_seconds() * 1e9);
+}
+
+static enum status start(struct chat *chat, struct chat_options *o, struct error *err)
+{
+    choose_seed(o);
+    enum status status = engine_create(&o->engine, &chat->engine, err);
+    if (status != STATUS_OK) return status;
+    conversation_init(&chat->conversation, engine_tokenizer(chat->engine), o->system);
+    if (chat->conversation.format == CHAT_FORMAT_UNKNOWN) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s has no chat template that quire knows (guide, ChatML or Llama 2), so it may be no chat "
+                         "model; quire generate gives it plain prompts",
+                         o->engine.model);
+    }
+    engine_default_sampling(chat->engine, &chat->params);
+    chat->params.max_tokens = -1;
+    sampling_flags_apply(&o->sampling, &chat->params);
+    chat->params.has_seed = false; /* the engine has it: every turn draws numbers of its own from it */
+    return sampling_params_check(&chat->params, engine_model_config(chat->engine)->vocab_size, err);
+}
+
+static int run(struct chat_options *o)
+{
+    struct chat chat = {0};
+    struct error err = {""};
+    int exit_status;
+    bool go_on;
+    if (start(&chat, o, &err) != STATUS_OK)
+        exit_status = command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    else if (o->prompt)
+        exit_status = answer_line(&chat, o->prompt, strlen(o->prompt), &go_on);
+    else if (isatty(STDIN_FILENO) && (isatty(STDERR_FILENO) || isatty(STDOUT_FILENO)))
+        exit_status = chat_at_terminal(&chat, o);
+    else
+        exit_status = chat_on_pipe(&chat);
+    conversation_free(&chat.conversation);
+    engine_destroy(chat.engine);
+    return exit_status;
+}
+
+int command_chat(int argc, char **argv)
+{
+    struct chat_options o;
+    struct option_table table = {.count = 0};
+    struct error err;
+    char model[4096];
+    bool help;
+    set_defaults(&o);
+    add_flags(&table, &o);
+    enum status status = options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err);
+    if (status == STATUS_OK && help) {
+        options_print_help(&table, USAGE, SUMMARY, stdout);
+        return EXIT_STATUS_OK;
+    }
+    if (status == STATUS_OK) status = sampling_params_check(&o.sampling.params, INT32_MAX, &err);
+    if (status == STATUS_OK && o.prompt && is_blank(o.prompt, strlen(o.prompt))) {
+        status = error_set(&err, STATUS_INVALID, "--prompt is empty; give it a text to answer");
+    }
+    if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
+    if (options_require_model(&o.engine, model, sizeof model, &err) != STATUS_OK) {
+        return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    }
+    return run(&o);
+}

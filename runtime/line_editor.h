@@ -1,0 +1,23 @@
+/* Lines typed at a terminal, with editing and history (libedit). History is kept for the run, and from run to run in
+ * ${XDG_STATE_HOME:-~/.local/state}/quire/history where that can be written. */
+#ifndef QUIRE_RUNTIME_LINE_EDITOR_H
+#define QUIRE_RUNTIME_LINE_EDITOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct line_editor;
+
+/* Reads stdin and draws on stderr, or on stdout where stderr is no terminal. `prompt` (a few characters) stands
+ * before every line; `interrupt_hint` is shown when Ctrl-C clears one, and must outlive the editor. NULL when that
+ * fails. */
+struct line_editor *line_editor_open(const char *prompt, const char *interrupt_hint);
+/* Saves the history. NULL is allowed. */
+void line_editor_close(struct line_editor *e);
+
+/* The next line, [*length] without its newline, valid until the next call; it enters the history unless it is blank.
+ * NULL at the end of the input (Ctrl-D on an empty line). While it runs Ctrl-C clears the line instead of sending
+ * SIGINT. */
+const char *line_editor_read(struct line_editor *e, size_t *length);
+
+#endif
