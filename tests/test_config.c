@@ -245,6 +245,49 @@ static void test_eos(void **state)
     refuse(*state, LLAMA, "\"bos_token_id\":[1]", STATUS_INVALID, "bos_token_id must be an integer");
 }
 
+/* The keys of well-known checkpoints, as they were published. */
+static void test_published(void **state)
+{
+    /* Llama 3.2 1B */
+    struct model_config c = accept(
+        *state, "",
+        "\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+        "\"bos_token_id\":128000,\"eos_token_id\":[128001,128008,128009],\"head_dim\":64,\"hidden_act\":\"silu\","
+        "\"hidden_size\":2048,\"initializer_range\":0.02,\"intermediate_size\":8192,"
+        "\"max_position_embeddings\":131072,\"mlp_bias\":false,\"model_type\":\"llama\","
+        "\"num_attention_heads\":32,\"num_hidden_layers\":16,\"num_key_value_heads\":8,\"pretraining_tp\":1,"
+        "\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"factor\":32.0,\"high_freq_factor\":4.0,"
+        "\"low_freq_factor\":1.0,\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},"
+        "\"rope_theta\":500000.0,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
+        "\"transformers_version\":\"4.45.0.dev0\",\"use_cache\":true,\"vocab_size\":128256");
+    assert_int_equal(c.rope.type, ROPE_LLAMA3);
+    assert_int_equal(c.num_eos, 3);
+    /* SmolLM2 135M */
+    c = accept(*state, "",
+               "\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":1,\"eos_token_id\":2,\"hidden_act\":\"silu\",\"hidden_size\":576,"
+               "\"initializer_range\":0.041666666666666664,\"intermediate_size\":1536,\"is_llama_config\":true,"
+               "\"max_position_embeddings\":8192,\"mlp_bias\":false,\"model_type\":\"llama\","
+               "\"num_attention_heads\":9,\"num_hidden_layers\":30,\"num_key_value_heads\":3,\"pad_token_id\":2,"
+               "\"pretraining_tp\":1,\"rms_norm_eps\":1e-05,\"rope_interleaved\":false,\"rope_scaling\":null,"
+               "\"rope_theta\":100000,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
+               "\"transformers.js_config\":{\"kv_cache_dtype\":{\"q4f16\":\"float16\"}},\"use_cache\":true,"
+               "\"vocab_size\":49152");
+    assert_int_equal(c.head_dim, 64);
+    /* Mistral 7B 0.1 and 0.3 */
+    const char *mistral =
+        "\"architectures\":[\"MistralForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,\"hidden_act\":\"silu\","
+        "\"hidden_size\":4096,\"initializer_range\":0.02,\"intermediate_size\":14336,"
+        "\"max_position_embeddings\":32768,\"model_type\":\"mistral\",\"num_attention_heads\":32,"
+        "\"num_hidden_layers\":32,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":false,"
+        "\"torch_dtype\":\"bfloat16\",\"use_cache\":true,\"vocab_size\":32000";
+    c = accept(*state, mistral, "\"rope_theta\":10000.0,\"sliding_window\":4096");
+    assert_int_equal(c.sliding_window, 4096);
+    c = accept(*state, mistral, "\"rope_theta\":1000000.0,\"sliding_window\":null,\"attention_dropout\":0.0");
+    assert_int_equal(c.sliding_window, 0);
+    assert_int_equal(model_config_max_length(&c), 32768);
+}
+
 /* --- Sizes and types --- */
 
 static void test_missing_sizes(void **state)
@@ -734,6 +777,7 @@ int main(void)
         TEST(test_generation),
         TEST(test_bad_generation),
         TEST(test_mutations),
+        TEST(test_published),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

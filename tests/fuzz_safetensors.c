@@ -1,0 +1,43 @@
+/* libFuzzer's way into the safetensors reader. Not part of the build:
+ *
+ *     clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -I. tests/fuzz_safetensors.c model/safetensors.c \
+ *         model/json.c base/file.c base/array.c base/status.c -ljansson -o fuzz_safetensors
+ *     ./fuzz_safetensors -max_len=4096 CORPUS
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "model/safetensors.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Every byte that the reader vouches for must be readable, and every name findable. */
+static void touch(const struct safetensors *s)
+{
+    volatile uint8_t sum = 0;
+    for (int64_t i = 0; i < safetensors_count(s); i++) {
+        const struct safetensor *t = safetensors_at(s, i);
+        if (safetensors_find(s, t->name) != t) abort();
+        if ((uintptr_t)t->data % (uintptr_t)safetensors_dtype_bytes(t->dtype) != 0) abort();
+        for (uint64_t j = 0; j < t->bytes; j++) sum = (uint8_t)(sum + ((const uint8_t *)t->data)[j]);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char path[64];
+    struct error err = {""};
+    struct safetensors *s = NULL;
+    const int fd = memfd_create("safetensors", MFD_CLOEXEC);
+    if (fd < 0 || (size && write(fd, data, size) != (ssize_t)size)) abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    const enum status status = safetensors_open_file(path, &s, &err);
+    if ((status == STATUS_OK) != (s != NULL)) abort();
+    if (s) touch(s);
+    safetensors_close(s);
+    close(fd);
+    return 0;
+}
