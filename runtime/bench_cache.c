@@ -1,5 +1,6 @@
 #include "runtime/bench.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Random requests whose prompts begin with the same `prefix` [prefix_len]. */
@@ -46,18 +47,13 @@ static enum status measure_blocks(struct bench *b, const int32_t *prefix, struct
                                   struct error *err)
 {
     struct bench_run run;
-    const int32_t block_size = engine_limits(b->engine)->block_size;
     enum status status = create_sharing(b, b->options->num_prompts, prefix, &run, err);
     if (status != STATUS_OK) return status;
     engine_reset_prefix_cache(b->engine);
     status = bench_run_execute(&run, b->engine, err);
     result->peak_blocks = run.peak_blocks;
+    result->unshared_blocks = run.peak_unshared;
     result->seconds = run.seconds;
-    for (int32_t i = 0; i < run.count; i++) {
-        /* The last token of an answer is never computed, so it takes no slot. */
-        const int32_t tokens = run.requests[i].prompt_len + run.requests[i].output_len - 1;
-        result->unshared_blocks += (tokens + block_size - 1) / block_size;
-    }
     bench_run_free(&run);
     return status;
 }
@@ -72,7 +68,7 @@ static void report_cache(struct bench *b, const struct cache_result *result)
     report_integer(r, "peak_blocks", "most blocks in use", result->peak_blocks);
     report_integer(r, "unshared_blocks", "blocks without sharing", result->unshared_blocks);
     report_number(r, "blocks_ratio", "less by a factor of",
-                  result->peak_blocks ? (double)result->unshared_blocks / result->peak_blocks : 0, "");
+                  result->peak_blocks ? (double)result->unshared_blocks / result->peak_blocks : NAN, "");
     report_number(r, "duration", "all prompts at once", result->seconds, "s");
     report_number(r, "ttft_ratio", "first token sooner by a factor of", cold / cached, "");
     report_milliseconds(r, "ttft_cold", "time to first token, cold", &result->cold);

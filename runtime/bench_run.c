@@ -93,6 +93,27 @@ static enum status add_requests(struct bench_run *run, struct delivery *deliveri
     return STATUS_OK;
 }
 
+/* Blocks of the sequences that have begun and not ended. The newest token of each has no slot yet. */
+static int64_t unshared_blocks(const struct bench_run *run, int32_t block_size)
+{
+    int64_t blocks = 0;
+    for (int32_t i = 0; i < run->count; i++) {
+        const struct bench_request *r = &run->requests[i];
+        if (r->output_tokens == 0 || r->output_tokens == r->output_len) continue;
+        blocks += (r->prompt_len + r->output_tokens - 1 + block_size - 1) / block_size;
+    }
+    return blocks;
+}
+
+static void note_peak(struct bench_run *run, struct engine *e)
+{
+    struct scheduler_stats stats;
+    engine_stats(e, &stats);
+    if (stats.blocks_in_use > run->peak_blocks) run->peak_blocks = stats.blocks_in_use;
+    const int64_t unshared = unshared_blocks(run, engine_limits(e)->block_size);
+    if (unshared > run->peak_unshared) run->peak_unshared = unshared;
+}
+
 static enum status run_step(struct bench_run *run, struct bench_step *step, struct engine *e, struct error *err)
 {
     *step = (struct bench_step){0};
@@ -104,9 +125,7 @@ static enum status run_step(struct bench_run *run, struct bench_step *step, stru
     step->seconds = clock_seconds() - start;
     if (status != STATUS_OK) return status;
     run->steps[run->num_steps++] = *step;
-    struct scheduler_stats stats;
-    engine_stats(e, &stats);
-    if (stats.blocks_in_use > run->peak_blocks) run->peak_blocks = stats.blocks_in_use;
+    note_peak(run, e);
     return STATUS_OK;
 }
 
@@ -118,6 +137,7 @@ enum status bench_run_execute(struct bench_run *run, struct engine *e, struct er
     for (int32_t i = 0; i < run->count; i++) deliveries[i] = (struct delivery){run, &run->requests[i], &step};
     run->num_steps = 0;
     run->peak_blocks = 0;
+    run->peak_unshared = 0;
     run->failed = false;
     const double start = clock_seconds();
     enum status status = add_requests(run, deliveries, e, err);

@@ -26,6 +26,7 @@ struct bench_run {
     size_t num_steps, steps_capacity;
     double seconds;           /* from the first request queued to the last token */
     int32_t peak_blocks;      /* the most blocks in use after a step */
+    int64_t peak_unshared;    /* the most that the same sequences would take if each had its own */
     struct error first_error; /* of a request that ended with an error */
     bool failed;
 };

@@ -1,0 +1,17 @@
+/* Runs a program to its end and keeps what it said. */
+#ifndef QUIRE_TESTS_SUPPORT_PROGRAM_H
+#define QUIRE_TESTS_SUPPORT_PROGRAM_H
+
+#include "base/array.h"
+
+struct program {
+    int exit_status; /* 128 + signal if one killed it */
+    struct text out, err;
+};
+
+/* argv[0] is the path; argv ends with NULL. `input` is its standard input (NULL: empty). Fails the test if the program
+ * cannot be started. Free with program_free. */
+void program_run(struct program *p, const char *const *argv, const char *input);
+void program_free(struct program *p);
+
+#endif

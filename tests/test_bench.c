@@ -1,0 +1,261 @@
+/* quire bench as a person runs it: what it counted is what was asked for. No time is judged. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "runtime/bench_report.h"
+#include "tests/support/program.h"
+#include "tests/support/temp_folder.h"
+
+static const char *const CONFIG =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 64,"
+    " \"intermediate_size\": 128, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+    " \"vocab_size\": 256, \"max_position_embeddings\": 256, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
+    " \"tie_word_embeddings\": true, \"hidden_act\": \"silu\", \"torch_dtype\": \"float32\", \"bos_token_id\": 1,"
+    " \"eos_token_id\": 2}";
+enum { MAX_ARGUMENTS = 48 };
+
+static int make_folder(void **state)
+{
+    static struct temp_folder folder;
+    temp_folder_make(&folder);
+    temp_folder_write_string(&folder, "config.json", CONFIG);
+    *state = &folder;
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    temp_folder_remove(*state);
+    return 0;
+}
+
+/* Runs quire bench NAME on the tiny model with further arguments, which end with NULL. */
+static void bench(struct program *p, const struct temp_folder *folder, const char *name, ...)
+{
+    const char *argv[MAX_ARGUMENTS] = {
+        QUIRE_EXECUTABLE, "bench", name,        "--model", folder->path,       "--load-format", "dummy",
+        "--device",       "cpu",   "--threads", "1",       "--kv-cache-space", "0.01"};
+    int count = 13;
+    va_list args;
+    va_start(args, name);
+    const char *word;
+    while ((word = va_arg(args, const char *)) != NULL && count < MAX_ARGUMENTS - 1) argv[count++] = word;
+    va_end(args);
+    program_run(p, argv, NULL);
+}
+
+static json_t *parse(const struct program *p)
+{
+    json_error_t why;
+    if (p->exit_status != 0) fail_msg("exit status %d: %s", p->exit_status, p->err.data);
+    json_t *json = json_loadb(p->out.data, p->out.length, 0, &why);
+    if (!json) fail_msg("not JSON: %s\n%s", why.text, p->out.data);
+    return json;
+}
+
+static int64_t integer(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value)) fail_msg("%s is missing or no integer", key);
+    return json_integer_value(value);
+}
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) fail_msg("%s is missing or no number", key);
+    return json_number_value(value);
+}
+
+static void check_distribution(const json_t *json, const char *key)
+{
+    char names[4][64];
+    static const char *const kinds[] = {"mean", "median", "p90", "p99"};
+    for (int i = 0; i < 4; i++) {
+        snprintf(names[i], sizeof names[i], "%s_%s_ms", kinds[i], key);
+        assert_true(number(json, names[i]) > 0);
+    }
+    assert_true(number(json, names[1]) <= number(json, names[2]));
+    assert_true(number(json, names[2]) <= number(json, names[3]));
+}
+
+static void latency_has_every_time(void **state)
+{
+    struct program p;
+    bench(&p, *state, "latency", "--json", "--input-len", "20", "--output-len", "6", "--batch-size", "3", "--num-iters",
+          "2", NULL);
+    json_t *json = parse(&p);
+    assert_int_equal(integer(json, "batch_size"), 3);
+    assert_int_equal(integer(json, "num_iters"), 2);
+    check_distribution(json, "ttft");
+    check_distribution(json, "tpot");
+    check_distribution(json, "step");
+    check_distribution(json, "e2el");
+    assert_true(number(json, "mean_ttft_ms") <= number(json, "mean_e2el_ms"));
+    assert_true(number(json, "decode_throughput") > 0);
+    json_decref(json);
+    program_free(&p);
+}
+
+static void one_token_has_no_time_per_output_token(void **state)
+{
+    struct program p;
+    bench(&p, *state, "latency", "--json", "--input-len", "20", "--output-len", "1", "--num-iters", "1", NULL);
+    json_t *json = parse(&p);
+    check_distribution(json, "ttft");
+    assert_null(json_object_get(json, "mean_tpot_ms"));
+    json_decref(json);
+    program_free(&p);
+}
+
+static void throughput_counts_what_was_asked_for(void **state)
+{
+    struct program p;
+    bench(&p, *state, "throughput", "--json", "--input-len", "5:30", "--output-len", "2:9", "--num-prompts", "12",
+          NULL);
+    json_t *json = parse(&p);
+    const int64_t input = integer(json, "total_input_tokens"), output = integer(json, "total_output_tokens");
+    assert_int_equal(integer(json, "completed"), 12);
+    assert_in_range(input, 12 * 5, 12 * 30);
+    assert_in_range(output, 12 * 2, 12 * 9);
+    const double seconds = number(json, "duration");
+    assert_float_equal(number(json, "request_throughput") * seconds, 12, 1e-3);
+    assert_float_equal(number(json, "output_throughput") * seconds, (double)output, 1e-2);
+    assert_float_equal(number(json, "total_token_throughput") * seconds, (double)(input + output), 1e-2);
+    check_distribution(json, "ttft");
+    check_distribution(json, "e2el");
+    json_decref(json);
+    program_free(&p);
+}
+
+/* The same seed asks for the same lengths, another seed for others. */
+static void lengths_follow_the_seed(void **state)
+{
+    static const char *const seeds[] = {"1", "1", "2"};
+    int64_t tokens[3];
+    for (int i = 0; i < 3; i++) {
+        struct program p;
+        bench(&p, *state, "throughput", "--json", "--input-len", "5:100", "--output-len", "2:9", "--num-prompts", "12",
+              "--seed", seeds[i], NULL);
+        json_t *json = parse(&p);
+        tokens[i] = integer(json, "total_input_tokens");
+        json_decref(json);
+        program_free(&p);
+    }
+    assert_int_equal(tokens[0], tokens[1]);
+    assert_int_not_equal(tokens[0], tokens[2]);
+}
+
+static void prefill_counts_prompt_tokens(void **state)
+{
+    struct program p;
+    bench(&p, *state, "prefill", "--json", "--input-len", "33", "--num-iters", "3", NULL);
+    json_t *json = parse(&p);
+    assert_int_equal(integer(json, "total_input_tokens"), 99);
+    assert_true(number(json, "prefill_throughput") > 0);
+    check_distribution(json, "ttft");
+    json_decref(json);
+    program_free(&p);
+}
+
+static void cache_shares_whole_blocks(void **state)
+{
+    struct program p;
+    bench(&p, *state, "cache", "--json", "--prefix-len", "100", "--input-len", "10", "--output-len", "4",
+          "--num-prompts", "8", "--num-iters", "1", NULL);
+    json_t *json = parse(&p);
+    /* 6 whole blocks of 16 are shared. Before the last step 112 tokens have a slot, in 7 blocks: one is each prompt's
+     * own. */
+    assert_int_equal(integer(json, "cached_tokens"), 96);
+    assert_int_equal(integer(json, "unshared_blocks"), 8 * 7);
+    assert_int_equal(integer(json, "peak_blocks"), 6 + 8);
+    check_distribution(json, "ttft_cold");
+    check_distribution(json, "ttft_cached");
+    json_decref(json);
+    program_free(&p);
+}
+
+static void tables_are_plain_text(void **state)
+{
+    struct program p;
+    bench(&p, *state, "latency", "--input-len", "20", "--output-len", "6", "--num-iters", "1", NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "time to first token"));
+    assert_non_null(strstr(p.out.data, "p99"));
+    assert_null(strchr(p.out.data, '\033'));
+    assert_null(strchr(p.out.data, '\t'));
+    program_free(&p);
+}
+
+static void lengths_that_do_not_fit_are_refused(void **state)
+{
+    struct program p;
+    bench(&p, *state, "latency", "--input-len", "250", "--output-len", "7", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "257"));
+    assert_non_null(strstr(p.err.data, "256"));
+    program_free(&p);
+}
+
+static void wrong_usage(void **state)
+{
+    static const char *const lengths[] = {"0", "9:5", "5:", ":5", "x", "5:6:7", "-3", ""};
+    struct program p;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        bench(&p, *state, "latency", "--input-len", lengths[i], NULL);
+        if (p.exit_status != 2) fail_msg("--input-len '%s': exit status %d", lengths[i], p.exit_status);
+        program_free(&p);
+    }
+    bench(&p, *state, "speed", NULL);
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "speed"));
+    program_free(&p);
+
+    const char *const nothing[] = {QUIRE_EXECUTABLE, "bench", NULL};
+    program_run(&p, nothing, NULL);
+    assert_int_equal(p.exit_status, 2);
+    assert_int_equal(p.out.length, 0);
+    program_free(&p);
+
+    bench(&p, *state, "cache", "--help", NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "--prefix-len"));
+    program_free(&p);
+}
+
+static void percentiles_are_numpys(void **state)
+{
+    (void)state;
+    struct samples s = {0};
+    static const double values[] = {4, 1, 3, 2};
+    for (int i = 0; i < 4; i++) samples_add(&s, values[i]);
+    assert_float_equal(samples_mean(&s), 2.5, 1e-12);
+    assert_float_equal(samples_percentile(&s, 0), 1, 1e-12);
+    assert_float_equal(samples_percentile(&s, 50), 2.5, 1e-12);
+    assert_float_equal(samples_percentile(&s, 90), 3.7, 1e-12);
+    assert_float_equal(samples_percentile(&s, 100), 4, 1e-12);
+    samples_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latency_has_every_time),
+        cmocka_unit_test(one_token_has_no_time_per_output_token),
+        cmocka_unit_test(throughput_counts_what_was_asked_for),
+        cmocka_unit_test(lengths_follow_the_seed),
+        cmocka_unit_test(prefill_counts_prompt_tokens),
+        cmocka_unit_test(cache_shares_whole_blocks),
+        cmocka_unit_test(tables_are_plain_text),
+        cmocka_unit_test(lengths_that_do_not_fit_are_refused),
+        cmocka_unit_test(wrong_usage),
+        cmocka_unit_test(percentiles_are_numpys),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

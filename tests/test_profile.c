@@ -1,0 +1,288 @@
+/* quire profile as a person runs it: the report adds up, and step by step every block is accounted for. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "tests/support/program.h"
+#include "tests/support/temp_folder.h"
+
+/* 2 layers, 2 heads of K and V, head size 16, float32: a block of 16 tokens has 2 * 2 * 16 * 2 * 16 * 4 bytes. */
+static const char *const CONFIG =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 64,"
+    " \"intermediate_size\": 128, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+    " \"vocab_size\": 256, \"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
+    " \"tie_word_embeddings\": false, \"hidden_act\": \"silu\", \"torch_dtype\": \"float32\", \"bos_token_id\": 1,"
+    " \"eos_token_id\": 2}";
+enum { BLOCK_BYTES = 2 * 2 * 16 * 2 * 16 * 4, MAX_ARGUMENTS = 32 };
+
+static int make_folder(void **state)
+{
+    static struct temp_folder folder;
+    temp_folder_make(&folder);
+    temp_folder_write_string(&folder, "config.json", CONFIG);
+    *state = &folder;
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    temp_folder_remove(*state);
+    return 0;
+}
+
+/* Runs quire profile on the tiny model with further arguments, which end with NULL. */
+static void profile(struct program *p, const struct temp_folder *folder, const char *input, ...)
+{
+    const char *argv[MAX_ARGUMENTS] = {QUIRE_EXECUTABLE,
+                                       "profile",
+                                       "--model",
+                                       folder->path,
+                                       "--load-format",
+                                       "dummy",
+                                       "--device",
+                                       "cpu",
+                                       "--threads",
+                                       "1",
+                                       "--max-num-seqs",
+                                       "8",
+                                       "--max-num-batched-tokens",
+                                       "64"};
+    int count = 14;
+    va_list args;
+    va_start(args, input);
+    const char *word;
+    while ((word = va_arg(args, const char *)) != NULL && count < MAX_ARGUMENTS - 1) argv[count++] = word;
+    va_end(args);
+    program_run(p, argv, input);
+}
+
+static json_t *parse(const struct program *p)
+{
+    json_error_t why;
+    if (p->exit_status != 0) fail_msg("exit status %d: %s", p->exit_status, p->err.data);
+    json_t *json = json_loadb(p->out.data, p->out.length, 0, &why);
+    if (!json) fail_msg("not JSON: %s\n%s", why.text, p->out.data);
+    return json;
+}
+
+static int64_t integer(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value)) fail_msg("%s is missing or no integer", key);
+    return json_integer_value(value);
+}
+
+static void report_is_a_sum(void **state)
+{
+    struct program p;
+    profile(&p, *state, NULL, "--json", NULL);
+    json_t *json = parse(&p);
+    assert_int_equal(integer(json, "budget_memory"),
+                     integer(json, "weights_memory") + integer(json, "activation_memory") +
+                         integer(json, "workspace_memory") + integer(json, "state_memory") +
+                         integer(json, "kv_cache_memory"));
+    assert_int_equal(integer(json, "block_bytes"), BLOCK_BYTES);
+    assert_int_equal(integer(json, "kv_cache_memory"), integer(json, "num_gpu_blocks") * BLOCK_BYTES);
+    assert_int_equal(integer(json, "kv_cache_tokens"), integer(json, "num_gpu_blocks") * 16);
+    assert_int_equal(integer(json, "max_model_len"), 512);
+    /* Embedding and output, 2 layers of q, k, v, o, gate, up, down and two gains, the last gain; float32. */
+    const int64_t layer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 128 * 64 + 2 * 64;
+    assert_int_equal(integer(json, "weights_memory"), 4 * (2 * 256 * 64 + 2 * layer + 64));
+    json_decref(json);
+    program_free(&p);
+}
+
+/* SPEC S8: floor(bytes for the cache / bytes of a block). */
+static void blocks_are_what_the_space_holds(void **state)
+{
+    struct program p;
+    profile(&p, *state, NULL, "--json", "--kv-cache-space", "0.01", "--block-size", "32", NULL);
+    json_t *json = parse(&p);
+    const int64_t space = (int64_t)(0.01 * 1024 * 1024 * 1024);
+    assert_int_equal(integer(json, "block_bytes"), 2 * BLOCK_BYTES);
+    assert_int_equal(integer(json, "num_gpu_blocks"), space / (2 * BLOCK_BYTES));
+    const json_t *fit = json_object_get(json, "max_concurrency");
+    assert_true(json_is_real(fit));
+    assert_float_equal(json_real_value(fit), (double)integer(json, "num_gpu_blocks") / 16, 1e-6);
+    json_decref(json);
+    program_free(&p);
+}
+
+static void override_wins(void **state)
+{
+    struct program p;
+    profile(&p, *state, NULL, "--json", "--num-gpu-blocks-override", "50", NULL);
+    json_t *json = parse(&p);
+    assert_int_equal(integer(json, "num_gpu_blocks"), 50);
+    assert_int_equal(integer(json, "num_gpu_blocks_override"), 50);
+    json_decref(json);
+    program_free(&p);
+}
+
+static void table_names_every_term(void **state)
+{
+    static const char *const terms[] = {"total",     "held by others", "weights",          "activations",
+                                        "workspace", "state",          "KV cache",         "blocks",
+                                        "tokens",    "max_model_len",  "requests that fit"};
+    struct program p;
+    profile(&p, *state, NULL, NULL);
+    assert_int_equal(p.exit_status, 0);
+    for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++)
+        if (!strstr(p.out.data, terms[i])) fail_msg("the table has no '%s':\n%s", terms[i], p.out.data);
+    program_free(&p);
+}
+
+static void too_few_blocks_is_an_error_that_says_what_to_do(void **state)
+{
+    struct program p;
+    profile(&p, *state, NULL, "--num-gpu-blocks-override", "10", "--max-model-len", "512", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(p.out.length, 0);
+    assert_non_null(strstr(p.err.data, "--max-model-len to 160"));
+    assert_non_null(strstr(p.err.data, "--num-gpu-blocks-override to 32"));
+    program_free(&p);
+}
+
+/* Three prompts with 40 tokens in common (two whole blocks), one answer each. */
+static void write_prompts(struct text *lines)
+{
+    for (int prompt = 0; prompt < 3; prompt++) {
+        assert_true(text_append_string(lines, "{\"max_tokens\": 20, \"ignore_eos\": true, \"prompt\": ["));
+        for (int t = 0; t < 40; t++) assert_true(text_printf(lines, "%d, ", 10 + t));
+        assert_true(text_printf(lines, "%d]}\n", 100 + prompt));
+    }
+}
+
+static void check_step(const json_t *step, int64_t total)
+{
+    assert_int_equal(integer(step, "blocks_in_use") + integer(step, "blocks_cached") + integer(step, "blocks_free"),
+                     total);
+    assert_true(integer(step, "num_tokens") > 0 && integer(step, "num_tokens") <= 64);
+    assert_true(integer(step, "num_running") <= 8);
+}
+
+static void every_step_accounts_for_every_block(void **state)
+{
+    struct text lines = {0};
+    struct program p;
+    write_prompts(&lines);
+    profile(&p, *state, lines.data, "--json", "--num-gpu-blocks-override", "40", "--max-model-len", "128",
+            "--skip-tokenizer-init", "--input", "-", NULL);
+    json_t *json = parse(&p), *steps = json_object_get(json, "steps"), *summary = json_object_get(json, "summary");
+    assert_true(json_array_size(steps) > 0);
+    int64_t tokens = 0;
+    for (size_t i = 0; i < json_array_size(steps); i++) {
+        check_step(json_array_get(steps, i), 40);
+        tokens += integer(json_array_get(steps, i), "num_tokens");
+    }
+    /* The last token of an answer is never computed; the common blocks are computed once. */
+    assert_int_equal(tokens, 3 * (41 + 19) - 2 * 32);
+    assert_int_equal(integer(summary, "num_tokens"), tokens);
+    assert_int_equal(integer(summary, "num_steps"), (int64_t)json_array_size(steps));
+    assert_int_equal(integer(summary, "num_prompts"), 3);
+    assert_int_equal(integer(summary, "num_output_tokens"), 60);
+    assert_int_equal(integer(summary, "prefix_cache_hits"), 64);
+    assert_int_equal(integer(summary, "prefix_cache_queries"), 3 * 41);
+    assert_int_equal(integer(summary, "num_preemptions"), 0);
+    const json_t *last = json_array_get(steps, json_array_size(steps) - 1);
+    assert_int_equal(integer(last, "blocks_in_use"), 0);
+    assert_int_equal(integer(last, "num_running"), 0);
+    assert_true(integer(summary, "peak_blocks") < integer(summary, "peak_blocks_unshared"));
+    json_decref(json);
+    program_free(&p);
+    text_free(&lines);
+}
+
+/* Every Nth row and the last; the tokens of those left out are in the next one. */
+static void every_thins_out(void **state)
+{
+    struct text lines = {0};
+    struct program p;
+    write_prompts(&lines);
+    profile(&p, *state, lines.data, "--json", "--num-gpu-blocks-override", "40", "--max-model-len", "128",
+            "--skip-tokenizer-init", "--input", "-", "--every", "10", NULL);
+    json_t *json = parse(&p), *steps = json_object_get(json, "steps");
+    const int64_t num_steps = integer(json_object_get(json, "summary"), "num_steps");
+    int64_t tokens = 0;
+    assert_int_equal((int64_t)json_array_size(steps), (num_steps + 9) / 10);
+    for (size_t i = 0; i < json_array_size(steps); i++) tokens += integer(json_array_get(steps, i), "num_tokens");
+    assert_int_equal(tokens, integer(json_object_get(json, "summary"), "num_tokens"));
+    json_decref(json);
+    program_free(&p);
+    text_free(&lines);
+}
+
+static void unshared_without_the_cache(void **state)
+{
+    struct text lines = {0};
+    struct program p;
+    write_prompts(&lines);
+    profile(&p, *state, lines.data, "--json", "--num-gpu-blocks-override", "40", "--max-model-len", "128",
+            "--skip-tokenizer-init", "--input", "-", "--no-enable-prefix-caching", NULL);
+    json_t *json = parse(&p), *summary = json_object_get(json, "summary");
+    assert_int_equal(integer(summary, "prefix_cache_hits"), 0);
+    assert_int_equal(integer(summary, "num_tokens"), 3 * (41 + 19));
+    assert_int_equal(integer(summary, "peak_blocks"), integer(summary, "peak_blocks_unshared"));
+    json_decref(json);
+    program_free(&p);
+    text_free(&lines);
+}
+
+static void a_bad_line_is_named(void **state)
+{
+    struct program p;
+    profile(&p, *state, "{\"prompt\": [1, 2]}\n\n{\"prompt\": 7}\n", "--skip-tokenizer-init", "--input", "-", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, ":3: "));
+    program_free(&p);
+
+    profile(&p, *state, "\n \n", "--skip-tokenizer-init", "--input", "-", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "no prompt"));
+    program_free(&p);
+
+    profile(&p, *state, NULL, "--skip-tokenizer-init", "--input", "/nonexistent/prompts", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "/nonexistent/prompts"));
+    program_free(&p);
+}
+
+static void bad_flags_are_wrong_usage(void **state)
+{
+    struct program p;
+    profile(&p, *state, NULL, "--every", "0", NULL);
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "--every"));
+    program_free(&p);
+
+    profile(&p, *state, NULL, "--evry", "3", NULL);
+    assert_int_equal(p.exit_status, 2);
+    program_free(&p);
+
+    profile(&p, *state, NULL, "--help", NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "--input"));
+    program_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(report_is_a_sum),
+        cmocka_unit_test(blocks_are_what_the_space_holds),
+        cmocka_unit_test(override_wins),
+        cmocka_unit_test(table_names_every_term),
+        cmocka_unit_test(too_few_blocks_is_an_error_that_says_what_to_do),
+        cmocka_unit_test(every_step_accounts_for_every_block),
+        cmocka_unit_test(every_thins_out),
+        cmocka_unit_test(unshared_without_the_cache),
+        cmocka_unit_test(a_bad_line_is_named),
+        cmocka_unit_test(bad_flags_are_wrong_usage),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
