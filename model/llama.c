@@ -25,14 +25,14 @@ static void linear(struct model *m, void *out, const void *x, int32_t num_tokens
 }
 
 /* Attention of one layer: hidden (normalised) in, hidden out. */
-static void attention_block(struct model *m, const struct batch *batch, int32_t layer)
+static void attention_block(struct model *m, const struct step_shape *shape, int32_t layer)
 {
     struct backend *b = m->backend;
     const struct model_config *c = &m->config;
     const struct layer_weights *w = &m->weights->layers[layer];
-    const struct device_state *state = &m->state;
+    const struct step_inputs *in = &m->inputs;
     const enum dtype dtype = m->options.dtype, cache_dtype = m->options.cache_dtype;
-    const int32_t block_size = m->options.limits.block_size, n = batch->num_tokens;
+    const int32_t block_size = m->options.limits.block_size, n = shape->num_tokens;
     const int64_t q_size = (int64_t)c->num_heads * c->head_dim, kv_size = (int64_t)c->num_kv_heads * c->head_dim;
     const int64_t stride = q_size + 2 * kv_size;
 
@@ -43,8 +43,8 @@ static void attention_block(struct model *m, const struct batch *batch, int32_t 
                                               .key = k,
                                               .query_stride = stride,
                                               .key_stride = stride,
-                                              .positions = state->positions,
-                                              .cos_sin = state->cos_sin,
+                                              .positions = in->positions,
+                                              .cos_sin = m->state.cos_sin,
                                               .num_tokens = n,
                                               .num_heads = c->num_heads,
                                               .num_kv_heads = c->num_kv_heads,
@@ -58,7 +58,7 @@ static void attention_block(struct model *m, const struct batch *batch, int32_t 
                                                           .kv_stride = stride,
                                                           .k_cache = m->k_cache[layer],
                                                           .v_cache = m->v_cache[layer],
-                                                          .slot_mapping = state->slot_mapping,
+                                                          .slot_mapping = in->slot_mapping,
                                                           .num_tokens = n,
                                                           .num_kv_heads = c->num_kv_heads,
                                                           .head_size = c->head_dim,
@@ -74,21 +74,21 @@ static void attention_block(struct model *m, const struct batch *batch, int32_t 
                                              .query_stride = stride,
                                              .k_cache = m->k_cache[layer],
                                              .v_cache = m->v_cache[layer],
-                                             .block_tables = state->block_tables,
+                                             .block_tables = m->state.block_tables,
                                              .block_table_stride = batch_max_blocks(&m->options.limits),
-                                             .seq_lens = state->seq_lens,
-                                             .query_start = state->query_start,
-                                             .seq_slot = state->seq_slot,
+                                             .seq_lens = in->seq_lens,
+                                             .query_start = in->query_start,
+                                             .seq_slot = in->seq_slot,
                                              .num_heads = c->num_heads,
                                              .num_kv_heads = c->num_kv_heads,
                                              .head_size = c->head_dim,
                                              .block_size = block_size,
-                                             .max_query_len = batch->max_query_len,
-                                             .max_seq_len = batch->max_seq_len,
+                                             .max_query_len = shape->max_query_len,
+                                             .max_seq_len = shape->max_seq_len,
                                              .dtype = dtype,
                                              .cache_dtype = cache_dtype,
                                              .params = &m->attention},
-                    batch->num_decodes, batch->num_seqs, NULL);
+                    shape->num_decodes, shape->num_seqs, NULL);
     linear(m, m->act.hidden, m->act.attention, n, &w->o);
 }
 
@@ -108,32 +108,43 @@ static void add_and_norm(struct model *m, void *hidden, void *residual, const vo
                                    (float)m->config.rms_norm_eps, n, m->config.hidden_size, m->options.dtype, NULL);
 }
 
-void llama_forward(struct model *m, const struct batch *batch, const int32_t *last_sampled)
+/* The last norm and the logits, of the tokens that are sampled from only. */
+static void head(struct model *m, const struct step_shape *shape)
+{
+    struct backend *b = m->backend;
+    struct activations *act = &m->act;
+    const int32_t rows = shape->num_samples, hidden_size = m->config.hidden_size;
+    const enum dtype dtype = m->options.dtype;
+    void *hidden = act->hidden, *residual = act->residual;
+    if (!shape->all_sampled) {
+        b->gather_rows(b, act->last_hidden, hidden, m->inputs.sample_rows, rows, hidden_size, dtype, NULL);
+        b->gather_rows(b, act->last_residual, residual, m->inputs.sample_rows, rows, hidden_size, dtype, NULL);
+        hidden = act->last_hidden;
+        residual = act->last_residual;
+    }
+    add_and_norm(m, hidden, residual, m->weights->final_norm, rows);
+    b->linear(b, act->logits, m->config.vocab_size, DTYPE_FLOAT32, hidden, hidden_size, dtype, rows,
+              &m->weights->lm_head, NULL);
+}
+
+void llama_forward(struct model *m, const struct step_shape *shape)
 {
     struct backend *b = m->backend;
     const struct model_weights *w = m->weights;
     struct activations *act = &m->act;
-    const int32_t hidden_size = m->config.hidden_size, n = batch->num_tokens;
-    const enum dtype dtype = m->options.dtype;
+    const int32_t n = shape->num_tokens;
 
-    b->embedding(b, act->residual, m->state.token_ids, last_sampled, n, &w->embedding, dtype, NULL);
+    b->embedding(b, act->residual, m->inputs.token_ids, m->state.sampled, n, &w->embedding, m->options.dtype, NULL);
     for (int32_t layer = 0; layer < m->config.num_layers; layer++) {
         const struct layer_weights *l = &w->layers[layer];
         if (layer == 0)
             b->rms_norm(b, act->hidden, act->residual, l->input_norm, w->norm_dtype, (float)m->config.rms_norm_eps, n,
-                        hidden_size, dtype, NULL);
+                        m->config.hidden_size, m->options.dtype, NULL);
         else
             add_and_norm(m, act->hidden, act->residual, l->input_norm, n);
-        attention_block(m, batch, layer);
+        attention_block(m, shape, layer);
         add_and_norm(m, act->hidden, act->residual, l->post_attention_norm, n);
         mlp_block(m, n, l);
     }
-    /* Only the tokens that are sampled from need the last norm and their logits. */
-    const int32_t rows = batch->num_samples;
-    if (rows == 0) return;
-    b->gather_rows(b, act->last_hidden, act->hidden, m->state.sample_rows, rows, hidden_size, dtype, NULL);
-    b->gather_rows(b, act->last_residual, act->residual, m->state.sample_rows, rows, hidden_size, dtype, NULL);
-    add_and_norm(m, act->last_hidden, act->last_residual, w->final_norm, rows);
-    b->linear(b, act->logits, m->config.vocab_size, DTYPE_FLOAT32, act->last_hidden, hidden_size, dtype, rows,
-              &w->lm_head, NULL);
+    if (shape->num_samples > 0) head(m, shape);
 }

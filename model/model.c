@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/device_weights.h"
+#include "model/inputs.h"
 #include "model/llama.h"
 
 /* One line of a plan: how many bytes, for what, and where the pointer goes. */
@@ -48,7 +50,7 @@ static enum status allocate_activations(struct model *m, struct error *err)
 static enum status allocate_state(struct model *m, struct error *err)
 {
     const struct batch_limits *limits = &m->options.limits;
-    const int64_t T = limits->max_num_tokens, S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits);
+    const int64_t S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits);
     const int64_t i32 = sizeof(int32_t), f32 = sizeof(float);
     struct device_state *s = &m->state;
     const struct plan_entry plan[] = {
@@ -56,18 +58,7 @@ static enum status allocate_state(struct model *m, struct error *err)
         {PURPOSE_STATE, S, sizeof(struct sampling_row), &s->rows},
         {PURPOSE_STATE, S * limits->max_model_len, i32, &s->history},
         {PURPOSE_STATE, (int64_t)limits->max_model_len * m->config.head_dim, f32, &s->cos_sin},
-        {PURPOSE_STATE, T, i32, &s->token_ids},
-        {PURPOSE_STATE, T, i32, &s->positions},
-        {PURPOSE_STATE, S + 1, i32, &s->query_start},
-        {PURPOSE_STATE, S, i32, &s->seq_lens},
-        {PURPOSE_STATE, S, i32, &s->seq_slot},
-        {PURPOSE_STATE, S, i32, &s->sample_rows},
-        {PURPOSE_STATE, S, i32, &s->sample_slot},
-        {PURPOSE_STATE, S, i32, &s->sample_output},
-        {PURPOSE_STATE, T, sizeof(int64_t), &s->slot_mapping},
-        {PURPOSE_STATE, S * max_blocks, sizeof(struct block_table_delta), &s->deltas},
-        {PURPOSE_STATE, S, sizeof(struct block_pair), &s->copies},
-        {PURPOSE_STATE, 2 * S, i32, &s->sampled},
+        {PURPOSE_STATE, S, i32, &s->sampled},
         {PURPOSE_STATE, S, f32, &s->logprobs},
         {PURPOSE_STATE, S, i32, &s->ranks},
         {PURPOSE_STATE, S * SAMPLING_MAX_LOGPROBS, i32, &s->top_ids},
@@ -80,7 +71,7 @@ static enum status allocate_outputs(struct model *m, struct error *err)
 {
     const int64_t S = m->options.limits.max_num_seqs, i32 = sizeof(int32_t), f32 = sizeof(float);
     for (int i = 0; i < 2; i++) {
-        struct step_output *o = &m->outputs[i];
+        struct step_host *o = &m->hosts[i];
         const struct plan_entry plan[] = {
             {PURPOSE_HOST_STAGING, S, i32, &o->token_ids},
             {PURPOSE_HOST_STAGING, S, f32, &o->logprobs},
@@ -134,8 +125,9 @@ static enum status upload_rope_table(struct model *m, struct error *err)
     return status;
 }
 
-enum status model_create(struct backend *backend, const struct model_config *config, struct model_weights *weights,
-                         const struct model_options *options, struct model **out, struct error *err)
+enum status model_create(struct backend *backend, const struct model_config *config,
+                         const struct model_weights *weights, const struct model_options *options, struct model **out,
+                         struct error *err)
 {
     struct model *m = calloc(1, sizeof *m);
     *out = NULL;
@@ -154,6 +146,11 @@ enum status model_create(struct backend *backend, const struct model_config *con
     m->v_cache = m->k_cache ? m->k_cache + config->num_layers : NULL;
     enum status status =
         m->slot_flags && m->k_cache ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    if (status == STATUS_OK && options->copy_weights) {
+        status = device_weights_upload(&m->arena, config, weights, options->dtype, &m->device_weights, err);
+        m->weights = &m->device_weights;
+    }
+    if (status == STATUS_OK) status = inputs_allocate(m, err);
     if (status == STATUS_OK) status = allocate_activations(m, err);
     if (status == STATUS_OK) status = allocate_state(m, err);
     if (status == STATUS_OK) status = allocate_outputs(m, err);
@@ -186,48 +183,33 @@ int64_t model_cache_block_bytes(const struct model *m)
 void model_destroy(struct model *m)
 {
     if (!m) return;
+    for (int32_t i = 0; i < m->num_graphs; i++) m->backend->graph_destroy(m->backend, m->graphs[i].graph);
     for (int i = 0; i < 2; i++)
-        if (m->outputs[i].done) m->backend->event_destroy(m->backend, m->outputs[i].done);
+        if (m->hosts[i].done) m->backend->event_destroy(m->backend, m->hosts[i].done);
+    model_weights_close(&m->device_weights);
     arena_free(&m->arena);
     free(m->slot_flags);
     free(m->k_cache);
     free(m);
 }
 
+static bool uses_history(const struct sampling_row *row)
+{
+    return row->repetition_penalty != 1 || row->presence_penalty != 0 || row->frequency_penalty != 0;
+}
+
 void model_set_slot(struct model *m, int32_t slot, const struct sampling_row *row, const int32_t *tokens,
                     int32_t num_tokens)
 {
     m->slot_flags[slot] = (struct slot_flags){
-        .processing = row->min_tokens > 0 || row->num_bias > 0 || row->repetition_penalty != 1 ||
-                      row->presence_penalty != 0 || row->frequency_penalty != 0,
+        .processing = row->min_tokens > 0 || row->num_bias > 0 || uses_history(row),
         .random = row->temperature >= 1e-5f,
         .logprobs = row->num_logprobs >= 0,
     };
     m->backend->copy(m->backend, &m->state.rows[slot], row, sizeof *row, NULL);
-    m->backend->copy(m->backend, m->state.history + (int64_t)slot * m->options.limits.max_model_len, tokens,
-                     (int64_t)num_tokens * (int64_t)sizeof *tokens, NULL);
-}
-
-static void upload(struct model *m, void *destination, const void *source, int64_t count, size_t element_size)
-{
-    if (count > 0) m->backend->copy(m->backend, destination, source, count * (int64_t)element_size, NULL);
-}
-
-static void upload_batch(struct model *m, const struct batch *batch)
-{
-    struct device_state *s = &m->state;
-    const int32_t seqs = batch->num_seqs, tokens = batch->num_tokens, samples = batch->num_samples;
-    upload(m, s->token_ids, batch->token_ids, tokens, sizeof *s->token_ids);
-    upload(m, s->positions, batch->positions, tokens, sizeof *s->positions);
-    upload(m, s->slot_mapping, batch->slot_mapping, tokens, sizeof *s->slot_mapping);
-    upload(m, s->query_start, batch->query_start, seqs + 1, sizeof *s->query_start);
-    upload(m, s->seq_lens, batch->seq_lens, seqs, sizeof *s->seq_lens);
-    upload(m, s->seq_slot, batch->seq_slot, seqs, sizeof *s->seq_slot);
-    upload(m, s->sample_rows, batch->sample_rows, samples, sizeof *s->sample_rows);
-    upload(m, s->sample_slot, batch->sample_slot, samples, sizeof *s->sample_slot);
-    upload(m, s->sample_output, batch->sample_output, samples, sizeof *s->sample_output);
-    upload(m, s->deltas, batch->deltas, batch->num_deltas, sizeof *s->deltas);
-    upload(m, s->copies, batch->copies, batch->num_copies, sizeof *s->copies);
+    if (uses_history(row))
+        m->backend->copy(m->backend, m->state.history + (int64_t)slot * m->options.limits.max_model_len, tokens,
+                         (int64_t)num_tokens * (int64_t)sizeof *tokens, NULL);
 }
 
 /* Block tables and block contents as the forward pass expects them. Host blocks come with swapping. */
@@ -235,25 +217,25 @@ static void move_blocks(struct model *m, const struct batch *batch)
 {
     struct backend *b = m->backend;
     if (batch->num_deltas > 0)
-        b->update_block_tables(b, m->state.block_tables, batch_max_blocks(&m->options.limits), m->state.deltas,
+        b->update_block_tables(b, m->state.block_tables, batch_max_blocks(&m->options.limits), m->inputs.deltas,
                                batch->num_deltas, NULL);
     if (batch->num_copies > 0)
-        b->copy_blocks(b, m->k_cache, 2 * m->config.num_layers, model_cache_block_bytes(m), m->state.copies,
+        b->copy_blocks(b, m->k_cache, 2 * m->config.num_layers, model_cache_block_bytes(m), m->inputs.copies,
                        batch->num_copies, NULL);
 }
 
-static void sample(struct model *m, const struct batch *batch, int32_t *sampled, struct step_output *out)
+static void sample(struct model *m, const struct batch *batch, struct step_host *host)
 {
     struct sample_args args = {
         .logits = m->act.logits,
         .num_samples = batch->num_samples,
         .vocab_size = m->config.vocab_size,
-        .sample_slot = m->state.sample_slot,
-        .sample_output = m->state.sample_output,
+        .sample_slot = m->inputs.sample_slot,
+        .sample_output = m->inputs.sample_output,
         .rows = m->state.rows,
         .history = m->state.history,
         .history_stride = m->options.limits.max_model_len,
-        .token_ids = sampled,
+        .token_ids = m->state.sampled,
         .logprobs = m->state.logprobs,
         .ranks = m->state.ranks,
         .top_ids = m->state.top_ids,
@@ -265,8 +247,8 @@ static void sample(struct model *m, const struct batch *batch, int32_t *sampled,
         args.any_random |= flags->random;
         args.any_logprobs |= flags->logprobs;
     }
-    out->num_samples = batch->num_samples;
-    out->any_logprobs = args.any_logprobs;
+    host->num_samples = batch->num_samples;
+    host->any_logprobs = args.any_logprobs;
     if (batch->num_samples == 0) return;
     if (m->act.kept_logits)
         m->backend->copy(m->backend, m->act.kept_logits, m->act.logits,
@@ -274,31 +256,68 @@ static void sample(struct model *m, const struct batch *batch, int32_t *sampled,
     m->backend->sample(m->backend, &args, NULL);
 }
 
-static void download(struct model *m, const struct step_output *out, const int32_t *sampled)
+static void download(struct model *m, const struct step_host *host)
 {
-    const int64_t n = out->num_samples;
-    upload(m, out->token_ids, sampled, n, sizeof *sampled);
-    if (!out->any_logprobs) return;
-    upload(m, out->logprobs, m->state.logprobs, n, sizeof *out->logprobs);
-    upload(m, out->ranks, m->state.ranks, n, sizeof *out->ranks);
-    upload(m, out->top_ids, m->state.top_ids, n * SAMPLING_MAX_LOGPROBS, sizeof *out->top_ids);
-    upload(m, out->top_logprobs, m->state.top_logprobs, n * SAMPLING_MAX_LOGPROBS, sizeof *out->top_logprobs);
+    struct backend *b = m->backend;
+    const struct device_state *s = &m->state;
+    const int64_t n = host->num_samples, top = n * SAMPLING_MAX_LOGPROBS;
+    if (n == 0) return;
+    b->copy(b, host->token_ids, s->sampled, n * (int64_t)sizeof *s->sampled, NULL);
+    if (!host->any_logprobs) return;
+    b->copy(b, host->logprobs, s->logprobs, n * (int64_t)sizeof *s->logprobs, NULL);
+    b->copy(b, host->ranks, s->ranks, n * (int64_t)sizeof *s->ranks, NULL);
+    b->copy(b, host->top_ids, s->top_ids, top * (int64_t)sizeof *s->top_ids, NULL);
+    b->copy(b, host->top_logprobs, s->top_logprobs, top * (int64_t)sizeof *s->top_logprobs, NULL);
+}
+
+static bool samples_every_token(const struct batch *batch)
+{
+    if (batch->num_samples != batch->num_tokens) return false;
+    for (int32_t i = 0; i < batch->num_samples; i++)
+        if (batch->sample_rows[i] != i) return false;
+    return true;
+}
+
+/* The smallest graph that a batch of nothing but decodes fits in, or NULL. */
+static const struct decode_graph *find_graph(const struct model *m, const struct batch *batch, bool all_sampled)
+{
+    if (batch->num_decodes != batch->num_seqs || !all_sampled) return NULL;
+    for (int32_t i = 0; i < m->num_graphs; i++)
+        if (m->graphs[i].rows >= batch->num_seqs) return &m->graphs[i];
+    return NULL;
+}
+
+static struct step_shape shape_of(const struct batch *batch, bool all_sampled)
+{
+    return (struct step_shape){
+        .num_tokens = batch->num_tokens,
+        .num_seqs = batch->num_seqs,
+        .num_decodes = batch->num_decodes,
+        .num_samples = batch->num_samples,
+        .max_query_len = batch->max_query_len,
+        .max_seq_len = batch->max_seq_len,
+        .all_sampled = all_sampled,
+    };
 }
 
 enum status model_submit(struct model *m, const struct batch *batch, struct error *err)
 {
     if (m->submitted - m->collected >= 2)
         return error_set(err, STATUS_INTERNAL, "two steps are in flight already; collect one first");
-    const int parity = (int)(m->submitted & 1);
-    int32_t *sampled = m->state.sampled + (int64_t)parity * m->options.limits.max_num_seqs;
-    const int32_t *last_sampled = m->state.sampled + (int64_t)(1 - parity) * m->options.limits.max_num_seqs;
-    struct step_output *out = &m->outputs[parity];
-    upload_batch(m, batch);
+    struct step_host *host = &m->hosts[m->submitted & 1];
+    const bool all_sampled = samples_every_token(batch);
+    const struct decode_graph *graph = find_graph(m, batch, all_sampled);
+    inputs_upload(m, batch, graph ? graph->rows : 0, host);
     move_blocks(m, batch);
-    llama_forward(m, batch, last_sampled);
-    sample(m, batch, sampled, out);
-    download(m, out, sampled);
-    m->backend->event_record(m->backend, out->done, NULL);
+    if (graph) {
+        m->backend->graph_launch(m->backend, graph->graph, NULL);
+    } else {
+        const struct step_shape shape = shape_of(batch, all_sampled);
+        llama_forward(m, &shape);
+    }
+    sample(m, batch, host);
+    download(m, host);
+    m->backend->event_record(m->backend, host->done, NULL);
     m->submitted++;
     return STATUS_OK;
 }
@@ -306,20 +325,65 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
 enum status model_collect(struct model *m, struct sample_output *out, struct error *err)
 {
     if (m->collected == m->submitted) return error_set(err, STATUS_INTERNAL, "no step is in flight");
-    const struct step_output *o = &m->outputs[m->collected & 1];
-    enum status status = m->backend->event_synchronize(m->backend, o->done, err);
+    const struct step_host *host = &m->hosts[m->collected & 1];
+    enum status status = m->backend->event_synchronize(m->backend, host->done, err);
     if (status != STATUS_OK) return status;
     m->collected++;
-    *out = (struct sample_output){.num_samples = o->num_samples,
-                                  .token_ids = o->token_ids,
-                                  .logprobs = o->logprobs,
-                                  .ranks = o->ranks,
-                                  .top_ids = o->top_ids,
-                                  .top_logprobs = o->top_logprobs};
+    *out = (struct sample_output){.num_samples = host->num_samples,
+                                  .token_ids = host->token_ids,
+                                  .logprobs = host->logprobs,
+                                  .ranks = host->ranks,
+                                  .top_ids = host->top_ids,
+                                  .top_logprobs = host->top_logprobs};
     return STATUS_OK;
 }
 
 const float *model_logits(const struct model *m)
 {
     return m->act.kept_logits;
+}
+
+/* ---- graphs ---- */
+
+/* Every count up to 8 costs a weight read and no more; after that a graph for each 8, then 16, then 32 rows wastes
+ * little. */
+static int32_t next_rows(int32_t rows)
+{
+    if (rows < 2) return rows + 1;
+    if (rows < 8) return rows * 2;
+    if (rows < 64) return rows + 8;
+    return rows < 256 ? rows + 16 : rows + 64;
+}
+
+/* A padded batch attends to nothing, so the contents of the inputs do not matter for what is captured; only the bound
+ * on the context length does, and it must hold for every later step. */
+static enum status capture(struct model *m, int32_t rows, struct decode_graph *graph, struct error *err)
+{
+    struct backend *b = m->backend;
+    const struct step_shape shape = {.num_tokens = rows,
+                                     .num_seqs = rows,
+                                     .num_decodes = rows,
+                                     .num_samples = rows,
+                                     .max_query_len = 1,
+                                     .max_seq_len = m->options.limits.max_model_len,
+                                     .all_sampled = true};
+    enum status status = b->capture_begin(b, NULL, err);
+    if (status != STATUS_OK) return status;
+    llama_forward(m, &shape);
+    graph->rows = rows;
+    return b->capture_end(b, NULL, &graph->graph, err);
+}
+
+enum status model_capture(struct model *m, struct error *err)
+{
+    const int32_t max_rows = m->options.limits.max_num_seqs;
+    if (!m->backend->capture_begin || m->options.enforce_eager) return STATUS_OK;
+    for (int32_t rows = 1; m->num_graphs < MODEL_MAX_GRAPHS; rows = next_rows(rows)) {
+        const int32_t captured = rows < max_rows ? rows : max_rows;
+        enum status status = capture(m, captured, &m->graphs[m->num_graphs], err);
+        if (status != STATUS_OK) return status;
+        m->num_graphs++;
+        if (captured == max_rows) break;
+    }
+    return STATUS_OK;
 }

@@ -17,6 +17,8 @@ struct model_options {
     enum dtype dtype;       /* of activations */
     enum dtype cache_dtype; /* of the KV cache */
     bool keep_logits;       /* model_logits() works; for tests */
+    bool copy_weights;      /* the device has memory of its own: weights are copied to it, projections merged */
+    bool enforce_eager;     /* no graphs */
 };
 
 /* Activations of a step, planned once for the largest batch. T = max_num_tokens, S = max_num_seqs. */
@@ -33,25 +35,34 @@ struct activations {
     float *kept_logits; /* [S, vocab_size] before sampling, with keep_logits; else NULL */
 };
 
-/* What stays on the device from step to step, and the inputs and outputs of one. */
+/* The inputs of one step on the device, at fixed addresses, as in struct batch. */
+struct step_inputs {
+    int32_t *token_ids, *positions;                     /* [T] */
+    int64_t *slot_mapping;                              /* [T] */
+    int32_t *query_start;                               /* [S + 1] */
+    int32_t *seq_lens, *seq_slot;                       /* [S] */
+    int32_t *sample_rows, *sample_slot, *sample_output; /* [S] */
+    struct block_table_delta *deltas;                   /* [S * max_blocks] */
+    struct block_pair *copies;                          /* [S] */
+};
+
+/* What stays on the device from step to step, and the outputs of one. */
 struct device_state {
     int32_t *block_tables;     /* [S, max_blocks] */
     struct sampling_row *rows; /* [S] by slot */
     int32_t *history;          /* [S, max_model_len] tokens by slot */
     float *cos_sin;            /* [max_model_len, head_dim] */
-    int32_t *token_ids, *positions, *query_start, *seq_lens, *seq_slot, *sample_rows, *sample_slot, *sample_output;
-    int64_t *slot_mapping;
-    struct block_table_delta *deltas;
-    struct block_pair *copies;
-    int32_t *sampled; /* [2, S]: of this step and the last; read back by token_ids -(r+1) */
-    float *logprobs;  /* [S] */
+    int32_t *sampled;          /* [S] of the last step; read back by token_ids -(r+1) before this step's are written */
+    float *logprobs;           /* [S] */
     int32_t *ranks;
     int32_t *top_ids; /* [S, SAMPLING_MAX_LOGPROBS] */
     float *top_logprobs;
 };
 
-/* Host memory that a step's results are copied to. */
-struct step_output {
+/* Host memory of one step: inputs on their way to the device, results on their way back. Two, by parity of the step. */
+struct step_host {
+    uint8_t *staging; /* pinned [staging_bytes] */
+    int64_t staging_bytes;
     int32_t num_samples;
     bool any_logprobs;
     int32_t *token_ids; /* pinned, as in struct sample_output */
@@ -62,29 +73,50 @@ struct step_output {
     backend_event done;
 };
 
+/* The counts that decide what a forward pass launches. */
+struct step_shape {
+    int32_t num_tokens, num_seqs, num_decodes, num_samples;
+    int32_t max_query_len, max_seq_len;
+    bool all_sampled; /* sample row i is token i: nothing has to be gathered */
+};
+
+/* A decode step of `rows` sequences, captured at start-up; fewer sequences are padded with empty ones. */
+struct decode_graph {
+    int32_t rows;
+    backend_graph graph;
+};
+#define MODEL_MAX_GRAPHS 64
+
 struct model {
     struct backend *backend;
     struct model_config config;
-    struct model_weights *weights;
+    const struct model_weights *weights;
+    struct model_weights device_weights; /* with copy_weights; `weights` points here then */
     struct model_options options;
     struct attention_params attention;
     struct arena arena;
     struct activations act;
+    struct step_inputs inputs;
     struct device_state state;
     void **k_cache, **v_cache; /* [num_layers] each [num_blocks + 1, ...]; one array: v_cache = k_cache + num_layers */
     int32_t num_blocks;
-    struct step_output outputs[2];
+    struct step_host hosts[2];
+    struct decode_graph graphs[MODEL_MAX_GRAPHS]; /* [num_graphs] by rows, ascending */
+    int32_t num_graphs;
     int64_t submitted, collected; /* steps */
     struct slot_flags {
         bool processing, random, logprobs;
     } * slot_flags; /* [S] what the sampling state of a slot asks for */
 };
 
-/* Plans and allocates everything but the KV cache. The weights must outlive the model. */
-enum status model_create(struct backend *backend, const struct model_config *config, struct model_weights *weights,
-                         const struct model_options *options, struct model **out, struct error *err);
+/* Plans and allocates everything but the KV cache. The weights must outlive the model, unless they are copied. */
+enum status model_create(struct backend *backend, const struct model_config *config,
+                         const struct model_weights *weights, const struct model_options *options, struct model **out,
+                         struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err);
+/* Captures the graphs of decode steps, where the backend has graphs. After model_allocate_cache. */
+enum status model_capture(struct model *m, struct error *err);
 /* Bytes of one block of one layer's K (or V). */
 int64_t model_cache_block_bytes(const struct model *m);
 void model_destroy(struct model *m); /* NULL is allowed */

@@ -31,7 +31,7 @@ struct bench {
     struct batch batch;
 };
 
-static void bench_open(struct bench *b, const char *name, enum dtype dtype, enum dtype cache_dtype)
+static void bench_open(struct bench *b, const char *name, enum dtype dtype, enum dtype cache_dtype, bool copy_weights)
 {
     char folder[512];
     struct error err;
@@ -40,6 +40,7 @@ static void bench_open(struct bench *b, const char *name, enum dtype dtype, enum
         .dtype = dtype,
         .cache_dtype = cache_dtype,
         .keep_logits = true,
+        .copy_weights = copy_weights,
     };
     *b = (struct bench){0};
     snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, name);
@@ -111,7 +112,8 @@ static double logits_error(struct bench *b, const struct golden_case *c, int32_t
     return sqrt(difference / size);
 }
 
-static double largest_error(const char *name, enum dtype dtype, enum dtype cache_dtype, int32_t chunk)
+static double largest_error(const char *name, enum dtype dtype, enum dtype cache_dtype, int32_t chunk,
+                            bool copy_weights)
 {
     struct bench b;
     struct golden golden;
@@ -120,7 +122,7 @@ static double largest_error(const char *name, enum dtype dtype, enum dtype cache
     double largest = 0;
     snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, name);
     must(golden_load(folder, &golden, &err), &err);
-    bench_open(&b, name, dtype, cache_dtype);
+    bench_open(&b, name, dtype, cache_dtype, copy_weights);
     for (int32_t i = 0; i < golden.num_cases; i++) {
         const double error = logits_error(&b, &golden.cases[i], chunk);
         if (!(error <= largest)) largest = error; /* a NaN stays */
@@ -136,10 +138,20 @@ static void test_logits_float32(void **state)
     for (int i = 0; i < NUM_CHECKPOINTS; i++) {
         const int32_t chunks[] = {128, 40, 16, 1};
         for (int j = 0; j < 4; j++) {
-            const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, chunks[j]);
+            const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, chunks[j], false);
             print_message("%s, chunks of %d: relative error %.2g\n", checkpoints[i], chunks[j], error);
             if (!(error < 1e-5)) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
         }
+    }
+}
+
+/* As on a device with memory of its own: weights copied in pieces by several threads, converted, projections merged. */
+static void test_logits_copied_weights(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
+        const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, 40, true);
+        if (!(error < 1e-5)) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
     }
 }
 
@@ -157,7 +169,7 @@ static void test_logits_narrow_types(void **state)
     };
     for (int i = 0; i < NUM_CHECKPOINTS; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-            const double error = largest_error(checkpoints[i], types[t].dtype, types[t].cache_dtype, 40);
+            const double error = largest_error(checkpoints[i], types[t].dtype, types[t].cache_dtype, 40, false);
             print_message("%s, %s with %s cache: relative error %.2g\n", checkpoints[i], dtype_name(types[t].dtype),
                           dtype_name(types[t].cache_dtype), error);
             if (!(error < types[t].bound)) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
@@ -202,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_float32),
+        cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_narrow_types),
         cmocka_unit_test(test_greedy_tokens),
     };

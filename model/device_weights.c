@@ -1,0 +1,224 @@
+#include "model/device_weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/array.h"
+#include "base/clock.h"
+
+/* One contiguous piece of the upload: `count` elements, converted on the way where the types differ. */
+struct transfer {
+    const void *source;
+    void *destination;
+    int64_t count;
+    enum dtype from, to;
+};
+
+struct upload {
+    struct arena *arena;
+    enum dtype dtype;
+    struct transfer *transfers; /* [count] */
+    size_t count, capacity;
+    enum status status; /* the first failure */
+    struct error *err;
+};
+
+/* A transfer is cut so that threads share it; a buffer holds one cut. */
+static const int64_t CHUNK_BYTES = 4 << 20;
+enum { MAX_THREADS = 8, BUFFERS = 2 };
+
+static void add_transfer(struct upload *u, const void *source, enum dtype from, void *destination, enum dtype to,
+                         int64_t count)
+{
+    if (u->status != STATUS_OK) return;
+    if (!array_reserve(&u->transfers, &u->capacity, u->count + 1, sizeof *u->transfers)) {
+        u->status = error_set(u->err, STATUS_OUT_OF_MEMORY, "out of host memory for loading the weights");
+        return;
+    }
+    u->transfers[u->count++] = (struct transfer){source, destination, count, from, to};
+}
+
+static void *allocate(struct upload *u, int64_t bytes)
+{
+    void *data = NULL;
+    if (u->status == STATUS_OK) u->status = arena_alloc(u->arena, PURPOSE_WEIGHTS, bytes, &data, u->err);
+    return data;
+}
+
+/* The parts below each other in one matrix; one part is a plain matrix. */
+static struct weight place_matrix(struct upload *u, const struct weight *parts, int num_parts)
+{
+    struct weight out = {.dtype = u->dtype, .columns = parts[0].columns};
+    bool bias = false;
+    for (int i = 0; i < num_parts; i++) {
+        out.rows += parts[i].rows;
+        bias = bias || parts[i].bias;
+    }
+    const int64_t size = dtype_size(u->dtype);
+    char *data = allocate(u, out.rows * out.columns * size), *bias_data = bias ? allocate(u, out.rows * size) : NULL;
+    out.data = data;
+    out.bias = bias_data;
+    for (int64_t i = 0, row = 0; i < num_parts && u->status == STATUS_OK; row += parts[i++].rows) {
+        const struct weight *p = &parts[i];
+        add_transfer(u, p->data, p->dtype, data + row * out.columns * size, u->dtype, p->rows * p->columns);
+        if (p->bias) add_transfer(u, p->bias, p->dtype, bias_data + row * size, u->dtype, p->rows);
+    }
+    return out;
+}
+
+static const void *place_gain(struct upload *u, const void *gain, enum dtype dtype, int64_t count)
+{
+    void *data = allocate(u, count * dtype_size(dtype));
+    add_transfer(u, gain, dtype, data, dtype, count);
+    return data;
+}
+
+static struct projection place_projection(struct upload *u, const struct projection *p)
+{
+    return (struct projection){.parts = {place_matrix(u, p->parts, p->num_parts)}, .num_parts = 1};
+}
+
+static void place_all(struct upload *u, const struct model_config *c, const struct model_weights *host,
+                      struct model_weights *device)
+{
+    const int64_t hidden = c->hidden_size;
+    device->embedding = place_matrix(u, &host->embedding, 1);
+    device->lm_head =
+        host->lm_head.data == host->embedding.data ? device->embedding : place_matrix(u, &host->lm_head, 1);
+    device->final_norm = place_gain(u, host->final_norm, host->norm_dtype, hidden);
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        const struct layer_weights *from = &host->layers[i];
+        device->layers[i] = (struct layer_weights){
+            .input_norm = place_gain(u, from->input_norm, host->norm_dtype, hidden),
+            .qkv = place_projection(u, &from->qkv),
+            .o = place_matrix(u, &from->o, 1),
+            .post_attention_norm = place_gain(u, from->post_attention_norm, host->norm_dtype, hidden),
+            .gate_up = place_projection(u, &from->gate_up),
+            .down = place_matrix(u, &from->down, 1),
+        };
+    }
+}
+
+static void convert(void *out, enum dtype to, const void *in, enum dtype from, int64_t first, int64_t count)
+{
+    if (from == to) {
+        memcpy(out, (const char *)in + first * dtype_size(from), (size_t)(count * dtype_size(from)));
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) dtype_store(out, to, i, dtype_load(in, from, first + i));
+}
+
+/* One thread's stream and its buffers, filled in turn. */
+struct lane {
+    backend_stream stream;
+    backend_event done[BUFFERS];
+    void *buffer[BUFFERS];
+};
+
+static enum status lane_open(struct backend *b, struct lane *lane, struct error *err)
+{
+    enum status status = b->stream_create(b, &lane->stream, err);
+    for (int i = 0; i < BUFFERS && status == STATUS_OK; i++) {
+        status = b->event_create(b, &lane->done[i], err);
+        if (status == STATUS_OK) status = b->memory_alloc(b, MEMORY_HOST_PINNED, CHUNK_BYTES, &lane->buffer[i], err);
+    }
+    return status;
+}
+
+static void lane_close(struct backend *b, struct lane *lane)
+{
+    for (int i = 0; i < BUFFERS; i++) {
+        if (lane->buffer[i]) b->memory_free(b, MEMORY_HOST_PINNED, lane->buffer[i], CHUNK_BYTES);
+        if (lane->done[i]) b->event_destroy(b, lane->done[i]);
+    }
+    if (lane->stream) b->stream_destroy(b, lane->stream);
+}
+
+static int64_t chunk_elements(const struct transfer *t)
+{
+    return CHUNK_BYTES / dtype_size(t->to);
+}
+
+/* Every lane takes the chunks whose number is its own modulo the number of lanes. */
+static enum status run_lane(struct backend *b, struct lane *lane, const struct upload *u, int number, int num_lanes,
+                            struct error *err)
+{
+    int64_t chunk = 0, used = 0;
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < u->count; i++) {
+        const struct transfer *t = &u->transfers[i];
+        const int64_t step = chunk_elements(t);
+        for (int64_t first = 0; first < t->count; first += step) {
+            if (chunk++ % num_lanes != number) continue;
+            const int64_t count = first + step < t->count ? step : t->count - first;
+            const int slot = (int)(used++ % BUFFERS);
+            if (used > BUFFERS) status = b->event_synchronize(b, lane->done[slot], err);
+            if (status != STATUS_OK) return status;
+            convert(lane->buffer[slot], t->to, t->source, t->from, first, count);
+            b->copy(b, (char *)t->destination + first * dtype_size(t->to), lane->buffer[slot],
+                    count * dtype_size(t->to), lane->stream);
+            b->event_record(b, lane->done[slot], lane->stream);
+        }
+    }
+    return b->stream_synchronize(b, lane->stream, err);
+}
+
+static enum status run_transfers(struct upload *u)
+{
+    struct backend *b = u->arena->backend;
+    struct lane lanes[MAX_THREADS] = {{0}};
+    enum status results[MAX_THREADS] = {STATUS_OK};
+    struct error errors[MAX_THREADS];
+    const int processors = processors_allowed(), num_lanes = processors < MAX_THREADS ? processors : MAX_THREADS;
+#pragma omp parallel for num_threads(num_lanes) schedule(static, 1)
+    for (int i = 0; i < num_lanes; i++) {
+        results[i] = lane_open(b, &lanes[i], &errors[i]);
+        if (results[i] == STATUS_OK) results[i] = run_lane(b, &lanes[i], u, i, num_lanes, &errors[i]);
+        lane_close(b, &lanes[i]);
+    }
+    for (int i = 0; i < num_lanes; i++)
+        if (results[i] != STATUS_OK) return error_set(u->err, results[i], "%s", errors[i].text);
+    return STATUS_OK;
+}
+
+enum status device_weights_upload(struct arena *arena, const struct model_config *config,
+                                  const struct model_weights *host, enum dtype dtype, struct model_weights *device,
+                                  struct error *err)
+{
+    struct upload u = {.arena = arena, .dtype = dtype, .err = err};
+    const int64_t before = arena->bytes[PURPOSE_WEIGHTS];
+    *device = (struct model_weights){.norm_dtype = host->norm_dtype, .num_layers = config->num_layers};
+    device->layers = calloc((size_t)config->num_layers, sizeof *device->layers);
+    if (!device->layers) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
+    place_all(&u, config, host, device);
+    if (u.status == STATUS_OK) u.status = run_transfers(&u);
+    free(u.transfers);
+    device->bytes = arena->bytes[PURPOSE_WEIGHTS] - before;
+    if (u.status != STATUS_OK) model_weights_close(device);
+    return u.status;
+}
+
+static int64_t projection_elements(const struct projection *p)
+{
+    int64_t count = 0;
+    for (int i = 0; i < p->num_parts; i++)
+        count += p->parts[i].rows * (p->parts[i].columns + (p->parts[i].bias ? 1 : 0));
+    return count;
+}
+
+int64_t device_weights_bytes(const struct model_config *config, const struct model_weights *host, enum dtype dtype)
+{
+    int64_t elements = host->embedding.rows * host->embedding.columns, gains = 1 + 2 * (int64_t)config->num_layers;
+    if (host->lm_head.data != host->embedding.data) elements += host->lm_head.rows * host->lm_head.columns;
+    for (int32_t i = 0; i < config->num_layers; i++) {
+        const struct layer_weights *l = &host->layers[i];
+        const struct projection o = {.parts = {l->o}, .num_parts = 1}, down = {.parts = {l->down}, .num_parts = 1};
+        elements += projection_elements(&l->qkv) + projection_elements(&l->gate_up) + projection_elements(&o) +
+                    projection_elements(&down);
+    }
+    return elements * dtype_size(dtype) + gains * config->hidden_size * dtype_size(host->norm_dtype);
+}

@@ -1,0 +1,18 @@
+/* Weights on a device that has memory of its own: copied through pinned buffers by several threads while the file is
+ * read, every matrix in the type of the activations, the parts of a projection merged into one matrix. */
+#ifndef QUIRE_MODEL_DEVICE_WEIGHTS_H
+#define QUIRE_MODEL_DEVICE_WEIGHTS_H
+
+#include "model/arena.h"
+#include "model/weights.h"
+
+/* Fills *device (its own `layers` array; close with model_weights_close; the data is the arena's). `host` may be closed
+ * afterwards. Gains keep their type. bytes: what the device holds. */
+enum status device_weights_upload(struct arena *arena, const struct model_config *config,
+                                  const struct model_weights *host, enum dtype dtype, struct model_weights *device,
+                                  struct error *err);
+
+/* What the above will allocate, before anything is read. */
+int64_t device_weights_bytes(const struct model_config *config, const struct model_weights *host, enum dtype dtype);
+
+#endif
