@@ -1,0 +1,64 @@
+/* What the tests of kernels share: the backends to test, tensors that notice a stray write, and the comparison with
+ * float64. All inputs go through the backend's own memory and copies, so the same tests drive any backend. */
+#ifndef QUIRE_TESTS_SUPPORT_KERNEL_TEST_H
+#define QUIRE_TESTS_SUPPORT_KERNEL_TEST_H
+
+#include "kernels/backend.h"
+#include "tests/support/reference.h"
+
+enum { MAX_TEST_BACKENDS = 8 };
+
+struct test_backend {
+    struct backend *b;
+    char name[32]; /* "cpu avx2", "cuda:0" */
+    bool is_cpu;
+    uint8_t *workspace; /* with guards; NULL: none yet */
+    int64_t workspace_bytes;
+};
+
+struct kernel_test {
+    int num_backends;
+    struct test_backend backends[MAX_TEST_BACKENDS];
+    struct random random;
+};
+
+/* Opens the CPU backend once for each instruction set this machine has, and the CUDA device if there is one (else says
+ * that it was skipped). Prints the seed: QUIRE_TEST_SEED, or one from the clock. */
+int kernel_test_setup(void **state);
+int kernel_test_teardown(void **state);
+
+/* Gives the backend a workspace for shapes up to those of `query`. The one it had is checked and freed. */
+void use_workspace(struct test_backend *tb, const struct workspace_query *query);
+/* Fails if something wrote outside it. */
+void check_workspace(const struct test_backend *tb);
+
+/* A tensor on the device between guard words, and a copy of it on the host. */
+struct tensor {
+    struct backend *b;
+    enum dtype dtype;
+    int64_t count, bytes; /* elements; and their bytes */
+    void *data;           /* on the device */
+    uint8_t *host;        /* [bytes] what was uploaded, or downloaded last */
+};
+
+/* Every byte 0xff: NaN in every float type. */
+struct tensor tensor_poison(struct backend *b, enum dtype dtype, int64_t count);
+/* Uniform in [-amplitude, amplitude), rounded to dtype. */
+struct tensor tensor_random(struct backend *b, enum dtype dtype, int64_t count, double amplitude,
+                            struct random *random);
+/* Any bytes at all, e.g. int32 arrays. */
+struct tensor tensor_bytes(struct backend *b, const void *bytes, int64_t count);
+void tensor_upload(struct tensor *t);
+void tensor_download(struct tensor *t); /* waits for the device; checks the guards */
+void tensor_free(struct tensor *t);     /* checks the guards */
+double tensor_get(const struct tensor *t, int64_t i);
+void tensor_set(struct tensor *t, int64_t i, double value); /* on the host */
+double *tensor_doubles(const struct tensor *t);             /* [count], the caller frees it */
+
+/* ||out - reference|| / ||reference|| for elements [0, count) of the host copy, which must be finite; fails the test
+ * above the tolerance of `dtype`: 1e-5 for float32, 1e-2 for the shorter ones. `what` and the backend name are for the
+ * message. */
+void check_close(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
+                 int64_t count, enum dtype dtype);
+
+#endif

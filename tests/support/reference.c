@@ -1,0 +1,298 @@
+#include "tests/support/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/philox.h"
+
+/* SplitMix64 (Steele et al., 2014). */
+uint64_t random_bits(struct random *r)
+{
+    uint64_t z = r->state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+double random_uniform(struct random *r)
+{
+    return (double)(random_bits(r) >> 11) / 9007199254740992.0;
+}
+
+int64_t random_between(struct random *r, int64_t low, int64_t high)
+{
+    return low + (int64_t)(random_bits(r) % (uint64_t)(high - low + 1));
+}
+
+struct format {
+    int exponent_bits, mantissa_bits;
+    uint32_t largest; /* bits of the largest finite value */
+    bool has_infinity;
+};
+
+static struct format format_of(enum dtype dtype)
+{
+    switch (dtype) {
+    case DTYPE_FLOAT16:
+        return (struct format){5, 10, 0x7bff, true};
+    case DTYPE_BFLOAT16:
+        return (struct format){8, 7, 0x7f7f, true};
+    case DTYPE_FP8_E4M3:
+        return (struct format){4, 3, 0x7e, false};
+    case DTYPE_FP8_E5M2:
+        return (struct format){5, 2, 0x7b, true};
+    default:
+        return (struct format){8, 23, 0x7f7fffff, true};
+    }
+}
+
+double reference_decode(enum dtype dtype, uint32_t bits)
+{
+    struct format f = format_of(dtype);
+    int bias = (1 << (f.exponent_bits - 1)) - 1;
+    uint32_t mantissa = bits & ((1u << f.mantissa_bits) - 1);
+    uint32_t exponent = (bits >> f.mantissa_bits) & ((1u << f.exponent_bits) - 1);
+    double sign = (bits >> (f.exponent_bits + f.mantissa_bits)) & 1 ? -1 : 1;
+    uint32_t magnitude = bits & ((1u << (f.exponent_bits + f.mantissa_bits)) - 1);
+    if (magnitude > f.largest) return f.has_infinity && mantissa == 0 ? sign * INFINITY : NAN;
+    if (exponent == 0) return sign * ldexp(mantissa, 1 - bias - f.mantissa_bits);
+    return sign * ldexp(mantissa + (1u << f.mantissa_bits), (int)exponent - bias - f.mantissa_bits);
+}
+
+/* Bisection over the magnitudes, which are in the order of their bits. */
+uint32_t reference_encode(enum dtype dtype, double value)
+{
+    struct format f = format_of(dtype);
+    uint32_t sign = signbit(value) ? 1u << (f.exponent_bits + f.mantissa_bits) : 0, low = 0, high = f.largest;
+    double magnitude = fabs(value);
+    if (magnitude >= reference_decode(dtype, high)) return sign | high;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (reference_decode(dtype, middle) <= magnitude) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    double below = magnitude - reference_decode(dtype, low), above = reference_decode(dtype, high) - magnitude;
+    if (below < above || (below == above && low % 2 == 0)) return sign | low;
+    return sign | high;
+}
+
+void reference_linear(double *out, const double *x, const double *w, const double *bias, int64_t tokens, int64_t rows,
+                      int64_t columns)
+{
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t r = 0; r < rows; r++) {
+            double sum = bias ? bias[r] : 0;
+            for (int64_t c = 0; c < columns; c++) sum += x[t * columns + c] * w[r * columns + c];
+            out[t * rows + r] = sum;
+        }
+}
+
+void reference_rms_norm(double *out, const double *x, const double *gain, double eps, int64_t tokens, int64_t size)
+{
+    for (int64_t t = 0; t < tokens; t++) {
+        double squares = 0;
+        for (int64_t i = 0; i < size; i++) squares += x[t * size + i] * x[t * size + i];
+        for (int64_t i = 0; i < size; i++)
+            out[t * size + i] = x[t * size + i] / sqrt(squares / (double)size + eps) * gain[i];
+    }
+}
+
+void reference_rotary(double *x, const int32_t *positions, const double *cos_sin, int64_t tokens, int64_t heads,
+                      int64_t head_size, int64_t rotary_dim)
+{
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t i = 0; i < rotary_dim / 2; i++) {
+                double *head = x + (t * heads + h) * head_size, a = head[i], b = head[i + rotary_dim / 2];
+                double c = cos_sin[positions[t] * rotary_dim + i];
+                double s = cos_sin[positions[t] * rotary_dim + rotary_dim / 2 + i];
+                head[i] = a * c - b * s;
+                head[i + rotary_dim / 2] = b * c + a * s;
+            }
+}
+
+void reference_silu_and_mul(double *out, const double *x, int64_t tokens, int64_t size)
+{
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t i = 0; i < size; i++) {
+            double gate = x[t * 2 * size + i];
+            out[t * size + i] = gate / (1 + exp(-gate)) * x[t * 2 * size + size + i];
+        }
+}
+
+static bool attends(const struct attention_params *p, int32_t position, int32_t token, int32_t head, int32_t kv_head)
+{
+    if (token > position) return false;
+    if (p->window > 0 && token <= position - p->window) return false;
+    if (p->sparse_vertical_stride <= 1) return true;
+    int32_t query_block = position / p->sparse_block_size, key_block = token / p->sparse_block_size;
+    int32_t step = p->sparse_head_sliding_step, offset = step >= 0 ? head * step : kv_head * -step;
+    bool remote = (key_block + offset + 1) % p->sparse_vertical_stride == 0;
+    bool local = key_block > query_block - p->sparse_local_blocks;
+    return remote || local;
+}
+
+static double score(const double *query, const double *key, int32_t head_size, const struct attention_params *p,
+                    double alibi_slope, int32_t distance)
+{
+    double dot = 0;
+    for (int32_t d = 0; d < head_size; d++) dot += query[d] * key[d];
+    dot *= p->scale;
+    if (p->soft_cap > 0) dot = p->soft_cap * tanh(dot / p->soft_cap);
+    return dot + alibi_slope * distance;
+}
+
+void reference_attention(double *out, const double *query, const double *keys, const double *values, int64_t stride,
+                         int32_t position, int32_t head, int32_t kv_head, int32_t head_size,
+                         const struct attention_params *params, double alibi_slope)
+{
+    double *scores = malloc(sizeof *scores * (size_t)(position + 1)), max = -INFINITY, sum = 0;
+    memset(out, 0, sizeof *out * (size_t)head_size);
+    for (int32_t t = 0; t <= position; t++) {
+        if (!attends(params, position, t, head, kv_head)) continue;
+        scores[t] = score(query, keys + t * stride, head_size, params, alibi_slope, t - position);
+        max = fmax(max, scores[t]);
+    }
+    for (int32_t t = 0; t <= position; t++) {
+        if (!attends(params, position, t, head, kv_head)) continue;
+        double weight = exp(scores[t] - max);
+        sum += weight;
+        for (int32_t d = 0; d < head_size; d++) out[d] += weight * values[t * stride + d];
+    }
+    for (int32_t d = 0; d < head_size && sum > 0; d++) out[d] /= sum;
+    free(scores);
+}
+
+/* A token and its value while sampling. */
+struct entry {
+    double value;
+    int32_t id;
+};
+
+static int by_value(const void *left, const void *right)
+{
+    const struct entry *a = left, *b = right;
+    if (a->value != b->value) return a->value < b->value ? 1 : -1;
+    return a->id < b->id ? -1 : 1;
+}
+
+static int32_t occurrences(const int32_t *tokens, int32_t count, int32_t id)
+{
+    int32_t found = 0;
+    for (int32_t i = 0; i < count; i++) found += tokens[i] == id;
+    return found;
+}
+
+static double processed(double logit, int32_t id, const struct sampling_row *row, const int32_t *history,
+                        int32_t output)
+{
+    for (int32_t i = 0; i < row->num_stop_ids; i++)
+        if (output < row->min_tokens && row->stop_ids[i] == id) logit = -INFINITY;
+    for (int32_t i = 0; i < row->num_bias; i++)
+        if (row->bias_ids[i] == id) logit += row->bias_values[i];
+    int32_t in_output = occurrences(history + row->prompt_len, output, id);
+    if (in_output + occurrences(history, row->prompt_len, id) > 0)
+        logit = logit > 0 ? logit / row->repetition_penalty : logit * row->repetition_penalty;
+    logit -= row->frequency_penalty * in_output;
+    return in_output > 0 ? logit - row->presence_penalty : logit;
+}
+
+static double gumbel(const struct sampling_row *row, int32_t output, int32_t id)
+{
+    uint32_t words[4];
+    philox4x32(row->seed, row->sequence_index, (uint32_t)output, (uint32_t)(id / 4), words);
+    return -log(-log((double)philox_uniform(words[id % 4])));
+}
+
+/* Entries are sorted; returns how many stay. Cuts within rounding of each other set *close. */
+static int32_t cut(struct entry *entries, int32_t count, const struct sampling_row *row, bool *close)
+{
+    double max = entries[0].value, total = 0, before = 0;
+    int32_t kept = 0;
+    while (count > 1 && entries[count - 1].value == -INFINITY) count--;
+    for (; row->min_p > 0 && kept < count; kept++) {
+        double probability = exp(entries[kept].value - max);
+        if (fabs(probability - (double)row->min_p) < 1e-5 * row->min_p) *close = true;
+        if (probability < (double)row->min_p) break;
+    }
+    if (row->min_p > 0) count = kept;
+    if (row->top_k > 0 && row->top_k < count) {
+        kept = row->top_k;
+        while (kept < count && entries[kept].value == entries[row->top_k - 1].value) kept++;
+        if (kept < count && entries[kept - 1].value - entries[kept].value < 1e-5) *close = true;
+        count = kept;
+    }
+    if (row->top_p >= 1) return count;
+    for (int32_t i = 0; i < count; i++) total += exp(entries[i].value - max);
+    for (kept = 0; kept < count; kept++) {
+        if (fabs(before / total - (double)row->top_p) < 1e-5 && kept > 0) *close = true;
+        if (kept > 0 && before / total >= (double)row->top_p) break;
+        before += exp(entries[kept].value - max);
+    }
+    return kept;
+}
+
+static void raw_logprob(struct reference_sample *out, const float *logits, int32_t vocab_size)
+{
+    double max = -INFINITY, sum = 0, sampled = logits[out->token];
+    out->rank = 1;
+    for (int32_t i = 0; i < vocab_size; i++)
+        if (logits[i] > max) max = logits[i];
+    for (int32_t i = 0; i < vocab_size; i++)
+        if (!isnan(logits[i])) sum += exp(logits[i] - max);
+    for (int32_t i = 0; i < vocab_size; i++) out->rank += logits[i] > sampled;
+    out->logprob = sampled - max - log(sum);
+}
+
+/* The largest of value + noise among the first `count` entries. */
+static void draw(struct reference_sample *out, const struct entry *entries, int32_t count,
+                 const struct sampling_row *row, int32_t output)
+{
+    double best = -INFINITY, second = -INFINITY, total = 0;
+    out->token = entries[0].id;
+    for (int32_t i = 0; i < count; i++) {
+        double value = entries[i].value + gumbel(row, output, entries[i].id);
+        if (value > best) {
+            second = best;
+            best = value;
+            out->token = entries[i].id;
+        } else {
+            second = fmax(second, value);
+        }
+        total += exp(entries[i].value - entries[0].value);
+    }
+    if (best - second < 1e-4) out->close = true;
+    out->num_kept = count;
+    for (int32_t i = 0; i < count && out->probabilities; i++)
+        out->probabilities[entries[i].id] = exp(entries[i].value - entries[0].value) / total;
+}
+
+void reference_sample(struct reference_sample *out, const float *logits, int32_t vocab_size,
+                      const struct sampling_row *row, const int32_t *history, int32_t output)
+{
+    struct entry *entries = malloc(sizeof *entries * (size_t)vocab_size);
+    bool greedy = row->temperature < 1e-5f;
+    out->close = false;
+    for (int32_t i = 0; i < vocab_size; i++) {
+        double logit = isnan(logits[i]) ? -INFINITY : logits[i];
+        double value = processed(logit, i, row, history, output);
+        entries[i] = (struct entry){greedy ? value : value / (double)row->temperature, i};
+        if (out->probabilities) out->probabilities[i] = 0;
+    }
+    qsort(entries, (size_t)vocab_size, sizeof *entries, by_value);
+    if (greedy || entries[0].value == -INFINITY) {
+        out->token = entries[0].value == -INFINITY ? 0 : entries[0].id;
+        out->num_kept = 1;
+        if (vocab_size > 1 && entries[0].value != entries[1].value &&
+            entries[0].value - entries[1].value < 1e-5 * fabs(entries[0].value))
+            out->close = true;
+    } else {
+        draw(out, entries, cut(entries, vocab_size, row, &out->close), row, output);
+    }
+    raw_logprob(out, logits, vocab_size);
+    free(entries);
+}

@@ -1,0 +1,589 @@
+/* Paged attention against float64, on caches whose every unused slot is NaN: decode (v1 and v2), prefill, chunks and
+ * mixed batches, every head size, block size and element type, and the variants of SPEC S3. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/kernel_test.h"
+
+enum { MAX_SEQS = 40 };
+
+enum route { ROUTE_V1 = 1, ROUTE_V2 = 2, ROUTE_PREFILL = 4, ROUTE_MIXED = 8 };
+
+struct attention_case {
+    int32_t num_seqs;
+    int32_t query_lens[MAX_SEQS], seq_lens[MAX_SEQS]; /* decodes first */
+    int32_t num_heads, num_kv_heads, head_size, block_size;
+    enum dtype dtype, cache_dtype;
+    struct attention_params params; /* scale, k_scale and v_scale may be left 0: 1/sqrt(head_size), 1, 1 */
+    bool alibi;
+    bool poison_behind_window; /* what lies wholly behind every window is NaN, its block freed */
+    double amplitude;          /* of queries and keys; 0: 1 */
+    int routes;                /* which entries to try; 0: all that apply */
+};
+
+/* Everything that a case needs, on the host and on the device. */
+struct fixture {
+    const struct attention_case *c;
+    const struct test_backend *tb;
+    struct attention_params params;
+    int32_t num_tokens, max_query_len, max_seq_len, max_blocks, num_decodes;
+    int32_t query_start[MAX_SEQS + 1], slots[MAX_SEQS];
+    int64_t query_stride;
+    double *keys[MAX_SEQS], *values[MAX_SEQS]; /* [seq_len, num_kv_heads, head_size] as real numbers */
+    double *expected;                          /* [num_tokens, num_heads, head_size] */
+    double *query_host;
+    float slopes[128];
+    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, seq_slots, alibi;
+};
+
+static int64_t k_index(const struct fixture *f, int64_t block, int64_t head, int64_t offset, int64_t d)
+{
+    const int64_t x = 16 / dtype_size(f->c->cache_dtype), hs = f->c->head_size, bs = f->c->block_size;
+    return (((block * f->c->num_kv_heads + head) * (hs / x) + d / x) * bs + offset) * x + d % x;
+}
+
+static int64_t v_index(const struct fixture *f, int64_t block, int64_t head, int64_t offset, int64_t d)
+{
+    return ((block * f->c->num_kv_heads + head) * f->c->head_size + d) * f->c->block_size + offset;
+}
+
+/* Puts a random number into the cache and returns what a reader should make of it. */
+static double put(struct tensor *cache, int64_t index, double value, float scale)
+{
+    tensor_set(cache, index, value / (double)scale);
+    return tensor_get(cache, index) * (double)scale;
+}
+
+static bool is_hidden(const struct fixture *f, int32_t seq, int32_t token)
+{
+    const int32_t first_position = f->c->seq_lens[seq] - f->c->query_lens[seq];
+    return f->c->poison_behind_window && token <= first_position - f->params.window;
+}
+
+/* Fills the blocks of one sequence; slots that no query may read stay NaN. */
+static void fill_sequence(struct fixture *f, int32_t seq, const int32_t *blocks, struct random *random)
+{
+    const struct attention_case *c = f->c;
+    const int64_t row = (int64_t)c->num_kv_heads * c->head_size, count = c->seq_lens[seq] * row;
+    const double amplitude = c->amplitude > 0 ? c->amplitude : 1;
+    f->keys[seq] = calloc((size_t)count + 1, sizeof(double));
+    f->values[seq] = calloc((size_t)count + 1, sizeof(double));
+    for (int32_t t = 0; t < c->seq_lens[seq]; t++)
+        for (int32_t h = 0; h < c->num_kv_heads && !is_hidden(f, seq, t); h++)
+            for (int32_t d = 0; d < c->head_size; d++) {
+                const int64_t block = blocks[t / c->block_size], offset = t % c->block_size;
+                const double k = (2 * random_uniform(random) - 1) * amplitude, v = 2 * random_uniform(random) - 0.7;
+                f->keys[seq][t * row + h * c->head_size + d] =
+                    put(&f->k_cache, k_index(f, block, h, offset, d), k, f->params.k_scale);
+                f->values[seq][t * row + h * c->head_size + d] =
+                    put(&f->v_cache, v_index(f, block, h, offset, d), v, f->params.v_scale);
+            }
+}
+
+static void shuffle(int32_t *numbers, int32_t count, struct random *random)
+{
+    for (int32_t i = count - 1; i > 0; i--) {
+        const int32_t j = (int32_t)random_between(random, 0, i), old = numbers[i];
+        numbers[i] = numbers[j];
+        numbers[j] = old;
+    }
+}
+
+/* Blocks are dealt out in random order, rows of the table too; block 0 is nobody's, and full of NaN. */
+static void make_cache(struct fixture *f, struct random *random)
+{
+    const struct attention_case *c = f->c;
+    int32_t num_blocks = 1, next = 0;
+    for (int32_t i = 0; i < c->num_seqs; i++) num_blocks += (c->seq_lens[i] + c->block_size - 1) / c->block_size;
+    int32_t *order = malloc(sizeof *order * (size_t)num_blocks);
+    for (int32_t i = 0; i < num_blocks - 1; i++) order[i] = i + 1;
+    shuffle(order, num_blocks - 1, random);
+    for (int32_t i = 0; i < c->num_seqs; i++) f->slots[i] = i;
+    shuffle(f->slots, c->num_seqs, random);
+    const int64_t elements = (int64_t)num_blocks * c->num_kv_heads * c->head_size * c->block_size;
+    f->k_cache = tensor_poison(f->tb->b, c->cache_dtype, elements);
+    f->v_cache = tensor_poison(f->tb->b, c->cache_dtype, elements);
+    int32_t *tables = calloc((size_t)c->num_seqs * (size_t)f->max_blocks, sizeof *tables);
+    for (int32_t i = 0; i < c->num_seqs; i++) {
+        const int32_t used = (c->seq_lens[i] + c->block_size - 1) / c->block_size;
+        int32_t *row = tables + (int64_t)f->slots[i] * f->max_blocks;
+        memcpy(row, order + next, sizeof *order * (size_t)used);
+        fill_sequence(f, i, order + next, random);
+        for (int32_t b = 0; b < used; b++)
+            if (is_hidden(f, i, (b + 1) * c->block_size - 1)) row[b] = 0;
+        next += used;
+    }
+    tensor_upload(&f->k_cache), tensor_upload(&f->v_cache);
+    f->tables = tensor_bytes(f->tb->b, tables, (int64_t)sizeof *tables * c->num_seqs * f->max_blocks);
+    free(tables), free(order);
+}
+
+static void make_lengths(struct fixture *f)
+{
+    const struct attention_case *c = f->c;
+    for (int32_t i = 0; i < c->num_seqs; i++) {
+        f->query_start[i + 1] = f->query_start[i] + c->query_lens[i];
+        if (c->query_lens[i] > f->max_query_len) f->max_query_len = c->query_lens[i];
+        if (c->seq_lens[i] > f->max_seq_len) f->max_seq_len = c->seq_lens[i];
+        if (c->query_lens[i] == 1 && f->num_decodes == i) f->num_decodes++;
+    }
+    f->num_tokens = f->query_start[c->num_seqs];
+    f->max_blocks = (f->max_seq_len + c->block_size - 1) / c->block_size + 1;
+}
+
+/* Queries lie inside a fused QKV row: the stride is larger than num_heads * head_size, and what is between is NaN. */
+static void make_query(struct fixture *f, struct random *random)
+{
+    const struct attention_case *c = f->c;
+    const double amplitude = c->amplitude > 0 ? c->amplitude : 1;
+    f->query_stride = (c->num_heads + 2 * c->num_kv_heads) * (int64_t)c->head_size;
+    f->query = tensor_poison(f->tb->b, c->dtype, f->num_tokens * f->query_stride);
+    for (int64_t t = 0; t < f->num_tokens; t++)
+        for (int64_t i = 0; i < (int64_t)c->num_heads * c->head_size; i++)
+            tensor_set(&f->query, t * f->query_stride + i, (2 * random_uniform(random) - 1) * amplitude);
+    tensor_upload(&f->query);
+    f->query_host = tensor_doubles(&f->query);
+}
+
+static void make_expected(struct fixture *f)
+{
+    const struct attention_case *c = f->c;
+    const int64_t stride = (int64_t)c->num_kv_heads * c->head_size;
+    f->expected = malloc(sizeof(double) * (size_t)f->num_tokens * (size_t)c->num_heads * (size_t)c->head_size);
+    for (int32_t i = 0; i < c->num_seqs; i++)
+        for (int32_t j = 0; j < c->query_lens[i]; j++)
+            for (int32_t h = 0; h < c->num_heads; h++) {
+                const int64_t token = f->query_start[i] + j;
+                const int32_t kv_head = h / (c->num_heads / c->num_kv_heads);
+                reference_attention(f->expected + (token * c->num_heads + h) * c->head_size,
+                                    f->query_host + token * f->query_stride + (int64_t)h * c->head_size,
+                                    f->keys[i] + (int64_t)kv_head * c->head_size,
+                                    f->values[i] + (int64_t)kv_head * c->head_size, stride,
+                                    c->seq_lens[i] - c->query_lens[i] + j, h, kv_head, c->head_size, &f->params,
+                                    c->alibi ? (double)f->slopes[h] : 0);
+            }
+}
+
+static void fixture_make(struct fixture *f, const struct attention_case *c, const struct test_backend *tb,
+                         struct random *random)
+{
+    memset(f, 0, sizeof *f);
+    f->c = c;
+    f->tb = tb;
+    f->params = c->params;
+    if (f->params.scale == 0) f->params.scale = 1 / sqrtf((float)c->head_size);
+    if (f->params.k_scale == 0) f->params.k_scale = 1;
+    if (f->params.v_scale == 0) f->params.v_scale = 1;
+    make_lengths(f);
+    for (int h = 0; h < c->num_heads; h++) f->slopes[h] = powf(2, -8.0f * (float)(h + 1) / (float)c->num_heads);
+    f->alibi = tensor_bytes(tb->b, f->slopes, (int64_t)sizeof *f->slopes * c->num_heads);
+    if (c->alibi) f->params.alibi_slopes = f->alibi.data;
+    make_cache(f, random);
+    make_query(f, random);
+    make_expected(f);
+    f->seq_lens = tensor_bytes(tb->b, c->seq_lens, (int64_t)sizeof(int32_t) * c->num_seqs);
+    f->starts = tensor_bytes(tb->b, f->query_start, (int64_t)sizeof(int32_t) * (c->num_seqs + 1));
+    f->seq_slots = tensor_bytes(tb->b, f->slots, (int64_t)sizeof(int32_t) * c->num_seqs);
+}
+
+static void fixture_free(struct fixture *f)
+{
+    for (int32_t i = 0; i < f->c->num_seqs; i++) free(f->keys[i]), free(f->values[i]);
+    free(f->expected), free(f->query_host);
+    tensor_free(&f->query), tensor_free(&f->k_cache), tensor_free(&f->v_cache), tensor_free(&f->tables);
+    tensor_free(&f->seq_lens), tensor_free(&f->starts), tensor_free(&f->seq_slots), tensor_free(&f->alibi);
+}
+
+static struct attention_args arguments(const struct fixture *f, void *out)
+{
+    const struct attention_case *c = f->c;
+    return (struct attention_args){.out = out,
+                                   .query = f->query.data,
+                                   .query_stride = f->query_stride,
+                                   .k_cache = f->k_cache.data,
+                                   .v_cache = f->v_cache.data,
+                                   .block_tables = f->tables.data,
+                                   .block_table_stride = f->max_blocks,
+                                   .seq_lens = f->seq_lens.data,
+                                   .query_start = f->starts.data,
+                                   .seq_slot = f->seq_slots.data,
+                                   .num_seqs = c->num_seqs,
+                                   .num_heads = c->num_heads,
+                                   .num_kv_heads = c->num_kv_heads,
+                                   .head_size = c->head_size,
+                                   .block_size = c->block_size,
+                                   .max_query_len = f->max_query_len,
+                                   .max_seq_len = f->max_seq_len,
+                                   .dtype = c->dtype,
+                                   .cache_dtype = c->cache_dtype,
+                                   .params = &f->params};
+}
+
+static void run_route(struct fixture *f, enum route route, const char *name)
+{
+    struct backend *b = f->tb->b;
+    char what[256];
+    const struct attention_case *c = f->c;
+    const int64_t count = (int64_t)f->num_tokens * c->num_heads * c->head_size;
+    struct tensor out = tensor_poison(b, c->dtype, count);
+    const struct attention_args args = arguments(f, out.data);
+    if (route == ROUTE_V1) b->paged_attention_v1(b, &args, NULL);
+    if (route == ROUTE_V2) b->paged_attention_v2(b, &args, NULL);
+    if (route == ROUTE_PREFILL) b->paged_attention_prefill(b, &args, NULL);
+    if (route == ROUTE_MIXED) paged_attention(b, &args, f->num_decodes, c->num_seqs, NULL);
+    tensor_download(&out);
+    snprintf(what, sizeof what, "attention %s: %d seqs, up to %d of %d tokens, heads %d/%d of %d, blocks of %d, %s, %s",
+             name, c->num_seqs, f->max_query_len, f->max_seq_len, c->num_heads, c->num_kv_heads, c->head_size,
+             c->block_size, dtype_name(c->dtype), dtype_name(c->cache_dtype));
+    check_close(f->tb, what, &out, f->expected, count, c->dtype);
+    tensor_free(&out);
+}
+
+static void workspace_for(struct test_backend *tb, const struct fixture *f)
+{
+    const struct attention_case *c = f->c;
+    const struct workspace_query query = {.max_num_tokens = f->num_tokens,
+                                          .max_num_seqs = c->num_seqs,
+                                          .max_model_len = f->max_seq_len,
+                                          .num_heads = c->num_heads,
+                                          .num_kv_heads = c->num_kv_heads,
+                                          .head_size = c->head_size,
+                                          .block_size = c->block_size,
+                                          .max_columns = 64,
+                                          .max_rows = 64,
+                                          .vocab_size = 64,
+                                          .dtype = c->dtype};
+    use_workspace(tb, &query);
+}
+
+/* Runs a case on every backend, by every entry that can serve it: with one query token a sequence that is all of them,
+ * so v1, v2 and prefill are held to the same numbers. */
+static void check_case(struct kernel_test *test, const struct attention_case *c)
+{
+    for (int i = 0; i < test->num_backends; i++) {
+        struct test_backend *tb = &test->backends[i];
+        struct fixture f;
+        fixture_make(&f, c, tb, &test->random);
+        workspace_for(tb, &f);
+        int routes = f.num_decodes == c->num_seqs ? ROUTE_V1 | ROUTE_V2 | ROUTE_PREFILL : ROUTE_PREFILL | ROUTE_MIXED;
+        if (c->routes) routes &= c->routes;
+        if (routes & ROUTE_V1) run_route(&f, ROUTE_V1, "v1");
+        if (routes & ROUTE_V2) run_route(&f, ROUTE_V2, "v2");
+        if (routes & ROUTE_PREFILL) run_route(&f, ROUTE_PREFILL, "prefill");
+        if (routes & ROUTE_MIXED) run_route(&f, ROUTE_MIXED, "mixed");
+        check_workspace(tb);
+        fixture_free(&f);
+    }
+}
+
+/* Decodes with these context lengths. */
+static struct attention_case decode_case(const int32_t *lengths, int32_t count, int32_t heads, int32_t kv_heads,
+                                         int32_t head_size, int32_t block_size)
+{
+    struct attention_case c = {.num_seqs = count,
+                               .num_heads = heads,
+                               .num_kv_heads = kv_heads,
+                               .head_size = head_size,
+                               .block_size = block_size};
+    for (int32_t i = 0; i < count; i++) {
+        c.query_lens[i] = 1;
+        c.seq_lens[i] = lengths[i];
+    }
+    return c;
+}
+
+static const int32_t block_sizes[] = {8, 16, 32, 64, 128};
+
+static void decodes_at_every_edge(void **state)
+{
+    for (int b = 0; b < 5; b++) {
+        const int32_t bs = block_sizes[b];
+        const int32_t lengths[] = {1,   2,   bs - 1, bs,  bs + 1, 2 * bs - 1, 2 * bs, 127,
+                                   128, 129, 255,    257, 511,    512,        513};
+        const struct attention_case c = decode_case(lengths, 15, 2, 1, 64, bs);
+        check_case(*state, &c);
+    }
+}
+
+static void decodes_long_contexts(void **state)
+{
+    const int32_t lengths[] = {1023, 1024, 1025, 3000, 1};
+    const struct attention_case c = decode_case(lengths, 5, 4, 2, 64, 16);
+    const struct attention_case alone = decode_case((const int32_t[]){9001}, 1, 2, 1, 64, 32);
+    check_case(*state, &c);
+    check_case(*state, &alone);
+}
+
+static void decodes_every_head_size(void **state)
+{
+    static const int32_t sizes[] = {64, 80, 96, 112, 120, 128, 192, 256};
+    for (int i = 0; i < 8; i++)
+        for (int b = 0; b < 5; b++) {
+            const int32_t lengths[] = {37, 260};
+            struct attention_case c = decode_case(lengths, 2, 2, 1, sizes[i], block_sizes[b]);
+            check_case(*state, &c);
+        }
+}
+
+static void decodes_every_type(void **state)
+{
+    static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+    static const enum dtype caches[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16, DTYPE_FP8_E4M3, DTYPE_FP8_E5M2};
+    for (int t = 0; t < 3; t++)
+        for (int k = 0; k < 5; k++) {
+            const int32_t lengths[] = {1, 40, 530};
+            struct attention_case c = decode_case(lengths, 3, 4, 2, t == 0 ? 64 : 128, k % 2 ? 16 : 8);
+            c.dtype = types[t];
+            c.cache_dtype = caches[k];
+            if (dtype_size(c.cache_dtype) == 1) c.params.k_scale = 0.37f, c.params.v_scale = 0.02f;
+            check_case(*state, &c);
+        }
+}
+
+static void decodes_every_head_ratio(void **state)
+{
+    static const int32_t heads[][2] = {{1, 1}, {3, 3}, {6, 2}, {7, 1}, {16, 2}, {71, 1}, {5, 5}};
+    for (int i = 0; i < 7; i++) {
+        const int32_t lengths[] = {100, 17};
+        const struct attention_case c = decode_case(lengths, 2, heads[i][0], heads[i][1], 64, 16);
+        check_case(*state, &c);
+    }
+}
+
+static void decodes_many_sequences(void **state)
+{
+    struct kernel_test *test = *state;
+    int32_t lengths[MAX_SEQS];
+    for (int i = 0; i < MAX_SEQS; i++) lengths[i] = (int32_t)random_between(&test->random, 1, 600);
+    const struct attention_case c = decode_case(lengths, MAX_SEQS, 2, 2, 64, 16);
+    check_case(test, &c);
+}
+
+/* Scores in the hundreds: exp overflows unless the maximum is taken out. */
+static void survives_large_scores(void **state)
+{
+    const int32_t lengths[] = {300, 1100};
+    struct attention_case c = decode_case(lengths, 2, 2, 1, 64, 16);
+    c.params.scale = 20;
+    check_case(*state, &c);
+}
+
+static void prefills(void **state)
+{
+    static const int32_t lengths[] = {1, 2, 7, 16, 31, 65, 150};
+    for (int b = 0; b < 5; b++) {
+        struct attention_case c = {.num_seqs = 7, .num_heads = 4, .num_kv_heads = 2, .head_size = 64};
+        c.block_size = block_sizes[b];
+        for (int i = 0; i < 7; i++) c.query_lens[i] = c.seq_lens[i] = lengths[i];
+        c.query_lens[0] = 1;
+        check_case(*state, &c);
+    }
+}
+
+/* Chunks of a prefill at and beside block edges, with decodes before them. */
+static void mixes_decodes_and_chunks(void **state)
+{
+    static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+    for (int t = 0; t < 3; t++) {
+        struct attention_case c = {.num_seqs = 8,
+                                   .query_lens = {1, 1, 1, 2, 16, 33, 70, 5},
+                                   .seq_lens = {1, 600, 33, 2, 48, 34, 200, 133},
+                                   .num_heads = 6,
+                                   .num_kv_heads = 2,
+                                   .head_size = 80,
+                                   .block_size = 16,
+                                   .dtype = types[t],
+                                   .cache_dtype = types[t]};
+        check_case(*state, &c);
+    }
+}
+
+static void prefills_every_cache_type(void **state)
+{
+    for (enum dtype cache = DTYPE_FLOAT32; cache <= DTYPE_FP8_E5M2; cache++) {
+        struct attention_case c = {.num_seqs = 2,
+                                   .query_lens = {20, 40},
+                                   .seq_lens = {30, 40},
+                                   .num_heads = 4,
+                                   .num_kv_heads = 1,
+                                   .head_size = 112,
+                                   .block_size = 32,
+                                   .cache_dtype = cache,
+                                   .params = {.k_scale = 0.5f, .v_scale = 0.25f}};
+        if (dtype_size(cache) != 1) c.params.k_scale = c.params.v_scale = 1;
+        check_case(*state, &c);
+    }
+}
+
+/* A case with decodes and chunks, for the variants. */
+static struct attention_case variant_case(void)
+{
+    return (struct attention_case){.num_seqs = 6,
+                                   .query_lens = {1, 1, 1, 10, 50, 40},
+                                   .seq_lens = {5, 300, 700, 10, 180, 40},
+                                   .num_heads = 4,
+                                   .num_kv_heads = 2,
+                                   .head_size = 64,
+                                   .block_size = 16};
+}
+
+/* The decodes of a case alone, which go by v1 and v2 too. */
+static void check_variant(struct kernel_test *test, struct attention_case c)
+{
+    check_case(test, &c);
+    c.num_seqs = 3;
+    check_case(test, &c);
+}
+
+static void alibi(void **state)
+{
+    struct attention_case c = variant_case();
+    c.alibi = true;
+    check_variant(*state, c);
+}
+
+static void soft_cap(void **state)
+{
+    struct attention_case c = variant_case();
+    c.params.soft_cap = 3;
+    c.params.scale = 1;
+    check_variant(*state, c);
+}
+
+static void sliding_window(void **state)
+{
+    static const int32_t windows[] = {1, 5, 16, 17, 64, 250, 512, 5000};
+    for (int i = 0; i < 8; i++) {
+        struct attention_case c = variant_case();
+        c.params.window = windows[i];
+        c.poison_behind_window = i % 2 == 0;
+        check_variant(*state, c);
+    }
+}
+
+static void block_sparse(void **state)
+{
+    static const int32_t strides[] = {2, 3, 8}, steps[] = {0, 1, 3, -1, -2}, sizes[] = {16, 32, 64};
+    for (int i = 0; i < 15; i++) {
+        struct attention_case c = variant_case();
+        c.params.sparse_vertical_stride = strides[i % 3];
+        c.params.sparse_head_sliding_step = steps[i % 5];
+        c.params.sparse_block_size = sizes[i / 5];
+        c.params.sparse_local_blocks = 1 + i % 4;
+        check_variant(*state, c);
+    }
+}
+
+/* Masked keys must not matter, whatever is in them: with no local block and a stride that nothing meets, a short
+ * context has no live key at all, and the output is 0. */
+static void no_live_key_gives_zero(void **state)
+{
+    const int32_t lengths[] = {10, 16};
+    struct attention_case c = decode_case(lengths, 2, 2, 2, 64, 16);
+    c.params.sparse_vertical_stride = 100;
+    c.params.sparse_block_size = 16;
+    for (int i = 0; i < ((struct kernel_test *)*state)->num_backends; i++) {
+        struct test_backend *tb = &((struct kernel_test *)*state)->backends[i];
+        struct fixture f;
+        fixture_make(&f, &c, tb, &((struct kernel_test *)*state)->random);
+        workspace_for(tb, &f);
+        memset(f.expected, 0, sizeof(double) * 2 * 2 * 64);
+        run_route(&f, ROUTE_V1, "v1");
+        run_route(&f, ROUTE_V2, "v2");
+        run_route(&f, ROUTE_PREFILL, "prefill");
+        fixture_free(&f);
+    }
+}
+
+static void variants_combine(void **state)
+{
+    struct attention_case c = variant_case();
+    c.alibi = true;
+    c.params.soft_cap = 20;
+    c.params.window = 77;
+    c.poison_behind_window = true;
+    c.dtype = DTYPE_BFLOAT16;
+    c.cache_dtype = DTYPE_FP8_E4M3;
+    c.params.k_scale = 0.1f;
+    c.params.v_scale = 0.3f;
+    check_variant(*state, c);
+    c.params.window = 0;
+    c.poison_behind_window = false;
+    c.params.sparse_vertical_stride = 3;
+    c.params.sparse_block_size = 32;
+    c.params.sparse_local_blocks = 2;
+    check_variant(*state, c);
+}
+
+/* Random shapes: what nobody thought of. */
+static void random_cases(void **state)
+{
+    struct kernel_test *test = *state;
+    struct random *r = &test->random;
+    static const int32_t sizes[] = {64, 80, 96, 112, 120, 128, 192, 256};
+    for (int i = 0; i < 25; i++) {
+        const int32_t kv_heads = (int32_t)random_between(r, 1, 3), group = (int32_t)random_between(r, 1, 5);
+        struct attention_case c = {.num_seqs = (int32_t)random_between(r, 1, 5),
+                                   .num_heads = kv_heads * group,
+                                   .num_kv_heads = kv_heads,
+                                   .head_size = sizes[random_between(r, 0, 7)],
+                                   .block_size = block_sizes[random_between(r, 0, 4)],
+                                   .dtype = (enum dtype)random_between(r, 0, 2),
+                                   .cache_dtype = (enum dtype)random_between(r, 0, 2),
+                                   .alibi = random_between(r, 0, 3) == 0};
+        if (random_between(r, 0, 2) == 0) c.params.window = (int32_t)random_between(r, 1, 200);
+        if (random_between(r, 0, 3) == 0) c.params.soft_cap = 5;
+        c.poison_behind_window = c.params.window > 0;
+        const int32_t decodes = (int32_t)random_between(r, 0, c.num_seqs);
+        for (int32_t s = 0; s < c.num_seqs; s++) {
+            c.query_lens[s] = s < decodes ? 1 : (int32_t)random_between(r, 2, 60);
+            c.seq_lens[s] = c.query_lens[s] + (int32_t)random_between(r, 0, 300);
+        }
+        check_case(test, &c);
+    }
+}
+
+static void chooses_v1_by_the_rule(void **state)
+{
+    (void)state;
+    assert_true(paged_attention_use_v1(1, 1, 1));
+    assert_true(paged_attention_use_v1(512, 1, 32));
+    assert_false(paged_attention_use_v1(513, 1, 32));
+    assert_false(paged_attention_use_v1(8192, 16, 32));
+    assert_true(paged_attention_use_v1(8192, 17, 32));
+    assert_false(paged_attention_use_v1(8193, 1000, 32));
+    assert_false(paged_attention_use_v1(INT32_MAX, 1, 1));
+    assert_true(paged_attention_use_v1(8192, 1 << 20, 1 << 12));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decodes_at_every_edge),
+        cmocka_unit_test(decodes_long_contexts),
+        cmocka_unit_test(decodes_every_head_size),
+        cmocka_unit_test(decodes_every_type),
+        cmocka_unit_test(decodes_every_head_ratio),
+        cmocka_unit_test(decodes_many_sequences),
+        cmocka_unit_test(survives_large_scores),
+        cmocka_unit_test(prefills),
+        cmocka_unit_test(mixes_decodes_and_chunks),
+        cmocka_unit_test(prefills_every_cache_type),
+        cmocka_unit_test(alibi),
+        cmocka_unit_test(soft_cap),
+        cmocka_unit_test(sliding_window),
+        cmocka_unit_test(block_sparse),
+        cmocka_unit_test(no_live_key_gives_zero),
+        cmocka_unit_test(variants_combine),
+        cmocka_unit_test(random_cases),
+        cmocka_unit_test(chooses_v1_by_the_rule),
+    };
+    return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
+}

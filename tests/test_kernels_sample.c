@@ -1,0 +1,534 @@
+/* Sampling: known answers of the generator, each option alone, all of them combined against a sampler that sorts in
+ * float64, and the distribution of what is drawn. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/philox.h"
+#include "tests/support/kernel_test.h"
+
+enum { MAX_ROWS = 64, HISTORY = 64 };
+
+/* A batch of samples: row i has slot slots[i], its logits, its state. Everything that sampling gives comes back here.
+ */
+struct sampling {
+    int32_t count, vocab_size;
+    float *logits;                      /* [count, vocab_size] */
+    struct sampling_row rows[MAX_ROWS]; /* by slot */
+    int32_t slots[MAX_ROWS], outputs[MAX_ROWS];
+    int32_t history[MAX_ROWS * HISTORY]; /* by slot */
+    int32_t tokens[MAX_ROWS], ranks[MAX_ROWS];
+    float logprobs[MAX_ROWS];
+    int32_t top_ids[MAX_ROWS * SAMPLING_MAX_LOGPROBS];
+    float top_logprobs[MAX_ROWS * SAMPLING_MAX_LOGPROBS];
+};
+
+static struct sampling_row plain_row(void)
+{
+    return (struct sampling_row){.temperature = 0, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+}
+
+static struct sampling *sampling_new(int32_t count, int32_t vocab_size)
+{
+    struct sampling *s = calloc(1, sizeof *s);
+    s->count = count;
+    s->vocab_size = vocab_size;
+    s->logits = calloc((size_t)count * (size_t)vocab_size, sizeof *s->logits);
+    for (int32_t i = 0; i < MAX_ROWS; i++) {
+        s->rows[i] = plain_row();
+        s->slots[i] = i;
+    }
+    return s;
+}
+
+static void sampling_free(struct sampling *s)
+{
+    free(s->logits);
+    free(s);
+}
+
+static void fetch(struct tensor *t, void *out)
+{
+    tensor_download(t);
+    memcpy(out, t->host, (size_t)t->bytes);
+    tensor_free(t);
+}
+
+static void run(struct test_backend *tb, struct sampling *s)
+{
+    struct backend *b = tb->b;
+    const int64_t n = s->count, word = 4;
+    const struct workspace_query query = {.max_num_tokens = 1,
+                                          .max_num_seqs = MAX_ROWS,
+                                          .max_model_len = HISTORY,
+                                          .num_heads = 1,
+                                          .num_kv_heads = 1,
+                                          .head_size = 64,
+                                          .block_size = 16,
+                                          .max_columns = 64,
+                                          .max_rows = s->vocab_size,
+                                          .vocab_size = s->vocab_size};
+    use_workspace(tb, &query);
+    struct tensor logits = tensor_bytes(b, s->logits, n * s->vocab_size * word);
+    struct tensor rows = tensor_bytes(b, s->rows, (int64_t)sizeof s->rows);
+    struct tensor slots = tensor_bytes(b, s->slots, n * word), outputs = tensor_bytes(b, s->outputs, n * word);
+    struct tensor history = tensor_bytes(b, s->history, (int64_t)sizeof s->history);
+    struct tensor tokens = tensor_poison(b, DTYPE_FLOAT32, n), ranks = tensor_poison(b, DTYPE_FLOAT32, n);
+    struct tensor logprobs = tensor_poison(b, DTYPE_FLOAT32, n);
+    struct tensor top_ids = tensor_poison(b, DTYPE_FLOAT32, n * SAMPLING_MAX_LOGPROBS);
+    struct tensor top_logprobs = tensor_poison(b, DTYPE_FLOAT32, n * SAMPLING_MAX_LOGPROBS);
+    struct sample_args args = {.logits = logits.data,
+                               .num_samples = s->count,
+                               .vocab_size = s->vocab_size,
+                               .sample_slot = slots.data,
+                               .sample_output = outputs.data,
+                               .rows = rows.data,
+                               .history = history.data,
+                               .history_stride = HISTORY,
+                               .token_ids = tokens.data,
+                               .logprobs = logprobs.data,
+                               .ranks = ranks.data,
+                               .top_ids = top_ids.data,
+                               .top_logprobs = top_logprobs.data};
+    for (int32_t i = 0; i < s->count; i++) {
+        const struct sampling_row *row = &s->rows[s->slots[i]];
+        args.any_random |= row->temperature >= 1e-5f;
+        args.any_logprobs |= row->num_logprobs >= 0;
+        args.any_processing |= row->num_bias > 0 || row->num_stop_ids > 0 || row->repetition_penalty != 1 ||
+                               row->presence_penalty != 0 || row->frequency_penalty != 0;
+    }
+    b->sample(b, &args, NULL);
+    fetch(&tokens, s->tokens), fetch(&ranks, s->ranks), fetch(&logprobs, s->logprobs);
+    fetch(&top_ids, s->top_ids), fetch(&top_logprobs, s->top_logprobs), fetch(&history, s->history);
+    tensor_free(&logits), tensor_free(&rows), tensor_free(&slots), tensor_free(&outputs);
+    check_workspace(tb);
+}
+
+static struct kernel_test *test_of(void **state)
+{
+    return *state;
+}
+
+/* Samples one row of logits on every backend; they must agree. */
+static int32_t sample_row(struct kernel_test *test, const float *logits, int32_t vocab_size,
+                          const struct sampling_row *row, const int32_t *history, int32_t output)
+{
+    int32_t token = -1;
+    for (int i = 0; i < test->num_backends; i++) {
+        struct sampling *s = sampling_new(1, vocab_size);
+        memcpy(s->logits, logits, sizeof *logits * (size_t)vocab_size);
+        s->slots[0] = 3;
+        s->rows[3] = *row;
+        s->outputs[0] = output;
+        if (history) memcpy(s->history + 3 * HISTORY, history, sizeof *history * (size_t)(row->prompt_len + output));
+        run(&test->backends[i], s);
+        if (token >= 0) assert_int_equal(s->tokens[0], token);
+        token = s->tokens[0];
+        assert_int_equal(s->history[3 * HISTORY + row->prompt_len + output], token);
+        sampling_free(s);
+    }
+    return token;
+}
+
+/* Philox4x32-10 with a counter and a key of any words, as its authors state it: multiplications split in halves. */
+static void philox_any(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t k0 = key[0], k1 = key[1];
+    memcpy(out, counter, 4 * sizeof *out);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t product0 = (uint64_t)out[0] * 3528531795u, product1 = (uint64_t)out[2] * 3449720151u;
+        const uint32_t next[4] = {(uint32_t)(product1 >> 32) ^ out[1] ^ k0, (uint32_t)product1,
+                                  (uint32_t)(product0 >> 32) ^ out[3] ^ k1, (uint32_t)product0};
+        memcpy(out, next, sizeof next);
+        k0 += 2654435769u, k1 += 3144134277u;
+    }
+}
+
+/* The three published vectors of Random123 (Salmon et al., 2011) hold for the general form, and that for quire's, whose
+ * last counter word is 0. */
+static void philox_known_answers(void **state)
+{
+    struct kernel_test *test = *state;
+    static const struct {
+        uint32_t counter[4], key[2], out[4];
+    } known[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    uint32_t out[4], expected[4];
+    for (int i = 0; i < 3; i++) {
+        philox_any(known[i].counter, known[i].key, out);
+        assert_memory_equal(out, known[i].out, sizeof out);
+    }
+    philox4x32(0, 0, 0, 0, out);
+    assert_memory_equal(out, known[0].out, sizeof out);
+    for (int i = 0; i < 1000; i++) {
+        const uint64_t seed = random_bits(&test->random), bits = random_bits(&test->random);
+        const uint32_t counter[4] = {(uint32_t)bits, (uint32_t)(bits >> 32), (uint32_t)(seed * 3), 0};
+        const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+        philox4x32(seed, counter[2], counter[1], counter[0], out);
+        philox_any(counter, key, expected);
+        assert_memory_equal(out, expected, sizeof out);
+    }
+    assert_true(philox_uniform(0) > 0);
+    assert_true(philox_uniform(UINT32_MAX) < 1);
+}
+
+static void greedy_takes_the_largest(void **state)
+{
+    float logits[9] = {1, 5, -2, 5, 4.999f, 0, 5, -1, 3};
+    const struct sampling_row row = plain_row();
+    assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 1); /* ties to the lowest id */
+    logits[8] = INFINITY;
+    assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 8);
+    for (int i = 0; i < 9; i++) logits[i] = -1e30f * (float)(10 - i);
+    assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 8);
+}
+
+static void bad_logits_do_not_crash(void **state)
+{
+    float logits[40];
+    struct sampling_row row = plain_row();
+    for (int pass = 0; pass < 4; pass++) {
+        row.temperature = pass % 2 ? 1 : 0;
+        row.top_p = pass < 2 ? 1 : 0.5f;
+        row.top_k = pass < 2 ? 0 : 3;
+        for (int i = 0; i < 40; i++) logits[i] = NAN;
+        assert_int_equal(sample_row(test_of(state), logits, 40, &row, NULL, 0), 0);
+        for (int i = 0; i < 40; i++) logits[i] = -INFINITY;
+        assert_int_equal(sample_row(test_of(state), logits, 40, &row, NULL, 0), 0);
+        logits[37] = -5;
+        logits[3] = NAN;
+        assert_int_equal(sample_row(test_of(state), logits, 40, &row, NULL, 0), 37);
+        logits[20] = INFINITY;
+        assert_int_equal(sample_row(test_of(state), logits, 40, &row, NULL, 0), 20);
+    }
+}
+
+static void min_tokens_forbids_stop_ids(void **state)
+{
+    const float logits[6] = {0, 9, 8, 7, 6, 5};
+    const int32_t history[8] = {0};
+    struct sampling_row row = plain_row();
+    row.min_tokens = 2;
+    row.num_stop_ids = 2;
+    row.stop_ids[0] = 1;
+    row.stop_ids[1] = 2;
+    row.prompt_len = 1;
+    assert_int_equal(sample_row(test_of(state), logits, 6, &row, history, 0), 3);
+    assert_int_equal(sample_row(test_of(state), logits, 6, &row, history, 1), 3);
+    assert_int_equal(sample_row(test_of(state), logits, 6, &row, history, 2), 1);
+    row.num_bias = 1; /* a bias does not bring a forbidden token back */
+    row.bias_ids[0] = 1;
+    row.bias_values[0] = 100;
+    assert_int_equal(sample_row(test_of(state), logits, 6, &row, history, 0), 3);
+}
+
+static void logit_bias_is_added(void **state)
+{
+    const float logits[5] = {1, 2, 3, 4, 5};
+    struct sampling_row row = plain_row();
+    row.num_bias = 3;
+    row.bias_ids[0] = 4, row.bias_values[0] = -100;
+    row.bias_ids[1] = 0, row.bias_values[1] = 3.5f;
+    row.bias_ids[2] = 77, row.bias_values[2] = 100; /* not in the vocabulary: ignored */
+    assert_int_equal(sample_row(test_of(state), logits, 5, &row, NULL, 0), 0);
+}
+
+/* History: prompt 0 1, output 2 2 3. */
+static void penalties_apply_where_they_should(void **state)
+{
+    const int32_t history[5] = {0, 1, 2, 2, 3};
+    struct sampling_row row = plain_row();
+    row.prompt_len = 2;
+    const float positive[6] = {5, 5, 5, 5, 2.6f, 2.4f};
+    row.repetition_penalty = 2; /* 2.5 2.5 2.5 2.5 2.6 2.4: prompt and output alike */
+    assert_int_equal(sample_row(test_of(state), positive, 6, &row, history, 3), 4);
+    const float negative[6] = {-1, -1, -1, -1, -1.9f, -2.1f}; /* -2 -2 -2 -2 -1.9 -2.1 */
+    assert_int_equal(sample_row(test_of(state), negative, 6, &row, history, 3), 4);
+    row.repetition_penalty = 1;
+    row.frequency_penalty = 1;
+    const float frequency[6] = {0, 0, 3.5f, 2.4f, 1.3f, 1}; /* 0 0 1.5 1.4 1.3 1: the prompt is not counted */
+    assert_int_equal(sample_row(test_of(state), frequency, 6, &row, history, 3), 2);
+    const float frequency2[6] = {0, 0, 3.3f, 2.4f, 1.3f, 1};
+    assert_int_equal(sample_row(test_of(state), frequency2, 6, &row, history, 3), 3);
+    row.frequency_penalty = 0;
+    row.presence_penalty = 1;
+    const float presence[6] = {1.1f, 0, 2.2f, 2, 1.1f, 1}; /* 1.1 0 1.2 1 1.1 1: once, however often */
+    assert_int_equal(sample_row(test_of(state), presence, 6, &row, history, 3), 2);
+    row.presence_penalty = -1; /* 1.1 0 3.2 3.3 .. */
+    const float reward[6] = {1.1f, 0, 2.2f, 2.3f, 1.1f, 1};
+    assert_int_equal(sample_row(test_of(state), reward, 6, &row, history, 3), 3);
+}
+
+/* Draws many times from one row, over output positions; counts [vocab_size] of what came. */
+static void draw_many(struct test_backend *tb, const float *logits, int32_t vocab_size, const struct sampling_row *row,
+                      int32_t draws, int32_t *counts)
+{
+    memset(counts, 0, sizeof *counts * (size_t)vocab_size);
+    for (int32_t done = 0; done < draws; done += MAX_ROWS) {
+        struct sampling *s = sampling_new(MAX_ROWS, vocab_size);
+        for (int32_t i = 0; i < MAX_ROWS; i++) {
+            memcpy(s->logits + (int64_t)i * vocab_size, logits, sizeof *logits * (size_t)vocab_size);
+            s->rows[i] = *row;
+            s->rows[i].seed = row->seed + (uint64_t)done;
+            s->rows[i].sequence_index = (uint32_t)i / 8;
+            s->outputs[i] = i % 8;
+        }
+        run(tb, s);
+        for (int32_t i = 0; i < MAX_ROWS; i++) counts[s->tokens[i]]++;
+        sampling_free(s);
+    }
+}
+
+/* Pearson's chi-square against the exact probabilities: its mean is the degrees of freedom k, its deviation sqrt(2k).
+ * Six deviations do not happen; and what was cut off must never be drawn. */
+static void check_distribution(struct test_backend *tb, const float *logits, int32_t vocab_size,
+                               const struct sampling_row *row, int32_t draws)
+{
+    int32_t *counts = calloc((size_t)vocab_size, sizeof *counts);
+    struct reference_sample expected = {.probabilities = calloc((size_t)vocab_size, sizeof(double))};
+    reference_sample(&expected, logits, vocab_size, row, NULL, 0);
+    draw_many(tb, logits, vocab_size, row, draws, counts);
+    double chi_square = 0;
+    for (int32_t i = 0; i < vocab_size; i++) {
+        const double mean = expected.probabilities[i] * draws;
+        if (mean == 0 && counts[i] > 0) fail_msg("%s: token %d was cut off, yet it was drawn", tb->name, i);
+        if (mean > 0) chi_square += (counts[i] - mean) * (counts[i] - mean) / mean;
+    }
+    const double freedom = expected.num_kept - 1;
+    if (fabs(chi_square - freedom) > 6 * sqrt(2 * freedom) + 6)
+        fail_msg("%s: chi-square %.1f for %.0f degrees of freedom", tb->name, chi_square, freedom);
+    free(counts), free(expected.probabilities);
+}
+
+static void draws_the_right_distribution(void **state)
+{
+    struct kernel_test *test = *state;
+    float logits[30];
+    for (int i = 0; i < 30; i++) logits[i] = (float)(2 * random_uniform(&test->random));
+    for (int i = 0; i < test->num_backends; i++) {
+        struct sampling_row row = plain_row();
+        row.seed = 12345;
+        row.temperature = 1;
+        check_distribution(&test->backends[i], logits, 30, &row, 12800);
+        row.temperature = 0.5f;
+        check_distribution(&test->backends[i], logits, 30, &row, 6400);
+        row.temperature = 1.5f;
+        row.top_k = 7;
+        check_distribution(&test->backends[i], logits, 30, &row, 6400);
+        row.top_k = 0;
+        row.top_p = 0.6f;
+        check_distribution(&test->backends[i], logits, 30, &row, 6400);
+        row.top_p = 1;
+        row.min_p = 0.4f;
+        check_distribution(&test->backends[i], logits, 30, &row, 6400);
+        row.top_p = 0.8f;
+        row.top_k = 20;
+        row.min_p = 0.1f;
+        check_distribution(&test->backends[i], logits, 30, &row, 6400);
+    }
+}
+
+static void cuts_to_one_token(void **state)
+{
+    const float logits[5] = {1, 2, 7, 3, 4};
+    struct sampling_row row = plain_row();
+    row.temperature = 2;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        row.seed = seed;
+        row.top_k = 1;
+        assert_int_equal(sample_row(test_of(state), logits, 5, &row, NULL, 0), 2);
+        row.top_k = -1;
+        row.top_p = 1e-6f; /* always at least one */
+        assert_int_equal(sample_row(test_of(state), logits, 5, &row, NULL, 0), 2);
+        row.top_p = 1;
+        row.min_p = 1;
+        assert_int_equal(sample_row(test_of(state), logits, 5, &row, NULL, 0), 2);
+        row.min_p = 0;
+    }
+}
+
+/* top_k 2 among a tie for the second place keeps both; they are all drawn. */
+static void top_k_keeps_ties(void **state)
+{
+    struct kernel_test *test = *state;
+    const float logits[6] = {0, 1, 2, 1, 0, 0};
+    struct sampling_row row = plain_row();
+    row.temperature = 3;
+    row.top_k = 2;
+    for (int i = 0; i < test->num_backends; i++) {
+        int32_t counts[6];
+        draw_many(&test->backends[i], logits, 6, &row, 640, counts);
+        assert_true(counts[1] > 0 && counts[2] > 0 && counts[3] > 0);
+        assert_int_equal(counts[0] + counts[4] + counts[5], 0);
+    }
+}
+
+/* A row with random options, history and logits. */
+static void randomize(struct sampling *s, int32_t i, struct random *r)
+{
+    struct sampling_row *row = &s->rows[s->slots[i]];
+    int32_t *history = s->history + s->slots[i] * HISTORY;
+    *row = plain_row();
+    row->temperature = random_between(r, 0, 3) == 0 ? 0 : (float)(0.2 + 2 * random_uniform(r));
+    if (random_between(r, 0, 1)) row->top_p = (float)(0.05 + 0.95 * random_uniform(r));
+    if (random_between(r, 0, 1)) row->top_k = (int32_t)random_between(r, 1, s->vocab_size + 5);
+    if (random_between(r, 0, 1)) row->min_p = (float)(0.3 * random_uniform(r));
+    if (random_between(r, 0, 1)) row->repetition_penalty = (float)(0.5 + 1.5 * random_uniform(r));
+    if (random_between(r, 0, 1)) row->frequency_penalty = (float)(4 * random_uniform(r) - 2);
+    if (random_between(r, 0, 1)) row->presence_penalty = (float)(4 * random_uniform(r) - 2);
+    row->seed = random_bits(r);
+    row->sequence_index = (uint32_t)random_between(r, 0, 5);
+    row->prompt_len = (int32_t)random_between(r, 1, HISTORY / 2);
+    row->min_tokens = (int32_t)random_between(r, 0, 20);
+    row->num_stop_ids = (int32_t)random_between(r, 0, 4);
+    row->num_bias = (int32_t)random_between(r, 0, 6);
+    for (int j = 0; j < row->num_stop_ids; j++) row->stop_ids[j] = (int32_t)random_between(r, 0, s->vocab_size - 1);
+    for (int j = 0; j < row->num_bias; j++) {
+        row->bias_ids[j] = (int32_t)((random_bits(r) % 50 * 7 + (uint64_t)j) % (uint64_t)s->vocab_size);
+        row->bias_values[j] = (float)(10 * random_uniform(r) - 5);
+    }
+    row->num_logprobs = (int32_t)random_between(r, -1, SAMPLING_MAX_LOGPROBS);
+    s->outputs[i] = (int32_t)random_between(r, 0, HISTORY / 2 - 1);
+    for (int j = 0; j < HISTORY; j++) history[j] = (int32_t)random_between(r, 0, j % 2 ? 5 : s->vocab_size - 1);
+    for (int32_t j = 0; j < s->vocab_size; j++)
+        s->logits[(int64_t)i * s->vocab_size + j] = (float)(12 * random_uniform(r) * random_uniform(r) - 4);
+}
+
+static void check_logprobs(const struct test_backend *tb, const struct sampling *s, int32_t i,
+                           const struct reference_sample *expected)
+{
+    const float *logits = s->logits + (int64_t)i * s->vocab_size;
+    const int32_t wanted = s->rows[s->slots[i]].num_logprobs, sampled = s->tokens[i];
+    const double total = logits[expected->token] - expected->logprob; /* log of the sum of exp(logit) */
+    int32_t rank = 1;
+    if (wanted < 0) return;
+    for (int32_t j = 0; j < s->vocab_size; j++) rank += logits[j] > logits[sampled];
+    assert_int_equal(s->ranks[i], rank);
+    if (fabs(s->logprobs[i] - (logits[sampled] - total)) > 1e-4)
+        fail_msg("%s: logprob %g, not %g", tb->name, (double)s->logprobs[i], logits[sampled] - total);
+    for (int32_t j = 0; j < wanted && j < s->vocab_size; j++) {
+        const int32_t id = s->top_ids[i * SAMPLING_MAX_LOGPROBS + j];
+        int32_t ahead = 0; /* tokens that come before this one */
+        for (int32_t k = 0; k < s->vocab_size; k++)
+            ahead += logits[k] > logits[id] || (logits[k] == logits[id] && k < id);
+        assert_int_equal(ahead, j);
+        assert_true(fabs(s->top_logprobs[i * SAMPLING_MAX_LOGPROBS + j] - (logits[id] - total)) < 1e-4);
+    }
+}
+
+static void options_combine(void **state)
+{
+    struct kernel_test *test = *state;
+    int32_t close = 0, all = 0;
+    for (int pass = 0; pass < 24; pass++)
+        for (int i = 0; i < test->num_backends; i++) {
+            const int32_t vocab_size = pass % 4 == 0 ? 5 : pass % 4 == 1 ? 64 : pass % 4 == 2 ? 333 : 5000;
+            struct sampling *s = sampling_new(16, vocab_size);
+            for (int32_t j = 0; j < 16; j++) s->slots[j] = (j * 7 + 3) % MAX_ROWS;
+            for (int32_t j = 0; j < 16; j++) randomize(s, j, &test->random);
+            struct sampling *before = malloc(sizeof *before);
+            memcpy(before, s, sizeof *s);
+            run(&test->backends[i], s);
+            for (int32_t j = 0; j < 16; j++) {
+                struct reference_sample expected = {.probabilities = NULL};
+                const struct sampling_row *row = &s->rows[s->slots[j]];
+                int32_t *history = before->history + s->slots[j] * HISTORY;
+                reference_sample(&expected, s->logits + (int64_t)j * vocab_size, vocab_size, row, history,
+                                 s->outputs[j]);
+                all++;
+                close += expected.close;
+                if (!expected.close && s->tokens[j] != expected.token)
+                    fail_msg("%s: token %d, not %d (vocabulary %d, temperature %g, top_p %g, top_k %d, min_p %g)",
+                             test->backends[i].name, s->tokens[j], expected.token, vocab_size, (double)row->temperature,
+                             (double)row->top_p, row->top_k, (double)row->min_p);
+                check_logprobs(&test->backends[i], s, j, &expected);
+                history[row->prompt_len + s->outputs[j]] = s->tokens[j]; /* and nothing else is written */
+            }
+            assert_memory_equal(s->history, before->history, sizeof s->history);
+            free(before);
+            sampling_free(s);
+        }
+    assert_true(close * 20 < all); /* a check that skips much checks little */
+}
+
+/* A seed gives the same token whatever else is in the batch, wherever its row lies. */
+static void batch_does_not_matter(void **state)
+{
+    struct kernel_test *test = *state;
+    for (int i = 0; i < test->num_backends; i++) {
+        struct sampling *s = sampling_new(20, 500);
+        for (int32_t j = 0; j < 20; j++) randomize(s, j, &test->random);
+        struct sampling *alone = sampling_new(1, 500);
+        memcpy(alone->logits, s->logits + 13 * 500, 500 * sizeof(float));
+        memcpy(alone->rows, s->rows, sizeof s->rows);
+        memcpy(alone->history, s->history, sizeof s->history);
+        alone->slots[0] = s->slots[13];
+        alone->outputs[0] = s->outputs[13];
+        run(&test->backends[i], s);
+        run(&test->backends[i], alone);
+        assert_int_equal(s->tokens[13], alone->tokens[0]);
+        sampling_free(s), sampling_free(alone);
+    }
+}
+
+/* As large as real vocabularies, with options that look at all of it. */
+static void large_vocabulary(void **state)
+{
+    struct kernel_test *test = *state;
+    for (int i = 0; i < test->num_backends; i++) {
+        struct sampling *s = sampling_new(6, 128256);
+        int32_t close = 0;
+        for (int32_t j = 0; j < 6; j++) {
+            randomize(s, j, &test->random);
+            s->rows[j].temperature = 1;
+            s->rows[j].top_k = j % 3 == 0 ? 50 : 0;
+            s->rows[j].top_p = j % 2 == 0 ? 0.9f : 1;
+        }
+        int32_t *history = malloc(sizeof s->history);
+        memcpy(history, s->history, sizeof s->history);
+        run(&test->backends[i], s);
+        for (int32_t j = 0; j < 6; j++) {
+            struct reference_sample expected = {.probabilities = NULL};
+            reference_sample(&expected, s->logits + (int64_t)j * s->vocab_size, s->vocab_size, &s->rows[j],
+                             history + (int64_t)j * HISTORY, s->outputs[j]);
+            close += expected.close;
+            if (!expected.close) assert_int_equal(s->tokens[j], expected.token);
+        }
+        free(history);
+        sampling_free(s);
+        assert_true(close <= 2);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(greedy_takes_the_largest),
+        cmocka_unit_test(bad_logits_do_not_crash),
+        cmocka_unit_test(min_tokens_forbids_stop_ids),
+        cmocka_unit_test(logit_bias_is_added),
+        cmocka_unit_test(penalties_apply_where_they_should),
+        cmocka_unit_test(draws_the_right_distribution),
+        cmocka_unit_test(cuts_to_one_token),
+        cmocka_unit_test(top_k_keeps_ties),
+        cmocka_unit_test(options_combine),
+        cmocka_unit_test(batch_does_not_matter),
+        cmocka_unit_test(large_vocabulary),
+    };
+    return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
+}
