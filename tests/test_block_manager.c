@@ -425,6 +425,38 @@ static void test_reserved_blocks_are_filled_by_a_sibling(void **state)
     close_fixture(&f);
 }
 
+/* A shared block that already has its identity keeps it, though its parent's was given up meanwhile. */
+static void test_a_block_is_identified_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 20, true);
+    struct error err;
+    struct request *request = add(&f, 0, 2 * SIZE, 2);
+    struct sequence *a = &request->sequences[0], *b = a + 1, *first = &add(&f, 0, SIZE, 1)->sequences[0];
+    assert_int_equal(block_manager_allocate(&f.m, first, &err), STATUS_OK);
+    assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
+    compute(&f, first);
+    compute(&f, a); /* its first block has the same identity as first's, and is not in the cache */
+    assert_int_equal(prefix_cache_id(&f.m.cache, a->block_table[0]), 0);
+    uint64_t id = prefix_cache_id(&f.m.cache, a->block_table[1]);
+    release(&f, first);
+    prefix_cache_forget(&f.m.cache, first->block_table[0]);
+    block_pool_set_cached(&f.m.pool, first->block_table[0], false);
+
+    assert_int_equal(block_manager_reserve(&f.m, b, 2, &err), STATUS_OK);
+    block_manager_share(&f.m, a, b, 2);
+    compute(&f, b);
+    assert_int_not_equal(prefix_cache_id(&f.m.cache, b->block_table[0]), 0);
+    assert_true(prefix_cache_id(&f.m.cache, b->block_table[1]) == id);
+    release(&f, a);
+    release(&f, b);
+    block_manager_reset_cache(&f.m);
+    check(&f);
+    for (int32_t i = 0; i < f.m.cache.num_buckets; i++) assert_int_equal(f.m.cache.buckets[i], BLOCK_NONE);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_one_token_is_left_to_compute),
         cmocka_unit_test(test_a_double_release_names_the_block),
         cmocka_unit_test(test_reserved_blocks_are_filled_by_a_sibling),
+        cmocka_unit_test(test_a_block_is_identified_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
