@@ -101,19 +101,36 @@ static struct option_spec count_spec(const char *name, int32_t *target, int mini
                                 .help = help};
 }
 
-static void add_flags(const struct benchmark *b, struct option_table *table, struct bench_options *o)
+/* Help texts that name a default: they must live as long as the table. */
+struct length_help {
+    char input[128], output[128];
+};
+
+static void write_help(char *out, size_t size, const char *what, struct bench_range range)
 {
+    if (range.minimum == range.maximum)
+        snprintf(out, size, "%s, or a range to draw from. Default: %d.", what, range.minimum);
+    else
+        snprintf(out, size, "%s, or a range to draw from. Default: %d:%d.", what, range.minimum, range.maximum);
+}
+
+static void add_flags(const struct benchmark *b, struct option_table *table, struct bench_options *o,
+                      struct length_help *help)
+{
+    write_help(help->input, sizeof help->input, b->has_prefix_len ? "Tokens of a prompt's own" : "Tokens of a prompt",
+               o->input_len);
+    write_help(help->output, sizeof help->output, "Tokens of an answer", o->output_len);
     struct option_spec range = {.name = "input-len",
                                 .kind = OPTION_CUSTOM,
                                 .target = &o->input_len,
                                 .parse = parse_range,
                                 .argument = "N|A:B",
-                                .help = "Tokens of a prompt (of its own part), or a range to draw from.",
+                                .help = help->input,
                                 .heading = "Benchmark:"};
     add_if(true, table, range);
     range.name = "output-len";
     range.target = &o->output_len;
-    range.help = "Tokens of an answer, or a range to draw from.";
+    range.help = help->output;
     range.heading = NULL;
     add_if(b->has_output_len, table, range);
     add_if(b->has_batch_size, table, count_spec("batch-size", &o->batch_size, 1, "Requests at once. Default: 1."));
@@ -184,14 +201,16 @@ static int run_named(const struct benchmark *benchmark, int argc, char **argv)
     options.engine.skip_tokenizer = true; /* prompts are random ids */
 
     struct option_table table = {0};
-    add_flags(benchmark, &table, &options);
+    struct length_help texts;
+    add_flags(benchmark, &table, &options, &texts);
     options_add_engine(&table, &options.engine, &log);
     if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK)
         return command_fail("bench", &err, EXIT_STATUS_USAGE);
     if (help) {
-        char usage[64];
+        char usage[64], summary[128];
         snprintf(usage, sizeof usage, "bench %s [flags]", benchmark->name);
-        options_print_help(&table, usage, benchmark->summary, stdout);
+        snprintf(summary, sizeof summary, "Measures %s.", benchmark->summary);
+        options_print_help(&table, usage, summary, stdout);
         return EXIT_STATUS_OK;
     }
     if (options_require_model(&options.engine, model, sizeof model, &err) != STATUS_OK)
