@@ -7,6 +7,10 @@
 #ifndef QUIRE_BASE_STATUS_H
 #define QUIRE_BASE_STATUS_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum status {
     STATUS_OK = 0,
     STATUS_INVALID,       /* bad input: a file, a flag, a prompt */
@@ -27,5 +31,9 @@ enum status error_set(struct error *err, enum status status, const char *format,
 
 /* Puts "prefix: " before the sentence in *err, for a caller that knows which file it was about. Returns `status`. */
 enum status error_prefix(struct error *err, enum status status, const char *prefix);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

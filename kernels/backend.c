@@ -30,13 +30,26 @@ static enum status open_cuda(const char *device, int number, struct backend **ou
 #endif
 }
 
+static enum status open_auto(int threads, struct backend **out, struct error *err)
+{
+    if (err) err->text[0] = '\0';
+#ifdef QUIRE_HAVE_CUDA
+    if (backend_cuda_open(0, out, err) == STATUS_OK) return STATUS_OK;
+#endif
+    struct error cpu_error;
+    enum status status = backend_cpu_open(threads, out, &cpu_error);
+    if (status != STATUS_OK && err) *err = cpu_error;
+    return status;
+}
+
 enum status backend_open(const char *device, int threads, struct backend **out, struct error *err)
 {
     *out = NULL;
     if (strcmp(device, "cpu") == 0) return backend_cpu_open(threads, out, err);
+    if (strcmp(device, "auto") == 0) return open_auto(threads, out, err);
     if (strcmp(device, "cuda") == 0) return open_cuda(device, 0, out, err);
     int number = strncmp(device, "cuda:", 5) == 0 ? device_number(device + 5) : -1;
     if (number >= 0) return open_cuda(device, number, out, err);
-    return error_set(err, STATUS_INVALID, "device '%s' is not known: give 'cpu', 'cuda' or 'cuda:N' with N from 0",
-                     device);
+    return error_set(err, STATUS_INVALID,
+                     "device '%s' is not known: give 'auto', 'cpu', 'cuda' or 'cuda:N' with N from 0", device);
 }

@@ -20,9 +20,14 @@
 #include "base/status.h"
 #include "kernels/dtype.h"
 
-typedef struct backend_stream *backend_stream; /* NULL is the backend's main stream */
-typedef struct backend_event *backend_event;
-typedef struct backend_graph *backend_graph;
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Handles. (A tag may not have its pointer's name in C++, which the CUDA sources are.) */
+typedef struct backend_stream_object *backend_stream; /* NULL is the backend's main stream */
+typedef struct backend_event_object *backend_event;
+typedef struct backend_graph_object *backend_graph;
 
 enum memory_kind { MEMORY_DEVICE, MEMORY_HOST_PINNED };
 
@@ -230,7 +235,8 @@ struct backend {
     void (*destroy)(struct backend *b);
 };
 
-/* Opens "cpu", "cuda" or "cuda:N". threads: how many the CPU backend uses, 0 for all allowed. *out is freed with
+/* Opens "cpu", "cuda", "cuda:N", or "auto": the first GPU if it can be used, else the CPU, and then *err says why no GPU
+ * was used (it is empty where one was). threads: how many the CPU backend uses, 0 for all allowed. *out is freed with
  * (*out)->destroy(*out). */
 enum status backend_open(const char *device, int threads, struct backend **out, struct error *err);
 
@@ -245,5 +251,9 @@ bool paged_attention_use_v1(int32_t max_seq_len, int32_t num_seqs, int32_t num_h
  * are set here. */
 void paged_attention(struct backend *b, const struct attention_args *args, int32_t num_decodes, int32_t num_seqs,
                      backend_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

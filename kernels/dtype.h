@@ -5,6 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum dtype { DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16, DTYPE_FP8_E4M3, DTYPE_FP8_E5M2 };
 
 static inline int dtype_size(enum dtype dtype)
@@ -39,5 +43,9 @@ uint16_t float_to_fp16(float f);
 /* One element at index i of an array of `dtype`. For references and tests; not for inner loops. */
 float dtype_load(const void *data, enum dtype dtype, int64_t i);
 void dtype_store(void *data, enum dtype dtype, int64_t i, float value);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

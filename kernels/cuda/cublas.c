@@ -1,0 +1,148 @@
+#include "kernels/cuda/cublas.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* cuBLAS's interface as far as it is used here. Its names and numbers have been the same since version 11. */
+typedef struct cublasContext *handle;
+enum { STATUS_SUCCESS = 0 };
+enum { OP_N = 0, OP_T = 1 };
+enum { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
+enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69 };
+enum { GEMM_DEFAULT = -1 };
+enum { MATH_DEFAULT = 0, MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
+
+struct cublas {
+    void *library;
+    handle handle;
+    void *stream; /* what the handle was told last */
+    void *workspace;
+    size_t workspace_bytes;
+    int (*create)(handle *);
+    int (*destroy)(handle);
+    int (*set_stream)(handle, void *);
+    int (*set_workspace)(handle, void *, size_t);
+    int (*set_math_mode)(handle, int);
+    int (*gemm)(handle, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
+                const void *, void *, int, int, int, int);
+    const char *(*status_string)(int);
+};
+
+static bool find(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof symbol); /* ISO C has no cast from an object's address to a function's */
+    return symbol != NULL;
+}
+
+static bool find_all(struct cublas *c)
+{
+    return find(c->library, "cublasCreate_v2", &c->create) && find(c->library, "cublasDestroy_v2", &c->destroy) &&
+           find(c->library, "cublasSetStream_v2", &c->set_stream) &&
+           find(c->library, "cublasSetWorkspace_v2", &c->set_workspace) &&
+           find(c->library, "cublasSetMathMode", &c->set_math_mode) && find(c->library, "cublasGemmEx", &c->gemm) &&
+           find(c->library, "cublasGetStatusString", &c->status_string);
+}
+
+/* Sums in parts stay in float32 until they are one. */
+static int make_handle(struct cublas *c)
+{
+    int result = c->create(&c->handle);
+    if (result != STATUS_SUCCESS) {
+        c->handle = NULL;
+        return result;
+    }
+    return c->set_math_mode(c->handle, MATH_DEFAULT | MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+}
+
+static void release(struct cublas *c)
+{
+    if (c->handle) c->destroy(c->handle);
+    if (c->library) dlclose(c->library);
+    memset(c, 0, sizeof *c);
+}
+
+/* One candidate. On failure *err says what is wrong with it. */
+static enum status try_library(struct cublas *c, const char *name, struct error *err)
+{
+    c->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!c->library) return error_set(err, STATUS_UNSUPPORTED, "%s", dlerror());
+    if (!find_all(c)) {
+        release(c);
+        return error_set(err, STATUS_UNSUPPORTED, "%s lacks functions that are needed: it is too old", name);
+    }
+    int result = make_handle(c);
+    if (result == STATUS_SUCCESS) return STATUS_OK;
+    error_set(err, STATUS_UNSUPPORTED, "%s does not work with this GPU and driver: %s", name, c->status_string(result));
+    release(c);
+    return STATUS_UNSUPPORTED;
+}
+
+enum status cublas_open(struct cublas **out, struct error *err)
+{
+    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "/usr/local/cuda/lib64/libcublas.so.13",
+                                        "/usr/local/cuda/lib64/libcublas.so.12"};
+    struct error found = {""}, attempt;
+    *out = NULL;
+    struct cublas *c = calloc(1, sizeof *c);
+    if (!c) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (try_library(c, names[i], &attempt) == STATUS_OK) {
+            *out = c;
+            return STATUS_OK;
+        }
+        /* A library that is there and does not work is worth more words than one that is not there. */
+        if (!found.text[0] || !strstr(attempt.text, "cannot open shared object file")) found = attempt;
+    }
+    free(c);
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "cuBLAS is needed, but libcublas.so.13 or .12 cannot be used (%s): install NVIDIA's package "
+                     "libcublas-13-0 or libcublas-12-8, or put its folder into LD_LIBRARY_PATH",
+                     found.text);
+}
+
+void cublas_close(struct cublas *c)
+{
+    if (!c) return;
+    release(c);
+    free(c);
+}
+
+void cublas_set_workspace(struct cublas *c, void *workspace, int64_t bytes)
+{
+    c->workspace = workspace;
+    c->workspace_bytes = (size_t)bytes;
+    c->stream = NULL; /* the next product tells the handle */
+}
+
+/* Setting a stream makes the handle forget its workspace, so both are set together, when the stream changes. */
+static int use_stream(struct cublas *c, void *stream)
+{
+    if (stream == c->stream) return STATUS_SUCCESS;
+    int result = c->set_stream(c->handle, stream);
+    if (result == STATUS_SUCCESS && c->workspace)
+        result = c->set_workspace(c->handle, c->workspace, c->workspace_bytes);
+    c->stream = result == STATUS_SUCCESS ? stream : NULL;
+    return result;
+}
+
+static int type_of(enum dtype dtype)
+{
+    return dtype == DTYPE_FLOAT32 ? CUDA_R_32F : dtype == DTYPE_FLOAT16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+const char *cublas_product(struct cublas *c, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
+                           int64_t x_stride, const void *w, enum dtype dtype, int64_t tokens, int64_t rows,
+                           int64_t columns, void *stream)
+{
+    const float one = 1, zero = 0;
+    int type = type_of(dtype), compute = dtype == DTYPE_FLOAT32 ? COMPUTE_32F_PEDANTIC : COMPUTE_32F;
+    int result = use_stream(c, stream);
+    /* cuBLAS counts by columns, so it sees every matrix here transposed: out' [rows, tokens] = w x'. */
+    if (result == STATUS_SUCCESS)
+        result = c->gemm(c->handle, OP_T, OP_N, (int)rows, (int)tokens, (int)columns, &one, w, type, (int)columns, x,
+                         type, (int)x_stride, &zero, out, type_of(out_dtype), (int)out_stride, compute, GEMM_DEFAULT);
+    return result == STATUS_SUCCESS ? NULL : c->status_string(result);
+}

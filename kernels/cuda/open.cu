@@ -1,0 +1,188 @@
+/* Opening a GPU: what can be wrong, said in a sentence each, and the table of operations. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/state.cuh"
+
+void cuda_fail(struct backend *b, const char *format, ...)
+{
+    struct cuda_state *s = cuda_state(b);
+    va_list args;
+    va_start(args, format);
+    pthread_mutex_lock(&s->failure_lock);
+    if (!s->failure[0]) vsnprintf(s->failure, sizeof s->failure, format, args);
+    pthread_mutex_unlock(&s->failure_lock);
+    va_end(args);
+}
+
+bool cuda_check(struct backend *b, const char *operation, cudaError_t error)
+{
+    if (error == cudaSuccess) return true;
+    cuda_fail(b, "%s failed on %s: %s", operation, cuda_state(b)->name, cudaGetErrorString(error));
+    return false;
+}
+
+void backend_cuda_fail_allocation(struct backend *b, int countdown)
+{
+    cuda_state(b)->fail_allocation = countdown;
+}
+
+void backend_cuda_forget_failure(struct backend *b)
+{
+    struct cuda_state *s = cuda_state(b);
+    pthread_mutex_lock(&s->failure_lock);
+    s->failure[0] = '\0';
+    pthread_mutex_unlock(&s->failure_lock);
+}
+
+static void all_reduce(struct backend *b, void *data, int64_t count, enum dtype dtype, backend_stream stream)
+{
+    (void)b, (void)data, (void)count, (void)dtype, (void)stream;
+}
+
+static void all_gather(struct backend *b, void *out, const void *in, int64_t count, enum dtype dtype,
+                       backend_stream stream)
+{
+    (void)b, (void)out, (void)in, (void)count, (void)dtype, (void)stream;
+}
+
+static void destroy(struct backend *b)
+{
+    struct cuda_state *s = cuda_state(b);
+    cudaSetDevice(s->device);
+    cublas_close(s->cublas);
+    if (s->stream) cudaStreamDestroy(s->stream);
+    pthread_mutex_destroy(&s->failure_lock);
+    free(s);
+}
+
+static void fill_table(struct backend *b)
+{
+    b->memory_info = cuda_memory_info;
+    b->memory_alloc = cuda_memory_alloc;
+    b->memory_free = cuda_memory_free;
+    b->copy = cuda_copy;
+    b->fill = cuda_fill;
+    b->workspace_bytes = cuda_workspace_bytes;
+    b->workspace_set = cuda_workspace_set;
+    cuda_order_init(b);
+    b->embedding = cuda_embedding;
+    b->rms_norm = cuda_rms_norm;
+    b->fused_add_rms_norm = cuda_fused_add_rms_norm;
+    b->rotary_embedding = cuda_rotary_embedding;
+    b->reshape_and_cache = cuda_reshape_and_cache;
+    b->paged_attention_v1 = cuda_paged_attention_v1;
+    b->paged_attention_v2 = cuda_paged_attention_v2;
+    b->paged_attention_prefill = cuda_paged_attention_prefill;
+    b->silu_and_mul = cuda_silu_and_mul;
+    b->linear = cuda_linear;
+    b->gather_rows = cuda_gather_rows;
+    b->update_block_tables = cuda_update_block_tables;
+    b->copy_blocks = cuda_copy_blocks;
+    b->swap_blocks = cuda_swap_blocks;
+    b->sample = cuda_sample;
+    b->all_reduce = all_reduce;
+    b->all_gather = all_gather;
+    b->destroy = destroy;
+}
+
+/* Is there a driver that this build can use, and a device of that number? */
+static enum status check_device(int device, struct error *err)
+{
+    int driver = 0, runtime = 0, count = 0;
+    cudaRuntimeGetVersion(&runtime);
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+        cudaGetLastError();
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "cuda:%d: no NVIDIA driver was found on this machine: install one (the package is often "
+                         "called nvidia-driver), or use the device 'cpu'",
+                         device);
+    }
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaErrorInsufficientDriver)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "cuda:%d: the NVIDIA driver is for CUDA %d.%d, but this build of quire needs %d.x: install a "
+                         "newer driver, or use the device 'cpu'",
+                         device, driver / 1000, driver % 1000 / 10, runtime / 1000);
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "cuda:%d: there is an NVIDIA driver but no GPU that this process may use (see nvidia-smi, and "
+                         "the variable CUDA_VISIBLE_DEVICES): use the device 'cpu'",
+                         device);
+    if (error != cudaSuccess)
+        return error_set(err, STATUS_UNSUPPORTED, "cuda:%d: the NVIDIA driver cannot be used: %s", device,
+                         cudaGetErrorString(error));
+    if (device < 0 || device >= count)
+        return error_set(err, STATUS_INVALID, "cuda:%d: there is no such GPU: this process sees %d, numbered from 0",
+                         device, count);
+    return STATUS_OK;
+}
+
+static __global__ void probe_kernel() {}
+
+/* The device's properties, and whether this build has kernels for it. */
+static enum status read_device(struct cuda_state *s, struct error *err)
+{
+    struct cudaDeviceProp properties;
+    struct cudaFuncAttributes attributes;
+    cudaError_t error = cudaSetDevice(s->device);
+    if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, s->device);
+    if (error != cudaSuccess)
+        return error_set(err, STATUS_UNSUPPORTED, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
+    s->compute_capability = 10 * properties.major + properties.minor;
+    s->num_sms = properties.multiProcessorCount;
+    s->l2_bytes = properties.l2CacheSize;
+    s->max_shared_bytes = (int)properties.sharedMemPerBlockOptin;
+    if (s->compute_capability < 80)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s (%s) has compute capability %d.%d, but 8.0 or later is needed (an A100 or newer): use the "
+                         "device 'cpu'",
+                         s->name, properties.name, properties.major, properties.minor);
+    error = cudaFuncGetAttributes(&attributes, probe_kernel);
+    if (error == cudaSuccess) return STATUS_OK;
+    cudaGetLastError();
+    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction)
+        return error_set(err, STATUS_UNSUPPORTED, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
+    return error_set(
+        err, STATUS_UNSUPPORTED,
+        "%s (%s) has compute capability %d.%d, but this build of quire has kernels for " QUIRE_CUDA_ARCHITECTURES
+        " alone: build it with -DCMAKE_CUDA_ARCHITECTURES=%d",
+        s->name, properties.name, properties.major, properties.minor, s->compute_capability);
+}
+
+static enum status open_device(struct cuda_state *s, struct error *err)
+{
+    enum status status = read_device(s, err);
+    if (status != STATUS_OK) return status;
+    cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
+    if (error != cudaSuccess)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
+    status = cublas_open(&s->cublas, err);
+    return status == STATUS_OK ? status : error_prefix(err, status, s->name);
+}
+
+enum status backend_cuda_open(int device, struct backend **out, struct error *err)
+{
+    *out = NULL;
+    enum status status = check_device(device, err);
+    if (status != STATUS_OK) return status;
+    struct cuda_state *s = (struct cuda_state *)calloc(1, sizeof *s);
+    if (!s) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory opening cuda:%d", device);
+    snprintf(s->name, sizeof s->name, "cuda:%d", device);
+    s->device = device;
+    s->backend.name = s->name;
+    s->backend.state = s;
+    pthread_mutex_init(&s->failure_lock, NULL);
+    fill_table(&s->backend);
+    status = open_device(s, err);
+    if (status != STATUS_OK) {
+        destroy(&s->backend);
+        return status;
+    }
+    *out = &s->backend;
+    return STATUS_OK;
+}

@@ -1,0 +1,75 @@
+/* The operations of the CUDA backend, one group a file; contracts in kernels/backend.h. */
+#ifndef QUIRE_KERNELS_CUDA_OPERATIONS_H
+#define QUIRE_KERNELS_CUDA_OPERATIONS_H
+
+#include "kernels/backend.h"
+
+struct cuda_state;
+
+/* memory.cu */
+enum status cuda_memory_info(struct backend *b, int64_t *free_bytes, int64_t *total_bytes, struct error *err);
+enum status cuda_memory_alloc(struct backend *b, enum memory_kind kind, int64_t bytes, void **out, struct error *err);
+void cuda_memory_free(struct backend *b, enum memory_kind kind, void *data, int64_t bytes);
+void cuda_copy(struct backend *b, void *destination, const void *source, int64_t bytes, backend_stream stream);
+void cuda_fill(struct backend *b, void *destination, int byte, int64_t bytes, backend_stream stream);
+
+/* order.cu: streams, events and graphs, put into the table. */
+void cuda_order_init(struct backend *b);
+
+/* workspace.cu */
+int64_t cuda_workspace_bytes(struct backend *b, const struct workspace_query *query);
+void cuda_workspace_set(struct backend *b, void *workspace, int64_t bytes);
+
+/* embedding.cu */
+void cuda_embedding(struct backend *b, void *out, const int32_t *ids, const int32_t *last_sampled, int32_t num_tokens,
+                    const struct weight *table, enum dtype dtype, backend_stream stream);
+void cuda_gather_rows(struct backend *b, void *out, const void *x, const int32_t *rows, int32_t num_rows, int32_t size,
+                      enum dtype dtype, backend_stream stream);
+
+/* norm.cu */
+void cuda_rms_norm(struct backend *b, void *out, const void *x, const void *gain, enum dtype gain_dtype, float eps,
+                   int32_t num_tokens, int32_t size, enum dtype dtype, backend_stream stream);
+void cuda_fused_add_rms_norm(struct backend *b, void *out, const void *x, void *residual, const void *gain,
+                             enum dtype gain_dtype, float eps, int32_t num_tokens, int32_t size, enum dtype dtype,
+                             backend_stream stream);
+
+/* rotary.cu, activation.cu */
+void cuda_rotary_embedding(struct backend *b, const struct rotary_args *args, backend_stream stream);
+void cuda_silu_and_mul(struct backend *b, void *out, const void *x, int32_t num_tokens, int32_t size, enum dtype dtype,
+                       backend_stream stream);
+
+/* cache.cu */
+void cuda_reshape_and_cache(struct backend *b, const struct reshape_and_cache_args *args, backend_stream stream);
+
+/* blocks.cu */
+void cuda_update_block_tables(struct backend *b, int32_t *block_tables, int64_t block_table_stride,
+                              const struct block_table_delta *deltas, int32_t num_deltas, backend_stream stream);
+void cuda_copy_blocks(struct backend *b, void *const *caches, int32_t num_caches, int64_t block_bytes,
+                      const struct block_pair *pairs, int32_t num_pairs, backend_stream stream);
+void cuda_swap_blocks(struct backend *b, void *const *sources, void *const *destinations, int32_t num_caches,
+                      int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs, backend_stream stream);
+
+/* attention_decode.cu: v1 and v2, whose workspace (with prefill's) is regions[CUDA_USER_ATTENTION]. */
+void cuda_paged_attention_v1(struct backend *b, const struct attention_args *args, backend_stream stream);
+void cuda_paged_attention_v2(struct backend *b, const struct attention_args *args, backend_stream stream);
+int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query);
+
+/* attention_prefill.cu */
+void cuda_paged_attention_prefill(struct backend *b, const struct attention_args *args, backend_stream stream);
+
+/* linear.cu */
+void cuda_linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
+                 int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream);
+
+/* linear_few_rows.cu: the same for few tokens, where the weights' bytes are the cost; bias included. Returns false,
+ * having done nothing, where the shape is not for it: cuBLAS is next. Workspace: regions[CUDA_USER_LINEAR]. */
+bool cuda_linear_few_rows(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
+                          int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w,
+                          backend_stream stream);
+int64_t cuda_linear_few_rows_workspace(const struct cuda_state *s, const struct workspace_query *query);
+
+/* sample.cu, workspace: regions[CUDA_USER_SAMPLE]. */
+void cuda_sample(struct backend *b, const struct sample_args *args, backend_stream stream);
+int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query);
+
+#endif

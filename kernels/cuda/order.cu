@@ -1,0 +1,131 @@
+/* Streams, events and graphs: thin over the runtime's. Handles are the runtime's own. */
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/state.cuh"
+
+/* What a synchronize returns: the first operation that failed, or else what the runtime says now. */
+static enum status result(struct backend *b, cudaError_t error, struct error *err)
+{
+    struct cuda_state *s = cuda_state(b);
+    cuda_check(b, "an operation", error);
+    pthread_mutex_lock(&s->failure_lock);
+    enum status status = s->failure[0] ? error_set(err, STATUS_INTERNAL, "%s", s->failure) : STATUS_OK;
+    pthread_mutex_unlock(&s->failure_lock);
+    return status;
+}
+
+static enum status cannot(struct backend *b, const char *what, cudaError_t error, struct error *err)
+{
+    cudaGetLastError(); /* a refusal is an answer, not a state to stay in */
+    return error_set(err, error == cudaErrorMemoryAllocation ? STATUS_OUT_OF_MEMORY : STATUS_INTERNAL,
+                     "%s: cannot %s: %s", b->name, what, cudaGetErrorString(error));
+}
+
+static enum status stream_create(struct backend *b, backend_stream *out, struct error *err)
+{
+    cudaStream_t stream = NULL;
+    *out = NULL;
+    cuda_stream(b, NULL);
+    cudaError_t error = cuda_allocation_fails(b) ? cudaErrorMemoryAllocation
+                                                 : cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (error != cudaSuccess) return cannot(b, "create a stream", error, err);
+    *out = (backend_stream)stream;
+    return STATUS_OK;
+}
+
+static void stream_destroy(struct backend *b, backend_stream stream)
+{
+    if (stream) cuda_check(b, "stream_destroy", cudaStreamDestroy(cuda_stream(b, stream)));
+}
+
+static enum status stream_synchronize(struct backend *b, backend_stream stream, struct error *err)
+{
+    return result(b, cudaStreamSynchronize(cuda_stream(b, stream)), err);
+}
+
+static enum status event_create(struct backend *b, backend_event *out, struct error *err)
+{
+    cudaEvent_t event = NULL;
+    *out = NULL;
+    cuda_stream(b, NULL);
+    cudaError_t error =
+        cuda_allocation_fails(b) ? cudaErrorMemoryAllocation : cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (error != cudaSuccess) return cannot(b, "create an event", error, err);
+    *out = (backend_event)event;
+    return STATUS_OK;
+}
+
+static void event_destroy(struct backend *b, backend_event event)
+{
+    if (event) cuda_check(b, "event_destroy", cudaEventDestroy((cudaEvent_t)event));
+}
+
+static void event_record(struct backend *b, backend_event event, backend_stream stream)
+{
+    cuda_check(b, "event_record", cudaEventRecord((cudaEvent_t)event, cuda_stream(b, stream)));
+}
+
+static void event_wait(struct backend *b, backend_event event, backend_stream stream)
+{
+    cuda_check(b, "event_wait", cudaStreamWaitEvent(cuda_stream(b, stream), (cudaEvent_t)event, 0));
+}
+
+static enum status event_synchronize(struct backend *b, backend_event event, struct error *err)
+{
+    return result(b, cudaEventSynchronize((cudaEvent_t)event), err);
+}
+
+/* Thread-local: other threads may allocate meanwhile (a loader, say). */
+static enum status capture_begin(struct backend *b, backend_stream stream, struct error *err)
+{
+    cudaError_t error = cudaStreamBeginCapture(cuda_stream(b, stream), cudaStreamCaptureModeThreadLocal);
+    return error == cudaSuccess ? STATUS_OK : cannot(b, "capture a stream", error, err);
+}
+
+static enum status capture_end(struct backend *b, backend_stream stream, backend_graph *out, struct error *err)
+{
+    cudaStream_t captured = cuda_stream(b, stream);
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t executable = NULL;
+    *out = NULL;
+    cudaError_t error = cudaStreamEndCapture(captured, &graph);
+    /* An operation that failed while it was captured says more than the capture does. */
+    enum status status = result(b, cudaSuccess, err);
+    if (status == STATUS_OK && error == cudaSuccess) {
+        error = cudaGraphInstantiate(&executable, graph, 0);
+        if (error == cudaSuccess) error = cudaGraphUpload(executable, captured);
+    }
+    if (graph) cudaGraphDestroy(graph);
+    if (status == STATUS_OK && error == cudaSuccess) {
+        *out = (backend_graph)executable;
+        return STATUS_OK;
+    }
+    if (executable) cudaGraphExecDestroy(executable);
+    cudaGetLastError();
+    return status != STATUS_OK ? status : cannot(b, "make a graph of what was captured", error, err);
+}
+
+static void graph_launch(struct backend *b, backend_graph graph, backend_stream stream)
+{
+    cuda_check(b, "graph_launch", cudaGraphLaunch((cudaGraphExec_t)graph, cuda_stream(b, stream)));
+}
+
+static void graph_destroy(struct backend *b, backend_graph graph)
+{
+    if (graph) cuda_check(b, "graph_destroy", cudaGraphExecDestroy((cudaGraphExec_t)graph));
+}
+
+void cuda_order_init(struct backend *b)
+{
+    b->stream_create = stream_create;
+    b->stream_destroy = stream_destroy;
+    b->stream_synchronize = stream_synchronize;
+    b->event_create = event_create;
+    b->event_destroy = event_destroy;
+    b->event_record = event_record;
+    b->event_wait = event_wait;
+    b->event_synchronize = event_synchronize;
+    b->capture_begin = capture_begin;
+    b->capture_end = capture_end;
+    b->graph_launch = graph_launch;
+    b->graph_destroy = graph_destroy;
+}

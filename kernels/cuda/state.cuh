@@ -1,0 +1,144 @@
+/* What the files of the CUDA backend share: its state, the stream of a call, how an operation says that it failed, and
+ * the step from a run-time dtype to a type.
+ *
+ * An operation is a host function that launches kernels on cuda_stream(b, stream) and then calls
+ * cuda_check_launch(b, "its name"). It neither allocates nor synchronizes, so that a graph can capture it. */
+#ifndef QUIRE_KERNELS_CUDA_STATE_CUH
+#define QUIRE_KERNELS_CUDA_STATE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <pthread.h>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/cublas.h"
+
+/* A part of the workspace. Operations on one stream follow each other, so each keeps its part for itself, and what it
+ * leaves there is still there at its next call (a counter that every call returns to zero, say). */
+struct cuda_region {
+    uint8_t *data; /* aligned to 256 bytes; NULL: no workspace was set */
+    int64_t bytes;
+};
+
+enum cuda_user { CUDA_USER_CUBLAS, CUDA_USER_LINEAR, CUDA_USER_ATTENTION, CUDA_USER_SAMPLE, CUDA_NUM_USERS };
+
+struct cuda_state {
+    struct backend backend;
+    char name[32]; /* "cuda:0" */
+    int device;
+    cudaStream_t stream; /* the main stream: what a NULL stream means */
+    struct cublas *cublas;
+
+    /* The device. */
+    int compute_capability; /* 90: 9.0 */
+    int num_sms;
+    int64_t l2_bytes;
+    int max_shared_bytes; /* dynamic shared memory of one block, after cudaFuncSetAttribute */
+
+    /* The workspace in parts: sizes from the last workspace_bytes, addresses from workspace_set. All of it is zero
+     * after workspace_set. */
+    struct cuda_region regions[CUDA_NUM_USERS];
+
+    pthread_mutex_t failure_lock;
+    char failure[512];   /* the first operation that failed, as a sentence; "": none */
+    int fail_allocation; /* backend_cuda_fail_allocation's countdown */
+};
+
+static inline struct cuda_state *cuda_state(struct backend *b)
+{
+    return (struct cuda_state *)b->state;
+}
+
+/* Also makes the backend's device the calling thread's: the runtime keeps one for each thread. */
+static inline cudaStream_t cuda_stream(struct backend *b, backend_stream stream)
+{
+    cudaSetDevice(cuda_state(b)->device);
+    return stream ? (cudaStream_t)stream : cuda_state(b)->stream;
+}
+
+/* Records that an operation failed, unless one did before. The sentence is what every later stream_synchronize and
+ * event_synchronize returns. */
+void cuda_fail(struct backend *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* cuda_fail("`operation` failed on the GPU: ...") unless `error` is cudaSuccess; returns whether it is. */
+bool cuda_check(struct backend *b, const char *operation, cudaError_t error);
+
+/* After a kernel launch: was it accepted? */
+static inline bool cuda_check_launch(struct backend *b, const char *operation)
+{
+    return cuda_check(b, operation, cudaGetLastError());
+}
+
+/* Counts down to the allocation that is to fail: is it this one? */
+static inline bool cuda_allocation_fails(struct backend *b)
+{
+    struct cuda_state *s = cuda_state(b);
+    return s->fail_allocation > 0 && --s->fail_allocation == 0;
+}
+
+/* The three types of activations. cuda_dispatch calls f with a value of the type of `dtype`; f is a generic lambda:
+ *     cuda_dispatch(b, "silu_and_mul", dtype, [&](auto zero) { using T = decltype(zero); ... }); */
+template <class Function>
+static inline void cuda_dispatch(struct backend *b, const char *operation, enum dtype dtype, Function f)
+{
+    switch (dtype) {
+    case DTYPE_FLOAT32:
+        f(0.0f);
+        break;
+    case DTYPE_FLOAT16:
+        f(__half());
+        break;
+    case DTYPE_BFLOAT16:
+        f(__nv_bfloat16());
+        break;
+    default:
+        cuda_fail(b, "%s: there is no kernel for %s", operation, dtype_name(dtype));
+    }
+}
+
+static __device__ __forceinline__ float to_float(float x)
+{
+    return x;
+}
+static __device__ __forceinline__ float to_float(__half x)
+{
+    return __half2float(x);
+}
+static __device__ __forceinline__ float to_float(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+
+/* from_float<T>(x), rounded to nearest even. */
+template <class T> __device__ __forceinline__ T from_float(float x);
+template <> __device__ __forceinline__ float from_float<float>(float x)
+{
+    return x;
+}
+template <> __device__ __forceinline__ __half from_float<__half>(float x)
+{
+    return __float2half_rn(x);
+}
+template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+
+/* 16 bytes of T, moved as one. */
+template <class T> struct alignas(16) vec16 {
+    static constexpr int count = 16 / sizeof(T);
+    T values[count];
+};
+
+static inline bool cuda_is_aligned(const void *data)
+{
+    return ((uintptr_t)data & 15) == 0;
+}
+
+static inline __host__ __device__ int64_t cuda_div_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+#endif
