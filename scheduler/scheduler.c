@@ -599,9 +599,9 @@ void scheduler_add(struct scheduler *s, struct request *request)
     if (request->num_sequences > limits->max_num_seqs)
         fail_request(s, request, "n is %d, but at most %d sequences run at once; lower n or raise --max-num-seqs",
                      request->num_sequences, limits->max_num_seqs);
-    else if (request->sequences[0].prompt_len > limits->max_model_len)
-        fail_request(s, request, "the prompt has %d tokens, but --max-model-len is %d",
-                     request->sequences[0].prompt_len, limits->max_model_len);
+    else if (request->sequences[0].token_capacity > limits->max_model_len)
+        fail_request(s, request, "the request may grow to %d tokens, but --max-model-len is %d",
+                     request->sequences[0].token_capacity, limits->max_model_len);
     check_after(s);
 }
 

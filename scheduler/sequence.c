@@ -37,11 +37,14 @@ static bool sequence_init(struct sequence *seq, struct request *request, int32_t
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
                            int32_t max_model_len, int32_t block_size, struct request **out, struct error *err)
 {
+    *out = NULL;
+    if (prompt_len < 1 || prompt_len > max_model_len)
+        return error_set(err, STATUS_INVALID, "the prompt has %d tokens; it must have 1 to %d (--max-model-len)",
+                         prompt_len, max_model_len);
     int32_t capacity = max_model_len;
     if (params->max_tokens != -1 && params->max_tokens < max_model_len - prompt_len)
         capacity = prompt_len + params->max_tokens;
 
-    *out = NULL;
     struct request *request = calloc(1, sizeof *request);
     bool ok = request != NULL;
     if (ok) {

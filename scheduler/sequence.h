@@ -27,7 +27,7 @@ struct sequence {
     int32_t *tokens;        /* [token_capacity] prompt, then output */
     int32_t num_tokens;     /* known tokens */
     int32_t prompt_len;     /* of those, the prompt */
-    int32_t token_capacity; /* most tokens it can have: min(max_model_len, prompt_len + max_tokens), see below */
+    int32_t token_capacity; /* most tokens it can have: min(max_model_len, prompt_len + max_tokens) */
     int32_t num_pending;    /* tokens sampled by steps in flight, not known yet: at most one a step */
     int32_t pending_row;    /* the newest step's row of samples that gives the last of them */
     int32_t num_computed;   /* tokens whose K and V are written, or will be by a submitted step */
@@ -62,7 +62,7 @@ struct request {
 };
 
 /* Allocates a request with params.n sequences of at most max_model_len tokens, blocks of block_size. The prompt is
- * copied to each; prompt_len in 1 .. max_model_len (checked by the caller). A prompt that is as long as the model
+ * copied to each; prompt_len must lie in 1 .. max_model_len (STATUS_INVALID). A prompt that is as long as the model
  * allows still gets one token: `tokens` has room for it, and it is never computed. */
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
                            int32_t max_model_len, int32_t block_size, struct request **out, struct error *err);

@@ -514,6 +514,26 @@ static void test_reset_of_the_prefix_cache(void **state)
     world_close(&w);
 }
 
+static void test_prompts_of_a_wrong_length(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 8, 64, 4));
+    struct sampling_params params = sampling_params_default();
+    struct request *request;
+    struct error err;
+    int32_t prompt[8] = {2, 3, 4, 5, 6, 7, 8, 9};
+    assert_int_equal(request_create(&params, prompt, 0, 1024, 8, &request, &err), STATUS_INVALID);
+    assert_int_equal(request_create(&params, prompt, 8, 7, 8, &request, &err), STATUS_INVALID);
+    assert_null(request);
+    params.max_tokens = -1;
+    assert_int_equal(request_create(&params, prompt, 8, 1025, 8, &request, &err), STATUS_OK);
+    scheduler_add(w.scheduler, request); /* made for a longer model than the scheduler's */
+    assert_true(strstr(request->error, "--max-model-len is 1024") != NULL);
+    run_out(&w, 1, FINISH_ERROR);
+    world_close(&w);
+}
+
 /* ---- Anything at random ---- */
 
 struct random {
@@ -827,6 +847,7 @@ int main(void)
         cmocka_unit_test(test_stop_tokens_and_min_tokens),
         cmocka_unit_test(test_a_prompt_as_long_as_the_model_gets_one_token),
         cmocka_unit_test(test_reset_of_the_prefix_cache),
+        cmocka_unit_test(test_prompts_of_a_wrong_length),
         cmocka_unit_test(test_random_work_gives_the_true_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
