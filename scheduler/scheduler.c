@@ -1,96 +1,16 @@
-#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_state.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_STEPS 2
-
-/* Requests in order of arrival. What runs is older than what waits, so the youngest running request is the tail, and a
- * preempted one becomes the head of those that wait. */
-struct request_queue {
-    struct request *head, *tail;
-    int32_t count;
-};
-
-/* A submitted step: whom it names, and whose token each of its samples is. */
-struct step {
-    struct sequence **named;   /* [num_named] siblings that only take a sample included */
-    struct sequence **sampled; /* [num_sampled] by row */
-    int32_t num_named, num_sampled;
-};
-
-/* What the step being scheduled computes of one sequence. */
-struct choice {
-    struct sequence *seq;
-    int32_t start, count; /* tokens of the sequence */
-    bool samples;         /* its last token's logits are wanted */
-    bool forks;           /* its waiting siblings take a sample from the same row */
-};
-
-struct scheduler {
-    struct scheduler_config config;
-    struct block_manager blocks;
-    struct request_queue waiting, running, ended;
-    uint64_t next_arrival;
-
-    int32_t *free_slots; /* [num_free_slots] a stack */
-    int32_t num_free_slots;
-
-    struct step steps[MAX_STEPS]; /* a ring */
-    int32_t oldest, in_flight;
-
-    /* The call of schedule() in progress. */
-    struct choice *choices; /* [num_choices] */
-    struct sequence **admitted;
-    int32_t num_choices, num_admitted;
-    int32_t budget; /* tokens left */
-
-    struct token_event *events;
-    struct sequence **holders; /* scratch of scheduler_check */
-    int64_t prefix_queries, prefix_hits, preemptions, num_steps, num_tokens;
-    bool unsound;
-    struct error violation; /* the first one, if unsound */
-};
-
-/* ---- Queues ---- */
-
-static void queue_insert_after(struct request_queue *queue, struct request *place, struct request *request)
-{
-    request->queue = queue;
-    request->previous = place;
-    request->next = place ? place->next : queue->head;
-    *(place ? &place->next : &queue->head) = request;
-    *(request->next ? &request->next->previous : &queue->tail) = request;
-    queue->count++;
-}
-
-/* By arrival. All but always the place is one of the two ends. */
-static void queue_insert(struct request_queue *queue, struct request *request)
-{
-    struct request *place = queue->tail;
-    if (queue->head && request->arrival < queue->head->arrival) place = NULL;
-    while (place && request->arrival < place->arrival) place = place->previous;
-    queue_insert_after(queue, place, request);
-}
-
-static void queue_remove(struct request *request)
-{
-    struct request_queue *queue = request->queue;
-    *(request->previous ? &request->previous->next : &queue->head) = request->next;
-    *(request->next ? &request->next->previous : &queue->tail) = request->previous;
-    queue->count--;
-    request->next = request->previous = NULL;
-    request->queue = NULL;
-}
+/* ---- The lives of sequences and requests ---- */
 
 static void queue_move(struct request_queue *to, struct request *request)
 {
-    queue_remove(request);
-    queue_insert(to, request);
+    request_queue_remove(request);
+    request_queue_insert(to, request);
 }
-
-/* ---- The lives of sequences and requests ---- */
 
 static void note_violation(struct scheduler *s, const struct error *err)
 {
@@ -168,11 +88,6 @@ fail_request(struct scheduler *s, struct request *request, const char *format, .
 }
 
 /* ---- What a step computes ---- */
-
-static int32_t min_int32(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
 
 static int32_t num_known(const struct sequence *seq)
 {
@@ -258,8 +173,8 @@ static void fill_blocks(struct scheduler *s, const struct sequence *seq, int32_t
     int32_t block_size = s->config.limits.block_size;
     for (int32_t t = first, run; t < end; t += run) {
         struct error err;
-        run = min_int32(block_size - t % block_size, end - t);
-        int32_t block = seq->block_table[t / block_size];
+        int32_t block = seq->block_table[t / block_size], room = block_size - t % block_size;
+        run = room < end - t ? room : end - t;
         if (block_pool_fill(&s->blocks.pool, block, t % block_size, run, &err) != STATUS_OK) note_violation(s, &err);
     }
 }
@@ -400,85 +315,6 @@ static void choose_waiting(struct scheduler *s, struct batch *batch)
     }
 }
 
-/* ---- From choices to a batch ---- */
-
-static void add_tokens(const struct scheduler *s, struct batch *batch, const struct choice *c)
-{
-    const struct sequence *seq = c->seq;
-    int32_t row = batch->num_tokens, block_size = s->config.limits.block_size, end = c->start + c->count;
-    for (int32_t t = c->start; t < end; t++) {
-        batch->token_ids[row + t - c->start] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_row + 1);
-        batch->positions[row + t - c->start] = t;
-    }
-    for (int32_t t = c->start, run; t < end; t += run) {
-        int32_t block = seq->block_table[t / block_size], offset = t % block_size;
-        run = min_int32(block_size - offset, end - t);
-        for (int32_t i = 0; i < run; i++)
-            batch->slot_mapping[row + t - c->start + i] = (int64_t)block * block_size + offset + i;
-    }
-    batch->num_tokens += c->count;
-}
-
-static void add_deltas(struct batch *batch, struct sequence *seq)
-{
-    for (; seq->num_uploaded < seq->num_blocks; seq->num_uploaded++)
-        batch->deltas[batch->num_deltas++] = (struct block_table_delta){
-            .row = seq->slot, .index = seq->num_uploaded, .block = seq->block_table[seq->num_uploaded]};
-}
-
-/* The logits of the batch's last token. */
-static void add_sample(struct batch *batch, struct step *step, struct sequence *seq, int32_t output)
-{
-    int32_t row = batch->num_samples++;
-    batch->sample_rows[row] = batch->num_tokens - 1;
-    batch->sample_slot[row] = seq->slot;
-    batch->sample_output[row] = output;
-    step->sampled[step->num_sampled++] = seq;
-    seq->pending_row = row;
-}
-
-static void name(struct step *step, struct sequence *seq)
-{
-    step->named[step->num_named++] = seq;
-    seq->in_flight++;
-}
-
-static void add_choice(struct scheduler *s, struct batch *batch, struct step *step, const struct choice *c)
-{
-    struct sequence *seq = c->seq;
-    int32_t end = c->start + c->count;
-    add_tokens(s, batch, c);
-    add_deltas(batch, seq);
-    batch->query_start[batch->num_seqs + 1] = batch->num_tokens;
-    batch->seq_lens[batch->num_seqs] = end;
-    batch->seq_slot[batch->num_seqs++] = seq->slot;
-    if (c->count > batch->max_query_len) batch->max_query_len = c->count;
-    if (end > batch->max_seq_len) batch->max_seq_len = end;
-    name(step, seq);
-    if (c->samples) add_sample(batch, step, seq, end - seq->prompt_len);
-    for (int32_t i = 0; c->forks && i < seq->request->num_sequences; i++) {
-        struct sequence *sibling = &seq->request->sequences[i];
-        if (sibling == seq || sibling->status == SEQUENCE_FINISHED) continue;
-        name(step, sibling);
-        add_sample(batch, step, sibling, 0);
-    }
-}
-
-static void lay_out(struct scheduler *s, struct batch *batch)
-{
-    struct step *step = &s->steps[(s->oldest + s->in_flight) % MAX_STEPS];
-    step->num_named = step->num_sampled = 0;
-    batch->query_start[0] = 0;
-    for (int32_t i = 0; i < s->num_choices; i++)
-        if (s->choices[i].count == 1) add_choice(s, batch, step, &s->choices[i]);
-    batch->num_decodes = batch->num_seqs;
-    for (int32_t i = 0; i < s->num_choices; i++)
-        if (s->choices[i].count > 1) add_choice(s, batch, step, &s->choices[i]);
-    s->in_flight++;
-    s->num_steps++;
-    s->num_tokens += batch->num_tokens;
-}
-
 /* ---- What a step brought ---- */
 
 static bool contains(const int32_t *tokens, int32_t count, int32_t token)
@@ -547,7 +383,7 @@ static bool allocate_arrays(struct scheduler *s)
     bool ok = (s->free_slots = calloc(seqs, sizeof *s->free_slots)) &&
               (s->choices = calloc(seqs, sizeof *s->choices)) && (s->admitted = calloc(seqs, sizeof *s->admitted)) &&
               (s->events = calloc(seqs, sizeof *s->events)) && (s->holders = calloc(seqs, sizeof *s->holders));
-    for (int i = 0; ok && i < MAX_STEPS; i++)
+    for (int i = 0; ok && i < SCHEDULER_MAX_STEPS; i++)
         ok = (s->steps[i].named = calloc(seqs, sizeof *s->steps[i].named)) &&
              (s->steps[i].sampled = calloc(seqs, sizeof *s->steps[i].sampled));
     return ok;
@@ -579,7 +415,7 @@ void scheduler_destroy(struct scheduler *s)
 {
     if (!s) return;
     block_manager_free(&s->blocks);
-    for (int i = 0; i < MAX_STEPS; i++) {
+    for (int i = 0; i < SCHEDULER_MAX_STEPS; i++) {
         free(s->steps[i].named);
         free(s->steps[i].sampled);
     }
@@ -595,7 +431,7 @@ void scheduler_add(struct scheduler *s, struct request *request)
 {
     const struct batch_limits *limits = &s->config.limits;
     request->arrival = s->next_arrival++;
-    queue_insert(&s->waiting, request);
+    request_queue_insert(&s->waiting, request);
     if (request->num_sequences > limits->max_num_seqs)
         fail_request(s, request, "n is %d, but at most %d sequences run at once; lower n or raise --max-num-seqs",
                      request->num_sequences, limits->max_num_seqs);
@@ -627,13 +463,13 @@ enum schedule_result scheduler_schedule(struct scheduler *s, struct batch *batch
     s->num_choices = s->num_admitted = *num_admitted = 0;
     *admitted = s->admitted;
     s->budget = s->config.limits.max_num_tokens;
-    if (s->in_flight == MAX_STEPS) return SCHEDULE_COLLECT_FIRST;
+    if (s->in_flight == SCHEDULER_MAX_STEPS) return SCHEDULE_COLLECT_FIRST;
     if (s->in_flight > 0 && !running_fits(s)) return SCHEDULE_COLLECT_FIRST;
 
     bool preempted = choose_running(s, batch);
     /* A step that preempts admits nothing; if nothing is left running, there is no such step. */
     if (!preempted || !s->running.head) choose_waiting(s, batch);
-    if (s->num_choices > 0) lay_out(s, batch);
+    if (s->num_choices > 0) scheduler_lay_out(s, batch);
     *num_admitted = s->num_admitted;
     check_after(s);
     return s->num_choices > 0 ? SCHEDULE_BATCH : SCHEDULE_EMPTY;
@@ -645,7 +481,7 @@ const struct token_event *scheduler_collect(struct scheduler *s, const struct sa
     *num_events = 0;
     if (s->in_flight == 0) return s->events;
     const struct step *step = &s->steps[s->oldest];
-    s->oldest = (s->oldest + 1) % MAX_STEPS;
+    s->oldest = (s->oldest + 1) % SCHEDULER_MAX_STEPS;
     s->in_flight--;
     for (int32_t i = 0; i < step->num_named; i++) step->named[i]->in_flight--;
     for (int32_t row = 0; row < step->num_sampled; row++) {
@@ -673,7 +509,7 @@ struct request *scheduler_next_finished(struct scheduler *s)
 {
     for (struct request *r = s->ended.head; r; r = r->next) {
         if (request_in_flight(r)) continue;
-        queue_remove(r);
+        request_queue_remove(r);
         return r;
     }
     return NULL;
@@ -712,90 +548,4 @@ void scheduler_reset_prefix_cache(struct scheduler *s)
 {
     block_manager_reset_cache(&s->blocks);
     check_after(s);
-}
-
-/* ---- Invariants ---- */
-
-/* What is written of a sequence's blocks is what the sequence has computed: nothing is read before it is written. */
-static enum status check_filled(const struct scheduler *s, const struct sequence *seq, struct error *err)
-{
-    int32_t block_size = s->config.limits.block_size;
-    for (int32_t i = 0; i < seq->num_blocks; i++) {
-        int32_t computed = seq->num_computed - i * block_size;
-        int32_t expected = computed < 0 ? 0 : min_int32(computed, block_size);
-        int32_t block = seq->block_table[i], filled = s->blocks.pool.blocks[block].filled;
-        if (block != 0 && filled != expected)
-            return error_set(err, STATUS_INTERNAL, "block %d has %d slots written where its sequence has computed %d",
-                             block, filled, expected);
-        if (block == 0 && expected > 0)
-            return error_set(err, STATUS_INTERNAL, "a sequence has computed %d tokens, but its block %d is null",
-                             seq->num_computed, i);
-    }
-    return STATUS_OK;
-}
-
-static enum status check_sequence(const struct scheduler *s, const struct sequence *seq, bool may_hold,
-                                  struct error *err)
-{
-    bool holds = seq->slot >= 0;
-    if (!holds && seq->num_blocks == 0 && seq->in_flight == 0) return STATUS_OK;
-    if (!holds || !may_hold || (seq->status == SEQUENCE_FINISHED && seq->in_flight == 0))
-        return error_set(err, STATUS_INTERNAL, "a sequence that does not run holds slot %d and %d blocks", seq->slot,
-                         seq->num_blocks);
-    if (seq->num_pending > seq->in_flight || seq->in_flight > s->in_flight || seq->num_uploaded > seq->num_blocks)
-        return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, is in %d steps of %d in flight",
-                         seq->num_pending, seq->in_flight, s->in_flight);
-    return check_filled(s, seq, err);
-}
-
-static enum status check_queue(const struct scheduler *s, const struct request_queue *queue, int32_t *num_holders,
-                               struct error *err)
-{
-    int32_t count = 0;
-    enum status status = STATUS_OK;
-    for (const struct request *r = queue->head; r && status == STATUS_OK; r = r->next, count++) {
-        if (r->queue != queue || (r->next && r->next->arrival <= r->arrival))
-            return error_set(err, STATUS_INTERNAL, "a queue of requests is out of order");
-        for (int32_t i = 0; i < r->num_sequences && status == STATUS_OK; i++) {
-            struct sequence *seq = &r->sequences[i];
-            bool may_hold = queue != &s->waiting || seq->status == SEQUENCE_FINISHED;
-            status = check_sequence(s, seq, may_hold, err);
-            if (status == STATUS_OK && seq->slot >= 0) {
-                if (*num_holders == s->config.limits.max_num_seqs)
-                    return error_set(err, STATUS_INTERNAL, "more sequences hold slots than there are");
-                s->holders[(*num_holders)++] = seq;
-            }
-        }
-    }
-    if (status == STATUS_OK && count != queue->count)
-        return error_set(err, STATUS_INTERNAL, "a queue holds %d requests, but %d were counted", count, queue->count);
-    return status;
-}
-
-static enum status check_slots(const struct scheduler *s, int32_t num_holders, struct error *err)
-{
-    if (num_holders + s->num_free_slots != s->config.limits.max_num_seqs)
-        return error_set(err, STATUS_INTERNAL, "%d slots are held and %d free, of %d", num_holders, s->num_free_slots,
-                         s->config.limits.max_num_seqs);
-    for (int32_t i = 0; i < num_holders; i++) {
-        bool taken = contains(s->free_slots, s->num_free_slots, s->holders[i]->slot);
-        for (int32_t j = 0; j < i; j++) taken = taken || s->holders[j]->slot == s->holders[i]->slot;
-        if (taken) return error_set(err, STATUS_INTERNAL, "slot %d has two holders", s->holders[i]->slot);
-    }
-    return STATUS_OK;
-}
-
-enum status scheduler_check(const struct scheduler *s, struct error *err)
-{
-    if (s->unsound) {
-        *err = s->violation;
-        return STATUS_INTERNAL;
-    }
-    int32_t num_holders = 0;
-    enum status status = check_queue(s, &s->waiting, &num_holders, err);
-    if (status == STATUS_OK) status = check_queue(s, &s->running, &num_holders, err);
-    if (status == STATUS_OK) status = check_queue(s, &s->ended, &num_holders, err);
-    if (status == STATUS_OK) status = check_slots(s, num_holders, err);
-    if (status == STATUS_OK) status = block_manager_check(&s->blocks, s->holders, num_holders, err);
-    return status;
 }

@@ -1,0 +1,92 @@
+#include "scheduler/scheduler_state.h"
+
+/* What is written of a sequence's blocks is what the sequence has computed: nothing is read before it is written. */
+static enum status check_filled(const struct scheduler *s, const struct sequence *seq, struct error *err)
+{
+    int32_t block_size = s->config.limits.block_size;
+    for (int32_t i = 0; i < seq->num_blocks; i++) {
+        int32_t computed = seq->num_computed - i * block_size;
+        int32_t expected = computed < 0 ? 0 : computed < block_size ? computed : block_size;
+        int32_t block = seq->block_table[i], filled = s->blocks.pool.blocks[block].filled;
+        if (block != 0 && filled != expected)
+            return error_set(err, STATUS_INTERNAL, "block %d has %d slots written where its sequence has computed %d",
+                             block, filled, expected);
+        if (block == 0 && expected > 0)
+            return error_set(err, STATUS_INTERNAL, "a sequence has computed %d tokens, but its block %d is null",
+                             seq->num_computed, i);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_sequence(const struct scheduler *s, const struct sequence *seq, bool may_hold,
+                                  struct error *err)
+{
+    bool holds = seq->slot >= 0;
+    if (!holds && seq->num_blocks == 0 && seq->in_flight == 0) return STATUS_OK;
+    if (!holds || !may_hold || (seq->status == SEQUENCE_FINISHED && seq->in_flight == 0))
+        return error_set(err, STATUS_INTERNAL, "a sequence that does not run holds slot %d and %d blocks", seq->slot,
+                         seq->num_blocks);
+    if (seq->num_pending > seq->in_flight || seq->in_flight > s->in_flight || seq->num_uploaded > seq->num_blocks)
+        return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, is in %d steps of %d in flight",
+                         seq->num_pending, seq->in_flight, s->in_flight);
+    return check_filled(s, seq, err);
+}
+
+static enum status check_queue(const struct scheduler *s, const struct request_queue *queue, int32_t *num_holders,
+                               struct error *err)
+{
+    int32_t count = 0;
+    enum status status = STATUS_OK;
+    for (const struct request *r = queue->head; r && status == STATUS_OK; r = r->next, count++) {
+        if (r->queue != queue || (r->next && r->next->arrival <= r->arrival))
+            return error_set(err, STATUS_INTERNAL, "a queue of requests is out of order");
+        for (int32_t i = 0; i < r->num_sequences && status == STATUS_OK; i++) {
+            struct sequence *seq = &r->sequences[i];
+            bool may_hold = queue != &s->waiting || seq->status == SEQUENCE_FINISHED;
+            status = check_sequence(s, seq, may_hold, err);
+            if (status == STATUS_OK && seq->slot >= 0) {
+                if (*num_holders == s->config.limits.max_num_seqs)
+                    return error_set(err, STATUS_INTERNAL, "more sequences hold slots than there are");
+                s->holders[(*num_holders)++] = seq;
+            }
+        }
+    }
+    if (status == STATUS_OK && count != queue->count)
+        return error_set(err, STATUS_INTERNAL, "a queue holds %d requests, but %d were counted", count, queue->count);
+    return status;
+}
+
+static bool slot_is_free(const struct scheduler *s, int32_t slot)
+{
+    for (int32_t i = 0; i < s->num_free_slots; i++)
+        if (s->free_slots[i] == slot) return true;
+    return false;
+}
+
+static enum status check_slots(const struct scheduler *s, int32_t num_holders, struct error *err)
+{
+    if (num_holders + s->num_free_slots != s->config.limits.max_num_seqs)
+        return error_set(err, STATUS_INTERNAL, "%d slots are held and %d free, of %d", num_holders, s->num_free_slots,
+                         s->config.limits.max_num_seqs);
+    for (int32_t i = 0; i < num_holders; i++) {
+        bool taken = slot_is_free(s, s->holders[i]->slot);
+        for (int32_t j = 0; j < i; j++) taken = taken || s->holders[j]->slot == s->holders[i]->slot;
+        if (taken) return error_set(err, STATUS_INTERNAL, "slot %d has two holders", s->holders[i]->slot);
+    }
+    return STATUS_OK;
+}
+
+enum status scheduler_check(const struct scheduler *s, struct error *err)
+{
+    if (s->unsound) {
+        *err = s->violation;
+        return STATUS_INTERNAL;
+    }
+    int32_t num_holders = 0;
+    enum status status = check_queue(s, &s->waiting, &num_holders, err);
+    if (status == STATUS_OK) status = check_queue(s, &s->running, &num_holders, err);
+    if (status == STATUS_OK) status = check_queue(s, &s->ended, &num_holders, err);
+    if (status == STATUS_OK) status = check_slots(s, num_holders, err);
+    if (status == STATUS_OK) status = block_manager_check(&s->blocks, s->holders, num_holders, err);
+    return status;
+}

@@ -1,0 +1,78 @@
+#include "scheduler/scheduler_state.h"
+
+static void add_tokens(const struct scheduler *s, struct batch *batch, const struct choice *c)
+{
+    const struct sequence *seq = c->seq;
+    int32_t row = batch->num_tokens, block_size = s->config.limits.block_size, end = c->start + c->count;
+    for (int32_t t = c->start; t < end; t++) {
+        batch->token_ids[row + t - c->start] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_row + 1);
+        batch->positions[row + t - c->start] = t;
+    }
+    for (int32_t t = c->start, run; t < end; t += run) {
+        int32_t block = seq->block_table[t / block_size], offset = t % block_size;
+        run = block_size - offset < end - t ? block_size - offset : end - t;
+        for (int32_t i = 0; i < run; i++)
+            batch->slot_mapping[row + t - c->start + i] = (int64_t)block * block_size + offset + i;
+    }
+    batch->num_tokens += c->count;
+}
+
+static void add_deltas(struct batch *batch, struct sequence *seq)
+{
+    for (; seq->num_uploaded < seq->num_blocks; seq->num_uploaded++)
+        batch->deltas[batch->num_deltas++] = (struct block_table_delta){
+            .row = seq->slot, .index = seq->num_uploaded, .block = seq->block_table[seq->num_uploaded]};
+}
+
+/* The logits of the batch's last token. */
+static void add_sample(struct batch *batch, struct step *step, struct sequence *seq, int32_t output)
+{
+    int32_t row = batch->num_samples++;
+    batch->sample_rows[row] = batch->num_tokens - 1;
+    batch->sample_slot[row] = seq->slot;
+    batch->sample_output[row] = output;
+    step->sampled[step->num_sampled++] = seq;
+    seq->pending_row = row;
+}
+
+static void name(struct step *step, struct sequence *seq)
+{
+    step->named[step->num_named++] = seq;
+    seq->in_flight++;
+}
+
+static void add_choice(struct scheduler *s, struct batch *batch, struct step *step, const struct choice *c)
+{
+    struct sequence *seq = c->seq;
+    int32_t end = c->start + c->count;
+    add_tokens(s, batch, c);
+    add_deltas(batch, seq);
+    batch->query_start[batch->num_seqs + 1] = batch->num_tokens;
+    batch->seq_lens[batch->num_seqs] = end;
+    batch->seq_slot[batch->num_seqs++] = seq->slot;
+    if (c->count > batch->max_query_len) batch->max_query_len = c->count;
+    if (end > batch->max_seq_len) batch->max_seq_len = end;
+    name(step, seq);
+    if (c->samples) add_sample(batch, step, seq, end - seq->prompt_len);
+    for (int32_t i = 0; c->forks && i < seq->request->num_sequences; i++) {
+        struct sequence *sibling = &seq->request->sequences[i];
+        if (sibling == seq || sibling->status == SEQUENCE_FINISHED) continue;
+        name(step, sibling);
+        add_sample(batch, step, sibling, 0);
+    }
+}
+
+void scheduler_lay_out(struct scheduler *s, struct batch *batch)
+{
+    struct step *step = &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
+    step->num_named = step->num_sampled = 0;
+    batch->query_start[0] = 0;
+    for (int32_t i = 0; i < s->num_choices; i++)
+        if (s->choices[i].count == 1) add_choice(s, batch, step, &s->choices[i]);
+    batch->num_decodes = batch->num_seqs;
+    for (int32_t i = 0; i < s->num_choices; i++)
+        if (s->choices[i].count > 1) add_choice(s, batch, step, &s->choices[i]);
+    s->in_flight++;
+    s->num_steps++;
+    s->num_tokens += batch->num_tokens;
+}

@@ -1,0 +1,56 @@
+/* What a scheduler is made of. Private to scheduler.c (the policy), scheduler_layout.c (from choices to a batch) and
+ * scheduler_check.c (the invariants). */
+#ifndef QUIRE_SCHEDULER_SCHEDULER_STATE_H
+#define QUIRE_SCHEDULER_SCHEDULER_STATE_H
+
+#include "scheduler/request_queue.h"
+#include "scheduler/scheduler.h"
+
+#define SCHEDULER_MAX_STEPS 2 /* in flight */
+
+/* A submitted step: whom it names, and whose token each of its samples is. */
+struct step {
+    struct sequence **named;   /* [num_named] siblings that only take a sample included */
+    struct sequence **sampled; /* [num_sampled] by row */
+    int32_t num_named, num_sampled;
+};
+
+/* What the step being scheduled computes of one sequence. */
+struct choice {
+    struct sequence *seq;
+    int32_t start, count; /* tokens of the sequence */
+    bool samples;         /* its last token's logits are wanted */
+    bool forks;           /* its waiting siblings take a sample from the same row */
+};
+
+struct scheduler {
+    struct scheduler_config config;
+    struct block_manager blocks;
+    /* What runs is older than what waits: the youngest running request is the tail, and a preempted one becomes the
+     * head of those that wait. */
+    struct request_queue waiting, running, ended;
+    uint64_t next_arrival;
+
+    int32_t *free_slots; /* [num_free_slots] a stack */
+    int32_t num_free_slots;
+
+    struct step steps[SCHEDULER_MAX_STEPS]; /* a ring */
+    int32_t oldest, in_flight;
+
+    /* The call of schedule() in progress. */
+    struct choice *choices; /* [num_choices] */
+    struct sequence **admitted;
+    int32_t num_choices, num_admitted;
+    int32_t budget; /* tokens left */
+
+    struct token_event *events;
+    struct sequence **holders; /* scratch of scheduler_check */
+    int64_t prefix_queries, prefix_hits, preemptions, num_steps, num_tokens;
+    bool unsound;
+    struct error violation; /* the first one, if unsound */
+};
+
+/* Fills the batch with what was chosen, and notes it as a step in flight. */
+void scheduler_lay_out(struct scheduler *s, struct batch *batch);
+
+#endif
