@@ -152,6 +152,11 @@ struct backend {
     const char *name; /* "cpu", "cuda:0" */
     void *state;
 
+    /* The device has memory of its own: weights are copied to it, and its share is set by gpu_memory_utilization. */
+    bool discrete;
+    int64_t others_bytes;  /* held on the device by other processes when it was opened; -1: not known */
+    int64_t context_bytes; /* held by opening it: the CUDA context and what comes with it */
+
     /* Memory. memory_info: bytes free and in all, by the device's own count. */
     enum status (*memory_info)(struct backend *b, int64_t *free_bytes, int64_t *total_bytes, struct error *err);
     enum status (*memory_alloc)(struct backend *b, enum memory_kind kind, int64_t bytes, void **out, struct error *err);
@@ -235,8 +240,9 @@ struct backend {
     void (*destroy)(struct backend *b);
 };
 
-/* Opens "cpu", "cuda", "cuda:N", or "auto": the first GPU if it can be used, else the CPU, and then *err says why no GPU
- * was used (it is empty where one was). threads: how many the CPU backend uses, 0 for all allowed. *out is freed with
+/* Opens "cpu", "cuda", "cuda:N", or "auto": the first GPU if it can be used, else the CPU, and then *err says why no
+ * GPU was used (it is empty where one was). threads: how many the CPU backend uses, 0 for all allowed. *out is freed
+ * with
  * (*out)->destroy(*out). */
 enum status backend_open(const char *device, int threads, struct backend **out, struct error *err);
 

@@ -15,21 +15,40 @@ enum status arena_alloc(struct arena *arena, enum memory_purpose purpose, int64_
     const enum memory_kind kind = purpose == PURPOSE_HOST_STAGING ? MEMORY_HOST_PINNED : MEMORY_DEVICE;
     *out = NULL;
     if (bytes == 0) return STATUS_OK;
+    if (arena->planning) {
+        arena->bytes[purpose] += bytes;
+        return STATUS_OK;
+    }
     if (!array_reserve(&arena->pieces, &arena->capacity, arena->count + 1, sizeof *arena->pieces))
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     enum status status = b->memory_alloc(b, kind, bytes, out, err);
     if (status != STATUS_OK) return status;
-    arena->pieces[arena->count++] = (struct arena_piece){*out, bytes, kind};
+    arena->pieces[arena->count++] = (struct arena_piece){*out, bytes, kind, purpose};
     arena->bytes[purpose] += bytes;
     return STATUS_OK;
 }
 
+static void free_piece(struct arena *arena, const struct arena_piece *piece)
+{
+    arena->backend->memory_free(arena->backend, piece->kind, piece->data, piece->bytes);
+    arena->bytes[piece->purpose] -= piece->bytes;
+}
+
+void arena_release(struct arena *arena, enum memory_purpose purpose)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < arena->count; i++) {
+        if (arena->pieces[i].purpose == purpose)
+            free_piece(arena, &arena->pieces[i]);
+        else
+            arena->pieces[kept++] = arena->pieces[i];
+    }
+    arena->count = kept;
+}
+
 void arena_free(struct arena *arena)
 {
-    while (arena->count > 0) {
-        struct arena_piece *piece = &arena->pieces[--arena->count];
-        arena->backend->memory_free(arena->backend, piece->kind, piece->data, piece->bytes);
-    }
+    while (arena->count > 0) free_piece(arena, &arena->pieces[--arena->count]);
     free(arena->pieces);
     *arena = (struct arena){0};
 }

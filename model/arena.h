@@ -18,18 +18,23 @@ struct arena_piece {
     void *data;
     int64_t bytes;
     enum memory_kind kind;
+    enum memory_purpose purpose;
 };
 
 struct arena {
     struct backend *backend;
+    bool planning;              /* only counts: nothing is allocated, pointers are not for use */
     struct arena_piece *pieces; /* [count] */
     size_t count, capacity;
     int64_t bytes[NUM_PURPOSES];
 };
 
 void arena_init(struct arena *arena, struct backend *backend);
-/* Allocates `bytes` (0 gives NULL) for a purpose, zeroed and aligned for any use. */
+/* An arena that plans has `planning` set after arena_init.
+ *
+ * Allocates `bytes` (0 gives NULL) for a purpose, zeroed and aligned for any use. */
 enum status arena_alloc(struct arena *arena, enum memory_purpose purpose, int64_t bytes, void **out, struct error *err);
-void arena_free(struct arena *arena); /* everything; safe on a zeroed struct */
+void arena_release(struct arena *arena, enum memory_purpose purpose); /* what was allocated for it */
+void arena_free(struct arena *arena);                                 /* everything; safe on a zeroed struct */
 
 #endif

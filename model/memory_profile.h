@@ -14,18 +14,21 @@ struct memory_profile {
     char device[32];
     int64_t total;      /* of the device */
     int64_t others;     /* held by other processes */
-    int64_t context;    /* the CUDA context; 0 on the CPU */
+    int64_t context;    /* the CUDA context and the kernels loaded into it; 0 on the CPU */
     double utilization; /* gpu_memory_utilization; 0 on the CPU */
-    int64_t budget;     /* what quire may use: total * utilization - others, or on the CPU everything below summed up */
+    int64_t budget;     /* total * utilization; on the CPU the sum of everything below */
     int64_t weights;
     int64_t activations;         /* the peak: planned for the largest batch, never allocated again */
     int64_t workspace;           /* of the kernels */
+    int64_t graphs;              /* captured decode steps */
     int64_t state;               /* block tables, sampling state, inputs and outputs of a step, the null block */
-    int64_t kv_budget;           /* what is left for blocks, or --kv-cache-space */
+    int64_t kv_budget;           /* budget - (others + context + weights + activations + workspace + graphs + state), or
+                                    --kv-cache-space on the CPU; not below 0 */
     int64_t block_bytes;         /* of one block: K and V of every layer */
     int32_t num_blocks;          /* floor(kv_budget / block_bytes), or the override; all of them usable */
     int32_t num_blocks_override; /* 0: computed */
     int64_t kv_cache;            /* num_blocks * block_bytes */
+    int64_t host;                /* pinned host memory for what goes in and out; on the CPU a part of `state` */
     int32_t block_size, max_model_len, model_max_len;
     enum dtype dtype, cache_dtype;
 };
@@ -39,7 +42,12 @@ int32_t memory_blocks_needed(int32_t tokens, int32_t block_size);
 /* The longest request that num_blocks admit; the inverse of the above. */
 int32_t memory_longest_request(int32_t num_blocks, int32_t block_size);
 
-/* Fills num_blocks and kv_cache from kv_budget (or the override), then checks that a request of max_model_len fits; the
+/* Everything that is not blocks: the sum of the terms above. */
+int64_t memory_profile_fixed(const struct memory_profile *p);
+
+/* Sets num_blocks and kv_cache from kv_budget, or the override. */
+void memory_profile_count_blocks(struct memory_profile *p);
+/* Does the same, then checks that a request of max_model_len fits; the
  * sentence says what to lower or raise, and to which value. */
 enum status memory_profile_blocks(struct memory_profile *p, struct error *err);
 

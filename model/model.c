@@ -80,7 +80,6 @@ static enum status allocate_outputs(struct model *m, struct error *err)
             {PURPOSE_HOST_STAGING, S * SAMPLING_MAX_LOGPROBS, f32, &o->top_logprobs},
         };
         enum status status = allocate_plan(&m->arena, plan, sizeof plan / sizeof *plan, err);
-        if (status == STATUS_OK) status = m->backend->event_create(m->backend, &o->done, err);
         if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
@@ -108,7 +107,7 @@ static enum status allocate_workspace(struct model *m, struct error *err)
     const int64_t bytes = m->backend->workspace_bytes(m->backend, &query);
     void *workspace;
     enum status status = arena_alloc(&m->arena, PURPOSE_WORKSPACE, bytes, &workspace, err);
-    if (status == STATUS_OK) m->backend->workspace_set(m->backend, workspace, bytes);
+    if (status == STATUS_OK && !m->arena.planning) m->backend->workspace_set(m->backend, workspace, bytes);
     return status;
 }
 
@@ -125,36 +124,69 @@ static enum status upload_rope_table(struct model *m, struct error *err)
     return status;
 }
 
-enum status model_create(struct backend *backend, const struct model_config *config,
-                         const struct model_weights *weights, const struct model_options *options, struct model **out,
-                         struct error *err)
+static void init(struct model *m, struct backend *backend, const struct model_config *config,
+                 const struct model_weights *weights, const struct model_options *options)
 {
-    struct model *m = calloc(1, sizeof *m);
-    *out = NULL;
-    if (!m) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    m->backend = backend;
-    m->config = *config;
-    m->weights = weights;
-    m->options = *options;
+    *m = (struct model){.backend = backend, .config = *config, .weights = weights, .options = *options};
     m->attention = (struct attention_params){.scale = (float)(1.0 / sqrt((double)config->head_dim)),
                                              .window = config->sliding_window,
                                              .k_scale = 1,
                                              .v_scale = 1};
     arena_init(&m->arena, backend);
-    m->slot_flags = calloc((size_t)options->limits.max_num_seqs, sizeof *m->slot_flags);
-    m->k_cache = calloc(2 * (size_t)config->num_layers, sizeof *m->k_cache);
-    m->v_cache = m->k_cache ? m->k_cache + config->num_layers : NULL;
-    enum status status =
-        m->slot_flags && m->k_cache ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    if (status == STATUS_OK && options->copy_weights) {
-        status = device_weights_upload(&m->arena, config, weights, options->dtype, &m->device_weights, err);
-        m->weights = &m->device_weights;
-    }
-    if (status == STATUS_OK) status = inputs_allocate(m, err);
+}
+
+/* Everything on the device but weights and cache. */
+static enum status allocate_step_memory(struct model *m, struct error *err)
+{
+    enum status status = inputs_allocate(m, err);
     if (status == STATUS_OK) status = allocate_activations(m, err);
     if (status == STATUS_OK) status = allocate_state(m, err);
     if (status == STATUS_OK) status = allocate_outputs(m, err);
     if (status == STATUS_OK) status = allocate_workspace(m, err);
+    return status;
+}
+
+enum status model_plan(struct backend *backend, const struct model_config *config, const struct model_weights *weights,
+                       const struct model_options *options, int64_t *bytes, struct error *err)
+{
+    struct model m;
+    init(&m, backend, config, weights, options);
+    m.arena.planning = true;
+    enum status status = allocate_step_memory(&m, err);
+    memcpy(bytes, m.arena.bytes, sizeof m.arena.bytes);
+    bytes[PURPOSE_WEIGHTS] =
+        options->copy_weights ? device_weights_bytes(config, weights, options->dtype) : weights->bytes;
+    return status;
+}
+
+static enum status allocate_tables(struct model *m, struct error *err)
+{
+    m->slot_flags = calloc((size_t)m->options.limits.max_num_seqs, sizeof *m->slot_flags);
+    m->k_cache = calloc(2 * (size_t)m->config.num_layers, sizeof *m->k_cache);
+    if (!m->slot_flags || !m->k_cache) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    m->v_cache = m->k_cache + m->config.num_layers;
+    return STATUS_OK;
+}
+
+static enum status copy_weights(struct model *m, struct error *err)
+{
+    const struct model_weights *host = m->weights;
+    m->weights = &m->device_weights;
+    return device_weights_upload(&m->arena, &m->config, host, m->options.dtype, &m->device_weights, err);
+}
+
+enum status model_create(struct backend *backend, const struct model_config *config,
+                         const struct model_weights *weights, const struct model_options *options, struct model **out,
+                         struct error *err)
+{
+    struct model *m = malloc(sizeof *m);
+    *out = NULL;
+    if (!m) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    init(m, backend, config, weights, options);
+    enum status status = allocate_tables(m, err);
+    if (status == STATUS_OK && options->copy_weights) status = copy_weights(m, err);
+    if (status == STATUS_OK) status = allocate_step_memory(m, err);
+    for (int i = 0; i < 2 && status == STATUS_OK; i++) status = backend->event_create(backend, &m->hosts[i].done, err);
     if (status == STATUS_OK) status = upload_rope_table(m, err);
     if (status == STATUS_OK)
         *out = m;
@@ -343,7 +375,47 @@ const float *model_logits(const struct model *m)
     return m->act.kept_logits;
 }
 
-/* ---- graphs ---- */
+/* ---- warm-up and graphs ---- */
+
+/* One sequence of `tokens` tokens, none of them stored, attending to the null block. */
+static enum status run_empty_step(struct model *m, int32_t tokens, struct batch *batch, struct error *err)
+{
+    struct sample_output out;
+    batch_clear(batch);
+    batch->num_tokens = batch->max_query_len = batch->max_seq_len = tokens;
+    batch->num_seqs = batch->num_samples = 1;
+    batch->num_decodes = tokens == 1;
+    batch->query_start[0] = 0;
+    batch->query_start[1] = batch->seq_lens[0] = tokens;
+    batch->seq_slot[0] = batch->sample_slot[0] = batch->sample_output[0] = 0;
+    batch->sample_rows[0] = tokens - 1;
+    for (int32_t t = 0; t < tokens; t++) {
+        batch->token_ids[t] = 0;
+        batch->positions[t] = t;
+        batch->slot_mapping[t] = -1;
+    }
+    enum status status = model_submit(m, batch, err);
+    return status == STATUS_OK ? model_collect(m, &out, err) : status;
+}
+
+enum status model_warm_up(struct model *m, struct error *err)
+{
+    const struct batch_limits *limits = &m->options.limits;
+    const struct sampling_row greedy = {.num_logprobs = -1, .repetition_penalty = 1};
+    int32_t longest = limits->max_num_tokens < limits->max_model_len ? limits->max_num_tokens : limits->max_model_len;
+    if (longest > 256) longest = 256;
+    struct batch batch;
+    enum status status = batch_init(&batch, limits, 1, err);
+    if (status == STATUS_OK) status = model_allocate_cache(m, 0, err);
+    if (status == STATUS_OK) {
+        model_set_slot(m, 0, &greedy, NULL, 0);
+        status = run_empty_step(m, longest, &batch, err);
+    }
+    if (status == STATUS_OK) status = run_empty_step(m, 1, &batch, err);
+    arena_release(&m->arena, PURPOSE_KV_CACHE);
+    batch_free(&batch);
+    return status;
+}
 
 /* Every count up to 8 costs a weight read and no more; after that a graph for each 8, then 16, then 32 rows wastes
  * little. */

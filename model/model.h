@@ -109,12 +109,18 @@ struct model {
     } * slot_flags; /* [S] what the sampling state of a slot asks for */
 };
 
+/* What model_create would allocate for each purpose, bytes[NUM_PURPOSES]; nothing is allocated or read. */
+enum status model_plan(struct backend *backend, const struct model_config *config, const struct model_weights *weights,
+                       const struct model_options *options, int64_t *bytes, struct error *err);
 /* Plans and allocates everything but the KV cache. The weights must outlive the model, unless they are copied. */
 enum status model_create(struct backend *backend, const struct model_config *config,
                          const struct model_weights *weights, const struct model_options *options, struct model **out,
                          struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err);
+/* Runs a prefill and a decode that store nothing, so that whatever a device loads on first use is there. Before
+ * model_allocate_cache. */
+enum status model_warm_up(struct model *m, struct error *err);
 /* Captures the graphs of decode steps, where the backend has graphs. After model_allocate_cache. */
 enum status model_capture(struct model *m, struct error *err);
 /* Bytes of one block of one layer's K (or V). */

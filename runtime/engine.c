@@ -94,8 +94,8 @@ enum status engine_create(const struct engine_options *options, struct engine **
         engine_destroy(e);
         return status;
     }
-    const bool cpu = strcmp(e->loaded.backend->name, "cpu") == 0;
-    e->max_in_flight = options->async_scheduling == 1 || (options->async_scheduling < 0 && !cpu) ? 2 : 1;
+    const bool two = options->async_scheduling < 0 ? e->loaded.backend->discrete : options->async_scheduling > 0;
+    e->max_in_flight = two ? 2 : 1;
     e->start_seconds = clock_seconds() - start;
     const struct memory_profile *p = &e->loaded.profile;
     log_write(options->log, LOG_INFO, "%s ready on %s in %.3f s: %d blocks of %d tokens, max_model_len %d",

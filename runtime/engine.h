@@ -36,6 +36,7 @@ struct engine_options {
     int32_t num_gpu_blocks_override; /* 0: computed */
     double swap_space;               /* GiB of host memory for swapped blocks; 4 */
     bool enable_prefix_caching, enable_chunked_prefill; /* both true */
+    bool enforce_eager;                                 /* no CUDA graphs */
     int async_scheduling;  /* 1: schedule a step while the last one runs; 0: not; -1: where the device is not the CPU */
     bool skip_tokenizer;   /* no tokenizer is opened: prompts are ids, answers have no text */
     int threads;           /* 0: all allowed processors */

@@ -47,47 +47,6 @@ static enum status check_block_size(int32_t block_size, struct error *err)
     return error_set(err, STATUS_INVALID, "--block-size is %d, but must be 8, 16, 32, 64 or 128", block_size);
 }
 
-/* --kv-cache-space on the CPU: the lesser of 4 GiB and a quarter of what is free, unless given. */
-static enum status kv_space(const struct engine_options *o, struct loaded_model *l, struct error *err)
-{
-    int64_t available;
-    enum status status = l->backend->memory_info(l->backend, &available, &l->profile.total, err);
-    if (status != STATUS_OK) return status;
-    double space = o->kv_cache_space * GIB;
-    if (space <= 0) {
-        space = 4 * GIB;
-        if (space > (double)available / 4) space = (double)available / 4;
-    }
-    l->profile.others = l->profile.total - available;
-    l->profile.kv_budget = (int64_t)space;
-    return STATUS_OK;
-}
-
-/* The longest context: what was asked, or as much of the model's as the blocks can hold. */
-static enum status choose_max_model_len(const struct engine_options *o, struct loaded_model *l, struct error *err)
-{
-    const int32_t model_max = model_config_max_length(&l->config);
-    struct memory_profile *p = &l->profile;
-    p->model_max_len = model_max;
-    p->max_model_len = o->max_model_len;
-    if (o->max_model_len > model_max)
-        return error_set(
-            err, STATUS_INVALID,
-            "--max-model-len is %d, but the model was made for %d tokens at most (see "
-            "%s/config.json); lower it",
-            o->max_model_len, model_max, o->model);
-    if (o->max_model_len > 0) return STATUS_OK;
-    int64_t blocks = o->num_gpu_blocks_override > 0 ? o->num_gpu_blocks_override : p->kv_budget / p->block_bytes;
-    if (blocks > INT32_MAX) blocks = INT32_MAX;
-    const int32_t longest = memory_longest_request((int32_t)blocks, p->block_size);
-    p->max_model_len = longest > 0 && longest < model_max ? longest : model_max;
-    if (p->max_model_len < model_max)
-        log_write(o->log, LOG_WARNING,
-                  "max_model_len is %d of the model's %d tokens: more does not fit in %lld KV blocks", p->max_model_len,
-                  model_max, (long long)blocks);
-    return STATUS_OK;
-}
-
 static enum status choose_limits(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     const int32_t max_model_len = l->profile.max_model_len;
@@ -131,9 +90,124 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
     return status;
 }
 
+/* What may hold blocks on the CPU: the lesser of 4 GiB and a quarter of what is free, unless --kv-cache-space says so.
+ */
+static enum status cpu_kv_space(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t available;
+    enum status status = l->backend->memory_info(l->backend, &available, &p->total, err);
+    if (status != STATUS_OK) return status;
+    double space = o->kv_cache_space * GIB;
+    if (space <= 0) space = 4 * GIB < (double)available / 4 ? 4 * GIB : (double)available / 4;
+    p->others = p->total - available;
+    p->kv_budget = (int64_t)space;
+    return STATUS_OK;
+}
+
+/* What others and the context hold on a GPU, by the device's own count. */
+static enum status gpu_held(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t available;
+    enum status status = l->backend->memory_info(l->backend, &available, &p->total, err);
+    if (status != STATUS_OK) return status;
+    const int64_t held = p->total - available;
+    p->others = l->backend->others_bytes >= 0 && l->backend->others_bytes < held ? l->backend->others_bytes : 0;
+    p->context = held - p->others;
+    p->utilization = o->gpu_memory_utilization;
+    p->budget = (int64_t)((double)p->total * p->utilization);
+    return STATUS_OK;
+}
+
+/* The terms that follow from max_model_len, before anything is allocated. */
+static enum status plan_terms(const struct engine_options *o, struct loaded_model *l,
+                              struct model_options *model_options, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t bytes[NUM_PURPOSES];
+    enum status status = choose_limits(o, l, err);
+    if (status != STATUS_OK) return status;
+    model_options->limits = l->limits;
+    status = model_plan(l->backend, &l->config, &l->weights, model_options, bytes, err);
+    if (status != STATUS_OK) return status;
+    p->weights = bytes[PURPOSE_WEIGHTS];
+    p->activations = bytes[PURPOSE_ACTIVATIONS];
+    p->workspace = bytes[PURPOSE_WORKSPACE];
+    p->host = bytes[PURPOSE_HOST_STAGING];
+    p->state = bytes[PURPOSE_STATE] + p->block_bytes + (l->backend->discrete ? 0 : p->host);
+    if (l->backend->discrete) {
+        const int64_t left = p->budget - memory_profile_fixed(p);
+        p->kv_budget = left > 0 ? left : 0;
+    }
+    memory_profile_count_blocks(p);
+    return STATUS_OK;
+}
+
+/* Settles max_model_len (what was asked, or as much of the model's as the blocks hold) and every term but what only the
+ * device can tell. */
+static enum status plan_memory(const struct engine_options *o, struct loaded_model *l,
+                               struct model_options *model_options, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    p->model_max_len = model_config_max_length(&l->config);
+    p->max_model_len = o->max_model_len > 0 ? o->max_model_len : p->model_max_len;
+    if (o->max_model_len > p->model_max_len)
+        return error_set(err, STATUS_INVALID,
+                         "--max-model-len is %d, but the model was made for %d tokens at most (see %s/config.json); "
+                         "lower it",
+                         o->max_model_len, p->model_max_len, o->model);
+    enum status status = l->backend->discrete ? gpu_held(o, l, err) : cpu_kv_space(o, l, err);
+    if (status == STATUS_OK) status = plan_terms(o, l, model_options, err);
+    if (status != STATUS_OK) return status;
+    const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
+    if (o->max_model_len == 0 && longest > 0 && longest < p->max_model_len) {
+        p->max_model_len = longest; /* smaller tables only leave more for blocks */
+        status = plan_terms(o, l, model_options, err);
+        if (status != STATUS_OK) return status;
+        log_write(o->log, LOG_WARNING,
+                  "max_model_len is %d of the model's %d tokens: more does not fit in %d KV blocks", p->max_model_len,
+                  p->model_max_len, p->num_blocks);
+    }
+    return memory_profile_blocks(p, err);
+}
+
+/* On a GPU: a small step of each kind, so that everything that is loaded on first use (kernels, cuBLAS) is there, and
+ * then the blocks are counted again with what the device says it holds. */
+static enum status measure_context(struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t available;
+    enum status status = model_warm_up(l->model, err);
+    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &available, &p->total, err);
+    if (status != STATUS_OK) return status;
+    const int64_t known = p->others + p->weights + p->activations + p->workspace + p->state;
+    if (p->total - available > known) p->context = p->total - available - known;
+    const int64_t left = p->budget - memory_profile_fixed(p);
+    p->kv_budget = left > 0 ? left : 0;
+    return memory_profile_blocks(p, err);
+}
+
+/* Captured graphs take memory of the driver's own; how much is known once they are there. A generous guess keeps the
+ * block count below what fits; the report has what they took. */
+static const int64_t GRAPH_RESERVE = 128 << 20;
+
+static enum status allocate_gpu(struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t before, after;
+    enum status status = measure_context(l, err);
+    if (status == STATUS_OK) status = model_allocate_cache(l->model, p->num_blocks, err);
+    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
+    if (status == STATUS_OK) status = model_capture(l->model, err);
+    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &after, &p->total, err);
+    if (status == STATUS_OK) p->graphs = before > after ? before - after : 0;
+    return status;
+}
+
 static enum status plan_and_allocate(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    struct model_options model_options = {0};
+    struct model_options model_options = {.copy_weights = l->backend->discrete, .enforce_eager = o->enforce_eager};
     struct memory_profile *p = &l->profile;
     enum status status = check_block_size(o->block_size, err);
     if (status == STATUS_OK) status = choose_dtypes(o, l, &model_options, err);
@@ -144,23 +218,13 @@ static enum status plan_and_allocate(const struct engine_options *o, struct load
     p->block_size = o->block_size;
     p->block_bytes = memory_block_bytes(&l->config, o->block_size, model_options.cache_dtype);
     p->num_blocks_override = o->num_gpu_blocks_override;
-    p->weights = l->weights.bytes;
-    status = kv_space(o, l, err);
-    if (status == STATUS_OK) status = choose_max_model_len(o, l, err);
-    if (status == STATUS_OK) status = memory_profile_blocks(p, err);
-    if (status == STATUS_OK) status = choose_limits(o, l, err);
+    p->graphs = l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
+    status = plan_memory(o, l, &model_options, err);
+    if (status == STATUS_OK) status = model_create(l->backend, &l->config, &l->weights, &model_options, &l->model, err);
     if (status != STATUS_OK) return status;
-
-    model_options.limits = l->limits;
-    status = model_create(l->backend, &l->config, &l->weights, &model_options, &l->model, err);
-    if (status == STATUS_OK) status = model_allocate_cache(l->model, p->num_blocks, err);
-    if (status != STATUS_OK) return status;
-    const int64_t *bytes = l->model->arena.bytes;
-    p->activations = bytes[PURPOSE_ACTIVATIONS];
-    p->workspace = bytes[PURPOSE_WORKSPACE];
-    p->state = bytes[PURPOSE_STATE] + bytes[PURPOSE_HOST_STAGING] + p->block_bytes;
+    if (l->backend->discrete) return allocate_gpu(l, err);
     p->budget = p->weights + p->activations + p->workspace + p->state + p->kv_cache;
-    return STATUS_OK;
+    return model_allocate_cache(l->model, p->num_blocks, err);
 }
 
 enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err)
