@@ -1,5 +1,9 @@
 #include "runtime/bench.h"
 
+#include <string.h>
+
+#include "runtime/bench_machine.h"
+
 struct latency {
     struct samples first;   /* time to first token of each request */
     struct samples token;   /* time per output token after the first, of each request */
@@ -51,6 +55,17 @@ static enum status measure(struct bench *b, struct latency *l, struct error *err
     return status;
 }
 
+/* Decoding is bound by reading the weights. Beside what memory gives; a model that fits into the caches is above it. */
+static void report_reading(struct bench *b, double speed)
+{
+    struct report *r = &b->report;
+    report_number(r, "decode_read_gb_per_second", "weights and KV cache read", speed / 1e9, "GB/s");
+    if (strcmp(engine_device(b->engine), "cpu") != 0) return;
+    const double memory = bench_machine_read_speed(engine_threads(b->engine));
+    report_number(r, "memory_read_gb_per_second", "memory can be read at", memory / 1e9, "GB/s");
+    report_number(r, "decode_read_percent", "of that", 100 * speed / memory, "%");
+}
+
 static void report_latency(struct bench *b, const struct latency *l)
 {
     struct report *r = &b->report;
@@ -59,9 +74,7 @@ static void report_latency(struct bench *b, const struct latency *l)
     report_integer(r, "num_iters", "times measured", b->options->num_iters);
     report_number(r, "avg_latency", "latency of the batch", samples_mean(&l->batch), "s");
     report_number(r, "decode_throughput", "decode", b->options->batch_size / step, "tokens/s");
-    if (l->decode_seconds > 0)
-        report_number(r, "decode_read_gb_per_second", "weights and KV cache read",
-                      l->decode_bytes / l->decode_seconds / 1e9, "GB/s");
+    if (l->decode_seconds > 0) report_reading(b, l->decode_bytes / l->decode_seconds);
     report_milliseconds(r, "ttft", "time to first token", &l->first);
     report_milliseconds(r, "tpot", "time per output token", &l->token);
     report_milliseconds(r, "step", "decode step", &l->step);
