@@ -154,8 +154,7 @@ struct backend {
 
     /* The device has memory of its own: weights are copied to it, and its share is set by gpu_memory_utilization. */
     bool discrete;
-    int64_t others_bytes;  /* held on the device by other processes when it was opened; -1: not known */
-    int64_t context_bytes; /* held by opening it: the CUDA context and what comes with it */
+    int64_t others_bytes; /* held on the device by other processes when it was opened; -1: not known */
 
     /* Memory. memory_info: bytes free and in all, by the device's own count. */
     enum status (*memory_info)(struct backend *b, int64_t *free_bytes, int64_t *total_bytes, struct error *err);

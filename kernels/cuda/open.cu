@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/nvml.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
 
@@ -67,6 +68,7 @@ static void fill_table(struct backend *b)
     b->memory_free = cuda_memory_free;
     b->copy = cuda_copy;
     b->fill = cuda_fill;
+    b->copy_many = cuda_copy_many;
     b->workspace_bytes = cuda_workspace_bytes;
     b->workspace_set = cuda_workspace_set;
     cuda_order_init(b);
@@ -154,8 +156,20 @@ static enum status read_device(struct cuda_state *s, struct error *err)
         s->name, properties.name, properties.major, properties.minor, s->compute_capability);
 }
 
+/* The device's memory before and after this process came to it. The first call that makes the context is read_device's
+ * cudaSetDevice; the bus id can be asked for before. */
+static int64_t held_before(int device)
+{
+    char bus_id[32];
+    if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device) == cudaSuccess) return nvml_used_bytes(bus_id);
+    cudaGetLastError();
+    return -1;
+}
+
 static enum status open_device(struct cuda_state *s, struct error *err)
 {
+    s->backend.discrete = true;
+    s->backend.others_bytes = held_before(s->device);
     enum status status = read_device(s, err);
     if (status != STATUS_OK) return status;
     cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
