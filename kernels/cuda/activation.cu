@@ -1,9 +1,43 @@
+/* SwiGLU's gate (Shazeer, "GLU variants improve transformer", 2020). */
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
+
+enum { MAX_THREADS = 256 };
+
+/* Grid: x the token, y the part of its row. size is a multiple of N. */
+template <class T, int N>
+static __global__ void __launch_bounds__(MAX_THREADS) silu_and_mul_kernel(T *out, const T *__restrict__ x, int size)
+{
+    const int i = (blockIdx.y * blockDim.x + threadIdx.x) * N;
+    if (i >= size) return;
+    const T *row = x + 2 * (int64_t)blockIdx.x * size;
+    piece<T, N> gate = *(const piece<T, N> *)(row + i);
+    const piece<T, N> up = *(const piece<T, N> *)(row + size + i);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float g = to_float(gate.values[j]);
+        gate.values[j] = from_float<T>(g / (1.0f + expf(-g)) * to_float(up.values[j]));
+    }
+    *(piece<T, N> *)(out + (int64_t)blockIdx.x * size + i) = gate;
+}
 
 void cuda_silu_and_mul(struct backend *b, void *out, const void *x, int32_t num_tokens, int32_t size, enum dtype dtype,
                        backend_stream stream)
 {
-    (void)out, (void)x, (void)num_tokens, (void)size, (void)dtype, (void)stream;
-    cuda_fail(b, "silu_and_mul is not implemented for CUDA");
+    if (num_tokens <= 0 || size <= 0) return;
+    cudaStream_t on = cuda_stream(b, stream);
+    cuda_dispatch(b, "silu_and_mul", dtype, [&](auto zero) {
+        using T = decltype(zero);
+        constexpr int N = 16 / sizeof(T);
+        const bool vectors = size % N == 0 && cuda_is_aligned(out) && cuda_is_aligned(x);
+        const int64_t pieces = vectors ? size / N : size;
+        const int threads = pieces >= MAX_THREADS ? MAX_THREADS : (int)cuda_div_up(pieces, 32) * 32;
+        const dim3 grid(num_tokens, (unsigned)cuda_div_up(pieces, threads));
+        if (vectors) {
+            silu_and_mul_kernel<T, N><<<grid, threads, 0, on>>>((T *)out, (const T *)x, size);
+        } else {
+            silu_and_mul_kernel<T, 1><<<grid, threads, 0, on>>>((T *)out, (const T *)x, size);
+        }
+    });
+    cuda_check_launch(b, "silu_and_mul");
 }

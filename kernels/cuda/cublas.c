@@ -1,7 +1,6 @@
 #include "kernels/cuda/cublas.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,14 +134,14 @@ static int type_of(enum dtype dtype)
 
 const char *cublas_product(struct cublas *c, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
                            int64_t x_stride, const void *w, enum dtype dtype, int64_t tokens, int64_t rows,
-                           int64_t columns, void *stream)
+                           int64_t columns, bool add, void *stream)
 {
-    const float one = 1, zero = 0;
+    const float one = 1, keep = add ? 1 : 0;
     int type = type_of(dtype), compute = dtype == DTYPE_FLOAT32 ? COMPUTE_32F_PEDANTIC : COMPUTE_32F;
     int result = use_stream(c, stream);
     /* cuBLAS counts by columns, so it sees every matrix here transposed: out' [rows, tokens] = w x'. */
     if (result == STATUS_SUCCESS)
         result = c->gemm(c->handle, OP_T, OP_N, (int)rows, (int)tokens, (int)columns, &one, w, type, (int)columns, x,
-                         type, (int)x_stride, &zero, out, type_of(out_dtype), (int)out_stride, compute, GEMM_DEFAULT);
+                         type, (int)x_stride, &keep, out, type_of(out_dtype), (int)out_stride, compute, GEMM_DEFAULT);
     return result == STATUS_SUCCESS ? NULL : c->status_string(result);
 }

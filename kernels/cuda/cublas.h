@@ -3,6 +3,8 @@
 #ifndef QUIRE_KERNELS_CUDA_CUBLAS_H
 #define QUIRE_KERNELS_CUDA_CUBLAS_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 #include "kernels/dtype.h"
 
@@ -22,11 +24,12 @@ void cublas_close(struct cublas *c); /* NULL is nothing */
 void cublas_set_workspace(struct cublas *c, void *workspace, int64_t bytes);
 
 /* out[t][r] = sum_c x[t][c] * w[r][c]: x [tokens, columns] and w [rows, columns] of `dtype`, out [tokens, rows] of
- * float32 or `dtype`; x and out with row strides in elements. Accumulated in float32; float32 without TF32. `stream` is
- * a cudaStream_t. One product at a time: they share the workspace. Returns NULL, or why it could not be started. */
+ * float32 or `dtype`; x and out with row strides in elements. add: the sum is added to what is in out. Accumulated in
+ * float32; float32 without TF32. `stream` is a cudaStream_t. One product at a time: they share the workspace. Returns
+ * NULL, or why it could not be started. */
 const char *cublas_product(struct cublas *c, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
                            int64_t x_stride, const void *w, enum dtype dtype, int64_t tokens, int64_t rows,
-                           int64_t columns, void *stream);
+                           int64_t columns, bool add, void *stream);
 
 #ifdef __cplusplus
 }

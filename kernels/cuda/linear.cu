@@ -1,10 +1,53 @@
+/* Matrix products with weights, each sent to what computes it best. */
+#include <limits.h>
+
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
+
+enum { THREADS = 256, MAX_GRID_Y = 65535 };
+
+/* out[t][r] = bias[r]: what the product is then added to, so that the sum is rounded once. */
+template <class T, class W>
+static __global__ void spread_bias_kernel(T *out, int64_t out_stride, const W *__restrict__ bias, int64_t rows,
+                                          int num_tokens)
+{
+    const int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (row >= rows) return;
+    const T value = from_float<T>(to_float(bias[row]));
+    for (int64_t t = blockIdx.y; t < num_tokens; t += gridDim.y) out[t * out_stride + row] = value;
+}
+
+static void spread_bias(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, int32_t num_tokens,
+                        const struct weight *w, cudaStream_t stream)
+{
+    const dim3 grid((unsigned)cuda_div_up(w->rows, THREADS), num_tokens < MAX_GRID_Y ? num_tokens : MAX_GRID_Y);
+    cuda_dispatch(b, "linear", out_dtype, [&](auto zero) {
+        using T = decltype(zero);
+        cuda_dispatch(b, "linear", w->dtype, [&](auto w_zero) {
+            using W = decltype(w_zero);
+            spread_bias_kernel<<<grid, THREADS, 0, stream>>>((T *)out, out_stride, (const W *)w->bias, w->rows,
+                                                             num_tokens);
+        });
+    });
+}
 
 void cuda_linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
                  int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream)
 {
-    (void)out, (void)out_stride, (void)out_dtype, (void)x, (void)x_stride, (void)dtype, (void)num_tokens, (void)w,
-        (void)stream;
-    cuda_fail(b, "linear is not implemented for CUDA");
+    if (num_tokens <= 0 || w->rows <= 0) return;
+    cudaStream_t on = cuda_stream(b, stream);
+    if (cuda_linear_few_rows(b, out, out_stride, out_dtype, x, x_stride, dtype, num_tokens, w, stream)) return;
+    const bool one_type = w->dtype == dtype && (out_dtype == dtype || out_dtype == DTYPE_FLOAT32);
+    const bool fits = w->rows <= INT_MAX && w->columns <= INT_MAX && x_stride <= INT_MAX && out_stride <= INT_MAX;
+    if (!one_type || !fits) {
+        cuda_linear_mixed(b, out, out_stride, out_dtype, x, x_stride, dtype, num_tokens, w, stream);
+        return;
+    }
+    if (w->bias) spread_bias(b, out, out_stride, out_dtype, num_tokens, w, on);
+    const char *wrong = cublas_product(cuda_state(b)->cublas, out, out_stride, out_dtype, x, x_stride, w->data, dtype,
+                                       num_tokens, w->rows, w->columns, w->bias != NULL, on);
+    if (wrong)
+        cuda_fail(b, "linear failed on %s: cuBLAS says %s for %d x %lld x %lld of %s", b->name, wrong, num_tokens,
+                  (long long)w->rows, (long long)w->columns, dtype_name(dtype));
+    cuda_check_launch(b, "linear");
 }

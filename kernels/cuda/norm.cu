@@ -1,19 +1,129 @@
+/* RMSNorm (Zhang and Sennrich, 2019), and the same after adding to the residual. One block a token. What a thread
+ * reads for the sum of squares it keeps in registers for the result, as far as KEPT pieces go; the gains are read
+ * meanwhile, because one token's norm is all waiting for memory. */
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
+
+enum { MAX_THREADS = 512, KEPT = 2 };
+
+static __device__ __forceinline__ float sum_of_block(float x)
+{
+    __shared__ float of_warps[MAX_THREADS / 32];
+    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = threadIdx.x % 32 < blockDim.x / 32 ? of_warps[threadIdx.x % 32] : 0;
+    for (int offset = MAX_THREADS / 64; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
+    return __shfl_sync(~0u, x, 0);
+}
+
+template <class G, int N> static __device__ __forceinline__ void load_as(float *out, const void *gain, int i)
+{
+    const piece<G, N> p = ((const piece<G, N> *)gain)[i];
+#pragma unroll
+    for (int j = 0; j < N; j++) out[j] = to_float(p.values[j]);
+}
+
+/* Gains of piece i. Their type is a run-time value: a branch that a whole grid takes alike costs nothing here. */
+template <int N>
+static __device__ __forceinline__ void load_gains(float *out, const void *gain, enum dtype dtype, int i)
+{
+    if (dtype == DTYPE_FLOAT32)
+        load_as<float, N>(out, gain, i);
+    else if (dtype == DTYPE_FLOAT16)
+        load_as<__half, N>(out, gain, i);
+    else
+        load_as<__nv_bfloat16, N>(out, gain, i);
+}
+
+/* x at i, after adding it to the residual (rounded to T, as the residual is kept) where there is one. */
+template <class T, int N>
+static __device__ __forceinline__ piece<T, N> load_piece(const piece<T, N> *x, piece<T, N> *residual, int i, float *sum)
+{
+    piece<T, N> p = x[i];
+    if (residual) {
+        const piece<T, N> r = residual[i];
+#pragma unroll
+        for (int j = 0; j < N; j++) p.values[j] = from_float<T>(to_float(r.values[j]) + to_float(p.values[j]));
+        residual[i] = p;
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) *sum += to_float(p.values[j]) * to_float(p.values[j]);
+    return p;
+}
+
+template <class T, int N>
+static __device__ __forceinline__ void store_piece(piece<T, N> *out, piece<T, N> p, const float *gains, float factor,
+                                                   int i)
+{
+#pragma unroll
+    for (int j = 0; j < N; j++) p.values[j] = from_float<T>(to_float(p.values[j]) * factor * gains[j]);
+    out[i] = p;
+}
+
+/* out may be x: a thread writes what it alone has read. size is a multiple of N. */
+template <class T, int N>
+static __global__ void __launch_bounds__(MAX_THREADS)
+    rms_norm_kernel(T *out, const T *x, T *residual, const void *gain, enum dtype gain_dtype, float eps, int size)
+{
+    const int64_t row = (int64_t)blockIdx.x * size;
+    const int pieces = size / N, step = blockDim.x;
+    const piece<T, N> *from = (const piece<T, N> *)(x + row);
+    piece<T, N> *added = residual ? (piece<T, N> *)(residual + row) : NULL, *to = (piece<T, N> *)(out + row);
+    piece<T, N> kept[KEPT];
+    float gains[KEPT][N], sum = 0;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if ((int)threadIdx.x + k * step < pieces) {
+            kept[k] = load_piece<T, N>(from, added, threadIdx.x + k * step, &sum);
+            load_gains<N>(gains[k], gain, gain_dtype, threadIdx.x + k * step);
+        }
+    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step) load_piece<T, N>(from, added, i, &sum);
+    const float factor = rsqrtf(sum_of_block(sum) / (float)size + eps);
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if ((int)threadIdx.x + k * step < pieces)
+            store_piece<T, N>(to, kept[k], gains[k], factor, threadIdx.x + k * step);
+    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step) {
+        load_gains<N>(gains[0], gain, gain_dtype, i);
+        store_piece<T, N>(to, added ? added[i] : from[i], gains[0], factor, i);
+    }
+}
+
+static void norm(struct backend *b, const char *operation, void *out, const void *x, void *residual, const void *gain,
+                 enum dtype gain_dtype, float eps, int32_t num_tokens, int32_t size, enum dtype dtype,
+                 backend_stream stream)
+{
+    if (num_tokens <= 0 || size <= 0) return;
+    cudaStream_t on = cuda_stream(b, stream);
+    cuda_dispatch(b, operation, dtype, [&](auto zero) {
+        using T = decltype(zero);
+        constexpr int N = 16 / sizeof(T);
+        const bool vectors = size % N == 0 && cuda_is_aligned(out) && cuda_is_aligned(x) &&
+                             (!residual || cuda_is_aligned(residual)) &&
+                             (uintptr_t)gain % (N * dtype_size(gain_dtype)) == 0;
+        const int64_t pieces = vectors ? size / N : size;
+        const int threads = pieces >= MAX_THREADS ? MAX_THREADS : (int)cuda_div_up(pieces, 32) * 32;
+        if (vectors) {
+            rms_norm_kernel<T, N>
+                <<<num_tokens, threads, 0, on>>>((T *)out, (const T *)x, (T *)residual, gain, gain_dtype, eps, size);
+        } else {
+            rms_norm_kernel<T, 1>
+                <<<num_tokens, threads, 0, on>>>((T *)out, (const T *)x, (T *)residual, gain, gain_dtype, eps, size);
+        }
+    });
+    cuda_check_launch(b, operation);
+}
 
 void cuda_rms_norm(struct backend *b, void *out, const void *x, const void *gain, enum dtype gain_dtype, float eps,
                    int32_t num_tokens, int32_t size, enum dtype dtype, backend_stream stream)
 {
-    (void)out, (void)x, (void)gain, (void)gain_dtype, (void)eps, (void)num_tokens, (void)size, (void)dtype,
-        (void)stream;
-    cuda_fail(b, "rms_norm is not implemented for CUDA");
+    norm(b, "rms_norm", out, x, NULL, gain, gain_dtype, eps, num_tokens, size, dtype, stream);
 }
 
 void cuda_fused_add_rms_norm(struct backend *b, void *out, const void *x, void *residual, const void *gain,
                              enum dtype gain_dtype, float eps, int32_t num_tokens, int32_t size, enum dtype dtype,
                              backend_stream stream)
 {
-    (void)out, (void)x, (void)residual, (void)gain, (void)gain_dtype, (void)eps, (void)num_tokens, (void)size,
-        (void)dtype, (void)stream;
-    cuda_fail(b, "fused_add_rms_norm is not implemented for CUDA");
+    norm(b, "fused_add_rms_norm", out, x, residual, gain, gain_dtype, eps, num_tokens, size, dtype, stream);
 }

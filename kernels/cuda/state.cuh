@@ -125,10 +125,9 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
     return __float2bfloat16_rn(x);
 }
 
-/* 16 bytes of T, moved as one. */
-template <class T> struct alignas(16) vec16 {
-    static constexpr int count = 16 / sizeof(T);
-    T values[count];
+/* N elements of T that are moved as one: 16 bytes at best. */
+template <class T, int N> struct alignas(sizeof(T) * N) piece {
+    T values[N];
 };
 
 static inline bool cuda_is_aligned(const void *data)
