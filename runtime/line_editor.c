@@ -149,6 +149,7 @@ static bool is_blank(const char *line, size_t length)
 const char *line_editor_read(struct line_editor *e, size_t *length)
 {
     int count = 0;
+    el_set(e->edit, EL_PREP_TERM, 1); /* or the prompt would be seen before keys are read as they should be */
     const char *line = el_gets(e->edit, &count);
     if (!line || count <= 0) return NULL;
     size_t n = (size_t)count;

@@ -1,0 +1,68 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "tests/support/toy_model.h"
+
+#include "base/file.h"
+#include "tokenizer/tokenizer.h"
+
+static void copy_file(const struct temp_folder *folder, const char *from, const char *name)
+{
+    char path[4096];
+    struct text bytes = {0};
+    struct error err = {""};
+    assert_true(path_join(path, sizeof path, from, name));
+    if (file_read(path, &bytes, &err) != STATUS_OK) fail_msg("%s", err.text);
+    temp_folder_write(folder, name, bytes.data, bytes.length);
+    text_free(&bytes);
+}
+
+static void write_tokenizer_config(const struct temp_folder *folder, const char *guide, bool chat)
+{
+    char path[4096];
+    json_error_t why;
+    assert_true(path_join(path, sizeof path, guide, "tokenizer_config.json"));
+    json_t *config = json_load_file(path, 0, &why);
+    if (!config) fail_msg("%s: %s", path, why.text);
+    if (!chat) json_object_del(config, "chat_template");
+    char *text = json_dumps(config, JSON_INDENT(2));
+    assert_non_null(text);
+    temp_folder_write_string(folder, "tokenizer_config.json", text);
+    free(text);
+    json_decref(config);
+}
+
+static void write_config(const struct temp_folder *folder, const struct tokenizer *tokenizer)
+{
+    char config[1024];
+    snprintf(config, sizeof config,
+             "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 64,\n"
+             " \"intermediate_size\": 96, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,\n"
+             " \"num_key_value_heads\": 2, \"head_dim\": 16, \"vocab_size\": %d, \"max_position_embeddings\": %d,\n"
+             " \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\",\n"
+             " \"tie_word_embeddings\": true, \"torch_dtype\": \"float32\", \"bos_token_id\": %d,\n"
+             " \"eos_token_id\": %d}\n",
+             tokenizer_size(tokenizer), TOY_MODEL_LENGTH, tokenizer_bos_id(tokenizer), tokenizer_eos_id(tokenizer));
+    temp_folder_write_string(folder, "config.json", config);
+}
+
+void toy_model_make(struct temp_folder *folder, const char *guide, bool chat)
+{
+    temp_folder_make(folder);
+    copy_file(folder, guide, "tokenizer.model");
+    write_tokenizer_config(folder, guide, chat);
+    struct tokenizer *tokenizer = NULL;
+    struct error err = {""};
+    if (tokenizer_open(folder->path, &tokenizer, &err) != STATUS_OK) fail_msg("%s", err.text);
+    write_config(folder, tokenizer);
+    tokenizer_close(tokenizer);
+}

@@ -1,0 +1,377 @@
+/* quire chat as people use it: on a pseudo-terminal, through a pipe, and once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "runtime/conversation.h"
+#include "tests/support/program.h"
+#include "tests/support/pty.h"
+#include "tests/support/toy_model.h"
+
+struct fixture {
+    struct temp_folder model, plain, state; /* a chat model, one without a template, and XDG_STATE_HOME */
+};
+
+static int set_up(void **state)
+{
+    static struct fixture fixture;
+    toy_model_make(&fixture.model, QUIRE_GUIDE, true);
+    toy_model_make(&fixture.plain, QUIRE_GUIDE, false);
+    temp_folder_make(&fixture.state);
+    setenv("XDG_STATE_HOME", fixture.state.path, 1);
+    *state = &fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    char path[512];
+    snprintf(path, sizeof path, "%s/quire/history", f->state.path);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/quire", f->state.path);
+    rmdir(path);
+    temp_folder_remove(&f->state);
+    temp_folder_remove(&f->plain);
+    temp_folder_remove(&f->model);
+    return 0;
+}
+
+enum { MAX_ARGS = 24 };
+
+/* quire chat --model FOLDER --load-format dummy ..., and `more`, which ends with NULL. */
+static void make_argv(const char **argv, const char *model, const char *const *more)
+{
+    const char *const first[] = {QUIRE_EXECUTABLE, "chat", "--model",        model, "--load-format",    "dummy",
+                                 "--device",       "cpu",  "--max-num-seqs", "4",   "--kv-cache-space", "0.1",
+                                 "--ignore-eos"};
+    int argc = 0;
+    for (size_t i = 0; i < sizeof first / sizeof first[0]; i++) argv[argc++] = first[i];
+    while (argc < MAX_ARGS && *more) argv[argc++] = *more++;
+    argv[argc] = NULL;
+}
+
+static void start(struct pty *p, const struct fixture *f, const char *const *more)
+{
+    const char *argv[MAX_ARGS + 1];
+    make_argv(argv, f->model.path, more);
+    pty_start(p, argv);
+}
+
+static void run(struct program *p, const char *model, const char *input, const char *const *more)
+{
+    const char *argv[MAX_ARGS + 1];
+    make_argv(argv, model, more);
+    program_run(p, argv, input);
+}
+
+static size_t count_lines(const struct text *t)
+{
+    size_t lines = 0;
+    for (size_t i = 0; i < t->length; i++) lines += t->data[i] == '\n';
+    return lines;
+}
+
+/* ---- on a terminal ---- */
+
+static void test_two_turns(void **state)
+{
+    struct pty p;
+    start(&p, *state, (const char *[]){"--max-tokens", "20", NULL});
+    pty_expect(&p, "of context");
+    pty_expect(&p, "> ");
+    pty_type(&p, "What is a block?\r");
+    pty_expect(&p, "(cut at --max-tokens)");
+    pty_expect(&p, "> ");
+    pty_type(&p, "/stats\r");
+    pty_expect(&p, "last answer: 20 tokens");
+    pty_expect(&p, "conversation: 1 turns");
+    pty_expect(&p, "> ");
+    pty_type(&p, "And a page?\r");
+    pty_expect(&p, "(cut at --max-tokens)");
+    pty_expect(&p, "> ");
+    pty_type(&p, "/stats\r");
+    pty_expect(&p,
+               "tokens, 16 of them from the cache"); /* whole blocks of the first turn: only the rest was computed */
+    pty_expect(&p, "conversation: 2 turns");
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x04");
+    assert_int_equal(pty_finish(&p), 0);
+}
+
+static void test_interrupted_answer(void **state)
+{
+    struct pty p;
+    start(&p, *state, (const char *[]){NULL}); /* answers of up to TOY_MODEL_LENGTH tokens */
+    pty_expect(&p, "> ");
+    pty_type(&p, "Go on and on\r");
+    pty_expect(&p, "Go on and on\r\n");
+    pty_expect(&p, " "); /* it streams */
+    pty_type(&p, "\x03");
+    pty_expect(&p, "\r\n(stopped)\r\n");
+    pty_expect(&p, "> ");
+    pty_type(&p, "/stats\r");
+    pty_expect(&p, "conversation: 1 turns");
+    pty_type(&p, "Again\r"); /* the conversation goes on */
+    pty_expect(&p, "Again\r\n");
+    pty_expect(&p, " ");
+    pty_type(&p, "\x03");
+    pty_expect(&p, "\r\n(stopped)\r\n");
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x04");
+    assert_int_equal(pty_finish(&p), 0);
+}
+
+static void test_keys_at_the_prompt(void **state)
+{
+    struct pty p;
+    start(&p, *state, (const char *[]){"--max-tokens", "3", NULL});
+    pty_expect(&p, "> ");
+    pty_type(&p, "a line to be dropped");
+    pty_expect(&p, "dropped");
+    pty_type(&p, "\x03");
+    pty_expect(&p, "(Ctrl-D leaves)");
+    pty_expect(&p, "> ");
+    pty_type(&p, "/sta\x01\x06\x05ts\r"); /* Ctrl-A, Ctrl-F, Ctrl-E: editing */
+    pty_expect(&p, "conversation: 0 turns");
+    pty_expect(&p, "> ");
+    pty_type(&p, "\r  \r"); /* blank lines are no turns */
+    pty_expect(&p, "> ");
+    pty_type(&p, "Gr\xc3\xbc\xc3\x9f Gott\r");
+    pty_expect(&p, "Gr\xc3\xbc\xc3\x9f Gott\r\n");
+    pty_expect(&p, "(cut at --max-tokens)");
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x1b[A"); /* up: the line before */
+    pty_expect(&p, "Gr\xc3\xbc\xc3\x9f Gott");
+    pty_type(&p, "\x1b[A");
+    pty_expect(&p, "/stats");
+    pty_type(&p, "\r");
+    pty_expect(&p, "conversation: 1 turns");
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x04");
+    assert_int_equal(pty_finish(&p), 0);
+}
+
+static void test_history_file(void **state)
+{
+    const struct fixture *f = *state;
+    struct pty p;
+    start(&p, f, (const char *[]){"--max-tokens", "2", NULL});
+    pty_expect(&p, "> ");
+    pty_type(&p, "remember this line\r");
+    pty_expect(&p, "(cut at --max-tokens)");
+    pty_expect(&p, "> ");
+    pty_type(&p, "/quit\r");
+    assert_int_equal(pty_finish(&p), 0);
+    char path[512];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/quire/history", f->state.path);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 077, 0); /* nobody else's business */
+    start(&p, f, (const char *[]){NULL});
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x1b[A\x1b[A");
+    pty_expect(&p, "remember this line");
+    pty_type(&p, "\x03\x04");
+    assert_int_equal(pty_finish(&p), 0);
+}
+
+static void test_commands(void **state)
+{
+    struct pty p;
+    start(&p, *state, (const char *[]){"--max-tokens", "2", NULL});
+    pty_expect(&p, "> ");
+    pty_type(&p, "/help\r");
+    pty_expect(&p, "/clear  begin a new conversation");
+    pty_type(&p, "/nonsense at all\r");
+    pty_expect(&p, "there is no command /nonsense; /help lists them");
+    pty_type(&p, "hello\r");
+    pty_expect(&p, "(cut at --max-tokens)");
+    pty_type(&p, "/clear\r");
+    pty_expect(&p, "(a new conversation)");
+    pty_type(&p, "/stats\r");
+    pty_expect(&p, "conversation: 0 turns, 0 of 65536 tokens");
+    pty_type(&p, "/exit\r");
+    assert_int_equal(pty_finish(&p), 0);
+}
+
+static void test_full_conversation(void **state)
+{
+    struct pty p;
+    start(&p, *state, (const char *[]){"--max-model-len", "24", NULL});
+    pty_expect(&p, "> ");
+    pty_type(&p, "hello\r");
+    pty_expect(&p, "(the conversation has reached --max-model-len, 24 tokens; /clear begins a new one)");
+    pty_expect(&p, "> ");
+    pty_type(&p, "and now?\r");
+    pty_expect(&p, "leaves room for 23; /clear begins a new one");
+    pty_expect(&p, "> ");
+    pty_type(&p, "/clear\r");
+    pty_expect(&p, "> ");
+    pty_type(&p, "hello\r");
+    pty_expect(&p, "(the conversation has reached");
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x04");
+    assert_int_equal(pty_finish(&p), 0);
+}
+
+/* ---- without one ---- */
+
+static void test_pipe(void **state)
+{
+    const struct fixture *f = *state;
+    struct program p;
+    run(&p, f->model.path, "one\n\n  \ntwo\r\nthree", (const char *[]){"--max-tokens", "5", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(count_lines(&p.out), 3);
+    assert_int_equal(p.err.length, 0);
+    program_free(&p);
+    run(&p, f->model.path, "", (const char *[]){NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(p.out.length + p.err.length, 0);
+    program_free(&p);
+}
+
+static void test_pipe_too_long(void **state)
+{
+    const struct fixture *f = *state;
+    struct program p;
+    run(&p, f->model.path, "a line that is by far too long for what the model has room for, whatever it says\nhi\n",
+        (const char *[]){"--max-model-len", "16", NULL});
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(count_lines(&p.out), 1); /* the second is answered all the same */
+    assert_int_equal(count_lines(&p.err), 1);
+    assert_non_null(strstr(p.err.data, "leaves room for 15"));
+    program_free(&p);
+}
+
+static void test_once(void **state)
+{
+    const struct fixture *f = *state;
+    struct program first, again;
+    const char *const args[] = {"--prompt", "hello", "--max-tokens", "8", "--seed", "5", NULL};
+    run(&first, f->model.path, "ignored\n", args);
+    assert_int_equal(first.exit_status, 0);
+    assert_int_equal(count_lines(&first.out), 1);
+    assert_true(first.out.length > 8);
+    assert_int_equal(first.err.length, 0);
+    run(&again, f->model.path, NULL, args);
+    assert_string_equal(first.out.data, again.out.data); /* the same seed */
+    program_free(&first);
+    program_free(&again);
+}
+
+static void test_no_template(void **state)
+{
+    const struct fixture *f = *state;
+    struct program p;
+    run(&p, f->plain.path, "hello\n", (const char *[]){NULL});
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(p.out.length, 0);
+    assert_int_equal(count_lines(&p.err), 1);
+    assert_non_null(strstr(p.err.data, "no chat template that quire knows"));
+    assert_non_null(strstr(p.err.data, "quire generate"));
+    program_free(&p);
+}
+
+static void test_unwritable(void **state)
+{
+    const struct fixture *f = *state;
+    char command[4096];
+    snprintf(command, sizeof command,
+             "%s chat --model %s --load-format dummy --device cpu --max-num-seqs 4 --kv-cache-space 0.1 --ignore-eos "
+             "--prompt hi >/dev/full",
+             QUIRE_EXECUTABLE, f->model.path); /* an endless answer, ended by the first write */
+    struct program p;
+    program_run(&p, (const char *[]){"/bin/sh", "-c", command, NULL}, NULL);
+    assert_int_equal(p.exit_status, 1);
+    program_free(&p);
+}
+
+/* ---- conversations as ids ---- */
+
+static void test_conversation_ids(void **state)
+{
+    const struct fixture *f = *state;
+    struct tokenizer *t = NULL;
+    struct error err = {""};
+    if (tokenizer_open(f->model.path, &t, &err) != STATUS_OK) fail_msg("%s", err.text);
+    struct conversation c;
+    conversation_init(&c, t, "Be kind.");
+    assert_int_equal(conversation_ask(&c, "one", 3, &err), STATUS_OK);
+    const struct chat_message messages[] = {{"system", "Be kind.", 8}, {"user", "one", 3}};
+    struct token_list whole = {0};
+    assert_int_equal(chat_render(t, c.format, messages, 2, true, &whole, &err), STATUS_OK);
+    assert_int_equal(whole.count, c.ids.count);
+    assert_memory_equal(whole.ids, c.ids.ids, whole.count * sizeof *whole.ids);
+    size_t asked = c.ids.count;
+    assert_true(conversation_add(&c, 77) && conversation_add(&c, tokenizer_eos_id(t)));
+    conversation_end(&c, true);
+    size_t answered = c.ids.count;
+    assert_int_equal(conversation_ask(&c, "two", 3, &err), STATUS_OK);
+    size_t two = c.ids.count;
+    assert_true(two > answered);
+    assert_int_equal(c.ids.ids[asked], 77); /* nothing before the new turn was touched */
+    conversation_undo(&c);
+    assert_int_equal(c.ids.count, answered);
+    assert_true(c.answer_ended);
+    conversation_end(&c, false); /* an answer that was stopped gets its end marker with the next turn */
+    assert_int_equal(conversation_ask(&c, "two", 3, &err), STATUS_OK);
+    assert_int_equal(c.ids.count, two + 1);
+    conversation_clear(&c);
+    assert_int_equal(conversation_ask(&c, "one", 3, &err), STATUS_OK);
+    assert_int_equal(c.ids.count, asked);
+    token_list_free(&whole);
+    conversation_free(&c);
+    tokenizer_close(t);
+}
+
+/* ---- the shipped model ---- */
+
+static void test_shipped_model(void **state)
+{
+    (void)state;
+    if (!file_exists(QUIRE_GUIDE "/model.safetensors")) {
+        print_message("models/guide has no weights yet\n");
+        skip();
+    }
+    struct program p;
+    program_run(&p,
+                (const char *[]){QUIRE_EXECUTABLE, "chat", "--device", "cpu", "--temperature", "0", "--prompt",
+                                 "What is a quire?", NULL},
+                NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(p.err.length, 0);
+    assert_true(p.out.length > 10);
+    assert_true(p.out.data[p.out.length - 1] == '\n');
+    program_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_turns),
+        cmocka_unit_test(test_interrupted_answer),
+        cmocka_unit_test(test_keys_at_the_prompt),
+        cmocka_unit_test(test_history_file),
+        cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_full_conversation),
+        cmocka_unit_test(test_pipe),
+        cmocka_unit_test(test_pipe_too_long),
+        cmocka_unit_test(test_once),
+        cmocka_unit_test(test_no_template),
+        cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_conversation_ids),
+        cmocka_unit_test(test_shipped_model),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,132 @@
+/* The executable from outside: usage, help, exit statuses, and nothing on stdout but what was asked for. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runtime/commands.h"
+#include "tests/support/program.h"
+
+/* A command, and the word that bench wants after it. */
+static const char *const COMMANDS[][2] = {{"chat"}, {"generate"}, {"profile"}, {"bench", "latency"}};
+enum { NUM_COMMANDS = 4, MAX_ARGS = 8 };
+
+static void run(struct program *p, const char *const *args)
+{
+    const char *argv[MAX_ARGS + 2] = {QUIRE_EXECUTABLE};
+    for (int i = 0; i < MAX_ARGS && args[i]; i++) argv[i + 1] = args[i];
+    program_run(p, argv, NULL);
+}
+
+/* As run, of COMMANDS[command]. */
+static const char *const *with_command(int command, const char *const *args, const char **argv)
+{
+    int argc = 0;
+    argv[argc++] = COMMANDS[command][0];
+    if (COMMANDS[command][1]) argv[argc++] = COMMANDS[command][1];
+    while (argc < MAX_ARGS && *args) argv[argc++] = *args++;
+    argv[argc] = NULL;
+    return argv;
+}
+
+static const char *text_of(const struct text *t)
+{
+    return t->data ? t->data : "";
+}
+
+/* Exit status 2, the sentence on stderr, nothing on stdout. */
+static void check_usage_error(const char *const *args, const char *sentence)
+{
+    struct program p;
+    run(&p, args);
+    assert_int_equal(p.exit_status, EXIT_STATUS_USAGE);
+    assert_int_equal(p.out.length, 0);
+    if (!strstr(text_of(&p.err), sentence)) fail_msg("no '%s' in: %s", sentence, text_of(&p.err));
+    program_free(&p);
+}
+
+static void check_help(const char *const *args, const char *begins, const char *contains)
+{
+    struct program p;
+    run(&p, args);
+    assert_int_equal(p.exit_status, EXIT_STATUS_OK);
+    assert_int_equal(p.err.length, 0);
+    assert_int_equal(strncmp(text_of(&p.out), begins, strlen(begins)), 0);
+    if (!strstr(text_of(&p.out), contains)) fail_msg("no '%s' in: %s", contains, text_of(&p.out));
+    program_free(&p);
+}
+
+static void test_usage(void **state)
+{
+    (void)state;
+    check_usage_error((const char *[]){NULL}, "usage: quire COMMAND [flags]");
+    check_usage_error((const char *[]){"chatt", NULL}, "there is no command 'chatt'");
+    check_usage_error((const char *[]){"--chat", NULL}, "there is no command '--chat'");
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    check_help((const char *[]){"--help", NULL}, "usage: quire COMMAND [flags]", "generate");
+    check_help((const char *[]){"-h", NULL}, "usage: quire COMMAND [flags]", "chat");
+    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION "\n", "quire");
+    for (int i = 0; i < NUM_COMMANDS; i++) {
+        const char *argv[MAX_ARGS + 1];
+        char begins[64];
+        snprintf(begins, sizeof begins, "usage: quire %s", COMMANDS[i][0]);
+        check_help(with_command(i, (const char *[]){"--help", NULL}, argv), begins, "--model PATH");
+        check_help(with_command(i, (const char *[]){"-h", "--nonsense", NULL}, argv), begins, "--kv-cache-space GIB");
+    }
+    check_help((const char *[]){"generate", "--help", NULL}, "usage", "Default: 16.");
+    check_help((const char *[]){"chat", "--help", NULL}, "usage", "--system TEXT");
+}
+
+static void test_bad_flags(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_COMMANDS; i++) {
+        const char *argv[MAX_ARGS + 1];
+        check_usage_error(with_command(i, (const char *[]){"--max-model-length", "5", NULL}, argv),
+                          "there is no flag --max-model-length; did you mean --max-model-len?");
+        check_usage_error(with_command(i, (const char *[]){"--block-size", "17", NULL}, argv),
+                          "--block-size: expected 8|16|32|64|128, got '17'");
+        check_usage_error(with_command(i, (const char *[]){"--device", NULL}, argv), "--device needs a value");
+    }
+    check_usage_error((const char *[]){"chat", "--n", "3", NULL}, "there is no flag --n");
+    check_usage_error((const char *[]){"chat", "--top-p", "1.5", NULL}, "top_p is 1.5");
+    check_usage_error((const char *[]){"chat", "--prompt", " ", NULL}, "--prompt is empty");
+    check_usage_error((const char *[]){"generate", "--max-tokens", "0", NULL}, "max_tokens is 0");
+    check_usage_error((const char *[]){"generate", "--format", "csv", NULL}, "expected auto|text|jsonl, got 'csv'");
+    check_usage_error((const char *[]){"generate", "prompts.txt", NULL}, "'prompts.txt' is not a flag");
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"chat", "generate"};
+    for (int i = 0; i < 2; i++) {
+        struct program p;
+        run(&p, (const char *[]){commands[i], "--model", "/nowhere/at/all", NULL});
+        assert_int_equal(p.exit_status, EXIT_STATUS_FAILURE);
+        assert_int_equal(p.out.length, 0);
+        assert_non_null(strstr(text_of(&p.err), "/nowhere/at/all"));
+        assert_true(strchr(p.err.data, '\n') == p.err.data + p.err.length - 1); /* one sentence */
+        program_free(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_bad_flags),
+        cmocka_unit_test(test_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
