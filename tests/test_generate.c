@@ -1,0 +1,864 @@
+/* quire generate: lines read, prompts parsed, and the whole command from outside. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "runtime/line_reader.h"
+#include "runtime/prompts.h"
+#include "tests/support/program.h"
+#include "tests/support/toy_model.h"
+
+struct fixture {
+    struct temp_folder model; /* a chat model */
+    struct temp_folder files;
+    struct tokenizer *tokenizer;
+    struct prompt_rules rules;
+};
+
+static int set_up(void **state)
+{
+    static struct fixture f;
+    struct error err = {""};
+    toy_model_make(&f.model, QUIRE_GUIDE, true);
+    temp_folder_make(&f.files);
+    if (tokenizer_open(f.model.path, &f.tokenizer, &err) != STATUS_OK) fail_msg("%s", err.text);
+    f.rules = (struct prompt_rules){.tokenizer = f.tokenizer,
+                                    .chat_format = chat_format_detect(tokenizer_chat_template(f.tokenizer)),
+                                    .defaults = sampling_params_default(),
+                                    .vocab_size = tokenizer_size(f.tokenizer),
+                                    .max_n = 8};
+    *state = &f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    tokenizer_close(f->tokenizer);
+    temp_folder_remove(&f->files);
+    temp_folder_remove(&f->model);
+    return 0;
+}
+
+/* ---- lines ---- */
+
+/* A reader of a pipe that holds `bytes` and is closed. */
+static int pipe_of(const char *bytes)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], bytes, strlen(bytes)), (ssize_t)strlen(bytes));
+    close(ends[1]);
+    return ends[0];
+}
+
+static void expect_line(struct line_reader *r, const char *expected, int64_t number)
+{
+    const char *line;
+    size_t length;
+    struct error err = {""};
+    assert_int_equal(line_reader_next(r, true, &line, &length, &err), LINE_READY);
+    assert_int_equal(length, strlen(expected));
+    assert_memory_equal(line, expected, length);
+    assert_int_equal(r->line, number);
+}
+
+static void test_lines(void **state)
+{
+    (void)state;
+    struct line_reader r;
+    const char *line;
+    size_t length;
+    struct error err = {""};
+    int fd = pipe_of("one\n\r\ntwo\r\n\nlast");
+    line_reader_init(&r, fd);
+    expect_line(&r, "one", 1);
+    assert_int_equal(r.consumed, 4);
+    expect_line(&r, "", 2);
+    expect_line(&r, "two", 3);
+    expect_line(&r, "", 4);
+    expect_line(&r, "last", 5);
+    assert_int_equal(r.consumed, 16);
+    assert_int_equal(line_reader_next(&r, true, &line, &length, &err), LINE_END);
+    assert_int_equal(line_reader_next(&r, true, &line, &length, &err), LINE_END);
+    line_reader_free(&r);
+    close(fd);
+}
+
+static void test_lines_do_not_wait(void **state)
+{
+    (void)state;
+    struct line_reader r;
+    const char *line;
+    size_t length;
+    struct error err = {""};
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    line_reader_init(&r, ends[0]);
+    assert_int_equal(line_reader_next(&r, false, &line, &length, &err), LINE_NOT_YET);
+    assert_int_equal(write(ends[1], "ha", 2), 2);
+    assert_int_equal(line_reader_next(&r, false, &line, &length, &err), LINE_NOT_YET);
+    assert_int_equal(write(ends[1], "lf\n", 3), 3);
+    expect_line(&r, "half", 1);
+    close(ends[1]);
+    assert_int_equal(line_reader_next(&r, false, &line, &length, &err), LINE_END);
+    line_reader_free(&r);
+    close(ends[0]);
+    line_reader_init(&r, ends[0]); /* closed */
+    assert_int_equal(line_reader_next(&r, true, &line, &length, &err), LINE_FAILED);
+    assert_non_null(strstr(err.text, "cannot read"));
+    line_reader_free(&r);
+}
+
+static void write_long_line(int fd)
+{
+    static const char block[65536] = {0};
+    for (size_t written = 0; written <= LINE_READER_MAX_LINE + sizeof block; written += sizeof block) {
+        if (write(fd, block, sizeof block) != (ssize_t)sizeof block) _exit(1);
+    }
+    if (write(fd, "\nnext\n", 6) != 6) _exit(1);
+    _exit(0);
+}
+
+static void test_line_too_long(void **state)
+{
+    (void)state;
+    int ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    pid_t writer = fork();
+    assert_true(writer >= 0);
+    if (writer == 0) write_long_line(ends[1]);
+    close(ends[1]);
+    struct line_reader r;
+    const char *line;
+    size_t length;
+    struct error err = {""};
+    line_reader_init(&r, ends[0]);
+    enum line_result result;
+    while ((result = line_reader_next(&r, true, &line, &length, &err)) == LINE_NOT_YET) continue;
+    assert_int_equal(result, LINE_TOO_LONG);
+    assert_int_equal(r.line, 1);
+    expect_line(&r, "next", 2);
+    assert_int_equal(waitpid(writer, &status, 0), writer);
+    assert_int_equal(status, 0);
+    line_reader_free(&r);
+    close(ends[0]);
+}
+
+/* ---- prompts ---- */
+
+static void parse(const struct fixture *f, const char *line, struct prompt *p)
+{
+    struct error err = {""};
+    if (prompt_parse(&f->rules, line, strlen(line), p, &err) != STATUS_OK) fail_msg("%s: %s", line, err.text);
+    assert_true(p->tokens.count > 0);
+}
+
+static void test_prompt_forms(void **state)
+{
+    const struct fixture *f = *state;
+    struct prompt text, json, ids, chat;
+    parse(f, "Hello there", &text);
+    parse(f, "  {\"prompt\": \"Hello there\", \"id\": 7}", &json);
+    assert_int_equal(text.tokens.count, json.tokens.count);
+    assert_memory_equal(text.tokens.ids, json.tokens.ids, text.tokens.count * sizeof(int32_t));
+    assert_null(text.id);
+    assert_int_equal(json_integer_value(json.id), 7);
+    assert_false(text.is_chat);
+    parse(f, "{\"prompt\": [5, 6, 7], \"custom_id\": \"seven\"}", &ids);
+    assert_int_equal(ids.tokens.count, 3);
+    assert_int_equal(ids.tokens.ids[2], 7);
+    assert_string_equal(json_string_value(ids.id), "seven");
+    prompt_free(&ids);
+    parse(f, "{\"prompt_token_ids\": [9], \"prompt\": null}", &ids);
+    assert_int_equal(ids.tokens.ids[0], 9);
+    parse(f, "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"u\"}]}",
+          &chat);
+    assert_true(chat.is_chat);
+    const struct chat_message messages[] = {{"system", "s", 1}, {"user", "u", 1}};
+    struct token_list expected = {0};
+    struct error err;
+    assert_int_equal(chat_render(f->tokenizer, f->rules.chat_format, messages, 2, true, &expected, &err), STATUS_OK);
+    assert_int_equal(expected.count, chat.tokens.count);
+    assert_memory_equal(expected.ids, chat.tokens.ids, expected.count * sizeof(int32_t));
+    token_list_free(&expected);
+    prompt_free(&text);
+    prompt_free(&json);
+    prompt_free(&ids);
+    prompt_free(&chat);
+}
+
+static void test_every_field(void **state)
+{
+    struct fixture f = *(struct fixture *)*state;
+    f.rules.defaults.num_stop = 1; /* a line's own take the place of the default */
+    strcpy(f.rules.defaults.stop[0], "default");
+    struct prompt p;
+    parse(&f,
+          "{\"prompt\": \"x\", \"n\": 2, \"temperature\": 0.5, \"top_p\": 0.75, \"top_k\": 40, \"min_p\": 0.125, "
+          "\"repetition_penalty\": 1.5, \"presence_penalty\": -1, \"frequency_penalty\": 2, \"max_tokens\": 9, "
+          "\"min_tokens\": 3, \"stop\": [\"a\", \"\\u00fc\"], \"stop_token_ids\": [4, 5], \"ignore_eos\": true, "
+          "\"seed\": 9223372036854775807, \"logprobs\": 20, \"logit_bias\": {\"3\": -100, \"12\": 1.5}, "
+          "\"skip_special_tokens\": false, \"include_stop_str_in_output\": true}",
+          &p);
+    const struct sampling_params *s = &p.params;
+    assert_true(s->n == 2 && s->temperature == 0.5 && s->top_p == 0.75 && s->top_k == 40 && s->min_p == 0.125);
+    assert_true(s->repetition_penalty == 1.5 && s->presence_penalty == -1 && s->frequency_penalty == 2);
+    assert_true(s->max_tokens == 9 && s->min_tokens == 3 && s->ignore_eos && s->has_seed);
+    assert_true(s->seed == INT64_MAX && s->logprobs == 20 && !s->skip_special_tokens);
+    assert_true(s->include_stop_str_in_output);
+    assert_int_equal(s->num_stop, 2);
+    assert_string_equal(s->stop[1], "\xc3\xbc");
+    assert_int_equal(s->num_stop_token_ids, 2);
+    assert_int_equal(s->num_logit_bias, 2);
+    assert_true(s->bias_ids[1] == 12 && s->bias_values[1] == 1.5f);
+    prompt_free(&p);
+    parse(&f, "{\"prompt\": \"x\", \"stop\": \"one\", \"seed\": null, \"n\": null, \"temperature\": 0}", &p);
+    assert_int_equal(p.params.num_stop, 1);
+    assert_string_equal(p.params.stop[0], "one");
+    assert_true(!p.params.has_seed && p.params.n == 1 && p.params.temperature == 0);
+    prompt_free(&p);
+    parse(&f, "{\"prompt\": \"x\"}", &p);
+    assert_string_equal(p.params.stop[0], "default");
+    prompt_free(&p);
+}
+
+static void refused(const struct prompt_rules *rules, const char *line, size_t length, const char *sentence)
+{
+    struct prompt p;
+    struct error err = {""};
+    if (prompt_parse(rules, line, length, &p, &err) == STATUS_OK) fail_msg("accepted: %s", line);
+    if (!strstr(err.text, sentence)) fail_msg("%s: %s", line, err.text);
+    prompt_free(&p);
+}
+
+static void test_refused_lines(void **state)
+{
+    const struct fixture *f = *state;
+    static const struct {
+        const char *line, *sentence;
+    } cases[] = {
+        {"{", "malformed JSON at byte"},
+        {"{\"prompt\": \"x\"} more", "malformed JSON at byte"},
+        {"{\"prompt\": \"x\", \"prompt\": \"y\"}", "malformed JSON"},
+        {"{}", "one of prompt, prompt_token_ids and messages must be given"},
+        {"{\"prompt\": \"x\", \"messages\": []}", "and only one"},
+        {"{\"prompt\": \"\"}", "the prompt is empty"},
+        {"{\"prompt\": []}", "the prompt is empty"},
+        {"{\"prompt\": 3}", "prompt must be a text or a list of token ids, and is a number"},
+        {"{\"prompt\": [1, \"2\"]}", "a token id in prompt must be a whole number, and is a text"},
+        {"{\"prompt\": [1.5]}", "a token id in prompt must be a whole number"},
+        {"{\"prompt\": [3000000000]}", "is 3000000000, which is too large"},
+        {"{\"prompt_token_ids\": \"x\"}", "prompt_token_ids must be a list of token ids, and is a text"},
+        {"{\"messages\": {}}", "messages must be a list of messages, and is an object"},
+        {"{\"messages\": []}", "messages is empty"},
+        {"{\"messages\": [3]}", "a message must be an object, and is a number"},
+        {"{\"messages\": [{\"role\": \"user\"}]}", "message 1 must have the texts \"role\" and \"content\""},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": 3}]}", "message 1 must have the texts"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"x\", \"name\": \"y\"}]}", "nothing else"},
+        {"{\"messages\": [{\"role\": \"robot\", \"content\": \"x\"}]}", "the role \"robot\""},
+        {"{\"prompt\": \"x\", \"id\": 1.5}", "id must be a text or a whole number, and is a number"},
+        {"{\"prompt\": \"x\", \"id\": [1]}", "id must be a text or a whole number, and is a list"},
+        {"{\"prompt\": \"x\", \"custom_id\": true}", "custom_id must be a text or a whole number, and is true"},
+        {"{\"prompt\": \"x\", \"id\": 1, \"custom_id\": 1}", "id and custom_id are both given"},
+        {"{\"prompt\": \"x\", \"temprature\": 1}", "there is no field 'temprature'"},
+        {"{\"prompt\": \"x\", \"n\": \"2\"}", "n must be a whole number, and is a text"},
+        {"{\"prompt\": \"x\", \"n\": 2.5}", "n must be a whole number"},
+        {"{\"prompt\": \"x\", \"n\": 0}", "n is 0"},
+        {"{\"prompt\": \"x\", \"n\": 9}", "n is 9, but --max-num-seqs lets 8"},
+        {"{\"prompt\": \"x\", \"temperature\": \"hot\"}", "temperature must be a number, and is a text"},
+        {"{\"prompt\": \"x\", \"temperature\": true}", "temperature must be a number, and is true"},
+        {"{\"prompt\": \"x\", \"temperature\": -1}", "temperature is -1"},
+        {"{\"prompt\": \"x\", \"temperature\": 1e999}", "malformed JSON"},
+        {"{\"prompt\": \"x\", \"top_p\": []}", "top_p must be a number, and is a list"},
+        {"{\"prompt\": \"x\", \"top_p\": 0}", "top_p is 0"},
+        {"{\"prompt\": \"x\", \"top_k\": -2}", "top_k is -2"},
+        {"{\"prompt\": \"x\", \"min_p\": 2}", "min_p is 2"},
+        {"{\"prompt\": \"x\", \"repetition_penalty\": 0}", "repetition_penalty is 0"},
+        {"{\"prompt\": \"x\", \"presence_penalty\": 3}", "presence_penalty is 3"},
+        {"{\"prompt\": \"x\", \"frequency_penalty\": -3}", "frequency_penalty is -3"},
+        {"{\"prompt\": \"x\", \"max_tokens\": 0}", "max_tokens is 0"},
+        {"{\"prompt\": \"x\", \"max_tokens\": 99999999999}", "max_tokens is 99999999999, which is too large"},
+        {"{\"prompt\": \"x\", \"min_tokens\": -1}", "min_tokens is -1"},
+        {"{\"prompt\": \"x\", \"stop\": 3}", "stop must be a text or a list of texts, and is a number"},
+        {"{\"prompt\": \"x\", \"stop\": [3]}", "stop must be a text or a list of texts"},
+        {"{\"prompt\": \"x\", \"stop\": \"\"}", "stop holds an empty text"},
+        {"{\"prompt\": \"x\", \"stop\": \"a\\u0000b\"}", "stop holds the character U+0000"},
+        {"{\"prompt\": \"x\", \"stop_token_ids\": 3}", "stop_token_ids must be a list of token ids"},
+        {"{\"prompt\": \"x\", \"stop_token_ids\": [\"3\"]}", "an id in stop_token_ids must be a whole number"},
+        {"{\"prompt\": \"x\", \"stop_token_ids\": [-3]}", "-3"},
+        {"{\"prompt\": \"x\", \"ignore_eos\": 1}", "ignore_eos must be true or false, and is a number"},
+        {"{\"prompt\": \"x\", \"skip_special_tokens\": \"no\"}", "skip_special_tokens must be true or false"},
+        {"{\"prompt\": \"x\", \"seed\": -1}", "seed must not be negative"},
+        {"{\"prompt\": \"x\", \"seed\": 1.5}", "seed must be a whole number"},
+        {"{\"prompt\": \"x\", \"logprobs\": 21}", "logprobs is 21"},
+        {"{\"prompt\": \"x\", \"logprobs\": true}", "logprobs must be a whole number, and is true"},
+        {"{\"prompt\": \"x\", \"logit_bias\": []}", "logit_bias must be an object"},
+        {"{\"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", "logit_bias has the key 'a', which is no token id"},
+        {"{\"prompt\": \"x\", \"logit_bias\": {\"1\": \"b\"}}", "a value in logit_bias must be a number"},
+        {"{\"prompt\": \"x\", \"logit_bias\": {\"1\": 101}}", "101"},
+        {"{\"prompt\": \"x\", \"logit_bias\": {\"99999999\": 1}}", "99999999"},
+        {"not \xff UTF-8", "byte 5 is not UTF-8"},
+        {"half a character \xc3", "byte 18 is not UTF-8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        refused(&f->rules, cases[i].line, strlen(cases[i].line), cases[i].sentence);
+    }
+    struct prompt_rules rules = f->rules;
+    rules.format = PROMPT_FORMAT_JSONL;
+    refused(&rules, "plain text", 10, "malformed JSON");
+    refused(&rules, "[1]", 3, "a line must be a JSON object, and is a list");
+    rules.format = PROMPT_FORMAT_TEXT;
+    struct prompt p;
+    struct error err;
+    assert_int_equal(prompt_parse(&rules, "{", 1, &p, &err), STATUS_OK);
+    prompt_free(&p);
+    rules = f->rules;
+    rules.tokenizer = NULL;
+    refused(&rules, "text", 4, "without a tokenizer a prompt must be a list of token ids");
+    refused(&rules, "{\"messages\": []}", 16, "without a tokenizer");
+    rules.tokenizer = f->tokenizer;
+    rules.chat_format = CHAT_FORMAT_UNKNOWN;
+    const char *chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}";
+    refused(&rules, chat, strlen(chat), "no chat template that quire knows");
+}
+
+static void test_id_of_a_bad_line(void **state)
+{
+    const struct fixture *f = *state;
+    const char *line = "{\"prompt\": \"x\", \"id\": \"mine\", \"n\": -1}";
+    struct prompt p;
+    struct error err;
+    assert_int_equal(prompt_parse(&f->rules, line, strlen(line), &p, &err), STATUS_INVALID);
+    assert_string_equal(json_string_value(p.id), "mine"); /* so that its error can be told apart */
+    prompt_free(&p);
+}
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    return *state ^= *state << 5;
+}
+
+/* Changes, drops or doubles a few bytes. */
+static size_t mutate(char *line, size_t length, size_t capacity, uint32_t *random)
+{
+    static const char bytes[] = "{}[]\":,0-9.eE\\utrfn \x80\xff\0a";
+    for (uint32_t edits = 1 + next_random(random) % 4; edits > 0 && length > 1; edits--) {
+        size_t at = next_random(random) % length;
+        uint32_t kind = next_random(random) % 3;
+        if (kind == 0) {
+            line[at] = bytes[next_random(random) % sizeof bytes];
+        } else if (kind == 1) {
+            memmove(line + at, line + at + 1, --length - at);
+        } else if (length < capacity) {
+            memmove(line + at + 1, line + at, length++ - at);
+        }
+    }
+    return length;
+}
+
+/* Whatever a line holds, it is a prompt or a sentence. */
+static void test_mutated_lines(void **state)
+{
+    const struct fixture *f = *state;
+    static const char *const seeds[] = {
+        "{\"prompt\": \"Hello\", \"n\": 2, \"temperature\": 0.5, \"stop\": [\"a\", \"b\"], \"seed\": 12}",
+        "{\"prompt\": [5, 6, 7], \"logit_bias\": {\"3\": -100, \"12\": 1.5}, \"stop_token_ids\": [1], \"id\": \"q\"}",
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"\\u00fc\"}]}",
+    };
+    enum { ROUNDS = 5000, CAPACITY = 256 };
+    uint32_t random = 2463534242u;
+    int accepted = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        const char *seed = seeds[round % 3];
+        char buffer[CAPACITY];
+        size_t length = strlen(seed);
+        memcpy(buffer, seed, length);
+        length = mutate(buffer, length, sizeof buffer, &random);
+        char *exact = malloc(length); /* so that reading past the end is seen */
+        assert_non_null(exact);
+        memcpy(exact, buffer, length);
+        struct prompt p;
+        struct error err = {""};
+        if (prompt_parse(&f->rules, exact, length, &p, &err) == STATUS_OK) {
+            assert_true(p.tokens.count > 0);
+            accepted++;
+        } else {
+            assert_true(err.text[0] != '\0');
+        }
+        prompt_free(&p);
+        free(exact);
+    }
+    assert_true(accepted > 0 && accepted < ROUNDS);
+}
+
+/* ---- the command ---- */
+
+enum { MAX_ARGS = 32 };
+
+static void make_argv(const char **argv, const struct fixture *f, const char *const *more)
+{
+    const char *const first[] = {QUIRE_EXECUTABLE,   "generate", "--model",         f->model.path,
+                                 "--load-format",    "dummy",    "--device",        "cpu",
+                                 "--max-num-seqs",   "4",        "--max-model-len", "512",
+                                 "--kv-cache-space", "0.1",      "--ignore-eos"};
+    int argc = 0;
+    for (size_t i = 0; i < sizeof first / sizeof first[0]; i++) argv[argc++] = first[i];
+    while (argc < MAX_ARGS && *more) argv[argc++] = *more++;
+    argv[argc] = NULL;
+}
+
+static void run(struct program *p, const struct fixture *f, const char *input, const char *const *more)
+{
+    const char *argv[MAX_ARGS + 1];
+    make_argv(argv, f, more);
+    program_run(p, argv, input);
+}
+
+/* The n-th line (from 0) of a text as JSON. */
+static json_t *json_line(const struct text *t, int n)
+{
+    const char *at = t->data;
+    assert_non_null(at);
+    for (int i = 0; i < n; i++) {
+        at = strchr(at, '\n');
+        if (!at) fail_msg("there is no line %d in: %s", n, t->data);
+        at++;
+    }
+    const char *end = strchr(at, '\n');
+    assert_non_null(end);
+    json_error_t why;
+    json_t *object = json_loadb(at, (size_t)(end - at), 0, &why);
+    if (!object) fail_msg("%s in: %s", why.text, at);
+    return object;
+}
+
+static int count_lines(const struct text *t)
+{
+    int lines = 0;
+    for (size_t i = 0; i < t->length; i++) lines += t->data[i] == '\n';
+    return lines;
+}
+
+static const char *string_of(const json_t *object, const char *name)
+{
+    const char *string = json_string_value(json_object_get(object, name));
+    if (!string) fail_msg("there is no text %s", name);
+    return string;
+}
+
+static int64_t integer_of(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    if (!json_is_integer(value)) fail_msg("there is no number %s", name);
+    return json_integer_value(value);
+}
+
+static void test_text_lines(void **state)
+{
+    struct program p;
+    run(&p, *state,
+        "\xEF\xBB\xBF"
+        "First prompt\n\n  \nSecond one\r\nthird",
+        (const char *[]){NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(count_lines(&p.out), 3);
+    static const int ids[] = {1, 4, 5}; /* line numbers; blank lines have none to answer */
+    for (int i = 0; i < 3; i++) {
+        json_t *line = json_line(&p.out, i);
+        assert_int_equal(integer_of(line, "id"), ids[i]);
+        assert_int_equal(integer_of(line, "completion_tokens"), 16); /* the default of max_tokens */
+        assert_true(integer_of(line, "prompt_tokens") > 0);
+        assert_int_equal(integer_of(line, "cached_tokens"), 0);
+        assert_string_equal(string_of(line, "finish_reason"), "length");
+        assert_true(strlen(string_of(line, "text")) > 0);
+        assert_null(json_object_get(line, "token_ids"));
+        assert_null(json_object_get(line, "logprobs"));
+        json_decref(line);
+    }
+    assert_int_equal(count_lines(&p.err), 1);
+    assert_non_null(strstr(p.err.data, "3 prompts, 48 tokens in"));
+    program_free(&p);
+}
+
+static void test_json_lines(void **state)
+{
+    struct program p;
+    run(&p, *state,
+        "{\"prompt\": \"x\", \"id\": \"first\", \"max_tokens\": 40}\n"
+        "{\"prompt_token_ids\": [5, 6, 7], \"custom_id\": 99, \"max_tokens\": 2}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"max_tokens\": 3}\n"
+        "plain\n",
+        (const char *[]){"--quiet", "--return-token-ids", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(p.err.length, 0);
+    assert_int_equal(count_lines(&p.out), 4);
+    static const int tokens[] = {40, 2, 3, 16};
+    for (int i = 0; i < 4; i++) { /* in the order of the input, though the first takes longest */
+        json_t *line = json_line(&p.out, i);
+        assert_int_equal(integer_of(line, "completion_tokens"), tokens[i]);
+        assert_int_equal(json_array_size(json_object_get(line, "token_ids")), tokens[i]);
+        if (i == 0) assert_string_equal(string_of(line, "id"), "first");
+        if (i == 1) assert_int_equal(integer_of(line, "id"), 99);
+        if (i == 1) assert_int_equal(integer_of(line, "prompt_tokens"), 3);
+        if (i >= 2) assert_int_equal(integer_of(line, "id"), i + 1);
+        json_decref(line);
+    }
+    program_free(&p);
+}
+
+static void test_bad_lines(void **state)
+{
+    struct program p;
+    struct text input = {0};
+    assert_true(text_append_string(&input, "good\n{\"prompt\": 3, \"id\": \"bad\"}\n\xff\n{\"prompt\": [1000000]}\n"));
+    for (int i = 0; i < 600; i++) assert_true(text_append_string(&input, "too long "));
+    assert_true(text_append_string(&input, "\ngood again\n{\"prompt\": \"x\", \"max_tokens\": \"many\"}\n"));
+    run(&p, *state, input.data, (const char *[]){"--max-tokens", "2", NULL});
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(count_lines(&p.out), 7);
+    static const char *const sentences[] = {NULL,
+                                            "line 2: prompt must be a text",
+                                            "line 3: byte 1 is not UTF-8",
+                                            "line 4: token 0 of the prompt is 1000000",
+                                            "line 5: the prompt has ",
+                                            NULL,
+                                            "line 7: max_tokens must be a whole number"};
+    for (int i = 0; i < 7; i++) {
+        json_t *line = json_line(&p.out, i);
+        if (sentences[i]) {
+            assert_non_null(strstr(string_of(line, "error"), sentences[i]));
+            assert_int_equal(json_object_size(line), 2);
+        } else {
+            assert_string_equal(string_of(line, "finish_reason"), "length");
+        }
+        if (i == 1) assert_string_equal(string_of(line, "id"), "bad");
+        json_decref(line);
+    }
+    assert_non_null(strstr(p.err.data, "5 of 7 prompts failed"));
+    text_free(&input);
+    program_free(&p);
+}
+
+static void check_logprobs(const json_t *list, size_t tokens)
+{
+    assert_int_equal(json_array_size(list), tokens);
+    for (size_t i = 0; i < tokens; i++) {
+        const json_t *entry = json_array_get(list, i), *top = json_object_get(entry, "top");
+        double logprob = json_real_value(json_object_get(entry, "logprob"));
+        assert_true(logprob < 0);
+        assert_true(integer_of(entry, "rank") >= 1);
+        string_of(entry, "token");
+        assert_int_equal(json_array_size(top), 2);
+        double best = json_real_value(json_object_get(json_array_get(top, 0), "logprob"));
+        assert_true(best >= json_real_value(json_object_get(json_array_get(top, 1), "logprob")));
+        assert_true(best >= logprob);
+        if (integer_of(entry, "rank") == 1) {
+            assert_int_equal(integer_of(json_array_get(top, 0), "token_id"), integer_of(entry, "token_id"));
+        }
+    }
+}
+
+static void test_several_answers_and_logprobs(void **state)
+{
+    struct program p;
+    run(&p, *state, "{\"prompt\": \"x\"}\n{\"prompt\": \"x\", \"n\": 3, \"temperature\": 1}\n",
+        (const char *[]){"--logprobs", "2", "--temperature", "0", "--max-tokens", "4", "--return-token-ids", NULL});
+    assert_int_equal(p.exit_status, 0);
+    json_t *one = json_line(&p.out, 0), *three = json_line(&p.out, 1);
+    check_logprobs(json_object_get(one, "logprobs"), 4);
+    assert_int_equal(integer_of(json_array_get(json_object_get(one, "logprobs"), 0), "rank"), 1); /* greedy */
+    assert_null(json_object_get(three, "text"));
+    assert_null(json_object_get(three, "finish_reason"));
+    assert_int_equal(json_array_size(json_object_get(three, "texts")), 3);
+    assert_int_equal(json_array_size(json_object_get(three, "finish_reasons")), 3);
+    assert_int_equal(integer_of(three, "completion_tokens"), 12);
+    assert_int_equal(json_array_size(json_object_get(three, "token_ids")), 3);
+    for (size_t i = 0; i < 3; i++) check_logprobs(json_array_get(json_object_get(three, "logprobs"), i), 4);
+    json_decref(one);
+    json_decref(three);
+    program_free(&p);
+}
+
+static void test_stop(void **state)
+{
+    struct program p;
+    run(&p, *state, "{\"prompt\": \"x\", \"id\": \"all\"}\n", (const char *[]){"--temperature", "0", NULL});
+    json_t *line = json_line(&p.out, 0);
+    const char *text = string_of(line, "text"), *space = strchr(text + 1, ' ');
+    assert_non_null(space);
+    char stop[8];
+    snprintf(stop, sizeof stop, "%.2s", space); /* the second word's beginning */
+    if (utf8_valid_prefix(stop, strlen(stop)) < strlen(stop)) stop[1] = '\0';
+    struct program stopped;
+    run(&stopped, *state, "x\n", (const char *[]){"--temperature", "0", "--stop", stop, NULL});
+    json_t *cut = json_line(&stopped.out, 0);
+    assert_string_equal(string_of(cut, "finish_reason"), "stop");
+    size_t length = (size_t)(strstr(text, stop) - text);
+    assert_int_equal(strlen(string_of(cut, "text")), length);
+    assert_memory_equal(string_of(cut, "text"), text, length);
+    json_decref(line);
+    json_decref(cut);
+    program_free(&p);
+    program_free(&stopped);
+}
+
+/* Many more lines than are read ahead: all come back, in order, and the same again with the same seed. */
+static void test_many_lines(void **state)
+{
+    struct text input = {0};
+    for (int i = 0; i < 1000; i++) {
+        assert_true(text_printf(&input, "{\"prompt\": [%d, 5, 6], \"id\": %d, \"max_tokens\": %d}\n", 10 + i % 50, i,
+                                1 + (i * 7) % 5));
+    }
+    struct program p, again;
+    run(&p, *state, input.data, (const char *[]){"--seed", "3", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(count_lines(&p.out), 1000);
+    for (int i = 0; i < 1000; i += 37) {
+        json_t *line = json_line(&p.out, i);
+        assert_int_equal(integer_of(line, "id"), i);
+        assert_int_equal(integer_of(line, "completion_tokens"), 1 + (i * 7) % 5);
+        json_decref(line);
+    }
+    run(&again, *state, input.data, (const char *[]){"--seed", "3", NULL});
+    json_t *first = json_line(&p.out, 999), *second = json_line(&again.out, 999);
+    assert_string_equal(string_of(first, "text"), string_of(second, "text"));
+    json_decref(first);
+    json_decref(second);
+    program_free(&p);
+    program_free(&again);
+    text_free(&input);
+}
+
+static void test_without_tokenizer(void **state)
+{
+    struct program p;
+    run(&p, *state, "{\"prompt\": [3, 4]}\ntext\n",
+        (const char *[]){"--skip-tokenizer-init", "--return-token-ids", "--logprobs", "1", NULL});
+    assert_int_equal(p.exit_status, 1);
+    json_t *good = json_line(&p.out, 0), *bad = json_line(&p.out, 1);
+    assert_string_equal(string_of(good, "text"), "");
+    assert_int_equal(json_array_size(json_object_get(good, "token_ids")), 16);
+    assert_non_null(strstr(string_of(bad, "error"), "line 2: without a tokenizer"));
+    json_decref(good);
+    json_decref(bad);
+    program_free(&p);
+}
+
+/* ---- files ---- */
+
+static const char *path_of(const struct fixture *f, const char *name, char *path, size_t size)
+{
+    assert_true(path_join(path, size, f->files.path, name));
+    return path;
+}
+
+static void test_files(void **state)
+{
+    const struct fixture *f = *state;
+    char in[512], out[512];
+    struct program p;
+    temp_folder_write_string(&f->files, "in.txt", "one\ntwo\n");
+    temp_folder_write_string(&f->files, "out.jsonl", "what an earlier run wrote, longer than what comes now\n");
+    path_of(f, "in.txt", in, sizeof in);
+    path_of(f, "out.jsonl", out, sizeof out);
+    run(&p, f, NULL, (const char *[]){"--input", in, "--output", out, "--max-tokens", "1", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(p.out.length, 0);
+    struct text written = {0};
+    struct error err;
+    assert_int_equal(file_read(out, &written, &err), STATUS_OK);
+    assert_int_equal(count_lines(&written), 2);
+    assert_int_equal(written.data[0], '{');
+    text_free(&written);
+    program_free(&p);
+    temp_folder_write_string(&f->files, "empty.txt", "");
+    run(&p, f, NULL, (const char *[]){"--input", path_of(f, "empty.txt", in, sizeof in), NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(p.out.length, 0);
+    program_free(&p);
+}
+
+static void check_failure(const struct fixture *f, const char *const *args, const char *sentence)
+{
+    struct program p;
+    run(&p, f, "prompt\n", args);
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(p.out.length, 0);
+    if (!p.err.data || !strstr(p.err.data, sentence)) fail_msg("no '%s' in: %s", sentence, p.err.data);
+    program_free(&p);
+}
+
+static void test_bad_files(void **state)
+{
+    const struct fixture *f = *state;
+    char path[512];
+    check_failure(f, (const char *[]){"-i", "/nowhere/in", NULL}, "cannot open the input /nowhere/in: No such file");
+    check_failure(f, (const char *[]){"-i", f->files.path, NULL}, "is a folder; name a file of prompts");
+    check_failure(f, (const char *[]){"-o", "/nowhere/out", NULL}, "cannot write the output /nowhere/out: No such");
+    check_failure(f, (const char *[]){"-o", "/dev/full", NULL}, "cannot write: No space left on device");
+    temp_folder_write_string(&f->files, "same.txt", "one\n");
+    path_of(f, "same.txt", path, sizeof path);
+    check_failure(f, (const char *[]){"-i", path, "-o", path, NULL}, "is the input; name another file");
+    /* A failure before the first answer leaves the output as it was. */
+    check_failure(f, (const char *[]){"-o", path, "--max-model-len", "99999999", NULL}, "max");
+    struct text kept = {0};
+    struct error err;
+    assert_int_equal(file_read(path, &kept, &err), STATUS_OK);
+    assert_string_equal(kept.data, "one\n");
+    text_free(&kept);
+}
+
+/* Starts the command with the given ends as stdin, stdout and stderr. */
+static pid_t start(const struct fixture *f, int in, int out, int err, const char *const *more)
+{
+    const char *argv[MAX_ARGS + 1];
+    make_argv(argv, f, more);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0) return pid;
+    dup2(in, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    execv(argv[0], (char *const *)argv);
+    _exit(127);
+}
+
+static void read_all(int fd, struct text *out)
+{
+    char bytes[4096];
+    ssize_t count;
+    while ((count = read(fd, bytes, sizeof bytes)) > 0) assert_true(text_append(out, bytes, (size_t)count));
+}
+
+static void test_closed_pipe(void **state)
+{
+    int in = pipe_of("one\ntwo\n"), out[2], err[2], status;
+    assert_int_equal(pipe(out), 0);
+    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+    close(out[0]); /* nobody reads */
+    pid_t pid = start(*state, in, out[1], err[1], (const char *[]){NULL});
+    close(in);
+    close(out[1]);
+    close(err[1]);
+    struct text said = {0};
+    read_all(err[0], &said);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    assert_int_equal(said.length, 0); /* quietly */
+    text_free(&said);
+    close(err[0]);
+}
+
+/* One line of a stream that stays open. */
+static void read_line(int fd, struct text *out)
+{
+    char byte = '\0';
+    while (byte != '\n' && read(fd, &byte, 1) == 1) assert_true(text_append(out, &byte, 1));
+}
+
+/* Answers come while the input is still open. Ctrl-C then ends what has no end: whatever is complete is written, and
+ * the rest is counted. */
+static void test_stream_and_interrupt(void **state)
+{
+    int in[2], out[2], err[2], status;
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+    pid_t pid = start(*state, in[0], out[1], err[1], (const char *[]){"--max-model-len", "60000", NULL});
+    close(in[0]);
+    close(out[1]);
+    close(err[1]);
+    const char *lines = "{\"prompt\": \"x\", \"max_tokens\": 2}\n{\"prompt\": \"x\", \"max_tokens\": -1}\nthree\n";
+    assert_int_equal(write(in[1], lines, strlen(lines)), (ssize_t)strlen(lines));
+    struct text answers = {0}, said = {0};
+    read_line(out[0], &answers);
+    json_t *line = json_line(&answers, 0);
+    assert_int_equal(integer_of(line, "completion_tokens"), 2);
+    json_decref(line);
+    assert_int_equal(kill(pid, SIGINT), 0);
+    read_all(out[0], &answers);
+    read_all(err[0], &said);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    int answered = count_lines(&answers); /* the third line's answer may have been ready */
+    assert_true(answered == 1 || answered == 2);
+    char sentence[128];
+    snprintf(sentence, sizeof sentence, "interrupted; %d prompts that were read have no answer, and the input was not",
+             3 - answered);
+    if (!strstr(said.data, sentence)) fail_msg("no '%s' in: %s", sentence, said.data);
+    line = json_line(&answers, answered - 1);
+    assert_int_equal(integer_of(line, "id"), answered == 1 ? 1 : 3);
+    json_decref(line);
+    text_free(&answers);
+    text_free(&said);
+    close(in[1]);
+    close(out[0]);
+    close(err[0]);
+}
+
+/* ---- the shipped model ---- */
+
+static void test_shipped_model(void **state)
+{
+    (void)state;
+    if (!file_exists(QUIRE_GUIDE "/model.safetensors")) {
+        print_message("models/guide has no weights yet\n");
+        skip();
+    }
+    struct program p;
+    program_run(&p,
+                (const char *[]){QUIRE_EXECUTABLE, "generate", "--device", "cpu", "--temperature", "0", "--max-tokens",
+                                 "64", "--quiet", NULL},
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"What is a block table?\"}]}\n");
+    assert_int_equal(p.exit_status, 0);
+    json_t *line = json_line(&p.out, 0);
+    assert_true(strlen(string_of(line, "text")) > 10);
+    json_decref(line);
+    program_free(&p);
+}
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_lines_do_not_wait),
+        cmocka_unit_test(test_line_too_long),
+        cmocka_unit_test(test_prompt_forms),
+        cmocka_unit_test(test_every_field),
+        cmocka_unit_test(test_refused_lines),
+        cmocka_unit_test(test_id_of_a_bad_line),
+        cmocka_unit_test(test_mutated_lines),
+        cmocka_unit_test(test_text_lines),
+        cmocka_unit_test(test_json_lines),
+        cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_several_answers_and_logprobs),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_many_lines),
+        cmocka_unit_test(test_without_tokenizer),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_closed_pipe),
+        cmocka_unit_test(test_stream_and_interrupt),
+        cmocka_unit_test(test_shipped_model),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
