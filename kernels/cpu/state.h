@@ -36,13 +36,13 @@ static inline int cpu_thread(void)
 #endif
 }
 
-/* How many threads `work` is worth. Waking one and waiting for it costs microseconds on an idle machine, but as much as a
- * time slice of the system on a busy one: so each must have work for some 20 microseconds, and a small model runs on one
- * thread at nearly full speed whatever else the machine does. `work` is in elements read and written, or
+/* How many threads `work` is worth. Waking one and waiting for it costs microseconds on an idle machine, but as much as
+ * a time slice of the system on a busy one: so each must have work for some 20 microseconds, and a small model runs on
+ * one thread at nearly full speed whatever else the machine does. `work` is in elements read and written, or
  * multiplications. */
 static inline int cpu_threads_for(const struct cpu_state *s, int64_t work)
 {
-    int64_t useful = 1 + work / (1 << 18);
+    int64_t useful = 1 + work / (1 << 19);
     return useful < s->threads ? (int)useful : s->threads;
 }
 
