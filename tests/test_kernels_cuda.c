@@ -1,0 +1,450 @@
+/* What only the CUDA backend has or can get wrong: the paths of whole vectors at real shapes, against the CPU backend;
+ * caches of more than 2^31 elements; graphs; failures. Skipped where there is no GPU. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/kernel_test.h"
+
+#ifdef QUIRE_HAVE_CUDA
+#include "kernels/cuda/cuda.h"
+#endif
+
+static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+
+static struct test_backend *the_gpu(struct kernel_test *test)
+{
+    for (int i = 0; i < test->num_backends; i++)
+        if (!test->backends[i].is_cpu) return &test->backends[i];
+    skip();
+    return NULL;
+}
+
+static struct tensor copy_of(struct backend *b, const struct tensor *t)
+{
+    struct tensor copy = tensor_bytes(b, t->host, t->bytes);
+    copy.dtype = t->dtype;
+    copy.count = t->count;
+    return copy;
+}
+
+static void synchronize(struct backend *b)
+{
+    struct error err;
+    if (b->stream_synchronize(b, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);
+}
+
+/* The same tensor from both backends. */
+static void check_same(const struct test_backend *gpu, const char *what, struct tensor *out, struct tensor *expected)
+{
+    tensor_download(out), tensor_download(expected);
+    double *values = tensor_doubles(expected);
+    check_close(gpu, what, out, values, out->count, out->dtype);
+    free(values);
+}
+
+static void norms_of_real_sizes(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    struct backend *g = gpu->b, *c = test->backends[0].b;
+    static const int32_t sizes[] = {32, 2048, 4096, 8192, 8200, 12288, 16384};
+    for (int i = 0; i < 7 * 3 * 3; i++) {
+        const int32_t size = sizes[i / 9], tokens = i % 2 ? 1 : 5;
+        const enum dtype dtype = types[i / 3 % 3], gain_dtype = types[i % 3];
+        struct tensor x = tensor_random(c, dtype, (int64_t)tokens * size, 2, &test->random), x_on = copy_of(g, &x);
+        struct tensor r = tensor_random(c, dtype, (int64_t)tokens * size, 2, &test->random), r_on = copy_of(g, &r);
+        struct tensor gain = tensor_random(c, gain_dtype, size, 2, &test->random), gain_on = copy_of(g, &gain);
+        struct tensor out = tensor_poison(c, dtype, x.count), out_on = tensor_poison(g, dtype, x.count);
+        c->rms_norm(c, out.data, x.data, gain.data, gain_dtype, 1e-5f, tokens, size, dtype, NULL);
+        g->rms_norm(g, out_on.data, x_on.data, gain_on.data, gain_dtype, 1e-5f, tokens, size, dtype, NULL);
+        check_same(gpu, "rms_norm", &out_on, &out);
+        c->fused_add_rms_norm(c, x.data, x.data, r.data, gain.data, gain_dtype, 1e-5f, tokens, size, dtype, NULL);
+        g->fused_add_rms_norm(g, x_on.data, x_on.data, r_on.data, gain_on.data, gain_dtype, 1e-5f, tokens, size, dtype,
+                              NULL);
+        check_same(gpu, "fused_add_rms_norm", &x_on, &x);
+        check_same(gpu, "fused_add_rms_norm's residual", &r_on, &r);
+        tensor_free(&x), tensor_free(&x_on), tensor_free(&r), tensor_free(&r_on), tensor_free(&gain);
+        tensor_free(&gain_on), tensor_free(&out), tensor_free(&out_on);
+    }
+}
+
+static void rows_of_real_sizes(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    struct backend *g = gpu->b, *c = test->backends[0].b;
+    enum { TOKENS = 37, SIZE = 4096, VOCABULARY = 100 };
+    int32_t ids[TOKENS], rows[TOKENS];
+    for (int i = 0; i < TOKENS; i++) {
+        ids[i] = (int32_t)random_between(&test->random, -TOKENS, VOCABULARY - 1);
+        rows[i] = (int32_t)random_between(&test->random, 0, TOKENS - 1);
+    }
+    struct tensor ids_on = tensor_bytes(g, ids, sizeof ids), rows_on = tensor_bytes(g, rows, sizeof rows);
+    for (int i = 0; i < 3; i++) {
+        struct tensor table = tensor_random(c, types[i], VOCABULARY * SIZE, 1, &test->random);
+        struct tensor table_on = copy_of(g, &table);
+        struct tensor out = tensor_poison(c, types[i], TOKENS * SIZE), out_on = tensor_poison(g, types[i], out.count);
+        struct tensor half = tensor_poison(c, types[i], out.count / 2),
+                      half_on = tensor_poison(g, types[i], half.count);
+        const struct weight w = {.data = table.data, .dtype = types[i], .rows = VOCABULARY, .columns = SIZE};
+        struct weight w_on = w;
+        w_on.data = table_on.data;
+        c->embedding(c, out.data, ids, rows, TOKENS, &w, types[i], NULL);
+        g->embedding(g, out_on.data, ids_on.data, rows_on.data, TOKENS, &w_on, types[i], NULL);
+        check_same(gpu, "embedding", &out_on, &out);
+        c->silu_and_mul(c, half.data, out.data, TOKENS, SIZE / 2, types[i], NULL);
+        g->silu_and_mul(g, half_on.data, out_on.data, TOKENS, SIZE / 2, types[i], NULL);
+        check_same(gpu, "silu_and_mul", &half_on, &half);
+        c->gather_rows(c, out.data, table.data, rows, TOKENS, SIZE, types[i], NULL);
+        g->gather_rows(g, out_on.data, table_on.data, rows_on.data, TOKENS, SIZE, types[i], NULL);
+        check_same(gpu, "gather_rows", &out_on, &out);
+        tensor_free(&table), tensor_free(&table_on), tensor_free(&out), tensor_free(&out_on);
+        tensor_free(&half), tensor_free(&half_on);
+    }
+    tensor_free(&ids_on), tensor_free(&rows_on);
+}
+
+/* Types as a model has them: weights and activations alike, logits in float32. */
+static void linear_of_one_type(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    static const int32_t counts[] = {1, 2, 16, 17, 33, 128, 300};
+    enum { ROWS = 768, COLUMNS = 512, STRIDE = ROWS + 64, MOST = 300 };
+    use_workspace(gpu, &(struct workspace_query){.max_num_tokens = MOST,
+                                                 .max_num_seqs = 8,
+                                                 .max_model_len = 64,
+                                                 .num_heads = 8,
+                                                 .num_kv_heads = 8,
+                                                 .head_size = 64,
+                                                 .block_size = 16,
+                                                 .max_columns = COLUMNS,
+                                                 .max_rows = ROWS,
+                                                 .vocab_size = ROWS});
+    for (int i = 0; i < 7 * 3 * 2; i++) {
+        const enum dtype dtype = types[i % 3], out_dtype = i / 3 % 2 ? DTYPE_FLOAT32 : dtype;
+        const int32_t tokens = counts[i / 6];
+        struct tensor x = tensor_random(gpu->b, dtype, (int64_t)tokens * COLUMNS, 1, &test->random);
+        struct tensor w = tensor_random(gpu->b, dtype, ROWS * COLUMNS, 1, &test->random);
+        struct tensor bias = tensor_random(gpu->b, dtype, ROWS, 3, &test->random);
+        struct tensor out = tensor_poison(gpu->b, out_dtype, (int64_t)tokens * STRIDE);
+        const bool with_bias = i % 4 < 2;
+        const struct weight weight = {
+            .data = w.data, .dtype = dtype, .rows = ROWS, .columns = COLUMNS, .bias = with_bias ? bias.data : NULL};
+        gpu->b->linear(gpu->b, out.data, STRIDE, out_dtype, x.data, COLUMNS, dtype, tokens, &weight, NULL);
+        tensor_download(&out);
+        double *xs = tensor_doubles(&x), *ws = tensor_doubles(&w), *biases = tensor_doubles(&bias);
+        double *expected = malloc(sizeof(double) * (size_t)tokens * ROWS);
+        reference_linear(expected, xs, ws, with_bias ? biases : NULL, tokens, ROWS, COLUMNS);
+        const int64_t size = dtype_size(out_dtype);
+        for (int64_t t = 0; t < tokens; t++) {
+            for (int64_t j = ROWS * size; j < STRIDE * size; j++)
+                assert_int_equal(out.host[t * STRIDE * size + j], 0xff);
+            memmove(out.host + t * ROWS * size, out.host + t * STRIDE * size, (size_t)(ROWS * size));
+        }
+        check_close(gpu, "linear", &out, expected, (int64_t)tokens * ROWS, out_dtype);
+        check_workspace(gpu);
+        free(xs), free(ws), free(biases), free(expected);
+        tensor_free(&x), tensor_free(&w), tensor_free(&bias), tensor_free(&out);
+    }
+}
+
+/* Rows that can be read by 16 bytes, in runs of slots that cross blocks: to the bit what the CPU stores. */
+static void cache_writes_of_real_shapes(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    struct backend *g = gpu->b, *c = test->backends[0].b;
+    static const int32_t counts[] = {1, 2, 7, 16, 100, 131}, block_sizes[] = {8, 16, 128};
+    enum { KV_HEADS = 4, HEAD = 128, ROW = KV_HEADS * HEAD, MOST = 131, SLOTS = 384 };
+    for (int i = 0; i < 3 * 5 * 6; i++) {
+        const enum dtype dtype = types[i % 3], cache = (enum dtype)(i / 3 % 5);
+        const int32_t tokens = counts[i / 15], block_size = block_sizes[i % 2 + i % 3 / 2];
+        struct tensor kv = tensor_random(c, dtype, (int64_t)tokens * 2 * ROW, 3, &test->random),
+                      kv_on = copy_of(g, &kv);
+        struct tensor k = tensor_poison(c, cache, SLOTS * ROW), k_on = tensor_poison(g, cache, SLOTS * ROW);
+        struct tensor v = tensor_poison(c, cache, SLOTS * ROW), v_on = tensor_poison(g, cache, SLOTS * ROW);
+        int64_t slots[MOST];
+        for (int32_t t = 0; t < tokens; t++) slots[t] = t % 11 == 10 ? -1 : (t < 60 ? 5 + t : SLOTS - 1 - (MOST - t));
+        struct tensor slots_on = tensor_bytes(g, slots, (int64_t)sizeof *slots * tokens);
+        struct reshape_and_cache_args args = {.key = kv.data,
+                                              .value = (uint8_t *)kv.data + ROW * dtype_size(dtype),
+                                              .kv_stride = 2 * ROW,
+                                              .k_cache = k.data,
+                                              .v_cache = v.data,
+                                              .slot_mapping = slots,
+                                              .num_tokens = tokens,
+                                              .num_kv_heads = KV_HEADS,
+                                              .head_size = HEAD,
+                                              .block_size = block_size,
+                                              .dtype = dtype,
+                                              .cache_dtype = cache,
+                                              .k_scale = 0.013f,
+                                              .v_scale = 0.7f};
+        c->reshape_and_cache(c, &args, NULL);
+        args.key = kv_on.data;
+        args.value = (uint8_t *)kv_on.data + ROW * dtype_size(dtype);
+        args.k_cache = k_on.data, args.v_cache = v_on.data, args.slot_mapping = slots_on.data;
+        g->reshape_and_cache(g, &args, NULL);
+        tensor_download(&k), tensor_download(&v), tensor_download(&k_on), tensor_download(&v_on);
+        assert_memory_equal(k_on.host, k.host, (size_t)k.bytes);
+        assert_memory_equal(v_on.host, v.host, (size_t)v.bytes);
+        tensor_free(&kv), tensor_free(&kv_on), tensor_free(&k), tensor_free(&k_on), tensor_free(&v), tensor_free(&v_on);
+        tensor_free(&slots_on);
+    }
+}
+
+/* A block past the 2^31st element, written, copied, and read back; the block that a 32-bit index would hit is left
+ * alone. */
+static void caches_over_2_31_elements(void **state)
+{
+    struct kernel_test *test = *state;
+    struct backend *b = the_gpu(test)->b;
+    enum { HEAD = 128, BLOCK = 16, WRAPPED = 70, ELEMENTS = HEAD * BLOCK };
+    const int64_t per_wrap = ((int64_t)1 << 32) / ELEMENTS, num_blocks = per_wrap + WRAPPED + 10;
+    const int64_t bytes = num_blocks * ELEMENTS * 2;
+    int64_t available, total;
+    struct error err;
+    void *caches[2];
+    if (b->memory_info(b, &available, &total, &err) != STATUS_OK) fail_msg("%s", err.text);
+    if (available < 2 * bytes + ((int64_t)2 << 30)) {
+        printf("skipped: it needs %.0f GiB of device memory\n", (double)bytes / (1 << 29) + 2);
+        skip();
+    }
+    for (int i = 0; i < 2; i++)
+        if (b->memory_alloc(b, MEMORY_DEVICE, bytes, &caches[i], &err) != STATUS_OK) fail_msg("%s", err.text);
+    struct tensor row = tensor_random(b, DTYPE_BFLOAT16, HEAD, 1, &test->random);
+    const int64_t block = per_wrap + WRAPPED, slot = block * BLOCK + 3;
+    const struct block_pair pair = {(int32_t)block, (int32_t)block + 5};
+    struct tensor slot_on = tensor_bytes(b, &slot, sizeof slot), pair_on = tensor_bytes(b, &pair, sizeof pair);
+    b->reshape_and_cache(b,
+                         &(struct reshape_and_cache_args){.key = row.data,
+                                                          .value = row.data,
+                                                          .kv_stride = HEAD,
+                                                          .k_cache = caches[0],
+                                                          .v_cache = caches[1],
+                                                          .slot_mapping = slot_on.data,
+                                                          .num_tokens = 1,
+                                                          .num_kv_heads = 1,
+                                                          .head_size = HEAD,
+                                                          .block_size = BLOCK,
+                                                          .dtype = DTYPE_BFLOAT16,
+                                                          .cache_dtype = DTYPE_BFLOAT16,
+                                                          .k_scale = 1,
+                                                          .v_scale = 1},
+                         NULL);
+    b->copy_blocks(b, caches, 2, ELEMENTS * 2, pair_on.data, 1, NULL);
+    const int64_t looked_at[] = {block, block + 5, WRAPPED, WRAPPED + 5, block - 1, block + 1};
+    for (int i = 0; i < 12; i++) {
+        static uint16_t found[ELEMENTS], expected[ELEMENTS];
+        memset(expected, 0, sizeof expected);
+        for (int d = 0; d < HEAD && i < 4; d++)
+            memcpy(&expected[i % 2 ? d * BLOCK + 3 : (d / 8 * BLOCK + 3) * 8 + d % 8], row.host + 2 * d, 2);
+        b->copy(b, found, (uint8_t *)caches[i % 2] + looked_at[i / 2] * ELEMENTS * 2, sizeof found, NULL);
+        synchronize(b);
+        assert_memory_equal(found, expected, sizeof found);
+    }
+    for (int i = 0; i < 2; i++) b->memory_free(b, MEMORY_DEVICE, caches[i], bytes);
+    tensor_free(&row), tensor_free(&slot_on), tensor_free(&pair_on);
+}
+
+/* More caches than one launch takes, more copies than one batch, on a stream of its own. */
+static void moves_many_blocks(void **state)
+{
+    struct kernel_test *test = *state;
+    struct backend *b = the_gpu(test)->b;
+    enum { CACHES = 600, BLOCKS = 40, BYTES = 44, COPIES = 10, SWAPS = 20 };
+    static void *device[CACHES], *host[CACHES];
+    struct error err;
+    struct block_pair copies[COPIES], out[SWAPS], in[SWAPS];
+    backend_stream stream;
+    struct tensor t = tensor_random(b, DTYPE_FLOAT32, CACHES * BLOCKS * BYTES / 4, 1, &test->random);
+    uint8_t *before = malloc((size_t)t.bytes), *pinned;
+    memcpy(before, t.host, (size_t)t.bytes);
+    for (int i = 0; i < COPIES; i++) copies[i] = (struct block_pair){i, 30 + i};
+    for (int i = 0; i < SWAPS; i++) { /* runs of four and single blocks */
+        out[i] = (struct block_pair){i, i < 8 ? i / 4 * 8 + i % 4 : SWAPS + 2 * i};
+        in[i] = (struct block_pair){out[i].destination, 10 + i};
+    }
+    assert_int_equal(b->memory_alloc(b, MEMORY_HOST_PINNED, (int64_t)CACHES * 64 * BYTES, (void **)&pinned, &err), 0);
+    for (int i = 0; i < CACHES; i++) {
+        device[i] = (uint8_t *)t.data + (int64_t)i * BLOCKS * BYTES;
+        host[i] = pinned + i * 64 * BYTES;
+    }
+    assert_int_equal(b->stream_create(b, &stream, &err), STATUS_OK);
+    struct tensor copies_on = tensor_bytes(b, copies, sizeof copies);
+    b->copy_blocks(b, device, CACHES, BYTES, copies_on.data, COPIES, stream);
+    b->swap_blocks(b, device, host, CACHES, BYTES, out, SWAPS, stream);
+    b->swap_blocks(b, host, device, CACHES, BYTES, in, SWAPS, stream);
+    if (b->stream_synchronize(b, stream, &err) != STATUS_OK) fail_msg("%s", err.text);
+    tensor_download(&t);
+    for (int i = 0; i < CACHES * BLOCKS; i++) {
+        const int block = i % BLOCKS, source = block < 10 ? block : block < 30 ? block - 10 : block - 30;
+        assert_memory_equal(t.host + (int64_t)i * BYTES, before + (int64_t)(i - block + source) * BYTES, BYTES);
+    }
+    b->stream_destroy(b, stream);
+    b->memory_free(b, MEMORY_HOST_PINNED, pinned, (int64_t)CACHES * 64 * BYTES);
+    free(before);
+    tensor_free(&t), tensor_free(&copies_on);
+}
+
+#ifdef QUIRE_HAVE_CUDA
+/* A step of several operations as a graph gives what it gave when it was launched piece by piece, for new inputs too.
+ */
+static void replays_graphs(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    struct backend *b = gpu->b;
+    enum { TOKENS = 24, SIZE = 512 };
+    struct error err;
+    backend_graph graph;
+    use_workspace(gpu, &(struct workspace_query){.max_num_tokens = TOKENS,
+                                                 .max_num_seqs = 8,
+                                                 .max_model_len = 64,
+                                                 .num_heads = 8,
+                                                 .num_kv_heads = 8,
+                                                 .head_size = 64,
+                                                 .block_size = 16,
+                                                 .max_columns = SIZE,
+                                                 .max_rows = 2 * SIZE,
+                                                 .vocab_size = SIZE});
+    struct tensor x = tensor_random(b, DTYPE_BFLOAT16, TOKENS * SIZE, 1, &test->random);
+    struct tensor w = tensor_random(b, DTYPE_BFLOAT16, 2 * SIZE * SIZE, 1, &test->random);
+    struct tensor wide = tensor_poison(b, DTYPE_BFLOAT16, TOKENS * 2 * SIZE);
+    struct tensor out = tensor_poison(b, DTYPE_BFLOAT16, TOKENS * SIZE);
+    const struct weight weight = {.data = w.data, .dtype = DTYPE_BFLOAT16, .rows = 2 * SIZE, .columns = SIZE};
+    uint8_t *eager = malloc((size_t)out.bytes);
+    for (int round = 0; round < 3; round++) { /* warm up, capture, new input */
+        if (round == 1 && b->capture_begin(b, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);
+        if (round < 2) {
+            b->rms_norm(b, out.data, x.data, w.data, DTYPE_BFLOAT16, 1e-5f, TOKENS, SIZE, DTYPE_BFLOAT16, NULL);
+            b->linear(b, wide.data, 2 * SIZE, DTYPE_BFLOAT16, out.data, SIZE, DTYPE_BFLOAT16, TOKENS, &weight, NULL);
+            b->silu_and_mul(b, out.data, wide.data, TOKENS, SIZE, DTYPE_BFLOAT16, NULL);
+        }
+        if (round == 0) {
+            tensor_download(&out);
+            memcpy(eager, out.host, (size_t)out.bytes);
+            continue;
+        }
+        if (round == 1 && b->capture_end(b, NULL, &graph, &err) != STATUS_OK) fail_msg("%s", err.text);
+        if (round == 2) memset(x.host, 0, (size_t)x.bytes);
+        tensor_upload(&x);
+        b->fill(b, out.data, 0xff, out.bytes, NULL);
+        b->graph_launch(b, graph, NULL);
+        tensor_download(&out);
+        if (round == 2) memset(eager, 0, (size_t)out.bytes);
+        if (round == 1) assert_memory_equal(out.host, eager, (size_t)out.bytes);
+        for (int64_t i = 0; i < out.count; i++) assert_true(round == 1 || tensor_get(&out, i) == 0);
+    }
+    b->graph_destroy(b, graph);
+    free(eager);
+    tensor_free(&x), tensor_free(&w), tensor_free(&wide), tensor_free(&out);
+}
+
+/* An operation that cannot be done is heard of at the next synchronize, and at every one after it. */
+static void failures_stay(void **state)
+{
+    struct kernel_test *test = *state;
+    struct backend *b = the_gpu(test)->b;
+    struct error err = {""};
+    backend_event event;
+    struct tensor t = tensor_poison(b, DTYPE_FLOAT32, 256);
+    assert_int_equal(b->event_create(b, &event, &err), STATUS_OK);
+    b->silu_and_mul(b, t.data, t.data, 1, 64, DTYPE_FP8_E4M3, NULL);
+    b->rms_norm(b, t.data, t.data, t.data, DTYPE_FLOAT32, 1e-5f, 1, 64, DTYPE_FP8_E5M2, NULL);
+    b->event_record(b, event, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(b->event_synchronize(b, event, &err), STATUS_INTERNAL);
+        assert_non_null(strstr(err.text, "silu_and_mul"));
+        assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_INTERNAL);
+    }
+    backend_cuda_forget_failure(b);
+    assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_OK);
+    backend_graph graph;
+    assert_int_equal(b->capture_begin(b, NULL, &err), STATUS_OK);
+    b->silu_and_mul(b, t.data, t.data, 1, 64, DTYPE_FP8_E4M3, NULL);
+    assert_int_equal(b->capture_end(b, NULL, &graph, &err), STATUS_INTERNAL);
+    assert_null(graph);
+    assert_non_null(strstr(err.text, "silu_and_mul"));
+    backend_cuda_forget_failure(b);
+    b->fill(b, t.data, 0, t.bytes, NULL);
+    assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_OK);
+    b->event_destroy(b, event);
+    tensor_free(&t);
+}
+
+/* Whichever allocation fails, it says how much was asked for, and the next one works. */
+static void allocations_may_fail(void **state)
+{
+    struct kernel_test *test = *state;
+    struct backend *b = the_gpu(test)->b;
+    for (int fails = 1; fails <= 5; fails++) {
+        struct error err[4] = {{""}, {""}, {""}, {""}};
+        void *device = NULL, *pinned = NULL;
+        backend_stream stream = NULL;
+        backend_event event = NULL;
+        backend_cuda_fail_allocation(b, fails);
+        const enum status results[4] = {b->memory_alloc(b, MEMORY_DEVICE, 3 << 20, &device, &err[0]),
+                                        b->memory_alloc(b, MEMORY_HOST_PINNED, 3 << 20, &pinned, &err[1]),
+                                        b->stream_create(b, &stream, &err[2]), b->event_create(b, &event, &err[3])};
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(results[i], i + 1 == fails ? STATUS_OUT_OF_MEMORY : STATUS_OK);
+            if (i + 1 == fails) assert_non_null(strstr(err[i].text, i < 2 ? "0.003 GiB" : "cannot create"));
+        }
+        backend_cuda_fail_allocation(b, 0);
+        assert_true((device == NULL) == (fails == 1) && (pinned == NULL) == (fails == 2));
+        assert_true((stream == NULL) == (fails == 3) && (event == NULL) == (fails == 4));
+        b->memory_free(b, MEMORY_DEVICE, device, 3 << 20);
+        b->memory_free(b, MEMORY_HOST_PINNED, pinned, 3 << 20);
+        b->stream_destroy(b, stream);
+        b->event_destroy(b, event);
+        synchronize(b);
+    }
+    void *data;
+    struct error err;
+    assert_int_equal(b->memory_alloc(b, MEMORY_DEVICE, (int64_t)1 << 45, &data, &err), STATUS_OUT_OF_MEMORY);
+    assert_non_null(strstr(err.text, "free"));
+    synchronize(b);
+}
+
+static void opens_no_device_that_is_not_there(void **state)
+{
+    struct kernel_test *test = *state;
+    struct backend *b = the_gpu(test)->b;
+    struct error err;
+    assert_int_equal(backend_open("cuda:77", 0, &b, &err), STATUS_INVALID);
+    assert_null(b);
+    assert_non_null(strstr(err.text, "cuda:77"));
+    assert_int_equal(backend_open("auto", 0, &b, &err), STATUS_OK);
+    assert_string_equal(b->name, "cuda:0");
+    assert_string_equal(err.text, "");
+    b->destroy(b);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_of_real_sizes),
+        cmocka_unit_test(rows_of_real_sizes),
+        cmocka_unit_test(linear_of_one_type),
+        cmocka_unit_test(cache_writes_of_real_shapes),
+        cmocka_unit_test(caches_over_2_31_elements),
+        cmocka_unit_test(moves_many_blocks),
+#ifdef QUIRE_HAVE_CUDA
+        cmocka_unit_test(replays_graphs),
+        cmocka_unit_test(failures_stay),
+        cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(opens_no_device_that_is_not_there),
+#endif
+    };
+    return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
+}
