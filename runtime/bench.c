@@ -161,13 +161,21 @@ static enum status check_lengths(const struct bench_options *o, const struct eng
 
 static void report_setting(struct bench *b, const char *name)
 {
-    const struct memory_profile *p = engine_memory_profile(b->engine);
-    report_string(&b->report, "benchmark", "benchmark", name);
-    report_string(&b->report, "model", "model", b->options->engine.model);
-    report_string(&b->report, "device", "device", engine_device(b->engine));
-    report_integer(&b->report, "threads", strcmp(p->device, "cpu") == 0 ? "threads" : NULL, engine_threads(b->engine));
-    report_string(&b->report, "dtype", "dtype", dtype_name(p->dtype));
-    report_number(&b->report, "start_seconds", "start to ready", engine_start_seconds(b->engine), "s");
+    const char *model = b->options->engine.model, *device = engine_device(b->engine);
+    const char *dtype = dtype_name(engine_memory_profile(b->engine)->dtype);
+    const double start = engine_start_seconds(b->engine);
+    char threads[32] = "";
+    if (strcmp(device, "cpu") == 0) {
+        snprintf(threads, sizeof threads, " (%d threads)", engine_threads(b->engine));
+        report_integer(&b->report, "threads", NULL, engine_threads(b->engine));
+    }
+    report_string(&b->report, "benchmark", name);
+    report_string(&b->report, "model", model);
+    report_string(&b->report, "device", device);
+    report_string(&b->report, "dtype", dtype);
+    report_number(&b->report, "start_seconds", NULL, start, "s");
+    snprintf(b->report.title, sizeof b->report.title, "%s: %.300s on %s%s, %s, ready in %.3f s", name, model, device,
+             threads, dtype, start);
 }
 
 static enum status run_benchmark(const struct benchmark *benchmark, const struct bench_options *options,

@@ -67,10 +67,9 @@ static void number_row(struct report *r, const char *label, const char *value, c
     table_cell(&r->numbers, "%s", unit);
 }
 
-void report_string(struct report *r, const char *key, const char *label, const char *value)
+void report_string(struct report *r, const char *key, const char *value)
 {
-    if (key) json_object_set_new(r->json, key, json_string(value));
-    number_row(r, label, value, "");
+    json_object_set_new(r->json, key, json_string(value));
 }
 
 void report_integer(struct report *r, const char *key, const char *label, int64_t value)
@@ -128,6 +127,7 @@ bool report_print(const struct report *r, bool as_json, FILE *out)
         const bool ok = json_dumpf(r->json, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) == 0;
         return ok && fputc('\n', out) != EOF;
     }
+    fprintf(out, "%s\n\n", r->title);
     if (!table_print(&r->numbers, out)) return false;
     if (r->distributions.num_cells == 0) return true;
     fputc('\n', out);

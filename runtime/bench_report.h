@@ -21,14 +21,15 @@ double samples_percentile(const struct samples *s, double percent);
 
 struct report {
     json_t *json;
+    char title[512];            /* a line before the tables */
     struct table numbers;       /* "what", value and unit */
     struct table distributions; /* "what", mean, p50, p90, p99 */
 };
 void report_init(struct report *r);
 void report_free(struct report *r);
 
+void report_string(struct report *r, const char *key, const char *value); /* for the JSON alone */
 /* `key` is the JSON name, `label` what a person reads; NULL leaves it out there. */
-void report_string(struct report *r, const char *key, const char *label, const char *value);
 void report_integer(struct report *r, const char *key, const char *label, int64_t value);
 /* `unit` stands after the value ("", "tokens/s"); a NaN is left out. */
 void report_number(struct report *r, const char *key, const char *label, double value, const char *unit);

@@ -130,11 +130,11 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .argument = "FILE",
          .help = "Run these prompts, one a line (text, or JSON as for quire generate), and show the blocks step by "
                  "step; - is standard input."},
-        {.name = "input-format",
+        {.name = "format",
          .kind = OPTION_STRING,
          .target = &o->format,
          .choices = "auto|text|jsonl",
-         .help = "What the lines are. Default: auto, JSON if a line begins with {."},
+         .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
         {.name = "skip-tokenizer-init",
          .kind = OPTION_SWITCH,
          .target = &o->engine.skip_tokenizer,
