@@ -95,9 +95,11 @@ static void few_rows(const struct product *p, int64_t row, int rows)
 struct stretch {
     const struct product *p;
     int64_t row, rows;
-    int64_t piece_columns, piece_rows; /* of the output that a thread takes at once; multiples of the tile's */
-    float *packed;                     /* [strips, columns, tile_rows] of x */
-    uint8_t *scratch;                  /* [threads] of thread_bytes */
+    int64_t strips, strip_rows; /* x is cut in strips of equal height, at most tile_rows */
+    int64_t piece_columns;      /* of the output that a thread takes at once: a multiple of tile_columns, */
+    int64_t piece_strips;       /* by so many strips */
+    float *packed;              /* x: for each DEPTH columns, [strips, depth, tile_rows] */
+    uint8_t *scratch;           /* [threads] of thread_bytes */
 };
 
 /* A thread's scratch: a panel of weights, a tile of the output's edge, and the piece's sums where out is not float. */
@@ -111,9 +113,9 @@ static int64_t thread_bytes(void)
     return panel_bytes() + (MAX_TILE + STRETCH_ROWS * PANEL_COLUMNS) * (int64_t)sizeof(float);
 }
 
-static int64_t round_up(int64_t n, int64_t step)
+static int64_t divide_up(int64_t n, int64_t step)
 {
-    return (n + step - 1) / step * step;
+    return (n + step - 1) / step;
 }
 
 static int64_t stretch_rows(const struct cpu_kernels *kernels, int64_t columns)
@@ -122,29 +124,39 @@ static int64_t stretch_rows(const struct cpu_kernels *kernels, int64_t columns)
     return rows / kernels->tile_rows * kernels->tile_rows;
 }
 
-/* Tiles over one panel of weights: columns [first, first + count) of the output, whose first element is out. */
+static float *packed_strip(const struct stretch *stretch, int64_t strip, int64_t depth_start, int64_t depth)
+{
+    return stretch->packed + (depth_start * stretch->strips + strip * depth) * stretch->p->s->kernels->tile_rows;
+}
+
+/* One tile that the output has only `count` columns for. */
+static void edge_tile(const struct cpu_kernels *kernels, float *edge, float *out, int64_t out_stride, const float *a,
+                      const float *b, int64_t depth, int rows, int64_t count, bool accumulate)
+{
+    int64_t width = kernels->tile_columns;
+    kernels->tile(edge, width, a, b, depth, rows, false);
+    for (int r = 0; r < rows; r++)
+        for (int64_t i = 0; i < count; i++)
+            out[r * out_stride + i] = (accumulate ? out[r * out_stride + i] : 0) + edge[r * width + i];
+}
+
+/* Tiles over one panel of weights: `count` columns of the output, strips [first, end); `out` is the first element. */
 static void panel_tiles(const struct stretch *stretch, const float *panel, float *edge, float *out, int64_t out_stride,
-                        int64_t first_row, int64_t rows, int64_t count, int64_t depth_start, int64_t depth)
+                        int64_t first, int64_t end, int64_t count, int64_t depth_start, int64_t depth)
 {
     const struct cpu_kernels *kernels = stretch->p->s->kernels;
-    int64_t columns = stretch->p->w->columns, height = kernels->tile_rows, width = kernels->tile_columns;
-    for (int64_t n = 0; n < count; n += width) {
-        for (int64_t m = 0; m < rows; m += height) {
-            const float *a = stretch->packed + (first_row + m) * columns + depth_start * height;
-            const float *b = panel + n * depth;
-            float *corner = out + m * out_stride + n;
-            int tile_rows = (int)min_i64(height, rows - m);
+    int64_t width = kernels->tile_columns;
+    for (int64_t strip = first; strip < end; strip++)
+        for (int64_t n = 0; n < count; n += width) {
+            const float *a = packed_strip(stretch, strip, depth_start, depth), *b = panel + n * depth;
+            float *corner = out + (strip - first) * stretch->strip_rows * out_stride + n;
+            int rows = (int)min_i64(stretch->strip_rows, stretch->rows - strip * stretch->strip_rows);
             if (n + width <= count) {
-                kernels->tile(corner, out_stride, a, b, depth, tile_rows, depth_start > 0);
-                continue;
+                kernels->tile(corner, out_stride, a, b, depth, rows, depth_start > 0);
+            } else {
+                edge_tile(kernels, edge, corner, out_stride, a, b, depth, rows, count - n, depth_start > 0);
             }
-            kernels->tile(edge, width, a, b, depth, tile_rows, false);
-            for (int r = 0; r < tile_rows; r++)
-                for (int64_t i = 0; i < count - n; i++)
-                    corner[r * out_stride + i] =
-                        (depth_start > 0 ? corner[r * out_stride + i] : 0) + edge[r * width + i];
         }
-    }
 }
 
 static void pack_panel(const struct stretch *stretch, float *panel, int64_t first, int64_t count, int64_t depth_start,
@@ -158,19 +170,22 @@ static void pack_panel(const struct stretch *stretch, float *panel, int64_t firs
                       (int)min_i64(kernels->tile_columns, count - n), depth);
 }
 
-/* Output columns [first, first + count) of the stretch's rows [first_row, first_row + rows). */
-static void stretch_piece(const struct stretch *stretch, int64_t first, int64_t count, int64_t first_row, int64_t rows)
+/* Output columns [first, first + count) of the stretch's strips [first_strip, end_strip). */
+static void stretch_piece(const struct stretch *stretch, int64_t first, int64_t count, int64_t first_strip,
+                          int64_t end_strip)
 {
     const struct product *p = stretch->p;
     uint8_t *scratch = stretch->scratch + cpu_thread() * thread_bytes();
     float *panel = (float *)scratch, *edge = (float *)(scratch + panel_bytes()), *sums = edge + MAX_TILE;
     bool direct = p->out_dtype == DTYPE_FLOAT32;
-    int64_t sums_stride = direct ? p->out_stride : PANEL_COLUMNS, row = stretch->row + first_row;
+    int64_t first_row = first_strip * stretch->strip_rows, row = stretch->row + first_row;
+    int64_t rows = min_i64(end_strip * stretch->strip_rows, stretch->rows) - first_row;
+    int64_t sums_stride = direct ? p->out_stride : PANEL_COLUMNS;
     if (direct) sums = (float *)p->out + row * p->out_stride + first;
     for (int64_t start = 0; start < p->w->columns; start += DEPTH) {
         int64_t depth = min_i64(DEPTH, p->w->columns - start);
         pack_panel(stretch, panel, first, count, start, depth);
-        panel_tiles(stretch, panel, edge, sums, sums_stride, first_row, rows, count, start, depth);
+        panel_tiles(stretch, panel, edge, sums, sums_stride, first_strip, end_strip, count, start, depth);
     }
     for (int64_t r = 0; r < rows && (p->w->bias || !direct); r++) {
         add_bias(p, sums + r * sums_stride, first, count);
@@ -183,23 +198,27 @@ static void choose_pieces(struct stretch *stretch, int threads)
 {
     const struct cpu_kernels *kernels = stretch->p->s->kernels;
     int64_t n = stretch->p->w->rows, wanted = threads > 1 ? 4 * threads : 1;
-    int64_t strips = (stretch->rows + kernels->tile_rows - 1) / kernels->tile_rows;
+    stretch->strips = divide_up(stretch->rows, kernels->tile_rows);
+    stretch->strip_rows = divide_up(stretch->rows, stretch->strips);
+    stretch->strips = divide_up(stretch->rows, stretch->strip_rows);
     stretch->piece_columns = PANEL_COLUMNS / kernels->tile_columns * kernels->tile_columns;
     while (stretch->piece_columns > kernels->tile_columns && n < wanted * stretch->piece_columns)
         stretch->piece_columns -= kernels->tile_columns;
-    int64_t across = (n + stretch->piece_columns - 1) / stretch->piece_columns;
-    int64_t down = max_i64(1, min_i64(wanted / across, strips / 4));
-    stretch->piece_rows = (strips + down - 1) / down * kernels->tile_rows;
+    int64_t across = divide_up(n, stretch->piece_columns);
+    int64_t down = max_i64(1, min_i64(wanted / across, stretch->strips / 4));
+    stretch->piece_strips = divide_up(stretch->strips, down);
 }
 
 static void pack_strip(const struct stretch *stretch, int64_t strip)
 {
     const struct product *p = stretch->p;
-    int height = p->s->kernels->tile_rows;
-    int64_t row = strip * height;
-    p->s->kernels->pack(stretch->packed + row * p->w->columns, height,
-                        cpu_element(p->x, p->dtype, (stretch->row + row) * p->x_stride), p->dtype, p->x_stride,
-                        (int)min_i64(height, stretch->rows - row), p->w->columns);
+    int64_t first = strip * stretch->strip_rows, row = stretch->row + first;
+    for (int64_t start = 0; start < p->w->columns; start += DEPTH) {
+        int64_t depth = min_i64(DEPTH, p->w->columns - start);
+        p->s->kernels->pack(packed_strip(stretch, strip, start, depth), p->s->kernels->tile_rows,
+                            cpu_element(p->x, p->dtype, row * p->x_stride + start), p->dtype, p->x_stride,
+                            (int)min_i64(stretch->strip_rows, stretch->rows - first), depth);
+    }
 }
 
 static void run_stretch(struct stretch *stretch)
@@ -207,18 +226,17 @@ static void run_stretch(struct stretch *stretch)
     const struct product *p = stretch->p;
     int threads = cpu_threads_for(p->s, work(p));
     choose_pieces(stretch, threads);
-    int64_t strips = (stretch->rows + p->s->kernels->tile_rows - 1) / p->s->kernels->tile_rows;
-    int64_t across = (p->w->rows + stretch->piece_columns - 1) / stretch->piece_columns;
-    int64_t down = (stretch->rows + stretch->piece_rows - 1) / stretch->piece_rows;
+    int64_t across = divide_up(p->w->rows, stretch->piece_columns);
+    int64_t down = divide_up(stretch->strips, stretch->piece_strips);
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < strips; i++) pack_strip(stretch, i);
+        for (int64_t i = 0; i < stretch->strips; i++) pack_strip(stretch, i);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < across * down; i++) {
-            int64_t first = i % across * stretch->piece_columns, first_row = i / across * stretch->piece_rows;
-            stretch_piece(stretch, first, min_i64(stretch->piece_columns, p->w->rows - first), first_row,
-                          min_i64(stretch->piece_rows, stretch->rows - first_row));
+            int64_t first = i % across * stretch->piece_columns, first_strip = i / across * stretch->piece_strips;
+            stretch_piece(stretch, first, min_i64(stretch->piece_columns, p->w->rows - first), first_strip,
+                          min_i64(first_strip + stretch->piece_strips, stretch->strips));
         }
     }
 }
@@ -232,8 +250,7 @@ static bool many_rows(const struct product *p)
         min_i64(stretch_rows(s->kernels, p->w->columns),
                 (s->workspace_bytes - scratch) / (p->w->columns * (int64_t)sizeof(float)) / height * height);
     if (longest <= 0) return false;
-    int64_t stretches = (p->rows + longest - 1) / longest,
-            each = round_up((p->rows + stretches - 1) / stretches, height);
+    int64_t each = divide_up(p->rows, divide_up(p->rows, longest));
     for (int64_t row = 0; row < p->rows; row += each) {
         struct stretch stretch = {.p = p,
                                   .row = row,
@@ -260,7 +277,7 @@ int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_q
 {
     int64_t rows = FEW_ROWS, scratch = 0;
     if (s->kernels->tile_rows > 0 && query->max_num_tokens > FEW_ROWS) {
-        int64_t wanted = round_up(query->max_num_tokens, s->kernels->tile_rows);
+        int64_t wanted = divide_up(query->max_num_tokens, s->kernels->tile_rows) * s->kernels->tile_rows;
         rows = max_i64(rows, min_i64(wanted, stretch_rows(s->kernels, query->max_columns)));
         scratch = s->threads * thread_bytes();
     }

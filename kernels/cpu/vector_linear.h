@@ -6,7 +6,13 @@
 
 #include "kernels/cpu/vector_rows.h"
 
-enum { DOT_W = 4, PREFETCH_BYTES = 1024 };
+enum {
+    DOT_W = 4,          /* rows of weights at once */
+    LINE = 64,          /* bytes of a cache line */
+    NEAR_BYTES = 2048,  /* how far ahead of each of several rows to prefetch */
+    FAR_BYTES = 4096,   /* and of a single row */
+    LINE_COLUMNS = 6144 /* a longer x does not stay in the first cache while weights pass by */
+};
 
 struct dot_operands {
     float *out;
@@ -18,35 +24,79 @@ struct dot_operands {
     int64_t columns;
 };
 
-/* 4 rows of weights against `rows` of x (a constant, at most DOT_X): each element is loaded once from either side. */
+/* One step of dot_block: LANES columns from c. A single row of x has two sets of sums, taken in turn, so that enough
+ * additions are under way. */
+VECTOR void dot_step(const struct dot_operands *o, enum dtype dtype, const int rows, int64_t c, const int turn,
+                     vec sums[DOT_X][DOT_W])
+{
+    vec w[DOT_W];
+#pragma GCC unroll 4
+    for (int n = 0; n < DOT_W; n++) w[n] = vec_load_as(o->w + n * o->w_bytes, dtype, c);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        vec x = vec_load(o->x + r * o->x_stride + c);
+        vec *sum = sums[rows == 1 ? turn % 2 : r];
+#pragma GCC unroll 4
+        for (int n = 0; n < DOT_W; n++) sum[n] = vec_fma(x, w[n], sum[n]);
+    }
+}
+
+/* What is left of a row after the last whole vector. */
+VECTOR void dot_tail(const struct dot_operands *o, enum dtype dtype, int rows, int w_rows, int64_t c)
+{
+    float tail[LANES];
+    for (int n = 0; n < w_rows && c < o->columns; n++) {
+        to_float(tail, o->w + n * o->w_bytes + c * dtype_size(dtype), dtype, o->columns - c);
+        for (int r = 0; r < rows; r++)
+            for (int64_t i = c; i < o->columns; i++)
+                o->out[r * o->out_stride + n] += tail[i - c] * o->x[r * o->x_stride + i];
+    }
+}
+
+/* 4 rows of weights against `rows` of x (a constant, at most DOT_X): each element is loaded once from either side.
+ * Processors do not prefetch across pages by themselves, and rows are not much longer than that: each row is
+ * prefetched here, and the start of the next four at its end. */
 VECTOR void dot_block(const struct dot_operands *o, enum dtype dtype, const int rows)
 {
+    const int steps = LINE / dtype_size(dtype) / LANES, line_columns = LINE / dtype_size(dtype);
     vec sums[DOT_X][DOT_W];
     int64_t c = 0;
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < DOT_X; r++)
 #pragma GCC unroll 4
         for (int n = 0; n < DOT_W; n++) sums[r][n] = vec_zero();
-    for (; c + LANES <= o->columns; c += LANES) {
-        vec w[DOT_W];
+    for (; c + line_columns <= o->columns; c += line_columns) {
+        int64_t ahead = c * dtype_size(dtype) + NEAR_BYTES;
+        if (ahead >= o->w_bytes) ahead += (DOT_W - 1) * o->w_bytes;
 #pragma GCC unroll 4
-        for (int n = 0; n < DOT_W; n++) w[n] = vec_load_as(o->w + n * o->w_bytes, dtype, c);
+        for (int n = 0; n < DOT_W; n++) __builtin_prefetch(o->w + n * o->w_bytes + ahead);
 #pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            vec x = vec_load(o->x + r * o->x_stride + c);
-#pragma GCC unroll 4
-            for (int n = 0; n < DOT_W; n++) sums[r][n] = vec_fma(x, w[n], sums[r][n]);
-        }
+        for (int i = 0; i < steps; i++) dot_step(o, dtype, rows, c + i * LANES, i, sums);
     }
-    float tail[LANES];
-    for (int r = 0; r < rows; r++) {
-        float *out = o->out + r * o->out_stride;
-        _mm_storeu_ps(out, vec_sum4(sums[r][0], sums[r][1], sums[r][2], sums[r][3]));
-        for (int n = 0; n < DOT_W && c < o->columns; n++) {
-            to_float(tail, o->w + n * o->w_bytes + c * dtype_size(dtype), dtype, o->columns - c);
-            for (int64_t i = c; i < o->columns; i++) out[n] += tail[i - c] * o->x[r * o->x_stride + i];
-        }
+    for (; c + LANES <= o->columns; c += LANES) dot_step(o, dtype, rows, c, 0, sums);
+    if (rows == 1)
+        for (int n = 0; n < DOT_W; n++) sums[0][n] = vec_add(sums[0][n], sums[1][n]);
+    for (int r = 0; r < rows; r++)
+        _mm_storeu_ps(o->out + r * o->out_stride, vec_sum4(sums[r][0], sums[r][1], sums[r][2], sums[r][3]));
+    dot_tail(o, dtype, rows, DOT_W, c);
+}
+
+/* One row of weights against one of x: memory is read as one stream, which is fastest where x stays in the cache. */
+VECTOR void dot_line(const struct dot_operands *o, enum dtype dtype)
+{
+    vec sums[4] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
+    int64_t c = 0;
+    for (; c + 4 * LANES <= o->columns; c += 4 * LANES) {
+        const uint8_t *ahead = o->w + c * dtype_size(dtype) + FAR_BYTES;
+        for (int i = 0; i < 4 * LANES * dtype_size(dtype); i += LINE) __builtin_prefetch(ahead + i);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            sums[i] = vec_fma(vec_load(o->x + c + i * LANES), vec_load_as(o->w, dtype, c + i * LANES), sums[i]);
     }
+    for (; c + LANES <= o->columns; c += LANES)
+        sums[0] = vec_fma(vec_load(o->x + c), vec_load_as(o->w, dtype, c), sums[0]);
+    *o->out = vec_sum(vec_add(vec_add(sums[0], sums[1]), vec_add(sums[2], sums[3])));
+    dot_tail(o, dtype, 1, 1, c);
 }
 
 /* All rows of x against 4 rows of weights, which stay in the cache. */
@@ -65,6 +115,11 @@ VECTOR void dot_all_rows(struct dot_operands o, enum dtype dtype, int rows)
 VECTOR void dot_rows_as(struct dot_operands o, enum dtype dtype, int rows, int64_t count)
 {
     int64_t n = 0;
+    for (; n < count && rows == 1 && o.columns <= LINE_COLUMNS; n++) {
+        dot_line(&o, dtype);
+        o.w += o.w_bytes;
+        o.out++;
+    }
     for (; n + DOT_W <= count; n += DOT_W) {
         dot_all_rows(o, dtype, rows);
         o.w += DOT_W * o.w_bytes;
