@@ -1,10 +1,10 @@
 """Scores the guide on heldout.jsonl.
 
     python evaluate.py                        runs ../ with transformers, greedy, and writes result.json
+    python evaluate.py --items fresh.jsonl    the same for the second set, which nothing was tuned on: result-fresh.json
     python evaluate.py --outputs FILE         scores a JSONL of outputs instead: {"id": ..., "text": ... or "texts": [...]}
     options: --dtype float32|bfloat16         the arithmetic; the weights are the exported bfloat16 ones
              --errors                         prints what was wrong
-             --items FILE                     another file of items than heldout.jsonl
 
 Right is: the same text as the answer, apart from white space; for a story, that it names its hero and ends.
 """
@@ -28,7 +28,7 @@ def right(item, text):
     return text == " ".join(item["answer"].split())
 
 
-def run(items, dtype, batch=64):
+def run(items, dtype, batch=200):
     """Greedy answers of the exported folder, {id: text}."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -41,7 +41,7 @@ def run(items, dtype, batch=64):
         part = ids[at:at + batch]
         inputs = tokenizer([prompts[i] for i in part], add_special_tokens=False, padding=True, return_tensors="pt").to(device)
         with torch.no_grad():
-            out = model.generate(**inputs, max_new_tokens=220, do_sample=False)
+            out = model.generate(**inputs, max_new_tokens=200, do_sample=False)
         for i, row in zip(part, out[:, inputs["input_ids"].shape[1]:]):
             answers[i] = tokenizer.decode(row, skip_special_tokens=True).strip()
     return answers
@@ -63,6 +63,13 @@ def score(items, answers, show_errors):
     return {"total": {"right": got, "of": of, "accuracy": round(got / of, 4)}, "kinds": kinds}
 
 
+def result_path(items, dtype):
+    """result.json for heldout.jsonl in float32; result-fresh.json, result-bfloat16.json and so on for the rest."""
+    name = os.path.basename(items).rsplit(".", 1)[0]
+    parts = ["result"] + ([name] if name != "heldout" else []) + ([dtype] if dtype != "float32" else [])
+    return os.path.join(HERE, "-".join(parts) + ".json")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--outputs")
@@ -78,10 +85,9 @@ def main():
     result = score(items, answers, args.errors)
     if not args.outputs:
         result = {"weights": "bfloat16", "arithmetic": args.dtype, "decoding": "greedy", **result}
-        if args.items.endswith("heldout.jsonl"):
-            with open(os.path.join(HERE, "result.json"), "w", encoding="utf-8") as file:
-                json.dump(result, file, indent=2)
-                file.write("\n")
+        with open(result_path(args.items, args.dtype), "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=2)
+            file.write("\n")
     print(json.dumps(result["total"]), *(f"{k}: {v['right']}/{v['of']}" for k, v in result["kinds"].items()), sep="\n")
 
 

@@ -52,6 +52,7 @@ CONFIG = {
 GENERATION_CONFIG = {"bos_token_id": 1, "eos_token_id": [6, 2], "pad_token_id": 2, "do_sample": False}
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM = (CONFIG[k] for k in ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"))
+DROPOUT = 0.1
 
 
 class RMSNorm(nn.Module):
@@ -105,8 +106,8 @@ class Layer(nn.Module):
         self.post_attention_layernorm, self.mlp = RMSNorm(), MLP()
 
     def forward(self, x, cos, sin):
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        x = x + F.dropout(self.self_attn(self.input_layernorm(x), cos, sin), DROPOUT, self.training)
+        return x + F.dropout(self.mlp(self.post_attention_layernorm(x)), DROPOUT, self.training)
 
 
 class Llama(nn.Module):
@@ -158,8 +159,8 @@ def main():
     parser.add_argument("rows")
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--seconds", type=float, default=1e9, help="end after this time, the schedule shortened to fit")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
 
@@ -196,7 +197,7 @@ def main():
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         start = start or time.time()        # the first step compiles
-        if step % 200 == 0 or step == args.steps - 1:
+        if step % 500 == 0 or step == args.steps - 1:
             print(f"step {step} loss {loss.item():.4f} lr {rate:.2e} {time.time() - start:.0f} s", flush=True)
     export(model)
     print(f"{step + 1} steps in {time.time() - start:.0f} s", flush=True)

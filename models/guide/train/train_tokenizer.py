@@ -26,6 +26,7 @@ def write_text(path):
     import random
     rng = random.Random(99)
     with open(path, "w", encoding="utf-8") as file:
+        file.write(" ".join(map(chr, range(33, 127))) + "\n")     # every printable character is a piece
         for fact in make_data.FACTS + make_data.TALK:
             for text in fact.ask + fact.thing + fact.do + [fact.say, fact.more]:
                 file.write((text + "\n") * 3)
@@ -62,7 +63,7 @@ def main():
         sentencepiece.SentencePieceTrainer.train(
             input=text, model_prefix=os.path.join(folder, "tokenizer"), model_type="bpe", vocab_size=4096, byte_fallback=True,
             split_digits=True, normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=True,
-            character_coverage=1.0, required_chars="".join(map(chr, range(33, 127))), unk_id=0, bos_id=1, eos_id=2, pad_id=-1, control_symbols=CONTROL, num_threads=2,
+            character_coverage=1.0, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, control_symbols=CONTROL, num_threads=2,
             max_sentence_length=8192, minloglevel=1)
         os.replace(os.path.join(folder, "tokenizer.model"), os.path.join(OUT, "tokenizer.model"))
     with open(os.path.join(OUT, "tokenizer_config.json"), "w", encoding="utf-8") as file:

@@ -100,7 +100,7 @@ UNKNOWN_TEST = """which city is the capital of {place}? | could you tell me the 
 please write a short poem on {noun}s | which pill is good against a sore throat? | what makes the sky blue? | how do I spell {word}? | name the largest city in {place}
 what would a {noun} cost me? | who was the first person on the moon? | tell me the score of the game | have you ever been to {place}? | how do birds find their way?
 I want to know all about {noun}s | did {person} ever visit {place}? | is it a good idea to buy a {noun}? | what do you call a baby {noun}? | what on earth is a {word}?
-what might {word} be? | who on earth is {word}? | {word} {word} {word} {word} | explain the rules of {word} | which planet is the largest? | how many bones does a human have?"""
+what might {word} be? | who on earth is {word}? | are {word} and {word} friends? | explain the rules of {word} | which planet is the largest? | how many bones does a human have?"""
 
 SYSTEM = """You are quire's guide. | You are the guide to quire. | You are a helpful assistant. | Be brief. | Answer in short, plain sentences. | You are a friendly guide.
 You help people who use quire. | Be kind and short. | You are a small assistant that explains quire. | Answer as well as you can. | You are a chatbot.
@@ -144,3 +144,134 @@ One day the {h} lost a shiny button and looked for it everywhere. In the end it 
 def words(text):
     """The entries of one of the lists above."""
     return [w.strip() for line in text.split("\n") for w in line.split(" | ") if w.strip()]
+
+
+# ---- how people vary their words
+
+# Any of a line may stand for the others. Only words that carry no fact of their own.
+SYNONYMS = [set(line.split(" | ")) for line in """show | display | give
+tell | say
+need | require
+use | employ
+get | obtain | receive
+make | produce | create
+begin | start
+end | finish
+stop | halt | end
+quit | leave | exit
+fast | quick | speedy
+large | big | huge
+small | little | tiny
+answer | reply | response
+text | words
+called | named
+keep | hold | retain
+kept | held | stored
+put | place
+pick | choose | select
+picked | chosen | selected
+decide | determine
+decides | determines | settles
+happens | occurs
+why | how come | for what reason
+many | lots of
+which | what
+give | hand
+look up | find | search
+work | function
+works | functions
+begin | open
+file | document
+run | execute | launch
+program | tool | software
+computer | machine | PC
+GPU | graphics card | device
+error | failure | problem
+lower | reduce | decrease
+raise | increase
+change | alter | modify
+set | fix | specify
+split | cut | divided
+joined | combined | merged
+shared | common
+equal | identical | the same
+different | unlike
+necessary | needed | required
+possible | feasible
+person | human | somebody
+people | persons | folks
+thing | item
+things | items | stuff
+kind | sort | type
+part | piece | component
+whole | complete | entire
+several | many | multiple
+one | a single
+write | type
+read | parse
+remember | recall
+explain | describe | clarify
+good | fine | useful
+bad | poor
+best | ideal
+limit | restrict | bound
+limits | restricts | bounds
+memory | RAM
+speed | pace
+slow | sluggish
+talk | speak | chat
+folder | directory
+download | fetch
+correct | right
+protected | guarded | safe
+takes | needs | costs
+take | need | cost
+wait | pause
+early | soon
+again | once more
+often | frequently
+old | former
+free | unused | empty
+much | a lot
+mean | signify
+does | would
+can | could | may
+should | must
+a | one | some
+is | was
+are | were""".split("\n")]
+
+# Words thrown in anywhere; they must never matter.
+FILLERS = """actually | really | maybe | perhaps | just | then | here | now | today | always | usually | exactly | simply | basically | generally | somehow
+please | again | kindly | quickly | briefly | honestly | of course | for me | to me | in fact | in practice | in general | in detail | at all | at last
+by the way | in the end | so to speak | on my machine | on this computer | in this program | for my project | in my case | with quire | inside quire | there
+my friend | as a beginner | if possible | if you can | if I may ask | for example | these days | after all | all day | right now | in a nutshell | as such"""
+
+CONTEXTS = """I read the manual. | I read about it yesterday. | My colleague asked me. | I saw it in a paper. | It is in the log. | I am learning. | I have a question. | One question.
+I am curious. | Here is my question: | My question is: | My boss wants to know: | A friend asked me: | I have to give a talk. | We discussed it at work. | I was told to ask you.
+Maybe you can help. | I hope you know this. | This may be a silly question. | I am writing a report. | I looked at the code. | It is my first day. | Something is not clear to me.
+I would be glad to know: | The documentation is long. | I have never heard of it. | I use quire since today. | I am a student. | Let me ask you: | Just to be sure: | Last question:
+First question: | I forgot. | My teacher asked: | I don't get it. | Help me out: | It came up in a meeting. | I want to learn. | Before I go on: | There is one thing I don't understand."""
+
+FRAMES = """I want to know {q} | I'd like to know {q} | I would love to know {q} | tell me {q} | tell me, {q} | do you know {q} | can you tell me {q} | could you tell me {q}
+please say {q} | I wonder {q} | I was asked {q} | who can tell me {q} | I need to know {q} | have you any idea {q} | I never understood {q} | explain {q}
+answer this: {q} | let me know {q} | it is unclear to me {q} | please answer, {q} | can you explain {q} | {q}, do you know? | {q}, can you tell me? | {q} or so? | {q}, I ask you
+the question is {q} | what I want to know is {q} | I am asking {q} | you surely know {q} | help me find out {q} | I want to find out {q} | I am not sure {q} | say {q}"""
+
+# "can you" + "explain" + thing + "to my boss"
+POLITE = """can you | could you | would you | will you | please | kindly | I'd like you to | I want you to | try to | you could | may I ask you to | I need you to
+it would help me to have you | are you able to | please try to | I ask you to"""
+TELLING = """explain | describe | define | summarize | clarify | outline | introduce | tell me about | say something about | go over | walk me through | talk about | teach me
+speak about | inform me about | give me a summary of | give me an idea of | give an overview of | give me a definition of | give me some information about | break down
+give me an introduction to | give me a hint about | say a few words about | shed some light on | write something about | tell me a bit about | educate me on | sum up
+tell me everything about | tell us about | present | help me with | say what you know about | give me the facts about | show me | elucidate | illustrate"""
+TO_WHOM = """to me | to us | to a child | to my boss | to a colleague | to my grandmother | to beginners | in one sentence | in plain words | in plain English | in short
+quickly | as simply as you can | for my notes | for a newcomer | once more | like to a student | with few words | and its use | a little | today | properly | to somebody new"""
+BEING = """what is | what's | what exactly is | what actually is | what really is | what was | what could | what then is | what in the world is | and what is | tell me, what is | so what is
+what sort of thing is | what kind of thing is | what on the whole is | say, what is | what would you call | how do you define | how can one describe | how shall I think of
+how should I imagine | how do I picture | what do we call | what do you call | what should I think of | what do experts mean by | what does quire understand by
+who can explain | why do people talk about | what is so special about | what is the story with | what is the matter with | what is there to say about | what is known about
+where can I read about | where does one meet | where do I find | when does one need | what is the sense of | what is the job of | what is the task of | what is the function of
+what is the aim of | what is the goal of | what is the reason for | what is the need for | what is the benefit of | what is the advantage of | how important is | how useful is
+what does one do with | what can I do with | what do I do with | what does quire do with | how does quire use | how does quire handle | how does one use | how is the use of
+is there a simple explanation of | is there a definition of | do you have information on | have you heard of | are you familiar with | any information on | anything on"""
