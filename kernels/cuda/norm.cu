@@ -90,6 +90,14 @@ static __global__ void __launch_bounds__(MAX_THREADS)
     }
 }
 
+/* One token alone: as many threads as it has pieces. Tokens enough for every multiprocessor: fewer threads with KEPT
+ * pieces each, which keeps more reads under way. */
+static int threads_for(const struct cuda_state *s, int64_t pieces, int32_t num_tokens)
+{
+    const int64_t wanted = num_tokens > s->num_sms ? cuda_div_up(pieces, KEPT) : pieces;
+    return wanted >= MAX_THREADS ? MAX_THREADS : (int)cuda_div_up(wanted, 32) * 32;
+}
+
 static void norm(struct backend *b, const char *operation, void *out, const void *x, void *residual, const void *gain,
                  enum dtype gain_dtype, float eps, int32_t num_tokens, int32_t size, enum dtype dtype,
                  backend_stream stream)
@@ -103,7 +111,7 @@ static void norm(struct backend *b, const char *operation, void *out, const void
                              (!residual || cuda_is_aligned(residual)) &&
                              (uintptr_t)gain % (N * dtype_size(gain_dtype)) == 0;
         const int64_t pieces = vectors ? size / N : size;
-        const int threads = pieces >= MAX_THREADS ? MAX_THREADS : (int)cuda_div_up(pieces, 32) * 32;
+        const int threads = threads_for(cuda_state(b), pieces, num_tokens);
         if (vectors) {
             rms_norm_kernel<T, N>
                 <<<num_tokens, threads, 0, on>>>((T *)out, (const T *)x, (T *)residual, gain, gain_dtype, eps, size);
