@@ -1,5 +1,6 @@
-/* The forward pass against transformers: logits of every checkpoint in tests/data/golden within 1e-5 in float32, and 64
- * greedy tokens the same. The engine gets the tokens, so scheduling, blocks and sampling are in it too. */
+/* The forward pass against transformers: logits of every checkpoint in tests/data/golden and of models/guide within
+ * 1e-5 in float32, and 64 greedy tokens the same. The engine gets the tokens, so scheduling, blocks and sampling are in
+ * it too. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +18,14 @@
 static const char *const checkpoints[] = {"mha", "gqa", "mqa", "sliding", "yarn"};
 enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 
+/* Where a checkpoint lies, and what transformers computed with it. */
+static void find_folders(const char *name, char *checkpoint, char *golden, size_t size)
+{
+    const bool guide = strcmp(name, "guide") == 0;
+    snprintf(golden, size, "%s/%s%s", QUIRE_TEST_DATA, guide ? "" : "golden/", name);
+    snprintf(checkpoint, size, "%s", guide ? QUIRE_GUIDE : golden);
+}
+
 static void must(enum status status, const struct error *err)
 {
     if (status != STATUS_OK) fail_msg("%s", err->text);
@@ -33,7 +42,7 @@ struct bench {
 
 static void bench_open(struct bench *b, const char *name, enum dtype dtype, enum dtype cache_dtype, bool copy_weights)
 {
-    char folder[512];
+    char folder[512], golden[512];
     struct error err;
     const struct model_options options = {
         .limits = {.max_num_tokens = 128, .max_num_seqs = 128, .max_model_len = 256, .block_size = 16, .num_groups = 1},
@@ -43,7 +52,7 @@ static void bench_open(struct bench *b, const char *name, enum dtype dtype, enum
         .copy_weights = copy_weights,
     };
     *b = (struct bench){0};
-    snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, name);
+    find_folders(name, folder, golden, sizeof folder);
     must(model_config_load(folder, &b->config, &err), &err);
     must(backend_open("cpu", 0, &b->backend, &err), &err);
     must(model_weights_open(folder, &b->config, NULL, &b->weights, &err), &err);
@@ -118,10 +127,10 @@ static double largest_error(const char *name, enum dtype dtype, enum dtype cache
     struct bench b;
     struct golden golden;
     struct error err;
-    char folder[512];
+    char folder[512], data[512];
     double largest = 0;
-    snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, name);
-    must(golden_load(folder, &golden, &err), &err);
+    find_folders(name, folder, data, sizeof folder);
+    must(golden_load(data, &golden, &err), &err);
     bench_open(&b, name, dtype, cache_dtype, copy_weights);
     for (int32_t i = 0; i < golden.num_cases; i++) {
         const double error = logits_error(&b, &golden.cases[i], chunk);
@@ -130,6 +139,14 @@ static double largest_error(const char *name, enum dtype dtype, enum dtype cache
     bench_close(&b);
     golden_free(&golden);
     return largest;
+}
+
+static void test_logits_of_the_guide(void **state)
+{
+    (void)state;
+    const double error = largest_error("guide", DTYPE_FLOAT32, DTYPE_FLOAT32, 64, false);
+    print_message("guide: relative error %.2g\n", error);
+    if (!(error < 1e-5)) fail_msg("models/guide: the logits are off by %g", error);
 }
 
 static void test_logits_float32(void **state)
@@ -213,9 +230,8 @@ static void test_greedy_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits_float32),
-        cmocka_unit_test(test_logits_copied_weights),
-        cmocka_unit_test(test_logits_narrow_types),
+        cmocka_unit_test(test_logits_float32),        cmocka_unit_test(test_logits_of_the_guide),
+        cmocka_unit_test(test_logits_copied_weights), cmocka_unit_test(test_logits_narrow_types),
         cmocka_unit_test(test_greedy_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

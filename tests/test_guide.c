@@ -1,0 +1,223 @@
+/* models/guide, the chat model that ships: its prompts and answers are those of transformers (and its logits, in
+ * test_golden), and a conversation computes only what is new. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "tests/support/golden.h"
+#include "tests/support/run.h"
+#include "tokenizer/chat_template.h"
+
+static const char DATA[] = QUIRE_TEST_DATA "/guide";
+
+struct questions {
+    struct golden golden;
+    json_t *root; /* the same cases with their messages */
+};
+
+static void load(struct questions *q)
+{
+    struct error err;
+    json_error_t where;
+    if (golden_load(DATA, &q->golden, &err) != STATUS_OK) fail_msg("%s", err.text);
+    q->root = json_load_file(QUIRE_TEST_DATA "/guide/golden.json", 0, &where);
+    assert_non_null(q->root);
+}
+
+static void unload(struct questions *q)
+{
+    golden_free(&q->golden);
+    json_decref(q->root);
+}
+
+static struct engine *guide_engine(void)
+{
+    char path[512];
+    struct engine_options o = run_options(QUIRE_GUIDE, path, sizeof path);
+    o.skip_tokenizer = false;
+    o.kv_cache_space = 0.5;
+    o.max_num_seqs = 64;
+    o.max_num_batched_tokens = 2048;
+    return run_engine(&o);
+}
+
+static void render(const struct tokenizer *t, const json_t *messages, struct token_list *out)
+{
+    struct chat_message list[16];
+    struct error err;
+    const size_t count = json_array_size(messages);
+    assert_true(count > 0 && count <= 16);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *message = json_array_get(messages, i), *content = json_object_get(message, "content");
+        list[i] = (struct chat_message){json_string_value(json_object_get(message, "role")), json_string_value(content),
+                                        json_string_length(content)};
+    }
+    const enum chat_format format = chat_format_detect(tokenizer_chat_template(t));
+    if (chat_render(t, format, list, count, true, out, &err) != STATUS_OK) fail_msg("%s", err.text);
+}
+
+static void test_prompts(void **state)
+{
+    (void)state;
+    struct questions q;
+    struct tokenizer *t;
+    struct error err;
+    load(&q);
+    if (tokenizer_open(QUIRE_GUIDE, &t, &err) != STATUS_OK) fail_msg("%s", err.text);
+    for (int32_t i = 0; i < q.golden.num_cases; i++) {
+        const struct golden_case *c = &q.golden.cases[i];
+        const json_t *cases = json_object_get(q.root, "cases");
+        struct token_list ids = {0};
+        render(t, json_object_get(json_array_get(cases, (size_t)i), "messages"), &ids);
+        assert_int_equal(ids.count, c->num_prompt);
+        assert_memory_equal(ids.ids, c->prompt, ids.count * sizeof *ids.ids);
+        token_list_free(&ids);
+    }
+    tokenizer_close(t);
+    unload(&q);
+}
+
+/* Through the engine: the greedy answers, token for token. */
+static void test_answers(void **state)
+{
+    (void)state;
+    struct questions q;
+    load(&q);
+    const int32_t n = q.golden.num_cases;
+    struct run_prompt *prompts = calloc((size_t)n, sizeof *prompts);
+    struct run_answer *expected = calloc((size_t)n, sizeof *expected);
+    for (int32_t i = 0; i < n; i++) {
+        const struct golden_case *c = &q.golden.cases[i];
+        prompts[i] = (struct run_prompt){c->prompt, c->num_prompt};
+        expected[i] = (struct run_answer){.tokens = c->greedy, .gaps = c->gaps, .count = c->num_greedy};
+    }
+    struct engine *e = guide_engine();
+    struct sampling_params params;
+    engine_default_sampling(e, &params);
+    assert_true(params.temperature == 0); /* generation_config.json asks for greedy answers */
+    params.max_tokens = 160;
+    struct run run;
+    run_prompts(e, prompts, n, &params, &run);
+    const struct run reference = {.answers = expected, .num_prompts = n, .n = 1};
+    const int cut = run_assert_same(&reference, &run, "the guide's answers");
+    assert_true(cut <= 2);
+    for (int32_t i = 0; i < n; i++) {
+        assert_int_equal(run.answers[i].finish, FINISH_STOP);
+        assert_true(run.answers[i].text.length > 0);
+        assert_null(strstr(run.answers[i].text.data, "<|")); /* no special token is shown */
+    }
+    run_free(&run);
+    engine_destroy(e);
+    free(prompts);
+    free(expected);
+    unload(&q);
+}
+
+struct answer {
+    struct token_list ids;
+    int32_t prompt_tokens, cached_tokens;
+    bool done;
+};
+
+static void collect(void *user, const struct answer_piece *piece)
+{
+    struct answer *a = user;
+    assert_true(token_list_append(&a->ids, piece->token_ids, (size_t)piece->num_tokens));
+    a->prompt_tokens = piece->prompt_tokens;
+    a->cached_tokens = piece->cached_tokens;
+    a->done = piece->request_finished;
+}
+
+/* Twenty turns: each finds all full blocks of the ones before in the cache. */
+static void test_conversation_computes_what_is_new(void **state)
+{
+    (void)state;
+    static const char *const questions[] = {"hello", "What is a block?", "tell me more", "what is 3 + 4?",
+                                            "What is copy-on-write?"};
+    struct engine *e = guide_engine();
+    const struct tokenizer *t = engine_tokenizer(e);
+    const enum chat_format format = chat_format_detect(tokenizer_chat_template(t));
+    struct token_list ids = {0};
+    struct sampling_params params;
+    struct error err;
+    int32_t known = 0; /* tokens whose K and V have been computed */
+    engine_default_sampling(e, &params);
+    params.max_tokens = 80;
+    for (int turn = 0; turn < 20; turn++) {
+        const char *text = questions[turn % 5];
+        const struct chat_message user = {"user", text, strlen(text)};
+        struct answer answer = {.done = false};
+        bool worked;
+        if (turn == 0)
+            assert_int_equal(chat_render(t, format, &user, 1, true, &ids, &err), STATUS_OK);
+        else
+            assert_int_equal(chat_render_turn(t, format, &user, true, &ids, &err), STATUS_OK);
+        assert_int_equal(engine_add_chat(e, ids.ids, (int32_t)ids.count, &params, collect, &answer, NULL, &err),
+                         STATUS_OK);
+        while (engine_has_work(e)) assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
+        assert_true(answer.done);
+        assert_int_equal(answer.cached_tokens, known / 16 * 16);
+        assert_true(token_list_append(&ids, answer.ids.ids, answer.ids.count));
+        known = (int32_t)ids.count - 1; /* the last token was sampled, not computed */
+        token_list_free(&answer.ids);
+    }
+    token_list_free(&ids);
+    engine_destroy(e);
+}
+
+static void test_stop_strings(void **state)
+{
+    (void)state;
+    struct engine *e = guide_engine();
+    const struct tokenizer *t = engine_tokenizer(e);
+    static const char question[] = "What is a block table?";
+    const struct chat_message user = {"user", question, sizeof question - 1};
+    struct token_list ids = {0};
+    struct sampling_params params;
+    struct error err;
+    struct run whole, run;
+    assert_int_equal(chat_render(t, chat_format_detect(tokenizer_chat_template(t)), &user, 1, true, &ids, &err),
+                     STATUS_OK);
+    const struct run_prompt prompt = {ids.ids, (int32_t)ids.count};
+    engine_default_sampling(e, &params);
+    params.max_tokens = 80;
+    run_prompts(e, &prompt, 1, &params, &whole);
+    const char *text = whole.answers[0].text.data;
+    assert_true(strlen(text) > 30);
+    /* Every piece of the answer, from inside words and across tokens, stops it exactly where it first occurs. */
+    for (size_t from = 5; from + 9 < strlen(text) && from < 60; from += 6) {
+        params.num_stop = 2;
+        snprintf(params.stop[0], sizeof params.stop[0], "%s", "never in this text");
+        snprintf(params.stop[1], sizeof params.stop[1], "%.9s", text + from);
+        const size_t expected = (size_t)(strstr(text, params.stop[1]) - text);
+        for (int include = 0; include < 2; include++) {
+            params.include_stop_str_in_output = include;
+            run_prompts(e, &prompt, 1, &params, &run);
+            assert_int_equal(run.answers[0].finish, FINISH_STOP);
+            assert_string_equal(run.answers[0].stop_reason, params.stop[1]);
+            assert_int_equal(run.answers[0].text.length, expected + (include ? 9 : 0));
+            assert_memory_equal(run.answers[0].text.data, text, expected);
+            run_free(&run);
+        }
+    }
+    run_free(&whole);
+    token_list_free(&ids);
+    engine_destroy(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_conversation_computes_what_is_new),
+        cmocka_unit_test(test_stop_strings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
