@@ -1,6 +1,6 @@
-/* The engine on the CPU: the same tokens whatever the path, seeds, aborts, threads, stop conditions, admission, and no
- * heap allocation in the step loop. The reference of every comparison is the engine itself in its simplest form; that
- * this form is right is test_golden's matter. */
+/* The engine, on the CPU and on a GPU: the same tokens whatever the path, seeds, aborts, threads, stop conditions,
+ * admission, and no heap allocation in the step loop. The reference of every comparison is the engine itself in its
+ * simplest form; that this form is right is test_golden's matter. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -467,5 +467,20 @@ int main(void)
         cmocka_unit_test(test_destroy_with_work),
         cmocka_unit_test(test_no_allocation_in_steps),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest gpu_tests[] = {
+        cmocka_unit_test(test_same_tokens_mha),
+        cmocka_unit_test(test_same_tokens_gqa),
+        cmocka_unit_test(test_same_tokens_mqa),
+        cmocka_unit_test(test_same_tokens_sliding),
+        cmocka_unit_test(test_forks_are_one_answer),
+        cmocka_unit_test(test_seed_whatever_the_batch),
+        cmocka_unit_test(test_lengths_and_stop_ids),
+        cmocka_unit_test(test_lone_request_cannot_grow),
+        cmocka_unit_test(test_add_and_abort_from_threads),
+        cmocka_unit_test(test_destroy_with_work),
+        cmocka_unit_test(test_no_allocation_in_steps),
+    };
+    const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
+    run_set_device("cuda");
+    return failed + cmocka_run_group_tests_name("cuda", gpu_tests, NULL, NULL);
 }

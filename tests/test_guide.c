@@ -219,5 +219,11 @@ int main(void)
         cmocka_unit_test(test_conversation_computes_what_is_new),
         cmocka_unit_test(test_stop_strings),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest gpu_tests[] = {
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_conversation_computes_what_is_new),
+    };
+    const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
+    run_set_device("cuda");
+    return failed + cmocka_run_group_tests_name("cuda", gpu_tests, NULL, NULL);
 }

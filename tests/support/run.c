@@ -9,18 +9,47 @@
 
 #include <cmocka.h>
 
+#include "kernels/backend.h"
+
 /* The tiny checkpoints' logits are of size 1 to 10: a gap of 1e-4 of that. */
 static const float TIE = 5e-4f;
+
+static const char *run_device = "cpu";
+
+void run_set_device(const char *device)
+{
+    run_device = device;
+}
+
+static bool device_opens(void)
+{
+    struct backend *backend;
+    struct error err;
+    if (backend_open(run_device, 0, &backend, &err) != STATUS_OK) return false;
+    backend->destroy(backend);
+    return true;
+}
+
+const char *run_need_device(void)
+{
+    if (!device_opens()) {
+        print_message("skipped: no CUDA device\n");
+        skip();
+    }
+    return run_device;
+}
 
 struct engine_options run_options(const char *folder, char *path, size_t size)
 {
     struct engine_options o = engine_options_default();
-    if (folder[0] == '/')
+    if (strncmp(folder, "golden/", 7) != 0)
         snprintf(path, size, "%s", folder);
     else
         snprintf(path, size, "%s/%s", QUIRE_TEST_DATA, folder);
     o.model = path;
-    o.device = "cpu";
+    o.device = run_need_device();
+    o.dtype = "float32";
+    o.gpu_memory_utilization = 0.2;
     o.skip_tokenizer = true;
     o.kv_cache_space = 0.01;
     o.max_num_seqs = 16;

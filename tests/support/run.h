@@ -26,7 +26,12 @@ struct run_prompt {
     int32_t length;
 };
 
-/* Options for a test: `folder` relative to the test data (or an absolute path), token ids only, little memory. */
+/* Engines of this test program are made on `device` from now on ("cpu" at first). Where it cannot be opened,
+ * run_options skips the test that called it, and says so. */
+void run_set_device(const char *device);
+const char *run_need_device(void); /* its name; skips the test where it cannot be opened */
+
+/* Options for a test: `folder` is "golden/NAME" of the test data, or a path; token ids only, float32, little memory. */
 struct engine_options run_options(const char *folder, char *path, size_t size);
 
 /* Creates an engine or fails the test. */
