@@ -276,7 +276,9 @@ static int chat_at_terminal(struct chat *chat, const struct chat_options *o)
     bool go_on = true;
     while (go_on) {
         size_t length;
+        interrupt_clear();
         const char *line = line_editor_read(editor, &length);
+        if (!line && interrupt_pending()) continue; /* SIGINT from elsewhere: as Ctrl-C at the prompt */
         if (!line) {
             fputc('\n', stderr);
             break;

@@ -119,8 +119,9 @@ struct line_editor *line_editor_open(const char *prompt, const char *interrupt_h
     el_set(e->edit, EL_EDITOR, "emacs");
     el_set(e->edit, EL_SIGNAL, 1); /* the window's size, and being stopped */
     open_history(e);
-    el_set(e->edit, EL_ADDFN, "quire-clear-line", "Clear the line", clear_line);
-    el_set(e->edit, EL_ADDFN, "quire-suspend", "Stop the process", suspend);
+    /* In wide characters, which libedit refers to; of others it would make copies and lose them. */
+    el_wset(e->edit, EL_ADDFN, L"quire-clear-line", L"Clear the line", clear_line);
+    el_wset(e->edit, EL_ADDFN, L"quire-suspend", L"Stop the process", suspend);
     el_source(e->edit, NULL); /* ~/.editrc */
     /* While editing, Ctrl-C and Ctrl-Z are keys, not signals. */
     el_set(e->edit, EL_SETTY, "-d", "-isig", NULL);

@@ -121,6 +121,7 @@ static void test_interrupted_answer(void **state)
     pty_expect(&p, "> ");
     pty_type(&p, "/stats\r");
     pty_expect(&p, "conversation: 1 turns");
+    pty_expect(&p, "> ");
     pty_type(&p, "Again\r"); /* the conversation goes on */
     pty_expect(&p, "Again\r\n");
     pty_expect(&p, " ");
@@ -181,7 +182,10 @@ static void test_history_file(void **state)
     pty_expect(&p, "> ");
     pty_type(&p, "\x1b[A\x1b[A");
     pty_expect(&p, "remember this line");
-    pty_type(&p, "\x03\x04");
+    pty_type(&p, "\x03");
+    pty_expect(&p, "(Ctrl-D leaves)");
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x04");
     assert_int_equal(pty_finish(&p), 0);
 }
 
@@ -192,14 +196,19 @@ static void test_commands(void **state)
     pty_expect(&p, "> ");
     pty_type(&p, "/help\r");
     pty_expect(&p, "/clear  begin a new conversation");
+    pty_expect(&p, "> ");
     pty_type(&p, "/nonsense at all\r");
     pty_expect(&p, "there is no command /nonsense; /help lists them");
+    pty_expect(&p, "> ");
     pty_type(&p, "hello\r");
     pty_expect(&p, "(cut at --max-tokens)");
+    pty_expect(&p, "> ");
     pty_type(&p, "/clear\r");
     pty_expect(&p, "(a new conversation)");
+    pty_expect(&p, "> ");
     pty_type(&p, "/stats\r");
     pty_expect(&p, "conversation: 0 turns, 0 of 65536 tokens");
+    pty_expect(&p, "> ");
     pty_type(&p, "/exit\r");
     assert_int_equal(pty_finish(&p), 0);
 }
