@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "runtime/conversation.h"
 #include "tests/support/program.h"
 #include "tests/support/pty.h"
@@ -349,10 +348,6 @@ static void test_conversation_ids(void **state)
 static void test_shipped_model(void **state)
 {
     (void)state;
-    if (!file_exists(QUIRE_GUIDE "/model.safetensors")) {
-        print_message("models/guide has no weights yet\n");
-        skip();
-    }
     struct program p;
     program_run(&p,
                 (const char *[]){QUIRE_EXECUTABLE, "chat", "--device", "cpu", "--temperature", "0", "--prompt",
@@ -363,6 +358,29 @@ static void test_shipped_model(void **state)
     assert_true(p.out.length > 10);
     assert_true(p.out.data[p.out.length - 1] == '\n');
     program_free(&p);
+    /* A later turn computes only what is new: most of its prompt lies in the cache. */
+    struct pty terminal;
+    pty_start(&terminal, (const char *[]){QUIRE_EXECUTABLE, "chat", "--device", "cpu", "--block-size", "8", NULL});
+    pty_expect(&terminal, "> ");
+    pty_type(&terminal, "What is a block table?\r");
+    pty_expect(&terminal, "table?\r\n");
+    pty_expect(&terminal, "\r\n> ");
+    pty_type(&terminal, "/stats\r");
+    pty_expect(&terminal, "tokens, 0 of them from the cache");
+    pty_expect(&terminal, "> ");
+    pty_type(&terminal, "And why?\r");
+    pty_expect(&terminal, "why?\r\n");
+    pty_expect(&terminal, "\r\n> ");
+    pty_type(&terminal, "/stats\r");
+    pty_expect(&terminal, "its prompt: ");
+    size_t numbers = terminal.seen;
+    pty_expect(&terminal, " of them from the cache");
+    int total = 0, cached = 0;
+    assert_int_equal(sscanf(terminal.screen.data + numbers, "%d tokens, %d of", &total, &cached), 2);
+    assert_true(cached > total / 2);
+    pty_expect(&terminal, "> ");
+    pty_type(&terminal, "\x04");
+    assert_int_equal(pty_finish(&terminal), 0);
 }
 
 int main(void)
