@@ -72,7 +72,7 @@ static bool parse_length(const char *text, const char **end, int32_t *value)
 /* "N" or "A:B". */
 static enum status parse_range(void *target, const char *text, struct error *err)
 {
-    struct bench_range range;
+    struct bench_range range = {0, 0};
     const char *end;
     bool ok = parse_length(text, &end, &range.minimum);
     range.maximum = range.minimum;

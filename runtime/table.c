@@ -15,12 +15,6 @@ void table_cell(struct table *t, const char *format, ...)
     t->num_cells++;
 }
 
-void table_heading(struct table *t, const char *text)
-{
-    table_cell(t, "%s", text);
-    for (size_t i = 1; i < strlen(t->columns); i++) table_cell(t, "%s", "");
-}
-
 /* Columns on the screen: UTF-8 continuation bytes take none. */
 static size_t width_of(const char *cell)
 {
@@ -69,18 +63,4 @@ void table_free(struct table *t)
 {
     text_free(&t->cells);
     t->num_cells = 0;
-}
-
-const char *table_bytes(char *out, int64_t bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    while (value >= 1024 && unit + 1 < sizeof units / sizeof units[0]) {
-        value /= 1024;
-        unit++;
-    }
-    const int decimals = unit == 0 || value >= 1000 ? 0 : value >= 100 ? 1 : value >= 10 ? 2 : 3;
-    snprintf(out, 16, "%.*f %s", decimals, value, units[unit]);
-    return out;
 }

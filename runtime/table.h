@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include "base/array.h"
@@ -17,17 +16,10 @@ struct table {
     bool failed; /* memory ran out: table_print then prints nothing but says so by false */
 };
 
-/* Appends the next cell; a row ends when every column has one. A row of empty cells at the end is not printed wide:
- * trailing spaces are left out. */
+/* Appends the next cell; a row ends when every column has one. */
 void table_cell(struct table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Appends a row of one cell and empty ones. */
-void table_heading(struct table *t, const char *text);
-/* Writes all rows. False if memory ran out or the stream refused. */
+/* Writes all rows, without spaces at their ends. False if memory ran out or the stream refused. */
 bool table_print(const struct table *t, FILE *out);
 void table_free(struct table *t);
-
-/* Bytes as a person reads them: "1.234 GiB", "20.5 MiB", "512 B"; four digits, so that the report of a small model adds
- * up. Writes to out, at least 16 bytes, and returns it. */
-const char *table_bytes(char *out, int64_t bytes);
 
 #endif
