@@ -1,6 +1,6 @@
-"""Writes the guide's conversations: the training text, the held-out test and the fixed questions.
+"""Writes the guide's conversations: the training text and the held-out test.
 
-    python make_data.py --test                    heldout.jsonl and questions.jsonl, beside this file
+    python make_data.py --test                    heldout.jsonl, beside this file
     python make_data.py --sample 5                prints five conversations
     python make_data.py --text FILE --count N     N conversations as plain text, for the tokenizer
     python make_data.py --rows FILE --count N     N packed rows of token ids for train.py (needs ../tokenizer.model)
@@ -542,6 +542,9 @@ and what is my name?
 HELD_ASK_NAME = ["could you say what my name is?", "by what name do you know me?"]
 
 PLUS = lines("""
+what do {a} and {b} sum to?
+to what do {a} and {b} come?
+{a} and {b} come to what?
 what do {a} and {b} give?
 what do {a} and {b} add up to?
 to what do {a} and {b} add up?
@@ -619,6 +622,11 @@ I need the sum of {a} and {b}
 put {a} and {b} together
 """)
 MINUS = lines("""
+{b} of {a} are gone, what remains?
+of {a} birds {b} are gone, how many remain?
+how many of {a} remain without {b}?
+how many are there when {b} of {a} go?
+if {b} of {a} are lost, how many remain?
 could you tell me {a} minus {b}?
 can you work out {a} minus {b}?
 work out {a} - {b}
@@ -988,6 +996,18 @@ which thing {w}?
 {w}
 {w}?
 what is it called when {w}?
+what is the {w} called?
+at what point {w}?
+in what {w}?
+by what {w}?
+by which {w}?
+which {w}?
+what kind of {w}?
+how many {w}?
+how much {w}?
+are {w}?
+does {w}?
+can {w}?
 how is it called: {w}
 what do you call {w}?
 tell me about {w}
@@ -1048,7 +1068,7 @@ def distract(rng, text, name="", most=3):
     for _ in range(rng.randrange(1, most + 1)):
         part = rng.random() < len(before) / max(1, len(before) + len(after))
         tokens = (before if part else after).split(" ")
-        tokens.insert(rng.randrange(len(tokens) + 1), rng.choice(DISTRACTORS))
+        tokens.insert(rng.randrange(len(tokens) + 1), str(rng.randrange(10 ** rng.randrange(1, 6))) if rng.random() < 0.15 else rng.choice(DISTRACTORS))
         if part:
             before = " ".join(tokens).strip() + (" " if name else "")
         else:
@@ -1260,6 +1280,8 @@ def ask_story(rng, held=False):
     if rng.random() < 0.12:
         return rng.choice(HELD_ANY_STORY if held else ANY_STORY), "turtle"
     hero = rng.choice(HEROES) if rng.random() < 0.7 else rng.choice((bare(rng.choice(NOUNS)), made_up(rng), made_up(rng) + " " + rng.choice(HEROES)))
+    if rng.random() < 0.15:         # a hero of two words, the first of any kind
+        hero = rng.choice((rng.choice(DISTRACTORS), made_up(rng))) + " " + hero
     named = hero + "s" if rng.random() < 0.05 and " " not in hero and hero[-1] not in "syxhfe" else article(hero)
     return rng.choice(HELD_STORY if held else STORY).format(h=named), hero
 
@@ -1509,26 +1531,6 @@ def held_out():
     return test
 
 
-def fixed_questions(test_keys):
-    """Forty questions for the project's tests, drawn from training forms."""
-    rng = random.Random(7)
-    out = []
-    for i in range(40):
-        while True:
-            c = Conversation(rng)
-            c.system = None
-            if i < 20:
-                c.fact_turn(FACTS[(i * 37) % len(FACTS)])
-            else:
-                (c.sum_turn, c.count_turn, c.unknown_turn, c.talk_turn, c.story_turn)[i % 5]()
-            if i >= 36:
-                c.next_turn()
-            if key(c.turns[-1][0]) not in test_keys and c.turns[-1][0].isascii():
-                break
-        out.append({"id": f"q{i:02d}", "messages": messages(c.turns)})
-    return out
-
-
 # ---- training rows
 
 TEST = held_out()
@@ -1605,9 +1607,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     if args.test:
-        for name, items in (("heldout.jsonl", TEST), ("questions.jsonl", fixed_questions(TEST_KEYS))):
-            with open(os.path.join(HERE, name), "w", encoding="utf-8") as file:
-                file.writelines(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
+        with open(os.path.join(HERE, "heldout.jsonl"), "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(item, ensure_ascii=False) + "\n" for item in TEST)
     if args.sample:
         for i in range(args.sample):
             c = checked(conversation(random.Random(args.seed + i), 8))

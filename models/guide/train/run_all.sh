@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the guide again from nothing: tokenizer, data, training, export, held-out test. About three minutes on one large GPU.
+# Makes the guide again from nothing: tokenizer, data, training, export, held-out test. About five minutes on one large GPU.
 #
 #     models/guide/train/run_all.sh            PYTHON, ROWS, STEPS and SECONDS_MAX may be set in the environment
 #
@@ -12,6 +12,6 @@ trap 'rm -rf "$work"' EXIT
 
 "$python" make_data.py --test
 "$python" train_tokenizer.py
-"$python" make_data.py --rows "$work/rows.npy" --count "${ROWS:-120000}"
-"$python" train.py "$work/rows.npy" --compile --steps "${STEPS:-5900}" --seconds "${SECONDS_MAX:-1e9}"
+"$python" make_data.py --rows "$work/rows.npy" --count "${ROWS:-200000}"
+"$python" train.py "$work/rows.npy" --compile --steps "${STEPS:-12500}" --seconds "${SECONDS_MAX:-1e9}"
 "$python" evaluate.py --errors
