@@ -1,15 +1,286 @@
-/* Sampling. */
+/* Sampling: the order of its passes, and the last choice of a token.
+ *
+ * A greedy batch is one pass over the logits. Without cuts (min_p, top_k, top_p) so is a random one, by the Gumbel-max
+ * trick: the largest of logit / temperature + noise, where noise is a function of the token's id, so that a row can be
+ * cut into chunks for several blocks. Cuts need a threshold first (sample_select.cu), log-probabilities some statistics
+ * of the logits before they are processed. Nothing is sorted. */
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/state.cuh"
+#include "kernels/cuda/sample.cuh"
+#include "kernels/philox.h"
 
-void cuda_sample(struct backend *b, const struct sample_args *args, backend_stream stream)
+enum {
+    THREADS = 256,
+    MAX_ROWS = 4096, /* of one round of passes */
+    SAVED_BYTES = 32 << 20
+};
+
+/* Gumbel noise of a uniform of 23 bits in (0, 1) is below this. */
+#define MAX_NOISE 17.0f
+
+/* The row of one block, and how it chooses. */
+struct choice {
+    const float *logits;
+    int32_t vocab_size, output, cut_id;
+    float temperature, cut_value;
+    uint64_t seed;
+    uint32_t sequence;
+    bool random;
+};
+
+static __device__ __forceinline__ bool is_better(float value, int32_t id, const sample_best &than)
 {
-    (void)args, (void)stream;
-    cuda_fail(b, "sample is not implemented for CUDA");
+    return value > than.value || (value == than.value && id < than.id);
+}
+
+/* Tokens 4 * quad .. 4 * quad + 3 draw from one block of Philox, made only if one of them can still win. */
+static __device__ __forceinline__ void draw_quad(const choice &c, const float (&logits)[4], int32_t quad,
+                                                 sample_best &best)
+{
+    float values[4];
+    bool any = false;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const float value = __fdiv_rn(logits[j], c.temperature);
+        const bool kept = value > c.cut_value || (value == c.cut_value && 4 * quad + j <= c.cut_id);
+        values[j] = kept && value + MAX_NOISE >= best.value ? value : -CUDART_INF_F;
+        any |= values[j] > -CUDART_INF_F;
+    }
+    if (!any) return;
+    uint32_t words[4];
+    philox4x32(c.seed, c.sequence, (uint32_t)c.output, (uint32_t)quad, words);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        if (!(values[j] > -CUDART_INF_F)) continue;
+        const float value = values[j] - logf(-logf(philox_uniform(words[j])));
+        if (is_better(value, 4 * quad + j, best)) best = {value, 4 * quad + j};
+    }
+}
+
+template <bool RANDOM>
+static __device__ __forceinline__ void take_quad(const choice &c, const float (&logits)[4], int32_t quad,
+                                                 sample_best &best)
+{
+    if (RANDOM) {
+        draw_quad(c, logits, quad, best);
+    } else {
+#pragma unroll
+        for (int j = 0; j < 4; j++) /* ids only rise here: a tie never replaces */
+            if (logits[j] > best.value) best = {logits[j], 4 * quad + j};
+    }
+}
+
+/* The best of quads [begin, end), over the block's threads. Rows that do not allow 16-byte reads, and the end of a row,
+ * are read one by one; what is beyond is NaN, which is never taken. */
+template <bool RANDOM> static __device__ sample_best best_of_quads(const choice &c, int32_t begin, int32_t end)
+{
+    sample_best best = {-CUDART_INF_F, 0};
+    const int32_t whole = (uintptr_t)c.logits % 16 == 0 ? min(end, c.vocab_size / 4) : begin;
+    int32_t quad = begin + threadIdx.x;
+#pragma unroll(RANDOM ? 1 : 4)
+    for (; quad < whole; quad += THREADS) {
+        const float4 v = ((const float4 *)c.logits)[quad];
+        const float logits[4] = {v.x, v.y, v.z, v.w};
+        take_quad<RANDOM>(c, logits, quad, best);
+    }
+    for (; quad < end; quad += THREADS) {
+        float logits[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) logits[j] = 4 * quad + j < c.vocab_size ? c.logits[4 * quad + j] : CUDART_NAN_F;
+        take_quad<RANDOM>(c, logits, quad, best);
+    }
+    return best;
+}
+
+static __device__ __forceinline__ sample_best best_of_warp(sample_best best)
+{
+    for (int offset = 16; offset > 0; offset /= 2) {
+        const float value = __shfl_xor_sync(~0u, best.value, offset);
+        const int32_t id = __shfl_xor_sync(~0u, best.id, offset);
+        if (is_better(value, id, best)) best = {value, id};
+    }
+    return best;
+}
+
+/* For warp 0: of the eight warps of the block. */
+static __device__ __forceinline__ sample_best best_of_block(sample_best best, sample_best *of_warps)
+{
+    best = best_of_warp(best);
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = best;
+    __syncthreads();
+    return best_of_warp(of_warps[threadIdx.x % (THREADS / 32)]);
+}
+
+static __device__ __forceinline__ choice choice_of(const sample_args &args, const sample_scratch &scratch, int i)
+{
+    const sampling_row *row = sample_row(args, i);
+    choice c = {};
+    c.logits = args.logits + (int64_t)i * args.vocab_size;
+    c.vocab_size = args.vocab_size;
+    c.random = sample_is_random(args, row);
+    if (c.random) {
+        c.output = args.sample_output[i];
+        c.temperature = row->temperature;
+        c.seed = row->seed;
+        c.sequence = row->sequence_index;
+        c.cut_value = scratch.rows[i].cut_value;
+        c.cut_id = scratch.rows[i].cut_id;
+    }
+    return c;
+}
+
+/* Grid: x the chunk of a row, y the row. The last block of a row chooses among the chunks' best. */
+static __global__ void __launch_bounds__(THREADS)
+    choose_kernel(sample_args args, sample_scratch scratch, int32_t quads_of_chunk)
+{
+    __shared__ sample_best of_warps[THREADS / 32];
+    const int i = blockIdx.y, chunks = gridDim.x;
+    const choice c = choice_of(args, scratch, i);
+    const int32_t quads = (args.vocab_size + 3) / 4, begin = blockIdx.x * quads_of_chunk;
+    const int32_t end = min(quads, begin + quads_of_chunk);
+    const sample_best found = c.random ? best_of_quads<true>(c, begin, end) : best_of_quads<false>(c, begin, end);
+    sample_best best = best_of_block(found, of_warps);
+    if (threadIdx.x >= 32) return;
+    if (chunks > 1) {
+        sample_best *of_chunks = scratch.best + i * SAMPLE_MAX_CHUNKS;
+        bool last = false;
+        if (threadIdx.x == 0) {
+            of_chunks[blockIdx.x] = best;
+            __threadfence();
+            last = atomicInc(&scratch.arrivals[i], chunks - 1) == (uint32_t)chunks - 1;
+        }
+        if (!__shfl_sync(~0u, last, 0)) return;
+        __threadfence();
+        for (int j = threadIdx.x; j < chunks; j += 32) {
+            const sample_best other = {__ldcg(&of_chunks[j].value), __ldcg(&of_chunks[j].id)};
+            if (is_better(other.value, other.id, best)) best = other;
+        }
+        best = best_of_warp(best);
+    }
+    if (threadIdx.x == 0) {
+        const int32_t slot = args.sample_slot[i];
+        args.token_ids[i] = best.id;
+        args.history[slot * args.history_stride + args.rows[slot].prompt_len + args.sample_output[i]] = best.id;
+    }
+}
+
+/* The sampled token's log-probability, and how many are more probable. Grid as above; ranks was set to 1. */
+static __global__ void __launch_bounds__(THREADS)
+    rank_kernel(sample_args args, sample_scratch scratch, int32_t quads_of_chunk)
+{
+    const int i = blockIdx.y;
+    if (!sample_wants_logprobs(sample_row(args, i))) return;
+    const float *logits = args.logits + (int64_t)i * args.vocab_size;
+    float sampled = logits[args.token_ids[i]];
+    if (isnan(sampled)) sampled = -CUDART_INF_F;
+    const int64_t begin = 4 * (int64_t)blockIdx.x * quads_of_chunk, end = begin + 4 * (int64_t)quads_of_chunk;
+    int higher = 0;
+#pragma unroll 8
+    for (int64_t j = begin + threadIdx.x; j < end; j += THREADS)
+        if (j < args.vocab_size) higher += logits[j] > sampled;
+    higher = __reduce_add_sync(~0u, higher);
+    if (threadIdx.x % 32 == 0 && higher > 0) atomicAdd(&args.ranks[i], higher);
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        args.logprobs[i] = sampled == -CUDART_INF_F ? sampled : (float)(sampled - scratch.rows[i].log_total);
+}
+
+/* Chunks of a row such that there are blocks for every multiprocessor, and every thread still has some quads. */
+static int32_t quads_of_chunk(const struct cuda_state *s, const struct sample_args *args)
+{
+    const int64_t quads = cuda_div_up(args->vocab_size, 4), wanted = cuda_div_up(16 * s->num_sms, args->num_samples);
+    const int64_t most = SAMPLE_MAX_CHUNKS, chunks = wanted < most ? wanted : most;
+    return (int32_t)(cuda_div_up(cuda_div_up(quads, chunks), THREADS) * THREADS);
+}
+
+/* Tokens whose logits processing can change in one row. */
+static int64_t most_saved(int64_t vocab_size, int64_t history)
+{
+    const int64_t most = history + SAMPLING_MAX_BIAS + SAMPLING_MAX_STOP_IDS;
+    return most < vocab_size ? most : vocab_size;
+}
+
+static int64_t saved_bytes(int64_t rows, int64_t most)
+{
+    const int64_t least = most * (int64_t)sizeof(struct saved_logit); /* of one row */
+    const int64_t enough = SAVED_BYTES > least ? (int64_t)SAVED_BYTES : least;
+    return rows * least < enough ? rows * least : enough;
+}
+
+/* arrivals keep their place whatever the call, because they must stay zero. */
+static struct sample_scratch cut_workspace(const struct cuda_region *region, int64_t rows)
+{
+    struct sample_scratch scratch = {};
+    scratch.arrivals = (uint32_t *)region->data;
+    scratch.rows = (struct sample_row_state *)(scratch.arrivals + MAX_ROWS);
+    scratch.best = (struct sample_best *)(scratch.rows + rows);
+    scratch.saved = (struct saved_logit *)(scratch.best + rows * SAMPLE_MAX_CHUNKS);
+    return scratch;
+}
+
+static int64_t fixed_bytes(int64_t rows)
+{
+    return MAX_ROWS * (int64_t)sizeof(uint32_t) +
+           rows * (int64_t)(sizeof(struct sample_row_state) + SAMPLE_MAX_CHUNKS * sizeof(struct sample_best));
 }
 
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
-    (void)s, (void)query;
-    return 0;
+    (void)s;
+    const int64_t rows = query->max_num_seqs < MAX_ROWS ? query->max_num_seqs : MAX_ROWS;
+    return fixed_bytes(rows) + saved_bytes(rows, most_saved(query->vocab_size, query->max_model_len));
+}
+
+static void sample_rows(struct backend *b, const struct sample_args *args, const struct sample_scratch *scratch,
+                        cudaStream_t stream)
+{
+    const struct cuda_state *s = cuda_state(b);
+    const int32_t quads = quads_of_chunk(s, args);
+    const dim3 grid((unsigned)cuda_div_up(cuda_div_up(args->vocab_size, 4), quads), args->num_samples);
+    if (args->any_logprobs) cuda_check(b, "sample", sample_raw_statistics(s, args, scratch, stream));
+    if (args->any_processing) sample_process(args, scratch, stream);
+    if (args->any_random) cuda_check(b, "sample", sample_cut(s, args, scratch, stream));
+    choose_kernel<<<grid, THREADS, 0, stream>>>(*args, *scratch, quads);
+    if (args->any_logprobs && args->any_processing) sample_restore(args, scratch, stream);
+    if (args->any_logprobs) rank_kernel<<<grid, THREADS, 0, stream>>>(*args, *scratch, quads);
+    cuda_check_launch(b, "sample");
+}
+
+/* The rows [first, first + count) of a call. */
+static struct sample_args rows_of(const struct sample_args *args, int64_t first, int64_t count)
+{
+    struct sample_args part = *args;
+    part.num_samples = (int32_t)count;
+    part.logits += first * args->vocab_size;
+    part.sample_slot += first;
+    part.sample_output += first;
+    part.token_ids += first;
+    part.logprobs += first;
+    part.ranks += first;
+    part.top_ids += first * SAMPLING_MAX_LOGPROBS;
+    part.top_logprobs += first * SAMPLING_MAX_LOGPROBS;
+    return part;
+}
+
+/* All rows at once, but where logits must be kept aside: then as many as there is room for. */
+void cuda_sample(struct backend *b, const struct sample_args *args, backend_stream stream)
+{
+    const struct cuda_region *region = &cuda_state(b)->regions[CUDA_USER_SAMPLE];
+    const int64_t most = most_saved(args->vocab_size, args->history_stride);
+    const int64_t row_bytes = most * (int64_t)sizeof(struct saved_logit);
+    int64_t rows = args->num_samples < MAX_ROWS ? args->num_samples : MAX_ROWS;
+    if (rows <= 0 || args->vocab_size <= 0) return;
+    const int64_t room = region->data ? region->bytes - fixed_bytes(rows) : -1;
+    if (args->any_logprobs && args->any_processing && rows * row_bytes > room) rows = room / row_bytes;
+    if (room < 0 || rows <= 0) {
+        cuda_fail(b, "sample: the workspace was made for fewer than %d rows of %d tokens", args->num_samples,
+                  args->vocab_size);
+        return;
+    }
+    struct sample_scratch scratch = cut_workspace(region, rows);
+    scratch.saved_stride = most;
+    cudaStream_t on = cuda_stream(b, stream);
+    for (int64_t first = 0; first < args->num_samples; first += rows) {
+        const int64_t left = args->num_samples - first;
+        const struct sample_args part = rows_of(args, first, left < rows ? left : rows);
+        sample_rows(b, &part, &scratch, on);
+    }
 }

@@ -1,0 +1,146 @@
+/* What changes logits before a token is chosen: min_tokens, logit_bias, penalties.
+ *
+ * A block takes CHUNK tokens of the vocabulary of one row and counts the row's whole history in shared memory, as far
+ * as it falls among them: no table of [rows, vocabulary] is kept anywhere, and each logit is changed by one thread, in
+ * a fixed order. Reading the history once for each chunk costs less than one pass over the logits does. */
+#include "kernels/cuda/sample.cuh"
+
+enum { CHUNK = 8192, THREADS = 256 };
+
+/* One block's part of a row. */
+struct process_part {
+    float *logits; /* of the row */
+    int32_t begin, end;
+    uint32_t *changed;  /* [CHUNK / 32] bits: its logit was kept */
+    int32_t *num_saved; /* NULL: nothing is kept */
+    saved_logit *saved;
+    int64_t max_saved;
+};
+
+static __device__ __forceinline__ bool is_in(const process_part &p, int32_t id)
+{
+    return id >= p.begin && id < p.end;
+}
+
+/* Before the first change of a token. One thread a token at a time. */
+static __device__ void save(const process_part &p, int32_t id)
+{
+    const int at = id - p.begin;
+    const uint32_t bit = 1u << at % 32;
+    if (!p.num_saved || (atomicOr(&p.changed[at / 32], bit) & bit)) return;
+    const int32_t i = atomicAdd(p.num_saved, 1);
+    if (i < p.max_saved) p.saved[i] = {id, p.logits[id]};
+}
+
+static __device__ void forbid_stop_ids(const process_part &p, const sampling_row *row)
+{
+    for (int i = threadIdx.x; i < row->num_stop_ids; i += THREADS) {
+        const int32_t id = row->stop_ids[i];
+        bool first = is_in(p, id);
+        for (int j = 0; j < i && first; j++) first = row->stop_ids[j] != id;
+        if (!first) continue;
+        save(p, id);
+        p.logits[id] = -CUDART_INF_F;
+    }
+}
+
+/* The thread of a token's first bias adds all of that token's, in their order. */
+static __device__ void add_biases(const process_part &p, const sampling_row *row)
+{
+    for (int i = threadIdx.x; i < row->num_bias; i += THREADS) {
+        const int32_t id = row->bias_ids[i];
+        bool first = is_in(p, id);
+        for (int j = 0; j < i && first; j++) first = row->bias_ids[j] != id;
+        if (!first) continue;
+        save(p, id);
+        float logit = p.logits[id];
+        for (int j = i; j < row->num_bias; j++)
+            if (row->bias_ids[j] == id) logit += row->bias_values[j];
+        p.logits[id] = logit;
+    }
+}
+
+/* counts [CHUNK]: bit 0 once the token was met, and 2 for each time it was output. */
+static __device__ void count_history(const process_part &p, const sampling_row *row, const int32_t *history,
+                                     int32_t output, uint32_t *counts)
+{
+    for (int i = threadIdx.x; i < CHUNK; i += THREADS) counts[i] = 0;
+    __syncthreads();
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < (int64_t)row->prompt_len + output; i += THREADS) {
+        const int32_t id = history[i];
+        if (!is_in(p, id)) continue;
+        if (i < row->prompt_len)
+            atomicOr(&counts[id - p.begin], 1);
+        else
+            atomicAdd(&counts[id - p.begin], 2);
+    }
+    __syncthreads();
+}
+
+/* Multiplied and added separately, as on the CPU. */
+static __device__ void apply_penalties(const process_part &p, const sampling_row *row, const uint32_t *counts)
+{
+    for (int32_t id = p.begin + threadIdx.x; id < p.end; id += THREADS) {
+        const uint32_t count = counts[id - p.begin];
+        if (count == 0) continue;
+        save(p, id);
+        float logit = p.logits[id];
+        logit = logit > 0 ? __fdiv_rn(logit, row->repetition_penalty) : __fmul_rn(logit, row->repetition_penalty);
+        if (count >= 2)
+            logit = __fsub_rn(logit,
+                              __fadd_rn(__fmul_rn(row->frequency_penalty, (float)(count / 2)), row->presence_penalty));
+        p.logits[id] = logit;
+    }
+}
+
+/* Grid: x the chunk, y the row. */
+static __global__ void __launch_bounds__(THREADS) process_kernel(sample_args args, sample_scratch scratch)
+{
+    __shared__ uint32_t counts[CHUNK], changed[CHUNK / 32];
+    const int i = blockIdx.y;
+    const sampling_row *row = sample_row(args, i);
+    const int32_t output = args.sample_output[i];
+    const bool penalties = row->repetition_penalty != 1 || row->frequency_penalty != 0 || row->presence_penalty != 0;
+    const bool stops = output < row->min_tokens && row->num_stop_ids > 0;
+    if (!penalties && !stops && row->num_bias <= 0) return;
+    const bool keep = args.any_logprobs && sample_wants_logprobs(row);
+    const int32_t begin = blockIdx.x * CHUNK;
+    const process_part p = {args.logits + (int64_t)i * args.vocab_size,
+                            begin,
+                            args.vocab_size - begin < CHUNK ? args.vocab_size : begin + CHUNK,
+                            changed,
+                            keep ? &scratch.rows[i].num_saved : NULL,
+                            scratch.saved + i * scratch.saved_stride,
+                            scratch.saved_stride};
+    for (int j = threadIdx.x; j < CHUNK / 32; j += THREADS) changed[j] = 0;
+    __syncthreads();
+    if (stops) forbid_stop_ids(p, row);
+    __syncthreads();
+    add_biases(p, row);
+    if (!penalties) return;
+    count_history(p, row, args.history + args.sample_slot[i] * args.history_stride, output, counts);
+    apply_penalties(p, row, counts);
+}
+
+static __global__ void __launch_bounds__(THREADS) restore_kernel(sample_args args, sample_scratch scratch)
+{
+    const int i = blockIdx.x;
+    if (!sample_wants_logprobs(sample_row(args, i))) return;
+    const int64_t count = scratch.rows[i].num_saved;
+    const saved_logit *saved = scratch.saved + i * scratch.saved_stride;
+    float *logits = args.logits + (int64_t)i * args.vocab_size;
+    for (int64_t j = threadIdx.x; j < count && j < scratch.saved_stride; j += THREADS)
+        logits[saved[j].id] = saved[j].logit;
+}
+
+void sample_process(const struct sample_args *args, const struct sample_scratch *scratch, cudaStream_t stream)
+{
+    const dim3 grid((unsigned)cuda_div_up(args->vocab_size, CHUNK), args->num_samples);
+    process_kernel<<<grid, THREADS, 0, stream>>>(*args, *scratch);
+}
+
+void sample_restore(const struct sample_args *args, const struct sample_scratch *scratch, cudaStream_t stream)
+{
+    restore_kernel<<<args->num_samples, THREADS, 0, stream>>>(*args, *scratch);
+}

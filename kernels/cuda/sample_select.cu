@@ -1,0 +1,398 @@
+/* Thresholds without sorting: the k-th largest of a row, or the token at which the largest ones hold a given share of
+ * the mass.
+ *
+ * A cluster of blocks (on devices without clusters, one block) has a row. A selection is a histogram in shared memory
+ * over the distance from the largest value, a scan for the bin in which the wanted token lies, and then that bin's few
+ * tokens, compared with each other. A bin with too many of them (equal logits, say) is cut up further, by the bits of a
+ * key that orders value first and id second, until few are left: keys are distinct, so it ends.
+ *
+ * Masses are summed as integers, exp(value - largest) * 2^44, so that their order does not matter: a row's result is
+ * the same every time. A row of 2^18 tokens stays under 2^62, and what rounding loses is under 2^-26 of the sum. */
+#include <cooperative_groups.h>
+#include <float.h>
+
+#include "kernels/cuda/sample.cuh"
+
+namespace cg = cooperative_groups;
+
+enum { THREADS = 512, BINS = 2048, BINS_OF_THREAD = BINS / THREADS, LIST = 1024, MAX_CLUSTER = 8 };
+
+/* Values further below the largest share the last bin. */
+#define REACH 20.0f
+#define MASS_ONE 17592186044416.0f /* 2^44 */
+
+/* The row as the selection sees it: value = logit / temperature, NaN as -infinity; tokens below `floor` are not there.
+ */
+struct selection_row {
+    const float *logits;
+    int32_t begin, end; /* this block's part */
+    float temperature, max, floor;
+};
+
+struct selection_shared {
+    uint32_t counts[BINS], low[BINS], high[BINS]; /* tokens, and the two words of their mass */
+    uint64_t keys[LIST], masses[LIST];            /* of the first block of the cluster: the tokens of one bin */
+    uint64_t of_warps[THREADS / 32], before, weight, found;
+    double sums[THREADS / 32], sum;
+    float maxima[THREADS / 32], max;
+    int32_t bin, bin_count, num_listed;
+};
+
+static __device__ __forceinline__ float value_of(const selection_row &row, float logit)
+{
+    return isnan(logit) ? -CUDART_INF_F : __fdiv_rn(logit, row.temperature);
+}
+
+/* Larger values have larger keys; of equal ones, lower ids. */
+static __device__ __forceinline__ uint64_t key_of(float value, int32_t id)
+{
+    const uint32_t bits = __float_as_uint(value + 0.0f); /* -0 becomes 0 */
+    const uint32_t ordered = bits >> 31 ? ~bits : bits | 0x80000000u;
+    return (uint64_t)ordered << 32 | (0xffffffffu - (uint32_t)id);
+}
+
+static __device__ __forceinline__ float value_of_key(uint64_t key)
+{
+    const uint32_t ordered = (uint32_t)(key >> 32);
+    return __uint_as_float(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
+}
+
+static __device__ __forceinline__ int32_t id_of_key(uint64_t key)
+{
+    return (int32_t)(0xffffffffu - (uint32_t)key);
+}
+
+static __device__ __forceinline__ int bin_of(const selection_row &row, float value)
+{
+    const float distance = row.max - value;
+    return distance < REACH ? (int)(distance * ((BINS - 1) / REACH)) : BINS - 1;
+}
+
+static __device__ __forceinline__ uint64_t mass_of(const selection_row &row, float value)
+{
+    return __float2ull_rn(expf(value - row.max) * MASS_ONE);
+}
+
+/* Calls f(value, id) for the tokens of this block's part that are there. */
+template <class F> static __device__ __forceinline__ void for_each_token(const selection_row &row, F f)
+{
+#pragma unroll 4
+    for (int32_t id = row.begin + threadIdx.x; id < row.end; id += THREADS) {
+        const float value = value_of(row, row.logits[id]);
+        if (value >= row.floor) f(value, id);
+    }
+}
+
+/* Which tokens one round of a selection looks at, and their bins: first all, by distance; then those of one bin of the
+ * round before, by the next bits of their keys, highest first. */
+struct selection_round {
+    int first_bin; /* -1: the first round */
+    int shift;     /* of this round's bits in the key */
+    bool narrowed; /* keys >> (shift + 11) must be `prefix` */
+    uint64_t prefix;
+};
+
+static __device__ __forceinline__ int bin_in_round(const selection_row &row, const selection_round &round, float value,
+                                                   int32_t id)
+{
+    const int bin = bin_of(row, value);
+    if (round.first_bin < 0) return bin;
+    if (bin != round.first_bin) return -1;
+    const uint64_t key = key_of(value, id);
+    if (round.narrowed && key >> (round.shift + 11) != round.prefix) return -1;
+    return BINS - 1 - (int)(key >> round.shift & (BINS - 1));
+}
+
+static __device__ void make_histogram(selection_shared &s, const selection_row &row, const selection_round &round,
+                                      bool by_mass)
+{
+    for (int i = threadIdx.x; i < BINS; i += THREADS) s.counts[i] = s.low[i] = s.high[i] = 0;
+    if (threadIdx.x == 0) s.num_listed = 0;
+    __syncthreads();
+    for_each_token(row, [&](float value, int32_t id) {
+        const int bin = bin_in_round(row, round, value, id);
+        if (bin < 0) return;
+        atomicAdd(&s.counts[bin], 1);
+        if (!by_mass) return;
+        const uint64_t mass = mass_of(row, value);
+        const uint32_t low = (uint32_t)mass, old = atomicAdd(&s.low[bin], low);
+        const uint32_t high = (uint32_t)(mass >> 32) + (old + low < old);
+        if (high > 0) atomicAdd(&s.high[bin], high);
+    });
+}
+
+/* Adds up the cluster's histograms and finds the bin at which the running weight, from `before`, reaches the target:
+ * s.bin, its tokens s.bin_count, its weight s.weight, and what is ahead of it, s.before. In the first round the target
+ * is `share` of all weights if share >= 0. s.bin = -1: it is never reached. All blocks find the same. */
+static __device__ void find_bin(cg::cluster_group &cluster, selection_shared &s, bool by_mass, uint64_t before,
+                                double share, uint64_t *target)
+{
+    uint32_t counts[BINS_OF_THREAD] = {};
+    uint64_t weights[BINS_OF_THREAD] = {}, sum = 0;
+    const int first = threadIdx.x * BINS_OF_THREAD, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (unsigned rank = 0; rank < cluster.num_blocks(); rank++) {
+        const selection_shared *other = cluster.map_shared_rank(&s, rank);
+#pragma unroll
+        for (int i = 0; i < BINS_OF_THREAD; i++) {
+            counts[i] += other->counts[first + i];
+            weights[i] += by_mass ? (uint64_t)other->high[first + i] << 32 | other->low[first + i]
+                                  : (uint64_t)other->counts[first + i];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < BINS_OF_THREAD; i++) sum += weights[i];
+    uint64_t running = sum; /* of this thread's bins and those before them */
+    for (int offset = 1; offset < 32; offset *= 2) {
+        const uint64_t other = __shfl_up_sync(~0u, running, offset);
+        if (lane >= offset) running += other;
+    }
+    if (lane == 31) s.of_warps[warp] = running;
+    if (threadIdx.x == 0) s.bin = -1;
+    __syncthreads();
+    uint64_t total = 0, ahead = before + running - sum;
+    for (int i = 0; i < THREADS / 32; i++) {
+        if (i < warp) ahead += s.of_warps[i];
+        total += s.of_warps[i];
+    }
+    if (share >= 0) {
+        const double wanted = ceil(share * (double)total);
+        *target = wanted < 1 ? 1 : (uint64_t)wanted;
+    }
+#pragma unroll
+    for (int i = 0; i < BINS_OF_THREAD; i++) {
+        if (ahead < *target && *target <= ahead + weights[i]) {
+            s.bin = first + i;
+            s.bin_count = (int32_t)counts[i];
+            s.weight = weights[i];
+            s.before = ahead;
+        }
+        ahead += weights[i];
+    }
+    __syncthreads();
+}
+
+/* The tokens of the cluster for which keep(value, id), into the first block's list, in any order. */
+template <class Keep>
+static __device__ void list_tokens(cg::cluster_group &cluster, selection_shared &s, const selection_row &row, Keep keep)
+{
+    selection_shared *first = cluster.map_shared_rank(&s, 0);
+    for_each_token(row, [&](float value, int32_t id) {
+        if (!keep(value, id)) return;
+        const int at = atomicAdd(&first->num_listed, 1);
+        if (at >= LIST) return;
+        first->keys[at] = key_of(value, id);
+        first->masses[at] = mass_of(row, value);
+    });
+    cluster.sync();
+}
+
+/* The listed key at which the running weight reaches the target: into s.found of the first block. */
+static __device__ void find_in_list(selection_shared &s, bool by_mass, uint64_t before, uint64_t target)
+{
+    for (int i = threadIdx.x; i < s.num_listed; i += THREADS) {
+        const uint64_t own = by_mass ? s.masses[i] : 1;
+        uint64_t ahead = before;
+        for (int j = 0; j < s.num_listed; j++)
+            if (s.keys[j] > s.keys[i]) ahead += by_mass ? s.masses[j] : 1;
+        if (ahead < target && target <= ahead + own) s.found = s.keys[i];
+    }
+}
+
+/* The key of the token at which the tokens from the largest on reach `target` (in number, or by mass; share >= 0: that
+ * share of all there is); 0 if they never do. All threads of the cluster, and they all get it. */
+static __device__ uint64_t select_token(cg::cluster_group &cluster, selection_shared &s, const selection_row &row,
+                                        bool by_mass, double share, uint64_t target)
+{
+    selection_round round = {-1, 64, false, 0};
+    uint64_t before = 0;
+    for (;;) {
+        make_histogram(s, row, round, by_mass);
+        cluster.sync();
+        find_bin(cluster, s, by_mass, before, round.first_bin < 0 ? share : -1, &target);
+        cluster.sync(); /* the histograms are no longer read */
+        const int bin = s.bin;
+        if (bin < 0) return 0;
+        before = s.before;
+        if (s.bin_count <= LIST) {
+            list_tokens(cluster, s, row,
+                        [&](float value, int32_t id) { return bin_in_round(row, round, value, id) == bin; });
+            break;
+        }
+        if (round.first_bin < 0) {
+            round.first_bin = bin;
+            round.shift = 53;
+        } else {
+            const uint64_t digit = BINS - 1 - bin;
+            round.prefix = round.narrowed ? round.prefix << 11 | digit : digit;
+            round.narrowed = true;
+            round.shift -= 11;
+        }
+    }
+    selection_shared *first = cluster.map_shared_rank(&s, 0);
+    if (cluster.block_rank() == 0) find_in_list(s, by_mass, before, target);
+    cluster.sync();
+    const uint64_t found = first->found;
+    cluster.sync(); /* the list and what was found may be overwritten */
+    return found;
+}
+
+static __device__ float cluster_max(cg::cluster_group &cluster, selection_shared &s, const selection_row &row)
+{
+    float max = -CUDART_INF_F;
+#pragma unroll 8
+    for (int32_t id = row.begin + threadIdx.x; id < row.end; id += THREADS) max = fmaxf(max, row.logits[id]);
+    for (int offset = 16; offset > 0; offset /= 2) max = fmaxf(max, __shfl_xor_sync(~0u, max, offset));
+    if (threadIdx.x % 32 == 0) s.maxima[threadIdx.x / 32] = max;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < THREADS / 32; i++) max = fmaxf(max, s.maxima[i]);
+        s.max = max;
+    }
+    cluster.sync();
+    for (unsigned rank = 0; rank < cluster.num_blocks(); rank++)
+        max = fmaxf(max, cluster.map_shared_rank(&s, rank)->max);
+    cluster.sync();
+    return max;
+}
+
+/* Of exp(logit - max), in double and in a fixed order. */
+static __device__ double cluster_sum_exp(cg::cluster_group &cluster, selection_shared &s, const selection_row &row)
+{
+    double sum = 0;
+#pragma unroll 4
+    for (int32_t id = row.begin + threadIdx.x; id < row.end; id += THREADS) {
+        const float logit = row.logits[id];
+        if (!isnan(logit)) sum += expf(logit - row.max);
+    }
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
+    if (threadIdx.x % 32 == 0) s.sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sum = 0;
+        for (int i = 0; i < THREADS / 32; i++) sum += s.sums[i];
+        s.sum = sum;
+    }
+    cluster.sync();
+    sum = 0;
+    for (unsigned rank = 0; rank < cluster.num_blocks(); rank++) sum += cluster.map_shared_rank(&s, rank)->sum;
+    cluster.sync();
+    return sum;
+}
+
+/* Row i, as this block of its cluster sees it, before max and floor are known. */
+static __device__ selection_row row_of(cg::cluster_group &cluster, const sample_args &args, int i, float temperature)
+{
+    const int64_t size = args.vocab_size, blocks = cluster.num_blocks(), rank = cluster.block_rank();
+    selection_row row = {};
+    row.logits = args.logits + i * size;
+    row.begin = (int32_t)(size * rank / blocks);
+    row.end = (int32_t)(size * (rank + 1) / blocks);
+    row.temperature = temperature;
+    row.floor = -CUDART_INF_F;
+    return row;
+}
+
+/* Grid: one cluster a row. Tokens at -infinity are never drawn. An infinite maximum needs no cut: it always wins. */
+static __global__ void __launch_bounds__(THREADS) cut_kernel(sample_args args, sample_scratch scratch)
+{
+    __shared__ selection_shared s;
+    cg::cluster_group cluster = cg::this_cluster();
+    const int i = blockIdx.x / cluster.num_blocks();
+    const sampling_row *options = sample_row(args, i);
+    if (!sample_is_random(args, options)) return;
+    float cut_value = -FLT_MAX;
+    int32_t cut_id = INT32_MAX;
+    if (options->min_p > 0 || options->top_k > 0 || options->top_p < 1) {
+        selection_row row = row_of(cluster, args, i, options->temperature);
+        row.max = __fdiv_rn(cluster_max(cluster, s, row), row.temperature);
+        row.floor = -FLT_MAX;
+        if (!isinf(row.max)) {
+            if (options->min_p > 0) row.floor = fmaxf(row.floor, row.max + logf(options->min_p));
+            if (options->top_k > 0) { /* and what equals the k-th */
+                const uint64_t key = select_token(cluster, s, row, false, -1, options->top_k);
+                if (key) row.floor = value_of_key(key);
+            }
+            cut_value = row.floor;
+            if (options->top_p < 1) {
+                const uint64_t key = select_token(cluster, s, row, true, fmaxf(options->top_p, 0.0f), 0);
+                if (key) cut_value = value_of_key(key), cut_id = id_of_key(key);
+            }
+        }
+    }
+    if (cluster.block_rank() > 0 || threadIdx.x > 0) return;
+    scratch.rows[i].cut_value = cut_value;
+    scratch.rows[i].cut_id = cut_id;
+}
+
+/* The list in order: ids and log-probabilities of the most probable tokens. */
+static __device__ void write_top(const selection_shared &s, double log_total, int32_t *ids, float *logprobs)
+{
+    for (int i = threadIdx.x; i < s.num_listed; i += THREADS) {
+        int rank = 0;
+        for (int j = 0; j < s.num_listed; j++) rank += s.keys[j] > s.keys[i];
+        const float value = value_of_key(s.keys[i]);
+        ids[rank] = id_of_key(s.keys[i]);
+        logprobs[rank] = value == -CUDART_INF_F ? value : (float)(value - log_total);
+    }
+}
+
+/* Grid: one cluster a row. */
+static __global__ void __launch_bounds__(THREADS) raw_kernel(sample_args args, sample_scratch scratch)
+{
+    __shared__ selection_shared s;
+    cg::cluster_group cluster = cg::this_cluster();
+    const int i = blockIdx.x / cluster.num_blocks();
+    const sampling_row *options = sample_row(args, i);
+    if (!sample_wants_logprobs(options)) return;
+    selection_row row = row_of(cluster, args, i, 1);
+    row.max = cluster_max(cluster, s, row);
+    const double log_total = row.max + log(cluster_sum_exp(cluster, s, row));
+    if (cluster.block_rank() == 0 && threadIdx.x == 0) {
+        scratch.rows[i].log_total = log_total;
+        scratch.rows[i].num_saved = 0;
+        args.ranks[i] = 1;
+    }
+    const int32_t wanted = min(min(options->num_logprobs, SAMPLING_MAX_LOGPROBS), args.vocab_size);
+    if (wanted <= 0) return;
+    const uint64_t last = select_token(cluster, s, row, false, -1, wanted);
+    if (threadIdx.x == 0) s.num_listed = 0;
+    cluster.sync();
+    list_tokens(cluster, s, row, [&](float value, int32_t id) { return key_of(value, id) >= last; });
+    if (cluster.block_rank() == 0)
+        write_top(s, log_total, args.top_ids + (int64_t)i * SAMPLING_MAX_LOGPROBS,
+                  args.top_logprobs + (int64_t)i * SAMPLING_MAX_LOGPROBS);
+    cluster.sync();
+}
+
+/* Few rows get more blocks each; the number of blocks does not change a result, but for a sum's last bits. */
+template <class Kernel>
+static cudaError_t launch_clusters(const struct cuda_state *s, Kernel kernel, const struct sample_args *args,
+                                   const struct sample_scratch *scratch, cudaStream_t stream)
+{
+    int cluster = 1;
+    if (s->compute_capability >= 90)
+        while (cluster < MAX_CLUSTER && args->num_samples * cluster * 2 <= s->num_sms) cluster *= 2;
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(args->num_samples * cluster);
+    config.blockDim = dim3(THREADS);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = s->compute_capability >= 90 ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, *args, *scratch);
+}
+
+cudaError_t sample_cut(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch,
+                       cudaStream_t stream)
+{
+    return launch_clusters(s, cut_kernel, args, scratch, stream);
+}
+
+cudaError_t sample_raw_statistics(const struct cuda_state *s, const struct sample_args *args,
+                                  const struct sample_scratch *scratch, cudaStream_t stream)
+{
+    return launch_clusters(s, raw_kernel, args, scratch, stream);
+}
