@@ -26,6 +26,7 @@ struct attention_case {
     bool poison_behind_window; /* what lies wholly behind every window is NaN, its block freed */
     double amplitude;          /* of queries and keys; 0: 1 */
     int routes;                /* which entries to try; 0: all that apply */
+    int32_t max_seq_len;       /* the bound that the entries are told, as when a graph is captured; 0: the longest */
 };
 
 /* Everything that a case needs, on the host and on the device. */
@@ -220,7 +221,7 @@ static struct attention_args arguments(const struct fixture *f, void *out)
                                    .head_size = c->head_size,
                                    .block_size = c->block_size,
                                    .max_query_len = f->max_query_len,
-                                   .max_seq_len = f->max_seq_len,
+                                   .max_seq_len = c->max_seq_len > 0 ? c->max_seq_len : f->max_seq_len,
                                    .dtype = c->dtype,
                                    .cache_dtype = c->cache_dtype,
                                    .params = &f->params};
@@ -251,7 +252,7 @@ static void workspace_for(struct test_backend *tb, const struct fixture *f)
     const struct attention_case *c = f->c;
     const struct workspace_query query = {.max_num_tokens = f->num_tokens,
                                           .max_num_seqs = c->num_seqs,
-                                          .max_model_len = f->max_seq_len,
+                                          .max_model_len = c->max_seq_len > 0 ? c->max_seq_len : f->max_seq_len,
                                           .num_heads = c->num_heads,
                                           .num_kv_heads = c->num_kv_heads,
                                           .head_size = c->head_size,
@@ -317,17 +318,30 @@ static void decodes_long_contexts(void **state)
     const int32_t lengths[] = {1023, 1024, 1025, 3000, 1};
     const struct attention_case c = decode_case(lengths, 5, 4, 2, 64, 16);
     const struct attention_case alone = decode_case((const int32_t[]){9001}, 1, 2, 1, 64, 32);
+    struct attention_case longest = decode_case((const int32_t[]){20000, 3}, 2, 3, 1, 64, 16);
+    longest.dtype = longest.cache_dtype = DTYPE_BFLOAT16;
     check_case(*state, &c);
     check_case(*state, &alone);
+    check_case(*state, &longest);
 }
 
-static void decodes_every_head_size(void **state)
+/* Every head size and block size: two decodes, then two chunks. Types take turns. */
+static void every_head_size(void **state)
 {
     static const int32_t sizes[] = {64, 80, 96, 112, 120, 128, 192, 256};
     for (int i = 0; i < 8; i++)
         for (int b = 0; b < 5; b++) {
             const int32_t lengths[] = {37, 260};
             struct attention_case c = decode_case(lengths, 2, 2, 1, sizes[i], block_sizes[b]);
+            check_case(*state, &c);
+            c.dtype = c.cache_dtype = (i + b) % 2 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16;
+            check_case(*state, &c);
+            c.query_lens[0] = 30;
+            c.query_lens[1] = 70;
+            check_case(*state, &c);
+            if (sizes[i] % 16 != 0) continue;
+            c.cache_dtype = (i + b) % 3 ? DTYPE_FP8_E4M3 : DTYPE_FP8_E5M2;
+            c.query_lens[1] = 1;
             check_case(*state, &c);
         }
 }
@@ -352,7 +366,11 @@ static void decodes_every_head_ratio(void **state)
     static const int32_t heads[][2] = {{1, 1}, {3, 3}, {6, 2}, {7, 1}, {16, 2}, {71, 1}, {5, 5}};
     for (int i = 0; i < 7; i++) {
         const int32_t lengths[] = {100, 17};
-        const struct attention_case c = decode_case(lengths, 2, heads[i][0], heads[i][1], 64, 16);
+        struct attention_case c = decode_case(lengths, 2, heads[i][0], heads[i][1], 64, 16);
+        check_case(*state, &c);
+        c.dtype = c.cache_dtype = DTYPE_BFLOAT16;
+        check_case(*state, &c);
+        c.query_lens[0] = 30;
         check_case(*state, &c);
     }
 }
@@ -364,6 +382,79 @@ static void decodes_many_sequences(void **state)
     for (int i = 0; i < MAX_SEQS; i++) lengths[i] = (int32_t)random_between(&test->random, 1, 600);
     const struct attention_case c = decode_case(lengths, MAX_SEQS, 2, 2, 64, 16);
     check_case(test, &c);
+    for (int w = 0; w < 2; w++) {
+        struct attention_case wide = decode_case(lengths, MAX_SEQS, 18, 9, 64, 16);
+        wide.dtype = wide.cache_dtype = w ? DTYPE_FLOAT16 : DTYPE_BFLOAT16;
+        wide.params.window = w ? 100 : 0;
+        wide.max_seq_len = 1 << 17;
+        check_case(test, &wide);
+    }
+}
+
+/* Rows that a captured graph has too many: a sequence of no tokens gives 0, one without a query (where there are
+ * graphs) is left alone. */
+static void padding_rows(void **state)
+{
+    struct kernel_test *test = *state;
+    static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16};
+    for (int i = 0; i < test->num_backends; i++)
+        for (int t = 0; t < 2; t++) {
+            struct attention_case c = decode_case((const int32_t[]){0, 90, 0, 7, 0, 0}, 6, 4, 2, 64, 16);
+            struct fixture f;
+            c.dtype = c.cache_dtype = types[t];
+            c.max_seq_len = 1 << 17;
+            c.query_lens[4] = c.query_lens[5] = 0;
+            if (!test->backends[i].b->capture_begin) c.num_seqs = 4;
+            fixture_make(&f, &c, &test->backends[i], &test->random);
+            workspace_for(&test->backends[i], &f);
+            run_route(&f, ROUTE_V1, "v1");
+            run_route(&f, ROUTE_V2, "v2");
+            run_route(&f, ROUTE_V2, "v2 again");
+            run_route(&f, ROUTE_PREFILL, "prefill");
+            fixture_free(&f);
+        }
+}
+
+/* Element offsets above 2^31, on a device with the memory for it. */
+static void reads_far_blocks(void **state)
+{
+    struct kernel_test *test = *state;
+    static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16};
+    const int32_t lengths[] = {100, 33};
+    for (int i = 0; i < test->num_backends; i++)
+        for (int t = 0; t < 2 && test->backends[i].b->discrete; t++) {
+            struct test_backend *tb = &test->backends[i];
+            struct backend *b = tb->b;
+            struct error err;
+            struct fixture f;
+            struct attention_case c = decode_case(lengths, 2, 8, 8, 128, 16);
+            void *far[2];
+            int32_t tables[2 * 8];
+            c.dtype = c.cache_dtype = types[t];
+            fixture_make(&f, &c, tb, &test->random);
+            workspace_for(tb, &f);
+            const int64_t block = f.k_cache.bytes / 11, shift = ((int64_t)5 << 30) / (8 * 128 * 16),
+                          bytes = f.k_cache.bytes;
+            const int64_t all = shift * block + bytes;
+            if (b->memory_alloc(b, MEMORY_DEVICE, all, &far[0], &err) != STATUS_OK) skip();
+            if (b->memory_alloc(b, MEMORY_DEVICE, all, &far[1], &err) != STATUS_OK) skip();
+            b->fill(b, far[0], 0xff, all, NULL);
+            b->fill(b, far[1], 0xff, all, NULL);
+            b->copy(b, (uint8_t *)far[0] + shift * block, f.k_cache.data, bytes, NULL);
+            b->copy(b, (uint8_t *)far[1] + shift * block, f.v_cache.data, bytes, NULL);
+            memcpy(tables, f.tables.host, sizeof tables);
+            for (int k = 0; k < 2 * f.max_blocks; k++) tables[k] += (int32_t)shift;
+            struct tensor far_tables = tensor_bytes(b, tables, (int64_t)sizeof(int32_t) * 2 * f.max_blocks);
+            void *near[] = {f.k_cache.data, f.v_cache.data, f.tables.data};
+            f.k_cache.data = far[0], f.v_cache.data = far[1], f.tables.data = far_tables.data;
+            run_route(&f, ROUTE_V1, "v1 far away");
+            run_route(&f, ROUTE_V2, "v2 far away");
+            run_route(&f, ROUTE_PREFILL, "prefill far away");
+            f.k_cache.data = near[0], f.v_cache.data = near[1], f.tables.data = near[2];
+            tensor_free(&far_tables);
+            for (int k = 0; k < 2; k++) b->memory_free(b, MEMORY_DEVICE, far[k], all);
+            fixture_free(&f);
+        }
 }
 
 /* Scores in the hundreds: exp overflows unless the maximum is taken out. */
@@ -568,10 +659,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decodes_at_every_edge),
         cmocka_unit_test(decodes_long_contexts),
-        cmocka_unit_test(decodes_every_head_size),
+        cmocka_unit_test(every_head_size),
         cmocka_unit_test(decodes_every_type),
         cmocka_unit_test(decodes_every_head_ratio),
         cmocka_unit_test(decodes_many_sequences),
+        cmocka_unit_test(padding_rows),
+        cmocka_unit_test(reads_far_blocks),
         cmocka_unit_test(survives_large_scores),
         cmocka_unit_test(prefills),
         cmocka_unit_test(mixes_decodes_and_chunks),

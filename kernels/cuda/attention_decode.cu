@@ -1,19 +1,530 @@
-/* Paged attention for decode. */
-#include "kernels/cuda/attention.cuh"
+/* Paged attention for decode on tensor cores: one query token a sequence, 16-bit activations, a cache of the same type
+ * or of fp8. What counts is reading K and V once, at the speed of the memory.
+ *
+ * A warp takes every DECODE_WARPS-th chunk of its block's work and needs nobody else until the end: it copies chunks
+ * into a ring of its own, STAGES - 1 ahead. With tokens as rows and the unit's heads as columns, for one chunk
+ *     S [16 tokens x 8 heads] = K Q^T,    O [head_size x 8 heads] += V^T P,
+ * so that K and V are the A operands, rows of 16 bytes as they lie in the cache, and the C layout of S has the same
+ * heads in a lane as that of O: maximum and rescaling need no exchange. P gets from the C to the B layout by a
+ * transposition of 8x8 matrices.
+ *
+ * A chunk in shared memory, whatever the block size; pieces are 16 bytes:
+ *     16-bit   K [head_size / 8][16 tokens] pieces of 8 elements,
+ *              V [head_size][2] pieces of 8 tokens, the two exchanged in every other group of 4 rows: so the 8 rows
+ *              of a matrix, 32 bytes apart, meet every bank once.
+ *     fp8      K [head_size / 16][16 rows] pieces of 16 elements, V [head_size] pieces of 16 tokens. ldmatrix gives a
+ *              lane the bytes 4j .. 4j + 3 of a piece, twice as many elements as it asks for: they become A's columns
+ *              2j, 2j + 1 and 2j + 8, 2j + 9, so the columns of A are elements (tokens) in another order. Q is loaded
+ *              in that order too; for P the rows of S are: row m is token chunk_token(m).
+ * What is not seen is filled with zeros, or masked where a piece of V is seen in part: NaN never gets into a sum. */
+#include <type_traits>
+
+#include "kernels/cuda/attention_decode.cuh"
+#include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/operations.h"
+
+template <class Type, bool is_fp8, int head_size, bool has_variant> struct decode_traits {
+    using T = Type;
+    using Product = std::conditional_t<is_fp8, __half, Type>;       /* what tensor cores multiply */
+    static constexpr bool FP8 = is_fp8, VARIANT = has_variant;      /* soft cap or ALiBi */
+    static constexpr int HEAD = head_size;                          /* padded to 64, 128, 256 */
+    static constexpr int PIECE_TOKENS = FP8 ? 16 : 8;               /* of V, in 16 bytes */
+    static constexpr int PART_BYTES = HEAD * CHUNK * (FP8 ? 1 : 2); /* K, or V, of a chunk */
+    static constexpr int STAGE_BYTES = 2 * PART_BYTES;
+    static constexpr int STAGES = 16384 / STAGE_BYTES > 2 ? 16384 / STAGE_BYTES : 2;
+    static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
+    static constexpr int SHARED_BYTES = DECODE_WARPS * RING_BYTES;
+    static constexpr int BLOCKS_PER_SM = HEAD == 256 && !FP8 ? 1 : 3;
+    static constexpr int MERGE_STRIDE = HEAD + 4; /* floats from head to head: no bank conflicts */
+    static_assert(UNIT_HEADS * MERGE_STRIDE * sizeof(float) <= RING_BYTES, "the ring holds a warp's sums at the end");
+};
+
+/* What a warp reads. */
+struct chunk_source {
+    const uint8_t *keys, *values; /* of this KV head in block 0 */
+    int64_t block_bytes;          /* from a block to the next */
+    const int32_t *block_table;
+    int32_t head_size, block_size, log_block_size;
+    int32_t first, end; /* tokens that are seen */
+    int32_t chunk;      /* the warp's first; the next is DECODE_WARPS further, and there are */
+    int32_t count;
+};
+
+/* The lanes' part of the softmax: of heads 2j, 2j + 1, over the rows of S that this lane has. */
+template <class D> struct decode_state {
+    uint32_t query[D::HEAD / 16][2]; /* B operands */
+    float max[2], sum[2], out[D::HEAD / 16][4];
+};
+
+/* Row m of S. */
+template <class D> static __device__ __forceinline__ int32_t chunk_token(int32_t m)
+{
+    return D::FP8 ? m % 8 / 2 * 4 + m / 8 * 2 + m % 2 : m;
+}
+template <class D> static __device__ __forceinline__ int32_t chunk_row(int32_t token)
+{
+    return D::FP8 ? token % 4 / 2 * 8 + token / 4 * 2 + token % 2 : token;
+}
+
+enum { CHUNKS_PER_LOOKUP = LANES / 2 };
+
+/* Blocks of 16 chunks at once: lane 2c + h has the block of the h-th piece of V of chunk `from + c` of the warp. */
+template <class D> static __device__ __forceinline__ int32_t look_up_blocks(const chunk_source &source, int32_t from)
+{
+    const int32_t lane = threadIdx.x % LANES, i = from + lane / 2;
+    const int32_t token = (source.chunk + i * DECODE_WARPS) * CHUNK + (D::FP8 ? 0 : lane % 2 * 8);
+    const bool seen = i < source.count && token < source.end && token + D::PIECE_TOKENS > source.first;
+    return seen ? source.block_table[token >> source.log_block_size] : 0;
+}
+
+/* Begins to copy the warp's i-th chunk to `stage`. */
+template <class D>
+static __device__ __forceinline__ void copy_chunk(const chunk_source &source, int32_t i, int32_t blocks, uint32_t stage)
+{
+    const int32_t lane = threadIdx.x % LANES, start = (source.chunk + i * DECODE_WARPS) * CHUNK;
+    const int32_t bs = source.block_size, slot = 2 * (i % CHUNKS_PER_LOOKUP);
+    constexpr int PIECE_TOKENS = D::PIECE_TOKENS, PIECE_ELEMENTS = PIECE_TOKENS; /* of V; of K */
+    constexpr int V_PIECES = CHUNK / PIECE_TOKENS;                               /* a row */
+
+    const int32_t k_token = start + lane % CHUNK, k_group = lane / CHUNK;
+    const int32_t v_token = start + lane % V_PIECES * PIECE_TOKENS, v_row = lane / V_PIECES;
+    const int64_t k_block = __shfl_sync(~0u, blocks, slot + lane % CHUNK / 8);
+    const int64_t v_block = __shfl_sync(~0u, blocks, slot + lane % V_PIECES);
+    const bool k_seen = k_token >= source.first && k_token < source.end;
+    const bool v_seen = v_token + PIECE_TOKENS > source.first && v_token < source.end;
+    const uint8_t *k = source.keys + k_block * source.block_bytes + (k_group * bs + (k_token & (bs - 1))) * 16;
+    const uint8_t *v =
+        source.values + v_block * source.block_bytes + (v_row * bs + (v_token & (bs - 1))) * (16 / PIECE_TOKENS);
+    const uint32_t k_to = stage + (k_group * CHUNK + chunk_row<D>(lane % CHUNK)) * 16;
+    const uint32_t v_to = stage + D::PART_BYTES + (D::FP8 ? lane : lane ^ v_row / 4 % 2) * 16;
+#pragma unroll
+    for (int p = 0; p < D::PART_BYTES / 512; p++) {
+        copy_async(k_to + p * 512, k + p * 2 * bs * 16,
+                   k_seen && (k_group + p * 2) * PIECE_ELEMENTS < source.head_size);
+        copy_async(v_to + p * 512, v + p * (LANES / V_PIECES) * bs * (16 / PIECE_TOKENS),
+                   v_seen && v_row + p * (LANES / V_PIECES) < source.head_size);
+    }
+}
+
+/* S = K Q^T. */
+template <class D>
+static __device__ __forceinline__ void multiply_keys(const decode_state<D> &state, uint32_t stage, enum dtype cache,
+                                                     float scores[4])
+{
+    const uint32_t address = stage + threadIdx.x % LANES * 16;
+    float sums[2][4] = {};
+#pragma unroll
+    for (int p = 0; p < D::PART_BYTES / 512; p++) {
+        uint32_t r[4];
+        load_matrices(r, address + p * 512);
+        if constexpr (D::FP8) {
+            const uint32_t a[2][4] = {{fp8_pair(r[0] & 0xffff, cache), fp8_pair(r[1] & 0xffff, cache),
+                                       fp8_pair(r[0] >> 16, cache), fp8_pair(r[1] >> 16, cache)},
+                                      {fp8_pair(r[2] & 0xffff, cache), fp8_pair(r[3] & 0xffff, cache),
+                                       fp8_pair(r[2] >> 16, cache), fp8_pair(r[3] >> 16, cache)}};
+            multiply_add<typename D::Product>(sums[0], a[0], state.query[2 * p][0], state.query[2 * p][1]);
+            multiply_add<typename D::Product>(sums[1], a[1], state.query[2 * p + 1][0], state.query[2 * p + 1][1]);
+        } else {
+            multiply_add<typename D::Product>(sums[p % 2], r, state.query[p][0], state.query[p][1]);
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) scores[e] = sums[0][e] + sums[1][e];
+}
+
+/* Which of the tokens from + 0, 1, ... 32 / bits - 1 are seen, as a mask of `bits` bits for each. */
+template <int bits> static __device__ __forceinline__ uint32_t seen_mask(const chunk_source &source, int32_t from)
+{
+    uint32_t mask = 0;
+#pragma unroll
+    for (int i = 0; i < 32 / bits; i++)
+        if (from + i >= source.first && from + i < source.end) mask |= ((1u << bits) - 1) << (i * bits);
+    return mask;
+}
+
+/* O += V^T P. `partial`: not all tokens of the chunk are seen. */
+template <class D>
+static __device__ __forceinline__ void multiply_values(decode_state<D> &state, const chunk_source &source,
+                                                       uint32_t stage, int32_t start, bool partial, enum dtype cache,
+                                                       uint32_t b0, uint32_t b1)
+{
+    const int32_t lane = threadIdx.x % LANES, j = lane % 4;
+    const uint32_t values = stage + D::PART_BYTES;
+    uint32_t low = ~0u, high = ~0u; /* masks of A's columns 2j.. and 2j + 8..; fp8: of 4 tokens */
+    if (partial) {
+        low = D::FP8 ? seen_mask<8>(source, start + 4 * j) : seen_mask<16>(source, start + 2 * j);
+        high = D::FP8 ? low : seen_mask<16>(source, start + 2 * j + 8);
+    }
+#pragma unroll
+    for (int p = 0; p < D::PART_BYTES / 512; p++) {
+        uint32_t r[4];
+        if constexpr (D::FP8) {
+            load_matrices(r, values + p * 512 + lane * 16);
+            if (partial) r[0] &= low, r[1] &= low, r[2] &= low, r[3] &= low;
+            const uint32_t a[2][4] = {{fp8_pair(r[0] & 0xffff, cache), fp8_pair(r[1] & 0xffff, cache),
+                                       fp8_pair(r[0] >> 16, cache), fp8_pair(r[1] >> 16, cache)},
+                                      {fp8_pair(r[2] & 0xffff, cache), fp8_pair(r[3] & 0xffff, cache),
+                                       fp8_pair(r[2] >> 16, cache), fp8_pair(r[3] >> 16, cache)}};
+            multiply_add<typename D::Product>(state.out[2 * p], a[0], b0, b1);
+            multiply_add<typename D::Product>(state.out[2 * p + 1], a[1], b0, b1);
+        } else {
+            const int32_t row = lane % 16, half = lane / 16 ^ row / 4 % 2;
+            load_matrices(r, values + p * 512 + (row * 2 + half) * 16);
+            if (partial) r[0] &= low, r[1] &= low, r[2] &= high, r[3] &= high;
+            multiply_add<typename D::Product>(state.out[p], r, b0, b1);
+        }
+    }
+}
+
+/* One chunk, which is in `stage`. */
+template <class D>
+static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, const chunk_source &source,
+                                                    const struct attention_call &call, const float slopes[2],
+                                                    uint32_t stage, int32_t start)
+{
+    const int32_t row = threadIdx.x % LANES / 4;
+    const bool partial = start < source.first || start + CHUNK > source.end;
+    const float scale = call.params.scale * call.params.k_scale;
+    float s[4], factor[2], p[4];
+    multiply_keys<D>(state, stage, call.args.cache_dtype, s);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const int32_t token = start + chunk_token<D>(row + e / 2 * 8);
+        if constexpr (D::VARIANT) {
+            s[e] = attention_bend(&call.params, s[e] * scale, slopes[e % 2], token - source.end + 1) * ATTENTION_LOG2E;
+        } else {
+            s[e] *= scale * ATTENTION_LOG2E;
+        }
+        if (partial && (token < source.first || token >= source.end)) s[e] = -INFINITY;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float max = fmaxf(s[h], s[h + 2]);
+        for (int step = 4; step < LANES; step *= 2) max = fmaxf(max, __shfl_xor_sync(~0u, max, step));
+        max = fmaxf(max, state.max[h]);
+        const float base = max == -INFINITY ? 0 : max;
+        factor[h] = exp2_fast(state.max[h] - base);
+        state.max[h] = max;
+        p[h] = exp2_fast(s[h] - base);
+        p[h + 2] = exp2_fast(s[h + 2] - base);
+        state.sum[h] = state.sum[h] * factor[h] + p[h] + p[h + 2];
+    }
+#pragma unroll
+    for (int m = 0; m < D::HEAD / 16; m++)
+        for (int e = 0; e < 4; e++) state.out[m][e] *= factor[e % 2];
+    const uint32_t b0 = transpose_matrix(pack_pair<typename D::Product>(p[0], p[1]));
+    const uint32_t b1 = transpose_matrix(pack_pair<typename D::Product>(p[2], p[3]));
+    multiply_values<D>(state, source, stage, start, partial, call.args.cache_dtype, b0, b1);
+}
+
+/* The unit's heads of the query as B operands: column n is head n, zeros past the last head and past head_size. */
+template <class D>
+static __device__ __forceinline__ void load_query(decode_state<D> &state, const typename D::T *query, int32_t heads,
+                                                  int32_t head_size)
+{
+    const int32_t head = threadIdx.x % LANES / 4, j = threadIdx.x % 4;
+#pragma unroll
+    for (int k = 0; k < D::HEAD / 16; k++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int32_t d = k * 16 + (D::FP8 ? 4 * j + 2 * e : 2 * j + 8 * e);
+            const bool there = head < heads && d < head_size;
+            const uint32_t pair = there ? *(const uint32_t *)(query + head * head_size + d) : 0;
+            state.query[k][e] = std::is_same_v<typename D::T, typename D::Product> ? pair : bfloat16_to_float16(pair);
+        }
+}
+
+/* The warp's chunks, from the first copy to the last product. */
+template <class D>
+static __device__ void attend_chunks(decode_state<D> &state, const chunk_source &source,
+                                     const struct attention_call &call, const typename D::T *query, int32_t head,
+                                     int32_t heads, uint32_t ring)
+{
+    const int32_t j = threadIdx.x % 4;
+    int32_t blocks = look_up_blocks<D>(source, 0), next_blocks = look_up_blocks<D>(source, CHUNKS_PER_LOOKUP),
+            copied = 0;
+    auto copy_next = [&]() {
+        if (copied > 0 && copied % CHUNKS_PER_LOOKUP == 0) {
+            blocks = next_blocks;
+            next_blocks = look_up_blocks<D>(source, copied + CHUNKS_PER_LOOKUP);
+        }
+        if (copied < source.count) copy_chunk<D>(source, copied, blocks, ring + copied % D::STAGES * D::STAGE_BYTES);
+        copied++;
+        copy_async_commit();
+    };
+    for (int i = 0; i < D::STAGES - 1; i++) copy_next();
+
+    float slopes[2] = {};
+    load_query<D>(state, query, heads, source.head_size);
+    for (int h = 0; h < 2; h++) {
+        state.max[h] = -INFINITY, state.sum[h] = 0;
+        if (D::VARIANT && call.params.alibi_slopes && 2 * j + h < heads)
+            slopes[h] = call.params.alibi_slopes[head + 2 * j + h];
+    }
+#pragma unroll
+    for (int m = 0; m < D::HEAD / 16; m++)
+        for (int e = 0; e < 4; e++) state.out[m][e] = 0;
+
+    for (int32_t i = 0; i < source.count; i++) {
+        copy_next(); /* into the stage that was read last */
+        copy_async_wait<D::STAGES - 1>();
+        __syncwarp();
+        attend_chunk<D>(state, source, call, slopes, ring + i % D::STAGES * D::STAGE_BYTES,
+                        (source.chunk + i * DECODE_WARPS) * CHUNK);
+        __syncwarp();
+    }
+    copy_async_wait<0>();
+}
+
+/* The warps' maxima, sums and outputs, for the block to join. */
+struct decode_merge {
+    float max[DECODE_WARPS][UNIT_HEADS], sum[DECODE_WARPS][UNIT_HEADS];
+    bool is_last;
+};
+
+template <class D>
+static __device__ void leave_warp_sums(decode_state<D> &state, struct decode_merge *merge, float *out)
+{
+    const int32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, i = lane / 4, j = lane % 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        for (int step = 4; step < LANES; step *= 2) state.sum[h] += __shfl_xor_sync(~0u, state.sum[h], step);
+        if (i == 0) merge->max[warp][2 * j + h] = state.max[h], merge->sum[warp][2 * j + h] = state.sum[h];
+    }
+#pragma unroll
+    for (int m = 0; m < D::HEAD / 16; m++)
+        for (int e = 0; e < 4; e++) out[(2 * j + e % 2) * D::MERGE_STRIDE + m * 16 + e / 2 * 8 + i] = state.out[m][e];
+}
+
+static __device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 x)
+{
+    sum.x += weight * x.x, sum.y += weight * x.y, sum.z += weight * x.z, sum.w += weight * x.w;
+}
+
+/* Joins results with different maxima. */
+struct decode_join {
+    float max, sum;
+    float4 out;
+};
+
+static __device__ __forceinline__ void join_add(struct decode_join *join, float max, float sum, float4 out)
+{
+    const float weight = max == -INFINITY ? 0 : exp2_fast(max - join->max);
+    join->sum += weight * sum;
+    add_scaled(join->out, weight, out);
+}
+
+template <class D>
+static __device__ __forceinline__ void store_result(const struct decode_join &join, float v_scale, typename D::T *out)
+{
+    const float inverse = join.sum == 0 ? 0 : v_scale / join.sum;
+    *(uint2 *)out = make_uint2(pack_pair<typename D::T>(join.out.x * inverse, join.out.y * inverse),
+                               pack_pair<typename D::T>(join.out.z * inverse, join.out.w * inverse));
+}
+
+/* Joins the warps' sums, and writes the unit's result, or this part of it: then the block that comes last for the unit
+ * joins the parts. `out` [heads, head_size]. */
+template <class D>
+static __device__ void finish_work(const struct decode_work &work, const struct decode_plan &plan,
+                                   const struct attention_call &call, int32_t heads, const uint8_t *rings,
+                                   struct decode_merge *merge, typename D::T *out)
+{
+    const int32_t head_size = call.args.head_size;
+    for (int32_t index = threadIdx.x * 4; index < heads * D::HEAD; index += DECODE_THREADS * 4) {
+        const int32_t head = index / D::HEAD, d = index % D::HEAD;
+        if (d >= head_size) continue;
+        struct decode_join join = {-INFINITY, 0, {}};
+        for (int w = 0; w < DECODE_WARPS; w++) join.max = fmaxf(join.max, merge->max[w][head]);
+        for (int w = 0; w < DECODE_WARPS; w++)
+            join_add(&join, merge->max[w][head], merge->sum[w][head],
+                     *(const float4 *)((const float *)(rings + w * D::RING_BYTES) + head * D::MERGE_STRIDE + d));
+        if (work.parts == 1) {
+            store_result<D>(join, call.params.v_scale, out + head * head_size + d);
+            continue;
+        }
+        const int64_t place = (int64_t)(work.first_slot + work.part) * UNIT_HEADS + head;
+        *(float4 *)(plan.partials + place * D::HEAD + d) = join.out;
+        if (d == 0) *(float2 *)(plan.stats + place * 2) = make_float2(join.max, join.sum);
+    }
+    if (work.parts == 1) return;
+
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) /* counts to parts - 1, then back to 0 */
+        merge->is_last = atomicInc(&plan.counters[work.first_slot], work.parts - 1) == (uint32_t)work.parts - 1;
+    __syncthreads();
+    if (!merge->is_last) return;
+    __threadfence();
+    for (int32_t index = threadIdx.x * 4; index < heads * D::HEAD; index += DECODE_THREADS * 4) {
+        const int32_t head = index / D::HEAD, d = index % D::HEAD;
+        if (d >= head_size) continue;
+        struct decode_join join = {-INFINITY, 0, {}};
+#pragma unroll 4
+        for (int p = 0; p < work.parts; p++)
+            join.max = fmaxf(join.max, __ldcg(plan.stats + ((int64_t)(work.first_slot + p) * UNIT_HEADS + head) * 2));
+#pragma unroll 4
+        for (int p = 0; p < work.parts; p++) {
+            const int64_t place = (int64_t)(work.first_slot + p) * UNIT_HEADS + head;
+            const float2 stats = __ldcg((const float2 *)(plan.stats + place * 2));
+            join_add(&join, stats.x, stats.y, __ldcg((const float4 *)(plan.partials + place * D::HEAD + d)));
+        }
+        store_result<D>(join, call.params.v_scale, out + head * head_size + d);
+    }
+}
+
+template <class D>
+static __device__ void do_work(const struct decode_work &work, const struct decode_plan &plan,
+                               const struct attention_call &call, uint8_t *rings, struct decode_merge *merge)
+{
+    const struct attention_args &args = call.args;
+    const struct attention_seq seq = attention_seq_load(&args, work.seq);
+    const struct decode_range range = decode_range_of(&call, work.seq);
+    const int32_t kv_head = work.unit / plan.units_per_head, group = args.num_heads / args.num_kv_heads;
+    const int32_t in_group = work.unit % plan.units_per_head * UNIT_HEADS, head = kv_head * group + in_group;
+    const int32_t heads = min(group - in_group, (int32_t)UNIT_HEADS), warp = threadIdx.x / LANES;
+    const int64_t tile_bytes = (int64_t)args.head_size * args.block_size * (D::FP8 ? 1 : 2);
+    const int32_t begin = work.begin + warp;
+    const struct chunk_source source = {(const uint8_t *)args.k_cache + kv_head * tile_bytes,
+                                        (const uint8_t *)args.v_cache + kv_head * tile_bytes,
+                                        args.num_kv_heads * tile_bytes,
+                                        seq.block_table,
+                                        args.head_size,
+                                        args.block_size,
+                                        plan.log_block_size,
+                                        range.first,
+                                        range.end,
+                                        range.chunk + begin,
+                                        max(work.end - begin + DECODE_WARPS - 1, 0) / DECODE_WARPS};
+    uint8_t *ring = rings + warp * D::RING_BYTES;
+    decode_state<D> state;
+    attend_chunks<D>(state, source, call,
+                     (const typename D::T *)args.query + seq.first_row * args.query_stride +
+                         (int64_t)head * args.head_size,
+                     head, heads, shared_address(ring));
+    leave_warp_sums<D>(state, merge, (float *)ring);
+    __syncthreads();
+    finish_work<D>(work, plan, call, heads, rings, merge,
+                   (typename D::T *)args.out + (seq.first_row * args.num_heads + head) * args.head_size);
+}
+
+template <class D>
+static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
+    decode_kernel(const __grid_constant__ struct attention_call call, const __grid_constant__ struct decode_plan plan)
+{
+    extern __shared__ __align__(128) uint8_t rings[];
+    __shared__ struct decode_merge merge;
+    struct decode_work work;
+    if (decode_work_of(&work, &call, &plan)) do_work<D>(work, plan, call, rings, &merge);
+}
+
+static int padded_head_size(int head_size)
+{
+    return head_size <= 64 ? 64 : head_size <= 128 ? 128 : 256;
+}
+
+/* How many parts the whole call is cut in: two for each multiprocessor. */
+static int32_t target_parts(const struct cuda_state *s)
+{
+    return 2 * s->num_sms;
+}
+
+/* Counters, stats, partials. */
+int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query)
+{
+    const int64_t floats = UNIT_HEADS * (2 + padded_head_size(query->head_size));
+    return 2 * target_parts(s) * (int64_t)(sizeof(uint32_t) + floats * sizeof(float));
+}
+
+static bool is_for_tensor_cores(const struct attention_args *args)
+{
+    const bool fp8 = dtype_size(args->cache_dtype) == 1;
+    return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
+           !(fp8 && (args->block_size < 16 || args->head_size % 16 != 0)) && !attention_is_sparse(args->params) &&
+           args->head_size % 8 == 0 && args->head_size <= 256 && args->query_stride % 2 == 0 &&
+           (uintptr_t)args->query % 4 == 0 && (uintptr_t)args->out % 8 == 0 && cuda_is_aligned(args->k_cache) &&
+           cuda_is_aligned(args->v_cache);
+}
+
+static struct decode_plan make_plan(const struct cuda_state *s, const struct attention_args *args, bool may_split)
+{
+    const struct cuda_region *region = &s->regions[CUDA_USER_ATTENTION];
+    const int64_t slots = 2 * target_parts(s), group = args->num_heads / args->num_kv_heads;
+    struct decode_plan plan = {};
+    plan.units_per_head = (int32_t)cuda_div_up(group, UNIT_HEADS);
+    while (1 << plan.log_block_size < args->block_size) plan.log_block_size++;
+    plan.counters = (uint32_t *)region->data;
+    plan.stats = (float *)(plan.counters + slots);
+    plan.partials = plan.stats + slots * UNIT_HEADS * 2;
+    const float *end = plan.partials + slots * UNIT_HEADS * padded_head_size(args->head_size);
+    const bool fits = region->data && (const uint8_t *)end <= region->data + region->bytes;
+    plan.target = may_split && fits && args->max_seq_len > CHUNK * DECODE_WARPS ? target_parts(s) : 0;
+    return plan;
+}
+
+template <class D>
+static void launch(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+{
+    const struct decode_plan plan = make_plan(cuda_state(b), args, may_split);
+    const int64_t blocks = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head + plan.target;
+    if (!cuda_check(
+            b, "paged attention",
+            cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, D::SHARED_BYTES)))
+        return;
+    decode_kernel<D><<<(unsigned)blocks, DECODE_THREADS, D::SHARED_BYTES, stream>>>(attention_call_make(args), plan);
+    cuda_check_launch(b, "paged attention");
+}
+
+template <class T, bool FP8, int HEAD>
+static void launch_variant(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+{
+    if (args->params->alibi_slopes || args->params->soft_cap > 0) {
+        launch<decode_traits<T, FP8, HEAD, true>>(b, args, may_split, stream);
+    } else {
+        launch<decode_traits<T, FP8, HEAD, false>>(b, args, may_split, stream);
+    }
+}
+
+template <class T, bool FP8>
+static void launch_head_size(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+{
+    switch (padded_head_size(args->head_size)) {
+    case 64:
+        return launch_variant<T, FP8, 64>(b, args, may_split, stream);
+    case 128:
+        return launch_variant<T, FP8, 128>(b, args, may_split, stream);
+    default:
+        return launch_variant<T, FP8, 256>(b, args, may_split, stream);
+    }
+}
+
+template <class T>
+static void launch_cache(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+{
+    if (dtype_size(args->cache_dtype) == 1) {
+        launch_head_size<T, true>(b, args, may_split, stream);
+    } else {
+        launch_head_size<T, false>(b, args, may_split, stream);
+    }
+}
+
+static void decode(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+{
+    if (args->num_seqs <= 0) return;
+    if (!is_for_tensor_cores(args)) {
+        cuda_attention_generic(b, args, stream);
+    } else if (args->dtype == DTYPE_FLOAT16) {
+        launch_cache<__half>(b, args, may_split, stream);
+    } else {
+        launch_cache<__nv_bfloat16>(b, args, may_split, stream);
+    }
+}
 
 void cuda_paged_attention_v1(struct backend *b, const struct attention_args *args, backend_stream stream)
 {
-    cuda_attention_generic(b, args, cuda_stream(b, stream));
+    decode(b, args, false, cuda_stream(b, stream));
 }
 
 void cuda_paged_attention_v2(struct backend *b, const struct attention_args *args, backend_stream stream)
 {
-    cuda_attention_generic(b, args, cuda_stream(b, stream));
-}
-
-int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query)
-{
-    (void)s, (void)query;
-    return 0;
+    decode(b, args, true, cuda_stream(b, stream));
 }

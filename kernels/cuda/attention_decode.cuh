@@ -1,0 +1,100 @@
+/* How decode is shared between blocks.
+ *
+ * A unit of work is one sequence and up to UNIT_HEADS query heads of one KV head; it walks the context in chunks of
+ * CHUNK tokens. Long units are cut in parts, a block each; a block of a unit in several parts leaves its result in the
+ * workspace, and the one that leaves the last joins them. The length of a part is decided on the device: about 1 /
+ * `target` of all chunks of the call. So there are never more than `target` parts beyond one a unit, and a grid of
+ * units + target blocks has room for any lengths: a graph captured for long contexts costs nothing extra on short ones,
+ * few sequences fill the GPU, and one long sequence among many does not keep the others' blocks waiting. */
+#ifndef QUIRE_KERNELS_CUDA_ATTENTION_DECODE_CUH
+#define QUIRE_KERNELS_CUDA_ATTENTION_DECODE_CUH
+
+#include "kernels/cuda/attention.cuh"
+
+enum { CHUNK = 16, UNIT_HEADS = 8, DECODE_WARPS = 4, LANES = 32, DECODE_THREADS = DECODE_WARPS * LANES };
+
+struct decode_plan {
+    int32_t target;         /* 0: every unit in one part */
+    int32_t units_per_head; /* of a KV head */
+    int32_t log_block_size;
+    /* Of the parts of units in several parts, no more than 2 target; a slot each. */
+    uint32_t *counters; /* by a unit's first slot: results that were left; 0 between calls */
+    float *partials;    /* [2 target][UNIT_HEADS][HEAD] */
+    float *stats;       /* [2 target][UNIT_HEADS][2] maximum, sum */
+};
+
+/* What a block computes: chunks [begin, end) of a unit. */
+struct decode_work {
+    int32_t seq, unit; /* in the call; in the sequence */
+    int32_t begin, end;
+    int32_t part, parts, first_slot;
+};
+
+/* The tokens that a decode query sees are [first, end). */
+struct decode_range {
+    int32_t first, end;
+    int32_t chunk, count; /* its chunks are [chunk, chunk + count); no query: 0; nothing to see: one, of nothing */
+};
+
+static __device__ __forceinline__ struct decode_range decode_range_of(const struct attention_call *call, int32_t i)
+{
+    const int32_t seq = call->args.first_seq + i, end = call->args.seq_lens[seq];
+    const int32_t query_len = call->args.query_start[seq + 1] - call->args.query_start[seq];
+    const int32_t first = attention_first(&call->params, end - 1), chunk = first / CHUNK;
+    return {first, end, chunk, query_len > 0 ? max((end + CHUNK - 1) / CHUNK - chunk, 1) : 0};
+}
+
+static __device__ __forceinline__ int64_t warp_inclusive_sum(int64_t x)
+{
+    for (int step = 1; step < LANES; step *= 2) {
+        const int64_t other = __shfl_up_sync(~0u, x, step);
+        if ((int)(threadIdx.x % LANES) >= step) x += other;
+    }
+    return x;
+}
+
+/* Blocks and slots of a sequence of `count` chunks in parts of `share`, both in one number. */
+enum { SLOTS_BITS = 32 };
+static __device__ __forceinline__ int64_t decode_blocks(int32_t count, int32_t share, int32_t units)
+{
+    const int64_t parts = (count + share - 1) / share, blocks = parts * units;
+    return blocks << SLOTS_BITS | (parts > 1 ? blocks : 0);
+}
+
+/* The block's work; false: none. Every warp finds it for itself: a lane adds up a run of sequences, the warp the
+ * lanes' sums, and the run that the block falls in is walked. */
+static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, const struct attention_call *call,
+                                                      const struct decode_plan *plan)
+{
+    const int32_t lane = threadIdx.x % LANES, num_seqs = call->args.num_seqs, run = (num_seqs + LANES - 1) / LANES;
+    const int32_t units = call->args.num_kv_heads * plan->units_per_head, end = min((lane + 1) * run, num_seqs);
+    if (plan->target == 0) {
+        *work = {(int32_t)blockIdx.x / units, (int32_t)blockIdx.x % units, 0, 0, 0, 1, 0};
+        work->end = decode_range_of(call, work->seq).count;
+        return work->end > 0;
+    }
+    int64_t chunks = 0, sum = 0;
+    for (int32_t i = lane * run; i < end; i++) chunks += decode_range_of(call, i).count;
+    for (int step = 1; step < LANES; step *= 2) chunks += __shfl_xor_sync(~0u, chunks, step);
+    int32_t share = (int32_t)((chunks * units + plan->target - 1) / plan->target);
+    share = max(share + DECODE_WARPS - 1, DECODE_WARPS) / DECODE_WARPS * DECODE_WARPS;
+    for (int32_t i = lane * run; i < end; i++) sum += decode_blocks(decode_range_of(call, i).count, share, units);
+    const int64_t through = warp_inclusive_sum(sum), block = blockIdx.x;
+    const int owner = __popc(__ballot_sync(~0u, through >> SLOTS_BITS <= block));
+    if (owner == LANES) return false;
+
+    int64_t before = __shfl_sync(~0u, through - sum, owner);
+    int32_t seq = owner * run, count;
+    for (;; seq++) {
+        count = decode_range_of(call, seq).count;
+        const int64_t next = before + decode_blocks(count, share, units);
+        if (next >> SLOTS_BITS > block) break;
+        before = next;
+    }
+    const int32_t parts = (count + share - 1) / share, index = (int32_t)(block - (before >> SLOTS_BITS));
+    const int32_t unit = index / parts, part = index % parts;
+    *work = {seq, unit, part * share, min(count, (part + 1) * share), part, parts, (int32_t)before + unit * parts};
+    return true;
+}
+
+#endif
