@@ -1,43 +1,63 @@
 /* Writing the KV cache, moving its blocks, and the tables that name them. */
 #include <string.h>
 
-#include "kernels/cpu/fp8.h"
 #include "kernels/cpu/state.h"
 
-/* One element of the cache. What is stored in an fp8 cache was divided by a scale, and is clamped to its range. */
-static void store(void *cache, enum dtype cache_dtype, int64_t i, float value)
+enum { MAX_ELEMENTS = CPU_PIECE }; /* of a head at once; a multiple of 16, so that no group of K is cut */
+
+/* `count` elements as the cache stores them, at most MAX_ELEMENTS: in place if the types agree, whatever bits they are;
+ * else converted into `stored`, an fp8 value divided by its scale and clamped. */
+static const void *convert(const struct cpu_kernels *kernels, void *stored, const void *in, enum dtype dtype,
+                           enum dtype cache_dtype, float scale, int64_t count)
 {
-    if (dtype_size(cache_dtype) == 1) {
-        ((uint8_t *)cache)[i] = float_to_fp8(value, cache_dtype);
-    } else {
-        dtype_store(cache, cache_dtype, i, value);
+    if (dtype == cache_dtype) return in;
+    float piece[MAX_ELEMENTS];
+    kernels->to_float(piece, in, dtype, count);
+    for (int64_t i = 0; i < count && dtype_size(cache_dtype) == 1; i++) piece[i] /= scale;
+    kernels->from_float(stored, piece, cache_dtype, count);
+    return stored;
+}
+
+/* Elements of K lie together in groups of 16 bytes. */
+static void store_keys(uint8_t *out, const uint8_t *in, int64_t count, int64_t element, int64_t block_size)
+{
+    for (int64_t i = 0; i < count * element; i += 16) memcpy(out + i * block_size, in + i, 16);
+}
+
+/* Elements of V lie a block apart. */
+static void store_values(uint8_t *out, const uint8_t *in, int64_t count, int64_t element, int64_t block_size)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint8_t *to = out + i * block_size * element;
+        const uint8_t *from = in + i * element;
+        if (element == 4) {
+            memcpy(to, from, 4);
+        } else if (element == 2) {
+            memcpy(to, from, 2);
+        } else {
+            *to = *from;
+        }
     }
 }
 
-/* The rows that hold values of the cache's own type are moved as they are, whatever bits they have. */
-static void store_raw(void *cache, const void *in, int64_t to, int64_t from, int size)
+static void cache_token(const struct cpu_kernels *kernels, const struct reshape_and_cache_args *args, int64_t t,
+                        int64_t slot)
 {
-    memcpy((uint8_t *)cache + to * size, (const uint8_t *)in + from * size, (size_t)size);
-}
-
-static void cache_token(const struct reshape_and_cache_args *args, int64_t t, int64_t slot)
-{
-    int64_t head_size = args->head_size, block_size = args->block_size, x = 16 / dtype_size(args->cache_dtype);
+    int64_t head_size = args->head_size, block_size = args->block_size, element = dtype_size(args->cache_dtype);
     int64_t block = slot / block_size, offset = slot % block_size;
-    bool fp8 = dtype_size(args->cache_dtype) == 1, raw = args->cache_dtype == args->dtype;
-    float k_inverse = fp8 ? 1.0f / args->k_scale : 1.0f, v_inverse = fp8 ? 1.0f / args->v_scale : 1.0f;
+    uint8_t stored[MAX_ELEMENTS * sizeof(float)];
     for (int64_t h = 0; h < args->num_kv_heads; h++) {
-        int64_t head = (block * args->num_kv_heads + h) * head_size * block_size;
-        for (int64_t d = 0; d < head_size; d++) {
-            int64_t from = t * args->kv_stride + h * head_size + d;
-            int64_t k_to = head + (d / x * block_size + offset) * x + d % x, v_to = head + d * block_size + offset;
-            if (raw) {
-                store_raw(args->k_cache, args->key, k_to, from, dtype_size(args->dtype));
-                store_raw(args->v_cache, args->value, v_to, from, dtype_size(args->dtype));
-            } else {
-                store(args->k_cache, args->cache_dtype, k_to, dtype_load(args->key, args->dtype, from) * k_inverse);
-                store(args->v_cache, args->cache_dtype, v_to, dtype_load(args->value, args->dtype, from) * v_inverse);
-            }
+        int64_t head = (block * args->num_kv_heads + h) * head_size * block_size * element;
+        uint8_t *k = (uint8_t *)args->k_cache + head + offset * 16;
+        uint8_t *v = (uint8_t *)args->v_cache + head + offset * element;
+        for (int64_t d = 0; d < head_size; d += MAX_ELEMENTS) {
+            int64_t n = min_i64(MAX_ELEMENTS, head_size - d), from = t * args->kv_stride + h * head_size + d;
+            const void *key = cpu_element(args->key, args->dtype, from);
+            const void *value = cpu_element(args->value, args->dtype, from);
+            key = convert(kernels, stored, key, args->dtype, args->cache_dtype, args->k_scale, n);
+            store_keys(k + d * block_size * element, key, n, element, block_size);
+            value = convert(kernels, stored, value, args->dtype, args->cache_dtype, args->v_scale, n);
+            store_values(v + d * block_size * element, value, n, element, block_size);
         }
     }
 }
@@ -49,7 +69,7 @@ void cpu_reshape_and_cache(struct backend *b, const struct reshape_and_cache_arg
     int64_t work = 2 * (int64_t)args->num_tokens * args->num_kv_heads * args->head_size;
 #pragma omp parallel for num_threads(cpu_threads_for(s, work))
     for (int32_t t = 0; t < args->num_tokens; t++)
-        if (args->slot_mapping[t] >= 0) cache_token(args, t, args->slot_mapping[t]);
+        if (args->slot_mapping[t] >= 0) cache_token(s->kernels, args, t, args->slot_mapping[t]);
 }
 
 void cpu_update_block_tables(struct backend *b, int32_t *block_tables, int64_t block_table_stride,

@@ -109,15 +109,16 @@ static void process(float *logits, int32_t vocab_size, const struct sampling_row
     apply_frequency(logits, vocab_size, row, history, output, seen);
 }
 
-/* Fills candidates with the tokens at or above `threshold` (of the scaled value). */
+/* Fills candidates, in the order of their ids, with the tokens at or above `threshold` (of the scaled value). Masses
+ * are costly, and only for top_p. */
 static int64_t collect(struct candidate *candidates, const float *logits, int32_t vocab_size, float temperature,
-                       float max, float threshold)
+                       float threshold)
 {
     int64_t count = 0;
     for (int32_t i = 0; i < vocab_size; i++) {
         float value = logits[i] / temperature;
         if (!(value >= threshold)) continue;
-        candidates[count++] = (struct candidate){value, expf(value - max), i};
+        candidates[count++] = (struct candidate){value, 0, i};
     }
     return count;
 }
@@ -140,16 +141,27 @@ static int64_t apply_top_k(struct candidate *candidates, int64_t count, int64_t 
 
 /* Keeps the shortest run of the largest that holds top_p of the mass. Most tokens are dropped unsorted: those of less
  * than (1 - top_p) / count of the mass each hold less than 1 - top_p together, so the run ends before them. */
-static int64_t apply_top_p(struct candidate *candidates, int64_t count, float top_p)
+static int64_t apply_top_p(struct candidate *candidates, int64_t count, float top_p, float max)
 {
     if (top_p >= 1) return count;
     double total = 0;
-    for (int64_t i = 0; i < count; i++) total += candidates[i].mass;
+    for (int64_t i = 0; i < count; i++) {
+        candidates[i].mass = expf(candidates[i].value - max);
+        total += candidates[i].mass;
+    }
     double least = (1 - (double)top_p) * total / (double)count;
     int64_t kept = 0;
     for (int64_t i = 0; i < count; i++)
         if (candidates[i].mass >= least) candidates[kept++] = candidates[i];
     return candidates_select_mass(candidates, kept, (double)top_p * total);
+}
+
+/* Whether the Gumbel variate of u may exceed d >= 0: -log(-log(u)) > d means 1 - u <= -log(u) < exp(-d), and that is at
+ * most 2^-n for n = floor(d / ln 2). It spares most tokens the logarithms. */
+static bool may_exceed(float u, float d)
+{
+    int n = (int)(d * 1.44269f);
+    return n < 1 || n > 60 || (1 - u) * (float)((uint64_t)1 << n) < 1.0001f;
 }
 
 /* The token with the largest value + Gumbel noise. */
@@ -158,12 +170,19 @@ static int32_t draw(const struct candidate *candidates, int64_t count, const str
 {
     float best = -INFINITY;
     int32_t id = candidates[0].id;
+    uint32_t words[4] = {0}, block = 0;
+    philox4x32(row->seed, row->sequence_index, (uint32_t)output, block, words);
     for (int64_t i = 0; i < count; i++) {
-        if (candidates[i].value < max - GUMBEL_REACH) continue;
-        uint32_t words[4];
-        philox4x32(row->seed, row->sequence_index, (uint32_t)output, (uint32_t)candidates[i].id / 4, words);
-        float value = candidates[i].value - logf(-logf(philox_uniform(words[candidates[i].id % 4])));
-        if (value > best || (value == best && candidates[i].id < id)) best = value, id = candidates[i].id;
+        const struct candidate *c = &candidates[i];
+        if (c->value < max - GUMBEL_REACH) continue;
+        if (block != (uint32_t)c->id / 4) { /* neighbours share a block of random words */
+            block = (uint32_t)c->id / 4;
+            philox4x32(row->seed, row->sequence_index, (uint32_t)output, block, words);
+        }
+        float u = philox_uniform(words[c->id % 4]);
+        if (best > c->value && !may_exceed(u, best - c->value)) continue;
+        float value = c->value - logf(-logf(u));
+        if (value > best || (value == best && c->id < id)) best = value, id = c->id;
     }
     return id;
 }
@@ -177,9 +196,9 @@ static int32_t sample_random(const struct cpu_kernels *kernels, const float *log
     float threshold = cut ? -INFINITY : max - GUMBEL_REACH;
     if (row->min_p > 0) threshold = fmaxf(threshold, max + logf(row->min_p));
     if (threshold == -INFINITY) threshold = -FLT_MAX; /* tokens at -infinity are never drawn */
-    int64_t count = collect(candidates, logits, vocab_size, row->temperature, max, threshold);
+    int64_t count = collect(candidates, logits, vocab_size, row->temperature, threshold);
     count = apply_top_k(candidates, count, row->top_k);
-    count = apply_top_p(candidates, count, row->top_p);
+    count = apply_top_p(candidates, count, row->top_p, max);
     return draw(candidates, count, row, output, max);
 }
 

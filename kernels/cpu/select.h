@@ -6,7 +6,7 @@
 
 struct candidate {
     float value; /* logit, divided by the temperature */
-    float mass;  /* exp(value - largest value) */
+    float mass;  /* exp(value - largest value); only candidates_select_mass reads it */
     int32_t id;
 };
 
