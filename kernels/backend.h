@@ -42,6 +42,13 @@ struct weight {
     int32_t group_size;
 };
 
+/* What rms_norm needs beside its input. */
+struct norm_params {
+    const void *gain; /* [size] gain_dtype */
+    enum dtype gain_dtype;
+    float eps;
+};
+
 /* What varies in attention from model to model (SPEC S2, S3). */
 struct attention_params {
     float scale;               /* scores are scale * q.k */
@@ -227,6 +234,21 @@ struct backend {
     void (*swap_blocks)(struct backend *b, void *const *sources, void *const *destinations, int32_t num_caches,
                         int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs, backend_stream stream);
     void (*sample)(struct backend *b, const struct sample_args *args, backend_stream stream);
+
+    /* Optional (NULL: not there): pairs of operations that are one kernel for few tokens, so that a decode step has
+     * fewer gaps. Each returns false, having done nothing, for what it does not take; that depends on the model and the
+     * number of tokens alone. They round where the operations that they stand for do. norm_linear:       out =
+     * linear(rms_norm(x)); out [num_tokens, w->rows] out_dtype linear_residual:   residual += linear(x); residual
+     * [num_tokens, w->rows] dtype norm_gate_up_silu: out = silu_and_mul(linear(rms_norm(x))); w [2 * size, columns],
+     * out [num_tokens, size] */
+    bool (*norm_linear)(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
+                        int64_t x_stride, const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
+                        const struct weight *w, backend_stream stream);
+    bool (*linear_residual)(struct backend *b, void *residual, int64_t residual_stride, const void *x, int64_t x_stride,
+                            enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream);
+    bool (*norm_gate_up_silu)(struct backend *b, void *out, int64_t out_stride, const void *x, int64_t x_stride,
+                              const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
+                              const struct weight *w, backend_stream stream);
 
     /* Across the devices that share a model; do nothing for one device. */
     void (*all_reduce)(struct backend *b, void *data, int64_t count, enum dtype dtype, backend_stream stream);

@@ -5,28 +5,76 @@ static char *at_column(void *row, int64_t column, enum dtype dtype)
     return (char *)row + column * dtype_size(dtype);
 }
 
-/* The parts of a fused projection, side by side in each row of out. */
-static void project(struct model *m, void *out, const void *x, int32_t num_tokens, const struct projection *p)
+/* The residual stream. A sublayer's output lies in act.hidden, `pending`, until the next norm adds it: one pass instead
+ * of two. Where the backend has fused operations for so few tokens, it is added as it is made, and nothing is pending.
+ */
+struct stream {
+    struct model *m;
+    void *hidden, *residual; /* [num_tokens, hidden_size] */
+    int32_t num_tokens;
+    bool pending;
+};
+
+static struct norm_params norm_params(const struct model *m, const void *gain)
 {
-    int64_t stride = 0, column = 0;
-    for (int i = 0; i < p->num_parts; i++) stride += p->parts[i].rows;
-    for (int i = 0; i < p->num_parts; i++) {
-        const struct weight *w = &p->parts[i];
-        m->backend->linear(m->backend, at_column(out, column, m->options.dtype), stride, m->options.dtype, x,
-                           w->columns, m->options.dtype, num_tokens, w, NULL);
-        column += w->rows;
-    }
+    return (struct norm_params){gain, m->weights->norm_dtype, (float)m->config.rms_norm_eps};
 }
 
-static void linear(struct model *m, void *out, const void *x, int32_t num_tokens, const struct weight *w)
+/* hidden = rms_norm(residual), what is pending added to the residual first. */
+static void normalise(struct stream *s, const void *gain)
 {
-    m->backend->linear(m->backend, out, w->rows, m->options.dtype, x, w->columns, m->options.dtype, num_tokens, w,
-                       NULL);
+    struct model *m = s->m;
+    const struct norm_params norm = norm_params(m, gain);
+    if (s->pending)
+        m->backend->fused_add_rms_norm(m->backend, s->hidden, s->hidden, s->residual, gain, norm.gain_dtype, norm.eps,
+                                       s->num_tokens, m->config.hidden_size, m->options.dtype, NULL);
+    else
+        m->backend->rms_norm(m->backend, s->hidden, s->residual, gain, norm.gain_dtype, norm.eps, s->num_tokens,
+                             m->config.hidden_size, m->options.dtype, NULL);
+    s->pending = false;
 }
 
-/* Attention of one layer: hidden (normalised) in, hidden out. */
-static void attention_block(struct model *m, const struct step_shape *shape, int32_t layer)
+static int64_t projection_rows(const struct projection *p)
 {
+    int64_t rows = 0;
+    for (int i = 0; i < p->num_parts; i++) rows += p->parts[i].rows;
+    return rows;
+}
+
+/* out = p(rms_norm(stream)), the parts side by side in each row. */
+static void norm_project(struct stream *s, void *out, enum dtype out_dtype, const struct projection *p,
+                         const void *gain)
+{
+    struct model *m = s->m;
+    struct backend *b = m->backend;
+    const enum dtype dtype = m->options.dtype;
+    const struct norm_params norm = norm_params(m, gain);
+    const int64_t columns = p->parts[0].columns, stride = projection_rows(p);
+    if (!s->pending && p->num_parts == 1 && b->norm_linear &&
+        b->norm_linear(b, out, stride, out_dtype, s->residual, columns, &norm, dtype, s->num_tokens, &p->parts[0],
+                       NULL))
+        return;
+    normalise(s, gain);
+    for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].rows)
+        b->linear(b, at_column(out, column, out_dtype), stride, out_dtype, s->hidden, columns, dtype, s->num_tokens,
+                  &p->parts[i], NULL);
+}
+
+/* The stream gets w(x) on top. */
+static void add_linear(struct stream *s, const void *x, const struct weight *w)
+{
+    struct model *m = s->m;
+    struct backend *b = m->backend;
+    const enum dtype dtype = m->options.dtype;
+    if (b->linear_residual && b->linear_residual(b, s->residual, w->rows, x, w->columns, dtype, s->num_tokens, w, NULL))
+        return;
+    b->linear(b, s->hidden, w->rows, dtype, x, w->columns, dtype, s->num_tokens, w, NULL);
+    s->pending = true;
+}
+
+static void attention_block(struct stream *s, const struct step_shape *shape, int32_t layer)
+{
+    struct model *m = s->m;
     struct backend *b = m->backend;
     const struct model_config *c = &m->config;
     const struct layer_weights *w = &m->weights->layers[layer];
@@ -36,7 +84,7 @@ static void attention_block(struct model *m, const struct step_shape *shape, int
     const int64_t q_size = (int64_t)c->num_heads * c->head_dim, kv_size = (int64_t)c->num_kv_heads * c->head_dim;
     const int64_t stride = q_size + 2 * kv_size;
 
-    project(m, m->act.qkv, m->act.hidden, n, &w->qkv);
+    norm_project(s, m->act.qkv, dtype, &w->qkv, w->input_norm);
     char *q = m->act.qkv, *k = at_column(q, q_size, dtype), *v = at_column(k, kv_size, dtype);
     b->rotary_embedding(b,
                         &(struct rotary_args){.query = q,
@@ -89,62 +137,58 @@ static void attention_block(struct model *m, const struct step_shape *shape, int
                                              .cache_dtype = cache_dtype,
                                              .params = &m->attention},
                     shape->num_decodes, shape->num_seqs, NULL);
-    linear(m, m->act.hidden, m->act.attention, n, &w->o);
+    add_linear(s, m->act.attention, &w->o);
 }
 
 /* SwiGLU (Shazeer, 2020): down(silu(gate(x)) * up(x)). */
-static void mlp_block(struct model *m, int32_t n, const struct layer_weights *w)
+static void mlp_block(struct stream *s, const struct layer_weights *w)
 {
-    project(m, m->act.gate_up, m->act.hidden, n, &w->gate_up);
-    m->backend->silu_and_mul(m->backend, m->act.gated, m->act.gate_up, n, m->config.intermediate_size, m->options.dtype,
-                             NULL);
-    linear(m, m->act.hidden, m->act.gated, n, &w->down);
-}
-
-/* residual += hidden; hidden = rms_norm(residual) * gain. */
-static void add_and_norm(struct model *m, void *hidden, void *residual, const void *gain, int32_t n)
-{
-    m->backend->fused_add_rms_norm(m->backend, hidden, hidden, residual, gain, m->weights->norm_dtype,
-                                   (float)m->config.rms_norm_eps, n, m->config.hidden_size, m->options.dtype, NULL);
-}
-
-/* The last norm and the logits, of the tokens that are sampled from only. */
-static void head(struct model *m, const struct step_shape *shape)
-{
+    struct model *m = s->m;
     struct backend *b = m->backend;
-    struct activations *act = &m->act;
-    const int32_t rows = shape->num_samples, hidden_size = m->config.hidden_size;
+    const int32_t size = m->config.intermediate_size;
     const enum dtype dtype = m->options.dtype;
-    void *hidden = act->hidden, *residual = act->residual;
-    if (!shape->all_sampled) {
-        b->gather_rows(b, act->last_hidden, hidden, m->inputs.sample_rows, rows, hidden_size, dtype, NULL);
-        b->gather_rows(b, act->last_residual, residual, m->inputs.sample_rows, rows, hidden_size, dtype, NULL);
-        hidden = act->last_hidden;
-        residual = act->last_residual;
+    const struct norm_params norm = norm_params(m, w->post_attention_norm);
+    const bool fused = !s->pending && w->gate_up.num_parts == 1 && b->norm_gate_up_silu &&
+                       b->norm_gate_up_silu(b, m->act.gated, size, s->residual, m->config.hidden_size, &norm, dtype,
+                                            s->num_tokens, &w->gate_up.parts[0], NULL);
+    if (!fused) {
+        norm_project(s, m->act.gate_up, dtype, &w->gate_up, w->post_attention_norm);
+        b->silu_and_mul(b, m->act.gated, m->act.gate_up, s->num_tokens, size, dtype, NULL);
     }
-    add_and_norm(m, hidden, residual, m->weights->final_norm, rows);
-    b->linear(b, act->logits, m->config.vocab_size, DTYPE_FLOAT32, hidden, hidden_size, dtype, rows,
-              &m->weights->lm_head, NULL);
+    add_linear(s, m->act.gated, &w->down);
+}
+
+/* From here on only the tokens that are sampled from. */
+static void keep_sampled(struct stream *s, const struct step_shape *shape)
+{
+    struct model *m = s->m;
+    struct backend *b = m->backend;
+    const int32_t hidden_size = m->config.hidden_size, rows = shape->num_samples;
+    if (shape->all_sampled) return;
+    b->gather_rows(b, m->act.last_residual, s->residual, m->inputs.sample_rows, rows, hidden_size, m->options.dtype,
+                   NULL);
+    if (s->pending)
+        b->gather_rows(b, m->act.last_hidden, s->hidden, m->inputs.sample_rows, rows, hidden_size, m->options.dtype,
+                       NULL);
+    s->residual = m->act.last_residual;
+    s->hidden = m->act.last_hidden;
+    s->num_tokens = rows;
 }
 
 void llama_forward(struct model *m, const struct step_shape *shape)
 {
     struct backend *b = m->backend;
     const struct model_weights *w = m->weights;
-    struct activations *act = &m->act;
-    const int32_t n = shape->num_tokens;
+    struct stream s = {.m = m, .hidden = m->act.hidden, .residual = m->act.residual, .num_tokens = shape->num_tokens};
 
-    b->embedding(b, act->residual, m->inputs.token_ids, m->state.sampled, n, &w->embedding, m->options.dtype, NULL);
+    b->embedding(b, s.residual, m->inputs.token_ids, m->state.sampled, s.num_tokens, &w->embedding, m->options.dtype,
+                 NULL);
     for (int32_t layer = 0; layer < m->config.num_layers; layer++) {
-        const struct layer_weights *l = &w->layers[layer];
-        if (layer == 0)
-            b->rms_norm(b, act->hidden, act->residual, l->input_norm, w->norm_dtype, (float)m->config.rms_norm_eps, n,
-                        m->config.hidden_size, m->options.dtype, NULL);
-        else
-            add_and_norm(m, act->hidden, act->residual, l->input_norm, n);
-        attention_block(m, shape, layer);
-        add_and_norm(m, act->hidden, act->residual, l->post_attention_norm, n);
-        mlp_block(m, n, l);
+        attention_block(&s, shape, layer);
+        mlp_block(&s, &w->layers[layer]);
     }
-    if (shape->num_samples > 0) head(m, shape);
+    if (shape->num_samples == 0) return;
+    keep_sampled(&s, shape);
+    const struct projection head = {.parts = {w->lm_head}, .num_parts = 1};
+    norm_project(&s, m->act.logits, DTYPE_FLOAT32, &head, w->final_norm);
 }
