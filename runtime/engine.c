@@ -55,7 +55,6 @@ struct engine_options engine_options_default(void)
         .max_num_seqs = 256,
         .max_num_batched_tokens = 8192,
         .gpu_memory_utilization = 0.9,
-        .swap_space = 4,
         .enable_prefix_caching = true,
         .enable_chunked_prefill = true,
         .async_scheduling = -1,

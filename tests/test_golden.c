@@ -143,6 +143,7 @@ static double largest_error(const char *name, enum dtype dtype, enum dtype cache
     struct error err;
     char folder[512], data[512];
     double largest = 0;
+    run_need_device(); /* before anything is allocated */
     find_folders(name, folder, data, sizeof folder);
     must(golden_load(data, &golden, &err), &err);
     bench_open(&b, name, dtype, cache_dtype, copy_weights);
@@ -216,8 +217,8 @@ static void test_greedy_tokens(void **state)
         struct error err;
         snprintf(folder, sizeof folder, "golden/%s", checkpoints[i]);
         const struct engine_options options = run_options(folder, path, sizeof path);
-        must(golden_load(path, &golden, &err), &err);
         struct engine *e = run_engine(&options);
+        must(golden_load(path, &golden, &err), &err);
         struct run_prompt prompts[16];
         struct run_answer expected[16];
         struct sampling_params params = sampling_params_default();

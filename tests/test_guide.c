@@ -88,6 +88,7 @@ static void test_answers(void **state)
 {
     (void)state;
     struct questions q;
+    struct engine *e = guide_engine();
     load(&q);
     const int32_t n = q.golden.num_cases;
     struct run_prompt *prompts = calloc((size_t)n, sizeof *prompts);
@@ -97,7 +98,6 @@ static void test_answers(void **state)
         prompts[i] = (struct run_prompt){c->prompt, c->num_prompt};
         expected[i] = (struct run_answer){.tokens = c->greedy, .gaps = c->gaps, .count = c->num_greedy};
     }
-    struct engine *e = guide_engine();
     struct sampling_params params;
     engine_default_sampling(e, &params);
     assert_true(params.temperature == 0); /* generation_config.json asks for greedy answers */

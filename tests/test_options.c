@@ -291,7 +291,7 @@ static void test_engine_flags(void **state)
     assert_true(flags.given == UINT64_C(1) << FIELD_SEED);
     static const char *const bad[] = {
         "--device gpu",         "--device cuda:",    "--device cuda:x", "--dtype int8", "--block-size 17",
-        "--block-size 0",       "--max-num-seqs 0",  "--load-format x", "--threads -1", "--swap-space -1",
+        "--block-size 0",       "--max-num-seqs 0",  "--load-format x", "--threads -1", "--kv-cache-space -1",
         "--max-model-len",      "--max-model-len 0", "--seed -1",       "--seed 1.5",   "--gpu-memory-utilization 1.1",
         "--kv-cache-dtype fp9",
     };
