@@ -276,7 +276,7 @@ static int64_t tiles_per_head(const struct attention_args *args, int32_t max_que
     return (rows + per_tile - 1) / per_tile;
 }
 
-static int attention_threads(const struct cpu_state *s, const struct attention_args *args)
+static inline int attention_threads(const struct cpu_state *s, const struct attention_args *args)
 {
     int64_t rows = (int64_t)args->num_seqs * args->max_query_len * args->num_heads;
     return cpu_threads_for(s, rows * args->max_seq_len * args->head_size);

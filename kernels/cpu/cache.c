@@ -66,8 +66,7 @@ void cpu_reshape_and_cache(struct backend *b, const struct reshape_and_cache_arg
 {
     (void)stream;
     const struct cpu_state *s = cpu_state(b);
-    int64_t work = 2 * (int64_t)args->num_tokens * args->num_kv_heads * args->head_size;
-#pragma omp parallel for num_threads(cpu_threads_for(s, work))
+#pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens * args->kv_stride))
     for (int32_t t = 0; t < args->num_tokens; t++)
         if (args->slot_mapping[t] >= 0) cache_token(s->kernels, args, t, args->slot_mapping[t]);
 }
@@ -83,6 +82,7 @@ void cpu_update_block_tables(struct backend *b, int32_t *block_tables, int64_t b
 static void move_blocks(const struct cpu_state *s, void *const *sources, void *const *destinations, int32_t num_caches,
                         int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs)
 {
+    (void)s; /* without OpenMP */
     int64_t moves = (int64_t)num_caches * num_pairs;
 #pragma omp parallel for num_threads(cpu_threads_for(s, moves *block_bytes / 4))
     for (int64_t i = 0; i < moves; i++) {

@@ -33,8 +33,7 @@ void cpu_rotary_embedding(struct backend *b, const struct rotary_args *args, bac
 {
     (void)stream;
     const struct cpu_state *s = cpu_state(b);
-    int64_t work = (int64_t)args->num_tokens * (args->num_heads + args->num_kv_heads) * args->rotary_dim;
-#pragma omp parallel for num_threads(cpu_threads_for(s, work))
+#pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens * args->query_stride))
     for (int32_t t = 0; t < args->num_tokens; t++) {
         const float *cos_sin = args->cos_sin + (int64_t)args->positions[t] * args->rotary_dim;
         rotate_heads(s->kernels, args, cpu_element_out(args->query, args->dtype, t * args->query_stride),

@@ -281,8 +281,8 @@ void cpu_sample(struct backend *b, const struct sample_args *args, backend_strea
 {
     (void)stream;
     const struct cpu_state *s = cpu_state(b);
-    int64_t work = (int64_t)args->num_samples * args->vocab_size;
-#pragma omp parallel for num_threads(cpu_threads_for(s, work)) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(cpu_threads_for(s, (int64_t)args->num_samples * args->vocab_size))                \
+    schedule(dynamic, 1)
     for (int32_t i = 0; i < args->num_samples; i++) sample_one(s, args, i);
 }
 

@@ -60,24 +60,21 @@ double reference_decode(enum dtype dtype, uint32_t bits)
     return sign * ldexp(mantissa + (1u << f.mantissa_bits), (int)exponent - bias - f.mantissa_bits);
 }
 
-/* Bisection over the magnitudes, which are in the order of their bits. */
+/* Magnitudes are in the order of their bits: from a guess near the value, steps to the pair around it, and takes the
+ * nearer one. */
 uint32_t reference_encode(enum dtype dtype, double value)
 {
     struct format f = format_of(dtype);
-    uint32_t sign = signbit(value) ? 1u << (f.exponent_bits + f.mantissa_bits) : 0, low = 0, high = f.largest;
-    double magnitude = fabs(value);
-    if (magnitude >= reference_decode(dtype, high)) return sign | high;
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (reference_decode(dtype, middle) <= magnitude) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    double below = magnitude - reference_decode(dtype, low), above = reference_decode(dtype, high) - magnitude;
-    if (below < above || (below == above && low % 2 == 0)) return sign | low;
-    return sign | high;
+    int exponent, bias = (1 << (f.exponent_bits - 1)) - 1;
+    uint32_t sign = signbit(value) ? 1u << (f.exponent_bits + f.mantissa_bits) : 0;
+    double magnitude = fabs(value), mantissa = frexp(magnitude, &exponent);
+    if (magnitude >= reference_decode(dtype, f.largest)) return sign | f.largest;
+    double guess = ldexp(exponent - 2 + bias + 2 * mantissa, f.mantissa_bits);
+    uint32_t low = guess > 0 && mantissa > 0 ? (uint32_t)guess : 0;
+    while (low > 0 && reference_decode(dtype, low) > magnitude) low--;
+    while (reference_decode(dtype, low + 1) <= magnitude) low++;
+    double below = magnitude - reference_decode(dtype, low), above = reference_decode(dtype, low + 1) - magnitude;
+    return sign | (below < above || (below == above && low % 2 == 0) ? low : low + 1);
 }
 
 void reference_linear(double *out, const double *x, const double *w, const double *bias, int64_t tokens, int64_t rows,
