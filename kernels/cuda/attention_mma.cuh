@@ -34,6 +34,12 @@ template <int pending> static __device__ __forceinline__ void copy_async_wait()
     asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");
 }
 
+/* Waits for all of this thread's copies, committed or not. */
+static __device__ __forceinline__ void copy_async_wait_all()
+{
+    asm volatile("cp.async.wait_all;\n" ::: "memory");
+}
+
 static __device__ __forceinline__ void load_matrices(uint32_t r[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
