@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "runtime/bench_machine.h"
+#include "kernels/bench.h"
 
 struct latency {
     struct samples first;   /* time to first token of each request */
@@ -60,10 +60,12 @@ static void report_reading(struct bench *b, double speed)
 {
     struct report *r = &b->report;
     report_number(r, "decode_read_gb_per_second", "weights and KV cache read", speed / 1e9, "GB/s");
+    struct bench_read memory;
+    struct error ignored; /* without memory to measure with, there is just nothing to compare with */
     if (strcmp(engine_device(b->engine), "cpu") != 0) return;
-    const double memory = bench_machine_read_speed(engine_threads(b->engine));
-    report_number(r, "memory_read_gb_per_second", "memory can be read at", memory / 1e9, "GB/s");
-    report_number(r, "decode_read_percent", "of that", 100 * speed / memory, "%");
+    if (bench_host_read(engine_threads(b->engine), &memory, &ignored) != STATUS_OK) return;
+    report_number(r, "memory_read_gb_per_second", "memory can be read at", memory.bytes_per_second / 1e9, "GB/s");
+    report_number(r, "decode_read_percent", "of that", 100 * speed / memory.bytes_per_second, "%");
 }
 
 static void report_latency(struct bench *b, const struct latency *l)
