@@ -1,0 +1,192 @@
+/* Memory on a GPU: the report against the device's own count, with another process holding some; and every allocation
+ * failing in turn. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "model/model.h"
+#include "tests/support/run.h"
+#ifdef QUIRE_HAVE_CUDA
+#include "kernels/cuda/cuda.h"
+#endif
+
+static const double MIB = 1024.0 * 1024.0;
+
+static int64_t in_use(struct error *err)
+{
+    struct backend *b;
+    int64_t available = 0, total = 0;
+    if (backend_open("cuda", 0, &b, err) != STATUS_OK) fail_msg("%s", err->text);
+    if (b->memory_info(b, &available, &total, err) != STATUS_OK) fail_msg("%s", err->text);
+    b->destroy(b);
+    return total - available;
+}
+
+/* All terms of the report, against what the device says. */
+static void check_report(const struct memory_profile *p)
+{
+    struct error err;
+    const double report = (double)(memory_profile_fixed(p) + p->kv_cache), device = (double)in_use(&err);
+    print_message("report %.1f MiB, device %.1f MiB, others %.1f MiB\n", report / MIB, device / MIB,
+                  (double)p->others / MIB);
+    if (report < 0.99 * device || report > 1.01 * device)
+        fail_msg("the report's sum is %.1f MiB, but the device says %.1f MiB", report / MIB, device / MIB);
+    assert_int_equal(p->num_blocks, p->kv_budget / p->block_bytes);
+    assert_true(device <= 1.01 * p->utilization * (double)p->total);
+}
+
+static void test_report_is_what_the_device_says(void **state)
+{
+    (void)state;
+    const double utilizations[] = {0.1, 0.5, 0.9};
+    for (int i = 0; i < 3; i++) {
+        char path[512];
+        struct engine_options o = run_options(QUIRE_GUIDE, path, sizeof path);
+        o.gpu_memory_utilization = utilizations[i];
+        struct engine *e = run_engine(&o);
+        check_report(engine_memory_profile(e));
+        engine_destroy(e);
+    }
+}
+
+/* A child that holds memory on the GPU until it is killed. It was started before this process touched the GPU, since a
+ * CUDA context does not survive a fork. */
+struct holder {
+    pid_t pid;
+    int ready[2], start[2];
+};
+static const int64_t HELD = (int64_t)10 << 30;
+
+static void hold(const struct holder *h)
+{
+    struct backend *b;
+    struct error err;
+    void *data;
+    char byte = 0;
+    if (read(h->start[0], &byte, 1) != 1) _exit(0);
+    if (backend_open("cuda", 0, &b, &err) != STATUS_OK ||
+        b->memory_alloc(b, MEMORY_DEVICE, HELD, &data, &err) != STATUS_OK)
+        byte = 'n';
+    else
+        byte = 'y';
+    if (write(h->ready[1], &byte, 1) != 1) _exit(1);
+    for (;;) pause();
+}
+
+static int start_holder(void **state)
+{
+    struct holder *h = calloc(1, sizeof *h);
+    if (!h || pipe(h->ready) != 0 || pipe(h->start) != 0) return -1;
+    h->pid = fork();
+    if (h->pid < 0) return -1;
+    if (h->pid == 0) {
+        close(h->start[1]);
+        hold(h);
+    }
+    *state = h;
+    return 0;
+}
+
+static int end_holder(void **state)
+{
+    struct holder *h = *state;
+    kill(h->pid, SIGKILL);
+    waitpid(h->pid, NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        close(h->ready[i]);
+        close(h->start[i]);
+    }
+    free(h);
+    return 0;
+}
+
+static void test_memory_of_others(void **state)
+{
+    struct holder *h = *state;
+    char path[512], byte = 's';
+    struct engine_options o = run_options(QUIRE_GUIDE, path, sizeof path);
+    assert_int_equal(write(h->start[1], &byte, 1), 1);
+    assert_int_equal(read(h->ready[0], &byte, 1), 1);
+    assert_int_equal(byte, 'y');
+    o.gpu_memory_utilization = 0.5;
+    struct engine *e = run_engine(&o);
+    const struct memory_profile *p = engine_memory_profile(e);
+    assert_true(p->others + p->context >= HELD); /* without NVML they are one term */
+    check_report(p);
+    engine_destroy(e);
+    /* What others hold counts against the utilisation: with too little left, the sentence says how much to ask for. */
+    struct error err;
+    o.gpu_memory_utilization = 0.05;
+    assert_int_equal(engine_create(&o, &e, &err), STATUS_OUT_OF_MEMORY);
+    assert_non_null(strstr(err.text, "--gpu-memory-utilization to 0."));
+}
+
+#ifdef QUIRE_HAVE_CUDA
+/* Everything a model allocates, with the countdown-th allocation failing. */
+static enum status make_model(struct backend *b, const struct model_config *config, const struct model_weights *weights,
+                              int countdown, struct error *err)
+{
+    const struct model_options options = {
+        .limits = {.max_num_tokens = 64, .max_num_seqs = 8, .max_model_len = 128, .block_size = 16, .num_groups = 1},
+        .copy_weights = true,
+    };
+    struct model *m = NULL;
+    backend_cuda_fail_allocation(b, countdown);
+    enum status status = model_create(b, config, weights, &options, &m, err);
+    if (status == STATUS_OK) status = model_warm_up(m, err);
+    if (status == STATUS_OK) status = model_allocate_cache(m, 20, err);
+    if (status == STATUS_OK) status = model_capture(m, err);
+    backend_cuda_fail_allocation(b, 0);
+    model_destroy(m);
+    return status;
+}
+#endif
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    run_need_device();
+#ifdef QUIRE_HAVE_CUDA
+    struct backend *b;
+    struct model_config config;
+    struct model_weights weights;
+    struct error err = {""};
+    int64_t before, after, total;
+    int failures = 0;
+    assert_int_equal(backend_open("cuda", 0, &b, &err), STATUS_OK);
+    assert_int_equal(model_config_load(QUIRE_GUIDE, &config, &err), STATUS_OK);
+    assert_int_equal(model_weights_open(QUIRE_GUIDE, &config, NULL, &weights, &err), STATUS_OK);
+    assert_int_equal(make_model(b, &config, &weights, 0, &err), STATUS_OK);
+    assert_int_equal(b->memory_info(b, &before, &total, &err), STATUS_OK);
+    while (make_model(b, &config, &weights, failures + 1, &err) != STATUS_OK) {
+        assert_true(strlen(err.text) > 20);
+        failures++;
+    }
+    print_message("%d allocations failed in turn\n", failures);
+    assert_true(failures > 50);
+    assert_int_equal(b->memory_info(b, &after, &total, &err), STATUS_OK);
+    assert_true(before - after < (int64_t)64 << 20); /* nothing stays behind */
+    model_weights_close(&weights);
+    b->destroy(b);
+#endif
+}
+
+int main(void)
+{
+    run_set_device("cuda");
+    const struct CMUnitTest tests[] = {
+        /* The holder forks first, before this process has a CUDA context. */
+        cmocka_unit_test(test_memory_of_others),
+        cmocka_unit_test(test_report_is_what_the_device_says),
+        cmocka_unit_test(test_every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests_name("cuda", tests, start_holder, end_holder);
+}
