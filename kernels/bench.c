@@ -1,10 +1,15 @@
 #include "kernels/bench.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/clock.h"
+#include "kernels/bench_plan.h"
 #include "kernels/cpu/state.h"
 
-enum { PASSES = 8, MIN_COPIES = 2, MAX_COPIES = 64 };
+enum { RUNS = 9, MIN_RUNS = 3, MAX_CALLS = 4096, PATTERN = 1000003, COPY_PASSES = 8 };
 static const int64_t BEYOND_CACHES = (int64_t)512 << 20, READ_BYTES = 32 << 20;
+static const double RUN_SECONDS = 2e-3, CASE_SECONDS = 0.5;
 
 /* A sum over every element, with the widest loads there are: memory is what is measured. */
 static float read_all(const struct cpu_state *s, const float *data, int64_t count)
@@ -42,84 +47,243 @@ enum status bench_host_read(int threads, struct bench_read *out, struct error *e
     return status;
 }
 
-/* What a linear layer works on. `copies` of the weights lie one after the other, and calls go through them in turn. */
-struct operands {
-    void *x, *out, *weights, *workspace;
-    int64_t x_bytes, out_bytes, weight_bytes, workspace_bytes, copies;
+/* ---- a device's memory ---- */
+
+struct bench_device {
+    struct backend *backend;
+    struct bench_sizes sizes;
+    uint8_t *pool, *fixed, *workspace, *host; /* host: where the fixed operands are written before they go to `fixed` */
+    int64_t pool_bytes, fixed_bytes, workspace_bytes;
 };
 
-static enum status operands_alloc(struct backend *b, const struct bench_linear_shape *shape, struct operands *o,
-                                  struct error *err)
+static int64_t larger(int64_t a, int64_t b)
 {
-    const struct workspace_query query = {.max_num_tokens = shape->num_tokens,
-                                          .max_num_seqs = 1,
-                                          .max_model_len = 16,
-                                          .num_heads = 1,
-                                          .num_kv_heads = 1,
-                                          .head_size = 64,
-                                          .block_size = 16,
-                                          .max_columns = shape->columns,
-                                          .max_rows = shape->rows,
-                                          .vocab_size = 16};
-    *o = (struct operands){.x_bytes = shape->num_tokens * shape->columns * 4,
-                           .out_bytes = shape->num_tokens * shape->rows * 4,
-                           .weight_bytes = shape->rows * shape->columns * dtype_size(shape->dtype),
-                           .workspace_bytes = b->workspace_bytes(b, &query)};
-    o->copies = BEYOND_CACHES / o->weight_bytes;
-    if (o->copies < MIN_COPIES) o->copies = MIN_COPIES;
-    if (o->copies > MAX_COPIES) o->copies = MAX_COPIES;
-    enum status status = b->memory_alloc(b, MEMORY_DEVICE, o->x_bytes, &o->x, err);
-    if (status == STATUS_OK) status = b->memory_alloc(b, MEMORY_DEVICE, o->out_bytes, &o->out, err);
-    if (status == STATUS_OK) status = b->memory_alloc(b, MEMORY_DEVICE, o->weight_bytes * o->copies, &o->weights, err);
-    if (status == STATUS_OK) status = b->memory_alloc(b, MEMORY_DEVICE, o->workspace_bytes, &o->workspace, err);
-    if (status != STATUS_OK) return status;
-    b->fill(b, o->x, 0x3c, o->x_bytes, NULL); /* small ordinary numbers in every type */
-    b->fill(b, o->weights, 0x3c, o->weight_bytes * o->copies, NULL);
-    b->workspace_set(b, o->workspace, o->workspace_bytes);
-    return STATUS_OK;
+    return a > b ? a : b;
 }
 
-static void operands_free(struct backend *b, struct operands *o)
+static void take_largest(struct bench_device *d, const struct bench_case *cases, int count,
+                         struct workspace_query *query)
 {
+    d->pool_bytes = BEYOND_CACHES;
+    for (int i = 0; i < count; i++) {
+        struct bench_plan plan;
+        bench_plan_make(&d->sizes, &cases[i], &plan);
+        d->pool_bytes = larger(d->pool_bytes, plan.set_bytes);
+        d->fixed_bytes = larger(d->fixed_bytes, plan.fixed_bytes);
+        const bool prefill = cases[i].operation == BENCH_PAGED_ATTENTION_PREFILL;
+        const int32_t length = prefill ? cases[i].rows : cases[i].context;
+        if (cases[i].rows > query->max_num_tokens) query->max_num_tokens = cases[i].rows;
+        if (!prefill && cases[i].rows > query->max_num_seqs) query->max_num_seqs = cases[i].rows;
+        if (length > query->max_model_len) query->max_model_len = length;
+        query->max_columns = larger(query->max_columns, cases[i].columns);
+        query->max_rows = larger(query->max_rows, cases[i].outputs);
+    }
+}
+
+/* Random numbers around 0 of standard deviation 0.3. They are bfloat16, which is the upper half of a float32 and, for
+ * these, an ordinary float16: so they serve as any of the three. Real products need more power than those of zeros. */
+static void write_pattern(uint16_t *pattern)
+{
+    uint64_t state = 1;
+    for (int i = 0; i < PATTERN; i++) {
+        float sum = 0;
+        for (int j = 0; j < 4; j++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            sum += (float)(state >> 40) / (float)(1 << 24) - 0.5f;
+        }
+        pattern[i] = float_to_bf16(sum * 0.5f);
+    }
+}
+
+static enum status fill_pool(struct bench_device *d, struct error *err)
+{
+    struct backend *b = d->backend;
+    int64_t filled = PATTERN * (int64_t)sizeof(uint16_t);
+    uint16_t *pattern = malloc((size_t)filled);
+    if (!pattern) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %lld bytes", (long long)filled);
+    write_pattern(pattern);
+    b->copy(b, d->pool, pattern, filled, NULL);
+    enum status status = b->stream_synchronize(b, NULL, err);
+    free(pattern);
+    for (; filled < d->pool_bytes; filled *= 2)
+        b->copy(b, d->pool + filled, d->pool, filled < d->pool_bytes - filled ? filled : d->pool_bytes - filled, NULL);
+    return status == STATUS_OK ? b->stream_synchronize(b, NULL, err) : status;
+}
+
+static enum status allocate(struct bench_device *d, int64_t bytes, uint8_t **out, struct error *err)
+{
+    void *data = NULL;
+    enum status status = d->backend->memory_alloc(d->backend, MEMORY_DEVICE, bytes, &data, err);
+    *out = data;
+    return status;
+}
+
+static enum status allocate_all(struct bench_device *d, struct error *err)
+{
+    d->host = malloc((size_t)d->fixed_bytes);
+    if (!d->host) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for what is measured");
+    enum status status = allocate(d, d->pool_bytes, &d->pool, err);
+    if (status == STATUS_OK) status = allocate(d, d->fixed_bytes, &d->fixed, err);
+    if (status == STATUS_OK) status = allocate(d, d->workspace_bytes, &d->workspace, err);
+    if (status == STATUS_OK) d->backend->workspace_set(d->backend, d->workspace, d->workspace_bytes);
+    return status == STATUS_OK ? fill_pool(d, err) : status;
+}
+
+enum status bench_device_open(struct backend *b, const struct bench_sizes *sizes, const struct bench_case *cases,
+                              int count, struct bench_device **out, struct error *err)
+{
+    struct bench_device *d = calloc(1, sizeof *d);
+    *out = NULL;
+    if (!d) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for what is measured");
+    *d = (struct bench_device){.backend = b, .sizes = *sizes, .fixed_bytes = 1};
+    struct workspace_query query = {.max_num_tokens = 1,
+                                    .max_num_seqs = 1,
+                                    .max_model_len = sizes->block_size,
+                                    .num_heads = sizes->num_heads,
+                                    .num_kv_heads = sizes->num_kv_heads,
+                                    .head_size = sizes->head_size,
+                                    .block_size = sizes->block_size,
+                                    .max_columns = sizes->hidden_size,
+                                    .max_rows = sizes->hidden_size,
+                                    .vocab_size = sizes->vocab_size,
+                                    .dtype = sizes->activations};
+    take_largest(d, cases, count, &query);
+    d->workspace_bytes = larger(b->workspace_bytes(b, &query), 1);
+    enum status status = allocate_all(d, err);
+    if (status == STATUS_OK)
+        *out = d;
+    else
+        bench_device_close(d);
+    return status;
+}
+
+void bench_device_close(struct bench_device *d)
+{
+    if (!d) return;
+    struct backend *b = d->backend;
     b->workspace_set(b, NULL, 0);
-    if (o->x) b->memory_free(b, MEMORY_DEVICE, o->x, o->x_bytes);
-    if (o->out) b->memory_free(b, MEMORY_DEVICE, o->out, o->out_bytes);
-    if (o->weights) b->memory_free(b, MEMORY_DEVICE, o->weights, o->weight_bytes * o->copies);
-    if (o->workspace) b->memory_free(b, MEMORY_DEVICE, o->workspace, o->workspace_bytes);
+    if (d->pool) b->memory_free(b, MEMORY_DEVICE, d->pool, d->pool_bytes);
+    if (d->fixed) b->memory_free(b, MEMORY_DEVICE, d->fixed, d->fixed_bytes);
+    if (d->workspace) b->memory_free(b, MEMORY_DEVICE, d->workspace, d->workspace_bytes);
+    free(d->host);
+    free(d);
 }
 
-static enum status time_linear(struct backend *b, const struct bench_linear_shape *shape, const struct operands *o,
-                               double *seconds, struct error *err)
+enum status bench_device_copy(struct bench_device *d, double *bytes_per_second, struct error *err)
 {
+    struct backend *b = d->backend;
+    const int64_t half = d->pool_bytes / 2;
     enum status status = STATUS_OK;
-    *seconds = 1e9;
-    for (int64_t pass = 0; pass < MAX_COPIES && status == STATUS_OK; pass++) {
-        const struct weight w = {.data = (const uint8_t *)o->weights + pass % o->copies * o->weight_bytes,
-                                 .dtype = shape->dtype,
-                                 .rows = shape->rows,
-                                 .columns = shape->columns};
-        double start = clock_seconds();
-        b->linear(b, o->out, shape->rows, DTYPE_FLOAT32, o->x, shape->columns, DTYPE_FLOAT32, shape->num_tokens, &w,
-                  NULL);
+    double best = 1e9;
+    for (int pass = 0; pass < COPY_PASSES && status == STATUS_OK; pass++) {
+        const double start = clock_seconds();
+        b->copy(b, d->pool + half, d->pool, half, NULL);
         status = b->stream_synchronize(b, NULL, err);
-        double taken = clock_seconds() - start;
-        if (taken < *seconds) *seconds = taken;
-        if (taken > 0.25 && pass + 1 >= PASSES) break; /* slow enough to be sure */
+        const double seconds = clock_seconds() - start;
+        if (seconds < best) best = seconds;
+    }
+    *bytes_per_second = 2 * (double)half / best;
+    return status;
+}
+
+/* ---- timing ---- */
+
+/* A run of calls, each on the next of the copies of the operands. */
+struct run {
+    struct bench_device *d;
+    const struct bench_case *c;
+    const struct bench_plan *plan;
+    int64_t copies, next;
+    int calls;
+    backend_graph graph; /* of all calls, or NULL */
+};
+
+static void make_calls(struct run *r)
+{
+    for (int i = 0; i < r->calls; i++) {
+        const struct bench_call call = {.sizes = &r->d->sizes,
+                                        .c = r->c,
+                                        .plan = r->plan,
+                                        .set = r->d->pool + r->next++ % r->copies * r->plan->set_bytes,
+                                        .fixed = r->d->fixed};
+        bench_plan_call(r->d->backend, &call);
+    }
+}
+
+static enum status time_run(struct run *r, double *seconds, struct error *err)
+{
+    struct backend *b = r->d->backend;
+    const double start = clock_seconds();
+    if (r->graph)
+        b->graph_launch(b, r->graph, NULL);
+    else
+        make_calls(r);
+    enum status status = b->stream_synchronize(b, NULL, err);
+    *seconds = clock_seconds() - start;
+    return status;
+}
+
+/* So many calls that a run takes milliseconds: beside that, reading the clock and waiting are nothing. */
+static enum status choose_calls(struct run *r, struct error *err)
+{
+    double seconds = 0;
+    r->calls = 1;
+    enum status status = time_run(r, &seconds, err); /* loads what is loaded on first use */
+    while (status == STATUS_OK) {
+        status = time_run(r, &seconds, err);
+        if (seconds >= RUN_SECONDS || r->calls >= MAX_CALLS) break;
+        r->calls *= 2;
     }
     return status;
 }
 
-enum status bench_linear(struct backend *b, const struct bench_linear_shape *shape, struct bench_linear *out,
-                         struct error *err)
+static enum status capture(struct run *r, struct error *err)
 {
-    struct operands o;
-    double products = (double)shape->num_tokens * (double)shape->rows * (double)shape->columns;
-    enum status status = operands_alloc(b, shape, &o, err);
-    if (status == STATUS_OK) status = time_linear(b, shape, &o, &out->seconds, err);
-    if (status == STATUS_OK) {
-        out->bytes_per_second = (double)o.weight_bytes / out->seconds;
-        out->flops = 2 * products / out->seconds;
+    struct backend *b = r->d->backend;
+    if (!b->capture_begin || r->calls == 1) return STATUS_OK;
+    enum status status = b->capture_begin(b, NULL, err);
+    if (status != STATUS_OK) return status;
+    make_calls(r);
+    status = b->capture_end(b, NULL, &r->graph, err);
+    double warm; /* the first launch of a graph costs more */
+    return status == STATUS_OK ? time_run(r, &warm, err) : status;
+}
+
+static int compare_seconds(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static enum status median_run(struct run *r, double *seconds, struct error *err)
+{
+    double runs[RUNS], total = 0;
+    int count = 0;
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK && count < RUNS && (count < MIN_RUNS || total < CASE_SECONDS)) {
+        status = time_run(r, &runs[count], err);
+        total += runs[count++];
     }
-    operands_free(b, &o);
+    qsort(runs, (size_t)count, sizeof *runs, compare_seconds);
+    *seconds = runs[count / 2];
+    return status;
+}
+
+enum status bench_device_run(struct bench_device *d, const struct bench_case *c, struct bench_time *out,
+                             struct error *err)
+{
+    struct backend *b = d->backend;
+    struct bench_plan plan;
+    bench_plan_make(&d->sizes, c, &plan);
+    struct run r = {.d = d, .c = c, .plan = &plan, .copies = d->pool_bytes / plan.set_bytes};
+    double seconds = 0;
+    memset(d->host, 0, (size_t)d->fixed_bytes);
+    bench_plan_write(&d->sizes, c, &plan, d->host);
+    b->copy(b, d->fixed, d->host, d->fixed_bytes, NULL);
+    enum status status = choose_calls(&r, err);
+    if (status == STATUS_OK) status = capture(&r, err);
+    if (status == STATUS_OK) status = median_run(&r, &seconds, err);
+    if (r.graph) b->graph_destroy(b, r.graph);
+    *out = (struct bench_time){seconds / r.calls, plan.bytes, plan.operations};
     return status;
 }

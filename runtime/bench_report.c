@@ -80,8 +80,7 @@ void report_integer(struct report *r, const char *key, const char *label, int64_
     number_row(r, label, text, "");
 }
 
-/* Four digits are what a measurement is worth. */
-static void format_number(char *text, size_t size, double value)
+void report_format(char *text, size_t size, double value)
 {
     const double magnitude = fabs(value);
     const int decimals = magnitude >= 1000 ? 0 : magnitude >= 100 ? 1 : magnitude >= 10 ? 2 : 3;
@@ -92,7 +91,7 @@ void report_number(struct report *r, const char *key, const char *label, double 
 {
     if (!isfinite(value)) return;
     char text[64];
-    format_number(text, sizeof text, value);
+    report_format(text, sizeof text, value);
     if (key) json_object_set_new(r->json, key, json_real(value));
     number_row(r, label, text, unit);
 }
@@ -102,7 +101,7 @@ static void distribution_cell(struct report *r, const char *name, const char *ke
     char full_key[64], text[64];
     snprintf(full_key, sizeof full_key, "%s_%s_ms", name, key);
     json_object_set_new(r->json, full_key, json_real(milliseconds));
-    format_number(text, sizeof text, milliseconds);
+    report_format(text, sizeof text, milliseconds);
     table_cell(&r->distributions, "%s", text);
 }
 

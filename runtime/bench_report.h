@@ -36,6 +36,9 @@ void report_number(struct report *r, const char *key, const char *label, double 
 /* mean_KEY_ms, median_KEY_ms, p90_KEY_ms and p99_KEY_ms of samples that are seconds. Nothing for no samples. */
 void report_milliseconds(struct report *r, const char *key, const char *label, const struct samples *seconds);
 
+/* A number as a person reads it: the four digits that a measurement is worth. */
+void report_format(char *text, size_t size, double value);
+
 /* Writes the tables, or the JSON, to `out`. False if memory ran out or the stream refused. */
 bool report_print(const struct report *r, bool as_json, FILE *out);
 

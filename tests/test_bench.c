@@ -181,6 +181,102 @@ static void cache_shares_whole_blocks(void **state)
     program_free(&p);
 }
 
+/* Runs quire bench kernels at the shapes of the tiny model with further arguments, which end with NULL. */
+static void bench_kernels(struct program *p, const struct temp_folder *folder, ...)
+{
+    const char *argv[MAX_ARGUMENTS] = {QUIRE_EXECUTABLE, "bench", "kernels",   "--model", folder->path,
+                                       "--device",       "cpu",   "--threads", "1"};
+    int count = 9;
+    va_list args;
+    va_start(args, folder);
+    const char *word;
+    while ((word = va_arg(args, const char *)) != NULL && count < MAX_ARGUMENTS - 1) argv[count++] = word;
+    va_end(args);
+    program_run(p, argv, NULL);
+}
+
+static const char *string(const json_t *object, const char *key)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    if (!value) fail_msg("%s is missing or no text", key);
+    return value;
+}
+
+/* Every operation is there, and what it read follows from the shape. */
+static void kernels_measures_every_operation(void **state)
+{
+    static const char *const names[] = {"linear",          "rms_norm",         "fused_add_rms_norm",
+                                        "silu_and_mul",    "rotary_embedding", "reshape_and_cache",
+                                        "paged_attention", "copy_blocks",      "paged_attention_prefill",
+                                        "sample"};
+    struct program p;
+    bench_kernels(&p, *state, "--json", NULL);
+    json_t *json = parse(&p);
+    int seen[10] = {0};
+    size_t i;
+    const json_t *kernel;
+    assert_string_equal(string(json, "weights_dtype"), "float32");
+    assert_true(number(json, "memory_gb_per_second") > 0);
+    assert_true(number(json, "product_gflops") > 0);
+    json_array_foreach(json_object_get(json, "kernels"), i, kernel)
+    {
+        for (int j = 0; j < 10; j++) seen[j] += strcmp(string(kernel, "kernel"), names[j]) == 0;
+        assert_true(number(kernel, "microseconds") > 0);
+        assert_true(number(kernel, "bytes") > 0);
+        assert_true(number(kernel, "percent_of_limit") > 0);
+        if (strcmp(string(kernel, "shape"), "8 rows, 128x64") != 0) continue; /* the projection to q, k and v */
+        assert_int_equal(number(kernel, "operations"), 2 * 8 * 128 * 64);
+        assert_int_equal(number(kernel, "bytes"), 4 * (128 * 64 + 8 * 64 + 8 * 128));
+    }
+    assert_int_equal(seen[0], 5 * 5);
+    for (int j = 1; j < 10; j++)
+        if (!seen[j]) fail_msg("%s was not measured", names[j]);
+    json_decref(json);
+    program_free(&p);
+}
+
+static void kernels_are_chosen_by_a_text(void **state)
+{
+    struct program p;
+    bench_kernels(&p, *state, "--json", "--dtype", "bfloat16", "--filter", "norm 256 tok", NULL);
+    json_t *json = parse(&p);
+    const json_t *kernels = json_object_get(json, "kernels");
+    assert_int_equal(json_array_size(kernels), 2);
+    assert_string_equal(string(json_array_get(kernels, 0), "kernel"), "rms_norm");
+    assert_string_equal(string(json_array_get(kernels, 1), "kernel"), "fused_add_rms_norm");
+    assert_string_equal(string(json, "weights_dtype"), "bfloat16");
+    assert_string_equal(string(json, "dtype"), "float32");
+    assert_int_equal(integer(json_array_get(kernels, 0), "rows"), 256);
+    assert_null(json_object_get(json, "product_gflops")); /* nothing here needs it */
+    json_decref(json);
+    program_free(&p);
+
+    bench_kernels(&p, *state, "--filter", "convolution", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "convolution"));
+    program_free(&p);
+}
+
+static void kernels_table(void **state)
+{
+    struct program p;
+    bench_kernels(&p, *state, "--filter", "copy_blocks", NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "GFLOP/s"));
+    assert_non_null(strstr(p.out.data, "32 blocks"));
+    assert_null(strstr(p.out.data, "linear"));
+    assert_null(strchr(p.out.data, '\033'));
+    program_free(&p);
+
+    bench_kernels(&p, *state, "--block-size", "24", NULL);
+    assert_int_equal(p.exit_status, 2);
+    program_free(&p);
+    bench_kernels(&p, *state, "--device", "tpu", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "tpu"));
+    program_free(&p);
+}
+
 static void tables_are_plain_text(void **state)
 {
     struct program p;
@@ -252,6 +348,9 @@ int main(void)
         cmocka_unit_test(lengths_follow_the_seed),
         cmocka_unit_test(prefill_counts_prompt_tokens),
         cmocka_unit_test(cache_shares_whole_blocks),
+        cmocka_unit_test(kernels_measures_every_operation),
+        cmocka_unit_test(kernels_are_chosen_by_a_text),
+        cmocka_unit_test(kernels_table),
         cmocka_unit_test(tables_are_plain_text),
         cmocka_unit_test(lengths_that_do_not_fit_are_refused),
         cmocka_unit_test(wrong_usage),

@@ -1,0 +1,419 @@
+#include "kernels/bench_plan.h"
+
+#include <math.h>
+
+enum { ALIGNMENT = 256, MAX_CACHES = 256, DECODE_ROWS = 256, HISTORY = 4 };
+
+/* ---- laying out ---- */
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static void add_part(struct bench_plan *plan, int64_t bytes)
+{
+    plan->parts[plan->num_parts++] = plan->set_bytes;
+    plan->set_bytes += aligned(bytes);
+}
+
+static void add_fixed(struct bench_plan *plan, int64_t bytes)
+{
+    plan->fixed[plan->num_fixed++] = plan->fixed_bytes;
+    plan->fixed_bytes += aligned(bytes);
+}
+
+static void *part(const struct bench_call *call, int i)
+{
+    return call->set + call->plan->parts[i];
+}
+
+static void *fixed(const struct bench_call *call, int i)
+{
+    return call->fixed + call->plan->fixed[i];
+}
+
+static int64_t qkv_width(const struct bench_sizes *s)
+{
+    return (int64_t)(s->num_heads + 2 * s->num_kv_heads) * s->head_size;
+}
+
+static int64_t cache_bytes(const struct bench_sizes *s, int64_t num_blocks)
+{
+    return num_blocks * s->block_size * s->num_kv_heads * s->head_size * dtype_size(s->activations);
+}
+
+static int64_t blocks_of(const struct bench_sizes *s, int64_t tokens)
+{
+    return (tokens + s->block_size - 1) / s->block_size;
+}
+
+/* Blocks as they lie in a pool that has been used for a while: neighbours of a sequence are not neighbours in memory. A
+ * permutation, unless num_blocks is a multiple of the step. */
+static int64_t scattered(int64_t i, int64_t num_blocks)
+{
+    const int64_t step = 7919;
+    return num_blocks % step ? i * step % num_blocks : i;
+}
+
+/* ---- linear ---- */
+
+static enum dtype linear_out_dtype(const struct bench_sizes *s, const struct bench_case *c)
+{
+    return c->outputs == s->vocab_size ? DTYPE_FLOAT32 : s->activations;
+}
+
+static void plan_linear(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t weights = c->outputs * c->columns * dtype_size(s->weights);
+    const int64_t x = c->rows * c->columns * dtype_size(s->activations);
+    const int64_t out = c->rows * c->outputs * dtype_size(linear_out_dtype(s, c));
+    add_part(plan, weights);
+    add_part(plan, x);
+    add_part(plan, out);
+    plan->bytes = (double)(weights + x + out);
+    plan->operations = 2.0 * c->rows * (double)c->outputs * (double)c->columns;
+}
+
+static void call_linear(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const struct bench_case *c = call->c;
+    const struct weight w = {.data = part(call, 0), .dtype = s->weights, .rows = c->outputs, .columns = c->columns};
+    b->linear(b, part(call, 2), c->outputs, linear_out_dtype(s, c), part(call, 1), c->columns, s->activations, c->rows,
+              &w, NULL);
+}
+
+/* ---- norms and activation ---- */
+
+static void plan_norm(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t rows = (int64_t)c->rows * s->hidden_size * dtype_size(s->activations);
+    const int64_t gain = (int64_t)s->hidden_size * dtype_size(s->weights);
+    add_part(plan, rows);
+    add_part(plan, rows);
+    add_part(plan, gain);
+    /* The fused one reads and writes both. */
+    plan->bytes = (double)((c->operation == BENCH_RMS_NORM ? 2 : 4) * rows + gain);
+}
+
+static void call_norm(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const float eps = 1e-5f;
+    if (call->c->operation == BENCH_RMS_NORM)
+        b->rms_norm(b, part(call, 1), part(call, 0), part(call, 2), s->weights, eps, call->c->rows, s->hidden_size,
+                    s->activations, NULL);
+    else
+        b->fused_add_rms_norm(b, part(call, 0), part(call, 0), part(call, 1), part(call, 2), s->weights, eps,
+                              call->c->rows, s->hidden_size, s->activations, NULL);
+}
+
+static void plan_silu(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t out = (int64_t)c->rows * s->intermediate_size * dtype_size(s->activations);
+    add_part(plan, 2 * out);
+    add_part(plan, out);
+    plan->bytes = 3 * (double)out;
+}
+
+static void call_silu(struct backend *b, const struct bench_call *call)
+{
+    b->silu_and_mul(b, part(call, 1), part(call, 0), call->c->rows, call->sizes->intermediate_size,
+                    call->sizes->activations, NULL);
+}
+
+/* ---- rotary embedding ---- */
+
+static void plan_rotary(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t table = (int64_t)c->rows * s->head_size * (int64_t)sizeof(float);
+    const int64_t values = (int64_t)c->rows * (s->num_heads + s->num_kv_heads) * s->head_size;
+    add_part(plan, c->rows * qkv_width(s) * dtype_size(s->activations));
+    add_fixed(plan, (int64_t)c->rows * (int64_t)sizeof(int32_t));
+    add_fixed(plan, table);
+    plan->bytes = (double)(2 * values * dtype_size(s->activations) + table);
+}
+
+static void write_rotary(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
+                         uint8_t *data)
+{
+    int32_t *positions = (int32_t *)(data + plan->fixed[0]);
+    float *table = (float *)(data + plan->fixed[1]);
+    for (int32_t i = 0; i < c->rows; i++) positions[i] = i;
+    /* A true rotation: in place and many times over, anything else would end in zeros or infinities. */
+    for (int64_t i = 0; i < (int64_t)c->rows * s->head_size; i++)
+        table[i] = i % s->head_size < s->head_size / 2 ? 0.8f : 0.6f;
+}
+
+static void call_rotary(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const struct rotary_args args = {.query = part(call, 0),
+                                     .key = (uint8_t *)part(call, 0) +
+                                            (int64_t)s->num_heads * s->head_size * dtype_size(s->activations),
+                                     .query_stride = qkv_width(s),
+                                     .key_stride = qkv_width(s),
+                                     .positions = fixed(call, 0),
+                                     .cos_sin = fixed(call, 1),
+                                     .num_tokens = call->c->rows,
+                                     .num_heads = s->num_heads,
+                                     .num_kv_heads = s->num_kv_heads,
+                                     .head_size = s->head_size,
+                                     .rotary_dim = s->head_size,
+                                     .dtype = s->activations};
+    b->rotary_embedding(b, &args, NULL);
+}
+
+/* ---- writing the cache ---- */
+
+/* Few tokens are a decode step's, each in a block of its own; many are a prompt's. */
+static int64_t written_blocks(const struct bench_sizes *s, const struct bench_case *c)
+{
+    return c->rows <= DECODE_ROWS ? c->rows : blocks_of(s, c->rows);
+}
+
+static void plan_reshape(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    add_part(plan, c->rows * qkv_width(s) * dtype_size(s->activations));
+    add_part(plan, cache_bytes(s, written_blocks(s, c)));
+    add_part(plan, cache_bytes(s, written_blocks(s, c)));
+    add_fixed(plan, (int64_t)c->rows * (int64_t)sizeof(int64_t));
+    plan->bytes = 4.0 * c->rows * s->num_kv_heads * s->head_size * dtype_size(s->activations);
+}
+
+static void write_reshape(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
+                          uint8_t *data)
+{
+    int64_t *slots = (int64_t *)(data + plan->fixed[0]);
+    const int64_t num_blocks = written_blocks(s, c);
+    for (int64_t i = 0; i < c->rows; i++) {
+        const int64_t block = c->rows <= DECODE_ROWS ? i : i / s->block_size;
+        slots[i] = scattered(block, num_blocks) * s->block_size + i % s->block_size;
+    }
+}
+
+static void call_reshape(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const int64_t head = (int64_t)s->head_size * dtype_size(s->activations);
+    const uint8_t *qkv = part(call, 0);
+    const struct reshape_and_cache_args args = {.key = qkv + s->num_heads * head,
+                                                .value = qkv + (s->num_heads + s->num_kv_heads) * head,
+                                                .kv_stride = qkv_width(s),
+                                                .k_cache = part(call, 1),
+                                                .v_cache = part(call, 2),
+                                                .slot_mapping = fixed(call, 0),
+                                                .num_tokens = call->c->rows,
+                                                .num_kv_heads = s->num_kv_heads,
+                                                .head_size = s->head_size,
+                                                .block_size = s->block_size,
+                                                .dtype = s->activations,
+                                                .cache_dtype = s->activations,
+                                                .k_scale = 1,
+                                                .v_scale = 1};
+    b->reshape_and_cache(b, &args, NULL);
+}
+
+/* ---- attention ---- */
+
+/* The sequences of a call, all alike. */
+struct sequences {
+    int32_t count, query_len, seq_len;
+    int64_t blocks_each;
+};
+
+static struct sequences sequences_of(const struct bench_sizes *s, const struct bench_case *c)
+{
+    struct sequences q = {c->rows, 1, c->context, 0};
+    if (c->operation == BENCH_PAGED_ATTENTION_PREFILL) q = (struct sequences){1, c->rows, c->rows, 0};
+    q.blocks_each = blocks_of(s, q.seq_len);
+    return q;
+}
+
+static void plan_attention(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const struct sequences q = sequences_of(s, c);
+    const int64_t tokens = (int64_t)q.count * q.query_len, element = dtype_size(s->activations);
+    const int64_t out = tokens * s->num_heads * s->head_size * element;
+    const int64_t cache = cache_bytes(s, q.count * q.blocks_each);
+    add_part(plan, tokens * qkv_width(s) * element);
+    add_part(plan, out);
+    add_part(plan, cache);
+    add_part(plan, cache);
+    add_fixed(plan, q.count * q.blocks_each * (int64_t)sizeof(int32_t)); /* block tables */
+    add_fixed(plan, (q.count + 1) * (int64_t)sizeof(int32_t));           /* query_start */
+    add_fixed(plan, q.count * (int64_t)sizeof(int32_t));                 /* seq_lens */
+    add_fixed(plan, q.count * (int64_t)sizeof(int32_t));                 /* seq_slot */
+    /* A query attends to itself and what is before it. */
+    const double pairs = q.query_len == 1 ? (double)q.count * q.seq_len : 0.5 * q.query_len * (q.query_len + 1.0);
+    plan->operations = 4 * pairs * s->num_heads * s->head_size;
+    plan->bytes =
+        2.0 * (double)out + 2.0 * (double)q.count * q.seq_len * s->num_kv_heads * s->head_size * (double)element;
+}
+
+static void write_attention(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
+                            uint8_t *data)
+{
+    const struct sequences q = sequences_of(s, c);
+    const int64_t num_blocks = q.count * q.blocks_each;
+    int32_t *tables = (int32_t *)(data + plan->fixed[0]), *query_start = (int32_t *)(data + plan->fixed[1]);
+    int32_t *seq_lens = (int32_t *)(data + plan->fixed[2]), *seq_slot = (int32_t *)(data + plan->fixed[3]);
+    for (int64_t i = 0; i < num_blocks; i++) tables[i] = (int32_t)scattered(i, num_blocks);
+    for (int32_t i = 0; i < q.count; i++) {
+        query_start[i + 1] = (i + 1) * q.query_len;
+        seq_lens[i] = q.seq_len;
+        seq_slot[i] = i;
+    }
+}
+
+static void call_attention(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const struct sequences q = sequences_of(s, call->c);
+    const struct attention_params params = {.scale = 1 / sqrtf((float)s->head_size), .k_scale = 1, .v_scale = 1};
+    const struct attention_args args = {.out = part(call, 1),
+                                        .query = part(call, 0),
+                                        .query_stride = qkv_width(s),
+                                        .k_cache = part(call, 2),
+                                        .v_cache = part(call, 3),
+                                        .block_tables = fixed(call, 0),
+                                        .block_table_stride = q.blocks_each,
+                                        .seq_lens = fixed(call, 2),
+                                        .query_start = fixed(call, 1),
+                                        .seq_slot = fixed(call, 3),
+                                        .num_heads = s->num_heads,
+                                        .num_kv_heads = s->num_kv_heads,
+                                        .head_size = s->head_size,
+                                        .block_size = s->block_size,
+                                        .max_query_len = q.query_len,
+                                        .max_seq_len = q.seq_len,
+                                        .dtype = s->activations,
+                                        .cache_dtype = s->activations,
+                                        .params = &params};
+    paged_attention(b, &args, call->c->operation == BENCH_PAGED_ATTENTION ? q.count : 0, q.count, NULL);
+}
+
+/* ---- copying blocks ---- */
+
+static int32_t num_caches(const struct bench_sizes *s)
+{
+    return 2 * s->num_layers < MAX_CACHES ? 2 * s->num_layers : MAX_CACHES;
+}
+
+static void plan_copy(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t bytes = num_caches(s) * cache_bytes(s, 2 * (int64_t)c->rows);
+    add_part(plan, bytes);
+    add_fixed(plan, c->rows * (int64_t)sizeof(struct block_pair));
+    plan->bytes = (double)bytes;
+}
+
+static void write_copy(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
+                       uint8_t *data)
+{
+    struct block_pair *pairs = (struct block_pair *)(data + plan->fixed[0]);
+    (void)s;
+    for (int32_t i = 0; i < c->rows; i++) pairs[i] = (struct block_pair){.source = i, .destination = c->rows + i};
+}
+
+static void call_copy(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    void *caches[MAX_CACHES];
+    for (int32_t i = 0; i < num_caches(s); i++)
+        caches[i] = (uint8_t *)part(call, 0) + i * cache_bytes(s, 2 * (int64_t)call->c->rows);
+    b->copy_blocks(b, caches, num_caches(s), cache_bytes(s, 1), fixed(call, 0), call->c->rows, NULL);
+}
+
+/* ---- sampling ---- */
+
+static void plan_sample(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t logits = (int64_t)c->rows * s->vocab_size * (int64_t)sizeof(float);
+    const int64_t integers = c->rows * (int64_t)sizeof(int32_t);
+    add_part(plan, logits);
+    add_fixed(plan, integers); /* sample_slot */
+    add_fixed(plan, integers); /* sample_output */
+    add_fixed(plan, integers); /* token_ids */
+    add_fixed(plan, HISTORY * integers);
+    add_fixed(plan, c->rows * (int64_t)sizeof(struct sampling_row));
+    plan->bytes = (double)logits;
+}
+
+static void write_sample(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
+                         uint8_t *data)
+{
+    int32_t *slots = (int32_t *)(data + plan->fixed[0]);
+    struct sampling_row *rows = (struct sampling_row *)(data + plan->fixed[4]);
+    (void)s;
+    for (int32_t i = 0; i < c->rows; i++) {
+        slots[i] = i;
+        /* The logits' standard deviation is about 0.3; a tenth as temperature makes 3 of it, as a model's have. */
+        rows[i] = (struct sampling_row){.temperature = c->top_p ? 0.1f : 0,
+                                        .top_p = c->top_p ? 0.9f : 1,
+                                        .repetition_penalty = 1,
+                                        .seed = (uint64_t)i,
+                                        .num_logprobs = -1};
+    }
+}
+
+static void call_sample(struct backend *b, const struct bench_call *call)
+{
+    const struct sample_args args = {.logits = part(call, 0),
+                                     .num_samples = call->c->rows,
+                                     .vocab_size = call->sizes->vocab_size,
+                                     .sample_slot = fixed(call, 0),
+                                     .sample_output = fixed(call, 1),
+                                     .rows = fixed(call, 4),
+                                     .history = fixed(call, 3),
+                                     .history_stride = HISTORY,
+                                     .any_random = call->c->top_p,
+                                     .token_ids = fixed(call, 2)};
+    b->sample(b, &args, NULL);
+}
+
+/* ---- the table ---- */
+
+struct operation {
+    const char *name;
+    void (*plan)(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan);
+    void (*write)(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
+                  uint8_t *data); /* NULL: nothing is fixed */
+    void (*call)(struct backend *b, const struct bench_call *call);
+};
+
+static const struct operation operations[BENCH_NUM_OPERATIONS] = {
+    [BENCH_LINEAR] = {"linear", plan_linear, NULL, call_linear},
+    [BENCH_RMS_NORM] = {"rms_norm", plan_norm, NULL, call_norm},
+    [BENCH_FUSED_ADD_RMS_NORM] = {"fused_add_rms_norm", plan_norm, NULL, call_norm},
+    [BENCH_ROTARY_EMBEDDING] = {"rotary_embedding", plan_rotary, write_rotary, call_rotary},
+    [BENCH_RESHAPE_AND_CACHE] = {"reshape_and_cache", plan_reshape, write_reshape, call_reshape},
+    [BENCH_SILU_AND_MUL] = {"silu_and_mul", plan_silu, NULL, call_silu},
+    [BENCH_PAGED_ATTENTION] = {"paged_attention", plan_attention, write_attention, call_attention},
+    [BENCH_PAGED_ATTENTION_PREFILL] = {"paged_attention_prefill", plan_attention, write_attention, call_attention},
+    [BENCH_COPY_BLOCKS] = {"copy_blocks", plan_copy, write_copy, call_copy},
+    [BENCH_SAMPLE] = {"sample", plan_sample, write_sample, call_sample},
+};
+
+const char *bench_operation_name(enum bench_operation operation)
+{
+    return operations[operation].name;
+}
+
+void bench_plan_make(const struct bench_sizes *sizes, const struct bench_case *c, struct bench_plan *plan)
+{
+    *plan = (struct bench_plan){0};
+    operations[c->operation].plan(sizes, c, plan);
+}
+
+void bench_plan_write(const struct bench_sizes *sizes, const struct bench_case *c, const struct bench_plan *plan,
+                      uint8_t *data)
+{
+    if (operations[c->operation].write) operations[c->operation].write(sizes, c, plan, data);
+}
+
+void bench_plan_call(struct backend *b, const struct bench_call *call)
+{
+    operations[call->c->operation].call(b, call);
+}

@@ -1,0 +1,32 @@
+/* Private to kernels/bench*.c: where the operands of an operation lie, what they hold, and how it is called. */
+#ifndef QUIRE_KERNELS_BENCH_PLAN_H
+#define QUIRE_KERNELS_BENCH_PLAN_H
+
+#include "kernels/bench.h"
+
+enum { PLAN_MAX_PARTS = 6 };
+
+/* A set of operands is `parts` one after the other, filled with small random numbers; calls use several sets in turn.
+ * What must hold something definite (positions, block tables) is in `fixed`, of which there is one. */
+struct bench_plan {
+    int64_t parts[PLAN_MAX_PARTS], fixed[PLAN_MAX_PARTS]; /* offsets in bytes */
+    int num_parts, num_fixed;
+    int64_t set_bytes, fixed_bytes;
+    double bytes, operations; /* as in struct bench_time */
+};
+
+/* One call: the case, and where its operands are this time. */
+struct bench_call {
+    const struct bench_sizes *sizes;
+    const struct bench_case *c;
+    const struct bench_plan *plan;
+    uint8_t *set, *fixed; /* on the device */
+};
+
+void bench_plan_make(const struct bench_sizes *sizes, const struct bench_case *c, struct bench_plan *plan);
+/* Writes the fixed operands to host memory [plan->fixed_bytes], which is zeroed. */
+void bench_plan_write(const struct bench_sizes *sizes, const struct bench_case *c, const struct bench_plan *plan,
+                      uint8_t *fixed);
+void bench_plan_call(struct backend *b, const struct bench_call *call);
+
+#endif

@@ -1,0 +1,437 @@
+#include "runtime/bench_kernels.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "runtime/bench_report.h"
+#include "runtime/commands.h"
+#include "runtime/options.h"
+
+const char bench_kernels_summary[] = "each kernel alone: time, and how much of what the device can do";
+
+struct kernels_options {
+    const char *model, *device, *dtype, *filter;
+    int32_t block_size;
+    int threads;
+    bool json;
+};
+
+/* ---- shapes ---- */
+
+/* Without --model: Llama-3.2-1B. */
+static const struct bench_sizes LLAMA_1B = {.hidden_size = 2048,
+                                            .intermediate_size = 8192,
+                                            .num_layers = 16,
+                                            .num_heads = 32,
+                                            .num_kv_heads = 8,
+                                            .head_size = 64,
+                                            .vocab_size = 128256};
+
+struct bench_sizes bench_sizes_of(const struct model_config *c)
+{
+    return (struct bench_sizes){.hidden_size = c->hidden_size,
+                                .intermediate_size = c->intermediate_size,
+                                .num_layers = c->num_layers,
+                                .num_heads = c->num_heads,
+                                .num_kv_heads = c->num_kv_heads,
+                                .head_size = c->head_dim,
+                                .vocab_size = c->vocab_size};
+}
+
+struct bench_case bench_product_case(const struct bench_sizes *s, enum bench_product product, int32_t rows)
+{
+    const int64_t hidden = s->hidden_size, attention = (int64_t)s->num_heads * s->head_size;
+    const int64_t qkv = attention + 2LL * s->num_kv_heads * s->head_size;
+    const int64_t weights[NUM_PRODUCTS][2] = {[PRODUCT_QKV] = {qkv, hidden},
+                                              [PRODUCT_O] = {hidden, attention},
+                                              [PRODUCT_GATE_UP] = {2LL * s->intermediate_size, hidden},
+                                              [PRODUCT_DOWN] = {hidden, s->intermediate_size},
+                                              [PRODUCT_HEAD] = {s->vocab_size, hidden}};
+    return (struct bench_case){
+        .operation = BENCH_LINEAR, .rows = rows, .outputs = weights[product][0], .columns = weights[product][1]};
+}
+
+enum status bench_product_speed(struct backend *b, const struct bench_sizes *s, int32_t rows, double *flops,
+                                struct error *err)
+{
+    struct bench_case cases[PRODUCT_HEAD];
+    struct bench_device *d;
+    for (int i = 0; i < PRODUCT_HEAD; i++) cases[i] = bench_product_case(s, (enum bench_product)i, rows);
+    enum status status = bench_device_open(b, s, cases, PRODUCT_HEAD, &d, err);
+    *flops = 0;
+    for (int i = 0; i < PRODUCT_HEAD && status == STATUS_OK; i++) {
+        struct bench_time time;
+        status = bench_device_run(d, &cases[i], &time, err);
+        if (status == STATUS_OK && time.operations / time.seconds > *flops) *flops = time.operations / time.seconds;
+    }
+    bench_device_close(d);
+    return status;
+}
+
+/* ---- the cases ---- */
+
+enum { MAX_CASES = 128, MAX_SHAPE = 64, CONTEXT = 576, PROMPT = 2048 };
+
+struct row {
+    struct bench_case c;
+    char shape[MAX_SHAPE];
+    struct bench_time time;
+};
+
+struct rows {
+    struct row row[MAX_CASES];
+    int count;
+    const char *filter;
+};
+
+static void plural(char *shape, int32_t count, const char *what, const char *more)
+{
+    snprintf(shape, MAX_SHAPE, "%d %s%s%s", count, what, count == 1 ? "" : "s", more);
+}
+
+static void describe(const struct bench_case *c, char *shape)
+{
+    char more[MAX_SHAPE / 2] = "";
+    const char *what = "token";
+    if (c->operation == BENCH_LINEAR) {
+        what = "row";
+        snprintf(more, sizeof more, ", %lldx%lld", (long long)c->outputs, (long long)c->columns);
+    } else if (c->operation == BENCH_PAGED_ATTENTION) {
+        what = "sequence";
+        snprintf(more, sizeof more, " of %d tokens", c->context);
+    } else if (c->operation == BENCH_SAMPLE) {
+        what = "row";
+        snprintf(more, sizeof more, ", %s", c->top_p ? "top-p" : "greedy");
+    } else if (c->operation == BENCH_COPY_BLOCKS) {
+        what = "block";
+    }
+    plural(shape, c->rows, what, more);
+}
+
+static void add_case(struct rows *rows, struct bench_case c)
+{
+    struct row row = {.c = c};
+    char whole[2 * MAX_SHAPE];
+    describe(&c, row.shape);
+    snprintf(whole, sizeof whole, "%s %s", bench_operation_name(c.operation), row.shape);
+    if (rows->count < MAX_CASES && (!rows->filter || strstr(whole, rows->filter))) rows->row[rows->count++] = row;
+}
+
+static void add_linear(struct rows *rows, const struct bench_sizes *s)
+{
+    static const int32_t counts[] = {1, 8, 16, 64, 512};
+    for (int product = 0; product < NUM_PRODUCTS; product++)
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+            add_case(rows, bench_product_case(s, (enum bench_product)product, counts[i]));
+}
+
+/* What passes over the activations of so many tokens: one sequence, a batch, a prompt. */
+static void add_passes(struct rows *rows)
+{
+    static const enum bench_operation operations[] = {BENCH_RMS_NORM, BENCH_FUSED_ADD_RMS_NORM, BENCH_ROTARY_EMBEDDING,
+                                                      BENCH_RESHAPE_AND_CACHE, BENCH_SILU_AND_MUL};
+    static const int32_t counts[] = {1, 256, PROMPT};
+    for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
+        for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++)
+            add_case(rows, (struct bench_case){.operation = operations[i], .rows = counts[j]});
+}
+
+static void add_all(struct rows *rows, const struct bench_sizes *s)
+{
+    static const int32_t sequences[] = {1, 32, 256};
+    add_linear(rows, s);
+    add_passes(rows);
+    for (size_t i = 0; i < sizeof sequences / sizeof sequences[0]; i++)
+        add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION, .rows = sequences[i], .context = CONTEXT});
+    add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .rows = PROMPT});
+    add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .rows = 1});
+    add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .rows = 32});
+    for (int top_p = 0; top_p <= 1; top_p++) {
+        add_case(rows, (struct bench_case){BENCH_SAMPLE, .rows = 1, .top_p = top_p});
+        add_case(rows, (struct bench_case){BENCH_SAMPLE, .rows = 256, .top_p = top_p});
+    }
+}
+
+/* ---- measuring ---- */
+
+/* What the device can do at most: a kernel takes at least bytes / memory and operations / products seconds. */
+struct limits {
+    double memory, products; /* a second; products 0: nothing needs them */
+};
+
+struct measurement {
+    struct backend *backend;
+    struct bench_sizes sizes;
+    struct rows rows;
+    struct limits limits;
+    double seconds; /* that it all took */
+};
+
+/* Called before and after the kernels, the better counts: a machine may be busy with something else for a while. */
+static enum status measure_memory(struct measurement *m, int threads, struct bench_device *d, struct error *err)
+{
+    struct bench_read read = {0};
+    double speed = 0;
+    enum status status =
+        m->backend->discrete ? bench_device_copy(d, &speed, err) : bench_host_read(threads, &read, err);
+    if (!m->backend->discrete) speed = read.bytes_per_second;
+    if (status == STATUS_OK && speed > m->limits.memory) m->limits.memory = speed;
+    return status;
+}
+
+static void note_product(struct limits *limits, const struct bench_time *time)
+{
+    const double speed = time->operations / time->seconds;
+    if (speed > limits->products) limits->products = speed;
+}
+
+static bool has_products(const struct rows *rows)
+{
+    for (int i = 0; i < rows->count; i++)
+        if (rows->row[i].c.operation == BENCH_LINEAR || rows->row[i].c.operation == BENCH_PAGED_ATTENTION_PREFILL ||
+            rows->row[i].c.operation == BENCH_PAGED_ATTENTION)
+            return true;
+    return false;
+}
+
+static enum status measure_all(struct measurement *m, const struct bench_case *yardstick, int threads,
+                               struct bench_device *d, struct error *err)
+{
+    struct bench_time time;
+    enum status status = measure_memory(m, threads, d, err);
+    if (status == STATUS_OK && has_products(&m->rows)) {
+        status = bench_device_run(d, yardstick, &time, err);
+        if (status == STATUS_OK) note_product(&m->limits, &time);
+    }
+    for (int i = 0; i < m->rows.count && status == STATUS_OK; i++) {
+        struct row *row = &m->rows.row[i];
+        status = bench_device_run(d, &row->c, &row->time, err);
+        if (status == STATUS_OK && row->c.operation == BENCH_LINEAR) note_product(&m->limits, &row->time);
+    }
+    return status == STATUS_OK ? measure_memory(m, threads, d, err) : status;
+}
+
+static enum status measure(struct measurement *m, int threads, struct error *err)
+{
+    struct bench_case cases[MAX_CASES + 1];
+    struct bench_device *d;
+    const double start = clock_seconds();
+    for (int i = 0; i < m->rows.count; i++) cases[i] = m->rows.row[i].c;
+    /* A product large enough for every unit of the device. */
+    const struct bench_case yardstick =
+        bench_product_case(&m->sizes, PRODUCT_GATE_UP, m->backend->discrete ? 4096 : 512);
+    cases[m->rows.count] = yardstick;
+    enum status status = bench_device_open(m->backend, &m->sizes, cases, m->rows.count + 1, &d, err);
+    if (status == STATUS_OK) status = measure_all(m, &yardstick, threads, d, err);
+    bench_device_close(d);
+    m->seconds = clock_seconds() - start;
+    return status;
+}
+
+/* ---- the report ---- */
+
+/* How a row stands beside the limit that it meets first. */
+struct standing {
+    bool by_products; /* else by memory */
+    double percent;
+};
+
+static struct standing standing_of(const struct limits *limits, const struct bench_time *time)
+{
+    const double by_memory = time->bytes / limits->memory;
+    const double by_products = limits->products > 0 ? time->operations / limits->products : 0;
+    const bool products = by_products > by_memory;
+    return (struct standing){products, 100 * (products ? by_products : by_memory) / time->seconds};
+}
+
+static void number_cell(struct table *t, bool shown, double value)
+{
+    char text[32] = "";
+    if (shown) report_format(text, sizeof text, value);
+    table_cell(t, "%s", text);
+}
+
+static bool print_table(const struct measurement *m)
+{
+    static const char *const headings[] = {"kernel", "shape", "us", "GB/s", "GFLOP/s", "%", "of"};
+    struct table t = {.columns = "llrrrrl"};
+    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++) table_cell(&t, "%s", headings[i]);
+    for (int i = 0; i < m->rows.count; i++) {
+        const struct row *row = &m->rows.row[i];
+        const struct standing s = standing_of(&m->limits, &row->time);
+        table_cell(&t, "%s", bench_operation_name(row->c.operation));
+        table_cell(&t, "%s", row->shape);
+        number_cell(&t, true, 1e6 * row->time.seconds);
+        number_cell(&t, !s.by_products, row->time.bytes / row->time.seconds / 1e9);
+        number_cell(&t, s.by_products, row->time.operations / row->time.seconds / 1e9);
+        table_cell(&t, "%.1f", s.percent);
+        table_cell(&t, "%s", s.by_products ? "products" : "memory");
+    }
+    const bool ok = table_print(&t, stdout);
+    table_free(&t);
+    return ok;
+}
+
+static json_t *row_json(const struct measurement *m, const struct row *row)
+{
+    const struct standing s = standing_of(&m->limits, &row->time);
+    return json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "kernel",
+                     bench_operation_name(row->c.operation), "shape", row->shape, "rows", row->c.rows, "microseconds",
+                     1e6 * row->time.seconds, "bytes", row->time.bytes, "operations", row->time.operations,
+                     "gb_per_second", row->time.bytes / row->time.seconds / 1e9, "gflops",
+                     row->time.operations / row->time.seconds / 1e9, "percent_of_limit", s.percent, "limit",
+                     s.by_products ? "products" : "memory");
+}
+
+/* The settings and limits; a title and a table "what, value, unit" for a person. */
+static void report_settings(struct report *r, const struct measurement *m, const struct kernels_options *o, int threads)
+{
+    char cores[32] = "";
+    const char *model = o->model ? o->model : "Llama-3.2-1B";
+    if (!m->backend->discrete) {
+        snprintf(cores, sizeof cores, " (%d threads)", threads);
+        report_integer(r, "threads", NULL, threads);
+    }
+    report_string(r, "benchmark", "kernels");
+    report_string(r, "model", model);
+    report_string(r, "device", m->backend->name);
+    report_string(r, "weights_dtype", dtype_name(m->sizes.weights));
+    report_string(r, "dtype", dtype_name(m->sizes.activations));
+    snprintf(r->title, sizeof r->title, "kernels: shapes of %.300s on %s%s, weights %s, activations %s, in %.1f s",
+             model, m->backend->name, cores, dtype_name(m->sizes.weights), dtype_name(m->sizes.activations),
+             m->seconds);
+    report_number(r, "memory_gb_per_second", m->backend->discrete ? "memory, by a large copy" : "memory, by reading it",
+                  m->limits.memory / 1e9, "GB/s");
+    if (m->limits.products > 0)
+        report_number(r, "product_gflops", "products, by the fastest", m->limits.products / 1e9, "GFLOP/s");
+}
+
+static enum status print_report(const struct measurement *m, const struct kernels_options *o, int threads,
+                                struct error *err)
+{
+    struct report r;
+    report_init(&r);
+    report_settings(&r, m, o, threads);
+    json_t *kernels = json_array();
+    for (int i = 0; i < m->rows.count; i++) json_array_append_new(kernels, row_json(m, &m->rows.row[i]));
+    json_object_set_new(r.json, "kernels", kernels);
+    bool ok = report_print(&r, o->json, stdout);
+    if (ok && !o->json) ok = putchar('\n') != EOF && print_table(m);
+    report_free(&r);
+    return ok ? STATUS_OK : error_set(err, STATUS_IO, "cannot write the results to standard output");
+}
+
+/* ---- the command ---- */
+
+static enum status choose_sizes(const struct kernels_options *o, bool discrete, struct bench_sizes *sizes,
+                                struct error *err)
+{
+    struct model_config config;
+    enum dtype weights = DTYPE_BFLOAT16;
+    *sizes = LLAMA_1B;
+    if (o->model) {
+        enum status status = model_config_load(o->model, &config, err);
+        if (status != STATUS_OK) return status;
+        *sizes = bench_sizes_of(&config);
+        weights = config.dtype;
+    }
+    if (strcmp(o->dtype, "auto") != 0 && dtype_parse(o->dtype, &weights) != 0)
+        return error_set(err, STATUS_INVALID, "--dtype is \"%s\", but must be auto, float32, float16 or bfloat16",
+                         o->dtype);
+    sizes->block_size = o->block_size;
+    sizes->weights = weights;
+    sizes->activations = discrete ? weights : DTYPE_FLOAT32; /* as the engine chooses */
+    return STATUS_OK;
+}
+
+static enum status run_kernels(const struct kernels_options *o, struct error *err)
+{
+    struct measurement m = {.rows = {.filter = o->filter}};
+    const int threads = o->threads > 0 ? o->threads : processors_allowed();
+    enum status status = backend_open(o->device, threads, &m.backend, err);
+    if (status != STATUS_OK) return status;
+    status = choose_sizes(o, m.backend->discrete, &m.sizes, err);
+    if (status == STATUS_OK) add_all(&m.rows, &m.sizes);
+    if (status == STATUS_OK && m.rows.count == 0)
+        status = error_set(err, STATUS_INVALID, "no kernel or shape contains '%s' (--filter)", o->filter);
+    if (status == STATUS_OK) status = measure(&m, threads, err);
+    if (status == STATUS_OK) status = print_report(&m, o, threads, err);
+    m.backend->destroy(m.backend);
+    return status;
+}
+
+static enum status parse_block_size(void *target, const char *text, struct error *err)
+{
+    static const char *const names[] = {"8", "16", "32", "64", "128"};
+    for (int i = 0; i < 5; i++) {
+        if (strcmp(names[i], text) != 0) continue;
+        *(int32_t *)target = 8 << i;
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_INVALID, "expected 8|16|32|64|128, got '%s'", text);
+}
+
+static void add_flags(struct option_table *table, struct kernels_options *o)
+{
+    const struct option_spec specs[] = {
+        {.heading = "Kernels:",
+         .name = "model",
+         .letter = 'm',
+         .kind = OPTION_STRING,
+         .target = &o->model,
+         .argument = "PATH",
+         .help = "Folder whose config.json gives the shapes. Default: those of Llama-3.2-1B."},
+        {.name = "device",
+         .kind = OPTION_STRING,
+         .target = &o->device,
+         .argument = "auto|cpu|cuda|cuda:N",
+         .help = "Where to compute. Default: auto, a GPU if there is one."},
+        {.name = "dtype",
+         .kind = OPTION_STRING,
+         .target = &o->dtype,
+         .choices = "auto|float32|float16|bfloat16",
+         .help = "Type of the weights, and on a GPU of everything; activations are float32 on the CPU. Default: auto, "
+                 "the model's, bfloat16 without --model."},
+        {.name = "block-size",
+         .kind = OPTION_CUSTOM,
+         .target = &o->block_size,
+         .parse = parse_block_size,
+         .argument = "8|16|32|64|128",
+         .help = "Tokens in a block of the KV cache. Default: 16."},
+        {.name = "threads",
+         .letter = 't',
+         .kind = OPTION_INT32,
+         .target = &o->threads,
+         .maximum = 4096,
+         .argument = "N",
+         .help = "Threads of the CPU. Default: 0, every processor that may be used."},
+        {.name = "filter",
+         .kind = OPTION_STRING,
+         .target = &o->filter,
+         .argument = "TEXT",
+         .help = "Only what has this text in its kernel or shape: 'linear', 'linear 1 row', '256 tokens'."},
+        {.name = "json", .kind = OPTION_SWITCH, .target = &o->json, .help = "Print one JSON object."},
+    };
+    option_table_add(table, specs, sizeof specs / sizeof specs[0]);
+}
+
+int bench_kernels_command(int argc, char **argv)
+{
+    struct error err;
+    struct kernels_options o = {.device = "auto", .dtype = "auto", .block_size = 16};
+    struct option_table table = {0};
+    bool help = false;
+    add_flags(&table, &o);
+    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK)
+        return command_fail("bench", &err, EXIT_STATUS_USAGE);
+    if (help) {
+        char summary[128];
+        snprintf(summary, sizeof summary, "Measures %s.", bench_kernels_summary);
+        options_print_help(&table, "bench kernels [flags]", summary, stdout);
+        return EXIT_STATUS_OK;
+    }
+    if (run_kernels(&o, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
+    return EXIT_STATUS_OK;
+}
