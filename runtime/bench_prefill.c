@@ -1,4 +1,5 @@
 #include "runtime/bench.h"
+#include "runtime/bench_kernels.h"
 
 static enum status measure(struct bench *b, struct samples *seconds, int64_t *tokens, struct error *err)
 {
@@ -21,6 +22,29 @@ static enum status measure(struct bench *b, struct samples *seconds, int64_t *to
     return status;
 }
 
+/* A prompt is bound by its matrix products. Beside the speed of the fastest of them alone, with as many rows. */
+static void report_products(struct bench *b, double speed)
+{
+    const struct engine *e = b->engine;
+    const struct bench_options *o = b->options;
+    const int32_t most = engine_limits(e)->max_num_tokens;
+    struct bench_sizes sizes = bench_sizes_of(engine_model_config(e));
+    struct backend *backend;
+    struct error ignored; /* without memory to measure with, there is just nothing to compare with */
+    double products = 0;
+    report_number(&b->report, "prefill_gflops", "matrix products", speed / 1e9, "GFLOP/s");
+    if (backend_open(engine_device(e), engine_threads(e), &backend, &ignored) != STATUS_OK) return;
+    sizes.block_size = engine_limits(e)->block_size;
+    sizes.weights = engine_model_config(e)->dtype;
+    sizes.activations = engine_memory_profile(e)->dtype;
+    if (bench_product_speed(backend, &sizes, o->input_len.maximum < most ? o->input_len.maximum : most, &products,
+                            &ignored) == STATUS_OK) {
+        report_number(&b->report, "product_gflops", "one alone runs at", products / 1e9, "GFLOP/s");
+        report_number(&b->report, "prefill_product_percent", "of that", 100 * speed / products, "%");
+    }
+    backend->destroy(backend);
+}
+
 enum status bench_prefill(struct bench *b, struct error *err)
 {
     struct samples seconds = {0};
@@ -33,7 +57,7 @@ enum status bench_prefill(struct bench *b, struct error *err)
         report_integer(r, "num_iters", "prompts", (int64_t)seconds.count);
         report_integer(r, "total_input_tokens", "prompt tokens", tokens);
         report_number(r, "prefill_throughput", "prefill", (double)tokens / total, "tokens/s");
-        report_number(r, "prefill_gflops", "matrix products", flops / total / 1e9, "GFLOP/s");
+        report_products(b, flops / total);
         report_milliseconds(r, "ttft", "time to first token", &seconds);
     }
     samples_free(&seconds);

@@ -159,6 +159,9 @@ static void prefill_counts_prompt_tokens(void **state)
     json_t *json = parse(&p);
     assert_int_equal(integer(json, "total_input_tokens"), 99);
     assert_true(number(json, "prefill_throughput") > 0);
+    assert_true(number(json, "product_gflops") > 0);
+    assert_float_equal(number(json, "prefill_product_percent"),
+                       100 * number(json, "prefill_gflops") / number(json, "product_gflops"), 1e-3);
     check_distribution(json, "ttft");
     json_decref(json);
     program_free(&p);
