@@ -31,6 +31,7 @@ struct memory_profile {
     int64_t host;                /* pinned host memory for what goes in and out; on the CPU a part of `state` */
     int32_t block_size, max_model_len, model_max_len;
     enum dtype dtype, cache_dtype;
+    int64_t in_use; /* by the device's own count once everything was allocated, others included; 0 on the CPU */
 };
 
 /* block bytes = 2 * layers * block_size * num_kv_heads * head_dim * sizeof(cache element). */

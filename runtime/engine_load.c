@@ -201,8 +201,10 @@ static enum status allocate_gpu(struct loaded_model *l, struct error *err)
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
     if (status == STATUS_OK) status = model_capture(l->model, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &after, &p->total, err);
-    if (status == STATUS_OK) p->graphs = before > after ? before - after : 0;
-    return status;
+    if (status != STATUS_OK) return status;
+    p->graphs = before > after ? before - after : 0;
+    p->in_use = p->total - after;
+    return STATUS_OK;
 }
 
 static enum status plan_and_allocate(const struct engine_options *o, struct loaded_model *l, struct error *err)

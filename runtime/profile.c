@@ -18,6 +18,21 @@ static void memory_row(struct table *t, const char *label, int64_t bytes, const 
     table_cell(t, "%s", note);
 }
 
+static int64_t report_sum(const struct memory_profile *p)
+{
+    return memory_profile_fixed(p) + p->kv_cache;
+}
+
+/* What the device itself counts, and by how much the report is off. */
+static void device_row(struct table *t, const struct memory_profile *p)
+{
+    char note[96];
+    const double percent = 100 * ((double)report_sum(p) / (double)p->in_use - 1);
+    snprintf(note, sizeof note, "in use; the sum of the above is %.2f %% %s", percent < 0 ? -percent : percent,
+             percent < 0 ? "less" : "more");
+    memory_row(t, "device says", p->in_use, note);
+}
+
 static void memory_rows(struct table *t, const struct memory_profile *p)
 {
     const bool gpu = p->utilization > 0;
@@ -27,17 +42,20 @@ static void memory_rows(struct table *t, const struct memory_profile *p)
     table_cell(t, "MiB");
     table_cell(t, "%s", "");
     memory_row(t, "total", p->total, "");
-    memory_row(t, "held by others", p->others, "");
-    if (gpu) memory_row(t, "CUDA context", p->context, "");
-    snprintf(note, sizeof note, gpu ? "%.2f of the total, less what others hold" : "the sum of what follows",
-             p->utilization);
-    memory_row(t, "for quire", p->budget, note);
+    if (!gpu) memory_row(t, "held by others", p->others, "");
+    snprintf(note, sizeof note, gpu ? "%.2f of the total" : "the sum of what follows", p->utilization);
+    memory_row(t, gpu ? "to be used" : "for quire", p->budget, note);
+    if (gpu) memory_row(t, "  held by others", p->others, "");
+    if (gpu) memory_row(t, "  CUDA context", p->context, "with the kernels loaded into it");
     memory_row(t, "  weights", p->weights, "");
     memory_row(t, "  activations", p->activations, "of the largest step");
     memory_row(t, "  workspace", p->workspace, "");
+    if (p->graphs) memory_row(t, "  graphs", p->graphs, "captured decode steps");
     memory_row(t, "  state", p->state, "block tables, sampling, inputs and outputs");
     snprintf(note, sizeof note, "%d blocks%s", p->num_blocks, p->num_blocks_override ? ", as asked for" : "");
     memory_row(t, "  KV cache", p->kv_cache, note);
+    if (p->in_use) device_row(t, p);
+    if (gpu && p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
 }
 
 static void block_rows(struct table *t, const struct memory_profile *p)
@@ -74,21 +92,52 @@ static bool print_memory(const struct memory_profile *p)
     return ok;
 }
 
+static void set_bytes(json_t *json, const char *key, int64_t bytes)
+{
+    json_object_set_new(json, key, json_integer(bytes));
+}
+
+static void set_memory(json_t *json, const struct memory_profile *p)
+{
+    const bool gpu = p->utilization > 0;
+    set_bytes(json, "total_memory", p->total);
+    set_bytes(json, "others_memory", p->others);
+    set_bytes(json, "context_memory", p->context);
+    json_object_set_new(json, "gpu_memory_utilization", json_real(p->utilization));
+    set_bytes(json, "budget_memory", p->budget);
+    set_bytes(json, "weights_memory", p->weights);
+    set_bytes(json, "activation_memory", p->activations);
+    set_bytes(json, "workspace_memory", p->workspace);
+    set_bytes(json, "graph_memory", p->graphs);
+    set_bytes(json, "state_memory", p->state);
+    set_bytes(json, "kv_cache_memory", p->kv_cache);
+    set_bytes(json, "available_kv_cache_memory", p->kv_budget);
+    set_bytes(json, "pinned_host_memory", gpu ? p->host : 0); /* on the CPU it is a part of the state */
+    if (p->in_use == 0) return;
+    set_bytes(json, "reported_memory", report_sum(p));
+    set_bytes(json, "device_memory_in_use", p->in_use);
+}
+
+static void set_blocks(json_t *json, const struct memory_profile *p)
+{
+    set_bytes(json, "block_bytes", p->block_bytes);
+    json_object_set_new(json, "block_size", json_integer(p->block_size));
+    json_object_set_new(json, "num_gpu_blocks", json_integer(p->num_blocks));
+    json_object_set_new(json, "num_gpu_blocks_override", json_integer(p->num_blocks_override));
+    json_object_set_new(json, "kv_cache_tokens", json_integer(memory_profile_tokens(p)));
+    json_object_set_new(json, "max_model_len", json_integer(p->max_model_len));
+    json_object_set_new(json, "model_max_len", json_integer(p->model_max_len));
+    json_object_set_new(json, "max_concurrency", json_real(memory_profile_concurrency(p)));
+}
+
 static json_t *memory_json(const char *model, const struct memory_profile *p)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, "
-                     "s:I, s:i, s:i, s:f}",
-                     "model", model, "device", p->device, "dtype", dtype_name(p->dtype), "kv_cache_dtype",
-                     dtype_name(p->cache_dtype), "total_memory", (json_int_t)p->total, "others_memory",
-                     (json_int_t)p->others, "context_memory", (json_int_t)p->context, "gpu_memory_utilization",
-                     p->utilization, "budget_memory", (json_int_t)p->budget, "weights_memory", (json_int_t)p->weights,
-                     "activation_memory", (json_int_t)p->activations, "workspace_memory", (json_int_t)p->workspace,
-                     "state_memory", (json_int_t)p->state, "kv_cache_memory", (json_int_t)p->kv_cache,
-                     "available_kv_cache_memory", (json_int_t)p->kv_budget, "block_bytes", (json_int_t)p->block_bytes,
-                     "block_size", p->block_size, "num_gpu_blocks", p->num_blocks, "num_gpu_blocks_override",
-                     p->num_blocks_override, "kv_cache_tokens", (json_int_t)memory_profile_tokens(p), "max_model_len",
-                     p->max_model_len, "model_max_len", p->model_max_len, "max_concurrency",
-                     memory_profile_concurrency(p));
+    json_t *json = json_pack("{s:s, s:s, s:s, s:s}", "model", model, "device", p->device, "dtype", dtype_name(p->dtype),
+                             "kv_cache_dtype", dtype_name(p->cache_dtype));
+    if (!json) return NULL;
+    set_memory(json, p);
+    set_blocks(json, p);
+    return json;
 }
 
 /* ---- the command ---- */

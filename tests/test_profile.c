@@ -86,6 +86,9 @@ static void report_is_a_sum(void **state)
                      integer(json, "weights_memory") + integer(json, "activation_memory") +
                          integer(json, "workspace_memory") + integer(json, "state_memory") +
                          integer(json, "kv_cache_memory"));
+    assert_int_equal(integer(json, "graph_memory"), 0);
+    assert_int_equal(integer(json, "pinned_host_memory"), 0);
+    assert_null(json_object_get(json, "device_memory_in_use")); /* only a GPU counts for itself */
     assert_int_equal(integer(json, "block_bytes"), BLOCK_BYTES);
     assert_int_equal(integer(json, "kv_cache_memory"), integer(json, "num_gpu_blocks") * BLOCK_BYTES);
     assert_int_equal(integer(json, "kv_cache_tokens"), integer(json, "num_gpu_blocks") * 16);
