@@ -1,0 +1,309 @@
+/* Products with few tokens on a GPU, and the fused operations of a decode step made of them: against float64, and
+ * against the operations that they stand for. Skipped where there is no GPU. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/kernel_test.h"
+
+#ifdef QUIRE_HAVE_CUDA
+#include "kernels/cuda/decode_fused.h"
+#endif
+
+enum { MAX_TOKENS = 17 };
+
+static struct test_backend *the_gpu(struct kernel_test *test)
+{
+    for (int i = 0; i < test->num_backends; i++)
+        if (!test->backends[i].is_cpu) return &test->backends[i];
+    skip();
+    return NULL;
+}
+
+static void workspace_for(struct test_backend *gpu, int64_t rows, int64_t columns)
+{
+    const struct workspace_query query = {.max_num_tokens = MAX_TOKENS,
+                                          .max_num_seqs = MAX_TOKENS,
+                                          .max_model_len = 64,
+                                          .num_heads = 1,
+                                          .num_kv_heads = 1,
+                                          .head_size = 64,
+                                          .block_size = 16,
+                                          .max_columns = columns,
+                                          .max_rows = rows,
+                                          .vocab_size = rows};
+    use_workspace(gpu, &query);
+}
+
+struct linear_case {
+    int32_t tokens;
+    int64_t rows, columns, x_pad, out_pad; /* elements between rows */
+    enum dtype dtype, out_dtype;
+    bool bias;
+};
+
+/* The rows of a padded tensor, together; what is between them must still be poison. */
+static struct tensor without_padding(const struct tensor *t, int64_t rows, int64_t columns, int64_t stride)
+{
+    struct tensor out = *t;
+    const int64_t size = dtype_size(t->dtype);
+    out.host = malloc((size_t)(rows * columns * size));
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(out.host + r * columns * size, t->host + r * stride * size, (size_t)(columns * size));
+        for (int64_t i = columns * size; i < stride * size; i++) assert_int_equal(t->host[r * stride * size + i], 0xff);
+    }
+    return out;
+}
+
+/* Computes it twice: the same bits. */
+static void check_linear(struct test_backend *gpu, struct random *random, const struct linear_case *c)
+{
+    struct backend *b = gpu->b;
+    const int64_t x_stride = c->columns + c->x_pad, out_stride = c->rows + c->out_pad;
+    struct tensor x = tensor_poison(b, c->dtype, c->tokens * x_stride);
+    struct tensor w = tensor_random(b, c->dtype, c->rows * c->columns, 1, random);
+    struct tensor bias = tensor_random(b, c->dtype, c->rows, 3, random);
+    struct tensor out = tensor_poison(b, c->out_dtype, c->tokens * out_stride);
+    struct tensor again = tensor_poison(b, c->out_dtype, c->tokens * out_stride);
+    double *xs = malloc(sizeof *xs * (size_t)(c->tokens * c->columns)), *ws = tensor_doubles(&w);
+    double *biases = tensor_doubles(&bias), *expected = malloc(sizeof *xs * (size_t)(c->tokens * c->rows));
+    for (int64_t t = 0; t < c->tokens; t++)
+        for (int64_t i = 0; i < c->columns; i++) {
+            tensor_set(&x, t * x_stride + i, 2 * random_uniform(random) - 1);
+            xs[t * c->columns + i] = tensor_get(&x, t * x_stride + i);
+        }
+    tensor_upload(&x);
+    const struct weight weight = {
+        .data = w.data, .dtype = c->dtype, .rows = c->rows, .columns = c->columns, .bias = c->bias ? bias.data : NULL};
+    b->linear(b, out.data, out_stride, c->out_dtype, x.data, x_stride, c->dtype, c->tokens, &weight, NULL);
+    b->linear(b, again.data, out_stride, c->out_dtype, x.data, x_stride, c->dtype, c->tokens, &weight, NULL);
+    tensor_download(&out), tensor_download(&again);
+    assert_memory_equal(out.host, again.host, (size_t)out.bytes);
+    reference_linear(expected, xs, ws, c->bias ? biases : NULL, c->tokens, c->rows, c->columns);
+    struct tensor rows = without_padding(&out, c->tokens, c->rows, out_stride);
+    char what[160];
+    snprintf(what, sizeof what, "linear: %d x %lld x %lld, %s to %s", c->tokens, (long long)c->rows,
+             (long long)c->columns, dtype_name(c->dtype), dtype_name(c->out_dtype));
+    check_close(gpu, what, &rows, expected, c->tokens * c->rows, c->out_dtype);
+    check_workspace(gpu);
+    free(rows.host), free(xs), free(ws), free(biases), free(expected);
+    tensor_free(&x), tensor_free(&w), tensor_free(&bias), tensor_free(&out), tensor_free(&again);
+}
+
+static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+
+static void every_number_of_tokens(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    static const int64_t shapes[][2] = {{16, 8}, {33, 64}, {196, 520}, {1000, 1032}, {2120, 2048}, {7, 4096}};
+    workspace_for(gpu, 2120, 4096);
+    for (int32_t tokens = 1; tokens <= MAX_TOKENS; tokens++)
+        for (int i = 0; i < 6; i++)
+            for (int t = 0; t < 3; t++) {
+                const struct linear_case c = {.tokens = tokens,
+                                              .rows = shapes[i][0],
+                                              .columns = shapes[i][1],
+                                              .x_pad = (tokens + i) % 3 * 8,
+                                              .out_pad = (tokens + i) % 4,
+                                              .dtype = types[t],
+                                              .out_dtype = (tokens + i) % 2 ? types[t] : DTYPE_FLOAT32,
+                                              .bias = (tokens + t) % 2 == 0};
+                check_linear(gpu, &test->random, &c);
+            }
+}
+
+/* Columns and strides that do not allow 16-byte reads. */
+static void odd_shapes(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    workspace_for(gpu, 300, 1000);
+    for (int i = 0; i < 60; i++) {
+        const struct linear_case c = {.tokens = (int32_t)random_between(&test->random, 1, MAX_TOKENS),
+                                      .rows = random_between(&test->random, 1, 300),
+                                      .columns = random_between(&test->random, 1, 1000),
+                                      .x_pad = random_between(&test->random, 0, 9),
+                                      .out_pad = random_between(&test->random, 0, 9),
+                                      .dtype = types[i % 3],
+                                      .out_dtype = i % 2 ? types[i % 3] : DTYPE_FLOAT32,
+                                      .bias = i % 4 == 0};
+        check_linear(gpu, &test->random, &c);
+    }
+}
+
+/* So many columns that x lies in several blocks' shared memory, in parts; and more tiles than blocks. */
+static void many_columns_and_many_rows(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    static const struct linear_case cases[] = {
+        {.tokens = 8, .rows = 200, .columns = 14336, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
+        {.tokens = 16, .rows = 200, .columns = 14336, .dtype = DTYPE_FLOAT16, .out_dtype = DTYPE_FLOAT32},
+        {.tokens = 11, .rows = 2500, .columns = 8200, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
+        {.tokens = 1, .rows = 9000, .columns = 1024, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
+        {.tokens = 6, .rows = 9001, .columns = 1000, .dtype = DTYPE_FLOAT16, .out_dtype = DTYPE_FLOAT16, .bias = true},
+    };
+    workspace_for(gpu, 9001, 14336);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_linear(gpu, &test->random, &cases[i]);
+}
+
+#ifdef QUIRE_HAVE_CUDA
+
+/* A layer's parts, fused and not, on the same inputs. */
+struct fused_case {
+    struct test_backend *gpu;
+    int32_t tokens;
+    enum dtype dtype, gain_dtype;
+    struct tensor x, residual, gain, w, bias;
+    struct weight weight;
+};
+
+static struct fused_case fused_case_new(struct test_backend *gpu, struct random *random, int32_t tokens, int64_t rows,
+                                        int64_t columns, enum dtype dtype, enum dtype gain_dtype, bool bias)
+{
+    struct fused_case c = {.gpu = gpu, .tokens = tokens, .dtype = dtype, .gain_dtype = gain_dtype};
+    c.x = tensor_random(gpu->b, dtype, tokens * columns, 2, random);
+    c.residual = tensor_random(gpu->b, dtype, tokens * rows, 2, random);
+    c.gain = tensor_random(gpu->b, gain_dtype, columns, 2, random);
+    c.w = tensor_random(gpu->b, dtype, rows * columns, 0.1, random);
+    c.bias = tensor_random(gpu->b, dtype, rows, 1, random);
+    c.weight = (struct weight){
+        .data = c.w.data, .dtype = dtype, .rows = rows, .columns = columns, .bias = bias ? c.bias.data : NULL};
+    return c;
+}
+
+static void fused_case_free(struct fused_case *c)
+{
+    tensor_free(&c->x), tensor_free(&c->residual), tensor_free(&c->gain), tensor_free(&c->w), tensor_free(&c->bias);
+}
+
+static void check_tensors(struct fused_case *c, const char *operation, struct tensor *out, struct tensor *expected)
+{
+    char what[160];
+    snprintf(what, sizeof what, "%s: %d x %lld x %lld, %s", operation, c->tokens, (long long)c->weight.rows,
+             (long long)c->weight.columns, dtype_name(c->dtype));
+    tensor_download(out), tensor_download(expected);
+    double *values = tensor_doubles(expected);
+    check_close(c->gpu, what, out, values, out->count, out->dtype == DTYPE_FLOAT32 ? DTYPE_BFLOAT16 : out->dtype);
+    free(values);
+    tensor_free(out), tensor_free(expected);
+}
+
+static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
+{
+    struct backend *b = c->gpu->b;
+    const struct fused_norm norm = {c->gain.data, c->gain_dtype, 1e-5f};
+    const int64_t rows = c->weight.rows, columns = c->weight.columns;
+    struct tensor normed = tensor_poison(b, c->dtype, c->tokens * columns);
+    struct tensor out = tensor_poison(b, out_dtype, c->tokens * rows);
+    struct tensor expected = tensor_poison(b, out_dtype, c->tokens * rows);
+    b->rms_norm(b, normed.data, c->x.data, c->gain.data, c->gain_dtype, 1e-5f, c->tokens, (int32_t)columns, c->dtype,
+                NULL);
+    b->linear(b, expected.data, rows, out_dtype, normed.data, columns, c->dtype, c->tokens, &c->weight, NULL);
+    assert_true(fused_norm_linear(b, out.data, rows, out_dtype, c->x.data, columns, &norm, c->dtype, c->tokens,
+                                  &c->weight, NULL));
+    check_tensors(c, "fused_norm_linear", &out, &expected);
+    tensor_free(&normed);
+}
+
+static void check_linear_residual(struct fused_case *c, struct random *random)
+{
+    struct backend *b = c->gpu->b;
+    const int64_t rows = c->weight.rows, columns = c->weight.columns;
+    struct tensor gain = tensor_random(b, c->dtype, rows, 1, random);
+    struct tensor product = tensor_poison(b, c->dtype, c->tokens * rows);
+    struct tensor out = tensor_bytes(b, c->residual.host, c->residual.bytes);
+    struct tensor expected = tensor_bytes(b, c->residual.host, c->residual.bytes);
+    out.dtype = expected.dtype = c->dtype;
+    out.count = expected.count = c->tokens * rows;
+    b->linear(b, product.data, rows, c->dtype, c->x.data, columns, c->dtype, c->tokens, &c->weight, NULL);
+    b->fused_add_rms_norm(b, product.data, product.data, expected.data, gain.data, c->dtype, 1e-5f, c->tokens,
+                          (int32_t)rows, c->dtype, NULL);
+    assert_true(fused_linear_residual(b, out.data, rows, c->x.data, columns, c->dtype, c->tokens, &c->weight, NULL));
+    check_tensors(c, "fused_linear_residual", &out, &expected);
+    tensor_free(&gain), tensor_free(&product);
+}
+
+static void check_gate_up(struct fused_case *c)
+{
+    struct backend *b = c->gpu->b;
+    const struct fused_norm norm = {c->gain.data, c->gain_dtype, 1e-5f};
+    const int64_t rows = c->weight.rows, columns = c->weight.columns;
+    struct tensor normed = tensor_poison(b, c->dtype, c->tokens * columns);
+    struct tensor both = tensor_poison(b, c->dtype, c->tokens * rows);
+    struct tensor out = tensor_poison(b, c->dtype, c->tokens * rows / 2);
+    struct tensor expected = tensor_poison(b, c->dtype, c->tokens * rows / 2);
+    b->rms_norm(b, normed.data, c->x.data, c->gain.data, c->gain_dtype, 1e-5f, c->tokens, (int32_t)columns, c->dtype,
+                NULL);
+    b->linear(b, both.data, rows, c->dtype, normed.data, columns, c->dtype, c->tokens, &c->weight, NULL);
+    b->silu_and_mul(b, expected.data, both.data, c->tokens, (int32_t)(rows / 2), c->dtype, NULL);
+    assert_true(fused_norm_gate_up_silu(b, out.data, rows / 2, c->x.data, columns, &norm, c->dtype, c->tokens,
+                                        &c->weight, NULL));
+    check_tensors(c, "fused_norm_gate_up_silu", &out, &expected);
+    tensor_free(&normed), tensor_free(&both);
+}
+
+static void fused_operations_match_the_plain_ones(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    static const int64_t shapes[][2] = {{16, 64}, {200, 520}, {2048, 2048}, {3072, 1032}, {1000, 4096}};
+    workspace_for(gpu, 3072, 4096);
+    for (int32_t tokens = 1; tokens <= FUSED_MAX_TOKENS; tokens++)
+        for (int i = 0; i < 5; i++) {
+            const enum dtype dtype = (tokens + i) % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
+            struct fused_case c = fused_case_new(gpu, &test->random, tokens, shapes[i][0], shapes[i][1], dtype,
+                                                 (tokens + i) % 3 ? dtype : DTYPE_FLOAT32, (tokens + i) % 4 == 0);
+            check_norm_linear(&c, i % 2 ? DTYPE_FLOAT32 : dtype);
+            check_linear_residual(&c, &test->random);
+            check_gate_up(&c);
+            fused_case_free(&c);
+        }
+}
+
+/* What they do not take they leave alone. */
+static void fused_operations_refuse(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    struct backend *b = gpu->b;
+    workspace_for(gpu, 100, 100);
+    struct fused_case c = fused_case_new(gpu, &test->random, 2, 32, 64, DTYPE_BFLOAT16, DTYPE_FLOAT16, false);
+    struct tensor out = tensor_poison(b, DTYPE_BFLOAT16, 64);
+    const struct fused_norm norm = {c.gain.data, DTYPE_FLOAT16, 1e-5f};
+    struct weight odd = c.weight;
+    odd.columns = 60;
+    assert_false(
+        fused_norm_linear(b, out.data, 32, DTYPE_BFLOAT16, c.x.data, 64, &norm, DTYPE_BFLOAT16, 2, &c.weight, NULL));
+    assert_false(fused_linear_residual(b, out.data, 32, c.x.data, 60, DTYPE_BFLOAT16, 2, &odd, NULL));
+    assert_false(fused_linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_FLOAT16, 2, &c.weight, NULL));
+    assert_false(
+        fused_linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_BFLOAT16, FUSED_MAX_TOKENS + 1, &c.weight, NULL));
+    tensor_download(&out);
+    for (int64_t i = 0; i < out.bytes; i++) assert_int_equal(out.host[i], 0xff);
+    tensor_free(&out);
+    fused_case_free(&c);
+}
+
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_number_of_tokens),
+        cmocka_unit_test(odd_shapes),
+        cmocka_unit_test(many_columns_and_many_rows),
+#ifdef QUIRE_HAVE_CUDA
+        cmocka_unit_test(fused_operations_match_the_plain_ones),
+        cmocka_unit_test(fused_operations_refuse),
+#endif
+    };
+    return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
+}
