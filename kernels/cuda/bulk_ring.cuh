@@ -77,14 +77,25 @@ static __device__ __forceinline__ void bulk_copy(void *destination, const void *
                  : "memory");
 }
 
+/* Whether the target has bulk_copy_to_cluster: only the architecture-specific ones (90a, 100a) do it fast. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FEAT_SM100_ALL)
+static constexpr bool BULK_COPY_TO_CLUSTER = true;
+#else
+static constexpr bool BULK_COPY_TO_CLUSTER = false;
+#endif
+
 /* The same into the same places of each block of the cluster in `blocks`, a bit each, with each block's own barrier. */
 static __device__ __forceinline__ void bulk_copy_to_cluster(void *destination, const void *source, uint32_t bytes,
                                                             uint64_t *barrier, uint16_t blocks, uint64_t policy)
 {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FEAT_SM100_ALL)
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
                  "[%0], [%1], %2, [%3], %4, %5;" ::"r"(shared_address(destination)),
                  "l"(source), "r"(bytes), "r"(shared_address(barrier)), "h"(blocks), "l"(policy)
                  : "memory");
+#else
+    (void)destination, (void)source, (void)bytes, (void)barrier, (void)blocks, (void)policy;
+#endif
 }
 
 static __device__ __forceinline__ uint32_t rank_in_cluster()

@@ -188,7 +188,7 @@ static __device__ __forceinline__ void order_x(const few_rows_product &product, 
     wait_for_previous_kernels();
     if (lane >= product.num_tokens) return;
     const uint16_t *from = (const uint16_t *)product.x + lane * product.x_stride + p.begin;
-    if (cluster == 1)
+    if (cluster == 1 || !BULK_COPY_TO_CLUSTER)
         bulk_copy(x + lane * p.x_row, from, (uint32_t)p.size * 2, full, policy);
     else if (lane % 2 == (int)rank_in_cluster())
         bulk_copy_to_cluster(x + lane * p.x_row, from, (uint32_t)p.size * 2, full, 3, policy);

@@ -15,7 +15,29 @@
 
 namespace cg = cooperative_groups;
 
-enum { THREADS = 512, BINS = 2048, BINS_OF_THREAD = BINS / THREADS, LIST = 1024, MAX_CLUSTER = 8 };
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+using row_blocks = cg::cluster_group;
+
+static __device__ __forceinline__ row_blocks blocks_of_row()
+{
+    return cg::this_cluster();
+}
+#else
+/* A cluster of one block, for devices that have no clusters. */
+struct row_blocks {
+    __device__ unsigned num_blocks() const { return 1; }
+    __device__ unsigned block_rank() const { return 0; }
+    __device__ void sync() const { __syncthreads(); }
+    template <class T> __device__ T *map_shared_rank(T *p, unsigned) const { return p; }
+};
+
+static __device__ __forceinline__ row_blocks blocks_of_row()
+{
+    return row_blocks();
+}
+#endif
+
+enum { THREADS = 1024, BINS = 2048, BINS_OF_THREAD = BINS / THREADS, LIST = 1024, MAX_CLUSTER = 8 };
 
 /* Values further below the largest share the last bin. */
 #define REACH 20.0f
@@ -73,13 +95,20 @@ static __device__ __forceinline__ uint64_t mass_of(const selection_row &row, flo
     return __float2ull_rn(expf(value - row.max) * MASS_ONE);
 }
 
-/* Calls f(value, id) for the tokens of this block's part that are there. */
+/* Calls f(value, id) for the tokens of this block's part that are there. Several are read before the first is used. */
 template <class F> static __device__ __forceinline__ void for_each_token(const selection_row &row, F f)
 {
-#pragma unroll 4
-    for (int32_t id = row.begin + threadIdx.x; id < row.end; id += THREADS) {
-        const float value = value_of(row, row.logits[id]);
-        if (value >= row.floor) f(value, id);
+    constexpr int AT_ONCE = 8;
+    for (int32_t begin = row.begin + threadIdx.x; begin < row.end; begin += AT_ONCE * THREADS) {
+        float logits[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            logits[i] = begin + i * THREADS < row.end ? row.logits[begin + i * THREADS] : 0;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const float value = value_of(row, logits[i]);
+            if (begin + i * THREADS < row.end && value >= row.floor) f(value, begin + i * THREADS);
+        }
     }
 }
 
@@ -124,8 +153,8 @@ static __device__ void make_histogram(selection_shared &s, const selection_row &
 /* Adds up the cluster's histograms and finds the bin at which the running weight, from `before`, reaches the target:
  * s.bin, its tokens s.bin_count, its weight s.weight, and what is ahead of it, s.before. In the first round the target
  * is `share` of all weights if share >= 0. s.bin = -1: it is never reached. All blocks find the same. */
-static __device__ void find_bin(cg::cluster_group &cluster, selection_shared &s, bool by_mass, uint64_t before,
-                                double share, uint64_t *target)
+static __device__ void find_bin(row_blocks &cluster, selection_shared &s, bool by_mass, uint64_t before, double share,
+                                uint64_t *target)
 {
     uint32_t counts[BINS_OF_THREAD] = {};
     uint64_t weights[BINS_OF_THREAD] = {}, sum = 0;
@@ -173,7 +202,7 @@ static __device__ void find_bin(cg::cluster_group &cluster, selection_shared &s,
 
 /* The tokens of the cluster for which keep(value, id), into the first block's list, in any order. */
 template <class Keep>
-static __device__ void list_tokens(cg::cluster_group &cluster, selection_shared &s, const selection_row &row, Keep keep)
+static __device__ void list_tokens(row_blocks &cluster, selection_shared &s, const selection_row &row, Keep keep)
 {
     selection_shared *first = cluster.map_shared_rank(&s, 0);
     for_each_token(row, [&](float value, int32_t id) {
@@ -200,7 +229,7 @@ static __device__ void find_in_list(selection_shared &s, bool by_mass, uint64_t 
 
 /* The key of the token at which the tokens from the largest on reach `target` (in number, or by mass; share >= 0: that
  * share of all there is); 0 if they never do. All threads of the cluster, and they all get it. */
-static __device__ uint64_t select_token(cg::cluster_group &cluster, selection_shared &s, const selection_row &row,
+static __device__ uint64_t select_token(row_blocks &cluster, selection_shared &s, const selection_row &row,
                                         bool by_mass, double share, uint64_t target)
 {
     selection_round round = {-1, 64, false, 0};
@@ -236,7 +265,7 @@ static __device__ uint64_t select_token(cg::cluster_group &cluster, selection_sh
     return found;
 }
 
-static __device__ float cluster_max(cg::cluster_group &cluster, selection_shared &s, const selection_row &row)
+static __device__ float cluster_max(row_blocks &cluster, selection_shared &s, const selection_row &row)
 {
     float max = -CUDART_INF_F;
 #pragma unroll 8
@@ -256,7 +285,7 @@ static __device__ float cluster_max(cg::cluster_group &cluster, selection_shared
 }
 
 /* Of exp(logit - max), in double and in a fixed order. */
-static __device__ double cluster_sum_exp(cg::cluster_group &cluster, selection_shared &s, const selection_row &row)
+static __device__ double cluster_sum_exp(row_blocks &cluster, selection_shared &s, const selection_row &row)
 {
     double sum = 0;
 #pragma unroll 4
@@ -280,7 +309,7 @@ static __device__ double cluster_sum_exp(cg::cluster_group &cluster, selection_s
 }
 
 /* Row i, as this block of its cluster sees it, before max and floor are known. */
-static __device__ selection_row row_of(cg::cluster_group &cluster, const sample_args &args, int i, float temperature)
+static __device__ selection_row row_of(row_blocks &cluster, const sample_args &args, int i, float temperature)
 {
     const int64_t size = args.vocab_size, blocks = cluster.num_blocks(), rank = cluster.block_rank();
     selection_row row = {};
@@ -296,7 +325,7 @@ static __device__ selection_row row_of(cg::cluster_group &cluster, const sample_
 static __global__ void __launch_bounds__(THREADS) cut_kernel(sample_args args, sample_scratch scratch)
 {
     __shared__ selection_shared s;
-    cg::cluster_group cluster = cg::this_cluster();
+    row_blocks cluster = blocks_of_row();
     const int i = blockIdx.x / cluster.num_blocks();
     const sampling_row *options = sample_row(args, i);
     if (!sample_is_random(args, options)) return;
@@ -340,7 +369,7 @@ static __device__ void write_top(const selection_shared &s, double log_total, in
 static __global__ void __launch_bounds__(THREADS) raw_kernel(sample_args args, sample_scratch scratch)
 {
     __shared__ selection_shared s;
-    cg::cluster_group cluster = cg::this_cluster();
+    row_blocks cluster = blocks_of_row();
     const int i = blockIdx.x / cluster.num_blocks();
     const sampling_row *options = sample_row(args, i);
     if (!sample_wants_logprobs(options)) return;
