@@ -19,6 +19,7 @@
  * What is not seen is filled with zeros, or masked where a piece of V is seen in part: NaN never gets into a sum. */
 #include <type_traits>
 
+#include "kernels/cuda/attention_cluster.cuh"
 #include "kernels/cuda/attention_decode.cuh"
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/operations.h"
@@ -279,6 +280,7 @@ static __device__ void attend_chunks(decode_state<D> &state, const chunk_source 
 /* The warps' maxima, sums and outputs, for the block to join. */
 struct decode_merge {
     float max[DECODE_WARPS][UNIT_HEADS], sum[DECODE_WARPS][UNIT_HEADS];
+    float2 stats[UNIT_HEADS]; /* of the block: maximum, sum; its outputs take the place of warp 0's */
     bool is_last;
 };
 
@@ -322,39 +324,55 @@ static __device__ __forceinline__ void store_result(const struct decode_join &jo
                                pack_pair<typename D::T>(join.out.z * inverse, join.out.w * inverse));
 }
 
-/* Joins the warps' sums, and writes the unit's result, or this part of it: then the block that comes last for the unit
- * joins the parts. `out` [heads, head_size]. */
+/* The warps' results for 4 elements of a head. */
 template <class D>
-static __device__ void finish_work(const struct decode_work &work, const struct decode_plan &plan,
-                                   const struct attention_call &call, int32_t heads, const uint8_t *rings,
-                                   struct decode_merge *merge, typename D::T *out)
+static __device__ __forceinline__ struct decode_join join_warps(const uint8_t *rings, const struct decode_merge *merge,
+                                                                int32_t head, int32_t d)
 {
-    const int32_t head_size = call.args.head_size;
+    struct decode_join join = {-INFINITY, 0, {}};
+    for (int w = 0; w < DECODE_WARPS; w++) join.max = fmaxf(join.max, merge->max[w][head]);
+    for (int w = 0; w < DECODE_WARPS; w++)
+        join_add(&join, merge->max[w][head], merge->sum[w][head],
+                 *(const float4 *)((const float *)(rings + w * D::RING_BYTES) + head * D::MERGE_STRIDE + d));
+    return join;
+}
+
+/* The same of the cluster's blocks, after join_block in each. */
+template <class D>
+static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t *rings,
+                                                                  const struct decode_merge *merge, int32_t cluster,
+                                                                  int32_t head, int32_t d)
+{
+    struct decode_join join = {-INFINITY, 0, {}};
+    const float *out = (const float *)rings + head * D::MERGE_STRIDE + d;
+#pragma unroll 8
+    for (int r = 0; r < cluster; r++)
+        join.max = fmaxf(join.max, cluster_load_2(cluster_address(&merge->stats[head], r)).x);
+#pragma unroll 8
+    for (int r = 0; r < cluster; r++) {
+        const float2 stats = cluster_load_2(cluster_address(&merge->stats[head], r));
+        join_add(&join, stats.x, stats.y, cluster_load_4(cluster_address(out, r)));
+    }
+    return join;
+}
+
+template <class D>
+static __device__ __forceinline__ void join_block(uint8_t *rings, struct decode_merge *merge, int32_t heads)
+{
     for (int32_t index = threadIdx.x * 4; index < heads * D::HEAD; index += DECODE_THREADS * 4) {
         const int32_t head = index / D::HEAD, d = index % D::HEAD;
-        if (d >= head_size) continue;
-        struct decode_join join = {-INFINITY, 0, {}};
-        for (int w = 0; w < DECODE_WARPS; w++) join.max = fmaxf(join.max, merge->max[w][head]);
-        for (int w = 0; w < DECODE_WARPS; w++)
-            join_add(&join, merge->max[w][head], merge->sum[w][head],
-                     *(const float4 *)((const float *)(rings + w * D::RING_BYTES) + head * D::MERGE_STRIDE + d));
-        if (work.parts == 1) {
-            store_result<D>(join, call.params.v_scale, out + head * head_size + d);
-            continue;
-        }
-        const int64_t place = (int64_t)(work.first_slot + work.part) * UNIT_HEADS + head;
-        *(float4 *)(plan.partials + place * D::HEAD + d) = join.out;
-        if (d == 0) *(float2 *)(plan.stats + place * 2) = make_float2(join.max, join.sum);
+        const struct decode_join join = join_warps<D>(rings, merge, head, d);
+        *(float4 *)((float *)rings + head * D::MERGE_STRIDE + d) = join.out;
+        if (d == 0) merge->stats[head] = make_float2(join.max, join.sum);
     }
-    if (work.parts == 1) return;
+}
 
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) /* counts to parts - 1, then back to 0 */
-        merge->is_last = atomicInc(&plan.counters[work.first_slot], work.parts - 1) == (uint32_t)work.parts - 1;
-    __syncthreads();
-    if (!merge->is_last) return;
-    __threadfence();
+/* Joins a unit's parts, from the workspace. `out` [heads, head_size]. */
+template <class D>
+static __device__ __forceinline__ void join_parts(const struct decode_work &work, const struct decode_plan &plan,
+                                                  const struct attention_call &call, int32_t heads, typename D::T *out)
+{
+    const int32_t head_size = call.args.head_size;
     for (int32_t index = threadIdx.x * 4; index < heads * D::HEAD; index += DECODE_THREADS * 4) {
         const int32_t head = index / D::HEAD, d = index % D::HEAD;
         if (d >= head_size) continue;
@@ -372,12 +390,55 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
     }
 }
 
+/* Joins the warps' sums and those of the cluster's blocks, a slice of the output in each, and writes the unit's result,
+ * or this part of it. `out` [heads, head_size]. */
+template <class D>
+static __device__ void finish_work(const struct decode_work &work, const struct decode_plan &plan,
+                                   const struct attention_call &call, int32_t heads, uint8_t *rings,
+                                   struct decode_merge *merge, typename D::T *out)
+{
+    const int32_t head_size = call.args.head_size, cluster = plan.cluster, slice = heads * D::HEAD / cluster;
+    const int32_t first = cluster > 1 ? (int32_t)blockIdx.x % cluster * slice : 0;
+    if (cluster > 1) {
+        join_block<D>(rings, merge, heads);
+        cluster_arrive();
+        cluster_wait();
+    }
+    for (int32_t index = first + threadIdx.x * 4; index < first + slice; index += DECODE_THREADS * 4) {
+        const int32_t head = index / D::HEAD, d = index % D::HEAD;
+        if (d >= head_size) continue;
+        const struct decode_join join =
+            cluster > 1 ? join_cluster<D>(rings, merge, cluster, head, d) : join_warps<D>(rings, merge, head, d);
+        if (work.parts == 1) {
+            store_result<D>(join, call.params.v_scale, out + head * head_size + d);
+            continue;
+        }
+        const int64_t place = (int64_t)(work.first_slot + work.part) * UNIT_HEADS + head;
+        *(float4 *)(plan.partials + place * D::HEAD + d) = join.out;
+        if (d == 0) *(float2 *)(plan.stats + place * 2) = make_float2(join.max, join.sum);
+    }
+    if (cluster > 1) cluster_arrive(); /* shared memory stays until all have read it */
+    if (work.parts > 1) {
+        const uint32_t blocks = work.parts * cluster;
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) /* counts to blocks - 1, then back to 0 */
+            merge->is_last = atomicInc(&plan.counters[work.first_slot], blocks - 1) == blocks - 1;
+        __syncthreads();
+        if (merge->is_last) {
+            __threadfence();
+            join_parts<D>(work, plan, call, heads, out);
+        }
+    }
+    if (cluster > 1) cluster_wait();
+}
+
 template <class D>
 static __device__ void do_work(const struct decode_work &work, const struct decode_plan &plan,
                                const struct attention_call &call, uint8_t *rings, struct decode_merge *merge)
 {
     const struct attention_args &args = call.args;
-    const struct attention_seq seq = attention_seq_load(&args, work.seq);
+    const int64_t row = args.query_start[args.first_seq + work.seq];
     const struct decode_range range = decode_range_of(&call, work.seq);
     const int32_t kv_head = work.unit / plan.units_per_head, group = args.num_heads / args.num_kv_heads;
     const int32_t in_group = work.unit % plan.units_per_head * UNIT_HEADS, head = kv_head * group + in_group;
@@ -387,7 +448,7 @@ static __device__ void do_work(const struct decode_work &work, const struct deco
     const struct chunk_source source = {(const uint8_t *)args.k_cache + kv_head * tile_bytes,
                                         (const uint8_t *)args.v_cache + kv_head * tile_bytes,
                                         args.num_kv_heads * tile_bytes,
-                                        seq.block_table,
+                                        args.block_tables + work.slot * args.block_table_stride,
                                         args.head_size,
                                         args.block_size,
                                         plan.log_block_size,
@@ -398,13 +459,12 @@ static __device__ void do_work(const struct decode_work &work, const struct deco
     uint8_t *ring = rings + warp * D::RING_BYTES;
     decode_state<D> state;
     attend_chunks<D>(state, source, call,
-                     (const typename D::T *)args.query + seq.first_row * args.query_stride +
-                         (int64_t)head * args.head_size,
-                     head, heads, shared_address(ring));
+                     (const typename D::T *)args.query + row * args.query_stride + (int64_t)head * args.head_size, head,
+                     heads, shared_address(ring));
     leave_warp_sums<D>(state, merge, (float *)ring);
     __syncthreads();
     finish_work<D>(work, plan, call, heads, rings, merge,
-                   (typename D::T *)args.out + (seq.first_row * args.num_heads + head) * args.head_size);
+                   (typename D::T *)args.out + (row * args.num_heads + head) * args.head_size);
 }
 
 template <class D>
@@ -416,6 +476,8 @@ static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
     struct decode_work work;
     if (decode_work_of(&work, &call, &plan)) do_work<D>(work, plan, call, rings, &merge);
 }
+
+enum { MAX_CLUSTER = 8 }; /* what every device with clusters can run */
 
 static int padded_head_size(int head_size)
 {
@@ -450,6 +512,7 @@ static struct decode_plan make_plan(const struct cuda_state *s, const struct att
     const struct cuda_region *region = &s->regions[CUDA_USER_ATTENTION];
     const int64_t slots = 2 * target_parts(s), group = args->num_heads / args->num_kv_heads;
     struct decode_plan plan = {};
+    plan.cluster = 1;
     plan.units_per_head = (int32_t)cuda_div_up(group, UNIT_HEADS);
     while (1 << plan.log_block_size < args->block_size) plan.log_block_size++;
     plan.counters = (uint32_t *)region->data;
@@ -457,7 +520,11 @@ static struct decode_plan make_plan(const struct cuda_state *s, const struct att
     plan.partials = plan.stats + slots * UNIT_HEADS * 2;
     const float *end = plan.partials + slots * UNIT_HEADS * padded_head_size(args->head_size);
     const bool fits = region->data && (const uint8_t *)end <= region->data + region->bytes;
-    plan.target = may_split && fits && args->max_seq_len > CHUNK * DECODE_WARPS ? target_parts(s) : 0;
+    if (!may_split || !fits || args->max_seq_len <= CHUNK * DECODE_WARPS) return plan;
+    const int64_t units = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head;
+    while (s->compute_capability >= 90 && plan.cluster < MAX_CLUSTER && 2 * units * plan.cluster <= target_parts(s))
+        plan.cluster *= 2;
+    plan.target = target_parts(s) / plan.cluster;
     return plan;
 }
 
@@ -465,12 +532,22 @@ template <class D>
 static void launch(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
 {
     const struct decode_plan plan = make_plan(cuda_state(b), args, may_split);
-    const int64_t blocks = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head + plan.target;
+    const int64_t units = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head;
     if (!cuda_check(
             b, "paged attention",
             cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, D::SHARED_BYTES)))
         return;
-    decode_kernel<D><<<(unsigned)blocks, DECODE_THREADS, D::SHARED_BYTES, stream>>>(attention_call_make(args), plan);
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = (unsigned)plan.cluster, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)((units + plan.target) * plan.cluster));
+    config.blockDim = dim3(DECODE_THREADS);
+    config.dynamicSmemBytes = D::SHARED_BYTES;
+    config.stream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = plan.cluster > 1 ? 1 : 0;
+    cuda_check(b, "paged attention", cudaLaunchKernelEx(&config, decode_kernel<D>, attention_call_make(args), plan));
     cuda_check_launch(b, "paged attention");
 }
 

@@ -1,11 +1,15 @@
 /* How decode is shared between blocks.
  *
  * A unit of work is one sequence and up to UNIT_HEADS query heads of one KV head; it walks the context in chunks of
- * CHUNK tokens. Long units are cut in parts, a block each; a block of a unit in several parts leaves its result in the
- * workspace, and the one that leaves the last joins them. The length of a part is decided on the device: about 1 /
- * `target` of all chunks of the call. So there are never more than `target` parts beyond one a unit, and a grid of
- * units + target blocks has room for any lengths: a graph captured for long contexts costs nothing extra on short ones,
- * few sequences fill the GPU, and one long sequence among many does not keep the others' blocks waiting. */
+ * CHUNK tokens. Long units are cut in parts, a cluster of blocks each (of one block, if there are many units). The
+ * blocks of a cluster join their results through shared memory: with few sequences that is all, and saves a way through
+ * global memory and back. The parts of a unit in several leave theirs in the workspace, and the block that comes last
+ * joins them.
+ *
+ * The length of a part is decided on the device: about 1 / `target` of all chunks of the call. So there are never more
+ * than `target` parts beyond one a unit, and a grid of units + target clusters has room for any lengths: a graph
+ * captured for long contexts costs nothing extra on short ones, few sequences fill the GPU, and one long sequence among
+ * many does not keep the others' blocks waiting. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_DECODE_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_DECODE_CUH
 
@@ -14,18 +18,20 @@
 enum { CHUNK = 16, UNIT_HEADS = 8, DECODE_WARPS = 4, LANES = 32, DECODE_THREADS = DECODE_WARPS * LANES };
 
 struct decode_plan {
+    int32_t cluster;        /* blocks: 1, 2, 4 or 8 */
     int32_t target;         /* 0: every unit in one part */
     int32_t units_per_head; /* of a KV head */
     int32_t log_block_size;
     /* Of the parts of units in several parts, no more than 2 target; a slot each. */
-    uint32_t *counters; /* by a unit's first slot: results that were left; 0 between calls */
+    uint32_t *counters; /* by a unit's first slot: blocks that left their results; 0 between calls */
     float *partials;    /* [2 target][UNIT_HEADS][HEAD] */
     float *stats;       /* [2 target][UNIT_HEADS][2] maximum, sum */
 };
 
-/* What a block computes: chunks [begin, end) of a unit. */
+/* What a block computes: chunks [begin, end) of a unit, none perhaps where another block of its cluster has some. */
 struct decode_work {
     int32_t seq, unit; /* in the call; in the sequence */
+    int32_t slot;      /* seq_slot of that sequence */
     int32_t begin, end;
     int32_t part, parts, first_slot;
 };
@@ -61,26 +67,38 @@ static __device__ __forceinline__ int64_t decode_blocks(int32_t count, int32_t s
     return blocks << SLOTS_BITS | (parts > 1 ? blocks : 0);
 }
 
-/* The block's work; false: none. Every warp finds it for itself: a lane adds up a run of sequences, the warp the
- * lanes' sums, and the run that the block falls in is walked. */
+/* The block's share of its cluster's part. */
+static __device__ __forceinline__ void decode_share_part(struct decode_work *work, int32_t cluster)
+{
+    const int32_t share = (work->end - work->begin + cluster - 1) / cluster;
+    work->begin = min(work->begin + (int32_t)blockIdx.x % cluster * share, work->end);
+    work->end = min(work->begin + share, work->end);
+}
+
+/* The block's work; false: none for the whole cluster. Every warp finds it for itself: a lane adds up a run of
+ * sequences, the warp the lanes' sums, and the run that the cluster falls in is walked. */
 static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, const struct attention_call *call,
                                                       const struct decode_plan *plan)
 {
     const int32_t lane = threadIdx.x % LANES, num_seqs = call->args.num_seqs, run = (num_seqs + LANES - 1) / LANES;
     const int32_t units = call->args.num_kv_heads * plan->units_per_head, end = min((lane + 1) * run, num_seqs);
+    const int32_t *slots = call->args.seq_slot + call->args.first_seq;
+    const int32_t index = (int32_t)blockIdx.x / plan->cluster;
     if (plan->target == 0) {
-        *work = {(int32_t)blockIdx.x / units, (int32_t)blockIdx.x % units, 0, 0, 0, 1, 0};
-        work->end = decode_range_of(call, work->seq).count;
+        const int32_t seq = index / units;
+        *work = {seq, index % units, slots[seq], 0, decode_range_of(call, seq).count, 0, 1, 0};
         return work->end > 0;
     }
+    const int32_t slot = lane < num_seqs ? slots[lane] : 0; /* at once with the lengths: it is waited for */
     int64_t chunks = 0, sum = 0;
     for (int32_t i = lane * run; i < end; i++) chunks += decode_range_of(call, i).count;
     for (int step = 1; step < LANES; step *= 2) chunks += __shfl_xor_sync(~0u, chunks, step);
+    const int32_t least = plan->cluster == 1 ? DECODE_WARPS : 4 * DECODE_WARPS * plan->cluster;
     int32_t share = (int32_t)((chunks * units + plan->target - 1) / plan->target);
-    share = max(share + DECODE_WARPS - 1, DECODE_WARPS) / DECODE_WARPS * DECODE_WARPS;
+    share = max(share + DECODE_WARPS - 1, least) / DECODE_WARPS * DECODE_WARPS;
     for (int32_t i = lane * run; i < end; i++) sum += decode_blocks(decode_range_of(call, i).count, share, units);
-    const int64_t through = warp_inclusive_sum(sum), block = blockIdx.x;
-    const int owner = __popc(__ballot_sync(~0u, through >> SLOTS_BITS <= block));
+    const int64_t through = warp_inclusive_sum(sum);
+    const int owner = __popc(__ballot_sync(~0u, through >> SLOTS_BITS <= index));
     if (owner == LANES) return false;
 
     int64_t before = __shfl_sync(~0u, through - sum, owner);
@@ -88,12 +106,15 @@ static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, 
     for (;; seq++) {
         count = decode_range_of(call, seq).count;
         const int64_t next = before + decode_blocks(count, share, units);
-        if (next >> SLOTS_BITS > block) break;
+        if (next >> SLOTS_BITS > index) break;
         before = next;
     }
-    const int32_t parts = (count + share - 1) / share, index = (int32_t)(block - (before >> SLOTS_BITS));
-    const int32_t unit = index / parts, part = index % parts;
-    *work = {seq, unit, part * share, min(count, (part + 1) * share), part, parts, (int32_t)before + unit * parts};
+    const int32_t parts = (count + share - 1) / share, place = (int32_t)(index - (before >> SLOTS_BITS));
+    const int32_t unit = place / parts, part = place % parts;
+    const int32_t owner_slot = __shfl_sync(~0u, slot, owner);
+    *work = {seq,  unit,  run == 1 ? owner_slot : slots[seq], part * share, min(count, (part + 1) * share),
+             part, parts, (int32_t)before + unit * parts};
+    decode_share_part(work, plan->cluster);
     return true;
 }
 

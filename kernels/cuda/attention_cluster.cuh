@@ -1,0 +1,63 @@
+/* Clusters: blocks that run at the same time on neighbouring multiprocessors and can read each other's shared memory.
+ * Where the device has none (below sm_90) a cluster is one block, and these are not called. */
+#ifndef QUIRE_KERNELS_CUDA_ATTENTION_CLUSTER_CUH
+#define QUIRE_KERNELS_CUDA_ATTENTION_CLUSTER_CUH
+
+#include "kernels/cuda/attention_mma.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* What the cluster's blocks wrote to shared memory before they arrived can be read after the wait. */
+static __device__ __forceinline__ void cluster_arrive()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+}
+static __device__ __forceinline__ void cluster_wait()
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
+
+/* Where `data` of this block's shared memory is in that of the cluster's `rank`-th block. */
+static __device__ __forceinline__ uint32_t cluster_address(const void *data, uint32_t rank)
+{
+    uint32_t address;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(address) : "r"(shared_address(data)), "r"(rank));
+    return address;
+}
+
+static __device__ __forceinline__ float2 cluster_load_2(uint32_t address)
+{
+    float2 x;
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];\n" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
+    return x;
+}
+
+static __device__ __forceinline__ float4 cluster_load_4(uint32_t address)
+{
+    float4 x;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address)
+                 : "memory");
+    return x;
+}
+
+#else
+
+static __device__ __forceinline__ void cluster_arrive() {}
+static __device__ __forceinline__ void cluster_wait() {}
+static __device__ __forceinline__ uint32_t cluster_address(const void *, uint32_t)
+{
+    return 0;
+}
+static __device__ __forceinline__ float2 cluster_load_2(uint32_t)
+{
+    return {};
+}
+static __device__ __forceinline__ float4 cluster_load_4(uint32_t)
+{
+    return {};
+}
+
+#endif
+#endif
