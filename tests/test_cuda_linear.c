@@ -13,7 +13,7 @@
 #include "tests/support/kernel_test.h"
 
 #ifdef QUIRE_HAVE_CUDA
-#include "kernels/cuda/decode_fused.h"
+#include "kernels/cuda/cuda.h"
 #endif
 
 enum { MAX_TOKENS = 17 };
@@ -199,7 +199,7 @@ static void check_tensors(struct fused_case *c, const char *operation, struct te
 static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
 {
     struct backend *b = c->gpu->b;
-    const struct fused_norm norm = {c->gain.data, c->gain_dtype, 1e-5f};
+    const struct norm_params norm = {c->gain.data, c->gain_dtype, 1e-5f};
     const int64_t rows = c->weight.rows, columns = c->weight.columns;
     struct tensor normed = tensor_poison(b, c->dtype, c->tokens * columns);
     struct tensor out = tensor_poison(b, out_dtype, c->tokens * rows);
@@ -207,9 +207,9 @@ static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
     b->rms_norm(b, normed.data, c->x.data, c->gain.data, c->gain_dtype, 1e-5f, c->tokens, (int32_t)columns, c->dtype,
                 NULL);
     b->linear(b, expected.data, rows, out_dtype, normed.data, columns, c->dtype, c->tokens, &c->weight, NULL);
-    assert_true(fused_norm_linear(b, out.data, rows, out_dtype, c->x.data, columns, &norm, c->dtype, c->tokens,
-                                  &c->weight, NULL));
-    check_tensors(c, "fused_norm_linear", &out, &expected);
+    assert_true(
+        b->norm_linear(b, out.data, rows, out_dtype, c->x.data, columns, &norm, c->dtype, c->tokens, &c->weight, NULL));
+    check_tensors(c, "norm_linear", &out, &expected);
     tensor_free(&normed);
 }
 
@@ -226,15 +226,15 @@ static void check_linear_residual(struct fused_case *c, struct random *random)
     b->linear(b, product.data, rows, c->dtype, c->x.data, columns, c->dtype, c->tokens, &c->weight, NULL);
     b->fused_add_rms_norm(b, product.data, product.data, expected.data, gain.data, c->dtype, 1e-5f, c->tokens,
                           (int32_t)rows, c->dtype, NULL);
-    assert_true(fused_linear_residual(b, out.data, rows, c->x.data, columns, c->dtype, c->tokens, &c->weight, NULL));
-    check_tensors(c, "fused_linear_residual", &out, &expected);
+    assert_true(b->linear_residual(b, out.data, rows, c->x.data, columns, c->dtype, c->tokens, &c->weight, NULL));
+    check_tensors(c, "linear_residual", &out, &expected);
     tensor_free(&gain), tensor_free(&product);
 }
 
 static void check_gate_up(struct fused_case *c)
 {
     struct backend *b = c->gpu->b;
-    const struct fused_norm norm = {c->gain.data, c->gain_dtype, 1e-5f};
+    const struct norm_params norm = {c->gain.data, c->gain_dtype, 1e-5f};
     const int64_t rows = c->weight.rows, columns = c->weight.columns;
     struct tensor normed = tensor_poison(b, c->dtype, c->tokens * columns);
     struct tensor both = tensor_poison(b, c->dtype, c->tokens * rows);
@@ -244,9 +244,9 @@ static void check_gate_up(struct fused_case *c)
                 NULL);
     b->linear(b, both.data, rows, c->dtype, normed.data, columns, c->dtype, c->tokens, &c->weight, NULL);
     b->silu_and_mul(b, expected.data, both.data, c->tokens, (int32_t)(rows / 2), c->dtype, NULL);
-    assert_true(fused_norm_gate_up_silu(b, out.data, rows / 2, c->x.data, columns, &norm, c->dtype, c->tokens,
-                                        &c->weight, NULL));
-    check_tensors(c, "fused_norm_gate_up_silu", &out, &expected);
+    assert_true(
+        b->norm_gate_up_silu(b, out.data, rows / 2, c->x.data, columns, &norm, c->dtype, c->tokens, &c->weight, NULL));
+    check_tensors(c, "norm_gate_up_silu", &out, &expected);
     tensor_free(&normed), tensor_free(&both);
 }
 
@@ -277,15 +277,15 @@ static void fused_operations_refuse(void **state)
     workspace_for(gpu, 100, 100);
     struct fused_case c = fused_case_new(gpu, &test->random, 2, 32, 64, DTYPE_BFLOAT16, DTYPE_FLOAT16, false);
     struct tensor out = tensor_poison(b, DTYPE_BFLOAT16, 64);
-    const struct fused_norm norm = {c.gain.data, DTYPE_FLOAT16, 1e-5f};
+    const struct norm_params norm = {c.gain.data, DTYPE_FLOAT16, 1e-5f};
     struct weight odd = c.weight;
     odd.columns = 60;
     assert_false(
-        fused_norm_linear(b, out.data, 32, DTYPE_BFLOAT16, c.x.data, 64, &norm, DTYPE_BFLOAT16, 2, &c.weight, NULL));
-    assert_false(fused_linear_residual(b, out.data, 32, c.x.data, 60, DTYPE_BFLOAT16, 2, &odd, NULL));
-    assert_false(fused_linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_FLOAT16, 2, &c.weight, NULL));
+        b->norm_linear(b, out.data, 32, DTYPE_BFLOAT16, c.x.data, 64, &norm, DTYPE_BFLOAT16, 2, &c.weight, NULL));
+    assert_false(b->linear_residual(b, out.data, 32, c.x.data, 60, DTYPE_BFLOAT16, 2, &odd, NULL));
+    assert_false(b->linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_FLOAT16, 2, &c.weight, NULL));
     assert_false(
-        fused_linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_BFLOAT16, FUSED_MAX_TOKENS + 1, &c.weight, NULL));
+        b->linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_BFLOAT16, FUSED_MAX_TOKENS + 1, &c.weight, NULL));
     tensor_download(&out);
     for (int64_t i = 0; i < out.bytes; i++) assert_int_equal(out.host[i], 0xff);
     tensor_free(&out);

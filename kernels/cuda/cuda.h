@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+/* norm_linear, linear_residual and norm_gate_up_silu take no more tokens than this. */
+enum { FUSED_MAX_TOKENS = 8 };
+
 /* `b` is a backend of backend_cuda_open in all of these. */
 
 /* The countdown-th allocation from now (1: the next memory_alloc, stream_create or event_create) fails as if memory had

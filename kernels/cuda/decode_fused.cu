@@ -1,7 +1,24 @@
-/* The fused operations of a decode step: calls of the kernel of linear_few_rows.cu with other ends. */
-#include "kernels/cuda/decode_fused.h"
-
+/* A layer of a decode step for few tokens in four fewer kernels than the table of operations takes, and without gaps
+ * between them: norms are made where they are used, a gate and an addition to the residual where their product is
+ * made, and each kernel reads its first weights while the one before it still runs. In place of
+ *
+ *     fused_add_rms_norm, linear (qkv)                   norm_linear
+ *     (rotary_embedding, reshape_and_cache, attention)   (the same)
+ *     linear (o)                                         linear_residual
+ *     fused_add_rms_norm, linear (gate_up), silu_and_mul norm_gate_up_silu
+ *     linear (down)                                      linear_residual
+ *
+ * Each rounds where those do: the residual after each addition, what is added before it, gate and up before silu; and
+ * the norm is in float32, from the residual as it is stored. Each returns false, having done nothing, for what it does
+ * not take: more than FUSED_MAX_TOKENS (from there on cuBLAS and separate kernels are as fast), float32, types that
+ * differ, columns not a multiple of 8, addresses not a multiple of 16, compute capability under 9.0. All but the
+ * alignments depend on the model and the number of tokens alone.
+ *
+ * They are launched as programmatic dependents: weights must have been in place before the kernel that precedes them.
+ */
+#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/linear_few_rows.cuh"
+#include "kernels/cuda/operations.h"
 
 static struct few_rows_product product_of(const void *x, int64_t x_stride, enum dtype dtype, int32_t num_tokens,
                                           const struct weight *w, enum few_rows_result result)
@@ -20,7 +37,7 @@ static struct few_rows_product product_of(const void *x, int64_t x_stride, enum 
 }
 
 /* Returns whether the kernel can make such a norm. */
-static bool set_norm(struct few_rows_product *p, const struct fused_norm *norm)
+static bool set_norm(struct few_rows_product *p, const struct norm_params *norm)
 {
     p->gain = norm->gain;
     p->gain_is_float = norm->gain_dtype == DTYPE_FLOAT32;
@@ -36,33 +53,33 @@ static bool run(struct backend *b, const char *operation, const struct few_rows_
     return true;
 }
 
-bool fused_norm_linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
-                       int64_t x_stride, const struct fused_norm *norm, enum dtype dtype, int32_t num_tokens,
-                       const struct weight *w, backend_stream stream)
+bool cuda_norm_linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
+                      int64_t x_stride, const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
+                      const struct weight *w, backend_stream stream)
 {
     struct few_rows_product p = product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_STORE);
     p.out = out;
     p.out_stride = out_stride;
     p.out_is_float = out_dtype == DTYPE_FLOAT32;
     if (out_dtype != dtype && out_dtype != DTYPE_FLOAT32) return false;
-    return w->dtype == dtype && set_norm(&p, norm) && run(b, "fused_norm_linear", &p, stream);
+    return w->dtype == dtype && set_norm(&p, norm) && run(b, "norm_linear", &p, stream);
 }
 
-bool fused_linear_residual(struct backend *b, void *residual, int64_t residual_stride, const void *x, int64_t x_stride,
-                           enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream)
+bool cuda_linear_residual(struct backend *b, void *residual, int64_t residual_stride, const void *x, int64_t x_stride,
+                          enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream)
 {
     struct few_rows_product p = product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_ADD);
     p.out = residual;
     p.out_stride = residual_stride;
-    return w->dtype == dtype && run(b, "fused_linear_residual", &p, stream);
+    return w->dtype == dtype && run(b, "linear_residual", &p, stream);
 }
 
-bool fused_norm_gate_up_silu(struct backend *b, void *out, int64_t out_stride, const void *x, int64_t x_stride,
-                             const struct fused_norm *norm, enum dtype dtype, int32_t num_tokens,
-                             const struct weight *w, backend_stream stream)
+bool cuda_norm_gate_up_silu(struct backend *b, void *out, int64_t out_stride, const void *x, int64_t x_stride,
+                            const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
+                            const struct weight *w, backend_stream stream)
 {
     struct few_rows_product p = product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_GATE);
     p.out = out;
     p.out_stride = out_stride;
-    return w->dtype == dtype && w->rows % 2 == 0 && set_norm(&p, norm) && run(b, "fused_norm_gate_up_silu", &p, stream);
+    return w->dtype == dtype && w->rows % 2 == 0 && set_norm(&p, norm) && run(b, "norm_gate_up_silu", &p, stream);
 }

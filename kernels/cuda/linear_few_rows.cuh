@@ -1,4 +1,4 @@
-/* The kernel behind linear for few tokens and behind the fused operations of a decode step (decode_fused.h): what one
+/* The kernel behind linear for few tokens and behind the fused operations of a decode step (decode_fused.cu): what one
  * call of it computes, and how it is cut up. */
 #ifndef QUIRE_KERNELS_CUDA_LINEAR_FEW_ROWS_CUH
 #define QUIRE_KERNELS_CUDA_LINEAR_FEW_ROWS_CUH

@@ -87,6 +87,9 @@ static void fill_table(struct backend *b)
     b->copy_blocks = cuda_copy_blocks;
     b->swap_blocks = cuda_swap_blocks;
     b->sample = cuda_sample;
+    b->norm_linear = cuda_norm_linear;
+    b->linear_residual = cuda_linear_residual;
+    b->norm_gate_up_silu = cuda_norm_gate_up_silu;
     b->all_reduce = all_reduce;
     b->all_gather = all_gather;
     b->destroy = destroy;

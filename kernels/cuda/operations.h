@@ -76,6 +76,16 @@ bool cuda_linear_few_rows(struct backend *b, void *out, int64_t out_stride, enum
                           backend_stream stream);
 int64_t cuda_linear_few_rows_workspace(const struct cuda_state *s, const struct workspace_query *query);
 
+/* decode_fused.cu: the optional operations */
+bool cuda_norm_linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
+                      int64_t x_stride, const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
+                      const struct weight *w, backend_stream stream);
+bool cuda_linear_residual(struct backend *b, void *residual, int64_t residual_stride, const void *x, int64_t x_stride,
+                          enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream);
+bool cuda_norm_gate_up_silu(struct backend *b, void *out, int64_t out_stride, const void *x, int64_t x_stride,
+                            const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
+                            const struct weight *w, backend_stream stream);
+
 /* sample.cu, workspace: regions[CUDA_USER_SAMPLE]. */
 void cuda_sample(struct backend *b, const struct sample_args *args, backend_stream stream);
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query);
