@@ -277,6 +277,8 @@ static __device__ void attend_chunks(decode_state<D> &state, const chunk_source 
     copy_async_wait<0>();
 }
 
+enum { MAX_CLUSTER = 8 }; /* what every device with clusters can run */
+
 /* The warps' maxima, sums and outputs, for the block to join. */
 struct decode_merge {
     float max[DECODE_WARPS][UNIT_HEADS], sum[DECODE_WARPS][UNIT_HEADS];
@@ -344,15 +346,17 @@ static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t 
                                                                   int32_t head, int32_t d)
 {
     struct decode_join join = {-INFINITY, 0, {}};
-    const float *out = (const float *)rings + head * D::MERGE_STRIDE + d;
-#pragma unroll 8
-    for (int r = 0; r < cluster; r++)
-        join.max = fmaxf(join.max, cluster_load_2(cluster_address(&merge->stats[head], r)).x);
-#pragma unroll 8
-    for (int r = 0; r < cluster; r++) {
-        const float2 stats = cluster_load_2(cluster_address(&merge->stats[head], r));
-        join_add(&join, stats.x, stats.y, cluster_load_4(cluster_address(out, r)));
+    const float *from = (const float *)rings + head * D::MERGE_STRIDE + d;
+    float2 stats[MAX_CLUSTER];
+    float4 out[MAX_CLUSTER];
+#pragma unroll
+    for (int r = 0; r < MAX_CLUSTER; r++) { /* all at once */
+        stats[r] = r < cluster ? cluster_load_2(cluster_address(&merge->stats[head], r)) : make_float2(-INFINITY, 0);
+        out[r] = r < cluster ? cluster_load_4(cluster_address(from, r)) : make_float4(0, 0, 0, 0);
+        join.max = fmaxf(join.max, stats[r].x);
     }
+#pragma unroll
+    for (int r = 0; r < MAX_CLUSTER; r++) join_add(&join, stats[r].x, stats[r].y, out[r]);
     return join;
 }
 
@@ -476,8 +480,6 @@ static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
     struct decode_work work;
     if (decode_work_of(&work, &call, &plan)) do_work<D>(work, plan, call, rings, &merge);
 }
-
-enum { MAX_CLUSTER = 8 }; /* what every device with clusters can run */
 
 static int padded_head_size(int head_size)
 {

@@ -90,18 +90,25 @@ static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, 
         return work->end > 0;
     }
     const int32_t slot = lane < num_seqs ? slots[lane] : 0; /* at once with the lengths: it is waited for */
-    int64_t chunks = 0, sum = 0;
+    int64_t chunks = 0, sum = 0, before = 0;
     for (int32_t i = lane * run; i < end; i++) chunks += decode_range_of(call, i).count;
-    for (int step = 1; step < LANES; step *= 2) chunks += __shfl_xor_sync(~0u, chunks, step);
+    if (num_seqs > 1)
+        for (int step = 1; step < LANES; step *= 2) chunks += __shfl_xor_sync(~0u, chunks, step);
+    else
+        chunks = __shfl_sync(~0u, chunks, 0);
     const int32_t least = plan->cluster == 1 ? DECODE_WARPS : 4 * DECODE_WARPS * plan->cluster;
     int32_t share = (int32_t)((chunks * units + plan->target - 1) / plan->target);
     share = max(share + DECODE_WARPS - 1, least) / DECODE_WARPS * DECODE_WARPS;
-    for (int32_t i = lane * run; i < end; i++) sum += decode_blocks(decode_range_of(call, i).count, share, units);
-    const int64_t through = warp_inclusive_sum(sum);
-    const int owner = __popc(__ballot_sync(~0u, through >> SLOTS_BITS <= index));
-    if (owner == LANES) return false;
-
-    int64_t before = __shfl_sync(~0u, through - sum, owner);
+    int32_t owner = 0;
+    if (num_seqs > 1) {
+        for (int32_t i = lane * run; i < end; i++) sum += decode_blocks(decode_range_of(call, i).count, share, units);
+        const int64_t through = warp_inclusive_sum(sum);
+        owner = __popc(__ballot_sync(~0u, through >> SLOTS_BITS <= index));
+        if (owner == LANES) return false;
+        before = __shfl_sync(~0u, through - sum, owner);
+    } else if (decode_blocks((int32_t)chunks, share, units) >> SLOTS_BITS <= index) {
+        return false;
+    }
     int32_t seq = owner * run, count;
     for (;; seq++) {
         count = decode_range_of(call, seq).count;
