@@ -24,6 +24,7 @@ static inline float fp8_e4m3_to_float(uint8_t b)
 static inline uint8_t fp8_round(float magnitude, int mantissa_bits, int bias)
 {
     int exponent;
+    if (magnitude == 0) return 0; /* it has no exponent */
     frexpf(magnitude, &exponent); /* magnitude = m * 2^exponent, m in [0.5, 1) */
     exponent -= 1;
     if (exponent < 1 - bias) exponent = 1 - bias;                         /* subnormals share the smallest exponent */
