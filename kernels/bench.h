@@ -8,7 +8,7 @@
  * that are allowed). Host memory only. */
 struct bench_read {
     int64_t bytes;  /* of a piece */
-    double seconds; /* the best of the pieces */
+    double seconds; /* the median of the pieces, as kernels are timed */
     double bytes_per_second;
 };
 enum status bench_host_read(int threads, struct bench_read *out, struct error *err);
