@@ -191,6 +191,7 @@ static void randomize_logits(struct sampling *s, struct random *r)
 static void the_same_tokens_as_the_cpu(void **state)
 {
     struct kernel_test *test = *state;
+    the_gpu(test); /* or the test is skipped, before anything is allocated */
     static const int32_t shapes[][3] = {{1, 128256, 3000}, {7, 128256, 500}, {64, 32000, 64}, {96, 151, 40},
                                         {3, 49153, 200},   {9, 102, 16},     {2, 256000, 100}};
     int32_t different = 0, all = 0;
@@ -212,6 +213,7 @@ static void the_same_tokens_as_the_cpu(void **state)
 static void ties_by_the_thousand(void **state)
 {
     struct kernel_test *test = *state;
+    the_gpu(test); /* or the test is skipped, before anything is allocated */
     struct sampling s = sampling_new(24, 128256, 8);
     for (int32_t i = 0; i < s.count; i++) {
         struct sampling_row *row = &s.rows[i];
@@ -236,6 +238,7 @@ static void ties_by_the_thousand(void **state)
 static void a_row_does_not_depend_on_the_batch(void **state)
 {
     struct kernel_test *test = *state;
+    the_gpu(test); /* or the test is skipped, before anything is allocated */
     struct test_backend *gpu = the_gpu(test);
     struct sampling s = sampling_new(MAX_ROWS, 50000, 64);
     randomize_logits(&s, &test->random);
@@ -258,6 +261,7 @@ static void a_row_does_not_depend_on_the_batch(void **state)
 static void more_rows_than_are_kept_aside(void **state)
 {
     struct kernel_test *test = *state;
+    the_gpu(test); /* or the test is skipped, before anything is allocated */
     struct sampling s = sampling_new(48, 100000, 110000);
     randomize_logits(&s, &test->random);
     for (int32_t i = 0; i < s.count; i++) {
