@@ -238,8 +238,7 @@ static void ties_by_the_thousand(void **state)
 static void a_row_does_not_depend_on_the_batch(void **state)
 {
     struct kernel_test *test = *state;
-    the_gpu(test); /* or the test is skipped, before anything is allocated */
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = the_gpu(test); /* or the test is skipped, before anything is allocated */
     struct sampling s = sampling_new(MAX_ROWS, 50000, 64);
     randomize_logits(&s, &test->random);
     for (int32_t i = 0; i < s.count; i++) randomize_row(&s, i, &test->random);
