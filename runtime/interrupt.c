@@ -13,8 +13,9 @@ static void remember(int signal_number)
 
 void interrupt_catch(bool once)
 {
-    struct sigaction action = {.sa_handler = remember};
-    if (once) action.sa_flags = (int)SA_RESETHAND;
+    /* Restarted, so that an answer which is just being written is written: stdio would call EINTR a failed write. */
+    struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART};
+    if (once) action.sa_flags |= (int)SA_RESETHAND;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* From now on SIGINT sets a flag, and ends waiting system calls with EINTR. `once`: a second one kills the process, as
- * it would without this. */
+/* From now on SIGINT sets a flag; reads and writes go on, so whoever waits long does so in poll, which ends with EINTR.
+ * `once`: a second one kills the process, as it would without this. */
 void interrupt_catch(bool once);
 bool interrupt_pending(void); /* since the last clear */
 void interrupt_clear(void);
