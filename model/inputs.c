@@ -122,7 +122,6 @@ enum status inputs_allocate(struct model *m, struct error *err)
         void *data;
         status = arena_alloc(&m->arena, PURPOSE_HOST_STAGING, staging, &data, err);
         m->hosts[i].staging = data;
-        m->hosts[i].staging_bytes = staging;
     }
     return status;
 }

@@ -61,8 +61,7 @@ struct device_state {
 
 /* Host memory of one step: inputs on their way to the device, results on their way back. Two, by parity of the step. */
 struct step_host {
-    uint8_t *staging; /* pinned [staging_bytes] */
-    int64_t staging_bytes;
+    uint8_t *staging; /* pinned; laid out by inputs.c */
     int32_t num_samples;
     bool any_logprobs;
     int32_t *token_ids; /* pinned, as in struct sample_output */

@@ -362,17 +362,6 @@ static enum status run_kernels(const struct kernels_options *o, struct error *er
     return status;
 }
 
-static enum status parse_block_size(void *target, const char *text, struct error *err)
-{
-    static const char *const names[] = {"8", "16", "32", "64", "128"};
-    for (int i = 0; i < 5; i++) {
-        if (strcmp(names[i], text) != 0) continue;
-        *(int32_t *)target = 8 << i;
-        return STATUS_OK;
-    }
-    return error_set(err, STATUS_INVALID, "expected 8|16|32|64|128, got '%s'", text);
-}
-
 static void add_flags(struct option_table *table, struct kernels_options *o)
 {
     const struct option_spec specs[] = {
@@ -397,7 +386,7 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
         {.name = "block-size",
          .kind = OPTION_CUSTOM,
          .target = &o->block_size,
-         .parse = parse_block_size,
+         .parse = options_parse_block_size,
          .argument = "8|16|32|64|128",
          .help = "Tokens in a block of the KV cache. Default: 16."},
         {.name = "threads",

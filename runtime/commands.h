@@ -5,8 +5,6 @@
 
 #include "base/status.h"
 
-#define QUIRE_VERSION "0.1.0" /* CMakeLists.txt says the same */
-
 enum { EXIT_STATUS_OK = 0, EXIT_STATUS_FAILURE = 1, EXIT_STATUS_USAGE = 2 };
 
 /* argv[0] is the command's name. */

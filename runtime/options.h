@@ -88,6 +88,9 @@ void options_add_sampling(struct option_table *table, struct sampling_flags *fla
 /* Copies the given fields of flags over *params. */
 void sampling_flags_apply(const struct sampling_flags *flags, struct sampling_params *params);
 
+/* For OPTION_CUSTOM: a block size, to an int32_t. */
+enum status options_parse_block_size(void *target, const char *text, struct error *err);
+
 /* Where the shipped model lies: QUIRE_MODEL from the environment if it is set (whatever is there), else
  * ../share/quire/models/guide beside the executable, else models/guide of the source tree for a build folder. False if
  * none is there. */

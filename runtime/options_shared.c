@@ -34,7 +34,7 @@ static enum status parse_device(void *target, const char *text, struct error *er
     return STATUS_OK;
 }
 
-static enum status parse_block_size(void *target, const char *text, struct error *err)
+enum status options_parse_block_size(void *target, const char *text, struct error *err)
 {
     static const int32_t sizes[] = {8, 16, 32, 64, 128};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -119,7 +119,7 @@ void options_add_engine(struct option_table *table, struct engine_options *o, st
         {.name = "block-size",
          .kind = OPTION_CUSTOM,
          .target = &o->block_size,
-         .parse = parse_block_size,
+         .parse = options_parse_block_size,
          .argument = "8|16|32|64|128",
          .help = "Tokens in a block of the KV cache. Default: 16."},
         {.name = "max-num-seqs",

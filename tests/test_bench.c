@@ -50,39 +50,16 @@ static void bench(struct program *p, const struct temp_folder *folder, const cha
     program_run(p, argv, NULL);
 }
 
-static json_t *parse(const struct program *p)
-{
-    json_error_t why;
-    if (p->exit_status != 0) fail_msg("exit status %d: %s", p->exit_status, p->err.data);
-    json_t *json = json_loadb(p->out.data, p->out.length, 0, &why);
-    if (!json) fail_msg("not JSON: %s\n%s", why.text, p->out.data);
-    return json;
-}
-
-static int64_t integer(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value)) fail_msg("%s is missing or no integer", key);
-    return json_integer_value(value);
-}
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value)) fail_msg("%s is missing or no number", key);
-    return json_number_value(value);
-}
-
 static void check_distribution(const json_t *json, const char *key)
 {
     char names[4][64];
     static const char *const kinds[] = {"mean", "median", "p90", "p99"};
     for (int i = 0; i < 4; i++) {
         snprintf(names[i], sizeof names[i], "%s_%s_ms", kinds[i], key);
-        assert_true(number(json, names[i]) > 0);
+        assert_true(json_require_number(json, names[i]) > 0);
     }
-    assert_true(number(json, names[1]) <= number(json, names[2]));
-    assert_true(number(json, names[2]) <= number(json, names[3]));
+    assert_true(json_require_number(json, names[1]) <= json_require_number(json, names[2]));
+    assert_true(json_require_number(json, names[2]) <= json_require_number(json, names[3]));
 }
 
 static void latency_has_every_time(void **state)
@@ -90,15 +67,15 @@ static void latency_has_every_time(void **state)
     struct program p;
     bench(&p, *state, "latency", "--json", "--input-len", "20", "--output-len", "6", "--batch-size", "3", "--num-iters",
           "2", NULL);
-    json_t *json = parse(&p);
-    assert_int_equal(integer(json, "batch_size"), 3);
-    assert_int_equal(integer(json, "num_iters"), 2);
+    json_t *json = program_json(&p);
+    assert_int_equal(json_require_integer(json, "batch_size"), 3);
+    assert_int_equal(json_require_integer(json, "num_iters"), 2);
     check_distribution(json, "ttft");
     check_distribution(json, "tpot");
     check_distribution(json, "step");
     check_distribution(json, "e2el");
-    assert_true(number(json, "mean_ttft_ms") <= number(json, "mean_e2el_ms"));
-    assert_true(number(json, "decode_throughput") > 0);
+    assert_true(json_require_number(json, "mean_ttft_ms") <= json_require_number(json, "mean_e2el_ms"));
+    assert_true(json_require_number(json, "decode_throughput") > 0);
     json_decref(json);
     program_free(&p);
 }
@@ -107,7 +84,7 @@ static void one_token_has_no_time_per_output_token(void **state)
 {
     struct program p;
     bench(&p, *state, "latency", "--json", "--input-len", "20", "--output-len", "1", "--num-iters", "1", NULL);
-    json_t *json = parse(&p);
+    json_t *json = program_json(&p);
     check_distribution(json, "ttft");
     assert_null(json_object_get(json, "mean_tpot_ms"));
     json_decref(json);
@@ -119,15 +96,16 @@ static void throughput_counts_what_was_asked_for(void **state)
     struct program p;
     bench(&p, *state, "throughput", "--json", "--input-len", "5:30", "--output-len", "2:9", "--num-prompts", "12",
           NULL);
-    json_t *json = parse(&p);
-    const int64_t input = integer(json, "total_input_tokens"), output = integer(json, "total_output_tokens");
-    assert_int_equal(integer(json, "completed"), 12);
+    json_t *json = program_json(&p);
+    const int64_t input = json_require_integer(json, "total_input_tokens"),
+                  output = json_require_integer(json, "total_output_tokens");
+    assert_int_equal(json_require_integer(json, "completed"), 12);
     assert_in_range(input, 12 * 5, 12 * 30);
     assert_in_range(output, 12 * 2, 12 * 9);
-    const double seconds = number(json, "duration");
-    assert_float_equal(number(json, "request_throughput") * seconds, 12, 1e-3);
-    assert_float_equal(number(json, "output_throughput") * seconds, (double)output, 1e-2);
-    assert_float_equal(number(json, "total_token_throughput") * seconds, (double)(input + output), 1e-2);
+    const double seconds = json_require_number(json, "duration");
+    assert_float_equal(json_require_number(json, "request_throughput") * seconds, 12, 1e-3);
+    assert_float_equal(json_require_number(json, "output_throughput") * seconds, (double)output, 1e-2);
+    assert_float_equal(json_require_number(json, "total_token_throughput") * seconds, (double)(input + output), 1e-2);
     check_distribution(json, "ttft");
     check_distribution(json, "e2el");
     json_decref(json);
@@ -143,8 +121,8 @@ static void lengths_follow_the_seed(void **state)
         struct program p;
         bench(&p, *state, "throughput", "--json", "--input-len", "5:100", "--output-len", "2:9", "--num-prompts", "12",
               "--seed", seeds[i], NULL);
-        json_t *json = parse(&p);
-        tokens[i] = integer(json, "total_input_tokens");
+        json_t *json = program_json(&p);
+        tokens[i] = json_require_integer(json, "total_input_tokens");
         json_decref(json);
         program_free(&p);
     }
@@ -156,12 +134,13 @@ static void prefill_counts_prompt_tokens(void **state)
 {
     struct program p;
     bench(&p, *state, "prefill", "--json", "--input-len", "33", "--num-iters", "3", NULL);
-    json_t *json = parse(&p);
-    assert_int_equal(integer(json, "total_input_tokens"), 99);
-    assert_true(number(json, "prefill_throughput") > 0);
-    assert_true(number(json, "product_gflops") > 0);
-    assert_float_equal(number(json, "prefill_product_percent"),
-                       100 * number(json, "prefill_gflops") / number(json, "product_gflops"), 1e-3);
+    json_t *json = program_json(&p);
+    assert_int_equal(json_require_integer(json, "total_input_tokens"), 99);
+    assert_true(json_require_number(json, "prefill_throughput") > 0);
+    assert_true(json_require_number(json, "product_gflops") > 0);
+    assert_float_equal(json_require_number(json, "prefill_product_percent"),
+                       100 * json_require_number(json, "prefill_gflops") / json_require_number(json, "product_gflops"),
+                       1e-3);
     check_distribution(json, "ttft");
     json_decref(json);
     program_free(&p);
@@ -172,12 +151,12 @@ static void cache_shares_whole_blocks(void **state)
     struct program p;
     bench(&p, *state, "cache", "--json", "--prefix-len", "100", "--input-len", "10", "--output-len", "4",
           "--num-prompts", "8", "--num-iters", "1", NULL);
-    json_t *json = parse(&p);
+    json_t *json = program_json(&p);
     /* 6 whole blocks of 16 are shared. Before the last step 112 tokens have a slot, in 7 blocks: one is each prompt's
      * own. */
-    assert_int_equal(integer(json, "cached_tokens"), 96);
-    assert_int_equal(integer(json, "unshared_blocks"), 8 * 7);
-    assert_int_equal(integer(json, "peak_blocks"), 6 + 8);
+    assert_int_equal(json_require_integer(json, "cached_tokens"), 96);
+    assert_int_equal(json_require_integer(json, "unshared_blocks"), 8 * 7);
+    assert_int_equal(json_require_integer(json, "peak_blocks"), 6 + 8);
     check_distribution(json, "ttft_cold");
     check_distribution(json, "ttft_cached");
     json_decref(json);
@@ -214,22 +193,22 @@ static void kernels_measures_every_operation(void **state)
                                         "sample"};
     struct program p;
     bench_kernels(&p, *state, "--json", NULL);
-    json_t *json = parse(&p);
+    json_t *json = program_json(&p);
     int seen[10] = {0};
     size_t i;
     const json_t *kernel;
     assert_string_equal(string(json, "weights_dtype"), "float32");
-    assert_true(number(json, "memory_gb_per_second") > 0);
-    assert_true(number(json, "product_gflops") > 0);
+    assert_true(json_require_number(json, "memory_gb_per_second") > 0);
+    assert_true(json_require_number(json, "product_gflops") > 0);
     json_array_foreach(json_object_get(json, "kernels"), i, kernel)
     {
         for (int j = 0; j < 10; j++) seen[j] += strcmp(string(kernel, "kernel"), names[j]) == 0;
-        assert_true(number(kernel, "microseconds") > 0);
-        assert_true(number(kernel, "bytes") > 0);
-        assert_true(number(kernel, "percent_of_limit") > 0);
+        assert_true(json_require_number(kernel, "microseconds") > 0);
+        assert_true(json_require_number(kernel, "bytes") > 0);
+        assert_true(json_require_number(kernel, "percent_of_limit") > 0);
         if (strcmp(string(kernel, "shape"), "8 rows, 128x64") != 0) continue; /* the projection to q, k and v */
-        assert_int_equal(number(kernel, "operations"), 2 * 8 * 128 * 64);
-        assert_int_equal(number(kernel, "bytes"), 4 * (128 * 64 + 8 * 64 + 8 * 128));
+        assert_int_equal(json_require_number(kernel, "operations"), 2 * 8 * 128 * 64);
+        assert_int_equal(json_require_number(kernel, "bytes"), 4 * (128 * 64 + 8 * 64 + 8 * 128));
     }
     assert_int_equal(seen[0], 5 * 5);
     for (int j = 1; j < 10; j++)
@@ -242,14 +221,14 @@ static void kernels_are_chosen_by_a_text(void **state)
 {
     struct program p;
     bench_kernels(&p, *state, "--json", "--dtype", "bfloat16", "--filter", "norm 256 tok", NULL);
-    json_t *json = parse(&p);
+    json_t *json = program_json(&p);
     const json_t *kernels = json_object_get(json, "kernels");
     assert_int_equal(json_array_size(kernels), 2);
     assert_string_equal(string(json_array_get(kernels, 0), "kernel"), "rms_norm");
     assert_string_equal(string(json_array_get(kernels, 1), "kernel"), "fused_add_rms_norm");
     assert_string_equal(string(json, "weights_dtype"), "bfloat16");
     assert_string_equal(string(json, "dtype"), "float32");
-    assert_int_equal(integer(json_array_get(kernels, 0), "rows"), 256);
+    assert_int_equal(json_require_integer(json_array_get(kernels, 0), "rows"), 256);
     assert_null(json_object_get(json, "product_gflops")); /* nothing here needs it */
     json_decref(json);
     program_free(&p);

@@ -61,41 +61,26 @@ static void profile(struct program *p, const struct temp_folder *folder, const c
     program_run(p, argv, input);
 }
 
-static json_t *parse(const struct program *p)
-{
-    json_error_t why;
-    if (p->exit_status != 0) fail_msg("exit status %d: %s", p->exit_status, p->err.data);
-    json_t *json = json_loadb(p->out.data, p->out.length, 0, &why);
-    if (!json) fail_msg("not JSON: %s\n%s", why.text, p->out.data);
-    return json;
-}
-
-static int64_t integer(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value)) fail_msg("%s is missing or no integer", key);
-    return json_integer_value(value);
-}
-
 static void report_is_a_sum(void **state)
 {
     struct program p;
     profile(&p, *state, NULL, "--json", NULL);
-    json_t *json = parse(&p);
-    assert_int_equal(integer(json, "budget_memory"),
-                     integer(json, "weights_memory") + integer(json, "activation_memory") +
-                         integer(json, "workspace_memory") + integer(json, "state_memory") +
-                         integer(json, "kv_cache_memory"));
-    assert_int_equal(integer(json, "graph_memory"), 0);
-    assert_int_equal(integer(json, "pinned_host_memory"), 0);
+    json_t *json = program_json(&p);
+    assert_int_equal(json_require_integer(json, "budget_memory"),
+                     json_require_integer(json, "weights_memory") + json_require_integer(json, "activation_memory") +
+                         json_require_integer(json, "workspace_memory") + json_require_integer(json, "state_memory") +
+                         json_require_integer(json, "kv_cache_memory"));
+    assert_int_equal(json_require_integer(json, "graph_memory"), 0);
+    assert_int_equal(json_require_integer(json, "pinned_host_memory"), 0);
     assert_null(json_object_get(json, "device_memory_in_use")); /* only a GPU counts for itself */
-    assert_int_equal(integer(json, "block_bytes"), BLOCK_BYTES);
-    assert_int_equal(integer(json, "kv_cache_memory"), integer(json, "num_gpu_blocks") * BLOCK_BYTES);
-    assert_int_equal(integer(json, "kv_cache_tokens"), integer(json, "num_gpu_blocks") * 16);
-    assert_int_equal(integer(json, "max_model_len"), 512);
+    assert_int_equal(json_require_integer(json, "block_bytes"), BLOCK_BYTES);
+    assert_int_equal(json_require_integer(json, "kv_cache_memory"),
+                     json_require_integer(json, "num_gpu_blocks") * BLOCK_BYTES);
+    assert_int_equal(json_require_integer(json, "kv_cache_tokens"), json_require_integer(json, "num_gpu_blocks") * 16);
+    assert_int_equal(json_require_integer(json, "max_model_len"), 512);
     /* Embedding and output, 2 layers of q, k, v, o, gate, up, down and two gains, the last gain; float32. */
     const int64_t layer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 128 * 64 + 2 * 64;
-    assert_int_equal(integer(json, "weights_memory"), 4 * (2 * 256 * 64 + 2 * layer + 64));
+    assert_int_equal(json_require_integer(json, "weights_memory"), 4 * (2 * 256 * 64 + 2 * layer + 64));
     json_decref(json);
     program_free(&p);
 }
@@ -105,13 +90,13 @@ static void blocks_are_what_the_space_holds(void **state)
 {
     struct program p;
     profile(&p, *state, NULL, "--json", "--kv-cache-space", "0.01", "--block-size", "32", NULL);
-    json_t *json = parse(&p);
+    json_t *json = program_json(&p);
     const int64_t space = (int64_t)(0.01 * 1024 * 1024 * 1024);
-    assert_int_equal(integer(json, "block_bytes"), 2 * BLOCK_BYTES);
-    assert_int_equal(integer(json, "num_gpu_blocks"), space / (2 * BLOCK_BYTES));
+    assert_int_equal(json_require_integer(json, "block_bytes"), 2 * BLOCK_BYTES);
+    assert_int_equal(json_require_integer(json, "num_gpu_blocks"), space / (2 * BLOCK_BYTES));
     const json_t *fit = json_object_get(json, "max_concurrency");
     assert_true(json_is_real(fit));
-    assert_float_equal(json_real_value(fit), (double)integer(json, "num_gpu_blocks") / 16, 1e-6);
+    assert_float_equal(json_real_value(fit), (double)json_require_integer(json, "num_gpu_blocks") / 16, 1e-6);
     json_decref(json);
     program_free(&p);
 }
@@ -120,9 +105,9 @@ static void override_wins(void **state)
 {
     struct program p;
     profile(&p, *state, NULL, "--json", "--num-gpu-blocks-override", "50", NULL);
-    json_t *json = parse(&p);
-    assert_int_equal(integer(json, "num_gpu_blocks"), 50);
-    assert_int_equal(integer(json, "num_gpu_blocks_override"), 50);
+    json_t *json = program_json(&p);
+    assert_int_equal(json_require_integer(json, "num_gpu_blocks"), 50);
+    assert_int_equal(json_require_integer(json, "num_gpu_blocks_override"), 50);
     json_decref(json);
     program_free(&p);
 }
@@ -163,10 +148,11 @@ static void write_prompts(struct text *lines)
 
 static void check_step(const json_t *step, int64_t total)
 {
-    assert_int_equal(integer(step, "blocks_in_use") + integer(step, "blocks_cached") + integer(step, "blocks_free"),
+    assert_int_equal(json_require_integer(step, "blocks_in_use") + json_require_integer(step, "blocks_cached") +
+                         json_require_integer(step, "blocks_free"),
                      total);
-    assert_true(integer(step, "num_tokens") > 0 && integer(step, "num_tokens") <= 64);
-    assert_true(integer(step, "num_running") <= 8);
+    assert_true(json_require_integer(step, "num_tokens") > 0 && json_require_integer(step, "num_tokens") <= 64);
+    assert_true(json_require_integer(step, "num_running") <= 8);
 }
 
 static void every_step_accounts_for_every_block(void **state)
@@ -176,26 +162,27 @@ static void every_step_accounts_for_every_block(void **state)
     write_prompts(&lines);
     profile(&p, *state, lines.data, "--json", "--num-gpu-blocks-override", "40", "--max-model-len", "128",
             "--skip-tokenizer-init", "--input", "-", NULL);
-    json_t *json = parse(&p), *steps = json_object_get(json, "steps"), *summary = json_object_get(json, "summary");
+    json_t *json = program_json(&p), *steps = json_object_get(json, "steps"),
+           *summary = json_object_get(json, "summary");
     assert_true(json_array_size(steps) > 0);
     int64_t tokens = 0;
     for (size_t i = 0; i < json_array_size(steps); i++) {
         check_step(json_array_get(steps, i), 40);
-        tokens += integer(json_array_get(steps, i), "num_tokens");
+        tokens += json_require_integer(json_array_get(steps, i), "num_tokens");
     }
     /* The last token of an answer is never computed; the common blocks are computed once. */
     assert_int_equal(tokens, 3 * (41 + 19) - 2 * 32);
-    assert_int_equal(integer(summary, "num_tokens"), tokens);
-    assert_int_equal(integer(summary, "num_steps"), (int64_t)json_array_size(steps));
-    assert_int_equal(integer(summary, "num_prompts"), 3);
-    assert_int_equal(integer(summary, "num_output_tokens"), 60);
-    assert_int_equal(integer(summary, "prefix_cache_hits"), 64);
-    assert_int_equal(integer(summary, "prefix_cache_queries"), 3 * 41);
-    assert_int_equal(integer(summary, "num_preemptions"), 0);
+    assert_int_equal(json_require_integer(summary, "num_tokens"), tokens);
+    assert_int_equal(json_require_integer(summary, "num_steps"), (int64_t)json_array_size(steps));
+    assert_int_equal(json_require_integer(summary, "num_prompts"), 3);
+    assert_int_equal(json_require_integer(summary, "num_output_tokens"), 60);
+    assert_int_equal(json_require_integer(summary, "prefix_cache_hits"), 64);
+    assert_int_equal(json_require_integer(summary, "prefix_cache_queries"), 3 * 41);
+    assert_int_equal(json_require_integer(summary, "num_preemptions"), 0);
     const json_t *last = json_array_get(steps, json_array_size(steps) - 1);
-    assert_int_equal(integer(last, "blocks_in_use"), 0);
-    assert_int_equal(integer(last, "num_running"), 0);
-    assert_true(integer(summary, "peak_blocks") < integer(summary, "peak_blocks_unshared"));
+    assert_int_equal(json_require_integer(last, "blocks_in_use"), 0);
+    assert_int_equal(json_require_integer(last, "num_running"), 0);
+    assert_true(json_require_integer(summary, "peak_blocks") < json_require_integer(summary, "peak_blocks_unshared"));
     json_decref(json);
     program_free(&p);
     text_free(&lines);
@@ -209,12 +196,13 @@ static void every_thins_out(void **state)
     write_prompts(&lines);
     profile(&p, *state, lines.data, "--json", "--num-gpu-blocks-override", "40", "--max-model-len", "128",
             "--skip-tokenizer-init", "--input", "-", "--every", "10", NULL);
-    json_t *json = parse(&p), *steps = json_object_get(json, "steps");
-    const int64_t num_steps = integer(json_object_get(json, "summary"), "num_steps");
+    json_t *json = program_json(&p), *steps = json_object_get(json, "steps");
+    const int64_t num_steps = json_require_integer(json_object_get(json, "summary"), "num_steps");
     int64_t tokens = 0;
     assert_int_equal((int64_t)json_array_size(steps), (num_steps + 9) / 10);
-    for (size_t i = 0; i < json_array_size(steps); i++) tokens += integer(json_array_get(steps, i), "num_tokens");
-    assert_int_equal(tokens, integer(json_object_get(json, "summary"), "num_tokens"));
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        tokens += json_require_integer(json_array_get(steps, i), "num_tokens");
+    assert_int_equal(tokens, json_require_integer(json_object_get(json, "summary"), "num_tokens"));
     json_decref(json);
     program_free(&p);
     text_free(&lines);
@@ -227,10 +215,11 @@ static void unshared_without_the_cache(void **state)
     write_prompts(&lines);
     profile(&p, *state, lines.data, "--json", "--num-gpu-blocks-override", "40", "--max-model-len", "128",
             "--skip-tokenizer-init", "--input", "-", "--no-enable-prefix-caching", NULL);
-    json_t *json = parse(&p), *summary = json_object_get(json, "summary");
-    assert_int_equal(integer(summary, "prefix_cache_hits"), 0);
-    assert_int_equal(integer(summary, "num_tokens"), 3 * (41 + 19));
-    assert_int_equal(integer(summary, "peak_blocks"), integer(summary, "peak_blocks_unshared"));
+    json_t *json = program_json(&p), *summary = json_object_get(json, "summary");
+    assert_int_equal(json_require_integer(summary, "prefix_cache_hits"), 0);
+    assert_int_equal(json_require_integer(summary, "num_tokens"), 3 * (41 + 19));
+    assert_int_equal(json_require_integer(summary, "peak_blocks"),
+                     json_require_integer(summary, "peak_blocks_unshared"));
     json_decref(json);
     program_free(&p);
     text_free(&lines);

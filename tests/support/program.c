@@ -52,3 +52,26 @@ void program_free(struct program *p)
     text_free(&p->out);
     text_free(&p->err);
 }
+
+json_t *program_json(const struct program *p)
+{
+    json_error_t why;
+    if (p->exit_status != 0) fail_msg("exit status %d: %s", p->exit_status, p->err.data);
+    json_t *json = json_loadb(p->out.data, p->out.length, 0, &why);
+    if (!json) fail_msg("not JSON: %s\n%s", why.text, p->out.data);
+    return json;
+}
+
+int64_t json_require_integer(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value)) fail_msg("%s is missing or no integer", key);
+    return json_integer_value(value);
+}
+
+double json_require_number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) fail_msg("%s is missing or no number", key);
+    return json_number_value(value);
+}
