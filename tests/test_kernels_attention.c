@@ -679,5 +679,6 @@ int main(void)
         cmocka_unit_test(random_cases),
         cmocka_unit_test(chooses_v1_by_the_rule),
     };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
 }
