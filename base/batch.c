@@ -8,7 +8,8 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, i
     const size_t seqs = (size_t)limits->max_num_seqs;
     const size_t groups = (size_t)limits->num_groups;
     *batch = (struct batch){.limits = *limits, .max_pairs = max_pairs};
-    /* A step may set every entry of every table: all sequences admitted at once with their prefixes cached. */
+    /* A step may set every entry of every table (all sequences admitted at once with their prefixes cached), and move
+     * every block of one. */
     batch->max_deltas = (int32_t)(groups * seqs * (size_t)batch_max_blocks(limits));
     batch->token_ids = calloc(tokens, sizeof *batch->token_ids);
     batch->positions = calloc(tokens, sizeof *batch->positions);
@@ -20,8 +21,8 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, i
     batch->sample_rows = calloc(seqs, sizeof *batch->sample_rows);
     batch->sample_slot = calloc(seqs, sizeof *batch->sample_slot);
     batch->sample_output = calloc(seqs, sizeof *batch->sample_output);
-    batch->swap_out = calloc((size_t)max_pairs + 1, sizeof *batch->swap_out);
-    batch->swap_in = calloc((size_t)max_pairs + 1, sizeof *batch->swap_in);
+    batch->swap_out = calloc((size_t)batch->max_deltas, sizeof *batch->swap_out);
+    batch->swap_in = calloc((size_t)batch->max_deltas, sizeof *batch->swap_in);
     batch->copies = calloc((size_t)max_pairs + 1, sizeof *batch->copies);
     if (batch->token_ids && batch->positions && batch->query_start && batch->seq_lens && batch->seq_slot &&
         batch->slot_mapping && batch->deltas && batch->sample_rows && batch->sample_slot && batch->sample_output &&

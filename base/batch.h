@@ -54,15 +54,15 @@ struct batch {
     int32_t *sample_output; /* [num_samples] output position being sampled, from 0: the Philox counter */
 
     int32_t num_swap_out, num_swap_in, num_copies; /* applied before the forward pass, in this order */
-    struct block_pair *swap_out;                   /* device block -> host block */
-    struct block_pair *swap_in;                    /* host block -> device block */
-    struct block_pair *copies;                     /* device -> device (copy-on-write) */
-    int32_t max_pairs;                             /* capacity of each of the three */
+    struct block_pair *swap_out;                   /* device block -> host block; at most max_deltas */
+    struct block_pair *swap_in;                    /* host block -> device block; at most max_deltas */
+    struct block_pair *copies;                     /* device -> device (copy-on-write); at most max_pairs */
+    int32_t max_pairs;
 
     struct batch_limits limits;
 };
 
-/* Allocates every array for `limits`; `max_pairs` bounds each of swap_out, swap_in, copies. Free with batch_free. */
+/* Allocates every array for `limits`; `max_pairs` bounds the copies. Free with batch_free. */
 enum status batch_init(struct batch *batch, const struct batch_limits *limits, int32_t max_pairs, struct error *err);
 void batch_free(struct batch *batch);  /* safe on a zeroed struct */
 void batch_clear(struct batch *batch); /* empties it; keeps the memory */

@@ -12,7 +12,7 @@ enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int3
                                struct error *err)
 {
     *m = (struct block_manager){.caching = caching, .block_size = block_size, .watermark = num_blocks / 100};
-    enum status status = block_pool_init(&m->pool, num_blocks, err);
+    enum status status = block_pool_init(&m->pool, 1, num_blocks, err);
     if (status == STATUS_OK && caching) status = prefix_cache_init(&m->cache, num_blocks, block_size, err);
     if (status == STATUS_OK) {
         m->scratch = calloc((size_t)num_blocks + 1, sizeof *m->scratch);
@@ -25,6 +25,7 @@ enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int3
 void block_manager_free(struct block_manager *m)
 {
     block_pool_free(&m->pool);
+    block_pool_free(&m->host);
     prefix_cache_free(&m->cache);
     free(m->scratch);
     *m = (struct block_manager){0};
@@ -81,10 +82,10 @@ enum allocate_result block_manager_can_allocate(const struct block_manager *m, c
 }
 
 /* The caller has made sure that one is free. */
-static int32_t take_block(struct block_manager *m)
+static int32_t take_block(struct block_manager *m, struct block_pool *pool)
 {
     bool evicted;
-    int32_t block = block_pool_take(&m->pool, &evicted);
+    int32_t block = block_pool_take(pool, &evicted);
     if (evicted) {
         prefix_cache_forget(&m->cache, block);
         m->evictions++;
@@ -94,7 +95,7 @@ static int32_t take_block(struct block_manager *m)
 
 static void extend_table(struct block_manager *m, struct sequence *seq, int32_t num_blocks)
 {
-    while (seq->num_blocks < num_blocks) seq->block_table[seq->num_blocks++] = take_block(m);
+    while (seq->num_blocks < num_blocks) seq->block_table[seq->num_blocks++] = take_block(m, &m->pool);
 }
 
 static enum status too_few(const struct block_manager *m, int32_t needed, struct error *err)
@@ -172,7 +173,7 @@ bool block_manager_append(struct block_manager *m, struct sequence *seq, int32_t
     if (next_write_is_shared(m, seq)) {
         int32_t index = seq->num_computed / m->block_size;
         copy->source = seq->block_table[index];
-        copy->destination = take_block(m);
+        copy->destination = take_block(m, &m->pool);
         m->pool.blocks[copy->destination].filled = m->pool.blocks[copy->source].filled;
         m->pool.blocks[copy->source].ref_count--; /* others hold it: it does not become free */
         seq->block_table[index] = copy->destination;
@@ -205,13 +206,110 @@ void block_manager_hash(struct block_manager *m, struct sequence *seq)
         seq->prefix_id = identify(m, seq, seq->num_hashed);
 }
 
+/* ---- swapping ---- */
+
+enum status block_manager_open_host(struct block_manager *m, int32_t num_blocks, struct error *err)
+{
+    int32_t *scratch = calloc((size_t)m->pool.end + (size_t)num_blocks, sizeof *scratch);
+    if (!scratch) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the block manager");
+    free(m->scratch);
+    m->scratch = scratch;
+    return block_pool_init(&m->host, m->pool.end, num_blocks, err);
+}
+
+/* Blocks that the request's sequences hold in this pool, a shared one counted once. */
+static int32_t num_distinct(const struct block_pool *pool, const struct request *request)
+{
+    int32_t count = 0;
+    for (const struct sequence *seq = request->sequences; seq < request->sequences + request->num_sequences; seq++)
+        for (int32_t i = 0; i < seq->num_blocks; i++) {
+            struct block *b = &pool->blocks[seq->block_table[i]];
+            count += b->moved_to == 0;
+            b->moved_to = BLOCK_NONE; /* counted */
+        }
+    for (const struct sequence *seq = request->sequences; seq < request->sequences + request->num_sequences; seq++)
+        for (int32_t i = 0; i < seq->num_blocks; i++) pool->blocks[seq->block_table[i]].moved_to = 0;
+    return count;
+}
+
+bool block_manager_can_swap_out(const struct block_manager *m, const struct request *request)
+{
+    return num_distinct(&m->pool, request) <= m->host.num_free;
+}
+
+enum allocate_result block_manager_can_swap_in(const struct block_manager *m, const struct request *request)
+{
+    int32_t required = num_distinct(&m->host, request) + request_num_unfinished(request);
+    if (block_pool_num_total(&m->pool) - required < m->watermark) return ALLOCATE_NEVER;
+    return m->pool.num_free - required >= m->watermark ? ALLOCATE_OK : ALLOCATE_LATER;
+}
+
+/* Where each of the sequence's blocks goes: pairs in the order of the table, so that neighbours are copied as one. */
+static void choose_places(struct block_manager *m, const struct sequence *seq, struct block_pool *from,
+                          struct block_pool *to, struct block_pair *pairs, int32_t *num_pairs)
+{
+    for (int32_t i = 0; i < seq->num_blocks; i++) {
+        struct block *b = &from->blocks[seq->block_table[i]];
+        if (b->moved_to) {
+            block_pool_share(to, b->moved_to);
+            continue;
+        }
+        b->moved_to = take_block(m, to);
+        to->blocks[b->moved_to].filled = b->filled;
+        pairs[(*num_pairs)++] = (struct block_pair){seq->block_table[i], b->moved_to};
+    }
+}
+
+/* The last block first, as in a release. */
+static enum status move_table(struct sequence *seq, struct block_pool *from, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t i = seq->num_blocks - 1; i >= 0 && status == STATUS_OK; i--) {
+        int32_t block = seq->block_table[i];
+        seq->block_table[i] = from->blocks[block].moved_to;
+        status = block_pool_release(from, block, err);
+    }
+    seq->num_uploaded = seq->num_hashed = 0;
+    seq->prefix_id = 0;
+    return status;
+}
+
+static enum status move_blocks(struct block_manager *m, struct request *request, struct block_pool *from,
+                               struct block_pool *to, struct block_pair *pairs, int32_t *num_pairs, struct error *err)
+{
+    int32_t first = *num_pairs;
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        choose_places(m, &request->sequences[i], from, to, pairs, num_pairs);
+    for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++)
+        status = move_table(&request->sequences[i], from, err);
+    for (int32_t i = first; i < *num_pairs; i++) from->blocks[pairs[i].source].moved_to = 0;
+    return status;
+}
+
+enum status block_manager_swap_out(struct block_manager *m, struct request *request, struct block_pair *pairs,
+                                   int32_t *num_pairs, struct error *err)
+{
+    return move_blocks(m, request, &m->pool, &m->host, pairs, num_pairs, err);
+}
+
+enum status block_manager_swap_in(struct block_manager *m, struct request *request, struct block_pair *pairs,
+                                  int32_t *num_pairs, struct error *err)
+{
+    return move_blocks(m, request, &m->host, &m->pool, pairs, num_pairs, err);
+}
+
+/* ---- release and checks ---- */
+
 enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err)
 {
     enum status status = STATUS_OK;
     for (int32_t i = seq->num_blocks - 1; i >= 0; i--) {
-        if (!seq->block_table[i]) continue;
+        int32_t block = seq->block_table[i];
+        if (!block) continue;
+        struct block_pool *pool = block < m->pool.end ? &m->pool : &m->host;
         struct error *first = status == STATUS_OK ? err : NULL;
-        enum status released = block_pool_release(&m->pool, seq->block_table[i], first);
+        enum status released = block_pool_release(pool, block, first);
         if (status == STATUS_OK) status = released;
     }
     seq->num_blocks = seq->num_uploaded = seq->num_hashed = 0;
@@ -221,21 +319,21 @@ enum status block_manager_release(struct block_manager *m, struct sequence *seq,
 
 void block_manager_reset_cache(struct block_manager *m)
 {
-    for (int32_t i = 1; m->caching && i < m->pool.num_blocks; i++) {
+    for (int32_t i = 1; m->caching && i < m->pool.end; i++) {
         if (!m->pool.blocks[i].cached) continue;
         prefix_cache_forget(&m->cache, i);
         block_pool_set_cached(&m->pool, i, false);
     }
 }
 
-static enum status check_counts(const struct block_manager *m, struct error *err)
+static enum status check_counts(const struct block_manager *m, const struct block_pool *pool, struct error *err)
 {
-    for (int32_t i = 1; i < m->pool.num_blocks; i++) {
-        const struct block *b = &m->pool.blocks[i];
+    for (int32_t i = pool->first; i < pool->end; i++) {
+        const struct block *b = &pool->blocks[i];
         if (b->ref_count != m->scratch[i])
             return error_set(err, STATUS_INTERNAL, "block %d has the count %d, but %d table entries name it", i,
                              b->ref_count, m->scratch[i]);
-        if (b->cached != (m->caching && prefix_cache_id(&m->cache, i) != 0))
+        if (b->cached != (m->caching && pool == &m->pool && prefix_cache_id(&m->cache, i) != 0))
             return error_set(err, STATUS_INTERNAL, "block %d: the pool and the prefix cache disagree", i);
         if (b->cached && b->filled != m->block_size)
             return error_set(err, STATUS_INTERNAL, "block %d can be found, but %d of its %d slots are written", i,
@@ -247,15 +345,18 @@ static enum status check_counts(const struct block_manager *m, struct error *err
 enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
                                 struct error *err)
 {
+    int32_t end = m->host.blocks ? m->host.end : m->pool.end;
     enum status status = block_pool_check(&m->pool, err);
+    if (status == STATUS_OK && m->host.blocks) status = block_pool_check(&m->host, err);
     if (status != STATUS_OK) return status;
-    memset(m->scratch, 0, (size_t)m->pool.num_blocks * sizeof *m->scratch);
+    memset(m->scratch, 0, (size_t)end * sizeof *m->scratch);
     for (int32_t i = 0; i < num_seqs; i++)
         for (int32_t j = 0; j < seqs[i]->num_blocks; j++) {
             int32_t block = seqs[i]->block_table[j];
-            if (block < 0 || block >= m->pool.num_blocks)
+            if (block < 0 || block >= end)
                 return error_set(err, STATUS_INTERNAL, "entry %d of a block table is %d", j, block);
             m->scratch[block]++;
         }
-    return check_counts(m, err);
+    status = check_counts(m, &m->pool, err);
+    return status == STATUS_OK ? check_counts(m, &m->host, err) : status;
 }

@@ -1,5 +1,5 @@
 /* Block tables: who holds which block. Allocation of prompts with prefix caching, appending with copy-on-write, forks,
- * and release (SPEC S4, S5, S7). Two allocators behind one interface: naive (a free list) and prefix-caching. */
+ * swapping and release (SPEC S4 to S7). Two allocators behind one interface: naive (a free list) and prefix-caching. */
 #ifndef QUIRE_SCHEDULER_BLOCK_MANAGER_H
 #define QUIRE_SCHEDULER_BLOCK_MANAGER_H
 
@@ -11,13 +11,14 @@
 enum allocate_result { ALLOCATE_OK, ALLOCATE_LATER, ALLOCATE_NEVER };
 
 struct block_manager {
-    struct block_pool pool;
+    struct block_pool pool;    /* of the device */
+    struct block_pool host;    /* of swap space; empty until block_manager_open_host. Never cached */
     struct prefix_cache cache; /* unused when caching is off */
     bool caching;
     int32_t block_size;
     int32_t watermark; /* floor(0.01 * total) blocks kept free on admission */
     int64_t evictions; /* cached blocks taken for something else */
-    int32_t *scratch;  /* [num_blocks + 1] for block_manager_check */
+    int32_t *scratch;  /* [pool.end, then host.end] for block_manager_check */
 };
 
 enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int32_t block_size, bool caching,
@@ -51,9 +52,26 @@ void block_manager_fork(struct block_manager *m, const struct sequence *parent, 
 enum status block_manager_reserve(struct block_manager *m, struct sequence *seq, int32_t num_shared, struct error *err);
 void block_manager_share(struct block_manager *m, const struct sequence *from, struct sequence *seq,
                          int32_t num_shared);
+
+/* Makes num_blocks host blocks, numbered from where the device's end. */
+enum status block_manager_open_host(struct block_manager *m, int32_t num_blocks, struct error *err);
+/* There are enough free host blocks for the request's own, a shared one counted once. */
+bool block_manager_can_swap_out(const struct block_manager *m, const struct request *request);
+/* SPEC S6 for a request that was swapped out: its blocks and a spare one for each unfinished sequence. */
+enum allocate_result block_manager_can_swap_in(const struct block_manager *m, const struct request *request);
+/* Moves every block of the request to the other side; one that several of its sequences hold moves once and stays
+ * shared. What has to be copied is added to pairs[*num_pairs]. The blocks left behind are free at once, so the copy
+ * must run before whatever is written to them later. On the device a block keeps its identity where it lay; where it
+ * comes back it gets one again, like any full block, from block_manager_hash. */
+enum status block_manager_swap_out(struct block_manager *m, struct request *request, struct block_pair *pairs,
+                                   int32_t *num_pairs, struct error *err);
+enum status block_manager_swap_in(struct block_manager *m, struct request *request, struct block_pair *pairs,
+                                  int32_t *num_pairs, struct error *err);
+
 /* Gives identities to the sequence's blocks that are full of known, computed tokens. */
 void block_manager_hash(struct block_manager *m, struct sequence *seq);
-/* Releases every block, the last first, so that tails are evicted before heads; the table is empty then. */
+/* Releases every block, of the device or of the host, the last first, so that tails are evicted before heads; the table
+ * is empty then. */
 enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err);
 
 /* Makes the prefix cache forget everything. */

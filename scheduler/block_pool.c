@@ -36,15 +36,16 @@ static void list_insert(struct block_pool *pool, int32_t block, int32_t previous
     if (b->cached) pool->num_cached++;
 }
 
-enum status block_pool_init(struct block_pool *pool, int32_t num_blocks, struct error *err)
+enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, struct error *err)
 {
-    *pool = (struct block_pool){.num_blocks = num_blocks + 1, .head = BLOCK_NONE, .tail = BLOCK_NONE};
-    pool->blocks = calloc((size_t)num_blocks + 1, sizeof *pool->blocks);
-    if (!pool->blocks)
+    *pool = (struct block_pool){.first = first, .end = first + num_blocks, .head = BLOCK_NONE, .tail = BLOCK_NONE};
+    pool->blocks = calloc((size_t)pool->end, sizeof *pool->blocks);
+    if (!pool->blocks) {
+        *pool = (struct block_pool){0};
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of %d KV cache blocks",
                          num_blocks);
-    pool->blocks[0].previous = pool->blocks[0].next = BLOCK_NONE;
-    for (int32_t i = 1; i <= num_blocks; i++) list_insert(pool, i, pool->tail, BLOCK_NONE);
+    }
+    for (int32_t i = first; i < pool->end; i++) list_insert(pool, i, pool->tail, BLOCK_NONE);
     return STATUS_OK;
 }
 
@@ -76,10 +77,10 @@ void block_pool_share(struct block_pool *pool, int32_t block)
 
 enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err)
 {
-    if (block < 0 || block >= pool->num_blocks)
-        return error_set(err, STATUS_INTERNAL, "release of block %d, but blocks are numbered 1 to %d", block,
-                         pool->num_blocks - 1);
     if (block == 0) return error_set(err, STATUS_INTERNAL, "release of block 0, the null block");
+    if (block < pool->first || block >= pool->end)
+        return error_set(err, STATUS_INTERNAL, "release of block %d, but blocks are numbered %d to %d", block,
+                         pool->first, pool->end - 1);
     struct block *b = &pool->blocks[block];
     if (b->ref_count <= 0)
         return error_set(err, STATUS_INTERNAL, "release of block %d, which is free already (count %d)", block,
@@ -113,7 +114,7 @@ enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offs
 
 int32_t block_pool_num_total(const struct block_pool *pool)
 {
-    return pool->num_blocks - 1;
+    return pool->end - pool->first;
 }
 
 int32_t block_pool_num_in_use(const struct block_pool *pool)
@@ -125,7 +126,7 @@ static enum status check_list(const struct block_pool *pool, struct error *err)
 {
     int32_t length = 0, cached = 0, previous = BLOCK_NONE;
     for (int32_t i = pool->head; i != BLOCK_NONE; i = pool->blocks[i].next) {
-        if (i <= 0 || i >= pool->num_blocks || ++length > pool->num_free)
+        if (i < pool->first || i >= pool->end || ++length > pool->num_free)
             return error_set(err, STATUS_INTERNAL, "the free list has a loop or leads to block %d", i);
         const struct block *b = &pool->blocks[i];
         if (b->previous != previous || b->ref_count != 0)
@@ -142,7 +143,7 @@ static enum status check_list(const struct block_pool *pool, struct error *err)
 enum status block_pool_check(const struct block_pool *pool, struct error *err)
 {
     int32_t in_use = 0;
-    for (int32_t i = 1; i < pool->num_blocks; i++) {
+    for (int32_t i = pool->first; i < pool->end; i++) {
         if (pool->blocks[i].ref_count < 0)
             return error_set(err, STATUS_INTERNAL, "block %d has the count %d", i, pool->blocks[i].ref_count);
         in_use += pool->blocks[i].ref_count > 0;

@@ -1,7 +1,8 @@
 /* The physical blocks: one array, reference counts, and an intrusive doubly-linked free list. Allocation, release and a
  * cache hit are O(1); nothing is allocated after block_pool_init. It knows numbers, never memory.
  *
- * Block 0 is the null block: never taken, counted or freed; it stands for padding entries of a table (SPEC S4).
+ * Block 0 is the null block: never taken, counted or freed; it stands for padding entries of a table (SPEC S4). Blocks
+ * of the device and of the host are two pools whose numbers are disjoint, the device's first (SPEC S6).
  * Every other block is in exactly one state: free (no count, no identity), cached (no count, but its contents and
  * identity are kept; it waits in the free list too), or in use (count > 0).
  */
@@ -19,19 +20,20 @@ struct block {
     int32_t ref_count;
     int32_t previous, next; /* neighbours in the free list; BLOCK_NONE outside it */
     int32_t filled;         /* slots written, or to be written by a submitted step, since the block was taken */
+    int32_t moved_to;       /* while blocks are swapped: the one that takes this one's contents; 0 otherwise */
     bool cached;            /* the prefix cache can find it */
 };
 
 struct block_pool {
-    struct block *blocks; /* [num_blocks] */
-    int32_t num_blocks;   /* the null block included */
-    int32_t head, tail;   /* of the free list; allocation takes the head */
-    int32_t num_free;     /* in the free list, cached ones included */
-    int32_t num_cached;   /* of those, cached */
+    struct block *blocks; /* [end] by number; the pool's own begin at `first` */
+    int32_t first, end;
+    int32_t head, tail; /* of the free list; allocation takes the head */
+    int32_t num_free;   /* in the free list, cached ones included */
+    int32_t num_cached; /* of those, cached */
 };
 
-/* num_blocks usable blocks, numbered 1 .. num_blocks, all free. */
-enum status block_pool_init(struct block_pool *pool, int32_t num_blocks, struct error *err);
+/* num_blocks blocks, numbered first .. first + num_blocks - 1, all free; first is at least 1. */
+enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, struct error *err);
 void block_pool_free(struct block_pool *pool); /* safe on a zeroed struct */
 
 /* Takes the block at the head of the free list; its count becomes 1. BLOCK_NONE if there is none. *evicted says that it
@@ -48,7 +50,7 @@ void block_pool_set_cached(struct block_pool *pool, int32_t block, bool cached);
  * anything else, or more than one holder, is an error that names the block. */
 enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offset, int32_t count, struct error *err);
 
-int32_t block_pool_num_total(const struct block_pool *pool);  /* without the null block */
+int32_t block_pool_num_total(const struct block_pool *pool);
 int32_t block_pool_num_in_use(const struct block_pool *pool); /* total - num_free */
 
 /* Walks everything and checks invariant 1 of the design (free + cached + in use = total, each in one state, the list

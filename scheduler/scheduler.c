@@ -18,12 +18,17 @@ static void note_violation(struct scheduler *s, const struct error *err)
     s->unsound = true;
 }
 
+static void leave_slot(struct scheduler *s, struct sequence *seq)
+{
+    if (seq->slot >= 0) s->free_slots[s->num_free_slots++] = seq->slot;
+    seq->slot = -1;
+}
+
 static void give_back(struct scheduler *s, struct sequence *seq)
 {
     struct error err;
     if (block_manager_release(&s->blocks, seq, &err) != STATUS_OK) note_violation(s, &err);
-    if (seq->slot >= 0) s->free_slots[s->num_free_slots++] = seq->slot;
-    seq->slot = -1;
+    leave_slot(s, seq);
 }
 
 /* Nothing of the request may be in flight. It keeps its tokens, and is computed again from them. */
@@ -41,10 +46,57 @@ static void send_back(struct scheduler *s, struct request *request)
     queue_move(&s->waiting, request);
 }
 
-static void preempt(struct scheduler *s, struct request *request)
+/* Before the first swap the host blocks are made. */
+static bool has_host_blocks(struct scheduler *s)
+{
+    const struct scheduler_config *c = &s->config;
+    if (!s->host_asked && c->num_host_blocks > 0) {
+        struct error err;
+        enum status status = c->open_host_blocks ? c->open_host_blocks(c->user, &err) : STATUS_OK;
+        if (status == STATUS_OK) status = block_manager_open_host(&s->blocks, c->num_host_blocks, &err);
+        if (status != STATUS_OK)
+            log_write(c->log, LOG_WARNING, "%s; there is no swap space: preempted requests are computed again instead",
+                      err.text);
+    }
+    s->host_asked = true;
+    return s->blocks.host.blocks != NULL;
+}
+
+/* Sequences that wait for their prompt have nothing to keep. */
+static bool should_swap(const struct scheduler *s, const struct request *request)
+{
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        if (request->sequences[i].status == SEQUENCE_WAITING) return false;
+    if (s->config.preemption_mode != PREEMPTION_AUTO) return s->config.preemption_mode == PREEMPTION_SWAP;
+    return request_num_unfinished(request) > 1;
+}
+
+/* Nothing of the request may be in flight. The step that is being scheduled copies its blocks before it computes
+ * anything, so whoever takes them may write to them in this very step. Its slots go to others as well. */
+static void swap_out(struct scheduler *s, struct batch *batch, struct request *request)
+{
+    struct error err;
+    s->blocks_swapped_out -= batch->num_swap_out;
+    if (block_manager_swap_out(&s->blocks, request, batch->swap_out, &batch->num_swap_out, &err) != STATUS_OK)
+        note_violation(s, &err);
+    s->blocks_swapped_out += batch->num_swap_out;
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        struct sequence *seq = &request->sequences[i];
+        if (seq->status == SEQUENCE_FINISHED) continue;
+        leave_slot(s, seq);
+        seq->status = SEQUENCE_SWAPPED;
+    }
+    request->num_preemptions++;
+    queue_move(&s->swapped, request);
+}
+
+static void preempt(struct scheduler *s, struct batch *batch, struct request *request)
 {
     s->preemptions++;
-    send_back(s, request);
+    if (should_swap(s, request) && has_host_blocks(s) && block_manager_can_swap_out(&s->blocks, request))
+        swap_out(s, batch, request);
+    else
+        send_back(s, request);
 }
 
 /* A leader computes the prompt; the others wait for it in their slots. */
@@ -213,7 +265,7 @@ static void choose_request(struct scheduler *s, struct batch *batch, struct requ
 
 /* Preempts from the youngest on until the request fits. False when it had to go itself: then nothing younger is left.
  */
-static bool make_room(struct scheduler *s, struct request *request, bool *preempted)
+static bool make_room(struct scheduler *s, struct batch *batch, struct request *request, bool *preempted)
 {
     int32_t budget = s->budget, cost = request_cost(s, request, &budget);
     while (cost > s->blocks.pool.num_free) {
@@ -228,7 +280,7 @@ static bool make_room(struct scheduler *s, struct request *request, bool *preemp
                          total - s->blocks.pool.num_free + cost, s->config.limits.block_size, total);
             return false;
         }
-        preempt(s, youngest);
+        preempt(s, batch, youngest);
         if (youngest == request) return false;
     }
     return true;
@@ -239,7 +291,7 @@ static bool choose_running(struct scheduler *s, struct batch *batch)
 {
     bool preempted = false;
     for (struct request *r = s->running.head; r && s->budget > 0; r = r->next) {
-        if (!make_room(s, r, &preempted)) break;
+        if (!make_room(s, batch, r, &preempted)) break;
         choose_request(s, batch, r);
     }
     return preempted;
@@ -286,6 +338,41 @@ static void admit(struct scheduler *s, struct request *request)
     }
     if (request->forked) admit_siblings(s, request);
     queue_move(&s->running, request);
+}
+
+/* can_swap_in said OK, and there are slots. A host block that is free now is written to by a later step at the
+ * earliest: a step that swaps in swaps nothing out afterwards. */
+static void swap_in(struct scheduler *s, struct batch *batch, struct request *request)
+{
+    struct error err;
+    s->blocks_swapped_in -= batch->num_swap_in;
+    if (block_manager_swap_in(&s->blocks, request, batch->swap_in, &batch->num_swap_in, &err) != STATUS_OK)
+        note_violation(s, &err);
+    s->blocks_swapped_in += batch->num_swap_in;
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        struct sequence *seq = &request->sequences[i];
+        if (seq->status == SEQUENCE_FINISHED) continue;
+        seq->slot = s->free_slots[--s->num_free_slots];
+        start(s, seq);
+    }
+    queue_move(&s->running, request);
+}
+
+/* In order of arrival, as choose_waiting. */
+static void choose_swapped(struct scheduler *s, struct batch *batch)
+{
+    struct request *request;
+    while (s->budget > 0 && (request = s->swapped.head)) {
+        if (request_num_unfinished(request) > s->num_free_slots) return;
+        enum allocate_result result = block_manager_can_swap_in(&s->blocks, request);
+        if (result == ALLOCATE_LATER) return;
+        if (result == ALLOCATE_NEVER) {
+            send_back(s, request);
+            continue;
+        }
+        swap_in(s, batch, request);
+        choose_request(s, batch, request);
+    }
 }
 
 static void refuse(struct scheduler *s, struct request *request, int32_t required)
@@ -468,7 +555,9 @@ enum schedule_result scheduler_schedule(struct scheduler *s, struct batch *batch
 
     bool preempted = choose_running(s, batch);
     /* A step that preempts admits nothing; if nothing is left running, there is no such step. */
-    if (!preempted || !s->running.head) choose_waiting(s, batch);
+    bool admits = !preempted || !s->running.head;
+    if (admits) choose_swapped(s, batch);
+    if (admits && !s->swapped.head) choose_waiting(s, batch);
     if (s->num_choices > 0) scheduler_lay_out(s, batch);
     *num_admitted = s->num_admitted;
     check_after(s);
@@ -517,7 +606,7 @@ struct request *scheduler_next_finished(struct scheduler *s)
 
 bool scheduler_has_work(const struct scheduler *s)
 {
-    return s->waiting.head || s->running.head || s->ended.head || s->in_flight > 0;
+    return s->waiting.head || s->swapped.head || s->running.head || s->ended.head || s->in_flight > 0;
 }
 
 int32_t scheduler_in_flight(const struct scheduler *s)
@@ -531,6 +620,7 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
     *stats = (struct scheduler_stats){
         .num_running = s->running.count,
         .num_waiting = s->waiting.count,
+        .num_swapped = s->swapped.count,
         .blocks_total = block_pool_num_total(pool),
         .blocks_in_use = block_pool_num_in_use(pool),
         .blocks_cached = pool->num_cached,
@@ -538,6 +628,9 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
         .prefix_queries = s->prefix_queries,
         .prefix_hits = s->prefix_hits,
         .evictions = s->blocks.evictions,
+        .host_blocks_in_use = block_pool_num_in_use(&s->blocks.host),
+        .blocks_swapped_out = s->blocks_swapped_out,
+        .blocks_swapped_in = s->blocks_swapped_in,
         .preemptions = s->preemptions,
         .steps = s->num_steps,
         .tokens = s->num_tokens,

@@ -10,19 +10,34 @@
  * order, and within a step K and V are written before they are read, so a second prompt in the same step may share
  * them); blocks of sampled tokens get theirs at collect, when the tokens are known.
  *
+ * A preempted request is computed again from its tokens, or its blocks are swapped to host memory: by default where
+ * several of its sequences are unfinished. One whose sequences still wait for their prompt, or that finds no host
+ * block, is always computed again. What is swapped comes back before anything that waits is admitted.
+ *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use (SPEC S14). Nothing
- * is allocated after scheduler_create.
+ * is allocated after scheduler_create, but for the host blocks when the first request is swapped out: most runs never
+ * swap, and pinning gigabytes takes longer than all the rest of a start.
  */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_H
 #define QUIRE_SCHEDULER_SCHEDULER_H
 
 #include "base/batch.h"
+#include "base/log.h"
 #include "scheduler/block_manager.h"
 #include "scheduler/sequence.h"
+
+enum preemption_mode { PREEMPTION_AUTO, PREEMPTION_RECOMPUTE, PREEMPTION_SWAP };
 
 struct scheduler_config {
     struct batch_limits limits;
     int32_t num_blocks;
+    int32_t num_host_blocks; /* in swap space, numbered num_blocks + 1 .. num_blocks + num_host_blocks; 0: none */
+    enum preemption_mode preemption_mode;
+    /* Allocates the memory of the host blocks: called once, before the first swap. If it fails, its sentence goes to
+     * `log` as a warning and requests are computed again instead. NULL: nothing has to be allocated. */
+    enum status (*open_host_blocks)(void *user, struct error *err);
+    void *user;
+    const struct log *log; /* may be NULL */
     bool enable_prefix_caching;
     bool enable_chunked_prefill; /* false: a prompt is computed in one step; needs max_num_tokens >= max_model_len */
     bool check_invariants;       /* after every operation; slow; on in debug builds and tests */
@@ -32,6 +47,8 @@ struct scheduler_stats {
     int32_t num_running, num_waiting, num_swapped;                   /* requests */
     int32_t blocks_total, blocks_in_use, blocks_cached, blocks_free; /* their sum is the total */
     int64_t prefix_queries, prefix_hits, evictions;                  /* in tokens, tokens, blocks */
+    int32_t host_blocks_in_use;
+    int64_t blocks_swapped_out, blocks_swapped_in; /* copied */
     int64_t preemptions, steps;
     int64_t tokens; /* computed, or in a submitted step */
 };
@@ -64,9 +81,10 @@ void scheduler_abort(struct scheduler *s, struct request *request);
 void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_reason reason);
 
 /* Fills `batch`, which was made for config.limits with max_pairs >= max_num_seqs. *admitted gets the sequences that
- * this call starts in a slot, [*num_admitted] (0 unless SCHEDULE_BATCH), owned by the scheduler, valid until the next
- * call: their sampling state and tokens must reach the device before this batch runs. The siblings of an n > 1 request
- * start when its prompt is complete: their first rows of samples are those of the first sequence's last token. */
+ * this call starts in a slot, for the first time or again, [*num_admitted] (0 unless SCHEDULE_BATCH), owned by the
+ * scheduler, valid until the next call: their sampling state and tokens must reach the device before this batch runs.
+ * The siblings of an n > 1 request start when its prompt is complete: their first rows of samples are those of the
+ * first sequence's last token. */
 enum schedule_result scheduler_schedule(struct scheduler *s, struct batch *batch, struct sequence *const **admitted,
                                         int32_t *num_admitted);
 /* Takes the samples of the oldest step in flight: appends the tokens and ends sequences on eos, stop ids (min_tokens

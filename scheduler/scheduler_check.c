@@ -1,13 +1,19 @@
 #include "scheduler/scheduler_state.h"
 
-/* What is written of a sequence's blocks is what the sequence has computed: nothing is read before it is written. */
+/* What is written of a sequence's blocks is what the sequence has computed: nothing is read before it is written. The
+ * blocks are the host's if it is swapped, else the device's. */
 static enum status check_filled(const struct scheduler *s, const struct sequence *seq, struct error *err)
 {
     int32_t block_size = s->config.limits.block_size;
+    const struct block_pool *pool = seq->status == SEQUENCE_SWAPPED ? &s->blocks.host : &s->blocks.pool;
     for (int32_t i = 0; i < seq->num_blocks; i++) {
         int32_t computed = seq->num_computed - i * block_size;
         int32_t expected = computed < 0 ? 0 : computed < block_size ? computed : block_size;
-        int32_t block = seq->block_table[i], filled = s->blocks.pool.blocks[block].filled;
+        int32_t block = seq->block_table[i];
+        if (block != 0 && (block < pool->first || block >= pool->end))
+            return error_set(err, STATUS_INTERNAL, "block %d is not one of %d to %d, where its sequence's are", block,
+                             pool->first, pool->end - 1);
+        int32_t filled = pool->blocks[block].filled;
         if (block != 0 && filled != expected)
             return error_set(err, STATUS_INTERNAL, "block %d has %d slots written where its sequence has computed %d",
                              block, filled, expected);
@@ -18,10 +24,13 @@ static enum status check_filled(const struct scheduler *s, const struct sequence
     return STATUS_OK;
 }
 
-static enum status check_sequence(const struct scheduler *s, const struct sequence *seq, bool may_hold,
-                                  struct error *err)
+static enum status check_sequence(const struct scheduler *s, const struct request_queue *queue,
+                                  const struct sequence *seq, struct error *err)
 {
-    bool holds = seq->slot >= 0;
+    bool holds = seq->slot >= 0, may_hold = queue != &s->waiting || seq->status == SEQUENCE_FINISHED;
+    if (seq->status != SEQUENCE_FINISHED && (seq->status == SEQUENCE_SWAPPED) != (queue == &s->swapped))
+        return error_set(err, STATUS_INTERNAL, "a sequence is swapped and its request is not, or the reverse");
+    if (seq->status == SEQUENCE_SWAPPED && !holds && seq->in_flight == 0) return check_filled(s, seq, err);
     if (!holds && seq->num_blocks == 0 && seq->in_flight == 0) return STATUS_OK;
     if (!holds || !may_hold || (seq->status == SEQUENCE_FINISHED && seq->in_flight == 0))
         return error_set(err, STATUS_INTERNAL, "a sequence that does not run holds slot %d and %d blocks", seq->slot,
@@ -42,11 +51,10 @@ static enum status check_queue(const struct scheduler *s, const struct request_q
             return error_set(err, STATUS_INTERNAL, "a queue of requests is out of order");
         for (int32_t i = 0; i < r->num_sequences && status == STATUS_OK; i++) {
             struct sequence *seq = &r->sequences[i];
-            bool may_hold = queue != &s->waiting || seq->status == SEQUENCE_FINISHED;
-            status = check_sequence(s, seq, may_hold, err);
-            if (status == STATUS_OK && seq->slot >= 0) {
+            status = check_sequence(s, queue, seq, err);
+            if (status == STATUS_OK && (seq->slot >= 0 || seq->num_blocks > 0)) {
                 if (*num_holders == s->config.limits.max_num_seqs)
-                    return error_set(err, STATUS_INTERNAL, "more sequences hold slots than there are");
+                    return error_set(err, STATUS_INTERNAL, "more sequences hold blocks than there are slots");
                 s->holders[(*num_holders)++] = seq;
             }
         }
@@ -65,10 +73,13 @@ static bool slot_is_free(const struct scheduler *s, int32_t slot)
 
 static enum status check_slots(const struct scheduler *s, int32_t num_holders, struct error *err)
 {
-    if (num_holders + s->num_free_slots != s->config.limits.max_num_seqs)
-        return error_set(err, STATUS_INTERNAL, "%d slots are held and %d free, of %d", num_holders, s->num_free_slots,
+    int32_t held = 0;
+    for (int32_t i = 0; i < num_holders; i++) held += s->holders[i]->slot >= 0;
+    if (held + s->num_free_slots != s->config.limits.max_num_seqs)
+        return error_set(err, STATUS_INTERNAL, "%d slots are held and %d free, of %d", held, s->num_free_slots,
                          s->config.limits.max_num_seqs);
     for (int32_t i = 0; i < num_holders; i++) {
+        if (s->holders[i]->slot < 0) continue;
         bool taken = slot_is_free(s, s->holders[i]->slot);
         for (int32_t j = 0; j < i; j++) taken = taken || s->holders[j]->slot == s->holders[i]->slot;
         if (taken) return error_set(err, STATUS_INTERNAL, "slot %d has two holders", s->holders[i]->slot);
@@ -84,6 +95,7 @@ enum status scheduler_check(const struct scheduler *s, struct error *err)
     }
     int32_t num_holders = 0;
     enum status status = check_queue(s, &s->waiting, &num_holders, err);
+    if (status == STATUS_OK) status = check_queue(s, &s->swapped, &num_holders, err);
     if (status == STATUS_OK) status = check_queue(s, &s->running, &num_holders, err);
     if (status == STATUS_OK) status = check_queue(s, &s->ended, &num_holders, err);
     if (status == STATUS_OK) status = check_slots(s, num_holders, err);

@@ -26,9 +26,10 @@ struct choice {
 struct scheduler {
     struct scheduler_config config;
     struct block_manager blocks;
-    /* What runs is older than what waits: the youngest running request is the tail, and a preempted one becomes the
-     * head of those that wait. */
-    struct request_queue waiting, running, ended;
+    bool host_asked; /* for host blocks: there are some from then on, or never */
+    /* Each in order of arrival: the youngest running request is the tail, and a preempted one becomes the head of those
+     * that are swapped or wait. */
+    struct request_queue waiting, swapped, running, ended;
     uint64_t next_arrival;
 
     int32_t *free_slots; /* [num_free_slots] a stack */
@@ -46,6 +47,7 @@ struct scheduler {
     struct token_event *events;
     struct sequence **holders; /* scratch of scheduler_check */
     int64_t prefix_queries, prefix_hits, preemptions, num_steps, num_tokens;
+    int64_t blocks_swapped_out, blocks_swapped_in;
     bool unsound;
     struct error violation; /* the first one, if unsound */
 };

@@ -457,6 +457,95 @@ static void test_a_block_is_identified_once(void **state)
     close_fixture(&f);
 }
 
+/* Two answers that share three full blocks and a partly filled one. */
+static struct request *hold_two(struct fixture *f)
+{
+    struct error err;
+    struct request *request = add(f, 0, 3 * SIZE + 2, 2);
+    assert_int_equal(block_manager_allocate(&f->m, &request->sequences[0], &err), STATUS_OK);
+    compute(f, &request->sequences[0]);
+    block_manager_fork(&f->m, &request->sequences[0], &request->sequences[1]);
+    return request;
+}
+
+static void test_swapped_blocks_move_once_and_come_back_shared(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    struct block_pair pairs[8];
+    int32_t num_pairs = 1; /* there is one already */
+    open_fixture(&f, 20, true);
+    assert_int_equal(block_manager_open_host(&f.m, 6, &err), STATUS_OK);
+    struct request *request = hold_two(&f);
+    struct sequence *a = &request->sequences[0], *b = a + 1;
+    append(&f, a, 70); /* copy-on-write: 5 blocks in all */
+    assert_true(block_manager_can_swap_out(&f.m, request));
+    assert_int_equal(block_manager_swap_out(&f.m, request, pairs, &num_pairs, &err), STATUS_OK);
+    check(&f);
+    assert_int_equal(num_pairs, 1 + 5);
+    for (int32_t i = 0; i < 5; i++) {
+        assert_in_range(pairs[1 + i].source, 1, 5);
+        assert_int_equal(pairs[1 + i].destination, 21 + i); /* the host's numbers follow the device's */
+    }
+    assert_memory_equal(a->block_table, b->block_table, 3 * sizeof *a->block_table);
+    assert_int_not_equal(a->block_table[3], b->block_table[3]);
+    assert_int_equal(f.m.host.blocks[a->block_table[0]].ref_count, 2);
+    assert_int_equal(f.m.host.blocks[a->block_table[3]].filled, 3);
+    assert_int_equal(f.m.pool.num_free, 20);
+    assert_int_equal(f.m.pool.num_cached, 3);                     /* what lies on the device can still be found */
+    assert_false(block_manager_can_swap_out(&f.m, hold_two(&f))); /* 4 blocks, and 1 is free */
+
+    num_pairs = 0;
+    assert_int_equal(block_manager_swap_in(&f.m, request, pairs, &num_pairs, &err), STATUS_OK);
+    check(&f);
+    assert_int_equal(num_pairs, 5);
+    assert_int_equal(block_pool_num_in_use(&f.m.host), 0);
+    assert_memory_equal(a->block_table, b->block_table, 3 * sizeof *a->block_table);
+    assert_int_equal(a->num_hashed, 0);
+    compute(&f, a);
+    compute(&f, b);
+    assert_int_equal(a->num_hashed, 3);
+    assert_true(a->prefix_id == b->prefix_id);
+    append(&f, b, 71);
+    for (int32_t i = 0; i < 4; i++) release(&f, f.seqs[i]);
+    close_fixture(&f);
+}
+
+/* total - required < W, and free - required >= W, at their very edges; a spare block for each unfinished sequence. */
+static void test_coming_back_from_the_host(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    struct block_pair pairs[300];
+    int32_t num_pairs = 0;
+    open_fixture(&f, 200, false); /* W = 2 */
+    assert_int_equal(block_manager_open_host(&f.m, 300, &err), STATUS_OK);
+    struct request *request = hold_two(&f); /* 4 blocks, and 2 spare ones */
+    assert_int_equal(block_manager_swap_out(&f.m, request, pairs, &num_pairs, &err), STATUS_OK);
+    struct sequence *other = hold(&f, 0, 192 * SIZE);
+    assert_int_equal(block_manager_can_swap_in(&f.m, request), ALLOCATE_OK); /* 8 - 6 = 2 */
+    struct sequence *one = hold(&f, 0, 1);
+    assert_int_equal(block_manager_can_swap_in(&f.m, request), ALLOCATE_LATER);
+    release(&f, &request->sequences[1]);
+    request->sequences[1].status = SEQUENCE_FINISHED;
+    assert_int_equal(block_manager_can_swap_in(&f.m, request), ALLOCATE_OK);
+    release(&f, one);
+    release(&f, other);
+    for (int32_t blocks = 197; blocks <= 198; blocks++) {
+        struct sequence *large = hold(&f, 0, blocks * SIZE);
+        num_pairs = 0;
+        assert_int_equal(block_manager_swap_out(&f.m, large->request, pairs, &num_pairs, &err), STATUS_OK);
+        assert_int_equal(num_pairs, blocks);
+        assert_int_equal(block_manager_can_swap_in(&f.m, large->request), blocks == 197 ? ALLOCATE_OK : ALLOCATE_NEVER);
+        release(&f, large); /* on the host */
+    }
+    release(&f, &request->sequences[0]);
+    assert_int_equal(block_pool_num_in_use(&f.m.host), 0);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -475,6 +564,8 @@ int main(void)
         cmocka_unit_test(test_a_double_release_names_the_block),
         cmocka_unit_test(test_reserved_blocks_are_filled_by_a_sibling),
         cmocka_unit_test(test_a_block_is_identified_once),
+        cmocka_unit_test(test_swapped_blocks_move_once_and_come_back_shared),
+        cmocka_unit_test(test_coming_back_from_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

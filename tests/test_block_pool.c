@@ -14,7 +14,7 @@ static struct block_pool pool_of(int32_t num_blocks)
 {
     struct block_pool pool;
     struct error err;
-    assert_int_equal(block_pool_init(&pool, num_blocks, &err), STATUS_OK);
+    assert_int_equal(block_pool_init(&pool, 1, num_blocks, &err), STATUS_OK);
     return pool;
 }
 

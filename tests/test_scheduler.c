@@ -51,7 +51,7 @@ static void world_open(struct world *w, struct scheduler_config config)
     *w = (struct world){.config = config};
     if (scheduler_create(&config, &w->scheduler, &err) != STATUS_OK ||
         batch_init(&w->batch, &config.limits, config.limits.max_num_seqs, &err) != STATUS_OK ||
-        fake_model_init(&w->model, &config.limits, config.num_blocks, VOCAB, &err) != STATUS_OK)
+        fake_model_init(&w->model, &config.limits, config.num_blocks, config.num_host_blocks, VOCAB, &err) != STATUS_OK)
         fail_msg("%s", err.text);
 }
 
@@ -415,6 +415,246 @@ static void test_a_forked_request_comes_back_sharing(void **state)
     }
 }
 
+/* ---- Swapping ---- */
+
+static struct scheduler_config swapping_config(int32_t num_blocks, int32_t num_host_blocks)
+{
+    struct scheduler_config config = config_of(num_blocks, 8, 100, 8);
+    config.num_host_blocks = num_host_blocks;
+    return config;
+}
+
+/* Steps until something is preempted. Returns the requests that are swapped then. */
+static int32_t step_until_preemption(struct world *w)
+{
+    while (world_stats(w).preemptions == 0) assert_int_equal(world_step(w), SCHEDULE_BATCH);
+    return world_stats(w).num_swapped;
+}
+
+/* An old request that grows, and four answers to a prompt of 10 full blocks and a part of one. */
+static struct request *add_one_and_four(struct world *w)
+{
+    world_add(w, 0, 8, 1, 200);
+    return world_add(w, 3, 84, 4, 40);
+}
+
+/* Blocks that the sequences hold, a shared one counted once. */
+static int32_t count_blocks(const struct request *request)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        for (int32_t j = 0; j < request->sequences[i].num_blocks; j++) {
+            bool seen = false;
+            for (int32_t k = 0; k < i; k++)
+                seen = seen || (j < request->sequences[k].num_blocks &&
+                                request->sequences[k].block_table[j] == request->sequences[i].block_table[j]);
+            count += !seen;
+        }
+    return count;
+}
+
+static void test_a_shared_block_is_swapped_once_and_stays_shared(void **state)
+{
+    (void)state;
+    for (int caching = 0; caching < 2; caching++) {
+        struct world w;
+        struct scheduler_config config = swapping_config(34, 50);
+        config.enable_prefix_caching = caching;
+        world_open(&w, config);
+        struct request *many = add_one_and_four(&w);
+        assert_int_equal(step_until_preemption(&w), 1);
+        const struct sequence *seqs = many->sequences;
+        for (int32_t i = 0; i < 4; i++) {
+            assert_int_equal(seqs[i].status, SEQUENCE_SWAPPED);
+            assert_int_equal(seqs[i].slot, -1);
+            for (int32_t j = 0; j < seqs[i].num_blocks; j++) assert_in_range(seqs[i].block_table[j], 35, 84);
+            assert_memory_equal(seqs[i].block_table, seqs[0].block_table, 10 * sizeof(int32_t));
+            assert_int_not_equal(seqs[i].block_table[10], seqs[(i + 1) % 4].block_table[10]);
+        }
+        assert_int_equal(w.batch.num_swap_out, count_blocks(many));
+        assert_int_equal(world_stats(&w).host_blocks_in_use, count_blocks(many));
+        assert_int_equal(world_stats(&w).blocks_swapped_out, count_blocks(many));
+        assert_true(count_blocks(many) < 4 * seqs[0].num_blocks - 20);
+
+        struct request *waits = world_add(&w, 9, 8, 1, 4);
+        while (world_stats(&w).num_swapped > 0) { /* before it comes back, nothing is admitted */
+            assert_int_equal(waits->sequences[0].num_computed, 0);
+            world_step(&w);
+        }
+        assert_int_equal(w.num_admitted, 5); /* in one step: it, and then the one that waited */
+        assert_int_equal(w.batch.num_swap_in, w.batch.num_swap_out + world_stats(&w).blocks_swapped_out);
+        assert_int_equal(world_stats(&w).host_blocks_in_use, 0);
+        for (int32_t i = 1; i < 4; i++)
+            assert_memory_equal(seqs[i].block_table, seqs[0].block_table, 10 * sizeof(int32_t));
+        run_out(&w, 3, FINISH_LENGTH);
+        assert_int_equal(world_stats(&w).blocks_swapped_in, world_stats(&w).blocks_swapped_out);
+        world_close(&w);
+    }
+}
+
+/* In the step that brings them back, blocks can be found again, and a prompt that has the same prefix shares them. */
+static void test_blocks_that_come_back_can_be_found(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, swapping_config(34, 50));
+    struct request *many = add_one_and_four(&w);
+    assert_int_equal(step_until_preemption(&w), 1);
+    scheduler_reset_prefix_cache(w.scheduler); /* what they left on the device must not be what is found */
+    struct request *same = world_add(&w, 3, 84, 1, 4);
+    while (world_stats(&w).num_swapped > 0) world_step(&w);
+    assert_int_equal(same->sequences[0].num_cached, 80);
+    assert_memory_equal(same->sequences[0].block_table, many->sequences[0].block_table, 10 * sizeof(int32_t));
+    run_out(&w, 3, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_who_is_swapped(void **state)
+{
+    (void)state;
+    const struct {
+        enum preemption_mode mode;
+        int32_t n, num_swapped;
+    } cases[] = {
+        {PREEMPTION_AUTO, 1, 0},      {PREEMPTION_AUTO, 2, 1}, {PREEMPTION_RECOMPUTE, 1, 0},
+        {PREEMPTION_RECOMPUTE, 2, 0}, {PREEMPTION_SWAP, 1, 1}, {PREEMPTION_SWAP, 2, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct world w;
+        struct scheduler_config config = swapping_config(12, 50);
+        config.preemption_mode = cases[i].mode;
+        world_open(&w, config);
+        world_add(&w, 0, 16, 1, 60);
+        world_add(&w, 5, 16, cases[i].n, 40);
+        assert_int_equal(step_until_preemption(&w), cases[i].num_swapped);
+        run_out(&w, 2, FINISH_LENGTH);
+        assert_int_equal(world_stats(&w).blocks_swapped_out > 0, cases[i].num_swapped);
+        world_close(&w);
+    }
+}
+
+static void test_one_answer_that_is_left_is_computed_again(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, swapping_config(12, 50));
+    world_add(&w, 0, 16, 1, 60);
+    struct request *two = world_add(&w, 5, 16, 2, 40);
+    for (int i = 0; i < 5; i++) world_step(&w);
+    scheduler_finish(w.scheduler, &two->sequences[0], FINISH_LENGTH);
+    two->sequences[0].token_capacity = two->sequences[0].num_tokens; /* as if it had been this short */
+    assert_int_equal(step_until_preemption(&w), 0);
+    run_out(&w, 2, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_a_prompt_that_others_wait_for_is_computed_again(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = swapping_config(14, 50);
+    config.preemption_mode = PREEMPTION_SWAP;
+    config.limits.max_num_tokens = 8;
+    world_open(&w, config);
+    world_add(&w, 0, 8, 1, 60);
+    struct request *two = world_add(&w, 5, 96, 2, 8); /* 12 blocks, 7 tokens a step */
+    assert_int_equal(step_until_preemption(&w), 0);
+    assert_false(two->forked);
+    run_out(&w, 2, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_no_host_block_is_left(void **state)
+{
+    (void)state;
+    for (int32_t num_host_blocks = 0; num_host_blocks < 10; num_host_blocks += 3) {
+        struct world w;
+        world_open(&w, swapping_config(34, num_host_blocks));
+        struct request *many = add_one_and_four(&w);
+        assert_int_equal(step_until_preemption(&w), 0);
+        assert_int_equal(many->sequences[0].status, SEQUENCE_WAITING);
+        assert_int_equal(world_stats(&w).host_blocks_in_use, 0);
+        run_out(&w, 2, FINISH_LENGTH);
+        assert_int_equal(world_stats(&w).blocks_swapped_out, 0);
+        world_close(&w);
+    }
+}
+
+struct opening {
+    int calls;
+    bool fails;
+};
+
+static enum status open_host_blocks(void *user, struct error *err)
+{
+    struct opening *opening = user;
+    opening->calls++;
+    return opening->fails ? error_set(err, STATUS_OUT_OF_MEMORY, "no memory can be pinned") : STATUS_OK;
+}
+
+static void test_host_blocks_are_opened_once_and_may_fail(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        struct world w;
+        struct opening opening = {.fails = fails};
+        struct scheduler_config config = swapping_config(34, 50);
+        config.open_host_blocks = open_host_blocks;
+        config.user = &opening;
+        world_open(&w, config);
+        for (int round = 0; round < 2; round++) {
+            add_one_and_four(&w);
+            for (int i = 0; i < 5; i++) world_step(&w);
+            assert_int_equal(opening.calls, round); /* nothing is paid before the first swap */
+            run_out(&w, 2, FINISH_LENGTH);
+            assert_int_equal(opening.calls, 1);
+            assert_int_equal(world_stats(&w).blocks_swapped_out > 0, !fails);
+            assert_true(world_stats(&w).preemptions > 0);
+        }
+        world_close(&w);
+    }
+}
+
+/* With the blocks that it holds and a spare one for each answer it just fits alone, or it is computed again. */
+static void test_a_swapped_request_that_can_never_come_back(void **state)
+{
+    (void)state;
+    for (int never = 0; never < 2; never++) {
+        struct world w;
+        world_open(&w, swapping_config(never ? 19 : 20, 50));
+        world_add(&w, 0, never ? 4 : 12, 1, 50);
+        struct request *many = world_add(&w, 3, 32, 4, 24);
+        assert_int_equal(step_until_preemption(&w), 1);
+        assert_int_equal(count_blocks(many), 4 + 4 * 3);
+        world_step(&w);
+        assert_int_equal(many->sequences[0].status, never ? SEQUENCE_WAITING : SEQUENCE_SWAPPED);
+        assert_int_equal(world_stats(&w).host_blocks_in_use, never ? 0 : 16);
+        run_out(&w, 2, FINISH_LENGTH);
+        assert_int_equal(world_stats(&w).blocks_swapped_in, never ? 0 : 16);
+        world_close(&w);
+    }
+}
+
+static void test_the_end_of_a_swapped_request(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, swapping_config(34, 50));
+    struct request *many = add_one_and_four(&w);
+    assert_int_equal(step_until_preemption(&w), 1);
+    scheduler_finish(w.scheduler, &many->sequences[1], FINISH_ABORT);
+    assert_int_equal(world_stats(&w).num_swapped, 1);
+    assert_int_equal(world_stats(&w).host_blocks_in_use, count_blocks(many));
+    scheduler_abort(w.scheduler, many);
+    assert_int_equal(world_stats(&w).num_swapped, 0);
+    assert_int_equal(world_stats(&w).host_blocks_in_use, 0);
+    assert_ptr_equal(scheduler_next_finished(w.scheduler), many);
+    assert_ended(many, FINISH_ABORT);
+    request_destroy(many);
+    run_out(&w, 1, FINISH_LENGTH);
+    world_close(&w);
+}
+
 /* ---- Ends ---- */
 
 static void test_blocks_stay_until_the_step_in_flight_is_collected(void **state)
@@ -579,6 +819,7 @@ struct trial {
 
 struct totals {
     int64_t steps, preemptions, hits, evictions, copies, collect_first, errors, aborts, stops, lengths;
+    int64_t swapped_out, swapped_in, swapped_aborts;
 };
 
 /* Few blocks, most of the time: a handful of sequences of the largest length. */
@@ -590,6 +831,8 @@ static struct scheduler_config random_config(struct random *r)
     struct scheduler_config c =
         config_of(num_blocks, block_size, (1 << random_in(r, 0, 8)) + random_in(r, 0, 20), random_in(r, 1, 12));
     c.limits.max_model_len = max_model_len;
+    c.num_host_blocks = chance(r, 80) ? random_in(r, 1, 3 * num_blocks) : 0;
+    c.preemption_mode = chance(r, 20) ? PREEMPTION_RECOMPUTE : chance(r, 50) ? PREEMPTION_SWAP : PREEMPTION_AUTO;
     c.enable_prefix_caching = chance(r, 60);
     c.enable_chunked_prefill = chance(r, 80);
     if (!c.enable_chunked_prefill && c.limits.max_num_tokens < max_model_len) c.limits.max_num_tokens = max_model_len;
@@ -607,7 +850,7 @@ static struct request *random_request(struct trial *t)
     int32_t length = random_in(r, 1, chance(r, 20) ? limits->max_model_len : limits->max_model_len / 2);
     for (int32_t i = 0; i < length; i++)
         prompt[i] = i < shared && i < 64 ? t->base[base][i] : random_in(r, 0, VOCAB - 1);
-    params.n = chance(r, 60) ? 1 : random_in(r, 1, 4);
+    params.n = chance(r, limits->max_num_seqs > 4 ? 40 : 80) ? 1 : random_in(r, 1, 4);
     params.max_tokens = chance(r, 20) ? -1 : random_in(r, 1, 60);
     params.min_tokens = params.max_tokens > 0 && chance(r, 30) ? random_in(r, 0, params.max_tokens) : 0;
     params.ignore_eos = chance(r, 60);
@@ -711,12 +954,14 @@ static void trial_add(struct trial *t)
     scheduler_add(t->world.scheduler, request);
 }
 
-static void trial_abort(struct trial *t)
+static void trial_abort(struct trial *t, struct totals *totals)
 {
     struct request *request = t->live[random_in(&t->random, 0, t->num_added - 1)];
     if (!request) return;
     struct expectation *expected = request->user;
     expected->aborted = true;
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        totals->swapped_aborts += request->sequences[i].status == SEQUENCE_SWAPPED;
     if (chance(&t->random, 50))
         scheduler_abort(t->world.scheduler, request);
     else
@@ -737,15 +982,30 @@ static void check_starts(struct trial *t)
     }
 }
 
+/* While something is swapped nothing that waits is admitted, and a step that preempts brings nothing back, unless what
+ * it made room for has failed. */
+static void check_swaps(struct trial *t, const struct scheduler_stats *before)
+{
+    struct scheduler_stats after = world_stats(&t->world);
+    if (after.num_swapped > 0) assert_true(after.num_waiting >= before->num_waiting);
+    bool failed = false;
+    for (int32_t i = 0; i < t->num_added; i++) failed = failed || (t->live[i] && t->live[i]->error[0]);
+    if (after.preemptions > before->preemptions && !failed) assert_int_equal(t->world.batch.num_swap_in, 0);
+    if (before->num_swapped > 0 && after.num_waiting < before->num_waiting) assert_int_equal(after.num_swapped, 0);
+}
+
 static void trial_schedule(struct trial *t)
 {
     struct world *w = &t->world;
+    struct scheduler_stats before = world_stats(w);
     enum schedule_result result = world_schedule(w);
     check_starts(t);
+    check_swaps(t, &before);
     if (result == SCHEDULE_COLLECT_FIRST) assert_true(scheduler_in_flight(w->scheduler) > 0);
     if (result == SCHEDULE_EMPTY && scheduler_in_flight(w->scheduler) == 0) { /* then nothing is left behind */
         assert_int_equal(world_stats(w).num_running, 0);
         assert_int_equal(world_stats(w).num_waiting, 0);
+        assert_int_equal(world_stats(w).num_swapped, 0);
         assert_int_equal(world_stats(w).blocks_in_use, 0);
     }
 }
@@ -775,6 +1035,9 @@ static void add_totals(const struct world *w, struct totals *totals)
 {
     struct scheduler_stats stats = world_stats(w);
     assert_int_equal(stats.blocks_in_use, 0);
+    assert_int_equal(stats.host_blocks_in_use, 0);
+    totals->swapped_out += stats.blocks_swapped_out;
+    totals->swapped_in += stats.blocks_swapped_in;
     totals->steps += stats.steps;
     totals->preemptions += stats.preemptions;
     totals->hits += stats.prefix_hits;
@@ -793,12 +1056,12 @@ static void run_trial(uint64_t seed, struct totals *totals)
     t->depth = random_in(&t->random, 1, 2);
     t->num_requests = random_in(&t->random, 1, MAX_REQUESTS);
     for (int32_t i = 0; i < 3 * 64; i++) t->base[i / 64][i % 64] = random_in(&t->random, 0, VOCAB - 1);
-    int32_t haste = random_in(&t->random, 2, 60), aborts = chance(&t->random, 50) ? 1 : 0;
+    int32_t haste = random_in(&t->random, 2, 60), aborts = chance(&t->random, 50) ? random_in(&t->random, 1, 4) : 0;
 
     for (int64_t turn = 0; t->num_ended < t->num_requests; turn++) {
         assert_true(turn < 200000); /* nothing starves */
         if (t->num_added < t->num_requests && chance(&t->random, haste)) trial_add(t);
-        if (t->num_added > 0 && chance(&t->random, aborts)) trial_abort(t);
+        if (t->num_added > 0 && chance(&t->random, aborts)) trial_abort(t, totals);
         if (scheduler_in_flight(t->world.scheduler) < t->depth && chance(&t->random, 80)) trial_schedule(t);
         if (scheduler_in_flight(t->world.scheduler) > 0 && chance(&t->random, 60)) trial_collect(t);
         trial_take_ended(t, totals);
@@ -814,7 +1077,9 @@ static void test_random_work_gives_the_true_tokens(void **state)
 {
     (void)state;
     struct totals totals = {0};
-    for (uint64_t seed = 1; seed <= 1000; seed++) run_trial(seed, &totals);
+    for (uint64_t seed = 1; seed <= 2000; seed++) run_trial(seed, &totals);
+    print_message("%lld blocks swapped out, %lld in, %lld sequences ended while they were swapped\n",
+                  (long long)totals.swapped_out, (long long)totals.swapped_in, (long long)totals.swapped_aborts);
     print_message("%lld steps, %lld preemptions, %lld tokens hit, %lld evictions, %lld copies, %lld times collected "
                   "first; sequences ended: %lld stop, %lld length, %lld abort, %lld error\n",
                   (long long)totals.steps, (long long)totals.preemptions, (long long)totals.hits,
@@ -823,6 +1088,7 @@ static void test_random_work_gives_the_true_tokens(void **state)
                   (long long)totals.errors);
     assert_true(totals.steps > 5000);
     assert_true(totals.preemptions > 100 && totals.hits > 1000 && totals.evictions > 100 && totals.copies > 100);
+    assert_true(totals.swapped_out > totals.swapped_in && totals.swapped_in > 1000 && totals.swapped_aborts > 10);
     assert_true(totals.collect_first > 10 && totals.errors > 10 && totals.aborts > 10);
     assert_true(totals.stops > 100 && totals.lengths > 100);
 }
@@ -842,6 +1108,15 @@ int main(void)
         cmocka_unit_test(test_the_youngest_is_preempted),
         cmocka_unit_test(test_preemption_waits_for_the_step_in_flight),
         cmocka_unit_test(test_a_forked_request_comes_back_sharing),
+        cmocka_unit_test(test_a_shared_block_is_swapped_once_and_stays_shared),
+        cmocka_unit_test(test_blocks_that_come_back_can_be_found),
+        cmocka_unit_test(test_who_is_swapped),
+        cmocka_unit_test(test_one_answer_that_is_left_is_computed_again),
+        cmocka_unit_test(test_a_prompt_that_others_wait_for_is_computed_again),
+        cmocka_unit_test(test_no_host_block_is_left),
+        cmocka_unit_test(test_host_blocks_are_opened_once_and_may_fail),
+        cmocka_unit_test(test_a_swapped_request_that_can_never_come_back),
+        cmocka_unit_test(test_the_end_of_a_swapped_request),
         cmocka_unit_test(test_blocks_stay_until_the_step_in_flight_is_collected),
         cmocka_unit_test(test_a_known_end_is_not_scheduled_again),
         cmocka_unit_test(test_stop_tokens_and_min_tokens),

@@ -1,6 +1,7 @@
 #include "tests/support/fake_model.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int32_t fake_model_token(const int32_t *context, int32_t length, uint64_t seed, int32_t index, int32_t vocab_size)
 {
@@ -12,11 +13,12 @@ int32_t fake_model_token(const int32_t *context, int32_t length, uint64_t seed, 
 }
 
 enum status fake_model_init(struct fake_model *m, const struct batch_limits *limits, int32_t num_blocks,
-                            int32_t vocab_size, struct error *err)
+                            int32_t num_host_blocks, int32_t vocab_size, struct error *err)
 {
-    size_t slots = ((size_t)num_blocks + 1) * (size_t)limits->block_size;
+    size_t slots = ((size_t)num_blocks + 1 + (size_t)num_host_blocks) * (size_t)limits->block_size;
     size_t seqs = (size_t)limits->max_num_seqs;
-    *m = (struct fake_model){.limits = *limits, .num_blocks = num_blocks, .vocab_size = vocab_size};
+    *m = (struct fake_model){
+        .limits = *limits, .num_blocks = num_blocks, .num_host_blocks = num_host_blocks, .vocab_size = vocab_size};
     bool ok = (m->token_at = malloc(slots * sizeof *m->token_at)) &&
               (m->position_at = malloc(slots * sizeof *m->position_at)) &&
               (m->written_in = calloc(slots, sizeof *m->written_in)) &&
@@ -58,23 +60,54 @@ static int32_t *table_of(const struct fake_model *m, int32_t slot)
     return m->tables + (size_t)slot * (size_t)batch_max_blocks(&m->limits);
 }
 
-static enum status copy_blocks(struct fake_model *m, const struct batch *b, struct error *err)
+/* Blocks numbered `first` and on, `count` of them. */
+struct block_range {
+    int32_t first, count;
+};
+
+static bool in_range(struct block_range range, int32_t block)
 {
-    int32_t size = m->limits.block_size;
-    if (b->num_copies > b->max_pairs) return error_set(err, STATUS_INTERNAL, "%d copies", b->num_copies);
-    for (int32_t i = 0; i < b->num_copies; i++) {
-        struct block_pair pair = b->copies[i];
-        if (pair.source < 1 || pair.source > m->num_blocks || pair.destination < 1 || pair.destination > m->num_blocks)
-            return error_set(err, STATUS_INTERNAL, "copy %d to %d", pair.source, pair.destination);
-        for (int32_t j = 0; j < b->num_copies; j++) /* a device copies in any order */
-            if (pair.destination == b->copies[j].source || (i != j && pair.destination == b->copies[j].destination))
-                return error_set(err, STATUS_INTERNAL, "copies %d and %d depend on each other", i, j);
-        for (int32_t t = 0; t < size; t++) {
-            m->token_at[pair.destination * size + t] = m->token_at[pair.source * size + t];
-            m->position_at[pair.destination * size + t] = m->position_at[pair.source * size + t];
-        }
+    return block >= range.first && block - range.first < range.count;
+}
+
+/* A device moves the pairs in any order, so none may depend on another. */
+static enum status move_blocks(struct fake_model *m, const struct block_pair *pairs, int32_t count,
+                               struct block_range from, struct block_range to, struct error *err)
+{
+    size_t size = (size_t)m->limits.block_size;
+    for (int32_t i = 0; i < count; i++) {
+        struct block_pair pair = pairs[i];
+        if (!in_range(from, pair.source) || !in_range(to, pair.destination))
+            return error_set(err, STATUS_INTERNAL, "move %d to %d", pair.source, pair.destination);
+        for (int32_t j = 0; j < count; j++)
+            if (pair.destination == pairs[j].source || (i != j && pair.destination == pairs[j].destination))
+                return error_set(err, STATUS_INTERNAL, "moves %d and %d depend on each other", i, j);
+        size_t source = (size_t)pair.source * size, destination = (size_t)pair.destination * size;
+        memcpy(m->token_at + destination, m->token_at + source, size * sizeof *m->token_at);
+        memcpy(m->position_at + destination, m->position_at + source, size * sizeof *m->position_at);
     }
     return STATUS_OK;
+}
+
+/* What came back from the host is there no longer, so that nothing comes back twice. */
+static void forget(struct fake_model *m, const struct block_pair *pairs, int32_t count)
+{
+    int32_t size = m->limits.block_size;
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t t = 0; t < size; t++) m->position_at[pairs[i].source * size + t] = -1;
+}
+
+static enum status move_all(struct fake_model *m, const struct batch *b, struct error *err)
+{
+    const struct block_range device = {1, m->num_blocks}, host = {m->num_blocks + 1, m->num_host_blocks};
+    if (b->num_copies > b->max_pairs || b->num_swap_out > b->max_deltas || b->num_swap_in > b->max_deltas)
+        return error_set(err, STATUS_INTERNAL, "%d copies, %d blocks swapped out and %d in", b->num_copies,
+                         b->num_swap_out, b->num_swap_in);
+    enum status status = move_blocks(m, b->swap_out, b->num_swap_out, device, host, err);
+    if (status == STATUS_OK) status = move_blocks(m, b->swap_in, b->num_swap_in, host, device, err);
+    if (status == STATUS_OK) forget(m, b->swap_in, b->num_swap_in);
+    if (status == STATUS_OK) status = move_blocks(m, b->copies, b->num_copies, device, device, err);
+    return status;
 }
 
 static enum status apply_deltas(struct fake_model *m, const struct batch *b, struct error *err)
@@ -191,7 +224,7 @@ enum status fake_model_submit(struct fake_model *m, const struct batch *b, struc
         return error_set(err, STATUS_INTERNAL, "more than %d steps in flight", FAKE_MODEL_STEPS);
     enum status status = check_shape(m, b, err);
     if (status == STATUS_OK) status = resolve(m, b, err);
-    if (status == STATUS_OK) status = copy_blocks(m, b, err);
+    if (status == STATUS_OK) status = move_all(m, b, err);
     if (status == STATUS_OK) status = apply_deltas(m, b, err);
     if (status == STATUS_OK) status = write_tokens(m, b, err);
     int32_t next = 0;

@@ -20,9 +20,9 @@ struct fake_slot {
 
 struct fake_model {
     struct batch_limits limits;
-    int32_t num_blocks, vocab_size;
-    int32_t *token_at, *position_at; /* [(num_blocks + 1) * block_size] the cache; -1: never written */
-    int64_t *written_in;             /* [(num_blocks + 1) * block_size] the step that wrote a slot last */
+    int32_t num_blocks, num_host_blocks, vocab_size;
+    int32_t *token_at, *position_at; /* [blocks * block_size] the cache, host blocks last; -1: never written */
+    int64_t *written_in;             /* [blocks * block_size] the step that wrote a slot last */
     int32_t *tables;                 /* [max_num_seqs, max_blocks] */
     struct fake_slot *slots;         /* [max_num_seqs] */
     int64_t *slot_in;                /* [max_num_seqs] the last step that had the slot as a sequence */
@@ -34,7 +34,7 @@ struct fake_model {
 };
 
 enum status fake_model_init(struct fake_model *m, const struct batch_limits *limits, int32_t num_blocks,
-                            int32_t vocab_size, struct error *err);
+                            int32_t num_host_blocks, int32_t vocab_size, struct error *err);
 void fake_model_free(struct fake_model *m);
 
 /* The sequence has taken its slot: what the sampler has to know. */
