@@ -230,7 +230,8 @@ struct backend {
      * block_bytes of one block of one tensor; pairs on the device. */
     void (*copy_blocks)(struct backend *b, void *const *caches, int32_t num_caches, int64_t block_bytes,
                         const struct block_pair *pairs, int32_t num_pairs, backend_stream stream);
-    /* The same between two sets of tensors, one of them in pinned host memory; pairs on the host. */
+    /* The same between two sets of tensors, one of them in pinned host memory; pairs on the host, read before this
+     * returns. */
     void (*swap_blocks)(struct backend *b, void *const *sources, void *const *destinations, int32_t num_caches,
                         int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs, backend_stream stream);
     void (*sample)(struct backend *b, const struct sample_args *args, backend_stream stream);

@@ -1,4 +1,4 @@
-/* All device memory comes from here, and every byte has a purpose. */
+/* All device memory comes from here, pinned host memory too, and every byte has a purpose. */
 #ifndef QUIRE_MODEL_ARENA_H
 #define QUIRE_MODEL_ARENA_H
 
@@ -10,7 +10,8 @@ enum memory_purpose {
     PURPOSE_ACTIVATIONS,
     PURPOSE_WORKSPACE,
     PURPOSE_STATE,
-    PURPOSE_HOST_STAGING, /* pinned host memory */
+    PURPOSE_HOST_STAGING, /* pinned host memory, as is the next */
+    PURPOSE_SWAP_SPACE,
     NUM_PURPOSES
 };
 

@@ -42,6 +42,8 @@ void memory_profile_count_blocks(struct memory_profile *p)
     if (blocks > INT32_MAX - 1) blocks = INT32_MAX - 1;
     p->num_blocks = (int32_t)blocks;
     p->kv_cache = blocks * p->block_bytes;
+    const int64_t host_blocks = p->swap_space / p->block_bytes, numbers_left = INT32_MAX - 1 - blocks;
+    p->num_cpu_blocks = (int32_t)(host_blocks < numbers_left ? host_blocks : numbers_left);
 }
 
 /* What to raise on a GPU: the utilisation that would do, if any does. */
@@ -81,6 +83,11 @@ enum status memory_profile_blocks(struct memory_profile *p, struct error *err)
                      "needs %d: %sraise --kv-cache-space to %.3f",
                      (double)p->kv_budget / GIB, p->num_blocks, p->block_size, p->max_model_len, needed, lower,
                      (double)needed * (double)p->block_bytes / GIB + 0.0005);
+}
+
+int64_t memory_profile_swap_space(const struct memory_profile *p)
+{
+    return p->num_cpu_blocks * p->block_bytes;
 }
 
 int64_t memory_profile_tokens(const struct memory_profile *p)

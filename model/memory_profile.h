@@ -28,6 +28,9 @@ struct memory_profile {
     int32_t num_blocks;          /* floor(kv_budget / block_bytes), or the override; all of them usable */
     int32_t num_blocks_override; /* 0: computed */
     int64_t kv_cache;            /* num_blocks * block_bytes */
+    int64_t swap_space;          /* --swap-space: host memory for blocks of preempted requests, taken when the first is
+                                    swapped out; no part of the budget */
+    int32_t num_cpu_blocks;      /* floor(swap_space / block_bytes) */
     int64_t host;                /* pinned host memory for what goes in and out; on the CPU a part of `state` */
     int32_t block_size, max_model_len, model_max_len;
     enum dtype dtype, cache_dtype;
@@ -46,12 +49,14 @@ int32_t memory_longest_request(int32_t num_blocks, int32_t block_size);
 /* Everything that is not blocks: the sum of the terms above. */
 int64_t memory_profile_fixed(const struct memory_profile *p);
 
-/* Sets num_blocks and kv_cache from kv_budget, or the override. */
+/* Sets num_blocks and kv_cache from kv_budget, or the override, and num_cpu_blocks from swap_space. */
 void memory_profile_count_blocks(struct memory_profile *p);
 /* Does the same, then checks that a request of max_model_len fits; the
  * sentence says what to lower or raise, and to which value. */
 enum status memory_profile_blocks(struct memory_profile *p, struct error *err);
 
+/* Bytes of the host blocks. */
+int64_t memory_profile_swap_space(const struct memory_profile *p);
 /* Tokens that the blocks hold, and how many requests of max_model_len fit at once. */
 int64_t memory_profile_tokens(const struct memory_profile *p);
 double memory_profile_concurrency(const struct memory_profile *p);

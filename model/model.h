@@ -1,7 +1,8 @@
 /* A model on a device: its memory, and its steps: forward pass over a struct batch, then sampling.
  *
  * model_submit() puts a step on the device and returns; model_collect() waits for the oldest one. At most two are in
- * flight. Everything is allocated by model_create and model_allocate_cache; a step allocates nothing.
+ * flight. Everything is allocated by model_create, model_allocate_cache and model_allocate_swap_space; a step allocates
+ * nothing.
  */
 #ifndef QUIRE_MODEL_MODEL_H
 #define QUIRE_MODEL_MODEL_H
@@ -99,6 +100,8 @@ struct model {
     struct device_state state;
     void **k_cache, **v_cache; /* [num_layers] each [num_blocks + 1, ...]; one array: v_cache = k_cache + num_layers */
     int32_t num_blocks;
+    void **host_cache; /* [2 * num_layers] pinned, as k_cache and v_cache, without a null block; NULLs before
+                          model_allocate_swap_space */
     struct step_host hosts[2];
     struct decode_graph graphs[MODEL_MAX_GRAPHS]; /* [num_graphs] by rows, ascending */
     int32_t num_graphs;
@@ -117,6 +120,9 @@ enum status model_create(struct backend *backend, const struct model_config *con
                          struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err);
+/* Allocates host memory for blocks num_blocks + 1 .. num_blocks + num_host_blocks, before the first step that swaps.
+ * Between steps, not at start-up: pinning gigabytes takes up to a second, and most runs never swap. */
+enum status model_allocate_swap_space(struct model *m, int32_t num_host_blocks, struct error *err);
 /* Runs a prefill and a decode that store nothing, so that whatever a device loads on first use is there. Before
  * model_allocate_cache. */
 enum status model_warm_up(struct model *m, struct error *err);

@@ -55,6 +55,7 @@ struct engine_options engine_options_default(void)
         .max_num_seqs = 256,
         .max_num_batched_tokens = 8192,
         .gpu_memory_utilization = 0.9,
+        .swap_space = 4,
         .enable_prefix_caching = true,
         .enable_chunked_prefill = true,
         .async_scheduling = -1,
@@ -63,11 +64,23 @@ struct engine_options engine_options_default(void)
 
 /* ---- start and end ---- */
 
+/* For the scheduler's first swap. */
+static enum status allocate_swap_space(void *user, struct error *err)
+{
+    struct engine *e = user;
+    return model_allocate_swap_space(e->loaded.model, e->loaded.profile.num_cpu_blocks, err);
+}
+
 static enum status create_scheduler(struct engine *e, struct error *err)
 {
     const struct scheduler_config config = {
         .limits = e->loaded.limits,
         .num_blocks = e->loaded.profile.num_blocks,
+        .num_host_blocks = e->loaded.profile.num_cpu_blocks,
+        .preemption_mode = e->options.preemption_mode,
+        .open_host_blocks = allocate_swap_space,
+        .user = e,
+        .log = e->options.log,
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .enable_chunked_prefill = e->options.enable_chunked_prefill,
 #ifndef NDEBUG

@@ -220,6 +220,12 @@ static enum status plan_and_allocate(const struct engine_options *o, struct load
     p->block_size = o->block_size;
     p->block_bytes = memory_block_bytes(&l->config, o->block_size, model_options.cache_dtype);
     p->num_blocks_override = o->num_gpu_blocks_override;
+    p->swap_space = (int64_t)(o->swap_space * GIB);
+    if (o->preemption_mode == PREEMPTION_SWAP && p->swap_space < p->block_bytes)
+        return error_set(err, STATUS_INVALID,
+                         "--preemption-mode swap needs swap space, but --swap-space %g GiB does not hold one block of "
+                         "%.3f MiB; raise it",
+                         o->swap_space, (double)p->block_bytes / (1 << 20));
     p->graphs = l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
     status = plan_memory(o, l, &model_options, err);
     if (status == STATUS_OK) status = model_create(l->backend, &l->config, &l->weights, &model_options, &l->model, err);

@@ -24,6 +24,18 @@ static enum status parse_load_format(void *target, const char *text, struct erro
     return STATUS_OK;
 }
 
+static enum status parse_preemption_mode(void *target, const char *text, struct error *err)
+{
+    static const char *const names[] = {
+        [PREEMPTION_AUTO] = "auto", [PREEMPTION_RECOMPUTE] = "recompute", [PREEMPTION_SWAP] = "swap"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(text, names[i]) != 0) continue;
+        *(enum preemption_mode *)target = (enum preemption_mode)i;
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_INVALID, "expected auto|recompute|swap, got '%s'", text);
+}
+
 static enum status parse_device(void *target, const char *text, struct error *err)
 {
     bool numbered = strncmp(text, "cuda:", 5) == 0 && text[5] && text[5 + strspn(text + 5, "0123456789")] == '\0';
@@ -158,6 +170,20 @@ void options_add_engine(struct option_table *table, struct engine_options *o, st
          .maximum = INFINITY,
          .argument = "N",
          .help = "Number of KV blocks, on either device. Default: 0, computed from memory."},
+        {.name = "swap-space",
+         .kind = OPTION_DOUBLE,
+         .target = &o->swap_space,
+         .minimum = 0,
+         .maximum = 1 << 20,
+         .argument = "GIB",
+         .help = "Host memory for the KV blocks of preempted requests, in GiB; taken when first needed. Default: 4."},
+        {.name = "preemption-mode",
+         .kind = OPTION_CUSTOM,
+         .target = &o->preemption_mode,
+         .parse = parse_preemption_mode,
+         .argument = "auto|recompute|swap",
+         .help = "What becomes of a request that has to make room: it is computed again, or swapped to host memory. "
+                 "Default: auto, swap where several answers are being written."},
         {.name = "enable-prefix-caching",
          .kind = OPTION_SWITCH,
          .target = &o->enable_prefix_caching,

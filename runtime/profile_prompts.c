@@ -146,7 +146,8 @@ static int64_t unshared_blocks(const struct profiled *r, int32_t block_size)
     return blocks;
 }
 
-/* Requests run in order of arrival, so those that hold blocks are the first num_running that have not ended. */
+/* Requests run in order of arrival, so those that hold blocks are the first num_running that have not ended (but where
+ * a swapped one came back before an older one that is computed again). */
 static void note_peak(struct profile_run *run, const struct scheduler_stats *stats)
 {
     int64_t unshared = 0;
@@ -240,6 +241,8 @@ static void print_summary(const struct profile_run *run, const struct scheduler_
         {"tokens found in cache", s->prefix_hits, ""},
         {"evictions", s->evictions, "cached blocks taken for something else"},
         {"preemptions", s->preemptions, ""},
+        {"swapped out", s->blocks_swapped_out, "blocks copied to the host"},
+        {"swapped in", s->blocks_swapped_in, "and back"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         table_cell(&t, "%s", rows[i].label);
@@ -256,13 +259,14 @@ static void print_summary(const struct profile_run *run, const struct scheduler_
 
 static json_t *summary_json(const struct profile_run *run, const struct scheduler_stats *s)
 {
-    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:i, s:I, s:I, s:I, s:f, s:I, s:I}", "num_prompts",
+    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:i, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "num_prompts",
                      (json_int_t)run->count, "num_failed", run->num_errors, "num_steps", (json_int_t)s->steps,
                      "num_tokens", (json_int_t)s->tokens, "num_output_tokens", (json_int_t)run->output_tokens,
                      "peak_blocks", run->peak_blocks, "peak_blocks_unshared", (json_int_t)run->peak_unshared,
                      "prefix_cache_queries", (json_int_t)s->prefix_queries, "prefix_cache_hits",
                      (json_int_t)s->prefix_hits, "prefix_cache_hit_rate", hit_rate(s), "num_evictions",
-                     (json_int_t)s->evictions, "num_preemptions", (json_int_t)s->preemptions);
+                     (json_int_t)s->evictions, "num_preemptions", (json_int_t)s->preemptions, "num_swapped_out_blocks",
+                     (json_int_t)s->blocks_swapped_out, "num_swapped_in_blocks", (json_int_t)s->blocks_swapped_in);
 }
 
 static enum status run_and_report(struct profile_run *run, struct engine *e, const struct profile_options *o,

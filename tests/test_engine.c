@@ -45,22 +45,25 @@ struct variant {
     int32_t block_size, max_num_seqs, max_num_batched_tokens, num_blocks;
     bool caching;
     int async;
+    enum preemption_mode preemption_mode;
 };
 
 static const struct variant variants[] = {
-    {"batched", 16, 16, 512, 0, true, 0},
-    {"batched, no cache", 16, 16, 512, 0, false, 0},
-    {"two steps in flight", 16, 16, 512, 0, true, 1},
-    {"chunks of 1", 16, 1, 1, 0, true, 0},
-    {"chunks of 3", 16, 2, 3, 0, false, 0},
-    {"chunks of 16", 16, 4, 16, 0, true, 1},
-    {"chunks of 17", 8, 4, 17, 0, true, 0},
-    {"chunks of 64", 32, 16, 64, 0, false, 0},
-    {"blocks of 8", 8, 16, 512, 0, true, 0},
-    {"blocks of 32", 32, 16, 512, 0, true, 1},
-    {"blocks of 128", 128, 16, 512, 0, true, 0},
-    {"preemption", 8, 16, 512, 34, true, 0},
-    {"preemption, no cache, in flight", 8, 16, 64, 34, false, 1},
+    {"batched", 16, 16, 512, 0, true, 0, PREEMPTION_AUTO},
+    {"batched, no cache", 16, 16, 512, 0, false, 0, PREEMPTION_AUTO},
+    {"two steps in flight", 16, 16, 512, 0, true, 1, PREEMPTION_AUTO},
+    {"chunks of 1", 16, 1, 1, 0, true, 0, PREEMPTION_AUTO},
+    {"chunks of 3", 16, 2, 3, 0, false, 0, PREEMPTION_AUTO},
+    {"chunks of 16", 16, 4, 16, 0, true, 1, PREEMPTION_AUTO},
+    {"chunks of 17", 8, 4, 17, 0, true, 0, PREEMPTION_AUTO},
+    {"chunks of 64", 32, 16, 64, 0, false, 0, PREEMPTION_AUTO},
+    {"blocks of 8", 8, 16, 512, 0, true, 0, PREEMPTION_AUTO},
+    {"blocks of 32", 32, 16, 512, 0, true, 1, PREEMPTION_AUTO},
+    {"blocks of 128", 128, 16, 512, 0, true, 0, PREEMPTION_AUTO},
+    {"preemption", 8, 16, 512, 34, true, 0, PREEMPTION_AUTO},
+    {"preemption, no cache, in flight", 8, 16, 64, 34, false, 1, PREEMPTION_AUTO},
+    {"swapping", 8, 16, 512, 34, true, 0, PREEMPTION_SWAP},
+    {"swapping, no cache, in flight", 8, 16, 64, 34, false, 1, PREEMPTION_SWAP},
 };
 
 static struct engine *variant_engine(const char *folder, const struct variant *v)
@@ -74,12 +77,26 @@ static struct engine *variant_engine(const char *folder, const struct variant *v
     o.num_gpu_blocks_override = v->num_blocks;
     o.enable_prefix_caching = v->caching;
     o.async_scheduling = v->async;
+    o.preemption_mode = v->preemption_mode;
     return run_engine(&o);
+}
+
+/* A variant with few blocks was made to preempt, and to swap if its mode, or several answers, ask for it. */
+static void check_preemptions(struct engine *e, const struct variant *v, int32_t n)
+{
+    struct scheduler_stats stats;
+    engine_stats(e, &stats);
+    if (v->num_blocks == 0) return;
+    const bool swaps = v->preemption_mode == PREEMPTION_AUTO ? n > 1 : v->preemption_mode == PREEMPTION_SWAP;
+    if (stats.preemptions == 0) fail_msg("%s: nothing was preempted", v->name);
+    if (swaps != (stats.blocks_swapped_out > 0))
+        fail_msg("%s: %lld blocks were swapped out", v->name, (long long)stats.blocks_swapped_out);
+    assert_int_equal(stats.host_blocks_in_use, 0);
 }
 
 static void same_tokens(const char *folder)
 {
-    const struct variant alone = {"alone", 16, 1, 512, 0, false, 0};
+    const struct variant alone = {"alone", 16, 1, 512, 0, false, 0, PREEMPTION_AUTO};
     const struct sampling_params params = greedy();
     struct engine *e = variant_engine(folder, &alone);
     struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
@@ -89,11 +106,9 @@ static void same_tokens(const char *folder)
     int cut = 0;
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         const struct variant *v = &variants[i];
-        struct scheduler_stats stats;
         e = variant_engine(folder, v);
         run_prompts(e, prompts, NUM_PROMPTS, &params, &other);
-        engine_stats(e, &stats);
-        if (v->num_blocks > 0 && stats.preemptions == 0) fail_msg("%s: nothing was preempted", v->name);
+        check_preemptions(e, v, 1);
         cut += run_assert_same(&reference, &other, v->name);
         run_free(&other);
         /* A second time: with a cache, now every prompt has a cached prefix. */
@@ -135,7 +150,7 @@ static void test_same_tokens_sliding(void **state)
 
 /* ---- forks ---- */
 
-static const struct variant roomy = {"roomy", 16, 16, 512, 0, true, 0};
+static const struct variant roomy = {"roomy", 16, 16, 512, 0, true, 0, PREEMPTION_AUTO};
 
 /* vLLM's rule: several answers need a temperature. With this one the draw decides nothing but near ties. */
 #define NEARLY_GREEDY 2e-5
@@ -145,9 +160,11 @@ static void test_forks_are_one_answer(void **state)
     (void)state;
     struct sampling_params params = greedy();
     const struct variant forms[] = {roomy,
-                                    {"two in flight", 16, 16, 512, 0, true, 1},
-                                    {"small chunks", 8, 16, 20, 0, false, 0},
-                                    {"preempted", 8, 16, 512, 40, false, 0}};
+                                    {"two in flight", 16, 16, 512, 0, true, 1, PREEMPTION_AUTO},
+                                    {"small chunks", 8, 16, 20, 0, false, 0, PREEMPTION_AUTO},
+                                    {"swapped", 8, 16, 512, 40, false, 0, PREEMPTION_AUTO},
+                                    {"swapped, cache, in flight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO},
+                                    {"preempted", 8, 16, 512, 40, false, 0, PREEMPTION_RECOMPUTE}};
     struct engine *e = variant_engine("golden/gqa", &roomy);
     struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
     struct run one, many;
@@ -158,6 +175,7 @@ static void test_forks_are_one_answer(void **state)
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
         e = variant_engine("golden/gqa", &forms[f]);
         run_prompts(e, prompts, NUM_PROMPTS, &params, &many);
+        check_preemptions(e, &forms[f], 3);
         for (int32_t j = 0; j < 3; j++) { /* every fork is the one greedy answer */
             struct run_answer picked[NUM_PROMPTS];
             for (int32_t i = 0; i < NUM_PROMPTS; i++) picked[i] = many.answers[i * 3 + j];
@@ -171,9 +189,8 @@ static void test_forks_are_one_answer(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
-static void test_seed_whatever_the_batch(void **state)
+static struct sampling_params three_seeded(void)
 {
-    (void)state;
     struct sampling_params params = greedy();
     params.temperature = 1;
     params.top_p = 0.95;
@@ -181,6 +198,13 @@ static void test_seed_whatever_the_batch(void **state)
     params.seed = 42;
     params.n = 3;
     params.logprobs = -1;
+    return params;
+}
+
+static void test_seed_whatever_the_batch(void **state)
+{
+    (void)state;
+    struct sampling_params params = three_seeded();
     struct engine *e = variant_engine("golden/gqa", &roomy);
     struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
     struct run batched, alone;
@@ -199,6 +223,36 @@ static void test_seed_whatever_the_batch(void **state)
     run_free(&alone);
     run_free(&batched);
     engine_destroy(e);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+/* With a penalty, so that what the device keeps of a sequence (its tokens so far) has to come back too. */
+static void test_seed_whatever_the_preemption(void **state)
+{
+    (void)state;
+    struct sampling_params params = three_seeded();
+    params.presence_penalty = 0.5;
+    const struct variant forms[] = {
+        {"swapped", 8, 16, 512, 40, true, 0, PREEMPTION_AUTO},
+        {"swapped, in flight", 8, 16, 512, 40, true, 1, PREEMPTION_AUTO},
+        {"swapped, small chunks", 8, 16, 20, 40, false, 1, PREEMPTION_SWAP},
+        {"computed again", 8, 16, 512, 40, true, 1, PREEMPTION_RECOMPUTE},
+    };
+    struct engine *e = variant_engine("golden/gqa", &roomy);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run reference, other;
+    run_prompts(e, prompts, NUM_PROMPTS, &params, &reference);
+    engine_destroy(e);
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        e = variant_engine("golden/gqa", &forms[f]);
+        run_prompts(e, prompts, NUM_PROMPTS, &params, &other);
+        check_preemptions(e, &forms[f], 3);
+        for (int32_t i = 0; i < NUM_PROMPTS * 3; i++)
+            assert_memory_equal(other.answers[i].tokens, reference.answers[i].tokens, OUTPUT_TOKENS * sizeof(int32_t));
+        run_free(&other);
+        engine_destroy(e);
+    }
+    run_free(&reference);
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
@@ -442,12 +496,13 @@ static long count_allocations(struct engine *e, const struct run_prompt *prompts
 }
 #endif
 
-/* The second time: the first starts OpenMP's threads, and lets a GPU's driver set up what it does on first use. */
+/* The second time: the first starts OpenMP's threads, takes the swap space, and lets a GPU's driver set up what it does
+ * on first use. */
 static void test_no_allocation_in_steps(void **state)
 {
     (void)state;
 #if COUNTING
-    const struct variant tight = {"tight", 8, 16, 64, 40, true, 1};
+    const struct variant tight = {"tight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &tight);
     struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
     struct scheduler_stats stats;
@@ -459,7 +514,7 @@ static void test_no_allocation_in_steps(void **state)
     free(piece);
     assert_true(atomic_load(&allocations) > before); /* it does count */
     engine_stats(e, &stats);
-    assert_true(steps > 50 && stats.preemptions > 0);
+    assert_true(steps > 50 && stats.preemptions > 0 && stats.blocks_swapped_out > 0);
     assert_int_equal(allocated, 0);
     engine_destroy(e);
     run_prompts_free(prompts, NUM_PROMPTS);
@@ -477,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_same_tokens_sliding),
         cmocka_unit_test(test_forks_are_one_answer),
         cmocka_unit_test(test_seed_whatever_the_batch),
+        cmocka_unit_test(test_seed_whatever_the_preemption),
         cmocka_unit_test(test_lengths_and_stop_ids),
         cmocka_unit_test(test_refused_prompts),
         cmocka_unit_test(test_too_few_blocks),
@@ -492,6 +548,7 @@ int main(void)
         cmocka_unit_test(test_same_tokens_sliding),
         cmocka_unit_test(test_forks_are_one_answer),
         cmocka_unit_test(test_seed_whatever_the_batch),
+        cmocka_unit_test(test_seed_whatever_the_preemption),
         cmocka_unit_test(test_lengths_and_stop_ids),
         cmocka_unit_test(test_lone_request_cannot_grow),
         cmocka_unit_test(test_add_and_abort_from_threads),

@@ -277,7 +277,7 @@ static void test_engine_flags(void **state)
     struct sampling_flags flags = {0};
     struct error err = {""};
     char line[] = "-m folder --device cuda:1 --dtype bfloat16 --load-format=dummy --block-size 32 -vv --seed 9 -t 2 "
-                  "--no-enable-prefix-caching";
+                  "--no-enable-prefix-caching --swap-space 2.5 --preemption-mode swap";
     if (parse_engine(&o, &log, &flags, line, &err) != STATUS_OK) fail_msg("%s", err.text);
     assert_string_equal(o.model, "folder");
     assert_string_equal(o.device, "cuda:1");
@@ -286,14 +286,30 @@ static void test_engine_flags(void **state)
     assert_int_equal(o.block_size, 32);
     assert_int_equal(o.threads, 2);
     assert_false(o.enable_prefix_caching);
+    assert_true(o.swap_space == 2.5);
+    assert_int_equal(o.preemption_mode, PREEMPTION_SWAP);
     assert_int_equal(log.level, LOG_DEBUG);
     assert_true(o.seed == 9 && flags.params.seed == 9); /* --seed serves both */
     assert_true(flags.given == UINT64_C(1) << FIELD_SEED);
     static const char *const bad[] = {
-        "--device gpu",         "--device cuda:",    "--device cuda:x", "--dtype int8", "--block-size 17",
-        "--block-size 0",       "--max-num-seqs 0",  "--load-format x", "--threads -1", "--kv-cache-space -1",
-        "--max-model-len",      "--max-model-len 0", "--seed -1",       "--seed 1.5",   "--gpu-memory-utilization 1.1",
+        "--device gpu",
+        "--device cuda:",
+        "--device cuda:x",
+        "--dtype int8",
+        "--block-size 17",
+        "--block-size 0",
+        "--max-num-seqs 0",
+        "--load-format x",
+        "--threads -1",
+        "--kv-cache-space -1",
+        "--max-model-len",
+        "--max-model-len 0",
+        "--seed -1",
+        "--seed 1.5",
+        "--gpu-memory-utilization 1.1",
         "--kv-cache-dtype fp9",
+        "--swap-space -1",
+        "--preemption-mode later",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char copy[64];

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -101,6 +102,27 @@ static void blocks_are_what_the_space_holds(void **state)
     program_free(&p);
 }
 
+/* SPEC S8: host blocks are what the swap space holds; they are no part of the budget. */
+static void host_blocks_are_what_the_swap_space_holds(void **state)
+{
+    struct program p;
+    const char *const spaces[] = {"4", "0.01", "0"};
+    for (int i = 0; i < 3; i++) {
+        profile(&p, *state, NULL, "--json", "--num-gpu-blocks-override", "50", "--max-model-len", "512", "--swap-space",
+                spaces[i], NULL);
+        json_t *json = program_json(&p);
+        const int64_t space = (int64_t)(strtod(spaces[i], NULL) * 1024 * 1024 * 1024);
+        assert_int_equal(json_require_integer(json, "num_cpu_blocks"), space / BLOCK_BYTES);
+        assert_int_equal(json_require_integer(json, "swap_space_memory"), space / BLOCK_BYTES * BLOCK_BYTES);
+        json_decref(json);
+        program_free(&p);
+    }
+    profile(&p, *state, NULL, "--preemption-mode", "swap", "--swap-space", "0", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "--preemption-mode swap needs swap space"));
+    program_free(&p);
+}
+
 static void override_wins(void **state)
 {
     struct program p;
@@ -114,9 +136,9 @@ static void override_wins(void **state)
 
 static void table_names_every_term(void **state)
 {
-    static const char *const terms[] = {"total",     "held by others", "weights",          "activations",
-                                        "workspace", "state",          "KV cache",         "blocks",
-                                        "tokens",    "max_model_len",  "requests that fit"};
+    static const char *const terms[] = {"total",     "held by others", "weights",           "activations",
+                                        "workspace", "state",          "KV cache",          "blocks",
+                                        "tokens",    "max_model_len",  "requests that fit", "swap space"};
     struct program p;
     profile(&p, *state, NULL, NULL);
     assert_int_equal(p.exit_status, 0);
@@ -183,6 +205,31 @@ static void every_step_accounts_for_every_block(void **state)
     assert_int_equal(json_require_integer(last, "blocks_in_use"), 0);
     assert_int_equal(json_require_integer(last, "num_running"), 0);
     assert_true(json_require_integer(summary, "peak_blocks") < json_require_integer(summary, "peak_blocks_unshared"));
+    json_decref(json);
+    program_free(&p);
+    text_free(&lines);
+}
+
+/* Three answers of 60 tokens to each prompt: 4 blocks each, and 20 are too few for all. */
+static void swapped_requests_are_shown(void **state)
+{
+    struct text lines = {0};
+    struct program p;
+    for (int prompt = 0; prompt < 5; prompt++)
+        assert_true(
+            text_printf(&lines, "{\"n\": 3, \"max_tokens\": 60, \"ignore_eos\": true, \"prompt\": [%d]}\n", prompt));
+    profile(&p, *state, lines.data, "--json", "--num-gpu-blocks-override", "20", "--max-num-seqs", "15",
+            "--max-model-len", "128", "--skip-tokenizer-init", "--input", "-", NULL);
+    json_t *json = program_json(&p), *steps = json_object_get(json, "steps"),
+           *summary = json_object_get(json, "summary");
+    int64_t swapped = 0;
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        swapped += json_require_integer(json_array_get(steps, i), "num_swapped");
+    assert_true(swapped > 0 && json_require_integer(summary, "num_preemptions") > 0);
+    assert_true(json_require_integer(summary, "num_swapped_out_blocks") > 0);
+    assert_int_equal(json_require_integer(summary, "num_swapped_out_blocks"),
+                     json_require_integer(summary, "num_swapped_in_blocks"));
+    assert_int_equal(json_require_integer(summary, "num_output_tokens"), 5 * 3 * 60);
     json_decref(json);
     program_free(&p);
     text_free(&lines);
@@ -267,10 +314,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(report_is_a_sum),
         cmocka_unit_test(blocks_are_what_the_space_holds),
+        cmocka_unit_test(host_blocks_are_what_the_swap_space_holds),
         cmocka_unit_test(override_wins),
         cmocka_unit_test(table_names_every_term),
         cmocka_unit_test(too_few_blocks_is_an_error_that_says_what_to_do),
         cmocka_unit_test(every_step_accounts_for_every_block),
+        cmocka_unit_test(swapped_requests_are_shown),
         cmocka_unit_test(every_thins_out),
         cmocka_unit_test(unshared_without_the_cache),
         cmocka_unit_test(a_bad_line_is_named),

@@ -52,6 +52,7 @@ struct engine_options run_options(const char *folder, char *path, size_t size)
     o.gpu_memory_utilization = 0.2;
     o.skip_tokenizer = true;
     o.kv_cache_space = 0.01;
+    o.swap_space = 0.01;
     o.max_num_seqs = 16;
     o.max_num_batched_tokens = 512;
     return o;
