@@ -55,7 +55,8 @@ static bool has_host_blocks(struct scheduler *s)
         enum status status = c->open_host_blocks ? c->open_host_blocks(c->user, &err) : STATUS_OK;
         if (status == STATUS_OK) status = block_manager_open_host(&s->blocks, c->num_host_blocks, &err);
         if (status != STATUS_OK)
-            log_write(c->log, LOG_WARNING, "%s; there is no swap space: preempted requests are computed again instead",
+            log_write(c->log, LOG_WARNING,
+                      "no swap space: %s; preempted requests are computed again instead (a lower --swap-space may do)",
                       err.text);
     }
     s->host_asked = true;
