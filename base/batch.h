@@ -32,7 +32,8 @@ struct block_table_delta {
 
 struct batch {
     int32_t num_tokens, num_seqs;
-    int32_t num_decodes;                /* the first num_decodes sequences have exactly one query token */
+    int32_t num_decodes;                /* the first num_decodes sequences have exactly one query token, and read no K
+                                           and V but their own token's that this step writes */
     int32_t max_query_len, max_seq_len; /* over the batch */
 
     int32_t *token_ids;    /* [num_tokens] >= 0: a token. -(r+1): whatever row r of the last step's samples became */

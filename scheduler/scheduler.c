@@ -188,6 +188,7 @@ static bool running_fits(const struct scheduler *s)
 static void start(struct scheduler *s, struct sequence *seq)
 {
     seq->status = SEQUENCE_RUNNING;
+    seq->first_step = s->num_steps;
     s->admitted[s->num_admitted++] = seq;
 }
 

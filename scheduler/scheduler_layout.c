@@ -62,16 +62,23 @@ static void add_choice(struct scheduler *s, struct batch *batch, struct step *st
     }
 }
 
+/* One token, of a sequence that ran before this step: so what it reads was written before, too. One that starts now may
+ * share blocks that another writes in this step. */
+static bool is_decode(const struct scheduler *s, const struct choice *c)
+{
+    return c->count == 1 && c->seq->first_step < s->num_steps;
+}
+
 void scheduler_lay_out(struct scheduler *s, struct batch *batch)
 {
     struct step *step = &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
     step->num_named = step->num_sampled = 0;
     batch->query_start[0] = 0;
     for (int32_t i = 0; i < s->num_choices; i++)
-        if (s->choices[i].count == 1) add_choice(s, batch, step, &s->choices[i]);
+        if (is_decode(s, &s->choices[i])) add_choice(s, batch, step, &s->choices[i]);
     batch->num_decodes = batch->num_seqs;
     for (int32_t i = 0; i < s->num_choices; i++)
-        if (s->choices[i].count > 1) add_choice(s, batch, step, &s->choices[i]);
+        if (!is_decode(s, &s->choices[i])) add_choice(s, batch, step, &s->choices[i]);
     s->in_flight++;
     s->num_steps++;
     s->num_tokens += batch->num_tokens;

@@ -151,7 +151,7 @@ static enum status check_shape(struct fake_model *m, const struct batch *b, stru
                          b->num_samples);
     for (int32_t i = 0; i < b->num_seqs; i++) {
         int32_t query = b->query_start[i + 1] - b->query_start[i], slot = b->seq_slot[i];
-        if (query < 1 || (query == 1) != (i < b->num_decodes) || b->seq_lens[i] > m->limits.max_model_len)
+        if (query < 1 || (i < b->num_decodes && query != 1) || b->seq_lens[i] > m->limits.max_model_len)
             return error_set(err, STATUS_INTERNAL, "sequence %d of %d decodes: %d query tokens, length %d", i,
                              b->num_decodes, query, b->seq_lens[i]);
         if (slot < 0 || slot >= m->limits.max_num_seqs || m->slot_in[slot] == m->num_submitted + 1 ||
@@ -197,6 +197,8 @@ static enum status gather(struct fake_model *m, const struct batch *b, int32_t i
         if (m->position_at[slot] != t)
             return error_set(err, STATUS_INTERNAL, "sequence %d: position %d reads slot %d, which holds position %d", i,
                              t, slot, m->position_at[slot]);
+        if (i < b->num_decodes && t < b->seq_lens[i] - 1 && m->written_in[slot] == m->num_submitted + 1)
+            return error_set(err, STATUS_INTERNAL, "decode %d: position %d is written in this step", i, t);
         m->context[t] = m->token_at[slot];
     }
     return STATUS_OK;
