@@ -236,12 +236,19 @@ struct backend {
                         int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs, backend_stream stream);
     void (*sample)(struct backend *b, const struct sample_args *args, backend_stream stream);
 
-    /* Optional (NULL: not there): pairs of operations that are one kernel for few tokens, so that a decode step has
-     * fewer gaps. Each returns false, having done nothing, for what it does not take; that depends on the model and the
-     * number of tokens alone. They round where the operations that they stand for do. norm_linear:       out =
-     * linear(rms_norm(x)); out [num_tokens, w->rows] out_dtype linear_residual:   residual += linear(x); residual
-     * [num_tokens, w->rows] dtype norm_gate_up_silu: out = silu_and_mul(linear(rms_norm(x))); w [2 * size, columns],
-     * out [num_tokens, size] */
+    /* Optional (NULL: not there): operations that are one kernel, so that a decode step has fewer gaps. Each returns
+     * false, having done nothing, for what it does not take; that depends on the model and the number of tokens alone.
+     * They round where the operations that they stand for do.
+     *
+     * norm_linear: out = linear(rms_norm(x)); out [num_tokens, w->rows] out_dtype
+     *
+     * linear_residual: residual += linear(x); residual [num_tokens, w->rows] dtype
+     *
+     * norm_gate_up_silu: out = silu_and_mul(linear(rms_norm(x))); w [2 * size, columns], out [num_tokens, size]
+     *
+     * decode_attention: rotary_embedding, reshape_and_cache and v1 or v2, for sequences of one query token each (or
+     * none: padding) that read no K and V which others write here; query and key are left as they were. Everything but
+     * query, key and value must have been in place before the kernel that makes these. */
     bool (*norm_linear)(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
                         int64_t x_stride, const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
                         const struct weight *w, backend_stream stream);
@@ -250,6 +257,10 @@ struct backend {
     bool (*norm_gate_up_silu)(struct backend *b, void *out, int64_t out_stride, const void *x, int64_t x_stride,
                               const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
                               const struct weight *w, backend_stream stream);
+
+    bool (*decode_attention)(struct backend *b, const struct rotary_args *rotary,
+                             const struct reshape_and_cache_args *cache, const struct attention_args *attention,
+                             backend_stream stream);
 
     /* Across the devices that share a model; do nothing for one device. */
     void (*all_reduce)(struct backend *b, void *data, int64_t count, enum dtype dtype, backend_stream stream);

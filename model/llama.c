@@ -86,38 +86,33 @@ static void attention_block(struct stream *s, const struct step_shape *shape, in
 
     norm_project(s, m->act.qkv, dtype, &w->qkv, w->input_norm);
     char *q = m->act.qkv, *k = at_column(q, q_size, dtype), *v = at_column(k, kv_size, dtype);
-    b->rotary_embedding(b,
-                        &(struct rotary_args){.query = q,
-                                              .key = k,
-                                              .query_stride = stride,
-                                              .key_stride = stride,
-                                              .positions = in->positions,
-                                              .cos_sin = m->state.cos_sin,
-                                              .num_tokens = n,
-                                              .num_heads = c->num_heads,
-                                              .num_kv_heads = c->num_kv_heads,
-                                              .head_size = c->head_dim,
-                                              .rotary_dim = c->head_dim,
-                                              .dtype = dtype},
-                        NULL);
-    b->reshape_and_cache(b,
-                         &(struct reshape_and_cache_args){.key = k,
-                                                          .value = v,
-                                                          .kv_stride = stride,
-                                                          .k_cache = m->k_cache[layer],
-                                                          .v_cache = m->v_cache[layer],
-                                                          .slot_mapping = in->slot_mapping,
-                                                          .num_tokens = n,
-                                                          .num_kv_heads = c->num_kv_heads,
-                                                          .head_size = c->head_dim,
-                                                          .block_size = block_size,
-                                                          .dtype = dtype,
-                                                          .cache_dtype = cache_dtype,
-                                                          .k_scale = m->attention.k_scale,
-                                                          .v_scale = m->attention.v_scale},
-                         NULL);
-    paged_attention(b,
-                    &(struct attention_args){.out = m->act.attention,
+    const struct rotary_args rotary = {.query = q,
+                                       .key = k,
+                                       .query_stride = stride,
+                                       .key_stride = stride,
+                                       .positions = in->positions,
+                                       .cos_sin = m->state.cos_sin,
+                                       .num_tokens = n,
+                                       .num_heads = c->num_heads,
+                                       .num_kv_heads = c->num_kv_heads,
+                                       .head_size = c->head_dim,
+                                       .rotary_dim = c->head_dim,
+                                       .dtype = dtype};
+    const struct reshape_and_cache_args cache = {.key = k,
+                                                 .value = v,
+                                                 .kv_stride = stride,
+                                                 .k_cache = m->k_cache[layer],
+                                                 .v_cache = m->v_cache[layer],
+                                                 .slot_mapping = in->slot_mapping,
+                                                 .num_tokens = n,
+                                                 .num_kv_heads = c->num_kv_heads,
+                                                 .head_size = c->head_dim,
+                                                 .block_size = block_size,
+                                                 .dtype = dtype,
+                                                 .cache_dtype = cache_dtype,
+                                                 .k_scale = m->attention.k_scale,
+                                                 .v_scale = m->attention.v_scale};
+    const struct attention_args attention = {.out = m->act.attention,
                                              .query = q,
                                              .query_stride = stride,
                                              .k_cache = m->k_cache[layer],
@@ -127,6 +122,7 @@ static void attention_block(struct stream *s, const struct step_shape *shape, in
                                              .seq_lens = in->seq_lens,
                                              .query_start = in->query_start,
                                              .seq_slot = in->seq_slot,
+                                             .num_seqs = shape->num_seqs,
                                              .num_heads = c->num_heads,
                                              .num_kv_heads = c->num_kv_heads,
                                              .head_size = c->head_dim,
@@ -135,8 +131,14 @@ static void attention_block(struct stream *s, const struct step_shape *shape, in
                                              .max_seq_len = shape->max_seq_len,
                                              .dtype = dtype,
                                              .cache_dtype = cache_dtype,
-                                             .params = &m->attention},
-                    shape->num_decodes, shape->num_seqs, NULL);
+                                             .params = &m->attention};
+    const bool fused = shape->num_decodes == shape->num_seqs && b->decode_attention &&
+                       b->decode_attention(b, &rotary, &cache, &attention, NULL);
+    if (!fused) {
+        b->rotary_embedding(b, &rotary, NULL);
+        b->reshape_and_cache(b, &cache, NULL);
+        paged_attention(b, &attention, shape->num_decodes, shape->num_seqs, NULL);
+    }
     add_linear(s, m->act.attention, &w->o);
 }
 

@@ -1,5 +1,6 @@
 /* Paged attention against float64, on caches whose every unused slot is NaN: decode (v1 and v2), prefill, chunks and
- * mixed batches, every head size, block size and element type, and the variants of SPEC S3. */
+ * mixed batches, every head size, block size and element type, and the variants of SPEC S3. Where there is
+ * decode_attention, against the operations that it stands for. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -264,6 +265,155 @@ static void workspace_for(struct test_backend *tb, const struct fixture *f)
     use_workspace(tb, &query);
 }
 
+/* ---- rotation, cache write and attention in one ---- */
+
+/* What the three operations need beside a case's fixture. */
+struct fused {
+    struct tensor rows, k_cache, v_cache; /* query, key and value of each token side by side; copies of the caches */
+    struct tensor positions, slots, cos_sin, out;
+    struct rotary_args rotary;
+    struct reshape_and_cache_args cache;
+    struct attention_args attention;
+};
+
+static struct tensor copy_of(const struct tensor *t)
+{
+    struct tensor copy = tensor_bytes(t->b, t->host, t->bytes);
+    copy.dtype = t->dtype;
+    copy.count = t->count;
+    return copy;
+}
+
+/* Of each token: its position, and its slot. */
+static void make_places(const struct fixture *f, struct fused *u)
+{
+    const struct attention_case *c = f->c;
+    const int32_t *tables = (const int32_t *)f->tables.host;
+    int32_t positions[MAX_SEQS];
+    int64_t slots[MAX_SEQS];
+    for (int32_t t = 0; t < f->num_tokens; t++) {
+        const int32_t position = c->seq_lens[t] - 1;
+        const int64_t block = tables[f->slots[t] * f->max_blocks + position / c->block_size];
+        positions[t] = position;
+        slots[t] = block * c->block_size + position % c->block_size;
+    }
+    u->positions = tensor_bytes(f->tb->b, positions, (int64_t)sizeof *positions * f->num_tokens);
+    u->slots = tensor_bytes(f->tb->b, slots, (int64_t)sizeof *slots * f->num_tokens);
+}
+
+static struct fused fused_new(const struct fixture *f, struct random *random)
+{
+    const struct attention_case *c = f->c;
+    struct backend *b = f->tb->b;
+    const int64_t q_size = (int64_t)c->num_heads * c->head_size, kv_size = (int64_t)c->num_kv_heads * c->head_size;
+    struct fused u = {.k_cache = copy_of(&f->k_cache), .v_cache = copy_of(&f->v_cache)};
+    u.rows = tensor_random(b, c->dtype, f->num_tokens * f->query_stride, 1, random);
+    u.cos_sin = tensor_random(b, DTYPE_FLOAT32, (int64_t)f->max_seq_len * c->head_size, 1, random);
+    u.out = tensor_poison(b, c->dtype, f->num_tokens * q_size);
+    make_places(f, &u);
+    uint8_t *key = (uint8_t *)u.rows.data + q_size * dtype_size(c->dtype);
+    u.rotary = (struct rotary_args){.query = u.rows.data,
+                                    .key = key,
+                                    .query_stride = f->query_stride,
+                                    .key_stride = f->query_stride,
+                                    .positions = u.positions.data,
+                                    .cos_sin = u.cos_sin.data,
+                                    .num_tokens = f->num_tokens,
+                                    .num_heads = c->num_heads,
+                                    .num_kv_heads = c->num_kv_heads,
+                                    .head_size = c->head_size,
+                                    .rotary_dim = c->head_size,
+                                    .dtype = c->dtype};
+    u.cache = (struct reshape_and_cache_args){.key = key,
+                                              .value = key + kv_size * dtype_size(c->dtype),
+                                              .kv_stride = f->query_stride,
+                                              .k_cache = u.k_cache.data,
+                                              .v_cache = u.v_cache.data,
+                                              .slot_mapping = u.slots.data,
+                                              .num_tokens = f->num_tokens,
+                                              .num_kv_heads = c->num_kv_heads,
+                                              .head_size = c->head_size,
+                                              .block_size = c->block_size,
+                                              .dtype = c->dtype,
+                                              .cache_dtype = c->cache_dtype,
+                                              .k_scale = f->params.k_scale,
+                                              .v_scale = f->params.v_scale};
+    u.attention = arguments(f, u.out.data);
+    u.attention.query = u.rows.data;
+    u.attention.k_cache = u.k_cache.data;
+    u.attention.v_cache = u.v_cache.data;
+    return u;
+}
+
+static void fused_free(struct fused *u)
+{
+    tensor_free(&u->rows), tensor_free(&u->k_cache), tensor_free(&u->v_cache), tensor_free(&u->positions);
+    tensor_free(&u->slots), tensor_free(&u->cos_sin), tensor_free(&u->out);
+}
+
+/* The newest token's place in the cache becomes NaN, which the query's rows of the fixture have behind the query. */
+static void forget_newest(const struct fixture *f, struct fused *u)
+{
+    struct reshape_and_cache_args args = u->cache;
+    args.key = args.value =
+        (uint8_t *)f->query.data + (int64_t)f->c->num_heads * f->c->head_size * dtype_size(f->c->dtype);
+    f->tb->b->reshape_and_cache(f->tb->b, &args, NULL);
+    tensor_download(&u->k_cache), tensor_download(&u->v_cache);
+}
+
+static bool call_fused(const struct fixture *f, struct fused *u)
+{
+    struct backend *b = f->tb->b;
+    const bool taken = b->decode_attention(b, &u->rotary, &u->cache, &u->attention, NULL);
+    tensor_download(&u->out);
+    return taken;
+}
+
+static void assert_same(const struct tensor *a, const struct tensor *b)
+{
+    assert_memory_equal(a->host, b->host, (size_t)a->bytes);
+}
+
+static bool is_for_fused(const struct attention_case *c)
+{
+    const bool fp8 = dtype_size(c->cache_dtype) == 1 && c->block_size >= 16 && c->head_size % 16 == 0;
+    return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1;
+}
+
+/* Against the operations one by one; first without a place to store K and V. What it does not take it leaves alone. */
+static void check_fused(struct fixture *f, struct random *random)
+{
+    struct backend *b = f->tb->b;
+    const struct attention_case *c = f->c;
+    struct fused plain = fused_new(f, random), fused = fused_new(f, random);
+    struct tensor nowhere = tensor_poison(b, DTYPE_FLOAT32, 2 * (int64_t)MAX_SEQS); /* int64 -1 */
+    memcpy(plain.rows.host, fused.rows.host, (size_t)fused.rows.bytes), tensor_upload(&plain.rows);
+    memcpy(plain.cos_sin.host, fused.cos_sin.host, (size_t)fused.cos_sin.bytes), tensor_upload(&plain.cos_sin);
+    forget_newest(f, &plain), forget_newest(f, &fused);
+    fused.cache.slot_mapping = nowhere.data;
+    const bool taken = call_fused(f, &fused);
+    assert_int_equal(taken, is_for_fused(c));
+    tensor_download(&fused.k_cache), tensor_download(&fused.v_cache), tensor_download(&fused.rows);
+    assert_same(&fused.k_cache, &plain.k_cache), assert_same(&fused.v_cache, &plain.v_cache);
+    assert_same(&fused.rows, &plain.rows);
+    if (taken) {
+        b->rotary_embedding(b, &plain.rotary, NULL);
+        b->reshape_and_cache(b, &plain.cache, NULL);
+        paged_attention(b, &plain.attention, c->num_seqs, c->num_seqs, NULL);
+        tensor_download(&plain.out), tensor_download(&plain.k_cache), tensor_download(&plain.v_cache);
+        double *expected = tensor_doubles(&plain.out);
+        check_close(f->tb, "decode_attention, nothing stored", &fused.out, expected, fused.out.count, c->dtype);
+        fused.cache.slot_mapping = fused.slots.data;
+        call_fused(f, &fused);
+        check_close(f->tb, "decode_attention", &fused.out, expected, fused.out.count, c->dtype);
+        tensor_download(&fused.k_cache), tensor_download(&fused.v_cache);
+        assert_same(&fused.k_cache, &plain.k_cache), assert_same(&fused.v_cache, &plain.v_cache);
+        free(expected);
+    }
+    tensor_free(&nowhere);
+    fused_free(&plain), fused_free(&fused);
+}
+
 /* Runs a case on every backend, by every entry that can serve it: with one query token a sequence that is all of them,
  * so v1, v2 and prefill are held to the same numbers. */
 static void check_case(struct kernel_test *test, const struct attention_case *c)
@@ -279,6 +429,7 @@ static void check_case(struct kernel_test *test, const struct attention_case *c)
         if (routes & ROUTE_V2) run_route(&f, ROUTE_V2, "v2");
         if (routes & ROUTE_PREFILL) run_route(&f, ROUTE_PREFILL, "prefill");
         if (routes & ROUTE_MIXED) run_route(&f, ROUTE_MIXED, "mixed");
+        if (tb->b->decode_attention && f.num_decodes == c->num_seqs) check_fused(&f, &test->random);
         check_workspace(tb);
         fixture_free(&f);
     }
@@ -414,6 +565,18 @@ static void padding_rows(void **state)
             run_route(&f, ROUTE_PREFILL, "prefill");
             fixture_free(&f);
         }
+    struct attention_case c = decode_case((const int32_t[]){90, 7, 700, 0, 0}, 5, 4, 2, 64, 16);
+    c.dtype = c.cache_dtype = DTYPE_BFLOAT16;
+    c.max_seq_len = 1 << 17;
+    c.query_lens[3] = c.query_lens[4] = 0;
+    for (int i = 0; i < test->num_backends; i++) {
+        struct fixture f;
+        if (!test->backends[i].b->decode_attention) continue;
+        fixture_make(&f, &c, &test->backends[i], &test->random);
+        workspace_for(&test->backends[i], &f);
+        check_fused(&f, &test->random);
+        fixture_free(&f);
+    }
 }
 
 /* Element offsets above 2^31, on a device with the memory for it. */

@@ -1,6 +1,6 @@
 /* SwiGLU's gate (Shazeer, "GLU variants improve transformer", 2020). */
+#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/state.cuh"
 
 enum { MAX_THREADS = 256 };
 
@@ -15,6 +15,8 @@ template <class T> static __device__ __forceinline__ float silu(float x)
 template <class T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS) silu_and_mul_kernel(T *out, const T *__restrict__ x, int size)
 {
+    let_next_start();
+    wait_for_previous();
     const int i = (blockIdx.y * blockDim.x + threadIdx.x) * N;
     if (i >= size) return;
     const T *row = x + 2 * (int64_t)blockIdx.x * size;
@@ -39,11 +41,8 @@ void cuda_silu_and_mul(struct backend *b, void *out, const void *x, int32_t num_
         const int64_t pieces = vectors ? size / N : size;
         const int threads = pieces >= MAX_THREADS ? MAX_THREADS : (int)cuda_div_up(pieces, 32) * 32;
         const dim3 grid(num_tokens, (unsigned)cuda_div_up(pieces, threads));
-        if (vectors) {
-            silu_and_mul_kernel<T, N><<<grid, threads, 0, on>>>((T *)out, (const T *)x, size);
-        } else {
-            silu_and_mul_kernel<T, 1><<<grid, threads, 0, on>>>((T *)out, (const T *)x, size);
-        }
+        cuda_launch_dependent(cuda_state(b), on, vectors ? silu_and_mul_kernel<T, N> : silu_and_mul_kernel<T, 1>, grid,
+                              threads, 0, 1, (T *)out, (const T *)x, size);
     });
     cuda_check_launch(b, "silu_and_mul");
 }

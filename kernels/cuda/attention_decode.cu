@@ -16,17 +16,26 @@
  *              lane the bytes 4j .. 4j + 3 of a piece, twice as many elements as it asks for: they become A's columns
  *              2j, 2j + 1 and 2j + 8, 2j + 9, so the columns of A are elements (tokens) in another order. Q is loaded
  *              in that order too; for P the rows of S are: row m is token chunk_token(m).
- * What is not seen is filled with zeros, or masked where a piece of V is seen in part: NaN never gets into a sum. */
+ * What is not seen is filled with zeros, or masked where a piece of V is seen in part: NaN never gets into a sum.
+ *
+ * The kernel can take rotation and the cache write along (cuda_decode_attention): it rotates the query as it loads it,
+ * and the warp that has a sequence's last chunk puts the newest token's K and V in their places there, and in the
+ * cache. Everything else that it reads was there before the step. So it finds its work and fills its rings while the
+ * product that makes query, K and V still runs. */
 #include <type_traits>
 
 #include "kernels/cuda/attention_cluster.cuh"
 #include "kernels/cuda/attention_decode.cuh"
 #include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/cache.cuh"
+#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/rotary.cuh"
 
 template <class Type, bool is_fp8, int head_size, bool has_variant> struct decode_traits {
     using T = Type;
     using Product = std::conditional_t<is_fp8, __half, Type>;       /* what tensor cores multiply */
+    using Element = std::conditional_t<is_fp8, uint8_t, Type>;      /* of the cache */
     static constexpr bool FP8 = is_fp8, VARIANT = has_variant;      /* soft cap or ALiBi */
     static constexpr int HEAD = head_size;                          /* padded to 64, 128, 256 */
     static constexpr int PIECE_TOKENS = FP8 ? 16 : 8;               /* of V, in 16 bytes */
@@ -37,6 +46,7 @@ template <class Type, bool is_fp8, int head_size, bool has_variant> struct decod
     static constexpr int SHARED_BYTES = DECODE_WARPS * RING_BYTES;
     static constexpr int BLOCKS_PER_SM = HEAD == 256 && !FP8 ? 1 : 3;
     static constexpr int MERGE_STRIDE = HEAD + 4; /* floats from head to head: no bank conflicts */
+    static constexpr int ROW_STRIDE = HEAD + 8;   /* the same for the rows of decode_rows */
     static_assert(UNIT_HEADS * MERGE_STRIDE * sizeof(float) <= RING_BYTES, "the ring holds a warp's sums at the end");
 };
 
@@ -49,6 +59,12 @@ struct chunk_source {
     int32_t first, end; /* tokens that are seen */
     int32_t chunk;      /* the warp's first; the next is DECODE_WARPS further, and there are */
     int32_t count;
+};
+
+/* What the block's token brings: the unit's heads of the query, then K and V where they are fresh and belong to a chunk
+ * of this block. */
+template <class D> struct decode_rows {
+    alignas(16) typename D::T values[UNIT_HEADS + 2][D::ROW_STRIDE];
 };
 
 /* The lanes' part of the softmax: of heads 2j, 2j + 1, over the rows of S that this lane has. */
@@ -105,6 +121,35 @@ static __device__ __forceinline__ void copy_chunk(const chunk_source &source, in
         copy_async(v_to + p * 512, v + p * (LANES / V_PIECES) * bs * (16 / PIECE_TOKENS),
                    v_seen && v_row + p * (LANES / V_PIECES) < source.head_size);
     }
+}
+
+/* How far the warp has come with its copies. */
+struct chunk_copies {
+    uint8_t *ring;
+    int32_t blocks, next_blocks, count; /* of look_up_blocks; chunks begun */
+};
+
+/* Begins the next copy, if there is one, into the stage that was free longest. */
+template <class D> static __device__ __forceinline__ void copy_next(chunk_copies &copies, const chunk_source &source)
+{
+    if (copies.count > 0 && copies.count % CHUNKS_PER_LOOKUP == 0) {
+        copies.blocks = copies.next_blocks;
+        copies.next_blocks = look_up_blocks<D>(source, copies.count + CHUNKS_PER_LOOKUP);
+    }
+    if (copies.count < source.count)
+        copy_chunk<D>(source, copies.count, copies.blocks,
+                      shared_address(copies.ring + copies.count % D::STAGES * D::STAGE_BYTES));
+    copies.count++;
+    copy_async_commit();
+}
+
+/* Fills the ring. */
+template <class D>
+static __device__ __forceinline__ chunk_copies begin_copies(const chunk_source &source, uint8_t *ring)
+{
+    chunk_copies copies = {ring, look_up_blocks<D>(source, 0), look_up_blocks<D>(source, CHUNKS_PER_LOOKUP), 0};
+    for (int i = 0; i < D::STAGES; i++) copy_next<D>(copies, source);
+    return copies;
 }
 
 /* S = K Q^T. */
@@ -218,9 +263,38 @@ static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, cons
     multiply_values<D>(state, source, stage, start, partial, call.args.cache_dtype, b0, b1);
 }
 
+/* Loads the rows of the block's token, `count` in all, once the kernels before are over; K and V are the two after the
+ * query's `heads`. A thread takes 4 elements of a row's first half and the 4 that rotation pairs them with. */
+template <class D>
+static __device__ __forceinline__ void load_rows(decode_rows<D> *rows, const struct attention_call &call,
+                                                 const struct decode_fresh &fresh, int64_t token, int32_t head,
+                                                 int32_t kv_head, int32_t heads, int32_t count)
+{
+    using T = typename D::T;
+    constexpr int THREADS_A_ROW = D::HEAD / 8;
+    const int32_t head_size = call.args.head_size, half = head_size / 2, i = threadIdx.x % THREADS_A_ROW * 4;
+    const T *query = (const T *)call.args.query + token * call.args.query_stride + (int64_t)head * head_size;
+    const T *key = (const T *)fresh.key + token * fresh.key_stride + (int64_t)kv_head * head_size;
+    const T *value = (const T *)fresh.value + token * fresh.value_stride + (int64_t)kv_head * head_size;
+    piece<float, 4> cos = {}, sin = {};
+    if (fresh.key && i < half) {
+        const float *angles = fresh.cos_sin + (int64_t)fresh.positions[token] * head_size + i;
+        cos = *(const piece<float, 4> *)angles;
+        sin = *(const piece<float, 4> *)(angles + half);
+    }
+    wait_for_previous();
+    for (int32_t r = threadIdx.x / THREADS_A_ROW; r < count && i < half; r += DECODE_THREADS / THREADS_A_ROW) {
+        const T *from = (r < heads ? query + r * head_size : r == heads ? key : value) + i;
+        piece<T, 4> left = *(const piece<T, 4> *)from, right = *(const piece<T, 4> *)(from + half);
+        if (fresh.key && r <= heads) rotate(left, right, cos.values, sin.values);
+        *(piece<T, 4> *)&rows->values[r][i] = left;
+        *(piece<T, 4> *)&rows->values[r][half + i] = right;
+    }
+}
+
 /* The unit's heads of the query as B operands: column n is head n, zeros past the last head and past head_size. */
 template <class D>
-static __device__ __forceinline__ void load_query(decode_state<D> &state, const typename D::T *query, int32_t heads,
+static __device__ __forceinline__ void load_query(decode_state<D> &state, const decode_rows<D> *rows, int32_t heads,
                                                   int32_t head_size)
 {
     const int32_t head = threadIdx.x % LANES / 4, j = threadIdx.x % 4;
@@ -230,33 +304,62 @@ static __device__ __forceinline__ void load_query(decode_state<D> &state, const 
         for (int e = 0; e < 2; e++) {
             const int32_t d = k * 16 + (D::FP8 ? 4 * j + 2 * e : 2 * j + 8 * e);
             const bool there = head < heads && d < head_size;
-            const uint32_t pair = there ? *(const uint32_t *)(query + head * head_size + d) : 0;
+            const uint32_t pair = there ? *(const uint32_t *)&rows->values[head][d] : 0;
             state.query[k][e] = std::is_same_v<typename D::T, typename D::Product> ? pair : bfloat16_to_float16(pair);
         }
 }
 
-/* The warp's chunks, from the first copy to the last product. */
 template <class D>
-static __device__ void attend_chunks(decode_state<D> &state, const chunk_source &source,
-                                     const struct attention_call &call, const typename D::T *query, int32_t head,
-                                     int32_t heads, uint32_t ring)
+static __device__ __forceinline__ typename D::Element cache_element(typename D::T x, float inverse_scale,
+                                                                    enum dtype cache)
+{
+    if constexpr (!D::FP8)
+        return x;
+    else if (cache == DTYPE_FP8_E5M2)
+        return to_cache<__nv_fp8_e5m2>(to_float(x), inverse_scale).__x;
+    else
+        return to_cache<__nv_fp8_e4m3>(to_float(x), inverse_scale).__x;
+}
+
+/* Puts the newest token's K and V in their places: in its chunk, which is in `stage`, and in the cache, unless slot is
+ * negative. */
+template <class D>
+static __device__ __forceinline__ void place_fresh(const chunk_source &source, const struct attention_call &call,
+                                                   const typename D::T *key, const typename D::T *value, int64_t slot,
+                                                   uint8_t *stage)
+{
+    using Element = typename D::Element;
+    constexpr int X = 16 / sizeof(Element), SIZE = sizeof(Element);
+    const enum dtype cache = call.args.cache_dtype;
+    const float k_inverse = 1.0f / call.params.k_scale, v_inverse = 1.0f / call.params.v_scale;
+    const int32_t token = (source.end - 1) % CHUNK, row = chunk_row<D>(token), bs = source.block_size;
+    const int64_t block = slot >> source.log_block_size, offset = slot & (bs - 1);
+    uint8_t *keys = (uint8_t *)source.keys + block * source.block_bytes + offset * 16;
+    uint8_t *values = (uint8_t *)source.values + block * source.block_bytes + offset * SIZE;
+    for (int32_t d = threadIdx.x % LANES * 2; d < source.head_size; d += LANES * 2) {
+        const piece<Element, 2> k = {cache_element<D>(key[d], k_inverse, cache),
+                                     cache_element<D>(key[d + 1], k_inverse, cache)};
+        *(piece<Element, 2> *)(stage + (d / X * CHUNK + row) * 16 + d % X * SIZE) = k;
+        if (slot >= 0) *(piece<Element, 2> *)(keys + d / X * bs * 16 + d % X * SIZE) = k;
+        const int32_t half = D::FP8 ? 0 : token / 8 ^ d / 4 % 2;
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const Element v = cache_element<D>(value[d + e], v_inverse, cache);
+            *(Element *)(stage + D::PART_BYTES + ((d + e) * (D::FP8 ? 1 : 2) + half) * 16 + token % X * SIZE) = v;
+            if (slot >= 0) *(Element *)(values + (d + e) * bs * SIZE) = v;
+        }
+    }
+}
+
+/* The warp's chunks. fresh_rows: K's row of the newest token and, after it, V's, where its last chunk lacks them. */
+template <class D>
+static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, const chunk_source &source,
+                                                     chunk_copies &copies, const struct attention_call &call,
+                                                     int32_t head, int32_t heads, const typename D::T *fresh_rows,
+                                                     int64_t slot)
 {
     const int32_t j = threadIdx.x % 4;
-    int32_t blocks = look_up_blocks<D>(source, 0), next_blocks = look_up_blocks<D>(source, CHUNKS_PER_LOOKUP),
-            copied = 0;
-    auto copy_next = [&]() {
-        if (copied > 0 && copied % CHUNKS_PER_LOOKUP == 0) {
-            blocks = next_blocks;
-            next_blocks = look_up_blocks<D>(source, copied + CHUNKS_PER_LOOKUP);
-        }
-        if (copied < source.count) copy_chunk<D>(source, copied, blocks, ring + copied % D::STAGES * D::STAGE_BYTES);
-        copied++;
-        copy_async_commit();
-    };
-    for (int i = 0; i < D::STAGES - 1; i++) copy_next();
-
     float slopes[2] = {};
-    load_query<D>(state, query, heads, source.head_size);
     for (int h = 0; h < 2; h++) {
         state.max[h] = -INFINITY, state.sum[h] = 0;
         if (D::VARIANT && call.params.alibi_slopes && 2 * j + h < heads)
@@ -267,12 +370,17 @@ static __device__ void attend_chunks(decode_state<D> &state, const chunk_source 
         for (int e = 0; e < 4; e++) state.out[m][e] = 0;
 
     for (int32_t i = 0; i < source.count; i++) {
-        copy_next(); /* into the stage that was read last */
+        const int32_t start = (source.chunk + i * DECODE_WARPS) * CHUNK;
+        uint8_t *stage = copies.ring + i % D::STAGES * D::STAGE_BYTES;
         copy_async_wait<D::STAGES - 1>();
         __syncwarp();
-        attend_chunk<D>(state, source, call, slopes, ring + i % D::STAGES * D::STAGE_BYTES,
-                        (source.chunk + i * DECODE_WARPS) * CHUNK);
+        if (fresh_rows && start + CHUNK >= source.end) {
+            place_fresh<D>(source, call, fresh_rows, fresh_rows + D::ROW_STRIDE, slot, stage);
+            __syncwarp();
+        }
+        attend_chunk<D>(state, source, call, slopes, shared_address(stage), start);
         __syncwarp();
+        copy_next<D>(copies, source); /* into the stage that was just read */
     }
     copy_async_wait<0>();
 }
@@ -438,11 +546,12 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
 }
 
 template <class D>
-static __device__ void do_work(const struct decode_work &work, const struct decode_plan &plan,
-                               const struct attention_call &call, uint8_t *rings, struct decode_merge *merge)
+static __device__ __forceinline__ void do_work(const struct decode_work &work, const struct decode_plan &plan,
+                                               const struct attention_call &call, const struct decode_fresh &fresh,
+                                               uint8_t *rings, decode_rows<D> *rows, struct decode_merge *merge)
 {
     const struct attention_args &args = call.args;
-    const int64_t row = args.query_start[args.first_seq + work.seq];
+    const int64_t token = args.query_start[args.first_seq + work.seq];
     const struct decode_range range = decode_range_of(&call, work.seq);
     const int32_t kv_head = work.unit / plan.units_per_head, group = args.num_heads / args.num_kv_heads;
     const int32_t in_group = work.unit % plan.units_per_head * UNIT_HEADS, head = kv_head * group + in_group;
@@ -461,24 +570,35 @@ static __device__ void do_work(const struct decode_work &work, const struct deco
                                         range.chunk + begin,
                                         max(work.end - begin + DECODE_WARPS - 1, 0) / DECODE_WARPS};
     uint8_t *ring = rings + warp * D::RING_BYTES;
+    chunk_copies copies = begin_copies<D>(source, ring);
+    const bool has_fresh = fresh.key && work.begin < work.end && work.end == range.count;
+    const int64_t slot = has_fresh && in_group == 0 ? fresh.slots[token] : -1; /* one unit of a KV head stores */
+    load_rows<D>(rows, call, fresh, token, head, kv_head, heads, has_fresh ? heads + 2 : heads);
+    __syncthreads();
     decode_state<D> state;
-    attend_chunks<D>(state, source, call,
-                     (const typename D::T *)args.query + row * args.query_stride + (int64_t)head * args.head_size, head,
-                     heads, shared_address(ring));
+    load_query<D>(state, rows, heads, args.head_size);
+    attend_chunks<D>(state, source, copies, call, head, heads, has_fresh ? rows->values[heads] : NULL, slot);
     leave_warp_sums<D>(state, merge, (float *)ring);
     __syncthreads();
     finish_work<D>(work, plan, call, heads, rings, merge,
-                   (typename D::T *)args.out + (row * args.num_heads + head) * args.head_size);
+                   (typename D::T *)args.out + (token * args.num_heads + head) * args.head_size);
 }
 
 template <class D>
 static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
-    decode_kernel(const __grid_constant__ struct attention_call call, const __grid_constant__ struct decode_plan plan)
+    decode_kernel(const __grid_constant__ struct attention_call call, const __grid_constant__ struct decode_plan plan,
+                  const __grid_constant__ struct decode_fresh fresh)
 {
     extern __shared__ __align__(128) uint8_t rings[];
     __shared__ struct decode_merge merge;
+    __shared__ decode_rows<D> rows;
     struct decode_work work;
-    if (decode_work_of(&work, &call, &plan)) do_work<D>(work, plan, call, rings, &merge);
+    let_next_start();
+    if (!fresh.key) wait_for_previous(); /* the cache and what says where it lies may have been written just now */
+    if (decode_work_of(&work, &call, &plan))
+        do_work<D>(work, plan, call, fresh, rings, &rows, &merge);
+    else if (blockIdx.x == 0) /* perhaps the only one to do so */
+        wait_for_previous();
 }
 
 static int padded_head_size(int head_size)
@@ -504,8 +624,8 @@ static bool is_for_tensor_cores(const struct attention_args *args)
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
     return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
            !(fp8 && (args->block_size < 16 || args->head_size % 16 != 0)) && !attention_is_sparse(args->params) &&
-           args->head_size % 8 == 0 && args->head_size <= 256 && args->query_stride % 2 == 0 &&
-           (uintptr_t)args->query % 4 == 0 && (uintptr_t)args->out % 8 == 0 && cuda_is_aligned(args->k_cache) &&
+           args->head_size % 8 == 0 && args->head_size <= 256 && args->query_stride % 4 == 0 &&
+           (uintptr_t)args->query % 8 == 0 && (uintptr_t)args->out % 8 == 0 && cuda_is_aligned(args->k_cache) &&
            cuda_is_aligned(args->v_cache);
 }
 
@@ -530,71 +650,77 @@ static struct decode_plan make_plan(const struct cuda_state *s, const struct att
     return plan;
 }
 
-template <class D>
-static void launch(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+/* A call of the kernel, whatever its types. */
+struct decode_launch {
+    struct backend *b;
+    const struct attention_args *args;
+    struct decode_fresh fresh;
+    bool may_split;
+    cudaStream_t stream;
+};
+
+template <class D> static void launch(const struct decode_launch *l)
 {
-    const struct decode_plan plan = make_plan(cuda_state(b), args, may_split);
-    const int64_t units = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head;
+    const struct cuda_state *s = cuda_state(l->b);
+    const struct decode_plan plan = make_plan(s, l->args, l->may_split);
+    const int64_t units = (int64_t)l->args->num_seqs * l->args->num_kv_heads * plan.units_per_head;
+    const dim3 grid((unsigned)((units + plan.target) * plan.cluster));
     if (!cuda_check(
-            b, "paged attention",
+            l->b, "paged attention",
             cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, D::SHARED_BYTES)))
         return;
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = (unsigned)plan.cluster, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)((units + plan.target) * plan.cluster));
-    config.blockDim = dim3(DECODE_THREADS);
-    config.dynamicSmemBytes = D::SHARED_BYTES;
-    config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = plan.cluster > 1 ? 1 : 0;
-    cuda_check(b, "paged attention", cudaLaunchKernelEx(&config, decode_kernel<D>, attention_call_make(args), plan));
-    cuda_check_launch(b, "paged attention");
+    cuda_launch_dependent(s, l->stream, decode_kernel<D>, grid, DECODE_THREADS, D::SHARED_BYTES, plan.cluster,
+                          attention_call_make(l->args), plan, l->fresh);
+    cuda_check_launch(l->b, "paged attention");
 }
 
-template <class T, bool FP8, int HEAD>
-static void launch_variant(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+template <class T, bool FP8, int HEAD> static void launch_variant(const struct decode_launch *l)
 {
-    if (args->params->alibi_slopes || args->params->soft_cap > 0) {
-        launch<decode_traits<T, FP8, HEAD, true>>(b, args, may_split, stream);
+    if (l->args->params->alibi_slopes || l->args->params->soft_cap > 0) {
+        launch<decode_traits<T, FP8, HEAD, true>>(l);
     } else {
-        launch<decode_traits<T, FP8, HEAD, false>>(b, args, may_split, stream);
+        launch<decode_traits<T, FP8, HEAD, false>>(l);
     }
 }
 
-template <class T, bool FP8>
-static void launch_head_size(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+template <class T, bool FP8> static void launch_head_size(const struct decode_launch *l)
 {
-    switch (padded_head_size(args->head_size)) {
+    switch (padded_head_size(l->args->head_size)) {
     case 64:
-        return launch_variant<T, FP8, 64>(b, args, may_split, stream);
+        return launch_variant<T, FP8, 64>(l);
     case 128:
-        return launch_variant<T, FP8, 128>(b, args, may_split, stream);
+        return launch_variant<T, FP8, 128>(l);
     default:
-        return launch_variant<T, FP8, 256>(b, args, may_split, stream);
+        return launch_variant<T, FP8, 256>(l);
     }
 }
 
-template <class T>
-static void launch_cache(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+template <class T> static void launch_cache(const struct decode_launch *l)
 {
-    if (dtype_size(args->cache_dtype) == 1) {
-        launch_head_size<T, true>(b, args, may_split, stream);
+    if (dtype_size(l->args->cache_dtype) == 1) {
+        launch_head_size<T, true>(l);
     } else {
-        launch_head_size<T, false>(b, args, may_split, stream);
+        launch_head_size<T, false>(l);
+    }
+}
+
+static void launch_type(const struct decode_launch *l)
+{
+    if (l->args->dtype == DTYPE_FLOAT16) {
+        launch_cache<__half>(l);
+    } else {
+        launch_cache<__nv_bfloat16>(l);
     }
 }
 
 static void decode(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
 {
     if (args->num_seqs <= 0) return;
-    if (!is_for_tensor_cores(args)) {
-        cuda_attention_generic(b, args, stream);
-    } else if (args->dtype == DTYPE_FLOAT16) {
-        launch_cache<__half>(b, args, may_split, stream);
+    if (is_for_tensor_cores(args)) {
+        const struct decode_launch call = {b, args, {}, may_split, stream};
+        launch_type(&call);
     } else {
-        launch_cache<__nv_bfloat16>(b, args, may_split, stream);
+        cuda_attention_generic(b, args, stream);
     }
 }
 
@@ -606,4 +732,19 @@ void cuda_paged_attention_v1(struct backend *b, const struct attention_args *arg
 void cuda_paged_attention_v2(struct backend *b, const struct attention_args *args, backend_stream stream)
 {
     decode(b, args, true, cuda_stream(b, stream));
+}
+
+bool cuda_decode_attention(struct backend *b, const struct rotary_args *rotary,
+                           const struct reshape_and_cache_args *cache, const struct attention_args *attention,
+                           backend_stream stream)
+{
+    const struct decode_fresh fresh = {rotary->key,       cache->value,    rotary->key_stride, cache->kv_stride,
+                                       rotary->positions, rotary->cos_sin, cache->slot_mapping};
+    const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
+                         (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
+    if (!aligned || rotary->rotary_dim != rotary->head_size || !is_for_tensor_cores(attention)) return false;
+    const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
+    const struct decode_launch call = {b, attention, fresh, may_split, cuda_stream(b, stream)};
+    if (attention->num_seqs > 0) launch_type(&call);
+    return true;
 }

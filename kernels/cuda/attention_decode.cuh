@@ -28,6 +28,16 @@ struct decode_plan {
     float *stats;       /* [2 target][UNIT_HEADS][2] maximum, sum */
 };
 
+/* The call's tokens as their product left them: the query and K not rotated, K and V not in the cache yet. Tokens are
+ * rows, of the strides given, as in rotary_args and reshape_and_cache_args. */
+struct decode_fresh {
+    const void *key, *value; /* NULL: the query is rotated, and K and V are in the cache */
+    int64_t key_stride, value_stride;
+    const int32_t *positions;
+    const float *cos_sin; /* [, head_size] */
+    const int64_t *slots;
+};
+
 /* What a block computes: chunks [begin, end) of a unit, none perhaps where another block of its cluster has some. */
 struct decode_work {
     int32_t seq, unit; /* in the call; in the sequence */

@@ -2,31 +2,13 @@
  * items of `tile` consecutive tokens are next to each other in a warp: tokens that follow each other mostly lie in
  * slots that do, so a warp writes runs of K of tile * 16 bytes, and V, whose rows run along the slots, in runs of tile
  * elements. */
-#include <cuda_fp8.h>
 #include <type_traits>
 
+#include "kernels/cuda/cache.cuh"
+#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/state.cuh"
 
 enum { THREADS = 128, MAX_TILE = 16 };
-
-/* An fp8 cache stores value / scale, the largest number where that is too large; NaN stays NaN. */
-template <class C> static __device__ __forceinline__ C to_cache(float x, float inverse_scale)
-{
-    return from_float<C>(x * inverse_scale);
-}
-template <> __device__ __forceinline__ __nv_fp8_e4m3 to_cache<__nv_fp8_e4m3>(float x, float inverse_scale)
-{
-    __nv_fp8_e4m3 out;
-    out.__x = __nv_cvt_float_to_fp8(x * inverse_scale, __NV_SATFINITE, __NV_E4M3);
-    return out;
-}
-template <> __device__ __forceinline__ __nv_fp8_e5m2 to_cache<__nv_fp8_e5m2>(float x, float inverse_scale)
-{
-    __nv_fp8_e5m2 out;
-    out.__x = __nv_cvt_float_to_fp8(x * inverse_scale, __NV_SATFINITE, __NV_E5M2);
-    return out;
-}
 
 template <class T, class C> static __device__ __forceinline__ C convert(T x, float inverse_scale)
 {
@@ -64,6 +46,8 @@ static __global__ void __launch_bounds__(THREADS)
     reshape_and_cache_kernel(struct reshape_and_cache_args args, int tile, int block_bits, bool aligned,
                              float k_inverse, float v_inverse)
 {
+    let_next_start();
+    wait_for_previous();
     constexpr int X = 16 / sizeof(C);
     const int item = blockIdx.y * THREADS + threadIdx.x, chunks = args.head_size / X;
     const int64_t token = (int64_t)blockIdx.x * tile + item % tile;
@@ -84,7 +68,8 @@ static __global__ void __launch_bounds__(THREADS)
     for (int j = 0; j < X; j++) v_to[j * args.block_size] = v.values[j];
 }
 
-template <class T, class C> static void launch(const struct reshape_and_cache_args *args, cudaStream_t stream)
+template <class T, class C>
+static void launch(const struct cuda_state *s, const struct reshape_and_cache_args *args, cudaStream_t stream)
 {
     constexpr int X = 16 / sizeof(C), N = 16 / sizeof(T);
     const bool fp8 = sizeof(C) == 1;
@@ -95,8 +80,8 @@ template <class T, class C> static void launch(const struct reshape_and_cache_ar
     while (1 << block_bits < args->block_size) block_bits++;
     const int64_t items = (int64_t)tile * args->num_kv_heads * (args->head_size / X);
     const dim3 grid((unsigned)cuda_div_up(args->num_tokens, tile), (unsigned)cuda_div_up(items, THREADS));
-    reshape_and_cache_kernel<T, C><<<grid, THREADS, 0, stream>>>(
-        *args, tile, block_bits, aligned, fp8 ? 1.0f / args->k_scale : 1.0f, fp8 ? 1.0f / args->v_scale : 1.0f);
+    cuda_launch_dependent(s, stream, reshape_and_cache_kernel<T, C>, grid, THREADS, 0, 1, *args, tile, block_bits,
+                          aligned, fp8 ? 1.0f / args->k_scale : 1.0f, fp8 ? 1.0f / args->v_scale : 1.0f);
 }
 
 void cuda_reshape_and_cache(struct backend *b, const struct reshape_and_cache_args *args, backend_stream stream)
@@ -111,16 +96,17 @@ void cuda_reshape_and_cache(struct backend *b, const struct reshape_and_cache_ar
         cuda_fail(b, "reshape_and_cache: a block of %d tokens is not a power of two", args->block_size);
         return;
     }
+    const struct cuda_state *s = cuda_state(b);
     cudaStream_t on = cuda_stream(b, stream);
     cuda_dispatch(b, "reshape_and_cache", args->dtype, [&](auto zero) {
         using T = decltype(zero);
         if (args->cache_dtype == DTYPE_FP8_E4M3) {
-            launch<T, __nv_fp8_e4m3>(args, on);
+            launch<T, __nv_fp8_e4m3>(s, args, on);
         } else if (args->cache_dtype == DTYPE_FP8_E5M2) {
-            launch<T, __nv_fp8_e5m2>(args, on);
+            launch<T, __nv_fp8_e5m2>(s, args, on);
         } else {
             cuda_dispatch(b, "reshape_and_cache", args->cache_dtype,
-                          [&](auto cache_zero) { launch<T, decltype(cache_zero)>(args, on); });
+                          [&](auto cache_zero) { launch<T, decltype(cache_zero)>(s, args, on); });
         }
     });
     cuda_check_launch(b, "reshape_and_cache");

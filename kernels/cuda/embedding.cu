@@ -1,6 +1,7 @@
-/* Rows picked out of a table: of the embedding by token id, of the hidden states by row number. */
+/* Rows picked out of a table: of the embedding by token id, of the hidden states by row number. Launched as no one's
+ * dependents: the embedding is the first of a step (see dependent.cuh). */
+#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/state.cuh"
 
 enum { MAX_THREADS = 256 };
 
@@ -16,6 +17,7 @@ template <class U>
 static __global__ void copy_rows_kernel(U *out, const U *__restrict__ table, const int32_t *__restrict__ ids,
                                         const int32_t *__restrict__ last_sampled, int64_t units)
 {
+    let_next_start();
     const U *row = table + row_of(ids, last_sampled) * units;
     for (int64_t i = threadIdx.x; i < units; i += blockDim.x) out[blockIdx.x * units + i] = row[i];
 }
@@ -24,6 +26,7 @@ template <class T, class Table>
 static __global__ void convert_rows_kernel(T *out, const Table *__restrict__ table, const int32_t *__restrict__ ids,
                                            const int32_t *__restrict__ last_sampled, int64_t columns)
 {
+    let_next_start();
     const Table *row = table + row_of(ids, last_sampled) * columns;
     for (int64_t i = threadIdx.x; i < columns; i += blockDim.x)
         out[blockIdx.x * columns + i] = from_float<T>(to_float(row[i]));

@@ -1,8 +1,8 @@
 /* RMSNorm (Zhang and Sennrich, 2019), and the same after adding to the residual. One block a token. What a thread
  * reads for the sum of squares it keeps in registers for the result, as far as KEPT pieces go; the gains are read
  * meanwhile, because one token's norm is all waiting for memory. */
+#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/state.cuh"
 
 enum { MAX_THREADS = 512, KEPT = 2 };
 
@@ -66,6 +66,8 @@ template <class T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS)
     rms_norm_kernel(T *out, const T *x, T *residual, const void *gain, enum dtype gain_dtype, float eps, int size)
 {
+    let_next_start();
+    wait_for_previous();
     const int64_t row = (int64_t)blockIdx.x * size;
     const int pieces = size / N, step = blockDim.x;
     const piece<T, N> *from = (const piece<T, N> *)(x + row);
@@ -112,13 +114,8 @@ static void norm(struct backend *b, const char *operation, void *out, const void
                              (uintptr_t)gain % (N * dtype_size(gain_dtype)) == 0;
         const int64_t pieces = vectors ? size / N : size;
         const int threads = threads_for(cuda_state(b), pieces, num_tokens);
-        if (vectors) {
-            rms_norm_kernel<T, N>
-                <<<num_tokens, threads, 0, on>>>((T *)out, (const T *)x, (T *)residual, gain, gain_dtype, eps, size);
-        } else {
-            rms_norm_kernel<T, 1>
-                <<<num_tokens, threads, 0, on>>>((T *)out, (const T *)x, (T *)residual, gain, gain_dtype, eps, size);
-        }
+        cuda_launch_dependent(cuda_state(b), on, vectors ? rms_norm_kernel<T, N> : rms_norm_kernel<T, 1>, num_tokens,
+                              threads, 0, 1, (T *)out, (const T *)x, (T *)residual, gain, gain_dtype, eps, size);
     });
     cuda_check_launch(b, operation);
 }

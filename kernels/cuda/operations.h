@@ -52,9 +52,12 @@ void cuda_copy_blocks(struct backend *b, void *const *caches, int32_t num_caches
 void cuda_swap_blocks(struct backend *b, void *const *sources, void *const *destinations, int32_t num_caches,
                       int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs, backend_stream stream);
 
-/* attention_decode.cu: v1 and v2, whose workspace (with prefill's) is regions[CUDA_USER_ATTENTION]. */
+/* attention_decode.cu: v1, v2 and the optional operation; workspace (with prefill's): regions[CUDA_USER_ATTENTION]. */
 void cuda_paged_attention_v1(struct backend *b, const struct attention_args *args, backend_stream stream);
 void cuda_paged_attention_v2(struct backend *b, const struct attention_args *args, backend_stream stream);
+bool cuda_decode_attention(struct backend *b, const struct rotary_args *rotary,
+                           const struct reshape_and_cache_args *cache, const struct attention_args *attention,
+                           backend_stream stream);
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query);
 
 /* attention_prefill.cu */

@@ -1,12 +1,15 @@
-/* Rotary position embedding (Su et al., RoFormer, 2021), the pairs (i, i + rotary_dim / 2). One block a token; a thread
- * turns N pairs of one head. */
+/* Rotary position embedding of the pairs (i, i + rotary_dim / 2). One block a token; a thread turns N pairs of one
+ * head. */
+#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/state.cuh"
+#include "kernels/cuda/rotary.cuh"
 
 enum { MAX_THREADS = 256 };
 
 template <class T, int N> static __global__ void __launch_bounds__(MAX_THREADS) rotary_kernel(struct rotary_args args)
 {
+    let_next_start();
+    wait_for_previous();
     const int token = blockIdx.x, half = args.rotary_dim / 2, of_head = half / N;
     const float *cos = args.cos_sin + (int64_t)args.positions[token] * args.rotary_dim, *sin = cos + half;
     T *query = (T *)args.query + token * args.query_stride, *key = (T *)args.key + token * args.key_stride;
@@ -16,12 +19,7 @@ template <class T, int N> static __global__ void __launch_bounds__(MAX_THREADS) 
                                       : key + (int64_t)(head - args.num_heads) * args.head_size;
         piece<T, N> *left = (piece<T, N> *)(at + first), *right = (piece<T, N> *)(at + half + first);
         piece<T, N> l = *left, r = *right;
-#pragma unroll
-        for (int j = 0; j < N; j++) {
-            const float a = to_float(l.values[j]), c = to_float(r.values[j]);
-            l.values[j] = from_float<T>(a * cos[first + j] - c * sin[first + j]);
-            r.values[j] = from_float<T>(c * cos[first + j] + a * sin[first + j]);
-        }
+        rotate(l, r, cos + first, sin + first);
         *left = l;
         *right = r;
     }
@@ -39,11 +37,8 @@ void cuda_rotary_embedding(struct backend *b, const struct rotary_args *args, ba
                              args->key_stride % N == 0 && cuda_is_aligned(args->query) && cuda_is_aligned(args->key);
         const int64_t items = (int64_t)heads * (vectors ? half / N : half);
         const int threads = items >= MAX_THREADS ? MAX_THREADS : (int)cuda_div_up(items, 32) * 32;
-        if (vectors) {
-            rotary_kernel<T, N><<<args->num_tokens, threads, 0, on>>>(*args);
-        } else {
-            rotary_kernel<T, 1><<<args->num_tokens, threads, 0, on>>>(*args);
-        }
+        cuda_launch_dependent(cuda_state(b), on, vectors ? rotary_kernel<T, N> : rotary_kernel<T, 1>, args->num_tokens,
+                              threads, 0, 1, *args);
     });
     cuda_check_launch(b, "rotary_embedding");
 }
