@@ -41,13 +41,14 @@ template <class Type, bool is_fp8, int head_size, bool has_variant> struct decod
     static constexpr int PIECE_TOKENS = FP8 ? 16 : 8;               /* of V, in 16 bytes */
     static constexpr int PART_BYTES = HEAD * CHUNK * (FP8 ? 1 : 2); /* K, or V, of a chunk */
     static constexpr int STAGE_BYTES = 2 * PART_BYTES;
+    /* Of a warp's ring where there are few units, and where there are many: small heads leave room for more blocks. */
     static constexpr int STAGES = 16384 / STAGE_BYTES > 2 ? 16384 / STAGE_BYTES : 2;
-    static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
-    static constexpr int SHARED_BYTES = DECODE_WARPS * RING_BYTES;
-    static constexpr int BLOCKS_PER_SM = HEAD == 256 && !FP8 ? 1 : 3;
+    static constexpr int LEAST_STAGES = HEAD == 64 ? STAGES / 2 : STAGES;
+    static constexpr int BLOCKS_PER_SM = HEAD == 64 ? 5 : HEAD == 256 && !FP8 ? 1 : 3;
     static constexpr int MERGE_STRIDE = HEAD + 4; /* floats from head to head: no bank conflicts */
     static constexpr int ROW_STRIDE = HEAD + 8;   /* the same for the rows of decode_rows */
-    static_assert(UNIT_HEADS * MERGE_STRIDE * sizeof(float) <= RING_BYTES, "the ring holds a warp's sums at the end");
+    static_assert(UNIT_HEADS * MERGE_STRIDE * sizeof(float) <= LEAST_STAGES * STAGE_BYTES,
+                  "the ring holds a warp's sums at the end");
 };
 
 /* What a warp reads. */
@@ -126,8 +127,14 @@ static __device__ __forceinline__ void copy_chunk(const chunk_source &source, in
 /* How far the warp has come with its copies. */
 struct chunk_copies {
     uint8_t *ring;
+    int32_t stages;
     int32_t blocks, next_blocks, count; /* of look_up_blocks; chunks begun */
 };
+
+template <class D> static __device__ __forceinline__ uint8_t *chunk_stage(const chunk_copies &copies, int32_t i)
+{
+    return copies.ring + (i & (copies.stages - 1)) * D::STAGE_BYTES;
+}
 
 /* Begins the next copy, if there is one, into the stage that was free longest. */
 template <class D> static __device__ __forceinline__ void copy_next(chunk_copies &copies, const chunk_source &source)
@@ -137,19 +144,29 @@ template <class D> static __device__ __forceinline__ void copy_next(chunk_copies
         copies.next_blocks = look_up_blocks<D>(source, copies.count + CHUNKS_PER_LOOKUP);
     }
     if (copies.count < source.count)
-        copy_chunk<D>(source, copies.count, copies.blocks,
-                      shared_address(copies.ring + copies.count % D::STAGES * D::STAGE_BYTES));
+        copy_chunk<D>(source, copies.count, copies.blocks, shared_address(chunk_stage<D>(copies, copies.count)));
     copies.count++;
     copy_async_commit();
 }
 
 /* Fills the ring. */
 template <class D>
-static __device__ __forceinline__ chunk_copies begin_copies(const chunk_source &source, uint8_t *ring)
+static __device__ __forceinline__ chunk_copies begin_copies(const chunk_source &source, uint8_t *ring, int32_t stages)
 {
-    chunk_copies copies = {ring, look_up_blocks<D>(source, 0), look_up_blocks<D>(source, CHUNKS_PER_LOOKUP), 0};
-    for (int i = 0; i < D::STAGES; i++) copy_next<D>(copies, source);
+    chunk_copies copies = {ring, stages, look_up_blocks<D>(source, 0), look_up_blocks<D>(source, CHUNKS_PER_LOOKUP), 0};
+    for (int i = 0; i < stages; i++) copy_next<D>(copies, source);
     return copies;
+}
+
+/* Until the oldest of `stages` copies is there. */
+static __device__ __forceinline__ void wait_for_oldest(int32_t stages)
+{
+    if (stages == 2)
+        copy_async_wait<1>();
+    else if (stages == 4)
+        copy_async_wait<3>();
+    else
+        copy_async_wait<7>();
 }
 
 /* S = K Q^T. */
@@ -371,8 +388,8 @@ static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, con
 
     for (int32_t i = 0; i < source.count; i++) {
         const int32_t start = (source.chunk + i * DECODE_WARPS) * CHUNK;
-        uint8_t *stage = copies.ring + i % D::STAGES * D::STAGE_BYTES;
-        copy_async_wait<D::STAGES - 1>();
+        uint8_t *stage = chunk_stage<D>(copies, i);
+        wait_for_oldest(copies.stages);
         __syncwarp();
         if (fresh_rows && start + CHUNK >= source.end) {
             place_fresh<D>(source, call, fresh_rows, fresh_rows + D::ROW_STRIDE, slot, stage);
@@ -385,7 +402,10 @@ static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, con
     copy_async_wait<0>();
 }
 
-enum { MAX_CLUSTER = 8 }; /* what every device with clusters can run */
+enum {
+    MAX_CLUSTER = 8,   /* blocks: what every device with clusters can run */
+    LARGE_CLUSTER = 64 /* chunks in the rings of its warps */
+};
 
 /* The warps' maxima, sums and outputs, for the block to join. */
 struct decode_merge {
@@ -436,14 +456,15 @@ static __device__ __forceinline__ void store_result(const struct decode_join &jo
 
 /* The warps' results for 4 elements of a head. */
 template <class D>
-static __device__ __forceinline__ struct decode_join join_warps(const uint8_t *rings, const struct decode_merge *merge,
-                                                                int32_t head, int32_t d)
+static __device__ __forceinline__ struct decode_join join_warps(const uint8_t *rings, int32_t ring_bytes,
+                                                                const struct decode_merge *merge, int32_t head,
+                                                                int32_t d)
 {
     struct decode_join join = {-INFINITY, 0, {}};
     for (int w = 0; w < DECODE_WARPS; w++) join.max = fmaxf(join.max, merge->max[w][head]);
     for (int w = 0; w < DECODE_WARPS; w++)
         join_add(&join, merge->max[w][head], merge->sum[w][head],
-                 *(const float4 *)((const float *)(rings + w * D::RING_BYTES) + head * D::MERGE_STRIDE + d));
+                 *(const float4 *)((const float *)(rings + w * ring_bytes) + head * D::MERGE_STRIDE + d));
     return join;
 }
 
@@ -469,11 +490,12 @@ static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t 
 }
 
 template <class D>
-static __device__ __forceinline__ void join_block(uint8_t *rings, struct decode_merge *merge, int32_t heads)
+static __device__ __forceinline__ void join_block(uint8_t *rings, int32_t ring_bytes, struct decode_merge *merge,
+                                                  int32_t heads)
 {
     for (int32_t index = threadIdx.x * 4; index < heads * D::HEAD; index += DECODE_THREADS * 4) {
         const int32_t head = index / D::HEAD, d = index % D::HEAD;
-        const struct decode_join join = join_warps<D>(rings, merge, head, d);
+        const struct decode_join join = join_warps<D>(rings, ring_bytes, merge, head, d);
         *(float4 *)((float *)rings + head * D::MERGE_STRIDE + d) = join.out;
         if (d == 0) merge->stats[head] = make_float2(join.max, join.sum);
     }
@@ -510,17 +532,18 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
                                    struct decode_merge *merge, typename D::T *out)
 {
     const int32_t head_size = call.args.head_size, cluster = plan.cluster, slice = heads * D::HEAD / cluster;
+    const int32_t ring_bytes = plan.stages * D::STAGE_BYTES;
     const int32_t first = cluster > 1 ? (int32_t)blockIdx.x % cluster * slice : 0;
     if (cluster > 1) {
-        join_block<D>(rings, merge, heads);
+        join_block<D>(rings, ring_bytes, merge, heads);
         cluster_arrive();
         cluster_wait();
     }
     for (int32_t index = first + threadIdx.x * 4; index < first + slice; index += DECODE_THREADS * 4) {
         const int32_t head = index / D::HEAD, d = index % D::HEAD;
         if (d >= head_size) continue;
-        const struct decode_join join =
-            cluster > 1 ? join_cluster<D>(rings, merge, cluster, head, d) : join_warps<D>(rings, merge, head, d);
+        const struct decode_join join = cluster > 1 ? join_cluster<D>(rings, merge, cluster, head, d)
+                                                    : join_warps<D>(rings, ring_bytes, merge, head, d);
         if (work.parts == 1) {
             store_result<D>(join, call.params.v_scale, out + head * head_size + d);
             continue;
@@ -569,8 +592,8 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
                                         range.end,
                                         range.chunk + begin,
                                         max(work.end - begin + DECODE_WARPS - 1, 0) / DECODE_WARPS};
-    uint8_t *ring = rings + warp * D::RING_BYTES;
-    chunk_copies copies = begin_copies<D>(source, ring);
+    uint8_t *ring = rings + warp * plan.stages * D::STAGE_BYTES;
+    chunk_copies copies = begin_copies<D>(source, ring, plan.stages);
     const bool has_fresh = fresh.key && work.begin < work.end && work.end == range.count;
     const int64_t slot = has_fresh && in_group == 0 ? fresh.slots[token] : -1; /* one unit of a KV head stores */
     load_rows<D>(rows, call, fresh, token, head, kv_head, heads, has_fresh ? heads + 2 : heads);
@@ -629,6 +652,9 @@ static bool is_for_tensor_cores(const struct attention_args *args)
            cuda_is_aligned(args->v_cache);
 }
 
+/* A cluster has as many blocks as the GPU has room for, but no more than hold LARGE_CLUSTER chunks in their rings: what
+ * comes while the kernels before still run costs little. */
+template <class D>
 static struct decode_plan make_plan(const struct cuda_state *s, const struct attention_args *args, bool may_split)
 {
     const struct cuda_region *region = &s->regions[CUDA_USER_ATTENTION];
@@ -640,11 +666,13 @@ static struct decode_plan make_plan(const struct cuda_state *s, const struct att
     plan.counters = (uint32_t *)region->data;
     plan.stats = (float *)(plan.counters + slots);
     plan.partials = plan.stats + slots * UNIT_HEADS * 2;
-    const float *end = plan.partials + slots * UNIT_HEADS * padded_head_size(args->head_size);
+    const int64_t units = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head;
+    plan.stages = units <= target_parts(s) ? D::STAGES : D::LEAST_STAGES;
+    const float *end = plan.partials + slots * UNIT_HEADS * D::HEAD;
     const bool fits = region->data && (const uint8_t *)end <= region->data + region->bytes;
     if (!may_split || !fits || args->max_seq_len <= CHUNK * DECODE_WARPS) return plan;
-    const int64_t units = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head;
-    while (s->compute_capability >= 90 && plan.cluster < MAX_CLUSTER && 2 * units * plan.cluster <= target_parts(s))
+    const int32_t most = LARGE_CLUSTER / (DECODE_WARPS * D::STAGES);
+    while (s->compute_capability >= 90 && plan.cluster < most && 2 * units * plan.cluster <= target_parts(s))
         plan.cluster *= 2;
     plan.target = target_parts(s) / plan.cluster;
     return plan;
@@ -662,14 +690,14 @@ struct decode_launch {
 template <class D> static void launch(const struct decode_launch *l)
 {
     const struct cuda_state *s = cuda_state(l->b);
-    const struct decode_plan plan = make_plan(s, l->args, l->may_split);
+    const struct decode_plan plan = make_plan<D>(s, l->args, l->may_split);
+    const int shared_bytes = DECODE_WARPS * plan.stages * D::STAGE_BYTES;
     const int64_t units = (int64_t)l->args->num_seqs * l->args->num_kv_heads * plan.units_per_head;
     const dim3 grid((unsigned)((units + plan.target) * plan.cluster));
-    if (!cuda_check(
-            l->b, "paged attention",
-            cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, D::SHARED_BYTES)))
+    if (!cuda_check(l->b, "paged attention",
+                    cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes)))
         return;
-    cuda_launch_dependent(s, l->stream, decode_kernel<D>, grid, DECODE_THREADS, D::SHARED_BYTES, plan.cluster,
+    cuda_launch_dependent(s, l->stream, decode_kernel<D>, grid, DECODE_THREADS, shared_bytes, plan.cluster,
                           attention_call_make(l->args), plan, l->fresh);
     cuda_check_launch(l->b, "paged attention");
 }

@@ -20,6 +20,7 @@ enum { CHUNK = 16, UNIT_HEADS = 8, DECODE_WARPS = 4, LANES = 32, DECODE_THREADS 
 struct decode_plan {
     int32_t cluster;        /* blocks: 1, 2, 4 or 8 */
     int32_t target;         /* 0: every unit in one part */
+    int32_t stages;         /* of a warp's ring: 2, 4 or 8 */
     int32_t units_per_head; /* of a KV head */
     int32_t log_block_size;
     /* Of the parts of units in several parts, no more than 2 target; a slot each. */
@@ -85,13 +86,13 @@ static __device__ __forceinline__ void decode_share_part(struct decode_work *wor
     work->end = min(work->begin + share, work->end);
 }
 
-/* The block's work; false: none for the whole cluster. Every warp finds it for itself: a lane adds up a run of
- * sequences, the warp the lanes' sums, and the run that the cluster falls in is walked. */
+/* The block's work; false: none for the whole cluster. Every warp finds it for itself: a lane adds up every LANES-th
+ * sequence, the warp the lanes' sums, and those of the lane that the cluster falls to are walked. */
 static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, const struct attention_call *call,
                                                       const struct decode_plan *plan)
 {
-    const int32_t lane = threadIdx.x % LANES, num_seqs = call->args.num_seqs, run = (num_seqs + LANES - 1) / LANES;
-    const int32_t units = call->args.num_kv_heads * plan->units_per_head, end = min((lane + 1) * run, num_seqs);
+    const int32_t lane = threadIdx.x % LANES, num_seqs = call->args.num_seqs;
+    const int32_t units = call->args.num_kv_heads * plan->units_per_head;
     const int32_t *slots = call->args.seq_slot + call->args.first_seq;
     const int32_t index = (int32_t)blockIdx.x / plan->cluster;
     if (plan->target == 0) {
@@ -100,27 +101,26 @@ static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, 
         return work->end > 0;
     }
     const int32_t slot = lane < num_seqs ? slots[lane] : 0; /* at once with the lengths: it is waited for */
-    int64_t chunks = 0, sum = 0, before = 0;
-    for (int32_t i = lane * run; i < end; i++) chunks += decode_range_of(call, i).count;
-    if (num_seqs > 1)
-        for (int step = 1; step < LANES; step *= 2) chunks += __shfl_xor_sync(~0u, chunks, step);
-    else
-        chunks = __shfl_sync(~0u, chunks, 0);
+    int32_t lane_chunks = 0;
+    for (int32_t i = lane; i < num_seqs; i += LANES) lane_chunks += decode_range_of(call, i).count;
+    const int32_t chunks = __reduce_add_sync(~0u, lane_chunks);
     const int32_t least = plan->cluster == 1 ? DECODE_WARPS : 4 * DECODE_WARPS * plan->cluster;
-    int32_t share = (int32_t)((chunks * units + plan->target - 1) / plan->target);
+    int32_t share = (int32_t)ceilf((float)chunks * (float)units / (float)plan->target);
     share = max(share + DECODE_WARPS - 1, least) / DECODE_WARPS * DECODE_WARPS;
+    int64_t sum = 0, before = 0;
     int32_t owner = 0;
     if (num_seqs > 1) {
-        for (int32_t i = lane * run; i < end; i++) sum += decode_blocks(decode_range_of(call, i).count, share, units);
+        for (int32_t i = lane; i < num_seqs; i += LANES)
+            sum += decode_blocks(decode_range_of(call, i).count, share, units);
         const int64_t through = warp_inclusive_sum(sum);
         owner = __popc(__ballot_sync(~0u, through >> SLOTS_BITS <= index));
         if (owner == LANES) return false;
         before = __shfl_sync(~0u, through - sum, owner);
-    } else if (decode_blocks((int32_t)chunks, share, units) >> SLOTS_BITS <= index) {
+    } else if (decode_blocks(chunks, share, units) >> SLOTS_BITS <= index) {
         return false;
     }
-    int32_t seq = owner * run, count;
-    for (;; seq++) {
+    int32_t seq = owner, count;
+    for (;; seq += LANES) {
         count = decode_range_of(call, seq).count;
         const int64_t next = before + decode_blocks(count, share, units);
         if (next >> SLOTS_BITS > index) break;
@@ -129,7 +129,7 @@ static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, 
     const int32_t parts = (count + share - 1) / share, place = (int32_t)(index - (before >> SLOTS_BITS));
     const int32_t unit = place / parts, part = place % parts;
     const int32_t owner_slot = __shfl_sync(~0u, slot, owner);
-    *work = {seq,  unit,  run == 1 ? owner_slot : slots[seq], part * share, min(count, (part + 1) * share),
+    *work = {seq,  unit,  seq == owner ? owner_slot : slots[seq], part * share, min(count, (part + 1) * share),
              part, parts, (int32_t)before + unit * parts};
     decode_share_part(work, plan->cluster);
     return true;

@@ -1,18 +1,18 @@
-/* A layer of a decode step for few tokens in four fewer kernels than the table of operations takes, and without gaps
+/* A layer of a decode step for few tokens in half the kernels that the table of operations takes, and without gaps
  * between them: norms are made where they are used, a gate and an addition to the residual where their product is
  * made, and each kernel reads its first weights while the one before it still runs. In place of
  *
  *     fused_add_rms_norm, linear (qkv)                   norm_linear
- *     (rotary_embedding, reshape_and_cache, attention)   (the same)
+ *     rotary_embedding, reshape_and_cache, attention     decode_attention (attention_decode.cu)
  *     linear (o)                                         linear_residual
  *     fused_add_rms_norm, linear (gate_up), silu_and_mul norm_gate_up_silu
  *     linear (down)                                      linear_residual
  *
  * Each rounds where those do: the residual after each addition, what is added before it, gate and up before silu; and
- * the norm is in float32, from the residual as it is stored. Each returns false, having done nothing, for what it does
- * not take: more than FUSED_MAX_TOKENS (from there on cuBLAS and separate kernels are as fast), float32, types that
- * differ, columns not a multiple of 8, addresses not a multiple of 16, compute capability under 9.0. All but the
- * alignments depend on the model and the number of tokens alone.
+ * the norm is in float32, from the residual as it is stored. Those of this file return false, having done nothing, for
+ * what it does not take: more than FUSED_MAX_TOKENS (from there on cuBLAS and separate kernels are as fast), float32,
+ * types that differ, columns not a multiple of 8, addresses not a multiple of 16, compute capability under 9.0. All but
+ * the alignments depend on the model and the number of tokens alone.
  *
  * They are launched as programmatic dependents: weights must have been in place before the kernel that precedes them.
  */
