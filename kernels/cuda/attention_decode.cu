@@ -404,7 +404,7 @@ static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, con
 
 enum {
     MAX_CLUSTER = 8,   /* blocks: what every device with clusters can run */
-    LARGE_CLUSTER = 64 /* chunks in the rings of its warps */
+    LARGE_CLUSTER = 64 /* chunks: where its rings hold so many, a cluster is large enough */
 };
 
 /* The warps' maxima, sums and outputs, for the block to join. */
@@ -652,8 +652,8 @@ static bool is_for_tensor_cores(const struct attention_args *args)
            cuda_is_aligned(args->v_cache);
 }
 
-/* A cluster has as many blocks as the GPU has room for, but no more than hold LARGE_CLUSTER chunks in their rings: what
- * comes while the kernels before still run costs little. */
+/* A cluster has as many blocks as the GPU has room for; but what fits in rings is copied while the kernels before still
+ * run, and more blocks than that takes bring nothing. */
 template <class D>
 static struct decode_plan make_plan(const struct cuda_state *s, const struct attention_args *args, bool may_split)
 {
@@ -671,7 +671,8 @@ static struct decode_plan make_plan(const struct cuda_state *s, const struct att
     const float *end = plan.partials + slots * UNIT_HEADS * D::HEAD;
     const bool fits = region->data && (const uint8_t *)end <= region->data + region->bytes;
     if (!may_split || !fits || args->max_seq_len <= CHUNK * DECODE_WARPS) return plan;
-    const int32_t most = LARGE_CLUSTER / (DECODE_WARPS * D::STAGES);
+    constexpr int32_t most = LARGE_CLUSTER / (DECODE_WARPS * D::STAGES);
+    static_assert(most <= MAX_CLUSTER, "every device with clusters can run them");
     while (s->compute_capability >= 90 && plan.cluster < most && 2 * units * plan.cluster <= target_parts(s))
         plan.cluster *= 2;
     plan.target = target_parts(s) / plan.cluster;
