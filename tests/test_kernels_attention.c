@@ -677,6 +677,44 @@ static void prefills_every_cache_type(void **state)
     }
 }
 
+/* Types that matrix units take: every block size and head size, chunks after a prefix, windows with freed blocks. */
+static void prefills_16_bit_types(void **state)
+{
+    static const int32_t head_sizes[] = {64, 72, 128, 256};
+    for (int b = 0; b < 5; b++)
+        for (int h = 0; h < 4; h++) {
+            struct attention_case c = {.num_seqs = 4,
+                                       .query_lens = {1, 40, 150, 33},
+                                       .seq_lens = {1, 40, 331, 333},
+                                       .num_heads = 6,
+                                       .num_kv_heads = 2,
+                                       .head_size = head_sizes[h],
+                                       .block_size = block_sizes[b],
+                                       .dtype = (b + h) % 2 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16};
+            c.cache_dtype = c.dtype;
+            c.params.window = (b + h) % 3 ? 100 : 0;
+            c.poison_behind_window = c.params.window > 0;
+            check_case(*state, &c);
+        }
+}
+
+/* So many rows that they are taken in the largest tiles. */
+static void prefills_many_rows(void **state)
+{
+    for (int32_t head_size = 64; head_size <= 128; head_size *= 2) {
+        const struct attention_case c = {.num_seqs = 5,
+                                         .query_lens = {200, 200, 200, 200, 130},
+                                         .seq_lens = {200, 210, 231, 300, 140},
+                                         .num_heads = 32,
+                                         .num_kv_heads = 32,
+                                         .head_size = head_size,
+                                         .block_size = 16,
+                                         .dtype = DTYPE_BFLOAT16,
+                                         .cache_dtype = DTYPE_BFLOAT16};
+        check_case(*state, &c);
+    }
+}
+
 /* A case with decodes and chunks, for the variants. */
 static struct attention_case variant_case(void)
 {
@@ -833,6 +871,8 @@ int main(void)
         cmocka_unit_test(prefills),
         cmocka_unit_test(mixes_decodes_and_chunks),
         cmocka_unit_test(prefills_every_cache_type),
+        cmocka_unit_test(prefills_16_bit_types),
+        cmocka_unit_test(prefills_many_rows),
         cmocka_unit_test(alibi),
         cmocka_unit_test(soft_cap),
         cmocka_unit_test(sliding_window),
