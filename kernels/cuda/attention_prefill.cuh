@@ -8,84 +8,159 @@
 
 #include "kernels/cuda/attention_wgmma.cuh"
 
-enum { GROUP_THREADS = 128, CONSUMERS = 2, ROWS = 64 * CONSUMERS, PREFILL_THREADS = (1 + CONSUMERS) * GROUP_THREADS };
-enum { STAGES = 2 };
+enum { GROUP_THREADS = 128, SHARED_LIMIT = 226 * 1024 }; /* with the barriers all that a block can have */
 
-/* Operands as core matrices (attention_wgmma.cuh), `*_STRIDE` bytes from one to the next along k. Pieces are 16 bytes:
- *     Q [HEAD / 8][ROWS] pieces of 8 elements, and one piece more in each group against bank conflicts,
- *     K [HEAD / 8][TOKENS] pieces of 8 elements,
- *     V [TOKENS / 8][HEAD] pieces of 8 tokens, and four pieces more in each group. */
-template <class Type, bool is_fp8, int head_size, bool has_variant> struct prefill_traits {
+/* Shared memory: the stages of K, of V and of Q. Operands of products (attention_wgmma.cuh), in pieces of 16 bytes:
+ *     K [TOKENS / 8][HEAD / 8][8 tokens] pieces of 8 elements: core matrices, as the cache has them,
+ *     V [TOKENS / 16][HEAD] rows of 2 pieces of 8 tokens, swizzled: rows as a cache with blocks of 16 tokens has them;
+ *       if its blocks have 8, [TOKENS / 8][HEAD] pieces,
+ *     Q [HEAD / 8][ROWS] pieces of 8 elements, and one more in each group against bank conflicts. */
+template <class Type, bool is_fp8, int head_size, bool has_variant, int consumers> struct prefill_traits {
     using T = Type;
     static constexpr bool FP8 = is_fp8, VARIANT = has_variant;
-    static constexpr int HEAD = head_size;                /* padded to 64, 128, 256 */
-    static constexpr int TOKENS = HEAD == 256 ? 64 : 128; /* of a tile of K and V */
-    static constexpr int Q_STRIDE = (ROWS + 1) * 16, K_STRIDE = TOKENS * 16, V_STRIDE = (HEAD + 4) * 16;
-    static constexpr int Q_BYTES = HEAD / 8 * Q_STRIDE, K_BYTES = HEAD / 8 * K_STRIDE, V_BYTES = TOKENS / 8 * V_STRIDE;
-    static constexpr int SHARED_BYTES = Q_BYTES + STAGES * (K_BYTES + V_BYTES);
+    static constexpr int HEAD = head_size; /* padded to 64, 128, 256 */
+    static constexpr int CONSUMERS = consumers, ROWS = 64 * CONSUMERS;
+    static constexpr int THREADS = (1 + CONSUMERS) * GROUP_THREADS, Q_THREADS = FP8 ? GROUP_THREADS : 64;
+    static constexpr int PRODUCER_REGISTERS = FP8 ? 56 : CONSUMERS == 2 ? 40 : 32;
+    static constexpr int CONSUMER_REGISTERS = FP8 ? 224 : CONSUMERS == 2 ? 232 : 160;
+    static constexpr int TOKENS = HEAD == 256 ? 64 : 128; /* of a tile of K or V */
+    static constexpr int TILE_BYTES = TOKENS * HEAD * 2, TOKEN_BYTES = HEAD * 2;
+    static constexpr int Q_STRIDE = (ROWS + 1) * 16, Q_BYTES = HEAD / 8 * Q_STRIDE, Q_STAGES = HEAD == 256 ? 1 : 2;
+    static constexpr int STAGES = (SHARED_LIMIT - Q_STAGES * Q_BYTES) / TILE_BYTES;
+    static constexpr int V_STAGES = STAGES / 2, K_STAGES = STAGES - V_STAGES;
+    static constexpr int SHARED_BYTES = STAGES * TILE_BYTES + Q_STAGES * Q_BYTES;
 };
 
-/* Both the producer and the consumers walk the same tiles in the same order, so they need nothing but these to agree.
- */
-struct prefill_barriers {
-    uint64_t q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+/* Stages are filled and emptied in turn: a stage's full barrier when it has come, its empty barrier when it may be
+ * overwritten. Producer and consumers walk the same tiles in the same order, so they need nothing else to agree. */
+template <int stages> struct prefill_barriers {
+    uint64_t full[stages], empty[stages];
+};
+
+template <int stages>
+static __device__ __forceinline__ void prefill_barriers_init(prefill_barriers<stages> *barriers, int writers,
+                                                             int readers)
+{
+    for (int i = 0; i < stages; i++) {
+        barrier_init(&barriers->full[i], writers);
+        barrier_init(&barriers->empty[i], readers);
+    }
+}
+
+template <class P> struct prefill_shared {
+    prefill_barriers<P::K_STAGES> k_barriers;
+    prefill_barriers<P::V_STAGES> v_barriers;
+    prefill_barriers<P::Q_STAGES> q_barriers;
 };
 
 /* Which stage a walker is at, and how often it has been there. */
-struct prefill_stage {
+template <int stages> struct prefill_stage {
+    prefill_barriers<stages> *barriers;
     int32_t index;
     uint32_t parity;
 };
-static __device__ __forceinline__ void prefill_stage_next(struct prefill_stage *stage)
+
+template <int stages> static __device__ __forceinline__ uint64_t *prefill_full(const prefill_stage<stages> &stage)
 {
-    if (++stage->index == STAGES) stage->index = 0, stage->parity ^= 1;
+    return &stage.barriers->full[stage.index];
+}
+template <int stages> static __device__ __forceinline__ void prefill_wait_full(const prefill_stage<stages> &stage)
+{
+    barrier_wait(&stage.barriers->full[stage.index], stage.parity);
+}
+/* For producers: a stage is empty one phase after it was full, and a new barrier counts as passed. */
+template <int stages> static __device__ __forceinline__ void prefill_wait_empty(const prefill_stage<stages> &stage)
+{
+    barrier_wait(&stage.barriers->empty[stage.index], stage.parity ^ 1);
+}
+template <int stages> static __device__ __forceinline__ void prefill_stage_next(prefill_stage<stages> *stage)
+{
+    if (++stage->index == stages) stage->index = 0, stage->parity ^= 1;
+}
+/* A consumer is done with a stage: one arrival for each warp. */
+template <int stages> static __device__ __forceinline__ void prefill_stage_release(prefill_stage<stages> *stage)
+{
+    if (threadIdx.x % 32 == 0) barrier_arrive(&stage->barriers->empty[stage->index]);
+    prefill_stage_next(stage);
+}
+
+/* What a launch hands over: the call, and the caches as tensors (map_caches) for the copy engine. It brings boxes of
+ * one head's K or V of a run of 16 tokens, or of 8 if a block has no more. */
+struct prefill_call {
+    CUtensorMap keys, values;
+    struct attention_call call;
+};
+
+/* Tokens of a run. */
+static inline __host__ __device__ int32_t run_tokens(const struct attention_args *args)
+{
+    return args->block_size < 16 ? args->block_size : 16;
 }
 
 struct prefill_tile {
     struct attention_seq seq;
-    int32_t kv_head, group;
-    int32_t first_row, rows; /* of the sequence: [first_row, rows) are this tile's and those after it */
-    int32_t first, end;      /* tokens that some row sees */
-    int32_t start, count;    /* tiles of tokens: the first token of the first, how many */
+    int32_t round; /* of the next tile */
+    int32_t kv_head, group, group_inverse;
+    int32_t first_token, first_head; /* of the sequence's query and of the group: row 0 */
+    int32_t first, end;              /* tokens that some row of the sequence sees: no others may be read */
+    int32_t start, count;            /* tiles of tokens: the first token of the first, how many */
 };
 
-/* Position of a row's token in the sequence. */
-static __device__ __forceinline__ int32_t prefill_position(const struct prefill_tile *tile, int32_t row)
+struct prefill_row {
+    int32_t token; /* of the sequence's query, which has no such token if it is not less than query_len */
+    int32_t head;
+};
+
+/* Row r of a tile. A division by group, exact while (ROWS + group) * group is less than 2^20. */
+static __device__ __forceinline__ struct prefill_row prefill_row_of(const struct prefill_tile *tile, int32_t r)
 {
-    return tile->seq.seq_len - tile->seq.query_len + min(row, tile->rows - 1) / tile->group;
+    const int32_t x = tile->first_head + r, tokens = x * tile->group_inverse >> 20;
+    return {tile->first_token + tokens, tile->kv_head * tile->group + x - tokens * tile->group};
 }
 
-static inline __host__ __device__ int64_t prefill_tiles(const struct attention_args *args)
+/* The position in the sequence of a row's token, or of the last if there is no such token. */
+static __device__ __forceinline__ int32_t prefill_position(const struct prefill_tile *tile, int32_t r)
 {
-    return cuda_div_up((int64_t)args->max_query_len * (args->num_heads / args->num_kv_heads), ROWS);
+    return tile->seq.seq_len - tile->seq.query_len + min(prefill_row_of(tile, r).token, tile->seq.query_len - 1);
 }
 
-/* The block's round-th tile. The last tiles of a prompt have the most to do and come first; every other round goes the
- * other way, so that no block gets the longest of each. false: no such tile; count 0 and rows 0: nothing to do in it.
- */
-static __device__ __forceinline__ bool prefill_tile_of(struct prefill_tile *tile, const struct attention_call *call,
-                                                       int32_t tokens, int32_t round)
+/* Tiles of a KV head for the longest query, and of the whole call. */
+template <class P> static inline __host__ __device__ int32_t prefill_head_tiles(const struct attention_args *args)
+{
+    return (int32_t)cuda_div_up((int64_t)args->max_query_len * (args->num_heads / args->num_kv_heads), P::ROWS);
+}
+template <class P> static inline __host__ __device__ int32_t prefill_tiles(const struct attention_args *args)
+{
+    return prefill_head_tiles<P>(args) * args->num_kv_heads * args->num_seqs;
+}
+
+/* The block's next tile, or false. The last tiles of a prompt have the most to do and come first; every other round
+ * goes the other way, so that no block gets the longest of each. */
+template <class P>
+static __device__ __forceinline__ bool prefill_tile_next(struct prefill_tile *tile, const struct attention_call *call)
 {
     const struct attention_args *args = &call->args;
-    const int64_t tiles = prefill_tiles(args), columns = (int64_t)args->num_kv_heads * args->num_seqs;
-    const int64_t place = round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x,
-                  index = (int64_t)round * gridDim.x + place;
-    if ((int64_t)round * gridDim.x >= tiles * columns) return false;
-    const int32_t column = (int32_t)(index % columns);
-    tile->seq = attention_seq_load(args, column / args->num_kv_heads);
-    tile->kv_head = column % args->num_kv_heads;
+    const int32_t tiles = prefill_tiles<P>(args), columns = args->num_kv_heads * args->num_seqs;
     tile->group = args->num_heads / args->num_kv_heads;
-    tile->first_row = (int32_t)((tiles - 1 - index / columns) * ROWS);
-    tile->rows = tile->seq.query_len * tile->group;
-    if (index >= tiles * columns || tile->first_row >= tile->rows) {
-        tile->rows = tile->count = 0;
+    tile->group_inverse = (1 << 20) / tile->group + 1;
+    for (int32_t start = tile->round * gridDim.x; start < tiles; start += gridDim.x) {
+        const int32_t index = start + (tile->round++ % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+        const int32_t row = index / columns, column = index - row * columns;
+        if (index >= tiles) continue;
+        tile->seq = attention_seq_load(args, column / args->num_kv_heads);
+        tile->kv_head = column % args->num_kv_heads;
+        const int32_t first_row = (prefill_head_tiles<P>(args) - 1 - row) * P::ROWS;
+        tile->first_token = first_row / tile->group;
+        tile->first_head = first_row % tile->group;
+        if (tile->first_token >= tile->seq.query_len) continue;
+        const int32_t position = tile->seq.seq_len - tile->seq.query_len;
+        tile->first = attention_first(&call->params, position);
+        tile->end = tile->seq.seq_len;
+        tile->start = attention_first(&call->params, position + tile->first_token) / P::TOKENS * P::TOKENS;
+        tile->count = max((prefill_position(tile, P::ROWS - 1) - tile->start) / P::TOKENS + 1, 1);
         return true;
     }
-    tile->end = prefill_position(tile, tile->first_row + ROWS - 1) + 1;
-    tile->first = attention_first(&call->params, prefill_position(tile, tile->first_row));
-    tile->start = tile->first / tokens * tokens;
-    tile->count = max((tile->end - tile->start + tokens - 1) / tokens, 0);
-    return true;
+    return false;
 }
 
 #endif

@@ -4,10 +4,12 @@
  * wgmma m64nNk16: C[64][N] += A[64][16] B[16][N]. Warp w of the group has rows 16w .. 16w + 15 of C, as n8 tiles of
  * mma m16n8k16 side by side: c[4b + e] is element e of tile b. A lies in shared memory, or in registers as A of that
  * mma. Operands in shared memory are made of core matrices, 8 rows (A) or columns (B) of 16 contiguous bytes along k,
- * 128 bytes in all, without swizzling. The cache's layout of K is made of just these. */
+ * 128 bytes in all, without swizzling: the cache's layout of K is made of just these. Or rows and columns have 32
+ * contiguous bytes, swizzled: so the copy engine brings V, whose rows in a block of 16 tokens are of this size. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_WGMMA_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_WGMMA_CUH
 
+#include <cuda.h>
 #include <type_traits>
 
 #include "kernels/cuda/attention_mma.cuh"
@@ -15,11 +17,18 @@
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define ATTENTION_HAVE_WGMMA 1
 
-/* Where the core matrices of an operand are: `k_stride` bytes from one to the next along k; across it they follow each
- * other. Addresses and strides are multiples of 16. */
-static __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t k_stride)
+/* Where the core matrices of an operand are: `k_stride` bytes from one to the next along k, `stride` across it.
+ * Addresses and strides are multiples of 16. */
+static __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t k_stride, uint32_t stride = 128)
 {
-    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(k_stride >> 4) << 16 | (uint64_t)(128 >> 4) << 32;
+    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(k_stride >> 4) << 16 | (uint64_t)(stride >> 4) << 32;
+}
+
+/* An operand's 16 elements along k as 32 bytes, these after each other, swizzled: the two halves of rows 4 .. 7 of
+ * every 8 have changed places. The address is a multiple of 256. */
+static __device__ __forceinline__ uint64_t wgmma_descriptor_swizzled(uint32_t address)
+{
+    return wgmma_descriptor(address, 16, 256) | (uint64_t)3 << 62;
 }
 
 #define ACC_8(c, i)                                                                                                    \
@@ -136,6 +145,29 @@ static __device__ __forceinline__ void barrier_init(uint64_t *barrier, int count
 static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
 {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];\n" ::"r"(shared_address(barrier)) : "memory");
+}
+
+/* Arrives, and makes the phase wait for that many bytes of tensor_copy too. */
+static __device__ __forceinline__ void barrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n" ::"r"(shared_address(barrier)), "r"(bytes)
+                 : "memory");
+}
+
+/* Brings a map close, before its first use. */
+static __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
+}
+
+/* A box of a tensor of 5 dimensions, from those coordinates, into shared memory; the barrier counts its bytes. */
+static __device__ __forceinline__ void tensor_copy(uint32_t to, const CUtensorMap *map, int32_t c0, int32_t c1,
+                                                   int32_t c2, int32_t c3, int32_t c4, uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];\n" ::"r"(to),
+                 "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(shared_address(barrier))
+                 : "memory");
 }
 
 /* Arrives once this thread's copies so far are there. */
