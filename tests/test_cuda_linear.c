@@ -1,5 +1,5 @@
-/* Products with few tokens on a GPU, and the fused operations of a decode step made of them: against float64, and
- * against the operations that they stand for. Skipped where there is no GPU. */
+/* Products with few tokens and with a batch of them on a GPU, and the fused operations of a decode step made of them:
+ * against float64, and against the operations that they stand for. Skipped where there is no GPU. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "kernels/cuda/cuda.h"
 #endif
 
-enum { MAX_TOKENS = 17 };
+enum { MAX_TOKENS = 17, MAX_BATCH = 257 };
 
 static struct test_backend *the_gpu(struct kernel_test *test)
 {
@@ -28,8 +28,8 @@ static struct test_backend *the_gpu(struct kernel_test *test)
 
 static void workspace_for(struct test_backend *gpu, int64_t rows, int64_t columns)
 {
-    const struct workspace_query query = {.max_num_tokens = MAX_TOKENS,
-                                          .max_num_seqs = MAX_TOKENS,
+    const struct workspace_query query = {.max_num_tokens = MAX_BATCH,
+                                          .max_num_seqs = MAX_BATCH,
                                           .max_model_len = 64,
                                           .num_heads = 1,
                                           .num_kv_heads = 1,
@@ -61,12 +61,12 @@ static struct tensor without_padding(const struct tensor *t, int64_t rows, int64
     return out;
 }
 
-/* Computes it twice: the same bits. */
+/* Computes it twice: the same bits. After the tokens in x comes poison. */
 static void check_linear(struct test_backend *gpu, struct random *random, const struct linear_case *c)
 {
     struct backend *b = gpu->b;
     const int64_t x_stride = c->columns + c->x_pad, out_stride = c->rows + c->out_pad;
-    struct tensor x = tensor_poison(b, c->dtype, c->tokens * x_stride);
+    struct tensor x = tensor_poison(b, c->dtype, (c->tokens + 8) * x_stride);
     struct tensor w = tensor_random(b, c->dtype, c->rows * c->columns, 1, random);
     struct tensor bias = tensor_random(b, c->dtype, c->rows, 3, random);
     struct tensor out = tensor_poison(b, c->out_dtype, c->tokens * out_stride);
@@ -117,6 +117,32 @@ static void every_number_of_tokens(void **state)
                                               .bias = (tokens + t) % 2 == 0};
                 check_linear(gpu, &test->random, &c);
             }
+}
+
+/* Around every size that a kernel is padded to. The shapes: one tile; tiles in two, three, four and eight parts; more
+ * tiles than parts help; tiles of fewer rows than there could be, in several rounds of blocks. */
+static void batches(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    static const int64_t shapes[][2] = {{16, 8},     {1000, 1032}, {300, 1544}, {200, 2056},
+                                        {130, 4104}, {9001, 40},   {17000, 24}};
+    static const int32_t tokens[] = {9,  15, 16, 17, 31, 32,  33,  47,  48,  49,  63, 64,
+                                     65, 80, 95, 96, 97, 127, 128, 129, 200, 256, 257};
+    workspace_for(gpu, 17000, 4104);
+    for (size_t n = 0; n < sizeof tokens / sizeof *tokens; n++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            const enum dtype dtype = (n + i) % 2 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16;
+            const struct linear_case c = {.tokens = tokens[n],
+                                          .rows = shapes[i][0],
+                                          .columns = shapes[i][1],
+                                          .x_pad = (int64_t)(n + i) % 3 * 8,
+                                          .out_pad = (int64_t)(2 * n + i) % 5,
+                                          .dtype = dtype,
+                                          .out_dtype = (n + 2 * i) % 3 ? dtype : DTYPE_FLOAT32,
+                                          .bias = (n + i) % 4 < 2};
+            check_linear(gpu, &test->random, &c);
+        }
 }
 
 /* Columns and strides that do not allow 16-byte reads. */
@@ -298,6 +324,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_number_of_tokens),
+        cmocka_unit_test(batches),
         cmocka_unit_test(odd_shapes),
         cmocka_unit_test(many_columns_and_many_rows),
 #ifdef QUIRE_HAVE_CUDA

@@ -1,9 +1,10 @@
 /* What a ring of shared memory needs that the bulk copy engine fills and warps empty (compute capability 9.0 and
- * later): barriers that count bytes, the copies, and the two halves of a programmatic dependent launch. PTX ISA,
- * sections "mbarrier", "cp.async.bulk" and "griddepcontrol". */
+ * later): barriers that count bytes, the copies, clusters, and the two halves of a programmatic dependent launch. PTX
+ * ISA, sections "mbarrier", "cp.async.bulk", "barrier.cluster" and "griddepcontrol". */
 #ifndef QUIRE_KERNELS_CUDA_BULK_RING_CUH
 #define QUIRE_KERNELS_CUDA_BULK_RING_CUH
 
+#include <cuda.h>
 #include <stdint.h>
 
 static __device__ __forceinline__ uint32_t shared_address(const void *p)
@@ -77,6 +78,16 @@ static __device__ __forceinline__ void bulk_copy(void *destination, const void *
                  : "memory");
 }
 
+/* Copies a box of a matrix, from that column and row on, as the map says; the barrier counts the whole box's bytes. */
+static __device__ __forceinline__ void box_copy(void *destination, const CUtensorMap *map, int32_t column, int32_t row,
+                                                uint64_t *barrier, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+                 "[%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(destination)),
+                 "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)), "l"(policy)
+                 : "memory");
+}
+
 /* Whether the target has bulk_copy_to_cluster: only the architecture-specific ones (90a, 100a) do it fast. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FEAT_SM100_ALL)
 static constexpr bool BULK_COPY_TO_CLUSTER = true;
@@ -105,10 +116,29 @@ static __device__ __forceinline__ uint32_t rank_in_cluster()
     return rank;
 }
 
-/* A barrier of the cluster, in two halves: every thread does both, once. */
+/* What lies at the same place of another block of the cluster. */
+static __device__ __forceinline__ float4 load_from_cluster(const float *data, uint32_t rank)
+{
+    float4 out;
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
+                 "}"
+                 : "=f"(out.x), "=f"(out.y), "=f"(out.z), "=f"(out.w)
+                 : "r"(shared_address(data)), "r"(rank));
+    return out;
+}
+
+/* A barrier of the cluster, in two halves: every thread does both, once. Relaxed: what was written before is not what
+ * the others wait for. */
 static __device__ __forceinline__ void cluster_arrive()
 {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+static __device__ __forceinline__ void cluster_arrive_relaxed()
+{
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 static __device__ __forceinline__ void cluster_wait()
 {

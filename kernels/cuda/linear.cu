@@ -1,10 +1,11 @@
 /* Matrix products with weights, each sent to what computes it best. */
 #include <limits.h>
 
+#include "kernels/cuda/linear_few_rows.cuh"
+#include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/state.cuh"
 
-enum { THREADS = 256, MAX_GRID_Y = 65535 };
+enum { THREADS = 256, MAX_GRID_Y = 65535, FEW_ROWS_BEST_TOKENS = 8 };
 
 /* out[t][r] = bias[r]: what the product is then added to, so that the sum is rounded once. */
 template <class T, class W>
@@ -31,13 +32,36 @@ static void spread_bias(struct backend *b, void *out, int64_t out_stride, enum d
     });
 }
 
+/* By the kernels for few tokens and for a batch of them, if they can and cuBLAS is not faster. */
+static bool run_own_kernel(struct backend *b, const struct few_rows_product *p, cudaStream_t stream)
+{
+    struct few_rows_plan plan;
+    if (p->num_tokens > FEW_ROWS_BEST_TOKENS && linear_wgmma(b, "linear", p, stream)) return true;
+    if (!few_rows_plan(cuda_state(b), p, &plan) || plan.splits > 1) return false;
+    few_rows_launch(b, "linear", p, &plan, stream);
+    return true;
+}
+
 void cuda_linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
                  int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream)
 {
     if (num_tokens <= 0 || w->rows <= 0) return;
     cudaStream_t on = cuda_stream(b, stream);
-    if (cuda_linear_few_rows(b, out, out_stride, out_dtype, x, x_stride, dtype, num_tokens, w, stream)) return;
     const bool one_type = w->dtype == dtype && (out_dtype == dtype || out_dtype == DTYPE_FLOAT32);
+    struct few_rows_product product = {};
+    product.weights = w->data;
+    product.bias = w->bias;
+    product.rows = w->rows;
+    product.columns = w->columns;
+    product.x = x;
+    product.x_stride = x_stride;
+    product.num_tokens = num_tokens;
+    product.dtype = dtype;
+    product.out = out;
+    product.out_stride = out_stride;
+    product.out_is_float = out_dtype == DTYPE_FLOAT32;
+    product.result = FEW_ROWS_STORE;
+    if (one_type && run_own_kernel(b, &product, on)) return;
     const bool fits = w->rows <= INT_MAX && w->columns <= INT_MAX && x_stride <= INT_MAX && out_stride <= INT_MAX;
     if (!one_type || !fits) {
         cuda_linear_mixed(b, out, out_stride, out_dtype, x, x_stride, dtype, num_tokens, w, stream);

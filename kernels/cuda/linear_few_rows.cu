@@ -537,30 +537,6 @@ void few_rows_launch(struct backend *b, const char *operation, const struct few_
                                          : launch_groups<__nv_bfloat16>(&call, plan, stream));
 }
 
-bool cuda_linear_few_rows(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
-                          int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w,
-                          backend_stream stream)
-{
-    struct few_rows_product product = {};
-    product.weights = w->data;
-    product.bias = w->bias;
-    product.rows = w->rows;
-    product.columns = w->columns;
-    product.x = x;
-    product.x_stride = x_stride;
-    product.num_tokens = num_tokens;
-    product.dtype = dtype;
-    product.out = out;
-    product.out_stride = out_stride;
-    product.out_is_float = out_dtype == DTYPE_FLOAT32;
-    product.result = FEW_ROWS_STORE;
-    if (w->dtype != dtype || (out_dtype != dtype && out_dtype != DTYPE_FLOAT32)) return false;
-    struct few_rows_plan plan;
-    if (!few_rows_plan(cuda_state(b), &product, &plan) || plan.splits > 1) return false; /* cuBLAS is faster then */
-    few_rows_launch(b, "linear", &product, &plan, cuda_stream(b, stream));
-    return true;
-}
-
 int64_t cuda_linear_few_rows_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
     (void)query;

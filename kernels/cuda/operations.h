@@ -72,11 +72,7 @@ void cuda_linear_mixed(struct backend *b, void *out, int64_t out_stride, enum dt
                        int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w,
                        backend_stream stream);
 
-/* linear_few_rows.cu: the same for few tokens, where the weights' bytes are the cost; bias included. Returns false,
- * having done nothing, where the shape is not for it: cuBLAS is next. Workspace: regions[CUDA_USER_LINEAR]. */
-bool cuda_linear_few_rows(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
-                          int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w,
-                          backend_stream stream);
+/* linear_few_rows.cu's part of the workspace: regions[CUDA_USER_LINEAR]. */
 int64_t cuda_linear_few_rows_workspace(const struct cuda_state *s, const struct workspace_query *query);
 
 /* decode_fused.cu: the optional operations */
