@@ -119,8 +119,8 @@ static void every_number_of_tokens(void **state)
             }
 }
 
-/* Around every size that a kernel is padded to. The shapes: one tile; tiles in two, three, four and eight parts; more
- * tiles than parts help; tiles of fewer rows than there could be, in several rounds of blocks. */
+/* Around every size that a kernel is padded to. The shapes: one tile; tiles in two, three, four and eight parts; tiles
+ * of fewer than 64 rows and of fewer than 128. */
 static void batches(void **state)
 {
     struct kernel_test *test = *state;
