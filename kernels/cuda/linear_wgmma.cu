@@ -111,11 +111,11 @@ static __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
 
 /* The product of 16 columns, for any N that is a sum of those that wgmma_shared has. */
 template <class T, int N>
-static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens, bool add)
+static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens)
 {
     constexpr int FIRST = N >= 128 ? 128 : N >= 64 ? 64 : N >= 32 ? 32 : 16;
-    wgmma_shared<T, FIRST>(sums, weights, tokens, add);
-    if constexpr (N > FIRST) multiply<T, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4), add);
+    wgmma_shared<T, FIRST>(sums, weights, tokens, true);
+    if constexpr (N > FIRST) multiply<T, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4));
 }
 
 /* A place in the ring is free again when the products after it have begun and its own are over. */
@@ -136,7 +136,7 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], cons
 #pragma unroll
         for (int k = 0; k < L::BOXES * 4; k++)
             multiply<T, N>(sums, weights + k / 4 * (L::WEIGHT_BOX >> 4) + k % 4 * 2,
-                           tokens + k / 4 * (L::TOKEN_BOX >> 4) + k % 4 * 2, i > part.begin || k > 0);
+                           tokens + k / 4 * (L::TOKEN_BOX >> 4) + k % 4 * 2);
         wgmma_commit();
         wgmma_wait<1>();
         if (i > part.begin && threadIdx.x % 32 == 0) barrier_arrive(&empty[before]);
@@ -217,7 +217,7 @@ static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, con
                                                      uint64_t *full, uint64_t *empty)
 {
     const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, token = threadIdx.x % 4 * 2;
-    float sums[N / 2], *shared_sums = (float *)ring;
+    float sums[N / 2] = {}, *shared_sums = (float *)ring;
     multiply_steps<T, N, L>(sums, part, ring, full, empty);
     multipliers_sync<L>(); /* all have read what lies in the ring */
 #pragma unroll
