@@ -1,5 +1,6 @@
 #include "model/device_weights.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,39 +19,41 @@ struct transfer {
     enum dtype from, to;
 };
 
-struct upload {
-    struct arena *arena;
+struct weights_upload {
+    struct arena *arena; /* while places are found; the threads use the backend alone */
+    struct backend *backend;
     enum dtype dtype;
     struct transfer *transfers; /* [count] */
     size_t count, capacity;
     enum status status; /* the first failure */
-    struct error *err;
+    struct error err;
+    pthread_t thread;
 };
 
 /* A transfer is cut so that threads share it; a buffer holds one cut. */
 static const int64_t CHUNK_BYTES = 4 << 20;
 enum { MAX_THREADS = 8, BUFFERS = 2 };
 
-static void add_transfer(struct upload *u, const void *source, enum dtype from, void *destination, enum dtype to,
-                         int64_t count)
+static void add_transfer(struct weights_upload *u, const void *source, enum dtype from, void *destination,
+                         enum dtype to, int64_t count)
 {
     if (u->status != STATUS_OK) return;
     if (!array_reserve(&u->transfers, &u->capacity, u->count + 1, sizeof *u->transfers)) {
-        u->status = error_set(u->err, STATUS_OUT_OF_MEMORY, "out of host memory for loading the weights");
+        u->status = error_set(&u->err, STATUS_OUT_OF_MEMORY, "out of host memory for loading the weights");
         return;
     }
     u->transfers[u->count++] = (struct transfer){source, destination, count, from, to};
 }
 
-static void *allocate(struct upload *u, int64_t bytes)
+static void *allocate(struct weights_upload *u, int64_t bytes)
 {
     void *data = NULL;
-    if (u->status == STATUS_OK) u->status = arena_alloc(u->arena, PURPOSE_WEIGHTS, bytes, &data, u->err);
+    if (u->status == STATUS_OK) u->status = arena_alloc(u->arena, PURPOSE_WEIGHTS, bytes, &data, &u->err);
     return data;
 }
 
 /* The parts below each other in one matrix; one part is a plain matrix. */
-static struct weight place_matrix(struct upload *u, const struct weight *parts, int num_parts)
+static struct weight place_matrix(struct weights_upload *u, const struct weight *parts, int num_parts)
 {
     struct weight out = {.dtype = u->dtype, .columns = parts[0].columns};
     bool bias = false;
@@ -70,19 +73,19 @@ static struct weight place_matrix(struct upload *u, const struct weight *parts, 
     return out;
 }
 
-static const void *place_gain(struct upload *u, const void *gain, enum dtype dtype, int64_t count)
+static const void *place_gain(struct weights_upload *u, const void *gain, enum dtype dtype, int64_t count)
 {
     void *data = allocate(u, count * dtype_size(dtype));
     add_transfer(u, gain, dtype, data, dtype, count);
     return data;
 }
 
-static struct projection place_projection(struct upload *u, const struct projection *p)
+static struct projection place_projection(struct weights_upload *u, const struct projection *p)
 {
     return (struct projection){.parts = {place_matrix(u, p->parts, p->num_parts)}, .num_parts = 1};
 }
 
-static void place_all(struct upload *u, const struct model_config *c, const struct model_weights *host,
+static void place_all(struct weights_upload *u, const struct model_config *c, const struct model_weights *host,
                       struct model_weights *device)
 {
     const int64_t hidden = c->hidden_size;
@@ -144,8 +147,8 @@ static int64_t chunk_elements(const struct transfer *t)
 }
 
 /* Every lane takes the chunks whose number is its own modulo the number of lanes. */
-static enum status run_lane(struct backend *b, struct lane *lane, const struct upload *u, int number, int num_lanes,
-                            struct error *err)
+static enum status run_lane(struct backend *b, struct lane *lane, const struct weights_upload *u, int number,
+                            int num_lanes, struct error *err)
 {
     int64_t chunk = 0, used = 0;
     enum status status = STATUS_OK;
@@ -167,9 +170,11 @@ static enum status run_lane(struct backend *b, struct lane *lane, const struct u
     return b->stream_synchronize(b, lane->stream, err);
 }
 
-static enum status run_transfers(struct upload *u)
+/* The thread: several lanes. */
+static void *run_transfers(void *upload)
 {
-    struct backend *b = u->arena->backend;
+    struct weights_upload *u = upload;
+    struct backend *b = u->backend;
     struct lane lanes[MAX_THREADS] = {{0}};
     enum status results[MAX_THREADS] = {STATUS_OK};
     struct error errors[MAX_THREADS];
@@ -180,26 +185,52 @@ static enum status run_transfers(struct upload *u)
         if (results[i] == STATUS_OK) results[i] = run_lane(b, &lanes[i], u, i, num_lanes, &errors[i]);
         lane_close(b, &lanes[i]);
     }
-    for (int i = 0; i < num_lanes; i++)
-        if (results[i] != STATUS_OK) return error_set(u->err, results[i], "%s", errors[i].text);
+    for (int i = 0; i < num_lanes && u->status == STATUS_OK; i++)
+        if (results[i] != STATUS_OK) u->status = error_set(&u->err, results[i], "%s", errors[i].text);
+    return NULL;
+}
+
+static enum status fail(struct weights_upload *u, struct model_weights *device, struct error *err)
+{
+    const enum status status = error_set(err, u->status, "%s", u->err.text);
+    model_weights_close(device);
+    free(u->transfers);
+    free(u);
+    return status;
+}
+
+enum status device_weights_begin(struct arena *arena, const struct model_config *config,
+                                 const struct model_weights *host, enum dtype dtype, struct model_weights *device,
+                                 struct weights_upload **out, struct error *err)
+{
+    const int64_t before = arena->bytes[PURPOSE_WEIGHTS];
+    struct weights_upload *u = calloc(1, sizeof *u);
+    *device = (struct model_weights){.norm_dtype = host->norm_dtype, .num_layers = config->num_layers};
+    if (!u) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
+    u->arena = arena;
+    u->backend = arena->backend;
+    u->dtype = dtype;
+    device->layers = calloc((size_t)config->num_layers, sizeof *device->layers);
+    if (device->layers)
+        place_all(u, config, host, device);
+    else
+        u->status = error_set(&u->err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
+    device->bytes = arena->bytes[PURPOSE_WEIGHTS] - before;
+    if (u->status == STATUS_OK && pthread_create(&u->thread, NULL, run_transfers, u) != 0)
+        u->status = error_set(&u->err, STATUS_OUT_OF_MEMORY, "cannot start a thread to load the weights");
+    if (u->status != STATUS_OK) return fail(u, device, err);
+    *out = u;
     return STATUS_OK;
 }
 
-enum status device_weights_upload(struct arena *arena, const struct model_config *config,
-                                  const struct model_weights *host, enum dtype dtype, struct model_weights *device,
-                                  struct error *err)
+enum status device_weights_finish(struct weights_upload *u, struct error *err)
 {
-    struct upload u = {.arena = arena, .dtype = dtype, .err = err};
-    const int64_t before = arena->bytes[PURPOSE_WEIGHTS];
-    *device = (struct model_weights){.norm_dtype = host->norm_dtype, .num_layers = config->num_layers};
-    device->layers = calloc((size_t)config->num_layers, sizeof *device->layers);
-    if (!device->layers) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
-    place_all(&u, config, host, device);
-    if (u.status == STATUS_OK) u.status = run_transfers(&u);
-    free(u.transfers);
-    device->bytes = arena->bytes[PURPOSE_WEIGHTS] - before;
-    if (u.status != STATUS_OK) model_weights_close(device);
-    return u.status;
+    pthread_join(u->thread, NULL);
+    const enum status status = u->status;
+    if (status != STATUS_OK) error_set(err, status, "%s", u->err.text);
+    free(u->transfers);
+    free(u);
+    return status;
 }
 
 static int64_t projection_elements(const struct projection *p)

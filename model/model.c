@@ -173,7 +173,14 @@ static enum status copy_weights(struct model *m, struct error *err)
 {
     const struct model_weights *host = m->weights;
     m->weights = &m->device_weights;
-    return device_weights_upload(&m->arena, &m->config, host, m->options.dtype, &m->device_weights, err);
+    return device_weights_begin(&m->arena, &m->config, host, m->options.dtype, &m->device_weights, &m->upload, err);
+}
+
+enum status model_wait_for_weights(struct model *m, struct error *err)
+{
+    struct weights_upload *upload = m->upload;
+    m->upload = NULL;
+    return upload ? device_weights_finish(upload, err) : STATUS_OK;
 }
 
 enum status model_create(struct backend *backend, const struct model_config *config,
@@ -225,7 +232,9 @@ int64_t model_cache_block_bytes(const struct model *m)
 
 void model_destroy(struct model *m)
 {
+    struct error ignored;
     if (!m) return;
+    model_wait_for_weights(m, &ignored);
     for (int32_t i = 0; i < m->num_graphs; i++) m->backend->graph_destroy(m->backend, m->graphs[i].graph);
     for (int i = 0; i < 2; i++)
         if (m->hosts[i].done) m->backend->event_destroy(m->backend, m->hosts[i].done);
@@ -448,14 +457,13 @@ enum status model_warm_up(struct model *m, struct error *err)
     return status;
 }
 
-/* Every count up to 8 costs a weight read and no more; after that a graph for each 8, then 16, then 32 rows wastes
- * little. */
+/* Few, because each takes some ten milliseconds of the start, and its kernels; rows in vain cost little up to the next
+ * size that matrix products come in. */
 static int32_t next_rows(int32_t rows)
 {
-    if (rows < 2) return rows + 1;
-    if (rows < 8) return rows * 2;
-    if (rows < 64) return rows + 8;
-    return rows < 256 ? rows + 16 : rows + 64;
+    if (rows < 16) return rows * 2;
+    if (rows < 64) return rows + 16;
+    return rows < 256 ? rows + 32 : rows + 64;
 }
 
 /* A padded batch attends to nothing, so the contents of the inputs do not matter for what is captured; only the bound

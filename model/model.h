@@ -92,6 +92,7 @@ struct model {
     struct model_config config;
     const struct model_weights *weights;
     struct model_weights device_weights; /* with copy_weights; `weights` points here then */
+    struct weights_upload *upload;       /* not waited for yet, or NULL */
     struct model_options options;
     struct attention_params attention;
     struct arena arena;
@@ -114,7 +115,8 @@ struct model {
 /* What model_create would allocate for each purpose, bytes[NUM_PURPOSES]; nothing is allocated or read. */
 enum status model_plan(struct backend *backend, const struct model_config *config, const struct model_weights *weights,
                        const struct model_options *options, int64_t *bytes, struct error *err);
-/* Plans and allocates everything but the KV cache. The weights must outlive the model, unless they are copied. */
+/* Plans and allocates everything but the KV cache. The weights must outlive the model; where they are copied, that goes
+ * on meanwhile, and they must only last until model_wait_for_weights. */
 enum status model_create(struct backend *backend, const struct model_config *config,
                          const struct model_weights *weights, const struct model_options *options, struct model **out,
                          struct error *err);
@@ -128,6 +130,8 @@ enum status model_allocate_swap_space(struct model *m, int32_t num_host_blocks, 
 enum status model_warm_up(struct model *m, struct error *err);
 /* Captures the graphs of decode steps, where the backend has graphs. After model_allocate_cache. */
 enum status model_capture(struct model *m, struct error *err);
+/* Until the weights are there: between model_create and the first step. Warming up and capturing need not wait. */
+enum status model_wait_for_weights(struct model *m, struct error *err);
 /* Bytes of one block of one layer's K (or V). */
 int64_t model_cache_block_bytes(const struct model *m);
 void model_destroy(struct model *m); /* NULL is allowed */

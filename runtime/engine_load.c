@@ -192,6 +192,7 @@ static enum status measure_context(struct loaded_model *l, struct error *err)
  * block count below what fits; the report has what they took. */
 static const int64_t GRAPH_RESERVE = 128 << 20;
 
+/* The weights come meanwhile. */
 static enum status allocate_gpu(struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
@@ -200,6 +201,7 @@ static enum status allocate_gpu(struct loaded_model *l, struct error *err)
     if (status == STATUS_OK) status = model_allocate_cache(l->model, p->num_blocks, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
     if (status == STATUS_OK) status = model_capture(l->model, err);
+    if (status == STATUS_OK) status = model_wait_for_weights(l->model, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &after, &p->total, err);
     if (status != STATUS_OK) return status;
     p->graphs = before > after ? before - after : 0;

@@ -61,6 +61,7 @@ static void bench_open(struct bench *b, const char *name, enum dtype dtype, enum
     must(model_create(b->backend, &b->config, &b->weights, &options, &b->model, &err), &err);
     must(model_allocate_cache(b->model, 20, &err), &err);
     must(model_capture(b->model, &err), &err);
+    must(model_wait_for_weights(b->model, &err), &err);
     must(batch_init(&b->batch, &options.limits, 1, &err), &err);
     b->logits = malloc((size_t)options.limits.max_num_seqs * (size_t)b->config.vocab_size * sizeof *b->logits);
     assert_non_null(b->logits);

@@ -74,7 +74,7 @@ static inline bool cuda_check_launch(struct backend *b, const char *operation)
 static inline bool cuda_allocation_fails(struct backend *b)
 {
     struct cuda_state *s = cuda_state(b);
-    return s->fail_allocation > 0 && --s->fail_allocation == 0;
+    return s->fail_allocation > 0 && __atomic_sub_fetch(&s->fail_allocation, 1, __ATOMIC_RELAXED) == 0;
 }
 
 /* The three types of activations. cuda_dispatch calls f with a value of the type of `dtype`; f is a generic lambda:

@@ -40,6 +40,7 @@ static void open_model(struct tool *t, const char *folder, const char *device, c
     options.copy_weights = t->backend->discrete;
     must(model_create(t->backend, &t->config, &t->weights, &options, &t->model, &err), &err);
     must(model_allocate_cache(t->model, longest / 16 + 1, &err), &err);
+    must(model_wait_for_weights(t->model, &err), &err);
     must(batch_init(&t->batch, &options.limits, 1, &err), &err);
     t->logits = malloc((size_t)t->config.vocab_size * sizeof *t->logits);
 }
