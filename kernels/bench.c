@@ -208,6 +208,7 @@ struct run {
     const struct bench_plan *plan;
     int64_t copies, next;
     int calls;
+    bool refused;        /* by the backend */
     backend_graph graph; /* of all calls, or NULL */
 };
 
@@ -219,7 +220,7 @@ static void make_calls(struct run *r)
                                         .plan = r->plan,
                                         .set = r->d->pool + r->next++ % r->copies * r->plan->set_bytes,
                                         .fixed = r->d->fixed};
-        bench_plan_call(r->d->backend, &call);
+        r->refused |= !bench_plan_call(r->d->backend, &call);
     }
 }
 
@@ -242,7 +243,7 @@ static enum status choose_calls(struct run *r, struct error *err)
     double seconds = 0;
     r->calls = 1;
     enum status status = time_run(r, &seconds, err); /* loads what is loaded on first use */
-    while (status == STATUS_OK) {
+    while (status == STATUS_OK && !r->refused) {
         status = time_run(r, &seconds, err);
         if (seconds >= RUN_SECONDS || r->calls >= MAX_CALLS) break;
         r->calls *= 2;
@@ -287,8 +288,8 @@ enum status bench_device_run(struct bench_device *d, const struct bench_case *c,
     bench_plan_write(&d->sizes, c, &plan, d->host);
     b->copy(b, d->fixed, d->host, d->fixed_bytes, NULL);
     enum status status = choose_calls(&r, err);
-    if (status == STATUS_OK) status = capture(&r, err);
-    if (status == STATUS_OK) status = median_run(&r, &seconds, err);
+    if (status == STATUS_OK && !r.refused) status = capture(&r, err);
+    if (status == STATUS_OK && !r.refused) status = median_run(&r, &seconds, err);
     if (r.graph) b->graph_destroy(b, r.graph);
     *out = (struct bench_time){seconds / r.calls, plan.bytes, plan.operations};
     return status;

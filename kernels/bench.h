@@ -30,6 +30,10 @@ enum bench_operation {
     BENCH_PAGED_ATTENTION_PREFILL, /* one sequence, all of its tokens are queries */
     BENCH_COPY_BLOCKS,             /* in every layer's K and V */
     BENCH_SAMPLE,
+    BENCH_NORM_LINEAR, /* from here on what a backend may lack, or not take */
+    BENCH_LINEAR_RESIDUAL,
+    BENCH_NORM_GATE_UP_SILU,
+    BENCH_DECODE_ATTENTION,
     BENCH_NUM_OPERATIONS
 };
 const char *bench_operation_name(enum bench_operation operation); /* its name in backend.h */
@@ -39,11 +43,13 @@ struct bench_case {
     enum bench_operation operation;
     int32_t rows;             /* tokens; of decode and sample: sequences; of copy_blocks: blocks */
     int32_t context;          /* decode: tokens of each sequence */
-    int64_t outputs, columns; /* linear: weights [outputs, columns]; the output is float32 if outputs is vocab_size */
+    int64_t outputs, columns; /* linear, and what it is fused with: weights [outputs, columns]; the output is float32 if
+                                 outputs is vocab_size */
     bool top_p;               /* sample: at temperature, top_p 0.9; else greedy */
 };
 struct bench_time {
-    double seconds;    /* the median of several runs of as many calls as fill milliseconds */
+    double seconds;    /* the median of several runs of as many calls as fill milliseconds; 0: the backend has no such
+                          operation, or not for these sizes */
     double bytes;      /* read and written, each operand once */
     double operations; /* floating-point operations of matrix products: 2 for each multiplication; 0: there is none */
 };

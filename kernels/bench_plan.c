@@ -75,13 +75,14 @@ static void plan_linear(const struct bench_sizes *s, const struct bench_case *c,
     plan->operations = 2.0 * c->rows * (double)c->outputs * (double)c->columns;
 }
 
-static void call_linear(struct backend *b, const struct bench_call *call)
+static bool call_linear(struct backend *b, const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
     const struct bench_case *c = call->c;
     const struct weight w = {.data = part(call, 0), .dtype = s->weights, .rows = c->outputs, .columns = c->columns};
     b->linear(b, part(call, 2), c->outputs, linear_out_dtype(s, c), part(call, 1), c->columns, s->activations, c->rows,
               &w, NULL);
+    return true;
 }
 
 /* ---- norms and activation ---- */
@@ -97,7 +98,7 @@ static void plan_norm(const struct bench_sizes *s, const struct bench_case *c, s
     plan->bytes = (double)((c->operation == BENCH_RMS_NORM ? 2 : 4) * rows + gain);
 }
 
-static void call_norm(struct backend *b, const struct bench_call *call)
+static bool call_norm(struct backend *b, const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
     const float eps = 1e-5f;
@@ -107,6 +108,7 @@ static void call_norm(struct backend *b, const struct bench_call *call)
     else
         b->fused_add_rms_norm(b, part(call, 0), part(call, 0), part(call, 1), part(call, 2), s->weights, eps,
                               call->c->rows, s->hidden_size, s->activations, NULL);
+    return true;
 }
 
 static void plan_silu(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
@@ -117,10 +119,11 @@ static void plan_silu(const struct bench_sizes *s, const struct bench_case *c, s
     plan->bytes = 3 * (double)out;
 }
 
-static void call_silu(struct backend *b, const struct bench_call *call)
+static bool call_silu(struct backend *b, const struct bench_call *call)
 {
     b->silu_and_mul(b, part(call, 1), part(call, 0), call->c->rows, call->sizes->intermediate_size,
                     call->sizes->activations, NULL);
+    return true;
 }
 
 /* ---- rotary embedding ---- */
@@ -146,7 +149,7 @@ static void write_rotary(const struct bench_sizes *s, const struct bench_case *c
         table[i] = i % s->head_size < s->head_size / 2 ? 0.8f : 0.6f;
 }
 
-static void call_rotary(struct backend *b, const struct bench_call *call)
+static bool call_rotary(struct backend *b, const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
     const struct rotary_args args = {.query = part(call, 0),
@@ -163,6 +166,7 @@ static void call_rotary(struct backend *b, const struct bench_call *call)
                                      .rotary_dim = s->head_size,
                                      .dtype = s->activations};
     b->rotary_embedding(b, &args, NULL);
+    return true;
 }
 
 /* ---- writing the cache ---- */
@@ -193,7 +197,7 @@ static void write_reshape(const struct bench_sizes *s, const struct bench_case *
     }
 }
 
-static void call_reshape(struct backend *b, const struct bench_call *call)
+static bool call_reshape(struct backend *b, const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
     const int64_t head = (int64_t)s->head_size * dtype_size(s->activations);
@@ -213,6 +217,7 @@ static void call_reshape(struct backend *b, const struct bench_call *call)
                                                 .k_scale = 1,
                                                 .v_scale = 1};
     b->reshape_and_cache(b, &args, NULL);
+    return true;
 }
 
 /* ---- attention ---- */
@@ -267,31 +272,43 @@ static void write_attention(const struct bench_sizes *s, const struct bench_case
     }
 }
 
-static void call_attention(struct backend *b, const struct bench_call *call)
+static struct attention_args attention_args(const struct bench_call *call, const struct attention_params *params)
 {
     const struct bench_sizes *s = call->sizes;
     const struct sequences q = sequences_of(s, call->c);
-    const struct attention_params params = {.scale = 1 / sqrtf((float)s->head_size), .k_scale = 1, .v_scale = 1};
-    const struct attention_args args = {.out = part(call, 1),
-                                        .query = part(call, 0),
-                                        .query_stride = qkv_width(s),
-                                        .k_cache = part(call, 2),
-                                        .v_cache = part(call, 3),
-                                        .block_tables = fixed(call, 0),
-                                        .block_table_stride = q.blocks_each,
-                                        .seq_lens = fixed(call, 2),
-                                        .query_start = fixed(call, 1),
-                                        .seq_slot = fixed(call, 3),
-                                        .num_heads = s->num_heads,
-                                        .num_kv_heads = s->num_kv_heads,
-                                        .head_size = s->head_size,
-                                        .block_size = s->block_size,
-                                        .max_query_len = q.query_len,
-                                        .max_seq_len = q.seq_len,
-                                        .dtype = s->activations,
-                                        .cache_dtype = s->activations,
-                                        .params = &params};
-    paged_attention(b, &args, call->c->operation == BENCH_PAGED_ATTENTION ? q.count : 0, q.count, NULL);
+    return (struct attention_args){.out = part(call, 1),
+                                   .query = part(call, 0),
+                                   .query_stride = qkv_width(s),
+                                   .k_cache = part(call, 2),
+                                   .v_cache = part(call, 3),
+                                   .block_tables = fixed(call, 0),
+                                   .block_table_stride = q.blocks_each,
+                                   .seq_lens = fixed(call, 2),
+                                   .query_start = fixed(call, 1),
+                                   .seq_slot = fixed(call, 3),
+                                   .num_seqs = q.count,
+                                   .num_heads = s->num_heads,
+                                   .num_kv_heads = s->num_kv_heads,
+                                   .head_size = s->head_size,
+                                   .block_size = s->block_size,
+                                   .max_query_len = q.query_len,
+                                   .max_seq_len = q.seq_len,
+                                   .dtype = s->activations,
+                                   .cache_dtype = s->activations,
+                                   .params = params};
+}
+
+static struct attention_params plain_attention(const struct bench_sizes *s)
+{
+    return (struct attention_params){.scale = 1 / sqrtf((float)s->head_size), .k_scale = 1, .v_scale = 1};
+}
+
+static bool call_attention(struct backend *b, const struct bench_call *call)
+{
+    const struct attention_params params = plain_attention(call->sizes);
+    const struct attention_args args = attention_args(call, &params);
+    paged_attention(b, &args, call->c->operation == BENCH_PAGED_ATTENTION ? args.num_seqs : 0, args.num_seqs, NULL);
+    return true;
 }
 
 /* ---- copying blocks ---- */
@@ -317,13 +334,14 @@ static void write_copy(const struct bench_sizes *s, const struct bench_case *c, 
     for (int32_t i = 0; i < c->rows; i++) pairs[i] = (struct block_pair){.source = i, .destination = c->rows + i};
 }
 
-static void call_copy(struct backend *b, const struct bench_call *call)
+static bool call_copy(struct backend *b, const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
     void *caches[MAX_CACHES];
     for (int32_t i = 0; i < num_caches(s); i++)
         caches[i] = (uint8_t *)part(call, 0) + i * cache_bytes(s, 2 * (int64_t)call->c->rows);
     b->copy_blocks(b, caches, num_caches(s), cache_bytes(s, 1), fixed(call, 0), call->c->rows, NULL);
+    return true;
 }
 
 /* ---- sampling ---- */
@@ -358,7 +376,7 @@ static void write_sample(const struct bench_sizes *s, const struct bench_case *c
     }
 }
 
-static void call_sample(struct backend *b, const struct bench_call *call)
+static bool call_sample(struct backend *b, const struct bench_call *call)
 {
     const struct sample_args args = {.logits = part(call, 0),
                                      .num_samples = call->c->rows,
@@ -371,6 +389,99 @@ static void call_sample(struct backend *b, const struct bench_call *call)
                                      .any_random = call->c->top_p,
                                      .token_ids = fixed(call, 2)};
     b->sample(b, &args, NULL);
+    return true;
+}
+
+/* ---- fused operations ---- */
+
+/* Parts of a product, its input and its output, then the norm's gains. */
+static void plan_fused_linear(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    plan_linear(s, c, plan);
+    const int64_t gain = c->columns * dtype_size(s->weights);
+    const double out = (double)c->rows * (double)c->outputs * dtype_size(linear_out_dtype(s, c));
+    add_part(plan, gain);
+    plan->bytes += (double)gain;
+    if (c->operation == BENCH_LINEAR_RESIDUAL) plan->bytes += out - (double)gain; /* reads what it adds to */
+    if (c->operation == BENCH_NORM_GATE_UP_SILU) plan->bytes -= out / 2;
+}
+
+static bool call_fused_linear(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const struct bench_case *c = call->c;
+    const struct weight w = {.data = part(call, 0), .dtype = s->weights, .rows = c->outputs, .columns = c->columns};
+    const struct norm_params norm = {part(call, 3), s->weights, 1e-5f};
+    void *x = part(call, 1), *out = part(call, 2);
+    switch (c->operation) {
+    case BENCH_NORM_LINEAR:
+        return b->norm_linear && b->norm_linear(b, out, c->outputs, linear_out_dtype(s, c), x, c->columns, &norm,
+                                                s->activations, c->rows, &w, NULL);
+    case BENCH_LINEAR_RESIDUAL:
+        return b->linear_residual &&
+               b->linear_residual(b, out, c->outputs, x, c->columns, s->activations, c->rows, &w, NULL);
+    default:
+        return b->norm_gate_up_silu &&
+               b->norm_gate_up_silu(b, out, c->outputs / 2, x, c->columns, &norm, s->activations, c->rows, &w, NULL);
+    }
+}
+
+/* Attention's operands, then positions, one position's angles, and each sequence's last slot. */
+static void plan_decode_attention(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    plan_attention(s, c, plan);
+    add_fixed(plan, c->rows * (int64_t)sizeof(int32_t));
+    add_fixed(plan, s->head_size * (int64_t)sizeof(float));
+    add_fixed(plan, c->rows * (int64_t)sizeof(int64_t));
+}
+
+static void write_decode_attention(const struct bench_sizes *s, const struct bench_case *c,
+                                   const struct bench_plan *plan, uint8_t *data)
+{
+    const struct sequences q = sequences_of(s, c);
+    const int32_t *tables = (const int32_t *)(data + plan->fixed[0]), last = c->context - 1;
+    float *angles = (float *)(data + plan->fixed[5]);
+    int64_t *slots = (int64_t *)(data + plan->fixed[6]);
+    write_attention(s, c, plan, data);
+    for (int32_t i = 0; i < s->head_size; i++) angles[i] = i < s->head_size / 2 ? 0.8f : 0.6f;
+    for (int32_t i = 0; i < c->rows; i++)
+        slots[i] = (int64_t)tables[i * q.blocks_each + last / s->block_size] * s->block_size + last % s->block_size;
+}
+
+static bool call_decode_attention(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const int64_t head = (int64_t)s->head_size * dtype_size(s->activations);
+    uint8_t *query = part(call, 0), *key = query + s->num_heads * head;
+    const struct attention_params params = plain_attention(s);
+    const struct attention_args attention = attention_args(call, &params);
+    const struct rotary_args rotary = {.query = query,
+                                       .key = key,
+                                       .query_stride = qkv_width(s),
+                                       .key_stride = qkv_width(s),
+                                       .positions = fixed(call, 4),
+                                       .cos_sin = fixed(call, 5),
+                                       .num_tokens = call->c->rows,
+                                       .num_heads = s->num_heads,
+                                       .num_kv_heads = s->num_kv_heads,
+                                       .head_size = s->head_size,
+                                       .rotary_dim = s->head_size,
+                                       .dtype = s->activations};
+    const struct reshape_and_cache_args cache = {.key = key,
+                                                 .value = key + s->num_kv_heads * head,
+                                                 .kv_stride = qkv_width(s),
+                                                 .k_cache = part(call, 2),
+                                                 .v_cache = part(call, 3),
+                                                 .slot_mapping = fixed(call, 6),
+                                                 .num_tokens = call->c->rows,
+                                                 .num_kv_heads = s->num_kv_heads,
+                                                 .head_size = s->head_size,
+                                                 .block_size = s->block_size,
+                                                 .dtype = s->activations,
+                                                 .cache_dtype = s->activations,
+                                                 .k_scale = 1,
+                                                 .v_scale = 1};
+    return b->decode_attention && b->decode_attention(b, &rotary, &cache, &attention, NULL);
 }
 
 /* ---- the table ---- */
@@ -380,7 +491,7 @@ struct operation {
     void (*plan)(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan);
     void (*write)(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
                   uint8_t *data); /* NULL: nothing is fixed */
-    void (*call)(struct backend *b, const struct bench_call *call);
+    bool (*call)(struct backend *b, const struct bench_call *call);
 };
 
 static const struct operation operations[BENCH_NUM_OPERATIONS] = {
@@ -394,6 +505,11 @@ static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_PAGED_ATTENTION_PREFILL] = {"paged_attention_prefill", plan_attention, write_attention, call_attention},
     [BENCH_COPY_BLOCKS] = {"copy_blocks", plan_copy, write_copy, call_copy},
     [BENCH_SAMPLE] = {"sample", plan_sample, write_sample, call_sample},
+    [BENCH_NORM_LINEAR] = {"norm_linear", plan_fused_linear, NULL, call_fused_linear},
+    [BENCH_LINEAR_RESIDUAL] = {"linear_residual", plan_fused_linear, NULL, call_fused_linear},
+    [BENCH_NORM_GATE_UP_SILU] = {"norm_gate_up_silu", plan_fused_linear, NULL, call_fused_linear},
+    [BENCH_DECODE_ATTENTION] = {"decode_attention", plan_decode_attention, write_decode_attention,
+                                call_decode_attention},
 };
 
 const char *bench_operation_name(enum bench_operation operation)
@@ -413,7 +529,7 @@ void bench_plan_write(const struct bench_sizes *sizes, const struct bench_case *
     if (operations[c->operation].write) operations[c->operation].write(sizes, c, plan, data);
 }
 
-void bench_plan_call(struct backend *b, const struct bench_call *call)
+bool bench_plan_call(struct backend *b, const struct bench_call *call)
 {
-    operations[call->c->operation].call(b, call);
+    return operations[call->c->operation].call(b, call);
 }

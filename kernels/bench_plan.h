@@ -4,7 +4,7 @@
 
 #include "kernels/bench.h"
 
-enum { PLAN_MAX_PARTS = 6 };
+enum { PLAN_MAX_PARTS = 8 };
 
 /* A set of operands is `parts` one after the other, filled with small random numbers; calls use several sets in turn.
  * What must hold something definite (positions, block tables) is in `fixed`, of which there is one. */
@@ -27,6 +27,6 @@ void bench_plan_make(const struct bench_sizes *sizes, const struct bench_case *c
 /* Writes the fixed operands to host memory [plan->fixed_bytes], which is zeroed. */
 void bench_plan_write(const struct bench_sizes *sizes, const struct bench_case *c, const struct bench_plan *plan,
                       uint8_t *fixed);
-void bench_plan_call(struct backend *b, const struct bench_call *call);
+bool bench_plan_call(struct backend *b, const struct bench_call *call); /* false: the backend does not do this */
 
 #endif

@@ -95,10 +95,10 @@ static void describe(const struct bench_case *c, char *shape)
 {
     char more[MAX_SHAPE / 2] = "";
     const char *what = "token";
-    if (c->operation == BENCH_LINEAR) {
+    if (c->outputs > 0) {
         what = "row";
         snprintf(more, sizeof more, ", %lldx%lld", (long long)c->outputs, (long long)c->columns);
-    } else if (c->operation == BENCH_PAGED_ATTENTION) {
+    } else if (c->operation == BENCH_PAGED_ATTENTION || c->operation == BENCH_DECODE_ATTENTION) {
         what = "sequence";
         snprintf(more, sizeof more, " of %d tokens", c->context);
     } else if (c->operation == BENCH_SAMPLE) {
@@ -138,13 +138,36 @@ static void add_passes(struct rows *rows)
             add_case(rows, (struct bench_case){.operation = operations[i], .rows = counts[j]});
 }
 
+/* The layers of a decode step for few tokens. */
+static void add_fused(struct rows *rows, const struct bench_sizes *s)
+{
+    static const enum bench_operation operations[NUM_PRODUCTS] = {[PRODUCT_QKV] = BENCH_NORM_LINEAR,
+                                                                  [PRODUCT_O] = BENCH_LINEAR_RESIDUAL,
+                                                                  [PRODUCT_GATE_UP] = BENCH_NORM_GATE_UP_SILU,
+                                                                  [PRODUCT_DOWN] = BENCH_LINEAR_RESIDUAL,
+                                                                  [PRODUCT_HEAD] = BENCH_NORM_LINEAR};
+    for (int product = 0; product < NUM_PRODUCTS; product++)
+        for (int32_t count = 1; count <= 8; count += 7) {
+            struct bench_case c = bench_product_case(s, (enum bench_product)product, count);
+            c.operation = operations[product];
+            add_case(rows, c);
+        }
+}
+
+static void add_attention(struct rows *rows, enum bench_operation operation)
+{
+    static const int32_t sequences[] = {1, 8, 32, 256};
+    for (size_t i = 0; i < sizeof sequences / sizeof sequences[0]; i++)
+        add_case(rows, (struct bench_case){operation, .rows = sequences[i], .context = CONTEXT});
+}
+
 static void add_all(struct rows *rows, const struct bench_sizes *s)
 {
-    static const int32_t sequences[] = {1, 32, 256};
     add_linear(rows, s);
+    add_fused(rows, s);
     add_passes(rows);
-    for (size_t i = 0; i < sizeof sequences / sizeof sequences[0]; i++)
-        add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION, .rows = sequences[i], .context = CONTEXT});
+    add_attention(rows, BENCH_PAGED_ATTENTION);
+    add_attention(rows, BENCH_DECODE_ATTENTION);
     add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .rows = PROMPT});
     add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .rows = 1});
     add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .rows = 32});
@@ -189,11 +212,20 @@ static void note_product(struct limits *limits, const struct bench_time *time)
 
 static bool has_products(const struct rows *rows)
 {
-    for (int i = 0; i < rows->count; i++)
-        if (rows->row[i].c.operation == BENCH_LINEAR || rows->row[i].c.operation == BENCH_PAGED_ATTENTION_PREFILL ||
-            rows->row[i].c.operation == BENCH_PAGED_ATTENTION)
-            return true;
+    for (int i = 0; i < rows->count; i++) {
+        const struct bench_case *c = &rows->row[i].c;
+        if (c->outputs > 0 || c->context > 0 || c->operation == BENCH_PAGED_ATTENTION_PREFILL) return true;
+    }
     return false;
+}
+
+/* Without those that the backend does not do. */
+static void keep_measured(struct rows *rows)
+{
+    int kept = 0;
+    for (int i = 0; i < rows->count; i++)
+        if (rows->row[i].time.seconds > 0) rows->row[kept++] = rows->row[i];
+    rows->count = kept;
 }
 
 static enum status measure_all(struct measurement *m, const struct bench_case *yardstick, int threads,
@@ -210,6 +242,7 @@ static enum status measure_all(struct measurement *m, const struct bench_case *y
         status = bench_device_run(d, &row->c, &row->time, err);
         if (status == STATUS_OK && row->c.operation == BENCH_LINEAR) note_product(&m->limits, &row->time);
     }
+    keep_measured(&m->rows);
     return status == STATUS_OK ? measure_memory(m, threads, d, err) : status;
 }
 
@@ -357,6 +390,9 @@ static enum status run_kernels(const struct kernels_options *o, struct error *er
     if (status == STATUS_OK && m.rows.count == 0)
         status = error_set(err, STATUS_INVALID, "no kernel or shape contains '%s' (--filter)", o->filter);
     if (status == STATUS_OK) status = measure(&m, threads, err);
+    if (status == STATUS_OK && m.rows.count == 0)
+        status = error_set(err, STATUS_UNSUPPORTED, "%s has no kernel for what contains '%s' (--filter)",
+                           m.backend->name, o->filter);
     if (status == STATUS_OK) status = print_report(&m, o, threads, err);
     m.backend->destroy(m.backend);
     return status;

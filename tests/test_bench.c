@@ -237,6 +237,11 @@ static void kernels_are_chosen_by_a_text(void **state)
     assert_int_equal(p.exit_status, 1);
     assert_non_null(strstr(p.err.data, "convolution"));
     program_free(&p);
+
+    bench_kernels(&p, *state, "--device", "cpu", "--filter", "decode_attention", NULL); /* the CPU has no fused ones */
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "cpu has no kernel"));
+    program_free(&p);
 }
 
 static void kernels_table(void **state)
