@@ -113,7 +113,7 @@ static __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
 template <class T, int N>
 static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens)
 {
-    constexpr int FIRST = N >= 128 ? 128 : N >= 64 ? 64 : N >= 32 ? 32 : 16;
+    constexpr int FIRST = N >= 64 ? 64 : N >= 32 ? 32 : 16;
     wgmma_shared<T, FIRST>(sums, weights, tokens, true);
     if constexpr (N > FIRST) multiply<T, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4));
 }
@@ -356,9 +356,7 @@ static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *
     return tokens <= 16   ? launch_rows<T, 16>(b, operation, call, stream)
            : tokens <= 32 ? launch_rows<T, 32>(b, operation, call, stream)
            : tokens <= 48 ? launch_rows<T, 48>(b, operation, call, stream)
-           : tokens <= 64 ? launch_rows<T, 64>(b, operation, call, stream)
-           : tokens <= 96 ? launch_rows<T, 96>(b, operation, call, stream)
-                          : launch_rows<T, 128>(b, operation, call, stream);
+                          : launch_rows<T, 64>(b, operation, call, stream);
 }
 
 bool linear_wgmma(struct backend *b, const char *operation, const struct few_rows_product *p, cudaStream_t stream)
