@@ -24,10 +24,10 @@
  * product that makes query, K and V still runs. */
 #include <type_traits>
 
-#include "kernels/cuda/attention_cluster.cuh"
 #include "kernels/cuda/attention_decode.cuh"
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/cache.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rotary.cuh"

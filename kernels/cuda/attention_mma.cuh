@@ -12,11 +12,6 @@
 
 #include "kernels/cuda/attention.cuh"
 
-static __device__ __forceinline__ uint32_t shared_address(const void *data)
-{
-    return (uint32_t)__cvta_generic_to_shared(data);
-}
-
 /* 16 bytes from global to shared memory, asynchronously; zeros where `read` is false, and then nothing is read. */
 static __device__ __forceinline__ void copy_async(uint32_t to, const void *from, bool read)
 {

@@ -291,7 +291,7 @@ static __global__ void __launch_bounds__(P::THREADS, 1) prefill_kernel(const __g
         prefill_barriers_init(&shared.k_barriers, P::FP8 ? GROUP_THREADS : 1, P::CONSUMERS * 4);
         prefill_barriers_init(&shared.v_barriers, P::FP8 ? GROUP_THREADS : 1, P::CONSUMERS * 4);
         prefill_barriers_init(&shared.q_barriers, P::Q_THREADS, P::CONSUMERS * 4);
-        async_proxy_fence();
+        barrier_init_fence();
     }
     __syncthreads();
     const uint32_t k = shared_address(tiles), v = k + P::K_STAGES * P::TILE_BYTES, q = v + P::V_STAGES * P::TILE_BYTES;

@@ -7,6 +7,7 @@
 #define QUIRE_KERNELS_CUDA_ATTENTION_PREFILL_CUH
 
 #include "kernels/cuda/attention_wgmma.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
 
 enum { GROUP_THREADS = 128, SHARED_LIMIT = 226 * 1024 }; /* with the barriers all that a block can have */
 

@@ -107,7 +107,7 @@ static __device__ __forceinline__ void load_keys(const tile_source &source, uint
         if (lane == 0) barrier_arrive_expect(prefill_full(*stage), runs * run * P::TOKEN_BYTES);
         __syncwarp();
         if (there)
-            tensor_copy(k + stage->index * P::TILE_BYTES + lane * run * P::TOKEN_BYTES, source.keys, 0, 0,
+            box_copy_5d(k + stage->index * P::TILE_BYTES + lane * run * P::TOKEN_BYTES, source.keys, 0, 0,
                         (token & mask) / 8, tile.kv_head, block, prefill_full(*stage));
         block = next_block;
         prefill_stage_next(stage);
@@ -153,7 +153,7 @@ static __device__ __forceinline__ void load_values(const tile_source &source, ui
         const uint32_t to = v + stage->index * P::TILE_BYTES;
         prefill_wait_empty(*stage);
         if (whole)
-            tensor_copy(to + lane * run * P::TOKEN_BYTES, source.values, token & mask, 0, 0, tile.kv_head, block,
+            box_copy_5d(to + lane * run * P::TOKEN_BYTES, source.values, token & mask, 0, 0, tile.kv_head, block,
                         prefill_full(*stage));
         if (others != 0) {
             for (; others != 0; others &= others - 1) {

@@ -13,6 +13,7 @@
 
 #if __CUDA_ARCH__ >= 900
 
+/* The kernel that follows may start, if it was launched as a dependent. */
 static __device__ __forceinline__ void let_next_start()
 {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

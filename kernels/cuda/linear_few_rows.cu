@@ -14,7 +14,9 @@
  *
  * Sums are made in a fixed order: within a warp, over the eight warps, over the parts of a tile. The parts of a tile
  * are computed by different blocks, and the last to finish adds them up. */
-#include "kernels/cuda/bulk_ring.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/linear_few_rows.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -110,17 +112,6 @@ static __device__ __forceinline__ part_of_block find_part(const struct few_rows_
     return p;
 }
 
-/* A place in the ring, and how often it came round. */
-struct ring_place {
-    int stage;
-    uint32_t round;
-};
-
-static __device__ __forceinline__ void step(ring_place &place, int stages)
-{
-    if (++place.stage == stages) place.stage = 0, place.round++;
-}
-
 /* Row `row` of a tile is which row of the weights; -1: none. */
 static __device__ __forceinline__ int64_t weight_row(const few_rows_product &p, int64_t tile, int row)
 {
@@ -152,17 +143,17 @@ static __device__ __forceinline__ void order_weights(const struct few_rows_plan 
             const int left = p.size - chunk * plan.chunk, columns = left < plan.chunk ? left : plan.chunk;
             if (under_way == plan.ahead) {
                 barrier_wait(&full[come.stage], come.round & 1);
-                step(come, plan.stages);
+                ring_step(come, plan.stages);
             } else {
                 under_way++;
             }
             if (at.round > 0) barrier_wait(&empty[at.stage], (at.round - 1) & 1);
-            if (lane == 0) barrier_expect(&full[at.stage], (uint32_t)(rows * columns * 2));
+            if (lane == 0) barrier_arrive_expect(&full[at.stage], (uint32_t)(rows * columns * 2));
             __syncwarp();
             if (row >= 0)
                 bulk_copy(ring + (at.stage * TILE + row_of_tile) * row_bytes, from + chunk * plan.chunk,
                           (uint32_t)columns * 2, &full[at.stage], policy);
-            step(at, plan.stages);
+            ring_step(at, plan.stages);
         }
     }
 }
@@ -181,16 +172,16 @@ static __device__ __forceinline__ void order_x(const few_rows_product &product, 
     const int lane = threadIdx.x % 32;
     const uint64_t policy = evict_last_policy();
     if (lane == 0) {
-        barrier_expect(full, (uint32_t)(product.num_tokens * p.size * 2 + gain_bytes(product)));
+        barrier_arrive_expect(full, (uint32_t)(product.num_tokens * p.size * 2 + gain_bytes(product)));
         if (product.gain) bulk_copy(gain, product.gain, gain_bytes(product), full, policy);
     }
     __syncwarp();
-    wait_for_previous_kernels();
+    wait_for_previous();
     if (lane >= product.num_tokens) return;
     const uint16_t *from = (const uint16_t *)product.x + lane * product.x_stride + p.begin;
     if (cluster == 1 || !BULK_COPY_TO_CLUSTER)
         bulk_copy(x + lane * p.x_row, from, (uint32_t)p.size * 2, full, policy);
-    else if (lane % 2 == (int)rank_in_cluster())
+    else if (lane % 2 == (int)cluster_rank())
         bulk_copy_to_cluster(x + lane * p.x_row, from, (uint32_t)p.size * 2, full, 3, policy);
 }
 
@@ -373,7 +364,7 @@ static __device__ __forceinline__ void multiply_tiles(const few_rows_call &c, co
                                       product.num_tokens, c.plan.chunk, p.size - begin);
             __syncwarp();
             if (lane == 0) barrier_arrive(&empty[at.stage]);
-            step(at, c.plan.stages);
+            ring_step(at, c.plan.stages);
         }
         /* Two sides, so that one barrier a tile is enough: nobody writes a side before all have read it. */
         float *own = sums + (side * WARPS + warp) * COUNT;
@@ -402,7 +393,7 @@ static __global__ void __launch_bounds__(THREADS, GROUPS == 1 ? 2 : 1)
     float *sums = (float *)(x + c.plan.x_bytes);
     uint8_t *gain = (uint8_t *)(sums + 2 * WARPS * GROUPS * 8 * TILE);
     const part_of_block p = find_part(c.plan, c.product);
-    launch_dependents();
+    let_next_start();
     if (threadIdx.x < c.plan.stages) {
         barrier_init(&full[threadIdx.x], ORDERERS);
         barrier_init(&empty[threadIdx.x], WARPS);
@@ -419,7 +410,7 @@ static __global__ void __launch_bounds__(THREADS, GROUPS == 1 ? 2 : 1)
     }
     if (c.plan.cluster > 1) cluster_wait(); /* the other block's barrier is there too */
     if (threadIdx.x < 32) order_x(c.product, c.plan.cluster, p, x, gain, &x_full);
-    wait_for_previous_kernels();
+    wait_for_previous();
     barrier_wait(&x_full, 0);
     if (c.product.gain) {
         norm_x<T>(c.product, x, p.x_row, gain, sums);
@@ -493,32 +484,27 @@ bool few_rows_plan(const struct cuda_state *s, const struct few_rows_product *p,
 }
 
 template <class T, int GROUPS>
-static cudaError_t launch(const struct few_rows_call *call, const struct few_rows_plan *plan, cudaStream_t stream)
+static void launch(struct backend *b, const char *operation, const struct few_rows_call *call, cudaStream_t stream)
 {
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = plan->cluster;
-    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(plan->blocks);
-    config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = plan->shared_bytes;
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = plan->cluster > 1 ? 2 : 1;
-    cudaError_t error = cudaFuncSetAttribute(few_rows_kernel<T, GROUPS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             plan->shared_bytes);
-    return error == cudaSuccess ? cudaLaunchKernelEx(&config, few_rows_kernel<T, GROUPS>, *call) : error;
+    const struct few_rows_plan *plan = &call->plan;
+    auto *kernel = few_rows_kernel<T, GROUPS>;
+    if (!cuda_check(b, operation,
+                    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan->shared_bytes)))
+        return;
+    cuda_launch_dependent(cuda_state(b), stream, kernel, plan->blocks, THREADS, plan->shared_bytes, plan->cluster,
+                          *call);
+    cuda_check_launch(b, operation);
 }
 
 template <class T>
-static cudaError_t launch_groups(const struct few_rows_call *call, const struct few_rows_plan *plan,
-                                 cudaStream_t stream)
+static void launch_groups(struct backend *b, const char *operation, const struct few_rows_call *call,
+                          cudaStream_t stream)
 {
-    return groups_of(call->product.num_tokens) == 1 ? launch<T, 1>(call, plan, stream)
-                                                    : launch<T, 2>(call, plan, stream);
+    if (groups_of(call->product.num_tokens) == 1) {
+        launch<T, 1>(b, operation, call, stream);
+    } else {
+        launch<T, 2>(b, operation, call, stream);
+    }
 }
 
 void few_rows_launch(struct backend *b, const char *operation, const struct few_rows_product *p,
@@ -532,9 +518,11 @@ void few_rows_launch(struct backend *b, const char *operation, const struct few_
         call.arrivals = (uint32_t *)workspace;
         call.partials = (float *)(call.arrivals + MAX_SPLIT_TILES);
     }
-    cuda_check(b, operation,
-               p->dtype == DTYPE_FLOAT16 ? launch_groups<__half>(&call, plan, stream)
-                                         : launch_groups<__nv_bfloat16>(&call, plan, stream));
+    if (p->dtype == DTYPE_FLOAT16) {
+        launch_groups<__half>(b, operation, &call, stream);
+    } else {
+        launch_groups<__nv_bfloat16>(b, operation, &call, stream);
+    }
 }
 
 int64_t cuda_linear_few_rows_workspace(const struct cuda_state *s, const struct workspace_query *query)

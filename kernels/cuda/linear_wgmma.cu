@@ -14,7 +14,9 @@
  *
  * An operand in shared memory is rows of 128 bytes, 64 columns, swizzled: the 16-byte pieces of a row change places by
  * the row's number, as both the copy engine and wgmma know. */
-#include "kernels/cuda/bulk_ring.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -71,17 +73,6 @@ static __device__ __forceinline__ part_of_block find_part(const wgmma_call &call
     return part;
 }
 
-/* Where in the ring a step is, and how often it came round. */
-struct ring_place {
-    int stage;
-    uint32_t round;
-};
-
-template <int STAGES> static __device__ __forceinline__ void step(ring_place &place)
-{
-    if (++place.stage == STAGES) place.stage = 0, place.round++;
-}
-
 /* One thread: an operand's boxes of every step, from `row` on, each as soon as its place in the ring is free. */
 template <class L>
 static __device__ __forceinline__ void order_boxes(const CUtensorMap *map, const part_of_block &part, int row,
@@ -93,13 +84,13 @@ static __device__ __forceinline__ void order_boxes(const CUtensorMap *map, const
 #pragma unroll 1
     for (int i = part.begin; i < part.end; i++) {
         if (at.round > 0) barrier_wait(&empty[at.stage], (at.round - 1) & 1);
-        barrier_expect(&full[at.stage], L::BOXES * box_bytes);
+        barrier_arrive_expect(&full[at.stage], L::BOXES * box_bytes);
 #pragma unroll
         for (int box = 0; box < L::BOXES; box++)
-            box_copy(ring + at.stage * L::STAGE + box * box_step, map, (from * L::BOXES + box) * BOX_COLUMNS, row,
-                     &full[at.stage], policy);
+            box_copy_2d(ring + at.stage * L::STAGE + box * box_step, map, (from * L::BOXES + box) * BOX_COLUMNS, row,
+                        &full[at.stage], policy);
         if (++from == part.end) from = part.begin;
-        step<L::STAGES>(at);
+        ring_step(at, L::STAGES);
     }
 }
 
@@ -141,7 +132,7 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], cons
         wgmma_wait<1>();
         if (i > part.begin && threadIdx.x % 32 == 0) barrier_arrive(&empty[before]);
         before = at.stage;
-        step<L::STAGES>(at);
+        ring_step(at, L::STAGES);
     }
     wgmma_wait<0>();
     wgmma_pin(sums);
@@ -163,7 +154,7 @@ static __device__ __forceinline__ void load_totals(float4 (&y)[COUNT], const flo
     for (int rank = 0; rank < splits; rank++) {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            const float4 part = load_from_cluster(sums[i], rank);
+            const float4 part = cluster_load_4(cluster_address(sums[i], rank));
             y[i].x += part.x, y[i].y += part.y, y[i].z += part.z, y[i].w += part.w;
         }
     }
@@ -230,7 +221,7 @@ static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, con
     } else {
         multipliers_sync<L>();
     }
-    wait_for_previous_kernels();
+    wait_for_previous();
     if (call.product.out_is_float) {
         write_tile<T, L, float>(call, part, shared_sums);
     } else {
@@ -251,7 +242,7 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     uint8_t *ring = shared + (-shared_address(shared) & (L::ALIGNMENT - 1));
     const part_of_block part = find_part(call);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, producer = warp - L::MULTIPLIERS / 32;
-    launch_dependents();
+    let_next_start();
     if (threadIdx.x < L::STAGES) {
         barrier_init(&full[threadIdx.x], 2);
         barrier_init(&empty[threadIdx.x], L::MULTIPLIERS / 32);
@@ -265,7 +256,7 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
             order_boxes<L>(&call.weights, part, part.tile * call.tile_rows, ring, call.tile_rows * BOX_ROW,
                            L::WEIGHT_BOX, evict_first_policy(), full, empty);
         if (lane == 0 && producer == 1) {
-            wait_for_previous_kernels();
+            wait_for_previous();
             order_boxes<L>(&call.x, part, 0, ring + L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX, L::TOKEN_BOX,
                            evict_last_policy(), full, empty);
         }
@@ -321,22 +312,12 @@ static bool launch(struct backend *b, const char *operation, wgmma_call *call, c
     if (!make_map(&call->weights, p->weights, p->dtype, p->rows, p->columns, p->columns, call->tile_rows) ||
         !make_map(&call->x, p->x, p->dtype, p->num_tokens, p->columns, p->x_stride, N))
         return false;
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = call->splits;
-    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)cuda_div_up(p->rows, call->tile_rows) * call->splits);
-    config.blockDim = dim3(L::THREADS);
-    config.dynamicSmemBytes = L::SHARED;
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = call->splits > 1 ? 2 : 1;
     auto *kernel = linear_wgmma_kernel<T, N, GROUPS>;
-    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::SHARED);
-    cuda_check(b, operation, error == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, *call) : error);
+    if (!cuda_check(b, operation, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::SHARED)))
+        return true;
+    cuda_launch_dependent(cuda_state(b), stream, kernel, (unsigned)cuda_div_up(p->rows, call->tile_rows) * call->splits,
+                          L::THREADS, L::SHARED, call->splits, *call);
+    cuda_check_launch(b, operation);
     return true;
 }
 

@@ -130,6 +130,12 @@ template <class T, int N> struct alignas(sizeof(T) * N) piece {
     T values[N];
 };
 
+/* Where something in shared memory is, as instructions take it. */
+static __device__ __forceinline__ uint32_t shared_address(const void *data)
+{
+    return (uint32_t)__cvta_generic_to_shared(data);
+}
+
 static inline bool cuda_is_aligned(const void *data)
 {
     return ((uintptr_t)data & 15) == 0;

@@ -1,16 +1,28 @@
 /* Clusters: blocks that run at the same time on neighbouring multiprocessors and can read each other's shared memory.
  * Where the device has none (below sm_90) a cluster is one block, and these are not called. */
-#ifndef QUIRE_KERNELS_CUDA_ATTENTION_CLUSTER_CUH
-#define QUIRE_KERNELS_CUDA_ATTENTION_CLUSTER_CUH
+#ifndef QUIRE_KERNELS_CUDA_CLUSTER_CUH
+#define QUIRE_KERNELS_CUDA_CLUSTER_CUH
 
-#include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/state.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/* What the cluster's blocks wrote to shared memory before they arrived can be read after the wait. */
+static __device__ __forceinline__ uint32_t cluster_rank()
+{
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+    return rank;
+}
+
+/* A barrier of the cluster, in two halves, which every thread does. What its blocks wrote to shared memory before they
+ * arrived can be read after the wait, unless they arrived relaxed. */
 static __device__ __forceinline__ void cluster_arrive()
 {
     asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+}
+static __device__ __forceinline__ void cluster_arrive_relaxed()
+{
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n" ::: "memory");
 }
 static __device__ __forceinline__ void cluster_wait()
 {

@@ -1,0 +1,61 @@
+/* Barriers in shared memory that also count the bytes of copies, and rings of places with such barriers (compute
+ * capability 9.0 and later; PTX ISA, "mbarrier"). A phase ends when as many threads have arrived as barrier_init says,
+ * and the bytes that they announced are there; then the next one, of the other parity, begins. */
+#ifndef QUIRE_KERNELS_CUDA_BARRIER_CUH
+#define QUIRE_KERNELS_CUDA_BARRIER_CUH
+
+#include "kernels/cuda/state.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+static __device__ __forceinline__ void barrier_init(uint64_t *barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+/* After barrier_init, before other threads and the copy engine use the barriers. */
+static __device__ __forceinline__ void barrier_init_fence()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+}
+
+static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
+{
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];\n" ::"r"(shared_address(barrier)) : "memory");
+}
+
+/* Arrives, and makes the phase wait for that many bytes too. */
+static __device__ __forceinline__ void barrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n" ::"r"(shared_address(barrier)), "r"(bytes)
+                 : "memory");
+}
+
+/* Arrives once this thread's copies by cp.async so far are there. */
+static __device__ __forceinline__ void barrier_arrive_copied(uint64_t *barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" ::"r"(shared_address(barrier)) : "memory");
+}
+
+/* Waits for the end of the phase of that parity. */
+static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t parity)
+{
+    asm volatile("{\n.reg .pred p;\nagain:\n"
+                 "mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra again;\n}\n" ::"r"(shared_address(barrier)),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* A place in a ring, and how often it came round, whose parity is that of the place's barriers. */
+struct ring_place {
+    int stage;
+    uint32_t round;
+};
+
+static __device__ __forceinline__ void ring_step(ring_place &place, int stages)
+{
+    if (++place.stage == stages) place.stage = 0, place.round++;
+}
+
+#endif
+#endif

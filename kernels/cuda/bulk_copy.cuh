@@ -1,0 +1,86 @@
+/* Copies by the bulk copy engine from global to shared memory; a barrier counts the bytes that have come (compute
+ * capability 9.0 and later; PTX ISA, "cp.async.bulk"). */
+#ifndef QUIRE_KERNELS_CUDA_BULK_COPY_CUH
+#define QUIRE_KERNELS_CUDA_BULK_COPY_CUH
+
+#include <cuda.h>
+
+#include "kernels/cuda/barrier.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* For data that is read once: it should leave the L2 cache first. */
+static __device__ __forceinline__ uint64_t evict_first_policy()
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* For data that every block reads. */
+static __device__ __forceinline__ uint64_t evict_last_policy()
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* Copies bytes, a multiple of 16, between 16-byte-aligned places; the barrier counts them. */
+static __device__ __forceinline__ void bulk_copy(void *destination, const void *source, uint32_t bytes,
+                                                 uint64_t *barrier, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+                 "[%3], %4;" ::"r"(shared_address(destination)),
+                 "l"(source), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+                 : "memory");
+}
+
+/* Whether the target has bulk_copy_to_cluster: only the architecture-specific ones (90a, 100a) do it fast. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FEAT_SM100_ALL)
+static constexpr bool BULK_COPY_TO_CLUSTER = true;
+#else
+static constexpr bool BULK_COPY_TO_CLUSTER = false;
+#endif
+
+/* The same into the same places of each block of the cluster in `blocks`, a bit each, with each block's own barrier. */
+static __device__ __forceinline__ void bulk_copy_to_cluster(void *destination, const void *source, uint32_t bytes,
+                                                            uint64_t *barrier, uint16_t blocks, uint64_t policy)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FEAT_SM100_ALL)
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4, %5;" ::"r"(shared_address(destination)),
+                 "l"(source), "r"(bytes), "r"(shared_address(barrier)), "h"(blocks), "l"(policy)
+                 : "memory");
+#else
+    (void)destination, (void)source, (void)bytes, (void)barrier, (void)blocks, (void)policy;
+#endif
+}
+
+/* Brings a map close, before its first use. */
+static __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* Copies a box of a matrix, from that column and row on, as the map says; the barrier counts the whole box's bytes. */
+static __device__ __forceinline__ void box_copy_2d(void *destination, const CUtensorMap *map, int32_t column,
+                                                   int32_t row, uint64_t *barrier, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+                 "[%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(destination)),
+                 "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)), "l"(policy)
+                 : "memory");
+}
+
+/* The same of a tensor of 5 dimensions, from those coordinates on; `to` is a shared_address. */
+static __device__ __forceinline__ void box_copy_5d(uint32_t to, const CUtensorMap *map, int32_t c0, int32_t c1,
+                                                   int32_t c2, int32_t c3, int32_t c4, uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
+                 "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+#endif
+#endif
