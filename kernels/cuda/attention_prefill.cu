@@ -309,7 +309,7 @@ static __global__ void __launch_bounds__(P::THREADS, 1) prefill_kernel(const __g
 static bool is_for_matrix_units(const struct cuda_state *s, const struct attention_args *args)
 {
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
-    return s->compute_capability == 90 && args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
+    return s->has_wgmma && args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
            !(fp8 && (args->block_size < 16 || args->head_size % 16 != 0)) && !attention_is_sparse(args->params) &&
            args->head_size % 8 == 0 && args->head_size <= 256 && args->params->scale * args->params->k_scale > 0 &&
            args->query_stride % 8 == 0 && cuda_is_aligned(args->query) && cuda_is_aligned(args->out) &&

@@ -348,7 +348,7 @@ bool linear_wgmma(struct backend *b, const char *operation, const struct few_row
     const bool types = p->dtype == DTYPE_FLOAT16 || p->dtype == DTYPE_BFLOAT16;
     const bool places = cuda_is_aligned(p->weights) && cuda_is_aligned(p->x) && p->x_stride % 8 == 0;
     const bool is_plain = !p->gain && p->result == FEW_ROWS_STORE;
-    if (cuda_state(b)->compute_capability != 90 || !shape || !types || !places || !is_plain) return false;
+    if (!cuda_state(b)->has_wgmma || !shape || !types || !places || !is_plain) return false;
     wgmma_call call = {};
     call.product = *p;
     call.fours = p->rows % 4 == 0 && p->out_stride % 4 == 0 && cuda_is_aligned(p->out);

@@ -130,34 +130,55 @@ static enum status check_device(int device, struct error *err)
 
 static __global__ void probe_kernel() {}
 
+/* What kernels are compiled for: each version of them in the build has its own. What the driver chooses for a device
+ * may be for less than the device, and then lacks what only the device has: kernels for 8.0, say, or for 90 in place of
+ * 90a, on a device of 9.0. */
+struct kernels_target {
+    int compute_capability;
+    bool has_wgmma;
+};
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+static __constant__ struct kernels_target target = {90, true};
+#elif defined(__CUDA_ARCH__)
+static __constant__ struct kernels_target target = {__CUDA_ARCH__ / 10, false};
+#else
+static __constant__ struct kernels_target target;
+#endif
+
 /* The device's properties, and whether this build has kernels for it. */
 static enum status read_device(struct cuda_state *s, struct error *err)
 {
     struct cudaDeviceProp properties;
     struct cudaFuncAttributes attributes;
+    struct kernels_target kernels;
     cudaError_t error = cudaSetDevice(s->device);
     if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, s->device);
     if (error != cudaSuccess)
         return error_set(err, STATUS_UNSUPPORTED, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
-    s->compute_capability = 10 * properties.major + properties.minor;
     s->num_sms = properties.multiProcessorCount;
     s->l2_bytes = properties.l2CacheSize;
     s->max_shared_bytes = (int)properties.sharedMemPerBlockOptin;
-    if (s->compute_capability < 80)
+    if (properties.major < 8)
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s (%s) has compute capability %d.%d, but 8.0 or later is needed (an A100 or newer): use the "
                          "device 'cpu'",
                          s->name, properties.name, properties.major, properties.minor);
     error = cudaFuncGetAttributes(&attributes, probe_kernel);
-    if (error == cudaSuccess) return STATUS_OK;
+    if (error == cudaSuccess) error = cudaMemcpyFromSymbol(&kernels, target, sizeof kernels);
+    if (error == cudaSuccess) {
+        s->compute_capability = kernels.compute_capability;
+        s->has_wgmma = kernels.has_wgmma;
+        return STATUS_OK;
+    }
     cudaGetLastError();
     if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction)
         return error_set(err, STATUS_UNSUPPORTED, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
     return error_set(
         err, STATUS_UNSUPPORTED,
         "%s (%s) has compute capability %d.%d, but this build of quire has kernels for " QUIRE_CUDA_ARCHITECTURES
-        " alone: build it with -DCMAKE_CUDA_ARCHITECTURES=%d",
-        s->name, properties.name, properties.major, properties.minor, s->compute_capability);
+        " alone: build it with -DCMAKE_CUDA_ARCHITECTURES=%d%d%s",
+        s->name, properties.name, properties.major, properties.minor, properties.major, properties.minor,
+        properties.major == 9 ? "a" : "");
 }
 
 /* The device's memory before and after this process came to it. The first call that makes the context is read_device's

@@ -30,8 +30,9 @@ struct cuda_state {
     cudaStream_t stream; /* the main stream: what a NULL stream means */
     struct cublas *cublas;
 
-    /* The device. */
-    int compute_capability; /* 90: 9.0 */
+    /* The device, and what the kernels that it runs are compiled for, which may be less than it could run. */
+    int compute_capability; /* of the kernels; 90: 9.0 */
+    bool has_wgmma;         /* kernels for 90a: those that use wgmma.cuh are not empty */
     int num_sms;
     int64_t l2_bytes;
     int max_shared_bytes; /* dynamic shared memory of one block, after cudaFuncSetAttribute */
