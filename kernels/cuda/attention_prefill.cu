@@ -180,7 +180,6 @@ static __device__ __forceinline__ void store_rows(const attention_call &call, co
             *(uint4 *)((typename P::T *)args.out +
                        ((tile.seq.first_row + row.token) * args.num_heads + row.head) * args.head_size + d * 8) = piece;
     }
-    __syncwarp(); /* before one lane gives Q back for all */
 }
 
 /* The first scores of a tile, begun; if there is none they mean nothing, and nobody looks at them. */
@@ -242,15 +241,13 @@ static __device__ __forceinline__ void consume(const attention_call &call, int32
             prefill_stage_release(&k_stage);
             bend_scores<P>(s, call, rows, tile.start + t * P::TOKENS);
             softmax<P>(s, rows, factors, scale_log2);
-            /* The wait is in both branches because the assembler would move it up, before the exponentials. */
+            /* V is there, but the assembler would move the next wait up, before the exponentials; not across this. */
+            prefill_wait_full(v_stage);
+            wgmma_wait<0>();
+            wgmma_pin(out);
             if (__any_sync(~0u, factors[0] != 1 || factors[1] != 1)) {
-                wgmma_wait<0>();
-                wgmma_pin(out);
 #pragma unroll
                 for (int n = 0; n < P::HEAD / 2; n++) out[n] *= factors[n / 2 % 2];
-            } else {
-                wgmma_wait<0>();
-                wgmma_pin(out);
             }
             prefill_stage_release(&v_stage);
             pack_weights<P>(weights, s);
@@ -271,7 +268,7 @@ static __device__ __forceinline__ void consume(const attention_call &call, int32
         wgmma_pin(out);
         prefill_stage_release(&v_stage);
         store_rows<P>(call, tile, out, rows, q_rows + warp_row * 16, group * 64 + warp_row);
-        prefill_stage_release(&q_stage);
+        prefill_stage_return(&q_stage);
         if (!AHEAD) begin_first_scores<P>(s, more, next_q, q, k_stage, k);
         wgmma_wait<0>();
         wgmma_pin(s);
@@ -290,7 +287,7 @@ static __global__ void __launch_bounds__(P::THREADS, 1) prefill_kernel(const __g
         if (!P::FP8) tensor_map_prefetch(&launch.keys), tensor_map_prefetch(&launch.values);
         prefill_barriers_init(&shared.k_barriers, P::FP8 ? GROUP_THREADS : 1, P::CONSUMERS * 4);
         prefill_barriers_init(&shared.v_barriers, P::FP8 ? GROUP_THREADS : 1, P::CONSUMERS * 4);
-        prefill_barriers_init(&shared.q_barriers, P::Q_THREADS, P::CONSUMERS * 4);
+        prefill_barriers_init(&shared.q_barriers, P::Q_THREADS, P::CONSUMERS * GROUP_THREADS);
         barrier_init_fence();
     }
     __syncthreads();

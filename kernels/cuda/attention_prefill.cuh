@@ -78,10 +78,16 @@ template <int stages> static __device__ __forceinline__ void prefill_stage_next(
 {
     if (++stage->index == stages) stage->index = 0, stage->parity ^= 1;
 }
-/* A consumer is done with a stage: one arrival for each warp. */
+/* A consumer is done with a stage that only products read: one arrival for each warp. */
 template <int stages> static __device__ __forceinline__ void prefill_stage_release(prefill_stage<stages> *stage)
 {
     if (threadIdx.x % 32 == 0) barrier_arrive(&stage->barriers->empty[stage->index]);
+    prefill_stage_next(stage);
+}
+/* The same where every thread has read and written it: each arrives. */
+template <int stages> static __device__ __forceinline__ void prefill_stage_return(prefill_stage<stages> *stage)
+{
+    barrier_arrive(&stage->barriers->empty[stage->index]);
     prefill_stage_next(stage);
 }
 
