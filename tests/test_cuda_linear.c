@@ -331,5 +331,6 @@ int main(void)
         cmocka_unit_test(fused_operations_refuse),
 #endif
     };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
 }

@@ -584,5 +584,6 @@ int main(void)
         cmocka_unit_test(test_moves_blocks),
         cmocka_unit_test(test_empty_calls),
     };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
 }

@@ -446,5 +446,6 @@ int main(void)
         cmocka_unit_test(opens_no_device_that_is_not_there),
 #endif
     };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
 }

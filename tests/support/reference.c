@@ -80,9 +80,11 @@ uint32_t reference_encode(enum dtype dtype, double value)
 void reference_linear(double *out, const double *x, const double *w, const double *bias, int64_t tokens, int64_t rows,
                       int64_t columns)
 {
-    for (int64_t t = 0; t < tokens; t++)
-        for (int64_t r = 0; r < rows; r++) {
+#pragma omp parallel for
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t t = 0; t < tokens; t++) {
             double sum = bias ? bias[r] : 0;
+#pragma omp simd reduction(+ : sum)
             for (int64_t c = 0; c < columns; c++) sum += x[t * columns + c] * w[r * columns + c];
             out[t * rows + r] = sum;
         }
