@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "runtime/bench_report.h"
 #include "runtime/commands.h"
+#include "runtime/engine_load.h"
 #include "runtime/options.h"
 
 const char bench_kernels_summary[] = "each kernel alone: time, and how much of what the device can do";
@@ -383,7 +384,8 @@ static enum status run_kernels(const struct kernels_options *o, struct error *er
 {
     struct measurement m = {.rows = {.filter = o->filter}};
     const int threads = o->threads > 0 ? o->threads : processors_allowed();
-    enum status status = backend_open(o->device, threads, &m.backend, err);
+    const struct log log = {LOG_WARNING};
+    enum status status = open_device(o->device, threads, &log, &m.backend, err);
     if (status != STATUS_OK) return status;
     status = choose_sizes(o, m.backend->discrete, &m.sizes, err);
     if (status == STATUS_OK) add_all(&m.rows, &m.sizes);

@@ -74,10 +74,19 @@ static enum status choose_limits(const struct engine_options *o, struct loaded_m
     return STATUS_OK;
 }
 
+enum status open_device(const char *device, int threads, const struct log *log, struct backend **out, struct error *err)
+{
+    struct error why = {""};
+    enum status status = backend_open(device, threads, out, &why);
+    if (status != STATUS_OK) return error_set(err, status, "%s", why.text);
+    if (strcmp(device, "auto") == 0 && why.text[0]) log_write(log, LOG_WARNING, "no GPU is used: %s", why.text);
+    return STATUS_OK;
+}
+
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = model_config_load(o->model, &l->config, err);
-    if (status == STATUS_OK) status = backend_open(o->device, o->threads, &l->backend, err);
+    if (status == STATUS_OK) status = open_device(o->device, o->threads, o->log, &l->backend, err);
     if (status != STATUS_OK) return status;
     if (o->load_format == LOAD_FORMAT_DUMMY)
         status = model_weights_dummy(&l->config, o->seed, &l->weights, err);

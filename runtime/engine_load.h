@@ -16,6 +16,10 @@ struct loaded_model {
     struct batch_limits limits;
 };
 
+/* backend_open; where 'auto' finds no GPU that it can use and this build has CUDA, a warning says why. */
+enum status open_device(const char *device, int threads, const struct log *log, struct backend **out,
+                        struct error *err);
+
 /* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure nothing is left. */
 enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err);
 void loaded_model_close(struct loaded_model *l); /* safe on a zeroed struct */

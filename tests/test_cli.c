@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/backend.h"
 #include "runtime/commands.h"
 #include "tests/support/program.h"
 
@@ -120,6 +121,26 @@ static void test_failures(void **state)
     }
 }
 
+/* Without --device: a GPU if there is one, else the CPU; a build that could have used one says why it does not. */
+static void test_automatic_device(void **state)
+{
+    (void)state;
+    struct program p;
+    struct backend *b;
+    struct error err;
+    const bool gpu = backend_open("cuda", 0, &b, &err) == STATUS_OK;
+    if (gpu) b->destroy(b);
+    run(&p, (const char *[]){"profile", "--model", QUIRE_GUIDE, "--max-num-seqs", "4", NULL});
+    assert_int_equal(p.exit_status, EXIT_STATUS_OK);
+    assert_non_null(strstr(text_of(&p.out), gpu ? "memory of cuda:0" : "memory of cpu"));
+#ifdef QUIRE_HAVE_CUDA
+    assert_int_equal(strstr(text_of(&p.err), "no GPU is used: cuda:0") != NULL, !gpu);
+#else
+    assert_int_equal(p.err.length, 0);
+#endif
+    program_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +148,7 @@ int main(void)
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_bad_flags),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_automatic_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
