@@ -138,33 +138,44 @@ static void plan_rotary(const struct bench_sizes *s, const struct bench_case *c,
     plan->bytes = (double)(2 * values * dtype_size(s->activations) + table);
 }
 
+/* A true rotation: in place and many times over, anything else would end in zeros or infinities. */
+static void write_angles(const struct bench_sizes *s, int64_t positions, float *table)
+{
+    for (int64_t i = 0; i < positions * s->head_size; i++) table[i] = i % s->head_size < s->head_size / 2 ? 0.8f : 0.6f;
+}
+
 static void write_rotary(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
                          uint8_t *data)
 {
     int32_t *positions = (int32_t *)(data + plan->fixed[0]);
     float *table = (float *)(data + plan->fixed[1]);
     for (int32_t i = 0; i < c->rows; i++) positions[i] = i;
-    /* A true rotation: in place and many times over, anything else would end in zeros or infinities. */
-    for (int64_t i = 0; i < (int64_t)c->rows * s->head_size; i++)
-        table[i] = i % s->head_size < s->head_size / 2 ? 0.8f : 0.6f;
+    write_angles(s, c->rows, table);
+}
+
+/* Query, key and value of each token lie side by side in the first part. positions, cos_sin: which of what is fixed. */
+static struct rotary_args rotary_args(const struct bench_call *call, int positions, int cos_sin)
+{
+    const struct bench_sizes *s = call->sizes;
+    const int64_t head = (int64_t)s->head_size * dtype_size(s->activations);
+    uint8_t *qkv = part(call, 0);
+    return (struct rotary_args){.query = qkv,
+                                .key = qkv + s->num_heads * head,
+                                .query_stride = qkv_width(s),
+                                .key_stride = qkv_width(s),
+                                .positions = fixed(call, positions),
+                                .cos_sin = fixed(call, cos_sin),
+                                .num_tokens = call->c->rows,
+                                .num_heads = s->num_heads,
+                                .num_kv_heads = s->num_kv_heads,
+                                .head_size = s->head_size,
+                                .rotary_dim = s->head_size,
+                                .dtype = s->activations};
 }
 
 static bool call_rotary(struct backend *b, const struct bench_call *call)
 {
-    const struct bench_sizes *s = call->sizes;
-    const struct rotary_args args = {.query = part(call, 0),
-                                     .key = (uint8_t *)part(call, 0) +
-                                            (int64_t)s->num_heads * s->head_size * dtype_size(s->activations),
-                                     .query_stride = qkv_width(s),
-                                     .key_stride = qkv_width(s),
-                                     .positions = fixed(call, 0),
-                                     .cos_sin = fixed(call, 1),
-                                     .num_tokens = call->c->rows,
-                                     .num_heads = s->num_heads,
-                                     .num_kv_heads = s->num_kv_heads,
-                                     .head_size = s->head_size,
-                                     .rotary_dim = s->head_size,
-                                     .dtype = s->activations};
+    const struct rotary_args args = rotary_args(call, 0, 1);
     b->rotary_embedding(b, &args, NULL);
     return true;
 }
@@ -197,25 +208,31 @@ static void write_reshape(const struct bench_sizes *s, const struct bench_case *
     }
 }
 
-static bool call_reshape(struct backend *b, const struct bench_call *call)
+/* As rotary_args; the caches are part k_cache and the one after it, the slots what is fixed as `slots`. */
+static struct reshape_and_cache_args cache_args(const struct bench_call *call, int k_cache, int slots)
 {
     const struct bench_sizes *s = call->sizes;
     const int64_t head = (int64_t)s->head_size * dtype_size(s->activations);
     const uint8_t *qkv = part(call, 0);
-    const struct reshape_and_cache_args args = {.key = qkv + s->num_heads * head,
-                                                .value = qkv + (s->num_heads + s->num_kv_heads) * head,
-                                                .kv_stride = qkv_width(s),
-                                                .k_cache = part(call, 1),
-                                                .v_cache = part(call, 2),
-                                                .slot_mapping = fixed(call, 0),
-                                                .num_tokens = call->c->rows,
-                                                .num_kv_heads = s->num_kv_heads,
-                                                .head_size = s->head_size,
-                                                .block_size = s->block_size,
-                                                .dtype = s->activations,
-                                                .cache_dtype = s->activations,
-                                                .k_scale = 1,
-                                                .v_scale = 1};
+    return (struct reshape_and_cache_args){.key = qkv + s->num_heads * head,
+                                           .value = qkv + (s->num_heads + s->num_kv_heads) * head,
+                                           .kv_stride = qkv_width(s),
+                                           .k_cache = part(call, k_cache),
+                                           .v_cache = part(call, k_cache + 1),
+                                           .slot_mapping = fixed(call, slots),
+                                           .num_tokens = call->c->rows,
+                                           .num_kv_heads = s->num_kv_heads,
+                                           .head_size = s->head_size,
+                                           .block_size = s->block_size,
+                                           .dtype = s->activations,
+                                           .cache_dtype = s->activations,
+                                           .k_scale = 1,
+                                           .v_scale = 1};
+}
+
+static bool call_reshape(struct backend *b, const struct bench_call *call)
+{
+    const struct reshape_and_cache_args args = cache_args(call, 1, 0);
     b->reshape_and_cache(b, &args, NULL);
     return true;
 }
@@ -443,44 +460,17 @@ static void write_decode_attention(const struct bench_sizes *s, const struct ben
     float *angles = (float *)(data + plan->fixed[5]);
     int64_t *slots = (int64_t *)(data + plan->fixed[6]);
     write_attention(s, c, plan, data);
-    for (int32_t i = 0; i < s->head_size; i++) angles[i] = i < s->head_size / 2 ? 0.8f : 0.6f;
+    write_angles(s, 1, angles);
     for (int32_t i = 0; i < c->rows; i++)
         slots[i] = (int64_t)tables[i * q.blocks_each + last / s->block_size] * s->block_size + last % s->block_size;
 }
 
 static bool call_decode_attention(struct backend *b, const struct bench_call *call)
 {
-    const struct bench_sizes *s = call->sizes;
-    const int64_t head = (int64_t)s->head_size * dtype_size(s->activations);
-    uint8_t *query = part(call, 0), *key = query + s->num_heads * head;
-    const struct attention_params params = plain_attention(s);
+    const struct attention_params params = plain_attention(call->sizes);
+    const struct rotary_args rotary = rotary_args(call, 4, 5);
+    const struct reshape_and_cache_args cache = cache_args(call, 2, 6);
     const struct attention_args attention = attention_args(call, &params);
-    const struct rotary_args rotary = {.query = query,
-                                       .key = key,
-                                       .query_stride = qkv_width(s),
-                                       .key_stride = qkv_width(s),
-                                       .positions = fixed(call, 4),
-                                       .cos_sin = fixed(call, 5),
-                                       .num_tokens = call->c->rows,
-                                       .num_heads = s->num_heads,
-                                       .num_kv_heads = s->num_kv_heads,
-                                       .head_size = s->head_size,
-                                       .rotary_dim = s->head_size,
-                                       .dtype = s->activations};
-    const struct reshape_and_cache_args cache = {.key = key,
-                                                 .value = key + s->num_kv_heads * head,
-                                                 .kv_stride = qkv_width(s),
-                                                 .k_cache = part(call, 2),
-                                                 .v_cache = part(call, 3),
-                                                 .slot_mapping = fixed(call, 6),
-                                                 .num_tokens = call->c->rows,
-                                                 .num_kv_heads = s->num_kv_heads,
-                                                 .head_size = s->head_size,
-                                                 .block_size = s->block_size,
-                                                 .dtype = s->activations,
-                                                 .cache_dtype = s->activations,
-                                                 .k_scale = 1,
-                                                 .v_scale = 1};
     return b->decode_attention && b->decode_attention(b, &rotary, &cache, &attention, NULL);
 }
 

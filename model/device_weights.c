@@ -20,8 +20,7 @@ struct transfer {
 };
 
 struct weights_upload {
-    struct arena *arena; /* while places are found; the threads use the backend alone */
-    struct backend *backend;
+    struct arena *arena; /* of which the threads use the backend alone */
     enum dtype dtype;
     struct transfer *transfers; /* [count] */
     size_t count, capacity;
@@ -174,7 +173,7 @@ static enum status run_lane(struct backend *b, struct lane *lane, const struct w
 static void *run_transfers(void *upload)
 {
     struct weights_upload *u = upload;
-    struct backend *b = u->backend;
+    struct backend *b = u->arena->backend;
     struct lane lanes[MAX_THREADS] = {{0}};
     enum status results[MAX_THREADS] = {STATUS_OK};
     struct error errors[MAX_THREADS];
@@ -190,10 +189,11 @@ static void *run_transfers(void *upload)
     return NULL;
 }
 
-static enum status fail(struct weights_upload *u, struct model_weights *device, struct error *err)
+/* Frees it; returns its status. */
+static enum status end_upload(struct weights_upload *u, struct error *err)
 {
-    const enum status status = error_set(err, u->status, "%s", u->err.text);
-    model_weights_close(device);
+    const enum status status = u->status;
+    if (status != STATUS_OK) error_set(err, status, "%s", u->err.text);
     free(u->transfers);
     free(u);
     return status;
@@ -208,7 +208,6 @@ enum status device_weights_begin(struct arena *arena, const struct model_config 
     *device = (struct model_weights){.norm_dtype = host->norm_dtype, .num_layers = config->num_layers};
     if (!u) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
     u->arena = arena;
-    u->backend = arena->backend;
     u->dtype = dtype;
     device->layers = calloc((size_t)config->num_layers, sizeof *device->layers);
     if (device->layers)
@@ -218,19 +217,18 @@ enum status device_weights_begin(struct arena *arena, const struct model_config 
     device->bytes = arena->bytes[PURPOSE_WEIGHTS] - before;
     if (u->status == STATUS_OK && pthread_create(&u->thread, NULL, run_transfers, u) != 0)
         u->status = error_set(&u->err, STATUS_OUT_OF_MEMORY, "cannot start a thread to load the weights");
-    if (u->status != STATUS_OK) return fail(u, device, err);
-    *out = u;
-    return STATUS_OK;
+    if (u->status == STATUS_OK) {
+        *out = u;
+        return STATUS_OK;
+    }
+    model_weights_close(device);
+    return end_upload(u, err);
 }
 
 enum status device_weights_finish(struct weights_upload *u, struct error *err)
 {
     pthread_join(u->thread, NULL);
-    const enum status status = u->status;
-    if (status != STATUS_OK) error_set(err, status, "%s", u->err.text);
-    free(u->transfers);
-    free(u);
-    return status;
+    return end_upload(u, err);
 }
 
 static int64_t projection_elements(const struct projection *p)

@@ -20,22 +20,6 @@
 #include "kernels/cuda/linear_few_rows.cuh"
 #include "kernels/cuda/operations.h"
 
-static struct few_rows_product product_of(const void *x, int64_t x_stride, enum dtype dtype, int32_t num_tokens,
-                                          const struct weight *w, enum few_rows_result result)
-{
-    struct few_rows_product p = {};
-    p.weights = w->data;
-    p.bias = w->bias;
-    p.rows = w->rows;
-    p.columns = w->columns;
-    p.x = x;
-    p.x_stride = x_stride;
-    p.num_tokens = num_tokens;
-    p.dtype = dtype;
-    p.result = result;
-    return p;
-}
-
 /* Returns whether the kernel can make such a norm. */
 static bool set_norm(struct few_rows_product *p, const struct norm_params *norm)
 {
@@ -57,7 +41,7 @@ bool cuda_norm_linear(struct backend *b, void *out, int64_t out_stride, enum dty
                       int64_t x_stride, const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
                       const struct weight *w, backend_stream stream)
 {
-    struct few_rows_product p = product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_STORE);
+    struct few_rows_product p = few_rows_product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_STORE);
     p.out = out;
     p.out_stride = out_stride;
     p.out_is_float = out_dtype == DTYPE_FLOAT32;
@@ -68,7 +52,7 @@ bool cuda_norm_linear(struct backend *b, void *out, int64_t out_stride, enum dty
 bool cuda_linear_residual(struct backend *b, void *residual, int64_t residual_stride, const void *x, int64_t x_stride,
                           enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream)
 {
-    struct few_rows_product p = product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_ADD);
+    struct few_rows_product p = few_rows_product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_ADD);
     p.out = residual;
     p.out_stride = residual_stride;
     return w->dtype == dtype && run(b, "linear_residual", &p, stream);
@@ -78,7 +62,7 @@ bool cuda_norm_gate_up_silu(struct backend *b, void *out, int64_t out_stride, co
                             const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
                             const struct weight *w, backend_stream stream)
 {
-    struct few_rows_product p = product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_GATE);
+    struct few_rows_product p = few_rows_product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_GATE);
     p.out = out;
     p.out_stride = out_stride;
     return w->dtype == dtype && w->rows % 2 == 0 && set_norm(&p, norm) && run(b, "norm_gate_up_silu", &p, stream);

@@ -48,19 +48,10 @@ void cuda_linear(struct backend *b, void *out, int64_t out_stride, enum dtype ou
     if (num_tokens <= 0 || w->rows <= 0) return;
     cudaStream_t on = cuda_stream(b, stream);
     const bool one_type = w->dtype == dtype && (out_dtype == dtype || out_dtype == DTYPE_FLOAT32);
-    struct few_rows_product product = {};
-    product.weights = w->data;
-    product.bias = w->bias;
-    product.rows = w->rows;
-    product.columns = w->columns;
-    product.x = x;
-    product.x_stride = x_stride;
-    product.num_tokens = num_tokens;
-    product.dtype = dtype;
+    struct few_rows_product product = few_rows_product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_STORE);
     product.out = out;
     product.out_stride = out_stride;
     product.out_is_float = out_dtype == DTYPE_FLOAT32;
-    product.result = FEW_ROWS_STORE;
     if (one_type && run_own_kernel(b, &product, on)) return;
     const bool fits = w->rows <= INT_MAX && w->columns <= INT_MAX && x_stride <= INT_MAX && out_stride <= INT_MAX;
     if (!one_type || !fits) {

@@ -31,6 +31,24 @@ struct few_rows_product {
     enum few_rows_result result;
 };
 
+/* A product of the weight w with x, without a norm; out is to be set. */
+static inline struct few_rows_product few_rows_product_of(const void *x, int64_t x_stride, enum dtype dtype,
+                                                          int32_t num_tokens, const struct weight *w,
+                                                          enum few_rows_result result)
+{
+    struct few_rows_product p = {};
+    p.weights = w->data;
+    p.bias = w->bias;
+    p.rows = w->rows;
+    p.columns = w->columns;
+    p.x = x;
+    p.x_stride = x_stride;
+    p.num_tokens = num_tokens;
+    p.dtype = dtype;
+    p.result = result;
+    return p;
+}
+
 /* How a product is cut up, a function of its shape and of the device. The weights are taken in tiles of 16 rows, tiles
  * in `splits` parts along their columns, parts in chunks; a chunk of a tile is one stage of the ring. */
 struct few_rows_plan {
