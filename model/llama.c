@@ -1,5 +1,7 @@
 #include "model/llama.h"
 
+#include "model/swap.h"
+
 static char *at_column(void *row, int64_t column, enum dtype dtype)
 {
     return (char *)row + column * dtype_size(dtype);
@@ -132,6 +134,7 @@ static void attention_block(struct stream *s, const struct step_shape *shape, in
                                              .dtype = dtype,
                                              .cache_dtype = cache_dtype,
                                              .params = &m->attention};
+    if (shape->swaps) swap_wait(m, layer);
     const bool fused = shape->num_decodes == shape->num_seqs && b->decode_attention &&
                        b->decode_attention(b, &rotary, &cache, &attention, NULL);
     if (!fused) {

@@ -7,6 +7,7 @@
 #include "model/device_weights.h"
 #include "model/inputs.h"
 #include "model/llama.h"
+#include "model/swap.h"
 
 /* One line of a plan: how many bytes, for what, and where the pointer goes. */
 struct plan_entry {
@@ -162,10 +163,9 @@ enum status model_plan(struct backend *backend, const struct model_config *confi
 static enum status allocate_tables(struct model *m, struct error *err)
 {
     m->slot_flags = calloc((size_t)m->options.limits.max_num_seqs, sizeof *m->slot_flags);
-    m->k_cache = calloc(4 * (size_t)m->config.num_layers, sizeof *m->k_cache);
+    m->k_cache = calloc(2 * (size_t)m->config.num_layers, sizeof *m->k_cache);
     if (!m->slot_flags || !m->k_cache) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     m->v_cache = m->k_cache + m->config.num_layers;
-    m->host_cache = m->v_cache + m->config.num_layers;
     return STATUS_OK;
 }
 
@@ -214,16 +214,6 @@ enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct err
     return STATUS_OK;
 }
 
-enum status model_allocate_swap_space(struct model *m, int32_t num_host_blocks, struct error *err)
-{
-    const int64_t tensor_bytes = model_cache_block_bytes(m) * num_host_blocks;
-    const int32_t tensors = 2 * m->config.num_layers;
-    void *data;
-    enum status status = arena_alloc(&m->arena, PURPOSE_SWAP_SPACE, tensors * tensor_bytes, &data, err);
-    for (int32_t i = 0; i < tensors && status == STATUS_OK; i++) m->host_cache[i] = (uint8_t *)data + i * tensor_bytes;
-    return status;
-}
-
 int64_t model_cache_block_bytes(const struct model *m)
 {
     return (int64_t)m->options.limits.block_size * m->config.num_kv_heads * m->config.head_dim *
@@ -238,6 +228,7 @@ void model_destroy(struct model *m)
     for (int32_t i = 0; i < m->num_graphs; i++) m->backend->graph_destroy(m->backend, m->graphs[i].graph);
     for (int i = 0; i < 2; i++)
         if (m->hosts[i].done) m->backend->event_destroy(m->backend, m->hosts[i].done);
+    swap_close(m);
     model_weights_close(&m->device_weights);
     arena_free(&m->arena);
     free(m->slot_flags);
@@ -262,38 +253,6 @@ void model_set_slot(struct model *m, int32_t slot, const struct sampling_row *ro
     if (uses_history(row))
         m->backend->copy(m->backend, m->state.history + (int64_t)slot * m->options.limits.max_model_len, tokens,
                          (int64_t)num_tokens * (int64_t)sizeof *tokens, NULL);
-}
-
-/* The host's tensors begin with the first host block, whose number follows the device's last. */
-static void swap_blocks(struct model *m, const struct block_pair *pairs, int32_t count, bool out)
-{
-    enum { AT_ONCE = 256 };
-    void *const *from = out ? m->k_cache : m->host_cache, *const *to = out ? m->host_cache : m->k_cache;
-    const int32_t first_host = m->num_blocks + 1;
-    struct block_pair places[AT_ONCE];
-    for (int32_t first = 0; first < count; first += AT_ONCE) {
-        const int32_t n = count - first < AT_ONCE ? count - first : AT_ONCE;
-        for (int32_t i = 0; i < n; i++)
-            places[i] = (struct block_pair){pairs[first + i].source - (out ? 0 : first_host),
-                                            pairs[first + i].destination - (out ? first_host : 0)};
-        m->backend->swap_blocks(m->backend, from, to, 2 * m->config.num_layers, model_cache_block_bytes(m), places, n,
-                                NULL);
-    }
-}
-
-/* Block tables and block contents as the forward pass expects them: a block that is swapped out may be written to, and
- * one that came back may be copied, in the same step. */
-static void move_blocks(struct model *m, const struct batch *batch)
-{
-    struct backend *b = m->backend;
-    if (batch->num_deltas > 0)
-        b->update_block_tables(b, m->state.block_tables, batch_max_blocks(&m->options.limits), m->inputs.deltas,
-                               batch->num_deltas, NULL);
-    swap_blocks(m, batch->swap_out, batch->num_swap_out, true);
-    swap_blocks(m, batch->swap_in, batch->num_swap_in, false);
-    if (batch->num_copies > 0)
-        b->copy_blocks(b, m->k_cache, 2 * m->config.num_layers, model_cache_block_bytes(m), m->inputs.copies,
-                       batch->num_copies, NULL);
 }
 
 static void sample(struct model *m, const struct batch *batch, struct step_host *host)
@@ -350,10 +309,10 @@ static bool samples_every_token(const struct batch *batch)
     return true;
 }
 
-/* The smallest graph that a batch of nothing but decodes fits in, or NULL. */
+/* The smallest graph that a batch of nothing but decodes fits in, or NULL. Graphs do not wait for swaps. */
 static const struct decode_graph *find_graph(const struct model *m, const struct batch *batch, bool all_sampled)
 {
-    if (batch->num_decodes != batch->num_seqs || !all_sampled) return NULL;
+    if (batch->num_decodes != batch->num_seqs || !all_sampled || swap_is_needed(batch)) return NULL;
     for (int32_t i = 0; i < m->num_graphs; i++)
         if (m->graphs[i].rows >= batch->num_seqs) return &m->graphs[i];
     return NULL;
@@ -369,6 +328,7 @@ static struct step_shape shape_of(const struct batch *batch, bool all_sampled)
         .max_query_len = batch->max_query_len,
         .max_seq_len = batch->max_seq_len,
         .all_sampled = all_sampled,
+        .swaps = swap_is_needed(batch),
     };
 }
 
@@ -380,7 +340,7 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
     const bool all_sampled = samples_every_token(batch);
     const struct decode_graph *graph = find_graph(m, batch, all_sampled);
     inputs_upload(m, batch, graph ? graph->rows : 0, host);
-    move_blocks(m, batch);
+    swap_move_blocks(m, batch);
     if (graph) {
         m->backend->graph_launch(m->backend, graph->graph, NULL);
     } else {

@@ -78,6 +78,15 @@ struct step_shape {
     int32_t num_tokens, num_seqs, num_decodes, num_samples;
     int32_t max_query_len, max_seq_len;
     bool all_sampled; /* sample row i is token i: nothing has to be gathered */
+    bool swaps;       /* blocks are on their way: a layer's cache is not touched before swap_wait */
+};
+
+/* Host blocks and the order of swaps (swap.h). Zeroed before model_allocate_swap_space. */
+struct swap_space {
+    uint8_t *data; /* pinned [num_layers, 2 (K, V), num_host_blocks, ...] as in the cache, without a null block */
+    int64_t tensor_bytes; /* of one K or V of a layer */
+    backend_stream stream;
+    backend_event before, *moved; /* the steps before are over; [num_layers] a layer's blocks are where they belong */
 };
 
 /* A decode step of `rows` sequences, captured at start-up; fewer sequences are padded with empty ones. */
@@ -101,8 +110,7 @@ struct model {
     struct device_state state;
     void **k_cache, **v_cache; /* [num_layers] each [num_blocks + 1, ...]; one array: v_cache = k_cache + num_layers */
     int32_t num_blocks;
-    void **host_cache; /* [2 * num_layers] pinned, as k_cache and v_cache, without a null block; NULLs before
-                          model_allocate_swap_space */
+    struct swap_space swap;
     struct step_host hosts[2];
     struct decode_graph graphs[MODEL_MAX_GRAPHS]; /* [num_graphs] by rows, ascending */
     int32_t num_graphs;
