@@ -255,12 +255,21 @@ static void caches_over_2_31_elements(void **state)
     tensor_free(&row), tensor_free(&slot_on), tensor_free(&pair_on);
 }
 
-/* More caches than one launch takes, more copies than one batch, on a stream of its own. */
+/* More caches and pairs than one launch takes, on a stream of its own. */
 static void moves_many_blocks(void **state)
 {
     struct kernel_test *test = *state;
     struct backend *b = the_gpu(test)->b;
-    enum { CACHES = 600, BLOCKS = 40, BYTES = 44, COPIES = 10, SWAPS = 20 };
+    enum {
+        CACHES = 300,
+        BLOCKS = 630,
+        BYTES = 44,
+        COPIES = 10,
+        SWAPS = 300,
+        IN = 320,
+        COPIED = 620,
+        HOST_BLOCKS = 512
+    };
     static void *device[CACHES], *host[CACHES];
     struct error err;
     struct block_pair copies[COPIES], out[SWAPS], in[SWAPS];
@@ -268,15 +277,16 @@ static void moves_many_blocks(void **state)
     struct tensor t = tensor_random(b, DTYPE_FLOAT32, CACHES * BLOCKS * BYTES / 4, 1, &test->random);
     uint8_t *before = malloc((size_t)t.bytes), *pinned;
     memcpy(before, t.host, (size_t)t.bytes);
-    for (int i = 0; i < COPIES; i++) copies[i] = (struct block_pair){i, 30 + i};
-    for (int i = 0; i < SWAPS; i++) { /* runs of four and single blocks */
-        out[i] = (struct block_pair){i, i < 8 ? i / 4 * 8 + i % 4 : SWAPS + 2 * i};
-        in[i] = (struct block_pair){out[i].destination, 10 + i};
+    for (int i = 0; i < COPIES; i++) copies[i] = (struct block_pair){i, COPIED + i};
+    for (int i = 0; i < SWAPS; i++) {
+        out[i] = (struct block_pair){i, i * 7 % HOST_BLOCKS};
+        in[i] = (struct block_pair){out[i].destination, IN + i};
     }
-    assert_int_equal(b->memory_alloc(b, MEMORY_HOST_PINNED, (int64_t)CACHES * 64 * BYTES, (void **)&pinned, &err), 0);
+    const int64_t host_bytes = (int64_t)CACHES * HOST_BLOCKS * BYTES;
+    assert_int_equal(b->memory_alloc(b, MEMORY_HOST_PINNED, host_bytes, (void **)&pinned, &err), 0);
     for (int i = 0; i < CACHES; i++) {
         device[i] = (uint8_t *)t.data + (int64_t)i * BLOCKS * BYTES;
-        host[i] = pinned + i * 64 * BYTES;
+        host[i] = pinned + (int64_t)i * HOST_BLOCKS * BYTES;
     }
     assert_int_equal(b->stream_create(b, &stream, &err), STATUS_OK);
     struct tensor copies_on = tensor_bytes(b, copies, sizeof copies);
@@ -286,11 +296,11 @@ static void moves_many_blocks(void **state)
     if (b->stream_synchronize(b, stream, &err) != STATUS_OK) fail_msg("%s", err.text);
     tensor_download(&t);
     for (int i = 0; i < CACHES * BLOCKS; i++) {
-        const int block = i % BLOCKS, source = block < 10 ? block : block < 30 ? block - 10 : block - 30;
+        const int block = i % BLOCKS, source = block < IN ? block : block < COPIED ? block - IN : block - COPIED;
         assert_memory_equal(t.host + (int64_t)i * BYTES, before + (int64_t)(i - block + source) * BYTES, BYTES);
     }
     b->stream_destroy(b, stream);
-    b->memory_free(b, MEMORY_HOST_PINNED, pinned, (int64_t)CACHES * 64 * BYTES);
+    b->memory_free(b, MEMORY_HOST_PINNED, pinned, host_bytes);
     free(before);
     tensor_free(&t), tensor_free(&copies_on);
 }

@@ -1,4 +1,6 @@
 /* Moving blocks of the cache, and the tables that name them. */
+#include <string.h>
+
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
 
@@ -7,7 +9,9 @@ enum {
     MAX_CACHES =
         256, /* of one launch: their addresses go with it by value, 2 KiB of the 4 KiB that a launch may carry */
     MAX_PAIRS = 65535, /* of one launch: the grid's y */
-    BATCH = 128        /* copies handed to the driver at once */
+    SWAP_CACHES = 64,
+    SWAP_PAIRS = 256,
+    SWAP_GRID = 32
 };
 
 static __global__ void update_block_tables_kernel(int32_t *block_tables, int64_t stride,
@@ -79,70 +83,72 @@ void cuda_copy_blocks(struct backend *b, void *const *caches, int32_t num_caches
     cuda_check_launch(b, "copy_blocks");
 }
 
-/* Copies that wait to be handed to the driver together. */
-struct copy_batch {
-    struct backend *b;
-    cudaStream_t stream;
-    int count;
-    void *destinations[BATCH], *sources[BATCH];
-    size_t bytes[BATCH];
+/* What a launch is given: parameters may take 4 KiB. */
+struct swap_call {
+    const void *sources[SWAP_CACHES];
+    void *destinations[SWAP_CACHES];
+    struct block_pair pairs[SWAP_PAIRS];
+    int32_t num_caches, num_pairs;
+    int64_t units; /* of a block */
 };
 
-/* All in one call, where the driver (CUDA 12.8 and later) has it: a call for each costs more than its copy. */
-static cudaError_t hand_over(struct copy_batch *batch)
+/* The loads come from afar: all of a thread's are under way before the first is stored. */
+template <class U> static __device__ __forceinline__ void swap_block(U *to, const U *from, int64_t units)
 {
-    struct cudaMemcpyAttributes attributes = {};
-    size_t first = 0;
-    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-    attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;
-#if CUDART_VERSION >= 13000
-    return cudaMemcpyBatchAsync(batch->destinations, (const void *const *)batch->sources, batch->bytes,
-                                (size_t)batch->count, &attributes, &first, 1, batch->stream);
-#else
-    size_t failed;
-    return cudaMemcpyBatchAsync(batch->destinations, batch->sources, batch->bytes, (size_t)batch->count, &attributes,
-                                &first, 1, &failed, batch->stream);
-#endif
-}
-
-static void flush(struct copy_batch *batch)
-{
-    if (batch->count == 0) return;
-    cudaError_t error = hand_over(batch);
-    if (error == cudaErrorNotSupported || error == cudaErrorCallRequiresNewerDriver) {
-        cudaGetLastError();
-        error = cudaSuccess;
-        for (int i = 0; i < batch->count && error == cudaSuccess; i++)
-            error = cudaMemcpyAsync(batch->destinations[i], batch->sources[i], batch->bytes[i], cudaMemcpyDefault,
-                                    batch->stream);
+    enum { AT_ONCE = 8 };
+    U values[AT_ONCE];
+    for (int64_t first = threadIdx.x; first < units; first += AT_ONCE * THREADS) {
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (first + i * THREADS < units) values[i] = from[first + i * THREADS];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (first + i * THREADS < units) to[first + i * THREADS] = values[i];
     }
-    cuda_check(batch->b, "swap_blocks", error);
-    batch->count = 0;
 }
 
-/* How many of these pairs are next to each other on both sides. */
-static int32_t run_of(const struct block_pair *pairs, int32_t count)
+template <class U>
+static __global__ void __launch_bounds__(THREADS) swap_blocks_kernel(const __grid_constant__ struct swap_call call)
 {
-    int32_t n = 1;
-    while (n < count && pairs[n].source == pairs[0].source + n && pairs[n].destination == pairs[0].destination + n) n++;
-    return n;
+    for (int i = blockIdx.x; i < call.num_caches * call.num_pairs; i += gridDim.x) {
+        const int cache = i / call.num_pairs;
+        const struct block_pair pair = call.pairs[i % call.num_pairs];
+        swap_block((U *)call.destinations[cache] + pair.destination * call.units,
+                   (const U *)call.sources[cache] + pair.source * call.units, call.units);
+    }
+}
+
+/* Multiprocessors move what lies in pinned memory as fast as the bus does, block by block; the copy engines take some
+ * 20 us for each block, however small it is. Few thread blocks, so that there is room for others beside them. */
+static void swap_launch(struct swap_call *call, int64_t block_bytes, cudaStream_t stream)
+{
+    const int grid = at_most(call->num_caches * call->num_pairs, SWAP_GRID);
+    bool vectors = block_bytes % 16 == 0;
+    for (int32_t i = 0; i < call->num_caches; i++)
+        vectors = vectors && cuda_is_aligned(call->sources[i]) && cuda_is_aligned(call->destinations[i]);
+    call->units = vectors ? block_bytes / 16 : block_bytes;
+    if (vectors) {
+        swap_blocks_kernel<uint4><<<grid, THREADS, 0, stream>>>(*call);
+    } else {
+        swap_blocks_kernel<uint8_t><<<grid, THREADS, 0, stream>>>(*call);
+    }
 }
 
 void cuda_swap_blocks(struct backend *b, void *const *sources, void *const *destinations, int32_t num_caches,
                       int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs, backend_stream stream)
 {
-    struct copy_batch batch;
-    batch.b = b;
-    batch.stream = cuda_stream(b, stream);
-    batch.count = 0;
-    for (int32_t pair = 0, run; pair < num_pairs && block_bytes > 0; pair += run) {
-        run = run_of(pairs + pair, num_pairs - pair);
-        for (int32_t cache = 0; cache < num_caches; cache++) {
-            batch.sources[batch.count] = (uint8_t *)sources[cache] + pairs[pair].source * block_bytes;
-            batch.destinations[batch.count] = (uint8_t *)destinations[cache] + pairs[pair].destination * block_bytes;
-            batch.bytes[batch.count++] = (size_t)(run * block_bytes);
-            if (batch.count == BATCH) flush(&batch);
+    struct swap_call call;
+    cudaStream_t on = cuda_stream(b, stream);
+    if (block_bytes <= 0) return;
+    for (int32_t cache = 0; cache < num_caches; cache += call.num_caches) {
+        call.num_caches = at_most(num_caches - cache, SWAP_CACHES);
+        memcpy(call.sources, sources + cache, (size_t)call.num_caches * sizeof *sources);
+        memcpy(call.destinations, destinations + cache, (size_t)call.num_caches * sizeof *destinations);
+        for (int32_t pair = 0; pair < num_pairs; pair += call.num_pairs) {
+            call.num_pairs = at_most(num_pairs - pair, SWAP_PAIRS);
+            memcpy(call.pairs, pairs + pair, (size_t)call.num_pairs * sizeof *pairs);
+            swap_launch(&call, block_bytes, on);
         }
     }
-    flush(&batch);
+    cuda_check_launch(b, "swap_blocks");
 }
