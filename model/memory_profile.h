@@ -28,10 +28,10 @@ struct memory_profile {
     int32_t num_blocks;          /* floor(kv_budget / block_bytes), or the override; all of them usable */
     int32_t num_blocks_override; /* 0: computed */
     int64_t kv_cache;            /* num_blocks * block_bytes */
-    int64_t swap_space;          /* --swap-space: host memory for blocks of preempted requests, taken when the first is
-                                    swapped out; no part of the budget */
-    int32_t num_cpu_blocks;      /* floor(swap_space / block_bytes) */
-    int64_t host;                /* pinned host memory for what goes in and out; on the CPU a part of `state` */
+    int64_t swap_space;     /* --swap-space: host memory for blocks of preempted requests, taken as it is needed; no
+                               part of the budget */
+    int32_t num_cpu_blocks; /* floor(swap_space / block_bytes) */
+    int64_t host;           /* pinned host memory for what goes in and out; on the CPU a part of `state` */
     int32_t block_size, max_model_len, model_max_len;
     enum dtype dtype, cache_dtype;
     int64_t in_use; /* by the device's own count once everything was allocated, others included; 0 on the CPU */

@@ -1,7 +1,7 @@
 /* A model on a device: its memory, and its steps: forward pass over a struct batch, then sampling.
  *
  * model_submit() puts a step on the device and returns; model_collect() waits for the oldest one. At most two are in
- * flight. Everything is allocated by model_create, model_allocate_cache and model_allocate_swap_space; a step allocates
+ * flight. Everything is allocated by model_create, model_allocate_cache and model_grow_swap_space; a step allocates
  * nothing.
  */
 #ifndef QUIRE_MODEL_MODEL_H
@@ -81,12 +81,15 @@ struct step_shape {
     bool swaps;       /* blocks are on their way: a layer's cache is not touched before swap_wait */
 };
 
-/* Host blocks and the order of swaps (swap.h). Zeroed before model_allocate_swap_space. */
+/* Host blocks and the order of swaps (swap.h). Zeroed before model_grow_swap_space. */
+#define SWAP_MAX_PIECES 16
 struct swap_space {
-    uint8_t *data; /* pinned [num_layers, 2 (K, V), num_host_blocks, ...] as in the cache, without a null block */
-    int64_t tensor_bytes; /* of one K or V of a layer */
+    uint8_t
+        *pieces[SWAP_MAX_PIECES]; /* [num_pieces] pinned [piece_blocks, num_layers, 2 (K, V), ...] as in the cache */
+    int32_t num_pieces, piece_blocks;
     backend_stream stream;
-    backend_event before, *moved; /* the steps before are over; [num_layers] a layer's blocks are where they belong */
+    backend_event before; /* the steps before are over */
+    backend_event *moved; /* [num_layers] a layer's blocks are where they belong */
 };
 
 /* A decode step of `rows` sequences, captured at start-up; fewer sequences are padded with empty ones. */
@@ -130,9 +133,10 @@ enum status model_create(struct backend *backend, const struct model_config *con
                          struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err);
-/* Allocates host memory for blocks num_blocks + 1 .. num_blocks + num_host_blocks, before the first step that swaps.
- * Between steps, not at start-up: pinning gigabytes takes up to a second, and most runs never swap. */
-enum status model_allocate_swap_space(struct model *m, int32_t num_host_blocks, struct error *err);
+/* Allocates host memory for *added more blocks; those of all calls are numbered from num_blocks + 1 on, and are
+ * `limit`, which is always the same, in the end. As they are needed, not at start-up: pinning gigabytes takes a second.
+ */
+enum status model_grow_swap_space(struct model *m, int32_t limit, int32_t *added, struct error *err);
 /* Runs a prefill and a decode that store nothing, so that whatever a device loads on first use is there. Before
  * model_allocate_cache. */
 enum status model_warm_up(struct model *m, struct error *err);

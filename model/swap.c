@@ -2,6 +2,13 @@
 
 #include <stdlib.h>
 
+enum { PIECE_BYTES = 256 << 20 }; /* pinned in some 50 ms */
+
+static int64_t host_block_bytes(const struct model *m)
+{
+    return 2 * m->config.num_layers * model_cache_block_bytes(m);
+}
+
 static enum status create_order(struct model *m, struct error *err)
 {
     struct backend *b = m->backend;
@@ -12,21 +19,24 @@ static enum status create_order(struct model *m, struct error *err)
     if (status == STATUS_OK) status = b->event_create(b, &s->before, err);
     for (int32_t i = 0; i < m->config.num_layers && status == STATUS_OK; i++)
         status = b->event_create(b, &s->moved[i], err);
+    if (status != STATUS_OK) swap_close(m);
     return status;
 }
 
-enum status model_allocate_swap_space(struct model *m, int32_t num_host_blocks, struct error *err)
+enum status model_grow_swap_space(struct model *m, int32_t limit, int32_t *added, struct error *err)
 {
-    m->swap.tensor_bytes = model_cache_block_bytes(m) * num_host_blocks;
+    struct swap_space *s = &m->swap;
+    if (!s->moved) {
+        enum status status = create_order(m, err);
+        if (status != STATUS_OK) return status;
+        const int64_t blocks = PIECE_BYTES / host_block_bytes(m), least = (limit - 1) / SWAP_MAX_PIECES + 1;
+        s->piece_blocks = (int32_t)(blocks < least ? least : blocks < limit ? blocks : limit);
+    }
+    const int32_t left = limit - s->num_pieces * s->piece_blocks;
+    *added = left < s->piece_blocks ? left : s->piece_blocks;
     void *data;
-    enum status status = create_order(m, err);
-    if (status == STATUS_OK)
-        status =
-            arena_alloc(&m->arena, PURPOSE_SWAP_SPACE, 2 * m->config.num_layers * m->swap.tensor_bytes, &data, err);
-    if (status == STATUS_OK)
-        m->swap.data = data;
-    else
-        swap_close(m);
+    enum status status = arena_alloc(&m->arena, PURPOSE_SWAP_SPACE, *added * host_block_bytes(m), &data, err);
+    if (status == STATUS_OK) s->pieces[s->num_pieces++] = data;
     return status;
 }
 
@@ -42,23 +52,37 @@ void swap_close(struct model *m)
     *s = (struct swap_space){0};
 }
 
-/* The K and V of one layer. Host blocks are numbered after the device's. */
-static void swap_layer(struct model *m, int32_t layer, const struct block_pair *pairs, int32_t count, bool out)
+/* The K and V of one layer, of the pairs whose host block lies in one piece. In a piece the blocks of a tensor are as
+ * far apart as a block of all tensors is long. */
+static void swap_piece(struct model *m, int32_t layer, int32_t piece, const struct block_pair *pairs, int32_t count,
+                       bool out)
 {
     enum { AT_ONCE = 256 };
-    uint8_t *k = m->swap.data + 2 * layer * m->swap.tensor_bytes;
-    void *const device[] = {m->k_cache[layer], m->v_cache[layer]};
-    void *const host[] = {k, k + m->swap.tensor_bytes};
-    const int32_t first_host = m->num_blocks + 1;
+    const struct swap_space *s = &m->swap;
+    const int64_t bytes = model_cache_block_bytes(m);
+    const int32_t first = m->num_blocks + 1 + piece * s->piece_blocks, apart = 2 * m->config.num_layers;
+    uint8_t *k = s->pieces[piece] + 2 * layer * bytes;
+    void *const device[] = {m->k_cache[layer], m->v_cache[layer]}, *const host[] = {k, k + bytes};
     struct block_pair places[AT_ONCE];
-    for (int32_t first = 0; first < count; first += AT_ONCE) {
-        const int32_t n = count - first < AT_ONCE ? count - first : AT_ONCE;
-        for (int32_t i = 0; i < n; i++)
-            places[i] = (struct block_pair){pairs[first + i].source - (out ? 0 : first_host),
-                                            pairs[first + i].destination - (out ? first_host : 0)};
-        m->backend->swap_blocks(m->backend, out ? device : host, out ? host : device, 2, model_cache_block_bytes(m),
-                                places, n, m->swap.stream);
+    for (int32_t i = 0, n = 0; i < count; i++) {
+        const int32_t block = (out ? pairs[i].destination : pairs[i].source) - first;
+        if (block >= 0 && block < s->piece_blocks)
+            places[n++] = out ? (struct block_pair){pairs[i].source, block * apart}
+                              : (struct block_pair){block * apart, pairs[i].destination};
+        if (n == AT_ONCE || (i == count - 1 && n > 0)) {
+            m->backend->swap_blocks(m->backend, out ? device : host, out ? host : device, 2, bytes, places, n,
+                                    s->stream);
+            n = 0;
+        }
     }
+}
+
+static void swap_layer(struct model *m, int32_t layer, const struct batch *batch)
+{
+    for (int32_t piece = 0; piece < m->swap.num_pieces; piece++)
+        swap_piece(m, layer, piece, batch->swap_out, batch->num_swap_out, true);
+    for (int32_t piece = 0; piece < m->swap.num_pieces; piece++)
+        swap_piece(m, layer, piece, batch->swap_in, batch->num_swap_in, false);
 }
 
 /* Not before the steps so far are over: they write to blocks that go, and may still read those that are taken. */
@@ -68,8 +92,7 @@ static void swap_layers(struct model *m, const struct batch *batch)
     b->event_record(b, m->swap.before, NULL);
     b->event_wait(b, m->swap.before, m->swap.stream);
     for (int32_t layer = 0; layer < m->config.num_layers; layer++) {
-        swap_layer(m, layer, batch->swap_out, batch->num_swap_out, true);
-        swap_layer(m, layer, batch->swap_in, batch->num_swap_in, false);
+        swap_layer(m, layer, batch);
         b->event_record(b, m->swap.moved[layer], m->swap.stream);
     }
 }

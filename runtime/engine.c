@@ -64,11 +64,10 @@ struct engine_options engine_options_default(void)
 
 /* ---- start and end ---- */
 
-/* For the scheduler's first swap. */
-static enum status allocate_swap_space(void *user, struct error *err)
+static enum status grow_swap_space(void *user, int32_t *added, struct error *err)
 {
     struct engine *e = user;
-    return model_allocate_swap_space(e->loaded.model, e->loaded.profile.num_cpu_blocks, err);
+    return model_grow_swap_space(e->loaded.model, e->loaded.profile.num_cpu_blocks, added, err);
 }
 
 static enum status create_scheduler(struct engine *e, struct error *err)
@@ -78,7 +77,7 @@ static enum status create_scheduler(struct engine *e, struct error *err)
         .num_blocks = e->loaded.profile.num_blocks,
         .num_host_blocks = e->loaded.profile.num_cpu_blocks,
         .preemption_mode = e->options.preemption_mode,
-        .open_host_blocks = allocate_swap_space,
+        .grow_host_blocks = grow_swap_space,
         .user = e,
         .log = e->options.log,
         .enable_prefix_caching = e->options.enable_prefix_caching,

@@ -34,7 +34,7 @@ struct engine_options {
     double gpu_memory_utilization;   /* 0.9; of a GPU */
     double kv_cache_space;           /* GiB, on the CPU; 0: the lesser of 4 and a quarter of what is free */
     int32_t num_gpu_blocks_override; /* 0: computed */
-    double swap_space;               /* GiB of host memory for preempted requests, taken when first needed; 4 */
+    double swap_space;               /* GiB of host memory for preempted requests, taken as it is needed; 4 */
     bool enable_prefix_caching, enable_chunked_prefill; /* both true */
     enum preemption_mode preemption_mode;               /* auto */
     bool enforce_eager;                                 /* no CUDA graphs */

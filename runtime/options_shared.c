@@ -176,7 +176,7 @@ void options_add_engine(struct option_table *table, struct engine_options *o, st
          .minimum = 0,
          .maximum = 1 << 20,
          .argument = "GIB",
-         .help = "Host memory for the KV blocks of preempted requests, in GiB; taken when first needed. Default: 4."},
+         .help = "Host memory for the KV blocks of preempted requests, in GiB; taken as it is needed. Default: 4."},
         {.name = "preemption-mode",
          .kind = OPTION_CUSTOM,
          .target = &o->preemption_mode,

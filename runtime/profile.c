@@ -55,7 +55,7 @@ static void memory_rows(struct table *t, const struct memory_profile *p)
     snprintf(note, sizeof note, "%d blocks%s", p->num_blocks, p->num_blocks_override ? ", as asked for" : "");
     memory_row(t, "  KV cache", p->kv_cache, note);
     if (p->in_use) device_row(t, p);
-    snprintf(note, sizeof note, "on the host, %d blocks; taken when first needed", p->num_cpu_blocks);
+    snprintf(note, sizeof note, "on the host, %d blocks; taken as it is needed", p->num_cpu_blocks);
     memory_row(t, "swap space", memory_profile_swap_space(p), note);
     if (gpu && p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
 }
@@ -115,7 +115,7 @@ static void set_memory(json_t *json, const struct memory_profile *p)
     set_bytes(json, "kv_cache_memory", p->kv_cache);
     set_bytes(json, "available_kv_cache_memory", p->kv_budget);
     set_bytes(json, "pinned_host_memory", gpu ? p->host : 0);           /* on the CPU it is a part of the state */
-    set_bytes(json, "swap_space_memory", memory_profile_swap_space(p)); /* on the host, taken when first needed */
+    set_bytes(json, "swap_space_memory", memory_profile_swap_space(p)); /* on the host, taken as it is needed */
     if (p->in_use == 0) return;
     set_bytes(json, "reported_memory", report_sum(p));
     set_bytes(json, "device_memory_in_use", p->in_use);

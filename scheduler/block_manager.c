@@ -13,6 +13,7 @@ enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int3
 {
     *m = (struct block_manager){.caching = caching, .block_size = block_size, .watermark = num_blocks / 100};
     enum status status = block_pool_init(&m->pool, 1, num_blocks, err);
+    if (status == STATUS_OK) status = block_pool_init(&m->host, m->pool.end, 0, err);
     if (status == STATUS_OK && caching) status = prefix_cache_init(&m->cache, num_blocks, block_size, err);
     if (status == STATUS_OK) {
         m->scratch = calloc((size_t)num_blocks + 1, sizeof *m->scratch);
@@ -208,13 +209,12 @@ void block_manager_hash(struct block_manager *m, struct sequence *seq)
 
 /* ---- swapping ---- */
 
-enum status block_manager_open_host(struct block_manager *m, int32_t num_blocks, struct error *err)
+enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks, struct error *err)
 {
-    int32_t *scratch = calloc((size_t)m->pool.end + (size_t)num_blocks, sizeof *scratch);
+    int32_t *scratch = realloc(m->scratch, ((size_t)m->host.end + (size_t)num_blocks) * sizeof *scratch);
     if (!scratch) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the block manager");
-    free(m->scratch);
     m->scratch = scratch;
-    return block_pool_init(&m->host, m->pool.end, num_blocks, err);
+    return block_pool_grow(&m->host, num_blocks, err);
 }
 
 /* Blocks that the request's sequences hold in this pool, a shared one counted once. */
@@ -345,9 +345,9 @@ static enum status check_counts(const struct block_manager *m, const struct bloc
 enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
                                 struct error *err)
 {
-    int32_t end = m->host.blocks ? m->host.end : m->pool.end;
+    const int32_t end = m->host.end;
     enum status status = block_pool_check(&m->pool, err);
-    if (status == STATUS_OK && m->host.blocks) status = block_pool_check(&m->host, err);
+    if (status == STATUS_OK) status = block_pool_check(&m->host, err);
     if (status != STATUS_OK) return status;
     memset(m->scratch, 0, (size_t)end * sizeof *m->scratch);
     for (int32_t i = 0; i < num_seqs; i++)

@@ -12,7 +12,7 @@ enum allocate_result { ALLOCATE_OK, ALLOCATE_LATER, ALLOCATE_NEVER };
 
 struct block_manager {
     struct block_pool pool;    /* of the device */
-    struct block_pool host;    /* of swap space; empty until block_manager_open_host. Never cached */
+    struct block_pool host;    /* of swap space; empty until block_manager_grow_host. Never cached */
     struct prefix_cache cache; /* unused when caching is off */
     bool caching;
     int32_t block_size;
@@ -53,8 +53,8 @@ enum status block_manager_reserve(struct block_manager *m, struct sequence *seq,
 void block_manager_share(struct block_manager *m, const struct sequence *from, struct sequence *seq,
                          int32_t num_shared);
 
-/* Makes num_blocks host blocks, numbered from where the device's end. */
-enum status block_manager_open_host(struct block_manager *m, int32_t num_blocks, struct error *err);
+/* num_blocks more host blocks; the first is numbered from where the device's end. */
+enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks, struct error *err);
 /* There are enough free host blocks for the request's own, a shared one counted once. */
 bool block_manager_can_swap_out(const struct block_manager *m, const struct request *request);
 /* SPEC S6 for a request that was swapped out: its blocks and a spare one for each unfinished sequence. */

@@ -1,6 +1,7 @@
 #include "scheduler/block_pool.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void list_remove(struct block_pool *pool, int32_t block)
 {
@@ -38,14 +39,20 @@ static void list_insert(struct block_pool *pool, int32_t block, int32_t previous
 
 enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, struct error *err)
 {
-    *pool = (struct block_pool){.first = first, .end = first + num_blocks, .head = BLOCK_NONE, .tail = BLOCK_NONE};
-    pool->blocks = calloc((size_t)pool->end, sizeof *pool->blocks);
-    if (!pool->blocks) {
-        *pool = (struct block_pool){0};
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of %d KV cache blocks",
-                         num_blocks);
-    }
-    for (int32_t i = first; i < pool->end; i++) list_insert(pool, i, pool->tail, BLOCK_NONE);
+    *pool = (struct block_pool){.first = first, .end = first, .head = BLOCK_NONE, .tail = BLOCK_NONE};
+    return block_pool_grow(pool, num_blocks, err);
+}
+
+enum status block_pool_grow(struct block_pool *pool, int32_t num_blocks, struct error *err)
+{
+    const int32_t end = pool->end + num_blocks;
+    struct block *blocks = realloc(pool->blocks, (size_t)end * sizeof *blocks);
+    if (!blocks)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of %d KV cache blocks", end);
+    const int32_t begin = pool->blocks ? pool->end : 0; /* the first time with what lies before the pool's own */
+    pool->blocks = blocks;
+    memset(blocks + begin, 0, (size_t)(end - begin) * sizeof *blocks);
+    for (; pool->end < end; pool->end++) list_insert(pool, pool->end, pool->tail, BLOCK_NONE);
     return STATUS_OK;
 }
 

@@ -1,5 +1,5 @@
 /* The physical blocks: one array, reference counts, and an intrusive doubly-linked free list. Allocation, release and a
- * cache hit are O(1); nothing is allocated after block_pool_init. It knows numbers, never memory.
+ * cache hit are O(1); nothing is allocated but by block_pool_init and block_pool_grow. It knows numbers, never memory.
  *
  * Block 0 is the null block: never taken, counted or freed; it stands for padding entries of a table (SPEC S4). Blocks
  * of the device and of the host are two pools whose numbers are disjoint, the device's first (SPEC S6).
@@ -34,6 +34,8 @@ struct block_pool {
 
 /* num_blocks blocks, numbered first .. first + num_blocks - 1, all free; first is at least 1. */
 enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, struct error *err);
+/* num_blocks more, after the last. On failure nothing has changed. */
+enum status block_pool_grow(struct block_pool *pool, int32_t num_blocks, struct error *err);
 void block_pool_free(struct block_pool *pool); /* safe on a zeroed struct */
 
 /* Takes the block at the head of the free list; its count becomes 1. BLOCK_NONE if there is none. *evicted says that it

@@ -46,21 +46,30 @@ static void send_back(struct scheduler *s, struct request *request)
     queue_move(&s->waiting, request);
 }
 
-/* Before the first swap the host blocks are made. */
-static bool has_host_blocks(struct scheduler *s)
+/* False: there are as many host blocks as there may be. */
+static bool grow_host_blocks(struct scheduler *s)
 {
     const struct scheduler_config *c = &s->config;
-    if (!s->host_asked && c->num_host_blocks > 0) {
-        struct error err;
-        enum status status = c->open_host_blocks ? c->open_host_blocks(c->user, &err) : STATUS_OK;
-        if (status == STATUS_OK) status = block_manager_open_host(&s->blocks, c->num_host_blocks, &err);
-        if (status != STATUS_OK)
-            log_write(c->log, LOG_WARNING,
-                      "no swap space: %s; preempted requests are computed again instead (a lower --swap-space may do)",
-                      err.text);
-    }
-    s->host_asked = true;
-    return s->blocks.host.blocks != NULL;
+    int32_t more = c->num_host_blocks - block_pool_num_total(&s->blocks.host);
+    struct error err;
+    if (more <= 0 || s->host_failed) return false;
+    enum status status = c->grow_host_blocks ? c->grow_host_blocks(c->user, &more, &err) : STATUS_OK;
+    if (status == STATUS_OK) status = block_manager_grow_host(&s->blocks, more, &err);
+    if (status == STATUS_OK) return true;
+    log_write(
+        c->log, LOG_WARNING,
+        "no more swap space: %s; preempted requests that do not fit into what there is are computed again instead "
+        "(a lower --swap-space may do)",
+        err.text);
+    s->host_failed = true;
+    return false;
+}
+
+static bool can_swap_out(struct scheduler *s, const struct request *request)
+{
+    while (!block_manager_can_swap_out(&s->blocks, request))
+        if (!grow_host_blocks(s)) return false;
+    return true;
 }
 
 /* Sequences that wait for their prompt have nothing to keep. */
@@ -94,7 +103,7 @@ static void swap_out(struct scheduler *s, struct batch *batch, struct request *r
 static void preempt(struct scheduler *s, struct batch *batch, struct request *request)
 {
     s->preemptions++;
-    if (should_swap(s, request) && has_host_blocks(s) && block_manager_can_swap_out(&s->blocks, request))
+    if (should_swap(s, request) && can_swap_out(s, request))
         swap_out(s, batch, request);
     else
         send_back(s, request);

@@ -15,7 +15,7 @@
  * block, is always computed again. What is swapped comes back before anything that waits is admitted.
  *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use (SPEC S14). Nothing
- * is allocated after scheduler_create, but for the host blocks when the first request is swapped out: most runs never
+ * is allocated after scheduler_create, but for host blocks where more are swapped out than ever before: most runs never
  * swap, and pinning gigabytes takes longer than all the rest of a start.
  */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_H
@@ -33,9 +33,11 @@ struct scheduler_config {
     int32_t num_blocks;
     int32_t num_host_blocks; /* in swap space, numbered num_blocks + 1 .. num_blocks + num_host_blocks; 0: none */
     enum preemption_mode preemption_mode;
-    /* Allocates the memory of the host blocks: called once, before the first swap. If it fails, its sentence goes to
-     * `log` as a warning and requests are computed again instead. NULL: nothing has to be allocated. */
-    enum status (*open_host_blocks)(void *user, struct error *err);
+    /* Allocates memory for more host blocks: called where a swap needs more than there are, which is none at first.
+     * *added gets how many it added; more than num_host_blocks in all are never asked for. If it fails, its
+     * sentence goes to `log` as a warning, it is not called again, and what does not fit is computed again instead.
+     * NULL: nothing has to be allocated. */
+    enum status (*grow_host_blocks)(void *user, int32_t *added, struct error *err);
     void *user;
     const struct log *log; /* may be NULL */
     bool enable_prefix_caching;

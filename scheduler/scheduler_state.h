@@ -26,7 +26,7 @@ struct choice {
 struct scheduler {
     struct scheduler_config config;
     struct block_manager blocks;
-    bool host_asked; /* for host blocks: there are some from then on, or never */
+    bool host_failed; /* no more host blocks could be had */
     /* Each in order of arrival: the youngest running request is the tail, and a preempted one becomes the head of those
      * that are swapped or wait. */
     struct request_queue waiting, swapped, running, ended;

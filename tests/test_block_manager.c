@@ -476,7 +476,7 @@ static void test_swapped_blocks_move_once_and_come_back_shared(void **state)
     struct block_pair pairs[8];
     int32_t num_pairs = 1; /* there is one already */
     open_fixture(&f, 20, true);
-    assert_int_equal(block_manager_open_host(&f.m, 6, &err), STATUS_OK);
+    assert_int_equal(block_manager_grow_host(&f.m, 6, &err), STATUS_OK);
     struct request *request = hold_two(&f);
     struct sequence *a = &request->sequences[0], *b = a + 1;
     append(&f, a, 70); /* copy-on-write: 5 blocks in all */
@@ -521,7 +521,7 @@ static void test_coming_back_from_the_host(void **state)
     struct block_pair pairs[300];
     int32_t num_pairs = 0;
     open_fixture(&f, 200, false); /* W = 2 */
-    assert_int_equal(block_manager_open_host(&f.m, 300, &err), STATUS_OK);
+    assert_int_equal(block_manager_grow_host(&f.m, 300, &err), STATUS_OK);
     struct request *request = hold_two(&f); /* 4 blocks, and 2 spare ones */
     assert_int_equal(block_manager_swap_out(&f.m, request, pairs, &num_pairs, &err), STATUS_OK);
     struct sequence *other = hold(&f, 0, 192 * SIZE);

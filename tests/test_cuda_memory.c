@@ -145,7 +145,8 @@ static enum status make_model(struct backend *b, const struct model_config *conf
     if (status == STATUS_OK) status = model_allocate_cache(m, 20, err);
     if (status == STATUS_OK) status = model_capture(m, err);
     if (status == STATUS_OK) status = model_wait_for_weights(m, err);
-    if (status == STATUS_OK) status = model_allocate_swap_space(m, 8, err);
+    int32_t added;
+    if (status == STATUS_OK) status = model_grow_swap_space(m, 8, &added, err);
     backend_cuda_fail_allocation(b, 0);
     model_destroy(m);
     return status;

@@ -580,35 +580,44 @@ static void test_no_host_block_is_left(void **state)
     }
 }
 
-struct opening {
-    int calls;
-    bool fails;
+struct growth {
+    int calls, fails_at;
+    int32_t piece;
 };
 
-static enum status open_host_blocks(void *user, struct error *err)
+static enum status grow_host_blocks(void *user, int32_t *added, struct error *err)
 {
-    struct opening *opening = user;
-    opening->calls++;
-    return opening->fails ? error_set(err, STATUS_OUT_OF_MEMORY, "no memory can be pinned") : STATUS_OK;
+    struct growth *growth = user;
+    if (growth->calls++ == growth->fails_at) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory can be pinned");
+    *added = growth->piece;
+    return STATUS_OK;
 }
 
-static void test_host_blocks_are_opened_once_and_may_fail(void **state)
+/* As many pieces as the most that was ever swapped takes, none before, none again the second time. */
+static void test_host_blocks_are_taken_as_needed_and_may_fail(void **state)
 {
     (void)state;
-    for (int fails = 0; fails < 2; fails++) {
+    for (int fails_at = -1; fails_at < 3; fails_at++) {
         struct world w;
-        struct opening opening = {.fails = fails};
+        struct growth growth = {.fails_at = fails_at, .piece = 5};
         struct scheduler_config config = swapping_config(34, 50);
-        config.open_host_blocks = open_host_blocks;
-        config.user = &opening;
+        int32_t most = 0;
+        config.grow_host_blocks = grow_host_blocks;
+        config.user = &growth;
         world_open(&w, config);
         for (int round = 0; round < 2; round++) {
             add_one_and_four(&w);
-            for (int i = 0; i < 5; i++) world_step(&w);
-            assert_int_equal(opening.calls, round); /* nothing is paid before the first swap */
+            for (int step = 0; step < 300; step++) {
+                world_step(&w);
+                const struct scheduler_stats stats = world_stats(&w);
+                most = stats.host_blocks_in_use > most ? stats.host_blocks_in_use : most;
+                assert_true(growth.calls == 0 || stats.preemptions > 0);
+            }
+            assert_int_equal(world_stats(&w).num_swapped, 0);
             run_out(&w, 2, FINISH_LENGTH);
-            assert_int_equal(opening.calls, 1);
-            assert_int_equal(world_stats(&w).blocks_swapped_out > 0, !fails);
+            assert_int_equal(growth.calls, fails_at < 0 ? (most + 4) / 5 : fails_at + 1);
+            assert_int_equal(most > 0, fails_at < 0);
+            assert_int_equal(world_stats(&w).blocks_swapped_out > 0, fails_at < 0);
             assert_true(world_stats(&w).preemptions > 0);
         }
         world_close(&w);
@@ -1114,7 +1123,7 @@ int main(void)
         cmocka_unit_test(test_one_answer_that_is_left_is_computed_again),
         cmocka_unit_test(test_a_prompt_that_others_wait_for_is_computed_again),
         cmocka_unit_test(test_no_host_block_is_left),
-        cmocka_unit_test(test_host_blocks_are_opened_once_and_may_fail),
+        cmocka_unit_test(test_host_blocks_are_taken_as_needed_and_may_fail),
         cmocka_unit_test(test_a_swapped_request_that_can_never_come_back),
         cmocka_unit_test(test_the_end_of_a_swapped_request),
         cmocka_unit_test(test_blocks_stay_until_the_step_in_flight_is_collected),
