@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-enum { PIECE_BYTES = 256 << 20 }; /* pinned in some 50 ms */
+enum { PIECE_BYTES = 64 << 20 }; /* at least */
 
 static int64_t host_block_bytes(const struct model *m)
 {

@@ -39,6 +39,7 @@ struct bench {
     struct model_weights weights;
     struct model *model;
     struct batch batch;
+    int32_t host_blocks; /* > 0: all blocks go through them in every step */
 };
 
 static void bench_open(struct bench *b, const char *name, enum dtype dtype, enum dtype cache_dtype, bool copy_weights)
@@ -103,6 +104,24 @@ static void fill_batch(struct batch *b, const struct golden_case *c, int32_t fir
     }
 }
 
+/* The blocks of tokens before `first` go to the host and come back elsewhere in the same step. */
+static void swap_batch(struct bench *b, int32_t first, bool odd)
+{
+    struct batch *batch = &b->batch;
+    const int32_t length = batch->seq_lens[0];
+    batch->num_deltas = 0;
+    for (int32_t t = 0; t < batch->num_tokens && odd; t++)
+        batch->slot_mapping[t] += (21 - 2 * (batch->slot_mapping[t] / 16)) * 16; /* block b is 21 - b now */
+    for (int32_t i = 0; i * 16 < length; i++) {
+        const int32_t even = 1 + i * 7 % 20, block = odd ? 21 - even : even;
+        const int32_t host = 21 + i % 3 * (b->host_blocks / 3) + i; /* in three pieces of memory */
+        batch->deltas[batch->num_deltas++] = (struct block_table_delta){.row = 3, .index = i, .block = block};
+        if (i * 16 >= first) continue;
+        batch->swap_out[batch->num_swap_out++] = (struct block_pair){21 - block, host};
+        batch->swap_in[batch->num_swap_in++] = (struct block_pair){host, block};
+    }
+}
+
 /* Computes the prompt in chunks; returns ||logits - golden|| / ||golden|| over all wanted positions. */
 static double logits_error(struct bench *b, const struct golden_case *c, int32_t chunk)
 {
@@ -114,6 +133,7 @@ static double logits_error(struct bench *b, const struct golden_case *c, int32_t
     for (int32_t first = 0; first < c->num_prompt; first += chunk) {
         struct sample_output out;
         fill_batch(&b->batch, c, first, first + chunk < c->num_prompt ? first + chunk : c->num_prompt);
+        if (b->host_blocks) swap_batch(b, first, first / chunk % 2 == 1);
         must(model_submit(b->model, &b->batch, &err), &err);
         must(model_collect(b->model, &out, &err), &err);
         b->backend->copy(b->backend, b->logits, model_logits(b->model),
@@ -136,8 +156,20 @@ static double float32_bound(void)
     return strcmp(run_need_device(), "cpu") == 0 ? 1e-5 : 1e-4;
 }
 
+/* Three pieces of swap space. */
+static void take_swap_space(struct bench *b)
+{
+    const int64_t block = 2 * b->config.num_layers * model_cache_block_bytes(b->model), piece = 64 << 20;
+    const int32_t limit = (int32_t)(3 * (piece / block));
+    for (int32_t added; b->host_blocks < limit; b->host_blocks += added) {
+        struct error err;
+        must(model_grow_swap_space(b->model, limit, &added, &err), &err);
+        assert_int_equal(added, limit / 3);
+    }
+}
+
 static double largest_error(const char *name, enum dtype dtype, enum dtype cache_dtype, int32_t chunk,
-                            bool copy_weights)
+                            bool copy_weights, bool swaps)
 {
     struct bench b;
     struct golden golden;
@@ -148,6 +180,7 @@ static double largest_error(const char *name, enum dtype dtype, enum dtype cache
     find_folders(name, folder, data, sizeof folder);
     must(golden_load(data, &golden, &err), &err);
     bench_open(&b, name, dtype, cache_dtype, copy_weights);
+    if (swaps) take_swap_space(&b);
     for (int32_t i = 0; i < golden.num_cases; i++) {
         const double error = logits_error(&b, &golden.cases[i], chunk);
         if (!(error <= largest)) largest = error; /* a NaN stays */
@@ -160,7 +193,7 @@ static double largest_error(const char *name, enum dtype dtype, enum dtype cache
 static void test_logits_of_the_guide(void **state)
 {
     (void)state;
-    const double error = largest_error("guide", DTYPE_FLOAT32, DTYPE_FLOAT32, 64, false);
+    const double error = largest_error("guide", DTYPE_FLOAT32, DTYPE_FLOAT32, 64, false, false);
     print_message("guide: relative error %.2g\n", error);
     if (!(error < float32_bound())) fail_msg("models/guide: the logits are off by %g", error);
 }
@@ -171,7 +204,7 @@ static void test_logits_float32(void **state)
     for (int i = 0; i < NUM_CHECKPOINTS; i++) {
         const int32_t chunks[] = {128, 40, 16, 1};
         for (int j = 0; j < 4; j++) {
-            const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, chunks[j], false);
+            const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, chunks[j], false, false);
             print_message("%s, chunks of %d: relative error %.2g\n", checkpoints[i], chunks[j], error);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
         }
@@ -183,9 +216,20 @@ static void test_logits_copied_weights(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_CHECKPOINTS; i++) {
-        const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, 40, true);
+        const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, 40, true, false);
         if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
     }
+}
+
+/* Between chunks, and between single tokens, every block goes to the host and comes back elsewhere. */
+static void test_logits_of_swapped_blocks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_CHECKPOINTS; i++)
+        for (int32_t chunk = 1; chunk <= 40; chunk += 39) {
+            const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, chunk, false, true);
+            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+        }
 }
 
 /* Narrow types round at every step: close is all that can be asked, and a wrong rotation or mask is not close. */
@@ -202,7 +246,7 @@ static void test_logits_narrow_types(void **state)
     };
     for (int i = 0; i < NUM_CHECKPOINTS; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-            const double error = largest_error(checkpoints[i], types[t].dtype, types[t].cache_dtype, 40, false);
+            const double error = largest_error(checkpoints[i], types[t].dtype, types[t].cache_dtype, 40, false, false);
             print_message("%s, %s with %s cache: relative error %.2g\n", checkpoints[i], dtype_name(types[t].dtype),
                           dtype_name(types[t].cache_dtype), error);
             if (!(error < types[t].bound)) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
@@ -246,14 +290,13 @@ static void test_greedy_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits_float32),        cmocka_unit_test(test_logits_of_the_guide),
-        cmocka_unit_test(test_logits_copied_weights), cmocka_unit_test(test_logits_narrow_types),
-        cmocka_unit_test(test_greedy_tokens),
+        cmocka_unit_test(test_logits_float32),           cmocka_unit_test(test_logits_of_the_guide),
+        cmocka_unit_test(test_logits_copied_weights),    cmocka_unit_test(test_logits_narrow_types),
+        cmocka_unit_test(test_logits_of_swapped_blocks), cmocka_unit_test(test_greedy_tokens),
     };
     const struct CMUnitTest gpu_tests[] = {
-        cmocka_unit_test(test_logits_float32),
-        cmocka_unit_test(test_logits_of_the_guide),
-        cmocka_unit_test(test_logits_narrow_types),
+        cmocka_unit_test(test_logits_float32),      cmocka_unit_test(test_logits_of_the_guide),
+        cmocka_unit_test(test_logits_narrow_types), cmocka_unit_test(test_logits_of_swapped_blocks),
         cmocka_unit_test(test_greedy_tokens),
     };
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
