@@ -104,9 +104,18 @@ static void fill_batch(struct batch *b, const struct golden_case *c, int32_t fir
     }
 }
 
-/* The blocks of tokens before `first` go to the host and come back elsewhere in the same step. */
-static void swap_batch(struct bench *b, int32_t first, bool odd)
+static void run_step(struct bench *b, struct sample_output *out)
 {
+    struct error err;
+    must(model_submit(b->model, &b->batch, &err), &err);
+    must(model_collect(b->model, out, &err), &err);
+}
+
+/* The blocks of tokens before `first` go to the host, in this step or in one of their own before it, and come back
+ * elsewhere. */
+static void swap_batch(struct bench *b, int32_t first, int32_t step)
+{
+    const bool odd = step % 2 == 1;
     struct batch *batch = &b->batch;
     const int32_t length = batch->seq_lens[0];
     batch->num_deltas = 0;
@@ -120,6 +129,14 @@ static void swap_batch(struct bench *b, int32_t first, bool odd)
         batch->swap_out[batch->num_swap_out++] = (struct block_pair){21 - block, host};
         batch->swap_in[batch->num_swap_in++] = (struct block_pair){host, block};
     }
+    if (step % 4 < 2) return;
+    struct batch both = *batch;
+    struct sample_output nothing;
+    batch->num_tokens = batch->num_seqs = batch->num_decodes = batch->num_samples = batch->num_deltas = 0;
+    batch->num_swap_in = 0;
+    run_step(b, &nothing);
+    *batch = both;
+    batch->num_swap_out = 0;
 }
 
 /* Computes the prompt in chunks; returns ||logits - golden|| / ||golden|| over all wanted positions. */
@@ -133,9 +150,8 @@ static double logits_error(struct bench *b, const struct golden_case *c, int32_t
     for (int32_t first = 0; first < c->num_prompt; first += chunk) {
         struct sample_output out;
         fill_batch(&b->batch, c, first, first + chunk < c->num_prompt ? first + chunk : c->num_prompt);
-        if (b->host_blocks) swap_batch(b, first, first / chunk % 2 == 1);
-        must(model_submit(b->model, &b->batch, &err), &err);
-        must(model_collect(b->model, &out, &err), &err);
+        if (b->host_blocks) swap_batch(b, first, first / chunk);
+        run_step(b, &out);
         b->backend->copy(b->backend, b->logits, model_logits(b->model),
                          (int64_t)out.num_samples * b->config.vocab_size * (int64_t)sizeof *b->logits, NULL);
         must(b->backend->stream_synchronize(b->backend, NULL, &err), &err);
