@@ -6,11 +6,10 @@
 
 enum {
     THREADS = 256,
-    MAX_CACHES =
-        256, /* of one launch: their addresses go with it by value, 2 KiB of the 4 KiB that a launch may carry */
+    MAX_CACHES = 256,  /* of one launch, which may carry 4 KiB by value */
     MAX_PAIRS = 65535, /* of one launch: the grid's y */
     SWAP_CACHES = 64,
-    SWAP_PAIRS = 256,
+    SWAP_PAIRS = 256, /* by value as well */
     SWAP_GRID = 32
 };
 
@@ -83,7 +82,7 @@ void cuda_copy_blocks(struct backend *b, void *const *caches, int32_t num_caches
     cuda_check_launch(b, "copy_blocks");
 }
 
-/* What a launch is given: parameters may take 4 KiB. */
+/* What a launch is given. */
 struct swap_call {
     const void *sources[SWAP_CACHES];
     void *destinations[SWAP_CACHES];
