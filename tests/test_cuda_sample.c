@@ -234,6 +234,29 @@ static void ties_by_the_thousand(void **state)
     sampling_free(&s);
 }
 
+/* A few tokens that are likely, and all others so far below that a selection tells them apart last; some of the cuts
+ * fall among those. */
+static void few_tokens_are_likely(void **state)
+{
+    static const float shares[] = {0.5f, 0.9f, 0.999f, 0.99999f, 0.9999999f};
+    struct kernel_test *test = *state;
+    the_gpu(test); /* or the test is skipped, before anything is allocated */
+    struct sampling s = sampling_new(40, 128256, 8);
+    for (int32_t i = 0; i < s.count; i++) {
+        float *logits = s.logits + (int64_t)i * s.vocab_size;
+        for (int32_t j = 0; j < s.vocab_size; j++)
+            logits[j] = -(float)(12 + 2 * (i % 7)) - 3 * (float)random_uniform(&test->random);
+        for (int32_t j = 0; j < 30; j++)
+            logits[random_between(&test->random, 0, s.vocab_size - 1)] = 5 * (float)random_uniform(&test->random);
+        s.rows[i].temperature = i % 2 ? 1.0f : 0.7f;
+        s.rows[i].top_p = shares[i % 5];
+        s.rows[i].top_k = i % 3 ? 0 : 25 + 3 * i;
+        s.rows[i].num_logprobs = i % 4 ? -1 : SAMPLING_MAX_LOGPROBS;
+    }
+    assert_true(compare(test, &s) <= 1);
+    sampling_free(&s);
+}
+
 /* Everything the same but the batch: the same token. */
 static void a_row_does_not_depend_on_the_batch(void **state)
 {
@@ -275,9 +298,8 @@ static void more_rows_than_are_kept_aside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_tokens_as_the_cpu),
-        cmocka_unit_test(ties_by_the_thousand),
-        cmocka_unit_test(a_row_does_not_depend_on_the_batch),
+        cmocka_unit_test(the_same_tokens_as_the_cpu),    cmocka_unit_test(ties_by_the_thousand),
+        cmocka_unit_test(few_tokens_are_likely),         cmocka_unit_test(a_row_does_not_depend_on_the_batch),
         cmocka_unit_test(more_rows_than_are_kept_aside),
     };
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);

@@ -22,6 +22,7 @@ struct choice {
     const float *logits;
     int32_t vocab_size, output, cut_id;
     float temperature, cut_value;
+    float least; /* logits below this, by more than rounding, are cut */
     uint64_t seed;
     uint32_t sequence;
     bool random;
@@ -36,6 +37,7 @@ static __device__ __forceinline__ bool is_better(float value, int32_t id, const 
 static __device__ __forceinline__ void draw_quad(const choice &c, const float (&logits)[4], int32_t quad,
                                                  sample_best &best)
 {
+    if (!(fmaxf(fmaxf(logits[0], logits[1]), fmaxf(logits[2], logits[3])) >= c.least)) return;
     float values[4];
     bool any = false;
 #pragma unroll
@@ -124,6 +126,8 @@ static __device__ __forceinline__ choice choice_of(const sample_args &args, cons
         c.sequence = row->sequence_index;
         c.cut_value = scratch.rows[i].cut_value;
         c.cut_id = scratch.rows[i].cut_id;
+        const float cut = c.cut_value * c.temperature;
+        c.least = cut - 1e-6f * fabsf(cut) - 1e-37f;
     }
     return c;
 }

@@ -49,15 +49,16 @@ struct selection_row {
     const float *logits;
     int32_t begin, end; /* this block's part */
     float temperature, max, floor;
+    float low, high; /* logits outside are passed over before anything is computed from them */
 };
 
 struct selection_shared {
-    uint32_t counts[BINS], low[BINS], high[BINS]; /* tokens, and the two words of their mass */
-    uint64_t keys[LIST], masses[LIST];            /* of the first block of the cluster: the tokens of one bin */
-    uint64_t of_warps[THREADS / 32], before, weight, found;
+    uint32_t low[BINS], high[BINS];    /* the two words of a bin's weight: tokens, or their mass */
+    uint64_t keys[LIST], masses[LIST]; /* of the first block of the cluster: the tokens of one bin */
+    uint64_t of_warps[THREADS / 32], before, found;
     double sums[THREADS / 32], sum;
     float maxima[THREADS / 32], max;
-    int32_t bin, bin_count, num_listed;
+    int32_t bin, num_listed;
 };
 
 static __device__ __forceinline__ float value_of(const selection_row &row, float logit)
@@ -90,6 +91,16 @@ static __device__ __forceinline__ int bin_of(const selection_row &row, float val
     return distance < REACH ? (int)(distance * ((BINS - 1) / REACH)) : BINS - 1;
 }
 
+/* The row without what lies more than half a bin, and any rounding, outside of a bin. */
+static __device__ selection_row only_bin(const selection_row &row, int bin)
+{
+    const float width = REACH / (BINS - 1), slack = 0.5f * width + 1e-6f * (fabsf(row.max) + REACH);
+    selection_row part = row;
+    if (bin < BINS - 1) part.low = (row.max - (bin + 1) * width - slack) * row.temperature;
+    part.high = (row.max - bin * width + slack) * row.temperature;
+    return part;
+}
+
 static __device__ __forceinline__ uint64_t mass_of(const selection_row &row, float value)
 {
     return __float2ull_rn(expf(value - row.max) * MASS_ONE);
@@ -106,8 +117,9 @@ template <class F> static __device__ __forceinline__ void for_each_token(const s
             logits[i] = begin + i * THREADS < row.end ? row.logits[begin + i * THREADS] : 0;
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
+            if (begin + i * THREADS >= row.end || logits[i] < row.low || logits[i] > row.high) continue;
             const float value = value_of(row, logits[i]);
-            if (begin + i * THREADS < row.end && value >= row.floor) f(value, begin + i * THREADS);
+            if (value >= row.floor) f(value, begin + i * THREADS);
         }
     }
 }
@@ -132,41 +144,51 @@ static __device__ __forceinline__ int bin_in_round(const selection_row &row, con
     return BINS - 1 - (int)(key >> round.shift & (BINS - 1));
 }
 
+static __device__ __forceinline__ void add_weight(selection_shared &s, int bin, uint64_t weight)
+{
+    const uint32_t low = (uint32_t)weight, old = atomicAdd(&s.low[bin], low);
+    const uint32_t high = (uint32_t)(weight >> 32) + (old + low < old);
+    if (high > 0) atomicAdd(&s.high[bin], high);
+}
+
+/* Most tokens of a row may be in the last bin of the first round, so what is in that one is added up by warps first. */
 static __device__ void make_histogram(selection_shared &s, const selection_row &row, const selection_round &round,
                                       bool by_mass)
 {
-    for (int i = threadIdx.x; i < BINS; i += THREADS) s.counts[i] = s.low[i] = s.high[i] = 0;
+    const int summed_bin = round.first_bin < 0 ? BINS - 1 : -1;
+    uint64_t sum = 0;
+    for (int i = threadIdx.x; i < BINS; i += THREADS) s.low[i] = s.high[i] = 0;
     if (threadIdx.x == 0) s.num_listed = 0;
     __syncthreads();
     for_each_token(row, [&](float value, int32_t id) {
         const int bin = bin_in_round(row, round, value, id);
         if (bin < 0) return;
-        atomicAdd(&s.counts[bin], 1);
-        if (!by_mass) return;
-        const uint64_t mass = mass_of(row, value);
-        const uint32_t low = (uint32_t)mass, old = atomicAdd(&s.low[bin], low);
-        const uint32_t high = (uint32_t)(mass >> 32) + (old + low < old);
-        if (high > 0) atomicAdd(&s.high[bin], high);
+        const uint64_t weight = by_mass ? mass_of(row, value) : 1;
+        if (bin == summed_bin)
+            sum += weight;
+        else if (by_mass)
+            add_weight(s, bin, weight);
+        else
+            atomicAdd(&s.low[bin], 1);
     });
+    if (summed_bin < 0) return;
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
+    if (threadIdx.x % 32 == 0) add_weight(s, summed_bin, sum);
 }
 
 /* Adds up the cluster's histograms and finds the bin at which the running weight, from `before`, reaches the target:
- * s.bin, its tokens s.bin_count, its weight s.weight, and what is ahead of it, s.before. In the first round the target
- * is `share` of all weights if share >= 0. s.bin = -1: it is never reached. All blocks find the same. */
+ * s.bin, and what is ahead of it, s.before. In the first round the target is `share` of all weights if share >= 0.
+ * s.bin = -1: it is never reached. All blocks find the same. */
 static __device__ void find_bin(row_blocks &cluster, selection_shared &s, bool by_mass, uint64_t before, double share,
                                 uint64_t *target)
 {
-    uint32_t counts[BINS_OF_THREAD] = {};
     uint64_t weights[BINS_OF_THREAD] = {}, sum = 0;
     const int first = threadIdx.x * BINS_OF_THREAD, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (unsigned rank = 0; rank < cluster.num_blocks(); rank++) {
         const selection_shared *other = cluster.map_shared_rank(&s, rank);
 #pragma unroll
-        for (int i = 0; i < BINS_OF_THREAD; i++) {
-            counts[i] += other->counts[first + i];
-            weights[i] += by_mass ? (uint64_t)other->high[first + i] << 32 | other->low[first + i]
-                                  : (uint64_t)other->counts[first + i];
-        }
+        for (int i = 0; i < BINS_OF_THREAD; i++)
+            weights[i] += (by_mass ? (uint64_t)other->high[first + i] << 32 : 0) | other->low[first + i];
     }
 #pragma unroll
     for (int i = 0; i < BINS_OF_THREAD; i++) sum += weights[i];
@@ -191,8 +213,6 @@ static __device__ void find_bin(row_blocks &cluster, selection_shared &s, bool b
     for (int i = 0; i < BINS_OF_THREAD; i++) {
         if (ahead < *target && *target <= ahead + weights[i]) {
             s.bin = first + i;
-            s.bin_count = (int32_t)counts[i];
-            s.weight = weights[i];
             s.before = ahead;
         }
         ahead += weights[i];
@@ -233,20 +253,20 @@ static __device__ uint64_t select_token(row_blocks &cluster, selection_shared &s
                                         bool by_mass, double share, uint64_t target)
 {
     selection_round round = {-1, 64, false, 0};
+    selection_shared *first = cluster.map_shared_rank(&s, 0);
     uint64_t before = 0;
     for (;;) {
-        make_histogram(s, row, round, by_mass);
+        make_histogram(s, round.first_bin < 0 ? row : only_bin(row, round.first_bin), round, by_mass);
         cluster.sync();
         find_bin(cluster, s, by_mass, before, round.first_bin < 0 ? share : -1, &target);
         cluster.sync(); /* the histograms are no longer read */
         const int bin = s.bin;
         if (bin < 0) return 0;
         before = s.before;
-        if (s.bin_count <= LIST) {
-            list_tokens(cluster, s, row,
-                        [&](float value, int32_t id) { return bin_in_round(row, round, value, id) == bin; });
-            break;
-        }
+        list_tokens(cluster, s, only_bin(row, round.first_bin < 0 ? bin : round.first_bin),
+                    [&](float value, int32_t id) { return bin_in_round(row, round, value, id) == bin; });
+        if (first->num_listed <= LIST) break;
+        cluster.sync(); /* the next round starts another list */
         if (round.first_bin < 0) {
             round.first_bin = bin;
             round.shift = 53;
@@ -257,7 +277,6 @@ static __device__ uint64_t select_token(row_blocks &cluster, selection_shared &s
             round.shift -= 11;
         }
     }
-    selection_shared *first = cluster.map_shared_rank(&s, 0);
     if (cluster.block_rank() == 0) find_in_list(s, by_mass, before, target);
     cluster.sync();
     const uint64_t found = first->found;
@@ -317,7 +336,8 @@ static __device__ selection_row row_of(row_blocks &cluster, const sample_args &a
     row.begin = (int32_t)(size * rank / blocks);
     row.end = (int32_t)(size * (rank + 1) / blocks);
     row.temperature = temperature;
-    row.floor = -CUDART_INF_F;
+    row.floor = row.low = -CUDART_INF_F;
+    row.high = CUDART_INF_F;
     return row;
 }
 
