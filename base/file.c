@@ -28,18 +28,34 @@ enum status mapped_file_open(const char *path, struct mapped_file *file, struct 
             status = error_set(err, STATUS_IO, "%s: cannot map %lld bytes: %s", path, (long long)info.st_size,
                                strerror(errno));
         } else {
-            file->data = data;
-            file->size = (uint64_t)info.st_size;
+            *file = (struct mapped_file){data, (uint64_t)info.st_size, fd};
         }
     }
-    close(fd);
+    if (!file->data) close(fd);
     return status;
 }
 
 void mapped_file_close(struct mapped_file *file)
 {
-    if (file->data) munmap((void *)file->data, file->size);
+    if (file->data) {
+        munmap((void *)file->data, file->size);
+        close(file->fd);
+    }
     *file = (struct mapped_file){0};
+}
+
+bool mapped_file_read(const struct mapped_file *file, uint64_t offset, void *out, size_t bytes)
+{
+    while (bytes > 0) {
+        errno = 0;
+        const ssize_t got = pread(file->fd, out, bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        out = (uint8_t *)out + got;
+        offset += (uint64_t)got;
+        bytes -= (size_t)got;
+    }
+    return true;
 }
 
 enum status file_read(const char *path, struct text *out, struct error *err)

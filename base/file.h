@@ -11,11 +11,16 @@
 struct mapped_file {
     const uint8_t *data; /* [size], page aligned; NULL for an empty file */
     uint64_t size;
+    int fd; /* open while the file is mapped */
 };
 
-/* Maps a regular file read-only (pages shared with the page cache). The mapping outlives the descriptor. */
+/* Maps a regular file read-only (pages shared with the page cache). */
 enum status mapped_file_open(const char *path, struct mapped_file *file, struct error *err);
 void mapped_file_close(struct mapped_file *file); /* safe on a zeroed struct */
+
+/* Copies the `bytes` at data + offset to `out`, without a page of the mapping being touched. False: errno says why, 0
+ * that the file has become shorter. */
+bool mapped_file_read(const struct mapped_file *file, uint64_t offset, void *out, size_t bytes);
 
 /* Appends a whole file (regular or a pipe) to *out. */
 enum status file_read(const char *path, struct text *out, struct error *err);

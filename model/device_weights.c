@@ -20,18 +20,21 @@ struct transfer {
 };
 
 struct weights_upload {
-    struct arena *arena; /* of which the threads use the backend alone */
+    struct arena *arena;            /* of which the threads use the backend alone */
+    const struct safetensors *file; /* what sources point into; NULL: memory */
     enum dtype dtype;
     struct transfer *transfers; /* [count] */
     size_t count, capacity;
+    int num_lanes;
+    char *buffers;      /* pinned [num_lanes, BUFFERS, CHUNK_BYTES] */
     enum status status; /* the first failure */
     struct error err;
     pthread_t thread;
 };
 
-/* A transfer is cut so that threads share it; a buffer holds one cut. */
-static const int64_t CHUNK_BYTES = 4 << 20;
-enum { MAX_THREADS = 8, BUFFERS = 2 };
+/* A transfer is cut so that threads share it; a buffer holds one cut. Pinning takes as long as copying ten times as
+ * much, so there are few bytes of it. */
+enum { MAX_LANES = 14, BUFFERS = 2, CHUNK_BYTES = 1 << 20 };
 
 static void add_transfer(struct weights_upload *u, const void *source, enum dtype from, void *destination,
                          enum dtype to, int64_t count)
@@ -114,29 +117,35 @@ static void convert(void *out, enum dtype to, const void *in, enum dtype from, i
     for (int64_t i = 0; i < count; i++) dtype_store(out, to, i, dtype_load(in, from, first + i));
 }
 
+/* Elements of a transfer, into a buffer. */
+static enum status fetch(const struct weights_upload *u, const struct transfer *t, int64_t first, int64_t count,
+                         void *out, struct error *err)
+{
+    const int64_t size = dtype_size(t->from);
+    if (u->file && t->from == t->to)
+        return safetensors_read(u->file, (const char *)t->source + first * size, (uint64_t)(count * size), out, err);
+    convert(out, t->to, t->source, t->from, first, count);
+    return STATUS_OK;
+}
+
 /* One thread's stream and its buffers, filled in turn. */
 struct lane {
     backend_stream stream;
     backend_event done[BUFFERS];
-    void *buffer[BUFFERS];
+    char *buffers; /* [BUFFERS, CHUNK_BYTES] */
 };
 
 static enum status lane_open(struct backend *b, struct lane *lane, struct error *err)
 {
     enum status status = b->stream_create(b, &lane->stream, err);
-    for (int i = 0; i < BUFFERS && status == STATUS_OK; i++) {
-        status = b->event_create(b, &lane->done[i], err);
-        if (status == STATUS_OK) status = b->memory_alloc(b, MEMORY_HOST_PINNED, CHUNK_BYTES, &lane->buffer[i], err);
-    }
+    for (int i = 0; i < BUFFERS && status == STATUS_OK; i++) status = b->event_create(b, &lane->done[i], err);
     return status;
 }
 
 static void lane_close(struct backend *b, struct lane *lane)
 {
-    for (int i = 0; i < BUFFERS; i++) {
-        if (lane->buffer[i]) b->memory_free(b, MEMORY_HOST_PINNED, lane->buffer[i], CHUNK_BYTES);
+    for (int i = 0; i < BUFFERS; i++)
         if (lane->done[i]) b->event_destroy(b, lane->done[i]);
-    }
     if (lane->stream) b->stream_destroy(b, lane->stream);
 }
 
@@ -147,7 +156,7 @@ static int64_t chunk_elements(const struct transfer *t)
 
 /* Every lane takes the chunks whose number is its own modulo the number of lanes. */
 static enum status run_lane(struct backend *b, struct lane *lane, const struct weights_upload *u, int number,
-                            int num_lanes, struct error *err)
+                            struct error *err)
 {
     int64_t chunk = 0, used = 0;
     enum status status = STATUS_OK;
@@ -155,14 +164,15 @@ static enum status run_lane(struct backend *b, struct lane *lane, const struct w
         const struct transfer *t = &u->transfers[i];
         const int64_t step = chunk_elements(t);
         for (int64_t first = 0; first < t->count; first += step) {
-            if (chunk++ % num_lanes != number) continue;
+            if (chunk++ % u->num_lanes != number) continue;
             const int64_t count = first + step < t->count ? step : t->count - first;
             const int slot = (int)(used++ % BUFFERS);
+            char *buffer = lane->buffers + slot * (int64_t)CHUNK_BYTES;
             if (used > BUFFERS) status = b->event_synchronize(b, lane->done[slot], err);
+            if (status == STATUS_OK) status = fetch(u, t, first, count, buffer, err);
             if (status != STATUS_OK) return status;
-            convert(lane->buffer[slot], t->to, t->source, t->from, first, count);
-            b->copy(b, (char *)t->destination + first * dtype_size(t->to), lane->buffer[slot],
-                    count * dtype_size(t->to), lane->stream);
+            b->copy(b, (char *)t->destination + first * dtype_size(t->to), buffer, count * dtype_size(t->to),
+                    lane->stream);
             b->event_record(b, lane->done[slot], lane->stream);
         }
     }
@@ -174,25 +184,45 @@ static void *run_transfers(void *upload)
 {
     struct weights_upload *u = upload;
     struct backend *b = u->arena->backend;
-    struct lane lanes[MAX_THREADS] = {{0}};
-    enum status results[MAX_THREADS] = {STATUS_OK};
-    struct error errors[MAX_THREADS];
-    const int processors = processors_allowed(), num_lanes = processors < MAX_THREADS ? processors : MAX_THREADS;
-#pragma omp parallel for num_threads(num_lanes) schedule(static, 1)
-    for (int i = 0; i < num_lanes; i++) {
+    struct lane lanes[MAX_LANES] = {{0}};
+    enum status results[MAX_LANES] = {STATUS_OK};
+    struct error errors[MAX_LANES];
+#pragma omp parallel for num_threads(u->num_lanes) schedule(static, 1)
+    for (int i = 0; i < u->num_lanes; i++) {
+        lanes[i].buffers = u->buffers + (int64_t)i * BUFFERS * CHUNK_BYTES;
         results[i] = lane_open(b, &lanes[i], &errors[i]);
-        if (results[i] == STATUS_OK) results[i] = run_lane(b, &lanes[i], u, i, num_lanes, &errors[i]);
+        if (results[i] == STATUS_OK) results[i] = run_lane(b, &lanes[i], u, i, &errors[i]);
         lane_close(b, &lanes[i]);
     }
-    for (int i = 0; i < num_lanes && u->status == STATUS_OK; i++)
+    for (int i = 0; i < u->num_lanes && u->status == STATUS_OK; i++)
         if (results[i] != STATUS_OK) u->status = error_set(&u->err, results[i], "%s", errors[i].text);
     return NULL;
+}
+
+static int64_t buffers_bytes(const struct weights_upload *u)
+{
+    return (int64_t)u->num_lanes * BUFFERS * CHUNK_BYTES;
+}
+
+/* Before the threads, which would keep others from allocating while they do. Their streams do not follow the main one,
+ * where the weights' memory is being set to zero. */
+static enum status prepare_lanes(struct weights_upload *u, struct error *err)
+{
+    struct backend *b = u->arena->backend;
+    void *buffers = NULL;
+    const int processors = processors_allowed();
+    u->num_lanes = processors < MAX_LANES ? processors : MAX_LANES;
+    enum status status = b->memory_alloc(b, MEMORY_HOST_PINNED, buffers_bytes(u), &buffers, err);
+    u->buffers = buffers;
+    return status == STATUS_OK ? b->stream_synchronize(b, NULL, err) : status;
 }
 
 /* Frees it; returns its status. */
 static enum status end_upload(struct weights_upload *u, struct error *err)
 {
+    struct backend *b = u->arena->backend;
     const enum status status = u->status;
+    if (u->buffers) b->memory_free(b, MEMORY_HOST_PINNED, u->buffers, buffers_bytes(u));
     if (status != STATUS_OK) error_set(err, status, "%s", u->err.text);
     free(u->transfers);
     free(u);
@@ -208,6 +238,7 @@ enum status device_weights_begin(struct arena *arena, const struct model_config 
     *device = (struct model_weights){.norm_dtype = host->norm_dtype, .num_layers = config->num_layers};
     if (!u) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
     u->arena = arena;
+    u->file = host->file;
     u->dtype = dtype;
     device->layers = calloc((size_t)config->num_layers, sizeof *device->layers);
     if (device->layers)
@@ -215,6 +246,7 @@ enum status device_weights_begin(struct arena *arena, const struct model_config 
     else
         u->status = error_set(&u->err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
     device->bytes = arena->bytes[PURPOSE_WEIGHTS] - before;
+    if (u->status == STATUS_OK) u->status = prepare_lanes(u, &u->err);
     if (u->status == STATUS_OK && pthread_create(&u->thread, NULL, run_transfers, u) != 0)
         u->status = error_set(&u->err, STATUS_OUT_OF_MEMORY, "cannot start a thread to load the weights");
     if (u->status == STATUS_OK) {

@@ -1,5 +1,6 @@
 #include "model/safetensors.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -525,6 +526,22 @@ const struct safetensor *safetensors_find(const struct safetensors *s, const cha
 uint64_t safetensors_total_bytes(const struct safetensors *s)
 {
     return s->total_bytes;
+}
+
+enum status safetensors_read(const struct safetensors *s, const void *data, uint64_t bytes, void *out,
+                             struct error *err)
+{
+    for (size_t i = 0; i < s->num_sources; i++) {
+        const struct mapped_file *map = &s->sources[i].map;
+        const uintptr_t offset = (uintptr_t)data - (uintptr_t)map->data;
+        if (offset >= map->size) continue;
+        if (mapped_file_read(map, offset, out, bytes)) return STATUS_OK;
+        return error_set(err, STATUS_IO, "%s: cannot read %llu bytes at %llu: %s", s->sources[i].path,
+                         (unsigned long long)bytes, (unsigned long long)offset,
+                         errno ? strerror(errno) : "the file has become shorter");
+    }
+    memcpy(out, data, bytes); /* an aligned copy */
+    return STATUS_OK;
 }
 
 const char *safetensors_path(const struct safetensors *s)

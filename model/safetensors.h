@@ -69,6 +69,10 @@ int64_t safetensors_count(const struct safetensors *s);
 const struct safetensor *safetensors_at(const struct safetensors *s, int64_t index);
 const struct safetensor *safetensors_find(const struct safetensors *s, const char *name); /* NULL: no such tensor */
 uint64_t safetensors_total_bytes(const struct safetensors *s);                            /* sum over all tensors */
+/* Copies the `bytes` at `data`, which lie in one tensor, to `out`; any thread. Large tensors that are used once are
+ * better read than touched: a page costs no fault, and nothing has to be unmapped. */
+enum status safetensors_read(const struct safetensors *s, const void *data, uint64_t bytes, void *out,
+                             struct error *err);
 /* The path of the (first) file, for error messages. */
 const char *safetensors_path(const struct safetensors *s);
 

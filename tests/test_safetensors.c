@@ -1,5 +1,6 @@
 /* The reader of safetensors: well-formed variants open; every rule of the format has a file that breaks it, and is
  * refused with a sentence that names the file and the rule; mutated files never crash it. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -202,6 +204,42 @@ static void test_misaligned(void **state)
         for (size_t i = 0; i < 4; i++) assert_int_equal(((const uint8_t *)c->data)[i], (uint8_t)((i + 17) * 7 + 1));
         safetensors_close(s);
     }
+}
+
+/* As it lies in memory, a part of it too, from a mapping or from an aligned copy. */
+static void check_read(const struct safetensors *s, const struct safetensor *t)
+{
+    uint8_t bytes[64];
+    for (uint64_t first = 0; first < t->bytes; first++) {
+        struct error err;
+        memset(bytes, 0xAA, sizeof bytes);
+        const uint8_t *data = (const uint8_t *)t->data + first;
+        assert_int_equal(safetensors_read(s, data, t->bytes - first, bytes, &err), STATUS_OK);
+        assert_memory_equal(bytes, data, t->bytes - first);
+        assert_int_equal(bytes[t->bytes - first], 0xAA);
+    }
+}
+
+static void test_read(void **state)
+{
+    const struct temp_folder *folder = *state;
+    char path[PATH_MAX];
+    write_simple(folder, FILE_NAME,
+                 "{\"a\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[0,5]},"
+                 "\"b\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[5,17]}}",
+                 17);
+    struct safetensors *s = open_good(folder);
+    const struct safetensor *a = safetensors_find(s, "a"), *b = safetensors_find(s, "b");
+    check_read(s, a);
+    check_read(s, b);
+    path_in(folder, FILE_NAME, path, sizeof path);
+    assert_int_equal(truncate(path, 12), 0);
+    uint8_t bytes[8];
+    struct error err = {""};
+    assert_int_equal(safetensors_read(s, a->data, a->bytes, bytes, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, path));
+    assert_non_null(strstr(err.text, "shorter"));
+    safetensors_close(s);
 }
 
 static void test_dtypes(void **state)
@@ -594,10 +632,23 @@ static void test_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_two_tensors),   TEST(test_no_tensors),   TEST(test_scalar_and_empty),    TEST(test_metadata),
-        TEST(test_misaligned),    TEST(test_dtypes),       TEST(test_malformed),           TEST(test_header_length),
-        TEST(test_nul_in_header), TEST(test_hostile_name), TEST(test_deep_nesting),        TEST(test_missing_file),
-        TEST(test_index),         TEST(test_bad_index),    TEST(test_tensor_in_two_files), TEST(test_bad_file_of_index),
+        TEST(test_two_tensors),
+        TEST(test_no_tensors),
+        TEST(test_scalar_and_empty),
+        TEST(test_metadata),
+        TEST(test_misaligned),
+        TEST(test_read),
+        TEST(test_dtypes),
+        TEST(test_malformed),
+        TEST(test_header_length),
+        TEST(test_nul_in_header),
+        TEST(test_hostile_name),
+        TEST(test_deep_nesting),
+        TEST(test_missing_file),
+        TEST(test_index),
+        TEST(test_bad_index),
+        TEST(test_tensor_in_two_files),
+        TEST(test_bad_file_of_index),
         TEST(test_mutations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
