@@ -195,7 +195,7 @@ static enum status run_benchmark(const struct benchmark *benchmark, const struct
     if (status == STATUS_OK && !report_print(&b.report, options->json, stdout))
         status = error_set(err, STATUS_IO, "cannot write the results to standard output");
     report_free(&b.report);
-    engine_destroy(b.engine);
+    engine_leave(b.engine);
     return status;
 }
 

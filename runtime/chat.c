@@ -364,7 +364,7 @@ static int run(struct chat_options *o)
     else
         exit_status = chat_on_pipe(&chat);
     conversation_free(&chat.conversation);
-    engine_destroy(chat.engine);
+    engine_leave(chat.engine);
     return exit_status;
 }
 

@@ -147,6 +147,11 @@ void engine_destroy(struct engine *e)
     free(e);
 }
 
+void engine_leave(struct engine *e)
+{
+    if (e && !e->loaded.backend->discrete) engine_destroy(e);
+}
+
 /* ---- adding and aborting, from any thread ---- */
 
 static enum status check_prompt(const struct engine *e, const int32_t *prompt, int32_t prompt_len, struct error *err)

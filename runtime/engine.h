@@ -50,6 +50,8 @@ struct engine;
 
 enum status engine_create(const struct engine_options *options, struct engine **out, struct error *err);
 void engine_destroy(struct engine *e); /* NULL is allowed; unfinished requests end without a word */
+/* engine_destroy where the process ends next: a GPU's memory is left to the driver, which gives it back then anyway. */
+void engine_leave(struct engine *e);
 
 /* One piece of one answer. Pointers are valid during the callback only. */
 struct answer_piece {

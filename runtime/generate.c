@@ -445,7 +445,7 @@ static int generate(struct generate_options *o)
     int input = -1;
     enum status status = start(&run, o, &input, &err);
     int exit_status = status == STATUS_OK ? run_to_end(&run, o) : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
-    engine_destroy(run.engine);
+    engine_leave(run.engine);
     while (run.first) result_free(dequeue(&run));
     line_reader_free(&run.reader);
     if (run.out && run.out != stdout) fclose(run.out);

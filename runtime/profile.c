@@ -210,7 +210,7 @@ static enum status run_profile(const struct profile_options *o, struct error *er
     enum status status = engine_create(&o->engine, &e, err);
     if (status != STATUS_OK) return status;
     status = o->json ? run_json(e, o, err) : run_table(e, o, err);
-    engine_destroy(e);
+    engine_leave(e);
     return status;
 }
 
