@@ -163,7 +163,8 @@ struct backend {
     bool discrete;
     int64_t others_bytes; /* held on the device by other processes when it was opened; -1: not known */
 
-    /* Memory. memory_info: bytes free and in all, by the device's own count. */
+    /* Memory. memory_info: bytes free and in all, by the device's own count. memory_alloc: device memory becomes zero
+     * on the main stream, which a gigabyte takes a while for: other streams wait for that one first. */
     enum status (*memory_info)(struct backend *b, int64_t *free_bytes, int64_t *total_bytes, struct error *err);
     enum status (*memory_alloc)(struct backend *b, enum memory_kind kind, int64_t bytes, void **out, struct error *err);
     void (*memory_free)(struct backend *b, enum memory_kind kind, void *data, int64_t bytes);
@@ -175,6 +176,9 @@ struct backend {
     void (*copy_many)(struct backend *b, const struct copy_segment *segments, int32_t count, backend_stream stream);
     int64_t (*workspace_bytes)(struct backend *b, const struct workspace_query *query);
     void (*workspace_set)(struct backend *b, void *workspace, int64_t bytes); /* device memory, owned by the caller */
+    /* What matrix products of this type load on first use is loaded in a thread from now on; memory_info waits for it.
+     * NULL where nothing is. */
+    void (*load_ahead)(struct backend *b, enum dtype dtype);
 
     /* Order. */
     enum status (*stream_create)(struct backend *b, backend_stream *out, struct error *err);

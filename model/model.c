@@ -409,9 +409,9 @@ enum status model_warm_up(struct model *m, struct error *err)
     if (status == STATUS_OK) status = model_allocate_cache(m, 0, err);
     if (status == STATUS_OK) {
         model_set_slot(m, 0, &greedy, NULL, 0);
-        status = run_empty_step(m, longest, &batch, err);
+        status = run_empty_step(m, 1, &batch, err); /* first: what is loaded ahead is for prefills */
     }
-    if (status == STATUS_OK) status = run_empty_step(m, 1, &batch, err);
+    if (status == STATUS_OK) status = run_empty_step(m, longest, &batch, err);
     arena_release(&m->arena, PURPOSE_KV_CACHE);
     batch_free(&batch);
     return status;

@@ -239,6 +239,7 @@ static enum status plan_and_allocate(const struct engine_options *o, struct load
                          o->swap_space, (double)p->block_bytes / (1 << 20));
     p->graphs = l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
     status = plan_memory(o, l, &model_options, err);
+    if (status == STATUS_OK && l->backend->load_ahead) l->backend->load_ahead(l->backend, model_options.dtype);
     if (status == STATUS_OK) status = model_create(l->backend, &l->config, &l->weights, &model_options, &l->model, err);
     if (status != STATUS_OK) return status;
     if (l->backend->discrete) return allocate_gpu(l, err);

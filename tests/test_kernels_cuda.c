@@ -425,6 +425,25 @@ static void allocations_may_fail(void **state)
     synchronize(b);
 }
 
+/* What was loaded stays, what it took to load it does not. */
+static void loads_ahead(void **state)
+{
+    struct kernel_test *test = *state;
+    struct backend *b = the_gpu(test)->b;
+    int64_t before = 0, after = 0, total;
+    struct error err;
+    for (int i = 0; i < 3; i++) {
+        before = after;
+        b->load_ahead(b, i == 0 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16);
+        assert_int_equal(b->memory_info(b, &after, &total, &err), STATUS_OK);
+    }
+    assert_true(after >= before);
+    synchronize(b);
+    assert_int_equal(backend_open("cuda", 0, &b, &err), STATUS_OK);
+    b->load_ahead(b, DTYPE_BFLOAT16);
+    b->destroy(b); /* while it goes on */
+}
+
 static void opens_no_device_that_is_not_there(void **state)
 {
     struct kernel_test *test = *state;
@@ -453,6 +472,7 @@ int main(void)
         cmocka_unit_test(replays_graphs),
         cmocka_unit_test(failures_stay),
         cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(loads_ahead),
         cmocka_unit_test(opens_no_device_that_is_not_there),
 #endif
     };

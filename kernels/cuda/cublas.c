@@ -79,10 +79,20 @@ static enum status try_library(struct cublas *c, const char *name, struct error 
     return STATUS_UNSUPPORTED;
 }
 
+static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "/usr/local/cuda/lib64/libcublas.so.13",
+                                    "/usr/local/cuda/lib64/libcublas.so.12"};
+
+void *cublas_preload(void *unused)
+{
+    void *library = NULL; /* never closed: there until the process ends */
+    (void)unused;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    return NULL;
+}
+
 enum status cublas_open(struct cublas **out, struct error *err)
 {
-    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "/usr/local/cuda/lib64/libcublas.so.13",
-                                        "/usr/local/cuda/lib64/libcublas.so.12"};
     struct error found = {""}, attempt;
     *out = NULL;
     struct cublas *c = calloc(1, sizeof *c);

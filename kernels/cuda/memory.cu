@@ -10,6 +10,7 @@ enum status cuda_memory_info(struct backend *b, int64_t *free_bytes, int64_t *to
 {
     size_t available = 0, total = 0;
     cudaSetDevice(cuda_state(b)->device);
+    cuda_load_wait(cuda_state(b));
     cudaError_t error = cudaMemGetInfo(&available, &total);
     if (error != cudaSuccess)
         return error_set(err, STATUS_INTERNAL, "%s does not say how much memory it has: %s", b->name,
@@ -45,11 +46,7 @@ enum status cuda_memory_alloc(struct backend *b, enum memory_kind kind, int64_t 
     if (!cuda_allocation_fails(b))
         error = kind == MEMORY_DEVICE ? cudaMalloc(&data, size) : cudaHostAlloc(&data, size, cudaHostAllocPortable);
     if (error != cudaSuccess) return refused(b, kind, bytes, error, err);
-    if (kind == MEMORY_DEVICE) {
-        /* Zero, as the CPU's is; waited for, because other streams do not follow the main one. */
-        error = cudaMemsetAsync(data, 0, size, main_stream);
-        if (error == cudaSuccess) error = cudaStreamSynchronize(main_stream);
-    }
+    if (kind == MEMORY_DEVICE) error = cudaMemsetAsync(data, 0, size, main_stream);
     if (error != cudaSuccess) {
         cuda_memory_free(b, kind, data, bytes);
         return refused(b, kind, bytes, error, err);

@@ -12,10 +12,24 @@ typedef int initialize_function(void);
 typedef int find_function(const char *pci_bus_id, void **device);
 typedef int memory_function(void *device, struct nvml_memory *memory);
 
+static void *open_library(void)
+{
+    return dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+}
+
+void *nvml_preload(void *unused)
+{
+    (void)unused;
+    void *library = open_library();
+    initialize_function *initialize = library ? (initialize_function *)dlsym(library, "nvmlInit_v2") : NULL;
+    if (initialize) initialize();
+    return NULL;
+}
+
 int64_t nvml_used_bytes(const char *pci_bus_id)
 {
     int64_t used = -1;
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *library = open_library();
     if (!library) return -1;
     initialize_function *initialize = (initialize_function *)dlsym(library, "nvmlInit_v2");
     initialize_function *shut_down = (initialize_function *)dlsym(library, "nvmlShutdown");

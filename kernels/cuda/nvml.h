@@ -9,6 +9,9 @@
 extern "C" {
 #endif
 
+/* A thread's function: starts NVML, until the process ends, while CUDA's driver starts. */
+void *nvml_preload(void *unused);
+
 /* Bytes in use on the GPU with this PCI bus id ("0000:65:00.0"); -1 where NVML is not there or does not say. */
 int64_t nvml_used_bytes(const char *pci_bus_id);
 

@@ -55,6 +55,7 @@ static void destroy(struct backend *b)
 {
     struct cuda_state *s = cuda_state(b);
     cudaSetDevice(s->device);
+    cuda_load_wait(s);
     cublas_close(s->cublas);
     if (s->stream) cudaStreamDestroy(s->stream);
     pthread_mutex_destroy(&s->failure_lock);
@@ -71,6 +72,7 @@ static void fill_table(struct backend *b)
     b->copy_many = cuda_copy_many;
     b->workspace_bytes = cuda_workspace_bytes;
     b->workspace_set = cuda_workspace_set;
+    b->load_ahead = cuda_load_ahead;
     cuda_order_init(b);
     b->embedding = cuda_embedding;
     b->rms_norm = cuda_rms_norm;
@@ -193,9 +195,12 @@ static int64_t held_before(int device)
 
 static enum status open_device(struct cuda_state *s, struct error *err)
 {
+    pthread_t preload;
     s->backend.discrete = true;
     s->backend.others_bytes = held_before(s->device);
+    const bool preloads = pthread_create(&preload, NULL, cublas_preload, NULL) == 0;
     enum status status = read_device(s, err);
+    if (preloads) pthread_join(preload, NULL);
     if (status != STATUS_OK) return status;
     cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
     if (error != cudaSuccess)
@@ -206,8 +211,11 @@ static enum status open_device(struct cuda_state *s, struct error *err)
 
 enum status backend_cuda_open(int device, struct backend **out, struct error *err)
 {
+    pthread_t preload;
     *out = NULL;
+    const bool preloads = pthread_create(&preload, NULL, nvml_preload, NULL) == 0;
     enum status status = check_device(device, err);
+    if (preloads) pthread_join(preload, NULL);
     if (status != STATUS_OK) return status;
     struct cuda_state *s = (struct cuda_state *)calloc(1, sizeof *s);
     if (!s) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory opening cuda:%d", device);

@@ -13,6 +13,10 @@ void cuda_memory_free(struct backend *b, enum memory_kind kind, void *data, int6
 void cuda_copy(struct backend *b, void *destination, const void *source, int64_t bytes, backend_stream stream);
 void cuda_fill(struct backend *b, void *destination, int byte, int64_t bytes, backend_stream stream);
 
+/* load_ahead.cu; wait: until what was begun is there. */
+void cuda_load_ahead(struct backend *b, enum dtype dtype);
+void cuda_load_wait(struct cuda_state *s);
+
 /* copy_many.cu */
 void cuda_copy_many(struct backend *b, const struct copy_segment *segments, int32_t count, backend_stream stream);
 

@@ -23,6 +23,15 @@ struct cuda_region {
 
 enum cuda_user { CUDA_USER_CUBLAS, CUDA_USER_LINEAR, CUDA_USER_ATTENTION, CUDA_USER_SAMPLE, CUDA_NUM_USERS };
 
+/* A thread of load_ahead.cu. */
+struct cuda_loader {
+    pthread_t thread;
+    bool running; /* or not joined yet */
+    int device;
+    enum dtype dtype, out_dtype;
+};
+enum { CUDA_NUM_LOADERS = 2 };
+
 struct cuda_state {
     struct backend backend;
     char name[32]; /* "cuda:0" */
@@ -40,6 +49,8 @@ struct cuda_state {
     /* The workspace in parts: sizes from the last workspace_bytes, addresses from workspace_set. All of it is zero
      * after workspace_set. */
     struct cuda_region regions[CUDA_NUM_USERS];
+
+    struct cuda_loader loaders[CUDA_NUM_LOADERS];
 
     pthread_mutex_t failure_lock;
     char failure[512];   /* the first operation that failed, as a sentence; "": none */
