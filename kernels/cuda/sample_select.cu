@@ -179,7 +179,7 @@ static __device__ void make_histogram(selection_shared &s, const selection_row &
 /* Adds up the cluster's histograms and finds the bin at which the running weight, from `before`, reaches the target:
  * s.bin, and what is ahead of it, s.before. In the first round the target is `share` of all weights if share >= 0.
  * s.bin = -1: it is never reached. All blocks find the same. */
-static __device__ void find_bin(row_blocks &cluster, selection_shared &s, bool by_mass, uint64_t before, double share,
+static __device__ void find_bin(row_blocks &cluster, selection_shared &s, uint64_t before, double share,
                                 uint64_t *target)
 {
     uint64_t weights[BINS_OF_THREAD] = {}, sum = 0;
@@ -188,7 +188,7 @@ static __device__ void find_bin(row_blocks &cluster, selection_shared &s, bool b
         const selection_shared *other = cluster.map_shared_rank(&s, rank);
 #pragma unroll
         for (int i = 0; i < BINS_OF_THREAD; i++)
-            weights[i] += (by_mass ? (uint64_t)other->high[first + i] << 32 : 0) | other->low[first + i];
+            weights[i] += (uint64_t)other->high[first + i] << 32 | other->low[first + i];
     }
 #pragma unroll
     for (int i = 0; i < BINS_OF_THREAD; i++) sum += weights[i];
@@ -258,7 +258,7 @@ static __device__ uint64_t select_token(row_blocks &cluster, selection_shared &s
     for (;;) {
         make_histogram(s, round.first_bin < 0 ? row : only_bin(row, round.first_bin), round, by_mass);
         cluster.sync();
-        find_bin(cluster, s, by_mass, before, round.first_bin < 0 ? share : -1, &target);
+        find_bin(cluster, s, before, round.first_bin < 0 ? share : -1, &target);
         cluster.sync(); /* the histograms are no longer read */
         const int bin = s.bin;
         if (bin < 0) return 0;
