@@ -115,7 +115,7 @@ void options_add_engine(struct option_table *table, struct engine_options *o, st
          .kind = OPTION_UINT64,
          .target = &o->seed,
          .argument = "N",
-         .help = "Seed of sampling, and of dummy weights. Default: 0."},
+         .help = "Seed of sampling, and of dummy weights. Default: 0; for quire chat, another one each time."},
         {.name = "verbose",
          .letter = 'v',
          .kind = OPTION_CUSTOM,

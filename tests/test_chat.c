@@ -232,13 +232,13 @@ static void test_full_conversation(void **state)
     assert_int_equal(pty_finish(&p), 0);
 }
 
-/* ---- without one ---- */
+/* ---- without one: answers are random, so where lines are counted they stop at a line's end ---- */
 
 static void test_pipe(void **state)
 {
     const struct fixture *f = *state;
     struct program p;
-    run(&p, f->model.path, "one\n\n  \ntwo\r\nthree", (const char *[]){"--max-tokens", "5", NULL});
+    run(&p, f->model.path, "one\n\n  \ntwo\r\nthree", (const char *[]){"--max-tokens", "5", "--stop", "\n", NULL});
     assert_int_equal(p.exit_status, 0);
     assert_int_equal(count_lines(&p.out), 3);
     assert_int_equal(p.err.length, 0);
@@ -254,7 +254,7 @@ static void test_pipe_too_long(void **state)
     const struct fixture *f = *state;
     struct program p;
     run(&p, f->model.path, "a line that is by far too long for what the model has room for, whatever it says\nhi\n",
-        (const char *[]){"--max-model-len", "16", NULL});
+        (const char *[]){"--max-model-len", "16", "--stop", "\n", NULL});
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(count_lines(&p.out), 1); /* the second is answered all the same */
     assert_int_equal(count_lines(&p.err), 1);
@@ -266,7 +266,7 @@ static void test_once(void **state)
 {
     const struct fixture *f = *state;
     struct program first, again;
-    const char *const args[] = {"--prompt", "hello", "--max-tokens", "8", "--seed", "5", NULL};
+    const char *const args[] = {"--prompt", "hello", "--max-tokens", "8", "--seed", "5", "--stop", "\n", NULL};
     run(&first, f->model.path, "ignored\n", args);
     assert_int_equal(first.exit_status, 0);
     assert_int_equal(count_lines(&first.out), 1);
