@@ -39,20 +39,22 @@ static void list_insert(struct block_pool *pool, int32_t block, int32_t previous
 
 enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, struct error *err)
 {
-    *pool = (struct block_pool){.first = first, .end = first, .head = BLOCK_NONE, .tail = BLOCK_NONE};
+    *pool = (struct block_pool){.first = first, .end = first, .untaken = first, .head = BLOCK_NONE, .tail = BLOCK_NONE};
     return block_pool_grow(pool, num_blocks, err);
 }
 
 enum status block_pool_grow(struct block_pool *pool, int32_t num_blocks, struct error *err)
 {
     const int32_t end = pool->end + num_blocks;
-    struct block *blocks = realloc(pool->blocks, (size_t)end * sizeof *blocks);
+    const bool is_new = !pool->blocks; /* then with what lies before the pool's own, and in pages that nobody touches */
+    const size_t bytes = (size_t)end * sizeof *pool->blocks;
+    struct block *blocks = is_new ? calloc(1, bytes) : realloc(pool->blocks, bytes);
     if (!blocks)
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of %d KV cache blocks", end);
-    const int32_t begin = pool->blocks ? pool->end : 0; /* the first time with what lies before the pool's own */
+    if (!is_new) memset(blocks + pool->end, 0, (size_t)num_blocks * sizeof *blocks);
     pool->blocks = blocks;
-    memset(blocks + begin, 0, (size_t)(end - begin) * sizeof *blocks);
-    for (; pool->end < end; pool->end++) list_insert(pool, pool->end, pool->tail, BLOCK_NONE);
+    pool->end = end;
+    pool->num_free += num_blocks;
     return STATUS_OK;
 }
 
@@ -62,12 +64,23 @@ void block_pool_free(struct block_pool *pool)
     *pool = (struct block_pool){0};
 }
 
+static int32_t take_untaken(struct block_pool *pool)
+{
+    pool->blocks[pool->untaken].previous = pool->blocks[pool->untaken].next = BLOCK_NONE;
+    pool->num_free--;
+    return pool->untaken++;
+}
+
 int32_t block_pool_take(struct block_pool *pool, bool *evicted)
 {
     int32_t block = pool->head;
     *evicted = false;
-    if (block == BLOCK_NONE) return BLOCK_NONE;
-    list_remove(pool, block);
+    if (pool->untaken < pool->end && (block == BLOCK_NONE || pool->blocks[block].cached))
+        block = take_untaken(pool);
+    else if (block == BLOCK_NONE)
+        return BLOCK_NONE;
+    else
+        list_remove(pool, block);
     struct block *b = &pool->blocks[block];
     *evicted = b->cached;
     b->cached = false;
@@ -133,7 +146,7 @@ static enum status check_list(const struct block_pool *pool, struct error *err)
 {
     int32_t length = 0, cached = 0, previous = BLOCK_NONE;
     for (int32_t i = pool->head; i != BLOCK_NONE; i = pool->blocks[i].next) {
-        if (i < pool->first || i >= pool->end || ++length > pool->num_free)
+        if (i < pool->first || i >= pool->untaken || ++length > pool->num_free)
             return error_set(err, STATUS_INTERNAL, "the free list has a loop or leads to block %d", i);
         const struct block *b = &pool->blocks[i];
         if (b->previous != previous || b->ref_count != 0)
@@ -142,6 +155,7 @@ static enum status check_list(const struct block_pool *pool, struct error *err)
         cached += b->cached;
         previous = i;
     }
+    length += pool->end - pool->untaken;
     if (length == pool->num_free && cached == pool->num_cached && previous == pool->tail) return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "the free list holds %d blocks (%d cached), but %d (%d) were counted",
                      length, cached, pool->num_free, pool->num_cached);
@@ -153,6 +167,8 @@ enum status block_pool_check(const struct block_pool *pool, struct error *err)
     for (int32_t i = pool->first; i < pool->end; i++) {
         if (pool->blocks[i].ref_count < 0)
             return error_set(err, STATUS_INTERNAL, "block %d has the count %d", i, pool->blocks[i].ref_count);
+        if (i >= pool->untaken && pool->blocks[i].ref_count > 0)
+            return error_set(err, STATUS_INTERNAL, "block %d is in use, but was never taken", i);
         in_use += pool->blocks[i].ref_count > 0;
     }
     if (in_use != block_pool_num_in_use(pool))

@@ -4,7 +4,9 @@
  * Block 0 is the null block: never taken, counted or freed; it stands for padding entries of a table (SPEC S4). Blocks
  * of the device and of the host are two pools whose numbers are disjoint, the device's first (SPEC S6).
  * Every other block is in exactly one state: free (no count, no identity), cached (no count, but its contents and
- * identity are kept; it waits in the free list too), or in use (count > 0).
+ * identity are kept; it waits in the free list too), or in use (count > 0). Blocks that were never taken are free and
+ * stand between the free ones of the list and the cached ones, without being in it: a table of millions costs nothing
+ * until its blocks are used.
  */
 #ifndef QUIRE_SCHEDULER_BLOCK_POOL_H
 #define QUIRE_SCHEDULER_BLOCK_POOL_H
@@ -27,8 +29,9 @@ struct block {
 struct block_pool {
     struct block *blocks; /* [end] by number; the pool's own begin at `first` */
     int32_t first, end;
-    int32_t head, tail; /* of the free list; allocation takes the head */
-    int32_t num_free;   /* in the free list, cached ones included */
+    int32_t head, tail; /* of the free list */
+    int32_t untaken;    /* this block and those after it were never taken */
+    int32_t num_free;   /* in the free list, cached ones included, or never taken */
     int32_t num_cached; /* of those, cached */
 };
 
@@ -38,8 +41,8 @@ enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_
 enum status block_pool_grow(struct block_pool *pool, int32_t num_blocks, struct error *err);
 void block_pool_free(struct block_pool *pool); /* safe on a zeroed struct */
 
-/* Takes the block at the head of the free list; its count becomes 1. BLOCK_NONE if there is none. *evicted says that it
- * was cached: the caller must make the prefix cache forget it. */
+/* Takes the block at the head of the free list, or one never taken rather than a cached one; its count becomes 1.
+ * BLOCK_NONE if there is none. *evicted says that it was cached: the caller must make the prefix cache forget it. */
 int32_t block_pool_take(struct block_pool *pool, bool *evicted);
 /* One more holder: a fork, or a hit in the prefix cache (then a count of 0 leaves the free list). */
 void block_pool_share(struct block_pool *pool, int32_t block);

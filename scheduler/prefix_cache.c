@@ -6,6 +6,8 @@
 
 #include "scheduler/block_pool.h"
 
+enum { NO_BLOCK = 0 }; /* the end of a chain: the null block has no identity, and tables of zeros need no filling */
+
 struct prefix_entry {
     uint64_t parent, prefix_id, extra_key; /* prefix_id 0: the block is not in the cache */
     int32_t bucket, previous, next;        /* its chain */
@@ -25,12 +27,11 @@ enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, in
     size_t entries = (size_t)num_blocks + 1;
     cache->entries = calloc(entries, sizeof *cache->entries);
     cache->tokens = calloc(entries * (size_t)block_size, sizeof *cache->tokens);
-    cache->buckets = malloc((size_t)cache->num_buckets * sizeof *cache->buckets);
+    cache->buckets = calloc((size_t)cache->num_buckets, sizeof *cache->buckets);
     if (!cache->entries || !cache->tokens || !cache->buckets) {
         prefix_cache_free(cache);
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the prefix cache of %d blocks", num_blocks);
     }
-    for (int32_t i = 0; i < cache->num_buckets; i++) cache->buckets[i] = BLOCK_NONE;
     return STATUS_OK;
 }
 
@@ -58,7 +59,7 @@ static int32_t find_in_bucket(const struct prefix_cache *cache, int32_t bucket, 
                               uint64_t extra_key)
 {
     size_t bytes = (size_t)cache->block_size * sizeof *tokens;
-    for (int32_t block = cache->buckets[bucket]; block != BLOCK_NONE; block = cache->entries[block].next) {
+    for (int32_t block = cache->buckets[bucket]; block != NO_BLOCK; block = cache->entries[block].next) {
         const struct prefix_entry *e = &cache->entries[block];
         if (e->parent == parent && e->extra_key == extra_key && !memcmp(tokens_of(cache, block), tokens, bytes))
             return block;
@@ -88,10 +89,10 @@ uint64_t prefix_cache_insert(struct prefix_cache *cache, int32_t block, uint64_t
         .prefix_id = cache->next_prefix_id++,
         .extra_key = extra_key,
         .bucket = bucket,
-        .previous = BLOCK_NONE,
+        .previous = NO_BLOCK,
         .next = first,
     };
-    if (first != BLOCK_NONE) cache->entries[first].previous = block;
+    if (first != NO_BLOCK) cache->entries[first].previous = block;
     cache->buckets[bucket] = block;
     memcpy(tokens_of(cache, block), tokens, (size_t)cache->block_size * sizeof *tokens);
     return cache->entries[block].prefix_id;
@@ -100,11 +101,11 @@ uint64_t prefix_cache_insert(struct prefix_cache *cache, int32_t block, uint64_t
 void prefix_cache_forget(struct prefix_cache *cache, int32_t block)
 {
     struct prefix_entry *e = &cache->entries[block];
-    if (e->previous == BLOCK_NONE)
+    if (e->previous == NO_BLOCK)
         cache->buckets[e->bucket] = e->next;
     else
         cache->entries[e->previous].next = e->next;
-    if (e->next != BLOCK_NONE) cache->entries[e->next].previous = e->previous;
+    if (e->next != NO_BLOCK) cache->entries[e->next].previous = e->previous;
     *e = (struct prefix_entry){0};
 }
 

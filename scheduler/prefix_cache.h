@@ -16,7 +16,7 @@ struct prefix_entry; /* one for each block */
 struct prefix_cache {
     struct prefix_entry *entries; /* [num_blocks + 1], by block */
     int32_t *tokens;              /* [num_blocks + 1, block_size], by block */
-    int32_t *buckets;             /* [num_buckets] first block of each chain, or BLOCK_NONE */
+    int32_t *buckets;             /* [num_buckets] first block of each chain; 0, the null block, for none */
     int32_t num_blocks, num_buckets, block_size;
     uint64_t next_prefix_id;
     prefix_hash_function *hash; /* XXH3 unless a test puts a colliding one here, before the first insertion */

@@ -453,7 +453,7 @@ static void test_a_block_is_identified_once(void **state)
     release(&f, b);
     block_manager_reset_cache(&f.m);
     check(&f);
-    for (int32_t i = 0; i < f.m.cache.num_buckets; i++) assert_int_equal(f.m.cache.buckets[i], BLOCK_NONE);
+    for (int32_t i = 0; i < f.m.cache.num_buckets; i++) assert_int_equal(f.m.cache.buckets[i], 0);
     close_fixture(&f);
 }
 
