@@ -66,7 +66,8 @@ struct bench_device {
     struct backend *backend;
     struct bench_sizes sizes;
     uint8_t *pool, *fixed, *workspace, *host; /* host: where the fixed operands are written before they go to `fixed` */
-    int64_t pool_bytes, fixed_bytes, workspace_bytes;
+    uint8_t *pinned;                          /* blocks that are swapped; NULL: there are none */
+    int64_t pool_bytes, fixed_bytes, workspace_bytes, pinned_bytes;
 };
 
 static int64_t larger(int64_t a, int64_t b)
@@ -83,6 +84,7 @@ static void take_largest(struct bench_device *d, const struct bench_case *cases,
         bench_plan_make(&d->sizes, &cases[i], &plan);
         d->pool_bytes = larger(d->pool_bytes, plan.set_bytes);
         d->fixed_bytes = larger(d->fixed_bytes, plan.fixed_bytes);
+        d->pinned_bytes = larger(d->pinned_bytes, plan.host_bytes);
         const bool prefill = cases[i].operation == BENCH_PAGED_ATTENTION_PREFILL;
         const int32_t length = prefill ? cases[i].rows : cases[i].context;
         if (cases[i].rows > query->max_num_tokens) query->max_num_tokens = cases[i].rows;
@@ -123,10 +125,11 @@ static enum status fill_pool(struct bench_device *d, struct error *err)
     return status == STATUS_OK ? b->stream_synchronize(b, NULL, err) : status;
 }
 
-static enum status allocate(struct bench_device *d, int64_t bytes, uint8_t **out, struct error *err)
+static enum status allocate(struct bench_device *d, enum memory_kind kind, int64_t bytes, uint8_t **out,
+                            struct error *err)
 {
     void *data = NULL;
-    enum status status = d->backend->memory_alloc(d->backend, MEMORY_DEVICE, bytes, &data, err);
+    enum status status = bytes > 0 ? d->backend->memory_alloc(d->backend, kind, bytes, &data, err) : STATUS_OK;
     *out = data;
     return status;
 }
@@ -135,9 +138,10 @@ static enum status allocate_all(struct bench_device *d, struct error *err)
 {
     d->host = malloc((size_t)d->fixed_bytes);
     if (!d->host) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for what is measured");
-    enum status status = allocate(d, d->pool_bytes, &d->pool, err);
-    if (status == STATUS_OK) status = allocate(d, d->fixed_bytes, &d->fixed, err);
-    if (status == STATUS_OK) status = allocate(d, d->workspace_bytes, &d->workspace, err);
+    enum status status = allocate(d, MEMORY_DEVICE, d->pool_bytes, &d->pool, err);
+    if (status == STATUS_OK) status = allocate(d, MEMORY_DEVICE, d->fixed_bytes, &d->fixed, err);
+    if (status == STATUS_OK) status = allocate(d, MEMORY_DEVICE, d->workspace_bytes, &d->workspace, err);
+    if (status == STATUS_OK) status = allocate(d, MEMORY_HOST_PINNED, d->pinned_bytes, &d->pinned, err);
     if (status == STATUS_OK) d->backend->workspace_set(d->backend, d->workspace, d->workspace_bytes);
     return status == STATUS_OK ? fill_pool(d, err) : status;
 }
@@ -178,24 +182,44 @@ void bench_device_close(struct bench_device *d)
     if (d->pool) b->memory_free(b, MEMORY_DEVICE, d->pool, d->pool_bytes);
     if (d->fixed) b->memory_free(b, MEMORY_DEVICE, d->fixed, d->fixed_bytes);
     if (d->workspace) b->memory_free(b, MEMORY_DEVICE, d->workspace, d->workspace_bytes);
+    if (d->pinned) b->memory_free(b, MEMORY_HOST_PINNED, d->pinned, d->pinned_bytes);
     free(d->host);
     free(d);
 }
 
-enum status bench_device_copy(struct bench_device *d, double *bytes_per_second, struct error *err)
+/* Seconds of one of several large copies, the least of some passes. */
+static enum status time_copies(struct backend *b, void *to, const void *from, int64_t bytes, double *seconds,
+                               struct error *err)
 {
-    struct backend *b = d->backend;
-    const int64_t half = d->pool_bytes / 2;
     enum status status = STATUS_OK;
-    double best = 1e9;
+    *seconds = 1e9;
     for (int pass = 0; pass < COPY_PASSES && status == STATUS_OK; pass++) {
         const double start = clock_seconds();
-        for (int i = 0; i < COPIES; i++) b->copy(b, d->pool + half, d->pool, half, NULL);
+        for (int i = 0; i < COPIES; i++) b->copy(b, to, from, bytes, NULL);
         status = b->stream_synchronize(b, NULL, err);
-        const double seconds = (clock_seconds() - start) / COPIES;
-        if (seconds < best) best = seconds;
+        const double each = (clock_seconds() - start) / COPIES;
+        if (each < *seconds) *seconds = each;
     }
-    *bytes_per_second = 2 * (double)half / best;
+    return status;
+}
+
+enum status bench_device_copy(struct bench_device *d, double *bytes_per_second, struct error *err)
+{
+    const int64_t half = d->pool_bytes / 2;
+    double seconds;
+    enum status status = time_copies(d->backend, d->pool + half, d->pool, half, &seconds, err);
+    *bytes_per_second = 2 * (double)half / seconds;
+    return status;
+}
+
+enum status bench_device_link(struct bench_device *d, double *bytes_per_second, struct error *err)
+{
+    double in, out;
+    *bytes_per_second = 0;
+    if (!d->pinned) return STATUS_OK;
+    enum status status = time_copies(d->backend, d->pinned, d->pool, d->pinned_bytes, &out, err);
+    if (status == STATUS_OK) status = time_copies(d->backend, d->pool, d->pinned, d->pinned_bytes, &in, err);
+    if (status == STATUS_OK) *bytes_per_second = (double)d->pinned_bytes / (in < out ? in : out);
     return status;
 }
 
@@ -219,7 +243,8 @@ static void make_calls(struct run *r)
                                         .c = r->c,
                                         .plan = r->plan,
                                         .set = r->d->pool + r->next++ % r->copies * r->plan->set_bytes,
-                                        .fixed = r->d->fixed};
+                                        .fixed = r->d->fixed,
+                                        .host = r->d->pinned};
         r->refused |= !bench_plan_call(r->d->backend, &call);
     }
 }
@@ -291,6 +316,6 @@ enum status bench_device_run(struct bench_device *d, const struct bench_case *c,
     if (status == STATUS_OK && !r.refused) status = capture(&r, err);
     if (status == STATUS_OK && !r.refused) status = median_run(&r, &seconds, err);
     if (r.graph) b->graph_destroy(b, r.graph);
-    *out = (struct bench_time){seconds / r.calls, plan.bytes, plan.operations};
+    *out = (struct bench_time){seconds / r.calls, plan.bytes, plan.link_bytes, plan.operations};
     return status;
 }

@@ -29,6 +29,7 @@ enum bench_operation {
     BENCH_PAGED_ATTENTION,         /* decode: one query token a sequence, through v1 or v2 as the model does */
     BENCH_PAGED_ATTENTION_PREFILL, /* one sequence, all of its tokens are queries */
     BENCH_COPY_BLOCKS,             /* in every layer's K and V */
+    BENCH_SWAP_BLOCKS,             /* of every layer's K and V */
     BENCH_SAMPLE,
     BENCH_NORM_LINEAR, /* from here on what a backend may lack, or not take */
     BENCH_LINEAR_RESIDUAL,
@@ -41,16 +42,18 @@ const char *bench_operation_name(enum bench_operation operation); /* its name in
 /* One call of one operation. */
 struct bench_case {
     enum bench_operation operation;
-    int32_t rows;             /* tokens; of decode and sample: sequences; of copy_blocks: blocks */
+    int32_t rows;             /* tokens; of decode and sample: sequences; of copy_blocks, swap_blocks: blocks */
     int32_t context;          /* decode: tokens of each sequence */
     int64_t outputs, columns; /* linear, and what it is fused with: weights [outputs, columns]; the output is float32 if
                                  outputs is vocab_size */
     bool top_p;               /* sample: at temperature, top_p 0.9; else greedy */
+    bool swap_in;             /* swap_blocks: from the host to the device; else out */
 };
 struct bench_time {
     double seconds;    /* the median of several runs of as many calls as fill milliseconds; 0: the backend has no such
                           operation, or not for these sizes */
     double bytes;      /* read and written, each operand once */
+    double link_bytes; /* that pass between host and device, on a GPU */
     double operations; /* floating-point operations of matrix products: 2 for each multiplication; 0: there is none */
 };
 
@@ -68,5 +71,8 @@ enum status bench_device_run(struct bench_device *d, const struct bench_case *c,
                              struct error *err);
 /* Bytes a second by a large copy inside the device's memory, read and written bytes both counted. */
 enum status bench_device_copy(struct bench_device *d, double *bytes_per_second, struct error *err);
+/* Bytes a second by large copies between pinned host memory and the device, in the faster direction; 0 if no case swaps
+ * blocks. */
+enum status bench_device_link(struct bench_device *d, double *bytes_per_second, struct error *err);
 
 #endif

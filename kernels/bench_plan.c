@@ -361,6 +361,33 @@ static bool call_copy(struct backend *b, const struct bench_call *call)
     return true;
 }
 
+/* ---- swapping blocks ---- */
+
+static void plan_swap(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    plan->host_bytes = num_caches(s) * cache_bytes(s, c->rows);
+    add_part(plan, plan->host_bytes);
+    plan->bytes = 2 * (double)plan->host_bytes;
+    plan->link_bytes = (double)plan->host_bytes;
+}
+
+static bool call_swap(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const int32_t num_blocks = call->c->rows;
+    struct block_pair pairs[PLAN_MAX_SWAPS];
+    void *device[MAX_CACHES], *host[MAX_CACHES];
+    for (int32_t i = 0; i < num_caches(s); i++) {
+        device[i] = (uint8_t *)part(call, 0) + i * cache_bytes(s, num_blocks);
+        host[i] = call->host + i * cache_bytes(s, num_blocks);
+    }
+    for (int32_t i = 0; i < num_blocks; i++)
+        pairs[i] = (struct block_pair){.source = i, .destination = (int32_t)scattered(i, num_blocks)};
+    b->swap_blocks(b, call->c->swap_in ? host : device, call->c->swap_in ? device : host, num_caches(s),
+                   cache_bytes(s, 1), pairs, num_blocks, NULL);
+    return true;
+}
+
 /* ---- sampling ---- */
 
 static void plan_sample(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
@@ -494,6 +521,7 @@ static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_PAGED_ATTENTION] = {"paged_attention", plan_attention, write_attention, call_attention},
     [BENCH_PAGED_ATTENTION_PREFILL] = {"paged_attention_prefill", plan_attention, write_attention, call_attention},
     [BENCH_COPY_BLOCKS] = {"copy_blocks", plan_copy, write_copy, call_copy},
+    [BENCH_SWAP_BLOCKS] = {"swap_blocks", plan_swap, NULL, call_swap},
     [BENCH_SAMPLE] = {"sample", plan_sample, write_sample, call_sample},
     [BENCH_NORM_LINEAR] = {"norm_linear", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_LINEAR_RESIDUAL] = {"linear_residual", plan_fused_linear, NULL, call_fused_linear},

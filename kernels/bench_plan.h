@@ -4,7 +4,7 @@
 
 #include "kernels/bench.h"
 
-enum { PLAN_MAX_PARTS = 8 };
+enum { PLAN_MAX_PARTS = 8, PLAN_MAX_SWAPS = 64 /* blocks of a call of swap_blocks */ };
 
 /* A set of operands is `parts` one after the other, filled with small random numbers; calls use several sets in turn.
  * What must hold something definite (positions, block tables) is in `fixed`, of which there is one. */
@@ -12,7 +12,8 @@ struct bench_plan {
     int64_t parts[PLAN_MAX_PARTS], fixed[PLAN_MAX_PARTS]; /* offsets in bytes */
     int num_parts, num_fixed;
     int64_t set_bytes, fixed_bytes;
-    double bytes, operations; /* as in struct bench_time */
+    int64_t host_bytes; /* of pinned host memory; one for all sets, since the link is slower than any cache */
+    double bytes, link_bytes, operations; /* as in struct bench_time */
 };
 
 /* One call: the case, and where its operands are this time. */
@@ -21,6 +22,7 @@ struct bench_call {
     const struct bench_case *c;
     const struct bench_plan *plan;
     uint8_t *set, *fixed; /* on the device */
+    uint8_t *host;        /* pinned */
 };
 
 void bench_plan_make(const struct bench_sizes *sizes, const struct bench_case *c, struct bench_plan *plan);

@@ -1,6 +1,7 @@
 #include "runtime/bench_kernels.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -107,6 +108,9 @@ static void describe(const struct bench_case *c, char *shape)
         snprintf(more, sizeof more, ", %s", c->top_p ? "top-p" : "greedy");
     } else if (c->operation == BENCH_COPY_BLOCKS) {
         what = "block";
+    } else if (c->operation == BENCH_SWAP_BLOCKS) {
+        what = "block";
+        snprintf(more, sizeof more, ", %s", c->swap_in ? "in" : "out");
     }
     plural(shape, c->rows, what, more);
 }
@@ -172,6 +176,8 @@ static void add_all(struct rows *rows, const struct bench_sizes *s)
     add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .rows = PROMPT});
     add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .rows = 1});
     add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .rows = 32});
+    add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .rows = 32});
+    add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .rows = 32, .swap_in = true});
     for (int top_p = 0; top_p <= 1; top_p++) {
         add_case(rows, (struct bench_case){BENCH_SAMPLE, .rows = 1, .top_p = top_p});
         add_case(rows, (struct bench_case){BENCH_SAMPLE, .rows = 256, .top_p = top_p});
@@ -180,9 +186,10 @@ static void add_all(struct rows *rows, const struct bench_sizes *s)
 
 /* ---- measuring ---- */
 
-/* What the device can do at most: a kernel takes at least bytes / memory and operations / products seconds. */
+/* What the device can do at most: a kernel takes at least bytes / memory, link_bytes / link and operations / products
+ * seconds. */
 struct limits {
-    double memory, products; /* a second; products 0: nothing needs them */
+    double memory, link, products; /* a second; link, products 0: nothing needs them */
 };
 
 struct measurement {
@@ -197,12 +204,19 @@ struct measurement {
 static enum status measure_memory(struct measurement *m, int threads, struct bench_device *d, struct error *err)
 {
     struct bench_read read = {0};
-    double speed = 0;
-    enum status status =
-        m->backend->discrete ? bench_device_copy(d, &speed, err) : bench_host_read(threads, &read, err);
-    if (!m->backend->discrete) speed = read.bytes_per_second;
-    if (status == STATUS_OK && speed > m->limits.memory) m->limits.memory = speed;
-    return status;
+    double memory = 0, link = 0;
+    enum status status;
+    if (m->backend->discrete) {
+        status = bench_device_copy(d, &memory, err);
+        if (status == STATUS_OK) status = bench_device_link(d, &link, err);
+    } else {
+        status = bench_host_read(threads, &read, err);
+        memory = read.bytes_per_second;
+    }
+    if (status != STATUS_OK) return status;
+    m->limits.memory = fmax(m->limits.memory, memory);
+    m->limits.link = fmax(m->limits.link, link);
+    return STATUS_OK;
 }
 
 static void note_product(struct limits *limits, const struct bench_time *time)
@@ -266,18 +280,28 @@ static enum status measure(struct measurement *m, int threads, struct error *err
 
 /* ---- the report ---- */
 
+enum limit { LIMIT_MEMORY, LIMIT_LINK, LIMIT_PRODUCTS, NUM_LIMITS };
+
+static const char *const limit_names[NUM_LIMITS] = {"memory", "link", "products"};
+
 /* How a row stands beside the limit that it meets first. */
 struct standing {
-    bool by_products; /* else by memory */
+    enum limit limit;
+    double bytes_per_second; /* through memory, or through the link if that is the limit */
     double percent;
 };
 
 static struct standing standing_of(const struct limits *limits, const struct bench_time *time)
 {
-    const double by_memory = time->bytes / limits->memory;
-    const double by_products = limits->products > 0 ? time->operations / limits->products : 0;
-    const bool products = by_products > by_memory;
-    return (struct standing){products, 100 * (products ? by_products : by_memory) / time->seconds};
+    const double least[NUM_LIMITS] = {[LIMIT_MEMORY] = time->bytes / limits->memory,
+                                      [LIMIT_LINK] = limits->link > 0 ? time->link_bytes / limits->link : 0,
+                                      [LIMIT_PRODUCTS] =
+                                          limits->products > 0 ? time->operations / limits->products : 0};
+    enum limit first = LIMIT_MEMORY;
+    for (enum limit i = LIMIT_LINK; i < NUM_LIMITS; i++)
+        if (least[i] > least[first]) first = i;
+    const double bytes = first == LIMIT_LINK ? time->link_bytes : time->bytes;
+    return (struct standing){first, bytes / time->seconds, 100 * least[first] / time->seconds};
 }
 
 static void number_cell(struct table *t, bool shown, double value)
@@ -298,10 +322,10 @@ static bool print_table(const struct measurement *m)
         table_cell(&t, "%s", bench_operation_name(row->c.operation));
         table_cell(&t, "%s", row->shape);
         number_cell(&t, true, 1e6 * row->time.seconds);
-        number_cell(&t, !s.by_products, row->time.bytes / row->time.seconds / 1e9);
-        number_cell(&t, s.by_products, row->time.operations / row->time.seconds / 1e9);
+        number_cell(&t, s.limit != LIMIT_PRODUCTS, s.bytes_per_second / 1e9);
+        number_cell(&t, s.limit == LIMIT_PRODUCTS, row->time.operations / row->time.seconds / 1e9);
         table_cell(&t, "%.1f", s.percent);
-        table_cell(&t, "%s", s.by_products ? "products" : "memory");
+        table_cell(&t, "%s", limit_names[s.limit]);
     }
     const bool ok = table_print(&t, stdout);
     table_free(&t);
@@ -311,12 +335,11 @@ static bool print_table(const struct measurement *m)
 static json_t *row_json(const struct measurement *m, const struct row *row)
 {
     const struct standing s = standing_of(&m->limits, &row->time);
-    return json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "kernel",
-                     bench_operation_name(row->c.operation), "shape", row->shape, "rows", row->c.rows, "microseconds",
-                     1e6 * row->time.seconds, "bytes", row->time.bytes, "operations", row->time.operations,
-                     "gb_per_second", row->time.bytes / row->time.seconds / 1e9, "gflops",
-                     row->time.operations / row->time.seconds / 1e9, "percent_of_limit", s.percent, "limit",
-                     s.by_products ? "products" : "memory");
+    return json_pack(
+        "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "kernel", bench_operation_name(row->c.operation), "shape",
+        row->shape, "rows", row->c.rows, "microseconds", 1e6 * row->time.seconds, "bytes", row->time.bytes,
+        "operations", row->time.operations, "gb_per_second", s.bytes_per_second / 1e9, "gflops",
+        row->time.operations / row->time.seconds / 1e9, "percent_of_limit", s.percent, "limit", limit_names[s.limit]);
 }
 
 /* The settings and limits; a title and a table "what, value, unit" for a person. */
@@ -338,6 +361,8 @@ static void report_settings(struct report *r, const struct measurement *m, const
              m->seconds);
     report_number(r, "memory_gb_per_second", m->backend->discrete ? "memory, by a large copy" : "memory, by reading it",
                   m->limits.memory / 1e9, "GB/s");
+    if (m->limits.link > 0)
+        report_number(r, "link_gb_per_second", "link to the host, by a large copy", m->limits.link / 1e9, "GB/s");
     if (m->limits.products > 0)
         report_number(r, "product_gflops", "products, by the fastest", m->limits.products / 1e9, "GFLOP/s");
 }

@@ -190,11 +190,11 @@ static void kernels_measures_every_operation(void **state)
     static const char *const names[] = {"linear",          "rms_norm",         "fused_add_rms_norm",
                                         "silu_and_mul",    "rotary_embedding", "reshape_and_cache",
                                         "paged_attention", "copy_blocks",      "paged_attention_prefill",
-                                        "sample"};
+                                        "sample",          "swap_blocks"};
     struct program p;
     bench_kernels(&p, *state, "--json", NULL);
     json_t *json = program_json(&p);
-    int seen[10] = {0};
+    int seen[11] = {0};
     size_t i;
     const json_t *kernel;
     assert_string_equal(string(json, "weights_dtype"), "float32");
@@ -202,7 +202,7 @@ static void kernels_measures_every_operation(void **state)
     assert_true(json_require_number(json, "product_gflops") > 0);
     json_array_foreach(json_object_get(json, "kernels"), i, kernel)
     {
-        for (int j = 0; j < 10; j++) seen[j] += strcmp(string(kernel, "kernel"), names[j]) == 0;
+        for (int j = 0; j < 11; j++) seen[j] += strcmp(string(kernel, "kernel"), names[j]) == 0;
         assert_true(json_require_number(kernel, "microseconds") > 0);
         assert_true(json_require_number(kernel, "bytes") > 0);
         assert_true(json_require_number(kernel, "percent_of_limit") > 0);
@@ -211,7 +211,7 @@ static void kernels_measures_every_operation(void **state)
         assert_int_equal(json_require_number(kernel, "bytes"), 4 * (128 * 64 + 8 * 64 + 8 * 128));
     }
     assert_int_equal(seen[0], 5 * 5);
-    for (int j = 1; j < 10; j++)
+    for (int j = 1; j < 11; j++)
         if (!seen[j]) fail_msg("%s was not measured", names[j]);
     json_decref(json);
     program_free(&p);
