@@ -138,7 +138,7 @@ void options_add_engine(struct option_table *table, struct engine_options *o, st
          .kind = OPTION_INT32,
          .target = &o->max_num_seqs,
          .minimum = 1,
-         .maximum = 65536,
+         .maximum = 65535,
          .argument = "N",
          .help = "Most sequences in one step. Default: 256."},
         {.name = "max-num-batched-tokens",

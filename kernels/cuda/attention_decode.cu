@@ -642,14 +642,22 @@ int64_t cuda_attention_workspace(const struct cuda_state *s, const struct worksp
     return 2 * target_parts(s) * (int64_t)(sizeof(uint32_t) + floats * sizeof(float));
 }
 
-static bool is_for_tensor_cores(const struct attention_args *args)
+/* Heads of more than 128 elements of 16 bits need more shared memory than 8.6, 8.9 and 12.0 have. */
+static bool rings_fit(const struct cuda_state *s, const struct attention_args *args)
+{
+    enum { NOT_DYNAMIC = 8192 };
+    const int64_t stage = 2 * CHUNK * (int64_t)padded_head_size(args->head_size) * dtype_size(args->cache_dtype);
+    return DECODE_WARPS * 2 * stage <= s->max_shared_bytes - NOT_DYNAMIC;
+}
+
+static bool is_for_tensor_cores(const struct cuda_state *s, const struct attention_args *args)
 {
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
     return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
            !(fp8 && (args->block_size < 16 || args->head_size % 16 != 0)) && !attention_is_sparse(args->params) &&
            args->head_size % 8 == 0 && args->head_size <= 256 && args->query_stride % 4 == 0 &&
            (uintptr_t)args->query % 8 == 0 && (uintptr_t)args->out % 8 == 0 && cuda_is_aligned(args->k_cache) &&
-           cuda_is_aligned(args->v_cache);
+           cuda_is_aligned(args->v_cache) && rings_fit(s, args);
 }
 
 /* A cluster has as many blocks as the GPU has room for; but what fits in rings is copied while the kernels before still
@@ -745,7 +753,7 @@ static void launch_type(const struct decode_launch *l)
 static void decode(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
 {
     if (args->num_seqs <= 0) return;
-    if (is_for_tensor_cores(args)) {
+    if (is_for_tensor_cores(cuda_state(b), args)) {
         const struct decode_launch call = {b, args, {}, may_split, stream};
         launch_type(&call);
     } else {
@@ -771,7 +779,8 @@ bool cuda_decode_attention(struct backend *b, const struct rotary_args *rotary,
                                        rotary->positions, rotary->cos_sin, cache->slot_mapping};
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
-    if (!aligned || rotary->rotary_dim != rotary->head_size || !is_for_tensor_cores(attention)) return false;
+    if (!aligned || rotary->rotary_dim != rotary->head_size || !is_for_tensor_cores(cuda_state(b), attention))
+        return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
     const struct decode_launch call = {b, attention, fresh, may_split, cuda_stream(b, stream)};
     if (attention->num_seqs > 0) launch_type(&call);

@@ -7,7 +7,8 @@
  * key that orders value first and id second, until few are left: keys are distinct, so it ends.
  *
  * Masses are summed as integers, exp(value - largest) * 2^44, so that their order does not matter: a row's result is
- * the same every time. A row of 2^18 tokens stays under 2^62, and what rounding loses is under 2^-26 of the sum. */
+ * the same every time. A row of fewer than 2^19 tokens stays under 2^63, and what rounding loses is under 2^-25 of the
+ * sum; a longer row has less than 2^44. */
 #include <cooperative_groups.h>
 #include <float.h>
 
@@ -41,15 +42,15 @@ enum { THREADS = 1024, BINS = 2048, BINS_OF_THREAD = BINS / THREADS, LIST = 1024
 
 /* Values further below the largest share the last bin. */
 #define REACH 20.0f
-#define MASS_ONE 17592186044416.0f /* 2^44 */
+enum { MASS_BITS = 44 };
 
 /* The row as the selection sees it: value = logit / temperature, NaN as -infinity; tokens below `floor` are not there.
  */
 struct selection_row {
     const float *logits;
-    int32_t begin, end; /* this block's part */
-    float temperature, max, floor;
-    float low, high; /* logits outside are passed over before anything is computed from them */
+    int32_t begin, end;                 /* this block's part */
+    float temperature, max, floor, one; /* one: the mass of the largest */
+    float low, high;                    /* logits outside are passed over before anything is computed from them */
 };
 
 struct selection_shared {
@@ -103,7 +104,7 @@ static __device__ selection_row only_bin(const selection_row &row, int bin)
 
 static __device__ __forceinline__ uint64_t mass_of(const selection_row &row, float value)
 {
-    return __float2ull_rn(expf(value - row.max) * MASS_ONE);
+    return __float2ull_rn(expf(value - row.max) * row.one);
 }
 
 /* Calls f(value, id) for the tokens of this block's part that are there. Several are read before the first is used. */
@@ -336,6 +337,7 @@ static __device__ selection_row row_of(row_blocks &cluster, const sample_args &a
     row.begin = (int32_t)(size * rank / blocks);
     row.end = (int32_t)(size * (rank + 1) / blocks);
     row.temperature = temperature;
+    row.one = ldexpf(1, min((int)MASS_BITS, 31 + __clz(args.vocab_size)));
     row.floor = row.low = -CUDART_INF_F;
     row.high = CUDART_INF_F;
     return row;
