@@ -108,35 +108,36 @@ static void place_all(struct weights_upload *u, const struct model_config *c, co
     }
 }
 
-static void convert(void *out, enum dtype to, const void *in, enum dtype from, int64_t first, int64_t count)
-{
-    if (from == to) {
-        memcpy(out, (const char *)in + first * dtype_size(from), (size_t)(count * dtype_size(from)));
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) dtype_store(out, to, i, dtype_load(in, from, first + i));
-}
-
-/* Elements of a transfer, into a buffer. */
-static enum status fetch(const struct weights_upload *u, const struct transfer *t, int64_t first, int64_t count,
-                         void *out, struct error *err)
-{
-    const int64_t size = dtype_size(t->from);
-    if (u->file && t->from == t->to)
-        return safetensors_read(u->file, (const char *)t->source + first * size, (uint64_t)(count * size), out, err);
-    convert(out, t->to, t->source, t->from, first, count);
-    return STATUS_OK;
-}
-
 /* One thread's stream and its buffers, filled in turn. */
 struct lane {
     backend_stream stream;
     backend_event done[BUFFERS];
     char *buffers; /* [BUFFERS, CHUNK_BYTES] */
+    char *raw;     /* [CHUNK_BYTES] elements as they lie in the file, where they are converted */
 };
+
+/* Elements of a transfer, into a buffer. The file is read, not touched: one that becomes shorter is an error then, not
+ * a signal. */
+static enum status fetch(const struct weights_upload *u, const struct transfer *t, int64_t first, int64_t count,
+                         const struct lane *lane, void *out, struct error *err)
+{
+    const int64_t bytes = count * dtype_size(t->from);
+    const char *source = (const char *)t->source + first * dtype_size(t->from);
+    void *raw = t->from == t->to ? out : lane->raw;
+    enum status status = STATUS_OK;
+    if (u->file)
+        status = safetensors_read(u->file, source, (uint64_t)bytes, raw, err);
+    else
+        memcpy(raw, source, (size_t)bytes);
+    for (int64_t i = 0; raw != out && i < count && status == STATUS_OK; i++)
+        dtype_store(out, t->to, i, dtype_load(raw, t->from, i));
+    return status;
+}
 
 static enum status lane_open(struct backend *b, struct lane *lane, struct error *err)
 {
+    lane->raw = malloc(CHUNK_BYTES);
+    if (!lane->raw) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for loading the weights");
     enum status status = b->stream_create(b, &lane->stream, err);
     for (int i = 0; i < BUFFERS && status == STATUS_OK; i++) status = b->event_create(b, &lane->done[i], err);
     return status;
@@ -147,11 +148,13 @@ static void lane_close(struct backend *b, struct lane *lane)
     for (int i = 0; i < BUFFERS; i++)
         if (lane->done[i]) b->event_destroy(b, lane->done[i]);
     if (lane->stream) b->stream_destroy(b, lane->stream);
+    free(lane->raw);
 }
 
 static int64_t chunk_elements(const struct transfer *t)
 {
-    return CHUNK_BYTES / dtype_size(t->to);
+    const int from = dtype_size(t->from), to = dtype_size(t->to);
+    return CHUNK_BYTES / (from > to ? from : to);
 }
 
 /* Every lane takes the chunks whose number is its own modulo the number of lanes. */
@@ -169,7 +172,7 @@ static enum status run_lane(struct backend *b, struct lane *lane, const struct w
             const int slot = (int)(used++ % BUFFERS);
             char *buffer = lane->buffers + slot * (int64_t)CHUNK_BYTES;
             if (used > BUFFERS) status = b->event_synchronize(b, lane->done[slot], err);
-            if (status == STATUS_OK) status = fetch(u, t, first, count, buffer, err);
+            if (status == STATUS_OK) status = fetch(u, t, first, count, lane, buffer, err);
             if (status != STATUS_OK) return status;
             b->copy(b, (char *)t->destination + first * dtype_size(t->to), buffer, count * dtype_size(t->to),
                     lane->stream);

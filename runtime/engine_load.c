@@ -153,6 +153,15 @@ static enum status plan_terms(const struct engine_options *o, struct loaded_mode
     return STATUS_OK;
 }
 
+/* Where no max_model_len was asked for, one that is longer than the blocks hold becomes as long as they do. */
+static bool shorten(const struct engine_options *o, struct memory_profile *p)
+{
+    const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
+    if (o->max_model_len > 0 || longest <= 0 || longest >= p->max_model_len) return false;
+    p->max_model_len = longest;
+    return true;
+}
+
 /* Settles max_model_len (what was asked, or as much of the model's as the blocks hold) and every term but what only the
  * device can tell. */
 static enum status plan_memory(const struct engine_options *o, struct loaded_model *l,
@@ -169,31 +178,27 @@ static enum status plan_memory(const struct engine_options *o, struct loaded_mod
     enum status status = l->backend->discrete ? gpu_held(o, l, err) : cpu_kv_space(o, l, err);
     if (status == STATUS_OK) status = plan_terms(o, l, model_options, err);
     if (status != STATUS_OK) return status;
-    const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
-    if (o->max_model_len == 0 && longest > 0 && longest < p->max_model_len) {
-        p->max_model_len = longest; /* smaller tables only leave more for blocks */
-        status = plan_terms(o, l, model_options, err);
-        if (status != STATUS_OK) return status;
-        log_write(o->log, LOG_WARNING,
-                  "max_model_len is %d of the model's %d tokens: more does not fit in %d KV blocks", p->max_model_len,
-                  p->model_max_len, p->num_blocks);
-    }
-    return memory_profile_blocks(p, err);
+    if (shorten(o, p)) status = plan_terms(o, l, model_options, err); /* smaller tables only leave more for blocks */
+    return status == STATUS_OK ? memory_profile_blocks(p, err) : status;
 }
 
 /* On a GPU: a small step of each kind, so that everything that is loaded on first use (kernels, cuBLAS) is there, and
- * then the blocks are counted again with what the device says it holds. */
-static enum status measure_context(struct loaded_model *l, struct error *err)
+ * then the blocks are counted again with what the device says it holds: fewer, so that max_model_len may become shorter
+ * than the tables that were allocated for it. */
+static enum status measure_context(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
     int64_t available;
     enum status status = model_warm_up(l->model, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &available, &p->total, err);
     if (status != STATUS_OK) return status;
-    const int64_t known = p->others + p->weights + p->activations + p->workspace + p->state;
+    /* The null block is there only while a step runs, so far. */
+    const int64_t known = p->others + p->weights + p->activations + p->workspace + p->state - p->block_bytes;
     if (p->total - available > known) p->context = p->total - available - known;
     const int64_t left = p->budget - memory_profile_fixed(p);
     p->kv_budget = left > 0 ? left : 0;
+    memory_profile_count_blocks(p);
+    if (shorten(o, p)) l->limits.max_model_len = p->max_model_len;
     return memory_profile_blocks(p, err);
 }
 
@@ -202,11 +207,11 @@ static enum status measure_context(struct loaded_model *l, struct error *err)
 static const int64_t GRAPH_RESERVE = 128 << 20;
 
 /* The weights come meanwhile. */
-static enum status allocate_gpu(struct loaded_model *l, struct error *err)
+static enum status allocate_gpu(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
     int64_t before, after;
-    enum status status = measure_context(l, err);
+    enum status status = measure_context(o, l, err);
     if (status == STATUS_OK) status = model_allocate_cache(l->model, p->num_blocks, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
     if (status == STATUS_OK) status = model_capture(l->model, err);
@@ -242,7 +247,7 @@ static enum status plan_and_allocate(const struct engine_options *o, struct load
     if (status == STATUS_OK && l->backend->load_ahead) l->backend->load_ahead(l->backend, model_options.dtype);
     if (status == STATUS_OK) status = model_create(l->backend, &l->config, &l->weights, &model_options, &l->model, err);
     if (status != STATUS_OK) return status;
-    if (l->backend->discrete) return allocate_gpu(l, err);
+    if (l->backend->discrete) return allocate_gpu(o, l, err);
     p->budget = p->weights + p->activations + p->workspace + p->state + p->kv_cache;
     return model_allocate_cache(l->model, p->num_blocks, err);
 }
@@ -252,7 +257,13 @@ enum status loaded_model_open(const struct engine_options *options, struct loade
     *out = (struct loaded_model){0};
     enum status status = open_checkpoint(options, out, err);
     if (status == STATUS_OK) status = plan_and_allocate(options, out, err);
-    if (status != STATUS_OK) loaded_model_close(out);
+    const struct memory_profile *p = &out->profile;
+    if (status != STATUS_OK)
+        loaded_model_close(out);
+    else if (options->max_model_len == 0 && p->max_model_len < p->model_max_len)
+        log_write(options->log, LOG_WARNING,
+                  "max_model_len is %d of the model's %d tokens: more does not fit in %d KV blocks", p->max_model_len,
+                  p->model_max_len, p->num_blocks);
     return status;
 }
 

@@ -3,7 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "runtime/commands.h"
 
@@ -44,10 +49,15 @@ static int flush_stdout(int exit_status)
 
 /* OpenMP's threads spin while they wait. Where other programs run too, a spinning thread takes the processor from the
  * very thread that it waits for: a small model answered 15 times slower on a busy machine. Sleeping costs some
- * microseconds an operation. OpenMP reads the policy before main, so the program starts once more with it set. */
+ * microseconds an operation. OpenMP reads the policy before main, so the program starts once more with it set. Not
+ * where OpenMP binds threads (OMP_PROC_BIND): this one is bound to one processor already, which the new start would
+ * take for all that there are. Nor where the dynamic loader was run by hand: then /proc/self/exe is the loader. */
 static void sleep_while_waiting(char **argv)
 {
-    if (getenv("OMP_WAIT_POLICY")) return;
+    if (getenv("OMP_WAIT_POLICY") || getauxval(AT_BASE) == 0) return;
+#ifdef _OPENMP
+    if (omp_get_num_places() > 0) return;
+#endif
     if (setenv("OMP_WAIT_POLICY", "passive", 0) == 0) execv("/proc/self/exe", argv);
     /* still here: it works as well without, only slower at times */
 }

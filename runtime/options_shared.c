@@ -159,7 +159,7 @@ void options_add_engine(struct option_table *table, struct engine_options *o, st
          .kind = OPTION_DOUBLE,
          .target = &o->kv_cache_space,
          .minimum = 0,
-         .maximum = INFINITY,
+         .maximum = 1 << 20,
          .argument = "GIB",
          .help = "Memory of the KV cache on the CPU, in GiB. Default: 0, the lesser of 4 and a quarter of what is "
                  "free."},
