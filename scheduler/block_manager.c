@@ -232,9 +232,9 @@ static int32_t num_distinct(const struct block_pool *pool, const struct request 
     return count;
 }
 
-bool block_manager_can_swap_out(const struct block_manager *m, const struct request *request)
+int32_t block_manager_swap_out_cost(const struct block_manager *m, const struct request *request)
 {
-    return num_distinct(&m->pool, request) <= m->host.num_free;
+    return num_distinct(&m->pool, request);
 }
 
 enum allocate_result block_manager_can_swap_in(const struct block_manager *m, const struct request *request)

@@ -55,8 +55,8 @@ void block_manager_share(struct block_manager *m, const struct sequence *from, s
 
 /* num_blocks more host blocks; the first is numbered from where the device's end. */
 enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks, struct error *err);
-/* There are enough free host blocks for the request's own, a shared one counted once. */
-bool block_manager_can_swap_out(const struct block_manager *m, const struct request *request);
+/* Host blocks that swapping the request out would take: as many as it holds, a shared one counted once. */
+int32_t block_manager_swap_out_cost(const struct block_manager *m, const struct request *request);
 /* SPEC S6 for a request that was swapped out: its blocks and a spare one for each unfinished sequence. */
 enum allocate_result block_manager_can_swap_in(const struct block_manager *m, const struct request *request);
 /* Moves every block of the request to the other side; one that several of its sequences hold moves once and stays

@@ -46,13 +46,17 @@ static void send_back(struct scheduler *s, struct request *request)
     queue_move(&s->waiting, request);
 }
 
-/* False: there are as many host blocks as there may be. */
+/* How many more there may be. */
+static int32_t host_blocks_left(const struct scheduler *s)
+{
+    return s->host_failed ? 0 : s->config.num_host_blocks - block_pool_num_total(&s->blocks.host);
+}
+
 static bool grow_host_blocks(struct scheduler *s)
 {
     const struct scheduler_config *c = &s->config;
-    int32_t more = c->num_host_blocks - block_pool_num_total(&s->blocks.host);
+    int32_t more = host_blocks_left(s);
     struct error err;
-    if (more <= 0 || s->host_failed) return false;
     enum status status = c->grow_host_blocks ? c->grow_host_blocks(c->user, &more, &err) : STATUS_OK;
     if (status == STATUS_OK) status = block_manager_grow_host(&s->blocks, more, &err);
     if (status == STATUS_OK) return true;
@@ -65,9 +69,13 @@ static bool grow_host_blocks(struct scheduler *s)
     return false;
 }
 
+/* For a request that would not fit into all that there may be, no host block is made. */
 static bool can_swap_out(struct scheduler *s, const struct request *request)
 {
-    while (!block_manager_can_swap_out(&s->blocks, request))
+    const struct block_pool *host = &s->blocks.host;
+    const int32_t cost = block_manager_swap_out_cost(&s->blocks, request);
+    if (cost - host->num_free > host_blocks_left(s)) return false;
+    while (cost > host->num_free)
         if (!grow_host_blocks(s)) return false;
     return true;
 }

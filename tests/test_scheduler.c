@@ -624,6 +624,22 @@ static void test_host_blocks_are_taken_as_needed_and_may_fail(void **state)
     }
 }
 
+static void test_no_host_blocks_are_made_for_what_never_fits(void **state)
+{
+    (void)state;
+    struct world w;
+    struct growth growth = {.fails_at = -1, .piece = 5};
+    struct scheduler_config config = swapping_config(34, 10);
+    config.grow_host_blocks = grow_host_blocks;
+    config.user = &growth;
+    world_open(&w, config);
+    add_one_and_four(&w);
+    assert_int_equal(step_until_preemption(&w), 0);
+    run_out(&w, 2, FINISH_LENGTH);
+    assert_int_equal(growth.calls, 0);
+    world_close(&w);
+}
+
 /* With the blocks that it holds and a spare one for each answer it just fits alone, or it is computed again. */
 static void test_a_swapped_request_that_can_never_come_back(void **state)
 {
@@ -1124,6 +1140,7 @@ int main(void)
         cmocka_unit_test(test_a_prompt_that_others_wait_for_is_computed_again),
         cmocka_unit_test(test_no_host_block_is_left),
         cmocka_unit_test(test_host_blocks_are_taken_as_needed_and_may_fail),
+        cmocka_unit_test(test_no_host_blocks_are_made_for_what_never_fits),
         cmocka_unit_test(test_a_swapped_request_that_can_never_come_back),
         cmocka_unit_test(test_the_end_of_a_swapped_request),
         cmocka_unit_test(test_blocks_stay_until_the_step_in_flight_is_collected),
