@@ -153,13 +153,28 @@ static enum status plan_terms(const struct engine_options *o, struct loaded_mode
     return STATUS_OK;
 }
 
-/* Where no max_model_len was asked for, one that is longer than the blocks hold becomes as long as they do. */
-static bool shorten(const struct engine_options *o, struct memory_profile *p)
+static bool fits(const struct memory_profile *p)
 {
-    const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
-    if (o->max_model_len > 0 || longest <= 0 || longest >= p->max_model_len) return false;
-    p->max_model_len = longest;
-    return true;
+    return p->num_blocks >= memory_blocks_needed(p->max_model_len, p->block_size);
+}
+
+/* Of the lengths below max_model_len the longest that fits, in whole blocks; max_model_len stays where none does.
+ * Longer ones need more blocks and, by their tables, leave room for fewer. */
+static enum status plan_shorter(const struct engine_options *o, struct loaded_model *l,
+                                struct model_options *model_options, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    const int32_t longest = p->max_model_len;
+    int32_t good = 0, bad = (longest + p->block_size - 1) / p->block_size; /* blocks */
+    while (bad - good > 1) {
+        const int32_t middle = good + (bad - good) / 2;
+        p->max_model_len = middle * p->block_size;
+        enum status status = plan_terms(o, l, model_options, err);
+        if (status != STATUS_OK) return status;
+        *(fits(p) ? &good : &bad) = middle;
+    }
+    p->max_model_len = good > 0 ? good * p->block_size : longest;
+    return plan_terms(o, l, model_options, err);
 }
 
 /* Settles max_model_len (what was asked, or as much of the model's as the blocks hold) and every term but what only the
@@ -177,8 +192,7 @@ static enum status plan_memory(const struct engine_options *o, struct loaded_mod
                          o->max_model_len, p->model_max_len, o->model);
     enum status status = l->backend->discrete ? gpu_held(o, l, err) : cpu_kv_space(o, l, err);
     if (status == STATUS_OK) status = plan_terms(o, l, model_options, err);
-    if (status != STATUS_OK) return status;
-    if (shorten(o, p)) status = plan_terms(o, l, model_options, err); /* smaller tables only leave more for blocks */
+    if (status == STATUS_OK && o->max_model_len == 0 && !fits(p)) status = plan_shorter(o, l, model_options, err);
     return status == STATUS_OK ? memory_profile_blocks(p, err) : status;
 }
 
@@ -198,7 +212,8 @@ static enum status measure_context(const struct engine_options *o, struct loaded
     const int64_t left = p->budget - memory_profile_fixed(p);
     p->kv_budget = left > 0 ? left : 0;
     memory_profile_count_blocks(p);
-    if (shorten(o, p)) l->limits.max_model_len = p->max_model_len;
+    const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
+    if (o->max_model_len == 0 && !fits(p) && longest > 0) l->limits.max_model_len = p->max_model_len = longest;
     return memory_profile_blocks(p, err);
 }
 

@@ -1,0 +1,232 @@
+/* Loading onto a device with memory of its own, without one: the CPU backend, which counts what is allocated, says that
+ * the first matrix product loads something large, as cuBLAS does, and can fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "runtime/engine_load.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/toy_model.h"
+
+static const int64_t MIB = 1 << 20, CONTEXT = 300 << 20, OTHERS = 50 << 20;
+
+static struct {
+    struct backend cpu; /* what it is made of */
+    int64_t total, loaded_on_use;
+    int64_t held; /* device memory allocated now */
+    bool used;    /* a product was computed */
+    int allocations, failing;
+    const char
+        *shrinking; /* a file that is cut when pinned memory is asked for: after it was opened, before it is read */
+} device;
+
+static enum status memory_info(struct backend *b, int64_t *free_bytes, int64_t *total_bytes, struct error *err)
+{
+    (void)b, (void)err;
+    *total_bytes = device.total;
+    *free_bytes = device.total - OTHERS - CONTEXT - (device.used ? device.loaded_on_use : 0) - device.held;
+    return STATUS_OK;
+}
+
+static enum status memory_alloc(struct backend *b, enum memory_kind kind, int64_t bytes, void **out, struct error *err)
+{
+    if (++device.allocations == device.failing) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory, on purpose");
+    if (kind == MEMORY_HOST_PINNED && device.shrinking && truncate(device.shrinking, 4096) == 0)
+        device.shrinking = NULL;
+    enum status status = device.cpu.memory_alloc(b, kind, bytes, out, err);
+    if (status == STATUS_OK && kind == MEMORY_DEVICE) device.held += bytes;
+    return status;
+}
+
+static void memory_free(struct backend *b, enum memory_kind kind, void *data, int64_t bytes)
+{
+    if (data && kind == MEMORY_DEVICE) device.held -= bytes;
+    device.cpu.memory_free(b, kind, data, bytes);
+}
+
+static void linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
+                   int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w,
+                   backend_stream stream)
+{
+    device.used = true;
+    device.cpu.linear(b, out, out_stride, out_dtype, x, x_stride, dtype, num_tokens, w, stream);
+}
+
+/* In place of the one of kernels/backend.c. */
+enum status backend_open(const char *name, int threads, struct backend **out, struct error *err)
+{
+    (void)name;
+    enum status status = backend_cpu_open(threads, out, err);
+    if (status != STATUS_OK) return status;
+    struct backend *b = *out;
+    device.cpu = *b;
+    device.used = false;
+    device.allocations = 0;
+    b->discrete = true;
+    b->others_bytes = OTHERS;
+    b->memory_info = memory_info;
+    b->memory_alloc = memory_alloc;
+    b->memory_free = memory_free;
+    b->linear = linear;
+    return status;
+}
+
+static const struct log quiet = {LOG_ERROR};
+
+static struct engine_options options(const char *model)
+{
+    struct engine_options o = engine_options_default();
+    o.model = model;
+    o.log = &quiet;
+    o.skip_tokenizer = true;
+    o.load_format = LOAD_FORMAT_DUMMY;
+    o.gpu_memory_utilization = 1;
+    o.max_num_seqs = 8;
+    o.max_num_batched_tokens = 512;
+    return o;
+}
+
+static int set_up(void **state)
+{
+    static struct temp_folder folder;
+    toy_model_make(&folder, QUIRE_GUIDE, true);
+    *state = &folder;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    temp_folder_remove(*state);
+    return 0;
+}
+
+static enum status load(const struct engine_options *o, int64_t total, int64_t loaded_on_use, struct loaded_model *l,
+                        struct error *err)
+{
+    device.total = total;
+    device.loaded_on_use = loaded_on_use;
+    enum status status = loaded_model_open(o, l, err);
+    if (status != STATUS_OK) assert_int_equal(device.held, 0);
+    return status;
+}
+
+/* What is loaded on use is not forgotten, and no byte is promised twice. */
+static void check_report(const struct memory_profile *p)
+{
+    assert_int_equal(p->in_use, OTHERS + CONTEXT + device.loaded_on_use + device.held);
+    assert_int_equal(memory_profile_fixed(p) + p->kv_cache, p->in_use);
+    assert_true(p->in_use <= device.total);
+    assert_int_equal(p->num_blocks, p->kv_budget / p->block_bytes);
+    assert_true(memory_blocks_needed(p->max_model_len, p->block_size) <= p->num_blocks);
+}
+
+/* From a device that is too small to one that has room for more than the model's length: a length that nobody asked for
+ * is the longest that fits, whatever is loaded on first use. */
+static void test_every_size_of_device(void **state)
+{
+    const struct temp_folder *toy = *state;
+    const struct engine_options o = options(toy->path);
+    for (int64_t loaded_on_use = 0; loaded_on_use <= 20 * MIB; loaded_on_use += 10 * MIB) {
+        int32_t too_small = 0, shortened = 0, whole = 0;
+        for (int64_t total = 340 * MIB; total < 460 * MIB; total += 2000001) {
+            struct loaded_model l;
+            struct error err = {""};
+            if (load(&o, total, loaded_on_use, &l, &err) != STATUS_OK) {
+                assert_non_null(strstr(err.text, "are not enough"));
+                assert_int_equal(shortened + whole, 0);
+                too_small++;
+                continue;
+            }
+            const struct memory_profile *p = &l.profile;
+            check_report(p);
+            assert_int_equal(l.limits.max_model_len, p->max_model_len);
+            if (p->max_model_len < TOY_MODEL_LENGTH) {
+                /* A block may be left that the tables of a longer one would take. Short ones make steps smaller too. */
+                const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
+                assert_true(longest - p->max_model_len <= p->block_size || p->max_model_len < 64);
+                assert_int_equal(whole, 0);
+                shortened++;
+            } else {
+                whole++;
+            }
+            loaded_model_close(&l);
+            assert_int_equal(device.held, 0);
+        }
+        print_message("%d devices too small, %d with less than the model's length, %d with all of it\n", too_small,
+                      shortened, whole);
+        assert_true(too_small > 5 && shortened > 5 && whole > 5);
+    }
+}
+
+static void copy_file(const struct temp_folder *folder, const char *name)
+{
+    char path[4096];
+    struct text bytes = {0};
+    struct error err = {""};
+    assert_true(path_join(path, sizeof path, QUIRE_TEST_DATA "/golden/mha", name));
+    if (file_read(path, &bytes, &err) != STATUS_OK) fail_msg("%s", err.text);
+    temp_folder_write(folder, name, bytes.data, bytes.length);
+    text_free(&bytes);
+}
+
+static void test_every_allocation_can_fail(void **state)
+{
+    (void)state;
+    struct loaded_model l;
+    struct error err;
+    struct engine_options o = options(QUIRE_TEST_DATA "/golden/mha");
+    o.load_format = LOAD_FORMAT_AUTO;
+    int failures = 0;
+    for (device.failing = 1; load(&o, 512 * MIB, MIB, &l, &err) != STATUS_OK; device.failing++) {
+        assert_non_null(strstr(err.text, "on purpose"));
+        failures++;
+    }
+    device.failing = 0;
+    loaded_model_close(&l);
+    assert_int_equal(device.held, 0);
+    assert_true(failures > 4);
+}
+
+/* Weights are read while they are loaded, converted or not: a file that another program cuts meanwhile is an error. */
+static void test_a_file_that_shrinks(void **state)
+{
+    (void)state;
+    static const char *const dtypes[] = {"bfloat16", "float32"};
+    for (int i = 0; i < 2; i++) {
+        struct temp_folder folder;
+        struct loaded_model l;
+        struct error err;
+        char path[512];
+        temp_folder_make(&folder);
+        copy_file(&folder, "config.json");
+        copy_file(&folder, "model.safetensors");
+        assert_true(path_join(path, sizeof path, folder.path, "model.safetensors"));
+        struct engine_options o = options(folder.path);
+        o.load_format = LOAD_FORMAT_AUTO;
+        o.dtype = dtypes[i];
+        device.shrinking = path;
+        assert_int_equal(load(&o, 512 * MIB, MIB, &l, &err), STATUS_IO);
+        assert_null(device.shrinking);
+        assert_non_null(strstr(err.text, "shorter"));
+        assert_non_null(strstr(err.text, "model.safetensors"));
+        temp_folder_remove(&folder);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_size_of_device),
+        cmocka_unit_test(test_every_allocation_can_fail),
+        cmocka_unit_test(test_a_file_that_shrinks),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
