@@ -584,6 +584,9 @@ enum status model_config_load(const char *folder, struct model_config *config, s
                                                    .repetition_penalty = NAN,
                                                    .top_k = -1,
                                                    .max_new_tokens = -1}};
+    if (file_exists(folder))
+        return error_set(err, STATUS_IO, "%s is a file; name the folder that holds config.json and *.safetensors",
+                         folder);
     if (!folder_exists(folder)) return error_set(err, STATUS_IO, "%s: no such folder", folder);
     if (!path_join(path, sizeof path, folder, "generation_config.json"))
         return error_set(err, STATUS_INVALID, "%s: the path is too long", folder);

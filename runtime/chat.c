@@ -1,4 +1,5 @@
 /* quire chat: a conversation at the terminal, or lines of a pipe answered one by one. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -11,6 +12,7 @@
 #include "runtime/line_editor.h"
 #include "runtime/line_reader.h"
 #include "runtime/options.h"
+#include "runtime/prompts.h"
 #include "scheduler/sequence.h"
 
 static const char COMMAND[] = "chat";
@@ -40,8 +42,10 @@ struct chat {
     int32_t turns;
     struct turn_stats stats;
     bool at_terminal;
+    int64_t line; /* of a pipe, from 1; 0: from elsewhere */
     /* the answer that is being given */
-    bool finished, no_memory, write_failed;
+    bool finished, no_memory;
+    int write_error; /* errno of the write that failed, or 0 */
     double started;
     enum finish_reason finish_reason;
     bool ended; /* by the model's own end */
@@ -87,10 +91,9 @@ static void deliver(void *user, const struct answer_piece *piece)
     for (int32_t i = 0; i < piece->num_tokens; i++) {
         if (!conversation_add(&chat->conversation, piece->token_ids[i])) chat->no_memory = true;
     }
-    if (piece->text_length && !chat->write_failed) {
-        chat->write_failed =
-            fwrite(piece->text, 1, piece->text_length, stdout) != piece->text_length || fflush(stdout) != 0;
-    }
+    if (piece->text_length && !chat->write_error &&
+        (fwrite(piece->text, 1, piece->text_length, stdout) != piece->text_length || fflush(stdout) != 0))
+        chat->write_error = errno;
     struct turn_stats *stats = &chat->stats;
     stats->seconds = clock_seconds() - chat->started;
     if (stats->output_tokens == 0 && piece->output_tokens > 0) stats->first_seconds = stats->seconds;
@@ -110,7 +113,7 @@ static enum status run_answer(struct chat *chat, uint64_t request, struct error 
     bool aborted = false, worked = true;
     enum status status = STATUS_OK;
     while (status == STATUS_OK && engine_has_work(chat->engine)) {
-        if (!aborted && (interrupt_pending() || chat->write_failed || chat->no_memory)) {
+        if (!aborted && (interrupt_pending() || chat->write_error || chat->no_memory)) {
             engine_abort(chat->engine, request);
             aborted = true;
         }
@@ -147,8 +150,8 @@ static enum status start_answer(struct chat *chat, uint64_t *request, struct err
 /* The answer's newline, and at a terminal why it ended where it did. */
 static void end_line(struct chat *chat)
 {
-    if (putchar('\n') == EOF || fflush(stdout) != 0) chat->write_failed = true;
-    if (!chat->at_terminal) return;
+    if (!chat->write_error && (putchar('\n') == EOF || fflush(stdout) != 0)) chat->write_error = errno;
+    if (!chat->at_terminal || chat->write_error) return;
     if (chat->finish_reason == FINISH_ABORT) fputs("(stopped)\n", stderr);
     if (chat->finish_reason != FINISH_LENGTH) return;
     int32_t limit = engine_limits(chat->engine)->max_model_len;
@@ -161,6 +164,8 @@ static void end_line(struct chat *chat)
 /* Asks, and streams the answer. INVALID: this question cannot be answered, the conversation is as it was. */
 static enum status take_turn(struct chat *chat, const char *text, size_t length, struct error *err)
 {
+    const size_t valid = utf8_valid_prefix(text, length);
+    if (valid < length) return error_set(err, STATUS_INVALID, "byte %zu of the question is not UTF-8", valid + 1);
     enum status status = conversation_ask(&chat->conversation, text, length, err);
     if (status != STATUS_OK) return status;
     uint64_t request = 0;
@@ -179,7 +184,8 @@ static enum status take_turn(struct chat *chat, const char *text, size_t length,
     conversation_end(&chat->conversation, chat->ended);
     chat->turns++;
     end_line(chat);
-    return chat->write_failed ? error_set(err, STATUS_IO, "cannot write the answer") : STATUS_OK;
+    if (!chat->write_error) return STATUS_OK;
+    return error_set(err, STATUS_IO, "cannot write the answer: %s", strerror(chat->write_error));
 }
 
 /* ---- at the terminal ---- */
@@ -242,12 +248,13 @@ static bool do_command(struct chat *chat, const char *line, size_t length)
     return true;
 }
 
-static bool is_blank(const char *line, size_t length)
+/* Names the line of a pipe that something is wrong with. */
+static int fail_line(const struct chat *chat, struct error *err)
 {
-    for (size_t i = 0; i < length; i++) {
-        if (line[i] != ' ' && line[i] != '\t') return false;
-    }
-    return true;
+    char place[32];
+    snprintf(place, sizeof place, "line %lld", (long long)chat->line);
+    if (chat->line) error_prefix(err, STATUS_INVALID, place);
+    return command_fail(COMMAND, err, EXIT_STATUS_FAILURE);
 }
 
 /* A failure ends the command; a question that cannot be answered does not. */
@@ -257,8 +264,8 @@ static int answer_line(struct chat *chat, const char *line, size_t length, bool 
     enum status status = take_turn(chat, line, length, &err);
     *go_on = status == STATUS_OK || status == STATUS_INVALID;
     if (status == STATUS_OK) return EXIT_STATUS_OK;
-    if (chat->write_failed) return EXIT_STATUS_FAILURE; /* whoever closed the pipe knows */
-    return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    if (chat->write_error == EPIPE) return EXIT_STATUS_FAILURE; /* whoever closed the pipe knows */
+    return status == STATUS_INVALID ? fail_line(chat, &err) : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
 }
 
 static int chat_at_terminal(struct chat *chat, const struct chat_options *o)
@@ -283,7 +290,7 @@ static int chat_at_terminal(struct chat *chat, const struct chat_options *o)
             fputc('\n', stderr);
             break;
         }
-        if (is_blank(line, length)) continue;
+        if (prompt_line_is_blank(line, length)) continue;
         if (line[0] == '/') {
             go_on = do_command(chat, line, length);
             continue;
@@ -309,10 +316,11 @@ static int chat_on_pipe(struct chat *chat)
         struct error err = {""};
         enum line_result kind = line_reader_next(&reader, true, &line, &length, &err);
         if (kind == LINE_END) break;
-        if (kind == LINE_NOT_YET || (kind == LINE_READY && is_blank(line, length))) continue;
-        if (kind == LINE_TOO_LONG) error_set(&err, STATUS_INVALID, "line %lld is too long", (long long)reader.line);
-        int turn_status = kind == LINE_READY ? answer_line(chat, line, length, &go_on)
-                                             : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+        if (kind == LINE_NOT_YET || (kind == LINE_READY && prompt_line_is_blank(line, length))) continue;
+        chat->line = kind == LINE_FAILED ? 0 : reader.line;
+        if (kind == LINE_TOO_LONG)
+            error_set(&err, STATUS_INVALID, "longer than %u bytes; say less at once", LINE_READER_MAX_LINE);
+        int turn_status = kind == LINE_READY ? answer_line(chat, line, length, &go_on) : fail_line(chat, &err);
         if (kind == LINE_FAILED) go_on = false;
         if (turn_status != EXIT_STATUS_OK) exit_status = turn_status;
     }
@@ -383,8 +391,12 @@ int command_chat(int argc, char **argv)
         return EXIT_STATUS_OK;
     }
     if (status == STATUS_OK) status = sampling_params_check(&o.sampling.params, INT32_MAX, &err);
-    if (status == STATUS_OK && o.prompt && is_blank(o.prompt, strlen(o.prompt))) {
+    if (status == STATUS_OK && o.prompt && prompt_line_is_blank(o.prompt, strlen(o.prompt))) {
         status = error_set(&err, STATUS_INVALID, "--prompt is empty; give it a text to answer");
+    }
+    if (status == STATUS_OK && o.system && o.system[utf8_valid_prefix(o.system, strlen(o.system))]) {
+        status = error_set(&err, STATUS_INVALID, "--system: byte %zu is not UTF-8",
+                           utf8_valid_prefix(o.system, strlen(o.system)) + 1);
     }
     if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     if (options_require_model(&o.engine, model, sizeof model, &err) != STATUS_OK) {

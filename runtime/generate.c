@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,8 +23,9 @@ static const char COMMAND[] = "generate";
 static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
-    "\"prompt_token_ids\" or \"messages\", an \"id\", and sampling fields of their own (\"temperature\", "
-    "\"max_tokens\", ...). Blank lines are skipped. Answers are JSON lines in the order of the input; a line that "
+    "\"prompt_token_ids\" or \"messages\", an \"id\" or \"custom_id\", and sampling fields of their own, named as the "
+    "flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Answers are JSON lines in the order of "
+    "the input; a line that "
     "cannot be answered gives an \"error\", and the exit status is then 1.";
 
 enum { UNANSWERED_A_SEQUENCE = 4, WAITING_A_SEQUENCE = 64 }; /* both times max_num_seqs */
@@ -42,6 +44,7 @@ struct run {
     struct result_rules rules;
     struct line_reader reader;
     FILE *out;
+    const char *out_name;
     struct progress progress;
     struct result *first, *last;         /* in input order, not written yet */
     int64_t num_waiting, num_unanswered; /* of those: all, and those not done */
@@ -49,6 +52,7 @@ struct run {
     int64_t prompt_tokens, cached_tokens, output_tokens;
     uint64_t input_size, bytes_written; /* of the input: all (0: not known), and as far as it is answered */
     bool input_ended, pipe_closed;
+    bool at_terminal; /* answers and progress share the screen */
 };
 
 /* ---- flags ---- */
@@ -149,15 +153,29 @@ static bool same_file(int a, int b)
            first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
+/* Two runs on one file would mix their answers. Where a file system has no locks, nobody is kept out. */
+static bool is_taken(int fd)
+{
+    struct stat info;
+    if (fd == STDOUT_FILENO || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return false;
+    return flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 /* Opens the output before the model is loaded, which takes a while, but leaves what it holds alone until the model is
  * there. */
 static enum status open_output(struct run *run, const char *name, int input, struct error *err)
 {
+    run->out_name = is_standard(name) ? "standard output" : name;
     int fd = is_standard(name) ? STDOUT_FILENO : open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
     if (same_file(input, fd)) {
         if (fd != STDOUT_FILENO) close(fd);
         return error_set(err, STATUS_INVALID, "the output %s is the input; name another file", name);
+    }
+    if (is_taken(fd)) {
+        close(fd);
+        return error_set(err, STATUS_IO, "another quire is writing the output %s; wait for it, or name another file",
+                         name);
     }
     run->out = fd == STDOUT_FILENO ? stdout : fdopen(fd, "w");
     if (run->out) return STATUS_OK;
@@ -251,11 +269,6 @@ static enum status read_ahead(struct run *run, struct error *err)
             run->input_ended = true;
             return STATUS_OK;
         }
-        bool bom = run->reader.line == 1 && length >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0;
-        if (bom) {
-            line += 3;
-            length -= 3;
-        }
         if (kind == LINE_READY && prompt_line_is_blank(line, length)) continue;
         enum status status = take_line(run, kind, line, length, err);
         if (status != STATUS_OK) return status;
@@ -283,8 +296,9 @@ static enum status write_result(struct run *run, const struct result *r, struct 
     errno = 0;
     enum status status = result_write(r, run->out, err);
     if (status == STATUS_OK) count_result(run, r);
-    if (status == STATUS_IO && errno == EPIPE) run->pipe_closed = true;
-    return status;
+    if (status != STATUS_IO) return status;
+    run->pipe_closed = errno == EPIPE;
+    return error_prefix(err, status, run->out_name);
 }
 
 static struct result *dequeue(struct run *run)
@@ -302,6 +316,7 @@ static enum status write_ready(struct run *run, struct error *err)
     enum status status = STATUS_OK;
     while (status == STATUS_OK && run->first && run->first->done) {
         struct result *r = dequeue(run);
+        if (run->at_terminal) progress_clear(&run->progress);
         status = write_result(run, r, err);
         result_free(r);
     }
@@ -407,6 +422,7 @@ static int run_to_end(struct run *run, const struct generate_options *o)
 {
     struct error err = {""};
     progress_start(&run->progress, !o->quiet);
+    run->at_terminal = isatty(fileno(run->out));
     interrupt_catch(true);
     enum status status = answer_all(run, &err);
     progress_clear(&run->progress);

@@ -134,8 +134,6 @@ struct line_editor *line_editor_open(const char *prompt, const char *interrupt_h
 void line_editor_close(struct line_editor *e)
 {
     if (!e) return;
-    HistEvent event;
-    if (e->history && e->history_path.length) history(e->history, &event, H_SAVE, e->history_path.data);
     if (e->edit) el_end(e->edit);
     if (e->history) history_end(e->history);
     text_free(&e->history_path);
@@ -155,7 +153,11 @@ const char *line_editor_read(struct line_editor *e, size_t *length)
     if (!line || count <= 0) return NULL;
     size_t n = (size_t)count;
     HistEvent event;
-    if (e->history && !is_blank(line, n)) history(e->history, &event, H_ENTER, line);
+    if (e->history && !is_blank(line, n)) {
+        history(e->history, &event, H_ENTER, line);
+        /* At once: a terminal that is closed ends the process. */
+        if (e->history_path.length) history(e->history, &event, H_SAVE, e->history_path.data);
+    }
     while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
     *length = n;
     return line;

@@ -62,11 +62,15 @@ static enum line_result give(struct line_reader *r, size_t length, size_t taken,
 {
     *line = r->buffer.data + r->start;
     if (length > 0 && (*line)[length - 1] == '\r') length--;
-    *line_length = length;
     bool skipped = r->skipping;
     r->skipping = false;
     consume(r, taken);
     r->line++;
+    if (r->line == 1 && length >= 3 && memcmp(*line, "\xEF\xBB\xBF", 3) == 0) { /* a byte order mark */
+        *line += 3;
+        length -= 3;
+    }
+    *line_length = length;
     return skipped ? LINE_TOO_LONG : LINE_READY;
 }
 

@@ -33,8 +33,9 @@ enum line_result {
 void line_reader_init(struct line_reader *r, int fd); /* fd stays the caller's */
 void line_reader_free(struct line_reader *r);
 
-/* Gives the next line, (*line)[*length], without its newline (or carriage return and newline); valid until the next
- * call. `wait`: for a while, or until a signal comes. The last line need not end with a newline. */
+/* Gives the next line, (*line)[*length], without its newline (or carriage return and newline), the first without a byte
+ * order mark; valid until the next call. `wait`: for a while, or until a signal comes. The last line need not end with
+ * a newline. */
 enum line_result line_reader_next(struct line_reader *r, bool wait, const char **line, size_t *length,
                                   struct error *err);
 

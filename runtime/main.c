@@ -1,4 +1,6 @@
 /* quire COMMAND [flags] */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,11 +42,21 @@ static int unknown_command(const char *name)
     return EXIT_STATUS_USAGE;
 }
 
-/* Text that never reached the terminal or file is a failure. */
+/* Text that never reached the terminal or file is a failure; whoever closed a pipe knows of it. */
 static int flush_stdout(int exit_status)
 {
-    if (fflush(stdout) != 0 && exit_status == EXIT_STATUS_OK) return EXIT_STATUS_FAILURE;
-    return exit_status;
+    errno = 0;
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || exit_status != EXIT_STATUS_OK) return exit_status;
+    if (errno != EPIPE) fprintf(stderr, "quire: cannot write to standard output: %s\n", strerror(errno ? errno : EIO));
+    return EXIT_STATUS_FAILURE;
+}
+
+/* A file that is opened gets the lowest free number: were 0, 1 or 2 free, the weights would be read as standard input,
+ * or warnings written into the answers. Opened the wrong way round, so that to use one fails, and is said. */
+static void fill_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
 /* OpenMP's threads spin while they wait. Where other programs run too, a spinning thread takes the processor from the
@@ -65,8 +77,10 @@ static void sleep_while_waiting(char **argv)
 int main(int argc, char **argv)
 {
     sleep_while_waiting(argv);
-    /* A closed pipe is a write error like any other, and every command looks at those. */
+    fill_standard_files();
+    /* A closed pipe, or a file at its limit, is a write error like any other, and every command looks at those. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         print_usage(stderr);
         return EXIT_STATUS_USAGE;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,24 +32,33 @@ static bool takes_value(const struct option_spec *spec)
 
 /* ---- values ---- */
 
-/* "a whole number from 1 to 8", as far as there are bounds. */
+static bool has_bounds(const struct option_spec *spec)
+{
+    return spec->minimum != 0 || spec->maximum != 0;
+}
+
+/* "a whole number from 1 to 8": the flag's bounds, or its type's. */
 static enum status out_of_range(const struct option_spec *spec, const char *text, struct error *err)
 {
-    const char *kind = spec->kind == OPTION_DOUBLE ? "a number" : "a whole number";
-    if (spec->minimum == 0 && spec->maximum == 0) {
-        return error_set(err, STATUS_INVALID, "--%s: expected %s, got '%s'", spec->name, kind, text);
-    }
-    if (isinf(spec->maximum)) {
-        return error_set(err, STATUS_INVALID, "--%s: expected %s of at least %.15g, got '%s'", spec->name, kind,
-                         spec->minimum, text);
-    }
-    return error_set(err, STATUS_INVALID, "--%s: expected %s from %.15g to %.15g, got '%s'", spec->name, kind,
-                     spec->minimum, spec->maximum, text);
+    const bool whole = spec->kind != OPTION_DOUBLE;
+    double minimum = spec->minimum, maximum = has_bounds(spec) ? spec->maximum : INFINITY;
+    if (spec->kind == OPTION_UINT64 && !has_bounds(spec))
+        return error_set(err, STATUS_INVALID, "--%s: expected a whole number from 0 to %llu, got '%s'", spec->name,
+                         ULLONG_MAX, text);
+    if (!whole && !has_bounds(spec))
+        return error_set(err, STATUS_INVALID, "--%s: expected a number, got '%s'", spec->name, text);
+    if (!whole && isinf(maximum))
+        return error_set(err, STATUS_INVALID, "--%s: expected a number of at least %.15g, got '%s'", spec->name,
+                         minimum, text);
+    if (!has_bounds(spec)) minimum = INT32_MIN;
+    if (isinf(maximum)) maximum = INT32_MAX;
+    return error_set(err, STATUS_INVALID, "--%s: expected %s from %.15g to %.15g, got '%s'", spec->name,
+                     whole ? "a whole number" : "a number", minimum, maximum, text);
 }
 
 static bool in_range(const struct option_spec *spec, double value)
 {
-    return (spec->minimum == 0 && spec->maximum == 0) || (value >= spec->minimum && value <= spec->maximum);
+    return !has_bounds(spec) || (value >= spec->minimum && value <= spec->maximum);
 }
 
 /* strtol and its kin take leading blanks and, for unsigned, a minus sign; a flag's value has neither. */

@@ -94,7 +94,8 @@ void options_add_engine(struct option_table *table, struct engine_options *o, st
          .target = &o->load_format,
          .parse = parse_load_format,
          .argument = "auto|dummy",
-         .help = "dummy: random weights; only config.json is read. Default: auto."},
+         .help =
+             "dummy: random weights; config.json, and a tokenizer where texts are read, are enough. Default: auto."},
         {.name = "max-model-len",
          .kind = OPTION_INT32,
          .target = &o->max_model_len,
@@ -195,7 +196,7 @@ void options_add_engine(struct option_table *table, struct engine_options *o, st
         {.name = "enforce-eager",
          .kind = OPTION_SWITCH,
          .target = &o->enforce_eager,
-         .help = "On a GPU, launch every kernel of every step instead of replaying captured graphs."},
+         .help = "On a GPU, launch every kernel of every step instead of replaying captured graphs. Default: off."},
         {.name = "async-scheduling",
          .kind = OPTION_TRISTATE,
          .target = &o->async_scheduling,

@@ -1,7 +1,9 @@
 #include "runtime/profile.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/commands.h"
 #include "runtime/table.h"
@@ -191,7 +193,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
         {.name = "skip-tokenizer-init",
          .kind = OPTION_SWITCH,
          .target = &o->engine.skip_tokenizer,
-         .help = "Open no tokenizer: prompts are lists of token ids."},
+         .help = "Open no tokenizer: prompts are lists of token ids. Default: off."},
         {.name = "every",
          .kind = OPTION_INT32,
          .target = &o->every,
@@ -199,7 +201,10 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .maximum = 1 << 30,
          .argument = "N",
          .help = "Show every Nth step. Default: 1."},
-        {.name = "json", .kind = OPTION_SWITCH, .target = &o->json, .help = "Print one JSON object; sizes are bytes."},
+        {.name = "json",
+         .kind = OPTION_SWITCH,
+         .target = &o->json,
+         .help = "Print one JSON object; sizes are bytes. Default: off."},
     };
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);
 }
@@ -207,6 +212,9 @@ static void add_flags(struct option_table *table, struct profile_options *o)
 static enum status run_profile(const struct profile_options *o, struct error *err)
 {
     struct engine *e;
+    /* Before the model is loaded, which takes a while. */
+    if (o->input && strcmp(o->input, "-") != 0 && access(o->input, R_OK) != 0)
+        return error_set(err, STATUS_IO, "cannot open the input %s: %s", o->input, strerror(errno));
     enum status status = engine_create(&o->engine, &e, err);
     if (status != STATUS_OK) return status;
     status = o->json ? run_json(e, o, err) : run_table(e, o, err);

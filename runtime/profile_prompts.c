@@ -1,11 +1,13 @@
 #include "runtime/profile.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "runtime/line_reader.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 #include "runtime/table.h"
@@ -13,6 +15,7 @@
 /* One prompt and how far its answers are. */
 struct profiled {
     struct prompt prompt;
+    int64_t line;           /* of the input, from 1 */
     int32_t *output_tokens; /* [n] of each answer */
     bool *ended;            /* [n] */
     int32_t num_ended;
@@ -22,7 +25,8 @@ struct profiled {
 struct profile_run {
     struct profiled *requests; /* [count] */
     size_t count, capacity;
-    size_t oldest; /* requests before this one have ended */
+    const char *input; /* its name in sentences */
+    size_t oldest;     /* requests before this one have ended */
     int32_t block_size;
     int64_t output_tokens, num_ended; /* tokens, requests */
     int32_t num_errors;
@@ -50,26 +54,46 @@ static enum status add_line(struct profile_run *run, const struct prompt_rules *
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompts", run->count);
 }
 
-static enum status add_lines(struct profile_run *run, const struct prompt_rules *rules, const char *path,
-                             const struct text *text, struct error *err)
+/* "FILE:LINE: sentence". */
+static enum status fail_at(const char *name, int64_t line, enum status status, struct error *err)
 {
-    int64_t number = 0;
-    for (size_t at = 0; at < text->length;) {
-        const char *line = text->data + at;
-        const char *newline = memchr(line, '\n', text->length - at);
-        size_t length = newline ? (size_t)(newline - line) : text->length - at;
-        at += length + 1;
-        number++;
-        if (length && line[length - 1] == '\r') length--;
-        if (prompt_line_is_blank(line, length)) continue;
-        enum status status = add_line(run, rules, line, length, err);
-        if (status == STATUS_OK) continue;
-        char place[320];
-        snprintf(place, sizeof place, "%.256s:%lld", path, (long long)number);
-        return error_prefix(err, status, place);
+    char place[320];
+    snprintf(place, sizeof place, "%.256s:%lld", name, (long long)line);
+    return error_prefix(err, status, place);
+}
+
+static enum status add_lines(struct profile_run *run, const struct prompt_rules *rules, struct line_reader *reader,
+                             struct error *err)
+{
+    const char *line;
+    size_t length;
+    enum line_result kind;
+    while ((kind = line_reader_next(reader, true, &line, &length, err)) != LINE_END) {
+        if (kind == LINE_FAILED) return error_prefix(err, STATUS_IO, run->input);
+        if (kind == LINE_NOT_YET || (kind == LINE_READY && prompt_line_is_blank(line, length))) continue;
+        enum status status = kind == LINE_READY ? add_line(run, rules, line, length, err)
+                                                : error_set(err, STATUS_INVALID, "the line is longer than %u bytes",
+                                                            LINE_READER_MAX_LINE);
+        if (status != STATUS_OK) return fail_at(run->input, reader->line, status, err);
+        run->requests[run->count - 1].line = reader->line;
     }
-    if (run->count == 0) return error_set(err, STATUS_INVALID, "%s: there is no prompt in it", path);
+    if (run->count == 0) return error_set(err, STATUS_INVALID, "%s: there is no prompt in it", run->input);
     return STATUS_OK;
+}
+
+static enum status read_lines(struct profile_run *run, const struct prompt_rules *rules, const char *input,
+                              struct error *err)
+{
+    const bool standard = strcmp(input, "-") == 0;
+    const int fd = standard ? STDIN_FILENO : open(input, O_RDONLY | O_CLOEXEC);
+    struct line_reader reader;
+    if (fd < 0) return error_set(err, STATUS_IO, "cannot open the input %s: %s", input, strerror(errno));
+    run->input = standard ? "standard input" : input;
+    line_reader_init(&reader, fd);
+    enum status status = add_lines(run, rules, &reader, err);
+    line_reader_free(&reader);
+    if (!standard) close(fd);
+    return status;
 }
 
 static enum status read_prompts(struct profile_run *run, struct engine *e, const struct profile_options *o,
@@ -83,12 +107,8 @@ static enum status read_prompts(struct profile_run *run, struct engine *e, const
     if (rules.tokenizer) rules.chat_format = chat_format_detect(tokenizer_chat_template(rules.tokenizer));
     engine_default_sampling(e, &rules.defaults);
     sampling_flags_apply(&o->sampling, &rules.defaults);
-    struct text text = {0};
-    const char *path = strcmp(o->input, "-") == 0 ? "/dev/stdin" : o->input;
-    enum status status = file_read(path, &text, err);
-    if (status == STATUS_OK) status = add_lines(run, &rules, path, &text, err);
-    text_free(&text);
-    return status;
+    rules.defaults.has_seed = false; /* the engine has it: as in quire generate, equal lines differ */
+    return read_lines(run, &rules, o->input, err);
 }
 
 static void profile_run_free(struct profile_run *run)
@@ -117,17 +137,14 @@ static void deliver(void *user, const struct answer_piece *piece)
     if (piece->request_finished) r->run->num_ended++;
 }
 
-static enum status add_all(struct profile_run *run, struct engine *e, const char *path, struct error *err)
+static enum status add_all(struct profile_run *run, struct engine *e, struct error *err)
 {
     for (size_t i = 0; i < run->count; i++) {
         struct profiled *r = &run->requests[i];
         r->run = run;
         enum status status = engine_add(e, r->prompt.tokens.ids, (int32_t)r->prompt.tokens.count, &r->prompt.params,
                                         deliver, r, NULL, err);
-        if (status == STATUS_OK) continue;
-        char place[320];
-        snprintf(place, sizeof place, "%.256s: prompt %zu", path, i + 1);
-        return error_prefix(err, status, place);
+        if (status != STATUS_OK) return fail_at(run->input, r->line, status, err);
     }
     return STATUS_OK;
 }
@@ -211,7 +228,8 @@ static enum status run_steps(struct profile_run *run, struct engine *e, int32_t 
         engine_stats(e, stats);
         if (status != STATUS_OK || stats->steps == shown_steps) continue;
         note_peak(run, stats);
-        progress_update(&progress, run->num_ended, run->output_tokens, (double)run->num_ended / (double)run->count);
+        if (progress_due(&progress))
+            progress_update(&progress, run->num_ended, run->output_tokens, (double)run->num_ended / (double)run->count);
         if (stats->steps % every != 0 && engine_has_work(e)) continue;
         if (steps)
             status = step_json(steps, stats, stats->tokens - shown_tokens, err);
@@ -281,7 +299,7 @@ static enum status run_and_report(struct profile_run *run, struct engine *e, con
     } else {
         print_head();
     }
-    enum status status = add_all(run, e, o->input, err);
+    enum status status = add_all(run, e, err);
     if (status == STATUS_OK) status = run_steps(run, e, o->every, steps, &stats, err);
     if (status != STATUS_OK) return status;
     if (!json)

@@ -258,7 +258,23 @@ static void test_pipe_too_long(void **state)
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(count_lines(&p.out), 1); /* the second is answered all the same */
     assert_int_equal(count_lines(&p.err), 1);
+    assert_non_null(strstr(p.err.data, "line 1: "));
     assert_non_null(strstr(p.err.data, "leaves room for 15"));
+    program_free(&p);
+}
+
+static void test_pipe_of_bytes(void **state)
+{
+    const struct fixture *f = *state;
+    struct program p;
+    run(&p, f->model.path, "\xEF\xBB\xBF\n one \xff\r\n", (const char *[]){"--max-tokens", "5", NULL});
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(p.out.length, 0); /* a byte order mark is no question */
+    assert_non_null(strstr(p.err.data, "line 2: byte 6 of the question is not UTF-8"));
+    program_free(&p);
+    run(&p, f->model.path, "", (const char *[]){"--system", "\xff", NULL});
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "--system: byte 1 is not UTF-8"));
     program_free(&p);
 }
 
@@ -302,6 +318,7 @@ static void test_unwritable(void **state)
     struct program p;
     program_run(&p, (const char *[]){"/bin/sh", "-c", command, NULL}, NULL);
     assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "cannot write the answer: No space left on device"));
     program_free(&p);
 }
 
@@ -394,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_full_conversation),
         cmocka_unit_test(test_pipe),
         cmocka_unit_test(test_pipe_too_long),
+        cmocka_unit_test(test_pipe_of_bytes),
         cmocka_unit_test(test_once),
         cmocka_unit_test(test_no_template),
         cmocka_unit_test(test_unwritable),

@@ -141,6 +141,45 @@ static void test_automatic_device(void **state)
     program_free(&p);
 }
 
+/* quire and these words through the shell, which can close a standard file or lead it to a full disk. */
+static void check_shell(const char *words, const char *sentence)
+{
+    char command[1024];
+    struct program p;
+    snprintf(command, sizeof command, "%s %s", QUIRE_EXECUTABLE, words);
+    program_run(&p, (const char *[]){"/bin/sh", "-c", command, NULL}, NULL);
+    if (p.exit_status != EXIT_STATUS_FAILURE) fail_msg("%s: exit status %d", words, p.exit_status);
+    assert_int_equal(p.out.length, 0);
+    if (!strstr(text_of(&p.err), sentence)) fail_msg("%s: no '%s' in: %s", words, sentence, text_of(&p.err));
+    assert_true(strchr(p.err.data, '\n') == p.err.data + p.err.length - 1);
+    program_free(&p);
+}
+
+static void test_unwritable(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"--version", "--help", "profile --device cpu --max-num-seqs 4",
+                                           "profile --device cpu --max-num-seqs 4 --json"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char words[256];
+        snprintf(words, sizeof words, "%s >/dev/full", commands[i]);
+        check_shell(words, "No space left on device");
+    }
+    check_shell("--version >&-", "Bad file descriptor");
+}
+
+/* A file that quire opens must not become its standard input. */
+static void test_closed_input(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"chat", "generate --quiet"};
+    for (int i = 0; i < 2; i++) {
+        char words[256];
+        snprintf(words, sizeof words, "%s --device cpu --max-num-seqs 4 <&-", commands[i]);
+        check_shell(words, "cannot read: Bad file descriptor");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +187,8 @@ int main(void)
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_bad_flags),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_closed_input),
         cmocka_unit_test(test_automatic_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

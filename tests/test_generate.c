@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "runtime/line_reader.h"
 #include "runtime/prompts.h"
 #include "tests/support/program.h"
+#include "tests/support/pty.h"
 #include "tests/support/toy_model.h"
 
 struct fixture {
@@ -269,7 +271,7 @@ static void test_refused_lines(void **state)
         {"{\"messages\": [{\"role\": \"user\", \"content\": 3}]}", "message 1 must have the texts"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"x\", \"name\": \"y\"}]}", "nothing else"},
         {"{\"messages\": [{\"role\": \"robot\", \"content\": \"x\"}]}", "the role \"robot\""},
-        {"{\"prompt\": \"x\", \"id\": 1.5}", "id must be a text or a whole number, and is a number"},
+        {"{\"prompt\": \"x\", \"id\": 1.5}", "id must be a text or a whole number, and is a fraction"},
         {"{\"prompt\": \"x\", \"id\": [1]}", "id must be a text or a whole number, and is a list"},
         {"{\"prompt\": \"x\", \"custom_id\": true}", "custom_id must be a text or a whole number, and is true"},
         {"{\"prompt\": \"x\", \"id\": 1, \"custom_id\": 1}", "id and custom_id are both given"},
@@ -660,6 +662,21 @@ static void test_without_tokenizer(void **state)
     program_free(&p);
 }
 
+/* Answers and progress on one screen: an answer begins where the progress was taken away. */
+static void test_terminal(void **state)
+{
+    const struct fixture *f = *state;
+    const char *argv[MAX_ARGS + 1];
+    struct pty p;
+    make_argv(argv, f, (const char *[]){"--max-tokens", "2", NULL});
+    pty_start(&p, argv);
+    pty_type(&p, "one\r");
+    pty_expect(&p, "0 done, ");
+    pty_expect(&p, "\r\033[K{\"id\": 1");
+    pty_type(&p, "\x04");
+    assert_int_equal(pty_finish(&p), 0);
+}
+
 /* ---- files ---- */
 
 static const char *path_of(const struct fixture *f, const char *name, char *path, size_t size)
@@ -711,10 +728,15 @@ static void test_bad_files(void **state)
     check_failure(f, (const char *[]){"-i", "/nowhere/in", NULL}, "cannot open the input /nowhere/in: No such file");
     check_failure(f, (const char *[]){"-i", f->files.path, NULL}, "is a folder; name a file of prompts");
     check_failure(f, (const char *[]){"-o", "/nowhere/out", NULL}, "cannot write the output /nowhere/out: No such");
-    check_failure(f, (const char *[]){"-o", "/dev/full", NULL}, "cannot write: No space left on device");
+    check_failure(f, (const char *[]){"-o", "/dev/full", NULL}, "/dev/full: cannot write: No space left on device");
     temp_folder_write_string(&f->files, "same.txt", "one\n");
     path_of(f, "same.txt", path, sizeof path);
     check_failure(f, (const char *[]){"-i", path, "-o", path, NULL}, "is the input; name another file");
+    /* Nobody else may be writing it. */
+    int fd = open(path, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    check_failure(f, (const char *[]){"-o", path, NULL}, "another quire is writing the output");
+    close(fd);
     /* A failure before the first answer leaves the output as it was. */
     check_failure(f, (const char *[]){"-o", path, "--max-model-len", "99999999", NULL}, "max");
     struct text kept = {0};
@@ -850,6 +872,7 @@ int main(void)
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_many_lines),
         cmocka_unit_test(test_without_tokenizer),
+        cmocka_unit_test(test_terminal),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_closed_pipe),

@@ -158,7 +158,7 @@ static void test_refusals(void **state)
         {"--number 99999999999", "got '99999999999'"},
         {"--number 5x", "got '5x'"},
         {"--number=", "got ''"},
-        {"--big -1", "--big: expected a whole number, got '-1'"},
+        {"--big -1", "--big: expected a whole number from 0 to 18446744073709551615, got '-1'"},
         {"--big 18446744073709551616", "--big: expected"},
         {"--real -0.1", "--real: expected a number of at least 0, got '-0.1'"},
         {"--real nan", "got 'nan'"},

@@ -280,6 +280,12 @@ static void a_bad_line_is_named(void **state)
     assert_non_null(strstr(p.err.data, ":3: "));
     program_free(&p);
 
+    profile(&p, *state, "\xEF\xBB\xBF{\"prompt\": [1, 2]}\n\n{\"prompt\": [1, 999999]}\n", "--skip-tokenizer-init",
+            "--input", "-", NULL); /* a byte order mark is no text */
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "standard input:3: "));
+    program_free(&p);
+
     profile(&p, *state, "\n \n", "--skip-tokenizer-init", "--input", "-", NULL);
     assert_int_equal(p.exit_status, 1);
     assert_non_null(strstr(p.err.data, "no prompt"));
