@@ -49,7 +49,7 @@ struct norm_params {
     float eps;
 };
 
-/* What varies in attention from model to model (SPEC S2, S3). */
+/* What varies in attention from model to model. */
 struct attention_params {
     float scale;               /* scores are scale * q.k */
     int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
@@ -286,7 +286,7 @@ enum status backend_open(const char *device, int threads, struct backend **out, 
 enum status backend_cpu_open(int threads, struct backend **out, struct error *err);
 enum status backend_cuda_open(int device, struct backend **out, struct error *err);
 
-/* The paper's partition, and the rule that chooses between v1 and v2 (SPEC S2). */
+/* The paper's partition, and the rule that chooses between v1 and v2. */
 #define PAGED_ATTENTION_PARTITION_SIZE 512
 bool paged_attention_use_v1(int32_t max_seq_len, int32_t num_seqs, int32_t num_heads);
 

@@ -1,5 +1,5 @@
-/* Where the memory goes, and how many KV cache blocks fit (SPEC S8). Terms are bytes; the report is a sum, not an
- * estimate: every byte comes from the arena, which knows its purpose. */
+/* Where the memory goes, and how many KV cache blocks fit. Terms are bytes; the report is a sum, not an estimate: every
+ * byte comes from the arena, which knows its purpose. */
 #ifndef QUIRE_MODEL_MEMORY_PROFILE_H
 #define QUIRE_MODEL_MEMORY_PROFILE_H
 

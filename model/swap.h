@@ -1,4 +1,4 @@
-/* Moving blocks before a step computes: to host memory and back (SPEC S6), and copies on write (S4).
+/* Moving blocks before a step computes: to host memory and back, and copies on write.
  *
  * Swaps run on a stream of their own, a layer after the other, and the forward pass waits for a layer's where it first
  * touches that layer's cache. So a step computes its first layers while blocks of its last are still on their way. */

@@ -10,7 +10,7 @@
 
 static const double KIB = 1024.0, MIB = 1024.0 * 1024.0, GIB = 1024.0 * 1024.0 * 1024.0;
 
-/* ---- the memory report (SPEC S8) ---- */
+/* ---- the memory report ---- */
 
 static void memory_row(struct table *t, const char *label, int64_t bytes, const char *note)
 {

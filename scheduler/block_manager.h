@@ -1,5 +1,5 @@
 /* Block tables: who holds which block. Allocation of prompts with prefix caching, appending with copy-on-write, forks,
- * swapping and release (SPEC S4 to S7). Two allocators behind one interface: naive (a free list) and prefix-caching. */
+ * swapping and release. Two allocators behind one interface: naive (a free list) and prefix-caching. */
 #ifndef QUIRE_SCHEDULER_BLOCK_MANAGER_H
 #define QUIRE_SCHEDULER_BLOCK_MANAGER_H
 
@@ -25,10 +25,10 @@ enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int3
                                struct error *err);
 void block_manager_free(struct block_manager *m);
 
-/* SPEC S5 for all unfinished sequences of a waiting request. *required gets the blocks that it needs: those of the
- * first unfinished sequence's tokens and, where the request was forked before it was preempted, those of the others
- * beyond the full blocks of the prompt, which they share. A request that ran before and outgrew the watermark's share
- * is not refused for it: only the blocks that it needs count then. */
+/* Whether a waiting request, all its unfinished sequences, can have blocks and leave the watermark free. *required gets
+ * the blocks that it needs: those of the first unfinished sequence's tokens and, where the request was forked before it
+ * was preempted, those of the others beyond the full blocks of the prompt, which they share. A request that ran before
+ * and outgrew the watermark's share is not refused for it: only the blocks that it needs count then. */
 enum allocate_result block_manager_can_allocate(const struct block_manager *m, const struct request *request,
                                                 int32_t *required);
 /* Gives the sequence blocks for all its known tokens, the cached prefix first: sets block_table, num_blocks,
@@ -57,7 +57,7 @@ void block_manager_share(struct block_manager *m, const struct sequence *from, s
 enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks, struct error *err);
 /* Host blocks that swapping the request out would take: as many as it holds, a shared one counted once. */
 int32_t block_manager_swap_out_cost(const struct block_manager *m, const struct request *request);
-/* SPEC S6 for a request that was swapped out: its blocks and a spare one for each unfinished sequence. */
+/* The same for a request that was swapped out: its blocks and a spare one for each unfinished sequence. */
 enum allocate_result block_manager_can_swap_in(const struct block_manager *m, const struct request *request);
 /* Moves every block of the request to the other side; one that several of its sequences hold moves once and stays
  * shared. What has to be copied is added to pairs[*num_pairs]. The blocks left behind are free at once, so the copy
@@ -77,7 +77,7 @@ enum status block_manager_release(struct block_manager *m, struct sequence *seq,
 /* Makes the prefix cache forget everything. */
 void block_manager_reset_cache(struct block_manager *m);
 
-/* Invariants 1, 2 and 5 of the design over all sequences given (those that hold blocks). For debug builds and tests. */
+/* Rules 1, 2 and 5 of ARCHITECTURE.md over all sequences given (those that hold blocks). For debug builds and tests. */
 enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
                                 struct error *err);
 

@@ -1,12 +1,11 @@
 /* The physical blocks: one array, reference counts, and an intrusive doubly-linked free list. Allocation, release and a
  * cache hit are O(1); nothing is allocated but by block_pool_init and block_pool_grow. It knows numbers, never memory.
  *
- * Block 0 is the null block: never taken, counted or freed; it stands for padding entries of a table (SPEC S4). Blocks
- * of the device and of the host are two pools whose numbers are disjoint, the device's first (SPEC S6).
- * Every other block is in exactly one state: free (no count, no identity), cached (no count, but its contents and
- * identity are kept; it waits in the free list too), or in use (count > 0). Blocks that were never taken are free and
- * stand between the free ones of the list and the cached ones, without being in it: a table of millions costs nothing
- * until its blocks are used.
+ * Block 0 is the null block: never taken, counted or freed; it stands for padding entries of a table. Blocks of the
+ * device and of the host are two pools whose numbers are disjoint, the device's first. Every other block is in exactly
+ * one state: free (no count, no identity), cached (no count, but its contents and identity are kept; it waits in the
+ * free list too), or in use (count > 0). Blocks that were never taken are free and stand between the free ones of the
+ * list and the cached ones, without being in it: a table of millions costs nothing until its blocks are used.
  */
 #ifndef QUIRE_SCHEDULER_BLOCK_POOL_H
 #define QUIRE_SCHEDULER_BLOCK_POOL_H
@@ -58,7 +57,7 @@ enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offs
 int32_t block_pool_num_total(const struct block_pool *pool);
 int32_t block_pool_num_in_use(const struct block_pool *pool); /* total - num_free */
 
-/* Walks everything and checks invariant 1 of the design (free + cached + in use = total, each in one state, the list
+/* Walks everything and checks rule 1 of ARCHITECTURE.md (free + cached + in use = total, each in one state, the list
  * sound). For debug builds and tests. */
 enum status block_pool_check(const struct block_pool *pool, struct error *err);
 

@@ -1,6 +1,6 @@
 /* Which block holds a given prefix. A full block's identity is (its parent's prefix id, its tokens, an extra key:
  * adapter, salt). A prefix id is 64 bits, one for each identity, never used again; 0 is the empty prefix. The hash only
- * finds candidates: the identity is compared before a block is shared (SPEC S7). Nothing is allocated after init. */
+ * finds candidates: the identity is compared before a block is shared. Nothing is allocated after init. */
 #ifndef QUIRE_SCHEDULER_PREFIX_CACHE_H
 #define QUIRE_SCHEDULER_PREFIX_CACHE_H
 

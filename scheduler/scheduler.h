@@ -1,4 +1,4 @@
-/* Continuous batching: what the next step computes (SPEC S5, S6, S9, S13). Host logic only.
+/* Continuous batching: what the next step computes. Host logic only.
  *
  * A step is cut in two. scheduler_schedule() fills a batch; the caller submits it; scheduler_collect() takes what it
  * sampled. At most two steps are in flight: step n + 1 may be scheduled while the device computes step n. A token that
@@ -14,9 +14,9 @@
  * several of its sequences are unfinished. One whose sequences still wait for their prompt, or that finds no host
  * block, is always computed again. What is swapped comes back before anything that waits is admitted.
  *
- * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use (SPEC S14). Nothing
- * is allocated after scheduler_create, but for host blocks where more are swapped out than ever before: most runs never
- * swap, and pinning gigabytes takes longer than all the rest of a start.
+ * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use. Nothing is allocated
+ * after scheduler_create, but for host blocks where more are swapped out than ever before: most runs never swap, and
+ * pinning gigabytes takes longer than all the rest of a start.
  */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_H
 #define QUIRE_SCHEDULER_SCHEDULER_H

@@ -1,6 +1,6 @@
 /* Paged attention against float64, on caches whose every unused slot is NaN: decode (v1 and v2), prefill, chunks and
- * mixed batches, every head size, block size and element type, and the variants of SPEC S3. Where there is
- * decode_attention, against the operations that it stands for. */
+ * mixed batches, every head size, block size and element type, ALiBi, block-sparse attention, sliding windows and soft
+ * caps. Where there is decode_attention, against the operations that it stands for. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -86,7 +86,7 @@ static void report_is_a_sum(void **state)
     program_free(&p);
 }
 
-/* SPEC S8: floor(bytes for the cache / bytes of a block). */
+/* floor(bytes for the cache / bytes of a block). */
 static void blocks_are_what_the_space_holds(void **state)
 {
     struct program p;
@@ -102,7 +102,7 @@ static void blocks_are_what_the_space_holds(void **state)
     program_free(&p);
 }
 
-/* SPEC S8: host blocks are what the swap space holds; they are no part of the budget. */
+/* Host blocks are what the swap space holds; they are no part of the budget. */
 static void host_blocks_are_what_the_swap_space_holds(void **state)
 {
     struct program p;

@@ -159,7 +159,7 @@ static const float *block_values(const struct tile *tile, float *scratch, int64_
     return scratch;
 }
 
-/* Block-sparse attention (SPEC S3): whether a row reads the key at `token`. */
+/* Block-sparse attention: whether a row reads the key at `token`. */
 static bool sparse_reads(const struct tile *tile, int32_t row, int32_t token)
 {
     const struct attention_params *params = tile->args->params;

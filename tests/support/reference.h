@@ -36,7 +36,7 @@ void reference_attention(double *out, const double *query, const double *keys, c
                          int32_t position, int32_t head, int32_t kv_head, int32_t head_size,
                          const struct attention_params *params, double alibi_slope);
 
-/* What one slot samples from raw logits (SPEC, Sampling), in double, by sorting everything. */
+/* What one slot samples from raw logits, in double, by sorting everything. */
 struct reference_sample {
     int32_t token;
     bool close; /* a decision was closer than rounding: another backend may rightly decide otherwise */
