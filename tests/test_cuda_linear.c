@@ -173,6 +173,8 @@ static void many_columns_and_many_rows(void **state)
         {.tokens = 16, .rows = 200, .columns = 14336, .dtype = DTYPE_FLOAT16, .out_dtype = DTYPE_FLOAT32},
         {.tokens = 11, .rows = 2500, .columns = 8200, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
         {.tokens = 1, .rows = 9000, .columns = 1024, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
+        {.tokens = 5, .rows = 4100, .columns = 4104, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_FLOAT32},
+        {.tokens = 8, .rows = 4099, .columns = 5000, .dtype = DTYPE_FLOAT16, .out_dtype = DTYPE_FLOAT16, .bias = true},
         {.tokens = 6, .rows = 9001, .columns = 1000, .dtype = DTYPE_FLOAT16, .out_dtype = DTYPE_FLOAT16, .bias = true},
     };
     workspace_for(gpu, 9001, 14336);
@@ -293,6 +295,21 @@ static void fused_operations_match_the_plain_ones(void **state)
         }
 }
 
+/* So wide that not all tokens fit beside enough weights: rows that can be moved by four, and not. */
+static void wide_tokens_are_added(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    workspace_for(gpu, 4100, 14336);
+    for (int32_t tokens = 4; tokens <= FUSED_MAX_TOKENS; tokens++) {
+        const enum dtype dtype = tokens % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
+        const int64_t rows = tokens < 7 ? 4100 : 4099, columns = tokens == 8 ? 14336 : 4104;
+        struct fused_case c = fused_case_new(gpu, &test->random, tokens, rows, columns, dtype, dtype, tokens % 2 == 0);
+        check_linear_residual(&c, &test->random);
+        fused_case_free(&c);
+    }
+}
+
 /* What they do not take they leave alone. */
 static void fused_operations_refuse(void **state)
 {
@@ -328,6 +345,7 @@ int main(void)
         cmocka_unit_test(many_columns_and_many_rows),
 #ifdef QUIRE_HAVE_CUDA
         cmocka_unit_test(fused_operations_match_the_plain_ones),
+        cmocka_unit_test(wide_tokens_are_added),
         cmocka_unit_test(fused_operations_refuse),
 #endif
     };

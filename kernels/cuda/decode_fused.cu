@@ -10,14 +10,16 @@
  *
  * Each rounds where those do: the residual after each addition, what is added before it, gate and up before silu; and
  * the norm is in float32, from the residual as it is stored. Those of this file return false, having done nothing, for
- * what it does not take: more than FUSED_MAX_TOKENS (from there on cuBLAS and separate kernels are as fast), float32,
- * types that differ, columns not a multiple of 8, addresses not a multiple of 16, compute capability under 9.0. All but
- * the alignments depend on the model and the number of tokens alone.
+ * what it does not take: more than FUSED_MAX_TOKENS (from there on cuBLAS and separate kernels are as fast), a norm
+ * before a product that linear_wgmma computes faster (few_rows_is_best), float32, types that differ, columns not a
+ * multiple of 8, addresses not a multiple of 16, compute capability under 9.0. All but the alignments depend on the
+ * model and the number of tokens alone.
  *
  * They are launched as programmatic dependents: weights must have been in place before the kernel that precedes them.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/linear_few_rows.cuh"
+#include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/operations.h"
 
 /* Returns whether the kernel can make such a norm. */
@@ -32,7 +34,9 @@ static bool set_norm(struct few_rows_product *p, const struct norm_params *norm)
 static bool run(struct backend *b, const char *operation, const struct few_rows_product *p, backend_stream stream)
 {
     struct few_rows_plan plan;
-    if (p->num_tokens > FUSED_MAX_TOKENS || !few_rows_plan(cuda_state(b), p, &plan)) return false;
+    if (p->num_tokens > FUSED_MAX_TOKENS) return false;
+    if (cuda_state(b)->has_wgmma && !few_rows_is_best(p)) return linear_wgmma(b, operation, p, cuda_stream(b, stream));
+    if (!few_rows_plan(cuda_state(b), p, &plan)) return false;
     few_rows_launch(b, operation, p, &plan, cuda_stream(b, stream));
     return true;
 }

@@ -5,7 +5,7 @@
 #include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/operations.h"
 
-enum { THREADS = 256, MAX_GRID_Y = 65535, FEW_ROWS_BEST_TOKENS = 8 };
+enum { THREADS = 256, MAX_GRID_Y = 65535 };
 
 /* out[t][r] = bias[r]: what the product is then added to, so that the sum is rounded once. */
 template <class T, class W>
@@ -36,7 +36,7 @@ static void spread_bias(struct backend *b, void *out, int64_t out_stride, enum d
 static bool run_own_kernel(struct backend *b, const struct few_rows_product *p, cudaStream_t stream)
 {
     struct few_rows_plan plan;
-    if (p->num_tokens > FEW_ROWS_BEST_TOKENS && linear_wgmma(b, "linear", p, stream)) return true;
+    if (!few_rows_is_best(p) && linear_wgmma(b, "linear", p, stream)) return true;
     if (!few_rows_plan(cuda_state(b), p, &plan) || plan.splits > 1) return false;
     few_rows_launch(b, "linear", p, &plan, stream);
     return true;

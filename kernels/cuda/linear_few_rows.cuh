@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/state.cuh"
 
-enum { FEW_ROWS_MAX_TOKENS = 16, FEW_ROWS_TILE = 16 };
+enum { FEW_ROWS_MAX_TOKENS = 16, FEW_ROWS_TILE = 16, FEW_ROWS_BEST_TOKENS = 8, FEW_ROWS_BEST_ELEMENTS = 20480 };
 
 enum few_rows_result {
     FEW_ROWS_STORE, /* out = y */
@@ -47,6 +47,15 @@ static inline struct few_rows_product few_rows_product_of(const void *x, int64_t
     p.dtype = dtype;
     p.result = result;
     return p;
+}
+
+/* Whether this kernel is the fastest for it, where there is linear_wgmma too: the tokens of a block are all in shared
+ * memory, and wide ones leave the weights too little of it. Both operands' width counts, so that the products of a
+ * layer are computed alike. */
+static inline bool few_rows_is_best(const struct few_rows_product *p)
+{
+    const int64_t width = p->rows < p->columns ? p->rows : p->columns;
+    return p->num_tokens <= FEW_ROWS_BEST_TOKENS && p->num_tokens * width <= FEW_ROWS_BEST_ELEMENTS;
 }
 
 /* How a product is cut up, a function of its shape and of the device. The weights are taken in tiles of 16 rows, tiles

@@ -160,11 +160,22 @@ static __device__ __forceinline__ void load_totals(float4 (&y)[COUNT], const flo
     }
 }
 
+/* add: to what is there. */
 template <class Out>
-static __device__ __forceinline__ void store_four(Out *to, float4 y, const float (&bias)[4], bool as_one, int count)
+static __device__ __forceinline__ void store_four(Out *to, float4 y, const float (&bias)[4], bool as_one, int count,
+                                                  bool add)
 {
-    const piece<Out, 4> out = {from_float<Out>(y.x + bias[0]), from_float<Out>(y.y + bias[1]),
-                               from_float<Out>(y.z + bias[2]), from_float<Out>(y.w + bias[3])};
+    piece<Out, 4> out = {from_float<Out>(y.x + bias[0]), from_float<Out>(y.y + bias[1]), from_float<Out>(y.z + bias[2]),
+                         from_float<Out>(y.w + bias[3])};
+    if (add) {
+        piece<Out, 4> before = {};
+        if (as_one) before = *(const piece<Out, 4> *)to;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (!as_one && i < count) before.values[i] = to[i];
+            out.values[i] = from_float<Out>(to_float(before.values[i]) + to_float(out.values[i]));
+        }
+    }
     if (as_one) {
         *(piece<Out, 4> *)to = out;
         return;
@@ -190,6 +201,7 @@ static __device__ __forceinline__ void write_tile(const wgmma_call &call, const 
     for (int i = 0; i < 4; i++)
         if (p.bias && i < count) bias[i] = to_float(((const T *)p.bias)[row + i]);
     Out *to = (Out *)p.out + row;
+    const bool add = p.result == FEW_ROWS_ADD;
 #pragma unroll 1
     for (int token = first; token < end; token += 2 * STEP) {
         const bool is_second = token + STEP < end;
@@ -197,8 +209,8 @@ static __device__ __forceinline__ void write_tile(const wgmma_call &call, const 
                                      sums + (token + is_second * STEP) * L::SUMS_ROW + r};
         float4 y[2];
         load_totals(y, from, call.splits);
-        store_four(to + token * p.out_stride, y[0], bias, call.fours, count);
-        if (is_second) store_four(to + (token + STEP) * p.out_stride, y[1], bias, call.fours, count);
+        store_four(to + token * p.out_stride, y[0], bias, call.fours, count, add);
+        if (is_second) store_four(to + (token + STEP) * p.out_stride, y[1], bias, call.fours, count, add);
     }
 }
 
@@ -347,7 +359,7 @@ bool linear_wgmma(struct backend *b, const char *operation, const struct few_row
                        p->columns <= INT32_MAX / 16;
     const bool types = p->dtype == DTYPE_FLOAT16 || p->dtype == DTYPE_BFLOAT16;
     const bool places = cuda_is_aligned(p->weights) && cuda_is_aligned(p->x) && p->x_stride % 8 == 0;
-    const bool is_plain = !p->gain && p->result == FEW_ROWS_STORE;
+    const bool is_plain = !p->gain && p->result != FEW_ROWS_GATE;
     if (!cuda_state(b)->has_wgmma || !shape || !types || !places || !is_plain) return false;
     wgmma_call call = {};
     call.product = *p;

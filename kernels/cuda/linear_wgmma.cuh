@@ -6,7 +6,7 @@
 
 enum { LINEAR_WGMMA_MAX_TOKENS = 64 }; /* with 128 cuBLAS is faster */
 
-/* Computes a product without a norm whose result is FEW_ROWS_STORE. Returns false, having done nothing, for what it
+/* Computes a product without a norm whose result is not FEW_ROWS_GATE. Returns false, having done nothing, for what it
  * does not take: more tokens, float32, another device, columns that are not a multiple of 8, addresses that are not a
  * multiple of 16. */
 bool linear_wgmma(struct backend *b, const char *operation, const struct few_rows_product *p, cudaStream_t stream);
