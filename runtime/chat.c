@@ -278,7 +278,7 @@ static int chat_at_terminal(struct chat *chat, const struct chat_options *o)
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
     print_banner(chat, o);
-    interrupt_catch(false);
+    interrupt_catch();
     int exit_status = EXIT_STATUS_OK;
     bool go_on = true;
     while (go_on) {

@@ -423,7 +423,7 @@ static int run_to_end(struct run *run, const struct generate_options *o)
     struct error err = {""};
     progress_start(&run->progress, !o->quiet);
     run->at_terminal = isatty(fileno(run->out));
-    interrupt_catch(true);
+    interrupt_catch_once();
     enum status status = answer_all(run, &err);
     progress_clear(&run->progress);
     bool interrupted = status == STATUS_OK && interrupt_pending();

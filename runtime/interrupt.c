@@ -11,13 +11,23 @@ static void remember(int signal_number)
     interrupted = 1;
 }
 
-void interrupt_catch(bool once)
+/* Restarted, so that an answer which is just being written is written: stdio would call EINTR a failed write. */
+static void catch_signal(int signal_number, int flags)
 {
-    /* Restarted, so that an answer which is just being written is written: stdio would call EINTR a failed write. */
-    struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART};
-    if (once) action.sa_flags |= (int)SA_RESETHAND;
+    struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART | flags};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
+    sigaction(signal_number, &action, NULL);
+}
+
+void interrupt_catch(void)
+{
+    catch_signal(SIGINT, 0);
+}
+
+void interrupt_catch_once(void)
+{
+    catch_signal(SIGINT, (int)SA_RESETHAND);
+    catch_signal(SIGTERM, (int)SA_RESETHAND);
 }
 
 bool interrupt_pending(void)

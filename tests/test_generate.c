@@ -797,7 +797,7 @@ static void read_line(int fd, struct text *out)
 
 /* Answers come while the input is still open. Ctrl-C then ends what has no end: whatever is complete is written, and
  * the rest is counted. */
-static void test_stream_and_interrupt(void **state)
+static void check_interrupt(void **state, int signal_number)
 {
     int in[2], out[2], err[2], status;
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
@@ -814,7 +814,7 @@ static void test_stream_and_interrupt(void **state)
     json_t *line = json_line(&answers, 0);
     assert_int_equal(integer_of(line, "completion_tokens"), 2);
     json_decref(line);
-    assert_int_equal(kill(pid, SIGINT), 0);
+    assert_int_equal(kill(pid, signal_number), 0);
     read_all(out[0], &answers);
     read_all(err[0], &said);
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -834,6 +834,12 @@ static void test_stream_and_interrupt(void **state)
     close(in[1]);
     close(out[0]);
     close(err[0]);
+}
+
+static void test_stream_and_interrupt(void **state)
+{
+    check_interrupt(state, SIGINT);
+    check_interrupt(state, SIGTERM);
 }
 
 /* ---- the shipped model ---- */

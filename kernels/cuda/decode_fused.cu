@@ -10,7 +10,7 @@
  *
  * Each rounds where those do: the residual after each addition, what is added before it, gate and up before silu; and
  * the norm is in float32, from the residual as it is stored. Those of this file return false, having done nothing, for
- * what it does not take: more than FUSED_MAX_TOKENS (from there on cuBLAS and separate kernels are as fast), a norm
+ * what they do not take: more than FUSED_MAX_TOKENS (from there on cuBLAS and separate kernels are as fast), a norm
  * before a product that linear_wgmma computes faster (few_rows_is_best), float32, types that differ, columns not a
  * multiple of 8, addresses not a multiple of 16, compute capability under 9.0. All but the alignments depend on the
  * model and the number of tokens alone.
