@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -20,6 +21,7 @@ static const int64_t MIB = 1 << 20, CONTEXT = 300 << 20, OTHERS = 50 << 20;
 
 static struct {
     struct backend cpu; /* what it is made of */
+    pthread_t main;     /* the thread that opened it */
     int64_t total, loaded_on_use;
     int64_t held; /* device memory allocated now */
     bool used;    /* a product was computed */
@@ -52,6 +54,12 @@ static void memory_free(struct backend *b, enum memory_kind kind, void *data, in
     device.cpu.memory_free(b, kind, data, bytes);
 }
 
+/* Weights come in threads while a step warms the device up with whatever is there: so they stay zeros here. */
+static void copy(struct backend *b, void *destination, const void *source, int64_t bytes, backend_stream stream)
+{
+    if (pthread_equal(pthread_self(), device.main)) device.cpu.copy(b, destination, source, bytes, stream);
+}
+
 static void linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
                    int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w,
                    backend_stream stream)
@@ -68,6 +76,7 @@ enum status backend_open(const char *name, int threads, struct backend **out, st
     if (status != STATUS_OK) return status;
     struct backend *b = *out;
     device.cpu = *b;
+    device.main = pthread_self();
     device.used = false;
     device.allocations = 0;
     b->discrete = true;
@@ -75,6 +84,7 @@ enum status backend_open(const char *name, int threads, struct backend **out, st
     b->memory_info = memory_info;
     b->memory_alloc = memory_alloc;
     b->memory_free = memory_free;
+    b->copy = copy;
     b->linear = linear;
     return status;
 }
@@ -136,7 +146,7 @@ static void test_every_size_of_device(void **state)
     const struct engine_options o = options(toy->path);
     for (int64_t loaded_on_use = 0; loaded_on_use <= 20 * MIB; loaded_on_use += 10 * MIB) {
         int32_t too_small = 0, shortened = 0, whole = 0;
-        for (int64_t total = 340 * MIB; total < 460 * MIB; total += 2000001) {
+        for (int64_t total = 340 * MIB; total < 460 * MIB; total += 5000001) {
             struct loaded_model l;
             struct error err = {""};
             if (load(&o, total, loaded_on_use, &l, &err) != STATUS_OK) {
@@ -162,7 +172,7 @@ static void test_every_size_of_device(void **state)
         }
         print_message("%d devices too small, %d with less than the model's length, %d with all of it\n", too_small,
                       shortened, whole);
-        assert_true(too_small > 5 && shortened > 5 && whole > 5);
+        assert_true(too_small > 1 && shortened > 1 && whole > 1);
     }
 }
 
