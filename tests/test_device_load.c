@@ -26,8 +26,7 @@ static struct {
     int64_t held; /* device memory allocated now */
     bool used;    /* a product was computed */
     int allocations, failing;
-    const char
-        *shrinking; /* a file that is cut when pinned memory is asked for: after it was opened, before it is read */
+    const char *shrinking; /* a file, opened by then, that is cut when pinned memory is asked for */
 } device;
 
 static enum status memory_info(struct backend *b, int64_t *free_bytes, int64_t *total_bytes, struct error *err)
@@ -176,17 +175,6 @@ static void test_every_size_of_device(void **state)
     }
 }
 
-static void copy_file(const struct temp_folder *folder, const char *name)
-{
-    char path[4096];
-    struct text bytes = {0};
-    struct error err = {""};
-    assert_true(path_join(path, sizeof path, QUIRE_TEST_DATA "/golden/mha", name));
-    if (file_read(path, &bytes, &err) != STATUS_OK) fail_msg("%s", err.text);
-    temp_folder_write(folder, name, bytes.data, bytes.length);
-    text_free(&bytes);
-}
-
 static void test_every_allocation_can_fail(void **state)
 {
     (void)state;
@@ -216,8 +204,8 @@ static void test_a_file_that_shrinks(void **state)
         struct error err;
         char path[512];
         temp_folder_make(&folder);
-        copy_file(&folder, "config.json");
-        copy_file(&folder, "model.safetensors");
+        temp_folder_copy(&folder, QUIRE_TEST_DATA "/golden/mha", "config.json");
+        temp_folder_copy(&folder, QUIRE_TEST_DATA "/golden/mha", "model.safetensors");
         assert_true(path_join(path, sizeof path, folder.path, "model.safetensors"));
         struct engine_options o = options(folder.path);
         o.load_format = LOAD_FORMAT_AUTO;

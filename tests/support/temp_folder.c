@@ -38,6 +38,16 @@ void temp_folder_write_string(const struct temp_folder *folder, const char *name
     temp_folder_write(folder, name, string, strlen(string));
 }
 
+void temp_folder_copy(const struct temp_folder *folder, const char *from, const char *name)
+{
+    char path[PATH_MAX];
+    struct text bytes = {0};
+    path_join(path, sizeof path, from, name);
+    if (file_read(path, &bytes, NULL) != STATUS_OK) give_up("cannot read", path);
+    temp_folder_write(folder, name, bytes.data, bytes.length);
+    text_free(&bytes);
+}
+
 void temp_folder_delete(const struct temp_folder *folder, const char *name)
 {
     char path[PATH_MAX];

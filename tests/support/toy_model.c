@@ -15,17 +15,6 @@
 #include "base/file.h"
 #include "tokenizer/tokenizer.h"
 
-static void copy_file(const struct temp_folder *folder, const char *from, const char *name)
-{
-    char path[4096];
-    struct text bytes = {0};
-    struct error err = {""};
-    assert_true(path_join(path, sizeof path, from, name));
-    if (file_read(path, &bytes, &err) != STATUS_OK) fail_msg("%s", err.text);
-    temp_folder_write(folder, name, bytes.data, bytes.length);
-    text_free(&bytes);
-}
-
 static void write_tokenizer_config(const struct temp_folder *folder, const char *guide, bool chat)
 {
     char path[4096];
@@ -58,7 +47,7 @@ static void write_config(const struct temp_folder *folder, const struct tokenize
 void toy_model_make(struct temp_folder *folder, const char *guide, bool chat)
 {
     temp_folder_make(folder);
-    copy_file(folder, guide, "tokenizer.model");
+    temp_folder_copy(folder, guide, "tokenizer.model");
     write_tokenizer_config(folder, guide, chat);
     struct tokenizer *tokenizer = NULL;
     struct error err = {""};
