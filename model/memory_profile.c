@@ -64,11 +64,15 @@ static enum status too_small_gpu(const struct memory_profile *p, int32_t needed,
         needed, cache / GIB, lower, raise);
 }
 
-enum status memory_profile_blocks(struct memory_profile *p, struct error *err)
+bool memory_profile_fits(const struct memory_profile *p)
 {
-    memory_profile_count_blocks(p);
+    return p->num_blocks >= memory_blocks_needed(p->max_model_len, p->block_size);
+}
+
+enum status memory_profile_check(const struct memory_profile *p, struct error *err)
+{
+    if (memory_profile_fits(p)) return STATUS_OK;
     const int32_t needed = memory_blocks_needed(p->max_model_len, p->block_size);
-    if (p->num_blocks >= needed) return STATUS_OK;
     const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
     char lower[96] = "";
     if (longest > 0) snprintf(lower, sizeof lower, "lower --max-model-len to %d, or ", longest);

@@ -3,6 +3,7 @@
 #ifndef QUIRE_MODEL_MEMORY_PROFILE_H
 #define QUIRE_MODEL_MEMORY_PROFILE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/batch.h"
@@ -51,9 +52,10 @@ int64_t memory_profile_fixed(const struct memory_profile *p);
 
 /* Sets num_blocks and kv_cache from kv_budget, or the override, and num_cpu_blocks from swap_space. */
 void memory_profile_count_blocks(struct memory_profile *p);
-/* Does the same, then checks that a request of max_model_len fits; the
- * sentence says what to lower or raise, and to which value. */
-enum status memory_profile_blocks(struct memory_profile *p, struct error *err);
+/* Whether a request of max_model_len fits in num_blocks. */
+bool memory_profile_fits(const struct memory_profile *p);
+/* The same as an error; the sentence says what to lower or raise, and to which value. */
+enum status memory_profile_check(const struct memory_profile *p, struct error *err);
 
 /* Bytes of the host blocks. */
 int64_t memory_profile_swap_space(const struct memory_profile *p);

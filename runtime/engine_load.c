@@ -153,11 +153,6 @@ static enum status plan_terms(const struct engine_options *o, struct loaded_mode
     return STATUS_OK;
 }
 
-static bool fits(const struct memory_profile *p)
-{
-    return p->num_blocks >= memory_blocks_needed(p->max_model_len, p->block_size);
-}
-
 /* Of the lengths below max_model_len the longest that fits, in whole blocks; max_model_len stays where none does.
  * Longer ones need more blocks and, by their tables, leave room for fewer. */
 static enum status plan_shorter(const struct engine_options *o, struct loaded_model *l,
@@ -171,7 +166,7 @@ static enum status plan_shorter(const struct engine_options *o, struct loaded_mo
         p->max_model_len = middle * p->block_size;
         enum status status = plan_terms(o, l, model_options, err);
         if (status != STATUS_OK) return status;
-        *(fits(p) ? &good : &bad) = middle;
+        *(memory_profile_fits(p) ? &good : &bad) = middle;
     }
     p->max_model_len = good > 0 ? good * p->block_size : longest;
     return plan_terms(o, l, model_options, err);
@@ -192,8 +187,9 @@ static enum status plan_memory(const struct engine_options *o, struct loaded_mod
                          o->max_model_len, p->model_max_len, o->model);
     enum status status = l->backend->discrete ? gpu_held(o, l, err) : cpu_kv_space(o, l, err);
     if (status == STATUS_OK) status = plan_terms(o, l, model_options, err);
-    if (status == STATUS_OK && o->max_model_len == 0 && !fits(p)) status = plan_shorter(o, l, model_options, err);
-    return status == STATUS_OK ? memory_profile_blocks(p, err) : status;
+    if (status == STATUS_OK && o->max_model_len == 0 && !memory_profile_fits(p))
+        status = plan_shorter(o, l, model_options, err);
+    return status == STATUS_OK ? memory_profile_check(p, err) : status;
 }
 
 /* On a GPU: a small step of each kind, so that everything that is loaded on first use (kernels, cuBLAS) is there, and
@@ -213,8 +209,9 @@ static enum status measure_context(const struct engine_options *o, struct loaded
     p->kv_budget = left > 0 ? left : 0;
     memory_profile_count_blocks(p);
     const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
-    if (o->max_model_len == 0 && !fits(p) && longest > 0) l->limits.max_model_len = p->max_model_len = longest;
-    return memory_profile_blocks(p, err);
+    if (o->max_model_len == 0 && !memory_profile_fits(p) && longest > 0)
+        l->limits.max_model_len = p->max_model_len = longest;
+    return memory_profile_check(p, err);
 }
 
 /* Captured graphs take memory of the driver's own; how much is known once they are there. A generous guess keeps the

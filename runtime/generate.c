@@ -183,22 +183,22 @@ static enum status open_output(struct run *run, const char *name, int input, str
     return error_set(err, STATUS_OUT_OF_MEMORY, "cannot write the output %s: %s", name, strerror(errno));
 }
 
-static enum status empty_output(const struct run *run, const char *name, struct error *err)
+static enum status empty_output(const struct run *run, struct error *err)
 {
     struct stat info;
     int fd = fileno(run->out);
     if (run->out == stdout || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || ftruncate(fd, 0) == 0) {
         return STATUS_OK;
     }
-    return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
+    return error_set(err, STATUS_IO, "cannot write the output %s: %s", run->out_name, strerror(errno));
 }
 
-static enum status close_output(struct run *run, const char *name, struct error *err)
+static enum status close_output(struct run *run, struct error *err)
 {
     FILE *out = run->out;
     run->out = NULL;
     if (!out || out == stdout || fclose(out) == 0) return STATUS_OK;
-    return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
+    return error_set(err, STATUS_IO, "cannot write the output %s: %s", run->out_name, strerror(errno));
 }
 
 /* ---- a line in ---- */
@@ -438,7 +438,7 @@ static int run_to_end(struct run *run, const struct generate_options *o)
         fprintf(stderr, "quire generate: interrupted; %lld prompts that were read have no answer%s\n",
                 (long long)run->num_unfinished, run->input_ended ? "" : ", and the input was not read to its end");
     }
-    bool closed = close_output(run, o->output, &err) == STATUS_OK;
+    bool closed = close_output(run, &err) == STATUS_OK;
     if (!closed && exit_status == EXIT_STATUS_OK) exit_status = command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     if (can_write && closed) print_summary(run, o);
     return interrupted || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
@@ -450,7 +450,7 @@ static enum status start(struct run *run, struct generate_options *o, int *input
     if (status == STATUS_OK) status = open_output(run, o->output, *input, err);
     if (status == STATUS_OK) status = engine_create(&o->engine, &run->engine, err);
     if (status == STATUS_OK) status = set_rules(run, o, err);
-    if (status == STATUS_OK) status = empty_output(run, o->output, err);
+    if (status == STATUS_OK) status = empty_output(run, err);
     return status;
 }
 
