@@ -74,7 +74,13 @@ static void add_linear(struct stream *s, const void *x, const struct weight *w)
     s->pending = true;
 }
 
-static void attention_block(struct stream *s, const struct step_shape *shape, int32_t layer)
+static bool is_last(const struct model *m, int32_t layer)
+{
+    return layer == m->config.num_layers - 1;
+}
+
+/* act.attention, of all tokens. What nobody samples from ends with its K and V in the cache of the last layer. */
+static void attend(struct stream *s, const struct step_shape *shape, int32_t layer)
 {
     struct model *m = s->m;
     struct backend *b = m->backend;
@@ -140,9 +146,28 @@ static void attention_block(struct stream *s, const struct step_shape *shape, in
     if (!fused) {
         b->rotary_embedding(b, &rotary, NULL);
         b->reshape_and_cache(b, &cache, NULL);
-        paged_attention(b, &attention, shape->num_decodes, shape->num_seqs, NULL);
+        if (!is_last(m, layer) || shape->num_samples > 0)
+            paged_attention(b, &attention, shape->num_decodes, shape->num_seqs, NULL);
     }
-    add_linear(s, m->act.attention, &w->o);
+}
+
+/* In the last layer the stream is, after attention, of the tokens that are sampled from only. Returns act.attention of
+ * those. What held q, k and v, and what held their input, is free. */
+static void *keep_sampled(struct stream *s, const struct step_shape *shape)
+{
+    struct model *m = s->m;
+    struct backend *b = m->backend;
+    const int32_t *sampled = m->inputs.sample_rows, rows = shape->num_samples;
+    const enum dtype dtype = m->options.dtype;
+    if (shape->all_sampled) return m->act.attention;
+    b->gather_rows(b, m->act.qkv, m->act.attention, sampled, rows, m->config.num_heads * m->config.head_dim, dtype,
+                   NULL);
+    b->gather_rows(b, s->hidden, s->residual, sampled, rows, m->config.hidden_size, dtype, NULL);
+    void *free_now = s->residual;
+    s->residual = s->hidden;
+    s->hidden = free_now;
+    s->num_tokens = rows;
+    return m->act.qkv;
 }
 
 /* SwiGLU (Shazeer, 2020): down(silu(gate(x)) * up(x)). */
@@ -163,23 +188,6 @@ static void mlp_block(struct stream *s, const struct layer_weights *w)
     add_linear(s, m->act.gated, &w->down);
 }
 
-/* From here on only the tokens that are sampled from. */
-static void keep_sampled(struct stream *s, const struct step_shape *shape)
-{
-    struct model *m = s->m;
-    struct backend *b = m->backend;
-    const int32_t hidden_size = m->config.hidden_size, rows = shape->num_samples;
-    if (shape->all_sampled) return;
-    b->gather_rows(b, m->act.last_residual, s->residual, m->inputs.sample_rows, rows, hidden_size, m->options.dtype,
-                   NULL);
-    if (s->pending)
-        b->gather_rows(b, m->act.last_hidden, s->hidden, m->inputs.sample_rows, rows, hidden_size, m->options.dtype,
-                       NULL);
-    s->residual = m->act.last_residual;
-    s->hidden = m->act.last_hidden;
-    s->num_tokens = rows;
-}
-
 void llama_forward(struct model *m, const struct step_shape *shape)
 {
     struct backend *b = m->backend;
@@ -189,11 +197,15 @@ void llama_forward(struct model *m, const struct step_shape *shape)
     b->embedding(b, s.residual, m->inputs.token_ids, m->state.sampled, s.num_tokens, &w->embedding, m->options.dtype,
                  NULL);
     for (int32_t layer = 0; layer < m->config.num_layers; layer++) {
-        attention_block(&s, shape, layer);
+        void *attention = m->act.attention;
+        attend(&s, shape, layer);
+        if (is_last(m, layer)) {
+            if (shape->num_samples == 0) return;
+            attention = keep_sampled(&s, shape);
+        }
+        add_linear(&s, attention, &w->layers[layer].o);
         mlp_block(&s, &w->layers[layer]);
     }
-    if (shape->num_samples == 0) return;
-    keep_sampled(&s, shape);
     const struct projection head = {.parts = {w->lm_head}, .num_parts = 1};
     norm_project(&s, m->act.logits, DTYPE_FLOAT32, &head, w->final_norm);
 }

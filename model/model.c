@@ -40,8 +40,6 @@ static enum status allocate_activations(struct model *m, struct error *err)
         {PURPOSE_ACTIVATIONS, T * c->num_heads * c->head_dim, e, &a->attention},
         {PURPOSE_ACTIVATIONS, T * 2 * c->intermediate_size, e, &a->gate_up},
         {PURPOSE_ACTIVATIONS, T * c->intermediate_size, e, &a->gated},
-        {PURPOSE_ACTIVATIONS, S * c->hidden_size, e, &a->last_hidden},
-        {PURPOSE_ACTIVATIONS, S * c->hidden_size, e, &a->last_residual},
         {PURPOSE_ACTIVATIONS, S * c->vocab_size, f, &a->logits},
         {PURPOSE_ACTIVATIONS, m->options.keep_logits ? S * c->vocab_size : 0, f, &a->kept_logits},
     };

@@ -22,16 +22,14 @@ struct model_options {
     bool enforce_eager;     /* no graphs */
 };
 
-/* Activations of a step, planned once for the largest batch. T = max_num_tokens, S = max_num_seqs. */
+/* Activations of a step, planned once for the largest batch. T = max_num_tokens, S = max_num_seqs, at most T. */
 struct activations {
-    void *hidden;      /* [T, hidden_size] dtype: input and output of every sublayer */
-    void *residual;    /* [T, hidden_size] dtype */
-    void *qkv;         /* [T, (num_heads + 2 * num_kv_heads) * head_dim] dtype */
-    void *attention;   /* [T, num_heads * head_dim] dtype */
-    void *gate_up;     /* [T, 2 * intermediate_size] dtype */
-    void *gated;       /* [T, intermediate_size] dtype */
-    void *last_hidden; /* [S, hidden_size] dtype: rows whose logits are wanted */
-    void *last_residual;
+    void *hidden;       /* [T, hidden_size] dtype: input and output of every sublayer */
+    void *residual;     /* [T, hidden_size] dtype */
+    void *qkv;          /* [T, (num_heads + 2 * num_kv_heads) * head_dim] dtype */
+    void *attention;    /* [T, num_heads * head_dim] dtype */
+    void *gate_up;      /* [T, 2 * intermediate_size] dtype */
+    void *gated;        /* [T, intermediate_size] dtype */
     float *logits;      /* [S, vocab_size] */
     float *kept_logits; /* [S, vocab_size] before sampling, with keep_logits; else NULL */
 };

@@ -245,14 +245,6 @@ int command_bench(int argc, char **argv)
 
 /* ---- what a step costs ---- */
 
-/* Rows times columns of every matrix product that a token takes part in, the output matrix apart. */
-static double linear_weights(const struct model_config *c)
-{
-    const double q = (double)c->num_heads * c->head_dim, kv = (double)c->num_kv_heads * c->head_dim;
-    const double attention = (2 * q + 2 * kv) * c->hidden_size;
-    return c->num_layers * (attention + 3.0 * c->intermediate_size * c->hidden_size);
-}
-
 double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context)
 {
     const struct model_config *c = engine_model_config(e);
@@ -262,8 +254,12 @@ double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context
     return weights * (double)steps + (double)p->block_bytes / p->block_size * (double)context;
 }
 
-double bench_prefill_flops(const struct engine *e, int64_t tokens)
+double bench_prefill_flops(const struct engine *e, int64_t prompts, int64_t tokens)
 {
     const struct model_config *c = engine_model_config(e);
-    return 2 * linear_weights(c) * (double)tokens + 2.0 * c->vocab_size * c->hidden_size;
+    const double q = (double)c->num_heads * c->head_dim, kv = (double)c->num_kv_heads * c->head_dim;
+    const double qkv = (q + 2 * kv) * c->hidden_size, o_and_mlp = (q + 3.0 * c->intermediate_size) * c->hidden_size;
+    const double of_tokens = c->num_layers * (qkv + o_and_mlp) - o_and_mlp;
+    const double of_prompts = o_and_mlp + (double)c->vocab_size * c->hidden_size;
+    return 2 * (of_tokens * (double)tokens + of_prompts * (double)prompts);
 }

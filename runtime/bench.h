@@ -32,7 +32,8 @@ bench_function bench_cache;      /* prompts that begin alike: blocks shared, and
 /* Bytes that a decode step must read: the weights once (of an embedding only rows are read, unless it is the output
  * matrix too), and the K and V of `context` tokens. */
 double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context);
-/* Floating-point operations of the matrix products of a prompt of `tokens`; logits for its last token only. */
-double bench_prefill_flops(const struct engine *e, int64_t tokens);
+/* Floating-point operations of the matrix products of so many prompts of `tokens` in all. Of the last layer only q, k
+ * and v are of every token; the rest of it, and logits, are of a prompt's last. */
+double bench_prefill_flops(const struct engine *e, int64_t prompts, int64_t tokens);
 
 #endif

@@ -53,7 +53,7 @@ enum status bench_prefill(struct bench *b, struct error *err)
     if (status == STATUS_OK) {
         struct report *r = &b->report;
         const double total = samples_mean(&seconds) * (double)seconds.count;
-        const double flops = bench_prefill_flops(b->engine, tokens);
+        const double flops = bench_prefill_flops(b->engine, (int64_t)seconds.count, tokens);
         report_integer(r, "num_iters", "prompts", (int64_t)seconds.count);
         report_integer(r, "total_input_tokens", "prompt tokens", tokens);
         report_number(r, "prefill_throughput", "prefill", (double)tokens / total, "tokens/s");
