@@ -248,7 +248,8 @@ struct backend {
      *
      * linear_residual: residual += linear(x); residual [num_tokens, w->rows] dtype
      *
-     * norm_gate_up_silu: out = silu_and_mul(linear(rms_norm(x))); w [2 * size, columns], out [num_tokens, size]
+     * gate_up_silu: out = silu_and_mul(linear(rms_norm(x))), or of x as it is (norm is NULL); w [2 * size, columns],
+     * out [num_tokens, size]
      *
      * decode_attention: rotary_embedding, reshape_and_cache and v1 or v2, for sequences of one query token each (or
      * none: padding) that read no K and V which others write here; query and key are left as they were. Everything but
@@ -258,9 +259,9 @@ struct backend {
                         const struct weight *w, backend_stream stream);
     bool (*linear_residual)(struct backend *b, void *residual, int64_t residual_stride, const void *x, int64_t x_stride,
                             enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream);
-    bool (*norm_gate_up_silu)(struct backend *b, void *out, int64_t out_stride, const void *x, int64_t x_stride,
-                              const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
-                              const struct weight *w, backend_stream stream);
+    bool (*gate_up_silu)(struct backend *b, void *out, int64_t out_stride, const void *x, int64_t x_stride,
+                         const struct norm_params *norm, enum dtype dtype, int32_t num_tokens, const struct weight *w,
+                         backend_stream stream);
 
     bool (*decode_attention)(struct backend *b, const struct rotary_args *rotary,
                              const struct reshape_and_cache_args *cache, const struct attention_args *attention,

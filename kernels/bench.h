@@ -33,7 +33,7 @@ enum bench_operation {
     BENCH_SAMPLE,
     BENCH_NORM_LINEAR, /* from here on what a backend may lack, or not take */
     BENCH_LINEAR_RESIDUAL,
-    BENCH_NORM_GATE_UP_SILU,
+    BENCH_GATE_UP_SILU,
     BENCH_DECODE_ATTENTION,
     BENCH_NUM_OPERATIONS
 };

@@ -447,7 +447,7 @@ static void plan_fused_linear(const struct bench_sizes *s, const struct bench_ca
     add_part(plan, gain);
     plan->bytes += (double)gain;
     if (c->operation == BENCH_LINEAR_RESIDUAL) plan->bytes += out - (double)gain; /* reads what it adds to */
-    if (c->operation == BENCH_NORM_GATE_UP_SILU) plan->bytes -= out / 2;
+    if (c->operation == BENCH_GATE_UP_SILU) plan->bytes -= out / 2;
 }
 
 static bool call_fused_linear(struct backend *b, const struct bench_call *call)
@@ -465,8 +465,8 @@ static bool call_fused_linear(struct backend *b, const struct bench_call *call)
         return b->linear_residual &&
                b->linear_residual(b, out, c->outputs, x, c->columns, s->activations, c->rows, &w, NULL);
     default:
-        return b->norm_gate_up_silu &&
-               b->norm_gate_up_silu(b, out, c->outputs / 2, x, c->columns, &norm, s->activations, c->rows, &w, NULL);
+        return b->gate_up_silu &&
+               b->gate_up_silu(b, out, c->outputs / 2, x, c->columns, &norm, s->activations, c->rows, &w, NULL);
     }
 }
 
@@ -525,7 +525,7 @@ static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_SAMPLE] = {"sample", plan_sample, write_sample, call_sample},
     [BENCH_NORM_LINEAR] = {"norm_linear", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_LINEAR_RESIDUAL] = {"linear_residual", plan_fused_linear, NULL, call_fused_linear},
-    [BENCH_NORM_GATE_UP_SILU] = {"norm_gate_up_silu", plan_fused_linear, NULL, call_fused_linear},
+    [BENCH_GATE_UP_SILU] = {"gate_up_silu", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_DECODE_ATTENTION] = {"decode_attention", plan_decode_attention, write_decode_attention,
                                 call_decode_attention},
 };

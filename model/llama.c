@@ -43,7 +43,17 @@ static int64_t projection_rows(const struct projection *p)
     return rows;
 }
 
-/* out = p(rms_norm(stream)), the parts side by side in each row. */
+/* out = p(hidden), the parts side by side in each row. */
+static void project(struct stream *s, void *out, enum dtype out_dtype, const struct projection *p)
+{
+    struct model *m = s->m;
+    const int64_t columns = p->parts[0].columns, stride = projection_rows(p);
+    for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].rows)
+        m->backend->linear(m->backend, at_column(out, column, out_dtype), stride, out_dtype, s->hidden, columns,
+                           m->options.dtype, s->num_tokens, &p->parts[i], NULL);
+}
+
+/* out = p(rms_norm(stream)). */
 static void norm_project(struct stream *s, void *out, enum dtype out_dtype, const struct projection *p,
                          const void *gain)
 {
@@ -57,9 +67,7 @@ static void norm_project(struct stream *s, void *out, enum dtype out_dtype, cons
                        NULL))
         return;
     normalise(s, gain);
-    for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].rows)
-        b->linear(b, at_column(out, column, out_dtype), stride, out_dtype, s->hidden, columns, dtype, s->num_tokens,
-                  &p->parts[i], NULL);
+    project(s, out, out_dtype, p);
 }
 
 /* The stream gets w(x) on top. */
@@ -170,20 +178,31 @@ static void *keep_sampled(struct stream *s, const struct step_shape *shape)
     return m->act.qkv;
 }
 
+/* act.gated = silu(gate(x)) * up(x) in one go, of the stream normed or, without a norm, of hidden. */
+static bool gate_up_silu(struct stream *s, const void *x, const struct projection *p, const struct norm_params *norm)
+{
+    struct model *m = s->m;
+    struct backend *b = m->backend;
+    return p->num_parts == 1 && b->gate_up_silu &&
+           b->gate_up_silu(b, m->act.gated, m->config.intermediate_size, x, m->config.hidden_size, norm,
+                           m->options.dtype, s->num_tokens, &p->parts[0], NULL);
+}
+
 /* SwiGLU (Shazeer, 2020): down(silu(gate(x)) * up(x)). */
 static void mlp_block(struct stream *s, const struct layer_weights *w)
 {
     struct model *m = s->m;
     struct backend *b = m->backend;
-    const int32_t size = m->config.intermediate_size;
-    const enum dtype dtype = m->options.dtype;
     const struct norm_params norm = norm_params(m, w->post_attention_norm);
-    const bool fused = !s->pending && w->gate_up.num_parts == 1 && b->norm_gate_up_silu &&
-                       b->norm_gate_up_silu(b, m->act.gated, size, s->residual, m->config.hidden_size, &norm, dtype,
-                                            s->num_tokens, &w->gate_up.parts[0], NULL);
+    bool fused = !s->pending && gate_up_silu(s, s->residual, &w->gate_up, &norm);
     if (!fused) {
-        norm_project(s, m->act.gate_up, dtype, &w->gate_up, w->post_attention_norm);
-        b->silu_and_mul(b, m->act.gated, m->act.gate_up, s->num_tokens, size, dtype, NULL);
+        normalise(s, w->post_attention_norm);
+        fused = gate_up_silu(s, s->hidden, &w->gate_up, NULL);
+    }
+    if (!fused) {
+        project(s, m->act.gate_up, m->options.dtype, &w->gate_up);
+        b->silu_and_mul(b, m->act.gated, m->act.gate_up, s->num_tokens, m->config.intermediate_size, m->options.dtype,
+                        NULL);
     }
     add_linear(s, m->act.gated, &w->down);
 }

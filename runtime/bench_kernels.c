@@ -148,7 +148,7 @@ static void add_fused(struct rows *rows, const struct bench_sizes *s)
 {
     static const enum bench_operation operations[NUM_PRODUCTS] = {[PRODUCT_QKV] = BENCH_NORM_LINEAR,
                                                                   [PRODUCT_O] = BENCH_LINEAR_RESIDUAL,
-                                                                  [PRODUCT_GATE_UP] = BENCH_NORM_GATE_UP_SILU,
+                                                                  [PRODUCT_GATE_UP] = BENCH_GATE_UP_SILU,
                                                                   [PRODUCT_DOWN] = BENCH_LINEAR_RESIDUAL,
                                                                   [PRODUCT_HEAD] = BENCH_NORM_LINEAR};
     for (int product = 0; product < NUM_PRODUCTS; product++)

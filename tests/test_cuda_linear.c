@@ -258,7 +258,7 @@ static void check_linear_residual(struct fused_case *c, struct random *random)
     tensor_free(&gain), tensor_free(&product);
 }
 
-static void check_gate_up(struct fused_case *c)
+static void check_gate_up(struct fused_case *c, bool with_norm)
 {
     struct backend *b = c->gpu->b;
     const struct norm_params norm = {c->gain.data, c->gain_dtype, 1e-5f};
@@ -271,9 +271,9 @@ static void check_gate_up(struct fused_case *c)
                 NULL);
     b->linear(b, both.data, rows, c->dtype, normed.data, columns, c->dtype, c->tokens, &c->weight, NULL);
     b->silu_and_mul(b, expected.data, both.data, c->tokens, (int32_t)(rows / 2), c->dtype, NULL);
-    assert_true(
-        b->norm_gate_up_silu(b, out.data, rows / 2, c->x.data, columns, &norm, c->dtype, c->tokens, &c->weight, NULL));
-    check_tensors(c, "norm_gate_up_silu", &out, &expected);
+    assert_true(b->gate_up_silu(b, out.data, rows / 2, with_norm ? c->x.data : normed.data, columns,
+                                with_norm ? &norm : NULL, c->dtype, c->tokens, &c->weight, NULL));
+    check_tensors(c, "gate_up_silu", &out, &expected);
     tensor_free(&normed), tensor_free(&both);
 }
 
@@ -290,7 +290,39 @@ static void fused_operations_match_the_plain_ones(void **state)
                                                  (tokens + i) % 3 ? dtype : DTYPE_FLOAT32, (tokens + i) % 4 == 0);
             check_norm_linear(&c, i % 2 ? DTYPE_FLOAT32 : dtype);
             check_linear_residual(&c, &test->random);
-            check_gate_up(&c);
+            check_gate_up(&c, true);
+            check_gate_up(&c, false);
+            fused_case_free(&c);
+        }
+}
+
+/* Whether this GPU has a kernel for more than FUSED_MAX_TOKENS. */
+static bool has_fused_batches(struct test_backend *gpu, struct random *random)
+{
+    struct backend *b = gpu->b;
+    struct fused_case c = fused_case_new(gpu, random, 9, 16, 64, DTYPE_FLOAT16, DTYPE_FLOAT16, false);
+    const bool taken = b->linear_residual(b, c.residual.data, 16, c.x.data, 64, DTYPE_FLOAT16, 9, &c.weight, NULL);
+    tensor_download(&c.residual);
+    fused_case_free(&c);
+    return taken;
+}
+
+/* More tokens, by tiles in parts and not, of 64 rows and of 128, whose last is not full. */
+static void batches_match_the_plain_ones(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    static const int64_t shapes[][2] = {{16, 64}, {202, 520}, {2048, 2048}, {3072, 1032}, {1000, 4096}, {17010, 136}};
+    static const int32_t tokens[] = {9, 16, 17, 32, 33, 48, 63, 64};
+    workspace_for(gpu, 17010, 4096);
+    if (!has_fused_batches(gpu, &test->random)) skip();
+    for (size_t n = 0; n < sizeof tokens / sizeof *tokens; n++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            const enum dtype dtype = (n + i) % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
+            struct fused_case c = fused_case_new(gpu, &test->random, tokens[n], shapes[i][0], shapes[i][1], dtype,
+                                                 dtype, (n + i) % 3 == 0);
+            check_linear_residual(&c, &test->random);
+            check_gate_up(&c, false);
             fused_case_free(&c);
         }
 }
@@ -327,7 +359,8 @@ static void fused_operations_refuse(void **state)
     assert_false(b->linear_residual(b, out.data, 32, c.x.data, 60, DTYPE_BFLOAT16, 2, &odd, NULL));
     assert_false(b->linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_FLOAT16, 2, &c.weight, NULL));
     assert_false(
-        b->linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_BFLOAT16, FUSED_MAX_TOKENS + 1, &c.weight, NULL));
+        b->gate_up_silu(b, out.data, 16, c.x.data, 64, &norm, DTYPE_BFLOAT16, FUSED_MAX_TOKENS + 1, &c.weight, NULL));
+    assert_false(b->linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_BFLOAT16, 65, &c.weight, NULL));
     tensor_download(&out);
     for (int64_t i = 0; i < out.bytes; i++) assert_int_equal(out.host[i], 0xff);
     tensor_free(&out);
@@ -345,6 +378,7 @@ int main(void)
         cmocka_unit_test(many_columns_and_many_rows),
 #ifdef QUIRE_HAVE_CUDA
         cmocka_unit_test(fused_operations_match_the_plain_ones),
+        cmocka_unit_test(batches_match_the_plain_ones),
         cmocka_unit_test(wide_tokens_are_added),
         cmocka_unit_test(fused_operations_refuse),
 #endif

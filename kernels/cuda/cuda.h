@@ -8,7 +8,8 @@
 extern "C" {
 #endif
 
-/* norm_linear, linear_residual and norm_gate_up_silu take no more tokens than this. */
+/* norm_linear, and gate_up_silu with a norm, take no more tokens than this; nor do linear_residual and gate_up_silu
+ * without one, but where kernels are compiled for 90a: those take 64. */
 enum { FUSED_MAX_TOKENS = 8 };
 
 /* `b` is a backend of backend_cuda_open in all of these. */

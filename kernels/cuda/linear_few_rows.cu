@@ -236,11 +236,6 @@ static __device__ __forceinline__ void norm_x(const few_rows_product &product, u
     }
 }
 
-static __device__ __forceinline__ float silu(float x)
-{
-    return __fdividef(x, 1.0f + __expf(-x));
-}
-
 /* What a thread reads for its element of a tile's result, before the product is there: its biases, and what is added
  * to. 16 rows of at most 16 tokens: one element a thread. */
 struct result_place {
@@ -274,8 +269,7 @@ static __device__ __forceinline__ void write_result(const few_rows_product &p, c
     const float y = total(place.row) + place.bias;
     if (p.result == FEW_ROWS_GATE) {
         const float up = total(place.row + TILE / 2) + place.up_bias;
-        const float gated = silu(to_float(from_float<T>(y))) * to_float(from_float<T>(up));
-        ((T *)p.out)[place.at] = from_float<T>(gated);
+        ((T *)p.out)[place.at] = from_float<T>(gate_times_up<T>(y, up));
     } else if (p.result == FEW_ROWS_ADD) {
         ((T *)p.out)[place.at] = from_float<T>(place.before + to_float(from_float<T>(y)));
     } else if (p.out_is_float) {

@@ -58,6 +58,13 @@ static inline bool few_rows_is_best(const struct few_rows_product *p)
     return p->num_tokens <= FEW_ROWS_BEST_TOKENS && p->num_tokens * width <= FEW_ROWS_BEST_ELEMENTS;
 }
 
+/* An element of FEW_ROWS_GATE. */
+template <class T> static __device__ __forceinline__ float gate_times_up(float gate, float up)
+{
+    const float x = to_float(from_float<T>(gate));
+    return __fdividef(x, 1.0f + __expf(-x)) * to_float(from_float<T>(up));
+}
+
 /* How a product is cut up, a function of its shape and of the device. The weights are taken in tiles of 16 rows, tiles
  * in `splits` parts along their columns, parts in chunks; a chunk of a tile is one stage of the ring. */
 struct few_rows_plan {

@@ -3,7 +3,8 @@
  *
  * The product is transposed, [rows, tokens] = w x': weights are the operand of wgmma that has 64 rows a warpgroup,
  * tokens the one whose size is free, so that few tokens waste little. A block has a tile of weight rows and takes its
- * columns in steps. One warp orders the weights of the steps with the tensor copy engine into a ring in shared memory,
+ * columns in steps. For a gated product half of a tile's rows are of the gate, the others those of up that belong to
+ * them. One warp orders the weights of the steps with the tensor copy engine into a ring in shared memory,
  * one the tokens, one or two warpgroups multiply. The weights' warp does not wait for the previous kernel, so the ring
  * is full of them when x is there.
  *
@@ -46,9 +47,9 @@ template <int N, int GROUPS> struct tiling {
 
 /* What the kernel is given. */
 struct wgmma_call {
-    CUtensorMap weights, x; /* in boxes of tile_rows and N rows */
+    CUtensorMap weights, x; /* in boxes of tile_rows (of half, if gated) and N rows */
     struct few_rows_product product;
-    int32_t tile_rows; /* a multiple of 8 */
+    int32_t tile_rows; /* a multiple of 8; of 16, if gated */
     int32_t splits;    /* parts of a tile, blocks of a cluster */
     int32_t steps;     /* of all parts together */
     bool fours;        /* four rows of out can be moved as one */
@@ -73,22 +74,40 @@ static __device__ __forceinline__ part_of_block find_part(const wgmma_call &call
     return part;
 }
 
-/* One thread: an operand's boxes of every step, from `row` on, each as soon as its place in the ring is free. */
-template <class L>
-static __device__ __forceinline__ void order_boxes(const CUtensorMap *map, const part_of_block &part, int row,
-                                                   uint8_t *ring, int box_bytes, int box_step, uint64_t policy,
-                                                   uint64_t *full, uint64_t *empty)
+/* Where an operand's boxes lie: in one part, or in two, `bytes` each, from those rows on. In the ring a box begins
+ * box_step after the one before it. */
+struct operand {
+    const CUtensorMap *map;
+    int row, second_row; /* -1: one part */
+    int bytes, box_step;
+};
+
+static __device__ __forceinline__ operand weights_of_tile(const wgmma_call &call, int tile, int box_step)
 {
+    const bool gated = call.product.result == FEW_ROWS_GATE;
+    const int rows = gated ? call.tile_rows / 2 : call.tile_rows, row = tile * rows;
+    return {&call.weights, row, gated ? (int)(call.product.rows / 2) + row : -1, rows * BOX_ROW, box_step};
+}
+
+/* One thread: an operand's boxes of every step, each as soon as its place in the ring is free. */
+template <class L>
+static __device__ __forceinline__ void order_boxes(const operand &o, const part_of_block &part, uint8_t *ring,
+                                                   uint64_t policy, uint64_t *full, uint64_t *empty)
+{
+    const int parts = o.second_row < 0 ? 1 : 2;
     ring_place at = {0, 0};
     int from = part.first;
 #pragma unroll 1
     for (int i = part.begin; i < part.end; i++) {
         if (at.round > 0) barrier_wait(&empty[at.stage], (at.round - 1) & 1);
-        barrier_arrive_expect(&full[at.stage], L::BOXES * box_bytes);
+        barrier_arrive_expect(&full[at.stage], L::BOXES * parts * o.bytes);
 #pragma unroll
-        for (int box = 0; box < L::BOXES; box++)
-            box_copy_2d(ring + at.stage * L::STAGE + box * box_step, map, (from * L::BOXES + box) * BOX_COLUMNS, row,
-                        &full[at.stage], policy);
+        for (int box = 0; box < L::BOXES; box++) {
+            uint8_t *to = ring + at.stage * L::STAGE + box * o.box_step;
+            const int column = (from * L::BOXES + box) * BOX_COLUMNS;
+            box_copy_2d(to, o.map, column, o.row, &full[at.stage], policy);
+            if (parts == 2) box_copy_2d(to + o.bytes, o.map, column, o.second_row, &full[at.stage], policy);
+        }
         if (++from == part.end) from = part.begin;
         ring_step(at, L::STAGES);
     }
@@ -185,6 +204,39 @@ static __device__ __forceinline__ void store_four(Out *to, float4 y, const float
         if (i < count) to[i] = out.values[i];
 }
 
+/* The same of a gated product: a thread has four rows of the gate and those of up that belong to them. */
+template <class T, class L>
+static __device__ __forceinline__ void write_gated_tile(const wgmma_call &call, const part_of_block &part,
+                                                        const float *sums)
+{
+    constexpr int FOURS = L::ROWS / 8, STEP = L::MULTIPLIERS / FOURS;
+    const few_rows_product &p = call.product;
+    const int half = call.tile_rows / 2, r = threadIdx.x % FOURS * 4, size = (int)(p.rows / 2);
+    const int row = part.tile * half + r, count = size - row < 4 ? size - row : 4;
+    const int first = p.num_tokens * part.rank / call.splits + threadIdx.x / FOURS;
+    const int end = p.num_tokens * (part.rank + 1) / call.splits;
+    if (r >= half || count <= 0) return;
+    float gate_bias[4] = {}, up_bias[4] = {}, none[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (p.bias && i < count) {
+            gate_bias[i] = to_float(((const T *)p.bias)[row + i]);
+            up_bias[i] = to_float(((const T *)p.bias)[size + row + i]);
+        }
+#pragma unroll 1
+    for (int token = first; token < end; token += STEP) {
+        const float *gate = sums + token * L::SUMS_ROW + r;
+        const float *const from[] = {gate, gate + half};
+        float4 y[2];
+        load_totals(y, from, call.splits);
+        const float4 gated = {gate_times_up<T>(y[0].x + gate_bias[0], y[1].x + up_bias[0]),
+                              gate_times_up<T>(y[0].y + gate_bias[1], y[1].y + up_bias[1]),
+                              gate_times_up<T>(y[0].z + gate_bias[2], y[1].z + up_bias[2]),
+                              gate_times_up<T>(y[0].w + gate_bias[3], y[1].w + up_bias[3])};
+        store_four((T *)p.out + row + token * p.out_stride, gated, none, call.fours, count, false);
+    }
+}
+
 /* This block's tokens of the tile. A thread has four rows of every so-many-th token, two at a time. */
 template <class T, class L, class Out>
 static __device__ __forceinline__ void write_tile(const wgmma_call &call, const part_of_block &part, const float *sums)
@@ -234,7 +286,9 @@ static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, con
         multipliers_sync<L>();
     }
     wait_for_previous();
-    if (call.product.out_is_float) {
+    if (call.product.result == FEW_ROWS_GATE) {
+        write_gated_tile<T, L>(call, part, shared_sums);
+    } else if (call.product.out_is_float) {
         write_tile<T, L, float>(call, part, shared_sums);
     } else {
         write_tile<T, L, T>(call, part, shared_sums);
@@ -265,11 +319,11 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
         multiply_tile<T, N, L>(call, part, ring, full, empty);
     } else {
         if (lane == 0 && producer == 0)
-            order_boxes<L>(&call.weights, part, part.tile * call.tile_rows, ring, call.tile_rows * BOX_ROW,
-                           L::WEIGHT_BOX, evict_first_policy(), full, empty);
+            order_boxes<L>(weights_of_tile(call, part.tile, L::WEIGHT_BOX), part, ring, evict_first_policy(), full,
+                           empty);
         if (lane == 0 && producer == 1) {
             wait_for_previous();
-            order_boxes<L>(&call.x, part, 0, ring + L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX, L::TOKEN_BOX,
+            order_boxes<L>({&call.x, 0, -1, L::TOKEN_BOX, L::TOKEN_BOX}, part, ring + L::BOXES * L::WEIGHT_BOX,
                            evict_last_policy(), full, empty);
         }
         __syncwarp();
@@ -312,7 +366,8 @@ template <class L> static void plan(const struct cuda_state *s, wgmma_call *call
     call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
     call->steps = (int32_t)cuda_div_up(p->columns, L::BOXES * BOX_COLUMNS);
     const int64_t even = cuda_div_up(p->rows, cuda_div_up(tiles, slots) * slots);
-    call->tile_rows = call->splits > 1 ? L::ROWS : (int32_t)cuda_div_up(even, 8) * 8;
+    const int64_t multiple = p->result == FEW_ROWS_GATE ? 16 : 8;
+    call->tile_rows = call->splits > 1 ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
 }
 
 template <class T, int N, int GROUPS>
@@ -321,7 +376,8 @@ static bool launch(struct backend *b, const char *operation, wgmma_call *call, c
     using L = tiling<N, GROUPS>;
     const struct few_rows_product *p = &call->product;
     plan<L>(cuda_state(b), call);
-    if (!make_map(&call->weights, p->weights, p->dtype, p->rows, p->columns, p->columns, call->tile_rows) ||
+    const int32_t box_rows = p->result == FEW_ROWS_GATE ? call->tile_rows / 2 : call->tile_rows;
+    if (!make_map(&call->weights, p->weights, p->dtype, p->rows, p->columns, p->columns, box_rows) ||
         !make_map(&call->x, p->x, p->dtype, p->num_tokens, p->columns, p->x_stride, N))
         return false;
     auto *kernel = linear_wgmma_kernel<T, N, GROUPS>;
@@ -359,11 +415,11 @@ bool linear_wgmma(struct backend *b, const char *operation, const struct few_row
                        p->columns <= INT32_MAX / 16;
     const bool types = p->dtype == DTYPE_FLOAT16 || p->dtype == DTYPE_BFLOAT16;
     const bool places = cuda_is_aligned(p->weights) && cuda_is_aligned(p->x) && p->x_stride % 8 == 0;
-    const bool is_plain = !p->gain && p->result != FEW_ROWS_GATE;
-    if (!cuda_state(b)->has_wgmma || !shape || !types || !places || !is_plain) return false;
+    if (!cuda_state(b)->has_wgmma || !shape || !types || !places || p->gain) return false;
+    const int64_t out_rows = p->result == FEW_ROWS_GATE ? p->rows / 2 : p->rows;
     wgmma_call call = {};
     call.product = *p;
-    call.fours = p->rows % 4 == 0 && p->out_stride % 4 == 0 && cuda_is_aligned(p->out);
+    call.fours = out_rows % 4 == 0 && p->out_stride % 4 == 0 && cuda_is_aligned(p->out);
     return p->dtype == DTYPE_FLOAT16 ? launch_tokens<__half>(b, operation, &call, stream)
                                      : launch_tokens<__nv_bfloat16>(b, operation, &call, stream);
 }

@@ -91,7 +91,7 @@ static void fill_table(struct backend *b)
     b->sample = cuda_sample;
     b->norm_linear = cuda_norm_linear;
     b->linear_residual = cuda_linear_residual;
-    b->norm_gate_up_silu = cuda_norm_gate_up_silu;
+    b->gate_up_silu = cuda_gate_up_silu;
     b->decode_attention = cuda_decode_attention;
     b->all_reduce = all_reduce;
     b->all_gather = all_gather;
