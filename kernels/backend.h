@@ -201,7 +201,7 @@ struct backend {
     void (*embedding)(struct backend *b, void *out, const int32_t *ids, const int32_t *last_sampled, int32_t num_tokens,
                       const struct weight *table, enum dtype dtype, backend_stream stream);
     /* out = x / sqrt(mean(x^2) + eps) * gain, in float32 inside. x, out [num_tokens, size] dtype; gain [size]
-     * gain_dtype. */
+     * gain_dtype, in place before the kernel that makes x. */
     void (*rms_norm)(struct backend *b, void *out, const void *x, const void *gain, enum dtype gain_dtype, float eps,
                      int32_t num_tokens, int32_t size, enum dtype dtype, backend_stream stream);
     /* residual += x; out = rms_norm(residual). out may be x. */

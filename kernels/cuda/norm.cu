@@ -1,6 +1,7 @@
 /* RMSNorm (Zhang and Sennrich, 2019), and the same after adding to the residual. One block a token. What a thread
- * reads for the sum of squares it keeps in registers for the result, as far as KEPT pieces go; the gains are read
- * meanwhile, because one token's norm is all waiting for memory. */
+ * reads for the sum of squares it keeps in registers for the result, as far as KEPT pieces go. Their gains are read
+ * before: a norm of few tokens is all waiting for memory, and gains, which no kernel writes, come from afar and at a
+ * time when the next product's first weights are on their way too. */
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -17,23 +18,32 @@ static __device__ __forceinline__ float sum_of_block(float x)
     return __shfl_sync(~0u, x, 0);
 }
 
-template <class G, int N> static __device__ __forceinline__ void load_as(float *out, const void *gain, int i)
+/* N gains as they lie there. They are converted where they are used, so that nothing waits for them before. */
+template <int N> union raw_gains {
+    piece<float, N> floats;
+    piece<__half, N> halves;
+    piece<__nv_bfloat16, N> bfloats;
+};
+
+/* Piece i. The type is a run-time value: a branch that a whole grid takes alike costs nothing here. */
+template <int N> static __device__ __forceinline__ raw_gains<N> load_gains(const void *gain, enum dtype dtype, int i)
 {
-    const piece<G, N> p = ((const piece<G, N> *)gain)[i];
-#pragma unroll
-    for (int j = 0; j < N; j++) out[j] = to_float(p.values[j]);
+    raw_gains<N> raw;
+    if (dtype == DTYPE_FLOAT32)
+        raw.floats = ((const piece<float, N> *)gain)[i];
+    else
+        raw.halves = ((const piece<__half, N> *)gain)[i];
+    return raw;
 }
 
-/* Gains of piece i. Their type is a run-time value: a branch that a whole grid takes alike costs nothing here. */
 template <int N>
-static __device__ __forceinline__ void load_gains(float *out, const void *gain, enum dtype dtype, int i)
+static __device__ __forceinline__ void convert_gains(float (&out)[N], const raw_gains<N> &raw, enum dtype dtype)
 {
-    if (dtype == DTYPE_FLOAT32)
-        load_as<float, N>(out, gain, i);
-    else if (dtype == DTYPE_FLOAT16)
-        load_as<__half, N>(out, gain, i);
-    else
-        load_as<__nv_bfloat16, N>(out, gain, i);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        out[j] = dtype == DTYPE_FLOAT32   ? raw.floats.values[j]
+                 : dtype == DTYPE_FLOAT16 ? to_float(raw.halves.values[j])
+                                          : to_float(raw.bfloats.values[j]);
 }
 
 /* x at i, after adding it to the residual (rounded to T, as the residual is kept) where there is one. */
@@ -53,9 +63,11 @@ static __device__ __forceinline__ piece<T, N> load_piece(const piece<T, N> *x, p
 }
 
 template <class T, int N>
-static __device__ __forceinline__ void store_piece(piece<T, N> *out, piece<T, N> p, const float *gains, float factor,
-                                                   int i)
+static __device__ __forceinline__ void store_piece(piece<T, N> *out, piece<T, N> p, const raw_gains<N> &raw,
+                                                   enum dtype gain_dtype, float factor, int i)
 {
+    float gains[N];
+    convert_gains<N>(gains, raw, gain_dtype);
 #pragma unroll
     for (int j = 0; j < N; j++) p.values[j] = from_float<T>(to_float(p.values[j]) * factor * gains[j]);
     out[i] = p;
@@ -66,30 +78,29 @@ template <class T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS)
     rms_norm_kernel(T *out, const T *x, T *residual, const void *gain, enum dtype gain_dtype, float eps, int size)
 {
-    let_next_start();
-    wait_for_previous();
-    const int64_t row = (int64_t)blockIdx.x * size;
     const int pieces = size / N, step = blockDim.x;
-    const piece<T, N> *from = (const piece<T, N> *)(x + row);
-    piece<T, N> *added = residual ? (piece<T, N> *)(residual + row) : NULL, *to = (piece<T, N> *)(out + row);
     piece<T, N> kept[KEPT];
-    float gains[KEPT][N], sum = 0;
+    raw_gains<N> gains[KEPT];
+    float sum = 0;
+    let_next_start();
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
-        if ((int)threadIdx.x + k * step < pieces) {
-            kept[k] = load_piece<T, N>(from, added, threadIdx.x + k * step, &sum);
-            load_gains<N>(gains[k], gain, gain_dtype, threadIdx.x + k * step);
-        }
+        if ((int)threadIdx.x + k * step < pieces) gains[k] = load_gains<N>(gain, gain_dtype, threadIdx.x + k * step);
+    wait_for_previous();
+    const int64_t row = (int64_t)blockIdx.x * size;
+    const piece<T, N> *from = (const piece<T, N> *)(x + row);
+    piece<T, N> *added = residual ? (piece<T, N> *)(residual + row) : NULL, *to = (piece<T, N> *)(out + row);
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if ((int)threadIdx.x + k * step < pieces) kept[k] = load_piece<T, N>(from, added, threadIdx.x + k * step, &sum);
     for (int i = threadIdx.x + KEPT * step; i < pieces; i += step) load_piece<T, N>(from, added, i, &sum);
     const float factor = rsqrtf(sum_of_block(sum) / (float)size + eps);
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
         if ((int)threadIdx.x + k * step < pieces)
-            store_piece<T, N>(to, kept[k], gains[k], factor, threadIdx.x + k * step);
-    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step) {
-        load_gains<N>(gains[0], gain, gain_dtype, i);
-        store_piece<T, N>(to, added ? added[i] : from[i], gains[0], factor, i);
-    }
+            store_piece<T, N>(to, kept[k], gains[k], gain_dtype, factor, threadIdx.x + k * step);
+    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step)
+        store_piece<T, N>(to, added ? added[i] : from[i], load_gains<N>(gain, gain_dtype, i), gain_dtype, factor, i);
 }
 
 /* One token alone: as many threads as it has pieces. Tokens enough for every multiprocessor: fewer threads with KEPT
