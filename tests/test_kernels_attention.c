@@ -26,6 +26,7 @@ struct attention_case {
     bool alibi;
     bool poison_behind_window; /* what lies wholly behind every window is NaN, its block freed */
     double amplitude;          /* of queries and keys; 0: 1 */
+    double tolerance;          /* of the result; 0: that of dtype */
     int routes;                /* which entries to try; 0: all that apply */
     int32_t max_seq_len;       /* the bound that the entries are told, as when a graph is captured; 0: the longest */
 };
@@ -244,7 +245,10 @@ static void run_route(struct fixture *f, enum route route, const char *name)
     snprintf(what, sizeof what, "attention %s: %d seqs, up to %d of %d tokens, heads %d/%d of %d, blocks of %d, %s, %s",
              name, c->num_seqs, f->max_query_len, f->max_seq_len, c->num_heads, c->num_kv_heads, c->head_size,
              c->block_size, dtype_name(c->dtype), dtype_name(c->cache_dtype));
-    check_close(f->tb, what, &out, f->expected, count, c->dtype);
+    if (c->tolerance > 0)
+        check_within(f->tb, what, &out, f->expected, count, c->tolerance);
+    else
+        check_close(f->tb, what, &out, f->expected, count, c->dtype);
     tensor_free(&out);
 }
 
@@ -621,12 +625,14 @@ static void reads_far_blocks(void **state)
         }
 }
 
-/* Scores in the hundreds: exp overflows unless the maximum is taken out. */
+/* Scores in the hundreds: exp overflows unless the maximum is taken out. As float32 they are off by some 1e-5, and so
+ * are the weights. */
 static void survives_large_scores(void **state)
 {
     const int32_t lengths[] = {300, 1100};
     struct attention_case c = decode_case(lengths, 2, 2, 1, 64, 16);
     c.params.scale = 20;
+    c.tolerance = 1e-4;
     check_case(*state, &c);
 }
 
