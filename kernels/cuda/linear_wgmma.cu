@@ -3,8 +3,8 @@
  *
  * The product is transposed, [rows, tokens] = w x': weights are the operand of wgmma that has 64 rows a warpgroup,
  * tokens the one whose size is free, so that few tokens waste little. A block has a tile of weight rows and takes its
- * columns in steps. For a gated product half of a tile's rows are of the gate, the others those of up that belong to
- * them. One warp orders the weights of the steps with the tensor copy engine into a ring in shared memory,
+ * columns in steps. Of a gated product's tile, half of the rows are the gate's, and the others are those of up that
+ * belong to them. One warp orders the weights of the steps with the tensor copy engine into a ring in shared memory,
  * one the tokens, one or two warpgroups multiply. The weights' warp does not wait for the previous kernel, so the ring
  * is full of them when x is there.
  *

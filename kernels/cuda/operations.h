@@ -86,8 +86,8 @@ bool cuda_norm_linear(struct backend *b, void *out, int64_t out_stride, enum dty
 bool cuda_linear_residual(struct backend *b, void *residual, int64_t residual_stride, const void *x, int64_t x_stride,
                           enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream);
 bool cuda_gate_up_silu(struct backend *b, void *out, int64_t out_stride, const void *x, int64_t x_stride,
-                            const struct norm_params *norm, enum dtype dtype, int32_t num_tokens,
-                            const struct weight *w, backend_stream stream);
+                       const struct norm_params *norm, enum dtype dtype, int32_t num_tokens, const struct weight *w,
+                       backend_stream stream);
 
 /* sample.cu, workspace: regions[CUDA_USER_SAMPLE]. */
 void cuda_sample(struct backend *b, const struct sample_args *args, backend_stream stream);
