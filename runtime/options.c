@@ -37,23 +37,24 @@ static bool has_bounds(const struct option_spec *spec)
     return spec->minimum != 0 || spec->maximum != 0;
 }
 
-/* "a whole number from 1 to 8": the flag's bounds, or its type's. */
+/* "a whole number from 1 to 8": the flag's bounds, if it has any. */
 static enum status out_of_range(const struct option_spec *spec, const char *text, struct error *err)
 {
     const bool whole = spec->kind != OPTION_DOUBLE;
-    double minimum = spec->minimum, maximum = has_bounds(spec) ? spec->maximum : INFINITY;
+    const double minimum = spec->minimum, maximum = spec->maximum;
     if (spec->kind == OPTION_UINT64 && !has_bounds(spec))
         return error_set(err, STATUS_INVALID, "--%s: expected a whole number from 0 to %llu, got '%s'", spec->name,
                          ULLONG_MAX, text);
     if (!whole && !has_bounds(spec))
         return error_set(err, STATUS_INVALID, "--%s: expected a number, got '%s'", spec->name, text);
+    if (whole && !has_bounds(spec))
+        return error_set(err, STATUS_INVALID, "--%s: expected a whole number that fits in 32 bits, got '%s'",
+                         spec->name, text);
     if (!whole && isinf(maximum))
         return error_set(err, STATUS_INVALID, "--%s: expected a number of at least %.15g, got '%s'", spec->name,
                          minimum, text);
-    if (!has_bounds(spec)) minimum = INT32_MIN;
-    if (isinf(maximum)) maximum = INT32_MAX;
     return error_set(err, STATUS_INVALID, "--%s: expected %s from %.15g to %.15g, got '%s'", spec->name,
-                     whole ? "a whole number" : "a number", minimum, maximum, text);
+                     whole ? "a whole number" : "a number", minimum, isinf(maximum) ? INT32_MAX : maximum, text);
 }
 
 static bool in_range(const struct option_spec *spec, double value)

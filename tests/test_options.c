@@ -21,7 +21,7 @@ struct values {
     const char *text, *choice;
     int calls;
     uint64_t given;
-    int32_t twin;
+    int32_t twin, plain;
     int three;
 };
 
@@ -71,6 +71,7 @@ static void make_table(struct option_table *table, struct values *v)
          .heading = "Second:"},
         {.name = "three", .kind = OPTION_TRISTATE, .target = &v->three, .help = "On, off or neither."},
         {.name = "number", .kind = OPTION_INT32, .target = &v->twin, .argument = "N", .help = "Its twin."},
+        {.name = "plain", .kind = OPTION_INT32, .target = &v->plain, .argument = "N", .help = "Without bounds."},
     };
     table->count = 0;
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);
@@ -156,6 +157,8 @@ static void test_refusals(void **state)
         {"--number -2", "--number: expected a whole number from -1 to 10, got '-2'"},
         {"--number 1.5", "--number: expected a whole number from -1 to 10, got '1.5'"},
         {"--number 99999999999", "got '99999999999'"},
+        {"--plain 1x", "--plain: expected a whole number that fits in 32 bits, got '1x'"},
+        {"--plain 2147483648", "--plain: expected a whole number that fits in 32 bits, got '2147483648'"},
         {"--number 5x", "got '5x'"},
         {"--number=", "got ''"},
         {"--big -1", "--big: expected a whole number from 0 to 18446744073709551615, got '-1'"},
