@@ -133,16 +133,12 @@ static bool is_standard(const char *name)
     return strcmp(name, "-") == 0;
 }
 
-static enum status open_input(struct run *run, const char *name, int *fd, struct error *err)
+static enum status open_input(struct run *run, const char *name, struct error *err)
 {
-    *fd = is_standard(name) ? STDIN_FILENO : open(name, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0) return error_set(err, STATUS_IO, "cannot open the input %s: %s", name, strerror(errno));
     struct stat info;
-    if (fstat(*fd, &info) == 0 && S_ISDIR(info.st_mode)) {
-        return error_set(err, STATUS_IO, "the input %s is a folder; name a file of prompts", name);
-    }
+    enum status status = line_reader_open(&run->reader, name, err);
+    if (status != STATUS_OK || fstat(run->reader.fd, &info) != 0) return status;
     if (S_ISREG(info.st_mode) && info.st_size > 0) run->input_size = (uint64_t)info.st_size;
-    line_reader_init(&run->reader, *fd);
     return STATUS_OK;
 }
 
@@ -163,12 +159,12 @@ static bool is_taken(int fd)
 
 /* Opens the output before the model is loaded, which takes a while, but leaves what it holds alone until the model is
  * there. */
-static enum status open_output(struct run *run, const char *name, int input, struct error *err)
+static enum status open_output(struct run *run, const char *name, struct error *err)
 {
     run->out_name = is_standard(name) ? "standard output" : name;
     int fd = is_standard(name) ? STDOUT_FILENO : open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
-    if (same_file(input, fd)) {
+    if (same_file(run->reader.fd, fd)) {
         if (fd != STDOUT_FILENO) close(fd);
         return error_set(err, STATUS_INVALID, "the output %s is the input; name another file", name);
     }
@@ -444,10 +440,10 @@ static int run_to_end(struct run *run, const struct generate_options *o)
     return interrupted || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
 }
 
-static enum status start(struct run *run, struct generate_options *o, int *input, struct error *err)
+static enum status start(struct run *run, struct generate_options *o, struct error *err)
 {
-    enum status status = open_input(run, o->input, input, err);
-    if (status == STATUS_OK) status = open_output(run, o->output, *input, err);
+    enum status status = open_input(run, o->input, err);
+    if (status == STATUS_OK) status = open_output(run, o->output, err);
     if (status == STATUS_OK) status = engine_create(&o->engine, &run->engine, err);
     if (status == STATUS_OK) status = set_rules(run, o, err);
     if (status == STATUS_OK) status = empty_output(run, err);
@@ -458,14 +454,12 @@ static int generate(struct generate_options *o)
 {
     struct run run = {0};
     struct error err = {""};
-    int input = -1;
-    enum status status = start(&run, o, &input, &err);
+    enum status status = start(&run, o, &err);
     int exit_status = status == STATUS_OK ? run_to_end(&run, o) : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     engine_leave(run.engine);
     while (run.first) result_free(dequeue(&run));
     line_reader_free(&run.reader);
     if (run.out && run.out != stdout) fclose(run.out);
-    if (input > STDIN_FILENO) close(input);
     return exit_status;
 }
 

@@ -1,8 +1,10 @@
 #include "runtime/line_reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 64 * 1024, WAIT_MILLISECONDS = 500 /* a signal just before the wait is seen after it */ };
@@ -12,9 +14,25 @@ void line_reader_init(struct line_reader *r, int fd)
     *r = (struct line_reader){.fd = fd};
 }
 
+enum status line_reader_open(struct line_reader *r, const char *name, struct error *err)
+{
+    const bool standard = strcmp(name, "-") == 0;
+    struct stat info;
+    *r = (struct line_reader){.fd = standard ? STDIN_FILENO : open(name, O_RDONLY | O_CLOEXEC), .owned = !standard};
+    enum status status = STATUS_OK;
+    if (r->fd < 0)
+        status = error_set(err, STATUS_IO, "cannot open the input %s: %s", name, strerror(errno));
+    else if (fstat(r->fd, &info) == 0 && S_ISDIR(info.st_mode))
+        status = error_set(err, STATUS_IO, "the input %s is a folder; name a file of prompts", name);
+    if (status != STATUS_OK) line_reader_free(r);
+    return status;
+}
+
 void line_reader_free(struct line_reader *r)
 {
     text_free(&r->buffer);
+    if (r->owned && r->fd >= 0) close(r->fd);
+    *r = (struct line_reader){0};
 }
 
 /* Takes `count` bytes off the buffer. */

@@ -14,6 +14,7 @@
 
 struct line_reader {
     int fd;
+    bool owned;         /* by line_reader_open: closed with the reader */
     struct text buffer; /* read, not given yet, from `start` on; the line given last lies before it */
     size_t start, scanned;
     bool ended;        /* the file has no more */
@@ -31,7 +32,9 @@ enum line_result {
 };
 
 void line_reader_init(struct line_reader *r, int fd); /* fd stays the caller's */
-void line_reader_free(struct line_reader *r);
+/* Opens the file of that name, or standard input for "-". A folder is refused. On failure *r is zeroed. */
+enum status line_reader_open(struct line_reader *r, const char *name, struct error *err);
+void line_reader_free(struct line_reader *r); /* safe on a zeroed struct */
 
 /* Gives the next line, (*line)[*length], without its newline (or carriage return and newline), the first without a byte
  * order mark; valid until the next call. `wait`: for a while, or until a signal comes. The last line need not end with

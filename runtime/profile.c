@@ -1,9 +1,7 @@
 #include "runtime/profile.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/commands.h"
 #include "runtime/table.h"
@@ -153,11 +151,12 @@ static enum status write_failed(struct error *err)
     return error_set(err, STATUS_IO, "cannot write the report to standard output");
 }
 
-static enum status run_json(struct engine *e, const struct profile_options *o, struct error *err)
+static enum status run_json(struct engine *e, const struct profile_options *o, struct line_reader *input,
+                            struct error *err)
 {
     json_t *json = memory_json(o->engine.model, engine_memory_profile(e));
     if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
-    enum status status = o->input ? profile_prompts(e, o, json, err) : STATUS_OK;
+    enum status status = o->input ? profile_prompts(e, o, input, json, err) : STATUS_OK;
     /* Prompts that failed take nothing from the report of the others. */
     const bool complete = !o->input || json_object_get(json, "summary");
     const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
@@ -166,12 +165,13 @@ static enum status run_json(struct engine *e, const struct profile_options *o, s
     return status;
 }
 
-static enum status run_table(struct engine *e, const struct profile_options *o, struct error *err)
+static enum status run_table(struct engine *e, const struct profile_options *o, struct line_reader *input,
+                             struct error *err)
 {
     if (!print_memory(engine_memory_profile(e))) return write_failed(err);
     if (!o->input) return STATUS_OK;
     putchar('\n');
-    return profile_prompts(e, o, NULL, err);
+    return profile_prompts(e, o, input, NULL, err);
 }
 
 static void add_flags(struct option_table *table, struct profile_options *o)
@@ -211,14 +211,14 @@ static void add_flags(struct option_table *table, struct profile_options *o)
 
 static enum status run_profile(const struct profile_options *o, struct error *err)
 {
-    struct engine *e;
-    /* Before the model is loaded, which takes a while. */
-    if (o->input && strcmp(o->input, "-") != 0 && access(o->input, R_OK) != 0)
-        return error_set(err, STATUS_IO, "cannot open the input %s: %s", o->input, strerror(errno));
-    enum status status = engine_create(&o->engine, &e, err);
-    if (status != STATUS_OK) return status;
-    status = o->json ? run_json(e, o, err) : run_table(e, o, err);
+    struct engine *e = NULL;
+    struct line_reader input = {0};
+    /* Opened before the model is loaded, which takes a while. */
+    enum status status = o->input ? line_reader_open(&input, o->input, err) : STATUS_OK;
+    if (status == STATUS_OK) status = engine_create(&o->engine, &e, err);
+    if (status == STATUS_OK) status = o->json ? run_json(e, o, &input, err) : run_table(e, o, &input, err);
     engine_leave(e);
+    line_reader_free(&input);
     return status;
 }
 

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "runtime/engine.h"
+#include "runtime/line_reader.h"
 #include "runtime/options.h"
 
 struct profile_options {
@@ -16,9 +17,10 @@ struct profile_options {
     bool json;
 };
 
-/* Runs the prompts of options->input, all queued at once, and says after each step who holds the blocks: a table on
- * stdout as the steps go by, then a summary; with options->json nothing is printed, and "steps" and "summary" are put
- * into `json`. */
-enum status profile_prompts(struct engine *e, const struct profile_options *options, json_t *json, struct error *err);
+/* Runs the prompts that `input`, options->input opened, has, all queued at once, and says after each step who holds the
+ * blocks: a table on stdout as the steps go by, then a summary; with options->json nothing is printed, and "steps" and
+ * "summary" are put into `json`. */
+enum status profile_prompts(struct engine *e, const struct profile_options *options, struct line_reader *input,
+                            json_t *json, struct error *err);
 
 #endif

@@ -1,13 +1,10 @@
 #include "runtime/profile.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/line_reader.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 #include "runtime/table.h"
@@ -81,23 +78,8 @@ static enum status add_lines(struct profile_run *run, const struct prompt_rules 
     return STATUS_OK;
 }
 
-static enum status read_lines(struct profile_run *run, const struct prompt_rules *rules, const char *input,
-                              struct error *err)
-{
-    const bool standard = strcmp(input, "-") == 0;
-    const int fd = standard ? STDIN_FILENO : open(input, O_RDONLY | O_CLOEXEC);
-    struct line_reader reader;
-    if (fd < 0) return error_set(err, STATUS_IO, "cannot open the input %s: %s", input, strerror(errno));
-    run->input = standard ? "standard input" : input;
-    line_reader_init(&reader, fd);
-    enum status status = add_lines(run, rules, &reader, err);
-    line_reader_free(&reader);
-    if (!standard) close(fd);
-    return status;
-}
-
 static enum status read_prompts(struct profile_run *run, struct engine *e, const struct profile_options *o,
-                                struct error *err)
+                                struct line_reader *input, struct error *err)
 {
     struct prompt_rules rules = {.tokenizer = engine_tokenizer(e),
                                  .vocab_size = engine_model_config(e)->vocab_size,
@@ -108,7 +90,8 @@ static enum status read_prompts(struct profile_run *run, struct engine *e, const
     engine_default_sampling(e, &rules.defaults);
     sampling_flags_apply(&o->sampling, &rules.defaults);
     rules.defaults.has_seed = false; /* the engine has it: as in quire generate, equal lines differ */
-    return read_lines(run, &rules, o->input, err);
+    run->input = strcmp(o->input, "-") == 0 ? "standard input" : o->input;
+    return add_lines(run, &rules, input, err);
 }
 
 static void profile_run_free(struct profile_run *run)
@@ -312,10 +295,11 @@ static enum status run_and_report(struct profile_run *run, struct engine *e, con
                      run->first_error.text);
 }
 
-enum status profile_prompts(struct engine *e, const struct profile_options *options, json_t *json, struct error *err)
+enum status profile_prompts(struct engine *e, const struct profile_options *options, struct line_reader *input,
+                            json_t *json, struct error *err)
 {
     struct profile_run run = {.block_size = engine_limits(e)->block_size};
-    enum status status = read_prompts(&run, e, options, err);
+    enum status status = read_prompts(&run, e, options, input, err);
     if (status == STATUS_OK) status = run_and_report(&run, e, options, json, err);
     profile_run_free(&run);
     return status;

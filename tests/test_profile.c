@@ -295,6 +295,13 @@ static void a_bad_line_is_named(void **state)
     assert_int_equal(p.exit_status, 1);
     assert_non_null(strstr(p.err.data, "/nonexistent/prompts"));
     program_free(&p);
+
+    const struct temp_folder *folder = *state;
+    profile(&p, folder, NULL, "--skip-tokenizer-init", "--input", folder->path, NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(p.out.length, 0); /* nothing was loaded */
+    assert_non_null(strstr(p.err.data, "is a folder"));
+    program_free(&p);
 }
 
 static void bad_flags_are_wrong_usage(void **state)
