@@ -464,9 +464,10 @@ static bool call_fused_linear(struct backend *b, const struct bench_call *call)
     case BENCH_LINEAR_RESIDUAL:
         return b->linear_residual &&
                b->linear_residual(b, out, c->outputs, x, c->columns, s->activations, c->rows, &w, NULL);
-    default:
+    default: /* more tokens have been normed before */
         return b->gate_up_silu &&
-               b->gate_up_silu(b, out, c->outputs / 2, x, c->columns, &norm, s->activations, c->rows, &w, NULL);
+               (b->gate_up_silu(b, out, c->outputs / 2, x, c->columns, &norm, s->activations, c->rows, &w, NULL) ||
+                b->gate_up_silu(b, out, c->outputs / 2, x, c->columns, NULL, s->activations, c->rows, &w, NULL));
     }
 }
 

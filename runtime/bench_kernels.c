@@ -143,7 +143,7 @@ static void add_passes(struct rows *rows)
             add_case(rows, (struct bench_case){.operation = operations[i], .rows = counts[j]});
 }
 
-/* The layers of a decode step for few tokens. */
+/* The layers of a decode step for few tokens. What a backend does not take has no row. */
 static void add_fused(struct rows *rows, const struct bench_sizes *s)
 {
     static const enum bench_operation operations[NUM_PRODUCTS] = {[PRODUCT_QKV] = BENCH_NORM_LINEAR,
@@ -151,9 +151,10 @@ static void add_fused(struct rows *rows, const struct bench_sizes *s)
                                                                   [PRODUCT_GATE_UP] = BENCH_GATE_UP_SILU,
                                                                   [PRODUCT_DOWN] = BENCH_LINEAR_RESIDUAL,
                                                                   [PRODUCT_HEAD] = BENCH_NORM_LINEAR};
+    static const int32_t counts[] = {1, 8, 64};
     for (int product = 0; product < NUM_PRODUCTS; product++)
-        for (int32_t count = 1; count <= 8; count += 7) {
-            struct bench_case c = bench_product_case(s, (enum bench_product)product, count);
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            struct bench_case c = bench_product_case(s, (enum bench_product)product, counts[i]);
             c.operation = operations[product];
             add_case(rows, c);
         }
