@@ -206,13 +206,7 @@ double *tensor_doubles(const struct tensor *t)
 void check_close(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
                  int64_t count, enum dtype dtype)
 {
-    check_within(tb, what, out, reference, count, dtype == DTYPE_FLOAT32 ? 1e-5 : 1e-2);
-}
-
-void check_within(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
-                  int64_t count, double tolerance)
-{
-    double difference = 0, norm = 0;
+    double difference = 0, norm = 0, tolerance = dtype == DTYPE_FLOAT32 ? 1e-5 : 1e-2;
     for (int64_t i = 0; i < count; i++) {
         double value = tensor_get(out, i);
         if (!isfinite(value))

@@ -56,10 +56,8 @@ void tensor_set(struct tensor *t, int64_t i, double value); /* on the host */
 double *tensor_doubles(const struct tensor *t);             /* [count], the caller frees it */
 
 /* ||out - reference|| / ||reference|| for elements [0, count) of the host copy, which must be finite; fails the test
- * above the tolerance. `what` and the backend name are for the message. */
-void check_within(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
-                  int64_t count, double tolerance);
-/* The same with the tolerance of `dtype`: 1e-5 for float32, 1e-2 for the shorter ones. */
+ * above the tolerance of `dtype`: 1e-5 for float32, 1e-2 for the shorter ones. `what` and the backend name are for the
+ * message. */
 void check_close(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
                  int64_t count, enum dtype dtype);
 
