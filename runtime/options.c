@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,14 +41,12 @@ static enum status out_of_range(const struct option_spec *spec, const char *text
 {
     const bool whole = spec->kind != OPTION_DOUBLE;
     const double minimum = spec->minimum, maximum = spec->maximum;
-    if (spec->kind == OPTION_UINT64 && !has_bounds(spec))
-        return error_set(err, STATUS_INVALID, "--%s: expected a whole number from 0 to %llu, got '%s'", spec->name,
-                         ULLONG_MAX, text);
-    if (!whole && !has_bounds(spec))
-        return error_set(err, STATUS_INVALID, "--%s: expected a number, got '%s'", spec->name, text);
-    if (whole && !has_bounds(spec))
-        return error_set(err, STATUS_INVALID, "--%s: expected a whole number that fits in 32 bits, got '%s'",
-                         spec->name, text);
+    if (!has_bounds(spec)) {
+        const char *number = spec->kind == OPTION_UINT64 ? "a whole number from 0 to 18446744073709551615"
+                             : whole                     ? "a whole number that fits in 32 bits"
+                                                         : "a number";
+        return error_set(err, STATUS_INVALID, "--%s: expected %s, got '%s'", spec->name, number, text);
+    }
     if (!whole && isinf(maximum))
         return error_set(err, STATUS_INVALID, "--%s: expected a number of at least %.15g, got '%s'", spec->name,
                          minimum, text);
