@@ -15,18 +15,18 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, i
     batch->positions = calloc(tokens, sizeof *batch->positions);
     batch->query_start = calloc(seqs + 1, sizeof *batch->query_start);
     batch->seq_lens = calloc(seqs, sizeof *batch->seq_lens);
-    batch->seq_slot = calloc(seqs, sizeof *batch->seq_slot);
+    batch->state_indices = calloc(seqs, sizeof *batch->state_indices);
     batch->slot_mapping = calloc(groups * tokens, sizeof *batch->slot_mapping);
     batch->deltas = calloc((size_t)batch->max_deltas, sizeof *batch->deltas);
-    batch->sample_rows = calloc(seqs, sizeof *batch->sample_rows);
-    batch->sample_slot = calloc(seqs, sizeof *batch->sample_slot);
+    batch->logits_indices = calloc(seqs, sizeof *batch->logits_indices);
+    batch->sample_state_indices = calloc(seqs, sizeof *batch->sample_state_indices);
     batch->sample_output = calloc(seqs, sizeof *batch->sample_output);
     batch->swap_out = calloc((size_t)batch->max_deltas, sizeof *batch->swap_out);
     batch->swap_in = calloc((size_t)batch->max_deltas, sizeof *batch->swap_in);
     batch->copies = calloc((size_t)max_pairs + 1, sizeof *batch->copies);
-    if (batch->token_ids && batch->positions && batch->query_start && batch->seq_lens && batch->seq_slot &&
-        batch->slot_mapping && batch->deltas && batch->sample_rows && batch->sample_slot && batch->sample_output &&
-        batch->swap_out && batch->swap_in && batch->copies)
+    if (batch->token_ids && batch->positions && batch->query_start && batch->seq_lens && batch->state_indices &&
+        batch->slot_mapping && batch->deltas && batch->logits_indices && batch->sample_state_indices &&
+        batch->sample_output && batch->swap_out && batch->swap_in && batch->copies)
         return STATUS_OK;
     batch_free(batch);
     return error_set(err, STATUS_OUT_OF_MEMORY,
@@ -41,11 +41,11 @@ void batch_free(struct batch *batch)
     free(batch->positions);
     free(batch->query_start);
     free(batch->seq_lens);
-    free(batch->seq_slot);
+    free(batch->state_indices);
     free(batch->slot_mapping);
     free(batch->deltas);
-    free(batch->sample_rows);
-    free(batch->sample_slot);
+    free(batch->logits_indices);
+    free(batch->sample_state_indices);
     free(batch->sample_output);
     free(batch->swap_out);
     free(batch->swap_in);

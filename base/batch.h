@@ -36,23 +36,23 @@ struct batch {
                                            and V but their own token's that this step writes */
     int32_t max_query_len, max_seq_len; /* over the batch */
 
-    int32_t *token_ids;    /* [num_tokens] >= 0: a token. -(r+1): whatever row r of the last step's samples became */
-    int32_t *positions;    /* [num_tokens] position of each token in its sequence, from 0 */
-    int32_t *query_start;  /* [num_seqs + 1] prefix sums of query lengths; query_start[0] = 0 */
-    int32_t *seq_lens;     /* [num_seqs] context length of each sequence after this step */
-    int32_t *seq_slot;     /* [num_seqs] the sequence's row in block tables and sampling state; distinct */
-    int64_t *slot_mapping; /* [num_groups, num_tokens] block * block_size + offset; -1: do not store. Group g starts at
-                              g * limits.max_num_tokens */
+    int32_t *token_ids;     /* [num_tokens] >= 0: a token. -(r+1): whatever row r of the last step's samples became */
+    int32_t *positions;     /* [num_tokens] position of each token in its sequence, from 0 */
+    int32_t *query_start;   /* [num_seqs + 1] prefix sums of query lengths; query_start[0] = 0 */
+    int32_t *seq_lens;      /* [num_seqs] context length of each sequence after this step */
+    int32_t *state_indices; /* [num_seqs] the sequence's row in block tables and sampling state; distinct */
+    int64_t *slot_mapping;  /* [num_groups, num_tokens] block * block_size + offset; -1: do not store. Group g starts at
+                               g * limits.max_num_tokens */
 
     int32_t num_deltas;
     struct block_table_delta *deltas; /* [num_deltas] at most max_deltas */
     int32_t max_deltas;
 
     int32_t num_samples;
-    int32_t
-        *sample_rows; /* [num_samples] index into the step's tokens whose logits are wanted; at most one a sequence */
-    int32_t *sample_slot;   /* [num_samples] the slot whose sampling state applies */
-    int32_t *sample_output; /* [num_samples] output position being sampled, from 0: the Philox counter */
+    int32_t *
+        logits_indices; /* [num_samples] index into the step's tokens whose logits are wanted; at most one a sequence */
+    int32_t *sample_state_indices; /* [num_samples] the slot whose sampling state applies */
+    int32_t *sample_output;        /* [num_samples] output position being sampled, from 0: the Philox counter */
 
     int32_t num_swap_out, num_swap_in, num_copies; /* applied before the forward pass, in this order */
     struct block_pair *swap_out;                   /* device block -> host block; at most max_deltas */
@@ -74,7 +74,7 @@ static inline int32_t batch_max_blocks(const struct batch_limits *limits)
     return (limits->max_model_len + limits->block_size - 1) / limits->block_size;
 }
 
-/* What a step sampled, in the order of sample_rows. The arrays belong to whoever returns it and stay valid until the
+/* What a step sampled, in the order of logits_indices. The arrays belong to whoever returns it and stay valid until the
  * next collect. */
 struct sample_output {
     int32_t num_samples;

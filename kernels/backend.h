@@ -31,12 +31,12 @@ typedef struct backend_graph_object *backend_graph;
 
 enum memory_kind { MEMORY_DEVICE, MEMORY_HOST_PINNED };
 
-/* A weight matrix [rows, columns] as it lies in the checkpoint: one row per output feature. */
+/* A weight matrix [out_features, in_features] as it lies in the checkpoint. */
 struct weight {
-    const void *data; /* [rows, columns] */
+    const void *data; /* [out_features, in_features] */
     enum dtype dtype;
-    int64_t rows, columns;
-    const void *bias; /* [rows] of `dtype`, or NULL */
+    int64_t out_features, in_features;
+    const void *bias; /* [out_features] of `dtype`, or NULL */
     /* Quantized weights come later: then scales, zeros and group_size say how to read `data`. */
     const void *scales, *zeros;
     int32_t group_size;
@@ -67,11 +67,11 @@ struct attention_args {
     int64_t query_stride;
     const void *k_cache; /* [num_blocks, num_kv_heads, head_size / x, block_size, x] cache_dtype, x = 16 / sizeof */
     const void *v_cache; /* [num_blocks, num_kv_heads, head_size, block_size] cache_dtype */
-    const int32_t *block_tables; /* [max_num_seqs, block_table_stride]: the row of sequence i is seq_slot[i] */
+    const int32_t *block_tables; /* [max_num_seqs, block_table_stride]: the row of sequence i is state_indices[i] */
     int64_t block_table_stride;
-    const int32_t *seq_lens;    /* [seqs of the batch] on the device */
-    const int32_t *query_start; /* [seqs of the batch + 1] on the device */
-    const int32_t *seq_slot;    /* [seqs of the batch] on the device */
+    const int32_t *seq_lens;      /* [seqs of the batch] on the device */
+    const int32_t *query_start;   /* [seqs of the batch + 1] on the device */
+    const int32_t *state_indices; /* [seqs of the batch] on the device */
     int32_t first_seq, num_seqs;
     int32_t num_heads, num_kv_heads, head_size, block_size; /* heads of this rank */
     int32_t max_query_len, max_seq_len;                     /* bounds for choosing a kernel and a grid */
@@ -106,7 +106,7 @@ struct rotary_args {
  * Philox(seed, sequence_index, output position), token id choosing the lane. */
 #define SAMPLING_MAX_BIAS 300
 #define SAMPLING_MAX_STOP_IDS 80 /* a request's 64 and the model's end-of-sequence ids */
-struct sampling_row {
+struct sampling_state {
     float temperature; /* < 1e-5 is greedy */
     float top_p, min_p;
     int32_t top_k;                                                 /* <= 0: off */
@@ -125,11 +125,11 @@ struct sampling_row {
 struct sample_args {
     float *logits; /* [num_samples, vocab_size] float32; overwritten */
     int32_t num_samples, vocab_size;
-    const int32_t *sample_slot;      /* [num_samples] on the device */
-    const int32_t *sample_output;    /* [num_samples] output position, on the device */
-    const struct sampling_row *rows; /* [max_num_seqs] on the device */
-    int32_t *history;                /* [max_num_seqs, history_stride] tokens of each slot; the token sampled at output
-                                        position p is written to history[slot][prompt_len + p] */
+    const int32_t *sample_state_indices; /* [num_samples] on the device */
+    const int32_t *sample_output;        /* [num_samples] output position, on the device */
+    const struct sampling_state *rows;   /* [max_num_seqs] on the device */
+    int32_t *history; /* [max_num_seqs, history_stride] tokens of each slot; the token sampled at output
+                         position p is written to history[slot][prompt_len + p] */
     int64_t history_stride;
     bool any_processing, any_random, any_logprobs; /* over the batch, so that a pass nobody asked for is skipped */
     int32_t *token_ids;                            /* [num_samples] out */
@@ -151,7 +151,7 @@ struct copy_segment {
 struct workspace_query {
     int32_t max_num_tokens, max_num_seqs, max_model_len;
     int32_t num_heads, num_kv_heads, head_size, block_size;
-    int64_t max_columns, max_rows, vocab_size; /* over all weights */
+    int64_t max_in_features, max_out_features, vocab_size; /* over all weights */
     enum dtype dtype;
 };
 
@@ -178,7 +178,7 @@ struct backend {
     void (*workspace_set)(struct backend *b, void *workspace, int64_t bytes); /* device memory, owned by the caller */
     /* What matrix products of this type load on first use is loaded in a thread from now on; memory_info waits for it.
      * NULL where nothing is. */
-    void (*load_ahead)(struct backend *b, enum dtype dtype);
+    void (*preload)(struct backend *b, enum dtype dtype);
 
     /* Order. */
     enum status (*stream_create)(struct backend *b, backend_stream *out, struct error *err);
@@ -196,7 +196,8 @@ struct backend {
     void (*graph_launch)(struct backend *b, backend_graph graph, backend_stream stream);
     void (*graph_destroy)(struct backend *b, backend_graph graph);
 
-    /* out[i] = table[id_i], id_i = ids[i] >= 0 ? ids[i] : last_sampled[-ids[i] - 1]. out [num_tokens, columns] dtype.
+    /* out[i] = table[id_i], id_i = ids[i] >= 0 ? ids[i] : last_sampled[-ids[i] - 1]. out [num_tokens, in_features]
+     * dtype.
      */
     void (*embedding)(struct backend *b, void *out, const int32_t *ids, const int32_t *last_sampled, int32_t num_tokens,
                       const struct weight *table, enum dtype dtype, backend_stream stream);
@@ -218,9 +219,9 @@ struct backend {
     /* out[t][i] = act(x[t][i]) * x[t][size + i]. x [num_tokens, 2 * size], out [num_tokens, size]. */
     void (*silu_and_mul)(struct backend *b, void *out, const void *x, int32_t num_tokens, int32_t size,
                          enum dtype dtype, backend_stream stream);
-    /* out[t][r] = sum_c x[t][c] * w[r][c] (+ bias[r]); accumulated in float32. x [num_tokens, w->columns] dtype, row
-     * stride x_stride; out [num_tokens, w->rows] out_dtype, row stride out_stride: parts of a fused QKV lie side by
-     * side. x and out must not overlap. */
+    /* out[t][o] = sum_i x[t][i] * w[o][i] (+ bias[o]); accumulated in float32. x [num_tokens, w->in_features] dtype,
+     * row stride x_stride; out [num_tokens, w->out_features] out_dtype, row stride out_stride: parts of a fused QKV lie
+     * side by side. x and out must not overlap. */
     void (*linear)(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
                    int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w,
                    backend_stream stream);
@@ -244,12 +245,12 @@ struct backend {
      * false, having done nothing, for what it does not take; that depends on the model and the number of tokens alone.
      * They round where the operations that they stand for do.
      *
-     * norm_linear: out = linear(rms_norm(x)); out [num_tokens, w->rows] out_dtype
+     * norm_linear: out = linear(rms_norm(x)); out [num_tokens, w->out_features] out_dtype
      *
-     * linear_residual: residual += linear(x); residual [num_tokens, w->rows] dtype
+     * linear_residual: residual += linear(x); residual [num_tokens, w->out_features] dtype
      *
-     * gate_up_silu: out = silu_and_mul(linear(rms_norm(x))), or of x as it is (norm is NULL); w [2 * size, columns],
-     * out [num_tokens, size]
+     * gate_up_silu: out = silu_and_mul(linear(rms_norm(x))), or of x as it is (norm is NULL); w [2 * size,
+     * in_features], out [num_tokens, size]
      *
      * decode_attention: rotary_embedding, reshape_and_cache and v1 or v2, for sequences of one query token each (or
      * none: padding) that read no K and V which others write here; query and key are left as they were. Everything but

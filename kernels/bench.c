@@ -90,8 +90,8 @@ static void take_largest(struct bench_device *d, const struct bench_case *cases,
         if (cases[i].rows > query->max_num_tokens) query->max_num_tokens = cases[i].rows;
         if (!prefill && cases[i].rows > query->max_num_seqs) query->max_num_seqs = cases[i].rows;
         if (length > query->max_model_len) query->max_model_len = length;
-        query->max_columns = larger(query->max_columns, cases[i].columns);
-        query->max_rows = larger(query->max_rows, cases[i].outputs);
+        query->max_in_features = larger(query->max_in_features, cases[i].columns);
+        query->max_out_features = larger(query->max_out_features, cases[i].outputs);
     }
 }
 
@@ -160,8 +160,8 @@ enum status bench_device_open(struct backend *b, const struct bench_sizes *sizes
                                     .num_kv_heads = sizes->num_kv_heads,
                                     .head_size = sizes->head_size,
                                     .block_size = sizes->block_size,
-                                    .max_columns = sizes->hidden_size,
-                                    .max_rows = sizes->hidden_size,
+                                    .max_in_features = sizes->hidden_size,
+                                    .max_out_features = sizes->hidden_size,
                                     .vocab_size = sizes->vocab_size,
                                     .dtype = sizes->activations};
     take_largest(d, cases, count, &query);

@@ -79,7 +79,8 @@ static bool call_linear(struct backend *b, const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
     const struct bench_case *c = call->c;
-    const struct weight w = {.data = part(call, 0), .dtype = s->weights, .rows = c->outputs, .columns = c->columns};
+    const struct weight w = {
+        .data = part(call, 0), .dtype = s->weights, .out_features = c->outputs, .in_features = c->columns};
     b->linear(b, part(call, 2), c->outputs, linear_out_dtype(s, c), part(call, 1), c->columns, s->activations, c->rows,
               &w, NULL);
     return true;
@@ -266,7 +267,7 @@ static void plan_attention(const struct bench_sizes *s, const struct bench_case 
     add_fixed(plan, q.count * q.blocks_each * (int64_t)sizeof(int32_t)); /* block tables */
     add_fixed(plan, (q.count + 1) * (int64_t)sizeof(int32_t));           /* query_start */
     add_fixed(plan, q.count * (int64_t)sizeof(int32_t));                 /* seq_lens */
-    add_fixed(plan, q.count * (int64_t)sizeof(int32_t));                 /* seq_slot */
+    add_fixed(plan, q.count * (int64_t)sizeof(int32_t));                 /* state_indices */
     /* A query attends to itself and what is before it. */
     const double pairs = q.query_len == 1 ? (double)q.count * q.seq_len : 0.5 * q.query_len * (q.query_len + 1.0);
     plan->operations = 4 * pairs * s->num_heads * s->head_size;
@@ -280,12 +281,12 @@ static void write_attention(const struct bench_sizes *s, const struct bench_case
     const struct sequences q = sequences_of(s, c);
     const int64_t num_blocks = q.count * q.blocks_each;
     int32_t *tables = (int32_t *)(data + plan->fixed[0]), *query_start = (int32_t *)(data + plan->fixed[1]);
-    int32_t *seq_lens = (int32_t *)(data + plan->fixed[2]), *seq_slot = (int32_t *)(data + plan->fixed[3]);
+    int32_t *seq_lens = (int32_t *)(data + plan->fixed[2]), *state_indices = (int32_t *)(data + plan->fixed[3]);
     for (int64_t i = 0; i < num_blocks; i++) tables[i] = (int32_t)scattered(i, num_blocks);
     for (int32_t i = 0; i < q.count; i++) {
         query_start[i + 1] = (i + 1) * q.query_len;
         seq_lens[i] = q.seq_len;
-        seq_slot[i] = i;
+        state_indices[i] = i;
     }
 }
 
@@ -302,7 +303,7 @@ static struct attention_args attention_args(const struct bench_call *call, const
                                    .block_table_stride = q.blocks_each,
                                    .seq_lens = fixed(call, 2),
                                    .query_start = fixed(call, 1),
-                                   .seq_slot = fixed(call, 3),
+                                   .state_indices = fixed(call, 3),
                                    .num_seqs = q.count,
                                    .num_heads = s->num_heads,
                                    .num_kv_heads = s->num_kv_heads,
@@ -395,11 +396,11 @@ static void plan_sample(const struct bench_sizes *s, const struct bench_case *c,
     const int64_t logits = (int64_t)c->rows * s->vocab_size * (int64_t)sizeof(float);
     const int64_t integers = c->rows * (int64_t)sizeof(int32_t);
     add_part(plan, logits);
-    add_fixed(plan, integers); /* sample_slot */
+    add_fixed(plan, integers); /* sample_state_indices */
     add_fixed(plan, integers); /* sample_output */
     add_fixed(plan, integers); /* token_ids */
     add_fixed(plan, HISTORY * integers);
-    add_fixed(plan, c->rows * (int64_t)sizeof(struct sampling_row));
+    add_fixed(plan, c->rows * (int64_t)sizeof(struct sampling_state));
     plan->bytes = (double)logits;
 }
 
@@ -407,16 +408,16 @@ static void write_sample(const struct bench_sizes *s, const struct bench_case *c
                          uint8_t *data)
 {
     int32_t *slots = (int32_t *)(data + plan->fixed[0]);
-    struct sampling_row *rows = (struct sampling_row *)(data + plan->fixed[4]);
+    struct sampling_state *rows = (struct sampling_state *)(data + plan->fixed[4]);
     (void)s;
     for (int32_t i = 0; i < c->rows; i++) {
         slots[i] = i;
         /* The logits' standard deviation is about 0.3; a tenth as temperature makes 3 of it, as a model's have. */
-        rows[i] = (struct sampling_row){.temperature = c->top_p ? 0.1f : 0,
-                                        .top_p = c->top_p ? 0.9f : 1,
-                                        .repetition_penalty = 1,
-                                        .seed = (uint64_t)i,
-                                        .num_logprobs = -1};
+        rows[i] = (struct sampling_state){.temperature = c->top_p ? 0.1f : 0,
+                                          .top_p = c->top_p ? 0.9f : 1,
+                                          .repetition_penalty = 1,
+                                          .seed = (uint64_t)i,
+                                          .num_logprobs = -1};
     }
 }
 
@@ -425,7 +426,7 @@ static bool call_sample(struct backend *b, const struct bench_call *call)
     const struct sample_args args = {.logits = part(call, 0),
                                      .num_samples = call->c->rows,
                                      .vocab_size = call->sizes->vocab_size,
-                                     .sample_slot = fixed(call, 0),
+                                     .sample_state_indices = fixed(call, 0),
                                      .sample_output = fixed(call, 1),
                                      .rows = fixed(call, 4),
                                      .history = fixed(call, 3),
@@ -454,7 +455,8 @@ static bool call_fused_linear(struct backend *b, const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
     const struct bench_case *c = call->c;
-    const struct weight w = {.data = part(call, 0), .dtype = s->weights, .rows = c->outputs, .columns = c->columns};
+    const struct weight w = {
+        .data = part(call, 0), .dtype = s->weights, .out_features = c->outputs, .in_features = c->columns};
     const struct norm_params norm = {part(call, 3), s->weights, 1e-5f};
     void *x = part(call, 1), *out = part(call, 2);
     switch (c->operation) {

@@ -220,14 +220,14 @@ static void check_refused(struct reader *r)
 static void check_attention_scale(struct reader *r, const struct model_config *config)
 {
     const double scale = read_number(r, "attention_multiplier", NAN, -1e9, 1e9);
-    if (fabs(scale - 1 / sqrt(config->head_dim)) > 1e-6)
+    if (fabs(scale - 1 / sqrt(config->head_size)) > 1e-6)
         fail(r, STATUS_UNSUPPORTED, "attention_multiplier is %g, but quire scales attention by 1 / sqrt(head_dim) = %g",
-             scale, 1 / sqrt(config->head_dim));
-    const double scalar = read_number(r, "query_pre_attn_scalar", config->head_dim, -1e9, 1e9);
-    if (scalar != config->head_dim)
+             scale, 1 / sqrt(config->head_size));
+    const double scalar = read_number(r, "query_pre_attn_scalar", config->head_size, -1e9, 1e9);
+    if (scalar != config->head_size)
         fail(r, STATUS_UNSUPPORTED,
              "query_pre_attn_scalar is %g, but quire scales attention by 1 / sqrt(head_dim = %d)", scalar,
-             config->head_dim);
+             config->head_size);
 }
 
 /* --- Architecture --- */
@@ -292,18 +292,18 @@ static const struct family *read_family(struct reader *r)
 
 static void read_head_dim(struct reader *r, struct model_config *config)
 {
-    config->head_dim = read_int(r, "head_dim", 0, 2, CONFIG_MAX_HEAD_DIM);
-    if (config->head_dim == 0) {
+    config->head_size = read_int(r, "head_dim", 0, 2, CONFIG_MAX_HEAD_SIZE);
+    if (config->head_size == 0) {
         if (config->hidden_size % config->num_heads != 0)
             fail(r, STATUS_INVALID,
                  "hidden_size (%d) is not a multiple of num_attention_heads (%d), and head_dim is not "
                  "given",
                  config->hidden_size, config->num_heads);
-        config->head_dim = config->hidden_size / config->num_heads;
+        config->head_size = config->hidden_size / config->num_heads;
     }
-    if (config->head_dim < 2 || config->head_dim > CONFIG_MAX_HEAD_DIM || config->head_dim % 2 != 0)
-        fail(r, STATUS_INVALID, "head_dim must be an even number from 2 to %d, found %d", CONFIG_MAX_HEAD_DIM,
-             config->head_dim);
+    if (config->head_size < 2 || config->head_size > CONFIG_MAX_HEAD_SIZE || config->head_size % 2 != 0)
+        fail(r, STATUS_INVALID, "head_dim must be an even number from 2 to %d, found %d", CONFIG_MAX_HEAD_SIZE,
+             config->head_size);
 }
 
 static void read_sizes(struct reader *r, const struct family *family, struct model_config *config)
@@ -457,7 +457,7 @@ static void read_scaling(struct reader *r, const struct model_config *config, in
         read_int(r, "original_max_position_embeddings", config->max_position_embeddings, 1, 1 << 28);
     rope->original_max_position = outer_original ? outer_original : original;
     if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC) rope->factor = require_number(r, "factor", 1e-3, 1e6);
-    if (rope->type == ROPE_DYNAMIC && config->head_dim <= 2)
+    if (rope->type == ROPE_DYNAMIC && config->head_size <= 2)
         fail(r, STATUS_INVALID, "%srope_type \"dynamic\" needs a head_dim greater than 2", r->prefix);
     if (rope->type == ROPE_YARN) read_yarn(r, config, rope);
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);

@@ -28,11 +28,11 @@ struct rope_config {
 };
 
 #define CONFIG_MAX_EOS 16
-#define CONFIG_MAX_HEAD_DIM 1024
+#define CONFIG_MAX_HEAD_SIZE 1024
 
 struct model_config {
     char architecture[64]; /* "LlamaForCausalLM", "MistralForCausalLM" */
-    int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim, vocab_size;
+    int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size;
     int32_t max_position_embeddings;
     double rms_norm_eps;
     bool tie_word_embeddings, attention_bias, mlp_bias;
@@ -61,7 +61,7 @@ struct model_config {
  * Refused, by key and path (STATUS_UNSUPPORTED): hidden_act other than silu, an unknown rope type or an unknown key
  * beside it, quantization_config, partial rotary factors, experts, multipliers of other families, soft caps, layers of
  * several kinds, and the like; STATUS_INVALID: wrong types, and sizes that are absurd or do not fit together (heads not
- * a multiple of kv heads, odd head_dim). pretraining_tp is ignored: however many slices it names, the sum is the same.
+ * a multiple of kv heads, odd head_size). pretraining_tp is ignored: however many slices it names, the sum is the same.
  */
 enum status model_config_load(const char *folder, struct model_config *config, struct error *err);
 
@@ -69,13 +69,13 @@ enum status model_config_load(const char *folder, struct model_config *config, s
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. */
 int32_t model_config_max_length(const struct model_config *config);
 
-/* Fills table[max_position, head_dim]: cos of each pair's angle, then sin, both times yarn's attention factor. Angles
+/* Fills table[max_position, head_size]: cos of each pair's angle, then sin, both times yarn's attention factor. Angles
  * are float32 products, rounded where transformers rounds them.
  *
  * Dynamic scaling: transformers changes the base with the current length of the sequence, which would make cached keys
  * depend on when they were computed. The table is fixed instead, as in vLLM: the base is the one for the longest
  * context, max_length = max_position_embeddings * factor, whatever max_position is: theta * (factor * max_length /
- * max_position_embeddings - (factor - 1)) ^ (head_dim / (head_dim - 2)). */
+ * max_position_embeddings - (factor - 1)) ^ (head_size / (head_size - 2)). */
 void rope_table(const struct model_config *config, int32_t max_position, float *table);
 
 #endif

@@ -57,20 +57,22 @@ static void *allocate(struct weights_upload *u, int64_t bytes)
 /* The parts below each other in one matrix; one part is a plain matrix. */
 static struct weight place_matrix(struct weights_upload *u, const struct weight *parts, int num_parts)
 {
-    struct weight out = {.dtype = u->dtype, .columns = parts[0].columns};
+    struct weight out = {.dtype = u->dtype, .in_features = parts[0].in_features};
     bool bias = false;
     for (int i = 0; i < num_parts; i++) {
-        out.rows += parts[i].rows;
+        out.out_features += parts[i].out_features;
         bias = bias || parts[i].bias;
     }
     const int64_t size = dtype_size(u->dtype);
-    char *data = allocate(u, out.rows * out.columns * size), *bias_data = bias ? allocate(u, out.rows * size) : NULL;
+    char *data = allocate(u, out.out_features * out.in_features * size),
+         *bias_data = bias ? allocate(u, out.out_features * size) : NULL;
     out.data = data;
     out.bias = bias_data;
-    for (int64_t i = 0, row = 0; i < num_parts && u->status == STATUS_OK; row += parts[i++].rows) {
+    for (int64_t i = 0, row = 0; i < num_parts && u->status == STATUS_OK; row += parts[i++].out_features) {
         const struct weight *p = &parts[i];
-        add_transfer(u, p->data, p->dtype, data + row * out.columns * size, u->dtype, p->rows * p->columns);
-        if (p->bias) add_transfer(u, p->bias, p->dtype, bias_data + row * size, u->dtype, p->rows);
+        add_transfer(u, p->data, p->dtype, data + row * out.in_features * size, u->dtype,
+                     p->out_features * p->in_features);
+        if (p->bias) add_transfer(u, p->bias, p->dtype, bias_data + row * size, u->dtype, p->out_features);
     }
     return out;
 }
@@ -270,14 +272,15 @@ static int64_t projection_elements(const struct projection *p)
 {
     int64_t count = 0;
     for (int i = 0; i < p->num_parts; i++)
-        count += p->parts[i].rows * (p->parts[i].columns + (p->parts[i].bias ? 1 : 0));
+        count += p->parts[i].out_features * (p->parts[i].in_features + (p->parts[i].bias ? 1 : 0));
     return count;
 }
 
 int64_t device_weights_bytes(const struct model_config *config, const struct model_weights *host, enum dtype dtype)
 {
-    int64_t elements = host->embedding.rows * host->embedding.columns, gains = 1 + 2 * (int64_t)config->num_layers;
-    if (host->lm_head.data != host->embedding.data) elements += host->lm_head.rows * host->lm_head.columns;
+    int64_t elements = host->embedding.out_features * host->embedding.in_features,
+            gains = 1 + 2 * (int64_t)config->num_layers;
+    if (host->lm_head.data != host->embedding.data) elements += host->lm_head.out_features * host->lm_head.in_features;
     for (int32_t i = 0; i < config->num_layers; i++) {
         const struct layer_weights *l = &host->layers[i];
         const struct projection o = {.parts = {l->o}, .num_parts = 1}, down = {.parts = {l->down}, .num_parts = 1};

@@ -73,9 +73,9 @@ void inputs_upload(struct model *m, const struct batch *batch, int32_t rows, str
     pack_slot_mapping(&p, in->slot_mapping, batch->slot_mapping, tokens, padding);
     pack_padded(&p, in->query_start, batch->query_start, seqs + 1, padding, tokens);
     pack_padded(&p, in->seq_lens, batch->seq_lens, seqs, padding, 0);
-    pack_padded(&p, in->seq_slot, batch->seq_slot, seqs, padding, 0);
-    pack_padded(&p, in->sample_rows, batch->sample_rows, samples, 0, 0);
-    pack_padded(&p, in->sample_slot, batch->sample_slot, samples, 0, 0);
+    pack_padded(&p, in->state_indices, batch->state_indices, seqs, padding, 0);
+    pack_padded(&p, in->logits_indices, batch->logits_indices, samples, 0, 0);
+    pack_padded(&p, in->sample_state_indices, batch->sample_state_indices, samples, 0, 0);
     pack_padded(&p, in->sample_output, batch->sample_output, samples, 0, 0);
     pack_deltas(m, &p, batch);
     pack(&p, in->copies, batch->copies, batch->num_copies * (int64_t)sizeof *batch->copies);
@@ -104,9 +104,9 @@ enum status inputs_allocate(struct model *m, struct error *err)
         {&in->slot_mapping, T * 8, T * 8},
         {&in->query_start, (S + 1) * 4, (S + 1) * 4},
         {&in->seq_lens, S * 4, S * 4},
-        {&in->seq_slot, S * 4, S * 4},
-        {&in->sample_rows, S * 4, S * 4},
-        {&in->sample_slot, S * 4, S * 4},
+        {&in->state_indices, S * 4, S * 4},
+        {&in->logits_indices, S * 4, S * 4},
+        {&in->sample_state_indices, S * 4, S * 4},
         {&in->sample_output, S * 4, S * 4},
         {&in->deltas, S * max_blocks * (int64_t)sizeof *in->deltas,
          staged_deltas(limits) * (int64_t)sizeof *in->deltas},

@@ -39,7 +39,7 @@ static void normalise(struct stream *s, const void *gain)
 static int64_t projection_rows(const struct projection *p)
 {
     int64_t rows = 0;
-    for (int i = 0; i < p->num_parts; i++) rows += p->parts[i].rows;
+    for (int i = 0; i < p->num_parts; i++) rows += p->parts[i].out_features;
     return rows;
 }
 
@@ -47,8 +47,8 @@ static int64_t projection_rows(const struct projection *p)
 static void project(struct stream *s, void *out, enum dtype out_dtype, const struct projection *p)
 {
     struct model *m = s->m;
-    const int64_t columns = p->parts[0].columns, stride = projection_rows(p);
-    for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].rows)
+    const int64_t columns = p->parts[0].in_features, stride = projection_rows(p);
+    for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].out_features)
         m->backend->linear(m->backend, at_column(out, column, out_dtype), stride, out_dtype, s->hidden, columns,
                            m->options.dtype, s->num_tokens, &p->parts[i], NULL);
 }
@@ -61,7 +61,7 @@ static void norm_project(struct stream *s, void *out, enum dtype out_dtype, cons
     struct backend *b = m->backend;
     const enum dtype dtype = m->options.dtype;
     const struct norm_params norm = norm_params(m, gain);
-    const int64_t columns = p->parts[0].columns, stride = projection_rows(p);
+    const int64_t columns = p->parts[0].in_features, stride = projection_rows(p);
     if (!s->pending && p->num_parts == 1 && b->norm_linear &&
         b->norm_linear(b, out, stride, out_dtype, s->residual, columns, &norm, dtype, s->num_tokens, &p->parts[0],
                        NULL))
@@ -76,9 +76,10 @@ static void add_linear(struct stream *s, const void *x, const struct weight *w)
     struct model *m = s->m;
     struct backend *b = m->backend;
     const enum dtype dtype = m->options.dtype;
-    if (b->linear_residual && b->linear_residual(b, s->residual, w->rows, x, w->columns, dtype, s->num_tokens, w, NULL))
+    if (b->linear_residual &&
+        b->linear_residual(b, s->residual, w->out_features, x, w->in_features, dtype, s->num_tokens, w, NULL))
         return;
-    b->linear(b, s->hidden, w->rows, dtype, x, w->columns, dtype, s->num_tokens, w, NULL);
+    b->linear(b, s->hidden, w->out_features, dtype, x, w->in_features, dtype, s->num_tokens, w, NULL);
     s->pending = true;
 }
 
@@ -97,7 +98,7 @@ static void attend(struct stream *s, const struct step_shape *shape, int32_t lay
     const struct step_inputs *in = &m->inputs;
     const enum dtype dtype = m->options.dtype, cache_dtype = m->options.cache_dtype;
     const int32_t block_size = m->options.limits.block_size, n = shape->num_tokens;
-    const int64_t q_size = (int64_t)c->num_heads * c->head_dim, kv_size = (int64_t)c->num_kv_heads * c->head_dim;
+    const int64_t q_size = (int64_t)c->num_heads * c->head_size, kv_size = (int64_t)c->num_kv_heads * c->head_size;
     const int64_t stride = q_size + 2 * kv_size;
 
     norm_project(s, m->act.qkv, dtype, &w->qkv, w->input_norm);
@@ -111,8 +112,8 @@ static void attend(struct stream *s, const struct step_shape *shape, int32_t lay
                                        .num_tokens = n,
                                        .num_heads = c->num_heads,
                                        .num_kv_heads = c->num_kv_heads,
-                                       .head_size = c->head_dim,
-                                       .rotary_dim = c->head_dim,
+                                       .head_size = c->head_size,
+                                       .rotary_dim = c->head_size,
                                        .dtype = dtype};
     const struct reshape_and_cache_args cache = {.key = k,
                                                  .value = v,
@@ -122,7 +123,7 @@ static void attend(struct stream *s, const struct step_shape *shape, int32_t lay
                                                  .slot_mapping = in->slot_mapping,
                                                  .num_tokens = n,
                                                  .num_kv_heads = c->num_kv_heads,
-                                                 .head_size = c->head_dim,
+                                                 .head_size = c->head_size,
                                                  .block_size = block_size,
                                                  .dtype = dtype,
                                                  .cache_dtype = cache_dtype,
@@ -137,11 +138,11 @@ static void attend(struct stream *s, const struct step_shape *shape, int32_t lay
                                              .block_table_stride = batch_max_blocks(&m->options.limits),
                                              .seq_lens = in->seq_lens,
                                              .query_start = in->query_start,
-                                             .seq_slot = in->seq_slot,
+                                             .state_indices = in->state_indices,
                                              .num_seqs = shape->num_seqs,
                                              .num_heads = c->num_heads,
                                              .num_kv_heads = c->num_kv_heads,
-                                             .head_size = c->head_dim,
+                                             .head_size = c->head_size,
                                              .block_size = block_size,
                                              .max_query_len = shape->max_query_len,
                                              .max_seq_len = shape->max_seq_len,
@@ -165,10 +166,10 @@ static void *keep_sampled(struct stream *s, const struct step_shape *shape)
 {
     struct model *m = s->m;
     struct backend *b = m->backend;
-    const int32_t *sampled = m->inputs.sample_rows, rows = shape->num_samples;
+    const int32_t *sampled = m->inputs.logits_indices, rows = shape->num_samples;
     const enum dtype dtype = m->options.dtype;
     if (shape->all_sampled) return m->act.attention;
-    b->gather_rows(b, m->act.qkv, m->act.attention, sampled, rows, m->config.num_heads * m->config.head_dim, dtype,
+    b->gather_rows(b, m->act.qkv, m->act.attention, sampled, rows, m->config.num_heads * m->config.head_size, dtype,
                    NULL);
     b->gather_rows(b, s->hidden, s->residual, sampled, rows, m->config.hidden_size, dtype, NULL);
     void *free_now = s->residual;

@@ -7,7 +7,7 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 int64_t memory_block_bytes(const struct model_config *config, int32_t block_size, enum dtype cache_dtype)
 {
-    return (int64_t)2 * config->num_layers * block_size * config->num_kv_heads * config->head_dim *
+    return (int64_t)2 * config->num_layers * block_size * config->num_kv_heads * config->head_size *
            dtype_size(cache_dtype);
 }
 
@@ -43,7 +43,7 @@ void memory_profile_count_blocks(struct memory_profile *p)
     p->num_blocks = (int32_t)blocks;
     p->kv_cache = blocks * p->block_bytes;
     const int64_t host_blocks = p->swap_space / p->block_bytes, numbers_left = INT32_MAX - 1 - blocks;
-    p->num_cpu_blocks = (int32_t)(host_blocks < numbers_left ? host_blocks : numbers_left);
+    p->num_host_blocks = (int32_t)(host_blocks < numbers_left ? host_blocks : numbers_left);
 }
 
 /* What to raise on a GPU: the utilisation that would do, if any does. */
@@ -91,7 +91,7 @@ enum status memory_profile_check(const struct memory_profile *p, struct error *e
 
 int64_t memory_profile_swap_space(const struct memory_profile *p)
 {
-    return p->num_cpu_blocks * p->block_bytes;
+    return p->num_host_blocks * p->block_bytes;
 }
 
 int64_t memory_profile_tokens(const struct memory_profile *p)

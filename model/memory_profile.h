@@ -29,16 +29,16 @@ struct memory_profile {
     int32_t num_blocks;          /* floor(kv_budget / block_bytes), or the override; all of them usable */
     int32_t num_blocks_override; /* 0: computed */
     int64_t kv_cache;            /* num_blocks * block_bytes */
-    int64_t swap_space;     /* --swap-space: host memory for blocks of preempted requests, taken as it is needed; no
-                               part of the budget */
-    int32_t num_cpu_blocks; /* floor(swap_space / block_bytes) */
-    int64_t host;           /* pinned host memory for what goes in and out; on the CPU a part of `state` */
+    int64_t swap_space;      /* --swap-space: host memory for blocks of preempted requests, taken as it is needed; no
+                                part of the budget */
+    int32_t num_host_blocks; /* floor(swap_space / block_bytes) */
+    int64_t host;            /* pinned host memory for what goes in and out; on the CPU a part of `state` */
     int32_t block_size, max_model_len, model_max_len;
     enum dtype dtype, cache_dtype;
     int64_t in_use; /* by the device's own count once everything was allocated, others included; 0 on the CPU */
 };
 
-/* block bytes = 2 * layers * block_size * num_kv_heads * head_dim * sizeof(cache element). */
+/* block bytes = 2 * layers * block_size * num_kv_heads * head_size * sizeof(cache element). */
 int64_t memory_block_bytes(const struct model_config *config, int32_t block_size, enum dtype cache_dtype);
 
 /* Blocks that one request of `tokens` needs so that it can be admitted and grow to its end: ceil(tokens / block_size)
@@ -50,7 +50,7 @@ int32_t memory_longest_request(int32_t num_blocks, int32_t block_size);
 /* Everything that is not blocks: the sum of the terms above. */
 int64_t memory_profile_fixed(const struct memory_profile *p);
 
-/* Sets num_blocks and kv_cache from kv_budget, or the override, and num_cpu_blocks from swap_space. */
+/* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_blocks from swap_space. */
 void memory_profile_count_blocks(struct memory_profile *p);
 /* Whether a request of max_model_len fits in num_blocks. */
 bool memory_profile_fits(const struct memory_profile *p);

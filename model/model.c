@@ -36,8 +36,8 @@ static enum status allocate_activations(struct model *m, struct error *err)
     const struct plan_entry plan[] = {
         {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->hidden},
         {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->residual},
-        {PURPOSE_ACTIVATIONS, T * ((int64_t)c->num_heads + 2 * c->num_kv_heads) * c->head_dim, e, &a->qkv},
-        {PURPOSE_ACTIVATIONS, T * c->num_heads * c->head_dim, e, &a->attention},
+        {PURPOSE_ACTIVATIONS, T * ((int64_t)c->num_heads + 2 * c->num_kv_heads) * c->head_size, e, &a->qkv},
+        {PURPOSE_ACTIVATIONS, T * c->num_heads * c->head_size, e, &a->attention},
         {PURPOSE_ACTIVATIONS, T * 2 * c->intermediate_size, e, &a->gate_up},
         {PURPOSE_ACTIVATIONS, T * c->intermediate_size, e, &a->gated},
         {PURPOSE_ACTIVATIONS, S * c->vocab_size, f, &a->logits},
@@ -54,9 +54,9 @@ static enum status allocate_state(struct model *m, struct error *err)
     struct device_state *s = &m->state;
     const struct plan_entry plan[] = {
         {PURPOSE_STATE, S * max_blocks, i32, &s->block_tables},
-        {PURPOSE_STATE, S, sizeof(struct sampling_row), &s->rows},
+        {PURPOSE_STATE, S, sizeof(struct sampling_state), &s->rows},
         {PURPOSE_STATE, S * limits->max_model_len, i32, &s->history},
-        {PURPOSE_STATE, (int64_t)limits->max_model_len * m->config.head_dim, f32, &s->cos_sin},
+        {PURPOSE_STATE, (int64_t)limits->max_model_len * m->config.head_size, f32, &s->cos_sin},
         {PURPOSE_STATE, S, i32, &s->sampled},
         {PURPOSE_STATE, S, f32, &s->logprobs},
         {PURPOSE_STATE, S, i32, &s->ranks},
@@ -88,7 +88,7 @@ static enum status allocate_workspace(struct model *m, struct error *err)
 {
     const struct model_config *c = &m->config;
     const struct batch_limits *limits = &m->options.limits;
-    const int64_t q_size = (int64_t)c->num_heads * c->head_dim;
+    const int64_t q_size = (int64_t)c->num_heads * c->head_size;
     const int64_t wide = c->intermediate_size > q_size ? c->intermediate_size : q_size;
     const struct workspace_query query = {
         .max_num_tokens = limits->max_num_tokens,
@@ -96,10 +96,10 @@ static enum status allocate_workspace(struct model *m, struct error *err)
         .max_model_len = limits->max_model_len,
         .num_heads = c->num_heads,
         .num_kv_heads = c->num_kv_heads,
-        .head_size = c->head_dim,
+        .head_size = c->head_size,
         .block_size = limits->block_size,
-        .max_columns = wide > c->hidden_size ? wide : c->hidden_size,
-        .max_rows = c->vocab_size > 2 * wide ? c->vocab_size : 2 * wide,
+        .max_in_features = wide > c->hidden_size ? wide : c->hidden_size,
+        .max_out_features = c->vocab_size > 2 * wide ? c->vocab_size : 2 * wide,
         .vocab_size = c->vocab_size,
         .dtype = m->options.dtype,
     };
@@ -113,7 +113,7 @@ static enum status allocate_workspace(struct model *m, struct error *err)
 static enum status upload_rope_table(struct model *m, struct error *err)
 {
     const int32_t positions = m->options.limits.max_model_len;
-    const size_t bytes = (size_t)positions * (size_t)m->config.head_dim * sizeof(float);
+    const size_t bytes = (size_t)positions * (size_t)m->config.head_size * sizeof(float);
     float *table = malloc(bytes);
     if (!table) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of rotary angles");
     rope_table(&m->config, positions, table);
@@ -127,7 +127,7 @@ static void init(struct model *m, struct backend *backend, const struct model_co
                  const struct model_weights *weights, const struct model_options *options)
 {
     *m = (struct model){.backend = backend, .config = *config, .weights = weights, .options = *options};
-    m->attention = (struct attention_params){.scale = (float)(1.0 / sqrt((double)config->head_dim)),
+    m->attention = (struct attention_params){.scale = (float)(1.0 / sqrt((double)config->head_size)),
                                              .window = config->sliding_window,
                                              .k_scale = 1,
                                              .v_scale = 1};
@@ -160,9 +160,9 @@ enum status model_plan(struct backend *backend, const struct model_config *confi
 
 static enum status allocate_tables(struct model *m, struct error *err)
 {
-    m->slot_flags = calloc((size_t)m->options.limits.max_num_seqs, sizeof *m->slot_flags);
+    m->sampling_needs = calloc((size_t)m->options.limits.max_num_seqs, sizeof *m->sampling_needs);
     m->k_cache = calloc(2 * (size_t)m->config.num_layers, sizeof *m->k_cache);
-    if (!m->slot_flags || !m->k_cache) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    if (!m->sampling_needs || !m->k_cache) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     m->v_cache = m->k_cache + m->config.num_layers;
     return STATUS_OK;
 }
@@ -214,7 +214,7 @@ enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct err
 
 int64_t model_cache_block_bytes(const struct model *m)
 {
-    return (int64_t)m->options.limits.block_size * m->config.num_kv_heads * m->config.head_dim *
+    return (int64_t)m->options.limits.block_size * m->config.num_kv_heads * m->config.head_size *
            dtype_size(m->options.cache_dtype);
 }
 
@@ -229,20 +229,20 @@ void model_destroy(struct model *m)
     swap_close(m);
     model_weights_close(&m->device_weights);
     arena_free(&m->arena);
-    free(m->slot_flags);
+    free(m->sampling_needs);
     free(m->k_cache);
     free(m);
 }
 
-static bool uses_history(const struct sampling_row *row)
+static bool uses_history(const struct sampling_state *row)
 {
     return row->repetition_penalty != 1 || row->presence_penalty != 0 || row->frequency_penalty != 0;
 }
 
-void model_set_slot(struct model *m, int32_t slot, const struct sampling_row *row, const int32_t *tokens,
-                    int32_t num_tokens)
+void model_set_sampling_state(struct model *m, int32_t slot, const struct sampling_state *row, const int32_t *tokens,
+                              int32_t num_tokens)
 {
-    m->slot_flags[slot] = (struct slot_flags){
+    m->sampling_needs[slot] = (struct sampling_needs){
         .processing = row->min_tokens > 0 || row->num_bias > 0 || uses_history(row),
         .random = row->temperature >= 1e-5f,
         .logprobs = row->num_logprobs >= 0,
@@ -259,7 +259,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_host 
         .logits = m->act.logits,
         .num_samples = batch->num_samples,
         .vocab_size = m->config.vocab_size,
-        .sample_slot = m->inputs.sample_slot,
+        .sample_state_indices = m->inputs.sample_state_indices,
         .sample_output = m->inputs.sample_output,
         .rows = m->state.rows,
         .history = m->state.history,
@@ -271,7 +271,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_host 
         .top_logprobs = m->state.top_logprobs,
     };
     for (int32_t i = 0; i < batch->num_samples; i++) {
-        const struct slot_flags *flags = &m->slot_flags[batch->sample_slot[i]];
+        const struct sampling_needs *flags = &m->sampling_needs[batch->sample_state_indices[i]];
         args.any_processing |= flags->processing;
         args.any_random |= flags->random;
         args.any_logprobs |= flags->logprobs;
@@ -303,7 +303,7 @@ static bool samples_every_token(const struct batch *batch)
 {
     if (batch->num_samples != batch->num_tokens) return false;
     for (int32_t i = 0; i < batch->num_samples; i++)
-        if (batch->sample_rows[i] != i) return false;
+        if (batch->logits_indices[i] != i) return false;
     return true;
 }
 
@@ -385,8 +385,8 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
     batch->num_decodes = tokens == 1;
     batch->query_start[0] = 0;
     batch->query_start[1] = batch->seq_lens[0] = tokens;
-    batch->seq_slot[0] = batch->sample_slot[0] = batch->sample_output[0] = 0;
-    batch->sample_rows[0] = tokens - 1;
+    batch->state_indices[0] = batch->sample_state_indices[0] = batch->sample_output[0] = 0;
+    batch->logits_indices[0] = tokens - 1;
     for (int32_t t = 0; t < tokens; t++) {
         batch->token_ids[t] = 0;
         batch->positions[t] = t;
@@ -399,14 +399,14 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
 enum status model_warm_up(struct model *m, struct error *err)
 {
     const struct batch_limits *limits = &m->options.limits;
-    const struct sampling_row greedy = {.num_logprobs = -1, .repetition_penalty = 1};
+    const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1};
     int32_t longest = limits->max_num_tokens < limits->max_model_len ? limits->max_num_tokens : limits->max_model_len;
     if (longest > 256) longest = 256;
     struct batch batch;
     enum status status = batch_init(&batch, limits, 1, err);
     if (status == STATUS_OK) status = model_allocate_cache(m, 0, err);
     if (status == STATUS_OK) {
-        model_set_slot(m, 0, &greedy, NULL, 0);
+        model_set_sampling_state(m, 0, &greedy, NULL, 0);
         status = run_empty_step(m, 1, &batch, err); /* first: what is loaded ahead is for prefills */
     }
     if (status == STATUS_OK) status = run_empty_step(m, longest, &batch, err);
@@ -445,14 +445,14 @@ static enum status capture(struct model *m, int32_t rows, struct decode_graph *g
 
 enum status model_capture(struct model *m, struct error *err)
 {
-    const int32_t max_rows = m->options.limits.max_num_seqs;
+    const int32_t max_num_seqs = m->options.limits.max_num_seqs;
     if (!m->backend->capture_begin || m->options.enforce_eager) return STATUS_OK;
     for (int32_t rows = 1; m->num_graphs < MODEL_MAX_GRAPHS; rows = next_rows(rows)) {
-        const int32_t captured = rows < max_rows ? rows : max_rows;
+        const int32_t captured = rows < max_num_seqs ? rows : max_num_seqs;
         enum status status = capture(m, captured, &m->graphs[m->num_graphs], err);
         if (status != STATUS_OK) return status;
         m->num_graphs++;
-        if (captured == max_rows) break;
+        if (captured == max_num_seqs) break;
     }
     return STATUS_OK;
 }

@@ -26,8 +26,8 @@ struct model_options {
 struct activations {
     void *hidden;       /* [T, hidden_size] dtype: input and output of every sublayer */
     void *residual;     /* [T, hidden_size] dtype */
-    void *qkv;          /* [T, (num_heads + 2 * num_kv_heads) * head_dim] dtype */
-    void *attention;    /* [T, num_heads * head_dim] dtype */
+    void *qkv;          /* [T, (num_heads + 2 * num_kv_heads) * head_size] dtype */
+    void *attention;    /* [T, num_heads * head_size] dtype */
     void *gate_up;      /* [T, 2 * intermediate_size] dtype */
     void *gated;        /* [T, intermediate_size] dtype */
     float *logits;      /* [S, vocab_size] */
@@ -36,23 +36,23 @@ struct activations {
 
 /* The inputs of one step on the device, at fixed addresses, as in struct batch. */
 struct step_inputs {
-    int32_t *token_ids, *positions;                     /* [T] */
-    int64_t *slot_mapping;                              /* [T] */
-    int32_t *query_start;                               /* [S + 1] */
-    int32_t *seq_lens, *seq_slot;                       /* [S] */
-    int32_t *sample_rows, *sample_slot, *sample_output; /* [S] */
-    struct block_table_delta *deltas;                   /* [S * max_blocks] */
-    struct block_pair *copies;                          /* [S] */
+    int32_t *token_ids, *positions;                                 /* [T] */
+    int64_t *slot_mapping;                                          /* [T] */
+    int32_t *query_start;                                           /* [S + 1] */
+    int32_t *seq_lens, *state_indices;                              /* [S] */
+    int32_t *logits_indices, *sample_state_indices, *sample_output; /* [S] */
+    struct block_table_delta *deltas;                               /* [S * max_blocks] */
+    struct block_pair *copies;                                      /* [S] */
 };
 
 /* What stays on the device from step to step, and the outputs of one. */
 struct device_state {
-    int32_t *block_tables;     /* [S, max_blocks] */
-    struct sampling_row *rows; /* [S] by slot */
-    int32_t *history;          /* [S, max_model_len] tokens by slot */
-    float *cos_sin;            /* [max_model_len, head_dim] */
-    int32_t *sampled;          /* [S] of the last step; read back by token_ids -(r+1) before this step's are written */
-    float *logprobs;           /* [S] */
+    int32_t *block_tables;       /* [S, max_blocks] */
+    struct sampling_state *rows; /* [S] by slot */
+    int32_t *history;            /* [S, max_model_len] tokens by slot */
+    float *cos_sin;              /* [max_model_len, head_size] */
+    int32_t *sampled; /* [S] of the last step; read back by token_ids -(r+1) before this step's are written */
+    float *logprobs;  /* [S] */
     int32_t *ranks;
     int32_t *top_ids; /* [S, SAMPLING_MAX_LOGPROBS] */
     float *top_logprobs;
@@ -116,9 +116,9 @@ struct model {
     struct decode_graph graphs[MODEL_MAX_GRAPHS]; /* [num_graphs] by rows, ascending */
     int32_t num_graphs;
     int64_t submitted, collected; /* steps */
-    struct slot_flags {
+    struct sampling_needs {
         bool processing, random, logprobs;
-    } * slot_flags; /* [S] what the sampling state of a slot asks for */
+    } * sampling_needs; /* [S] what the sampling state of a slot asks for */
 };
 
 /* What model_create would allocate for each purpose, bytes[NUM_PURPOSES]; nothing is allocated or read. */
@@ -147,8 +147,8 @@ int64_t model_cache_block_bytes(const struct model *m);
 void model_destroy(struct model *m); /* NULL is allowed */
 
 /* A sequence took a slot: its sampling state and its tokens [num_tokens] so far. Before the submit that uses them. */
-void model_set_slot(struct model *m, int32_t slot, const struct sampling_row *row, const int32_t *tokens,
-                    int32_t num_tokens);
+void model_set_sampling_state(struct model *m, int32_t slot, const struct sampling_state *row, const int32_t *tokens,
+                              int32_t num_tokens);
 
 /* Puts one step on the device: block moves, forward pass, sampling, copy of the results to the host. The batch may be
  * reused when this returns. */

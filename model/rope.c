@@ -13,7 +13,7 @@ static float pair_wavelength(double base, int pair, int dim)
 
 static double dynamic_base(const struct model_config *config)
 {
-    const double dim = config->head_dim, factor = config->rope.factor;
+    const double dim = config->head_size, factor = config->rope.factor;
     /* factor * max_length / max_position_embeddings, with max_length = max_position_embeddings * factor */
     const double stretch = factor * factor - (factor - 1);
     return config->rope.theta * pow(stretch, dim / (dim - 2));
@@ -41,7 +41,7 @@ struct yarn_range {
 static double yarn_dimension(const struct model_config *config, double rotations)
 {
     const struct rope_config *rope = &config->rope;
-    return config->head_dim * log(rope->original_max_position / (rotations * 2 * M_PI)) / (2 * log(rope->theta));
+    return config->head_size * log(rope->original_max_position / (rotations * 2 * M_PI)) / (2 * log(rope->theta));
 }
 
 static struct yarn_range yarn_range(const struct model_config *config)
@@ -53,7 +53,7 @@ static struct yarn_range yarn_range(const struct model_config *config)
         range.high = ceil(range.high);
     }
     range.low = fmax(range.low, 0);
-    range.high = fmin(range.high, config->head_dim - 1);
+    range.high = fmin(range.high, config->head_size - 1);
     if (range.low == range.high) range.high += 0.001; /* no division by zero */
     return range;
 }
@@ -83,7 +83,7 @@ static float attention_factor(const struct rope_config *rope)
 static float pair_frequency(const struct model_config *config, int pair)
 {
     const struct rope_config *rope = &config->rope;
-    const int dim = config->head_dim;
+    const int dim = config->head_size;
     const float wavelength =
         pair_wavelength(rope->type == ROPE_DYNAMIC ? dynamic_base(config) : rope->theta, pair, dim);
     switch (rope->type) {
@@ -100,13 +100,13 @@ static float pair_frequency(const struct model_config *config, int pair)
 
 void rope_table(const struct model_config *config, int32_t max_position, float *table)
 {
-    const int pairs = config->head_dim / 2;
+    const int pairs = config->head_size / 2;
     const float scale = attention_factor(&config->rope);
-    float frequencies[CONFIG_MAX_HEAD_DIM / 2];
+    float frequencies[CONFIG_MAX_HEAD_SIZE / 2];
     for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(config, pair);
 #pragma omp parallel for schedule(static) if (max_position > 4096)
     for (int32_t position = 0; position < max_position; position++) {
-        float *row = table + (int64_t)position * config->head_dim;
+        float *row = table + (int64_t)position * config->head_size;
         for (int pair = 0; pair < pairs; pair++) {
             const float angle = (float)position * frequencies[pair];
             row[pair] = cosf(angle) * scale;

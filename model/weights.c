@@ -66,7 +66,7 @@ static void visit_linear(struct visitor *v, int layer, const char *module, int64
 static void visit_layer(struct visitor *v, const struct model_config *c, int i, struct layer_weights *layer)
 {
     const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
-    const int64_t q = (int64_t)c->num_heads * c->head_dim, kv = (int64_t)c->num_kv_heads * c->head_dim;
+    const int64_t q = (int64_t)c->num_heads * c->head_size, kv = (int64_t)c->num_kv_heads * c->head_size;
     struct place norm = place_named(hidden, 0, "model.layers.%d.input_layernorm.weight", i);
     visit_gain(v, &norm, &layer->input_norm);
     layer->qkv.num_parts = 3;
@@ -117,7 +117,7 @@ static enum status allocate_layers(const struct model_config *config, struct mod
 int64_t model_weights_bytes(const struct model_config *c)
 {
     const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
-    const int64_t q = (int64_t)c->num_heads * c->head_dim, kv = (int64_t)c->num_kv_heads * c->head_dim;
+    const int64_t q = (int64_t)c->num_heads * c->head_size, kv = (int64_t)c->num_kv_heads * c->head_size;
     int64_t layer = 2 * hidden + 2 * hidden * q + 2 * hidden * kv + 3 * hidden * inner;
     if (c->attention_bias) layer += q + 2 * kv + hidden;
     if (c->mlp_bias) layer += 2 * inner + hidden;
@@ -214,8 +214,8 @@ static enum status find_tensor(struct visitor *visitor, const struct place *plac
     w->bytes += (int64_t)t->bytes;
     if (place->gain) return put_gain(f, place, t, dtype);
     if (place->matrix) {
-        *place->matrix =
-            (struct weight){.data = t->data, .dtype = dtype, .rows = place->rows, .columns = place->columns};
+        *place->matrix = (struct weight){
+            .data = t->data, .dtype = dtype, .out_features = place->rows, .in_features = place->columns};
         return STATUS_OK;
     }
     if (dtype != place->bias->dtype) return differs(f, t, "its matrix", place->bias->dtype);
@@ -388,8 +388,8 @@ static enum status fill_tensor(struct visitor *visitor, const struct place *plac
         fill_random32((float *)data, count, seed, d->values.single);
     }
     if (place->matrix)
-        *place->matrix =
-            (struct weight){.data = data, .dtype = d->dtype, .rows = place->rows, .columns = place->columns};
+        *place->matrix = (struct weight){
+            .data = data, .dtype = d->dtype, .out_features = place->rows, .in_features = place->columns};
     if (place->bias) place->bias->bias = data;
     return STATUS_OK;
 }

@@ -20,8 +20,8 @@ struct projection {
 
 struct layer_weights {
     const void *input_norm;          /* [hidden_size] norm_dtype */
-    struct projection qkv;           /* [(num_heads + 2 * num_kv_heads) * head_dim, hidden_size] */
-    struct weight o;                 /* [hidden_size, num_heads * head_dim] */
+    struct projection qkv;           /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] */
+    struct weight o;                 /* [hidden_size, num_heads * head_size] */
     const void *post_attention_norm; /* [hidden_size] */
     struct projection gate_up;       /* [2 * intermediate_size, hidden_size] */
     struct weight down;              /* [hidden_size, intermediate_size] */

@@ -11,7 +11,7 @@
 #include "runtime/interrupt.h"
 #include "runtime/line_editor.h"
 #include "runtime/line_reader.h"
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 #include "runtime/prompts.h"
 #include "scheduler/sequence.h"
 

@@ -14,7 +14,7 @@
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
 #include "runtime/line_reader.h"
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 #include "runtime/results.h"

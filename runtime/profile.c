@@ -55,7 +55,7 @@ static void memory_rows(struct table *t, const struct memory_profile *p)
     snprintf(note, sizeof note, "%d blocks%s", p->num_blocks, p->num_blocks_override ? ", as asked for" : "");
     memory_row(t, "  KV cache", p->kv_cache, note);
     if (p->in_use) device_row(t, p);
-    snprintf(note, sizeof note, "on the host, %d blocks; taken as it is needed", p->num_cpu_blocks);
+    snprintf(note, sizeof note, "on the host, %d blocks; taken as it is needed", p->num_host_blocks);
     memory_row(t, "swap space", memory_profile_swap_space(p), note);
     if (gpu && p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
 }
@@ -126,7 +126,7 @@ static void set_blocks(json_t *json, const struct memory_profile *p)
     set_bytes(json, "block_bytes", p->block_bytes);
     json_object_set_new(json, "block_size", json_integer(p->block_size));
     json_object_set_new(json, "num_gpu_blocks", json_integer(p->num_blocks));
-    json_object_set_new(json, "num_cpu_blocks", json_integer(p->num_cpu_blocks));
+    json_object_set_new(json, "num_cpu_blocks", json_integer(p->num_host_blocks));
     json_object_set_new(json, "num_gpu_blocks_override", json_integer(p->num_blocks_override));
     json_object_set_new(json, "kv_cache_tokens", json_integer(memory_profile_tokens(p)));
     json_object_set_new(json, "max_model_len", json_integer(p->max_model_len));

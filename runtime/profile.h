@@ -4,9 +4,9 @@
 
 #include <jansson.h>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "runtime/line_reader.h"
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 
 struct profile_options {
     struct engine_options engine;

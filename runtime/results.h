@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "runtime/prompts.h"
 
 struct result_rules {

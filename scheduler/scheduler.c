@@ -18,17 +18,17 @@ static void note_violation(struct scheduler *s, const struct error *err)
     s->unsound = true;
 }
 
-static void leave_slot(struct scheduler *s, struct sequence *seq)
+static void release_state_index(struct scheduler *s, struct sequence *seq)
 {
-    if (seq->slot >= 0) s->free_slots[s->num_free_slots++] = seq->slot;
-    seq->slot = -1;
+    if (seq->state_index >= 0) s->free_state_indices[s->num_free_state_indices++] = seq->state_index;
+    seq->state_index = -1;
 }
 
 static void give_back(struct scheduler *s, struct sequence *seq)
 {
     struct error err;
     if (block_manager_release(&s->blocks, seq, &err) != STATUS_OK) note_violation(s, &err);
-    leave_slot(s, seq);
+    release_state_index(s, seq);
 }
 
 /* Nothing of the request may be in flight. It keeps its tokens, and is computed again from them. */
@@ -101,7 +101,7 @@ static void swap_out(struct scheduler *s, struct batch *batch, struct request *r
     for (int32_t i = 0; i < request->num_sequences; i++) {
         struct sequence *seq = &request->sequences[i];
         if (seq->status == SEQUENCE_FINISHED) continue;
-        leave_slot(s, seq);
+        release_state_index(s, seq);
         seq->status = SEQUENCE_SWAPPED;
     }
     request->num_preemptions++;
@@ -346,7 +346,7 @@ static void admit(struct scheduler *s, struct request *request)
     struct sequence *leader = request->leader = request_first_unfinished(request);
     for (int32_t i = leader->index; i < request->num_sequences; i++) {
         struct sequence *seq = &request->sequences[i];
-        if (seq->status != SEQUENCE_FINISHED) seq->slot = s->free_slots[--s->num_free_slots];
+        if (seq->status != SEQUENCE_FINISHED) seq->state_index = s->free_state_indices[--s->num_free_state_indices];
     }
     if (block_manager_allocate(&s->blocks, leader, &err) != STATUS_OK) note_violation(s, &err);
     start(s, leader);
@@ -371,7 +371,7 @@ static void swap_in(struct scheduler *s, struct batch *batch, struct request *re
     for (int32_t i = 0; i < request->num_sequences; i++) {
         struct sequence *seq = &request->sequences[i];
         if (seq->status == SEQUENCE_FINISHED) continue;
-        seq->slot = s->free_slots[--s->num_free_slots];
+        seq->state_index = s->free_state_indices[--s->num_free_state_indices];
         start(s, seq);
     }
     queue_move(&s->running, request);
@@ -382,7 +382,7 @@ static void choose_swapped(struct scheduler *s, struct batch *batch)
 {
     struct request *request;
     while (s->budget > 0 && (request = s->swapped.head)) {
-        if (request_num_unfinished(request) > s->num_free_slots) return;
+        if (request_num_unfinished(request) > s->num_free_state_indices) return;
         enum allocate_result result = block_manager_can_swap_in(&s->blocks, request);
         if (result == ALLOCATE_LATER) return;
         if (result == ALLOCATE_NEVER) {
@@ -408,7 +408,7 @@ static void choose_waiting(struct scheduler *s, struct batch *batch)
     struct request *request;
     while (s->budget > 0 && (request = s->waiting.head)) {
         int32_t required;
-        if (request_num_unfinished(request) > s->num_free_slots) return;
+        if (request_num_unfinished(request) > s->num_free_state_indices) return;
         if (!s->config.enable_chunked_prefill && request_first_unfinished(request)->num_tokens > s->budget) return;
         enum allocate_result result = block_manager_can_allocate(&s->blocks, request, &required);
         if (result == ALLOCATE_LATER) return;
@@ -486,7 +486,7 @@ static enum status check_config(const struct scheduler_config *c, struct error *
 static bool allocate_arrays(struct scheduler *s)
 {
     size_t seqs = (size_t)s->config.limits.max_num_seqs;
-    bool ok = (s->free_slots = calloc(seqs, sizeof *s->free_slots)) &&
+    bool ok = (s->free_state_indices = calloc(seqs, sizeof *s->free_state_indices)) &&
               (s->choices = calloc(seqs, sizeof *s->choices)) && (s->admitted = calloc(seqs, sizeof *s->admitted)) &&
               (s->events = calloc(seqs, sizeof *s->events)) && (s->holders = calloc(seqs, sizeof *s->holders));
     for (int i = 0; ok && i < SCHEDULER_MAX_STEPS; i++)
@@ -512,7 +512,8 @@ enum status scheduler_create(const struct scheduler_config *config, struct sched
         scheduler_destroy(s);
         return status;
     }
-    for (int32_t slot = config->limits.max_num_seqs - 1; slot >= 0; slot--) s->free_slots[s->num_free_slots++] = slot;
+    for (int32_t slot = config->limits.max_num_seqs - 1; slot >= 0; slot--)
+        s->free_state_indices[s->num_free_state_indices++] = slot;
     *out = s;
     return STATUS_OK;
 }
@@ -525,7 +526,7 @@ void scheduler_destroy(struct scheduler *s)
         free(s->steps[i].named);
         free(s->steps[i].sampled);
     }
-    free(s->free_slots);
+    free(s->free_state_indices);
     free(s->choices);
     free(s->admitted);
     free(s->events);

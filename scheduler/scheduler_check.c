@@ -27,14 +27,14 @@ static enum status check_filled(const struct scheduler *s, const struct sequence
 static enum status check_sequence(const struct scheduler *s, const struct request_queue *queue,
                                   const struct sequence *seq, struct error *err)
 {
-    bool holds = seq->slot >= 0, may_hold = queue != &s->waiting || seq->status == SEQUENCE_FINISHED;
+    bool holds = seq->state_index >= 0, may_hold = queue != &s->waiting || seq->status == SEQUENCE_FINISHED;
     if (seq->status != SEQUENCE_FINISHED && (seq->status == SEQUENCE_SWAPPED) != (queue == &s->swapped))
         return error_set(err, STATUS_INTERNAL, "a sequence is swapped and its request is not, or the reverse");
     if (seq->status == SEQUENCE_SWAPPED && !holds && seq->in_flight == 0) return check_filled(s, seq, err);
     if (!holds && seq->num_blocks == 0 && seq->in_flight == 0) return STATUS_OK;
     if (!holds || !may_hold || (seq->status == SEQUENCE_FINISHED && seq->in_flight == 0))
-        return error_set(err, STATUS_INTERNAL, "a sequence that does not run holds slot %d and %d blocks", seq->slot,
-                         seq->num_blocks);
+        return error_set(err, STATUS_INTERNAL, "a sequence that does not run holds slot %d and %d blocks",
+                         seq->state_index, seq->num_blocks);
     if (seq->num_pending > seq->in_flight || seq->in_flight > s->in_flight || seq->num_uploaded > seq->num_blocks)
         return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, is in %d steps of %d in flight",
                          seq->num_pending, seq->in_flight, s->in_flight);
@@ -52,7 +52,7 @@ static enum status check_queue(const struct scheduler *s, const struct request_q
         for (int32_t i = 0; i < r->num_sequences && status == STATUS_OK; i++) {
             struct sequence *seq = &r->sequences[i];
             status = check_sequence(s, queue, seq, err);
-            if (status == STATUS_OK && (seq->slot >= 0 || seq->num_blocks > 0)) {
+            if (status == STATUS_OK && (seq->state_index >= 0 || seq->num_blocks > 0)) {
                 if (*num_holders == s->config.limits.max_num_seqs)
                     return error_set(err, STATUS_INTERNAL, "more sequences hold blocks than there are slots");
                 s->holders[(*num_holders)++] = seq;
@@ -64,25 +64,25 @@ static enum status check_queue(const struct scheduler *s, const struct request_q
     return status;
 }
 
-static bool slot_is_free(const struct scheduler *s, int32_t slot)
+static bool state_index_is_free(const struct scheduler *s, int32_t slot)
 {
-    for (int32_t i = 0; i < s->num_free_slots; i++)
-        if (s->free_slots[i] == slot) return true;
+    for (int32_t i = 0; i < s->num_free_state_indices; i++)
+        if (s->free_state_indices[i] == slot) return true;
     return false;
 }
 
 static enum status check_slots(const struct scheduler *s, int32_t num_holders, struct error *err)
 {
     int32_t held = 0;
-    for (int32_t i = 0; i < num_holders; i++) held += s->holders[i]->slot >= 0;
-    if (held + s->num_free_slots != s->config.limits.max_num_seqs)
-        return error_set(err, STATUS_INTERNAL, "%d slots are held and %d free, of %d", held, s->num_free_slots,
+    for (int32_t i = 0; i < num_holders; i++) held += s->holders[i]->state_index >= 0;
+    if (held + s->num_free_state_indices != s->config.limits.max_num_seqs)
+        return error_set(err, STATUS_INTERNAL, "%d slots are held and %d free, of %d", held, s->num_free_state_indices,
                          s->config.limits.max_num_seqs);
     for (int32_t i = 0; i < num_holders; i++) {
-        if (s->holders[i]->slot < 0) continue;
-        bool taken = slot_is_free(s, s->holders[i]->slot);
-        for (int32_t j = 0; j < i; j++) taken = taken || s->holders[j]->slot == s->holders[i]->slot;
-        if (taken) return error_set(err, STATUS_INTERNAL, "slot %d has two holders", s->holders[i]->slot);
+        if (s->holders[i]->state_index < 0) continue;
+        bool taken = state_index_is_free(s, s->holders[i]->state_index);
+        for (int32_t j = 0; j < i; j++) taken = taken || s->holders[j]->state_index == s->holders[i]->state_index;
+        if (taken) return error_set(err, STATUS_INTERNAL, "slot %d has two holders", s->holders[i]->state_index);
     }
     return STATUS_OK;
 }

@@ -21,15 +21,15 @@ static void add_deltas(struct batch *batch, struct sequence *seq)
 {
     for (; seq->num_uploaded < seq->num_blocks; seq->num_uploaded++)
         batch->deltas[batch->num_deltas++] = (struct block_table_delta){
-            .row = seq->slot, .index = seq->num_uploaded, .block = seq->block_table[seq->num_uploaded]};
+            .row = seq->state_index, .index = seq->num_uploaded, .block = seq->block_table[seq->num_uploaded]};
 }
 
 /* The logits of the batch's last token. */
 static void add_sample(struct batch *batch, struct step *step, struct sequence *seq, int32_t output)
 {
     int32_t row = batch->num_samples++;
-    batch->sample_rows[row] = batch->num_tokens - 1;
-    batch->sample_slot[row] = seq->slot;
+    batch->logits_indices[row] = batch->num_tokens - 1;
+    batch->sample_state_indices[row] = seq->state_index;
     batch->sample_output[row] = output;
     step->sampled[step->num_sampled++] = seq;
     seq->pending_row = row;
@@ -49,7 +49,7 @@ static void add_choice(struct scheduler *s, struct batch *batch, struct step *st
     add_deltas(batch, seq);
     batch->query_start[batch->num_seqs + 1] = batch->num_tokens;
     batch->seq_lens[batch->num_seqs] = end;
-    batch->seq_slot[batch->num_seqs++] = seq->slot;
+    batch->state_indices[batch->num_seqs++] = seq->state_index;
     if (c->count > batch->max_query_len) batch->max_query_len = c->count;
     if (end > batch->max_seq_len) batch->max_seq_len = end;
     name(step, seq);

@@ -32,8 +32,8 @@ struct scheduler {
     struct request_queue waiting, swapped, running, ended;
     uint64_t next_arrival;
 
-    int32_t *free_slots; /* [num_free_slots] a stack */
-    int32_t num_free_slots;
+    int32_t *free_state_indices; /* [num_free_state_indices] a stack */
+    int32_t num_free_state_indices;
 
     struct step steps[SCHEDULER_MAX_STEPS]; /* a ring */
     int32_t oldest, in_flight;

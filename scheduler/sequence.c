@@ -23,7 +23,7 @@ const char *finish_reason_name(enum finish_reason reason)
 static bool sequence_init(struct sequence *seq, struct request *request, int32_t index, const int32_t *prompt,
                           int32_t prompt_len, int32_t capacity, int32_t block_size)
 {
-    *seq = (struct sequence){.request = request, .index = index, .stop_token = -1, .slot = -1};
+    *seq = (struct sequence){.request = request, .index = index, .stop_token = -1, .state_index = -1};
     seq->num_tokens = seq->prompt_len = prompt_len;
     seq->token_capacity = capacity;
     /* One more than the capacity: see request_create. */

@@ -39,9 +39,9 @@ struct sequence {
     int32_t num_hashed;   /* full blocks with a prefix id, from the first */
     uint64_t prefix_id;   /* of the last of those; 0: none */
 
-    int32_t slot;       /* row in what stays on the device; -1: none */
-    int32_t in_flight;  /* submitted steps not collected that name it: its blocks stay until they are */
-    int64_t first_step; /* since it runs: the scheduler's num_steps then */
+    int32_t state_index; /* row of its block table and sampling state on the device; -1: none */
+    int32_t in_flight;   /* submitted steps not collected that name it: its blocks stay until they are */
+    int64_t first_step;  /* since it runs: the scheduler's num_steps then */
 };
 
 struct request {

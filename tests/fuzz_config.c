@@ -21,10 +21,10 @@ static const char minimal[] = "{\"model_type\":\"llama\",\"hidden_size\":64,\"in
 /* A config that was accepted must give a table of numbers. */
 static void check_table(const struct model_config *config)
 {
-    float *table = malloc(2 * (size_t)config->head_dim * sizeof *table);
+    float *table = malloc(2 * (size_t)config->head_size * sizeof *table);
     if (!table) abort();
     rope_table(config, 2, table);
-    for (int i = 0; i < 2 * config->head_dim; i++)
+    for (int i = 0; i < 2 * config->head_size; i++)
         if (!isfinite(table[i])) abort();
     free(table);
 }

@@ -91,7 +91,7 @@ static void test_defaults(void **state)
     assert_int_equal(c.num_layers, 2);
     assert_int_equal(c.num_heads, 4);
     assert_int_equal(c.num_kv_heads, 4);
-    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.head_size, 16);
     assert_int_equal(c.vocab_size, 320);
     assert_int_equal(c.max_position_embeddings, 2048);
     assert_true(c.rms_norm_eps == 1e-6);
@@ -118,7 +118,7 @@ static void test_values(void **state)
                "\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":true,"
                "\"attention_bias\":true,\"mlp_bias\":true,\"rope_theta\":500000,\"torch_dtype\":\"bfloat16\","
                "\"bos_token_id\":128000,\"eos_token_id\":[128001,128008,128009,128001],\"unknown\":{\"a\":[1]}");
-    assert_int_equal(c.head_dim, 80);
+    assert_int_equal(c.head_size, 80);
     assert_int_equal(c.num_kv_heads, 2);
     assert_int_equal(c.max_position_embeddings, 131072);
     assert_true(c.rms_norm_eps == 1e-5);
@@ -141,7 +141,7 @@ static void test_null_is_absent(void **state)
                "\"hidden_act\":null,\"quantization_config\":null,\"partial_rotary_factor\":null,"
                "\"attention_multiplier\":null,\"query_pre_attn_scalar\":null");
     assert_int_equal(c.num_kv_heads, 4);
-    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.head_size, 16);
     assert_int_equal(c.num_eos, 0);
 }
 
@@ -273,7 +273,7 @@ static void test_published(void **state)
                "\"rope_theta\":100000,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
                "\"transformers.js_config\":{\"kv_cache_dtype\":{\"q4f16\":\"float16\"}},\"use_cache\":true,"
                "\"vocab_size\":49152");
-    assert_int_equal(c.head_dim, 64);
+    assert_int_equal(c.head_size, 64);
     /* Mistral 7B 0.1 and 0.3 */
     const char *mistral =
         "\"architectures\":[\"MistralForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,\"hidden_act\":\"silu\","
@@ -605,17 +605,17 @@ static void compare_table(const char *name, const struct model_config *config, c
                           const json_t *expected)
 {
     const int32_t last = (int32_t)json_integer_value(json_array_get(positions, json_array_size(positions) - 1));
-    float *table = malloc((size_t)(last + 1) * (size_t)config->head_dim * sizeof *table);
+    float *table = malloc((size_t)(last + 1) * (size_t)config->head_size * sizeof *table);
     assert_non_null(table);
     rope_table(config, last + 1, table);
     assert_int_equal(json_array_size(expected), json_array_size(positions));
     for (size_t i = 0; i < json_array_size(positions); i++) {
         const int64_t position = json_integer_value(json_array_get(positions, i));
         const json_t *row = json_array_get(expected, i);
-        assert_int_equal(json_array_size(row), config->head_dim);
-        for (int32_t k = 0; k < config->head_dim; k++) {
+        assert_int_equal(json_array_size(row), config->head_size);
+        for (int32_t k = 0; k < config->head_size; k++) {
             const double want = json_number_value(json_array_get(row, (size_t)k));
-            const double got = table[position * config->head_dim + k];
+            const double got = table[position * config->head_size + k];
             if (!(fabs(got - want) <= 5e-7 + 3e-7 * (double)position))
                 fail_msg("%s: position %lld, element %d: expected %.9g, found %.9g", name, (long long)position, k, want,
                          got);
@@ -740,10 +740,10 @@ static void test_mutations(void **state)
             assert_non_null(strstr(err.text, "config.json"));
             continue;
         }
-        float *table = malloc(4 * (size_t)config.head_dim * sizeof *table);
+        float *table = malloc(4 * (size_t)config.head_size * sizeof *table);
         assert_non_null(table);
         rope_table(&config, 4, table);
-        for (int i = 0; i < 4 * config.head_dim; i++) assert_true(isfinite(table[i]));
+        for (int i = 0; i < 4 * config.head_size; i++) assert_true(isfinite(table[i]));
         free(table);
         loaded++;
     }

@@ -35,8 +35,8 @@ static void workspace_for(struct test_backend *gpu, int64_t rows, int64_t column
                                           .num_kv_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
-                                          .max_columns = columns,
-                                          .max_rows = rows,
+                                          .max_in_features = columns,
+                                          .max_out_features = rows,
                                           .vocab_size = rows};
     use_workspace(gpu, &query);
 }
@@ -79,8 +79,11 @@ static void check_linear(struct test_backend *gpu, struct random *random, const 
             xs[t * c->columns + i] = tensor_get(&x, t * x_stride + i);
         }
     tensor_upload(&x);
-    const struct weight weight = {
-        .data = w.data, .dtype = c->dtype, .rows = c->rows, .columns = c->columns, .bias = c->bias ? bias.data : NULL};
+    const struct weight weight = {.data = w.data,
+                                  .dtype = c->dtype,
+                                  .out_features = c->rows,
+                                  .in_features = c->columns,
+                                  .bias = c->bias ? bias.data : NULL};
     b->linear(b, out.data, out_stride, c->out_dtype, x.data, x_stride, c->dtype, c->tokens, &weight, NULL);
     b->linear(b, again.data, out_stride, c->out_dtype, x.data, x_stride, c->dtype, c->tokens, &weight, NULL);
     tensor_download(&out), tensor_download(&again);
@@ -202,7 +205,7 @@ static struct fused_case fused_case_new(struct test_backend *gpu, struct random 
     c.w = tensor_random(gpu->b, dtype, rows * columns, 0.1, random);
     c.bias = tensor_random(gpu->b, dtype, rows, 1, random);
     c.weight = (struct weight){
-        .data = c.w.data, .dtype = dtype, .rows = rows, .columns = columns, .bias = bias ? c.bias.data : NULL};
+        .data = c.w.data, .dtype = dtype, .out_features = rows, .in_features = columns, .bias = bias ? c.bias.data : NULL};
     return c;
 }
 
@@ -214,8 +217,8 @@ static void fused_case_free(struct fused_case *c)
 static void check_tensors(struct fused_case *c, const char *operation, struct tensor *out, struct tensor *expected)
 {
     char what[160];
-    snprintf(what, sizeof what, "%s: %d x %lld x %lld, %s", operation, c->tokens, (long long)c->weight.rows,
-             (long long)c->weight.columns, dtype_name(c->dtype));
+    snprintf(what, sizeof what, "%s: %d x %lld x %lld, %s", operation, c->tokens, (long long)c->weight.out_features,
+             (long long)c->weight.in_features, dtype_name(c->dtype));
     tensor_download(out), tensor_download(expected);
     double *values = tensor_doubles(expected);
     check_close(c->gpu, what, out, values, out->count, out->dtype == DTYPE_FLOAT32 ? DTYPE_BFLOAT16 : out->dtype);
@@ -227,7 +230,7 @@ static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
 {
     struct backend *b = c->gpu->b;
     const struct norm_params norm = {c->gain.data, c->gain_dtype, 1e-5f};
-    const int64_t rows = c->weight.rows, columns = c->weight.columns;
+    const int64_t rows = c->weight.out_features, columns = c->weight.in_features;
     struct tensor normed = tensor_poison(b, c->dtype, c->tokens * columns);
     struct tensor out = tensor_poison(b, out_dtype, c->tokens * rows);
     struct tensor expected = tensor_poison(b, out_dtype, c->tokens * rows);
@@ -243,7 +246,7 @@ static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
 static void check_linear_residual(struct fused_case *c, struct random *random)
 {
     struct backend *b = c->gpu->b;
-    const int64_t rows = c->weight.rows, columns = c->weight.columns;
+    const int64_t rows = c->weight.out_features, columns = c->weight.in_features;
     struct tensor gain = tensor_random(b, c->dtype, rows, 1, random);
     struct tensor product = tensor_poison(b, c->dtype, c->tokens * rows);
     struct tensor out = tensor_bytes(b, c->residual.host, c->residual.bytes);
@@ -262,7 +265,7 @@ static void check_gate_up(struct fused_case *c, bool with_norm)
 {
     struct backend *b = c->gpu->b;
     const struct norm_params norm = {c->gain.data, c->gain_dtype, 1e-5f};
-    const int64_t rows = c->weight.rows, columns = c->weight.columns;
+    const int64_t rows = c->weight.out_features, columns = c->weight.in_features;
     struct tensor normed = tensor_poison(b, c->dtype, c->tokens * columns);
     struct tensor both = tensor_poison(b, c->dtype, c->tokens * rows);
     struct tensor out = tensor_poison(b, c->dtype, c->tokens * rows / 2);
@@ -353,7 +356,7 @@ static void fused_operations_refuse(void **state)
     struct tensor out = tensor_poison(b, DTYPE_BFLOAT16, 64);
     const struct norm_params norm = {c.gain.data, DTYPE_FLOAT16, 1e-5f};
     struct weight odd = c.weight;
-    odd.columns = 60;
+    odd.in_features = 60;
     assert_false(
         b->norm_linear(b, out.data, 32, DTYPE_BFLOAT16, c.x.data, 64, &norm, DTYPE_BFLOAT16, 2, &c.weight, NULL));
     assert_false(b->linear_residual(b, out.data, 32, c.x.data, 60, DTYPE_BFLOAT16, 2, &odd, NULL));

@@ -17,13 +17,13 @@ enum { MAX_ROWS = 96 };
 /* Samples of a batch, row i in slot i; everything that goes in and comes out. */
 struct sampling {
     int32_t count, vocab_size, history_len;
-    float *logits;             /* [count, vocab_size] */
-    struct sampling_row *rows; /* [count] */
-    int32_t *slots, *outputs;  /* [count] */
-    int32_t *history;          /* [count, history_len] */
-    int32_t *tokens, *ranks;   /* [count] */
-    float *logprobs;           /* [count] */
-    int32_t *top_ids;          /* [count, SAMPLING_MAX_LOGPROBS] */
+    float *logits;               /* [count, vocab_size] */
+    struct sampling_state *rows; /* [count] */
+    int32_t *slots, *outputs;    /* [count] */
+    int32_t *history;            /* [count, history_len] */
+    int32_t *tokens, *ranks;     /* [count] */
+    float *logprobs;             /* [count] */
+    int32_t *top_ids;            /* [count, SAMPLING_MAX_LOGPROBS] */
     float *top_logprobs;
 };
 
@@ -43,7 +43,7 @@ static struct sampling sampling_new(int32_t count, int32_t vocab_size, int32_t h
     s.top_logprobs = calloc(n * SAMPLING_MAX_LOGPROBS, sizeof *s.top_logprobs);
     for (int32_t i = 0; i < count; i++) {
         s.rows[i] =
-            (struct sampling_row){.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1, .seed = 77 + (uint64_t)i};
+            (struct sampling_state){.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1, .seed = 77 + (uint64_t)i};
         s.slots[i] = i;
     }
     return s;
@@ -73,8 +73,8 @@ static void run(struct test_backend *tb, struct sampling *s)
                                           .num_kv_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
-                                          .max_columns = 64,
-                                          .max_rows = s->vocab_size,
+                                          .max_in_features = 64,
+                                          .max_out_features = s->vocab_size,
                                           .vocab_size = s->vocab_size};
     use_workspace(tb, &query);
     struct tensor logits = tensor_bytes(b, s->logits, n * s->vocab_size * word);
@@ -87,7 +87,7 @@ static void run(struct test_backend *tb, struct sampling *s)
     struct sample_args args = {.logits = logits.data,
                                .num_samples = s->count,
                                .vocab_size = s->vocab_size,
-                               .sample_slot = slots.data,
+                               .sample_state_indices = slots.data,
                                .sample_output = outputs.data,
                                .rows = rows.data,
                                .history = history.data,
@@ -98,7 +98,7 @@ static void run(struct test_backend *tb, struct sampling *s)
                                .top_ids = top_ids.data,
                                .top_logprobs = top_logprobs.data};
     for (int32_t i = 0; i < s->count; i++) {
-        const struct sampling_row *row = &s->rows[i];
+        const struct sampling_state *row = &s->rows[i];
         args.any_random |= row->temperature >= 1e-5f;
         args.any_logprobs |= row->num_logprobs >= 0;
         args.any_processing |= row->num_bias > 0 || row->num_stop_ids > 0 || row->repetition_penalty != 1 ||
@@ -133,7 +133,7 @@ static int32_t compare(struct kernel_test *test, struct sampling *s)
     run(gpu, s);
     int32_t different = 0;
     for (int32_t i = 0; i < s->count; i++) {
-        const struct sampling_row *row = &s->rows[i];
+        const struct sampling_state *row = &s->rows[i];
         const int32_t at = i * s->history_len + row->prompt_len + s->outputs[i], top = i * SAMPLING_MAX_LOGPROBS;
         assert_in_range(s->tokens[i], 0, s->vocab_size - 1);
         assert_int_equal(s->history[at], s->tokens[i]);
@@ -154,7 +154,7 @@ static int32_t compare(struct kernel_test *test, struct sampling *s)
 /* Some of the options, none of them, or all. */
 static void randomize_row(struct sampling *s, int32_t i, struct random *r)
 {
-    struct sampling_row *row = &s->rows[i];
+    struct sampling_state *row = &s->rows[i];
     int32_t *history = s->history + (int64_t)i * s->history_len;
     if (random_between(r, 0, 3)) row->temperature = (float)(0.3 + 1.5 * random_uniform(r));
     if (random_between(r, 0, 1)) row->top_p = (float)(0.3 + 0.7 * random_uniform(r));
@@ -216,7 +216,7 @@ static void ties_by_the_thousand(void **state)
     the_gpu(test); /* or the test is skipped, before anything is allocated */
     struct sampling s = sampling_new(24, 128256, 8);
     for (int32_t i = 0; i < s.count; i++) {
-        struct sampling_row *row = &s.rows[i];
+        struct sampling_state *row = &s.rows[i];
         row->temperature = i % 4 == 0 ? 0 : 1.0f;
         row->top_k = i % 2 ? 3000 + 100 * i : 0;
         row->top_p = i % 3 ? 0.1f + 0.03f * (float)i : 1;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "runtime/engine_load.h"
+#include "runtime/engine/loaded_model.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/toy_model.h"
 

@@ -87,7 +87,7 @@ static void fill_batch(struct batch *b, const struct golden_case *c, int32_t fir
     b->query_start[0] = 0;
     b->query_start[1] = end - first;
     b->seq_lens[0] = b->max_seq_len = end;
-    b->seq_slot[0] = 3;
+    b->state_indices[0] = 3;
     for (int32_t t = first; t < end; t++) {
         const int32_t block = 1 + (t / 16) * 7 % 20;
         b->token_ids[t - first] = c->prompt[t];
@@ -98,8 +98,8 @@ static void fill_batch(struct batch *b, const struct golden_case *c, int32_t fir
     }
     for (int32_t i = 0; i < c->num_positions; i++) {
         if (c->positions[i] < first || c->positions[i] >= end) continue;
-        b->sample_rows[b->num_samples] = c->positions[i] - first;
-        b->sample_slot[b->num_samples] = 3;
+        b->logits_indices[b->num_samples] = c->positions[i] - first;
+        b->sample_state_indices[b->num_samples] = 3;
         b->sample_output[b->num_samples++] = 0;
     }
 }
@@ -142,11 +142,11 @@ static void swap_batch(struct bench *b, int32_t first, int32_t step)
 /* Computes the prompt in chunks; returns ||logits - golden|| / ||golden|| over all wanted positions. */
 static double logits_error(struct bench *b, const struct golden_case *c, int32_t chunk)
 {
-    const struct sampling_row greedy = {.num_logprobs = -1, .repetition_penalty = 1, .prompt_len = c->num_prompt};
+    const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1, .prompt_len = c->num_prompt};
     double difference = 0, size = 0;
     int32_t done = 0;
     struct error err;
-    model_set_slot(b->model, 3, &greedy, c->prompt, c->num_prompt);
+    model_set_sampling_state(b->model, 3, &greedy, c->prompt, c->num_prompt);
     for (int32_t first = 0; first < c->num_prompt; first += chunk) {
         struct sample_output out;
         fill_batch(&b->batch, c, first, first + chunk < c->num_prompt ? first + chunk : c->num_prompt);

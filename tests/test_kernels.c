@@ -108,8 +108,8 @@ static void workspace_for(struct test_backend *tb, int32_t tokens, int64_t rows,
                                           .num_kv_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
-                                          .max_columns = columns,
-                                          .max_rows = rows,
+                                          .max_in_features = columns,
+                                          .max_out_features = rows,
                                           .vocab_size = 16};
     use_workspace(tb, &query);
 }
@@ -156,8 +156,8 @@ static void check_linear(struct test_backend *tb, struct random *random, const s
     tensor_upload(&x);
     const struct weight weight = {.data = w.data,
                                   .dtype = c->w_dtype,
-                                  .rows = c->rows,
-                                  .columns = c->columns,
+                                  .out_features = c->rows,
+                                  .in_features = c->columns,
                                   .bias = c->bias ? bias.data : NULL};
     b->linear(b, out.data, out_stride, c->out_dtype, x.data, x_stride, c->dtype, c->tokens, &weight, NULL);
     tensor_download(&out);
@@ -244,7 +244,8 @@ static void linear_rows_are_independent(struct test_backend *tb, struct random *
     struct tensor w = tensor_random(tb->b, DTYPE_BFLOAT16, ROWS * COLUMNS, 1, random);
     struct tensor all = tensor_poison(tb->b, DTYPE_FLOAT32, TOKENS * ROWS);
     struct tensor one = tensor_poison(tb->b, DTYPE_FLOAT32, ROWS);
-    const struct weight weight = {.data = w.data, .dtype = DTYPE_BFLOAT16, .rows = ROWS, .columns = COLUMNS};
+    const struct weight weight = {
+        .data = w.data, .dtype = DTYPE_BFLOAT16, .out_features = ROWS, .in_features = COLUMNS};
     workspace_for(tb, TOKENS, ROWS, COLUMNS);
     tb->b->linear(tb->b, all.data, ROWS, DTYPE_FLOAT32, x.data, COLUMNS, DTYPE_FLOAT32, TOKENS, &weight, NULL);
     tb->b->linear(tb->b, one.data, ROWS, DTYPE_FLOAT32, (float *)x.data + 37 * COLUMNS, COLUMNS, DTYPE_FLOAT32, 1,
@@ -374,7 +375,7 @@ static void embeds(struct test_backend *tb, struct random *random)
         struct tensor table = tensor_random(tb->b, types[i % 3], VOCABULARY * COLUMNS, 1, random);
         struct tensor out = tensor_poison(tb->b, types[i / 3], TOKENS * COLUMNS);
         const struct weight weight = {
-            .data = table.data, .dtype = types[i % 3], .rows = VOCABULARY, .columns = COLUMNS};
+            .data = table.data, .dtype = types[i % 3], .out_features = VOCABULARY, .in_features = COLUMNS};
         tb->b->embedding(tb->b, out.data, ids_on.data, sampled_on.data, TOKENS, &weight, types[i / 3], NULL);
         tensor_download(&out);
         double *expected = malloc(sizeof(double) * TOKENS * COLUMNS);
@@ -526,7 +527,7 @@ static void moves_blocks(struct test_backend *tb, struct random *random)
 static void empty_calls(struct test_backend *tb, struct random *random)
 {
     struct tensor t = tensor_random(tb->b, DTYPE_FLOAT32, 64, 1, random), same = tensor_bytes(tb->b, t.host, t.bytes);
-    const struct weight weight = {.data = t.data, .rows = 8, .columns = 8};
+    const struct weight weight = {.data = t.data, .out_features = 8, .in_features = 8};
     workspace_for(tb, 16, 8, 8);
     tb->b->linear(tb->b, t.data, 8, DTYPE_FLOAT32, t.data, 8, DTYPE_FLOAT32, 0, &weight, NULL);
     tb->b->rms_norm(tb->b, t.data, t.data, t.data, DTYPE_FLOAT32, 1e-5f, 0, 64, DTYPE_FLOAT32, NULL);

@@ -43,7 +43,7 @@ struct fixture {
     double *expected;                          /* [num_tokens, num_heads, head_size] */
     double *query_host;
     float slopes[128];
-    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, seq_slots, alibi;
+    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, state_index_data, alibi;
 };
 
 static int64_t k_index(const struct fixture *f, int64_t block, int64_t head, int64_t offset, int64_t d)
@@ -198,7 +198,7 @@ static void fixture_make(struct fixture *f, const struct attention_case *c, cons
     make_expected(f);
     f->seq_lens = tensor_bytes(tb->b, c->seq_lens, (int64_t)sizeof(int32_t) * c->num_seqs);
     f->starts = tensor_bytes(tb->b, f->query_start, (int64_t)sizeof(int32_t) * (c->num_seqs + 1));
-    f->seq_slots = tensor_bytes(tb->b, f->slots, (int64_t)sizeof(int32_t) * c->num_seqs);
+    f->state_index_data = tensor_bytes(tb->b, f->slots, (int64_t)sizeof(int32_t) * c->num_seqs);
 }
 
 static void fixture_free(struct fixture *f)
@@ -206,7 +206,7 @@ static void fixture_free(struct fixture *f)
     for (int32_t i = 0; i < f->c->num_seqs; i++) free(f->keys[i]), free(f->values[i]);
     free(f->expected), free(f->query_host);
     tensor_free(&f->query), tensor_free(&f->k_cache), tensor_free(&f->v_cache), tensor_free(&f->tables);
-    tensor_free(&f->seq_lens), tensor_free(&f->starts), tensor_free(&f->seq_slots), tensor_free(&f->alibi);
+    tensor_free(&f->seq_lens), tensor_free(&f->starts), tensor_free(&f->state_index_data), tensor_free(&f->alibi);
 }
 
 static struct attention_args arguments(const struct fixture *f, void *out)
@@ -221,7 +221,7 @@ static struct attention_args arguments(const struct fixture *f, void *out)
                                    .block_table_stride = f->max_blocks,
                                    .seq_lens = f->seq_lens.data,
                                    .query_start = f->starts.data,
-                                   .seq_slot = f->seq_slots.data,
+                                   .state_indices = f->state_index_data.data,
                                    .num_seqs = c->num_seqs,
                                    .num_heads = c->num_heads,
                                    .num_kv_heads = c->num_kv_heads,
@@ -264,8 +264,8 @@ static void workspace_for(struct test_backend *tb, const struct fixture *f)
                                           .num_kv_heads = c->num_kv_heads,
                                           .head_size = c->head_size,
                                           .block_size = c->block_size,
-                                          .max_columns = 64,
-                                          .max_rows = 64,
+                                          .max_in_features = 64,
+                                          .max_out_features = 64,
                                           .vocab_size = 64,
                                           .dtype = c->dtype};
     use_workspace(tb, &query);

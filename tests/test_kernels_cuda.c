@@ -93,7 +93,8 @@ static void rows_of_real_sizes(void **state)
         struct tensor out = tensor_poison(c, types[i], TOKENS * SIZE), out_on = tensor_poison(g, types[i], out.count);
         struct tensor half = tensor_poison(c, types[i], out.count / 2),
                       half_on = tensor_poison(g, types[i], half.count);
-        const struct weight w = {.data = table.data, .dtype = types[i], .rows = VOCABULARY, .columns = SIZE};
+        const struct weight w = {
+            .data = table.data, .dtype = types[i], .out_features = VOCABULARY, .in_features = SIZE};
         struct weight w_on = w;
         w_on.data = table_on.data;
         c->embedding(c, out.data, ids, rows, TOKENS, &w, types[i], NULL);
@@ -125,8 +126,8 @@ static void linear_of_one_type(void **state)
                                                  .num_kv_heads = 8,
                                                  .head_size = 64,
                                                  .block_size = 16,
-                                                 .max_columns = COLUMNS,
-                                                 .max_rows = ROWS,
+                                                 .max_in_features = COLUMNS,
+                                                 .max_out_features = ROWS,
                                                  .vocab_size = ROWS});
     for (int i = 0; i < 7 * 3 * 2; i++) {
         const enum dtype dtype = types[i % 3], out_dtype = i / 3 % 2 ? DTYPE_FLOAT32 : dtype;
@@ -136,8 +137,11 @@ static void linear_of_one_type(void **state)
         struct tensor bias = tensor_random(gpu->b, dtype, ROWS, 3, &test->random);
         struct tensor out = tensor_poison(gpu->b, out_dtype, (int64_t)tokens * STRIDE);
         const bool with_bias = i % 4 < 2;
-        const struct weight weight = {
-            .data = w.data, .dtype = dtype, .rows = ROWS, .columns = COLUMNS, .bias = with_bias ? bias.data : NULL};
+        const struct weight weight = {.data = w.data,
+                                      .dtype = dtype,
+                                      .out_features = ROWS,
+                                      .in_features = COLUMNS,
+                                      .bias = with_bias ? bias.data : NULL};
         gpu->b->linear(gpu->b, out.data, STRIDE, out_dtype, x.data, COLUMNS, dtype, tokens, &weight, NULL);
         tensor_download(&out);
         double *xs = tensor_doubles(&x), *ws = tensor_doubles(&w), *biases = tensor_doubles(&bias);
@@ -323,14 +327,14 @@ static void replays_graphs(void **state)
                                                  .num_kv_heads = 8,
                                                  .head_size = 64,
                                                  .block_size = 16,
-                                                 .max_columns = SIZE,
-                                                 .max_rows = 2 * SIZE,
+                                                 .max_in_features = SIZE,
+                                                 .max_out_features = 2 * SIZE,
                                                  .vocab_size = SIZE});
     struct tensor x = tensor_random(b, DTYPE_BFLOAT16, TOKENS * SIZE, 1, &test->random);
     struct tensor w = tensor_random(b, DTYPE_BFLOAT16, 2 * SIZE * SIZE, 1, &test->random);
     struct tensor wide = tensor_poison(b, DTYPE_BFLOAT16, TOKENS * 2 * SIZE);
     struct tensor out = tensor_poison(b, DTYPE_BFLOAT16, TOKENS * SIZE);
-    const struct weight weight = {.data = w.data, .dtype = DTYPE_BFLOAT16, .rows = 2 * SIZE, .columns = SIZE};
+    const struct weight weight = {.data = w.data, .dtype = DTYPE_BFLOAT16, .out_features = 2 * SIZE, .in_features = SIZE};
     uint8_t *eager = malloc((size_t)out.bytes);
     for (int round = 0; round < 3; round++) { /* warm up, capture, new input */
         if (round == 1 && b->capture_begin(b, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);
@@ -434,13 +438,13 @@ static void loads_ahead(void **state)
     struct error err;
     for (int i = 0; i < 3; i++) {
         before = after;
-        b->load_ahead(b, i == 0 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16);
+        b->preload(b, i == 0 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16);
         assert_int_equal(b->memory_info(b, &after, &total, &err), STATUS_OK);
     }
     assert_true(after >= before);
     synchronize(b);
     assert_int_equal(backend_open("cuda", 0, &b, &err), STATUS_OK);
-    b->load_ahead(b, DTYPE_BFLOAT16);
+    b->preload(b, DTYPE_BFLOAT16);
     b->destroy(b); /* while it goes on */
 }
 

@@ -20,8 +20,8 @@ enum { MAX_ROWS = 64, HISTORY = 64 };
  */
 struct sampling {
     int32_t count, vocab_size;
-    float *logits;                      /* [count, vocab_size] */
-    struct sampling_row rows[MAX_ROWS]; /* by slot */
+    float *logits;                        /* [count, vocab_size] */
+    struct sampling_state rows[MAX_ROWS]; /* by slot */
     int32_t slots[MAX_ROWS], outputs[MAX_ROWS];
     int32_t history[MAX_ROWS * HISTORY]; /* by slot */
     int32_t tokens[MAX_ROWS], ranks[MAX_ROWS];
@@ -30,9 +30,9 @@ struct sampling {
     float top_logprobs[MAX_ROWS * SAMPLING_MAX_LOGPROBS];
 };
 
-static struct sampling_row plain_row(void)
+static struct sampling_state plain_row(void)
 {
-    return (struct sampling_row){.temperature = 0, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+    return (struct sampling_state){.temperature = 0, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
 }
 
 static struct sampling *sampling_new(int32_t count, int32_t vocab_size)
@@ -72,8 +72,8 @@ static void run(struct test_backend *tb, struct sampling *s)
                                           .num_kv_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
-                                          .max_columns = 64,
-                                          .max_rows = s->vocab_size,
+                                          .max_in_features = 64,
+                                          .max_out_features = s->vocab_size,
                                           .vocab_size = s->vocab_size};
     use_workspace(tb, &query);
     struct tensor logits = tensor_bytes(b, s->logits, n * s->vocab_size * word);
@@ -87,7 +87,7 @@ static void run(struct test_backend *tb, struct sampling *s)
     struct sample_args args = {.logits = logits.data,
                                .num_samples = s->count,
                                .vocab_size = s->vocab_size,
-                               .sample_slot = slots.data,
+                               .sample_state_indices = slots.data,
                                .sample_output = outputs.data,
                                .rows = rows.data,
                                .history = history.data,
@@ -98,7 +98,7 @@ static void run(struct test_backend *tb, struct sampling *s)
                                .top_ids = top_ids.data,
                                .top_logprobs = top_logprobs.data};
     for (int32_t i = 0; i < s->count; i++) {
-        const struct sampling_row *row = &s->rows[s->slots[i]];
+        const struct sampling_state *row = &s->rows[s->slots[i]];
         args.any_random |= row->temperature >= 1e-5f;
         args.any_logprobs |= row->num_logprobs >= 0;
         args.any_processing |= row->num_bias > 0 || row->num_stop_ids > 0 || row->repetition_penalty != 1 ||
@@ -118,7 +118,7 @@ static struct kernel_test *test_of(void **state)
 
 /* Samples one row of logits on every backend; they must agree. */
 static int32_t sample_row(struct kernel_test *test, const float *logits, int32_t vocab_size,
-                          const struct sampling_row *row, const int32_t *history, int32_t output)
+                          const struct sampling_state *row, const int32_t *history, int32_t output)
 {
     int32_t token = -1;
     for (int i = 0; i < test->num_backends; i++) {
@@ -189,7 +189,7 @@ static void philox_known_answers(void **state)
 static void greedy_takes_the_largest(void **state)
 {
     float logits[9] = {1, 5, -2, 5, 4.999f, 0, 5, -1, 3};
-    const struct sampling_row row = plain_row();
+    const struct sampling_state row = plain_row();
     assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 1); /* ties to the lowest id */
     logits[8] = INFINITY;
     assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 8);
@@ -200,7 +200,7 @@ static void greedy_takes_the_largest(void **state)
 static void bad_logits_do_not_crash(void **state)
 {
     float logits[40];
-    struct sampling_row row = plain_row();
+    struct sampling_state row = plain_row();
     for (int pass = 0; pass < 4; pass++) {
         row.temperature = pass % 2 ? 1 : 0;
         row.top_p = pass < 2 ? 1 : 0.5f;
@@ -221,7 +221,7 @@ static void min_tokens_forbids_stop_ids(void **state)
 {
     const float logits[6] = {0, 9, 8, 7, 6, 5};
     const int32_t history[8] = {0};
-    struct sampling_row row = plain_row();
+    struct sampling_state row = plain_row();
     row.min_tokens = 2;
     row.num_stop_ids = 2;
     row.stop_ids[0] = 1;
@@ -239,7 +239,7 @@ static void min_tokens_forbids_stop_ids(void **state)
 static void logit_bias_is_added(void **state)
 {
     const float logits[5] = {1, 2, 3, 4, 5};
-    struct sampling_row row = plain_row();
+    struct sampling_state row = plain_row();
     row.num_bias = 3;
     row.bias_ids[0] = 4, row.bias_values[0] = -100;
     row.bias_ids[1] = 0, row.bias_values[1] = 3.5f;
@@ -251,7 +251,7 @@ static void logit_bias_is_added(void **state)
 static void penalties_apply_where_they_should(void **state)
 {
     const int32_t history[5] = {0, 1, 2, 2, 3};
-    struct sampling_row row = plain_row();
+    struct sampling_state row = plain_row();
     row.prompt_len = 2;
     const float positive[6] = {5, 5, 5, 5, 2.6f, 2.4f};
     row.repetition_penalty = 2; /* 2.5 2.5 2.5 2.5 2.6 2.4: prompt and output alike */
@@ -274,8 +274,8 @@ static void penalties_apply_where_they_should(void **state)
 }
 
 /* Draws many times from one row, over output positions; counts [vocab_size] of what came. */
-static void draw_many(struct test_backend *tb, const float *logits, int32_t vocab_size, const struct sampling_row *row,
-                      int32_t draws, int32_t *counts)
+static void draw_many(struct test_backend *tb, const float *logits, int32_t vocab_size,
+                      const struct sampling_state *row, int32_t draws, int32_t *counts)
 {
     memset(counts, 0, sizeof *counts * (size_t)vocab_size);
     for (int32_t done = 0; done < draws; done += MAX_ROWS) {
@@ -296,7 +296,7 @@ static void draw_many(struct test_backend *tb, const float *logits, int32_t voca
 /* Pearson's chi-square against the exact probabilities: its mean is the degrees of freedom k, its deviation sqrt(2k).
  * Six deviations do not happen; and what was cut off must never be drawn. */
 static void check_distribution(struct test_backend *tb, const float *logits, int32_t vocab_size,
-                               const struct sampling_row *row, int32_t draws)
+                               const struct sampling_state *row, int32_t draws)
 {
     int32_t *counts = calloc((size_t)vocab_size, sizeof *counts);
     struct reference_sample expected = {.probabilities = calloc((size_t)vocab_size, sizeof(double))};
@@ -320,7 +320,7 @@ static void draws_the_right_distribution(void **state)
     float logits[30];
     for (int i = 0; i < 30; i++) logits[i] = (float)(2 * random_uniform(&test->random));
     for (int i = 0; i < test->num_backends; i++) {
-        struct sampling_row row = plain_row();
+        struct sampling_state row = plain_row();
         row.seed = 12345;
         row.temperature = 1;
         check_distribution(&test->backends[i], logits, 30, &row, 12800);
@@ -345,7 +345,7 @@ static void draws_the_right_distribution(void **state)
 static void cuts_to_one_token(void **state)
 {
     const float logits[5] = {1, 2, 7, 3, 4};
-    struct sampling_row row = plain_row();
+    struct sampling_state row = plain_row();
     row.temperature = 2;
     for (uint64_t seed = 0; seed < 10; seed++) {
         row.seed = seed;
@@ -366,7 +366,7 @@ static void top_k_keeps_ties(void **state)
 {
     struct kernel_test *test = *state;
     const float logits[6] = {0, 1, 2, 1, 0, 0};
-    struct sampling_row row = plain_row();
+    struct sampling_state row = plain_row();
     row.temperature = 3;
     row.top_k = 2;
     for (int i = 0; i < test->num_backends; i++) {
@@ -380,7 +380,7 @@ static void top_k_keeps_ties(void **state)
 /* A row with random options, history and logits. */
 static void randomize(struct sampling *s, int32_t i, struct random *r)
 {
-    struct sampling_row *row = &s->rows[s->slots[i]];
+    struct sampling_state *row = &s->rows[s->slots[i]];
     int32_t *history = s->history + s->slots[i] * HISTORY;
     *row = plain_row();
     row->temperature = random_between(r, 0, 3) == 0 ? 0 : (float)(0.2 + 2 * random_uniform(r));
@@ -445,7 +445,7 @@ static void options_combine(void **state)
             run(&test->backends[i], s);
             for (int32_t j = 0; j < 16; j++) {
                 struct reference_sample expected = {.probabilities = NULL};
-                const struct sampling_row *row = &s->rows[s->slots[j]];
+                const struct sampling_state *row = &s->rows[s->slots[j]];
                 int32_t *history = before->history + s->slots[j] * HISTORY;
                 reference_sample(&expected, s->logits + (int64_t)j * vocab_size, vocab_size, row, history,
                                  s->outputs[j]);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 
 struct values {
     bool on, off;

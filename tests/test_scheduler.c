@@ -276,7 +276,7 @@ static void test_n_answers_share_the_prompt_and_then_copy(void **state)
     assert_int_equal(w.batch.num_seqs, 1);
     assert_int_equal(w.batch.num_samples, 3);
     for (int32_t i = 0; i < 3; i++) {
-        assert_int_equal(w.batch.sample_rows[i], 7);
+        assert_int_equal(w.batch.logits_indices[i], 7);
         assert_int_equal(w.batch.sample_output[i], 0);
     }
     assert_int_equal(world_stats(&w).blocks_in_use, 3);
@@ -292,7 +292,7 @@ static void test_n_answers_share_the_prompt_and_then_copy(void **state)
     world_close(&w);
 }
 
-static void test_more_answers_than_slots(void **state)
+static void test_more_answers_than_max_num_seqs(void **state)
 {
     (void)state;
     struct world w;
@@ -466,7 +466,7 @@ static void test_a_shared_block_is_swapped_once_and_stays_shared(void **state)
         const struct sequence *seqs = many->sequences;
         for (int32_t i = 0; i < 4; i++) {
             assert_int_equal(seqs[i].status, SEQUENCE_SWAPPED);
-            assert_int_equal(seqs[i].slot, -1);
+            assert_int_equal(seqs[i].state_index, -1);
             for (int32_t j = 0; j < seqs[i].num_blocks; j++) assert_in_range(seqs[i].block_table[j], 35, 84);
             assert_memory_equal(seqs[i].block_table, seqs[0].block_table, 10 * sizeof(int32_t));
             assert_int_not_equal(seqs[i].block_table[10], seqs[(i + 1) % 4].block_table[10]);
@@ -951,7 +951,7 @@ static void check_request(struct trial *t, struct request *request, struct total
         assert_in_range(seq->num_tokens, seq->prompt_len, length);
         assert_memory_equal(seq->tokens, tokens, (size_t)seq->num_tokens * sizeof *tokens);
         assert_int_equal(seq->num_blocks, 0);
-        assert_int_equal(seq->slot, -1);
+        assert_int_equal(seq->state_index, -1);
         switch (seq->finish_reason) {
         case FINISH_ABORT:
             assert_true(expected->aborted);
@@ -1126,7 +1126,7 @@ int main(void)
         cmocka_unit_test(test_without_chunks_a_prompt_waits_for_a_whole_step),
         cmocka_unit_test(test_64_prompts_share_500_tokens_in_one_step),
         cmocka_unit_test(test_n_answers_share_the_prompt_and_then_copy),
-        cmocka_unit_test(test_more_answers_than_slots),
+        cmocka_unit_test(test_more_answers_than_max_num_seqs),
         cmocka_unit_test(test_the_others_go_on_when_the_first_ends_early),
         cmocka_unit_test(test_a_prompt_that_never_fits),
         cmocka_unit_test(test_a_lone_request_that_outgrows_the_cache),

@@ -67,7 +67,7 @@ static void add_linear(struct checkpoint *c, int layer, const char *module, int6
 static void add_layer(struct checkpoint *c, const struct model_config *m, int i)
 {
     char name[128];
-    const int64_t q = m->num_heads * m->head_dim, kv = m->num_kv_heads * m->head_dim;
+    const int64_t q = m->num_heads * m->head_size, kv = m->num_kv_heads * m->head_size;
     snprintf(name, sizeof name, "model.layers.%d.input_layernorm.weight", i);
     add(c, name, m->hidden_size, 0);
     add_linear(c, i, "self_attn.q_proj", q, m->hidden_size, m->attention_bias);
@@ -112,7 +112,7 @@ static struct model_config small(void)
                                  .num_layers = 2,
                                  .num_heads = 4,
                                  .num_kv_heads = 2,
-                                 .head_dim = 6,
+                                 .head_size = 6,
                                  .vocab_size = 10,
                                  .dtype = DTYPE_BFLOAT16};
 }
@@ -187,8 +187,8 @@ static struct text warnings_of(const struct temp_folder *folder, const struct mo
 static void check_matrix(const struct weight *w, int64_t rows, int64_t columns, enum dtype dtype, bool bias)
 {
     assert_non_null(w->data);
-    assert_int_equal(w->rows, rows);
-    assert_int_equal(w->columns, columns);
+    assert_int_equal(w->out_features, rows);
+    assert_int_equal(w->in_features, columns);
     assert_int_equal(w->dtype, dtype);
     assert_int_equal(w->bias != NULL, bias);
     assert_null(w->scales);
@@ -197,7 +197,7 @@ static void check_matrix(const struct weight *w, int64_t rows, int64_t columns, 
 
 static void check_all(const struct model_weights *w, const struct model_config *c, enum dtype dtype)
 {
-    const int64_t q = c->num_heads * c->head_dim, kv = c->num_kv_heads * c->head_dim;
+    const int64_t q = c->num_heads * c->head_size, kv = c->num_kv_heads * c->head_size;
     check_matrix(&w->embedding, c->vocab_size, c->hidden_size, dtype, false);
     check_matrix(&w->lm_head, c->vocab_size, c->hidden_size, dtype, false);
     assert_int_equal(w->lm_head.data == w->embedding.data, c->tie_word_embeddings);
@@ -469,7 +469,7 @@ static void test_unused(void **state)
 
 static void moments(const struct weight *w, double *mean, double *deviation)
 {
-    const int64_t count = w->rows * w->columns;
+    const int64_t count = w->out_features * w->in_features;
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < count; i++) {
         const double v = dtype_load(w->data, w->dtype, i);
@@ -540,7 +540,7 @@ static void test_dummy_too_large(void **state)
                                   .num_layers = 4096,
                                   .num_heads = 4096,
                                   .num_kv_heads = 4096,
-                                  .head_dim = 1024,
+                                  .head_size = 1024,
                                   .vocab_size = 1 << 24,
                                   .attention_bias = true,
                                   .mlp_bias = true}; /* the largest that a config.json may say */

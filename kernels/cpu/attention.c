@@ -87,7 +87,7 @@ static bool tile_begin(struct tile *tile, int32_t seq, int32_t kv_head, int64_t 
     if (rows <= 0) return false;
     tile->rows = (int32_t)rows;
     tile->kv_head = kv_head;
-    tile->block_table = args->block_tables + args->seq_slot[seq] * args->block_table_stride;
+    tile->block_table = args->block_tables + args->state_indices[seq] * args->block_table_stride;
     for (int32_t r = 0; r < tile->rows; r++) {
         int64_t token = (first_row + r) / group;
         tile->head[r] = kv_head * group + (int32_t)((first_row + r) % group);

@@ -24,7 +24,7 @@ void cpu_embedding(struct backend *b, void *out, const int32_t *ids, const int32
 {
     (void)stream;
     const struct cpu_state *s = cpu_state(b);
-    int64_t columns = table->columns;
+    int64_t columns = table->in_features;
 #pragma omp parallel for num_threads(cpu_threads_for(s, num_tokens *columns))
     for (int32_t t = 0; t < num_tokens; t++) {
         int64_t id = ids[t] >= 0 ? ids[t] : last_sampled[-(int64_t)ids[t] - 1];

@@ -35,7 +35,7 @@ struct product {
 
 static int64_t work(const struct product *p)
 {
-    return p->rows * p->w->rows * p->w->columns;
+    return p->rows * p->w->out_features * p->w->in_features;
 }
 
 static void add_bias(const struct product *p, float *row, int64_t first, int64_t count)
@@ -58,8 +58,9 @@ static void few_columns(const struct product *p, const float *x, int64_t x_strid
 {
     float values[FEW_ROWS * FEW_COLUMNS];
     const struct weight *w = p->w;
-    p->s->kernels->dot_rows(values, FEW_COLUMNS, x, x_stride, rows, cpu_element(w->data, w->dtype, first * w->columns),
-                            w->dtype, w->columns, count, w->columns);
+    p->s->kernels->dot_rows(values, FEW_COLUMNS, x, x_stride, rows,
+                            cpu_element(w->data, w->dtype, first * w->in_features), w->dtype, w->in_features, count,
+                            w->in_features);
     for (int r = 0; r < rows; r++) {
         add_bias(p, values + r * FEW_COLUMNS, first, count);
         store_row(p, row + r, first, values + r * FEW_COLUMNS, count);
@@ -72,7 +73,7 @@ static const float *float_rows(const struct product *p, int64_t row, int rows, i
     const struct cpu_state *s = p->s;
     *stride = p->x_stride;
     if (p->dtype == DTYPE_FLOAT32) return (const float *)p->x + row * p->x_stride;
-    int64_t columns = p->w->columns;
+    int64_t columns = p->w->in_features;
     float *out = (float *)s->workspace;
     assert(rows * columns * (int64_t)sizeof(float) <= s->workspace_bytes);
     *stride = columns;
@@ -84,9 +85,9 @@ static const float *float_rows(const struct product *p, int64_t row, int rows, i
 
 static void few_rows(const struct product *p, int64_t row, int rows)
 {
-    int64_t x_stride, n = p->w->rows, pieces = (n + FEW_COLUMNS - 1) / FEW_COLUMNS;
+    int64_t x_stride, n = p->w->out_features, pieces = (n + FEW_COLUMNS - 1) / FEW_COLUMNS;
     const float *x = float_rows(p, row, rows, &x_stride);
-#pragma omp parallel for num_threads(cpu_threads_for(p->s, rows *n * p->w->columns)) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(cpu_threads_for(p->s, rows *n * p->w->in_features)) schedule(dynamic, 1)
     for (int64_t i = 0; i < pieces; i++)
         few_columns(p, x, x_stride, row, rows, i * FEW_COLUMNS, min_i64(FEW_COLUMNS, n - i * FEW_COLUMNS));
 }
@@ -166,8 +167,8 @@ static void pack_panel(const struct stretch *stretch, float *panel, int64_t firs
     const struct weight *w = stretch->p->w;
     for (int64_t n = 0; n < count; n += kernels->tile_columns)
         kernels->pack(panel + n * depth, kernels->tile_columns,
-                      cpu_element(w->data, w->dtype, (first + n) * w->columns + depth_start), w->dtype, w->columns,
-                      (int)min_i64(kernels->tile_columns, count - n), depth);
+                      cpu_element(w->data, w->dtype, (first + n) * w->in_features + depth_start), w->dtype,
+                      w->in_features, (int)min_i64(kernels->tile_columns, count - n), depth);
 }
 
 /* Output columns [first, first + count) of the stretch's strips [first_strip, end_strip). */
@@ -182,8 +183,8 @@ static void stretch_piece(const struct stretch *stretch, int64_t first, int64_t 
     int64_t rows = min_i64(end_strip * stretch->strip_rows, stretch->rows) - first_row;
     int64_t sums_stride = direct ? p->out_stride : PANEL_COLUMNS;
     if (direct) sums = (float *)p->out + row * p->out_stride + first;
-    for (int64_t start = 0; start < p->w->columns; start += DEPTH) {
-        int64_t depth = min_i64(DEPTH, p->w->columns - start);
+    for (int64_t start = 0; start < p->w->in_features; start += DEPTH) {
+        int64_t depth = min_i64(DEPTH, p->w->in_features - start);
         pack_panel(stretch, panel, first, count, start, depth);
         panel_tiles(stretch, panel, edge, sums, sums_stride, first_strip, end_strip, count, start, depth);
     }
@@ -197,7 +198,7 @@ static void stretch_piece(const struct stretch *stretch, int64_t first, int64_t 
 static void choose_pieces(struct stretch *stretch, int threads)
 {
     const struct cpu_kernels *kernels = stretch->p->s->kernels;
-    int64_t n = stretch->p->w->rows, wanted = threads > 1 ? 4 * threads : 1;
+    int64_t n = stretch->p->w->out_features, wanted = threads > 1 ? 4 * threads : 1;
     stretch->strips = divide_up(stretch->rows, kernels->tile_rows);
     stretch->strip_rows = divide_up(stretch->rows, stretch->strips);
     stretch->strips = divide_up(stretch->rows, stretch->strip_rows);
@@ -213,8 +214,8 @@ static void pack_strip(const struct stretch *stretch, int64_t strip)
 {
     const struct product *p = stretch->p;
     int64_t first = strip * stretch->strip_rows, row = stretch->row + first;
-    for (int64_t start = 0; start < p->w->columns; start += DEPTH) {
-        int64_t depth = min_i64(DEPTH, p->w->columns - start);
+    for (int64_t start = 0; start < p->w->in_features; start += DEPTH) {
+        int64_t depth = min_i64(DEPTH, p->w->in_features - start);
         p->s->kernels->pack(packed_strip(stretch, strip, start, depth), p->s->kernels->tile_rows,
                             cpu_element(p->x, p->dtype, row * p->x_stride + start), p->dtype, p->x_stride,
                             (int)min_i64(stretch->strip_rows, stretch->rows - first), depth);
@@ -226,7 +227,7 @@ static void run_stretch(struct stretch *stretch)
     const struct product *p = stretch->p;
     int threads = cpu_threads_for(p->s, work(p));
     choose_pieces(stretch, threads);
-    int64_t across = divide_up(p->w->rows, stretch->piece_columns);
+    int64_t across = divide_up(p->w->out_features, stretch->piece_columns);
     int64_t down = divide_up(stretch->strips, stretch->piece_strips);
 #pragma omp parallel num_threads(threads)
     {
@@ -235,7 +236,7 @@ static void run_stretch(struct stretch *stretch)
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < across * down; i++) {
             int64_t first = i % across * stretch->piece_columns, first_strip = i / across * stretch->piece_strips;
-            stretch_piece(stretch, first, min_i64(stretch->piece_columns, p->w->rows - first), first_strip,
+            stretch_piece(stretch, first, min_i64(stretch->piece_columns, p->w->out_features - first), first_strip,
                           min_i64(first_strip + stretch->piece_strips, stretch->strips));
         }
     }
@@ -247,8 +248,8 @@ static bool many_rows(const struct product *p)
     const struct cpu_state *s = p->s;
     int64_t scratch = s->threads * thread_bytes(), height = s->kernels->tile_rows;
     int64_t longest =
-        min_i64(stretch_rows(s->kernels, p->w->columns),
-                (s->workspace_bytes - scratch) / (p->w->columns * (int64_t)sizeof(float)) / height * height);
+        min_i64(stretch_rows(s->kernels, p->w->in_features),
+                (s->workspace_bytes - scratch) / (p->w->in_features * (int64_t)sizeof(float)) / height * height);
     if (longest <= 0) return false;
     int64_t each = divide_up(p->rows, divide_up(p->rows, longest));
     for (int64_t row = 0; row < p->rows; row += each) {
@@ -278,8 +279,8 @@ int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_q
     int64_t rows = FEW_ROWS, scratch = 0;
     if (s->kernels->tile_rows > 0 && query->max_num_tokens > FEW_ROWS) {
         int64_t wanted = divide_up(query->max_num_tokens, s->kernels->tile_rows) * s->kernels->tile_rows;
-        rows = max_i64(rows, min_i64(wanted, stretch_rows(s->kernels, query->max_columns)));
+        rows = max_i64(rows, min_i64(wanted, stretch_rows(s->kernels, query->max_in_features)));
         scratch = s->threads * thread_bytes();
     }
-    return scratch + cpu_align(rows * query->max_columns * (int64_t)sizeof(float));
+    return scratch + cpu_align(rows * query->max_in_features * (int64_t)sizeof(float));
 }

@@ -53,22 +53,22 @@ static bool in_vocabulary(int32_t id, int32_t vocab_size)
     return id >= 0 && id < vocab_size;
 }
 
-static void apply_stop_ids(float *logits, int32_t vocab_size, const struct sampling_row *row, int32_t output)
+static void apply_stop_ids(float *logits, int32_t vocab_size, const struct sampling_state *row, int32_t output)
 {
     if (output >= row->min_tokens) return;
     for (int32_t i = 0; i < row->num_stop_ids; i++)
         if (in_vocabulary(row->stop_ids[i], vocab_size)) logits[row->stop_ids[i]] = -INFINITY;
 }
 
-static void apply_bias(float *logits, int32_t vocab_size, const struct sampling_row *row)
+static void apply_bias(float *logits, int32_t vocab_size, const struct sampling_state *row)
 {
     for (int32_t i = 0; i < row->num_bias; i++)
         if (in_vocabulary(row->bias_ids[i], vocab_size)) logits[row->bias_ids[i]] += row->bias_values[i];
 }
 
 /* seen[id]: bit 0 once the token was met, then 2 for each time it was output. */
-static void apply_repetition(float *logits, int32_t vocab_size, const struct sampling_row *row, const int32_t *history,
-                             int32_t output, int32_t *seen)
+static void apply_repetition(float *logits, int32_t vocab_size, const struct sampling_state *row,
+                             const int32_t *history, int32_t output, int32_t *seen)
 {
     for (int64_t i = 0; i < (int64_t)row->prompt_len + output; i++) {
         int32_t id = history[i];
@@ -82,7 +82,7 @@ static void apply_repetition(float *logits, int32_t vocab_size, const struct sam
     }
 }
 
-static void apply_frequency(float *logits, int32_t vocab_size, const struct sampling_row *row, const int32_t *history,
+static void apply_frequency(float *logits, int32_t vocab_size, const struct sampling_state *row, const int32_t *history,
                             int32_t output, int32_t *seen)
 {
     for (int64_t i = row->prompt_len; i < (int64_t)row->prompt_len + output; i++) {
@@ -93,12 +93,12 @@ static void apply_frequency(float *logits, int32_t vocab_size, const struct samp
     }
 }
 
-static bool has_penalties(const struct sampling_row *row)
+static bool has_penalties(const struct sampling_state *row)
 {
     return row->repetition_penalty != 1 || row->frequency_penalty != 0 || row->presence_penalty != 0;
 }
 
-static void process(float *logits, int32_t vocab_size, const struct sampling_row *row, const int32_t *history,
+static void process(float *logits, int32_t vocab_size, const struct sampling_state *row, const int32_t *history,
                     int32_t output, int32_t *seen)
 {
     apply_stop_ids(logits, vocab_size, row, output);
@@ -165,7 +165,7 @@ static bool may_exceed(float u, float d)
 }
 
 /* The token with the largest value + Gumbel noise. */
-static int32_t draw(const struct candidate *candidates, int64_t count, const struct sampling_row *row, int32_t output,
+static int32_t draw(const struct candidate *candidates, int64_t count, const struct sampling_state *row, int32_t output,
                     float max)
 {
     float best = -INFINITY;
@@ -188,7 +188,7 @@ static int32_t draw(const struct candidate *candidates, int64_t count, const str
 }
 
 static int32_t sample_random(const struct cpu_kernels *kernels, const float *logits, int32_t vocab_size,
-                             const struct sampling_row *row, int32_t output, struct candidate *candidates)
+                             const struct sampling_state *row, int32_t output, struct candidate *candidates)
 {
     float max = kernels->maximum(logits, vocab_size) / row->temperature;
     if (isinf(max)) return argmax(logits, vocab_size);
@@ -258,9 +258,9 @@ static void write_logprobs(const struct cpu_kernels *kernels, const struct sampl
 
 static void sample_one(const struct cpu_state *s, const struct sample_args *args, int32_t i)
 {
-    const struct sampling_row *row = &args->rows[args->sample_slot[i]];
+    const struct sampling_state *row = &args->rows[args->sample_state_indices[i]];
     int32_t output = args->sample_output[i], vocab_size = args->vocab_size;
-    int32_t *history = args->history + args->sample_slot[i] * args->history_stride;
+    int32_t *history = args->history + args->sample_state_indices[i] * args->history_stride;
     float *logits = args->logits + (int64_t)i * vocab_size;
     struct scratch scratch = thread_scratch(s, vocab_size);
     bool logprobs = args->any_logprobs && row->num_logprobs >= 0;

@@ -46,7 +46,7 @@ static __device__ __forceinline__ struct attention_seq attention_seq_load(const 
 {
     const int32_t seq = args->first_seq + i, start = args->query_start[seq];
     return {start, args->query_start[seq + 1] - start, args->seq_lens[seq],
-            args->block_tables + args->seq_slot[seq] * args->block_table_stride};
+            args->block_tables + args->state_indices[seq] * args->block_table_stride};
 }
 
 /* The first token that the query at `position` sees. */

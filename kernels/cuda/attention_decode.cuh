@@ -42,7 +42,7 @@ struct decode_fresh {
 /* What a block computes: chunks [begin, end) of a unit, none perhaps where another block of its cluster has some. */
 struct decode_work {
     int32_t seq, unit; /* in the call; in the sequence */
-    int32_t slot;      /* seq_slot of that sequence */
+    int32_t slot;      /* state_indices of that sequence */
     int32_t begin, end;
     int32_t part, parts, first_slot;
 };
@@ -93,7 +93,7 @@ static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, 
 {
     const int32_t lane = threadIdx.x % LANES, num_seqs = call->args.num_seqs;
     const int32_t units = call->args.num_kv_heads * plan->units_per_head;
-    const int32_t *slots = call->args.seq_slot + call->args.first_seq;
+    const int32_t *slots = call->args.state_indices + call->args.first_seq;
     const int32_t index = (int32_t)blockIdx.x / plan->cluster;
     if (plan->target == 0) {
         const int32_t seq = index / units;
@@ -128,9 +128,15 @@ static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, 
     }
     const int32_t parts = (count + share - 1) / share, place = (int32_t)(index - (before >> SLOTS_BITS));
     const int32_t unit = place / parts, part = place % parts;
-    const int32_t owner_slot = __shfl_sync(~0u, slot, owner);
-    *work = {seq,  unit,  seq == owner ? owner_slot : slots[seq], part * share, min(count, (part + 1) * share),
-             part, parts, (int32_t)before + unit * parts};
+    const int32_t owner_state_index = __shfl_sync(~0u, slot, owner);
+    *work = {seq,
+             unit,
+             seq == owner ? owner_state_index : slots[seq],
+             part * share,
+             min(count, (part + 1) * share),
+             part,
+             parts,
+             (int32_t)before + unit * parts};
     decode_share_part(work, plan->cluster);
     return true;
 }

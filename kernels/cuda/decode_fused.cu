@@ -19,7 +19,7 @@
  * They are launched as programmatic dependents: weights must have been in place before the kernel that precedes them.
  */
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/linear_few_rows.cuh"
+#include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -69,5 +69,6 @@ bool cuda_gate_up_silu(struct backend *b, void *out, int64_t out_stride, const v
     struct few_rows_product p = few_rows_product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_GATE);
     p.out = out;
     p.out_stride = out_stride;
-    return w->dtype == dtype && w->rows % 2 == 0 && (!norm || set_norm(&p, norm)) && run(b, "gate_up_silu", &p, stream);
+    return w->dtype == dtype && w->out_features % 2 == 0 && (!norm || set_norm(&p, norm)) &&
+           run(b, "gate_up_silu", &p, stream);
 }

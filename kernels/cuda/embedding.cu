@@ -55,14 +55,14 @@ void cuda_embedding(struct backend *b, void *out, const int32_t *ids, const int3
     if (num_tokens <= 0) return;
     cudaStream_t on = cuda_stream(b, stream);
     if (table->dtype == dtype) {
-        copy_rows(out, table->data, ids, last_sampled, num_tokens, table->columns * dtype_size(dtype), on);
+        copy_rows(out, table->data, ids, last_sampled, num_tokens, table->in_features * dtype_size(dtype), on);
     } else {
         cuda_dispatch(b, "embedding", dtype, [&](auto zero) {
             using T = decltype(zero);
             cuda_dispatch(b, "embedding", table->dtype, [&](auto table_zero) {
                 using Table = decltype(table_zero);
-                convert_rows_kernel<<<num_tokens, threads_for(table->columns), 0, on>>>(
-                    (T *)out, (const Table *)table->data, ids, last_sampled, table->columns);
+                convert_rows_kernel<<<num_tokens, threads_for(table->in_features), 0, on>>>(
+                    (T *)out, (const Table *)table->data, ids, last_sampled, table->in_features);
             });
         });
     }

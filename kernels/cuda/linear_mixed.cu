@@ -48,9 +48,9 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
     const int64_t first_token = (int64_t)blockIdx.y * TILE, first_row = (int64_t)blockIdx.x * TILE;
     const int row = threadIdx.x % SIDE, token = threadIdx.x / SIDE;
     float sums[EACH][EACH] = {};
-    for (int64_t column = 0; column < w.columns; column += DEPTH) {
-        load_tile(x_tile, x, dtype, x_stride, first_token, num_tokens, column, w.columns);
-        load_tile(w_tile, w.data, w.dtype, w.columns, first_row, w.rows, column, w.columns);
+    for (int64_t column = 0; column < w.in_features; column += DEPTH) {
+        load_tile(x_tile, x, dtype, x_stride, first_token, num_tokens, column, w.in_features);
+        load_tile(w_tile, w.data, w.dtype, w.in_features, first_row, w.out_features, column, w.in_features);
         __syncthreads();
 #pragma unroll
         for (int c = 0; c < DEPTH; c++)
@@ -65,7 +65,7 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const int64_t t = first_token + token + i * SIDE, r = first_row + row + j * SIDE;
-            if (t >= num_tokens || r >= w.rows) continue;
+            if (t >= num_tokens || r >= w.out_features) continue;
             store(out, out_dtype, t * out_stride + r, sums[i][j] + (w.bias ? load(w.bias, w.dtype, r) : 0.0f));
         }
 }
@@ -84,7 +84,7 @@ void cuda_linear_mixed(struct backend *b, void *out, int64_t out_stride, enum dt
                   dtype_name(w->dtype), dtype_name(out_dtype));
         return;
     }
-    const dim3 grid((unsigned)cuda_div_up(w->rows, TILE), (unsigned)cuda_div_up(num_tokens, TILE));
+    const dim3 grid((unsigned)cuda_div_up(w->out_features, TILE), (unsigned)cuda_div_up(num_tokens, TILE));
     linear_mixed_kernel<<<grid, SIDE * SIDE, 0, cuda_stream(b, stream)>>>(out, out_stride, out_dtype, x, x_stride,
                                                                           dtype, num_tokens, *w);
     cuda_check_launch(b, "linear");

@@ -2,7 +2,7 @@
 #ifndef QUIRE_KERNELS_CUDA_LINEAR_WGMMA_CUH
 #define QUIRE_KERNELS_CUDA_LINEAR_WGMMA_CUH
 
-#include "kernels/cuda/linear_few_rows.cuh"
+#include "kernels/cuda/linear_few_tokens.cuh"
 
 enum { LINEAR_WGMMA_MAX_TOKENS = 64 }; /* with 128 cuBLAS is faster */
 

@@ -72,7 +72,7 @@ static void fill_table(struct backend *b)
     b->copy_many = cuda_copy_many;
     b->workspace_bytes = cuda_workspace_bytes;
     b->workspace_set = cuda_workspace_set;
-    b->load_ahead = cuda_load_ahead;
+    b->preload = cuda_load_ahead;
     cuda_order_init(b);
     b->embedding = cuda_embedding;
     b->rms_norm = cuda_rms_norm;

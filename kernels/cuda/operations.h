@@ -13,14 +13,14 @@ void cuda_memory_free(struct backend *b, enum memory_kind kind, void *data, int6
 void cuda_copy(struct backend *b, void *destination, const void *source, int64_t bytes, backend_stream stream);
 void cuda_fill(struct backend *b, void *destination, int byte, int64_t bytes, backend_stream stream);
 
-/* load_ahead.cu; wait: until what was begun is there. */
+/* preload.cu; wait: until what was begun is there. */
 void cuda_load_ahead(struct backend *b, enum dtype dtype);
 void cuda_load_wait(struct cuda_state *s);
 
 /* copy_many.cu */
 void cuda_copy_many(struct backend *b, const struct copy_segment *segments, int32_t count, backend_stream stream);
 
-/* order.cu: streams, events and graphs, put into the table. */
+/* stream.cu: streams, events and graphs, put into the table. */
 void cuda_order_init(struct backend *b);
 
 /* workspace.cu */
@@ -76,7 +76,7 @@ void cuda_linear_mixed(struct backend *b, void *out, int64_t out_stride, enum dt
                        int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w,
                        backend_stream stream);
 
-/* linear_few_rows.cu's part of the workspace: regions[CUDA_USER_LINEAR]. */
+/* linear_few_tokens.cu's part of the workspace: regions[CUDA_USER_LINEAR]. */
 int64_t cuda_linear_few_rows_workspace(const struct cuda_state *s, const struct workspace_query *query);
 
 /* decode_fused.cu: the optional operations */

@@ -114,7 +114,7 @@ static __device__ __forceinline__ sample_best best_of_block(sample_best best, sa
 
 static __device__ __forceinline__ choice choice_of(const sample_args &args, const sample_scratch &scratch, int i)
 {
-    const sampling_row *row = sample_row(args, i);
+    const sampling_state *row = sample_row(args, i);
     choice c = {};
     c.logits = args.logits + (int64_t)i * args.vocab_size;
     c.vocab_size = args.vocab_size;
@@ -161,7 +161,7 @@ static __global__ void __launch_bounds__(THREADS)
         best = best_of_warp(best);
     }
     if (threadIdx.x == 0) {
-        const int32_t slot = args.sample_slot[i];
+        const int32_t slot = args.sample_state_indices[i];
         args.token_ids[i] = best.id;
         args.history[slot * args.history_stride + args.rows[slot].prompt_len + args.sample_output[i]] = best.id;
     }
@@ -233,8 +233,8 @@ int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace
     return fixed_bytes(rows) + saved_bytes(rows, most_saved(query->vocab_size, query->max_model_len));
 }
 
-static void sample_rows(struct backend *b, const struct sample_args *args, const struct sample_scratch *scratch,
-                        cudaStream_t stream)
+static void logits_indices(struct backend *b, const struct sample_args *args, const struct sample_scratch *scratch,
+                           cudaStream_t stream)
 {
     const struct cuda_state *s = cuda_state(b);
     const int32_t quads = quads_of_chunk(s, args);
@@ -254,7 +254,7 @@ static struct sample_args rows_of(const struct sample_args *args, int64_t first,
     struct sample_args part = *args;
     part.num_samples = (int32_t)count;
     part.logits += first * args->vocab_size;
-    part.sample_slot += first;
+    part.sample_state_indices += first;
     part.sample_output += first;
     part.token_ids += first;
     part.logprobs += first;
@@ -285,6 +285,6 @@ void cuda_sample(struct backend *b, const struct sample_args *args, backend_stre
     for (int64_t first = 0; first < args->num_samples; first += rows) {
         const int64_t left = args->num_samples - first;
         const struct sample_args part = rows_of(args, first, left < rows ? left : rows);
-        sample_rows(b, &part, &scratch, on);
+        logits_indices(b, &part, &scratch, on);
     }
 }

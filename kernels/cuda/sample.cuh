@@ -37,17 +37,18 @@ struct sample_scratch {
     int64_t saved_stride;
 };
 
-static __device__ __forceinline__ const struct sampling_row *sample_row(const struct sample_args &args, int i)
+static __device__ __forceinline__ const struct sampling_state *sample_row(const struct sample_args &args, int i)
 {
-    return &args.rows[args.sample_slot[i]];
+    return &args.rows[args.sample_state_indices[i]];
 }
 
-static __device__ __forceinline__ bool sample_is_random(const struct sample_args &args, const struct sampling_row *row)
+static __device__ __forceinline__ bool sample_is_random(const struct sample_args &args,
+                                                        const struct sampling_state *row)
 {
     return args.any_random && row->temperature >= 1e-5f;
 }
 
-static __device__ __forceinline__ bool sample_wants_logprobs(const struct sampling_row *row)
+static __device__ __forceinline__ bool sample_wants_logprobs(const struct sampling_state *row)
 {
     return row->num_logprobs >= 0;
 }

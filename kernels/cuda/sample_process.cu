@@ -32,7 +32,7 @@ static __device__ void save(const process_part &p, int32_t id)
     if (i < p.max_saved) p.saved[i] = {id, p.logits[id]};
 }
 
-static __device__ void forbid_stop_ids(const process_part &p, const sampling_row *row)
+static __device__ void forbid_stop_ids(const process_part &p, const sampling_state *row)
 {
     for (int i = threadIdx.x; i < row->num_stop_ids; i += THREADS) {
         const int32_t id = row->stop_ids[i];
@@ -45,7 +45,7 @@ static __device__ void forbid_stop_ids(const process_part &p, const sampling_row
 }
 
 /* The thread of a token's first bias adds all of that token's, in their order. */
-static __device__ void add_biases(const process_part &p, const sampling_row *row)
+static __device__ void add_biases(const process_part &p, const sampling_state *row)
 {
     for (int i = threadIdx.x; i < row->num_bias; i += THREADS) {
         const int32_t id = row->bias_ids[i];
@@ -61,7 +61,7 @@ static __device__ void add_biases(const process_part &p, const sampling_row *row
 }
 
 /* counts [CHUNK]: bit 0 once the token was met, and 2 for each time it was output. */
-static __device__ void count_history(const process_part &p, const sampling_row *row, const int32_t *history,
+static __device__ void count_history(const process_part &p, const sampling_state *row, const int32_t *history,
                                      int32_t output, uint32_t *counts)
 {
     for (int i = threadIdx.x; i < CHUNK; i += THREADS) counts[i] = 0;
@@ -79,7 +79,7 @@ static __device__ void count_history(const process_part &p, const sampling_row *
 }
 
 /* Multiplied and added separately, as on the CPU. */
-static __device__ void apply_penalties(const process_part &p, const sampling_row *row, const uint32_t *counts)
+static __device__ void apply_penalties(const process_part &p, const sampling_state *row, const uint32_t *counts)
 {
     for (int32_t id = p.begin + threadIdx.x; id < p.end; id += THREADS) {
         const uint32_t count = counts[id - p.begin];
@@ -99,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS) process_kernel(sample_args arg
 {
     __shared__ uint32_t counts[CHUNK], changed[CHUNK / 32];
     const int i = blockIdx.y;
-    const sampling_row *row = sample_row(args, i);
+    const sampling_state *row = sample_row(args, i);
     const int32_t output = args.sample_output[i];
     const bool penalties = row->repetition_penalty != 1 || row->frequency_penalty != 0 || row->presence_penalty != 0;
     const bool stops = output < row->min_tokens && row->num_stop_ids > 0;
@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(THREADS) process_kernel(sample_args arg
     __syncthreads();
     add_biases(p, row);
     if (!penalties) return;
-    count_history(p, row, args.history + args.sample_slot[i] * args.history_stride, output, counts);
+    count_history(p, row, args.history + args.sample_state_indices[i] * args.history_stride, output, counts);
     apply_penalties(p, row, counts);
 }
 

@@ -349,7 +349,7 @@ static __global__ void __launch_bounds__(THREADS) cut_kernel(sample_args args, s
     __shared__ selection_shared s;
     row_blocks cluster = blocks_of_row();
     const int i = blockIdx.x / cluster.num_blocks();
-    const sampling_row *options = sample_row(args, i);
+    const sampling_state *options = sample_row(args, i);
     if (!sample_is_random(args, options)) return;
     float cut_value = -FLT_MAX;
     int32_t cut_id = INT32_MAX;
@@ -393,7 +393,7 @@ static __global__ void __launch_bounds__(THREADS) raw_kernel(sample_args args, s
     __shared__ selection_shared s;
     row_blocks cluster = blocks_of_row();
     const int i = blockIdx.x / cluster.num_blocks();
-    const sampling_row *options = sample_row(args, i);
+    const sampling_state *options = sample_row(args, i);
     if (!sample_wants_logprobs(options)) return;
     selection_row row = row_of(cluster, args, i, 1);
     row.max = cluster_max(cluster, s, row);

@@ -23,7 +23,7 @@ struct cuda_region {
 
 enum cuda_user { CUDA_USER_CUBLAS, CUDA_USER_LINEAR, CUDA_USER_ATTENTION, CUDA_USER_SAMPLE, CUDA_NUM_USERS };
 
-/* A thread of load_ahead.cu. */
+/* A thread of preload.cu. */
 struct cuda_loader {
     pthread_t thread;
     bool running; /* or not joined yet */

@@ -51,7 +51,7 @@ void fake_model_free(struct fake_model *m)
 
 void fake_model_start(struct fake_model *m, const struct sequence *seq)
 {
-    m->slots[seq->slot] = (struct fake_slot){
+    m->slots[seq->state_index] = (struct fake_state){
         .seed = seq->request->params.seed, .index = seq->index, .prompt_len = seq->prompt_len, .started = true};
 }
 
@@ -150,7 +150,7 @@ static enum status check_shape(struct fake_model *m, const struct batch *b, stru
         return error_set(err, STATUS_INTERNAL, "%d tokens of %d sequences, %d samples", b->num_tokens, b->num_seqs,
                          b->num_samples);
     for (int32_t i = 0; i < b->num_seqs; i++) {
-        int32_t query = b->query_start[i + 1] - b->query_start[i], slot = b->seq_slot[i];
+        int32_t query = b->query_start[i + 1] - b->query_start[i], slot = b->state_indices[i];
         if (query < 1 || (i < b->num_decodes && query != 1) || b->seq_lens[i] > m->limits.max_model_len)
             return error_set(err, STATUS_INTERNAL, "sequence %d of %d decodes: %d query tokens, length %d", i,
                              b->num_decodes, query, b->seq_lens[i]);
@@ -170,7 +170,7 @@ static enum status write_tokens(struct fake_model *m, const struct batch *b, str
 {
     int32_t size = m->limits.block_size;
     for (int32_t i = 0; i < b->num_seqs; i++) {
-        const int32_t *table = table_of(m, b->seq_slot[i]);
+        const int32_t *table = table_of(m, b->state_indices[i]);
         int32_t position = b->seq_lens[i] - (b->query_start[i + 1] - b->query_start[i]);
         for (int32_t t = b->query_start[i]; t < b->query_start[i + 1]; t++, position++) {
             int64_t slot = b->slot_mapping[t];
@@ -190,7 +190,7 @@ static enum status write_tokens(struct fake_model *m, const struct batch *b, str
 
 static enum status gather(struct fake_model *m, const struct batch *b, int32_t i, struct error *err)
 {
-    const int32_t *table = table_of(m, b->seq_slot[i]);
+    const int32_t *table = table_of(m, b->state_indices[i]);
     int32_t size = m->limits.block_size;
     for (int32_t t = 0; t < b->seq_lens[i]; t++) {
         int32_t slot = table[t / size] * size + t % size;
@@ -208,11 +208,11 @@ static enum status gather(struct fake_model *m, const struct batch *b, int32_t i
 static enum status sample(struct fake_model *m, const struct batch *b, int32_t i, int32_t *next, struct error *err)
 {
     int32_t *out = m->sampled[m->num_submitted % FAKE_MODEL_STEPS];
-    for (; *next < b->num_samples && b->sample_rows[*next] == b->query_start[i + 1] - 1; (*next)++) {
-        int32_t slot = b->sample_slot[*next];
+    for (; *next < b->num_samples && b->logits_indices[*next] == b->query_start[i + 1] - 1; (*next)++) {
+        int32_t slot = b->sample_state_indices[*next];
         if (slot < 0 || slot >= m->limits.max_num_seqs || !m->slots[slot].started)
             return error_set(err, STATUS_INTERNAL, "sample %d: slot %d is unknown", *next, slot);
-        const struct fake_slot *s = &m->slots[slot];
+        const struct fake_state *s = &m->slots[slot];
         if (b->sample_output[*next] != b->seq_lens[i] - s->prompt_len)
             return error_set(err, STATUS_INTERNAL, "sample %d is said to be output %d", *next, b->sample_output[*next]);
         out[*next] = fake_model_token(m->context, b->seq_lens[i], s->seed, s->index, m->vocab_size);

@@ -12,7 +12,7 @@
 
 #define FAKE_MODEL_STEPS 2 /* steps in flight at most */
 
-struct fake_slot {
+struct fake_state {
     uint64_t seed;
     int32_t index, prompt_len;
     bool started;
@@ -24,7 +24,7 @@ struct fake_model {
     int32_t *token_at, *position_at; /* [blocks * block_size] the cache, host blocks last; -1: never written */
     int64_t *written_in;             /* [blocks * block_size] the step that wrote a slot last */
     int32_t *tables;                 /* [max_num_seqs, max_blocks] */
-    struct fake_slot *slots;         /* [max_num_seqs] */
+    struct fake_state *slots;        /* [max_num_seqs] */
     int64_t *slot_in;                /* [max_num_seqs] the last step that had the slot as a sequence */
     int32_t *resolved;               /* [max_num_tokens] token ids of the step */
     int32_t *context;                /* [max_model_len] */

@@ -186,7 +186,7 @@ static int32_t occurrences(const int32_t *tokens, int32_t count, int32_t id)
     return found;
 }
 
-static double processed(double logit, int32_t id, const struct sampling_row *row, const int32_t *history,
+static double processed(double logit, int32_t id, const struct sampling_state *row, const int32_t *history,
                         int32_t output)
 {
     for (int32_t i = 0; i < row->num_stop_ids; i++)
@@ -200,7 +200,7 @@ static double processed(double logit, int32_t id, const struct sampling_row *row
     return in_output > 0 ? logit - row->presence_penalty : logit;
 }
 
-static double gumbel(const struct sampling_row *row, int32_t output, int32_t id)
+static double gumbel(const struct sampling_state *row, int32_t output, int32_t id)
 {
     uint32_t words[4];
     philox4x32(row->seed, row->sequence_index, (uint32_t)output, (uint32_t)(id / 4), words);
@@ -208,7 +208,7 @@ static double gumbel(const struct sampling_row *row, int32_t output, int32_t id)
 }
 
 /* Entries are sorted; returns how many stay. Cuts within rounding of each other set *close. */
-static int32_t cut(struct entry *entries, int32_t count, const struct sampling_row *row, bool *close)
+static int32_t cut(struct entry *entries, int32_t count, const struct sampling_state *row, bool *close)
 {
     double max = entries[0].value, total = 0, before = 0;
     int32_t kept = 0;
@@ -249,7 +249,7 @@ static void raw_logprob(struct reference_sample *out, const float *logits, int32
 
 /* The largest of value + noise among the first `count` entries. */
 static void draw(struct reference_sample *out, const struct entry *entries, int32_t count,
-                 const struct sampling_row *row, int32_t output)
+                 const struct sampling_state *row, int32_t output)
 {
     double best = -INFINITY, second = -INFINITY, total = 0;
     out->token = entries[0].id;
@@ -271,7 +271,7 @@ static void draw(struct reference_sample *out, const struct entry *entries, int3
 }
 
 void reference_sample(struct reference_sample *out, const float *logits, int32_t vocab_size,
-                      const struct sampling_row *row, const int32_t *history, int32_t output)
+                      const struct sampling_state *row, const int32_t *history, int32_t output)
 {
     struct entry *entries = malloc(sizeof *entries * (size_t)vocab_size);
     bool greedy = row->temperature < 1e-5f;

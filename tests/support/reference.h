@@ -46,6 +46,6 @@ struct reference_sample {
     double *probabilities; /* [vocab_size] of each token in the draw; given by the caller, or NULL */
 };
 void reference_sample(struct reference_sample *out, const float *logits, int32_t vocab_size,
-                      const struct sampling_row *row, const int32_t *history, int32_t output);
+                      const struct sampling_state *row, const int32_t *history, int32_t output);
 
 #endif

@@ -3,7 +3,7 @@
 #define QUIRE_TESTS_RUN_H
 
 #include "base/array.h"
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 struct run_answer {
     int32_t *tokens; /* [count] */

@@ -47,7 +47,7 @@ static void open_model(struct tool *t, const char *folder, const char *device, c
 
 static void run_prompt(struct tool *t, const json_t *prompt, FILE *out)
 {
-    const struct sampling_row greedy = {.num_logprobs = -1, .repetition_penalty = 1};
+    const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1};
     const int32_t n = (int32_t)json_array_size(prompt);
     const int64_t bytes = t->config.vocab_size * (int64_t)sizeof *t->logits;
     struct batch *b = &t->batch;
@@ -57,15 +57,15 @@ static void run_prompt(struct tool *t, const json_t *prompt, FILE *out)
     b->num_tokens = b->max_query_len = b->max_seq_len = b->seq_lens[0] = b->query_start[1] = n;
     b->num_seqs = b->num_samples = 1;
     b->num_decodes = n == 1;
-    b->query_start[0] = b->seq_slot[0] = b->sample_slot[0] = b->sample_output[0] = 0;
-    b->sample_rows[0] = n - 1;
+    b->query_start[0] = b->state_indices[0] = b->sample_state_indices[0] = b->sample_output[0] = 0;
+    b->logits_indices[0] = n - 1;
     for (int32_t i = 0; i < n; i++) {
         b->token_ids[i] = (int32_t)json_integer_value(json_array_get(prompt, (size_t)i));
         b->positions[i] = i;
         b->slot_mapping[i] = 16 + i;
         if (i % 16 == 0) b->deltas[b->num_deltas++] = (struct block_table_delta){.index = i / 16, .block = 1 + i / 16};
     }
-    model_set_slot(t->model, 0, &greedy, NULL, 0);
+    model_set_sampling_state(t->model, 0, &greedy, NULL, 0);
     must(model_submit(t->model, b, &err), &err);
     must(model_collect(t->model, &sampled, &err), &err);
     t->backend->copy(t->backend, t->logits, model_logits(t->model), bytes, NULL);

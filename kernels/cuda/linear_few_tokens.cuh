@@ -39,8 +39,8 @@ static inline struct few_rows_product few_rows_product_of(const void *x, int64_t
     struct few_rows_product p = {};
     p.weights = w->data;
     p.bias = w->bias;
-    p.rows = w->rows;
-    p.columns = w->columns;
+    p.rows = w->out_features;
+    p.columns = w->in_features;
     p.x = x;
     p.x_stride = x_stride;
     p.num_tokens = num_tokens;

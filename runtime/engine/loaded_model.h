@@ -4,7 +4,7 @@
 
 #include "kernels/backend.h"
 #include "model/model.h"
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 struct loaded_model {
     struct backend *backend;

@@ -1,4 +1,4 @@
-#include "runtime/bench.h"
+#include "runtime/bench/bench.h"
 
 #include <string.h>
 

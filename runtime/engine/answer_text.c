@@ -1,4 +1,4 @@
-#include "runtime/answer_text.h"
+#include "runtime/engine/answer_text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "runtime/bench_report.h"
+#include "runtime/bench/report.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The flags that several commands share, and where the shipped model lies. */
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 
 #include <errno.h>
 #include <math.h>

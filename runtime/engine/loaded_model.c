@@ -1,4 +1,4 @@
-#include "runtime/engine_load.h"
+#include "runtime/engine/loaded_model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,11 +32,11 @@ static enum status choose_dtypes(const struct engine_options *o, const struct lo
         return error_set(err, STATUS_INVALID, "--dtype is \"%s\", but must be auto, float32, float16 or bfloat16",
                          o->dtype);
     const int x = 16 / dtype_size(model_options->cache_dtype);
-    if (l->config.head_dim % x != 0)
+    if (l->config.head_size % x != 0)
         return error_set(
             err, STATUS_UNSUPPORTED,
             "the model's head size %d is not a multiple of %d, which --kv-cache-dtype %s needs; use a wider type",
-            l->config.head_dim, x, dtype_name(model_options->cache_dtype));
+            l->config.head_size, x, dtype_name(model_options->cache_dtype));
     return STATUS_OK;
 }
 
@@ -256,7 +256,7 @@ static enum status plan_and_allocate(const struct engine_options *o, struct load
                          o->swap_space, (double)p->block_bytes / (1 << 20));
     p->graphs = l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
     status = plan_memory(o, l, &model_options, err);
-    if (status == STATUS_OK && l->backend->load_ahead) l->backend->load_ahead(l->backend, model_options.dtype);
+    if (status == STATUS_OK && l->backend->preload) l->backend->preload(l->backend, model_options.dtype);
     if (status == STATUS_OK) status = model_create(l->backend, &l->config, &l->weights, &model_options, &l->model, err);
     if (status != STATUS_OK) return status;
     if (l->backend->discrete) return allocate_gpu(o, l, err);

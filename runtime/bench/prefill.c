@@ -1,5 +1,5 @@
-#include "runtime/bench.h"
-#include "runtime/bench_kernels.h"
+#include "runtime/bench/bench.h"
+#include "runtime/bench/kernels.h"
 
 static enum status measure(struct bench *b, struct samples *seconds, int64_t *tokens, struct error *err)
 {

@@ -1,13 +1,13 @@
-#include "runtime/bench.h"
+#include "runtime/bench/bench.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/bench_kernels.h"
+#include "runtime/bench/kernels.h"
 #include "runtime/commands.h"
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 
 struct benchmark {
     const char *name, *summary;
@@ -257,7 +257,7 @@ double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context
 double bench_prefill_flops(const struct engine *e, int64_t prompts, int64_t tokens)
 {
     const struct model_config *c = engine_model_config(e);
-    const double q = (double)c->num_heads * c->head_dim, kv = (double)c->num_kv_heads * c->head_dim;
+    const double q = (double)c->num_heads * c->head_size, kv = (double)c->num_kv_heads * c->head_size;
     const double qkv = (q + 2 * kv) * c->hidden_size, o_and_mlp = (q + 3.0 * c->intermediate_size) * c->hidden_size;
     const double of_tokens = c->num_layers * (qkv + o_and_mlp) - o_and_mlp;
     const double of_prompts = o_and_mlp + (double)c->vocab_size * c->hidden_size;

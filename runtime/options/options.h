@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 enum option_kind {
     OPTION_SWITCH,   /* bool: --name, --no-name */

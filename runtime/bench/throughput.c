@@ -1,4 +1,4 @@
-#include "runtime/bench.h"
+#include "runtime/bench/bench.h"
 
 enum { WARMUP_REQUESTS = 8, WARMUP_TOKENS = 8 };
 

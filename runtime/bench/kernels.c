@@ -1,4 +1,4 @@
-#include "runtime/bench_kernels.h"
+#include "runtime/bench/kernels.h"
 
 #include <limits.h>
 #include <math.h>
@@ -6,10 +6,10 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "runtime/bench_report.h"
+#include "runtime/bench/report.h"
 #include "runtime/commands.h"
-#include "runtime/engine_load.h"
-#include "runtime/options.h"
+#include "runtime/engine/loaded_model.h"
+#include "runtime/options/options.h"
 
 const char bench_kernels_summary[] = "each kernel alone: time, and how much of what the device can do";
 
@@ -38,7 +38,7 @@ struct bench_sizes bench_sizes_of(const struct model_config *c)
                                 .num_layers = c->num_layers,
                                 .num_heads = c->num_heads,
                                 .num_kv_heads = c->num_kv_heads,
-                                .head_size = c->head_dim,
+                                .head_size = c->head_size,
                                 .vocab_size = c->vocab_size};
 }
 

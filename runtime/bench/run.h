@@ -2,7 +2,7 @@
 #ifndef QUIRE_RUNTIME_BENCH_RUN_H
 #define QUIRE_RUNTIME_BENCH_RUN_H
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 /* All times are clock_seconds(). */
 struct bench_request {

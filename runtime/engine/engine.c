@@ -1,4 +1,4 @@
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "runtime/answer_text.h"
-#include "runtime/engine_load.h"
+#include "runtime/engine/answer_text.h"
+#include "runtime/engine/loaded_model.h"
 
 /* One request from the caller's side: where its answers go. */
 struct job {
@@ -67,7 +67,7 @@ struct engine_options engine_options_default(void)
 static enum status grow_swap_space(void *user, int32_t *added, struct error *err)
 {
     struct engine *e = user;
-    return model_grow_swap_space(e->loaded.model, e->loaded.profile.num_cpu_blocks, added, err);
+    return model_grow_swap_space(e->loaded.model, e->loaded.profile.num_host_blocks, added, err);
 }
 
 static enum status create_scheduler(struct engine *e, struct error *err)
@@ -75,7 +75,7 @@ static enum status create_scheduler(struct engine *e, struct error *err)
     const struct scheduler_config config = {
         .limits = e->loaded.limits,
         .num_blocks = e->loaded.profile.num_blocks,
-        .num_host_blocks = e->loaded.profile.num_cpu_blocks,
+        .num_host_blocks = e->loaded.profile.num_host_blocks,
         .preemption_mode = e->options.preemption_mode,
         .grow_host_blocks = grow_swap_space,
         .user = e,
@@ -316,11 +316,11 @@ static uint64_t request_seed(const struct engine *e, const struct request *reque
     return z ^ (z >> 31);
 }
 
-static void fill_sampling_row(const struct engine *e, const struct sequence *seq, struct sampling_row *row)
+static void fill_sampling_row(const struct engine *e, const struct sequence *seq, struct sampling_state *row)
 {
     const struct request *request = seq->request;
     const struct sampling_params *p = &request->params;
-    *row = (struct sampling_row){
+    *row = (struct sampling_state){
         .temperature = (float)p->temperature,
         .top_p = (float)p->top_p,
         .min_p = (float)p->min_p,
@@ -353,9 +353,10 @@ static enum status schedule_and_submit(struct engine *e, enum schedule_result *r
     pthread_mutex_unlock(&e->schedule_lock);
     if (*result != SCHEDULE_BATCH) return STATUS_OK;
     for (int32_t i = 0; i < num_admitted; i++) {
-        struct sampling_row row;
+        struct sampling_state row;
         fill_sampling_row(e, admitted[i], &row);
-        model_set_slot(e->loaded.model, admitted[i]->slot, &row, admitted[i]->tokens, admitted[i]->num_tokens);
+        model_set_sampling_state(e->loaded.model, admitted[i]->state_index, &row, admitted[i]->tokens,
+                                 admitted[i]->num_tokens);
     }
     return model_submit(e->loaded.model, &e->batch, err);
 }

@@ -2,8 +2,8 @@
 #ifndef QUIRE_RUNTIME_BENCH_H
 #define QUIRE_RUNTIME_BENCH_H
 
-#include "runtime/bench_report.h"
-#include "runtime/bench_run.h"
+#include "runtime/bench/report.h"
+#include "runtime/bench/run.h"
 
 struct bench_options {
     struct engine_options engine;

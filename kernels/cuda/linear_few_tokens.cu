@@ -17,7 +17,7 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/linear_few_rows.cuh"
+#include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/operations.h"
 
 enum {

@@ -1,4 +1,4 @@
-#include "runtime/bench_run.h"
+#include "runtime/bench/run.h"
 
 #include <stdlib.h>
 
