@@ -104,7 +104,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     chat->finished = true;
     chat->finish_reason = piece->finish_reason;
     chat->ended = piece->finish_reason == FINISH_STOP && !piece->stop_reason && piece->stop_token < 0;
-    if (piece->error) error_set(&chat->failure, STATUS_INVALID, "%s", piece->error);
+    if (piece->error) chat->failure = *piece->error;
 }
 
 /* Steps until the answer is there; Ctrl-C, or nobody left to read it, ends it early. */
@@ -144,7 +144,13 @@ static enum status start_answer(struct chat *chat, uint64_t *request, struct err
     chat->started = clock_seconds();
     interrupt_clear();
     const struct token_list *ids = &chat->conversation.ids;
-    return engine_add_chat(chat->engine, ids->ids, (int32_t)ids->count, &chat->params, deliver, chat, request, err);
+    const struct engine_request added = {.prompt = ids->ids,
+                                         .prompt_len = (int32_t)ids->count,
+                                         .params = &chat->params,
+                                         .at_start = true,
+                                         .deliver = deliver,
+                                         .user = chat};
+    return engine_add(chat->engine, &added, request, err);
 }
 
 /* The answer's newline, and at a terminal why it ended where it did. */
@@ -179,7 +185,8 @@ static enum status take_turn(struct chat *chat, const char *text, size_t length,
     if (chat->no_memory) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a longer conversation");
     if (chat->finish_reason == FINISH_ERROR) {
         conversation_undo(&chat->conversation);
-        return error_set(err, STATUS_INVALID, "%s", chat->failure.text);
+        *err = chat->failure;
+        return STATUS_INVALID;
     }
     conversation_end(&chat->conversation, chat->ended);
     chat->turns++;

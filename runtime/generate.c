@@ -215,10 +215,13 @@ static void enqueue(struct run *run, struct result *result)
 static enum status add_request(struct run *run, const struct prompt *prompt, struct result *result, struct error *err)
 {
     if (prompt->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
-    enum status (*add)(struct engine *, const int32_t *, int32_t, const struct sampling_params *, answer_function *,
-                       void *, uint64_t *, struct error *) = prompt->is_chat ? engine_add_chat : engine_add;
-    return add(run->engine, prompt->tokens.ids, (int32_t)prompt->tokens.count, &prompt->params, result_deliver, result,
-               &result->request, err);
+    const struct engine_request request = {.prompt = prompt->tokens.ids,
+                                           .prompt_len = (int32_t)prompt->tokens.count,
+                                           .params = &prompt->params,
+                                           .at_start = prompt->is_chat,
+                                           .deliver = result_deliver,
+                                           .user = result};
+    return engine_add(run->engine, &request, &result->request, err);
 }
 
 /* A line becomes a result in the queue, whatever is wrong with it; only a lack of memory is a failure. */
@@ -237,7 +240,7 @@ static enum status take_line(struct run *run, enum line_result kind, const char 
     if (result) {
         result->consumed = run->reader.consumed;
         if (status == STATUS_OK) status = add_request(run, &prompt, result, &why);
-        if (status != STATUS_OK) result_fail(result, why.text);
+        if (status != STATUS_OK) result_fail(result, &why);
         enqueue(run, result);
     }
     prompt_free(&prompt);

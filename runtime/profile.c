@@ -35,7 +35,7 @@ static void device_row(struct table *t, const struct memory_profile *p)
 
 static void memory_rows(struct table *t, const struct memory_profile *p)
 {
-    const bool gpu = p->utilization > 0;
+    const bool gpu = p->discrete;
     char note[96];
     table_cell(t, "memory of %s", p->device);
     table_cell(t, "GiB");
@@ -101,7 +101,7 @@ static void set_bytes(json_t *json, const char *key, int64_t bytes)
 
 static void set_memory(json_t *json, const struct memory_profile *p)
 {
-    const bool gpu = p->utilization > 0;
+    const bool gpu = p->discrete;
     set_bytes(json, "total_memory", p->total);
     set_bytes(json, "others_memory", p->others);
     set_bytes(json, "context_memory", p->context);
