@@ -367,18 +367,18 @@ static void fill_sampling_row(const struct engine *e, const struct sequence *seq
 /* Schedules the next step and submits it. */
 static enum status schedule_and_submit(struct engine *e, enum schedule_result *result, struct error *err)
 {
-    struct sequence *const *admitted;
-    int32_t num_admitted;
+    struct schedule schedule;
     pthread_mutex_lock(&e->schedule_lock);
     read_inbox(e);
-    *result = scheduler_schedule(e->scheduler, &e->batch, &admitted, &num_admitted);
+    const enum status status = scheduler_schedule(e->scheduler, &e->batch, &schedule, err);
     pthread_mutex_unlock(&e->schedule_lock);
-    if (*result != SCHEDULE_BATCH) return STATUS_OK;
-    for (int32_t i = 0; i < num_admitted; i++) {
+    *result = schedule.result;
+    if (status != STATUS_OK || *result != SCHEDULE_BATCH) return status;
+    for (int32_t i = 0; i < schedule.num_admitted; i++) {
+        const struct sequence *seq = schedule.admitted[i];
         struct sampling_state row;
-        fill_sampling_row(e, admitted[i], &row);
-        model_set_sampling_state(e->loaded.model, admitted[i]->state_index, &row, admitted[i]->tokens,
-                                 admitted[i]->num_tokens);
+        fill_sampling_row(e, seq, &row);
+        model_set_sampling_state(e->loaded.model, seq->state_index, &row, seq->tokens, seq->num_tokens);
     }
     return model_submit(e->loaded.model, &e->batch, err);
 }
@@ -450,12 +450,13 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
     struct sample_output samples;
     enum status status = model_collect(e->loaded.model, &samples, err);
     if (status != STATUS_OK) return status;
+    const struct token_event *events;
     int32_t num_events;
     pthread_mutex_lock(&e->schedule_lock);
-    const struct token_event *events = scheduler_collect(e->scheduler, &samples, &num_events);
+    status = scheduler_collect(e->scheduler, &samples, &events, &num_events, err);
     pthread_mutex_unlock(&e->schedule_lock);
     for (int32_t i = 0; i < num_events; i++) deliver_event(e, &events[i], &samples);
-    return STATUS_OK;
+    return status;
 }
 
 /* The last pieces of answers that ended without a token (aborted, impossible), then the end of the job. */
