@@ -35,14 +35,14 @@ struct profile_run {
 
 /* ---- reading the prompts ---- */
 
-static enum status add_line(struct profile_run *run, const struct prompt_rules *rules, const char *line, size_t length,
-                            struct error *err)
+static enum status add_line(struct profile_run *run, const struct prompt_rules *rules, enum line_result kind,
+                            const char *line, size_t length, struct error *err)
 {
     if (!array_reserve(&run->requests, &run->capacity, run->count + 1, sizeof *run->requests))
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompts", run->count + 1);
     struct profiled *r = &run->requests[run->count];
     *r = (struct profiled){0};
-    enum status status = prompt_parse(rules, line, length, &r->prompt, err);
+    enum status status = prompt_read(rules, kind, line, length, &r->prompt, err);
     run->count++; /* even if it failed: then it is freed with the others */
     if (status != STATUS_OK) return status;
     r->output_tokens = calloc((size_t)r->prompt.params.n, sizeof *r->output_tokens);
@@ -68,9 +68,7 @@ static enum status add_lines(struct profile_run *run, const struct prompt_rules 
     while ((kind = line_reader_next(reader, true, &line, &length, err)) != LINE_END) {
         if (kind == LINE_FAILED) return error_prefix(err, STATUS_IO, run->input);
         if (kind == LINE_NOT_YET || (kind == LINE_READY && prompt_line_is_blank(line, length))) continue;
-        enum status status = kind == LINE_READY ? add_line(run, rules, line, length, err)
-                                                : error_set(err, STATUS_INVALID, "the line is longer than %u bytes",
-                                                            LINE_READER_MAX_LINE);
+        enum status status = add_line(run, rules, kind, line, length, err);
         if (status != STATUS_OK) return fail_at(run->input, reader->line, status, err);
         run->requests[run->count - 1].line = reader->line;
     }
@@ -81,17 +79,10 @@ static enum status add_lines(struct profile_run *run, const struct prompt_rules 
 static enum status read_prompts(struct profile_run *run, struct engine *e, const struct profile_options *o,
                                 struct line_reader *input, struct error *err)
 {
-    struct prompt_rules rules = {.tokenizer = engine_tokenizer(e),
-                                 .vocab_size = engine_model_config(e)->vocab_size,
-                                 .max_n = engine_limits(e)->max_num_seqs};
-    if (strcmp(o->format, "text") == 0) rules.format = PROMPT_FORMAT_TEXT;
-    if (strcmp(o->format, "jsonl") == 0) rules.format = PROMPT_FORMAT_JSONL;
-    if (rules.tokenizer) rules.chat_format = chat_format_detect(tokenizer_chat_template(rules.tokenizer));
-    engine_default_sampling(e, &rules.defaults);
-    sampling_flags_apply(&o->sampling, &rules.defaults);
-    rules.defaults.has_seed = false; /* the engine has it: as in quire generate, equal lines differ */
+    struct prompt_rules rules;
     run->input = strcmp(o->input, "-") == 0 ? "standard input" : o->input;
-    return add_lines(run, &rules, input, err);
+    enum status status = prompt_rules_make(e, o->format, &o->sampling, &rules, err);
+    return status == STATUS_OK ? add_lines(run, &rules, input, err) : status;
 }
 
 static void profile_run_free(struct profile_run *run)

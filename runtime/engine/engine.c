@@ -470,9 +470,7 @@ static void finish_job(struct engine *e, struct job *job)
         piece.index = i;
         if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
         piece.finish_reason = seq->finish_reason;
-        struct error why;
-        error_set(&why, STATUS_INVALID, "%s", job->request->error);
-        if (piece.finish_reason == FINISH_ERROR) piece.error = &why;
+        if (piece.finish_reason == FINISH_ERROR) piece.error = &job->request->error;
         finish_answer(job, answer, &piece);
         job->deliver(job->user, &piece);
     }
