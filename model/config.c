@@ -220,14 +220,14 @@ static void check_refused(struct reader *r)
 static void check_attention_scale(struct reader *r, const struct model_config *config)
 {
     const double scale = read_number(r, "attention_multiplier", NAN, -1e9, 1e9);
-    if (fabs(scale - 1 / sqrt(config->head_size)) > 1e-6)
+    if (fabs(scale - 1 / sqrt(config->spec.head_size)) > 1e-6)
         fail(r, STATUS_UNSUPPORTED, "attention_multiplier is %g, but quire scales attention by 1 / sqrt(head_dim) = %g",
-             scale, 1 / sqrt(config->head_size));
-    const double scalar = read_number(r, "query_pre_attn_scalar", config->head_size, -1e9, 1e9);
-    if (scalar != config->head_size)
+             scale, 1 / sqrt(config->spec.head_size));
+    const double scalar = read_number(r, "query_pre_attn_scalar", config->spec.head_size, -1e9, 1e9);
+    if (scalar != config->spec.head_size)
         fail(r, STATUS_UNSUPPORTED,
              "query_pre_attn_scalar is %g, but quire scales attention by 1 / sqrt(head_dim = %d)", scalar,
-             config->head_size);
+             config->spec.head_size);
 }
 
 /* --- Architecture --- */
@@ -292,79 +292,95 @@ static const struct family *read_family(struct reader *r)
 
 static void read_head_dim(struct reader *r, struct model_config *config)
 {
-    config->head_size = read_int(r, "head_dim", 0, 2, CONFIG_MAX_HEAD_SIZE);
-    if (config->head_size == 0) {
-        if (config->hidden_size % config->num_heads != 0)
+    config->spec.head_size = read_int(r, "head_dim", 0, 2, MODEL_MAX_HEAD_SIZE);
+    if (config->spec.head_size == 0) {
+        if (config->spec.hidden_size % config->spec.num_heads != 0)
             fail(r, STATUS_INVALID,
                  "hidden_size (%d) is not a multiple of num_attention_heads (%d), and head_dim is not "
                  "given",
-                 config->hidden_size, config->num_heads);
-        config->head_size = config->hidden_size / config->num_heads;
+                 config->spec.hidden_size, config->spec.num_heads);
+        config->spec.head_size = config->spec.hidden_size / config->spec.num_heads;
     }
-    if (config->head_size < 2 || config->head_size > CONFIG_MAX_HEAD_SIZE || config->head_size % 2 != 0)
-        fail(r, STATUS_INVALID, "head_dim must be an even number from 2 to %d, found %d", CONFIG_MAX_HEAD_SIZE,
-             config->head_size);
+    if (config->spec.head_size < 2 || config->spec.head_size > MODEL_MAX_HEAD_SIZE || config->spec.head_size % 2 != 0)
+        fail(r, STATUS_INVALID, "head_dim must be an even number from 2 to %d, found %d", MODEL_MAX_HEAD_SIZE,
+             config->spec.head_size);
 }
 
 static void read_sizes(struct reader *r, const struct family *family, struct model_config *config)
 {
-    config->hidden_size = require_int(r, "hidden_size", 1 << 20);
-    config->intermediate_size = require_int(r, "intermediate_size", 1 << 22);
-    config->num_layers = require_int(r, "num_hidden_layers", 4096);
-    config->num_heads = require_int(r, "num_attention_heads", 4096);
-    config->vocab_size = require_int(r, "vocab_size", 1 << 24);
+    config->spec.hidden_size = require_int(r, "hidden_size", 1 << 20);
+    config->spec.intermediate_size = require_int(r, "intermediate_size", 1 << 22);
+    config->spec.num_layers = require_int(r, "num_hidden_layers", MODEL_MAX_LAYERS);
+    config->spec.num_heads = require_int(r, "num_attention_heads", 4096);
+    config->spec.vocab_size = require_int(r, "vocab_size", 1 << 24);
     /* transformers gives a Mistral without the key 8; null is as many as there are heads */
     const bool silent = !json_object_get(r->object, "num_key_value_heads");
-    const int32_t absent = silent && family->num_kv_heads ? family->num_kv_heads : config->num_heads;
-    config->num_kv_heads = read_int(r, "num_key_value_heads", absent, 1, 4096);
-    if (config->num_heads % config->num_kv_heads != 0)
+    const int32_t absent = silent && family->num_kv_heads ? family->num_kv_heads : config->spec.num_heads;
+    config->spec.num_kv_heads = read_int(r, "num_key_value_heads", absent, 1, 4096);
+    if (config->spec.num_heads % config->spec.num_kv_heads != 0)
         fail(r, STATUS_INVALID, "num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)",
-             config->num_heads, config->num_kv_heads);
+             config->spec.num_heads, config->spec.num_kv_heads);
     read_head_dim(r, config);
-    config->max_position_embeddings = read_int(r, "max_position_embeddings", family->max_position, 1, 1 << 28);
-    config->rms_norm_eps = read_number(r, "rms_norm_eps", 1e-6, 0, 1);
-    config->tie_word_embeddings = read_bool(r, "tie_word_embeddings", false);
-    config->attention_bias = read_bool(r, "attention_bias", false);
-    config->mlp_bias = read_bool(r, "mlp_bias", false);
+    config->spec.max_position_embeddings = read_int(r, "max_position_embeddings", family->max_position, 1, 1 << 28);
+    config->spec.norm_eps = read_number(r, "rms_norm_eps", 1e-6, 0, 1);
+    config->spec.tie_word_embeddings = read_bool(r, "tie_word_embeddings", false);
 }
 
 /* --- Sliding window --- */
 
-static void check_layer_types(struct reader *r, const struct model_config *config)
+static void check_layer_types(struct reader *r, const struct model_config *config, int32_t window)
 {
     const json_t *list = get(r, "layer_types");
     if (!list) return;
-    if (!json_is_array(list) || json_array_size(list) != (size_t)config->num_layers) {
-        fail(r, STATUS_INVALID, "layer_types must be an array of num_hidden_layers (%d) strings", config->num_layers);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)config->spec.num_layers) {
+        fail(r, STATUS_INVALID, "layer_types must be an array of num_hidden_layers (%d) strings",
+             config->spec.num_layers);
         return;
     }
-    const char *expected = config->sliding_window ? "sliding_attention" : "full_attention";
+    const char *expected = window ? "sliding_attention" : "full_attention";
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
         if (json_is_string(value) && strcmp(json_string_value(value), expected) == 0) continue;
         fail(r, STATUS_UNSUPPORTED,
              "layer_types[%zu] is %s, but with sliding_window %d quire computes every layer with \"%s\"", i,
-             show_value(value).text, config->sliding_window, expected);
+             show_value(value).text, window, expected);
         return;
     }
 }
 
-static void read_sliding_window(struct reader *r, const struct family *family, struct model_config *config)
+static int32_t read_sliding_window(struct reader *r, const struct family *family, const struct model_config *config)
 {
     const bool silent = !json_object_get(r->object, "sliding_window");
-    config->sliding_window = read_int(r, "sliding_window", silent ? family->sliding_window : 0, 1, INT32_MAX);
+    int32_t window = read_int(r, "sliding_window", silent ? family->sliding_window : 0, 1, INT32_MAX);
     const bool llama = family->sliding_window == 0;
-    const bool used = read_bool(r, "use_sliding_window", config->sliding_window > 0);
-    if (llama && !used) config->sliding_window = 0;
-    if (used != (config->sliding_window > 0))
+    const bool used = read_bool(r, "use_sliding_window", window > 0);
+    if (llama && !used) window = 0;
+    if (used != (window > 0))
         fail(r, STATUS_UNSUPPORTED, "use_sliding_window (%s) contradicts sliding_window (%d)", used ? "true" : "false",
-             config->sliding_window);
-    if (llama && config->sliding_window)
+             window);
+    if (llama && window)
         fail(r, STATUS_UNSUPPORTED,
              "sliding_window is %d, but a llama model attends to everything; with a window its "
              "model_type is mistral",
-             config->sliding_window);
-    check_layer_types(r, config);
+             window);
+    check_layer_types(r, config, window);
+    return window;
+}
+
+/* Every layer alike: llama's. */
+static void read_layers(struct reader *r, struct model_spec *spec, int32_t window)
+{
+    const bool attention_bias = read_bool(r, "attention_bias", false);
+    const struct layer_spec layer = {
+        .qkv_bias = attention_bias,
+        .o_bias = attention_bias,
+        .rotary_dim = spec->head_size,
+        .attention_scale = (float)(1.0 / sqrt((double)spec->head_size)),
+        .window = window,
+        .mlp_bias = read_bool(r, "mlp_bias", false),
+        .residual_multiplier = 1,
+    };
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i] = layer;
 }
 
 /* --- RoPE --- */
@@ -428,7 +444,7 @@ static void read_llama3(struct reader *r, struct rope_config *rope)
 
 static void read_yarn(struct reader *r, const struct model_config *config, struct rope_config *rope)
 {
-    const double stretch = (double)config->max_position_embeddings / rope->original_max_position;
+    const double stretch = (double)config->spec.max_position_embeddings / rope->original_max_position;
     rope->factor = read_number(r, "factor", stretch, 1e-3, 1e6);
     rope->beta_fast = read_number(r, "beta_fast", 32, 0, 1e6);
     rope->beta_slow = read_number(r, "beta_slow", 1, 0, 1e6);
@@ -454,10 +470,10 @@ static void read_scaling(struct reader *r, const struct model_config *config, in
         fail(r, STATUS_UNSUPPORTED, "%spartial_rotary_factor is %s, but quire rotates whole heads", r->prefix,
              show_value(get(r, "partial_rotary_factor")).text);
     const int32_t original =
-        read_int(r, "original_max_position_embeddings", config->max_position_embeddings, 1, 1 << 28);
+        read_int(r, "original_max_position_embeddings", config->spec.max_position_embeddings, 1, 1 << 28);
     rope->original_max_position = outer_original ? outer_original : original;
     if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC) rope->factor = require_number(r, "factor", 1e-3, 1e6);
-    if (rope->type == ROPE_DYNAMIC && config->head_size <= 2)
+    if (rope->type == ROPE_DYNAMIC && config->spec.head_size <= 2)
         fail(r, STATUS_INVALID, "%srope_type \"dynamic\" needs a head_dim greater than 2", r->prefix);
     if (rope->type == ROPE_YARN) read_yarn(r, config, rope);
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);
@@ -467,10 +483,10 @@ static void read_scaling(struct reader *r, const struct model_config *config, in
  * default of the one inside, original_max_position_embeddings apart, which wins. */
 static void read_rope(struct reader *r, struct model_config *config)
 {
-    struct rope_config *rope = &config->rope;
+    struct rope_config *rope = &config->spec.rope;
     *rope = (struct rope_config){.theta = read_number(r, "rope_theta", 10000, 2, 1e15), .factor = 1, .truncate = true};
     const int32_t outer = read_int(r, "original_max_position_embeddings", 0, 1, 1 << 28);
-    rope->original_max_position = config->max_position_embeddings;
+    rope->original_max_position = config->spec.max_position_embeddings;
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
     static const char *const prefixes[] = {"rope_scaling.", "rope_parameters."};
     for (int i = 0; i < 2; i++) {
@@ -494,10 +510,10 @@ static void read_dtype(struct reader *r, struct model_config *config)
 {
     const char *key = get(r, "dtype") ? "dtype" : "torch_dtype";
     const char *name = read_string(r, key);
-    config->dtype = DTYPE_FLOAT32;
+    config->spec.dtype = DTYPE_FLOAT32;
     if (!name) return;
     if (strncmp(name, "torch.", 6) == 0) name += 6;
-    if (dtype_parse(name, &config->dtype) != 0 || dtype_size(config->dtype) == 1)
+    if (dtype_parse(name, &config->spec.dtype) != 0 || dtype_size(config->spec.dtype) == 1)
         fail(r, STATUS_UNSUPPORTED, "%s is \"%s\", but quire computes in float32, float16 or bfloat16", key,
              show_string(name).text);
 }
@@ -540,7 +556,7 @@ static void read_config(struct reader *r, struct model_config *config)
     read_sizes(r, family, config);
     if (r->status != STATUS_OK) return; /* what follows divides by sizes */
     check_attention_scale(r, config);
-    read_sliding_window(r, family, config);
+    read_layers(r, &config->spec, read_sliding_window(r, family, config));
     read_rope(r, config);
     read_dtype(r, config);
     config->bos_token_id = read_int(r, "bos_token_id", -1, -1, INT32_MAX);
@@ -577,7 +593,8 @@ static enum status load(const char *path, struct model_config *config,
 enum status model_config_load(const char *folder, struct model_config *config, struct error *err)
 {
     char path[PATH_MAX];
-    *config = (struct model_config){.bos_token_id = -1,
+    *config = (struct model_config){.spec = {.embedding_multiplier = 1, .logits_multiplier = 1},
+                                    .bos_token_id = -1,
                                     .generation = {.temperature = NAN,
                                                    .top_p = NAN,
                                                    .min_p = NAN,

@@ -377,7 +377,7 @@ static enum status set_rules(struct run *run, const struct generate_options *o, 
 {
     const struct tokenizer *tokenizer = engine_tokenizer(run->engine);
     run->prompts = (struct prompt_rules){.tokenizer = tokenizer,
-                                         .vocab_size = engine_model_config(run->engine)->vocab_size,
+                                         .vocab_size = engine_model_config(run->engine)->spec.vocab_size,
                                          .max_n = engine_limits(run->engine)->max_num_seqs};
     if (tokenizer) run->prompts.chat_format = chat_format_detect(tokenizer_chat_template(tokenizer));
     if (strcmp(o->format, "text") == 0) run->prompts.format = PROMPT_FORMAT_TEXT;

@@ -82,7 +82,7 @@ static enum status read_prompts(struct profile_run *run, struct engine *e, const
                                 struct line_reader *input, struct error *err)
 {
     struct prompt_rules rules = {.tokenizer = engine_tokenizer(e),
-                                 .vocab_size = engine_model_config(e)->vocab_size,
+                                 .vocab_size = engine_model_config(e)->spec.vocab_size,
                                  .max_n = engine_limits(e)->max_num_seqs};
     if (strcmp(o->format, "text") == 0) rules.format = PROMPT_FORMAT_TEXT;
     if (strcmp(o->format, "jsonl") == 0) rules.format = PROMPT_FORMAT_JSONL;

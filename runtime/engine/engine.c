@@ -156,7 +156,7 @@ void engine_leave(struct engine *e)
 
 static enum status check_prompt(const struct engine *e, const int32_t *prompt, int32_t prompt_len, struct error *err)
 {
-    const int32_t vocab_size = e->loaded.config.vocab_size, max_model_len = e->loaded.limits.max_model_len;
+    const int32_t vocab_size = e->loaded.config.spec.vocab_size, max_model_len = e->loaded.limits.max_model_len;
     if (prompt_len < 1) return error_set(err, STATUS_INVALID, "the prompt has no tokens; give at least one");
     if (prompt_len >= max_model_len)
         return error_set(
@@ -227,7 +227,7 @@ static enum status add(struct engine *e, const int32_t *prompt, int32_t prompt_l
                        const struct sampling_params *params, bool at_start, answer_function *deliver, void *user,
                        uint64_t *request, struct error *err)
 {
-    enum status status = sampling_params_check(params, e->loaded.config.vocab_size, err);
+    enum status status = sampling_params_check(params, e->loaded.config.spec.vocab_size, err);
     if (status == STATUS_OK) status = check_prompt(e, prompt, prompt_len, err);
     if (status == STATUS_OK && params->n > e->loaded.limits.max_num_seqs)
         status = error_set(err, STATUS_INVALID, "n is %d, but --max-num-seqs lets %d sequences run at once", params->n,

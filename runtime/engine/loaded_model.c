@@ -23,7 +23,7 @@ static enum status choose_dtypes(const struct engine_options *o, const struct lo
 {
     const bool cpu = strcmp(l->backend->name, "cpu") == 0;
     enum status status =
-        parse_dtype("dtype", o->dtype, cpu ? DTYPE_FLOAT32 : l->config.dtype, &model_options->dtype, err);
+        parse_dtype("dtype", o->dtype, cpu ? DTYPE_FLOAT32 : l->config.spec.dtype, &model_options->dtype, err);
     if (status == STATUS_OK)
         status =
             parse_dtype("kv-cache-dtype", o->kv_cache_dtype, model_options->dtype, &model_options->cache_dtype, err);
@@ -32,11 +32,11 @@ static enum status choose_dtypes(const struct engine_options *o, const struct lo
         return error_set(err, STATUS_INVALID, "--dtype is \"%s\", but must be auto, float32, float16 or bfloat16",
                          o->dtype);
     const int x = 16 / dtype_size(model_options->cache_dtype);
-    if (l->config.head_size % x != 0)
+    if (l->config.spec.head_size % x != 0)
         return error_set(
             err, STATUS_UNSUPPORTED,
             "the model's head size %d is not a multiple of %d, which --kv-cache-dtype %s needs; use a wider type",
-            l->config.head_size, x, dtype_name(model_options->cache_dtype));
+            l->config.spec.head_size, x, dtype_name(model_options->cache_dtype));
     return STATUS_OK;
 }
 
@@ -89,13 +89,13 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
     if (status == STATUS_OK) status = open_device(o->device, o->threads, o->log, &l->backend, err);
     if (status != STATUS_OK) return status;
     if (o->load_format == LOAD_FORMAT_DUMMY)
-        status = model_weights_dummy(&l->config, o->seed, &l->weights, err);
+        status = model_weights_dummy(&l->config.spec, o->seed, &l->weights, err);
     else
-        status = model_weights_open(o->model, &l->config, o->log, &l->weights, err);
+        status = model_weights_open(o->model, &l->config.spec, o->log, &l->weights, err);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &l->tokenizer, err);
-    if (status == STATUS_OK && l->tokenizer && tokenizer_size(l->tokenizer) > l->config.vocab_size)
+    if (status == STATUS_OK && l->tokenizer && tokenizer_size(l->tokenizer) > l->config.spec.vocab_size)
         log_write(o->log, LOG_WARNING, "%s: the tokenizer knows %d tokens, the model %d; the last ones cannot be used",
-                  o->model, tokenizer_size(l->tokenizer), l->config.vocab_size);
+                  o->model, tokenizer_size(l->tokenizer), l->config.spec.vocab_size);
     return status;
 }
 
@@ -138,7 +138,7 @@ static enum status plan_terms(const struct engine_options *o, struct loaded_mode
     enum status status = choose_limits(o, l, err);
     if (status != STATUS_OK) return status;
     model_options->limits = l->limits;
-    status = model_plan(l->backend, &l->config, &l->weights, model_options, bytes, err);
+    status = model_plan(l->backend, &l->config.spec, &l->weights, model_options, bytes, err);
     if (status != STATUS_OK) return status;
     p->weights = bytes[PURPOSE_WEIGHTS];
     p->activations = bytes[PURPOSE_ACTIVATIONS];
@@ -178,7 +178,7 @@ static enum status plan_memory(const struct engine_options *o, struct loaded_mod
                                struct model_options *model_options, struct error *err)
 {
     struct memory_profile *p = &l->profile;
-    p->model_max_len = model_config_max_length(&l->config);
+    p->model_max_len = model_spec_max_length(&l->config.spec);
     p->max_model_len = o->max_model_len > 0 ? o->max_model_len : p->model_max_len;
     if (o->max_model_len > p->model_max_len)
         return error_set(err, STATUS_INVALID,
@@ -246,7 +246,7 @@ static enum status plan_and_allocate(const struct engine_options *o, struct load
     p->dtype = model_options.dtype;
     p->cache_dtype = model_options.cache_dtype;
     p->block_size = o->block_size;
-    p->block_bytes = memory_block_bytes(&l->config, o->block_size, model_options.cache_dtype);
+    p->block_bytes = memory_block_bytes(&l->config.spec, o->block_size, model_options.cache_dtype);
     p->num_blocks_override = o->num_gpu_blocks_override;
     p->swap_space = (int64_t)(o->swap_space * GIB);
     if (o->preemption_mode == PREEMPTION_SWAP && p->swap_space < p->block_bytes)
@@ -257,7 +257,8 @@ static enum status plan_and_allocate(const struct engine_options *o, struct load
     p->graphs = l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
     status = plan_memory(o, l, &model_options, err);
     if (status == STATUS_OK && l->backend->preload) l->backend->preload(l->backend, model_options.dtype);
-    if (status == STATUS_OK) status = model_create(l->backend, &l->config, &l->weights, &model_options, &l->model, err);
+    if (status == STATUS_OK)
+        status = model_create(l->backend, &l->config.spec, &l->weights, &model_options, &l->model, err);
     if (status != STATUS_OK) return status;
     if (l->backend->discrete) return allocate_gpu(o, l, err);
     p->budget = p->weights + p->activations + p->workspace + p->state + p->kv_cache;
