@@ -381,6 +381,7 @@ static void read_layers(struct reader *r, struct model_spec *spec, int32_t windo
         .residual_multiplier = 1,
     };
     for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i] = layer;
+    spec->names = (struct tensor_names){.attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"};
 }
 
 /* --- RoPE --- */

@@ -48,6 +48,15 @@ struct layer_spec {
     float residual_multiplier;
 };
 
+/* What the file calls the gains of a layer: the part of the tensor's name after "model.layers.N.", without ".weight".
+ * NULL where the layer has no such norm. attention_norm and mlp_norm norm a sublayer's input, the post norms its
+ * output; q_norm and k_norm are those of enum qk_norm. Everything else is named as in Llama. */
+struct tensor_names {
+    const char *attention_norm, *post_attention_norm;
+    const char *mlp_norm, *post_mlp_norm;
+    const char *q_norm, *k_norm;
+};
+
 #define MODEL_MAX_LAYERS 1024
 #define MODEL_MAX_HEAD_SIZE 1024
 
@@ -60,6 +69,7 @@ struct model_spec {
     double logits_multiplier;
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
+    struct tensor_names names;
     struct rope_config rope;
     enum dtype dtype; /* torch_dtype or dtype of the file; float32 if it is silent, as transformers takes it */
     struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
