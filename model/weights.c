@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "model/json.h"
+#include "base/json.h"
 
 /* --- The tensors of a model, one by one --- */
 
