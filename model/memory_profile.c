@@ -5,10 +5,9 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-int64_t memory_block_bytes(const struct model_config *config, int32_t block_size, enum dtype cache_dtype)
+int64_t memory_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype cache_dtype)
 {
-    return (int64_t)2 * config->num_layers * block_size * config->num_kv_heads * config->head_size *
-           dtype_size(cache_dtype);
+    return (int64_t)2 * spec->num_layers * block_size * spec->num_kv_heads * spec->head_size * dtype_size(cache_dtype);
 }
 
 static int32_t watermark(int32_t num_blocks)

@@ -361,7 +361,7 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
     chat->params.max_tokens = -1;
     sampling_flags_apply(&o->sampling, &chat->params);
     chat->params.has_seed = false; /* the engine has it: every turn draws numbers of its own from it */
-    return sampling_params_check(&chat->params, engine_model_config(chat->engine)->vocab_size, err);
+    return sampling_params_check(&chat->params, engine_model_config(chat->engine)->spec.vocab_size, err);
 }
 
 static int run(struct chat_options *o)

@@ -101,7 +101,7 @@ static void same_tokens(const char *folder)
     const struct variant alone = {"alone", 16, 1, 512, 0, false, 0, PREEMPTION_AUTO};
     const struct sampling_params params = greedy();
     struct engine *e = variant_engine(folder, &alone);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct run reference, other;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &reference);
     engine_destroy(e);
@@ -168,7 +168,7 @@ static void test_forks_are_one_answer(void **state)
                                     {"swapped, cache, in flight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO},
                                     {"preempted", 8, 16, 512, 40, false, 0, PREEMPTION_RECOMPUTE}};
     struct engine *e = variant_engine("golden/gqa", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct run one, many;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &one);
     engine_destroy(e);
@@ -208,7 +208,7 @@ static void test_seed_whatever_the_batch(void **state)
     (void)state;
     struct sampling_params params = three_seeded();
     struct engine *e = variant_engine("golden/gqa", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct run batched, alone;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &batched);
     for (int32_t i = 0; i < NUM_PROMPTS; i++) {
@@ -241,7 +241,7 @@ static void test_seed_whatever_the_preemption(void **state)
         {"computed again", 8, 16, 512, 40, true, 1, PREEMPTION_RECOMPUTE},
     };
     struct engine *e = variant_engine("golden/gqa", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct run reference, other;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &reference);
     engine_destroy(e);
@@ -264,7 +264,7 @@ static void test_lengths_and_stop_ids(void **state)
 {
     (void)state;
     struct engine *e = variant_engine("golden/mha", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct sampling_params params = greedy();
     struct run full, run;
     params.max_tokens = -1; /* until max_model_len */
@@ -368,7 +368,7 @@ static void test_lone_request_cannot_grow(void **state)
     o.max_model_len = 200;
     o.num_gpu_blocks_override = 14;
     struct engine *e = run_engine(&o);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct sampling_params params = greedy();
     struct run run;
     params.n = 8;
@@ -433,7 +433,7 @@ static void test_add_and_abort_from_threads(void **state)
     (void)state;
     struct engine *e = variant_engine("golden/gqa", &variants[2]);
     struct counter counter = {.engine = e};
-    counter.prompts = test_prompts(engine_model_config(e)->vocab_size);
+    counter.prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_many, &counter), 0);
     struct error err = {""};
@@ -494,7 +494,7 @@ static void test_server_waits_for_work(void **state)
     struct engine *e = variant_engine("golden/gqa", &variants[2]);
     struct server server = {.engine = e};
     struct counter counter = {.engine = e};
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct sampling_params params = greedy();
     pthread_t thread;
     struct error err;
@@ -527,7 +527,7 @@ static void test_wait_returns_at_once(void **state)
     (void)state;
     struct engine *e = variant_engine("golden/gqa", &roomy);
     struct counter counter = {.engine = e};
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     const struct sampling_params params = greedy();
     struct error err;
     bool worked;
@@ -548,7 +548,7 @@ static void test_destroy_with_work(void **state)
     (void)state;
     struct engine *e = variant_engine("golden/gqa", &variants[2]);
     struct counter counter = {.engine = e};
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     const struct sampling_params params = greedy();
     struct error err;
     bool worked;
@@ -620,7 +620,7 @@ static void test_no_allocation_in_steps(void **state)
 #if COUNTING
     const struct variant tight = {"tight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &tight);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct scheduler_stats stats;
     long steps = 0;
     count_allocations(e, prompts, &steps);

@@ -247,7 +247,7 @@ int command_bench(int argc, char **argv)
 
 double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context)
 {
-    const struct model_config *c = engine_model_config(e);
+    const struct model_spec *c = &engine_model_config(e)->spec;
     const struct memory_profile *p = engine_memory_profile(e);
     double weights = (double)p->weights;
     if (!c->tie_word_embeddings) weights -= (double)c->vocab_size * c->hidden_size * dtype_size(c->dtype);
@@ -256,7 +256,7 @@ double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context
 
 double bench_prefill_flops(const struct engine *e, int64_t prompts, int64_t tokens)
 {
-    const struct model_config *c = engine_model_config(e);
+    const struct model_spec *c = &engine_model_config(e)->spec;
     const double q = (double)c->num_heads * c->head_size, kv = (double)c->num_kv_heads * c->head_size;
     const double qkv = (q + 2 * kv) * c->hidden_size, o_and_mlp = (q + 3.0 * c->intermediate_size) * c->hidden_size;
     const double of_tokens = c->num_layers * (qkv + o_and_mlp) - o_and_mlp;

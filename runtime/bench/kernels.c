@@ -31,7 +31,7 @@ static const struct bench_sizes LLAMA_1B = {.hidden_size = 2048,
                                             .head_size = 64,
                                             .vocab_size = 128256};
 
-struct bench_sizes bench_sizes_of(const struct model_config *c)
+struct bench_sizes bench_sizes_of(const struct model_spec *c)
 {
     return (struct bench_sizes){.hidden_size = c->hidden_size,
                                 .intermediate_size = c->intermediate_size,
@@ -394,8 +394,8 @@ static enum status choose_sizes(const struct kernels_options *o, bool discrete, 
     if (o->model) {
         enum status status = model_config_load(o->model, &config, err);
         if (status != STATUS_OK) return status;
-        *sizes = bench_sizes_of(&config);
-        weights = config.dtype;
+        *sizes = bench_sizes_of(&config.spec);
+        weights = config.spec.dtype;
     }
     if (strcmp(o->dtype, "auto") != 0 && dtype_parse(o->dtype, &weights) != 0)
         return error_set(err, STATUS_INVALID, "--dtype is \"%s\", but must be auto, float32, float16 or bfloat16",

@@ -161,7 +161,7 @@ void engine_leave(struct engine *e)
 
 static enum status check_prompt(const struct engine *e, const struct engine_request *r, struct error *err)
 {
-    const int32_t vocab_size = e->loaded.config.vocab_size, max_model_len = e->loaded.limits.max_model_len;
+    const int32_t vocab_size = e->loaded.config.spec.vocab_size, max_model_len = e->loaded.limits.max_model_len;
     if (r->prompt_len < 1) return error_set(err, STATUS_INVALID, "the prompt has no tokens; give at least one");
     if (r->prompt_len >= max_model_len) {
         error_set(err, STATUS_INVALID,
@@ -180,7 +180,7 @@ static enum status check_prompt(const struct engine *e, const struct engine_requ
 
 static enum status check_request(const struct engine *e, const struct engine_request *r, struct error *err)
 {
-    enum status status = sampling_params_check(r->params, e->loaded.config.vocab_size, err);
+    enum status status = sampling_params_check(r->params, e->loaded.config.spec.vocab_size, err);
     if (status == STATUS_OK) status = check_prompt(e, r, err);
     if (status != STATUS_OK) return status;
     if (r->params->n > e->loaded.limits.max_num_seqs) {

@@ -21,7 +21,7 @@ static enum status parse_dtype(const char *option, const char *name, enum dtype 
 static enum status choose_dtypes(const struct engine_options *o, const struct loaded_model *l,
                                  struct model_options *model_options, struct error *err)
 {
-    const enum dtype usual = l->backend->discrete ? l->config.dtype : DTYPE_FLOAT32;
+    const enum dtype usual = l->backend->discrete ? l->config.spec.dtype : DTYPE_FLOAT32;
     enum status status = parse_dtype("dtype", o->dtype, usual, &model_options->dtype, err);
     if (status == STATUS_OK)
         status =
@@ -31,10 +31,10 @@ static enum status choose_dtypes(const struct engine_options *o, const struct lo
         return error_set(err, STATUS_INVALID, "dtype is \"%s\", but must be auto, float32, float16 or bfloat16",
                          o->dtype);
     const int x = 16 / dtype_size(model_options->cache_dtype);
-    if (l->config.head_size % x == 0) return STATUS_OK;
+    if (l->config.spec.head_size % x == 0) return STATUS_OK;
     error_set(err, STATUS_UNSUPPORTED,
               "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs; use a wider type",
-              l->config.head_size, x, dtype_name(model_options->cache_dtype));
+              l->config.spec.head_size, x, dtype_name(model_options->cache_dtype));
     error_advise(err, ADVICE_SET, "kv_cache_dtype", "float32");
     return STATUS_UNSUPPORTED;
 }
@@ -61,13 +61,13 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
     if (status == STATUS_OK) status = open_device(o->device, o->threads, o->log, &l->backend, err);
     if (status != STATUS_OK) return status;
     if (o->load_format == LOAD_FORMAT_DUMMY)
-        status = model_weights_dummy(&l->config, o->seed, &l->weights, err);
+        status = model_weights_dummy(&l->config.spec, o->seed, &l->weights, err);
     else
-        status = model_weights_open(o->model, &l->config, o->log, &l->weights, err);
+        status = model_weights_open(o->model, &l->config.spec, o->log, &l->weights, err);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &l->tokenizer, err);
-    if (status == STATUS_OK && l->tokenizer && tokenizer_size(l->tokenizer) > l->config.vocab_size)
+    if (status == STATUS_OK && l->tokenizer && tokenizer_size(l->tokenizer) > l->config.spec.vocab_size)
         log_write(o->log, LOG_WARNING, "%s: the tokenizer knows %d tokens, the model %d; the last ones cannot be used",
-                  o->model, tokenizer_size(l->tokenizer), l->config.vocab_size);
+                  o->model, tokenizer_size(l->tokenizer), l->config.spec.vocab_size);
     return status;
 }
 

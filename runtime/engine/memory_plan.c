@@ -90,7 +90,7 @@ static enum status plan_terms(const struct engine_options *o, struct loaded_mode
     enum status status = choose_limits(o, l, err);
     if (status != STATUS_OK) return status;
     model_options->limits = l->limits;
-    status = model_plan(l->backend, &l->config, &l->weights, model_options, bytes, err);
+    status = model_plan(l->backend, &l->config.spec, &l->weights, model_options, bytes, err);
     if (status != STATUS_OK) return status;
     p->weights = bytes[PURPOSE_WEIGHTS];
     p->activations = bytes[PURPOSE_ACTIVATIONS];
@@ -130,7 +130,7 @@ static enum status plan_blocks(const struct engine_options *o, struct loaded_mod
     p->dtype = model_options->dtype;
     p->cache_dtype = model_options->cache_dtype;
     p->block_size = o->block_size;
-    p->block_bytes = memory_block_bytes(&l->config, o->block_size, model_options->cache_dtype);
+    p->block_bytes = memory_block_bytes(&l->config.spec, o->block_size, model_options->cache_dtype);
     p->num_blocks_override = o->num_gpu_blocks_override;
     p->graphs = l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
     p->swap_space = (int64_t)(o->swap_space * GIB);
@@ -147,7 +147,7 @@ static enum status plan_blocks(const struct engine_options *o, struct loaded_mod
 static enum status choose_length(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
-    p->model_max_len = model_config_max_length(&l->config);
+    p->model_max_len = model_spec_max_length(&l->config.spec);
     p->max_model_len = o->max_model_len > 0 ? o->max_model_len : p->model_max_len;
     if (o->max_model_len <= p->model_max_len) return STATUS_OK;
     error_set(err, STATUS_INVALID,
@@ -213,7 +213,7 @@ enum status memory_allocate(const struct engine_options *o, struct loaded_model 
 {
     struct memory_profile *p = &l->profile;
     if (l->backend->preload) l->backend->preload(l->backend, model_options->dtype);
-    enum status status = model_create(l->backend, &l->config, &l->weights, model_options, &l->model, err);
+    enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, err);
     if (status != STATUS_OK) return status;
     if (p->discrete) return allocate_gpu(o, l, err);
     p->budget = p->weights + p->activations + p->workspace + p->state + p->kv_cache;
