@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "runtime/commands.h"
+#include "runtime/options/default_model.h"
+#include "runtime/options/engine_flags.h"
 #include "runtime/table.h"
 
 static const double KIB = 1024.0, MIB = 1024.0 * 1024.0, GIB = 1024.0 * 1024.0 * 1024.0;
@@ -236,17 +238,17 @@ int command_profile(int argc, char **argv)
 
     struct option_table table = {0};
     add_flags(&table, &o);
-    options_add_engine(&table, &o.engine, &log);
-    options_add_sampling(&table, &o.sampling);
-    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK ||
-        sampling_params_check(&o.sampling.params, INT32_MAX, &err) != STATUS_OK)
+    engine_flags_add(&table, &o.engine, &log);
+    sampling_flags_add(&table, &o.sampling);
+    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK ||
+        sampling_flags_check(&o.sampling, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_USAGE);
     if (help) {
         options_print_help(&table, "profile [flags]", "Shows where the memory goes, and how many requests fit.",
                            stdout);
         return EXIT_STATUS_OK;
     }
-    if (options_require_model(&o.engine, model, sizeof model, &err) != STATUS_OK)
+    if (default_model_require(&o.engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
     if (!o.input) o.engine.skip_tokenizer = true; /* a report needs none */
     if (run_profile(&o, &err) != STATUS_OK) return command_fail("profile", &err, EXIT_STATUS_FAILURE);
