@@ -5,11 +5,9 @@
  *   {"prompt": [1, 2]}, {"prompt_token_ids": [1, 2]}                       token ids, taken as they are
  *   {"messages": [{"role": "user", "content": "text"}]}     through the model's chat template, ready for an answer
  *
- * with "id" (or "custom_id"), a text or a whole number, which comes back with the answer, and any of vLLM's sampling
- * fields: n, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty, frequency_penalty, max_tokens,
- * min_tokens, stop, stop_token_ids, ignore_eos, seed, logprobs, logit_bias, skip_special_tokens,
- * include_stop_str_in_output. null counts as not given. A field of another name is refused: a misspelt one would be
- * lost silently. */
+ * with "id" (or "custom_id"), a string or an integer, which comes back with the answer, and any of the sampling fields
+ * of scheduler/sampling_params.h by their names. null counts as not given. A field of another name is refused: a
+ * misspelt one would be ignored silently. */
 #ifndef QUIRE_RUNTIME_PROMPTS_H
 #define QUIRE_RUNTIME_PROMPTS_H
 
