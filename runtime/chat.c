@@ -1,4 +1,4 @@
-/* quire chat: a conversation at the terminal, or lines of a pipe answered one by one. */
+/* quire chat: a conversation at the terminal, or with the lines of a pipe. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ struct chat_options {
     const char *prompt, *system;
 };
 
-/* How the last answer went, for /stats. */
+/* Counts and times of the last answer, for /stats. */
 struct turn_stats {
     int32_t prompt_tokens, cached_tokens, output_tokens;
     double seconds, first_seconds; /* the whole answer, and until its first token */
@@ -42,14 +42,14 @@ struct chat {
     int32_t turns;
     struct turn_stats stats;
     bool at_terminal;
-    int64_t line; /* of a pipe, from 1; 0: from elsewhere */
-    /* the answer that is being given */
-    bool finished, no_memory;
+    int64_t line; /* of the pipe that the question came from, from 1; 0: it came from elsewhere */
+    /* The current answer: */
+    bool no_memory;
     int write_error; /* errno of the write that failed, or 0 */
     double started;
     enum finish_reason finish_reason;
-    bool ended; /* by the model's own end */
-    struct error failure;
+    bool ended;           /* by the model's own end-of-sequence token */
+    struct error failure; /* with FINISH_ERROR */
 };
 
 /* ---- flags ---- */
@@ -101,13 +101,12 @@ static void deliver(void *user, const struct answer_piece *piece)
     stats->cached_tokens = piece->cached_tokens;
     stats->output_tokens = piece->output_tokens;
     if (piece->finish_reason == FINISH_NONE) return;
-    chat->finished = true;
     chat->finish_reason = piece->finish_reason;
     chat->ended = piece->finish_reason == FINISH_STOP && !piece->stop_reason && piece->stop_token < 0;
     if (piece->error) error_set(&chat->failure, STATUS_INVALID, "%s", piece->error);
 }
 
-/* Steps until the answer is there; Ctrl-C, or nobody left to read it, ends it early. */
+/* Steps until the answer is complete; Ctrl-C, a failed write or a lack of memory aborts it. */
 static enum status run_answer(struct chat *chat, uint64_t request, struct error *err)
 {
     bool aborted = false, worked = true;
@@ -137,7 +136,7 @@ static enum status start_answer(struct chat *chat, uint64_t *request, struct err
 {
     enum status status = check_length(chat, err);
     if (status != STATUS_OK) return status;
-    chat->finished = chat->ended = false;
+    chat->ended = false;
     chat->finish_reason = FINISH_NONE;
     chat->failure.text[0] = '\0';
     chat->stats = (struct turn_stats){0};
@@ -147,21 +146,34 @@ static enum status start_answer(struct chat *chat, uint64_t *request, struct err
     return engine_add_chat(chat->engine, ids->ids, (int32_t)ids->count, &chat->params, deliver, chat, request, err);
 }
 
-/* The answer's newline, and at a terminal why it ended where it did. */
+/* Says on stderr which limit cut the answer: a reader of the pipe cannot tell a cut answer from a complete one. */
+static void print_cut(const struct chat *chat)
+{
+    const int32_t limit = engine_limits(chat->engine)->max_model_len, output = chat->stats.output_tokens;
+    const bool context = chat->stats.prompt_tokens + output >= limit;
+    char place[32] = "";
+    if (chat->line) snprintf(place, sizeof place, "line %lld: ", (long long)chat->line);
+    if (chat->at_terminal && context)
+        fprintf(stderr, "(the conversation has reached --max-model-len, %d tokens; /clear begins a new one)\n", limit);
+    else if (chat->at_terminal)
+        fputs("(cut at --max-tokens)\n", stderr);
+    else if (context)
+        fprintf(stderr, "quire chat: %sthe answer is cut: the conversation has reached --max-model-len, %d tokens\n",
+                place, limit);
+    else
+        fprintf(stderr, "quire chat: %sthe answer is cut at --max-tokens, %d tokens\n", place, output);
+}
+
+/* The answer's newline, and why it ended early. */
 static void end_line(struct chat *chat)
 {
     if (!chat->write_error && (putchar('\n') == EOF || fflush(stdout) != 0)) chat->write_error = errno;
-    if (!chat->at_terminal || chat->write_error) return;
-    if (chat->finish_reason == FINISH_ABORT) fputs("(stopped)\n", stderr);
-    if (chat->finish_reason != FINISH_LENGTH) return;
-    int32_t limit = engine_limits(chat->engine)->max_model_len;
-    if (chat->stats.prompt_tokens + chat->stats.output_tokens >= limit)
-        fprintf(stderr, "(the conversation has reached --max-model-len, %d tokens; /clear begins a new one)\n", limit);
-    else
-        fputs("(cut at --max-tokens)\n", stderr);
+    if (chat->write_error) return;
+    if (chat->finish_reason == FINISH_LENGTH) print_cut(chat);
+    if (chat->finish_reason == FINISH_ABORT && chat->at_terminal) fputs("(stopped)\n", stderr);
 }
 
-/* Asks, and streams the answer. INVALID: this question cannot be answered, the conversation is as it was. */
+/* Asks, and streams the answer. INVALID: this question cannot be answered, and the conversation is as before. */
 static enum status take_turn(struct chat *chat, const char *text, size_t length, struct error *err)
 {
     const size_t valid = utf8_valid_prefix(text, length);
@@ -224,31 +236,34 @@ static void print_stats(const struct chat *chat)
             engine_limits(chat->engine)->max_model_len);
 }
 
-static bool is_word(const char *line, size_t length, const char *word)
+static bool is_word(const char *text, size_t length, const char *word)
 {
-    while (length > 0 && line[length - 1] == ' ') length--;
-    return length == strlen(word) && memcmp(line, word, length) == 0;
+    return length == strlen(word) && memcmp(text, word, length) == 0;
 }
 
-/* Does what a line with a slash says. False: leave. */
+/* Runs a line that begins with a slash: its first word is the command, the others are ignored. False: leave. */
 static bool do_command(struct chat *chat, const char *line, size_t length)
 {
-    if (is_word(line, length, "/quit") || is_word(line, length, "/exit")) return false;
-    if (is_word(line, length, "/help")) {
+    size_t word = 0;
+    while (word < length && line[word] != ' ' && line[word] != '\t') word++;
+    if (is_word(line, word, "/quit") || is_word(line, word, "/exit")) return false;
+    if (is_word(line, word, "/help")) {
         print_help();
-    } else if (is_word(line, length, "/clear")) {
+    } else if (is_word(line, word, "/clear")) {
         conversation_clear(&chat->conversation);
         chat->turns = 0;
         fputs("(a new conversation)\n", stderr);
-    } else if (is_word(line, length, "/stats")) {
+    } else if (is_word(line, word, "/stats")) {
         print_stats(chat);
     } else {
-        fprintf(stderr, "there is no command %.*s; /help lists them\n", (int)strcspn(line, " \r\n"), line);
+        fprintf(stderr,
+                "there is no command %.*s; /help lists them (to say it to the model, begin the line with a space)\n",
+                (int)word, line);
     }
     return true;
 }
 
-/* Names the line of a pipe that something is wrong with. */
+/* Prints the error, with the line of the pipe that it is about. */
 static int fail_line(const struct chat *chat, struct error *err)
 {
     char place[32];
@@ -257,14 +272,14 @@ static int fail_line(const struct chat *chat, struct error *err)
     return command_fail(COMMAND, err, EXIT_STATUS_FAILURE);
 }
 
-/* A failure ends the command; a question that cannot be answered does not. */
+/* *go_on is false after a failure that ends the command; a question that cannot be answered is none. */
 static int answer_line(struct chat *chat, const char *line, size_t length, bool *go_on)
 {
     struct error err = {""};
     enum status status = take_turn(chat, line, length, &err);
     *go_on = status == STATUS_OK || status == STATUS_INVALID;
     if (status == STATUS_OK) return EXIT_STATUS_OK;
-    if (chat->write_error == EPIPE) return EXIT_STATUS_FAILURE; /* whoever closed the pipe knows */
+    if (chat->write_error == EPIPE) return EXIT_STATUS_FAILURE; /* no message: whoever closed the pipe knows */
     return status == STATUS_INVALID ? fail_line(chat, &err) : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
 }
 
@@ -302,7 +317,7 @@ static int chat_at_terminal(struct chat *chat, const struct chat_options *o)
     return exit_status;
 }
 
-/* ---- without one ---- */
+/* ---- on a pipe ---- */
 
 static int chat_on_pipe(struct chat *chat)
 {
@@ -330,7 +345,7 @@ static int chat_on_pipe(struct chat *chat)
 
 /* ---- start and end ---- */
 
-/* Two conversations should differ unless a seed says otherwise. */
+/* A random seed unless --seed is given, so that the same question gets different answers. */
 static void choose_seed(struct chat_options *o)
 {
     if (o->sampling.given & (UINT64_C(1) << FIELD_SEED)) return;
@@ -353,7 +368,7 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
     engine_default_sampling(chat->engine, &chat->params);
     chat->params.max_tokens = -1;
     sampling_flags_apply(&o->sampling, &chat->params);
-    chat->params.has_seed = false; /* the engine has it: every turn draws numbers of its own from it */
+    chat->params.has_seed = false; /* --seed is the engine's: each turn draws its own random numbers from it */
     return sampling_params_check(&chat->params, engine_model_config(chat->engine)->vocab_size, err);
 }
 

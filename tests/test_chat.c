@@ -196,8 +196,18 @@ static void test_commands(void **state)
     pty_type(&p, "/help\r");
     pty_expect(&p, "/clear  begin a new conversation");
     pty_expect(&p, "> ");
+    pty_type(&p, "/help me\r"); /* what follows a command is ignored */
+    pty_expect(&p, "/clear  begin a new conversation");
+    pty_expect(&p, "> ");
+    pty_type(&p, "/helpme\r");
+    pty_expect(&p, "there is no command /helpme; /help lists them");
+    pty_expect(&p, "> ");
     pty_type(&p, "/nonsense at all\r");
-    pty_expect(&p, "there is no command /nonsense; /help lists them");
+    pty_expect(&p,
+               "there is no command /nonsense; /help lists them (to say it to the model, begin the line with a space)");
+    pty_expect(&p, "> ");
+    pty_type(&p, " /nonsense at all\r");
+    pty_expect(&p, "(cut at --max-tokens)");
     pty_expect(&p, "> ");
     pty_type(&p, "hello\r");
     pty_expect(&p, "(cut at --max-tokens)");
@@ -241,6 +251,11 @@ static void test_pipe(void **state)
     run(&p, f->model.path, "one\n\n  \ntwo\r\nthree", (const char *[]){"--max-tokens", "5", "--stop", "\n", NULL});
     assert_int_equal(p.exit_status, 0);
     assert_int_equal(count_lines(&p.out), 3);
+    program_free(&p);
+    /* Nothing is said of answers that end by themselves. */
+    run(&p, f->model.path, "one\ntwo\n",
+        (const char *[]){"--temperature", "0", "--logit-bias", "300:100", "--stop-token-ids", "300", NULL});
+    assert_int_equal(p.exit_status, 0);
     assert_int_equal(p.err.length, 0);
     program_free(&p);
     run(&p, f->model.path, "", (const char *[]){NULL});
@@ -249,17 +264,39 @@ static void test_pipe(void **state)
     program_free(&p);
 }
 
+/* An answer that a limit cut is named, since what is on standard output does not show it. */
+static void test_pipe_cut(void **state)
+{
+    const struct fixture *f = *state;
+    struct program p;
+    run(&p, f->model.path, "one\n\ntwo\n", (const char *[]){"--max-tokens", "5", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_string_equal(p.err.data, "quire chat: line 1: the answer is cut at --max-tokens, 5 tokens\n"
+                                    "quire chat: line 3: the answer is cut at --max-tokens, 5 tokens\n");
+    program_free(&p);
+    run(&p, f->model.path, "one\n", (const char *[]){"--max-model-len", "24", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_string_equal(p.err.data, "quire chat: line 1: the answer is cut: the conversation has reached "
+                                    "--max-model-len, 24 tokens\n");
+    program_free(&p);
+    run(&p, f->model.path, NULL, (const char *[]){"--max-tokens", "5", "--prompt", "one", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_string_equal(p.err.data, "quire chat: the answer is cut at --max-tokens, 5 tokens\n");
+    program_free(&p);
+}
+
 static void test_pipe_too_long(void **state)
 {
     const struct fixture *f = *state;
     struct program p;
     run(&p, f->model.path, "a line that is by far too long for what the model has room for, whatever it says\nhi\n",
-        (const char *[]){"--max-model-len", "16", "--stop", "\n", NULL});
+        (const char *[]){"--max-model-len", "16", "--stop", "\n", "--seed", "1", NULL});
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(count_lines(&p.out), 1); /* the second is answered all the same */
-    assert_int_equal(count_lines(&p.err), 1);
+    assert_int_equal(count_lines(&p.err), 2);
     assert_non_null(strstr(p.err.data, "line 1: "));
     assert_non_null(strstr(p.err.data, "leaves room for 15"));
+    assert_non_null(strstr(p.err.data, "line 2: the answer is cut: "));
     program_free(&p);
 }
 
@@ -287,7 +324,7 @@ static void test_once(void **state)
     assert_int_equal(first.exit_status, 0);
     assert_int_equal(count_lines(&first.out), 1);
     assert_true(first.out.length > 8);
-    assert_int_equal(first.err.length, 0);
+    assert_string_equal(first.err.data, "quire chat: the answer is cut at --max-tokens, 8 tokens\n");
     run(&again, f->model.path, NULL, args);
     assert_string_equal(first.out.data, again.out.data); /* the same seed */
     program_free(&first);
@@ -410,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_full_conversation),
         cmocka_unit_test(test_pipe),
+        cmocka_unit_test(test_pipe_cut),
         cmocka_unit_test(test_pipe_too_long),
         cmocka_unit_test(test_pipe_of_bytes),
         cmocka_unit_test(test_once),
