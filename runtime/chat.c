@@ -126,10 +126,9 @@ static enum status check_length(const struct chat *chat, struct error *err)
     size_t length = chat->conversation.ids.count, limit = (size_t)engine_limits(chat->engine)->max_model_len;
     if (length < limit) return STATUS_OK;
     return error_set(err, STATUS_INVALID,
-                     "with this the conversation would be %zu tokens long, and --max-model-len leaves room for %zu; "
-                     "%s",
+                     "this would make the conversation %zu tokens long, and --max-model-len leaves room for %zu; %s",
                      length, limit - 1,
-                     chat->at_terminal ? "/clear begins a new one" : "begin a new one, or say less at once");
+                     chat->at_terminal ? "/clear begins a new one" : "ask less, or begin a new conversation");
 }
 
 static enum status start_answer(struct chat *chat, uint64_t *request, struct error *err)
@@ -176,9 +175,9 @@ static void end_line(struct chat *chat)
 /* Asks, and streams the answer. INVALID: this question cannot be answered, and the conversation is as before. */
 static enum status take_turn(struct chat *chat, const char *text, size_t length, struct error *err)
 {
-    const size_t valid = utf8_valid_prefix(text, length);
-    if (valid < length) return error_set(err, STATUS_INVALID, "byte %zu of the question is not UTF-8", valid + 1);
-    enum status status = conversation_ask(&chat->conversation, text, length, err);
+    enum status status = prompt_check_text(text, length, err);
+    if (status != STATUS_OK) return error_prefix(err, status, "the question");
+    status = conversation_ask(&chat->conversation, text, length, err);
     if (status != STATUS_OK) return status;
     uint64_t request = 0;
     status = start_answer(chat, &request, err);
@@ -334,7 +333,8 @@ static int chat_on_pipe(struct chat *chat)
         if (kind == LINE_NOT_YET || (kind == LINE_READY && prompt_line_is_blank(line, length))) continue;
         chat->line = kind == LINE_FAILED ? 0 : reader.line;
         if (kind == LINE_TOO_LONG)
-            error_set(&err, STATUS_INVALID, "longer than %u bytes; say less at once", LINE_READER_MAX_LINE);
+            error_set(&err, STATUS_INVALID, "the question is longer than %u bytes", LINE_READER_MAX_LINE);
+        if (kind == LINE_FAILED) error_prefix(&err, STATUS_IO, "standard input");
         int turn_status = kind == LINE_READY ? answer_line(chat, line, length, &go_on) : fail_line(chat, &err);
         if (kind == LINE_FAILED) go_on = false;
         if (turn_status != EXIT_STATUS_OK) exit_status = turn_status;
@@ -409,9 +409,9 @@ int command_chat(int argc, char **argv)
     if (status == STATUS_OK && o.prompt && prompt_line_is_blank(o.prompt, strlen(o.prompt))) {
         status = error_set(&err, STATUS_INVALID, "--prompt is empty; give it a text to answer");
     }
-    if (status == STATUS_OK && o.system && o.system[utf8_valid_prefix(o.system, strlen(o.system))]) {
-        status = error_set(&err, STATUS_INVALID, "--system: byte %zu is not UTF-8",
-                           utf8_valid_prefix(o.system, strlen(o.system)) + 1);
+    if (status == STATUS_OK && o.system) {
+        status = prompt_check_text(o.system, strlen(o.system), &err);
+        if (status != STATUS_OK) error_prefix(&err, status, "--system");
     }
     if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     if (options_require_model(&o.engine, model, sizeof model, &err) != STATUS_OK) {

@@ -73,6 +73,18 @@ static void run(struct program *p, const char *model, const char *input, const c
     program_run(p, argv, input);
 }
 
+/* The same through the shell: `words` are flags and redirections. */
+static void run_shell(struct program *p, const char *model, const char *words)
+{
+    const char *argv[MAX_ARGS + 1];
+    struct text command = {0};
+    make_argv(argv, model, (const char *[]){words, NULL});
+    assert_true(text_append_string(&command, "exec"));
+    for (int i = 0; argv[i]; i++) assert_true(text_printf(&command, " %s", argv[i]));
+    program_run(p, (const char *[]){"/bin/sh", "-c", command.data, NULL}, NULL);
+    text_free(&command);
+}
+
 static size_t count_lines(const struct text *t)
 {
     size_t lines = 0;
@@ -307,7 +319,19 @@ static void test_pipe_of_bytes(void **state)
     run(&p, f->model.path, "\xEF\xBB\xBF\n one \xff\r\n", (const char *[]){"--max-tokens", "5", NULL});
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(p.out.length, 0); /* a byte order mark is no question */
-    assert_non_null(strstr(p.err.data, "line 2: byte 6 of the question is not UTF-8"));
+    assert_non_null(strstr(p.err.data, "line 2: the question: byte 6 is not UTF-8"));
+    program_free(&p);
+    char words[512];
+    temp_folder_write(&f->state, "utf16", "h\0i\0\n", 5);
+    snprintf(words, sizeof words, "<%s/utf16", f->state.path);
+    run_shell(&p, f->model.path, words);
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(p.out.length, 0);
+    assert_non_null(strstr(p.err.data, "line 1: the question: byte 2 is NUL; is this text UTF-8?"));
+    program_free(&p);
+    run_shell(&p, f->model.path, "</tmp");
+    assert_int_equal(p.exit_status, 1);
+    assert_string_equal(p.err.data, "quire chat: standard input: cannot read: Is a directory\n");
     program_free(&p);
     run(&p, f->model.path, "", (const char *[]){"--system", "\xff", NULL});
     assert_int_equal(p.exit_status, 2);
@@ -347,13 +371,8 @@ static void test_no_template(void **state)
 static void test_unwritable(void **state)
 {
     const struct fixture *f = *state;
-    char command[4096];
-    snprintf(command, sizeof command,
-             "%s chat --model %s --load-format dummy --device cpu --max-num-seqs 4 --kv-cache-space 0.1 --ignore-eos "
-             "--prompt hi >/dev/full",
-             QUIRE_EXECUTABLE, f->model.path); /* an endless answer, ended by the first write */
     struct program p;
-    program_run(&p, (const char *[]){"/bin/sh", "-c", command, NULL}, NULL);
+    run_shell(&p, f->model.path, "--prompt hi >/dev/full"); /* an endless answer, ended by the first write */
     assert_int_equal(p.exit_status, 1);
     assert_non_null(strstr(p.err.data, "cannot write the answer: No space left on device"));
     program_free(&p);
