@@ -29,7 +29,7 @@ enum prompt_format {
 };
 #define PROMPT_FORMAT_CHOICES "auto|text|jsonl" /* their names, for the flag --format */
 
-/* What every line is read with. */
+/* What all lines of an input have in common. */
 struct prompt_rules {
     const struct tokenizer *tokenizer; /* NULL: prompts are token ids */
     enum chat_format chat_format;

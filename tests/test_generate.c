@@ -912,8 +912,8 @@ static void read_line(int fd, struct text *out)
     while (byte != '\n' && read(fd, &byte, 1) == 1) assert_true(text_append(out, &byte, 1));
 }
 
-/* Answers come while the input is still open. Ctrl-C then ends what has no end: whatever is complete is written, and
- * the rest is counted. */
+/* Answers arrive while the input is still open. A signal then ends the endless answer: complete answers are written,
+ * and the others are counted. */
 static void check_interrupt(void **state, int signal_number)
 {
     int in[2], out[2], err[2], status;
