@@ -914,13 +914,13 @@ static void read_line(int fd, struct text *out)
 
 /* Answers arrive while the input is still open. A signal then ends the endless answer: complete answers are written,
  * and the others are counted. */
-static void check_interrupt(void **state, int signal_number)
+static void check_interrupt(void **state, int signal_number, const char *flag)
 {
     int in[2], out[2], err[2], status;
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     assert_int_equal(pipe2(err, O_CLOEXEC), 0);
-    pid_t pid = start(*state, in[0], out[1], err[1], (const char *[]){"--max-model-len", "60000", NULL});
+    pid_t pid = start(*state, in[0], out[1], err[1], (const char *[]){"--max-model-len", "60000", flag, NULL});
     close(in[0]);
     close(out[1]);
     close(err[1]);
@@ -956,9 +956,10 @@ static void check_interrupt(void **state, int signal_number)
 
 static void test_stream_and_interrupt(void **state)
 {
-    check_interrupt(state, SIGINT);
-    check_interrupt(state, SIGTERM);
-    check_interrupt(state, SIGHUP);
+    check_interrupt(state, SIGINT, NULL);
+    check_interrupt(state, SIGTERM, NULL);
+    check_interrupt(state, SIGHUP, NULL);
+    check_interrupt(state, SIGTERM, "--ordered"); /* the third answer is kept though the second is missing */
 }
 
 /* ---- what is on disk when a run ends early ---- */
