@@ -254,7 +254,7 @@ static void test_full_conversation(void **state)
     assert_int_equal(pty_finish(&p), 0);
 }
 
-/* ---- without one: answers are random, so where lines are counted they stop at a line's end ---- */
+/* ---- on a pipe: answers are random text, so tests that count lines end answers at a newline ---- */
 
 static void test_pipe(void **state)
 {

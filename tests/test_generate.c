@@ -377,7 +377,7 @@ static size_t mutate(char *line, size_t length, size_t capacity, uint32_t *rando
     return length;
 }
 
-/* Whatever a line holds, it is a prompt or a sentence. */
+/* Every line gives a prompt or an error sentence, whatever it holds. */
 static void test_mutated_lines(void **state)
 {
     const struct fixture *f = *state;
@@ -687,7 +687,7 @@ static void test_without_tokenizer(void **state)
     program_free(&p);
 }
 
-/* Answers and progress on one screen: an answer begins where the progress was taken away. */
+/* Answers and progress on one screen: the progress line is cleared before an answer is written. */
 static void test_terminal(void **state)
 {
     const struct fixture *f = *state;
@@ -780,7 +780,7 @@ static void test_bad_files(void **state)
     path_of(f, "same.txt", path, sizeof path);
     check_exit(f, EXIT_STATUS_USAGE, (const char *[]){"-i", path, "-o", path, "--overwrite", NULL},
                "is the input; name another file");
-    /* Nobody else may be writing it. */
+    /* Another run holds the lock. */
     int fd = open(path, O_RDONLY);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     check_failure(f, (const char *[]){"-o", path, "--overwrite", NULL}, "another quire is writing the output");
