@@ -18,8 +18,6 @@ enum status prompt_rules_make(const struct engine *e, const char *format, const 
     if (strcmp(format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
     engine_default_sampling(e, &out->defaults);
     sampling_flags_apply(flags, &out->defaults);
-    /* --seed is the engine's: every request draws its own random numbers from it, so two equal lines differ. */
-    out->defaults.has_seed = false;
     return sampling_params_check(&out->defaults, out->vocab_size, err);
 }
 
@@ -39,6 +37,15 @@ size_t utf8_valid_prefix(const char *text, size_t length)
         at += (size_t)n;
     }
     return at;
+}
+
+enum status prompt_check_text(const char *text, size_t length, struct error *err)
+{
+    const size_t valid = utf8_valid_prefix(text, length);
+    const char *nul = memchr(text, '\0', valid);
+    if (nul) return error_set(err, STATUS_INVALID, "byte %zu is NUL; is this text UTF-8?", (size_t)(nul - text) + 1);
+    if (valid < length) return error_set(err, STATUS_INVALID, "byte %zu is not UTF-8", valid + 1);
+    return STATUS_OK;
 }
 
 static bool is_blank(char c)
@@ -193,15 +200,13 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
                          struct error *err)
 {
     *out = (struct prompt){.params = rules->defaults};
-    size_t valid = utf8_valid_prefix(line, length);
-    if (valid < length) return error_set(err, STATUS_INVALID, "byte %zu is not UTF-8", valid + 1);
+    enum status status = prompt_check_text(line, length, err);
+    if (status != STATUS_OK) return status;
     size_t blanks = leading_blanks(line, length);
     bool looks_json = blanks < length && line[blanks] == '{';
     if (rules->format == PROMPT_FORMAT_JSONL || (rules->format == PROMPT_FORMAT_AUTO && looks_json)) {
         return parse_json(rules, line, length, out, err);
     }
-    const char *nul = memchr(line, '\0', length);
-    if (nul) return error_set(err, STATUS_INVALID, "byte %zu is NUL, so this is no text", (size_t)(nul - line) + 1);
     return encode_text(rules, line, length, out, err);
 }
 

@@ -121,7 +121,7 @@ static void test_failures(void **state)
     }
 }
 
-/* Without --device: a GPU if there is one, else the CPU; a build that could have used one says why it does not. */
+/* Without --device: a GPU if there is one, else the CPU; a build with CUDA kernels says why it uses no GPU. */
 static void test_automatic_device(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void test_automatic_device(void **state)
     program_free(&p);
 }
 
-/* quire and these words through the shell, which can close a standard file or lead it to a full disk. */
+/* Runs quire with these words through the shell, which can close a standard file or redirect it to a full disk. */
 static void check_shell(const char *words, const char *sentence)
 {
     char command[1024];

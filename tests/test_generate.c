@@ -378,7 +378,7 @@ static size_t mutate(char *line, size_t length, size_t capacity, uint32_t *rando
     return length;
 }
 
-/* Whatever a line holds, it is a prompt or a sentence. */
+/* Every line gives a prompt or an error sentence, whatever it holds. */
 static void test_mutated_lines(void **state)
 {
     const struct fixture *f = *state;
@@ -689,7 +689,7 @@ static void test_without_tokenizer(void **state)
     program_free(&p);
 }
 
-/* Answers and progress on one screen: an answer begins where the progress was taken away. */
+/* Answers and progress on one screen: the progress line is cleared before an answer is written. */
 static void test_terminal(void **state)
 {
     const struct fixture *f = *state;
@@ -782,7 +782,7 @@ static void test_bad_files(void **state)
     path_of(f, "same.txt", path, sizeof path);
     check_exit(f, EXIT_STATUS_USAGE, (const char *[]){"-i", path, "-o", path, "--overwrite", NULL},
                "is the input; name another file");
-    /* Nobody else may be writing it. */
+    /* Another run holds the lock. */
     int fd = open(path, O_RDONLY);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     check_failure(f, (const char *[]){"-o", path, "--overwrite", NULL}, "another quire is writing the output");
@@ -914,15 +914,15 @@ static void read_line(int fd, struct text *out)
     while (byte != '\n' && read(fd, &byte, 1) == 1) assert_true(text_append(out, &byte, 1));
 }
 
-/* Answers come while the input is still open. Ctrl-C then ends what has no end: whatever is complete is written, and
- * the rest is counted. */
-static void check_interrupt(void **state, int signal_number)
+/* Answers arrive while the input is still open. A signal then ends the endless answer: complete answers are written,
+ * and the others are counted. */
+static void check_interrupt(void **state, int signal_number, const char *flag)
 {
     int in[2], out[2], err[2], status;
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     assert_int_equal(pipe2(err, O_CLOEXEC), 0);
-    pid_t pid = start(*state, in[0], out[1], err[1], (const char *[]){"--max-model-len", "60000", NULL});
+    pid_t pid = start(*state, in[0], out[1], err[1], (const char *[]){"--max-model-len", "60000", flag, NULL});
     close(in[0]);
     close(out[1]);
     close(err[1]);
@@ -958,9 +958,10 @@ static void check_interrupt(void **state, int signal_number)
 
 static void test_stream_and_interrupt(void **state)
 {
-    check_interrupt(state, SIGINT);
-    check_interrupt(state, SIGTERM);
-    check_interrupt(state, SIGHUP);
+    check_interrupt(state, SIGINT, NULL);
+    check_interrupt(state, SIGTERM, NULL);
+    check_interrupt(state, SIGHUP, NULL);
+    check_interrupt(state, SIGTERM, "--ordered"); /* the third answer is kept though the second is missing */
 }
 
 /* ---- what is on disk when a run ends early ---- */
