@@ -44,7 +44,7 @@ enum status bench_host_read(int threads, struct bench_read *out, struct error *e
     if (status == STATUS_OK) {
         float sum = 0; /* used, so that reading cannot be left out */
         double seconds[READ_PIECES];
-        b->fill(b, data, 0, BEYOND_CACHES, NULL);
+        b->fill(b, data, 0, BEYOND_CACHES);
         for (int i = 0; i < READ_PIECES; i++) {
             const uint8_t *piece = (const uint8_t *)data + i * READ_BYTES % BEYOND_CACHES;
             double start = clock_seconds();
@@ -254,7 +254,7 @@ static enum status time_run(struct run *r, double *seconds, struct error *err)
     struct backend *b = r->d->backend;
     const double start = clock_seconds();
     if (r->graph)
-        b->graph_launch(b, r->graph, NULL);
+        b->graph_launch(b, r->graph);
     else
         make_calls(r);
     enum status status = b->stream_synchronize(b, NULL, err);
@@ -280,10 +280,10 @@ static enum status capture(struct run *r, struct error *err)
 {
     struct backend *b = r->d->backend;
     if (!b->capture_begin || r->calls == 1) return STATUS_OK;
-    enum status status = b->capture_begin(b, NULL, err);
+    enum status status = b->capture_begin(b, err);
     if (status != STATUS_OK) return status;
     make_calls(r);
-    status = b->capture_end(b, NULL, &r->graph, err);
+    status = b->capture_end(b, &r->graph, err);
     double warm; /* the first launch of a graph costs more */
     return status == STATUS_OK ? time_run(r, &warm, err) : status;
 }

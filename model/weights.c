@@ -214,23 +214,25 @@ static enum status find_tensor(struct visitor *visitor, const struct place *plac
     w->bytes += (int64_t)t->bytes;
     if (place->gain) return put_gain(f, place, t, dtype);
     if (place->matrix) {
-        *place->matrix = (struct weight){
-            .data = t->data, .dtype = dtype, .out_features = place->rows, .in_features = place->columns};
+        *place->matrix = (struct weight){.data = t->data,
+                                         .format = weight_format_of(dtype),
+                                         .out_features = place->rows,
+                                         .in_features = place->columns};
         return STATUS_OK;
     }
-    if (dtype != place->bias->dtype) return differs(f, t, "its matrix", place->bias->dtype);
     place->bias->bias = t->data;
+    place->bias->bias_dtype = dtype;
     return STATUS_OK;
 }
 
 static enum status check_projection(const struct finder *f, int layer, const char *name, const struct projection *p)
 {
     for (int i = 1; i < p->num_parts; i++)
-        if (p->parts[i].dtype != p->parts[0].dtype)
+        if (p->parts[i].format != p->parts[0].format)
             return error_set(f->err, STATUS_UNSUPPORTED,
                              "%s: the %s projections of model.layers.%d have dtypes %s and %s; they must be the same",
-                             safetensors_path(f->weights->file), name, layer, dtype_name(p->parts[0].dtype),
-                             dtype_name(p->parts[i].dtype));
+                             safetensors_path(f->weights->file), name, layer, dtype_name(weight_dtype(&p->parts[0])),
+                             dtype_name(weight_dtype(&p->parts[i])));
     return STATUS_OK;
 }
 
@@ -388,9 +390,14 @@ static enum status fill_tensor(struct visitor *visitor, const struct place *plac
         fill_random32((float *)data, count, seed, d->values.single);
     }
     if (place->matrix)
-        *place->matrix = (struct weight){
-            .data = data, .dtype = d->dtype, .out_features = place->rows, .in_features = place->columns};
-    if (place->bias) place->bias->bias = data;
+        *place->matrix = (struct weight){.data = data,
+                                         .format = weight_format_of(d->dtype),
+                                         .out_features = place->rows,
+                                         .in_features = place->columns};
+    if (place->bias) {
+        place->bias->bias = data;
+        place->bias->bias_dtype = d->dtype;
+    }
     return STATUS_OK;
 }
 

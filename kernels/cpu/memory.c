@@ -111,14 +111,14 @@ void cpu_copy(struct backend *b, void *destination, const void *source, int64_t 
     if (bytes > 0) memmove(destination, source, (size_t)bytes);
 }
 
-void cpu_copy_many(struct backend *b, const struct copy_segment *segments, int32_t count, backend_stream stream)
+void cpu_copy_many(struct backend *b, const struct copy_many_args *args)
 {
-    for (int32_t i = 0; i < count; i++)
-        cpu_copy(b, segments[i].destination, segments[i].source, segments[i].bytes, stream);
+    for (int32_t i = 0; i < args->count; i++)
+        cpu_copy(b, args->segments[i].destination, args->segments[i].source, args->segments[i].bytes, NULL);
 }
 
-void cpu_fill(struct backend *b, void *destination, int byte, int64_t bytes, backend_stream stream)
+void cpu_fill(struct backend *b, void *destination, int byte, int64_t bytes)
 {
-    (void)b, (void)stream;
+    (void)b;
     if (bytes > 0) memset(destination, byte, (size_t)bytes);
 }

@@ -114,13 +114,17 @@ void reference_rotary(double *x, const int32_t *positions, const double *cos_sin
             }
 }
 
-void reference_silu_and_mul(double *out, const double *x, int64_t tokens, int64_t size)
+static double activate(double x, enum activation activation)
+{
+    if (activation == ACTIVATION_SILU) return x / (1 + exp(-x));
+    return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+
+void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size, enum activation activation)
 {
     for (int64_t t = 0; t < tokens; t++)
-        for (int64_t i = 0; i < size; i++) {
-            double gate = x[t * 2 * size + i];
-            out[t * size + i] = gate / (1 + exp(-gate)) * x[t * 2 * size + size + i];
-        }
+        for (int64_t i = 0; i < size; i++)
+            out[t * size + i] = activate(gate_up[t * 2 * size + i], activation) * gate_up[t * 2 * size + size + i];
 }
 
 static bool attends(const struct attention_params *p, int32_t position, int32_t token, int32_t head, int32_t kv_head)
