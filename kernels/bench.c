@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "kernels/bench_plan.h"
 #include "kernels/cpu/state.h"
 
@@ -95,18 +96,16 @@ static void take_largest(struct bench_device *d, const struct bench_case *cases,
     }
 }
 
-/* Random numbers around 0 of standard deviation 0.3. They are bfloat16, which is the upper half of a float32 and, for
- * these, an ordinary float16: so they serve as any of the three. Real products need more power than those of zeros. */
+/* Random numbers around 0 of standard deviation 0.3, since multiplying them takes more power than multiplying zeros.
+ * They are bfloat16, which is the upper half of a float32 and, for these, an ordinary float16: they serve as any of the
+ * three types. */
 static void write_pattern(uint16_t *pattern)
 {
-    uint64_t state = 1;
+    struct random random = {1};
     for (int i = 0; i < PATTERN; i++) {
-        float sum = 0;
-        for (int j = 0; j < 4; j++) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            sum += (float)(state >> 40) / (float)(1 << 24) - 0.5f;
-        }
-        pattern[i] = float_to_bf16(sum * 0.5f);
+        double sum = 0;
+        for (int j = 0; j < 4; j++) sum += random_uniform(&random) - 0.5;
+        pattern[i] = float_to_bf16((float)sum * 0.5f);
     }
 }
 

@@ -6,25 +6,6 @@
 
 #include "kernels/philox.h"
 
-/* SplitMix64 (Steele et al., 2014). */
-uint64_t random_bits(struct random *r)
-{
-    uint64_t z = r->state += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-double random_uniform(struct random *r)
-{
-    return (double)(random_bits(r) >> 11) / 9007199254740992.0;
-}
-
-int64_t random_between(struct random *r, int64_t low, int64_t high)
-{
-    return low + (int64_t)(random_bits(r) % (uint64_t)(high - low + 1));
-}
-
 struct format {
     int exponent_bits, mantissa_bits;
     uint32_t largest; /* bits of the largest finite value */

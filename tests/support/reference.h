@@ -6,15 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/random.h"
 #include "kernels/backend.h"
-
-/* Random numbers for test inputs: the same everywhere for the same seed. */
-struct random {
-    uint64_t state;
-};
-uint64_t random_bits(struct random *r);
-double random_uniform(struct random *r);                             /* [0, 1) */
-int64_t random_between(struct random *r, int64_t low, int64_t high); /* both included */
 
 /* Element types, from their definitions. reference_encode gives the nearest value, ties to the even bit pattern, and
  * clamps to the largest finite one; not for NaN. */
