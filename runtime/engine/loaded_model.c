@@ -246,7 +246,7 @@ static enum status plan_and_allocate(const struct engine_options *o, struct load
     p->dtype = model_options.dtype;
     p->cache_dtype = model_options.cache_dtype;
     p->block_size = o->block_size;
-    p->block_bytes = memory_block_bytes(&l->config.spec, o->block_size, model_options.cache_dtype);
+    p->block_bytes = kv_cache_block_bytes(&l->config.spec, o->block_size, model_options.cache_dtype);
     p->num_blocks_override = o->num_gpu_blocks_override;
     p->swap_space = (int64_t)(o->swap_space * GIB);
     if (o->preemption_mode == PREEMPTION_SWAP && p->swap_space < p->block_bytes)
