@@ -64,8 +64,9 @@ struct model_spec {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size;
     int32_t max_position_embeddings;
     double norm_eps;
-    double gain_offset;          /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
-    double embedding_multiplier; /* 1 where the family has none, as the next */
+    double gain_offset;              /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
+    double embedding_multiplier;     /* 1 where the family has none, as the next */
+    bool round_embedding_multiplier; /* to the dtype that the model computes in, before it multiplies (Gemma) */
     double logits_multiplier;
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
