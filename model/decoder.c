@@ -406,10 +406,18 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
 }
 
+static float rounded(float value, enum dtype dtype)
+{
+    float stored;
+    dtype_store(&stored, dtype, 0, value);
+    return dtype_load(&stored, dtype, 0);
+}
+
 enum status decoder_allocate(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                              struct error *err)
 {
     d->embedding_multiplier = (float)d->spec->embedding_multiplier;
+    if (d->spec->round_embedding_multiplier) d->embedding_multiplier = rounded(d->embedding_multiplier, d->dtype);
     for (int32_t i = 0; i < d->spec->num_layers; i++) {
         const struct layer_spec *l = &d->spec->layers[i];
         d->attention[i] = (struct attention_params){.scale = l->attention_scale,

@@ -6,15 +6,6 @@
 
 #include "model/device_weights.h"
 
-/* The rotary table is shared by all layers that rotate. */
-static int32_t rotary_dim(const struct model_spec *spec)
-{
-    int32_t dim = 0;
-    for (int32_t i = 0; i < spec->num_layers; i++)
-        if (spec->layers[i].rotary_dim > dim) dim = spec->layers[i].rotary_dim;
-    return dim;
-}
-
 static enum status allocate_state(struct model *m, struct error *err)
 {
     const struct batch_limits *limits = &m->options.limits;
@@ -25,7 +16,7 @@ static enum status allocate_state(struct model *m, struct error *err)
         {PURPOSE_STATE, S * max_blocks, i32, &s->block_tables},
         {PURPOSE_STATE, S, sizeof *s->sampling, &s->sampling},
         {PURPOSE_STATE, S * max_len, i32, &s->history},
-        {PURPOSE_STATE, max_len * rotary_dim(&m->spec), f32, &s->cos_sin},
+        {PURPOSE_STATE, max_len * model_spec_rotary_dim(&m->spec), f32, &s->cos_sin},
         {PURPOSE_STATE, S, i32, &s->sampled},
         {PURPOSE_STATE, S, f32, &s->logprobs},
         {PURPOSE_STATE, S, i32, &s->ranks},
@@ -126,7 +117,7 @@ enum status model_plan(struct backend *backend, const struct model_spec *spec, c
 static enum status upload_rope_table(struct model *m, struct error *err)
 {
     const int32_t positions = m->options.limits.max_model_len;
-    const size_t bytes = (size_t)positions * (size_t)rotary_dim(&m->spec) * sizeof(float);
+    const size_t bytes = (size_t)positions * (size_t)model_spec_rotary_dim(&m->spec) * sizeof(float);
     if (bytes == 0) return STATUS_OK;
     float *table = malloc(bytes);
     if (!table) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of rotary angles");

@@ -7,7 +7,8 @@
 
 #include "runtime/bench/kernels.h"
 #include "runtime/commands.h"
-#include "runtime/options/options.h"
+#include "runtime/options/default_model.h"
+#include "runtime/options/engine_flags.h"
 
 struct benchmark {
     const char *name, *summary;
@@ -213,8 +214,8 @@ static int run_named(const struct benchmark *benchmark, int argc, char **argv)
     struct option_table table = {0};
     struct length_help texts;
     add_flags(benchmark, &table, &options, &texts);
-    options_add_engine(&table, &options.engine, &log);
-    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK)
+    engine_flags_add(&table, &options.engine, &log);
+    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
         return command_fail("bench", &err, EXIT_STATUS_USAGE);
     if (help) {
         char usage[64], summary[128];
@@ -223,7 +224,7 @@ static int run_named(const struct benchmark *benchmark, int argc, char **argv)
         options_print_help(&table, usage, summary, stdout);
         return EXIT_STATUS_OK;
     }
-    if (options_require_model(&options.engine, model, sizeof model, &err) != STATUS_OK)
+    if (default_model_require(&options.engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("bench", &err, EXIT_STATUS_FAILURE);
     if (run_benchmark(benchmark, &options, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;

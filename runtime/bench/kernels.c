@@ -9,7 +9,7 @@
 #include "runtime/bench/report.h"
 #include "runtime/commands.h"
 #include "runtime/engine/loaded_model.h"
-#include "runtime/options/options.h"
+#include "runtime/options/engine_flags.h"
 
 const char bench_kernels_summary[] = "each kernel alone: time, and how much of what the device can do";
 
@@ -450,7 +450,7 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
         {.name = "block-size",
          .kind = OPTION_CUSTOM,
          .target = &o->block_size,
-         .parse = options_parse_block_size,
+         .parse = engine_flags_parse_block_size,
          .argument = "8|16|32|64|128",
          .help = "Tokens in a block of the KV cache. Default: 16."},
         {.name = "threads",
@@ -477,7 +477,7 @@ int bench_kernels_command(int argc, char **argv)
     struct option_table table = {0};
     bool help = false;
     add_flags(&table, &o);
-    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK)
+    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
         return command_fail("bench", &err, EXIT_STATUS_USAGE);
     if (help) {
         char summary[128];
