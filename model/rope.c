@@ -1,5 +1,5 @@
-/* The rotation table. The formulas are those of transformers' modeling_rope_utils; what is float32 there is float32
- * here, since checkpoints were trained with those roundings: at position 100000 they move an angle by a hundredth. */
+/* The rotation table. The formulas are those of transformers' modeling_rope_utils. What is float32 there is float32
+ * here, too: a frequency rounded differently moves the angle at position 100000 by 0.01. */
 #include <math.h>
 
 #include "model/model_spec.h"
@@ -40,7 +40,7 @@ static float llama3_frequency(const struct rope_config *rope, float frequency)
     return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
-/* The pairs between which yarn goes from keeping a frequency to interpolating it. */
+/* Yarn keeps the frequencies of pairs below `low`, divides those above `high` by `factor`, and blends between. */
 struct yarn_range {
     double low, high;
 };
