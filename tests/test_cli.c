@@ -203,6 +203,31 @@ static void test_shipped_model_of_a_build_folder_elsewhere(void **state)
     temp_folder_remove(&folder);
 }
 
+/* Dynamic scaling is not computed as in transformers, and that is said once, where the model is loaded. */
+static void test_dynamic_rope_warning(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"dynamic", "linear"};
+    for (int i = 0; i < 2; i++) {
+        struct temp_folder folder;
+        struct program p;
+        char config[512];
+        snprintf(config, sizeof config,
+                 "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":64,\"num_hidden_layers\":1,"
+                 "\"num_attention_heads\":1,\"vocab_size\":320,\"rope_scaling\":{\"type\":\"%s\",\"factor\":2}}",
+                 types[i]);
+        temp_folder_make(&folder);
+        temp_folder_write_string(&folder, "config.json", config);
+        run(&p, (const char *[]){"profile", "--model", folder.path, "--load-format", "dummy", "--device", "cpu", NULL});
+        assert_int_equal(p.exit_status, EXIT_STATUS_OK);
+        const char *said = strstr(text_of(&p.err), "rope_type \"dynamic\": quire rotates with the base of the longest");
+        assert_int_equal(said != NULL, i == 0);
+        if (said) assert_null(strstr(said + 1, "rope_type"));
+        program_free(&p);
+        temp_folder_remove(&folder);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +239,7 @@ int main(void)
         cmocka_unit_test(test_closed_input),
         cmocka_unit_test(test_shipped_model_of_a_build_folder_elsewhere),
         cmocka_unit_test(test_automatic_device),
+        cmocka_unit_test(test_dynamic_rope_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
