@@ -78,7 +78,7 @@ static inline int32_t batch_max_blocks(const struct batch_limits *limits)
  * next collect. */
 struct sample_output {
     int32_t num_samples;
-    const int32_t *token_ids;  /* [num_samples] */
+    const int32_t *token_ids;  /* [num_samples] -1: none could be sampled, because the logits are damaged */
     const float *logprobs;     /* [num_samples] log-probability of that token before any processing; valid where the
                                   slot asked for logprobs */
     const int32_t *ranks;      /* [num_samples] 1 + number of tokens with a higher logprob; same validity */

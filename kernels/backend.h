@@ -128,7 +128,8 @@ struct gate_up_args {
 
 /* ---- embedding and rows ---- */
 
-/* out[t] = multiplier * table[id], id = ids[t] >= 0 ? ids[t] : last_sampled[-ids[t] - 1]. */
+/* out[t] = multiplier * table[id], id = ids[t] >= 0 ? ids[t] : last_sampled[-ids[t] - 1]. An id of -1 in last_sampled,
+ * which a sample of damaged logits leaves there, counts as 0. */
 struct embedding_args {
     void *out;                         /* [num_tokens, in_features] dtype */
     const int32_t *ids, *last_sampled; /* [num_tokens], [max_num_seqs] */
@@ -294,7 +295,8 @@ struct sample_args {
                          position p is written to history[state_index][prompt_len + p] */
     int64_t history_stride;
     bool any_processing, any_random, any_logprobs; /* over the batch: a pass that no sequence needs is skipped */
-    int32_t *token_ids;                            /* [num_samples] out */
+    int32_t *token_ids;  /* [num_samples] out; -1 if the sample's logits are damaged: one is NaN, or the largest is not
+                            finite. Nothing else is then written for that sample, in `history` neither. */
     float *logprobs;     /* [num_samples] out, of the raw logits, for sequences that ask for logprobs */
     int32_t *ranks;      /* [num_samples] out */
     int32_t *top_ids;    /* [num_samples, SAMPLING_MAX_LOGPROBS] out */

@@ -449,8 +449,13 @@ static bool stops(const struct sequence *seq, int32_t token)
     return contains(p->stop_token_ids, p->num_stop_token_ids, token);
 }
 
+/* A negative token says that none could be sampled: the sequence ends with FINISH_ERROR. */
 static void accept_token(struct scheduler *s, struct sequence *seq, int32_t token)
 {
+    if (token < 0) {
+        end_sequence(s, seq, FINISH_ERROR);
+        return;
+    }
     seq->tokens[seq->num_tokens++] = token;
     block_manager_hash(&s->blocks, seq);
     if (stops(seq, token)) {

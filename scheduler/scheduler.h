@@ -74,7 +74,8 @@ struct schedule {
 /* What a collected step brought to one sequence, in the order of the samples. */
 struct token_event {
     struct sequence *seq;
-    int32_t token; /* appended to seq->tokens; a stop token too */
+    int32_t token; /* appended to seq->tokens; a stop token too. -1: none could be sampled, and the sequence has ended
+                      with FINISH_ERROR; the caller knows why, and sets request->error */
     int32_t row;   /* of the step's sample_output */
 };
 

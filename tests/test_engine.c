@@ -13,8 +13,10 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "runtime/commands.h"
 #include "tests/support/run.h"
+#include "tests/support/temp_folder.h"
 
 #define OUTPUT_TOKENS 40
 
@@ -389,6 +391,116 @@ static void test_lone_request_cannot_grow(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
+/* ---- damaged weights ---- */
+
+enum { DAMAGED_TOKEN = 9 };
+
+/* golden/mha with a NaN in the embedding of one token: only sequences that contain it are affected. */
+static void make_damaged_model(struct temp_folder *folder)
+{
+    const uint16_t nan = 0x7fff; /* bfloat16 */
+    struct error err;
+    struct text file = {0};
+    uint64_t header_length, row = 64 * sizeof nan;
+    long long start;
+    temp_folder_make(folder);
+    temp_folder_copy(folder, QUIRE_TEST_DATA "/golden/mha", "config.json");
+    if (file_read(QUIRE_TEST_DATA "/golden/mha/model.safetensors", &file, &err) != STATUS_OK) fail_msg("%s", err.text);
+    memcpy(&header_length, file.data, sizeof header_length);
+    const char *entry = strstr(file.data + sizeof header_length, "\"model.embed_tokens.weight\"");
+    assert_non_null(entry);
+    assert_int_equal(sscanf(entry, "%*[^{]{\"dtype\":\"BF16\",\"shape\":[320,64],\"data_offsets\":[%lld", &start), 1);
+    const uint64_t place = sizeof header_length + header_length + (uint64_t)start + DAMAGED_TOKEN * row;
+    memcpy(file.data + place, &nan, sizeof nan);
+    temp_folder_write(folder, "model.safetensors", file.data, file.length);
+    text_free(&file);
+}
+
+static bool has_damaged_token(const struct run_prompt *prompt)
+{
+    for (int32_t i = 0; i < prompt->length; i++)
+        if (prompt->ids[i] == DAMAGED_TOKEN) return true;
+    return false;
+}
+
+/* Runs the prompts with the damaged model, some with the damaged token in them: these end with an error, the others
+ * answer as with the sound model. */
+static void check_damage(const char *folder, int async, int32_t n, const struct run *sound)
+{
+    char path[512];
+    struct engine_options o = run_options(folder, path, sizeof path);
+    o.max_model_len = 200;
+    o.max_num_seqs = 16;
+    o.async_scheduling = async;
+    struct engine *e = run_engine(&o);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct sampling_params params = greedy();
+    struct run run;
+    int32_t failed = 0;
+    params.n = n;
+    params.temperature = n > 1 ? NEARLY_GREEDY : 0;
+    for (int i = 1; i < NUM_PROMPTS; i += 3) ((int32_t *)prompts[i].ids)[prompts[i].length / 2] = DAMAGED_TOKEN;
+    run_prompts(e, prompts, NUM_PROMPTS, &params, &run);
+    for (int32_t i = 0; i < NUM_PROMPTS * n; i++) {
+        const struct run_answer *a = &run.answers[i];
+        if (has_damaged_token(&prompts[i / n])) {
+            assert_int_equal(a->finish, FINISH_ERROR);
+            assert_int_equal(a->count, 0);
+            assert_non_null(strstr(a->error, "NaN or infinity"));
+            assert_non_null(strstr(a->error, folder));
+            failed++;
+        } else if (n == 1) {
+            /* A damaged token may be sampled, and ends the answer then; until there it is the sound one. */
+            assert_true(a->finish == FINISH_LENGTH || a->tokens[a->count - 1] == DAMAGED_TOKEN);
+            assert_memory_equal(a->tokens, sound->answers[i].tokens, (size_t)a->count * sizeof *a->tokens);
+        }
+    }
+    assert_in_range(failed, 4 * n, (NUM_PROMPTS - 4) * n);
+    run_free(&run);
+    engine_destroy(e);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+static void test_damaged_weights(void **state)
+{
+    (void)state;
+    run_need_device();
+    struct temp_folder folder;
+    struct engine *e = variant_engine("golden/mha", &roomy);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    const struct sampling_params params = greedy();
+    struct run sound;
+    run_prompts(e, prompts, NUM_PROMPTS, &params, &sound);
+    engine_destroy(e);
+    make_damaged_model(&folder);
+    for (int async = 0; async <= 1; async++)
+        for (int32_t n = 1; n <= 3; n += 2) check_damage(folder.path, async, n, &sound);
+    temp_folder_remove(&folder);
+    run_free(&sound);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+/* float16 overflows where bfloat16 does not, so there the sentence names another cause, and what to try. */
+static void test_damage_in_float16(void **state)
+{
+    (void)state;
+    char path[512];
+    struct temp_folder folder;
+    struct run run;
+    make_damaged_model(&folder);
+    struct engine_options o = run_options(folder.path, path, sizeof path);
+    o.dtype = "float16";
+    struct engine *e = run_engine(&o);
+    const int32_t ids[] = {3, DAMAGED_TOKEN, 4};
+    const struct run_prompt prompt = {ids, 3};
+    const struct sampling_params params = greedy();
+    run_prompts(e, &prompt, 1, &params, &run);
+    assert_non_null(strstr(run.answers[0].error, "are damaged, or too large for float16: set --dtype to bfloat16 or"));
+    run_free(&run);
+    engine_destroy(e);
+    temp_folder_remove(&folder);
+}
+
 /* ---- threads ---- */
 
 struct counter {
@@ -653,6 +765,8 @@ int main(void)
         cmocka_unit_test(test_refused_prompts),
         cmocka_unit_test(test_too_few_blocks),
         cmocka_unit_test(test_lone_request_cannot_grow),
+        cmocka_unit_test(test_damaged_weights),
+        cmocka_unit_test(test_damage_in_float16),
         cmocka_unit_test(test_add_and_abort_from_threads),
         cmocka_unit_test(test_server_waits_for_work),
         cmocka_unit_test(test_wait_returns_at_once),
@@ -669,6 +783,8 @@ int main(void)
         cmocka_unit_test(test_seed_whatever_the_preemption),
         cmocka_unit_test(test_lengths_and_stop_ids),
         cmocka_unit_test(test_lone_request_cannot_grow),
+        cmocka_unit_test(test_damaged_weights),
+        cmocka_unit_test(test_damage_in_float16),
         cmocka_unit_test(test_add_and_abort_from_threads),
         cmocka_unit_test(test_server_waits_for_work),
         cmocka_unit_test(test_wait_returns_at_once),

@@ -129,9 +129,9 @@ static int32_t sample_row(struct kernel_test *test, const float *logits, int32_t
         s->outputs[0] = output;
         if (history) memcpy(s->history + 3 * HISTORY, history, sizeof *history * (size_t)(row->prompt_len + output));
         run(&test->backends[i], s);
-        if (token >= 0) assert_int_equal(s->tokens[0], token);
+        if (i > 0) assert_int_equal(s->tokens[0], token);
         token = s->tokens[0];
-        assert_int_equal(s->history[3 * HISTORY + row->prompt_len + output], token);
+        assert_int_equal(s->history[3 * HISTORY + row->prompt_len + output], token < 0 ? 0 : token);
         sampling_free(s);
     }
     return token;
@@ -191,29 +191,66 @@ static void greedy_takes_the_largest(void **state)
     float logits[9] = {1, 5, -2, 5, 4.999f, 0, 5, -1, 3};
     const struct sampling_state row = plain_row();
     assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 1); /* ties to the lowest id */
-    logits[8] = INFINITY;
+    logits[8] = FLT_MAX;
     assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 8);
     for (int i = 0; i < 9; i++) logits[i] = -1e30f * (float)(10 - i);
     assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 8);
 }
 
-static void bad_logits_do_not_crash(void **state)
+/* Whatever the parameters are: a NaN anywhere, an infinite logit, or nothing above -infinity gives no token. */
+static void damaged_logits_give_no_token(void **state)
 {
+    static const int32_t places[] = {0, 1, 20, 38, 39};
+    const int32_t history[8] = {5, 6};
     float logits[40];
-    struct sampling_state row = plain_row();
-    for (int pass = 0; pass < 4; pass++) {
+    for (int pass = 0; pass < 8; pass++) {
+        struct sampling_state row = plain_row();
         row.temperature = pass % 2 ? 1 : 0;
-        row.top_p = pass < 2 ? 1 : 0.5f;
-        row.top_k = pass < 2 ? 0 : 3;
+        row.top_p = pass / 2 % 2 ? 0.5f : 1;
+        row.top_k = pass / 2 % 2 ? 3 : 0;
+        row.presence_penalty = pass / 4 ? 1 : 0;
+        row.prompt_len = 2;
         for (int i = 0; i < 40; i++) logits[i] = NAN;
-        assert_int_equal(sample_row(test_of(state), logits, 40, &row, NULL, 0), 0);
+        assert_int_equal(sample_row(test_of(state), logits, 40, &row, history, 0), -1);
         for (int i = 0; i < 40; i++) logits[i] = -INFINITY;
-        assert_int_equal(sample_row(test_of(state), logits, 40, &row, NULL, 0), 0);
-        logits[37] = -5;
-        logits[3] = NAN;
-        assert_int_equal(sample_row(test_of(state), logits, 40, &row, NULL, 0), 37);
-        logits[20] = INFINITY;
-        assert_int_equal(sample_row(test_of(state), logits, 40, &row, NULL, 0), 20);
+        assert_int_equal(sample_row(test_of(state), logits, 40, &row, history, 0), -1);
+        logits[37] = -5; /* one finite logit is enough */
+        assert_int_equal(sample_row(test_of(state), logits, 40, &row, history, 0), 37);
+        for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
+            for (int i = 0; i < 40; i++) logits[i] = (float)i;
+            logits[places[k]] = NAN;
+            assert_int_equal(sample_row(test_of(state), logits, 40, &row, history, 0), -1);
+            logits[places[k]] = INFINITY;
+            assert_int_equal(sample_row(test_of(state), logits, 40, &row, history, 0), -1);
+            logits[places[k]] = -INFINITY;
+            assert_int_not_equal(sample_row(test_of(state), logits, 40, &row, history, 0), -1);
+        }
+    }
+}
+
+/* Damaged samples between sound ones: the others get their tokens, and the history of a damaged one stays as it was. */
+static void damage_stays_with_its_sample(void **state)
+{
+    struct kernel_test *test = test_of(state);
+    for (int k = 0; k < test->num_backends; k++) {
+        struct sampling *s = sampling_new(32, 5000);
+        for (int32_t i = 0; i < s->count; i++) {
+            float *logits = s->logits + i * s->vocab_size;
+            logits[100 + i] = 50;
+            if (i % 3 == 1) logits[i * 977 % s->vocab_size] = i % 2 ? NAN : INFINITY;
+            s->rows[i].temperature = i % 4 < 2 ? 1 : 0;
+            s->rows[i].num_logprobs = 3;
+            s->rows[i].prompt_len = 1;
+            s->history[i * HISTORY + 1] = 77;
+        }
+        run(&test->backends[k], s);
+        for (int32_t i = 0; i < s->count; i++) {
+            const bool damaged = i % 3 == 1;
+            assert_int_equal(s->tokens[i], damaged ? -1 : 100 + i);
+            assert_int_equal(s->history[i * HISTORY + 1], damaged ? 77 : 100 + i);
+            if (!damaged) assert_int_equal(s->ranks[i], 1);
+        }
+        sampling_free(s);
     }
 }
 
@@ -523,7 +560,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_known_answers),
         cmocka_unit_test(greedy_takes_the_largest),
-        cmocka_unit_test(bad_logits_do_not_crash),
+        cmocka_unit_test(damaged_logits_give_no_token),
+        cmocka_unit_test(damage_stays_with_its_sample),
         cmocka_unit_test(min_tokens_forbids_stop_ids),
         cmocka_unit_test(logit_bias_is_added),
         cmocka_unit_test(penalties_apply_where_they_should),

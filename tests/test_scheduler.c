@@ -811,6 +811,61 @@ static void test_prompts_of_a_wrong_length(void **state)
     world_close(&w);
 }
 
+/* ---- A token that could not be sampled ---- */
+
+/* Collects the oldest step as if nothing could be sampled for `seq`. */
+static void collect_without_token(struct world *w, const struct sequence *seq)
+{
+    struct error err;
+    const struct sample_output samples = fake_model_collect(&w->model);
+    int32_t tokens[64];
+    const struct step *step = &w->scheduler->steps[w->scheduler->oldest];
+    memcpy(tokens, samples.token_ids, (size_t)samples.num_samples * sizeof *tokens);
+    for (int32_t row = 0; row < step->num_sampled; row++)
+        if (step->sampled[row] == seq) tokens[row] = -1;
+    const struct sample_output damaged = {.num_samples = samples.num_samples, .token_ids = tokens};
+    assert_int_equal(scheduler_collect(w->scheduler, &damaged, &w->events, &w->num_events, &err), STATUS_OK);
+}
+
+/* The sequence ends with an error and without the token; its siblings and the other requests go on. */
+static void test_a_sequence_without_a_token_ends(void **state)
+{
+    (void)state;
+    for (int32_t depth = 1; depth <= 2; depth++)
+        for (int32_t which = 0; which < 3; which++) {
+            struct world w;
+            world_open(&w, config_of(100, 8, 64, 8));
+            struct request *request = world_add(&w, 0, 20, 3, 30), *other = world_add(&w, 5, 12, 1, 30);
+            struct sequence *seq = &request->sequences[which];
+            for (int i = 0; i < 4; i++) world_step(&w);
+            const int32_t before = seq->num_tokens;
+            world_schedule(&w);
+            if (depth == 2) world_schedule(&w); /* the step after it names the token that there will not be */
+            collect_without_token(&w, seq);
+            assert_int_equal(w.num_events, 4);
+            int32_t negative = 0;
+            for (int32_t i = 0; i < w.num_events; i++) negative += w.events[i].token == -1 && w.events[i].seq == seq;
+            assert_int_equal(negative, 1);
+            assert_int_equal(seq->finish_reason, FINISH_ERROR);
+            assert_int_equal(seq->num_tokens, before);
+            if (depth == 2) world_collect(&w);
+            assert_int_equal(seq->num_tokens, before);
+            int32_t ended = 0;
+            for (int step = 0; scheduler_has_work(w.scheduler) && step < 1000; step++) {
+                world_step(&w);
+                for (struct request *r; (r = scheduler_next_finished(w.scheduler)); ended++)
+                    for (int32_t i = 0; i < r->num_sequences; i++)
+                        assert_int_equal(r->sequences[i].finish_reason,
+                                         &r->sequences[i] == seq ? FINISH_ERROR : FINISH_LENGTH);
+            }
+            assert_int_equal(ended, 2);
+            assert_int_equal(world_stats(&w).blocks_in_use, 0);
+            request_destroy(request);
+            request_destroy(other);
+            world_close(&w);
+        }
+}
+
 /* ---- Internal inconsistencies: a step on blocks that are not there is never submitted ---- */
 
 static int32_t last_block(const struct sequence *seq)
@@ -1362,6 +1417,7 @@ int main(void)
         cmocka_unit_test(test_a_prompt_as_long_as_the_model_gets_one_token),
         cmocka_unit_test(test_reset_of_the_prefix_cache),
         cmocka_unit_test(test_prompts_of_a_wrong_length),
+        cmocka_unit_test(test_a_sequence_without_a_token_ends),
         cmocka_unit_test(test_an_inconsistency_stops_the_step),
         cmocka_unit_test(test_an_inconsistency_stops_a_fork),
         cmocka_unit_test(test_an_inconsistency_stops_a_swap),

@@ -28,7 +28,8 @@ void cpu_embedding(struct backend *b, const struct embedding_args *args)
     const int64_t size = args->table->in_features;
 #pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens *size))
     for (int32_t t = 0; t < args->num_tokens; t++) {
-        const int64_t id = args->ids[t] >= 0 ? args->ids[t] : args->last_sampled[-(int64_t)args->ids[t] - 1];
+        int64_t id = args->ids[t] >= 0 ? args->ids[t] : args->last_sampled[-(int64_t)args->ids[t] - 1];
+        if (id < 0) id = 0; /* no token was sampled; what is computed here is not used */
         embed(s->kernels, args, cpu_element_out(args->out, args->dtype, t * size), id);
     }
 }

@@ -1,8 +1,8 @@
 /* Sampling, in the order of vLLM's sampler: raw log-probabilities, min_tokens, logit_bias, penalties, temperature,
  * min_p, top_k, top_p, and a draw by the Gumbel-max trick (Gumbel, 1954; Maddison et al., 2014).
  *
- * What is left open there: a NaN logit counts as -infinity; if every token is at -infinity, the result is token 0. Ties
- * go to the lower id, except that top_k keeps everything equal to the k-th value. An infinite logit always wins. */
+ * Where vLLM does not say: if everything is at -infinity after processing, the result is token 0. Of equal values the
+ * lower id comes first, but top_k keeps all that equal the k-th. */
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -38,7 +38,15 @@ static struct scratch thread_scratch(const struct cpu_state *s, int64_t vocab_si
     return scratch;
 }
 
-/* The first of the largest; 0 if there is none above -infinity. NaN never compares as larger. */
+/* A model whose weights are sound gives finite logits; a NaN, or an infinite largest one, shows that they are not. */
+static bool are_damaged(const struct cpu_kernels *kernels, const float *logits, int32_t count)
+{
+    int nan = 0;
+    for (int32_t i = 0; i < count; i++) nan |= logits[i] != logits[i];
+    return nan || isinf(kernels->maximum(logits, count));
+}
+
+/* The first of the largest values; 0 if all are -infinity. */
 static int32_t argmax(const float *x, int32_t count)
 {
     float best = -INFINITY;
@@ -206,8 +214,7 @@ static int32_t sample_random(const struct cpu_kernels *kernels, const float *log
 static double log_sum_exp(const float *x, int32_t count, float max)
 {
     double sum = 0;
-    for (int32_t i = 0; i < count; i++)
-        if (!isnan(x[i])) sum += expf(x[i] - max);
+    for (int32_t i = 0; i < count; i++) sum += expf(x[i] - max);
     return max + log(sum);
 }
 
@@ -227,7 +234,7 @@ static void top_logprobs(const float *raw, int32_t vocab_size, double total, int
 {
     for (int32_t i = 0; i < count; i++) ids[i] = -1, values[i] = -INFINITY;
     for (int32_t i = 0; i < vocab_size; i++) {
-        float value = isnan(raw[i]) ? -INFINITY : raw[i];
+        float value = raw[i];
         bool free_place = ids[count - 1] < 0;
         if (value > values[count - 1]) {
             insert(ids, values, count, i, value);
@@ -244,7 +251,7 @@ static void write_logprobs(const struct cpu_kernels *kernels, const struct sampl
                            const float *raw, int32_t num_logprobs)
 {
     int32_t token = args->token_ids[i], vocab_size = args->vocab_size, higher = 0;
-    float sampled = isnan(raw[token]) ? -INFINITY : raw[token];
+    float sampled = raw[token];
     double total = log_sum_exp(raw, vocab_size, kernels->maximum(raw, vocab_size));
     for (int32_t j = 0; j < vocab_size; j++) higher += raw[j] > sampled;
     args->logprobs[i] = sampled == -INFINITY ? -INFINITY : (float)(sampled - total);
@@ -265,6 +272,10 @@ static void sample_one(const struct cpu_state *s, const struct sample_args *args
     struct scratch scratch = thread_scratch(s, vocab_size);
     bool logprobs = args->any_logprobs && row->num_logprobs >= 0;
     const float *raw = logits;
+    if (are_damaged(s->kernels, logits, vocab_size)) {
+        args->token_ids[i] = -1;
+        return;
+    }
     if (logprobs && args->any_processing) {
         memcpy(scratch.raw, logits, sizeof *logits * (size_t)vocab_size);
         raw = scratch.raw;

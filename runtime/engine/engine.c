@@ -412,12 +412,26 @@ static void set_logprobs(const struct job *job, const struct sample_output *samp
     piece->num_top = wanted;
 }
 
+/* Sampling found no finite logits to choose from. */
+static void explain_damage(const struct engine *e, struct error *err)
+{
+    const bool narrow = e->loaded.profile.dtype == DTYPE_FLOAT16;
+    error_set(err, STATUS_INVALID,
+              "the model computed NaN or infinity where probabilities were expected: the weights in %s are damaged%s",
+              e->options.model, narrow ? ", or too large for float16" : "");
+    if (narrow) error_advise(err, ADVICE_SET, "dtype", "bfloat16 or float32");
+}
+
 static void deliver_event(struct engine *e, const struct token_event *event, const struct sample_output *samples)
 {
     struct sequence *seq = event->seq;
     struct job *job = seq->request->user;
     struct answer *answer = &job->answers[seq->index];
     if (answer->done) return;
+    if (event->token < 0) { /* finish_job delivers the last piece */
+        explain_damage(e, &seq->request->error);
+        return;
+    }
     struct answer_piece piece = new_piece(job, seq);
     piece.token_ids = &event->token;
     piece.num_tokens = 1;

@@ -226,8 +226,7 @@ static void raw_logprob(struct reference_sample *out, const float *logits, int32
     out->rank = 1;
     for (int32_t i = 0; i < vocab_size; i++)
         if (logits[i] > max) max = logits[i];
-    for (int32_t i = 0; i < vocab_size; i++)
-        if (!isnan(logits[i])) sum += exp(logits[i] - max);
+    for (int32_t i = 0; i < vocab_size; i++) sum += exp(logits[i] - max);
     for (int32_t i = 0; i < vocab_size; i++) out->rank += logits[i] > sampled;
     out->logprob = sampled - max - log(sum);
 }
@@ -262,8 +261,7 @@ void reference_sample(struct reference_sample *out, const float *logits, int32_t
     bool greedy = row->temperature < 1e-5f;
     out->close = false;
     for (int32_t i = 0; i < vocab_size; i++) {
-        double logit = isnan(logits[i]) ? -INFINITY : logits[i];
-        double value = processed(logit, i, row, history, output);
+        double value = processed(logits[i], i, row, history, output);
         entries[i] = (struct entry){greedy ? value : value / (double)row->temperature, i};
         if (out->probabilities) out->probabilities[i] = 0;
     }
