@@ -122,7 +122,7 @@ static void test_failures(void **state)
     }
 }
 
-/* Without --device: a GPU if there is one, else the CPU; a build that could have used one says why it does not. */
+/* Without --device: a GPU if there is one, else the CPU; a build with CUDA kernels says why it uses no GPU. */
 static void test_automatic_device(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void test_automatic_device(void **state)
     program_free(&p);
 }
 
-/* quire and these words through the shell, which can close a standard file or lead it to a full disk. */
+/* Runs quire with these words through the shell, which can close a standard file or redirect it to a full disk. */
 static void check_shell(const char *words, const char *sentence)
 {
     char command[1024];
@@ -181,6 +181,28 @@ static void test_closed_input(void **state)
     }
 }
 
+/* A build folder may lie anywhere: the executable knows the source tree that it was built from. */
+static void test_shipped_model_of_a_build_folder_elsewhere(void **state)
+{
+    (void)state;
+    if (QUIRE_GUIDE[0] != '/') skip(); /* the tests were moved away from the source tree */
+    struct temp_folder folder;
+    struct program p;
+    char executable[512];
+    temp_folder_make(&folder);
+    snprintf(executable, sizeof executable, "%s/quire", folder.path);
+    program_run(&p, (const char *[]){"/bin/cp", QUIRE_EXECUTABLE, executable, NULL}, NULL);
+    assert_int_equal(p.exit_status, 0);
+    program_free(&p);
+    program_run(&p, (const char *[]){executable, "profile", "--device", "cpu", "--max-num-seqs", "4", "--json", NULL},
+                NULL);
+    json_t *json = program_json(&p);
+    assert_string_equal(json_string_value(json_object_get(json, "model")), QUIRE_GUIDE);
+    json_decref(json);
+    program_free(&p);
+    temp_folder_remove(&folder);
+}
+
 /* Dynamic scaling is not computed as in transformers, and that is said once, where the model is loaded. */
 static void test_dynamic_rope_warning(void **state)
 {
@@ -215,6 +237,7 @@ int main(void)
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_unwritable),
         cmocka_unit_test(test_closed_input),
+        cmocka_unit_test(test_shipped_model_of_a_build_folder_elsewhere),
         cmocka_unit_test(test_automatic_device),
         cmocka_unit_test(test_dynamic_rope_warning),
     };

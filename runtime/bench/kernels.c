@@ -365,7 +365,7 @@ static void report_settings(struct report *r, const struct measurement *m, const
     if (m->limits.link > 0)
         report_number(r, "link_gb_per_second", "link to the host, by a large copy", m->limits.link / 1e9, "GB/s");
     if (m->limits.products > 0)
-        report_number(r, "product_gflops", "products, by the fastest", m->limits.products / 1e9, "GFLOP/s");
+        report_number(r, "matmul_gflops", "matmuls, by the fastest", m->limits.products / 1e9, "GFLOP/s");
 }
 
 static enum status print_report(const struct measurement *m, const struct kernels_options *o, int threads,
