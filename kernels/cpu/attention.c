@@ -218,16 +218,29 @@ static void tile_chunk(struct tile *tile, int32_t start, int32_t num_blocks, int
     for (int32_t i = 0; i < num_blocks; i++) {
         int x, tokens = (int)min_i64(block_size, end - start - i * block_size);
         const float *keys = block_keys(tile, blocks[i], &x);
-        tile->kernels->scores(tile->scores + i * block_size, width, tile->query, args->head_size, tile->rows, keys,
-                              args->head_size, block_size, x, tokens);
+        tile->kernels->scores(&(struct cpu_scores_args){.scores = tile->scores + i * block_size,
+                                                        .score_stride = width,
+                                                        .query = tile->query,
+                                                        .keys = keys,
+                                                        .num_rows = tile->rows,
+                                                        .num_tokens = tokens,
+                                                        .head_size = args->head_size,
+                                                        .block_size = block_size,
+                                                        .x = x});
     }
     for (int32_t r = 0; r < tile->rows; r++) mask_row(tile, r, tile->scores + (int64_t)r * width, start, width);
     for (int32_t i = 0; i < num_blocks; i++)
         values[i] = block_values(tile, tile->v + (int64_t)i * block_size * args->head_size, blocks[i],
                                  start + i * block_size, tile->scores + i * block_size);
     for (int32_t r = 0; r < tile->rows; r++) softmax_row(tile, r, tile->scores + (int64_t)r * width, width);
-    tile->kernels->weighted_values(tile->out, args->head_size, tile->scores, width, tile->rows, values, num_blocks,
-                                   args->head_size, block_size);
+    tile->kernels->weighted_values(&(struct cpu_values_args){.out = tile->out,
+                                                             .weights = tile->scores,
+                                                             .weight_stride = width,
+                                                             .values = values,
+                                                             .num_rows = tile->rows,
+                                                             .num_blocks = num_blocks,
+                                                             .head_size = args->head_size,
+                                                             .block_size = block_size});
 }
 
 /* Attends to what the tile sees of tokens [from, to); `from` is a multiple of the block size. */

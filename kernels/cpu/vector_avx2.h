@@ -12,9 +12,9 @@ typedef __m256 vec;
 
 enum {
     LANES = 8,
-    TILE_ROWS = 6,  /* of the matrix product: 12 sums, 2 columns and 1 row in 16 registers */
-    DOT_X = 2,      /* rows of x against 4 rows of weights: 8 sums */
-    ATTENTION_X = 2 /* query rows against 4 vectors of keys or values */
+    TILE_TOKENS = 6, /* of the matrix product: 12 sums, 2 columns and 1 row in 16 registers */
+    DOT_X = 2,       /* rows of x against 4 rows of weights: 8 sums */
+    ATTENTION_X = 2  /* query rows against 4 vectors of keys or values */
 };
 
 VECTOR vec vec_zero(void)
