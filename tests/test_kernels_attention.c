@@ -24,11 +24,11 @@ struct attention_case {
     enum dtype dtype, cache_dtype;
     struct attention_params params; /* scale, k_scale and v_scale may be left 0: 1/sqrt(head_size), 1, 1 */
     bool alibi;
-    bool poison_behind_window; /* what lies wholly behind every window is NaN, its block freed */
+    bool poison_behind_window; /* tokens before every window are NaN, and their blocks are gone from the table */
     double amplitude;          /* of queries and keys; 0: 1 */
-    double grain;              /* what queries and keys are multiples of; 0: of nothing */
-    int routes;                /* which entries to try; 0: all that apply */
-    int32_t max_seq_len;       /* the bound that the entries are told, as when a graph is captured; 0: the longest */
+    double grain;              /* queries and keys are multiples of it; 0: any number */
+    int routes;                /* the entries to call; 0: all that apply */
+    int32_t max_seq_len;       /* the bound in the arguments, as when a graph is captured; 0: the longest sequence */
 };
 
 /* Everything that a case needs, on the host and on the device. */
@@ -37,13 +37,13 @@ struct fixture {
     const struct test_backend *tb;
     struct attention_params params;
     int32_t num_tokens, max_query_len, max_seq_len, max_blocks, num_decodes;
-    int32_t query_start[MAX_SEQS + 1], slots[MAX_SEQS];
+    int32_t query_start[MAX_SEQS + 1], state_indices[MAX_SEQS];
     int64_t query_stride;
     double *keys[MAX_SEQS], *values[MAX_SEQS]; /* [seq_len, num_kv_heads, head_size] as real numbers */
     double *expected;                          /* [num_tokens, num_heads, head_size] */
     double *query_host;
     float slopes[128];
-    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, state_index_data, alibi;
+    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, state_indices_on, alibi;
 };
 
 static int64_t k_index(const struct fixture *f, int64_t block, int64_t head, int64_t offset, int64_t d)
@@ -57,7 +57,7 @@ static int64_t v_index(const struct fixture *f, int64_t block, int64_t head, int
     return ((block * f->c->num_kv_heads + head) * f->c->head_size + d) * f->c->block_size + offset;
 }
 
-/* Puts a random number into the cache and returns what a reader should make of it. */
+/* Stores a number in the cache and returns the number that a reader gets back. */
 static double put(struct tensor *cache, int64_t index, double value, float scale)
 {
     tensor_set(cache, index, value / (double)scale);
@@ -105,7 +105,7 @@ static void shuffle(int32_t *numbers, int32_t count, struct random *random)
     }
 }
 
-/* Blocks are dealt out in random order, rows of the table too; block 0 is nobody's, and full of NaN. */
+/* Blocks are assigned in random order, and so are state indices. No sequence has block 0, which is all NaN. */
 static void make_cache(struct fixture *f, struct random *random)
 {
     const struct attention_case *c = f->c;
@@ -114,15 +114,15 @@ static void make_cache(struct fixture *f, struct random *random)
     int32_t *order = malloc(sizeof *order * (size_t)num_blocks);
     for (int32_t i = 0; i < num_blocks - 1; i++) order[i] = i + 1;
     shuffle(order, num_blocks - 1, random);
-    for (int32_t i = 0; i < c->num_seqs; i++) f->slots[i] = i;
-    shuffle(f->slots, c->num_seqs, random);
+    for (int32_t i = 0; i < c->num_seqs; i++) f->state_indices[i] = i;
+    shuffle(f->state_indices, c->num_seqs, random);
     const int64_t elements = (int64_t)num_blocks * c->num_kv_heads * c->head_size * c->block_size;
     f->k_cache = tensor_poison(f->tb->b, c->cache_dtype, elements);
     f->v_cache = tensor_poison(f->tb->b, c->cache_dtype, elements);
     int32_t *tables = calloc((size_t)c->num_seqs * (size_t)f->max_blocks, sizeof *tables);
     for (int32_t i = 0; i < c->num_seqs; i++) {
         const int32_t used = (c->seq_lens[i] + c->block_size - 1) / c->block_size;
-        int32_t *row = tables + (int64_t)f->slots[i] * f->max_blocks;
+        int32_t *row = tables + (int64_t)f->state_indices[i] * f->max_blocks;
         memcpy(row, order + next, sizeof *order * (size_t)used);
         fill_sequence(f, i, order + next, random);
         for (int32_t b = 0; b < used; b++)
@@ -147,7 +147,7 @@ static void make_lengths(struct fixture *f)
     f->max_blocks = (f->max_seq_len + c->block_size - 1) / c->block_size + 1;
 }
 
-/* Queries lie inside a fused QKV row: the stride is larger than num_heads * head_size, and what is between is NaN. */
+/* Queries are parts of a fused QKV: the stride is larger than num_heads * head_size, and the rest is NaN. */
 static void make_query(struct fixture *f, struct random *random)
 {
     const struct attention_case *c = f->c;
@@ -163,19 +163,23 @@ static void make_query(struct fixture *f, struct random *random)
 static void make_expected(struct fixture *f)
 {
     const struct attention_case *c = f->c;
-    const int64_t stride = (int64_t)c->num_kv_heads * c->head_size;
     f->expected = malloc(sizeof(double) * (size_t)f->num_tokens * (size_t)c->num_heads * (size_t)c->head_size);
     for (int32_t i = 0; i < c->num_seqs; i++)
         for (int32_t j = 0; j < c->query_lens[i]; j++)
             for (int32_t h = 0; h < c->num_heads; h++) {
                 const int64_t token = f->query_start[i] + j;
                 const int32_t kv_head = h / (c->num_heads / c->num_kv_heads);
-                reference_attention(f->expected + (token * c->num_heads + h) * c->head_size,
-                                    f->query_host + token * f->query_stride + (int64_t)h * c->head_size,
-                                    f->keys[i] + (int64_t)kv_head * c->head_size,
-                                    f->values[i] + (int64_t)kv_head * c->head_size, stride,
-                                    c->seq_lens[i] - c->query_lens[i] + j, h, kv_head, c->head_size, &f->params,
-                                    c->alibi ? (double)f->slopes[h] : 0);
+                const struct reference_query q = {.query = f->query_host + token * f->query_stride + h * c->head_size,
+                                                  .keys = f->keys[i] + kv_head * c->head_size,
+                                                  .values = f->values[i] + kv_head * c->head_size,
+                                                  .stride = (int64_t)c->num_kv_heads * c->head_size,
+                                                  .position = c->seq_lens[i] - c->query_lens[i] + j,
+                                                  .head = h,
+                                                  .kv_head = kv_head,
+                                                  .head_size = c->head_size,
+                                                  .params = &f->params,
+                                                  .alibi_slope = c->alibi ? (double)f->slopes[h] : 0};
+                reference_attention(f->expected + (token * c->num_heads + h) * c->head_size, &q);
             }
 }
 
@@ -198,7 +202,7 @@ static void fixture_make(struct fixture *f, const struct attention_case *c, cons
     make_expected(f);
     f->seq_lens = tensor_bytes(tb->b, c->seq_lens, (int64_t)sizeof(int32_t) * c->num_seqs);
     f->starts = tensor_bytes(tb->b, f->query_start, (int64_t)sizeof(int32_t) * (c->num_seqs + 1));
-    f->state_index_data = tensor_bytes(tb->b, f->slots, (int64_t)sizeof(int32_t) * c->num_seqs);
+    f->state_indices_on = tensor_bytes(tb->b, f->state_indices, (int64_t)sizeof(int32_t) * c->num_seqs);
 }
 
 static void fixture_free(struct fixture *f)
@@ -206,7 +210,7 @@ static void fixture_free(struct fixture *f)
     for (int32_t i = 0; i < f->c->num_seqs; i++) free(f->keys[i]), free(f->values[i]);
     free(f->expected), free(f->query_host);
     tensor_free(&f->query), tensor_free(&f->k_cache), tensor_free(&f->v_cache), tensor_free(&f->tables);
-    tensor_free(&f->seq_lens), tensor_free(&f->starts), tensor_free(&f->state_index_data), tensor_free(&f->alibi);
+    tensor_free(&f->seq_lens), tensor_free(&f->starts), tensor_free(&f->state_indices_on), tensor_free(&f->alibi);
 }
 
 static struct attention_args arguments(const struct fixture *f, void *out)
@@ -221,7 +225,7 @@ static struct attention_args arguments(const struct fixture *f, void *out)
                                    .block_table_stride = f->max_blocks,
                                    .seq_lens = f->seq_lens.data,
                                    .query_start = f->starts.data,
-                                   .state_indices = f->state_index_data.data,
+                                   .state_indices = f->state_indices_on.data,
                                    .num_seqs = c->num_seqs,
                                    .num_heads = c->num_heads,
                                    .num_kv_heads = c->num_kv_heads,
@@ -290,7 +294,7 @@ static struct tensor copy_of(const struct tensor *t)
     return copy;
 }
 
-/* Of each token: its position, and its slot. */
+/* The position and the slot of each token. */
 static void make_places(const struct fixture *f, struct fused *u)
 {
     const struct attention_case *c = f->c;
@@ -299,7 +303,7 @@ static void make_places(const struct fixture *f, struct fused *u)
     int64_t slots[MAX_SEQS];
     for (int32_t t = 0; t < f->num_tokens; t++) {
         const int32_t position = c->seq_lens[t] - 1;
-        const int64_t block = tables[f->slots[t] * f->max_blocks + position / c->block_size];
+        const int64_t block = tables[f->state_indices[t] * f->max_blocks + position / c->block_size];
         positions[t] = position;
         slots[t] = block * c->block_size + position % c->block_size;
     }
@@ -357,7 +361,7 @@ static void fused_free(struct fused *u)
     tensor_free(&u->slots), tensor_free(&u->cos_sin), tensor_free(&u->out);
 }
 
-/* The newest token's place in the cache becomes NaN, which the query's rows of the fixture have behind the query. */
+/* Sets the newest token's slot in the caches to NaN, by storing the NaN that stands behind the fixture's queries. */
 static void forget_newest(const struct fixture *f, struct fused *u)
 {
     struct reshape_and_cache_args args = u->cache;
@@ -387,7 +391,7 @@ static bool is_for_fused(const struct attention_case *c)
     return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1;
 }
 
-/* Against the operations one by one; first without a place to store K and V. What it does not take it leaves alone. */
+/* Compares it with the single operations, first without slots to store K and V in. If it refuses, it writes nothing. */
 static void check_fused(struct fixture *f, struct random *random)
 {
     struct backend *b = f->tb->b;
@@ -421,8 +425,8 @@ static void check_fused(struct fixture *f, struct random *random)
     fused_free(&plain), fused_free(&fused);
 }
 
-/* Runs a case on every backend, by every entry that can serve it: with one query token a sequence that is all of them,
- * so v1, v2 and prefill are held to the same numbers. */
+/* Runs a case on every backend through every entry that takes it. With one query token a sequence these are v1, v2 and
+ * prefill, which must give the same numbers. */
 static void check_case(struct kernel_test *test, const struct attention_case *c)
 {
     for (int i = 0; i < test->num_backends; i++) {

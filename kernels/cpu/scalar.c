@@ -1,5 +1,5 @@
-/* The inner loops in plain C: what every other version is compared with. Sums run in eight lanes, which keeps rounding
- * errors small and lets a compiler use whatever vectors its target has. */
+/* The inner loops in plain C: the reference for the other versions. Sums run in eight lanes, which keeps rounding
+ * errors small and lets a compiler use the vectors of its target. */
 #include <math.h>
 #include <string.h>
 
