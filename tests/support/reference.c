@@ -41,8 +41,8 @@ double reference_decode(enum dtype dtype, uint32_t bits)
     return sign * ldexp(mantissa + (1u << f.mantissa_bits), (int)exponent - bias - f.mantissa_bits);
 }
 
-/* Larger magnitudes have larger bits. So: from a guess near the value, step to the two magnitudes around it, and take the
- * nearer one. */
+/* Larger magnitudes have larger bits. So: from a guess near the value, step to the two magnitudes around it, and take
+ * the nearer one. */
 uint32_t reference_encode(enum dtype dtype, double value)
 {
     struct format f = format_of(dtype);

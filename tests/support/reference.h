@@ -1,5 +1,5 @@
-/* The operations of kernels/backend.h in float64, written from their formulas without any code of a backend: backends are
- * compared with them. Everything is row-major and contiguous. */
+/* The operations of kernels/backend.h in float64, written from their formulas without any code of a backend: backends
+ * are compared with them. Everything is row-major and contiguous. */
 #ifndef QUIRE_TESTS_SUPPORT_REFERENCE_H
 #define QUIRE_TESTS_SUPPORT_REFERENCE_H
 
