@@ -1,7 +1,7 @@
-/* A conversation to token ids, in the few forms that the supported checkpoints use. A chat template is Jinja; quire
- * does not run it, it recognises which form it is and writes that form itself. The text of a message is never searched
- * for special tokens, so that no one can speak as another by writing "<|end|>". What a template adds of its own (a
- * default system prompt, tools, dates) is not written. */
+/* A conversation to token ids, in three forms. A chat template is Jinja; quire does not run it. It knows the text of a
+ * few templates (white space and spelling apart: template_text.h) and writes what they render; any other template is
+ * refused, because a model answers badly to a prompt that differs from the ones that it was trained with. The text of a
+ * message is never searched for special tokens, so that no one can speak as another by writing "<|end|>". */
 #ifndef QUIRE_TOKENIZER_CHAT_TEMPLATE_H
 #define QUIRE_TOKENIZER_CHAT_TEMPLATE_H
 
@@ -15,7 +15,10 @@ enum chat_format {
     CHAT_FORMAT_LLAMA2  /* <s>[INST] <<SYS>>\n...\n<</SYS>>\n\n... [/INST] answer </s>; messages are trimmed */
 };
 
-enum chat_format chat_format_detect(const char *chat_template); /* NULL gives UNKNOWN */
+/* The form that the template renders; UNKNOWN for NULL and for every template whose text is not a known one. */
+enum chat_format chat_format_detect(const char *chat_template);
+/* STATUS_UNSUPPORTED for UNKNOWN: the sentence says why, which templates are known, and to give plain prompts. */
+enum status chat_format_check(const struct tokenizer *t, enum chat_format format, struct error *err);
 
 struct chat_message {
     const char *role; /* "system", "user" or "assistant" */
