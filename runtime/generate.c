@@ -1,20 +1,21 @@
-/* quire generate: a file of prompts in, a file of answers out, in the same order.
+/* quire generate: a file of prompts in, a file of answers out.
  *
- * Lines are read a little ahead of the answers, never the whole file. Answers are written in the order of their lines:
- * one that is ready before its turn waits. How far reading may run ahead is bounded twice, by the requests that are
- * not answered yet (what keeps the engine busy) and by all that wait in memory. */
-#include <errno.h>
-#include <fcntl.h>
+ * An answer is written as soon as it is finished, so nothing that is finished is lost when the run ends early, and
+ * memory holds only requests that the engine is working on. With --ordered an answer waits for those of the lines
+ * before it. Lines are read a little ahead of the answers, never the whole file: the number of unanswered requests is
+ * bounded by what keeps the engine busy, and the number of results in memory, for --ordered, by a larger bound. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
 #include "runtime/line_reader.h"
-#include "runtime/options/options.h"
+#include "runtime/options/default_model.h"
+#include "runtime/options/engine_flags.h"
+#include "runtime/options/sampling_flags.h"
+#include "runtime/output.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 #include "runtime/results.h"
@@ -24,18 +25,19 @@ static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
     "\"prompt_token_ids\" or \"messages\", an \"id\" or \"custom_id\", and sampling fields of their own, named as the "
-    "flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Answers are JSON lines in the order of "
-    "the input; a line that "
-    "cannot be answered gives an \"error\", and the exit status is then 1.";
+    "flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, written "
+    "as "
+    "soon as its answer is finished; its \"id\" is the line's own or else the line's number. A line that cannot be "
+    "answered gives an \"error\", and the exit status is then 1.";
 
-enum { UNANSWERED_A_SEQUENCE = 4, WAITING_A_SEQUENCE = 64 }; /* both times max_num_seqs */
+enum { UNANSWERED_PER_SEQUENCE = 4, RESULTS_PER_SEQUENCE = 64 }; /* bounds, in multiples of max_num_seqs */
 
 struct generate_options {
     struct engine_options engine;
     struct log log;
     struct sampling_flags sampling;
     const char *input, *output, *format;
-    bool return_token_ids, quiet;
+    bool overwrite, ordered, return_token_ids, quiet;
 };
 
 struct run {
@@ -43,16 +45,16 @@ struct run {
     struct prompt_rules prompts;
     struct result_rules rules;
     struct line_reader reader;
-    FILE *out;
-    const char *out_name;
+    struct output output;
+    struct text line; /* the one that is being written */
+    struct result_queue queue;
     struct progress progress;
-    struct result *first, *last;         /* in input order, not written yet */
-    int64_t num_waiting, num_unanswered; /* of those: all, and those not done */
     int64_t num_written, num_failed, num_unfinished;
-    int64_t prompt_tokens, cached_tokens, output_tokens;
-    uint64_t input_size, bytes_written; /* of the input: all (0: not known), and as far as it is answered */
-    bool input_ended, pipe_closed;
-    bool at_terminal; /* answers and progress share the screen */
+    int64_t prompt_tokens, cached_tokens, output_tokens; /* of what is written */
+    uint64_t input_size;                                 /* bytes; 0: not known */
+    uint64_t bytes_read, bytes_answered; /* of the input: as far as lines became results; written ones */
+    bool input_ended, input_failed;      /* failed: it ended because it cannot be read */
+    bool at_terminal;                    /* answers and progress share the screen */
 };
 
 /* ---- flags ---- */
@@ -68,7 +70,7 @@ static void set_defaults(struct generate_options *o)
     o->engine.log = &o->log;
 }
 
-static void add_flags(struct option_table *table, struct generate_options *o)
+static void add_file_flags(struct option_table *table, struct generate_options *o)
 {
     const struct option_spec files[] = {
         {.heading = "Files:",
@@ -84,11 +86,26 @@ static void add_flags(struct option_table *table, struct generate_options *o)
          .target = &o->output,
          .argument = "FILE",
          .help = "Where the answers go; -: standard output. Default: -."},
+        {.name = "overwrite",
+         .kind = OPTION_SWITCH,
+         .target = &o->overwrite,
+         .help = "Replace an output file that is not empty, once the first answer is there. Default: off."},
+        {.name = "ordered",
+         .kind = OPTION_SWITCH,
+         .target = &o->ordered,
+         .help = "Write the answers in the order of the input: each waits for those before it. Default: off."},
         {.name = "format",
          .kind = OPTION_STRING,
          .target = &o->format,
-         .choices = "auto|text|jsonl",
+         .choices = PROMPT_FORMAT_CHOICES,
          .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+    };
+    option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
+}
+
+static void add_answer_flags(struct option_table *table, struct generate_options *o)
+{
+    const struct option_spec specs[] = {
         {.name = "return-token-ids",
          .kind = OPTION_SWITCH,
          .target = &o->return_token_ids,
@@ -103,35 +120,20 @@ static void add_flags(struct option_table *table, struct generate_options *o)
          .target = &o->quiet,
          .help = "No progress and no summary on stderr. Default: off."},
     };
-    const struct option_spec answers[] = {
-        {.heading = "Answers:",
-         .name = "n",
-         .kind = OPTION_INT32,
-         .target = &o->sampling.params.n,
-         .argument = "N",
-         .help = "Answers to each prompt. Default: 1.",
-         .given = &o->sampling.given,
-         .given_bit = UINT64_C(1) << FIELD_N},
-        {.name = "logprobs",
-         .kind = OPTION_INT32,
-         .target = &o->sampling.params.logprobs,
-         .argument = "N",
-         .help = "Give each token's log-probability, and the N most probable tokens, 0 to 20. Default: -1, none.",
-         .given = &o->sampling.given,
-         .given_bit = UINT64_C(1) << FIELD_LOGPROBS},
-    };
-    option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
-    options_add_engine(table, &o->engine, &o->log);
-    option_table_add(table, answers, (int)(sizeof answers / sizeof answers[0]));
-    options_add_sampling(table, &o->sampling);
+    sampling_flags_add_field(table, &o->sampling, "n", "Answers:");
+    sampling_flags_add_field(table, &o->sampling, "logprobs", NULL);
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
 }
 
-/* ---- files ---- */
-
-static bool is_standard(const char *name)
+static void add_flags(struct option_table *table, struct generate_options *o)
 {
-    return strcmp(name, "-") == 0;
+    add_file_flags(table, o);
+    engine_flags_add(table, &o->engine, &o->log);
+    add_answer_flags(table, o);
+    sampling_flags_add(table, &o->sampling);
 }
+
+/* ---- a line in ---- */
 
 static enum status open_input(struct run *run, const char *name, struct error *err)
 {
@@ -142,103 +144,32 @@ static enum status open_input(struct run *run, const char *name, struct error *e
     return STATUS_OK;
 }
 
-static bool same_file(int a, int b)
-{
-    struct stat first, second;
-    return fstat(a, &first) == 0 && fstat(b, &second) == 0 && S_ISREG(first.st_mode) && S_ISREG(second.st_mode) &&
-           first.st_dev == second.st_dev && first.st_ino == second.st_ino;
-}
-
-/* Two runs on one file would mix their answers. Where a file system has no locks, nobody is kept out. */
-static bool is_taken(int fd)
-{
-    struct stat info;
-    if (fd == STDOUT_FILENO || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return false;
-    return flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-}
-
-/* Opens the output before the model is loaded, which takes a while, but leaves what it holds alone until the model is
- * there. */
-static enum status open_output(struct run *run, const char *name, struct error *err)
-{
-    run->out_name = is_standard(name) ? "standard output" : name;
-    int fd = is_standard(name) ? STDOUT_FILENO : open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
-    if (same_file(run->reader.fd, fd)) {
-        if (fd != STDOUT_FILENO) close(fd);
-        return error_set(err, STATUS_INVALID, "the output %s is the input; name another file", name);
-    }
-    if (is_taken(fd)) {
-        close(fd);
-        return error_set(err, STATUS_IO, "another quire is writing the output %s; wait for it, or name another file",
-                         name);
-    }
-    run->out = fd == STDOUT_FILENO ? stdout : fdopen(fd, "w");
-    if (run->out) return STATUS_OK;
-    close(fd);
-    return error_set(err, STATUS_OUT_OF_MEMORY, "cannot write the output %s: %s", name, strerror(errno));
-}
-
-static enum status empty_output(const struct run *run, struct error *err)
-{
-    struct stat info;
-    int fd = fileno(run->out);
-    if (run->out == stdout || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || ftruncate(fd, 0) == 0) {
-        return STATUS_OK;
-    }
-    return error_set(err, STATUS_IO, "cannot write the output %s: %s", run->out_name, strerror(errno));
-}
-
-static enum status close_output(struct run *run, struct error *err)
-{
-    FILE *out = run->out;
-    run->out = NULL;
-    if (!out || out == stdout || fclose(out) == 0) return STATUS_OK;
-    return error_set(err, STATUS_IO, "cannot write the output %s: %s", run->out_name, strerror(errno));
-}
-
-/* ---- a line in ---- */
-
-static void enqueue(struct run *run, struct result *result)
-{
-    if (run->last)
-        run->last->next = result;
-    else
-        run->first = result;
-    run->last = result;
-    run->num_waiting++;
-    if (result->done) return;
-    run->num_unanswered++;
-    result->unanswered = &run->num_unanswered;
-}
-
 static enum status add_request(struct run *run, const struct prompt *prompt, struct result *result, struct error *err)
 {
     if (prompt->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
-    enum status (*add)(struct engine *, const int32_t *, int32_t, const struct sampling_params *, answer_function *,
-                       void *, uint64_t *, struct error *) = prompt->is_chat ? engine_add_chat : engine_add;
-    return add(run->engine, prompt->tokens.ids, (int32_t)prompt->tokens.count, &prompt->params, result_deliver, result,
-               &result->request, err);
+    const struct engine_request request = {.prompt = prompt->tokens.ids,
+                                           .prompt_len = (int32_t)prompt->tokens.count,
+                                           .params = &prompt->params,
+                                           .at_start = prompt->is_chat,
+                                           .deliver = result_deliver,
+                                           .user = result};
+    return engine_add(run->engine, &request, &result->request, err);
 }
 
-/* A line becomes a result in the queue, whatever is wrong with it; only a lack of memory is a failure. */
+/* Every line becomes a result in the queue; what is wrong with the line is the result's error. */
 static enum status take_line(struct run *run, enum line_result kind, const char *line, size_t length, struct error *err)
 {
-    struct prompt prompt = {0};
+    struct prompt prompt;
     struct error why = {""};
-    enum status status = STATUS_OK;
-    if (kind == LINE_TOO_LONG) {
-        status = error_set(&why, STATUS_INVALID, "the line is longer than %u bytes", LINE_READER_MAX_LINE);
-    } else {
-        status = prompt_parse(&run->prompts, line, length, &prompt, &why);
-    }
+    enum status status = prompt_read(&run->prompts, kind, line, length, &prompt, &why);
     if (status != STATUS_OK) prompt.params.n = 1;
     struct result *result = result_create(&run->rules, run->reader.line, &prompt);
     if (result) {
-        result->consumed = run->reader.consumed;
+        result->input_bytes = run->reader.consumed - run->bytes_read;
+        run->bytes_read = run->reader.consumed;
         if (status == STATUS_OK) status = add_request(run, &prompt, result, &why);
-        if (status != STATUS_OK) result_fail(result, why.text);
-        enqueue(run, result);
+        if (status != STATUS_OK) result_fail(result, &why);
+        result_queue_add(&run->queue, result);
     }
     prompt_free(&prompt);
     if (result && !result->no_memory) return STATUS_OK;
@@ -247,8 +178,20 @@ static enum status take_line(struct run *run, enum line_result kind, const char 
 
 static bool has_room(const struct run *run)
 {
-    int64_t seqs = engine_limits(run->engine)->max_num_seqs;
-    return run->num_unanswered < UNANSWERED_A_SEQUENCE * seqs && run->num_waiting < WAITING_A_SEQUENCE * seqs;
+    const int64_t seqs = engine_limits(run->engine)->max_num_seqs;
+    return run->queue.num_unanswered < UNANSWERED_PER_SEQUENCE * seqs &&
+           run->queue.num_results < RESULTS_PER_SEQUENCE * seqs;
+}
+
+/* Input that cannot be read any further ends there: the lines before it are answered. */
+static void end_input(struct run *run, enum line_result kind, struct error *why)
+{
+    run->input_ended = true;
+    run->input_failed = kind == LINE_FAILED;
+    if (!run->input_failed) return;
+    progress_clear(&run->progress);
+    error_prefix(why, STATUS_IO, "the input");
+    command_fail(COMMAND, why, EXIT_STATUS_FAILURE);
 }
 
 /* Reads lines while there is room, and waits for one only if there is nothing else to do. */
@@ -257,17 +200,16 @@ static enum status read_ahead(struct run *run, struct error *err)
     while (!run->input_ended && has_room(run) && !interrupt_pending()) {
         const char *line;
         size_t length;
-        bool wait = !run->first && !engine_has_work(run->engine);
-        enum line_result kind = line_reader_next(&run->reader, wait, &line, &length, err);
-        if (kind == LINE_NOT_YET) return STATUS_OK;
-        if (kind == LINE_FAILED) return error_prefix(err, STATUS_IO, "the input");
-        if (kind == LINE_END) {
-            run->input_ended = true;
-            return STATUS_OK;
+        struct error why;
+        bool wait = run->queue.num_results == 0 && !engine_has_work(run->engine);
+        enum line_result kind = line_reader_next(&run->reader, wait, &line, &length, &why);
+        if (kind == LINE_NOT_YET) break;
+        if (kind == LINE_END || kind == LINE_FAILED) {
+            end_input(run, kind, &why);
+        } else if (kind == LINE_TOO_LONG || !prompt_line_is_blank(line, length)) {
+            enum status status = take_line(run, kind, line, length, err);
+            if (status != STATUS_OK) return status;
         }
-        if (kind == LINE_READY && prompt_line_is_blank(line, length)) continue;
-        enum status status = take_line(run, kind, line, length, err);
-        if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
 }
@@ -281,38 +223,26 @@ static void count_result(struct run *run, const struct result *r)
     run->prompt_tokens += r->prompt_tokens;
     run->cached_tokens += r->cached_tokens;
     run->output_tokens += result_output_tokens(r);
-    run->bytes_written = r->consumed;
+    run->bytes_answered += r->input_bytes;
 }
 
 static enum status write_result(struct run *run, const struct result *r, struct error *err)
 {
-    if (r->no_memory) {
+    if (r->no_memory)
         return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->line);
-    }
-    errno = 0;
-    enum status status = result_write(r, run->out, err);
+    enum status status = result_format(r, &run->line, err);
+    if (status != STATUS_OK) return status;
+    if (run->at_terminal) progress_clear(&run->progress);
+    status = output_write(&run->output, run->line.data, run->line.length, err);
     if (status == STATUS_OK) count_result(run, r);
-    if (status != STATUS_IO) return status;
-    run->pipe_closed = errno == EPIPE;
-    return error_prefix(err, status, run->out_name);
+    return status;
 }
 
-static struct result *dequeue(struct run *run)
-{
-    struct result *r = run->first;
-    run->first = r->next;
-    if (!run->first) run->last = NULL;
-    run->num_waiting--;
-    return r;
-}
-
-/* Writes what is ready, as far as its turn has come. */
 static enum status write_ready(struct run *run, struct error *err)
 {
     enum status status = STATUS_OK;
-    while (status == STATUS_OK && run->first && run->first->done) {
-        struct result *r = dequeue(run);
-        if (run->at_terminal) progress_clear(&run->progress);
+    struct result *r;
+    while (status == STATUS_OK && (r = result_queue_take(&run->queue)) != NULL) {
         status = write_result(run, r, err);
         result_free(r);
     }
@@ -324,14 +254,11 @@ static enum status write_ready(struct run *run, struct error *err)
 static void show_progress(struct run *run)
 {
     if (!progress_due(&run->progress)) return;
-    double fraction = -1;
-    if (run->input_size) fraction = (double)run->bytes_written / (double)run->input_size;
-    int64_t tokens = run->output_tokens, done = run->num_written;
-    for (const struct result *r = run->first; r; r = r->next) {
-        tokens += result_output_tokens(r);
-        done += r->done;
-    }
-    progress_update(&run->progress, done, tokens, fraction);
+    const struct result_queue *q = &run->queue;
+    int64_t tokens = run->output_tokens, done = run->num_written + q->num_results - q->num_unanswered;
+    for (const struct result *r = q->waiting.first; r; r = r->next) tokens += result_output_tokens(r);
+    progress_update(&run->progress, done, tokens,
+                    run->input_size ? (double)run->bytes_answered / (double)run->input_size : -1);
 }
 
 static enum status answer_all(struct run *run, struct error *err)
@@ -343,16 +270,16 @@ static enum status answer_all(struct run *run, struct error *err)
         if (status == STATUS_OK && engine_has_work(run->engine)) status = engine_step(run->engine, &worked, err);
         enum status written = write_ready(run, status == STATUS_OK ? err : NULL);
         if (status == STATUS_OK) status = written;
-        if (status == STATUS_OK && run->input_ended && !run->first) break;
+        if (status == STATUS_OK && run->input_ended && run->queue.num_results == 0) break;
         show_progress(run);
     }
     return status;
 }
 
-/* After an interrupt or a failure: ends what is unfinished, writes what was complete and counts the rest. */
+/* After an interrupt or a failure: ends what is unfinished, writes what is complete and counts the rest. */
 static enum status wind_up(struct run *run, bool engine_works, struct error *err)
 {
-    for (const struct result *r = run->first; r && engine_works; r = r->next) {
+    for (const struct result *r = run->queue.waiting.first; r && engine_works; r = r->next) {
         if (!r->done) engine_abort(run->engine, r->request);
     }
     bool worked = true;
@@ -360,8 +287,8 @@ static enum status wind_up(struct run *run, bool engine_works, struct error *err
         if (engine_step(run->engine, &worked, NULL) != STATUS_OK) break;
     }
     enum status status = STATUS_OK;
-    while (run->first) {
-        struct result *r = dequeue(run);
+    struct result *r;
+    while ((r = result_queue_take_any(&run->queue)) != NULL) {
         if (!r->done || r->aborted)
             run->num_unfinished++;
         else if (status == STATUS_OK)
@@ -372,23 +299,6 @@ static enum status wind_up(struct run *run, bool engine_works, struct error *err
 }
 
 /* ---- start and end ---- */
-
-static enum status set_rules(struct run *run, const struct generate_options *o, struct error *err)
-{
-    const struct tokenizer *tokenizer = engine_tokenizer(run->engine);
-    run->prompts = (struct prompt_rules){.tokenizer = tokenizer,
-                                         .vocab_size = engine_model_config(run->engine)->vocab_size,
-                                         .max_n = engine_limits(run->engine)->max_num_seqs};
-    if (tokenizer) run->prompts.chat_format = chat_format_detect(tokenizer_chat_template(tokenizer));
-    if (strcmp(o->format, "text") == 0) run->prompts.format = PROMPT_FORMAT_TEXT;
-    if (strcmp(o->format, "jsonl") == 0) run->prompts.format = PROMPT_FORMAT_JSONL;
-    engine_default_sampling(run->engine, &run->prompts.defaults);
-    sampling_flags_apply(&o->sampling, &run->prompts.defaults);
-    /* --seed is the engine's: every line draws numbers of its own from it, and two equal lines differ. */
-    run->prompts.defaults.has_seed = false;
-    run->rules = (struct result_rules){.tokenizer = tokenizer, .return_token_ids = o->return_token_ids};
-    return sampling_params_check(&run->prompts.defaults, run->prompts.vocab_size, err);
-}
 
 static void print_summary(struct run *run, const struct generate_options *o)
 {
@@ -407,59 +317,69 @@ static void print_summary(struct run *run, const struct generate_options *o)
     }
 }
 
-/* A reader that went away is no news to whoever closed it. */
-static int fail_or_hush(const struct run *run, enum status status, const struct error *err)
+/* Says what went wrong, but not that the reader of a pipe closed it: whoever did so knows. */
+static int fail(const struct run *run, const struct error *err)
 {
-    if (status == STATUS_IO && run->pipe_closed) return EXIT_STATUS_FAILURE;
+    if (run->output.reader_ended) return EXIT_STATUS_FAILURE;
     return command_fail(COMMAND, err, EXIT_STATUS_FAILURE);
+}
+
+static void print_interrupted(const struct run *run)
+{
+    fprintf(stderr, "quire generate: interrupted; %lld prompts that were read have no answer%s\n",
+            (long long)run->num_unfinished, run->input_ended ? "" : ", and the input was not read to its end");
 }
 
 static int run_to_end(struct run *run, const struct generate_options *o)
 {
     struct error err = {""};
     progress_start(&run->progress, !o->quiet);
-    run->at_terminal = isatty(fileno(run->out));
-    interrupt_catch_once();
+    run->at_terminal = isatty(run->output.fd);
+    interrupt_catch_to_end();
     enum status status = answer_all(run, &err);
+    const bool interrupted = status == STATUS_OK && interrupt_pending();
+    if (status == STATUS_OK && !interrupted && !run->input_failed) {
+        status = output_begin(&run->output, &err); /* the input may have no prompts */
+    }
     progress_clear(&run->progress);
-    bool interrupted = status == STATUS_OK && interrupt_pending();
-    int exit_status = EXIT_STATUS_OK;
-    if (status != STATUS_OK) exit_status = fail_or_hush(run, status, &err);
-    bool can_write = !ferror(run->out);
-    if (can_write && (status != STATUS_OK || interrupted)) {
+    int exit_status = status == STATUS_OK ? EXIT_STATUS_OK : fail(run, &err);
+    if (!run->output.failed && (status != STATUS_OK || interrupted)) {
         status = wind_up(run, status == STATUS_OK, &err);
-        if (status != STATUS_OK) exit_status = fail_or_hush(run, status, &err);
+        if (status != STATUS_OK) exit_status = fail(run, &err);
     }
-    if (interrupted) {
-        fprintf(stderr, "quire generate: interrupted; %lld prompts that were read have no answer%s\n",
-                (long long)run->num_unfinished, run->input_ended ? "" : ", and the input was not read to its end");
-    }
-    bool closed = close_output(run, &err) == STATUS_OK;
-    if (!closed && exit_status == EXIT_STATUS_OK) exit_status = command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
-    if (can_write && closed) print_summary(run, o);
-    return interrupted || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
+    if (interrupted) print_interrupted(run);
+    if (output_close(&run->output, &err) != STATUS_OK) exit_status = fail(run, &err);
+    if (!run->output.failed) print_summary(run, o);
+    return interrupted || run->input_failed || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
 }
 
 static enum status start(struct run *run, struct generate_options *o, struct error *err)
 {
-    enum status status = open_input(run, o->input, err);
-    if (status == STATUS_OK) status = open_output(run, o->output, err);
-    if (status == STATUS_OK) status = engine_create(&o->engine, &run->engine, err);
-    if (status == STATUS_OK) status = set_rules(run, o, err);
-    if (status == STATUS_OK) status = empty_output(run, err);
+    enum status status = engine_create(&o->engine, &run->engine, err);
+    if (status == STATUS_OK) status = prompt_rules_make(run->engine, o->format, &o->sampling, &run->prompts, err);
+    run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer, .return_token_ids = o->return_token_ids};
     return status;
 }
 
+/* The files are opened before the model is loaded, which takes a while. */
 static int generate(struct generate_options *o)
 {
-    struct run run = {0};
+    struct run run = {.queue.ordered = o->ordered};
     struct error err = {""};
-    enum status status = start(&run, o, &err);
-    int exit_status = status == STATUS_OK ? run_to_end(&run, o) : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    int exit_status = EXIT_STATUS_FAILURE;
+    enum status status = open_input(&run, o->input, &err);
+    if (status == STATUS_OK) {
+        status = output_open(&run.output, o->output, o->overwrite, run.reader.fd, &err);
+        if (status == STATUS_INVALID) exit_status = EXIT_STATUS_USAGE;
+    }
+    if (status == STATUS_OK) status = start(&run, o, &err);
+    exit_status = status == STATUS_OK ? run_to_end(&run, o) : command_fail(COMMAND, &err, exit_status);
     engine_leave(run.engine);
-    while (run.first) result_free(dequeue(&run));
+    struct result *r;
+    while ((r = result_queue_take_any(&run.queue)) != NULL) result_free(r);
+    text_free(&run.line);
     line_reader_free(&run.reader);
-    if (run.out && run.out != stdout) fclose(run.out);
+    output_close(&run.output, NULL);
     return exit_status;
 }
 
@@ -472,17 +392,17 @@ int command_generate(int argc, char **argv)
     bool help;
     set_defaults(&o);
     add_flags(&table, &o);
-    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK) {
+    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
     if (help) {
         options_print_help(&table, USAGE, SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
-    if (sampling_params_check(&o.sampling.params, INT32_MAX, &err) != STATUS_OK) {
+    if (sampling_flags_check(&o.sampling, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
-    if (options_require_model(&o.engine, model, sizeof model, &err) != STATUS_OK) {
+    if (default_model_require(&o.engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
     return generate(&o);

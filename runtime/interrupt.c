@@ -11,11 +11,12 @@ static void remember(int signal_number)
     interrupted = 1;
 }
 
-/* Restarted, so that an answer which is just being written is written: stdio would call EINTR a failed write. */
+/* SA_RESTART: an answer that is being written is written to its end; stdio would take EINTR for a failed write. */
 static void catch_signal(int signal_number, int flags)
 {
-    struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART | flags};
+    struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART | flags}, before;
     sigemptyset(&action.sa_mask);
+    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler == SIG_IGN) return;
     sigaction(signal_number, &action, NULL);
 }
 
@@ -24,10 +25,11 @@ void interrupt_catch(void)
     catch_signal(SIGINT, 0);
 }
 
-void interrupt_catch_once(void)
+void interrupt_catch_to_end(void)
 {
     catch_signal(SIGINT, (int)SA_RESETHAND);
     catch_signal(SIGTERM, (int)SA_RESETHAND);
+    catch_signal(SIGHUP, 0);
 }
 
 bool interrupt_pending(void)

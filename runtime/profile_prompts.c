@@ -35,14 +35,14 @@ struct profile_run {
 
 /* ---- reading the prompts ---- */
 
-static enum status add_line(struct profile_run *run, const struct prompt_rules *rules, const char *line, size_t length,
-                            struct error *err)
+static enum status add_line(struct profile_run *run, const struct prompt_rules *rules, enum line_result kind,
+                            const char *line, size_t length, struct error *err)
 {
     if (!array_reserve(&run->requests, &run->capacity, run->count + 1, sizeof *run->requests))
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompts", run->count + 1);
     struct profiled *r = &run->requests[run->count];
     *r = (struct profiled){0};
-    enum status status = prompt_parse(rules, line, length, &r->prompt, err);
+    enum status status = prompt_read(rules, kind, line, length, &r->prompt, err);
     run->count++; /* even if it failed: then it is freed with the others */
     if (status != STATUS_OK) return status;
     r->output_tokens = calloc((size_t)r->prompt.params.n, sizeof *r->output_tokens);
@@ -68,9 +68,7 @@ static enum status add_lines(struct profile_run *run, const struct prompt_rules 
     while ((kind = line_reader_next(reader, true, &line, &length, err)) != LINE_END) {
         if (kind == LINE_FAILED) return error_prefix(err, STATUS_IO, run->input);
         if (kind == LINE_NOT_YET || (kind == LINE_READY && prompt_line_is_blank(line, length))) continue;
-        enum status status = kind == LINE_READY ? add_line(run, rules, line, length, err)
-                                                : error_set(err, STATUS_INVALID, "the line is longer than %u bytes",
-                                                            LINE_READER_MAX_LINE);
+        enum status status = add_line(run, rules, kind, line, length, err);
         if (status != STATUS_OK) return fail_at(run->input, reader->line, status, err);
         run->requests[run->count - 1].line = reader->line;
     }
@@ -81,17 +79,10 @@ static enum status add_lines(struct profile_run *run, const struct prompt_rules 
 static enum status read_prompts(struct profile_run *run, struct engine *e, const struct profile_options *o,
                                 struct line_reader *input, struct error *err)
 {
-    struct prompt_rules rules = {.tokenizer = engine_tokenizer(e),
-                                 .vocab_size = engine_model_config(e)->vocab_size,
-                                 .max_n = engine_limits(e)->max_num_seqs};
-    if (strcmp(o->format, "text") == 0) rules.format = PROMPT_FORMAT_TEXT;
-    if (strcmp(o->format, "jsonl") == 0) rules.format = PROMPT_FORMAT_JSONL;
-    if (rules.tokenizer) rules.chat_format = chat_format_detect(tokenizer_chat_template(rules.tokenizer));
-    engine_default_sampling(e, &rules.defaults);
-    sampling_flags_apply(&o->sampling, &rules.defaults);
-    rules.defaults.has_seed = false; /* the engine has it: as in quire generate, equal lines differ */
+    struct prompt_rules rules;
     run->input = strcmp(o->input, "-") == 0 ? "standard input" : o->input;
-    return add_lines(run, &rules, input, err);
+    enum status status = prompt_rules_make(e, o->format, &o->sampling, &rules, err);
+    return status == STATUS_OK ? add_lines(run, &rules, input, err) : status;
 }
 
 static void profile_run_free(struct profile_run *run)
@@ -112,8 +103,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     r->output_tokens[piece->index] += piece->num_tokens;
     r->run->output_tokens += piece->num_tokens;
     if (piece->finish_reason == FINISH_NONE) return;
-    if (piece->finish_reason == FINISH_ERROR && r->run->num_errors++ == 0)
-        error_set(&r->run->first_error, STATUS_INVALID, "%s", piece->error ? piece->error : "a request failed");
+    if (piece->finish_reason == FINISH_ERROR && r->run->num_errors++ == 0) r->run->first_error = *piece->error;
     if (r->ended[piece->index]) return;
     r->ended[piece->index] = true;
     r->num_ended++;
@@ -125,8 +115,12 @@ static enum status add_all(struct profile_run *run, struct engine *e, struct err
     for (size_t i = 0; i < run->count; i++) {
         struct profiled *r = &run->requests[i];
         r->run = run;
-        enum status status = engine_add(e, r->prompt.tokens.ids, (int32_t)r->prompt.tokens.count, &r->prompt.params,
-                                        deliver, r, NULL, err);
+        const struct engine_request request = {.prompt = r->prompt.tokens.ids,
+                                               .prompt_len = (int32_t)r->prompt.tokens.count,
+                                               .params = &r->prompt.params,
+                                               .deliver = deliver,
+                                               .user = r};
+        enum status status = engine_add(e, &request, NULL, err);
         if (status != STATUS_OK) return fail_at(run->input, r->line, status, err);
     }
     return STATUS_OK;
@@ -291,8 +285,10 @@ static enum status run_and_report(struct profile_run *run, struct engine *e, con
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
     if (ferror(stdout)) return error_set(err, STATUS_IO, "cannot write the report to standard output");
     if (run->num_errors == 0) return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "%d of %zu prompts failed; the first: %s", run->num_errors, run->count,
-                     run->first_error.text);
+    char how_many[96];
+    snprintf(how_many, sizeof how_many, "%d of %zu prompts failed; the first", run->num_errors, run->count);
+    *err = run->first_error;
+    return error_prefix(err, STATUS_INVALID, how_many);
 }
 
 enum status profile_prompts(struct engine *e, const struct profile_options *options, struct line_reader *input,

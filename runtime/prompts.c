@@ -6,6 +6,22 @@
 
 #include "tokenizer/utf8.h"
 
+enum status prompt_rules_make(const struct engine *e, const char *format, const struct sampling_flags *flags,
+                              struct prompt_rules *out, struct error *err)
+{
+    *out = (struct prompt_rules){.tokenizer = engine_tokenizer(e),
+                                 .vocab_size = engine_model_config(e)->spec.vocab_size,
+                                 .max_n = engine_limits(e)->max_num_seqs};
+    if (out->tokenizer) out->chat_format = chat_format_detect(tokenizer_chat_template(out->tokenizer));
+    if (strcmp(format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;
+    if (strcmp(format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
+    engine_default_sampling(e, &out->defaults);
+    sampling_flags_apply(flags, &out->defaults);
+    /* --seed is the engine's: every request draws its own random numbers from it, so two equal lines differ. */
+    out->defaults.has_seed = false;
+    return sampling_params_check(&out->defaults, out->vocab_size, err);
+}
+
 void prompt_free(struct prompt *p)
 {
     json_decref(p->id);
@@ -398,5 +414,15 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
     if (rules->format == PROMPT_FORMAT_JSONL || (rules->format == PROMPT_FORMAT_AUTO && looks_json)) {
         return parse_json(rules, line, length, out, err);
     }
+    const char *nul = memchr(line, '\0', length);
+    if (nul) return error_set(err, STATUS_INVALID, "byte %zu is NUL, so this is no text", (size_t)(nul - line) + 1);
     return encode_text(rules, line, length, out, err);
+}
+
+enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, const char *line, size_t length,
+                        struct prompt *out, struct error *err)
+{
+    if (kind == LINE_READY) return prompt_parse(rules, line, length, out, err);
+    *out = (struct prompt){.params = rules->defaults};
+    return error_set(err, STATUS_INVALID, "the line is longer than %u bytes", LINE_READER_MAX_LINE);
 }

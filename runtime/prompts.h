@@ -1,4 +1,5 @@
-/* What `quire generate` reads: one line, one request. A line is either the prompt itself, or a JSON object:
+/* What `quire generate` and `quire profile` read: one line, one request. A line is either the prompt itself, or a JSON
+ * object:
  *
  *   {"prompt": "text"}                        encoded as the tokenizer does, bos included if it adds one
  *   {"prompt": [1, 2]}, {"prompt_token_ids": [1, 2]}                       token ids, taken as they are
@@ -14,6 +15,9 @@
 
 #include <jansson.h>
 
+#include "runtime/engine/engine.h"
+#include "runtime/line_reader.h"
+#include "runtime/options/sampling_flags.h"
 #include "scheduler/sampling_params.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -23,6 +27,7 @@ enum prompt_format {
     PROMPT_FORMAT_TEXT,
     PROMPT_FORMAT_JSONL
 };
+#define PROMPT_FORMAT_CHOICES "auto|text|jsonl" /* their names, for the flag --format */
 
 /* What every line is read with. */
 struct prompt_rules {
@@ -32,6 +37,11 @@ struct prompt_rules {
     struct sampling_params defaults; /* for the fields that a line does not give */
     int32_t vocab_size, max_n;       /* bounds of token ids and of n */
 };
+
+/* The rules of a command: the engine's tokenizer, chat template and limits, and its sampling defaults with the flags
+ * that were given in their place. `format` is one of PROMPT_FORMAT_CHOICES. INVALID: the flags do not fit the model. */
+enum status prompt_rules_make(const struct engine *e, const char *format, const struct sampling_flags *flags,
+                              struct prompt_rules *out, struct error *err);
 
 struct prompt {
     json_t *id; /* a string or an integer; NULL: the line gave none */
@@ -48,6 +58,10 @@ bool prompt_line_is_blank(const char *line, size_t length);
  * if the line got so far as to have one. *out is overwritten; free it with prompt_free either way. */
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                          struct error *err);
+
+/* As prompt_parse, of what line_reader_next gave as LINE_READY or LINE_TOO_LONG; of the latter `line` is not read. */
+enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, const char *line, size_t length,
+                        struct prompt *out, struct error *err);
 
 /* Bytes of text[length] before the first that is not UTF-8. */
 size_t utf8_valid_prefix(const char *text, size_t length);

@@ -1,9 +1,9 @@
 #include "runtime/results.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/commands.h"
 #include "scheduler/sequence.h"
 #include "tokenizer/utf8.h"
 
@@ -126,17 +126,17 @@ void result_deliver(void *user, const struct answer_piece *piece)
     r->cached_tokens = piece->cached_tokens;
     if (piece->finish_reason != FINISH_NONE) answer->finish_reason = piece->finish_reason;
     if (piece->finish_reason == FINISH_ABORT) r->aborted = true;
-    if (piece->finish_reason == FINISH_ERROR) result_fail(r, piece->error ? piece->error : "the request failed");
+    if (piece->finish_reason == FINISH_ERROR) result_fail(r, piece->error);
     if (!piece->request_finished) return;
     r->done = true;
-    if (r->unanswered) --*r->unanswered;
+    if (r->queue) result_queue_note_done(r->queue, r);
 }
 
-void result_fail(struct result *r, const char *sentence)
+void result_fail(struct result *r, const struct error *why)
 {
     if (r->error) return;
     struct text text = {0};
-    bool ok = text_printf(&text, "line %lld: %s", (long long)r->line, sentence);
+    bool ok = text_printf(&text, "line %lld: %s", (long long)r->line, command_sentence(why).text);
     r->error = text.data;
     if (!ok) r->no_memory = true;
     if (r->request == 0) r->done = true;
@@ -197,20 +197,31 @@ static bool set_answers(json_t *object, const struct result *r)
            (!first->logprobs || set_values(object, r, "logprobs", "logprobs", answer_logprobs));
 }
 
-enum status result_write(const struct result *r, FILE *out, struct error *err)
+static json_t *result_json(const struct result *r)
 {
     json_t *object = json_object();
     bool ok = object && json_object_set_new(object, "id", r->id ? json_incref(r->id) : json_integer(r->line)) == 0;
-    if (ok && r->error) {
+    if (ok && r->error)
         ok = json_object_set_new(object, "error", json_text(r->error, strlen(r->error))) == 0;
-    } else if (ok) {
+    else if (ok)
         ok = set_answers(object, r);
-    }
-    char *line = ok ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL; /* 9 digits tell every float32 apart */
+    if (ok) return object;
     json_decref(object);
-    if (!line) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->line);
-    ok = fputs(line, out) != EOF && fputc('\n', out) != EOF && fflush(out) == 0;
-    free(line);
-    if (!ok) return error_set(err, STATUS_IO, "cannot write: %s", strerror(errno));
-    return STATUS_OK;
+    return NULL;
+}
+
+static int append(const char *bytes, size_t count, void *line)
+{
+    return text_append(line, bytes, count) ? 0 : -1;
+}
+
+enum status result_format(const struct result *r, struct text *line, struct error *err)
+{
+    const size_t style = JSON_REAL_PRECISION(9); /* 9 digits tell every float32 apart */
+    json_t *object = result_json(r);
+    text_clear(line);
+    bool ok = object && json_dump_callback(object, append, line, style) == 0 && text_append_string(line, "\n");
+    json_decref(object);
+    if (ok) return STATUS_OK;
+    return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->line);
 }

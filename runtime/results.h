@@ -4,14 +4,15 @@
  *
  * with "token_ids" and "logprobs" where they are asked for. With n > 1 "texts" and "finish_reasons" are lists, and so
  * are the token_ids and logprobs of each answer. A line that failed gives {"id": ..., "error": "line 7: ..."}. The id
- * is the line's own, or else its number. */
+ * says which line of the input was answered: it is the line's own "id" or "custom_id", or else the line's number,
+ * counted from 1 with blank lines included. */
 #ifndef QUIRE_RUNTIME_RESULTS_H
 #define QUIRE_RUNTIME_RESULTS_H
 
-#include <stdio.h>
-
+#include "base/array.h"
 #include "runtime/engine/engine.h"
 #include "runtime/prompts.h"
+#include "runtime/result_queue.h"
 
 struct result_rules {
     const struct tokenizer *tokenizer; /* for the texts of tokens in "logprobs"; may be NULL */
@@ -22,8 +23,8 @@ struct result_rules {
 struct result {
     const struct result_rules *rules;
     int64_t line;
-    uint64_t consumed; /* bytes of the input up to the end of that line */
-    json_t *id;        /* or NULL */
+    uint64_t input_bytes; /* of that line, and of the blank ones before it */
+    json_t *id;           /* or NULL */
     int32_t n;
     struct result_answer {
         struct text text;
@@ -32,12 +33,13 @@ struct result {
         int32_t output_tokens;
     } * answers; /* [n] */
     int32_t prompt_tokens, cached_tokens;
-    char *error;         /* the line failed, and why */
-    bool done, aborted;  /* aborted: it was ended before its time, there is nothing to write */
-    bool no_memory;      /* something was lost: the run must end */
-    uint64_t request;    /* the engine's id while not done; 0: it never got there */
-    struct result *next; /* in input order; the list is the caller's */
-    int64_t *unanswered; /* one is taken off it when the answers are done; or NULL */
+    char *error;                    /* why the line failed, or NULL */
+    bool done;                      /* nothing more will come */
+    bool aborted;                   /* ended by engine_abort: there is nothing to write */
+    bool no_memory;                 /* a part of an answer was lost: the run must end */
+    uint64_t request;               /* the engine's id; 0: the line never became a request */
+    struct result_queue *queue;     /* hears when the result is done; or NULL */
+    struct result *previous, *next; /* the queue's */
 };
 
 /* For the prompt on `line`; takes over prompt->id. NULL when memory ran out. */
@@ -46,11 +48,11 @@ void result_free(struct result *r); /* NULL is allowed */
 
 /* An answer_function; `user` is the struct result. */
 void result_deliver(void *user, const struct answer_piece *piece);
-/* The line failed: `sentence` becomes its result. */
-void result_fail(struct result *r, const char *sentence);
+/* The line failed: the sentence of `why` becomes its result. */
+void result_fail(struct result *r, const struct error *why);
 int64_t result_output_tokens(const struct result *r);
 
-/* Writes the line, and flushes. */
-enum status result_write(const struct result *r, FILE *out, struct error *err);
+/* Puts the line, with its newline, in place of what *line held. */
+enum status result_format(const struct result *r, struct text *line, struct error *err);
 
 #endif

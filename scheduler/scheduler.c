@@ -1,7 +1,5 @@
 #include "scheduler/scheduler_state.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- The lives of sequences and requests ---- */
@@ -62,11 +60,10 @@ static bool grow_host_blocks(struct scheduler *s)
     enum status status = c->grow_host_blocks ? c->grow_host_blocks(c->user, &more, &err) : STATUS_OK;
     if (status == STATUS_OK) status = block_manager_grow_host(&s->blocks, more, &err);
     if (status == STATUS_OK) return true;
-    log_write(
-        c->log, LOG_WARNING,
-        "no more swap space: %s; preempted requests that do not fit into what there is are computed again instead "
-        "(a lower --swap-space may do)",
-        err.text);
+    log_write(c->log, LOG_WARNING,
+              "no more swap space: %s; preempted requests that do not fit into what there is are recomputed instead (a "
+              "smaller swap space may succeed)",
+              err.text);
     s->host_failed = true;
     return false;
 }
@@ -147,16 +144,6 @@ static void end_request(struct scheduler *s, struct request *request, enum finis
 {
     for (int32_t i = request->num_sequences - 1; i >= 0; i--)
         if (request->sequences[i].status != SEQUENCE_FINISHED) end_sequence(s, &request->sequences[i], reason);
-}
-
-static void __attribute__((format(printf, 3, 4)))
-fail_request(struct scheduler *s, struct request *request, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(request->error, sizeof request->error, format, args);
-    va_end(args);
-    end_request(s, request, FINISH_ERROR);
 }
 
 /* ---- What a step computes ---- */
@@ -292,6 +279,14 @@ static void choose_request(struct scheduler *s, struct batch *batch, struct requ
     }
 }
 
+/* The settings that a larger KV cache follows from: which of them counts depends on the device. */
+static void advise_more_blocks(struct error *err)
+{
+    error_advise(err, ADVICE_RAISE, "num_gpu_blocks_override", NULL);
+    error_advise(err, ADVICE_RAISE, "kv_cache_space", NULL);
+    error_advise(err, ADVICE_RAISE, "gpu_memory_utilization", NULL);
+}
+
 /* Preempts from the youngest on until the request fits. False when it had to go itself: then nothing younger is left.
  */
 static bool make_room(struct scheduler *s, struct batch *batch, struct request *request, bool *preempted)
@@ -302,11 +297,12 @@ static bool make_room(struct scheduler *s, struct batch *batch, struct request *
         *preempted = true;
         if (youngest == request && request == s->running.head) {
             int32_t total = block_pool_num_total(&s->blocks.pool);
-            fail_request(s, request,
-                         "the request has outgrown the KV cache: it needs %d blocks of %d tokens, but there are %d; "
-                         "raise --num-gpu-blocks-override, --kv-cache-space or --gpu-memory-utilization, or set a "
-                         "shorter --max-model-len",
-                         total - s->blocks.pool.num_free + cost, s->config.limits.block_size, total);
+            error_set(&request->error, STATUS_OUT_OF_MEMORY,
+                      "the request has outgrown the KV cache: it needs %d blocks of %d tokens, but there are %d",
+                      total - s->blocks.pool.num_free + cost, s->config.limits.block_size, total);
+            advise_more_blocks(&request->error);
+            error_advise(&request->error, ADVICE_LOWER, "max_model_len", NULL);
+            end_request(s, request, FINISH_ERROR);
             return false;
         }
         preempt(s, batch, youngest);
@@ -409,10 +405,11 @@ static void choose_swapped(struct scheduler *s, struct batch *batch)
 
 static void refuse(struct scheduler *s, struct request *request, int32_t required)
 {
-    fail_request(s, request,
-                 "the prompt needs %d KV cache blocks of %d tokens, but there are %d, of which %d stay free; raise "
-                 "--num-gpu-blocks-override, --kv-cache-space or --gpu-memory-utilization, or shorten the prompt",
-                 required, s->config.limits.block_size, block_pool_num_total(&s->blocks.pool), s->blocks.watermark);
+    error_set(&request->error, STATUS_OUT_OF_MEMORY,
+              "the prompt needs %d KV cache blocks of %d tokens, but there are %d, of which %d stay free; shorten it",
+              required, s->config.limits.block_size, block_pool_num_total(&s->blocks.pool), s->blocks.watermark);
+    advise_more_blocks(&request->error);
+    end_request(s, request, FINISH_ERROR);
 }
 
 /* In order of arrival; the first that has to wait keeps the others waiting. */
@@ -489,7 +486,7 @@ static enum status check_config(const struct scheduler_config *c, struct error *
                          l->block_size, l->max_num_seqs, l->max_num_tokens, l->max_model_len, c->num_blocks);
     if (!c->enable_chunked_prefill && l->max_num_tokens < l->max_model_len)
         return error_set(err, STATUS_INVALID,
-                         "without chunked prefill --max-num-batched-tokens (%d) must be at least --max-model-len (%d)",
+                         "without chunked prefill max_num_batched_tokens (%d) must be at least max_model_len (%d)",
                          l->max_num_tokens, l->max_model_len);
     return STATUS_OK;
 }
@@ -550,12 +547,16 @@ void scheduler_add(struct scheduler *s, struct request *request)
     const struct batch_limits *limits = &s->config.limits;
     request->arrival = s->next_arrival++;
     request_queue_insert(&s->waiting, request);
-    if (request->num_sequences > limits->max_num_seqs)
-        fail_request(s, request, "n is %d, but at most %d sequences run at once; lower n or raise --max-num-seqs",
-                     request->num_sequences, limits->max_num_seqs);
-    else if (request->sequences[0].token_capacity > limits->max_model_len)
-        fail_request(s, request, "the request may grow to %d tokens, but --max-model-len is %d",
-                     request->sequences[0].token_capacity, limits->max_model_len);
+    if (request->num_sequences > limits->max_num_seqs) {
+        error_set(&request->error, STATUS_INVALID, "n is %d, but at most %d sequences run at once: lower n",
+                  request->num_sequences, limits->max_num_seqs);
+        error_advise(&request->error, ADVICE_RAISE, "max_num_seqs", "%d", request->num_sequences);
+        end_request(s, request, FINISH_ERROR);
+    } else if (request->sequences[0].token_capacity > limits->max_model_len) {
+        error_set(&request->error, STATUS_INVALID, "the request may grow to %d tokens, but max_model_len is %d",
+                  request->sequences[0].token_capacity, limits->max_model_len);
+        end_request(s, request, FINISH_ERROR);
+    }
     check_after(s);
 }
 

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -86,20 +88,20 @@ static void test_defaults(void **state)
 {
     const struct model_config c = accept(*state, LLAMA, "");
     assert_string_equal(c.architecture, "LlamaForCausalLM");
-    assert_int_equal(c.hidden_size, 64);
-    assert_int_equal(c.intermediate_size, 96);
-    assert_int_equal(c.num_layers, 2);
-    assert_int_equal(c.num_heads, 4);
-    assert_int_equal(c.num_kv_heads, 4);
-    assert_int_equal(c.head_size, 16);
-    assert_int_equal(c.vocab_size, 320);
-    assert_int_equal(c.max_position_embeddings, 2048);
-    assert_true(c.rms_norm_eps == 1e-6);
-    assert_false(c.tie_word_embeddings || c.attention_bias || c.mlp_bias);
-    assert_int_equal(c.sliding_window, 0);
-    assert_int_equal(c.rope.type, ROPE_DEFAULT);
-    assert_true(c.rope.theta == 10000);
-    assert_int_equal(c.dtype, DTYPE_FLOAT32);
+    assert_int_equal(c.spec.hidden_size, 64);
+    assert_int_equal(c.spec.intermediate_size, 96);
+    assert_int_equal(c.spec.num_layers, 2);
+    assert_int_equal(c.spec.num_heads, 4);
+    assert_int_equal(c.spec.num_kv_heads, 4);
+    assert_int_equal(c.spec.head_size, 16);
+    assert_int_equal(c.spec.vocab_size, 320);
+    assert_int_equal(c.spec.max_position_embeddings, 2048);
+    assert_true(c.spec.norm_eps == 1e-6);
+    assert_false(c.spec.tie_word_embeddings || c.spec.layers[0].qkv_bias || c.spec.layers[0].mlp_bias);
+    assert_int_equal(c.spec.layers[0].window, 0);
+    assert_int_equal(c.spec.rope.type, ROPE_DEFAULT);
+    assert_true(c.spec.rope.theta == 10000);
+    assert_int_equal(c.spec.dtype, DTYPE_FLOAT32);
     assert_int_equal(c.bos_token_id, -1);
     assert_int_equal(c.num_eos, 0);
     assert_false(c.generation.present || c.generation.do_sample_given);
@@ -107,7 +109,7 @@ static void test_defaults(void **state)
     assert_true(isnan(c.generation.repetition_penalty));
     assert_int_equal(c.generation.top_k, -1);
     assert_int_equal(c.generation.max_new_tokens, -1);
-    assert_int_equal(model_config_max_length(&c), 2048);
+    assert_int_equal(model_spec_max_length(&c.spec), 2048);
 }
 
 static void test_values(void **state)
@@ -118,13 +120,13 @@ static void test_values(void **state)
                "\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":true,"
                "\"attention_bias\":true,\"mlp_bias\":true,\"rope_theta\":500000,\"torch_dtype\":\"bfloat16\","
                "\"bos_token_id\":128000,\"eos_token_id\":[128001,128008,128009,128001],\"unknown\":{\"a\":[1]}");
-    assert_int_equal(c.head_size, 80);
-    assert_int_equal(c.num_kv_heads, 2);
-    assert_int_equal(c.max_position_embeddings, 131072);
-    assert_true(c.rms_norm_eps == 1e-5);
-    assert_true(c.tie_word_embeddings && c.attention_bias && c.mlp_bias);
-    assert_true(c.rope.theta == 500000);
-    assert_int_equal(c.dtype, DTYPE_BFLOAT16);
+    assert_int_equal(c.spec.head_size, 80);
+    assert_int_equal(c.spec.num_kv_heads, 2);
+    assert_int_equal(c.spec.max_position_embeddings, 131072);
+    assert_true(c.spec.norm_eps == 1e-5);
+    assert_true(c.spec.tie_word_embeddings && c.spec.layers[0].qkv_bias && c.spec.layers[0].mlp_bias);
+    assert_true(c.spec.rope.theta == 500000);
+    assert_int_equal(c.spec.dtype, DTYPE_BFLOAT16);
     assert_int_equal(c.bos_token_id, 128000);
     assert_int_equal(c.num_eos, 3);
     assert_int_equal(c.eos_token_ids[2], 128009);
@@ -140,8 +142,8 @@ static void test_null_is_absent(void **state)
                "\"eos_token_id\":null,\"sliding_window\":null,\"use_sliding_window\":null,\"layer_types\":null,"
                "\"hidden_act\":null,\"quantization_config\":null,\"partial_rotary_factor\":null,"
                "\"attention_multiplier\":null,\"query_pre_attn_scalar\":null");
-    assert_int_equal(c.num_kv_heads, 4);
-    assert_int_equal(c.head_size, 16);
+    assert_int_equal(c.spec.num_kv_heads, 4);
+    assert_int_equal(c.spec.head_size, 16);
     assert_int_equal(c.num_eos, 0);
 }
 
@@ -153,9 +155,11 @@ static void test_architecture(void **state)
     c = accept(*state, SIZES, "\"model_type\":\"mistral\",\"num_key_value_heads\":2");
     assert_string_equal(c.architecture, "MistralForCausalLM");
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
-    refuse(*state, SIZES, "\"model_type\":\"gemma\"", STATUS_UNSUPPORTED, "model_type is \"gemma\"");
+    refuse(*state, SIZES, "\"model_type\":\"gemma\"", STATUS_UNSUPPORTED,
+           "model_type is \"gemma\"; quire runs llama, mistral, qwen2, qwen3, gemma2, olmo2 and granite");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
-    refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED, "names \"LlamaModel\"");
+    refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
+           "names \"LlamaModel\"; quire runs LlamaForCausalLM, MistralForCausalLM, ");
     refuse(*state, LLAMA, "\"architectures\":[\"MistralForCausalLM\"]", STATUS_INVALID, "contradict");
     refuse(*state, LLAMA, "\"architectures\":[]", STATUS_INVALID, "architectures must be");
     refuse(*state, LLAMA, "\"architectures\":[1]", STATUS_INVALID, "architectures must be");
@@ -165,15 +169,15 @@ static void test_architecture(void **state)
 static void test_mistral(void **state)
 {
     struct model_config c = accept(*state, MISTRAL, "\"num_key_value_heads\":2");
-    assert_int_equal(c.sliding_window, 4096); /* transformers' default */
-    assert_int_equal(c.max_position_embeddings, 131072);
+    assert_int_equal(c.spec.layers[0].window, 4096); /* transformers' default */
+    assert_int_equal(c.spec.max_position_embeddings, 131072);
     c = accept(*state, MISTRAL, "\"num_key_value_heads\":null,\"sliding_window\":null");
-    assert_int_equal(c.sliding_window, 0);
-    assert_int_equal(c.num_kv_heads, 4);
+    assert_int_equal(c.spec.layers[0].window, 0);
+    assert_int_equal(c.spec.num_kv_heads, 4);
     c = accept(*state, MISTRAL,
                "\"num_key_value_heads\":2,\"sliding_window\":24,\"use_sliding_window\":true,"
                "\"layer_types\":[\"sliding_attention\",\"sliding_attention\"]");
-    assert_int_equal(c.sliding_window, 24);
+    assert_int_equal(c.spec.layers[0].window, 24);
     refuse(*state, SIZES ",\"num_attention_heads\":4", "\"model_type\":\"mistral\"", STATUS_INVALID, "duplicate");
     refuse(*state,
            "\"model_type\":\"mistral\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"
@@ -187,15 +191,18 @@ static void test_mistral(void **state)
     refuse(*state, MISTRAL ",\"num_key_value_heads\":2",
            "\"sliding_window\":8,\"layer_types\":[\"sliding_attention\",\"full_attention\"]", STATUS_UNSUPPORTED,
            "layer_types[1] is \"full_attention\"");
+    refuse(*state, MISTRAL ",\"num_key_value_heads\":2", "\"attention_bias\":true", STATUS_UNSUPPORTED,
+           "attention_bias is true, but a mistral model");
 }
 
 static void test_llama_window(void **state)
 {
     struct model_config c = accept(*state, LLAMA, "\"sliding_window\":16,\"use_sliding_window\":false");
-    assert_int_equal(c.sliding_window, 0);
+    assert_int_equal(c.spec.layers[0].window, 0);
     accept(*state, LLAMA, "\"layer_types\":[\"full_attention\",\"full_attention\"]");
     refuse(*state, LLAMA, "\"sliding_window\":16", STATUS_UNSUPPORTED, "sliding_window is 16");
-    refuse(*state, LLAMA, "\"use_sliding_window\":true", STATUS_UNSUPPORTED, "use_sliding_window (true) contradicts");
+    refuse(*state, LLAMA, "\"use_sliding_window\":true", STATUS_UNSUPPORTED,
+           "use_sliding_window is true, but a llama model is computed only with false there");
     refuse(*state, LLAMA, "\"layer_types\":[\"full_attention\"]", STATUS_INVALID, "layer_types must be an array of");
     refuse(*state, LLAMA, "\"layer_types\":{}", STATUS_INVALID, "layer_types must be an array of");
     refuse(*state, LLAMA, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]", STATUS_UNSUPPORTED,
@@ -216,11 +223,12 @@ static void test_dtype(void **state)
     char extra[128];
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         snprintf(extra, sizeof extra, "\"torch_dtype\":\"%s\"", good[i].name);
-        assert_int_equal(accept(*state, LLAMA, extra).dtype, good[i].dtype);
+        assert_int_equal(accept(*state, LLAMA, extra).spec.dtype, good[i].dtype);
         snprintf(extra, sizeof extra, "\"dtype\":\"%s\"", good[i].name);
-        assert_int_equal(accept(*state, LLAMA, extra).dtype, good[i].dtype);
+        assert_int_equal(accept(*state, LLAMA, extra).spec.dtype, good[i].dtype);
     }
-    assert_int_equal(accept(*state, LLAMA, "\"torch_dtype\":\"float16\",\"dtype\":\"bfloat16\"").dtype, DTYPE_BFLOAT16);
+    assert_int_equal(accept(*state, LLAMA, "\"torch_dtype\":\"float16\",\"dtype\":\"bfloat16\"").spec.dtype,
+                     DTYPE_BFLOAT16);
     refuse(*state, LLAMA, "\"torch_dtype\":\"float64\"", STATUS_UNSUPPORTED, "torch_dtype is \"float64\"");
     refuse(*state, LLAMA, "\"dtype\":\"fp8_e4m3\"", STATUS_UNSUPPORTED, "dtype is \"fp8_e4m3\"");
     refuse(*state, LLAMA, "\"dtype\":16", STATUS_INVALID, "dtype must be a string, found 16");
@@ -260,7 +268,7 @@ static void test_published(void **state)
         "\"low_freq_factor\":1.0,\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},"
         "\"rope_theta\":500000.0,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
         "\"transformers_version\":\"4.45.0.dev0\",\"use_cache\":true,\"vocab_size\":128256");
-    assert_int_equal(c.rope.type, ROPE_LLAMA3);
+    assert_int_equal(c.spec.rope.type, ROPE_LLAMA3);
     assert_int_equal(c.num_eos, 3);
     /* SmolLM2 135M */
     c = accept(*state, "",
@@ -273,7 +281,7 @@ static void test_published(void **state)
                "\"rope_theta\":100000,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
                "\"transformers.js_config\":{\"kv_cache_dtype\":{\"q4f16\":\"float16\"}},\"use_cache\":true,"
                "\"vocab_size\":49152");
-    assert_int_equal(c.head_size, 64);
+    assert_int_equal(c.spec.head_size, 64);
     /* Mistral 7B 0.1 and 0.3 */
     const char *mistral =
         "\"architectures\":[\"MistralForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,\"hidden_act\":\"silu\","
@@ -282,10 +290,207 @@ static void test_published(void **state)
         "\"num_hidden_layers\":32,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":false,"
         "\"torch_dtype\":\"bfloat16\",\"use_cache\":true,\"vocab_size\":32000";
     c = accept(*state, mistral, "\"rope_theta\":10000.0,\"sliding_window\":4096");
-    assert_int_equal(c.sliding_window, 4096);
+    assert_int_equal(c.spec.layers[0].window, 4096);
     c = accept(*state, mistral, "\"rope_theta\":1000000.0,\"sliding_window\":null,\"attention_dropout\":0.0");
-    assert_int_equal(c.sliding_window, 0);
-    assert_int_equal(model_config_max_length(&c), 32768);
+    assert_int_equal(c.spec.layers[0].window, 0);
+    assert_int_equal(model_spec_max_length(&c.spec), 32768);
+    /* Qwen2.5 7B */
+    c = accept(*state, "",
+               "\"architectures\":[\"Qwen2ForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":151643,"
+               "\"eos_token_id\":151645,\"hidden_act\":\"silu\",\"hidden_size\":3584,\"initializer_range\":0.02,"
+               "\"intermediate_size\":18944,\"max_position_embeddings\":32768,\"max_window_layers\":28,"
+               "\"model_type\":\"qwen2\",\"num_attention_heads\":28,\"num_hidden_layers\":28,"
+               "\"num_key_value_heads\":4,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,"
+               "\"sliding_window\":131072,\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\","
+               "\"transformers_version\":\"4.43.1\",\"use_cache\":true,\"use_sliding_window\":false,"
+               "\"vocab_size\":152064");
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.layers[27].window, 0);
+    /* Qwen3 8B */
+    c = accept(*state, "",
+               "\"architectures\":[\"Qwen3ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":151643,\"eos_token_id\":151645,\"head_dim\":128,\"hidden_act\":\"silu\","
+               "\"hidden_size\":4096,\"initializer_range\":0.02,\"intermediate_size\":12288,"
+               "\"max_position_embeddings\":40960,\"max_window_layers\":36,\"model_type\":\"qwen3\","
+               "\"num_attention_heads\":32,\"num_hidden_layers\":36,\"num_key_value_heads\":8,"
+               "\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":1000000,\"sliding_window\":null,"
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"use_cache\":true,"
+               "\"use_sliding_window\":false,\"vocab_size\":151936");
+    assert_int_equal(c.spec.layers[35].qk_norm, QK_NORM_HEAD);
+    /* Gemma 2 2B */
+    c = accept(*state, "",
+               "\"architectures\":[\"Gemma2ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"attn_logit_softcapping\":50.0,\"bos_token_id\":2,\"cache_implementation\":\"hybrid\","
+               "\"eos_token_id\":[1,107],\"final_logit_softcapping\":30.0,\"head_dim\":256,"
+               "\"hidden_act\":\"gelu_pytorch_tanh\",\"hidden_activation\":\"gelu_pytorch_tanh\","
+               "\"hidden_size\":2304,\"initializer_range\":0.02,\"intermediate_size\":9216,"
+               "\"max_position_embeddings\":8192,\"model_type\":\"gemma2\",\"num_attention_heads\":8,"
+               "\"num_hidden_layers\":26,\"num_key_value_heads\":4,\"pad_token_id\":0,"
+               "\"query_pre_attn_scalar\":256,\"rms_norm_eps\":1e-06,\"rope_theta\":10000.0,"
+               "\"sliding_window\":4096,\"torch_dtype\":\"bfloat16\",\"use_cache\":true,\"vocab_size\":256000");
+    assert_int_equal(c.spec.layers[24].window, 4096);
+    assert_int_equal(c.spec.layers[25].window, 0);
+    assert_true(c.spec.embedding_multiplier == 48);
+    /* OLMo 2 7B */
+    c = accept(*state, "",
+               "\"architectures\":[\"Olmo2ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"eos_token_id\":100257,\"hidden_act\":\"silu\",\"hidden_size\":4096,\"initializer_range\":0.02,"
+               "\"intermediate_size\":11008,\"max_position_embeddings\":4096,\"model_type\":\"olmo2\","
+               "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":32,"
+               "\"pad_token_id\":100277,\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":500000,"
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"float32\",\"use_cache\":false,"
+               "\"vocab_size\":100352");
+    assert_int_equal(c.spec.layers[31].norm_placement, NORM_AFTER);
+    /* Granite 3.1 2B */
+    c = accept(*state, "",
+               "\"architectures\":[\"GraniteForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.1,"
+               "\"attention_multiplier\":0.015625,\"bos_token_id\":0,\"embedding_multiplier\":12.0,"
+               "\"eos_token_id\":0,\"hidden_act\":\"silu\",\"hidden_size\":2048,\"initializer_range\":0.02,"
+               "\"intermediate_size\":8192,\"logits_scaling\":8.0,\"max_position_embeddings\":131072,"
+               "\"mlp_bias\":false,\"model_type\":\"granite\",\"num_attention_heads\":32,"
+               "\"num_hidden_layers\":40,\"num_key_value_heads\":8,\"pad_token_id\":0,"
+               "\"residual_multiplier\":0.22,\"rms_norm_eps\":1e-05,\"rope_scaling\":null,"
+               "\"rope_theta\":5000000.0,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
+               "\"use_cache\":true,\"vocab_size\":49155");
+    assert_true(c.spec.logits_multiplier == 0.125);
+}
+
+/* --- Other families --- */
+
+static void test_qwen2(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"qwen2\",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "\"architectures\":[\"Qwen2ForCausalLM\"]");
+    assert_true(c.spec.layers[1].qkv_bias);
+    assert_false(c.spec.layers[1].o_bias || c.spec.layers[1].mlp_bias || c.spec.layers[1].qk_norm);
+    assert_int_equal(c.spec.max_position_embeddings, 32768);
+    assert_int_equal(c.spec.head_size, 16);
+    assert_int_equal(c.spec.layers[1].window, 0);
+    /* biases are part of the family, whatever the key says */
+    c = accept(*state, base, "\"attention_bias\":false");
+    assert_true(c.spec.layers[0].qkv_bias);
+    refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true");
+    refuse(*state, SIZES, "\"model_type\":\"qwen2\"", STATUS_INVALID, "not a multiple of num_key_value_heads (32)");
+}
+
+/* use_sliding_window gives the layers from max_window_layers on a window, or those that layer_types names. */
+static void test_qwen_windows(void **state)
+{
+    static const char *const bases[] = {SIZES ",\"model_type\":\"qwen2\",\"num_key_value_heads\":2",
+                                        SIZES ",\"model_type\":\"qwen3\",\"num_key_value_heads\":2"};
+    for (int i = 0; i < 2; i++) {
+        const char *base = bases[i];
+        struct model_config c = accept(*state, base, "\"sliding_window\":24,\"max_window_layers\":1");
+        assert_int_equal(c.spec.layers[1].window, 0);
+        c = accept(*state, base, "\"use_sliding_window\":true,\"sliding_window\":24,\"max_window_layers\":1");
+        assert_int_equal(c.spec.layers[0].window, 0);
+        assert_int_equal(c.spec.layers[1].window, 24);
+        c = accept(*state, base, "\"use_sliding_window\":true,\"sliding_window\":24"); /* 28 layers before it */
+        assert_int_equal(c.spec.layers[1].window, 0);
+        c = accept(*state, base, "\"use_sliding_window\":true,\"max_window_layers\":0");
+        assert_int_equal(c.spec.layers[0].window, 4096);
+        c = accept(*state, base, "\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":0");
+        assert_int_equal(c.spec.layers[0].window, 0);
+        c = accept(*state, base,
+                   "\"use_sliding_window\":true,\"sliding_window\":24,\"max_window_layers\":0,"
+                   "\"layer_types\":[\"sliding_attention\",\"full_attention\"]");
+        assert_int_equal(c.spec.layers[0].window, 24);
+        assert_int_equal(c.spec.layers[1].window, 0);
+        refuse(*state, base, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]", STATUS_INVALID,
+               "layer_types[1] is \"sliding_attention\", but the model has no sliding_window");
+        refuse(*state, base, "\"layer_types\":[\"full_attention\",\"chunked_attention\"]", STATUS_UNSUPPORTED,
+               "layer_types[1] is \"chunked_attention\"");
+        refuse(*state, base, "\"layer_types\":[\"full_attention\"]", STATUS_INVALID, "layer_types must be an array of");
+        refuse(*state, base, "\"use_sliding_window\":true,\"sliding_window\":0", STATUS_INVALID, "sliding_window must");
+    }
+}
+
+static void test_qwen3(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"qwen3\",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "");
+    assert_string_equal(c.architecture, "Qwen3ForCausalLM");
+    assert_int_equal(c.spec.layers[1].qk_norm, QK_NORM_HEAD);
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.layers[1].rotary_dim, 128);
+    assert_true(c.spec.layers[1].attention_scale == (float)(1 / sqrt(128)));
+    assert_false(c.spec.layers[1].qkv_bias || c.spec.layers[1].o_bias);
+    assert_string_equal(c.spec.names.q_norm, "self_attn.q_norm");
+    assert_string_equal(c.spec.names.k_norm, "self_attn.k_norm");
+    assert_string_equal(c.spec.names.mlp_norm, "post_attention_layernorm");
+    c = accept(*state, base, "\"head_dim\":64,\"attention_bias\":true");
+    assert_int_equal(c.spec.head_size, 64);
+    assert_true(c.spec.layers[0].qkv_bias && c.spec.layers[0].o_bias);
+    refuse(*state, base, "\"qkv_bias\":true", STATUS_UNSUPPORTED, "qkv_bias is true, but a qwen3 model");
+    refuse(*state, base, "\"num_experts\":8", STATUS_UNSUPPORTED, "num_experts is 8");
+}
+
+static void test_gemma2(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"gemma2\"";
+    struct model_config c = accept(*state, base, "");
+    const struct layer_spec *layers = c.spec.layers;
+    assert_int_equal(layers[0].norm_placement, NORM_AROUND);
+    assert_int_equal(layers[0].activation, ACTIVATION_GELU_TANH);
+    assert_int_equal(layers[0].window, 4096);
+    assert_int_equal(layers[1].window, 0);
+    assert_true(layers[0].attention_soft_cap == 50 && c.spec.logits_soft_cap == 30);
+    assert_true(layers[0].attention_scale == 0.0625f);
+    assert_int_equal(c.spec.head_size, 256);
+    assert_int_equal(c.spec.num_kv_heads, 4);
+    assert_true(c.spec.gain_offset == 1 && c.spec.embedding_multiplier == 8 && c.spec.round_embedding_multiplier);
+    assert_true(c.spec.tie_word_embeddings);
+    assert_string_equal(c.spec.names.attention_norm, "input_layernorm");
+    assert_string_equal(c.spec.names.post_attention_norm, "post_attention_layernorm");
+    assert_string_equal(c.spec.names.mlp_norm, "pre_feedforward_layernorm");
+    assert_string_equal(c.spec.names.post_mlp_norm, "post_feedforward_layernorm");
+    assert_null(c.spec.names.q_norm);
+    c = accept(*state, base,
+               "\"hidden_act\":\"gelu\",\"hidden_activation\":\"silu\",\"attn_logit_softcapping\":null,"
+               "\"final_logit_softcapping\":null,\"query_pre_attn_scalar\":144,\"head_dim\":64,\"sliding_window\":24,"
+               "\"layer_types\":[\"full_attention\",\"sliding_attention\"],\"tie_word_embeddings\":false");
+    assert_int_equal(layers[0].activation, ACTIVATION_SILU);
+    assert_true(layers[0].attention_soft_cap == 0 && c.spec.logits_soft_cap == 0);
+    assert_true(layers[0].attention_scale == (float)(1.0 / 12));
+    assert_int_equal(layers[0].window, 0);
+    assert_int_equal(layers[1].window, 24);
+    assert_false(c.spec.tie_word_embeddings);
+    refuse(*state, base, "\"hidden_activation\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_activation is \"gelu\"; quire");
+    refuse(*state, base, "\"attn_logit_softcapping\":0", STATUS_INVALID, "attn_logit_softcapping must be a number");
+    refuse(*state, base, "\"use_bidirectional_attention\":true", STATUS_UNSUPPORTED, "use_bidirectional_attention is");
+    refuse(*state, base, "\"rope_local_base_freq\":10000", STATUS_UNSUPPORTED, "rope_local_base_freq is 10000");
+}
+
+static void test_olmo2(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"olmo2\"";
+    struct model_config c = accept(*state, base, "");
+    assert_int_equal(c.spec.layers[1].norm_placement, NORM_AFTER);
+    assert_int_equal(c.spec.layers[1].qk_norm, QK_NORM_PROJECTION);
+    assert_true(c.spec.norm_eps == 1e-5);
+    assert_null(c.spec.names.attention_norm);
+    assert_null(c.spec.names.mlp_norm);
+    assert_string_equal(c.spec.names.post_attention_norm, "post_attention_layernorm");
+    assert_string_equal(c.spec.names.post_mlp_norm, "post_feedforward_layernorm");
+    assert_string_equal(c.spec.names.k_norm, "self_attn.k_norm");
+    refuse(*state, base, "\"clip_qkv\":8", STATUS_UNSUPPORTED, "clip_qkv is 8");
+    refuse(*state, base, "\"sliding_window\":8", STATUS_UNSUPPORTED, "sliding_window is 8");
+}
+
+static void test_granite(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"granite\"";
+    struct model_config c = accept(*state, base, "");
+    assert_true(c.spec.layers[0].attention_scale == 1 && c.spec.layers[0].residual_multiplier == 1);
+    assert_true(c.spec.embedding_multiplier == 1 && c.spec.logits_multiplier == 1);
+    c = accept(*state, base,
+               "\"attention_multiplier\":0.015625,\"embedding_multiplier\":12.0,\"residual_multiplier\":0.22,"
+               "\"logits_scaling\":8.0,\"attention_bias\":false,\"mlp_bias\":false");
+    assert_true(c.spec.layers[1].attention_scale == 0.015625f && c.spec.layers[1].residual_multiplier == 0.22f);
+    assert_true(c.spec.embedding_multiplier == 12 && c.spec.logits_multiplier == 0.125);
+    assert_false(c.spec.round_embedding_multiplier);
+    refuse(*state, base, "\"logits_scaling\":0", STATUS_INVALID, "logits_scaling must be a number");
+    refuse(*state, base, "\"logit_scale\":2", STATUS_UNSUPPORTED, "logit_scale is 2");
 }
 
 /* --- Sizes and types --- */
@@ -506,29 +711,29 @@ static void test_rope_values(void **state)
                                    "\"rope_scaling\":{\"factor\":8.0,\"low_freq_factor\":1.0,"
                                    "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192,"
                                    "\"rope_type\":\"llama3\"}");
-    assert_int_equal(c.rope.type, ROPE_LLAMA3);
-    assert_true(c.rope.theta == 500000 && c.rope.factor == 8);
-    assert_true(c.rope.low_freq_factor == 1 && c.rope.high_freq_factor == 4);
-    assert_int_equal(c.rope.original_max_position, 8192);
-    assert_int_equal(model_config_max_length(&c), 131072);
+    assert_int_equal(c.spec.rope.type, ROPE_LLAMA3);
+    assert_true(c.spec.rope.theta == 500000 && c.spec.rope.factor == 8);
+    assert_true(c.spec.rope.low_freq_factor == 1 && c.spec.rope.high_freq_factor == 4);
+    assert_int_equal(c.spec.rope.original_max_position, 8192);
+    assert_int_equal(model_spec_max_length(&c.spec), 131072);
     c = accept(*state, LLAMA,
                "\"max_position_embeddings\":32768,\"rope_parameters\":{\"rope_type\":\"yarn\","
                "\"rope_theta\":1000000,\"factor\":4.0,\"original_max_position_embeddings\":32768,\"beta_fast\":0,"
                "\"mscale\":1.0,\"mscale_all_dim\":0.5,\"truncate\":false}");
-    assert_int_equal(c.rope.type, ROPE_YARN);
-    assert_true(c.rope.theta == 1e6 && c.rope.beta_fast == 32 && c.rope.beta_slow == 1);
-    assert_true(c.rope.mscale == 1 && c.rope.mscale_all_dim == 0.5 && c.rope.attention_factor <= 0);
-    assert_false(c.rope.truncate);
-    assert_int_equal(model_config_max_length(&c), 131072);
+    assert_int_equal(c.spec.rope.type, ROPE_YARN);
+    assert_true(c.spec.rope.theta == 1e6 && c.spec.rope.beta_fast == 32 && c.spec.rope.beta_slow == 1);
+    assert_true(c.spec.rope.mscale == 1 && c.spec.rope.mscale_all_dim == 0.5 && c.spec.rope.attention_factor <= 0);
+    assert_false(c.spec.rope.truncate);
+    assert_int_equal(model_spec_max_length(&c.spec), 131072);
     c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}");
-    assert_int_equal(c.rope.type, ROPE_LINEAR);
-    assert_int_equal(model_config_max_length(&c), 4096);
+    assert_int_equal(c.spec.rope.type, ROPE_LINEAR);
+    assert_int_equal(model_spec_max_length(&c.spec), 4096);
     c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":3.0}");
-    assert_int_equal(c.rope.type, ROPE_DYNAMIC);
-    assert_int_equal(model_config_max_length(&c), 6144);
+    assert_int_equal(c.spec.rope.type, ROPE_DYNAMIC);
+    assert_int_equal(model_spec_max_length(&c.spec), 6144);
     c = accept(*state, LLAMA,
                "\"rope_scaling\":{\"type\":\"linear\",\"factor\":1000000},\"max_position_embeddings\":99999");
-    assert_int_equal(model_config_max_length(&c), INT32_MAX);
+    assert_int_equal(model_spec_max_length(&c.spec), INT32_MAX);
 }
 
 /* Which of two places wins, as in transformers. */
@@ -538,17 +743,17 @@ static void test_rope_precedence(void **state)
         accept(*state, LLAMA,
                "\"rope_theta\":5000,\"rope_scaling\":{\"type\":\"yarn\",\"rope_type\":\"linear\",\"factor\":2},"
                "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7000}");
-    assert_int_equal(c.rope.type, ROPE_LINEAR);
-    assert_true(c.rope.theta == 5000);
+    assert_int_equal(c.spec.rope.type, ROPE_LINEAR);
+    assert_true(c.spec.rope.theta == 5000);
     c = accept(*state, LLAMA, "\"rope_theta\":5000,\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":7000}");
-    assert_int_equal(c.rope.type, ROPE_DEFAULT);
-    assert_true(c.rope.theta == 7000);
+    assert_int_equal(c.spec.rope.type, ROPE_DEFAULT);
+    assert_true(c.spec.rope.theta == 7000);
     c = accept(*state, LLAMA,
                "\"original_max_position_embeddings\":512,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,"
                "\"original_max_position_embeddings\":1024}");
-    assert_int_equal(c.rope.original_max_position, 512);
+    assert_int_equal(c.spec.rope.original_max_position, 512);
     c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":1024}");
-    assert_true(c.rope.factor == 2); /* max_position_embeddings / original */
+    assert_true(c.spec.rope.factor == 2); /* max_position_embeddings / original */
 }
 
 static void test_rope_refused(void **state)
@@ -605,17 +810,17 @@ static void compare_table(const char *name, const struct model_config *config, c
                           const json_t *expected)
 {
     const int32_t last = (int32_t)json_integer_value(json_array_get(positions, json_array_size(positions) - 1));
-    float *table = malloc((size_t)(last + 1) * (size_t)config->head_size * sizeof *table);
+    float *table = malloc((size_t)(last + 1) * (size_t)config->spec.head_size * sizeof *table);
     assert_non_null(table);
-    rope_table(config, last + 1, table);
+    rope_table(&config->spec, last + 1, table);
     assert_int_equal(json_array_size(expected), json_array_size(positions));
     for (size_t i = 0; i < json_array_size(positions); i++) {
         const int64_t position = json_integer_value(json_array_get(positions, i));
         const json_t *row = json_array_get(expected, i);
-        assert_int_equal(json_array_size(row), config->head_size);
-        for (int32_t k = 0; k < config->head_size; k++) {
+        assert_int_equal(json_array_size(row), config->spec.head_size);
+        for (int32_t k = 0; k < config->spec.head_size; k++) {
             const double want = json_number_value(json_array_get(row, (size_t)k));
-            const double got = table[position * config->head_size + k];
+            const double got = table[position * config->spec.head_size + k];
             if (!(fabs(got - want) <= 5e-7 + 3e-7 * (double)position))
                 fail_msg("%s: position %lld, element %d: expected %.9g, found %.9g", name, (long long)position, k, want,
                          got);
@@ -641,7 +846,7 @@ static void test_rope_golden(void **state)
         temp_folder_write_string(folder, "config.json", text);
         free(text);
         if (model_config_load(folder->path, &config, &err) != STATUS_OK) fail_msg("%s: %s", name, err.text);
-        types |= 1u << config.rope.type;
+        types |= 1u << config.spec.rope.type;
         compare_table(name, &config, positions, json_object_get(c, "table"));
     }
     assert_int_equal(types, 31); /* every type was there */
@@ -699,6 +904,30 @@ static void test_bad_generation(void **state)
     }
 }
 
+/* A file that is there but cannot be read is never taken for one that is absent, and never waited for. */
+static void test_strange_files(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static const char *const names[] = {"config.json", "generation_config.json"};
+    char path[512];
+    for (int i = 0; i < 2; i++) {
+        accept(folder, LLAMA, "");
+        temp_folder_delete(folder, names[i]);
+        snprintf(path, sizeof path, "%s/%s", folder->path, names[i]);
+        alarm(20); /* a named pipe without a writer would block for ever */
+        assert_int_equal(mkfifo(path, 0600), 0);
+        check_refusal(folder, STATUS_IO, names[i], "not a regular file but a named pipe");
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(mkdir(path, 0700), 0);
+        check_refusal(folder, STATUS_IO, names[i], "not a regular file but a folder");
+        assert_int_equal(rmdir(path), 0);
+        assert_int_equal(symlink("gone", path), 0);
+        check_refusal(folder, STATUS_IO, names[i], "a symbolic link to a file that does not exist");
+        assert_int_equal(unlink(path), 0);
+        alarm(0);
+    }
+}
+
 /* --- Mutations --- */
 
 static uint64_t next_random(uint64_t *state)
@@ -740,10 +969,10 @@ static void test_mutations(void **state)
             assert_non_null(strstr(err.text, "config.json"));
             continue;
         }
-        float *table = malloc(4 * (size_t)config.head_size * sizeof *table);
+        float *table = malloc(4 * (size_t)config.spec.head_size * sizeof *table);
         assert_non_null(table);
-        rope_table(&config, 4, table);
-        for (int i = 0; i < 4 * config.head_size; i++) assert_true(isfinite(table[i]));
+        rope_table(&config.spec, 4, table);
+        for (int i = 0; i < 4 * config.spec.head_size; i++) assert_true(isfinite(table[i]));
         free(table);
         loaded++;
     }
@@ -763,6 +992,12 @@ int main(void)
         TEST(test_llama_window),
         TEST(test_dtype),
         TEST(test_eos),
+        TEST(test_qwen2),
+        TEST(test_qwen_windows),
+        TEST(test_qwen3),
+        TEST(test_gemma2),
+        TEST(test_olmo2),
+        TEST(test_granite),
         TEST(test_missing_sizes),
         TEST(test_wrong_sizes),
         TEST(test_sizes_that_do_not_fit),
@@ -776,6 +1011,7 @@ int main(void)
         TEST(test_rope_golden),
         TEST(test_generation),
         TEST(test_bad_generation),
+        TEST(test_strange_files),
         TEST(test_mutations),
         TEST(test_published),
     };

@@ -12,10 +12,13 @@
 #include <jansson.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "runtime/commands.h"
 #include "runtime/line_reader.h"
 #include "runtime/prompts.h"
 #include "tests/support/program.h"
@@ -323,6 +326,7 @@ static void test_refused_lines(void **state)
     refused(&rules, "plain text", 10, "malformed JSON");
     refused(&rules, "[1]", 3, "a line must be a JSON object, and is a list");
     rules.format = PROMPT_FORMAT_TEXT;
+    refused(&rules, "h\0i\0", 4, "byte 2 is NUL");
     struct prompt p;
     struct error err;
     assert_int_equal(prompt_parse(&rules, "{", 1, &p, &err), STATUS_OK);
@@ -505,7 +509,7 @@ static void test_json_lines(void **state)
         "{\"prompt_token_ids\": [5, 6, 7], \"custom_id\": 99, \"max_tokens\": 2}\n"
         "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"max_tokens\": 3}\n"
         "plain\n",
-        (const char *[]){"--quiet", "--return-token-ids", NULL});
+        (const char *[]){"--quiet", "--return-token-ids", "--ordered", NULL});
     assert_int_equal(p.exit_status, 0);
     assert_int_equal(p.err.length, 0);
     assert_int_equal(count_lines(&p.out), 4);
@@ -530,7 +534,7 @@ static void test_bad_lines(void **state)
     assert_true(text_append_string(&input, "good\n{\"prompt\": 3, \"id\": \"bad\"}\n\xff\n{\"prompt\": [1000000]}\n"));
     for (int i = 0; i < 600; i++) assert_true(text_append_string(&input, "too long "));
     assert_true(text_append_string(&input, "\ngood again\n{\"prompt\": \"x\", \"max_tokens\": \"many\"}\n"));
-    run(&p, *state, input.data, (const char *[]){"--max-tokens", "2", NULL});
+    run(&p, *state, input.data, (const char *[]){"--max-tokens", "2", "--ordered", NULL});
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(count_lines(&p.out), 7);
     static const char *const sentences[] = {NULL,
@@ -579,7 +583,8 @@ static void test_several_answers_and_logprobs(void **state)
 {
     struct program p;
     run(&p, *state, "{\"prompt\": \"x\"}\n{\"prompt\": \"x\", \"n\": 3, \"temperature\": 1}\n",
-        (const char *[]){"--logprobs", "2", "--temperature", "0", "--max-tokens", "4", "--return-token-ids", NULL});
+        (const char *[]){"--logprobs", "2", "--temperature", "0", "--max-tokens", "4", "--return-token-ids",
+                         "--ordered", NULL});
     assert_int_equal(p.exit_status, 0);
     json_t *one = json_line(&p.out, 0), *three = json_line(&p.out, 1);
     check_logprobs(json_object_get(one, "logprobs"), 4);
@@ -619,7 +624,24 @@ static void test_stop(void **state)
     program_free(&stopped);
 }
 
-/* Many more lines than are read ahead: all come back, in order, and the same again with the same seed. */
+static int compare_lines(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The lines of *t, sorted: pointers into it [count_lines(t)]. */
+static char **sorted_lines(struct text *t)
+{
+    int count = 0;
+    char **lines = calloc((size_t)count_lines(t) + 1, sizeof *lines);
+    assert_non_null(lines);
+    for (char *line = strtok(t->data, "\n"); line; line = strtok(NULL, "\n")) lines[count++] = line;
+    qsort(lines, (size_t)count, sizeof *lines, compare_lines);
+    return lines;
+}
+
+/* Many more lines than are read ahead: all come back, in order if that is asked for, and with the same seed the same
+ * lines whatever their order. */
 static void test_many_lines(void **state)
 {
     struct text input = {0};
@@ -627,23 +649,26 @@ static void test_many_lines(void **state)
         assert_true(text_printf(&input, "{\"prompt\": [%d, 5, 6], \"id\": %d, \"max_tokens\": %d}\n", 10 + i % 50, i,
                                 1 + (i * 7) % 5));
     }
-    struct program p, again;
-    run(&p, *state, input.data, (const char *[]){"--seed", "3", NULL});
-    assert_int_equal(p.exit_status, 0);
-    assert_int_equal(count_lines(&p.out), 1000);
-    for (int i = 0; i < 1000; i += 37) {
-        json_t *line = json_line(&p.out, i);
+    struct program ordered, unordered;
+    run(&ordered, *state, input.data, (const char *[]){"--seed", "3", "--ordered", NULL});
+    assert_int_equal(ordered.exit_status, 0);
+    assert_int_equal(count_lines(&ordered.out), 1000);
+    for (int i = 0; i < 1000; i++) {
+        json_t *line = json_line(&ordered.out, i);
         assert_int_equal(integer_of(line, "id"), i);
         assert_int_equal(integer_of(line, "completion_tokens"), 1 + (i * 7) % 5);
         json_decref(line);
     }
-    run(&again, *state, input.data, (const char *[]){"--seed", "3", NULL});
-    json_t *first = json_line(&p.out, 999), *second = json_line(&again.out, 999);
-    assert_string_equal(string_of(first, "text"), string_of(second, "text"));
-    json_decref(first);
-    json_decref(second);
-    program_free(&p);
-    program_free(&again);
+    run(&unordered, *state, input.data, (const char *[]){"--seed", "3", NULL});
+    assert_int_equal(unordered.exit_status, 0);
+    assert_int_equal(count_lines(&unordered.out), 1000);
+    assert_string_not_equal(ordered.out.data, unordered.out.data); /* a short answer overtakes a long one */
+    char **expected = sorted_lines(&ordered.out), **lines = sorted_lines(&unordered.out);
+    for (int i = 0; i < 1000; i++) assert_string_equal(expected[i], lines[i]);
+    free(expected);
+    free(lines);
+    program_free(&ordered);
+    program_free(&unordered);
     text_free(&input);
 }
 
@@ -651,7 +676,7 @@ static void test_without_tokenizer(void **state)
 {
     struct program p;
     run(&p, *state, "{\"prompt\": [3, 4]}\ntext\n",
-        (const char *[]){"--skip-tokenizer-init", "--return-token-ids", "--logprobs", "1", NULL});
+        (const char *[]){"--skip-tokenizer-init", "--return-token-ids", "--logprobs", "1", "--ordered", NULL});
     assert_int_equal(p.exit_status, 1);
     json_t *good = json_line(&p.out, 0), *bad = json_line(&p.out, 1);
     assert_string_equal(string_of(good, "text"), "");
@@ -685,21 +710,26 @@ static const char *path_of(const struct fixture *f, const char *name, char *path
     return path;
 }
 
+static void read_file(const char *path, struct text *out)
+{
+    struct error err;
+    if (file_read(path, out, &err) != STATUS_OK) fail_msg("%s", err.text);
+}
+
 static void test_files(void **state)
 {
     const struct fixture *f = *state;
     char in[512], out[512];
     struct program p;
     temp_folder_write_string(&f->files, "in.txt", "one\ntwo\n");
-    temp_folder_write_string(&f->files, "out.jsonl", "what an earlier run wrote, longer than what comes now\n");
+    temp_folder_write_string(&f->files, "out.jsonl", "");
     path_of(f, "in.txt", in, sizeof in);
     path_of(f, "out.jsonl", out, sizeof out);
     run(&p, f, NULL, (const char *[]){"--input", in, "--output", out, "--max-tokens", "1", NULL});
     assert_int_equal(p.exit_status, 0);
     assert_int_equal(p.out.length, 0);
     struct text written = {0};
-    struct error err;
-    assert_int_equal(file_read(out, &written, &err), STATUS_OK);
+    read_file(out, &written);
     assert_int_equal(count_lines(&written), 2);
     assert_int_equal(written.data[0], '{');
     text_free(&written);
@@ -711,14 +741,27 @@ static void test_files(void **state)
     program_free(&p);
 }
 
-static void check_failure(const struct fixture *f, const char *const *args, const char *sentence)
+static void check_exit(const struct fixture *f, int exit_status, const char *const *args, const char *sentence)
 {
     struct program p;
     run(&p, f, "prompt\n", args);
-    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(p.exit_status, exit_status);
     assert_int_equal(p.out.length, 0);
     if (!p.err.data || !strstr(p.err.data, sentence)) fail_msg("no '%s' in: %s", sentence, p.err.data);
     program_free(&p);
+}
+
+static void check_failure(const struct fixture *f, const char *const *args, const char *sentence)
+{
+    check_exit(f, EXIT_STATUS_FAILURE, args, sentence);
+}
+
+static void check_contents(const char *path, const char *expected)
+{
+    struct text contents = {0};
+    read_file(path, &contents);
+    assert_string_equal(contents.data ? contents.data : "", expected);
+    text_free(&contents);
 }
 
 static void test_bad_files(void **state)
@@ -728,22 +771,96 @@ static void test_bad_files(void **state)
     check_failure(f, (const char *[]){"-i", "/nowhere/in", NULL}, "cannot open the input /nowhere/in: No such file");
     check_failure(f, (const char *[]){"-i", f->files.path, NULL}, "is a folder; name a file of prompts");
     check_failure(f, (const char *[]){"-o", "/nowhere/out", NULL}, "cannot write the output /nowhere/out: No such");
+    check_failure(f, (const char *[]){"-o", f->files.path, NULL}, "Is a directory");
     check_failure(f, (const char *[]){"-o", "/dev/full", NULL}, "/dev/full: cannot write: No space left on device");
+    path_of(f, "link", path, sizeof path);
+    assert_int_equal(symlink("/nowhere/at/all", path), 0);
+    check_failure(f, (const char *[]){"-i", path, NULL}, "link: No such file");
     temp_folder_write_string(&f->files, "same.txt", "one\n");
     path_of(f, "same.txt", path, sizeof path);
-    check_failure(f, (const char *[]){"-i", path, "-o", path, NULL}, "is the input; name another file");
+    check_exit(f, EXIT_STATUS_USAGE, (const char *[]){"-i", path, "-o", path, "--overwrite", NULL},
+               "is the input; name another file");
     /* Nobody else may be writing it. */
     int fd = open(path, O_RDONLY);
     assert_int_equal(flock(fd, LOCK_EX), 0);
-    check_failure(f, (const char *[]){"-o", path, NULL}, "another quire is writing the output");
+    check_failure(f, (const char *[]){"-o", path, "--overwrite", NULL}, "another quire is writing the output");
     close(fd);
-    /* A failure before the first answer leaves the output as it was. */
-    check_failure(f, (const char *[]){"-o", path, "--max-model-len", "99999999", NULL}, "max");
-    struct text kept = {0};
-    struct error err;
-    assert_int_equal(file_read(path, &kept, &err), STATUS_OK);
-    assert_string_equal(kept.data, "one\n");
-    text_free(&kept);
+    check_contents(path, "one\n");
+}
+
+/* An output that is not empty is kept, unless --overwrite is there and so is the first answer. */
+static void test_overwrite(void **state)
+{
+    const struct fixture *f = *state;
+    static const char before[] = "what an earlier run wrote, longer than what comes now\n";
+    char path[512], empty[512];
+    struct program p;
+    temp_folder_write_string(&f->files, "earlier.jsonl", before);
+    path_of(f, "earlier.jsonl", path, sizeof path);
+    check_exit(f, EXIT_STATUS_USAGE, (const char *[]){"-o", path, NULL},
+               "earlier.jsonl exists and is not empty; name another file, or replace it with --overwrite");
+    check_failure(f, (const char *[]){"-o", path, "-i", f->files.path, "--overwrite", NULL}, "is a folder");
+    check_failure(f, (const char *[]){"-o", path, "--max-model-len", "99999999", "--overwrite", NULL}, "max");
+    check_contents(path, before);
+    run(&p, f, "one\n", (const char *[]){"-o", path, "--overwrite", "--max-tokens", "1", NULL});
+    assert_int_equal(p.exit_status, 0);
+    program_free(&p);
+    struct text written = {0};
+    read_file(path, &written);
+    json_decref(json_line(&written, 0));
+    assert_int_equal(count_lines(&written), 1);
+    text_free(&written);
+    /* No prompts: no answers either. */
+    temp_folder_write_string(&f->files, "empty.txt", "\n");
+    run(&p, f, NULL,
+        (const char *[]){"-i", path_of(f, "empty.txt", empty, sizeof empty), "-o", path, "--overwrite", NULL});
+    assert_int_equal(p.exit_status, 0);
+    program_free(&p);
+    check_contents(path, "");
+}
+
+/* A disk that fills up in the middle of a line: the file ends with the line before it. */
+static void test_full_disk(void **state)
+{
+    const struct fixture *f = *state;
+    char path[512], command[2048];
+    struct program p;
+    path_of(f, "cut.jsonl", path, sizeof path);
+    snprintf(command, sizeof command,
+             "ulimit -f 1; exec %s generate --model %s --load-format dummy --device cpu --max-num-seqs 4 "
+             "--kv-cache-space 0.1 --ignore-eos --max-tokens 1 -o %s",
+             QUIRE_EXECUTABLE, f->model.path, path);
+    struct text input = {0}, written = {0};
+    for (int i = 0; i < 40; i++) assert_true(text_append_string(&input, "prompt\n"));
+    program_run(&p, (const char *[]){"/bin/sh", "-c", command, NULL}, input.data);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "cut.jsonl: cannot write: File too large"));
+    assert_int_equal(count_lines(&p.err), 1);
+    read_file(path, &written);
+    assert_in_range(written.length, 300, 1024);
+    assert_int_equal(written.data[written.length - 1], '\n');
+    for (int i = 0; i < count_lines(&written); i++) json_decref(json_line(&written, i));
+    text_free(&written);
+    text_free(&input);
+    program_free(&p);
+}
+
+/* A FIFO is read like a pipe. */
+static void test_fifo(void **state)
+{
+    const struct fixture *f = *state;
+    char path[512], command[2048];
+    struct program p;
+    path_of(f, "fifo", path, sizeof path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    snprintf(command, sizeof command,
+             "(echo one; echo two) >%s & exec %s generate --model %s --load-format dummy --device cpu --max-num-seqs 4 "
+             "--kv-cache-space 0.1 --max-tokens 1 -i %s",
+             path, QUIRE_EXECUTABLE, f->model.path, path);
+    program_run(&p, (const char *[]){"/bin/sh", "-c", command, NULL}, NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(count_lines(&p.out), 2);
+    program_free(&p);
 }
 
 /* Starts the command with the given ends as stdin, stdout and stderr. */
@@ -815,6 +932,7 @@ static void check_interrupt(void **state, int signal_number)
     assert_int_equal(integer_of(line, "completion_tokens"), 2);
     json_decref(line);
     assert_int_equal(kill(pid, signal_number), 0);
+    if (signal_number == SIGHUP) assert_int_equal(kill(pid, SIGHUP), 0); /* a shell sends one, the kernel another */
     read_all(out[0], &answers);
     read_all(err[0], &said);
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -840,6 +958,124 @@ static void test_stream_and_interrupt(void **state)
 {
     check_interrupt(state, SIGINT);
     check_interrupt(state, SIGTERM);
+    check_interrupt(state, SIGHUP);
+}
+
+/* ---- what is on disk when a run ends early ---- */
+
+enum { QUICK_LINES = 400 }; /* more than are held in memory with --ordered */
+
+/* A line whose answer takes longer than any test, and quick ones after it. */
+static void write_slow_input(const struct fixture *f, char *path, size_t size)
+{
+    struct text lines = {0};
+    assert_true(text_append_string(&lines, "{\"prompt\": \"slow\", \"max_tokens\": -1}\n"));
+    for (int i = 0; i < QUICK_LINES; i++) assert_true(text_append_string(&lines, "quick\n"));
+    temp_folder_write_string(&f->files, "slow.txt", lines.data);
+    path_of(f, "slow.txt", path, size);
+    text_free(&lines);
+}
+
+/* Waits until the file has that many lines. */
+static void wait_for_lines(const char *path, int count)
+{
+    const double until = clock_seconds() + 60;
+    int found = 0;
+    while (found < count) {
+        struct text contents = {0};
+        if (clock_seconds() > until) fail_msg("%s has %d lines after a minute, not %d", path, found, count);
+        usleep(10000);
+        if (file_exists(path)) read_file(path, &contents);
+        found = count_lines(&contents);
+        text_free(&contents);
+    }
+}
+
+/* Every quick line has its answer, whole. */
+static void check_quick_answers(const char *path)
+{
+    struct text contents = {0};
+    bool seen[QUICK_LINES + 2] = {false};
+    read_file(path, &contents);
+    assert_int_equal(count_lines(&contents), QUICK_LINES);
+    assert_int_equal(contents.data[contents.length - 1], '\n');
+    for (int i = 0; i < QUICK_LINES; i++) {
+        json_t *line = json_line(&contents, i);
+        const int64_t id = integer_of(line, "id");
+        assert_in_range(id, 2, QUICK_LINES + 1);
+        assert_false(seen[id]);
+        seen[id] = true;
+        json_decref(line);
+    }
+    text_free(&contents);
+}
+
+/* Whatever is finished is in the file, though the first line is not, and the process has no chance to do anything. */
+static void test_killed(void **state)
+{
+    const struct fixture *f = *state;
+    char in[512], out[512];
+    int status, nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    write_slow_input(f, in, sizeof in);
+    path_of(f, "killed.jsonl", out, sizeof out);
+    pid_t pid = start(f, nothing, nothing, nothing,
+                      (const char *[]){"-i", in, "-o", out, "--max-model-len", "60000", "--max-tokens", "2", NULL});
+    wait_for_lines(out, QUICK_LINES);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    check_quick_answers(out);
+    close(nothing);
+}
+
+/* The terminal is closed, as by an ssh connection that breaks. */
+static void test_closed_terminal(void **state)
+{
+    const struct fixture *f = *state;
+    char in[512], out[512];
+    const char *argv[MAX_ARGS + 1];
+    int status;
+    struct pty p;
+    write_slow_input(f, in, sizeof in);
+    path_of(f, "closed.jsonl", out, sizeof out);
+    make_argv(argv, f, (const char *[]){"-i", in, "-o", out, "--max-model-len", "60000", "--max-tokens", "2", NULL});
+    pty_start(&p, argv);
+    wait_for_lines(out, QUICK_LINES);
+    close(p.fd);
+    text_free(&p.screen);
+    assert_int_equal(waitpid(p.pid, &status, 0), p.pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    check_quick_answers(out);
+}
+
+/* nohup: SIGHUP is ignored from the start, and stays so. */
+static void test_nohup(void **state)
+{
+    const struct fixture *f = *state;
+    int in[2], out[2], err[2], status;
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+    signal(SIGHUP, SIG_IGN); /* inherited */
+    pid_t pid = start(f, in[0], out[1], err[1], (const char *[]){"--max-tokens", "1", NULL});
+    signal(SIGHUP, SIG_DFL);
+    close(in[0]);
+    close(out[1]);
+    close(err[1]);
+    struct text answers = {0};
+    assert_int_equal(write(in[1], "one\n", 4), 4);
+    read_line(out[0], &answers);
+    assert_int_equal(kill(pid, SIGHUP), 0);
+    assert_int_equal(write(in[1], "two\n", 4), 4);
+    close(in[1]);
+    read_all(out[0], &answers);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(count_lines(&answers), 2);
+    text_free(&answers);
+    close(out[0]);
+    close(err[0]);
 }
 
 /* ---- the shipped model ---- */
@@ -881,8 +1117,14 @@ int main(void)
         cmocka_unit_test(test_terminal),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_overwrite),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_fifo),
         cmocka_unit_test(test_closed_pipe),
         cmocka_unit_test(test_stream_and_interrupt),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_closed_terminal),
+        cmocka_unit_test(test_nohup),
         cmocka_unit_test(test_shipped_model),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

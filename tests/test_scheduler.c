@@ -304,7 +304,10 @@ static void test_more_answers_than_max_num_seqs(void **state)
     struct world w;
     world_open(&w, config_of(100, 16, 32, 4));
     struct request *request = world_add(&w, 0, 40, 5, 20);
-    assert_true(strstr(request->error, "--max-num-seqs") != NULL);
+    assert_true(strstr(request->error.text, "n is 5, but at most 4") != NULL);
+    assert_int_equal(request->error.num_advice, 1);
+    assert_string_equal(request->error.advice[0].setting, "max_num_seqs");
+    assert_string_equal(request->error.advice[0].value, "5");
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -341,7 +344,8 @@ static void test_a_prompt_that_never_fits(void **state)
     world_step(&w);
     assert_ptr_equal(scheduler_next_finished(w.scheduler), never);
     assert_ended(never, FINISH_ERROR);
-    assert_true(strstr(never->error, "100 KV cache blocks") != NULL);
+    assert_true(strstr(never->error.text, "100 KV cache blocks") != NULL);
+    assert_int_equal(never->error.num_advice, 3);
     assert_int_equal(fits->sequences[0].num_computed, 60);
     request_destroy(never);
     run_out(&w, 1, FINISH_LENGTH);
@@ -357,7 +361,9 @@ static void test_a_lone_request_that_outgrows_the_cache(void **state)
     for (int i = 0; i < 50 && scheduler_has_work(w.scheduler) && request->sequences[0].status != SEQUENCE_FINISHED; i++)
         world_step(&w);
     assert_int_equal(request->sequences[0].num_tokens, 33);
-    assert_true(strstr(request->error, "needs 5 blocks of 8 tokens, but there are 4") != NULL);
+    assert_true(strstr(request->error.text, "needs 5 blocks of 8 tokens, but there are 4") != NULL);
+    assert_int_equal(request->error.num_advice, 4);
+    assert_string_equal(request->error.advice[3].setting, "max_model_len");
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -800,7 +806,7 @@ static void test_prompts_of_a_wrong_length(void **state)
     params.max_tokens = -1;
     assert_int_equal(request_create(&params, prompt, 8, 1025, 8, &request, &err), STATUS_OK);
     scheduler_add(w.scheduler, request); /* made for a longer model than the scheduler's */
-    assert_true(strstr(request->error, "--max-model-len is 1024") != NULL);
+    assert_true(strstr(request->error.text, "max_model_len is 1024") != NULL);
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -1138,7 +1144,7 @@ static void check_error(const struct trial *t, const struct request *request)
     const struct scheduler_config *c = &t->world.config;
     int32_t size = c->limits.block_size, prompt_len = request->sequences[0].prompt_len;
     int32_t shared = prompt_len / size, needed = shared;
-    assert_true(strlen(request->error) > 20);
+    assert_true(strlen(request->error.text) > 20);
     for (int32_t i = 0; i < request->num_sequences; i++) {
         const struct sequence *seq = &request->sequences[i];
         if (seq->finish_reason == FINISH_ERROR) needed += (seq->num_tokens + size - 1) / size - shared;
@@ -1221,7 +1227,7 @@ static void check_swaps(struct trial *t, const struct scheduler_stats *before)
     struct scheduler_stats after = world_stats(&t->world);
     if (after.num_swapped > 0) assert_true(after.num_waiting >= before->num_waiting);
     bool failed = false;
-    for (int32_t i = 0; i < t->num_added; i++) failed = failed || (t->live[i] && t->live[i]->error[0]);
+    for (int32_t i = 0; i < t->num_added; i++) failed = failed || (t->live[i] && t->live[i]->error.text[0]);
     if (after.preemptions > before->preemptions && !failed) assert_int_equal(t->world.batch.num_swap_in, 0);
     if (before->num_swapped > 0 && after.num_waiting < before->num_waiting) assert_int_equal(after.num_swapped, 0);
 }

@@ -1,0 +1,118 @@
+#include "runtime/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- opening ---- */
+
+static bool is_regular(int fd, struct stat *info)
+{
+    return fstat(fd, info) == 0 && S_ISREG(info->st_mode);
+}
+
+static bool same_file(int a, int b)
+{
+    struct stat first, second;
+    return is_regular(a, &first) && is_regular(b, &second) && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+/* A file system without locks lets every run in. */
+static bool is_locked(int fd)
+{
+    struct stat info;
+    return is_regular(fd, &info) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+static enum status check_file(const struct output *o, bool overwrite, int input_fd, struct error *err)
+{
+    struct stat info;
+    if (same_file(input_fd, o->fd))
+        return error_set(err, STATUS_INVALID, "the output %s is the input; name another file", o->name);
+    if (o->fd == STDOUT_FILENO) return STATUS_OK;
+    if (is_locked(o->fd))
+        return error_set(err, STATUS_IO, "another quire is writing the output %s; wait for it, or name another file",
+                         o->name);
+    if (!overwrite && is_regular(o->fd, &info) && info.st_size > 0)
+        return error_set(err, STATUS_INVALID,
+                         "the output %s exists and is not empty; name another file, or replace it with --overwrite",
+                         o->name);
+    return STATUS_OK;
+}
+
+enum status output_open(struct output *o, const char *name, bool overwrite, int input_fd, struct error *err)
+{
+    const bool standard = strcmp(name, "-") == 0;
+    *o = (struct output){.fd = STDOUT_FILENO, .name = standard ? "standard output" : name};
+    if (!standard) o->fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (o->fd < 0) return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
+    o->open = true;
+    enum status status = check_file(o, overwrite, input_fd, err);
+    if (status != STATUS_OK) output_close(o, NULL);
+    return status;
+}
+
+/* ---- writing ---- */
+
+static enum status fail(struct output *o, struct error *err)
+{
+    o->failed = true;
+    o->reader_ended = errno == EPIPE;
+    return error_set(err, STATUS_IO, "%s: cannot write: %s", o->name, strerror(errno));
+}
+
+enum status output_begin(struct output *o, struct error *err)
+{
+    struct stat info;
+    if (o->begun) return STATUS_OK;
+    o->begun = true;
+    if (o->fd == STDOUT_FILENO || !is_regular(o->fd, &info) || ftruncate(o->fd, 0) == 0) return STATUS_OK;
+    return fail(o, err);
+}
+
+/* Takes the last `count` bytes off the file again, if they are its end: another process may have appended to it. */
+static void take_back(int fd, size_t count)
+{
+    struct stat info;
+    const off_t end = lseek(fd, 0, SEEK_CUR);
+    if (count == 0 || !is_regular(fd, &info) || info.st_size != end) return;
+    if (ftruncate(fd, end - (off_t)count) == 0) lseek(fd, end - (off_t)count, SEEK_SET);
+}
+
+/* A terminal or pipe that another process has made non-blocking. */
+static void wait_until_writable(int fd)
+{
+    struct pollfd poller = {.fd = fd, .events = POLLOUT};
+    poll(&poller, 1, -1);
+}
+
+enum status output_write(struct output *o, const char *line, size_t length, struct error *err)
+{
+    enum status status = output_begin(o, err);
+    size_t written = 0;
+    while (status == STATUS_OK && written < length) {
+        const ssize_t count = write(o->fd, line + written, length - written);
+        if (count >= 0) {
+            written += (size_t)count;
+        } else if (errno == EAGAIN) {
+            wait_until_writable(o->fd);
+        } else if (errno != EINTR) {
+            status = fail(o, err);
+            take_back(o->fd, written);
+        }
+    }
+    return status;
+}
+
+enum status output_close(struct output *o, struct error *err)
+{
+    if (!o->open) return STATUS_OK;
+    o->open = false;
+    if (o->fd == STDOUT_FILENO || close(o->fd) == 0) return STATUS_OK;
+    return fail(o, err);
+}

@@ -1,0 +1,34 @@
+/* The results of `quire generate` that are not written yet, and which of them is written next: the one that was done
+ * first, or, in an ordered queue, the one whose line stands first in the input. */
+#ifndef QUIRE_RUNTIME_RESULT_QUEUE_H
+#define QUIRE_RUNTIME_RESULT_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct result;
+
+struct result_list {
+    struct result *first, *last;
+};
+
+/* Zero-initialise it, and set `ordered`. */
+struct result_queue {
+    bool ordered;
+    struct result_list waiting; /* in the order of the input; results that are done are here only if ordered */
+    struct result_list done;    /* in the order in which they were done; empty if ordered */
+    int64_t num_results;        /* in both lists */
+    int64_t num_unanswered;     /* of those: not done */
+};
+
+/* Takes over a result, the next of the input. It may be done already (a line that failed). */
+void result_queue_add(struct result_queue *q, struct result *r);
+/* The result has just been done. To be called once, by whoever sets r->done. */
+void result_queue_note_done(struct result_queue *q, struct result *r);
+
+/* Removes the next result to write, and gives it to the caller. NULL: there is none yet. */
+struct result *result_queue_take(struct result_queue *q);
+/* The same, but a result that is not done may come too; NULL only when the queue is empty. */
+struct result *result_queue_take_any(struct result_queue *q);
+
+#endif
