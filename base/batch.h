@@ -74,6 +74,12 @@ static inline int32_t batch_max_blocks(const struct batch_limits *limits)
     return (limits->max_model_len + limits->block_size - 1) / limits->block_size;
 }
 
+/* Blocks of a pool that admission leaves free, so that running sequences can grow: 1 % of them, as in vLLM. */
+static inline int32_t batch_watermark(int32_t num_blocks)
+{
+    return num_blocks / 100;
+}
+
 /* What a step sampled, in the order of logits_indices. The arrays belong to whoever returns it and stay valid until the
  * next collect. */
 struct sample_output {

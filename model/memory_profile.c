@@ -12,7 +12,7 @@ int64_t memory_block_bytes(const struct model_spec *spec, int32_t block_size, en
 
 static int32_t watermark(int32_t num_blocks)
 {
-    return num_blocks / 100;
+    return batch_watermark(num_blocks);
 }
 
 int32_t memory_blocks_needed(int32_t tokens, int32_t block_size)

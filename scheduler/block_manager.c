@@ -11,7 +11,7 @@ static int32_t blocks_for(const struct block_manager *m, int32_t num_tokens)
 enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int32_t block_size, bool caching,
                                struct error *err)
 {
-    *m = (struct block_manager){.caching = caching, .block_size = block_size, .watermark = num_blocks / 100};
+    *m = (struct block_manager){.caching = caching, .block_size = block_size, .watermark = batch_watermark(num_blocks)};
     enum status status = block_pool_init(&m->pool, 1, num_blocks, err);
     if (status == STATUS_OK) status = block_pool_init(&m->host, m->pool.end, 0, err);
     if (status == STATUS_OK && caching) status = prefix_cache_init(&m->cache, num_blocks, block_size, err);

@@ -49,12 +49,15 @@ static enum status open_model(struct tokenizer *t, const char *folder, struct er
     if (!path_join(path, sizeof path, folder, "tokenizer.model") ||
         !path_join(other, sizeof other, folder, "tokenizer.json"))
         return error_set(err, STATUS_INVALID, "%s: the folder's name is too long", folder);
-    if (!file_exists(path) && file_exists(other))
+    bool found;
+    enum status status = file_find(path, &found, err);
+    if (status != STATUS_OK) return status;
+    if (!found && file_exists(other))
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: the tokenizer is in tokenizer.json only, which quire does not read yet; use a checkpoint "
                          "that has a tokenizer.model (SentencePiece)",
                          folder);
-    if (!file_exists(path))
+    if (!found)
         return error_set(err, STATUS_IO, "%s: no tokenizer.model (SentencePiece) in this folder; copy it there",
                          folder);
     return sentencepiece_open(path, &t->sp, err);
