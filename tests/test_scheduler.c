@@ -708,7 +708,7 @@ static void test_blocks_stay_until_the_step_in_flight_is_collected(void **state)
     assert_int_equal(world_stats(&w).blocks_in_use, 3);
     assert_true(scheduler_has_work(w.scheduler));
     world_collect(&w);
-    assert_int_equal(w.num_events, 0); /* the row that was computed in vain */
+    assert_int_equal(w.num_events, 0); /* the wasted token is dropped */
     assert_int_equal(request->sequences[0].num_tokens, 17);
     assert_ptr_equal(scheduler_next_finished(w.scheduler), request);
     assert_int_equal(world_stats(&w).blocks_in_use, 0);
