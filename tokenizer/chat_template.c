@@ -5,7 +5,7 @@
 #include "base/array.h"
 #include "tokenizer/template_text.h"
 
-/* Where ids go while a conversation is written. The first failure stays; later writes do nothing. */
+/* A conversation being written. The first failure is kept, and later writes do nothing. */
 struct writer {
     const struct tokenizer *t;
     struct token_list *out;
@@ -108,7 +108,7 @@ static void put_special(struct writer *w, const char *text)
                               text);
 }
 
-/* bos or eos, which a template names by what they are, not by their spelling. */
+/* bos or eos, which a template names by their role and not by their text. */
 static void put_named(struct writer *w, const char *name, int32_t id)
 {
     if (id >= 0)
@@ -178,7 +178,7 @@ static void chatml_prompt(struct writer *w)
 static void chatml_message(struct writer *w, const struct chat_message *message)
 {
     enum role role = role_of(message);
-    if (role == ROLE_ASSISTANT) { /* in two parts, as when the model writes the second */
+    if (role == ROLE_ASSISTANT) { /* in two parts, because the model writes the second */
         chatml_prompt(w);
         put_text(w, message->content, message->length, TOKENIZER_CONTINUES);
     } else {
@@ -248,7 +248,7 @@ static bool append_system(struct text *out, const struct chat_message *system)
                        text_append_string(out, "\n<</SYS>>\n\n"));
 }
 
-/* <s>[INST] user [/INST], the system message folded into the first. */
+/* <s>[INST] user [/INST]; the first one contains the system message. */
 static void llama2_question(struct writer *w, const struct chat_message *system, const struct chat_message *user)
 {
     struct text body = {0}, whole = {0};
@@ -276,7 +276,7 @@ static void llama2_answer(struct writer *w, const struct chat_message *answer)
     size_t length = answer->length;
     trim(&text, &length);
     if (length > 0)
-        put_text(w, text, length, 0); /* the dummy prefix is the space after [/INST] */
+        put_text(w, text, length, 0); /* the dummy prefix gives the space after [/INST] */
     else
         put_text(w, " ", 1, TOKENIZER_CONTINUES);
     llama2_end(w);

@@ -10,7 +10,7 @@
 struct reader {
     const char *at;
     struct text *out;
-    bool line_start; /* nothing but white space since the last line break, as lstrip_blocks counts it */
+    bool line_start; /* a line begins here, as lstrip_blocks counts: at the start, or after a removed line break */
 };
 
 static bool is_word(char c)
@@ -24,7 +24,7 @@ static const char *skip_space(const char *at)
     return at;
 }
 
-/* Literal output; what follows earlier literal output continues it. */
+/* Appends literal output, which continues literal output before it. */
 static bool put_literal(struct text *out, const char *bytes, size_t count)
 {
     if (count == 0) return true;
@@ -36,7 +36,7 @@ static bool put_literal(struct text *out, const char *bytes, size_t count)
     return text_append(out, bytes, count) && text_append(out, &(char){LITERAL_END}, 1);
 }
 
-/* A quoted string at r->at: its value is appended to *value. */
+/* Reads the quoted string at r->at and appends its value to *value. */
 static bool read_string(struct reader *r, struct text *value)
 {
     static const char escapes[] = "n\nt\t\\\\''\"\"";
@@ -133,8 +133,8 @@ static int depth_change(char c)
     return (c == '(' || c == '[' || c == '{') - (c == ')' || c == ']' || c == '}');
 }
 
-/* Whether a token that begins with c can stand in the sum of an output, outside of brackets. With other operators, a
- * sum is more than its terms one after the other. */
+/* Whether a token that begins with c may stand in an output, outside of brackets. Only + may: with another operator the
+ * output is not the terms of the sum, one after the other. */
 static bool is_simple(const struct reader *r, char c)
 {
     const char last = last_byte(r->out);
@@ -142,7 +142,7 @@ static bool is_simple(const struct reader *r, char c)
     return strchr("'\"+.()[]", c) != NULL;
 }
 
-/* The inside of an output: its terms one after the other, each but literal text with a ";". */
+/* Reads the inside of an output: its terms one after the other, with a ";" after each that is not literal text. */
 static bool read_output(struct reader *r)
 {
     bool ok = true, starts_term = true;
@@ -171,7 +171,7 @@ static bool read_block(struct reader *r)
     return ok && text_append(r->out, "%}", 2);
 }
 
-/* A tag, whose kind is the byte after its "{", and the white space after it that its end removes. */
+/* Reads a tag ({{, {% or {#) and skips the white space that it removes after itself. */
 static bool read_tag(struct reader *r)
 {
     const char kind = r->at[1];
@@ -200,7 +200,7 @@ static const char *next_tag(const char *at)
     return at;
 }
 
-/* Text outside of tags, up to `tag`, but for the white space that the tag removes. */
+/* Reads the text before `tag`, without the white space that the tag removes. */
 static bool put_data(struct reader *r, const char *tag)
 {
     const char *start = r->at, *end = tag;

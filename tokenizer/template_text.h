@@ -1,7 +1,13 @@
-/* The canonical text of a Jinja template: two templates with the same canonical text render alike. It leaves out what
- * does not change the output: white space and comments inside tags, the kind of quotes, message.role for
- * message['role'], one output of a + b for two of a and b, literal text inside or outside of an output. White space
- * outside of tags is output, except where transformers' settings (trim_blocks, lstrip_blocks) or a "-" remove it. */
+/* The canonical text of a Jinja template. Two templates with the same canonical text render the same, if the sums that
+ * they print are sums of strings. These differences do not change it:
+ *
+ *     {{ a + 'x' }}  {{ a }}{{ "x" }}  {{ a }}x       sums and literal text, kinds of quotes
+ *     message.role   message['role']
+ *     {%- if a %}    {% if  a  %}                     white space in tags, and around them if it is not output
+ *     {# a comment #}
+ *
+ * White space outside of tags is output, unless the "-" of a tag or transformers' settings (trim_blocks,
+ * lstrip_blocks) remove it. */
 #ifndef QUIRE_TOKENIZER_TEMPLATE_TEXT_H
 #define QUIRE_TOKENIZER_TEMPLATE_TEXT_H
 
@@ -9,8 +15,8 @@
 
 #include "base/array.h"
 
-/* Appends the canonical text of `source` to *out. False if a tag or a string has no end, if a string has an escape
- * other than \n \t \\ \' \", or if memory ran out. */
+/* Appends the canonical text of `source` to *out. False if there is none: a tag or a string without an end, an escape
+ * that is not one of \n \t \\ \' \", an output with an operator other than +; or if memory ran out. */
 bool template_text_canonical(const char *source, struct text *out);
 
 #endif
