@@ -1,4 +1,4 @@
-/* quire chat: a conversation at the terminal, or lines of a pipe answered one by one. */
+/* quire chat: a conversation at the terminal, or with the lines of a pipe. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ struct chat_options {
     const char *prompt, *system;
 };
 
-/* How the last answer went, for /stats. */
+/* Counts and times of the last answer, for /stats. */
 struct turn_stats {
     int32_t prompt_tokens, cached_tokens, output_tokens;
     double seconds, first_seconds; /* the whole answer, and until its first token */
@@ -44,19 +44,19 @@ struct chat {
     int32_t turns;
     struct turn_stats stats;
     bool at_terminal;
-    int64_t line; /* of a pipe, from 1; 0: from elsewhere */
-    /* the answer that is being given */
-    bool finished, no_memory;
+    int64_t line; /* of the pipe that the question came from, from 1; 0: it came from elsewhere */
+    /* The current answer: */
+    bool no_memory;
     int write_error; /* errno of the write that failed, or 0 */
     double started;
     enum finish_reason finish_reason;
-    bool ended; /* by the model's own end */
-    struct error failure;
+    bool ended;           /* by the model's own end-of-sequence token */
+    struct error failure; /* with FINISH_ERROR */
 };
 
 /* ---- flags ---- */
 
-/* Two conversations should differ unless --seed is given, which replaces this seed. */
+/* A random seed, which --seed replaces, so that the same question gets different answers. */
 static void choose_seed(struct chat_options *o)
 {
     if (getrandom(&o->engine.seed, sizeof o->engine.seed, GRND_NONBLOCK) == (ssize_t)sizeof o->engine.seed) return;
@@ -111,13 +111,12 @@ static void deliver(void *user, const struct answer_piece *piece)
     stats->cached_tokens = piece->cached_tokens;
     stats->output_tokens = piece->output_tokens;
     if (piece->finish_reason == FINISH_NONE) return;
-    chat->finished = true;
     chat->finish_reason = piece->finish_reason;
     chat->ended = piece->finish_reason == FINISH_STOP && !piece->stop_reason && piece->stop_token < 0;
     if (piece->error) chat->failure = *piece->error;
 }
 
-/* Steps until the answer is there; Ctrl-C, or nobody left to read it, ends it early. */
+/* Steps until the answer is complete; Ctrl-C, a failed write or a lack of memory aborts it. */
 static enum status run_answer(struct chat *chat, uint64_t request, struct error *err)
 {
     bool aborted = false, worked = true;
@@ -137,17 +136,16 @@ static enum status check_length(const struct chat *chat, struct error *err)
     size_t length = chat->conversation.ids.count, limit = (size_t)engine_limits(chat->engine)->max_model_len;
     if (length < limit) return STATUS_OK;
     return error_set(err, STATUS_INVALID,
-                     "with this the conversation would be %zu tokens long, and --max-model-len leaves room for %zu; "
-                     "%s",
+                     "this would make the conversation %zu tokens long, and --max-model-len leaves room for %zu; %s",
                      length, limit - 1,
-                     chat->at_terminal ? "/clear begins a new one" : "begin a new one, or say less at once");
+                     chat->at_terminal ? "/clear begins a new one" : "ask less, or begin a new conversation");
 }
 
 static enum status start_answer(struct chat *chat, uint64_t *request, struct error *err)
 {
     enum status status = check_length(chat, err);
     if (status != STATUS_OK) return status;
-    chat->finished = chat->ended = false;
+    chat->ended = false;
     chat->finish_reason = FINISH_NONE;
     chat->failure.text[0] = '\0';
     chat->stats = (struct turn_stats){0};
@@ -163,26 +161,39 @@ static enum status start_answer(struct chat *chat, uint64_t *request, struct err
     return engine_add(chat->engine, &added, request, err);
 }
 
-/* The answer's newline, and at a terminal why it ended where it did. */
+/* Says on stderr which limit cut the answer: a reader of the pipe cannot tell a cut answer from a complete one. */
+static void print_cut(const struct chat *chat)
+{
+    const int32_t limit = engine_limits(chat->engine)->max_model_len, output = chat->stats.output_tokens;
+    const bool context = chat->stats.prompt_tokens + output >= limit;
+    char place[32] = "";
+    if (chat->line) snprintf(place, sizeof place, "line %lld: ", (long long)chat->line);
+    if (chat->at_terminal && context)
+        fprintf(stderr, "(the conversation has reached --max-model-len, %d tokens; /clear begins a new one)\n", limit);
+    else if (chat->at_terminal)
+        fputs("(cut at --max-tokens)\n", stderr);
+    else if (context)
+        fprintf(stderr, "quire chat: %sthe answer is cut: the conversation has reached --max-model-len, %d tokens\n",
+                place, limit);
+    else
+        fprintf(stderr, "quire chat: %sthe answer is cut at --max-tokens, %d tokens\n", place, output);
+}
+
+/* The answer's newline, and why it ended early. */
 static void end_line(struct chat *chat)
 {
     if (!chat->write_error && (putchar('\n') == EOF || fflush(stdout) != 0)) chat->write_error = errno;
-    if (!chat->at_terminal || chat->write_error) return;
-    if (chat->finish_reason == FINISH_ABORT) fputs("(stopped)\n", stderr);
-    if (chat->finish_reason != FINISH_LENGTH) return;
-    int32_t limit = engine_limits(chat->engine)->max_model_len;
-    if (chat->stats.prompt_tokens + chat->stats.output_tokens >= limit)
-        fprintf(stderr, "(the conversation has reached --max-model-len, %d tokens; /clear begins a new one)\n", limit);
-    else
-        fputs("(cut at --max-tokens)\n", stderr);
+    if (chat->write_error) return;
+    if (chat->finish_reason == FINISH_LENGTH) print_cut(chat);
+    if (chat->finish_reason == FINISH_ABORT && chat->at_terminal) fputs("(stopped)\n", stderr);
 }
 
-/* Asks, and streams the answer. INVALID: this question cannot be answered, the conversation is as it was. */
+/* Asks, and streams the answer. INVALID: this question cannot be answered, and the conversation is as before. */
 static enum status take_turn(struct chat *chat, const char *text, size_t length, struct error *err)
 {
-    const size_t valid = utf8_valid_prefix(text, length);
-    if (valid < length) return error_set(err, STATUS_INVALID, "byte %zu of the question is not UTF-8", valid + 1);
-    enum status status = conversation_ask(&chat->conversation, text, length, err);
+    enum status status = prompt_check_text(text, length, err);
+    if (status != STATUS_OK) return error_prefix(err, status, "the question");
+    status = conversation_ask(&chat->conversation, text, length, err);
     if (status != STATUS_OK) return status;
     uint64_t request = 0;
     status = start_answer(chat, &request, err);
@@ -241,31 +252,34 @@ static void print_stats(const struct chat *chat)
             engine_limits(chat->engine)->max_model_len);
 }
 
-static bool is_word(const char *line, size_t length, const char *word)
+static bool is_word(const char *text, size_t length, const char *word)
 {
-    while (length > 0 && line[length - 1] == ' ') length--;
-    return length == strlen(word) && memcmp(line, word, length) == 0;
+    return length == strlen(word) && memcmp(text, word, length) == 0;
 }
 
-/* Does what a line with a slash says. False: leave. */
+/* Runs a line that begins with a slash: its first word is the command, the others are ignored. False: leave. */
 static bool do_command(struct chat *chat, const char *line, size_t length)
 {
-    if (is_word(line, length, "/quit") || is_word(line, length, "/exit")) return false;
-    if (is_word(line, length, "/help")) {
+    size_t word = 0;
+    while (word < length && line[word] != ' ' && line[word] != '\t') word++;
+    if (is_word(line, word, "/quit") || is_word(line, word, "/exit")) return false;
+    if (is_word(line, word, "/help")) {
         print_help();
-    } else if (is_word(line, length, "/clear")) {
+    } else if (is_word(line, word, "/clear")) {
         conversation_clear(&chat->conversation);
         chat->turns = 0;
         fputs("(a new conversation)\n", stderr);
-    } else if (is_word(line, length, "/stats")) {
+    } else if (is_word(line, word, "/stats")) {
         print_stats(chat);
     } else {
-        fprintf(stderr, "there is no command %.*s; /help lists them\n", (int)strcspn(line, " \r\n"), line);
+        fprintf(stderr,
+                "there is no command %.*s; /help lists them (to say it to the model, begin the line with a space)\n",
+                (int)word, line);
     }
     return true;
 }
 
-/* Names the line of a pipe that something is wrong with. */
+/* Prints the error, with the line of the pipe that it is about. */
 static int fail_line(const struct chat *chat, struct error *err)
 {
     char place[32];
@@ -274,14 +288,14 @@ static int fail_line(const struct chat *chat, struct error *err)
     return command_fail(COMMAND, err, EXIT_STATUS_FAILURE);
 }
 
-/* A failure ends the command; a question that cannot be answered does not. */
+/* *go_on is false after a failure that ends the command; a question that cannot be answered is none. */
 static int answer_line(struct chat *chat, const char *line, size_t length, bool *go_on)
 {
     struct error err = {""};
     enum status status = take_turn(chat, line, length, &err);
     *go_on = status == STATUS_OK || status == STATUS_INVALID;
     if (status == STATUS_OK) return EXIT_STATUS_OK;
-    if (chat->write_error == EPIPE) return EXIT_STATUS_FAILURE; /* whoever closed the pipe knows */
+    if (chat->write_error == EPIPE) return EXIT_STATUS_FAILURE; /* no message: whoever closed the pipe knows */
     return status == STATUS_INVALID ? fail_line(chat, &err) : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
 }
 
@@ -319,7 +333,7 @@ static int chat_at_terminal(struct chat *chat, const struct chat_options *o)
     return exit_status;
 }
 
-/* ---- without one ---- */
+/* ---- on a pipe ---- */
 
 static int chat_on_pipe(struct chat *chat)
 {
@@ -336,7 +350,8 @@ static int chat_on_pipe(struct chat *chat)
         if (kind == LINE_NOT_YET || (kind == LINE_READY && prompt_line_is_blank(line, length))) continue;
         chat->line = kind == LINE_FAILED ? 0 : reader.line;
         if (kind == LINE_TOO_LONG)
-            error_set(&err, STATUS_INVALID, "longer than %u bytes; say less at once", LINE_READER_MAX_LINE);
+            error_set(&err, STATUS_INVALID, "the question is longer than %u bytes", LINE_READER_MAX_LINE);
+        if (kind == LINE_FAILED) error_prefix(&err, STATUS_IO, "standard input");
         int turn_status = kind == LINE_READY ? answer_line(chat, line, length, &go_on) : fail_line(chat, &err);
         if (kind == LINE_FAILED) go_on = false;
         if (turn_status != EXIT_STATUS_OK) exit_status = turn_status;
@@ -357,7 +372,6 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
     engine_default_sampling(chat->engine, &chat->params);
     chat->params.max_tokens = -1;
     sampling_flags_apply(&o->sampling, &chat->params);
-    chat->params.has_seed = false; /* the engine has it: every turn draws numbers of its own from it */
     return sampling_params_check(&chat->params, engine_model_config(chat->engine)->spec.vocab_size, err);
 }
 
@@ -398,9 +412,9 @@ int command_chat(int argc, char **argv)
     if (status == STATUS_OK && o.prompt && prompt_line_is_blank(o.prompt, strlen(o.prompt))) {
         status = error_set(&err, STATUS_INVALID, "--prompt is empty; give it a text to answer");
     }
-    if (status == STATUS_OK && o.system && o.system[utf8_valid_prefix(o.system, strlen(o.system))]) {
-        status = error_set(&err, STATUS_INVALID, "--system: byte %zu is not UTF-8",
-                           utf8_valid_prefix(o.system, strlen(o.system)) + 1);
+    if (status == STATUS_OK && o.system) {
+        status = prompt_check_text(o.system, strlen(o.system), &err);
+        if (status != STATUS_OK) error_prefix(&err, status, "--system");
     }
     if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     if (default_model_require(&o.engine, model, sizeof model, &err) != STATUS_OK) {

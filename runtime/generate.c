@@ -1,9 +1,9 @@
 /* quire generate: a file of prompts in, a file of answers out.
  *
- * An answer is written as soon as it is finished, so nothing that is finished is lost when the run ends early, and
- * memory holds only requests that the engine is working on. With --ordered an answer waits for those of the lines
- * before it. Lines are read a little ahead of the answers, never the whole file: the number of unanswered requests is
- * bounded by what keeps the engine busy, and the number of results in memory, for --ordered, by a larger bound. */
+ * An answer is written as soon as it is finished: a run that ends early loses nothing that was finished, and finished
+ * answers take no memory. With --ordered an answer waits in memory for those of the lines before it. Lines are read a
+ * little ahead of the answers, never the whole file. Two bounds stop reading: the number of unanswered requests, which
+ * is what keeps the engine busy, and, for --ordered, the number of results in memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,10 +25,10 @@ static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
     "\"prompt_token_ids\" or \"messages\", an \"id\" or \"custom_id\", and sampling fields of their own, named as the "
-    "flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, written "
-    "as "
-    "soon as its answer is finished; its \"id\" is the line's own or else the line's number. A line that cannot be "
-    "answered gives an \"error\", and the exit status is then 1.";
+    "flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, which "
+    "is "
+    "written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line that cannot "
+    "be answered gives an \"error\", and the exit status is then 1.";
 
 enum { UNANSWERED_PER_SEQUENCE = 4, RESULTS_PER_SEQUENCE = 64 }; /* bounds, in multiples of max_num_seqs */
 
@@ -52,9 +52,11 @@ struct run {
     int64_t num_written, num_failed, num_unfinished;
     int64_t prompt_tokens, cached_tokens, output_tokens; /* of what is written */
     uint64_t input_size;                                 /* bytes; 0: not known */
-    uint64_t bytes_read, bytes_answered; /* of the input: as far as lines became results; written ones */
-    bool input_ended, input_failed;      /* failed: it ended because it cannot be read */
-    bool at_terminal;                    /* answers and progress share the screen */
+    uint64_t bytes_read;     /* of the input: of the lines that became results, and the blank lines before them */
+    uint64_t bytes_answered; /* of bytes_read: of the lines whose answers are written */
+    bool input_ended;        /* no more lines are read */
+    bool input_failed;       /* ... because the input cannot be read any further */
+    bool at_terminal;        /* answers and progress are shown on the same screen */
 };
 
 /* ---- flags ---- */
@@ -183,7 +185,7 @@ static bool has_room(const struct run *run)
            run->queue.num_results < RESULTS_PER_SEQUENCE * seqs;
 }
 
-/* Input that cannot be read any further ends there: the lines before it are answered. */
+/* A failed read ends the input like its end does: the lines before it are still answered. */
 static void end_input(struct run *run, enum line_result kind, struct error *why)
 {
     run->input_ended = true;
@@ -194,7 +196,7 @@ static void end_input(struct run *run, enum line_result kind, struct error *why)
     command_fail(COMMAND, why, EXIT_STATUS_FAILURE);
 }
 
-/* Reads lines while there is room, and waits for one only if there is nothing else to do. */
+/* Reads lines while there is room, and blocks only if there is nothing to compute and nothing to write. */
 static enum status read_ahead(struct run *run, struct error *err)
 {
     while (!run->input_ended && has_room(run) && !interrupt_pending()) {

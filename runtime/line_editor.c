@@ -38,7 +38,7 @@ static char *give_prompt(EditLine *edit)
     return owner(edit)->prompt;
 }
 
-/* Ctrl-C: the line goes, a hint comes, and editing goes on. */
+/* Ctrl-C clears the line and shows the hint; editing continues. */
 static unsigned char clear_line(EditLine *edit, int key)
 {
     (void)key;
@@ -51,7 +51,7 @@ static unsigned char clear_line(EditLine *edit, int key)
     return CC_NORM;
 }
 
-/* Ctrl-Z: libedit's own handler of the signal gives the terminal back, and takes it again when the process goes on. */
+/* Ctrl-Z: libedit's handler of the signal restores the terminal, and sets it up again when the process continues. */
 static unsigned char suspend(EditLine *edit, int key)
 {
     (void)edit, (void)key;
@@ -59,7 +59,7 @@ static unsigned char suspend(EditLine *edit, int key)
     return CC_NORM;
 }
 
-/* Makes every folder above the file; what exists already is as good. */
+/* Creates the folders above the file that do not exist. */
 static bool make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -94,7 +94,7 @@ static void open_history(struct line_editor *e)
     el_set(e->edit, EL_HIST, history, e->history);
 }
 
-/* libedit reads characters by the locale; without one it would take UTF-8 for errors. */
+/* libedit decodes characters as the locale says; in the C locale it refuses UTF-8. */
 static void set_character_set(void)
 {
     setlocale(LC_CTYPE, "");
@@ -119,7 +119,7 @@ struct line_editor *line_editor_open(const char *prompt, const char *interrupt_h
     el_set(e->edit, EL_EDITOR, "emacs");
     el_set(e->edit, EL_SIGNAL, 1); /* the window's size, and being stopped */
     open_history(e);
-    /* In wide characters, which libedit refers to; of others it would make copies and lose them. */
+    /* Wide strings, because libedit keeps pointers to them; narrow ones it copies, and leaks the copies. */
     el_wset(e->edit, EL_ADDFN, L"quire-clear-line", L"Clear the line", clear_line);
     el_wset(e->edit, EL_ADDFN, L"quire-suspend", L"Stop the process", suspend);
     el_source(e->edit, NULL); /* ~/.editrc */
@@ -148,14 +148,14 @@ static bool is_blank(const char *line, size_t length)
 const char *line_editor_read(struct line_editor *e, size_t *length)
 {
     int count = 0;
-    el_set(e->edit, EL_PREP_TERM, 1); /* or the prompt would be seen before keys are read as they should be */
+    el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt appears: a key typed then is read in the right mode */
     const char *line = el_gets(e->edit, &count);
     if (!line || count <= 0) return NULL;
     size_t n = (size_t)count;
     HistEvent event;
     if (e->history && !is_blank(line, n)) {
         history(e->history, &event, H_ENTER, line);
-        /* At once: a terminal that is closed ends the process. */
+        /* Saved now, because a closed terminal kills the process. */
         if (e->history_path.length) history(e->history, &event, H_SAVE, e->history_path.data);
     }
     while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 64 * 1024, WAIT_MILLISECONDS = 500 /* a signal just before the wait is seen after it */ };
+enum { READ_BYTES = 64 * 1024, WAIT_MILLISECONDS = 500 /* bounded: a signal just before poll does not end it */ };
 
 void line_reader_init(struct line_reader *r, int fd)
 {
@@ -35,7 +35,7 @@ void line_reader_free(struct line_reader *r)
     *r = (struct line_reader){0};
 }
 
-/* Takes `count` bytes off the buffer. */
+/* Removes `count` bytes from the front of the buffer. */
 static void consume(struct line_reader *r, size_t count)
 {
     r->start += count;
@@ -43,7 +43,7 @@ static void consume(struct line_reader *r, size_t count)
     r->consumed += count;
 }
 
-/* Moves what is not given yet to the front, so that the buffer grows with the longest line only. */
+/* Moves the remaining bytes to the front, so that the buffer grows only with the longest line. */
 static void compact(struct line_reader *r)
 {
     if (r->start == 0) return;
@@ -53,7 +53,7 @@ static void compact(struct line_reader *r)
     r->start = 0;
 }
 
-/* READY: bytes came, or the end. */
+/* Reads more. LINE_READY: bytes were read, or the end of the file. */
 static enum line_result fill(struct line_reader *r, bool wait, struct error *err)
 {
     struct pollfd poller = {.fd = r->fd, .events = POLLIN};
@@ -75,7 +75,7 @@ static enum line_result fill(struct line_reader *r, bool wait, struct error *err
     return LINE_READY;
 }
 
-/* Gives buffer[start .. start + length) and takes `taken` bytes off. */
+/* Returns buffer[start .. start + length) as the next line and consumes `taken` bytes. */
 static enum line_result give(struct line_reader *r, size_t length, size_t taken, const char **line, size_t *line_length)
 {
     *line = r->buffer.data + r->start;

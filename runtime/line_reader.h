@@ -1,5 +1,4 @@
-/* Lines of a file or pipe, without waiting for more than there is: while a slow pipe has nothing to give, the caller
- * has something better to do. */
+/* Reads a file or pipe line by line without blocking, so that the caller can compute while a slow pipe has no more. */
 #ifndef QUIRE_RUNTIME_LINE_READER_H
 #define QUIRE_RUNTIME_LINE_READER_H
 
@@ -10,23 +9,24 @@
 #include "base/array.h"
 #include "base/status.h"
 
-#define LINE_READER_MAX_LINE (64u << 20) /* bytes; a longer line is a file of another kind */
+#define LINE_READER_MAX_LINE (64u << 20) /* bytes; a file with a longer line is no file of prompts */
 
 struct line_reader {
     int fd;
-    bool owned;         /* by line_reader_open: closed with the reader */
-    struct text buffer; /* read, not given yet, from `start` on; the line given last lies before it */
-    size_t start, scanned;
-    bool ended;        /* the file has no more */
-    bool skipping;     /* inside a line that was too long */
-    int64_t line;      /* number of the line given last, from 1 */
+    bool owned;         /* opened by line_reader_open, and closed with the reader */
+    struct text buffer; /* from `start` on: bytes that were read and not returned yet */
+    size_t start;
+    size_t scanned;    /* there is no newline between `start` and here */
+    bool ended;        /* the end of the file was read */
+    bool skipping;     /* inside a line that is too long */
+    int64_t line;      /* number of the last line that was returned, from 1 */
     uint64_t consumed; /* bytes of the file up to the end of that line */
 };
 
 enum line_result {
     LINE_READY,    /* a line */
-    LINE_NOT_YET,  /* nothing to read at the moment, or a signal came */
-    LINE_TOO_LONG, /* a line was skipped (it has its number) */
+    LINE_NOT_YET,  /* no whole line yet, or a signal arrived */
+    LINE_TOO_LONG, /* a line was skipped; it is counted */
     LINE_END,
     LINE_FAILED /* the sentence is in *err */
 };
@@ -36,9 +36,9 @@ void line_reader_init(struct line_reader *r, int fd); /* fd stays the caller's *
 enum status line_reader_open(struct line_reader *r, const char *name, struct error *err);
 void line_reader_free(struct line_reader *r); /* safe on a zeroed struct */
 
-/* Gives the next line, (*line)[*length], without its newline (or carriage return and newline), the first without a byte
- * order mark; valid until the next call. `wait`: for a while, or until a signal comes. The last line need not end with
- * a newline. */
+/* The next line: (*line)[*length] without its newline, or carriage return and newline, valid until the next call. A
+ * byte order mark before the first line is skipped, and the last line need not end with a newline. With `wait` the call
+ * may block for half a second, or until a signal arrives. */
 enum line_result line_reader_next(struct line_reader *r, bool wait, const char **line, size_t *length,
                                   struct error *err);
 

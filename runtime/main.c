@@ -42,7 +42,7 @@ static int unknown_command(const char *name)
     return EXIT_STATUS_USAGE;
 }
 
-/* Text that never reached the terminal or file is a failure; whoever closed a pipe knows of it. */
+/* Output that could not be written is a failure. A closed pipe gets no message: whoever closed it knows. */
 static int flush_stdout(int exit_status)
 {
     errno = 0;
@@ -51,19 +51,20 @@ static int flush_stdout(int exit_status)
     return EXIT_STATUS_FAILURE;
 }
 
-/* A file that is opened gets the lowest free number: were 0, 1 or 2 free, the weights would be read as standard input,
- * or warnings written into the answers. Opened the wrong way round, so that to use one fails, and is said. */
+/* open() returns the lowest free descriptor: if 0, 1 or 2 were free, the weights would be read as standard input, or
+ * warnings would be written into the answers. Each of them that is closed gets /dev/null, opened in the wrong direction
+ * so that every use of it fails and is reported. */
 static void fill_standard_files(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-/* OpenMP's threads spin while they wait. Where other programs run too, a spinning thread takes the processor from the
- * very thread that it waits for: a small model answered 15 times slower on a busy machine. Sleeping costs some
- * microseconds an operation. OpenMP reads the policy before main, so the program starts once more with it set. Not
- * where OpenMP binds threads (OMP_PROC_BIND): this one is bound to one processor already, which the new start would
- * take for all that there are. Nor where the dynamic loader was run by hand: then /proc/self/exe is the loader. */
+/* OpenMP's threads spin while they wait. On a machine that runs other programs too, a spinning thread takes the
+ * processor from the thread that it waits for; sleeping instead costs microseconds per operation. OpenMP reads its wait
+ * policy before main, so the program executes itself again with the policy set. Not where OpenMP binds threads
+ * (OMP_PROC_BIND): this thread is already bound to one processor, and the new process would see only that one. Nor
+ * where the dynamic loader was run by hand: /proc/self/exe is then the loader. */
 static void sleep_while_waiting(char **argv)
 {
     if (getenv("OMP_WAIT_POLICY") || getauxval(AT_BASE) == 0) return;
@@ -71,14 +72,14 @@ static void sleep_while_waiting(char **argv)
     if (omp_get_num_places() > 0) return;
 #endif
     if (setenv("OMP_WAIT_POLICY", "passive", 0) == 0) execv("/proc/self/exe", argv);
-    /* still here: it works as well without, only slower at times */
+    /* If that failed, quire works without it, only slower on a busy machine. */
 }
 
 int main(int argc, char **argv)
 {
     sleep_while_waiting(argv);
     fill_standard_files();
-    /* A closed pipe, or a file at its limit, is a write error like any other, and every command looks at those. */
+    /* A closed pipe and a file at its size limit become write errors, which every command reports. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {

@@ -33,7 +33,8 @@ static enum status check_file(const struct output *o, bool overwrite, int input_
 {
     struct stat info;
     if (same_file(input_fd, o->fd))
-        return error_set(err, STATUS_INVALID, "the output %s is the input; name another file", o->name);
+        return error_set(err, STATUS_INVALID, "%s%s is the input; name another file",
+                         o->fd == STDOUT_FILENO ? "" : "the output ", o->name);
     if (o->fd == STDOUT_FILENO) return STATUS_OK;
     if (is_locked(o->fd))
         return error_set(err, STATUS_IO, "another quire is writing the output %s; wait for it, or name another file",

@@ -5,11 +5,9 @@
  *   {"prompt": [1, 2]}, {"prompt_token_ids": [1, 2]}                       token ids, taken as they are
  *   {"messages": [{"role": "user", "content": "text"}]}     through the model's chat template, ready for an answer
  *
- * with "id" (or "custom_id"), a text or a whole number, which comes back with the answer, and any of vLLM's sampling
- * fields: n, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty, frequency_penalty, max_tokens,
- * min_tokens, stop, stop_token_ids, ignore_eos, seed, logprobs, logit_bias, skip_special_tokens,
- * include_stop_str_in_output. null counts as not given. A field of another name is refused: a misspelt one would be
- * lost silently. */
+ * with "id" (or "custom_id"), a string or an integer, which comes back with the answer, and any of the sampling fields
+ * of scheduler/sampling_params.h by their names. null counts as not given. A field of another name is refused: a
+ * misspelt one would be ignored silently. */
 #ifndef QUIRE_RUNTIME_PROMPTS_H
 #define QUIRE_RUNTIME_PROMPTS_H
 
@@ -29,7 +27,7 @@ enum prompt_format {
 };
 #define PROMPT_FORMAT_CHOICES "auto|text|jsonl" /* their names, for the flag --format */
 
-/* What every line is read with. */
+/* What all lines of an input have in common. */
 struct prompt_rules {
     const struct tokenizer *tokenizer; /* NULL: prompts are token ids */
     enum chat_format chat_format;
@@ -51,7 +49,7 @@ struct prompt {
 };
 void prompt_free(struct prompt *p); /* safe on a zeroed struct */
 
-/* A line of blanks is no request. */
+/* A blank line is skipped. */
 bool prompt_line_is_blank(const char *line, size_t length);
 
 /* Reads line[length], without its newline. On failure the sentence says what is wrong with the line; out->id is set
@@ -62,6 +60,10 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
 /* As prompt_parse, of what line_reader_next gave as LINE_READY or LINE_TOO_LONG; of the latter `line` is not read. */
 enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, const char *line, size_t length,
                         struct prompt *out, struct error *err);
+
+/* Whether text[length] can be given to a model: it is UTF-8 without NUL. If not, the sentence names the first byte that
+ * is wrong. */
+enum status prompt_check_text(const char *text, size_t length, struct error *err);
 
 /* Bytes of text[length] before the first that is not UTF-8. */
 size_t utf8_valid_prefix(const char *text, size_t length);

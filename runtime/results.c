@@ -172,7 +172,7 @@ static json_t *answer_logprobs(const struct result_answer *a)
     return json_incref(a->logprobs);
 }
 
-/* One value of the one answer, or the list of the values of all. */
+/* Sets `one` to the only answer's value, or `several` to the list of all answers' values. */
 static bool set_values(json_t *object, const struct result *r, const char *one, const char *several,
                        json_t *(*value)(const struct result_answer *))
 {

@@ -73,6 +73,18 @@ static void run(struct program *p, const char *model, const char *input, const c
     program_run(p, argv, input);
 }
 
+/* The same through the shell: `words` are flags and redirections. */
+static void run_shell(struct program *p, const char *model, const char *words)
+{
+    const char *argv[MAX_ARGS + 1];
+    struct text command = {0};
+    make_argv(argv, model, (const char *[]){words, NULL});
+    assert_true(text_append_string(&command, "exec"));
+    for (int i = 0; argv[i]; i++) assert_true(text_printf(&command, " %s", argv[i]));
+    program_run(p, (const char *[]){"/bin/sh", "-c", command.data, NULL}, NULL);
+    text_free(&command);
+}
+
 static size_t count_lines(const struct text *t)
 {
     size_t lines = 0;
@@ -196,8 +208,18 @@ static void test_commands(void **state)
     pty_type(&p, "/help\r");
     pty_expect(&p, "/clear  begin a new conversation");
     pty_expect(&p, "> ");
+    pty_type(&p, "/help me\r"); /* what follows a command is ignored */
+    pty_expect(&p, "/clear  begin a new conversation");
+    pty_expect(&p, "> ");
+    pty_type(&p, "/helpme\r");
+    pty_expect(&p, "there is no command /helpme; /help lists them");
+    pty_expect(&p, "> ");
     pty_type(&p, "/nonsense at all\r");
-    pty_expect(&p, "there is no command /nonsense; /help lists them");
+    pty_expect(&p,
+               "there is no command /nonsense; /help lists them (to say it to the model, begin the line with a space)");
+    pty_expect(&p, "> ");
+    pty_type(&p, " /nonsense at all\r");
+    pty_expect(&p, "(cut at --max-tokens)");
     pty_expect(&p, "> ");
     pty_type(&p, "hello\r");
     pty_expect(&p, "(cut at --max-tokens)");
@@ -232,7 +254,7 @@ static void test_full_conversation(void **state)
     assert_int_equal(pty_finish(&p), 0);
 }
 
-/* ---- without one: answers are random, so where lines are counted they stop at a line's end ---- */
+/* ---- on a pipe: answers are random text, so tests that count lines end answers at a newline ---- */
 
 static void test_pipe(void **state)
 {
@@ -241,6 +263,11 @@ static void test_pipe(void **state)
     run(&p, f->model.path, "one\n\n  \ntwo\r\nthree", (const char *[]){"--max-tokens", "5", "--stop", "\n", NULL});
     assert_int_equal(p.exit_status, 0);
     assert_int_equal(count_lines(&p.out), 3);
+    program_free(&p);
+    /* Nothing is said of answers that end by themselves. */
+    run(&p, f->model.path, "one\ntwo\n",
+        (const char *[]){"--temperature", "0", "--logit-bias", "300:100", "--stop-token-ids", "300", NULL});
+    assert_int_equal(p.exit_status, 0);
     assert_int_equal(p.err.length, 0);
     program_free(&p);
     run(&p, f->model.path, "", (const char *[]){NULL});
@@ -249,17 +276,39 @@ static void test_pipe(void **state)
     program_free(&p);
 }
 
+/* An answer that a limit cut is named, since what is on standard output does not show it. */
+static void test_pipe_cut(void **state)
+{
+    const struct fixture *f = *state;
+    struct program p;
+    run(&p, f->model.path, "one\n\ntwo\n", (const char *[]){"--max-tokens", "5", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_string_equal(p.err.data, "quire chat: line 1: the answer is cut at --max-tokens, 5 tokens\n"
+                                    "quire chat: line 3: the answer is cut at --max-tokens, 5 tokens\n");
+    program_free(&p);
+    run(&p, f->model.path, "one\n", (const char *[]){"--max-model-len", "24", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_string_equal(p.err.data, "quire chat: line 1: the answer is cut: the conversation has reached "
+                                    "--max-model-len, 24 tokens\n");
+    program_free(&p);
+    run(&p, f->model.path, NULL, (const char *[]){"--max-tokens", "5", "--prompt", "one", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_string_equal(p.err.data, "quire chat: the answer is cut at --max-tokens, 5 tokens\n");
+    program_free(&p);
+}
+
 static void test_pipe_too_long(void **state)
 {
     const struct fixture *f = *state;
     struct program p;
     run(&p, f->model.path, "a line that is by far too long for what the model has room for, whatever it says\nhi\n",
-        (const char *[]){"--max-model-len", "16", "--stop", "\n", NULL});
+        (const char *[]){"--max-model-len", "16", "--stop", "\n", "--seed", "1", NULL});
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(count_lines(&p.out), 1); /* the second is answered all the same */
-    assert_int_equal(count_lines(&p.err), 1);
+    assert_int_equal(count_lines(&p.err), 2);
     assert_non_null(strstr(p.err.data, "line 1: "));
     assert_non_null(strstr(p.err.data, "leaves room for 15"));
+    assert_non_null(strstr(p.err.data, "line 2: the answer is cut: "));
     program_free(&p);
 }
 
@@ -270,7 +319,19 @@ static void test_pipe_of_bytes(void **state)
     run(&p, f->model.path, "\xEF\xBB\xBF\n one \xff\r\n", (const char *[]){"--max-tokens", "5", NULL});
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(p.out.length, 0); /* a byte order mark is no question */
-    assert_non_null(strstr(p.err.data, "line 2: byte 6 of the question is not UTF-8"));
+    assert_non_null(strstr(p.err.data, "line 2: the question: byte 6 is not UTF-8"));
+    program_free(&p);
+    char words[512];
+    temp_folder_write(&f->state, "utf16", "h\0i\0\n", 5);
+    snprintf(words, sizeof words, "<%s/utf16", f->state.path);
+    run_shell(&p, f->model.path, words);
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(p.out.length, 0);
+    assert_non_null(strstr(p.err.data, "line 1: the question: byte 2 is NUL; is this text UTF-8?"));
+    program_free(&p);
+    run_shell(&p, f->model.path, "</tmp");
+    assert_int_equal(p.exit_status, 1);
+    assert_string_equal(p.err.data, "quire chat: standard input: cannot read: Is a directory\n");
     program_free(&p);
     run(&p, f->model.path, "", (const char *[]){"--system", "\xff", NULL});
     assert_int_equal(p.exit_status, 2);
@@ -287,7 +348,7 @@ static void test_once(void **state)
     assert_int_equal(first.exit_status, 0);
     assert_int_equal(count_lines(&first.out), 1);
     assert_true(first.out.length > 8);
-    assert_int_equal(first.err.length, 0);
+    assert_string_equal(first.err.data, "quire chat: the answer is cut at --max-tokens, 8 tokens\n");
     run(&again, f->model.path, NULL, args);
     assert_string_equal(first.out.data, again.out.data); /* the same seed */
     program_free(&first);
@@ -310,13 +371,8 @@ static void test_no_template(void **state)
 static void test_unwritable(void **state)
 {
     const struct fixture *f = *state;
-    char command[4096];
-    snprintf(command, sizeof command,
-             "%s chat --model %s --load-format dummy --device cpu --max-num-seqs 4 --kv-cache-space 0.1 --ignore-eos "
-             "--prompt hi >/dev/full",
-             QUIRE_EXECUTABLE, f->model.path); /* an endless answer, ended by the first write */
     struct program p;
-    program_run(&p, (const char *[]){"/bin/sh", "-c", command, NULL}, NULL);
+    run_shell(&p, f->model.path, "--prompt hi >/dev/full"); /* an endless answer, ended by the first write */
     assert_int_equal(p.exit_status, 1);
     assert_non_null(strstr(p.err.data, "cannot write the answer: No space left on device"));
     program_free(&p);
@@ -410,6 +466,7 @@ int main(void)
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_full_conversation),
         cmocka_unit_test(test_pipe),
+        cmocka_unit_test(test_pipe_cut),
         cmocka_unit_test(test_pipe_too_long),
         cmocka_unit_test(test_pipe_of_bytes),
         cmocka_unit_test(test_once),
