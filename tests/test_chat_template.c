@@ -65,7 +65,7 @@ static void test_golden(void **state)
     check_golden(BPE, open_with_config(BPE, LLAMA2_CONFIG), CHAT_FORMAT_LLAMA2, "llama2");
 }
 
-/* What a form looks like as text: the special tokens shown. */
+/* The ids decode to this text, special tokens shown. */
 static void assert_shown(const struct tokenizer *t, const struct token_list *ids, const char *expected)
 {
     struct text text = {0};
@@ -125,8 +125,8 @@ static struct tokenizer *open_with_template(const json_t *source)
     return t;
 }
 
-/* Jinja's text, or its refusal (null). quire also refuses what Jinja renders from a conversation in which nobody can
- * answer: a question is missing, or the next turn is not the assistant's. */
+/* expected: Jinja's text; null: the template refuses the conversation. With Llama 2's template quire also refuses to
+ * precede an answer after an answer, which Jinja renders. */
 static void check_rendered(const struct tokenizer *t, enum chat_format format, const json_t *conversation, bool prompt,
                            const json_t *expected)
 {
@@ -205,7 +205,7 @@ static void test_other_templates_are_refused(void **state)
     json_decref(golden);
 }
 
-/* The form that a chat is rendered in is the form that its text is parsed in. */
+/* Rendering a chat gives the ids of its text encoded with TOKENIZER_PARSE_SPECIAL. */
 static void test_same_as_parsed_text(void **state)
 {
     (void)state;

@@ -1,5 +1,4 @@
-/* tokenizer.h, and the files that it stands on: SentencePiece behind C, the table of tokens, special tokens, the JSON.
- */
+/* tokenizer.h and what it is built on: SentencePiece, the table of tokens, special tokens, the JSON files. */
 #include "test_tokenizer_support.h"
 
 #include <fcntl.h>
@@ -67,7 +66,7 @@ static void check_decoding(const struct tokenizer *t, const json_t *entry, const
     token_list_free(&ids);
 }
 
-/* The golden ids hold what the config does not make special: without one, the model's own rules are compared. */
+/* Without a configuration only the model's own rules apply, as in the golden data. */
 static void test_golden(void **state)
 {
     (void)state;
@@ -104,7 +103,7 @@ static void check_against_library(const struct tokenizer *t, const struct senten
     free(expected);
 }
 
-/* Byte pieces and spaces are drawn often: they are where the rules are. */
+/* Byte pieces and spaces are drawn often, because they have rules of their own. */
 static int32_t draw_id(const struct sentencepiece_model *sp, uint64_t *seed)
 {
     int32_t byte = sentencepiece_piece_to_id(sp, "<0x00>"), space = sentencepiece_piece_to_id(sp, "\xe2\x96\x81");
@@ -568,7 +567,7 @@ static void test_bad_models(void **state)
     remove_folder(folder);
 }
 
-/* Every prefix of a model is refused, and nothing is printed meanwhile. */
+/* Every prefix of a model file is refused, and the library prints nothing. */
 static void test_truncated_models(void **state)
 {
     (void)state;
@@ -597,7 +596,7 @@ static void test_truncated_models(void **state)
     remove_folder(folder);
 }
 
-/* Damage that SentencePiece itself would follow out of bounds (its normalization trie) is found before it is loaded. */
+/* A damaged normalization trie, which SentencePiece would follow out of bounds, is found before the model is loaded. */
 static void test_damaged_models(void **state)
 {
     (void)state;
@@ -697,7 +696,7 @@ static void test_bad_other_files(void **state)
     }
 }
 
-/* What lies where a file may be, and is none, is not taken for "no such file". */
+/* A named pipe, a broken link or a folder in the place of a file is an error, also where the file is optional. */
 static void test_no_files(void **state)
 {
     (void)state;
@@ -789,7 +788,7 @@ static void test_template_list(void **state)
     tokenizer_close(t);
 }
 
-/* A file that lists ordinary text as special does not take that text away. */
+/* Ordinary text stays ordinary, even if a file lists it as special. */
 static void test_ordinary_text_stays_text(void **state)
 {
     (void)state;
