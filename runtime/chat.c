@@ -367,8 +367,10 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
     enum status status = engine_create(&o->engine, &chat->engine, err);
     if (status != STATUS_OK) return status;
     conversation_init(&chat->conversation, engine_tokenizer(chat->engine), o->system);
-    status = chat_format_check(engine_tokenizer(chat->engine), chat->conversation.format, err);
-    if (status != STATUS_OK) return error_prefix(err, status, o->engine.model);
+    struct error reason;
+    status = chat_format_check(engine_tokenizer(chat->engine), chat->conversation.format, &reason);
+    if (status != STATUS_OK)
+        return error_set(err, status, "%s: %s (quire generate takes plain prompts)", o->engine.model, reason.text);
     engine_default_sampling(chat->engine, &chat->params);
     chat->params.max_tokens = -1;
     sampling_flags_apply(&o->sampling, &chat->params);
