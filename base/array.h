@@ -1,4 +1,4 @@
-/* Growable memory. Two tools: array_reserve for arrays of anything, struct text for bytes and strings. */
+/* Growable memory: array_reserve for arrays of any type, struct text for bytes and strings. */
 #ifndef QUIRE_BASE_ARRAY_H
 #define QUIRE_BASE_ARRAY_H
 

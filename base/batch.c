@@ -8,8 +8,8 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, i
     const size_t seqs = (size_t)limits->max_num_seqs;
     const size_t groups = (size_t)limits->num_groups;
     *batch = (struct batch){.limits = *limits, .max_pairs = max_pairs};
-    /* A step may set every entry of every table (all sequences admitted at once with their prefixes cached), and move
-     * every block of one. */
+    /* The most that a step can change: every entry of every block table, if all sequences start at once with their
+     * prefixes cached. A swap moves no more blocks than that. */
     batch->max_deltas = (int32_t)(groups * seqs * (size_t)batch_max_blocks(limits));
     batch->token_ids = calloc(tokens, sizeof *batch->token_ids);
     batch->positions = calloc(tokens, sizeof *batch->positions);

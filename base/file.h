@@ -19,15 +19,15 @@ struct mapped_file {
 enum status mapped_file_open(const char *path, struct mapped_file *file, struct error *err);
 void mapped_file_close(struct mapped_file *file); /* safe on a zeroed struct */
 
-/* Copies the `bytes` at data + offset to `out`, without a page of the mapping being touched. False: errno says why, 0
- * that the file has become shorter. */
+/* Copies `bytes` bytes at `offset` to `out` by reading the file, without touching the mapping. False: errno says why; 0
+ * means that the file has become shorter. */
 bool mapped_file_read(const struct mapped_file *file, uint64_t offset, void *out, size_t bytes);
 
 /* Appends a whole file to *out. */
 enum status file_read(const char *path, struct text *out, struct error *err);
 
-/* Looks for a file that need not be there. What is there and cannot be a file, as a folder, a named pipe or a broken
- * symbolic link, is an error: nobody means that as "no such file". */
+/* Looks for a file that need not exist. A folder, a named pipe or a broken symbolic link of that name is an error,
+ * because it is there by mistake. */
 enum status file_find(const char *path, bool *found, struct error *err);
 
 /* True if `path` names a regular file. / a folder. */

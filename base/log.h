@@ -1,5 +1,5 @@
-/* Messages for the person at the terminal, on stderr; stdout is for results. Quiet by default: warnings only.
- * A log is passed in, never global; a NULL log swallows everything. Safe to call from several threads. */
+/* Messages for the user, on stderr, because stdout is for results. A log is passed in, never global; a NULL log drops
+ * every message. May be called from several threads at once. */
 #ifndef QUIRE_BASE_LOG_H
 #define QUIRE_BASE_LOG_H
 
@@ -9,7 +9,7 @@ struct log {
     enum log_level level; /* messages above this level are dropped */
 };
 
-/* Writes "quire: message\n" (level named for warnings and debug) to stderr in one piece. */
+/* Writes "quire: message\n" to stderr in one piece, with "error: ", "warning: " or "debug: " before the message. */
 void log_write(const struct log *log, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

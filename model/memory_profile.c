@@ -7,7 +7,7 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 static int32_t watermark(int32_t num_blocks)
 {
-    return num_blocks / 100;
+    return batch_watermark(num_blocks);
 }
 
 int32_t memory_blocks_needed(int32_t tokens, int32_t block_size)

@@ -367,12 +367,10 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
     enum status status = engine_create(&o->engine, &chat->engine, err);
     if (status != STATUS_OK) return status;
     conversation_init(&chat->conversation, engine_tokenizer(chat->engine), o->system);
-    if (chat->conversation.format == CHAT_FORMAT_UNKNOWN) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%s has no chat template that quire knows (guide, ChatML or Llama 2), so it may be no chat "
-                         "model; quire generate gives it plain prompts",
-                         o->engine.model);
-    }
+    struct error reason;
+    status = chat_format_check(engine_tokenizer(chat->engine), chat->conversation.format, &reason);
+    if (status != STATUS_OK)
+        return error_set(err, status, "%s: %s (quire generate takes plain prompts)", o->engine.model, reason.text);
     engine_default_sampling(chat->engine, &chat->params);
     chat->params.max_tokens = -1;
     sampling_flags_apply(&o->sampling, &chat->params);

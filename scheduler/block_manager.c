@@ -11,7 +11,7 @@ static int32_t blocks_for(const struct block_manager *m, int32_t num_tokens)
 enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int32_t block_size, bool caching,
                                struct error *err)
 {
-    *m = (struct block_manager){.caching = caching, .block_size = block_size, .watermark = num_blocks / 100};
+    *m = (struct block_manager){.caching = caching, .block_size = block_size, .watermark = batch_watermark(num_blocks)};
     enum status status = block_pool_init(&m->pool, 1, num_blocks, err);
     if (status == STATUS_OK) status = block_pool_init(&m->host, m->pool.end, 0, err);
     if (status == STATUS_OK && caching) status = prefix_cache_init(&m->cache, num_blocks, block_size, err);
@@ -32,9 +32,9 @@ void block_manager_free(struct block_manager *m)
     *m = (struct block_manager){0};
 }
 
-/* Walks the sequence's tokens block by block through the cache up to the first miss, and leaves one token to compute.
- * Returns the hits; *idle gets how many of them nobody holds, `table` (may be NULL) the blocks, *prefix_id the last
- * one's. */
+/* Looks the sequence's full blocks up in the cache, up to the first miss; the last token is never looked up, because
+ * its logits must be computed. Returns the number of hits; `table` (may be NULL) gets their blocks, *prefix_id the
+ * prefix id of the last one, *idle the number of those that have no holder. */
 static int32_t find_prefix(const struct block_manager *m, const struct sequence *seq, int32_t *table, int32_t *idle,
                            uint64_t *prefix_id)
 {
@@ -73,7 +73,7 @@ enum allocate_result block_manager_can_allocate(const struct block_manager *m, c
     int32_t watermark = m->watermark;
     if (request->num_preemptions > 0 && spare < watermark) watermark = spare > 0 ? spare : 0;
     if (spare < watermark) return ALLOCATE_NEVER;
-    /* A hit never makes the need larger, so the cache is asked only where it decides. */
+    /* Cache hits can only lower the need, so they are counted only if the request does not fit without them. */
     int32_t free_blocks = m->pool.num_free;
     if (free_blocks - *required >= watermark) return ALLOCATE_OK;
     int32_t idle;
@@ -172,7 +172,7 @@ enum status block_manager_fork(struct block_manager *m, const struct sequence *p
     return share_blocks(m, parent->block_table, parent->num_blocks, child, err);
 }
 
-/* The next token would go to a block that others hold too. */
+/* Whether the next token would be written to a block with other holders. */
 static bool next_write_is_shared(const struct block_manager *m, const struct sequence *seq)
 {
     int32_t index = seq->num_computed / m->block_size;
@@ -210,8 +210,8 @@ enum status block_manager_append(struct block_manager *m, struct sequence *seq, 
     return status == STATUS_OK ? extend_table(m, seq, blocks_for(m, num_tokens), err) : status;
 }
 
-/* The identity of one full block, whose parent is the sequence's newest: its own if it has one already (a block shared
- * with a sibling), else a new one, unless another block was first with the same tokens. */
+/* The prefix id of a full block that follows the sequence's hashed blocks. A block shared with a sibling may have one
+ * already; otherwise the block enters the cache, unless another block is there with the same identity. */
 static uint64_t identify(struct block_manager *m, const struct sequence *seq, int32_t index)
 {
     int32_t block = seq->block_table[index];
@@ -243,7 +243,7 @@ enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks,
     return block_pool_grow(&m->host, num_blocks, err);
 }
 
-/* Blocks that the request's sequences hold in this pool, a shared one counted once. */
+/* Blocks of this pool that the request's sequences hold, a shared one counted once. */
 static int32_t num_distinct(const struct block_pool *pool, const struct request *request)
 {
     int32_t count = 0;

@@ -46,7 +46,7 @@ enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_
 enum status block_pool_grow(struct block_pool *pool, int32_t num_blocks, struct error *err)
 {
     const int32_t end = pool->end + num_blocks;
-    const bool is_new = !pool->blocks; /* then with what lies before the pool's own, and in pages that nobody touches */
+    const bool is_new = !pool->blocks; /* calloc of a large array costs no memory before a page is touched */
     const size_t bytes = (size_t)end * sizeof *pool->blocks;
     struct block *blocks = is_new ? calloc(1, bytes) : realloc(pool->blocks, bytes);
     if (!blocks)

@@ -1,11 +1,18 @@
-/* The physical blocks: one array, reference counts, and an intrusive doubly-linked free list. Allocation, release and a
- * cache hit are O(1); nothing is allocated but by block_pool_init and block_pool_grow. It knows numbers, never memory.
+/* The physical blocks: one array of reference counts with an intrusive doubly-linked free list. Taking, sharing and
+ * releasing a block are O(1), and only block_pool_init and block_pool_grow allocate memory. The pool knows block
+ * numbers, never the memory that they stand for.
  *
- * Block 0 is the null block: never taken, counted or freed; it stands for padding entries of a table. Blocks of the
- * device and of the host are two pools whose numbers are disjoint, the device's first. Every other block is in exactly
- * one state: free (no count, no identity), cached (no count, but its contents and identity are kept; it waits in the
- * free list too), or in use (count > 0). Blocks that were never taken are free and stand between the free ones of the
- * list and the cached ones, without being in it: a table of millions costs nothing until its blocks are used.
+ * Block 0 is the null block: it is never taken, and pads block tables. The device's blocks and the host's are two
+ * pools; the host's numbers follow the device's. A block other than 0 is in one of three states:
+ *
+ *     in use   count > 0
+ *     cached   count 0, but its contents and its identity in the prefix cache are kept; it is in the free list
+ *     free     count 0, no identity; it is in the free list, or was never taken
+ *
+ *     head -> [ free, last released first ]   (never taken: untaken .. end)   [ cached, first released first ] <- tail
+ *
+ * Blocks are taken from left to right. Those that were never taken are not linked into the list, so that a pool of
+ * millions of blocks costs no memory before they are used.
  */
 #ifndef QUIRE_SCHEDULER_BLOCK_POOL_H
 #define QUIRE_SCHEDULER_BLOCK_POOL_H
@@ -20,8 +27,8 @@
 struct block {
     int32_t ref_count;
     int32_t previous, next; /* neighbours in the free list; BLOCK_NONE outside it */
-    int32_t filled;         /* slots written, or to be written by a submitted step, since the block was taken */
-    int32_t moved_to;       /* while blocks are swapped: the one that takes this one's contents; 0 otherwise */
+    int32_t filled;         /* slots written since the block was taken, submitted steps included */
+    int32_t moved_to;       /* during a swap: the block that gets this one's contents; otherwise 0 */
     bool cached;            /* the prefix cache can find it */
 };
 
@@ -44,16 +51,16 @@ void block_pool_free(struct block_pool *pool); /* safe on a zeroed struct */
  * BLOCK_NONE if there is none, or if the head of the free list is not a free block. *evicted says that the block was
  * cached: the caller must make the prefix cache forget it. */
 int32_t block_pool_take(struct block_pool *pool, bool *evicted);
-/* One more holder: a fork, or a hit in the prefix cache, which takes a block of count 0 out of the free list. A block
- * that is neither held nor cached cannot be shared: an error that names the block. */
+/* Adds a holder: a fork, or a hit in the prefix cache, which takes a block of count 0 out of the free list. A block
+ * that is neither in use nor cached cannot be shared: the error names the block. */
 enum status block_pool_share(struct block_pool *pool, int32_t block, struct error *err);
-/* One holder less. At 0 the block goes to the free list: cached to its tail, otherwise to its head. Releasing a block
- * of count 0, the null block or a number outside the pool is an error that names the block. */
+/* Removes a holder. At 0 the block returns to the free list: to the tail if it is cached, otherwise to the head.
+ * Releasing a block of count 0, the null block or a number outside the pool is an error that names the block. */
 enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err);
 /* The prefix cache can (or no longer can) find this block. */
 void block_pool_set_cached(struct block_pool *pool, int32_t block, bool cached);
-/* Notes that `count` slots from `offset` on are written. A block is filled from its first slot on and each slot once:
- * anything else, or more than one holder, is an error that names the block. */
+/* Records that `count` slots from `offset` on are written. Slots are written in ascending order, each once, and only
+ * while the block has one holder: anything else is an error that names the block. */
 enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offset, int32_t count, struct error *err);
 
 int32_t block_pool_num_total(const struct block_pool *pool);

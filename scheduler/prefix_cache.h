@@ -1,6 +1,7 @@
-/* Which block holds a given prefix. A full block's identity is (its parent's prefix id, its tokens, an extra key:
- * adapter, salt). A prefix id is 64 bits, one for each identity, never used again; 0 is the empty prefix. The hash only
- * finds candidates: the identity is compared before a block is shared. Nothing is allocated after init. */
+/* The prefix cache: which block holds a given prefix. The identity of a full block is (the prefix id of the block
+ * before it, its tokens, an extra key for whatever else changes K and V: an adapter, a salt). Each identity gets a
+ * prefix id of 64 bits that is never used again; 0 is the empty prefix. The hash only finds candidates; the identity is
+ * compared before a block is shared. Nothing is allocated after init. */
 #ifndef QUIRE_SCHEDULER_PREFIX_CACHE_H
 #define QUIRE_SCHEDULER_PREFIX_CACHE_H
 
@@ -11,7 +12,7 @@
 
 typedef uint64_t prefix_hash_function(uint64_t parent, const int32_t *tokens, int32_t count, uint64_t extra_key);
 
-struct prefix_entry; /* one for each block */
+struct prefix_entry;
 
 struct prefix_cache {
     struct prefix_entry *entries; /* [num_blocks + 1], by block */

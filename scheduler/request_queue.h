@@ -1,4 +1,4 @@
-/* Requests in order of arrival: intrusive and doubly linked, so that whoever ends leaves in O(1). */
+/* Requests in order of arrival: an intrusive doubly-linked list, so that a request is removed in O(1). */
 #ifndef QUIRE_SCHEDULER_REQUEST_QUEUE_H
 #define QUIRE_SCHEDULER_REQUEST_QUEUE_H
 
@@ -9,9 +9,9 @@ struct request_queue {
     int32_t count;
 };
 
-/* Puts the request, which is in no queue, at its place; O(1) where that is one of the two ends. */
+/* Inserts a request that is in no queue at its place in the order of arrival; O(1) at either end. */
 void request_queue_insert(struct request_queue *queue, struct request *request);
-/* Takes it out of the queue that it is in. */
+/* Removes the request from the queue that it is in. */
 void request_queue_remove(struct request *request);
 
 #endif

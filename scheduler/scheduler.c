@@ -31,7 +31,8 @@ static void give_back(struct scheduler *s, struct sequence *seq)
     release_state_index(s, seq);
 }
 
-/* Nothing of the request may be in flight. It keeps its tokens, and is computed again from them. */
+/* Preemption by recompute: the request releases its blocks, keeps its tokens and is computed again from them. No step
+ * in flight may name it. */
 static void send_back(struct scheduler *s, struct request *request)
 {
     for (int32_t i = 0; i < request->num_sequences; i++) {
@@ -46,7 +47,7 @@ static void send_back(struct scheduler *s, struct request *request)
     queue_move(&s->waiting, request);
 }
 
-/* How many more there may be. */
+/* Host blocks that may still be allocated. */
 static int32_t host_blocks_left(const struct scheduler *s)
 {
     return s->host_failed ? 0 : s->config.num_host_blocks - block_pool_num_total(&s->blocks.host);
@@ -68,7 +69,7 @@ static bool grow_host_blocks(struct scheduler *s)
     return false;
 }
 
-/* For a request that would not fit into all that there may be, no host block is made. */
+/* Whether the request fits in the free host blocks, allocating more if that helps. */
 static bool can_swap_out(struct scheduler *s, const struct request *request)
 {
     const struct block_pool *host = &s->blocks.host;
@@ -79,7 +80,7 @@ static bool can_swap_out(struct scheduler *s, const struct request *request)
     return true;
 }
 
-/* Sequences that wait for their prompt have nothing to keep. */
+/* Sequences that wait for their prompt have no blocks worth keeping. */
 static bool should_swap(const struct scheduler *s, const struct request *request)
 {
     for (int32_t i = 0; i < request->num_sequences; i++)
@@ -88,8 +89,9 @@ static bool should_swap(const struct scheduler *s, const struct request *request
     return request_num_unfinished(request) > 1;
 }
 
-/* Nothing of the request may be in flight. The step that is being scheduled copies its blocks before it computes
- * anything, so whoever takes them may write to them in this very step. Its slots go to others as well. */
+/* No step in flight may name the request. The step that is being scheduled copies its blocks to the host before it
+ * computes anything, so another sequence may take them and write to them in this same step. Its state indices become
+ * free as well. */
 static void swap_out(struct scheduler *s, struct batch *batch, struct request *request)
 {
     struct error err;
@@ -116,7 +118,7 @@ static void preempt(struct scheduler *s, struct batch *batch, struct request *re
         send_back(s, request);
 }
 
-/* A leader computes the prompt; the others wait for it in their slots. */
+/* Whether the sequence is the leader, which computes the prompt, and its siblings still wait for the prompt. */
 static bool others_wait_for(const struct sequence *seq)
 {
     const struct request *request = seq->request;
@@ -136,10 +138,10 @@ static void end_sequence(struct scheduler *s, struct sequence *seq, enum finish_
     if (request_finished(request))
         queue_move(&s->ended, request);
     else if (needed)
-        send_back(s, request); /* those that wait were never in a step: they start again, with another leader */
+        send_back(s, request); /* the siblings were in no step yet: they start again, with another leader */
 }
 
-/* The leader goes last, so that nobody is left waiting for it. */
+/* The leader ends last: a leader that ended before its siblings would send them back to the queue. */
 static void end_request(struct scheduler *s, struct request *request, enum finish_reason reason)
 {
     for (int32_t i = request->num_sequences - 1; i >= 0; i--)
@@ -153,7 +155,7 @@ static int32_t num_known(const struct sequence *seq)
     return seq->num_tokens + seq->num_pending;
 }
 
-/* Tokens of the sequence that this step computes, of `budget` left. */
+/* Tokens of the sequence that this step computes, at most `budget`. */
 static int32_t tokens_to_compute(const struct scheduler *s, const struct sequence *seq, int32_t budget)
 {
     if (seq->status != SEQUENCE_RUNNING) return 0;
@@ -163,8 +165,8 @@ static int32_t tokens_to_compute(const struct scheduler *s, const struct sequenc
     return remaining;
 }
 
-/* Blocks that the request's part of this step takes. Siblings that share the block they write to take a copy each, but
- * for the last one if nobody else holds it. */
+/* Free blocks that the request needs in this step. Siblings that write to the same shared block each take a copy of it;
+ * but if all its holders write to it, the last one finds it no longer shared and writes in place. */
 static int32_t request_cost(const struct scheduler *s, const struct request *request, int32_t *budget)
 {
     int32_t cost = 0, shared = BLOCK_NONE, writers = 0;
@@ -198,14 +200,14 @@ static void start(struct scheduler *s, struct sequence *seq)
     s->admitted[s->num_admitted++] = seq;
 }
 
-/* The prompt's blocks that full prompts share: all but a partly filled one. */
+/* Full blocks of the prompt, which all sequences of the request share. */
 static int32_t num_shared_blocks(const struct scheduler *s, const struct sequence *seq)
 {
     return seq->prompt_len / s->config.limits.block_size;
 }
 
-/* Once the leader has come far enough, the others start: the first time with the leader's own logits, after a
- * preemption from the full blocks of the prompt. Returns whether they take a sample from the leader's row. */
+/* Starts the leader's siblings once it has computed what they share: the whole prompt the first time, and then they
+ * sample from the leader's logits (returns true); the prompt's full blocks after a preemption. */
 static bool start_siblings(struct scheduler *s, struct request *request)
 {
     struct sequence *leader = request->leader;
@@ -275,7 +277,7 @@ static void choose_request(struct scheduler *s, struct batch *batch, struct requ
         if (count == 0) continue;
         choose(s, batch, seq, count);
         if (s->unsound) return;
-        if (s->choices[s->num_choices - 1].forks) return; /* the others have their sample, and nothing to compute */
+        if (s->choices[s->num_choices - 1].forks) return; /* the siblings only take a sample in this step */
     }
 }
 
@@ -287,8 +289,7 @@ static void advise_more_blocks(struct error *err)
     error_advise(err, ADVICE_RAISE, "gpu_memory_utilization", NULL);
 }
 
-/* Preempts from the youngest on until the request fits. False when it had to go itself: then nothing younger is left.
- */
+/* Preempts running requests, the youngest first, until this one fits. False if it was itself preempted or failed. */
 static bool make_room(struct scheduler *s, struct batch *batch, struct request *request, bool *preempted)
 {
     int32_t budget = s->budget, cost = request_cost(s, request, &budget);
@@ -311,7 +312,7 @@ static bool make_room(struct scheduler *s, struct batch *batch, struct request *
     return !s->unsound;
 }
 
-/* In order of arrival. Returns whether anything was preempted. */
+/* Chooses tokens of running requests, in order of arrival. Returns whether a request was preempted. */
 static bool choose_running(struct scheduler *s, struct batch *batch)
 {
     bool preempted = false;
@@ -334,7 +335,7 @@ static void admit_siblings(struct scheduler *s, struct request *request)
     for (int32_t i = leader->index + 1; i < request->num_sequences && status == STATUS_OK; i++) {
         struct sequence *seq = &request->sequences[i];
         if (seq->status != SEQUENCE_WAITING) continue;
-        if (computed) { /* in the cache, or too short to share: it needs nobody */
+        if (computed) { /* the shared blocks are in the cache, or there are none: the sibling need not wait */
             status = block_manager_allocate(&s->blocks, seq, &err);
             start(s, seq);
         } else {
@@ -344,8 +345,8 @@ static void admit_siblings(struct scheduler *s, struct request *request)
     if (status != STATUS_OK) set_unsound(s, &err);
 }
 
-/* can_allocate said OK, and there are slots. Every unfinished sequence takes its slot now, so that none is missing when
- * it starts. */
+/* can_allocate answered OK, and there are enough state indices. Every unfinished sequence takes its state index now, so
+ * that a waiting sibling is sure to have one when it starts. */
 static void admit(struct scheduler *s, struct request *request)
 {
     struct error err;
@@ -368,8 +369,8 @@ static void admit(struct scheduler *s, struct request *request)
     queue_move(&s->running, request);
 }
 
-/* can_swap_in said OK, and there are slots. A host block that is free now is written to by a later step at the
- * earliest: a step that swaps in swaps nothing out afterwards. */
+/* can_swap_in answered OK, and there are enough state indices. The host blocks become free, and are not overwritten
+ * before this step has read them: once a step has swapped a request in, it swaps none out. */
 static void swap_in(struct scheduler *s, struct batch *batch, struct request *request)
 {
     struct error err;
@@ -386,7 +387,7 @@ static void swap_in(struct scheduler *s, struct batch *batch, struct request *re
     queue_move(&s->running, request);
 }
 
-/* In order of arrival, as choose_waiting. */
+/* Brings swapped requests back in order of arrival; the first that does not fit ends the search. */
 static void choose_swapped(struct scheduler *s, struct batch *batch)
 {
     struct request *request;
@@ -412,7 +413,7 @@ static void refuse(struct scheduler *s, struct request *request, int32_t require
     end_request(s, request, FINISH_ERROR);
 }
 
-/* In order of arrival; the first that has to wait keeps the others waiting. */
+/* Admits waiting requests in order of arrival; the first that does not fit ends the search, so that none is starved. */
 static void choose_waiting(struct scheduler *s, struct batch *batch)
 {
     struct request *request;
@@ -431,7 +432,7 @@ static void choose_waiting(struct scheduler *s, struct batch *batch)
     }
 }
 
-/* ---- What a step brought ---- */
+/* ---- Sampled tokens ---- */
 
 static bool contains(const int32_t *tokens, int32_t count, int32_t token)
 {
@@ -525,8 +526,8 @@ enum status scheduler_create(const struct scheduler_config *config, struct sched
         scheduler_destroy(s);
         return status;
     }
-    for (int32_t slot = config->limits.max_num_seqs - 1; slot >= 0; slot--)
-        s->free_state_indices[s->num_free_state_indices++] = slot;
+    for (int32_t i = config->limits.max_num_seqs - 1; i >= 0; i--)
+        s->free_state_indices[s->num_free_state_indices++] = i;
     *out = s;
     return STATUS_OK;
 }
@@ -584,7 +585,7 @@ void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_rea
 static void choose_step(struct scheduler *s, struct batch *batch)
 {
     bool preempted = choose_running(s, batch);
-    /* A step that preempts admits nothing; if nothing is left running, there is no such step. */
+    /* A step that preempts admits nothing, unless nothing is left running. */
     bool admits = !preempted || !s->running.head;
     if (admits) choose_swapped(s, batch);
     if (admits && !s->swapped.head) choose_waiting(s, batch);
@@ -621,14 +622,14 @@ static int32_t collect_step(struct scheduler *s, const struct sample_output *sam
     s->oldest = (s->oldest + 1) % SCHEDULER_MAX_STEPS;
     s->in_flight--;
     for (int32_t i = 0; i < step->num_named; i++) step->named[i]->in_flight--;
-    for (int32_t row = 0; row < step->num_sampled; row++) {
-        struct sequence *seq = step->sampled[row];
+    for (int32_t i = 0; i < step->num_sampled; i++) {
+        struct sequence *seq = step->sampled[i];
         seq->num_pending--;
         if (seq->status == SEQUENCE_FINISHED) continue;
-        s->events[num_events++] = (struct token_event){seq, samples->token_ids[row], row};
-        accept_token(s, seq, samples->token_ids[row]);
+        s->events[num_events++] = (struct token_event){seq, samples->token_ids[i], i};
+        accept_token(s, seq, samples->token_ids[i]);
     }
-    /* Those that ended while this step was in flight. Who ended just now has given back what it had. */
+    /* Sequences that ended while this step was in flight. Those that ended just now have released their blocks. */
     for (int32_t i = 0; i < step->num_named; i++)
         if (step->named[i]->status == SEQUENCE_FINISHED && step->named[i]->in_flight == 0) give_back(s, step->named[i]);
     check_after(s);

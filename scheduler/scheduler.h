@@ -1,22 +1,24 @@
-/* Continuous batching: what the next step computes. Host logic only.
+/* Continuous batching: decides what the next step computes. Host logic only.
  *
- * A step is cut in two. scheduler_schedule() fills a batch; the caller submits it; scheduler_collect() takes what it
- * sampled. At most two steps are in flight: step n + 1 may be scheduled while the device computes step n. A token that
- * step n samples is then named in batch n + 1 by its row (token_ids -(r+1)). What is learned one step late (an end of
- * sequence, a stop string) costs at most one wasted row, never a wrong token.
+ * A step has two halves. scheduler_schedule() fills a batch, which the caller submits; scheduler_collect() takes the
+ * tokens that it sampled. At most two steps are in flight, so step n + 1 can be scheduled while the device computes
+ * step n. Batch n + 1 names a token that step n has yet to sample by the index of its sample: token_ids holds -(i + 1)
+ * for sample i. The host learns of an end of sequence or a stop string one step late; this costs at most one wasted
+ * token of computation, never a wrong token in an answer.
  *
- * Preemption, and anything else that would take blocks from a sequence in flight, waits: schedule() answers
- * SCHEDULE_COLLECT_FIRST. Prompt blocks get their identity when the step that computes them is scheduled (steps run in
- * order, and within a step K and V are written before they are read, so a second prompt in the same step may share
- * them); blocks of sampled tokens get theirs at collect, when the tokens are known.
+ * Preemption takes blocks from a sequence, so it must not happen while a step that names the sequence is in flight:
+ * schedule() then answers SCHEDULE_COLLECT_FIRST. A block of prompt tokens enters the prefix cache when the step that
+ * computes it is scheduled. This is early enough for a second prompt of the same step to share it, and safe, because
+ * steps run in order and a step writes all of its K and V before it reads any. A block of sampled tokens enters the
+ * cache at collect, when its tokens are known.
  *
- * A preempted request is computed again from its tokens, or its blocks are swapped to host memory: by default where
- * several of its sequences are unfinished. One whose sequences still wait for their prompt, or that finds no host
- * block, is always computed again. What is swapped comes back before anything that waits is admitted.
+ * A preempted request is recomputed from its tokens or swapped to host memory: by default, swapped if several of its
+ * sequences are unfinished. It is always recomputed if its sequences still wait for their prompt, or if there are too
+ * few host blocks. Swapped requests return before any waiting request is admitted.
  *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use. Nothing is allocated
- * after scheduler_create, but for host blocks where more are swapped out than ever before: most runs never swap, and
- * pinning gigabytes takes longer than all the rest of a start.
+ * after scheduler_create, except host blocks, which are allocated when a swap needs more than there are: most runs
+ * never swap, and pinning gigabytes of host memory at start-up takes seconds.
  */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_H
 #define QUIRE_SCHEDULER_SCHEDULER_H
@@ -33,10 +35,10 @@ struct scheduler_config {
     int32_t num_blocks;
     int32_t num_host_blocks; /* in swap space, numbered num_blocks + 1 .. num_blocks + num_host_blocks; 0: none */
     enum preemption_mode preemption_mode;
-    /* Allocates memory for more host blocks: called where a swap needs more than there are, which is none at first.
-     * *added gets how many it added; more than num_host_blocks in all are never asked for. If it fails, its
-     * sentence goes to `log` as a warning, it is not called again, and what does not fit is computed again instead.
-     * NULL: nothing has to be allocated. */
+    /* Allocates memory for more host blocks; called when a swap needs more than there are (at first there are none),
+     * and never for more than num_host_blocks in all. *added gets the number of new blocks. If it fails, its sentence
+     * is logged as a warning, it is not called again, and requests that do not fit in the host blocks are recomputed
+     * instead. NULL: the host blocks need no allocation. */
     enum status (*grow_host_blocks)(void *user, int32_t *added, struct error *err);
     void *user;
     const struct log *log; /* may be NULL */
@@ -48,11 +50,11 @@ struct scheduler_config {
 struct scheduler_stats {
     int32_t num_running, num_waiting, num_swapped;                   /* requests */
     int32_t blocks_total, blocks_in_use, blocks_cached, blocks_free; /* their sum is the total */
-    int64_t prefix_queries, prefix_hits, evictions;                  /* in tokens, tokens, blocks */
+    int64_t prefix_queries, prefix_hits, evictions;                  /* tokens, tokens, blocks */
     int32_t host_blocks_in_use;
-    int64_t blocks_swapped_out, blocks_swapped_in; /* copied */
+    int64_t blocks_swapped_out, blocks_swapped_in;
     int64_t preemptions, steps;
-    int64_t tokens; /* computed, or in a submitted step */
+    int64_t tokens; /* computed, steps in flight included */
 };
 
 enum schedule_result {
@@ -71,12 +73,12 @@ struct schedule {
     int32_t num_admitted;
 };
 
-/* What a collected step brought to one sequence, in the order of the samples. */
+/* A token that a collected step sampled for one sequence. */
 struct token_event {
     struct sequence *seq;
-    int32_t token; /* appended to seq->tokens; a stop token too. -1: none could be sampled, and the sequence has ended
-                      with FINISH_ERROR; the caller knows why, and sets request->error */
-    int32_t row;   /* of the step's sample_output */
+    int32_t token;  /* appended to seq->tokens, even if it is a stop token. -1: none could be sampled, and the sequence
+                       has ended with FINISH_ERROR; the caller knows why, and sets request->error */
+    int32_t sample; /* index into the step's sample_output */
 };
 
 struct scheduler;
@@ -84,13 +86,15 @@ struct scheduler;
 enum status scheduler_create(const struct scheduler_config *config, struct scheduler **out, struct error *err);
 void scheduler_destroy(struct scheduler *s);
 
-/* Queues a request, after all that were added before it (sets request->arrival); the scheduler refers to it until it is
- * finished and scheduler_next_finished() handed it back. A prompt that can never fit ends with FINISH_ERROR and a
- * sentence when its turn comes, or here if it is more than a step or the number of slots allows; the others go on. */
+/* Queues a request behind those added before it, and sets request->arrival. The scheduler keeps the pointer until
+ * scheduler_next_finished() returns it. A request that can never fit ends with FINISH_ERROR and a sentence, without
+ * harm to others: here if it has more sequences than run at once or may outgrow max_model_len, otherwise when its turn
+ * comes. */
 void scheduler_add(struct scheduler *s, struct request *request);
 /* Ends every unfinished sequence with FINISH_ABORT. */
 void scheduler_abort(struct scheduler *s, struct request *request);
-/* Ends one sequence (a stop string was found). Its blocks go back once no step in flight names it. */
+/* Ends one sequence, for example when a stop string was found. Its blocks are released once no step in flight names it.
+ */
 void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_reason reason);
 
 /* Fills `batch`, which was made for config.limits with max_pairs >= max_num_seqs.
@@ -106,14 +110,15 @@ enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct 
 enum status scheduler_collect(struct scheduler *s, const struct sample_output *samples,
                               const struct token_event **events, int32_t *num_events, struct error *err);
 
-/* A request all of whose sequences have ended and that nothing in flight names, or NULL. It is the caller's again. */
+/* Removes and returns a request whose sequences have all ended and which no step in flight names; NULL: there is none.
+ * It belongs to the caller again. */
 struct request *scheduler_next_finished(struct scheduler *s);
 
-bool scheduler_has_work(const struct scheduler *s);     /* requests unfinished or not handed back, or steps in flight */
+bool scheduler_has_work(const struct scheduler *s);     /* requests not handed back, or steps in flight */
 int32_t scheduler_in_flight(const struct scheduler *s); /* steps submitted and not collected */
 void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stats);
 
-/* Drops every cached block's identity (nothing may be running); for measuring cold starts. */
+/* Empties the prefix cache, for measuring cold starts. Nothing may be running. */
 void scheduler_reset_prefix_cache(struct scheduler *s);
 
 /* The invariants of ARCHITECTURE.md over all sequences, and any inconsistency found earlier. Slow, for tests; with

@@ -1,7 +1,7 @@
 #include "scheduler/scheduler_state.h"
 
-/* What is written of a sequence's blocks is what the sequence has computed: nothing is read before it is written. The
- * blocks are the host's if it is swapped, else the device's. */
+/* The filled slots of a sequence's blocks are those of the tokens that it has computed, so nothing is read before it is
+ * written. A swapped sequence holds blocks of the host, any other blocks of the device. */
 static enum status check_filled(const struct scheduler *s, const struct sequence *seq, struct error *err)
 {
     int32_t block_size = s->config.limits.block_size;
@@ -33,7 +33,7 @@ static enum status check_sequence(const struct scheduler *s, const struct reques
     if (seq->status == SEQUENCE_SWAPPED && !holds && seq->in_flight == 0) return check_filled(s, seq, err);
     if (!holds && seq->num_blocks == 0 && seq->in_flight == 0) return STATUS_OK;
     if (!holds || !may_hold || (seq->status == SEQUENCE_FINISHED && seq->in_flight == 0))
-        return error_set(err, STATUS_INTERNAL, "a sequence that does not run holds slot %d and %d blocks",
+        return error_set(err, STATUS_INTERNAL, "a sequence that does not run holds state index %d and %d blocks",
                          seq->state_index, seq->num_blocks);
     if (seq->num_pending > seq->in_flight || seq->in_flight > s->in_flight || seq->num_uploaded > seq->num_blocks)
         return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, is in %d steps of %d in flight",
@@ -54,7 +54,7 @@ static enum status check_queue(const struct scheduler *s, const struct request_q
             status = check_sequence(s, queue, seq, err);
             if (status == STATUS_OK && (seq->state_index >= 0 || seq->num_blocks > 0)) {
                 if (*num_holders == s->config.limits.max_num_seqs)
-                    return error_set(err, STATUS_INTERNAL, "more sequences hold blocks than there are slots");
+                    return error_set(err, STATUS_INTERNAL, "more sequences hold blocks than there are state indices");
                 s->holders[(*num_holders)++] = seq;
             }
         }
@@ -64,25 +64,25 @@ static enum status check_queue(const struct scheduler *s, const struct request_q
     return status;
 }
 
-static bool state_index_is_free(const struct scheduler *s, int32_t slot)
+static bool state_index_is_free(const struct scheduler *s, int32_t index)
 {
     for (int32_t i = 0; i < s->num_free_state_indices; i++)
-        if (s->free_state_indices[i] == slot) return true;
+        if (s->free_state_indices[i] == index) return true;
     return false;
 }
 
-static enum status check_slots(const struct scheduler *s, int32_t num_holders, struct error *err)
+static enum status check_state_indices(const struct scheduler *s, int32_t num_holders, struct error *err)
 {
     int32_t held = 0;
     for (int32_t i = 0; i < num_holders; i++) held += s->holders[i]->state_index >= 0;
     if (held + s->num_free_state_indices != s->config.limits.max_num_seqs)
-        return error_set(err, STATUS_INTERNAL, "%d slots are held and %d free, of %d", held, s->num_free_state_indices,
-                         s->config.limits.max_num_seqs);
+        return error_set(err, STATUS_INTERNAL, "%d state indices are held and %d free, of %d", held,
+                         s->num_free_state_indices, s->config.limits.max_num_seqs);
     for (int32_t i = 0; i < num_holders; i++) {
         if (s->holders[i]->state_index < 0) continue;
         bool taken = state_index_is_free(s, s->holders[i]->state_index);
         for (int32_t j = 0; j < i; j++) taken = taken || s->holders[j]->state_index == s->holders[i]->state_index;
-        if (taken) return error_set(err, STATUS_INTERNAL, "slot %d has two holders", s->holders[i]->state_index);
+        if (taken) return error_set(err, STATUS_INTERNAL, "state index %d has two holders", s->holders[i]->state_index);
     }
     return STATUS_OK;
 }
@@ -98,7 +98,7 @@ enum status scheduler_check(const struct scheduler *s, struct error *err)
     if (status == STATUS_OK) status = check_queue(s, &s->swapped, &num_holders, err);
     if (status == STATUS_OK) status = check_queue(s, &s->running, &num_holders, err);
     if (status == STATUS_OK) status = check_queue(s, &s->ended, &num_holders, err);
-    if (status == STATUS_OK) status = check_slots(s, num_holders, err);
+    if (status == STATUS_OK) status = check_state_indices(s, num_holders, err);
     if (status == STATUS_OK) status = block_manager_check(&s->blocks, s->holders, num_holders, err);
     return status;
 }

@@ -3,16 +3,16 @@
 static void add_tokens(const struct scheduler *s, struct batch *batch, const struct choice *c)
 {
     const struct sequence *seq = c->seq;
-    int32_t row = batch->num_tokens, block_size = s->config.limits.block_size, end = c->start + c->count;
+    int32_t first = batch->num_tokens, block_size = s->config.limits.block_size, end = c->start + c->count;
     for (int32_t t = c->start; t < end; t++) {
-        batch->token_ids[row + t - c->start] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_row + 1);
-        batch->positions[row + t - c->start] = t;
+        batch->token_ids[first + t - c->start] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
+        batch->positions[first + t - c->start] = t;
     }
     for (int32_t t = c->start, run; t < end; t += run) {
         int32_t block = seq->block_table[t / block_size], offset = t % block_size;
         run = block_size - offset < end - t ? block_size - offset : end - t;
         for (int32_t i = 0; i < run; i++)
-            batch->slot_mapping[row + t - c->start + i] = (int64_t)block * block_size + offset + i;
+            batch->slot_mapping[first + t - c->start + i] = (int64_t)block * block_size + offset + i;
     }
     batch->num_tokens += c->count;
 }
@@ -24,15 +24,15 @@ static void add_deltas(struct batch *batch, struct sequence *seq)
             .row = seq->state_index, .index = seq->num_uploaded, .block = seq->block_table[seq->num_uploaded]};
 }
 
-/* The logits of the batch's last token. */
+/* Samples from the logits of the batch's last token. */
 static void add_sample(struct batch *batch, struct step *step, struct sequence *seq, int32_t output)
 {
-    int32_t row = batch->num_samples++;
-    batch->logits_indices[row] = batch->num_tokens - 1;
-    batch->sample_state_indices[row] = seq->state_index;
-    batch->sample_output[row] = output;
+    int32_t sample = batch->num_samples++;
+    batch->logits_indices[sample] = batch->num_tokens - 1;
+    batch->sample_state_indices[sample] = seq->state_index;
+    batch->sample_output[sample] = output;
     step->sampled[step->num_sampled++] = seq;
-    seq->pending_row = row;
+    seq->pending_sample = sample;
 }
 
 static void name(struct step *step, struct sequence *seq)
@@ -62,8 +62,8 @@ static void add_choice(struct scheduler *s, struct batch *batch, struct step *st
     }
 }
 
-/* One token, of a sequence that ran before this step: so what it reads was written before, too. One that starts now may
- * share blocks that another writes in this step. */
+/* A decode has one token and reads only K and V that earlier steps wrote, and its own. A sequence that starts in this
+ * step is none: it may share blocks that another sequence writes in this step. */
 static bool is_decode(const struct scheduler *s, const struct choice *c)
 {
     return c->count == 1 && c->seq->first_step < s->num_steps;

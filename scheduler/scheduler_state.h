@@ -1,5 +1,5 @@
-/* What a scheduler is made of. Private to scheduler.c (the policy), scheduler_layout.c (from choices to a batch) and
- * scheduler_check.c (the invariants). */
+/* The scheduler's state. Private to scheduler.c (the policy), scheduler_layout.c (from choices to a batch),
+ * scheduler_check.c (the invariants) and tests. */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_STATE_H
 #define QUIRE_SCHEDULER_SCHEDULER_STATE_H
 
@@ -8,10 +8,10 @@
 
 #define SCHEDULER_MAX_STEPS 2 /* in flight */
 
-/* A submitted step: whom it names, and whose token each of its samples is. */
+/* A submitted step: the sequences that it names, and the sequence that each of its samples belongs to. */
 struct step {
-    struct sequence **named;   /* [num_named] siblings that only take a sample included */
-    struct sequence **sampled; /* [num_sampled] by row */
+    struct sequence **named;   /* [num_named] including siblings that only take a sample */
+    struct sequence **sampled; /* [num_sampled] by sample */
     int32_t num_named, num_sampled;
 };
 
@@ -20,15 +20,15 @@ struct choice {
     struct sequence *seq;
     int32_t start, count; /* tokens of the sequence */
     bool samples;         /* its last token's logits are wanted */
-    bool forks;           /* its waiting siblings take a sample from the same row */
+    bool forks;           /* its waiting siblings sample from the same logits */
 };
 
 struct scheduler {
     struct scheduler_config config;
     struct block_manager blocks;
-    bool host_failed; /* no more host blocks could be had */
-    /* Each in order of arrival: the youngest running request is the tail, and a preempted one becomes the head of those
-     * that are swapped or wait. */
+    bool host_failed; /* the last attempt to allocate more host blocks failed */
+    /* Each in order of arrival: the tail of `running` is the youngest, and a preempted request becomes the head of
+     * `waiting` or `swapped`. */
     struct request_queue waiting, swapped, running, ended;
     uint64_t next_arrival;
 
@@ -38,7 +38,7 @@ struct scheduler {
     struct step steps[SCHEDULER_MAX_STEPS]; /* a ring */
     int32_t oldest, in_flight;
 
-    /* The call of schedule() in progress. */
+    /* The step that is being scheduled. */
     struct choice *choices; /* [num_choices] */
     struct sequence **admitted;
     int32_t num_choices, num_admitted;
@@ -48,11 +48,11 @@ struct scheduler {
     struct sequence **holders; /* scratch of scheduler_check */
     int64_t prefix_queries, prefix_hits, preemptions, num_steps, num_tokens;
     int64_t blocks_swapped_out, blocks_swapped_in;
-    bool unsound;
+    bool unsound;           /* an internal inconsistency was found: nothing is scheduled or collected any more */
     struct error violation; /* the first one, if unsound */
 };
 
-/* Fills the batch with what was chosen, and notes it as a step in flight. */
+/* Fills the batch from s->choices, and adds the step to those in flight. */
 void scheduler_lay_out(struct scheduler *s, struct batch *batch);
 
 #endif

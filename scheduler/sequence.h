@@ -29,47 +29,47 @@ struct sequence {
     int32_t prompt_len;     /* of those, the prompt */
     int32_t token_capacity; /* most tokens it can have: min(max_model_len, prompt_len + max_tokens) */
     int32_t num_pending;    /* tokens sampled by steps in flight, not known yet: at most one a step */
-    int32_t pending_row;    /* the newest step's row of samples that gives the last of them */
+    int32_t pending_sample; /* index of the last of them among the samples of the newest step */
     int32_t num_computed;   /* tokens whose K and V are written, or will be by a submitted step */
     int32_t num_cached;     /* of the prompt, tokens found in the prefix cache at the (first) admission */
 
     int32_t *block_table; /* [ceil(token_capacity / block_size)] physical blocks; 0: the null block */
     int32_t num_blocks;
-    int32_t num_uploaded; /* entries of block_table that the device has in this slot */
+    int32_t num_uploaded; /* entries of block_table that the device's block table has */
     int32_t num_hashed;   /* full blocks with a prefix id, from the first */
     uint64_t prefix_id;   /* of the last of those; 0: none */
 
-    int32_t state_index; /* row of its block table and sampling state on the device; -1: none */
-    int32_t in_flight;   /* submitted steps not collected that name it: its blocks stay until they are */
-    int64_t first_step;  /* since it runs: the scheduler's num_steps then */
+    int32_t state_index; /* of its block table and sampling state on the device; -1: none */
+    int32_t in_flight;   /* steps in flight that name it: its blocks are not released before they are collected */
+    int64_t first_step;  /* the scheduler's num_steps when it last started to run */
 };
 
 struct request {
     uint64_t id;
-    uint64_t arrival; /* order of arrival; smaller is older */
+    uint64_t arrival; /* smaller is older */
     struct sampling_params params;
     int32_t eos_token_ids[16], num_eos;
     uint64_t extra_key;         /* part of every block's identity: adapter, salt; 0: none */
     struct sequence *sequences; /* [params.n] */
     int32_t num_sequences;
-    struct sequence *leader; /* while admitted: the one that computes the prompt; the others wait for it */
-    bool forked;             /* the prompt was computed once, and every sequence goes its own way */
+    struct sequence *leader; /* while admitted: computes the prompt, for which the other sequences wait */
+    bool forked;             /* the prompt was computed, and each sequence has tokens of its own since */
     bool aborted;
     int32_t num_preemptions;
     struct error error;          /* with FINISH_ERROR: why */
     void *user;                  /* the engine's */
-    struct request_queue *queue; /* of the scheduler's, the one it is in; NULL: none */
+    struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
     struct request *next, *previous;
 };
 
-/* Allocates a request with params.n sequences of at most max_model_len tokens, blocks of block_size. The prompt is
- * copied to each; prompt_len must lie in 1 .. max_model_len (STATUS_INVALID). A prompt that is as long as the model
- * allows still gets one token: `tokens` has room for it, and it is never computed. */
+/* Allocates a request with params.n sequences of at most max_model_len tokens in blocks of block_size, and copies the
+ * prompt to each. prompt_len must be 1 to max_model_len (STATUS_INVALID). A prompt of max_model_len tokens still gets
+ * one output token, whose K and V are never computed; `tokens` has room for it. */
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
                            int32_t max_model_len, int32_t block_size, struct request **out, struct error *err);
 void request_destroy(struct request *request);
 
-/* Output tokens so far, a pending one counted. */
+/* Output tokens so far, pending ones included. */
 static inline int32_t sequence_output_len(const struct sequence *seq)
 {
     return seq->num_tokens + seq->num_pending - seq->prompt_len;

@@ -87,7 +87,7 @@ static void release(struct fixture *f, struct sequence *seq)
     check(f);
 }
 
-/* One more token of the sequence. */
+/* Appends one token to the sequence. */
 static struct block_pair append(struct fixture *f, struct sequence *seq, int32_t token)
 {
     struct block_pair copy;
@@ -137,7 +137,7 @@ static void test_the_watermark_is_one_percent_rounded_down(void **state)
     }
 }
 
-/* (free - idle) - (required - hits) >= W, at its very edge. */
+/* Just enough and just too few blocks for (free - idle) - (required - hits) >= watermark. */
 static void test_admission_with_hits(void **state)
 {
     (void)state;
@@ -169,7 +169,7 @@ static void test_admission_with_hits(void **state)
     close_fixture(&f);
 }
 
-/* Once it ran, a request is refused only if it cannot be held at all. */
+/* A request that ran before is refused only if the pool cannot hold it at all. */
 static void test_admission_after_a_preemption(void **state)
 {
     (void)state;
@@ -303,7 +303,7 @@ static void test_tails_are_evicted_before_heads(void **state)
     close_fixture(&f);
 }
 
-/* Equal blocks, computed side by side: one is found, both are sound. */
+/* Two sequences compute equal blocks at the same time: one of the blocks enters the cache, both stay valid. */
 static void test_a_duplicate_is_not_cached_twice(void **state)
 {
     (void)state;
@@ -426,7 +426,7 @@ static void test_reserved_blocks_are_filled_by_a_sibling(void **state)
     close_fixture(&f);
 }
 
-/* A shared block that already has its identity keeps it, though its parent's was given up meanwhile. */
+/* A shared block keeps its identity when the block before it has been evicted. */
 static void test_a_block_is_identified_once(void **state)
 {
     (void)state;
@@ -514,7 +514,8 @@ static void test_swapped_blocks_move_once_and_come_back_shared(void **state)
     close_fixture(&f);
 }
 
-/* total - required < W, and free - required >= W, at their very edges; a spare block for each unfinished sequence. */
+/* Just enough and just too few blocks for total - required >= watermark and for free - required >= watermark, where
+ * required has one more block for each unfinished sequence. */
 static void test_coming_back_from_the_host(void **state)
 {
     (void)state;

@@ -140,7 +140,7 @@ static void test_slots_are_filled_once_by_one_holder(void **state)
     block_pool_free(&pool);
 }
 
-/* Against a model of counts in a plain array. */
+/* Compared with reference counts in a plain array. */
 static void test_random_operations(void **state)
 {
     (void)state;

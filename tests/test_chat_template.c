@@ -25,16 +25,9 @@ static void test_detect(void **state)
     assert_int_equal(chat_format_detect(NULL), CHAT_FORMAT_UNKNOWN);
     assert_int_equal(chat_format_detect(""), CHAT_FORMAT_UNKNOWN);
     assert_int_equal(chat_format_detect("{{ messages[0]['content'] }}"), CHAT_FORMAT_UNKNOWN);
-    assert_int_equal(chat_format_detect("{{'<|' + message[\"role\"]+ '|>' + message['content'] +\n '<|end|>' }}"),
-                     CHAT_FORMAT_GUIDE);
     /* Phi-3 and Zephyr have the same markers, but line ends that belong to the form. */
     assert_int_equal(chat_format_detect("{{'<|user|>\n' + message['content'] + '<|end|>\n<|assistant|>\n'}}"),
                      CHAT_FORMAT_UNKNOWN);
-    assert_int_equal(chat_format_detect("{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
-                                        "'<|im_end|>' + '\n'}}"),
-                     CHAT_FORMAT_CHATML);
-    assert_int_equal(chat_format_detect("{% set content = '<<SYS>>\n' %}{{ bos_token + '[INST] ' }}"),
-                     CHAT_FORMAT_LLAMA2);
     assert_int_equal(chat_format_detect("{{ bos_token + '[INST] ' + content + ' [/INST]' }}"), CHAT_FORMAT_UNKNOWN);
     struct tokenizer *t = open_tokenizer(BPE);
     assert_int_equal(chat_format_detect(tokenizer_chat_template(t)), CHAT_FORMAT_GUIDE);
@@ -72,7 +65,7 @@ static void test_golden(void **state)
     check_golden(BPE, open_with_config(BPE, LLAMA2_CONFIG), CHAT_FORMAT_LLAMA2, "llama2");
 }
 
-/* What a form looks like as text: the special tokens shown. */
+/* The ids decode to this text, special tokens shown. */
 static void assert_shown(const struct tokenizer *t, const struct token_list *ids, const char *expected)
 {
     struct text text = {0};
@@ -114,7 +107,105 @@ static void test_as_text(void **state)
     tokenizer_close(t);
 }
 
-/* The form that a chat is rendered in is the form that its text is parsed in. */
+/* --- the templates of tests/data/chat_templates.json, with what Jinja renders --- */
+
+#define MARKED_CONFIG                                                                                                  \
+    "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"added_tokens_decoder\": "                                     \
+    "{\"600\": {\"content\": \"<|im_start|>\"}, \"601\": {\"content\": \"<|im_end|>\"}}, \"chat_template\": %s}"
+
+static struct tokenizer *open_with_template(const json_t *source)
+{
+    struct text config = {0};
+    char *quoted = json_dumps(source, JSON_ENCODE_ANY);
+    assert_non_null(quoted);
+    assert_true(text_printf(&config, MARKED_CONFIG, quoted));
+    struct tokenizer *t = open_with_config(BPE, config.data);
+    text_free(&config);
+    free(quoted);
+    return t;
+}
+
+/* expected: Jinja's text; null: the template refuses the conversation. With Llama 2's template quire also refuses to
+ * precede an answer after an answer, which Jinja renders. */
+static void check_rendered(const struct tokenizer *t, enum chat_format format, const json_t *conversation, bool prompt,
+                           const json_t *expected)
+{
+    struct chat_message messages[8];
+    size_t count = json_array_size(conversation);
+    assert_true(count > 0 && count <= 8);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *entry = json_array_get(conversation, i);
+        messages[i] = message(json_string_value(json_object_get(entry, "role")),
+                              json_string_value(json_object_get(entry, "content")));
+    }
+    bool answered = strcmp(messages[count - 1].role, "assistant") == 0;
+    struct token_list ids = {0};
+    struct error err = {{0}};
+    enum status status = chat_render(t, format, messages, count, prompt, &ids, &err);
+    if (json_is_null(expected) || (format == CHAT_FORMAT_LLAMA2 && prompt && answered)) {
+        assert_int_equal(status, STATUS_INVALID);
+    } else {
+        if (status) fail_msg("%s", err.text);
+        assert_shown(t, &ids, json_string_value(expected));
+    }
+    token_list_free(&ids);
+}
+
+static void test_accepted_templates_render_as_jinja_does(void **state)
+{
+    (void)state;
+    json_error_t error;
+    json_t *golden = json_load_file(QUIRE_TEST_DATA "/chat_templates.json", 0, &error), *entry, *conversation;
+    if (!golden) fail_msg("%s", error.text);
+    size_t i, c, rendered = 0;
+    json_array_foreach(json_object_get(golden, "accepted"), i, entry)
+    {
+        const char *form = json_string_value(json_object_get(entry, "form"));
+        struct tokenizer *t = open_with_template(json_object_get(entry, "template"));
+        enum chat_format format = chat_format_detect(tokenizer_chat_template(t));
+        assert_int_equal(format, *form == 'g'   ? CHAT_FORMAT_GUIDE
+                                 : *form == 'c' ? CHAT_FORMAT_CHATML
+                                                : CHAT_FORMAT_LLAMA2);
+        json_array_foreach(json_object_get(golden, "conversations"), c, conversation)
+        {
+            const json_t *texts = json_array_get(json_object_get(json_object_get(golden, "texts"), form), c);
+            for (size_t prompt = 0; prompt < 2; prompt++, rendered++)
+                check_rendered(t, format, conversation, prompt, json_array_get(texts, prompt));
+        }
+        tokenizer_close(t);
+    }
+    assert_true(rendered >= 16 * 12 * 2);
+    json_decref(golden);
+}
+
+/* A template that renders anything else (a default system prompt, <think>, a trimmed message) is not accepted. */
+static void test_other_templates_are_refused(void **state)
+{
+    (void)state;
+    json_error_t error;
+    json_t *golden = json_load_file(QUIRE_TEST_DATA "/chat_templates.json", 0, &error), *entry;
+    if (!golden) fail_msg("%s", error.text);
+    const struct chat_message user = message("user", "hi");
+    size_t i;
+    json_array_foreach(json_object_get(golden, "refused"), i, entry)
+    {
+        struct tokenizer *t = open_with_template(json_object_get(entry, "template"));
+        enum chat_format format = chat_format_detect(tokenizer_chat_template(t));
+        if (format != CHAT_FORMAT_UNKNOWN) fail_msg("accepted: %s", json_string_value(json_object_get(entry, "why")));
+        struct token_list ids = {0};
+        struct error err = {{0}};
+        assert_int_equal(chat_render(t, format, &user, 1, true, &ids, &err), STATUS_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "does more than those that quire can render exactly"));
+        assert_non_null(strstr(err.text, "tokenizer_config.json"));
+        assert_non_null(strstr(err.text, "plain prompts"));
+        assert_int_equal(ids.count, 0);
+        tokenizer_close(t);
+    }
+    assert_true(i >= 35);
+    json_decref(golden);
+}
+
+/* Rendering a chat gives the ids of its text encoded with TOKENIZER_PARSE_SPECIAL. */
 static void test_same_as_parsed_text(void **state)
 {
     (void)state;
@@ -297,6 +388,8 @@ int main(void)
         cmocka_unit_test(test_detect),
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_as_text),
+        cmocka_unit_test(test_accepted_templates_render_as_jinja_does),
+        cmocka_unit_test(test_other_templates_are_refused),
         cmocka_unit_test(test_same_as_parsed_text),
         cmocka_unit_test(test_turns_append),
         cmocka_unit_test(test_llama2_ended_turn),

@@ -119,7 +119,7 @@ static void test_waits_for_a_character(void **state)
     assert_int_equal(add(&d, BYTE + 0xFF, out), 3); /* begins nothing: at once */
     assert_string_equal(out, UTF8_REPLACEMENT);
     assert_int_equal(add(&d, BYTE + 0xE2, out), 0);
-    assert_int_equal(add(&d, BYTE + 0xC3, out), 3); /* the first was in vain, the second may become one */
+    assert_int_equal(add(&d, BYTE + 0xC3, out), 3); /* the first byte can form no character, the second still may */
     assert_int_equal(add(&d, BYTE + 0xA9, out), 2);
     assert_string_equal(out, "\xc3\xa9");
     assert_int_equal(add(&d, BYTE + 0xE2, out), 0);

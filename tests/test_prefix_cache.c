@@ -1,4 +1,4 @@
-/* The prefix cache: identities decide, whatever the hash says. */
+/* The prefix cache: identities are compared, whatever the hash says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,7 +103,7 @@ static void test_a_prefix_id_is_never_used_again(void **state)
     prefix_cache_free(&cache);
 }
 
-/* Any order of insertions and removals in one chain or in many. */
+/* Random insertions and removals, in one chain and in many. */
 static void test_random_operations(void **state)
 {
     prefix_hash_function *hash = (prefix_hash_function *)*state;

@@ -1,5 +1,5 @@
-/* The scheduler against a model that stores tokens: every sequence must get exactly the tokens that the same hash gives
- * on plain arrays, whatever is shared, chunked, preempted or pipelined. */
+/* The scheduler, with a model that stores tokens in place of K and V: every sequence must get exactly the tokens that
+ * the model's hash gives on plain arrays, whatever is shared, chunked, preempted or in flight. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,7 +111,7 @@ static enum schedule_result world_step(struct world *w)
     return result;
 }
 
-/* The prompt first, first + 1, ... (mod VOCAB - 2, eos left out). */
+/* Adds a request with the prompt first, first + 1, ... (modulo VOCAB - 2, without eos). */
 static struct request *world_add(struct world *w, int32_t first, int32_t length, int32_t n, int32_t max_tokens)
 {
     struct error err;
@@ -130,7 +130,7 @@ static struct request *world_add(struct world *w, int32_t first, int32_t length,
     return request;
 }
 
-/* Its tokens are what the hash gives on a plain array. */
+/* The output tokens are those that the hash gives on a plain array. */
 static void assert_true_tokens(const struct sequence *seq)
 {
     for (int32_t i = seq->prompt_len; i < seq->num_tokens; i++)
@@ -149,7 +149,7 @@ static void assert_ended(struct request *request, enum finish_reason reason)
     }
 }
 
-/* Steps until everything has ended; `count` requests are handed back and destroyed. */
+/* Runs steps until every request has ended, and destroys them; there must be `count`. */
 static void run_out(struct world *w, int32_t count, enum finish_reason reason)
 {
     for (int step = 0; scheduler_has_work(w->scheduler) && step < 10000; step++) {
@@ -258,7 +258,7 @@ static void test_64_prompts_share_500_tokens_in_one_step(void **state)
             scheduler_add(w.scheduler, request);
         }
         assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
-        /* 31 full blocks hold 496 of the 500 tokens; the 32nd block is everyone's own. */
+        /* 31 full blocks hold 496 of the 500 tokens; each prompt has a 32nd block of its own. */
         assert_int_equal(world_stats(&w).blocks_in_use, caching ? 31 + 64 : 32 * 64);
         assert_int_equal(w.batch.num_tokens, caching ? 512 + 63 * 16 : 64 * 512);
         assert_int_equal(world_stats(&w).prefix_hits, caching ? 63 * 496 : 0);
@@ -436,7 +436,7 @@ static struct scheduler_config swapping_config(int32_t num_blocks, int32_t num_h
     return config;
 }
 
-/* Steps until something is preempted. Returns the requests that are swapped then. */
+/* Runs steps until a request is preempted. Returns the number of swapped requests. */
 static int32_t step_until_preemption(struct world *w)
 {
     while (world_stats(w).preemptions == 0) assert_int_equal(world_step(w), SCHEDULE_BATCH);
@@ -504,7 +504,8 @@ static void test_a_shared_block_is_swapped_once_and_stays_shared(void **state)
     }
 }
 
-/* In the step that brings them back, blocks can be found again, and a prompt that has the same prefix shares them. */
+/* Blocks are in the prefix cache again in the step that swaps them in: a prompt of that step with the same prefix
+ * shares them. */
 static void test_blocks_that_come_back_can_be_found(void **state)
 {
     (void)state;
@@ -605,7 +606,8 @@ static enum status grow_host_blocks(void *user, int32_t *added, struct error *er
     return STATUS_OK;
 }
 
-/* As many pieces as the most that was ever swapped takes, none before, none again the second time. */
+/* Host blocks are allocated for the largest swap so far: none before the first swap, none for a second one of the same
+ * size. */
 static void test_host_blocks_are_taken_as_needed_and_may_fail(void **state)
 {
     (void)state;
@@ -652,7 +654,8 @@ static void test_no_host_blocks_are_made_for_what_never_fits(void **state)
     world_close(&w);
 }
 
-/* With the blocks that it holds and a spare one for each answer it just fits alone, or it is computed again. */
+/* A swapped request needs its blocks and one more for each answer. If the pool is too small for that, the request is
+ * recomputed. */
 static void test_a_swapped_request_that_can_never_come_back(void **state)
 {
     (void)state;
@@ -708,7 +711,7 @@ static void test_blocks_stay_until_the_step_in_flight_is_collected(void **state)
     assert_int_equal(world_stats(&w).blocks_in_use, 3);
     assert_true(scheduler_has_work(w.scheduler));
     world_collect(&w);
-    assert_int_equal(w.num_events, 0); /* the row that was computed in vain */
+    assert_int_equal(w.num_events, 0); /* the wasted token is dropped */
     assert_int_equal(request->sequences[0].num_tokens, 17);
     assert_ptr_equal(scheduler_next_finished(w.scheduler), request);
     assert_int_equal(world_stats(&w).blocks_in_use, 0);
@@ -1115,7 +1118,7 @@ struct totals {
     int64_t swapped_out, swapped_in, swapped_aborts;
 };
 
-/* Few blocks, most of the time: a handful of sequences of the largest length. */
+/* Mostly few blocks: enough for a handful of sequences of the largest length. */
 static struct scheduler_config random_config(struct random *r)
 {
     int32_t block_size = 8 << random_in(r, 0, 2), max_model_len = random_in(r, 40, 160);
@@ -1164,14 +1167,14 @@ static bool uses_stop_word(const struct request *request)
     return request->params.seed == 1;
 }
 
-/* What the engine does when a stop string is complete. */
+/* Stands for the engine's search for stop strings. */
 static bool stop_word_found(const struct sequence *seq)
 {
     return uses_stop_word(seq->request) && seq->num_tokens - seq->prompt_len >= 3 &&
            seq->tokens[seq->num_tokens - 1] == STOP_WORD;
 }
 
-/* The sequence as it must be, computed on its own. Returns its length. */
+/* The tokens that the sequence must have, computed on a plain array. Returns their number. */
 static int32_t true_tokens(const struct sequence *seq, int32_t max_model_len, int32_t *tokens,
                            enum finish_reason *reason)
 {
@@ -1193,7 +1196,7 @@ static int32_t true_tokens(const struct sequence *seq, int32_t max_model_len, in
     }
 }
 
-/* A request may only fail if it cannot be held, even alone. */
+/* A request may fail only if the pool could not hold it alone. */
 static void check_error(const struct trial *t, const struct request *request)
 {
     const struct scheduler_config *c = &t->world.config;
@@ -1275,8 +1278,8 @@ static void check_starts(struct trial *t)
     }
 }
 
-/* While something is swapped nothing that waits is admitted, and a step that preempts brings nothing back, unless what
- * it made room for has failed. */
+/* While a request is swapped, no waiting request is admitted. A step that preempts swaps nothing in, unless the request
+ * that it made room for has failed. */
 static void check_swaps(struct trial *t, const struct scheduler_stats *before)
 {
     struct scheduler_stats after = world_stats(&t->world);

@@ -1,5 +1,4 @@
-/* tokenizer.h, and the files that it stands on: SentencePiece behind C, the table of tokens, special tokens, the JSON.
- */
+/* tokenizer.h and what it is built on: SentencePiece, the table of tokens, special tokens, the JSON files. */
 #include "test_tokenizer_support.h"
 
 #include <fcntl.h>
@@ -67,7 +66,7 @@ static void check_decoding(const struct tokenizer *t, const json_t *entry, const
     token_list_free(&ids);
 }
 
-/* The golden ids hold what the config does not make special: without one, the model's own rules are compared. */
+/* Without a configuration only the model's own rules apply, as in the golden data. */
 static void test_golden(void **state)
 {
     (void)state;
@@ -104,7 +103,7 @@ static void check_against_library(const struct tokenizer *t, const struct senten
     free(expected);
 }
 
-/* Byte pieces and spaces are drawn often: they are where the rules are. */
+/* Byte pieces and spaces are drawn often, because they have rules of their own. */
 static int32_t draw_id(const struct sentencepiece_model *sp, uint64_t *seed)
 {
     int32_t byte = sentencepiece_piece_to_id(sp, "<0x00>"), space = sentencepiece_piece_to_id(sp, "\xe2\x96\x81");
@@ -568,7 +567,7 @@ static void test_bad_models(void **state)
     remove_folder(folder);
 }
 
-/* Every prefix of a model is refused, and nothing is printed meanwhile. */
+/* Every prefix of a model file is refused, and the library prints nothing. */
 static void test_truncated_models(void **state)
 {
     (void)state;
@@ -597,7 +596,7 @@ static void test_truncated_models(void **state)
     remove_folder(folder);
 }
 
-/* Damage that SentencePiece itself would follow out of bounds (its normalization trie) is found before it is loaded. */
+/* A damaged normalization trie, which SentencePiece would follow out of bounds, is found before the model is loaded. */
 static void test_damaged_models(void **state)
 {
     (void)state;
@@ -644,17 +643,17 @@ static void test_bad_configs(void **state)
     static const struct {
         const char *json, *word;
     } cases[] = {
-        {"", "line 1"},
+        {"", "the file is empty"},
         {"{\n\"a\": 1,\n}", "line 3"},
-        {"[]", "must be a JSON object, not an array"},
+        {"[]", "expected a JSON object {...}, found an array"},
         {"{\"bos_token\": [1]}", "bos_token must be a string"},
         {"{\"eos_token\": {\"content\": 3}}", "eos_token must be a string"},
         {"{\"bos_token\": \"<nope>\"}", "bos_token is \"<nope>\""},
         {"{\"eos_token\": \"<nope>\"}", "eos_token is \"<nope>\""},
-        {"{\"add_bos_token\": \"yes\"}", "add_bos_token must be true or false, not a string"},
-        {"{\"chat_template\": 5}", "chat_template must be a string or a list of named templates, not an integer"},
+        {"{\"add_bos_token\": \"yes\"}", "add_bos_token must be true or false, found \"yes\""},
+        {"{\"chat_template\": 5}", "chat_template must be a string or a list of named templates, found 5"},
         {"{\"chat_template\": [{\"name\": \"default\"}]}", "entry 1 of chat_template"},
-        {"{\"added_tokens_decoder\": []}", "added_tokens_decoder must be an object, not an array"},
+        {"{\"added_tokens_decoder\": []}", "added_tokens_decoder must be an object, found []"},
         {"{\"added_tokens_decoder\": {\"x\": {\"content\": \"a\"}}}", "key \"x\""},
         {"{\"added_tokens_decoder\": {\"600\": \"a\"}}", "added token 600"},
         {"{\"added_tokens_decoder\": {\"600\": {\"content\": \"\"}}}", "added token 600"},
@@ -682,9 +681,9 @@ static void test_bad_other_files(void **state)
     } cases[] = {
         {"special_tokens_map.json", "{", "special_tokens_map.json: not valid JSON at line 1"},
         {"special_tokens_map.json", "{\"bos_token\": 1}", "bos_token must be"},
-        {"added_tokens.json", "{\"<a>\": \"600\"}", "must be an integer, not a string"},
-        {"added_tokens.json", "[7]", "must be a JSON object"},
-        {"tokenizer.json", "{\"added_tokens\": [{\"content\": \"a\"}]}", "must be an integer, not nothing"},
+        {"added_tokens.json", "{\"<a>\": \"600\"}", "must be an integer, found \"600\""},
+        {"added_tokens.json", "[7]", "expected a JSON object"},
+        {"tokenizer.json", "{\"added_tokens\": [{\"content\": \"a\"}]}", "must be an integer, found nothing"},
         {"tokenizer.json", "{\"added_tokens\": [{\"id\": 5}]}", "added token 5"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -693,6 +692,30 @@ static void test_bad_other_files(void **state)
         link_model(folder, BPE);
         write_string(folder, cases[i].name, cases[i].json);
         assert_refused(folder, STATUS_INVALID, (const char *[]){folder, cases[i].name, cases[i].word, NULL});
+        remove_folder(folder);
+    }
+}
+
+/* A named pipe, a broken link or a folder in the place of a file is an error, also where the file is optional. */
+static void test_no_files(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tokenizer.model",   "tokenizer_config.json", "special_tokens_map.json",
+                                        "added_tokens.json", "tokenizer.json",        "chat_template.jinja"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char folder[64], path[512];
+        make_folder(folder);
+        if (i > 0) link_model(folder, BPE);
+        assert_true(path_join(path, sizeof path, folder, names[i]));
+        assert_int_equal(mkfifo(path, 0600), 0);
+        assert_refused(folder, STATUS_IO, (const char *[]){path, "a named pipe", NULL});
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(symlink("nothing", path), 0);
+        assert_refused(folder, STATUS_IO, (const char *[]){path, "a symbolic link to a file", NULL});
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(mkdir(path, 0700), 0);
+        assert_refused(folder, STATUS_IO, (const char *[]){path, "a folder", NULL});
+        assert_int_equal(rmdir(path), 0);
         remove_folder(folder);
     }
 }
@@ -765,7 +788,7 @@ static void test_template_list(void **state)
     tokenizer_close(t);
 }
 
-/* A file that lists ordinary text as special does not take that text away. */
+/* Ordinary text stays ordinary, even if a file lists it as special. */
 static void test_ordinary_text_stays_text(void **state)
 {
     (void)state;
@@ -868,6 +891,7 @@ int main(void)
         cmocka_unit_test(test_denormalizer),
         cmocka_unit_test(test_bad_configs),
         cmocka_unit_test(test_bad_other_files),
+        cmocka_unit_test(test_no_files),
         cmocka_unit_test(test_no_config),
         cmocka_unit_test(test_added_tokens_json),
         cmocka_unit_test(test_transformers_5),

@@ -1,9 +1,11 @@
 #include "tokenizer/chat_template.h"
 
-#include <ctype.h>
 #include <string.h>
 
-/* Where ids go while a conversation is written. The first failure stays; later writes do nothing. */
+#include "base/array.h"
+#include "tokenizer/template_text.h"
+
+/* A conversation being written. The first failure is kept, and later writes do nothing. */
 struct writer {
     const struct tokenizer *t;
     struct token_list *out;
@@ -17,33 +19,72 @@ static const char *const role_names[] = {"system", "user", "assistant"};
 
 /* --- which form a template is --- */
 
-/* Whether `source` goes on with `pattern`, blanks in the source and the kind of quotes apart. */
-static bool matches_here(const char *source, const char *pattern)
-{
-    while (*pattern) {
-        while (isspace((unsigned char)*source)) source++;
-        char c = *source == '"' ? '\'' : *source;
-        if (c != *pattern) return false;
-        source++;
-        pattern++;
-    }
-    return true;
-}
+static const char bos_first[] = "{{ bos_token }}";
+static const char guide_text[] = "{% for message in messages %}"
+                                 "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+                                 "{% endfor %}"
+                                 "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+static const char prompt_off[] = "{% if not add_generation_prompt is defined %}"
+                                 "{% set add_generation_prompt = false %}"
+                                 "{% endif %}";
+static const char chatml_text[] =
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+static const char llama2_text[] =
+    "{% if messages[0]['role'] == 'system' %}"
+    "{% set loop_messages = messages[1:] %}{% set system_message = messages[0]['content'] %}"
+    "{% else %}"
+    "{% set loop_messages = messages %}{% set system_message = false %}"
+    "{% endif %}"
+    "{% for message in loop_messages %}"
+    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
+    "{% endif %}"
+    "{% if loop.index0 == 0 and system_message != false %}"
+    "{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}"
+    "{% else %}{% set content = message['content'] %}{% endif %}"
+    "{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
+    "{% elif message['role'] == 'assistant' %}{{ ' ' + content.strip() + ' ' + eos_token }}"
+    "{% endif %}"
+    "{% endfor %}";
 
-static bool contains(const char *source, const char *pattern)
+/* The templates whose rendering chat_render writes, in the parts that they consist of. */
+static const struct {
+    enum chat_format format;
+    const char *parts[3];
+} known_templates[] = {
+    {CHAT_FORMAT_GUIDE, {bos_first, guide_text}},
+    {CHAT_FORMAT_CHATML, {chatml_text}},
+    {CHAT_FORMAT_CHATML, {bos_first, chatml_text}},
+    {CHAT_FORMAT_CHATML, {prompt_off, chatml_text}},
+    {CHAT_FORMAT_CHATML, {bos_first, prompt_off, chatml_text}},
+    {CHAT_FORMAT_CHATML, {prompt_off, bos_first, chatml_text}},
+    {CHAT_FORMAT_LLAMA2, {llama2_text}},
+};
+
+enum { NUM_PARTS = sizeof known_templates->parts / sizeof *known_templates->parts };
+
+static bool has_canonical_text(const char *const *parts, const struct text *expected)
 {
-    for (; *source; source++)
-        if (matches_here(source, pattern)) return true;
-    return false;
+    struct text text = {0};
+    bool ok = true;
+    for (int i = 0; i < NUM_PARTS && parts[i] && ok; i++) ok = template_text_canonical(parts[i], &text);
+    ok = ok && text.length == expected->length && memcmp(text.data, expected->data, text.length) == 0;
+    text_free(&text);
+    return ok;
 }
 
 enum chat_format chat_format_detect(const char *chat_template)
 {
-    if (!chat_template) return CHAT_FORMAT_UNKNOWN;
-    if (contains(chat_template, "'<|'+message['role']+'|>'+message['content']+'<|end|>'")) return CHAT_FORMAT_GUIDE;
-    if (strstr(chat_template, "<|im_start|>") && strstr(chat_template, "<|im_end|>")) return CHAT_FORMAT_CHATML;
-    if (strstr(chat_template, "[INST]") && strstr(chat_template, "<<SYS>>")) return CHAT_FORMAT_LLAMA2;
-    return CHAT_FORMAT_UNKNOWN;
+    struct text text = {0};
+    enum chat_format format = CHAT_FORMAT_UNKNOWN;
+    const bool ok = chat_template && template_text_canonical(chat_template, &text) && text.length > 0;
+    for (size_t i = 0; ok && i < sizeof known_templates / sizeof *known_templates; i++)
+        if (has_canonical_text(known_templates[i].parts, &text)) format = known_templates[i].format;
+    text_free(&text);
+    return format;
 }
 
 /* --- the parts that all forms are made of --- */
@@ -67,7 +108,7 @@ static void put_special(struct writer *w, const char *text)
                               text);
 }
 
-/* bos or eos, which a template names by what they are, not by their spelling. */
+/* bos or eos, which a template names by their role and not by their text. */
 static void put_named(struct writer *w, const char *name, int32_t id)
 {
     if (id >= 0)
@@ -137,7 +178,7 @@ static void chatml_prompt(struct writer *w)
 static void chatml_message(struct writer *w, const struct chat_message *message)
 {
     enum role role = role_of(message);
-    if (role == ROLE_ASSISTANT) { /* in two parts, as when the model writes the second */
+    if (role == ROLE_ASSISTANT) { /* in two parts, because the model writes the second */
         chatml_prompt(w);
         put_text(w, message->content, message->length, TOKENIZER_CONTINUES);
     } else {
@@ -171,13 +212,34 @@ static void chatml_turn(struct writer *w, const struct chat_message *user, bool 
 
 /* --- LLAMA2 --- */
 
+/* Bytes of the white space character at the start of text[length], as Python's str.strip() counts white space; 0: there
+ * is none. */
+static size_t space_length(const char *text, size_t length)
+{
+    static const char *const wide[] = {"\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
+                                       "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86",
+                                       "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
+                                       "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
+    if (length == 0) return 0;
+    if ((*text >= '\t' && *text <= '\r') || (*text >= 0x1c && *text <= ' ')) return 1;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        size_t size = strlen(wide[i]);
+        if (size <= length && memcmp(text, wide[i], size) == 0) return size;
+    }
+    return 0;
+}
+
 static void trim(const char **text, size_t *length)
 {
-    while (*length && isspace((unsigned char)**text)) {
-        (*text)++;
-        (*length)--;
+    for (size_t size; (size = space_length(*text, *length)); *length -= size) *text += size;
+    for (size_t size = 1; size <= 3 && size <= *length;) {
+        if (space_length(*text + *length - size, size) == size) {
+            *length -= size;
+            size = 1;
+        } else {
+            size++;
+        }
     }
-    while (*length && isspace((unsigned char)(*text)[*length - 1])) (*length)--;
 }
 
 static bool append_system(struct text *out, const struct chat_message *system)
@@ -186,7 +248,7 @@ static bool append_system(struct text *out, const struct chat_message *system)
                        text_append_string(out, "\n<</SYS>>\n\n"));
 }
 
-/* <s>[INST] user [/INST], the system message folded into the first. */
+/* <s>[INST] user [/INST]; the first one contains the system message. */
 static void llama2_question(struct writer *w, const struct chat_message *system, const struct chat_message *user)
 {
     struct text body = {0}, whole = {0};
@@ -213,7 +275,10 @@ static void llama2_answer(struct writer *w, const struct chat_message *answer)
     const char *text = answer->content;
     size_t length = answer->length;
     trim(&text, &length);
-    put_text(w, text, length, 0); /* the dummy prefix is the space after [/INST] */
+    if (length > 0)
+        put_text(w, text, length, 0); /* the dummy prefix gives the space after [/INST] */
+    else
+        put_text(w, " ", 1, TOKENIZER_CONTINUES);
     llama2_end(w);
 }
 
@@ -241,12 +306,16 @@ static void llama2_turn(struct writer *w, const struct chat_message *user, bool 
 
 /* --- what a conversation may be --- */
 
-static enum status check_format(enum chat_format format, struct error *err)
+enum status chat_format_check(const struct tokenizer *t, enum chat_format format, struct error *err)
 {
     if (format == CHAT_FORMAT_GUIDE || format == CHAT_FORMAT_CHATML || format == CHAT_FORMAT_LLAMA2) return STATUS_OK;
     return error_set(err, STATUS_UNSUPPORTED,
-                     "the model has no chat template that quire knows (those of models/guide, ChatML and Llama 2); "
-                     "give it plain prompts instead");
+                     "the checkpoint has no chat template that quire knows: %s; give it plain prompts, or put one of "
+                     "the known templates (models/guide's, plain ChatML, Llama 2) into tokenizer_config.json if the "
+                     "model was trained with it",
+                     tokenizer_chat_template(t) ? "what tokenizer_config.json or chat_template.jinja has does more "
+                                                  "than those that quire can render exactly"
+                                                : "neither tokenizer_config.json nor chat_template.jinja has any");
 }
 
 static enum status check_message(const struct chat_message *messages, size_t i, struct error *err)
@@ -281,10 +350,10 @@ static enum status check_alternation(const struct chat_message *messages, size_t
     return STATUS_OK;
 }
 
-static enum status check_messages(enum chat_format format, const struct chat_message *messages, size_t count,
-                                  bool prompt, struct error *err)
+static enum status check_messages(const struct tokenizer *t, enum chat_format format,
+                                  const struct chat_message *messages, size_t count, bool prompt, struct error *err)
 {
-    enum status status = check_format(format, err);
+    enum status status = chat_format_check(t, format, err);
     for (size_t i = 0; i < count && !status; i++) status = check_message(messages, i, err);
     if (!status && format == CHAT_FORMAT_LLAMA2) status = check_alternation(messages, count, prompt, err);
     return status;
@@ -297,7 +366,7 @@ enum status chat_render(const struct tokenizer *t, enum chat_format format, cons
 {
     size_t before = out->count;
     struct writer w = {.t = t, .out = out, .err = err};
-    w.status = check_messages(format, messages, count, add_generation_prompt, err);
+    w.status = check_messages(t, format, messages, count, add_generation_prompt, err);
     if (w.status) return w.status;
     if (format == CHAT_FORMAT_GUIDE)
         guide_render(&w, messages, count, add_generation_prompt);
@@ -314,7 +383,7 @@ enum status chat_render_turn(const struct tokenizer *t, enum chat_format format,
 {
     size_t before = out->count;
     struct writer w = {.t = t, .out = out, .err = err};
-    w.status = check_format(format, err);
+    w.status = chat_format_check(t, format, err);
     if (!w.status && role_of(user) != ROLE_USER)
         w.status = error_set(err, STATUS_INVALID, "a new turn has the role \"%s\"; expected user",
                              user->role ? user->role : "");

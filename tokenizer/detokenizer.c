@@ -26,8 +26,8 @@ static void drop_pending(struct detokenizer *d, int count)
     memmove(d->pending, d->pending + count, (size_t)d->pending_length);
 }
 
-/* Writes what can be told of the pending bytes: whole characters, and U+FFFD for a first byte that begins none (for
- * that byte alone, as SentencePiece does). `at_end`: no byte that could complete a character will come. */
+/* Writes the pending bytes as far as they are decided: whole characters, and U+FFFD for a byte with which no character
+ * can begin (for that byte alone, as in SentencePiece). `at_end`: no further byte will complete a character. */
 static size_t emit_pending(struct detokenizer *d, bool at_end, char *out)
 {
     size_t written = 0;
@@ -50,8 +50,8 @@ static size_t add_byte(struct detokenizer *d, char byte, char *out)
     return emit_pending(d, false, out);
 }
 
-/* How many of the token's first bytes are the space that encoding added. The rule is SentencePiece's: only one space is
- * dropped and only once, unless the model removes extra whitespace; then pieces lose theirs until there is text. */
+/* How many bytes at the start of the token are the space that encoding added. As in SentencePiece, one space is dropped
+ * once; but if the model removes extra whitespace, all spaces before the first text are dropped. */
 static size_t strip(struct detokenizer *d, const struct token_table *table, struct token token)
 {
     bool stripped = d->strip_space && (token.flags & TOKEN_LEADING_SPACE);

@@ -61,7 +61,7 @@ static bool read_field(struct wire *w, struct field *f)
     }
 }
 
-/* An empty piece, or one with a NUL, would end the process inside the library. */
+/* The library aborts the process if a piece is empty or contains a NUL. */
 static bool piece_is_sound(struct wire w)
 {
     bool sound = false;
@@ -80,8 +80,8 @@ static uint32_t read_u32(const uint8_t *at)
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* A unit of darts-clone's double array. Bit 31: a value, which no label leads on from. Bit 8: a value belongs to this
- * node. Where the node's children lie: the unit's index xor the offset, xor a label of 8 bits. */
+/* A unit of darts-clone's double array. Bit 31: the unit is a value, and has no children. Bit 8: the node has a value.
+ * A child is at: the unit's index xor the unit's offset xor the child's label (8 bits). */
 static bool unit_is_sound(const uint8_t *units, size_t num_units, size_t index, size_t text_size)
 {
     uint32_t unit = read_u32(units + 4 * index);
@@ -92,7 +92,7 @@ static bool unit_is_sound(const uint8_t *units, size_t num_units, size_t index, 
 }
 
 /* The normalization rules: the trie's size in bytes, the trie, and the replacement texts, each with a NUL. The library
- * follows the trie wherever it points. */
+ * follows the trie's offsets without checking them, so they are checked here. */
 static bool charsmap_is_sound(struct wire w)
 {
     size_t size = (size_t)(w.end - w.at);

@@ -15,8 +15,8 @@ extern "C" {
 #include "tokenizer/model_proto.h"
 #include "tokenizer/sentencepiece.h"
 
-// How the library is silenced: the first is what 0.1.97 exports without declaring it, the second what later versions
-// declare. Weak, because none exports both for certain.
+// Functions that turn the library's messages off. 0.1.97 exports the first without declaring it, later versions declare
+// the second. They are weak symbols because a version may lack either.
 namespace sentencepiece
 {
 namespace logging
@@ -49,7 +49,7 @@ enum status load(sentencepiece::SentencePieceProcessor *processor, const char *p
                      status.error_message());
 }
 
-// Gives the caller of the C interface a copy that free() releases.
+// A copy that the caller of the C interface releases with free().
 template <typename T> enum status copy_out(const T *data, size_t count, T **out, struct error *err)
 {
     T *copy = static_cast<T *>(std::malloc((count + 1) * sizeof(T)));
@@ -67,7 +67,7 @@ struct sentencepiece_model {
     struct model_facts facts = {};
     sentencepiece::SentencePieceProcessor processor;
 
-    // The same model without the dummy prefix, loaded by the first text that continues another.
+    // The same model without the dummy prefix, loaded for the first text that continues an earlier one.
     mutable std::once_flag bare_once;
     mutable sentencepiece::SentencePieceProcessor bare;
     mutable enum status bare_status = STATUS_OK;
@@ -148,7 +148,7 @@ enum status decode(const struct sentencepiece_model *sp, const int32_t *ids, int
     return copy_out<char>(result.data(), result.size(), text, err);
 }
 
-// Nothing that the library or the standard library throws may reach C.
+// No exception may reach C.
 template <typename F> enum status guarded(F function, struct error *err) noexcept
 {
     try {

@@ -1,5 +1,5 @@
-/* SentencePiece (Kudo and Richardson, 2018) behind a C interface: the one place where C++ is spoken, and no exception
- * leaves it. Opened from a published tokenizer.model. */
+/* SentencePiece (Kudo and Richardson, 2018) behind a C interface, opened from a published tokenizer.model. No C++
+ * exception crosses the interface. */
 #ifndef QUIRE_TOKENIZER_SENTENCEPIECE_H
 #define QUIRE_TOKENIZER_SENTENCEPIECE_H
 
@@ -15,7 +15,7 @@ extern "C" {
 
 struct sentencepiece_model; /* opaque (C++ has a namespace sentencepiece); safe to use from several threads once open */
 
-/* User-defined pieces count as normal: the library does not tell them apart, and they decode alike. */
+/* User-defined pieces count as normal: the library reports them so, and they decode alike. */
 enum piece_type { PIECE_NORMAL, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_BYTE, PIECE_UNUSED };
 
 /* Fails with one sentence that names `path`: missing, empty, cut short, not a SentencePiece model. Nothing is printed
@@ -29,9 +29,9 @@ int32_t sentencepiece_eos_id(const struct sentencepiece_model *sp);
 int32_t sentencepiece_unk_id(const struct sentencepiece_model *sp);
 int32_t sentencepiece_pad_id(const struct sentencepiece_model *sp);
 
-/* Whether encoding puts a space before the text (and decoding takes it off). */
+/* Whether encoding puts a space before the text, and decoding removes it. */
 bool sentencepiece_adds_dummy_prefix(const struct sentencepiece_model *sp);
-/* Whether encoding makes runs of spaces one (and decoding takes every leading space off). */
+/* Whether encoding reduces runs of spaces to one space, and decoding removes every leading space. */
 bool sentencepiece_removes_extra_whitespaces(const struct sentencepiece_model *sp);
 
 /* The piece as stored (U+2581 for a space), NUL-terminated, owned by sp. id must be in range. */
@@ -42,13 +42,13 @@ int32_t sentencepiece_piece_to_id(const struct sentencepiece_model *sp, const ch
 
 enum { SENTENCEPIECE_MAX_TEXT = 1 << 29 }; /* bytes of one text: the library counts in int */
 
-/* Text to ids, without bos or eos. text[length] is UTF-8 (invalid bytes become U+FFFD, as the library does) and may
- * hold NULs; it never gives a control piece. `continues`: the text goes on where another ended, so the dummy prefix is
- * left out (the first such call loads a second copy of the model, without it). *ids is allocated with malloc, the
- * caller frees it; [*count]. */
+/* Text to ids, without bos or eos. text[length] is UTF-8 (the library replaces invalid bytes by U+FFFD) and may contain
+ * NULs; no text gives a control piece. `continues`: the text continues an earlier one and gets no dummy prefix; the
+ * first such call loads a second copy of the model that adds none. *ids gets [*count] ids; the caller frees it with
+ * free(). */
 enum status sentencepiece_encode(const struct sentencepiece_model *sp, const char *text, size_t length, bool continues,
                                  int32_t **ids, int32_t *count, struct error *err);
-/* Ids to text. *text is allocated with malloc, NUL-terminated, [*length] bytes; the caller frees it. */
+/* Ids to text. *text gets [*length] bytes and a NUL; the caller frees it with free(). */
 enum status sentencepiece_decode(const struct sentencepiece_model *sp, const int32_t *ids, int32_t count, char **text,
                                  size_t *length, struct error *err);
 

@@ -1,5 +1,4 @@
-/* The tokens that a text may name by their spelling, such as "</s>" or "<|im_start|>": looked up by name, and found in
- * a text, longest first. */
+/* Finds the tokens that a text can name by their spelling, such as "</s>" or "<|im_start|>". */
 #ifndef QUIRE_TOKENIZER_SPECIAL_TOKENS_H
 #define QUIRE_TOKENIZER_SPECIAL_TOKENS_H
 
@@ -16,19 +15,19 @@ struct special_token {
 };
 
 struct special_tokens {
-    struct special_token *items; /* by first byte; then longest first; then by id */
+    struct special_token *items; /* [count] sorted by first byte, then by length (longest first), then by id */
     size_t count;
     uint32_t first[257]; /* items that start with byte b: first[b] .. first[b + 1] */
 };
 
-/* Gathers the TOKEN_MATCHED tokens of a table that changes no more. False when memory ran out. */
+/* Collects the TOKEN_MATCHED tokens of a table, which must not change afterwards. False if memory ran out. */
 bool special_tokens_build(struct special_tokens *specials, const struct token_table *table);
 void special_tokens_free(struct special_tokens *specials);
 
 /* The token spelled exactly text[length], or NULL. */
 const struct special_token *special_tokens_find(const struct special_tokens *specials, const char *text, size_t length);
 
-/* The first place at or after `from` where a special token stands in text[length], and the longest token there; NULL if
+/* The first special token in text[length] at or after `from`, the longest one at that place; *at gets the place. NULL:
  * there is none. */
 const struct special_token *special_tokens_search(const struct special_tokens *specials, const char *text,
                                                   size_t length, size_t from, size_t *at);

@@ -26,7 +26,7 @@ static bool grow(struct token_table *table, int32_t count)
     return true;
 }
 
-/* What was appended to table->bytes since `offset` becomes the text of `id`. */
+/* Makes the bytes appended to table->bytes since `offset` the text of `id`. */
 static void put(struct token_table *table, int32_t id, size_t offset, uint32_t flags)
 {
     size_t length = table->bytes.length - offset;
@@ -34,7 +34,7 @@ static void put(struct token_table *table, int32_t id, size_t offset, uint32_t f
     if (length > table->longest) table->longest = length;
 }
 
-/* Keeps what leaves the table valid UTF-8, whatever a model file holds. */
+/* The text of a token must be valid UTF-8, whatever the model file holds. */
 static bool append_valid(struct text *out, const char *text, size_t length)
 {
     bool ok = true;
@@ -57,7 +57,7 @@ bool token_table_set(struct token_table *table, int32_t id, const char *text, si
 static bool set_byte(struct token_table *table, int32_t id, const char *piece)
 {
     unsigned value = 0;
-    sscanf(piece, "<0x%2X>", &value); /* the library loads no model where a byte piece is written otherwise */
+    sscanf(piece, "<0x%2X>", &value); /* the library refuses a byte piece in another form */
     char byte = (char)value;
     size_t offset = table->bytes.length;
     if (!text_append(&table->bytes, &byte, 1)) return false;
@@ -82,7 +82,7 @@ static bool set_piece(struct token_table *table, int32_t id, const char *piece, 
     return ok;
 }
 
-/* The model may say how an unknown piece is shown: ask. */
+/* The model decides how the unknown piece is decoded. */
 static enum status set_unknown(struct token_table *table, const struct sentencepiece_model *sp, int32_t id,
                                struct error *err)
 {

@@ -49,18 +49,21 @@ static enum status open_model(struct tokenizer *t, const char *folder, struct er
     if (!path_join(path, sizeof path, folder, "tokenizer.model") ||
         !path_join(other, sizeof other, folder, "tokenizer.json"))
         return error_set(err, STATUS_INVALID, "%s: the folder's name is too long", folder);
-    if (!file_exists(path) && file_exists(other))
+    bool found;
+    enum status status = file_find(path, &found, err);
+    if (status != STATUS_OK) return status;
+    if (!found && file_exists(other))
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: the tokenizer is in tokenizer.json only, which quire does not read yet; use a checkpoint "
                          "that has a tokenizer.model (SentencePiece)",
                          folder);
-    if (!file_exists(path))
+    if (!found)
         return error_set(err, STATUS_IO, "%s: no tokenizer.model (SentencePiece) in this folder; copy it there",
                          folder);
     return sentencepiece_open(path, &t->sp, err);
 }
 
-/* The id of a piece as the model spells it, or -1. */
+/* The id of the model's piece with this text, or -1. */
 static int32_t piece_id(const struct tokenizer *t, const char *text)
 {
     size_t length;
@@ -69,8 +72,8 @@ static int32_t piece_id(const struct tokenizer *t, const char *text)
     return length == strlen(text) && memcmp(piece, text, length) == 0 ? id : -1;
 }
 
-/* A piece of the model may be made special, but never one that stands for ordinary text: bytes, the unknown piece, a
- * single character. */
+/* Whether the files may make this piece of the model special. A byte, the unknown piece or a single character stands
+ * for ordinary text and may not. */
 static bool may_be_special(const struct tokenizer *t, int32_t id, const char *content)
 {
     enum piece_type type = sentencepiece_type(t->sp, id);
@@ -89,7 +92,7 @@ static bool set_added(struct tokenizer *t, const struct added_token *added)
     return token_table_set(&t->table, added->id, added->content, length, flags);
 }
 
-/* A text that a file lists as special: one of the added tokens, or a piece. */
+/* Marks a token that a file lists as special: an added token or a piece. */
 static bool set_special_name(struct tokenizer *t, const struct tokenizer_config *config, const char *name)
 {
     for (size_t i = 0; i < config->num_added; i++) {
@@ -112,7 +115,7 @@ static bool set_specials(struct tokenizer *t, const struct tokenizer_config *con
     return special_tokens_build(&t->specials, &t->table);
 }
 
-/* bos_token or eos_token: what the files say, else what the model says. */
+/* bos_token or eos_token: from the files, otherwise from the model. */
 static enum status resolve(const struct tokenizer *t, const struct named_token *named, const char *key,
                            int32_t model_id, const char *folder, int32_t *id, struct error *err)
 {
@@ -223,8 +226,8 @@ const char *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, bool wi
 static enum status encode_plain(const struct tokenizer *t, const char *text, size_t length, bool continues,
                                 struct token_list *out, struct error *err);
 
-/* A user-defined piece that is special was spelled in a text that may not name it: encode its spelling in two parts, so
- * that the model sees the letters and not the token. */
+/* A text that may not name special tokens spells a user-defined piece that is special. Its spelling is encoded in two
+ * parts, so that the library cannot match the piece. */
 static enum status encode_spelling(const struct tokenizer *t, int32_t id, struct token_list *out, struct error *err)
 {
     size_t length;
@@ -254,7 +257,7 @@ static enum status append_unnamed(const struct tokenizer *t, const int32_t *ids,
     return STATUS_OK;
 }
 
-/* Text in which nothing is special. */
+/* Encodes text without matching special tokens. */
 static enum status encode_plain(const struct tokenizer *t, const char *text, size_t length, bool continues,
                                 struct token_list *out, struct error *err)
 {

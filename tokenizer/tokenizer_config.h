@@ -1,6 +1,7 @@
-/* What a checkpoint's JSON files say about its tokenizer: tokenizer_config.json and, where that is silent,
- * special_tokens_map.json, added_tokens.json, the added_tokens of tokenizer.json, and chat_template.jinja. The layouts
- * are those that transformers 4 and 5 write. Every file may be missing. */
+/* What the files of a checkpoint folder say about its tokenizer: tokenizer_config.json; where it lacks a key,
+ * special_tokens_map.json, added_tokens.json and the added_tokens of tokenizer.json; and chat_template.jinja, which
+ * replaces the template of tokenizer_config.json. The layouts are those of transformers 4 and 5. Any file may be
+ * missing. */
 #ifndef QUIRE_TOKENIZER_TOKENIZER_CONFIG_H
 #define QUIRE_TOKENIZER_TOKENIZER_CONFIG_H
 
@@ -18,21 +19,21 @@ struct added_token {
 
 /* A token that a file names by its text: bos_token, eos_token. */
 struct named_token {
-    bool given;    /* some file speaks of it */
-    char *content; /* NULL: the file says that there is none (null) */
+    bool given;    /* some file has the key */
+    char *content; /* NULL: the value is null, there is no such token */
 };
 
 struct tokenizer_config {
     struct added_token *added; /* [num_added] */
     size_t num_added, added_capacity;
-    char **special_names; /* [num_special_names] texts that some file lists as special, with or without an id */
+    char **special_names; /* [num_special_names] texts that some file lists as special tokens */
     size_t num_special_names, special_names_capacity;
     struct named_token bos, eos;
-    bool add_bos_token;  /* true where the files are silent */
+    bool add_bos_token;  /* true if the files do not say */
     char *chat_template; /* Jinja source, or NULL */
 };
 
-/* Ids of added tokens are below this. */
+/* The id of an added token must be below this. */
 enum { TOKENIZER_CONFIG_MAX_ID = 1 << 22 };
 
 /* Reads the folder's files into *config. Errors name the file, and the line where it is not JSON. Free *config with

@@ -435,7 +435,7 @@ static void deliver_event(struct engine *e, const struct token_event *event, con
     struct answer_piece piece = new_piece(job, seq);
     piece.token_ids = &event->token;
     piece.num_tokens = 1;
-    set_logprobs(job, samples, event->row, &piece);
+    set_logprobs(job, samples, event->sample, &piece);
     if (e->loaded.tokenizer) {
         const bool may_stop = piece.output_tokens >= job->request->params.min_tokens;
         piece.text = answer_text_add(&answer->text, event->token, may_stop, seq->finish_reason != FINISH_NONE,

@@ -23,7 +23,7 @@ enum status fake_model_init(struct fake_model *m, const struct batch_limits *lim
               (m->position_at = malloc(slots * sizeof *m->position_at)) &&
               (m->written_in = calloc(slots, sizeof *m->written_in)) &&
               (m->tables = calloc(seqs * (size_t)batch_max_blocks(limits), sizeof *m->tables)) &&
-              (m->slots = calloc(seqs, sizeof *m->slots)) && (m->slot_in = calloc(seqs, sizeof *m->slot_in)) &&
+              (m->states = calloc(seqs, sizeof *m->states)) && (m->named_in = calloc(seqs, sizeof *m->named_in)) &&
               (m->resolved = calloc((size_t)limits->max_num_tokens, sizeof *m->resolved)) &&
               (m->context = calloc((size_t)limits->max_model_len, sizeof *m->context));
     for (int i = 0; ok && i < FAKE_MODEL_STEPS; i++) ok = (m->sampled[i] = calloc(seqs, sizeof *m->sampled[i]));
@@ -41,8 +41,8 @@ void fake_model_free(struct fake_model *m)
     free(m->position_at);
     free(m->written_in);
     free(m->tables);
-    free(m->slots);
-    free(m->slot_in);
+    free(m->states);
+    free(m->named_in);
     free(m->resolved);
     free(m->context);
     for (int i = 0; i < FAKE_MODEL_STEPS; i++) free(m->sampled[i]);
@@ -51,13 +51,13 @@ void fake_model_free(struct fake_model *m)
 
 void fake_model_start(struct fake_model *m, const struct sequence *seq)
 {
-    m->slots[seq->state_index] = (struct fake_state){
+    m->states[seq->state_index] = (struct fake_state){
         .seed = seq->request->params.seed, .index = seq->index, .prompt_len = seq->prompt_len, .started = true};
 }
 
-static int32_t *table_of(const struct fake_model *m, int32_t slot)
+static int32_t *table_of(const struct fake_model *m, int32_t state_index)
 {
-    return m->tables + (size_t)slot * (size_t)batch_max_blocks(&m->limits);
+    return m->tables + (size_t)state_index * (size_t)batch_max_blocks(&m->limits);
 }
 
 /* Blocks numbered `first` and on, `count` of them. */
@@ -89,7 +89,7 @@ static enum status move_blocks(struct fake_model *m, const struct block_pair *pa
     return STATUS_OK;
 }
 
-/* What came back from the host is there no longer, so that nothing comes back twice. */
+/* Host blocks that were swapped in lose their contents, so that swapping them in twice is found. */
 static void forget(struct fake_model *m, const struct block_pair *pairs, int32_t count)
 {
     int32_t size = m->limits.block_size;
@@ -124,16 +124,17 @@ static enum status apply_deltas(struct fake_model *m, const struct batch *b, str
     return STATUS_OK;
 }
 
-/* The ids -(r+1) of the step before. */
+/* Replaces ids -(i + 1) by what sample i of the step before became. */
 static enum status resolve(struct fake_model *m, const struct batch *b, struct error *err)
 {
     int64_t last = m->num_submitted - 1;
     for (int32_t i = 0; i < b->num_tokens; i++) {
-        int32_t id = b->token_ids[i], row = -id - 1;
+        int32_t id = b->token_ids[i], sample = -id - 1;
         if (id < 0) {
-            if (last < m->num_collected || row >= m->num_sampled[last % FAKE_MODEL_STEPS])
-                return error_set(err, STATUS_INTERNAL, "token %d names row %d of a step that is not in flight", i, row);
-            id = m->sampled[last % FAKE_MODEL_STEPS][row];
+            if (last < m->num_collected || sample >= m->num_sampled[last % FAKE_MODEL_STEPS])
+                return error_set(err, STATUS_INTERNAL, "token %d names sample %d of a step that is not in flight", i,
+                                 sample);
+            id = m->sampled[last % FAKE_MODEL_STEPS][sample];
         }
         if (id >= m->vocab_size) return error_set(err, STATUS_INTERNAL, "token %d is %d", i, id);
         m->resolved[i] = id;
@@ -150,14 +151,15 @@ static enum status check_shape(struct fake_model *m, const struct batch *b, stru
         return error_set(err, STATUS_INTERNAL, "%d tokens of %d sequences, %d samples", b->num_tokens, b->num_seqs,
                          b->num_samples);
     for (int32_t i = 0; i < b->num_seqs; i++) {
-        int32_t query = b->query_start[i + 1] - b->query_start[i], slot = b->state_indices[i];
+        int32_t query = b->query_start[i + 1] - b->query_start[i], index = b->state_indices[i];
         if (query < 1 || (i < b->num_decodes && query != 1) || b->seq_lens[i] > m->limits.max_model_len)
             return error_set(err, STATUS_INTERNAL, "sequence %d of %d decodes: %d query tokens, length %d", i,
                              b->num_decodes, query, b->seq_lens[i]);
-        if (slot < 0 || slot >= m->limits.max_num_seqs || m->slot_in[slot] == m->num_submitted + 1 ||
-            !m->slots[slot].started)
-            return error_set(err, STATUS_INTERNAL, "sequence %d: slot %d is out of range, taken or unknown", i, slot);
-        m->slot_in[slot] = m->num_submitted + 1;
+        if (index < 0 || index >= m->limits.max_num_seqs || m->named_in[index] == m->num_submitted + 1 ||
+            !m->states[index].started)
+            return error_set(err, STATUS_INTERNAL, "sequence %d: state index %d is out of range, taken or unknown", i,
+                             index);
+        m->named_in[index] = m->num_submitted + 1;
         if (query > max_query) max_query = query;
         if (b->seq_lens[i] > max_len) max_len = b->seq_lens[i];
     }
@@ -209,10 +211,10 @@ static enum status sample(struct fake_model *m, const struct batch *b, int32_t i
 {
     int32_t *out = m->sampled[m->num_submitted % FAKE_MODEL_STEPS];
     for (; *next < b->num_samples && b->logits_indices[*next] == b->query_start[i + 1] - 1; (*next)++) {
-        int32_t slot = b->sample_state_indices[*next];
-        if (slot < 0 || slot >= m->limits.max_num_seqs || !m->slots[slot].started)
-            return error_set(err, STATUS_INTERNAL, "sample %d: slot %d is unknown", *next, slot);
-        const struct fake_state *s = &m->slots[slot];
+        int32_t index = b->sample_state_indices[*next];
+        if (index < 0 || index >= m->limits.max_num_seqs || !m->states[index].started)
+            return error_set(err, STATUS_INTERNAL, "sample %d: state index %d is unknown", *next, index);
+        const struct fake_state *s = &m->states[index];
         if (b->sample_output[*next] != b->seq_lens[i] - s->prompt_len)
             return error_set(err, STATUS_INTERNAL, "sample %d is said to be output %d", *next, b->sample_output[*next]);
         out[*next] = fake_model_token(m->context, b->seq_lens[i], s->seed, s->index, m->vocab_size);

@@ -1,7 +1,7 @@
 /* A model that stores tokens instead of K and V, for testing whatever fills a struct batch.
  *
  * Each step it does what a device would: moves blocks, applies the table changes, writes every token at its slot, then
- * gathers each sequence's whole context through the block table of its row. A slot holds a token and its position, so a
+ * gathers each sequence's whole context through its block table. A slot holds a token and its position, so a
  * wrong block, a stale entry or an unwritten slot shows at once. The token it samples is a hash of the context, the
  * seed and the index of the sequence: the truth is known from plain arrays. */
 #ifndef QUIRE_TESTS_SUPPORT_FAKE_MODEL_H
@@ -23,9 +23,9 @@ struct fake_model {
     int32_t num_blocks, num_host_blocks, vocab_size;
     int32_t *token_at, *position_at; /* [blocks * block_size] the cache, host blocks last; -1: never written */
     int64_t *written_in;             /* [blocks * block_size] the step that wrote a slot last */
-    int32_t *tables;                 /* [max_num_seqs, max_blocks] */
-    struct fake_state *slots;        /* [max_num_seqs] */
-    int64_t *slot_in;                /* [max_num_seqs] the last step that had the slot as a sequence */
+    int32_t *tables;                 /* [max_num_seqs, max_blocks] by state index */
+    struct fake_state *states;       /* [max_num_seqs] by state index */
+    int64_t *named_in;               /* [max_num_seqs] the last step that named a state index */
     int32_t *resolved;               /* [max_num_tokens] token ids of the step */
     int32_t *context;                /* [max_model_len] */
     int32_t *sampled[FAKE_MODEL_STEPS];
@@ -37,7 +37,7 @@ enum status fake_model_init(struct fake_model *m, const struct batch_limits *lim
                             int32_t num_host_blocks, int32_t vocab_size, struct error *err);
 void fake_model_free(struct fake_model *m);
 
-/* The sequence has taken its slot: what the sampler has to know. */
+/* The sequence has its state index: stores what the sampler has to know. */
 void fake_model_start(struct fake_model *m, const struct sequence *seq);
 /* Checks the batch and computes it; the sentence says what was wrong. */
 enum status fake_model_submit(struct fake_model *m, const struct batch *batch, struct error *err);
