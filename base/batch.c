@@ -29,10 +29,11 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, i
         batch->sample_output && batch->swap_out && batch->swap_in && batch->copies)
         return STATUS_OK;
     batch_free(batch);
-    return error_set(err, STATUS_OUT_OF_MEMORY,
-                     "out of host memory for a batch of %d tokens and %d sequences; lower --max-num-batched-tokens or "
-                     "--max-num-seqs",
-                     limits->max_num_tokens, limits->max_num_seqs);
+    error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a batch of %d tokens and %d sequences",
+              limits->max_num_tokens, limits->max_num_seqs);
+    error_advise(err, ADVICE_LOWER, "max_num_batched_tokens", NULL);
+    error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
+    return STATUS_OUT_OF_MEMORY;
 }
 
 void batch_free(struct batch *batch)

@@ -8,28 +8,59 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static bool is_broken_link(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) != 0 && errno == ENOENT && lstat(path, &info) == 0;
+}
+
 static enum status open_error(const char *path, struct error *err)
 {
-    return error_set(err, STATUS_IO, "%s: cannot open: %s", path, strerror(errno));
+    const int why = errno;
+    if (is_broken_link(path))
+        return error_set(err, STATUS_IO, "%s: a symbolic link to a file that does not exist", path);
+    return error_set(err, STATUS_IO, "%s: cannot open: %s", path, strerror(why));
+}
+
+static enum status not_regular(const char *path, mode_t mode, struct error *err)
+{
+    const char *kind = S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a named pipe" : "a device or a socket";
+    return error_set(err, STATUS_IO, "%s: not a regular file but %s", path, kind);
+}
+
+/* Without O_NONBLOCK, opening a named pipe waits until somebody writes to it. */
+static enum status open_regular(const char *path, int *fd, uint64_t *size, struct error *err)
+{
+    struct stat info;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0) return open_error(path, err);
+    enum status status = STATUS_OK;
+    if (fstat(*fd, &info) != 0)
+        status = open_error(path, err);
+    else if (!S_ISREG(info.st_mode))
+        status = not_regular(path, info.st_mode, err);
+    if (status != STATUS_OK) {
+        close(*fd);
+        return status;
+    }
+    *size = (uint64_t)info.st_size;
+    return STATUS_OK;
 }
 
 enum status mapped_file_open(const char *path, struct mapped_file *file, struct error *err)
 {
+    int fd;
+    uint64_t size;
     *file = (struct mapped_file){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return open_error(path, err);
-    struct stat info;
-    enum status status = STATUS_OK;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        status = error_set(err, STATUS_IO, "%s: not a regular file", path);
-    } else if (info.st_size > 0) {
-        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (data == MAP_FAILED) {
-            status = error_set(err, STATUS_IO, "%s: cannot map %lld bytes: %s", path, (long long)info.st_size,
+    enum status status = open_regular(path, &fd, &size, err);
+    if (status != STATUS_OK) return status;
+    if (size > 0) {
+        void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
+        if (data == MAP_FAILED)
+            status = error_set(err, STATUS_IO, "%s: cannot map %llu bytes: %s", path, (unsigned long long)size,
                                strerror(errno));
-        } else {
-            *file = (struct mapped_file){data, (uint64_t)info.st_size, fd};
-        }
+        else
+            *file = (struct mapped_file){data, size, fd};
     }
     if (!file->data) close(fd);
     return status;
@@ -60,9 +91,10 @@ bool mapped_file_read(const struct mapped_file *file, uint64_t offset, void *out
 
 enum status file_read(const char *path, struct text *out, struct error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return open_error(path, err);
-    enum status status = STATUS_OK;
+    int fd;
+    uint64_t size;
+    enum status status = open_regular(path, &fd, &size, err);
+    if (status != STATUS_OK) return status;
     for (;;) {
         if (!text_reserve(out, out->length + 65536)) {
             status = error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
@@ -77,6 +109,19 @@ enum status file_read(const char *path, struct text *out, struct error *err)
     }
     close(fd);
     return status;
+}
+
+enum status file_find(const char *path, bool *found, struct error *err)
+{
+    struct stat info;
+    *found = false;
+    if (stat(path, &info) != 0) {
+        const bool absent = (errno == ENOENT || errno == ENOTDIR) && lstat(path, &info) != 0;
+        return absent ? STATUS_OK : open_error(path, err);
+    }
+    if (!S_ISREG(info.st_mode)) return not_regular(path, info.st_mode, err);
+    *found = true;
+    return STATUS_OK;
 }
 
 bool file_exists(const char *path)

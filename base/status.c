@@ -22,15 +22,29 @@ enum status error_set(struct error *err, enum status status, const char *format,
         vsnprintf(err->text, sizeof err->text, format, args);
         va_end(args);
         trim_half_character(err->text, sizeof err->text);
+        err->num_advice = 0;
     }
     return status;
+}
+
+void error_advise(struct error *err, enum advice_kind kind, const char *setting, const char *format, ...)
+{
+    if (!err || err->num_advice == ERROR_MAX_ADVICE) return;
+    struct advice *advice = &err->advice[err->num_advice++];
+    *advice = (struct advice){.kind = kind, .setting = setting};
+    if (!format) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(advice->value, sizeof advice->value, format, args);
+    va_end(args);
 }
 
 enum status error_prefix(struct error *err, enum status status, const char *prefix)
 {
     if (err) {
-        struct error inner = *err;
+        const struct error inner = *err;
         error_set(err, status, "%s: %s", prefix, inner.text);
+        err->num_advice = inner.num_advice;
     }
     return status;
 }

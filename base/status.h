@@ -3,6 +3,9 @@
  * A function that can fail returns an `enum status` and, when it is not STATUS_OK, leaves in its `struct error` one
  * sentence for a person: which file, which tensor, what was expected, what was found, what to do. Nothing below
  * runtime/ prints it, and nothing below runtime/ exits.
+ *
+ * Where another setting would help, the error carries advice beside the sentence: which setting to change, and to what.
+ * The sentence itself names no command-line flag, because only the command knows how its user sets something.
  */
 #ifndef QUIRE_BASE_STATUS_H
 #define QUIRE_BASE_STATUS_H
@@ -20,14 +23,30 @@ enum status {
     STATUS_INTERNAL       /* a bug in quire, or a device that stopped working */
 };
 
-struct error {
-    char text[1024]; /* NUL-terminated, no newline */
+/* One setting that would help. */
+enum advice_kind { ADVICE_RAISE, ADVICE_LOWER, ADVICE_SET };
+struct advice {
+    enum advice_kind kind;
+    const char *setting; /* the name of a field of struct engine_options, a string that is never freed */
+    char value[32];      /* to what; "": not known */
 };
 
-/* Formats the sentence into *err (which may be NULL) and returns `status`, so that callers write
+#define ERROR_MAX_ADVICE 4
+struct error {
+    char text[1024];                        /* NUL-terminated, no newline */
+    struct advice advice[ERROR_MAX_ADVICE]; /* [num_advice] alternatives: one of them is enough */
+    int num_advice;
+};
+
+/* Formats the sentence into *err (which may be NULL), drops any advice, and returns `status`, so that callers write
  * `return error_set(err, STATUS_INVALID, "%s: ...", path);`. A longer text is cut at a whole UTF-8 character. */
 enum status error_set(struct error *err, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Adds advice to the sentence in *err (which may be NULL), in the order in which it will be read: "raise NAME to
+ * VALUE". format NULL: the value is not known. Beyond ERROR_MAX_ADVICE nothing is added. */
+void error_advise(struct error *err, enum advice_kind kind, const char *setting, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* Puts "prefix: " before the sentence in *err, for a caller that knows which file it was about. Returns `status`. */
 enum status error_prefix(struct error *err, enum status status, const char *prefix);

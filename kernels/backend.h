@@ -29,6 +29,8 @@ typedef struct backend_stream_object *backend_stream; /* NULL is the backend's m
 typedef struct backend_event_object *backend_event;
 typedef struct backend_graph_object *backend_graph;
 
+enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
+
 enum memory_kind { MEMORY_DEVICE, MEMORY_HOST_PINNED };
 
 /* A weight matrix [out_features, in_features] as it lies in the checkpoint. */

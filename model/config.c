@@ -7,87 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "model/json.h"
-
-/* --- Typed reading of one JSON object. The first failure sticks, so that callers check once. --- */
-
-struct reader {
-    const json_t *object;
-    const char *path;   /* of the file */
-    const char *prefix; /* "" or "rope_scaling.": how messages name keys */
-    enum status status;
-    struct error *err;
-};
-
-static void fail(struct reader *r, enum status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void fail(struct reader *r, enum status status, const char *format, ...)
-{
-    if (r->status != STATUS_OK) return;
-    char text[768];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    r->status = error_set(r->err, status, "%s: %s", r->path, text);
-}
-
-/* NULL where the key is absent or null. */
-static const json_t *get(const struct reader *r, const char *key)
-{
-    const json_t *value = json_object_get(r->object, key);
-    return json_is_null(value) ? NULL : value;
-}
-
-static int32_t read_int(struct reader *r, const char *key, int32_t absent, int32_t min, int32_t max)
-{
-    const json_t *value = get(r, key);
-    if (!value) return absent;
-    const json_int_t number = json_integer_value(value);
-    if (json_is_integer(value) && number >= min && number <= max) return (int32_t)number;
-    fail(r, STATUS_INVALID, "%s%s must be an integer from %d to %d, found %s", r->prefix, key, min, max,
-         show_value(value).text);
-    return absent;
-}
-
-static int32_t require_int(struct reader *r, const char *key, int32_t max)
-{
-    if (!get(r, key)) fail(r, STATUS_INVALID, "the key %s is missing", key);
-    return read_int(r, key, 1, 1, max);
-}
-
-static double read_number(struct reader *r, const char *key, double absent, double min, double max)
-{
-    const json_t *value = get(r, key);
-    if (!value) return absent;
-    const double number = json_number_value(value);
-    if (json_is_number(value) && number >= min && number <= max) return number;
-    fail(r, STATUS_INVALID, "%s%s must be a number from %g to %g, found %s", r->prefix, key, min, max,
-         show_value(value).text);
-    return absent;
-}
-
-static double require_number(struct reader *r, const char *key, double min, double max)
-{
-    if (!get(r, key)) fail(r, STATUS_INVALID, "the key %s%s is missing", r->prefix, key);
-    return read_number(r, key, min, min, max);
-}
-
-static bool read_bool(struct reader *r, const char *key, bool absent)
-{
-    const json_t *value = get(r, key);
-    if (!value) return absent;
-    if (!json_is_boolean(value))
-        fail(r, STATUS_INVALID, "%s%s must be true or false, found %s", r->prefix, key, show_value(value).text);
-    return json_is_true(value);
-}
-
-static const char *read_string(struct reader *r, const char *key)
-{
-    const json_t *value = get(r, key);
-    if (value && !json_is_string(value))
-        fail(r, STATUS_INVALID, "%s%s must be a string, found %s", r->prefix, key, show_value(value).text);
-    return json_string_value(value); /* NULL for another type, too */
-}
+#include "base/json.h"
 
 /* --- Keys that change the arithmetic in ways that quire does not compute --- */
 
@@ -205,29 +125,30 @@ static bool is_neutral(const json_t *value, enum neutral neutral)
     return false;
 }
 
-static void check_refused(struct reader *r)
+static void check_refused(struct json_reader *r)
 {
     for (size_t i = 0; i < sizeof refused_keys / sizeof *refused_keys; i++) {
         const struct refused_key *refused = &refused_keys[i];
-        const json_t *value = get(r, refused->key);
+        const json_t *value = json_reader_get(r, refused->key);
         if (value && !is_neutral(value, refused->neutral))
-            fail(r, STATUS_UNSUPPORTED, "%s is %s, but quire computes only %s there (%s)", refused->key,
-                 show_value(value).text, neutral_names[refused->neutral], refused->why);
+            json_reader_fail(r, STATUS_UNSUPPORTED, "%s is %s, but quire computes only %s there (%s)", refused->key,
+                             show_value(value).text, neutral_names[refused->neutral], refused->why);
     }
 }
 
 /* Two keys of other families that name attention's scale: fine where it is llama's own. */
-static void check_attention_scale(struct reader *r, const struct model_config *config)
+static void check_attention_scale(struct json_reader *r, const struct model_config *config)
 {
-    const double scale = read_number(r, "attention_multiplier", NAN, -1e9, 1e9);
-    if (fabs(scale - 1 / sqrt(config->head_size)) > 1e-6)
-        fail(r, STATUS_UNSUPPORTED, "attention_multiplier is %g, but quire scales attention by 1 / sqrt(head_dim) = %g",
-             scale, 1 / sqrt(config->head_size));
-    const double scalar = read_number(r, "query_pre_attn_scalar", config->head_size, -1e9, 1e9);
-    if (scalar != config->head_size)
-        fail(r, STATUS_UNSUPPORTED,
-             "query_pre_attn_scalar is %g, but quire scales attention by 1 / sqrt(head_dim = %d)", scalar,
-             config->head_size);
+    const double scale = json_reader_number(r, "attention_multiplier", NAN, -1e9, 1e9);
+    if (fabs(scale - 1 / sqrt(config->spec.head_size)) > 1e-6)
+        json_reader_fail(r, STATUS_UNSUPPORTED,
+                         "attention_multiplier is %g, but quire scales attention by 1 / sqrt(head_dim) = %g", scale,
+                         1 / sqrt(config->spec.head_size));
+    const double scalar = json_reader_number(r, "query_pre_attn_scalar", config->spec.head_size, -1e9, 1e9);
+    if (scalar != config->spec.head_size)
+        json_reader_fail(r, STATUS_UNSUPPORTED,
+                         "query_pre_attn_scalar is %g, but quire scales attention by 1 / sqrt(head_dim = %d)", scalar,
+                         config->spec.head_size);
 }
 
 /* --- Architecture --- */
@@ -254,117 +175,138 @@ static const struct family *family_by_architecture(const char *architecture)
     return NULL;
 }
 
-static const struct family *read_architectures(struct reader *r)
+static const struct family *read_architectures(struct json_reader *r)
 {
-    const json_t *list = get(r, "architectures");
+    const json_t *list = json_reader_get(r, "architectures");
     if (!list) return NULL;
     const char *name = json_string_value(json_array_get(list, 0));
     if (!name || json_array_size(list) != 1) {
-        fail(r, STATUS_INVALID, "architectures must be an array of one string, found %s", show_value(list).text);
+        json_reader_fail(r, STATUS_INVALID, "architectures must be an array of one string, found %s",
+                         show_value(list).text);
         return NULL;
     }
     const struct family *family = family_by_architecture(name);
     if (!family)
-        fail(r, STATUS_UNSUPPORTED, "architectures names \"%s\"; quire runs LlamaForCausalLM and MistralForCausalLM",
-             show_string(name).text);
+        json_reader_fail(r, STATUS_UNSUPPORTED,
+                         "architectures names \"%s\"; quire runs LlamaForCausalLM and MistralForCausalLM",
+                         show_string(name).text);
     return family;
 }
 
-static const struct family *read_family(struct reader *r)
+static const struct family *read_family(struct json_reader *r)
 {
     const struct family *family = read_architectures(r), *by_type = NULL;
-    const char *model_type = read_string(r, "model_type");
+    const char *model_type = json_reader_string(r, "model_type", NULL);
     if (model_type) {
         by_type = family_by_type(model_type);
         if (!by_type)
-            fail(r, STATUS_UNSUPPORTED, "model_type is \"%s\"; quire runs llama and mistral",
-                 show_string(model_type).text);
+            json_reader_fail(r, STATUS_UNSUPPORTED, "model_type is \"%s\"; quire runs llama and mistral",
+                             show_string(model_type).text);
     }
     if (family && by_type && family != by_type)
-        fail(r, STATUS_INVALID, "model_type \"%s\" and architectures \"%s\" contradict each other", by_type->model_type,
-             family->architecture);
+        json_reader_fail(r, STATUS_INVALID, "model_type \"%s\" and architectures \"%s\" contradict each other",
+                         by_type->model_type, family->architecture);
     if (!family) family = by_type;
-    if (!family) fail(r, STATUS_INVALID, "the key model_type is missing");
+    if (!family) json_reader_fail(r, STATUS_INVALID, "the key model_type is missing");
     return family ? family : &families[0];
 }
 
 /* --- Sizes --- */
 
-static void read_head_dim(struct reader *r, struct model_config *config)
+static void read_head_dim(struct json_reader *r, struct model_config *config)
 {
-    config->head_size = read_int(r, "head_dim", 0, 2, CONFIG_MAX_HEAD_SIZE);
-    if (config->head_size == 0) {
-        if (config->hidden_size % config->num_heads != 0)
-            fail(r, STATUS_INVALID,
-                 "hidden_size (%d) is not a multiple of num_attention_heads (%d), and head_dim is not "
-                 "given",
-                 config->hidden_size, config->num_heads);
-        config->head_size = config->hidden_size / config->num_heads;
+    config->spec.head_size = json_reader_int(r, "head_dim", 0, 2, MODEL_MAX_HEAD_SIZE);
+    if (config->spec.head_size == 0) {
+        if (config->spec.hidden_size % config->spec.num_heads != 0)
+            json_reader_fail(r, STATUS_INVALID,
+                             "hidden_size (%d) is not a multiple of num_attention_heads (%d), and head_dim is not "
+                             "given",
+                             config->spec.hidden_size, config->spec.num_heads);
+        config->spec.head_size = config->spec.hidden_size / config->spec.num_heads;
     }
-    if (config->head_size < 2 || config->head_size > CONFIG_MAX_HEAD_SIZE || config->head_size % 2 != 0)
-        fail(r, STATUS_INVALID, "head_dim must be an even number from 2 to %d, found %d", CONFIG_MAX_HEAD_SIZE,
-             config->head_size);
+    if (config->spec.head_size < 2 || config->spec.head_size > MODEL_MAX_HEAD_SIZE || config->spec.head_size % 2 != 0)
+        json_reader_fail(r, STATUS_INVALID, "head_dim must be an even number from 2 to %d, found %d",
+                         MODEL_MAX_HEAD_SIZE, config->spec.head_size);
 }
 
-static void read_sizes(struct reader *r, const struct family *family, struct model_config *config)
+static void read_sizes(struct json_reader *r, const struct family *family, struct model_config *config)
 {
-    config->hidden_size = require_int(r, "hidden_size", 1 << 20);
-    config->intermediate_size = require_int(r, "intermediate_size", 1 << 22);
-    config->num_layers = require_int(r, "num_hidden_layers", 4096);
-    config->num_heads = require_int(r, "num_attention_heads", 4096);
-    config->vocab_size = require_int(r, "vocab_size", 1 << 24);
+    config->spec.hidden_size = json_reader_require_int(r, "hidden_size", 1, 1 << 20);
+    config->spec.intermediate_size = json_reader_require_int(r, "intermediate_size", 1, 1 << 22);
+    config->spec.num_layers = json_reader_require_int(r, "num_hidden_layers", 1, MODEL_MAX_LAYERS);
+    config->spec.num_heads = json_reader_require_int(r, "num_attention_heads", 1, 4096);
+    config->spec.vocab_size = json_reader_require_int(r, "vocab_size", 1, 1 << 24);
     /* transformers gives a Mistral without the key 8; null is as many as there are heads */
-    const bool silent = !json_object_get(r->object, "num_key_value_heads");
-    const int32_t absent = silent && family->num_kv_heads ? family->num_kv_heads : config->num_heads;
-    config->num_kv_heads = read_int(r, "num_key_value_heads", absent, 1, 4096);
-    if (config->num_heads % config->num_kv_heads != 0)
-        fail(r, STATUS_INVALID, "num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)",
-             config->num_heads, config->num_kv_heads);
+    const bool silent = !json_reader_has(r, "num_key_value_heads");
+    const int32_t absent = silent && family->num_kv_heads ? family->num_kv_heads : config->spec.num_heads;
+    config->spec.num_kv_heads = json_reader_int(r, "num_key_value_heads", absent, 1, 4096);
+    if (config->spec.num_heads % config->spec.num_kv_heads != 0)
+        json_reader_fail(r, STATUS_INVALID, "num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)",
+                         config->spec.num_heads, config->spec.num_kv_heads);
     read_head_dim(r, config);
-    config->max_position_embeddings = read_int(r, "max_position_embeddings", family->max_position, 1, 1 << 28);
-    config->rms_norm_eps = read_number(r, "rms_norm_eps", 1e-6, 0, 1);
-    config->tie_word_embeddings = read_bool(r, "tie_word_embeddings", false);
-    config->attention_bias = read_bool(r, "attention_bias", false);
-    config->mlp_bias = read_bool(r, "mlp_bias", false);
+    config->spec.max_position_embeddings =
+        json_reader_int(r, "max_position_embeddings", family->max_position, 1, 1 << 28);
+    config->spec.norm_eps = json_reader_number(r, "rms_norm_eps", 1e-6, 0, 1);
+    config->spec.tie_word_embeddings = json_reader_bool(r, "tie_word_embeddings", false);
 }
 
 /* --- Sliding window --- */
 
-static void check_layer_types(struct reader *r, const struct model_config *config)
+static void check_layer_types(struct json_reader *r, const struct model_config *config, int32_t window)
 {
-    const json_t *list = get(r, "layer_types");
+    const json_t *list = json_reader_get(r, "layer_types");
     if (!list) return;
-    if (!json_is_array(list) || json_array_size(list) != (size_t)config->num_layers) {
-        fail(r, STATUS_INVALID, "layer_types must be an array of num_hidden_layers (%d) strings", config->num_layers);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)config->spec.num_layers) {
+        json_reader_fail(r, STATUS_INVALID, "layer_types must be an array of num_hidden_layers (%d) strings",
+                         config->spec.num_layers);
         return;
     }
-    const char *expected = config->sliding_window ? "sliding_attention" : "full_attention";
+    const char *expected = window ? "sliding_attention" : "full_attention";
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
         if (json_is_string(value) && strcmp(json_string_value(value), expected) == 0) continue;
-        fail(r, STATUS_UNSUPPORTED,
-             "layer_types[%zu] is %s, but with sliding_window %d quire computes every layer with \"%s\"", i,
-             show_value(value).text, config->sliding_window, expected);
+        json_reader_fail(r, STATUS_UNSUPPORTED,
+                         "layer_types[%zu] is %s, but with sliding_window %d quire computes every layer with \"%s\"", i,
+                         show_value(value).text, window, expected);
         return;
     }
 }
 
-static void read_sliding_window(struct reader *r, const struct family *family, struct model_config *config)
+static int32_t read_sliding_window(struct json_reader *r, const struct family *family,
+                                   const struct model_config *config)
 {
-    const bool silent = !json_object_get(r->object, "sliding_window");
-    config->sliding_window = read_int(r, "sliding_window", silent ? family->sliding_window : 0, 1, INT32_MAX);
+    const bool silent = !json_reader_has(r, "sliding_window");
+    int32_t window = json_reader_int(r, "sliding_window", silent ? family->sliding_window : 0, 1, INT32_MAX);
     const bool llama = family->sliding_window == 0;
-    const bool used = read_bool(r, "use_sliding_window", config->sliding_window > 0);
-    if (llama && !used) config->sliding_window = 0;
-    if (used != (config->sliding_window > 0))
-        fail(r, STATUS_UNSUPPORTED, "use_sliding_window (%s) contradicts sliding_window (%d)", used ? "true" : "false",
-             config->sliding_window);
-    if (llama && config->sliding_window)
-        fail(r, STATUS_UNSUPPORTED,
-             "sliding_window is %d, but a llama model attends to everything; with a window its "
-             "model_type is mistral",
-             config->sliding_window);
-    check_layer_types(r, config);
+    const bool used = json_reader_bool(r, "use_sliding_window", window > 0);
+    if (llama && !used) window = 0;
+    if (used != (window > 0))
+        json_reader_fail(r, STATUS_UNSUPPORTED, "use_sliding_window (%s) contradicts sliding_window (%d)",
+                         used ? "true" : "false", window);
+    if (llama && window)
+        json_reader_fail(r, STATUS_UNSUPPORTED,
+                         "sliding_window is %d, but a llama model attends to everything; with a window its "
+                         "model_type is mistral",
+                         window);
+    check_layer_types(r, config, window);
+    return window;
+}
+
+/* Every layer alike: llama's. */
+static void read_layers(struct json_reader *r, struct model_spec *spec, int32_t window)
+{
+    const bool attention_bias = json_reader_bool(r, "attention_bias", false);
+    const struct layer_spec layer = {
+        .qkv_bias = attention_bias,
+        .o_bias = attention_bias,
+        .rotary_dim = spec->head_size,
+        .attention_scale = (float)(1.0 / sqrt((double)spec->head_size)),
+        .window = window,
+        .mlp_bias = json_reader_bool(r, "mlp_bias", false),
+        .residual_multiplier = 1,
+    };
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i] = layer;
+    spec->names = (struct tensor_names){.attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"};
 }
 
 /* --- RoPE --- */
@@ -376,7 +318,7 @@ static const char *const rope_names[] = {[ROPE_DEFAULT] = "default",
                                          [ROPE_LLAMA3] = "llama3"};
 
 /* Every key of the object must be one that is read here, or known to change nothing: what is unknown may matter. */
-static void check_rope_keys(struct reader *r)
+static void check_rope_keys(struct json_reader *r)
 {
     static const char *const known[] = {"rope_type",
                                         "type",
@@ -399,89 +341,93 @@ static void check_rope_keys(struct reader *r)
     json_object_foreach((json_t *)r->object, key, value)
     {
         if (!json_is_null(value) && !one_of(key, known))
-            fail(r, STATUS_UNSUPPORTED, "%s%s is set, a key that quire does not know", r->prefix,
-                 show_string(key).text);
+            json_reader_fail(r, STATUS_UNSUPPORTED, "%s%s is set, a key that quire does not know", r->prefix,
+                             show_string(key).text);
     }
 }
 
-static enum rope_type read_rope_type(struct reader *r)
+static enum rope_type read_rope_type(struct json_reader *r)
 {
-    const char *name = read_string(r, "rope_type");
-    if (!name) name = read_string(r, "type");
+    const char *name = json_reader_string(r, "rope_type", NULL);
+    if (!name) name = json_reader_string(r, "type", NULL);
     if (!name) return ROPE_DEFAULT;
     for (size_t i = 0; i < sizeof rope_names / sizeof *rope_names; i++)
         if (strcmp(name, rope_names[i]) == 0) return (enum rope_type)i;
-    fail(r, STATUS_UNSUPPORTED, "%srope_type \"%s\" is not supported (default, linear, dynamic, yarn and llama3 are)",
-         r->prefix, show_string(name).text);
+    json_reader_fail(r, STATUS_UNSUPPORTED,
+                     "%srope_type \"%s\" is not supported (default, linear, dynamic, yarn and llama3 are)", r->prefix,
+                     show_string(name).text);
     return ROPE_DEFAULT;
 }
 
-static void read_llama3(struct reader *r, struct rope_config *rope)
+static void read_llama3(struct json_reader *r, struct rope_config *rope)
 {
-    rope->factor = require_number(r, "factor", 1e-3, 1e6);
-    rope->low_freq_factor = require_number(r, "low_freq_factor", 1e-6, 1e6);
-    rope->high_freq_factor = require_number(r, "high_freq_factor", 1e-6, 1e6);
+    rope->factor = json_reader_require_number(r, "factor", 1e-3, 1e6);
+    rope->low_freq_factor = json_reader_require_number(r, "low_freq_factor", 1e-6, 1e6);
+    rope->high_freq_factor = json_reader_require_number(r, "high_freq_factor", 1e-6, 1e6);
     if (rope->high_freq_factor <= rope->low_freq_factor)
-        fail(r, STATUS_INVALID, "%shigh_freq_factor (%g) must be greater than low_freq_factor (%g)", r->prefix,
-             rope->high_freq_factor, rope->low_freq_factor);
+        json_reader_fail(r, STATUS_INVALID, "%shigh_freq_factor (%g) must be greater than low_freq_factor (%g)",
+                         r->prefix, rope->high_freq_factor, rope->low_freq_factor);
 }
 
-static void read_yarn(struct reader *r, const struct model_config *config, struct rope_config *rope)
+static void read_yarn(struct json_reader *r, const struct model_config *config, struct rope_config *rope)
 {
-    const double stretch = (double)config->max_position_embeddings / rope->original_max_position;
-    rope->factor = read_number(r, "factor", stretch, 1e-3, 1e6);
-    rope->beta_fast = read_number(r, "beta_fast", 32, 0, 1e6);
-    rope->beta_slow = read_number(r, "beta_slow", 1, 0, 1e6);
+    const double stretch = (double)config->spec.max_position_embeddings / rope->original_max_position;
+    rope->factor = json_reader_number(r, "factor", stretch, 1e-3, 1e6);
+    rope->beta_fast = json_reader_number(r, "beta_fast", 32, 0, 1e6);
+    rope->beta_slow = json_reader_number(r, "beta_slow", 1, 0, 1e6);
     if (rope->beta_fast == 0) rope->beta_fast = 32; /* as transformers does */
     if (rope->beta_slow == 0) rope->beta_slow = 1;
     if (rope->beta_fast < rope->beta_slow)
-        fail(r, STATUS_INVALID, "%sbeta_fast (%g) must not be less than beta_slow (%g)", r->prefix, rope->beta_fast,
-             rope->beta_slow);
-    rope->attention_factor = read_number(r, "attention_factor", 0, 1e-6, 1e6);
-    rope->mscale = read_number(r, "mscale", 0, 0, 1e6);
-    rope->mscale_all_dim = read_number(r, "mscale_all_dim", 0, 0, 1e6);
-    rope->truncate = read_bool(r, "truncate", true);
+        json_reader_fail(r, STATUS_INVALID, "%sbeta_fast (%g) must not be less than beta_slow (%g)", r->prefix,
+                         rope->beta_fast, rope->beta_slow);
+    rope->attention_factor = json_reader_number(r, "attention_factor", 0, 1e-6, 1e6);
+    rope->mscale = json_reader_number(r, "mscale", 0, 0, 1e6);
+    rope->mscale_all_dim = json_reader_number(r, "mscale_all_dim", 0, 0, 1e6);
+    rope->truncate = json_reader_bool(r, "truncate", true);
 }
 
 /* outer_original: original_max_position_embeddings beside the object, which goes before the one inside; 0: none. */
-static void read_scaling(struct reader *r, const struct model_config *config, int32_t outer_original,
+static void read_scaling(struct json_reader *r, const struct model_config *config, int32_t outer_original,
                          struct rope_config *rope)
 {
     check_rope_keys(r);
     rope->type = read_rope_type(r);
-    rope->theta = read_number(r, "rope_theta", rope->theta, 2, 1e15);
-    if (read_number(r, "partial_rotary_factor", 1, -1e9, 1e9) != 1)
-        fail(r, STATUS_UNSUPPORTED, "%spartial_rotary_factor is %s, but quire rotates whole heads", r->prefix,
-             show_value(get(r, "partial_rotary_factor")).text);
+    rope->theta = json_reader_number(r, "rope_theta", rope->theta, 2, 1e15);
+    if (json_reader_number(r, "partial_rotary_factor", 1, -1e9, 1e9) != 1)
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%spartial_rotary_factor is %s, but quire rotates whole heads",
+                         r->prefix, show_value(json_reader_get(r, "partial_rotary_factor")).text);
     const int32_t original =
-        read_int(r, "original_max_position_embeddings", config->max_position_embeddings, 1, 1 << 28);
+        json_reader_int(r, "original_max_position_embeddings", config->spec.max_position_embeddings, 1, 1 << 28);
     rope->original_max_position = outer_original ? outer_original : original;
-    if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC) rope->factor = require_number(r, "factor", 1e-3, 1e6);
-    if (rope->type == ROPE_DYNAMIC && config->head_size <= 2)
-        fail(r, STATUS_INVALID, "%srope_type \"dynamic\" needs a head_dim greater than 2", r->prefix);
+    if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC)
+        rope->factor = json_reader_require_number(r, "factor", 1e-3, 1e6);
+    if (rope->type == ROPE_DYNAMIC && config->spec.head_size <= 2)
+        json_reader_fail(r, STATUS_INVALID, "%srope_type \"dynamic\" needs a head_dim greater than 2", r->prefix);
     if (rope->type == ROPE_YARN) read_yarn(r, config, rope);
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);
 }
 
 /* rope_scaling goes before rope_parameters where both hold something, as in transformers. A value beside them is the
  * default of the one inside, original_max_position_embeddings apart, which wins. */
-static void read_rope(struct reader *r, struct model_config *config)
+static void read_rope(struct json_reader *r, struct model_config *config)
 {
-    struct rope_config *rope = &config->rope;
-    *rope = (struct rope_config){.theta = read_number(r, "rope_theta", 10000, 2, 1e15), .factor = 1, .truncate = true};
-    const int32_t outer = read_int(r, "original_max_position_embeddings", 0, 1, 1 << 28);
-    rope->original_max_position = config->max_position_embeddings;
+    struct rope_config *rope = &config->spec.rope;
+    *rope = (struct rope_config){
+        .theta = json_reader_number(r, "rope_theta", 10000, 2, 1e15), .factor = 1, .truncate = true};
+    const int32_t outer = json_reader_int(r, "original_max_position_embeddings", 0, 1, 1 << 28);
+    rope->original_max_position = config->spec.max_position_embeddings;
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
     static const char *const prefixes[] = {"rope_scaling.", "rope_parameters."};
     for (int i = 0; i < 2; i++) {
-        const json_t *value = get(r, keys[i]);
+        const json_t *value = json_reader_get(r, keys[i]);
         if (!value) continue;
         if (!json_is_object(value)) {
-            fail(r, STATUS_INVALID, "%s must be an object or null, found %s", keys[i], show_value(value).text);
+            json_reader_fail(r, STATUS_INVALID, "%s must be an object or null, found %s", keys[i],
+                             show_value(value).text);
             return;
         }
         if (json_object_size(value) == 0) continue;
-        struct reader inner = {value, r->path, prefixes[i], r->status, r->err};
+        struct json_reader inner = {value, r->source, prefixes[i], r->status, r->err};
         read_scaling(&inner, config, outer, rope);
         r->status = inner.status;
         return;
@@ -490,40 +436,41 @@ static void read_rope(struct reader *r, struct model_config *config)
 
 /* --- The rest --- */
 
-static void read_dtype(struct reader *r, struct model_config *config)
+static void read_dtype(struct json_reader *r, struct model_config *config)
 {
-    const char *key = get(r, "dtype") ? "dtype" : "torch_dtype";
-    const char *name = read_string(r, key);
-    config->dtype = DTYPE_FLOAT32;
+    const char *key = json_reader_get(r, "dtype") ? "dtype" : "torch_dtype";
+    const char *name = json_reader_string(r, key, NULL);
+    config->spec.dtype = DTYPE_FLOAT32;
     if (!name) return;
     if (strncmp(name, "torch.", 6) == 0) name += 6;
-    if (dtype_parse(name, &config->dtype) != 0 || dtype_size(config->dtype) == 1)
-        fail(r, STATUS_UNSUPPORTED, "%s is \"%s\", but quire computes in float32, float16 or bfloat16", key,
-             show_string(name).text);
+    if (dtype_parse(name, &config->spec.dtype) != 0 || dtype_size(config->spec.dtype) == 1)
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%s is \"%s\", but quire computes in float32, float16 or bfloat16", key,
+                         show_string(name).text);
 }
 
-static void add_eos(struct reader *r, const json_t *value, struct model_config *config)
+static void add_eos(struct json_reader *r, const json_t *value, struct model_config *config)
 {
     const json_int_t id = json_integer_value(value);
     if (!json_is_integer(value) || id < -1 || id > INT32_MAX) {
-        fail(r, STATUS_INVALID, "eos_token_id must be a token id or an array of them, found %s",
-             show_value(value).text);
+        json_reader_fail(r, STATUS_INVALID, "eos_token_id must be a token id or an array of them, found %s",
+                         show_value(value).text);
         return;
     }
     if (id < 0) return; /* -1 is how some files say none */
     for (int i = 0; i < config->num_eos; i++)
         if (config->eos_token_ids[i] == id) return;
     if (config->num_eos == CONFIG_MAX_EOS) {
-        fail(r, STATUS_UNSUPPORTED, "eos_token_id: config.json and generation_config.json name more than %d tokens",
-             CONFIG_MAX_EOS);
+        json_reader_fail(r, STATUS_UNSUPPORTED,
+                         "eos_token_id: config.json and generation_config.json name more than %d tokens",
+                         CONFIG_MAX_EOS);
         return;
     }
     config->eos_token_ids[config->num_eos++] = (int32_t)id;
 }
 
-static void read_eos(struct reader *r, struct model_config *config)
+static void read_eos(struct json_reader *r, struct model_config *config)
 {
-    const json_t *value = get(r, "eos_token_id");
+    const json_t *value = json_reader_get(r, "eos_token_id");
     if (!value) return;
     if (!json_is_array(value)) {
         add_eos(r, value, config);
@@ -532,7 +479,7 @@ static void read_eos(struct reader *r, struct model_config *config)
     for (size_t i = 0; i < json_array_size(value); i++) add_eos(r, json_array_get(value, i), config);
 }
 
-static void read_config(struct reader *r, struct model_config *config)
+static void read_config(struct json_reader *r, struct model_config *config)
 {
     const struct family *family = read_family(r);
     snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
@@ -540,35 +487,35 @@ static void read_config(struct reader *r, struct model_config *config)
     read_sizes(r, family, config);
     if (r->status != STATUS_OK) return; /* what follows divides by sizes */
     check_attention_scale(r, config);
-    read_sliding_window(r, family, config);
+    read_layers(r, &config->spec, read_sliding_window(r, family, config));
     read_rope(r, config);
     read_dtype(r, config);
-    config->bos_token_id = read_int(r, "bos_token_id", -1, -1, INT32_MAX);
+    config->bos_token_id = json_reader_int(r, "bos_token_id", -1, -1, INT32_MAX);
     read_eos(r, config);
 }
 
-static void read_generation(struct reader *r, struct model_config *config)
+static void read_generation(struct json_reader *r, struct model_config *config)
 {
     config->generation.present = true;
-    config->generation.do_sample_given = get(r, "do_sample") != NULL;
-    config->generation.do_sample = read_bool(r, "do_sample", false);
-    config->generation.temperature = read_number(r, "temperature", NAN, 0, 1e6);
-    config->generation.top_p = read_number(r, "top_p", NAN, 1e-9, 1);
-    config->generation.min_p = read_number(r, "min_p", NAN, 0, 1);
-    config->generation.repetition_penalty = read_number(r, "repetition_penalty", NAN, 1e-9, 1e6);
-    config->generation.top_k = read_int(r, "top_k", -1, -1, INT32_MAX);
-    config->generation.max_new_tokens = read_int(r, "max_new_tokens", -1, 1, INT32_MAX);
+    config->generation.do_sample_given = json_reader_get(r, "do_sample") != NULL;
+    config->generation.do_sample = json_reader_bool(r, "do_sample", false);
+    config->generation.temperature = json_reader_number(r, "temperature", NAN, 0, 1e6);
+    config->generation.top_p = json_reader_number(r, "top_p", NAN, 1e-9, 1);
+    config->generation.min_p = json_reader_number(r, "min_p", NAN, 0, 1);
+    config->generation.repetition_penalty = json_reader_number(r, "repetition_penalty", NAN, 1e-9, 1e6);
+    config->generation.top_k = json_reader_int(r, "top_k", -1, -1, INT32_MAX);
+    config->generation.max_new_tokens = json_reader_int(r, "max_new_tokens", -1, 1, INT32_MAX);
     read_eos(r, config);
 }
 
 /* Reads one file through `read`. */
 static enum status load(const char *path, struct model_config *config,
-                        void (*read)(struct reader *, struct model_config *), struct error *err)
+                        void (*read)(struct json_reader *, struct model_config *), struct error *err)
 {
     json_t *root;
-    enum status status = json_object_read(path, &root, err);
+    enum status status = json_object_read(path, JSON_REJECT_DUPLICATES, &root, err);
     if (status != STATUS_OK) return status;
-    struct reader reader = {root, path, "", STATUS_OK, err};
+    struct json_reader reader = json_reader(root, path, err);
     read(&reader, config);
     json_decref(root);
     return reader.status;
@@ -577,7 +524,8 @@ static enum status load(const char *path, struct model_config *config,
 enum status model_config_load(const char *folder, struct model_config *config, struct error *err)
 {
     char path[PATH_MAX];
-    *config = (struct model_config){.bos_token_id = -1,
+    *config = (struct model_config){.spec = {.embedding_multiplier = 1, .logits_multiplier = 1},
+                                    .bos_token_id = -1,
                                     .generation = {.temperature = NAN,
                                                    .top_p = NAN,
                                                    .min_p = NAN,
@@ -590,10 +538,9 @@ enum status model_config_load(const char *folder, struct model_config *config, s
     if (!folder_exists(folder)) return error_set(err, STATUS_IO, "%s: no such folder", folder);
     if (!path_join(path, sizeof path, folder, "generation_config.json"))
         return error_set(err, STATUS_INVALID, "%s: the path is too long", folder);
-    const bool generation = file_exists(path);
+    bool found;
+    enum status status = file_find(path, &found, err);
+    if (status == STATUS_OK && found) status = load(path, config, read_generation, err);
     path_join(path, sizeof path, folder, "config.json"); /* shorter than the name before */
-    enum status status = load(path, config, read_config, err);
-    if (status != STATUS_OK || !generation) return status;
-    path_join(path, sizeof path, folder, "generation_config.json");
-    return load(path, config, read_generation, err);
+    return status == STATUS_OK ? load(path, config, read_config, err) : status;
 }

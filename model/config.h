@@ -10,35 +10,13 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "kernels/dtype.h"
-
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3 };
-
-/* rope_theta and rope_scaling (transformers 4), or rope_parameters (5). Formulas: transformers' modeling_rope_utils. */
-struct rope_config {
-    enum rope_type type;
-    double theta;
-    double factor;                            /* linear, dynamic, yarn, llama3 */
-    double low_freq_factor, high_freq_factor; /* llama3 */
-    double beta_fast, beta_slow;              /* yarn: 32, 1 */
-    double attention_factor;                  /* yarn: <= 0: follows from factor, mscale and mscale_all_dim */
-    double mscale, mscale_all_dim;            /* yarn, 0: absent */
-    bool truncate;                            /* yarn: true unless the file says otherwise */
-    int32_t original_max_position;            /* yarn, llama3: the file's, or max_position_embeddings */
-};
+#include "model/model_spec.h"
 
 #define CONFIG_MAX_EOS 16
-#define CONFIG_MAX_HEAD_SIZE 1024
 
 struct model_config {
     char architecture[64]; /* "LlamaForCausalLM", "MistralForCausalLM" */
-    int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size;
-    int32_t max_position_embeddings;
-    double rms_norm_eps;
-    bool tie_word_embeddings, attention_bias, mlp_bias;
-    int32_t sliding_window; /* 0: none. Mistral: 4096 where the key is absent, as in transformers; null: none */
-    struct rope_config rope;
-    enum dtype dtype; /* torch_dtype or dtype of the file; float32 if it is silent, as transformers takes it */
+    struct model_spec spec;
 
     int32_t bos_token_id;                           /* -1: none */
     int32_t eos_token_ids[CONFIG_MAX_EOS], num_eos; /* a number or a list, distinct */
@@ -64,18 +42,5 @@ struct model_config {
  * a multiple of kv heads, odd head_size). pretraining_tp is ignored: however many slices it names, the sum is the same.
  */
 enum status model_config_load(const char *folder, struct model_config *config, struct error *err);
-
-/* The most tokens of one sequence that the model is made for: max_position_embeddings, stretched by linear, dynamic or
- * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. */
-int32_t model_config_max_length(const struct model_config *config);
-
-/* Fills table[max_position, head_size]: cos of each pair's angle, then sin, both times yarn's attention factor. Angles
- * are float32 products, rounded where transformers rounds them.
- *
- * Dynamic scaling: transformers changes the base with the current length of the sequence, which would make cached keys
- * depend on when they were computed. The table is fixed instead, as in vLLM: the base is the one for the longest
- * context, max_length = max_position_embeddings * factor, whatever max_position is: theta * (factor * max_length /
- * max_position_embeddings - (factor - 1)) ^ (head_size / (head_size - 2)). */
-void rope_table(const struct model_config *config, int32_t max_position, float *table);
 
 #endif

@@ -89,7 +89,7 @@ static struct projection place_projection(struct weights_upload *u, const struct
     return (struct projection){.parts = {place_matrix(u, p->parts, p->num_parts)}, .num_parts = 1};
 }
 
-static void place_all(struct weights_upload *u, const struct model_config *c, const struct model_weights *host,
+static void place_all(struct weights_upload *u, const struct model_spec *c, const struct model_weights *host,
                       struct model_weights *device)
 {
     const int64_t hidden = c->hidden_size;
@@ -234,20 +234,20 @@ static enum status end_upload(struct weights_upload *u, struct error *err)
     return status;
 }
 
-enum status device_weights_begin(struct arena *arena, const struct model_config *config,
-                                 const struct model_weights *host, enum dtype dtype, struct model_weights *device,
-                                 struct weights_upload **out, struct error *err)
+enum status device_weights_begin(struct arena *arena, const struct model_spec *spec, const struct model_weights *host,
+                                 enum dtype dtype, struct model_weights *device, struct weights_upload **out,
+                                 struct error *err)
 {
     const int64_t before = arena->bytes[PURPOSE_WEIGHTS];
     struct weights_upload *u = calloc(1, sizeof *u);
-    *device = (struct model_weights){.norm_dtype = host->norm_dtype, .num_layers = config->num_layers};
+    *device = (struct model_weights){.norm_dtype = host->norm_dtype, .num_layers = spec->num_layers};
     if (!u) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
     u->arena = arena;
     u->file = host->file;
     u->dtype = dtype;
-    device->layers = calloc((size_t)config->num_layers, sizeof *device->layers);
+    device->layers = calloc((size_t)spec->num_layers, sizeof *device->layers);
     if (device->layers)
-        place_all(u, config, host, device);
+        place_all(u, spec, host, device);
     else
         u->status = error_set(&u->err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
     device->bytes = arena->bytes[PURPOSE_WEIGHTS] - before;
@@ -276,16 +276,16 @@ static int64_t projection_elements(const struct projection *p)
     return count;
 }
 
-int64_t device_weights_bytes(const struct model_config *config, const struct model_weights *host, enum dtype dtype)
+int64_t device_weights_bytes(const struct model_spec *spec, const struct model_weights *host, enum dtype dtype)
 {
     int64_t elements = host->embedding.out_features * host->embedding.in_features,
-            gains = 1 + 2 * (int64_t)config->num_layers;
+            gains = 1 + 2 * (int64_t)spec->num_layers;
     if (host->lm_head.data != host->embedding.data) elements += host->lm_head.out_features * host->lm_head.in_features;
-    for (int32_t i = 0; i < config->num_layers; i++) {
+    for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_weights *l = &host->layers[i];
         const struct projection o = {.parts = {l->o}, .num_parts = 1}, down = {.parts = {l->down}, .num_parts = 1};
         elements += projection_elements(&l->qkv) + projection_elements(&l->gate_up) + projection_elements(&o) +
                     projection_elements(&down);
     }
-    return elements * dtype_size(dtype) + gains * config->hidden_size * dtype_size(host->norm_dtype);
+    return elements * dtype_size(dtype) + gains * spec->hidden_size * dtype_size(host->norm_dtype);
 }

@@ -19,7 +19,7 @@ struct stream {
 
 static struct norm_params norm_params(const struct model *m, const void *gain)
 {
-    return (struct norm_params){gain, m->weights->norm_dtype, (float)m->config.rms_norm_eps};
+    return (struct norm_params){gain, m->weights->norm_dtype, (float)m->spec.norm_eps};
 }
 
 /* hidden = rms_norm(residual), what is pending added to the residual first. */
@@ -29,10 +29,10 @@ static void normalise(struct stream *s, const void *gain)
     const struct norm_params norm = norm_params(m, gain);
     if (s->pending)
         m->backend->fused_add_rms_norm(m->backend, s->hidden, s->hidden, s->residual, gain, norm.gain_dtype, norm.eps,
-                                       s->num_tokens, m->config.hidden_size, m->options.dtype, NULL);
+                                       s->num_tokens, m->spec.hidden_size, m->options.dtype, NULL);
     else
         m->backend->rms_norm(m->backend, s->hidden, s->residual, gain, norm.gain_dtype, norm.eps, s->num_tokens,
-                             m->config.hidden_size, m->options.dtype, NULL);
+                             m->spec.hidden_size, m->options.dtype, NULL);
     s->pending = false;
 }
 
@@ -85,7 +85,7 @@ static void add_linear(struct stream *s, const void *x, const struct weight *w)
 
 static bool is_last(const struct model *m, int32_t layer)
 {
-    return layer == m->config.num_layers - 1;
+    return layer == m->spec.num_layers - 1;
 }
 
 /* act.attention, of all tokens. What nobody samples from ends with its K and V in the cache of the last layer. */
@@ -93,7 +93,7 @@ static void attend(struct stream *s, const struct step_shape *shape, int32_t lay
 {
     struct model *m = s->m;
     struct backend *b = m->backend;
-    const struct model_config *c = &m->config;
+    const struct model_spec *c = &m->spec;
     const struct layer_weights *w = &m->weights->layers[layer];
     const struct step_inputs *in = &m->inputs;
     const enum dtype dtype = m->options.dtype, cache_dtype = m->options.cache_dtype;
@@ -169,9 +169,8 @@ static void *keep_sampled(struct stream *s, const struct step_shape *shape)
     const int32_t *sampled = m->inputs.logits_indices, rows = shape->num_samples;
     const enum dtype dtype = m->options.dtype;
     if (shape->all_sampled) return m->act.attention;
-    b->gather_rows(b, m->act.qkv, m->act.attention, sampled, rows, m->config.num_heads * m->config.head_size, dtype,
-                   NULL);
-    b->gather_rows(b, s->hidden, s->residual, sampled, rows, m->config.hidden_size, dtype, NULL);
+    b->gather_rows(b, m->act.qkv, m->act.attention, sampled, rows, m->spec.num_heads * m->spec.head_size, dtype, NULL);
+    b->gather_rows(b, s->hidden, s->residual, sampled, rows, m->spec.hidden_size, dtype, NULL);
     void *free_now = s->residual;
     s->residual = s->hidden;
     s->hidden = free_now;
@@ -185,8 +184,8 @@ static bool gate_up_silu(struct stream *s, const void *x, const struct projectio
     struct model *m = s->m;
     struct backend *b = m->backend;
     return p->num_parts == 1 && b->gate_up_silu &&
-           b->gate_up_silu(b, m->act.gated, m->config.intermediate_size, x, m->config.hidden_size, norm,
-                           m->options.dtype, s->num_tokens, &p->parts[0], NULL);
+           b->gate_up_silu(b, m->act.gated, m->spec.intermediate_size, x, m->spec.hidden_size, norm, m->options.dtype,
+                           s->num_tokens, &p->parts[0], NULL);
 }
 
 /* SwiGLU (Shazeer, 2020): down(silu(gate(x)) * up(x)). */
@@ -202,7 +201,7 @@ static void mlp_block(struct stream *s, const struct layer_weights *w)
     }
     if (!fused) {
         project(s, m->act.gate_up, m->options.dtype, &w->gate_up);
-        b->silu_and_mul(b, m->act.gated, m->act.gate_up, s->num_tokens, m->config.intermediate_size, m->options.dtype,
+        b->silu_and_mul(b, m->act.gated, m->act.gate_up, s->num_tokens, m->spec.intermediate_size, m->options.dtype,
                         NULL);
     }
     add_linear(s, m->act.gated, &w->down);
@@ -216,7 +215,7 @@ void llama_forward(struct model *m, const struct step_shape *shape)
 
     b->embedding(b, s.residual, m->inputs.token_ids, m->state.sampled, s.num_tokens, &w->embedding, m->options.dtype,
                  NULL);
-    for (int32_t layer = 0; layer < m->config.num_layers; layer++) {
+    for (int32_t layer = 0; layer < m->spec.num_layers; layer++) {
         void *attention = m->act.attention;
         attend(&s, shape, layer);
         if (is_last(m, layer)) {

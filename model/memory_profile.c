@@ -5,10 +5,9 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-int64_t memory_block_bytes(const struct model_config *config, int32_t block_size, enum dtype cache_dtype)
+int64_t memory_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype cache_dtype)
 {
-    return (int64_t)2 * config->num_layers * block_size * config->num_kv_heads * config->head_size *
-           dtype_size(cache_dtype);
+    return (int64_t)2 * spec->num_layers * block_size * spec->num_kv_heads * spec->head_size * dtype_size(cache_dtype);
 }
 
 static int32_t watermark(int32_t num_blocks)
@@ -46,47 +45,62 @@ void memory_profile_count_blocks(struct memory_profile *p)
     p->num_host_blocks = (int32_t)(host_blocks < numbers_left ? host_blocks : numbers_left);
 }
 
-/* What to raise on a GPU: the utilisation that would do, if any does. */
-static enum status too_small_gpu(const struct memory_profile *p, int32_t needed, const char *lower, struct error *err)
-{
-    const double fixed = (double)memory_profile_fixed(p), cache = (double)needed * (double)p->block_bytes;
-    const double utilization = ceil((fixed + cache) / (double)p->total * 100) / 100;
-    char raise[96];
-    if (utilization <= 1)
-        snprintf(raise, sizeof raise, "raise --gpu-memory-utilization to %.2f", utilization);
-    else
-        snprintf(raise, sizeof raise, "use a GPU with more free memory");
-    return error_set(
-        err, STATUS_OUT_OF_MEMORY,
-        "%.2f of %s's %.2f GiB are not enough: weights, activations and what else is held take %.2f GiB, %d "
-        "blocks of %d tokens fit, and one request of max_model_len %d needs %d (%.3f GiB): %s%s",
-        p->utilization, p->device, (double)p->total / GIB, fixed / GIB, p->num_blocks, p->block_size, p->max_model_len,
-        needed, cache / GIB, lower, raise);
-}
-
 bool memory_profile_fits(const struct memory_profile *p)
 {
     return p->num_blocks >= memory_blocks_needed(p->max_model_len, p->block_size);
+}
+
+static void advise_length(const struct memory_profile *p, struct error *err)
+{
+    const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
+    if (longest > 0) error_advise(err, ADVICE_LOWER, "max_model_len", "%d", longest);
+}
+
+static void too_few_blocks(const struct memory_profile *p, int32_t needed, struct error *err)
+{
+    error_set(err, STATUS_INVALID,
+              "the KV cache has %d blocks of %d tokens, but one request of max_model_len %d needs %d", p->num_blocks,
+              p->block_size, p->max_model_len, needed);
+    advise_length(p, err);
+    error_advise(err, ADVICE_RAISE, "num_gpu_blocks_override", "%d", needed);
+}
+
+/* Advises the share of the GPU that is enough, if there is one. */
+static void too_small_gpu(const struct memory_profile *p, int32_t needed, struct error *err)
+{
+    const double fixed = (double)memory_profile_fixed(p), cache = (double)needed * (double)p->block_bytes;
+    const double utilization = ceil((fixed + cache) / (double)p->total * 100) / 100;
+    error_set(err, STATUS_OUT_OF_MEMORY,
+              "%.2f of %s's %.2f GiB are not enough: weights, activations and what else is held take %.2f GiB, %d "
+              "blocks of %d tokens fit, and one request of max_model_len %d needs %d (%.3f GiB)%s",
+              p->utilization, p->device, (double)p->total / GIB, fixed / GIB, p->num_blocks, p->block_size,
+              p->max_model_len, needed, cache / GIB, utilization <= 1 ? "" : ", which is more than this GPU has free");
+    advise_length(p, err);
+    if (utilization <= 1) error_advise(err, ADVICE_RAISE, "gpu_memory_utilization", "%.2f", utilization);
+}
+
+static void too_small_cpu(const struct memory_profile *p, int32_t needed, struct error *err)
+{
+    error_set(err, STATUS_OUT_OF_MEMORY,
+              "the KV cache may take %.3f GiB, which is %d blocks of %d tokens, but one request of max_model_len %d "
+              "needs %d",
+              (double)p->kv_budget / GIB, p->num_blocks, p->block_size, p->max_model_len, needed);
+    advise_length(p, err);
+    /* Rounded up: the advice is printed with three digits. */
+    error_advise(err, ADVICE_RAISE, "kv_cache_space", "%.3f", (double)needed * (double)p->block_bytes / GIB + 0.0005);
 }
 
 enum status memory_profile_check(const struct memory_profile *p, struct error *err)
 {
     if (memory_profile_fits(p)) return STATUS_OK;
     const int32_t needed = memory_blocks_needed(p->max_model_len, p->block_size);
-    const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
-    char lower[96] = "";
-    if (longest > 0) snprintf(lower, sizeof lower, "lower --max-model-len to %d, or ", longest);
     if (p->num_blocks_override > 0)
-        return error_set(err, STATUS_INVALID,
-                         "the KV cache has %d blocks of %d tokens, but one request of max_model_len %d needs %d: "
-                         "%sraise --num-gpu-blocks-override to %d",
-                         p->num_blocks, p->block_size, p->max_model_len, needed, lower, needed);
-    if (p->utilization > 0) return too_small_gpu(p, needed, lower, err);
-    return error_set(err, STATUS_OUT_OF_MEMORY,
-                     "--kv-cache-space of %.3f GiB holds %d blocks of %d tokens, but one request of max_model_len %d "
-                     "needs %d: %sraise --kv-cache-space to %.3f",
-                     (double)p->kv_budget / GIB, p->num_blocks, p->block_size, p->max_model_len, needed, lower,
-                     (double)needed * (double)p->block_bytes / GIB + 0.0005);
+        too_few_blocks(p, needed, err);
+    else if (p->discrete)
+        too_small_gpu(p, needed, err);
+    else
+        too_small_cpu(p, needed, err);
+    return p->num_blocks_override > 0 ? STATUS_INVALID : STATUS_OUT_OF_MEMORY;
 }
 
 int64_t memory_profile_swap_space(const struct memory_profile *p)

@@ -9,10 +9,11 @@
 #include "base/batch.h"
 #include "base/status.h"
 #include "kernels/dtype.h"
-#include "model/config.h"
+#include "model/model_spec.h"
 
 struct memory_profile {
     char device[32];
+    bool discrete;      /* a GPU: see struct backend */
     int64_t total;      /* of the device */
     int64_t others;     /* held by other processes */
     int64_t context;    /* the CUDA context and the kernels loaded into it; 0 on the CPU */
@@ -24,22 +25,22 @@ struct memory_profile {
     int64_t graphs;              /* captured decode steps */
     int64_t state;               /* block tables, sampling state, inputs and outputs of a step, the null block */
     int64_t kv_budget;           /* budget - (others + context + weights + activations + workspace + graphs + state), or
-                                    --kv-cache-space on the CPU; not below 0 */
+                                    kv_cache_space on the CPU; not below 0 */
     int64_t block_bytes;         /* of one block: K and V of every layer */
     int32_t num_blocks;          /* floor(kv_budget / block_bytes), or the override; all of them usable */
     int32_t num_blocks_override; /* 0: computed */
     int64_t kv_cache;            /* num_blocks * block_bytes */
-    int64_t swap_space;      /* --swap-space: host memory for blocks of preempted requests, taken as it is needed; no
-                                part of the budget */
-    int32_t num_host_blocks; /* floor(swap_space / block_bytes) */
-    int64_t host;            /* pinned host memory for what goes in and out; on the CPU a part of `state` */
+    int64_t swap_space;          /* host memory for blocks of preempted requests, taken as it is needed; no
+                                    part of the budget */
+    int32_t num_host_blocks;     /* floor(swap_space / block_bytes) */
+    int64_t host;                /* pinned host memory for what goes in and out; on the CPU a part of `state` */
     int32_t block_size, max_model_len, model_max_len;
     enum dtype dtype, cache_dtype;
     int64_t in_use; /* by the device's own count once everything was allocated, others included; 0 on the CPU */
 };
 
 /* block bytes = 2 * layers * block_size * num_kv_heads * head_size * sizeof(cache element). */
-int64_t memory_block_bytes(const struct model_config *config, int32_t block_size, enum dtype cache_dtype);
+int64_t memory_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype cache_dtype);
 
 /* Blocks that one request of `tokens` needs so that it can be admitted and grow to its end: ceil(tokens / block_size)
  * and the watermark of 1 % of the pool on top. */

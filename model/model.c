@@ -29,7 +29,7 @@ static enum status allocate_plan(struct arena *arena, const struct plan_entry *p
 
 static enum status allocate_activations(struct model *m, struct error *err)
 {
-    const struct model_config *c = &m->config;
+    const struct model_spec *c = &m->spec;
     const int64_t T = m->options.limits.max_num_tokens, S = m->options.limits.max_num_seqs;
     const int64_t e = dtype_size(m->options.dtype), f = sizeof(float);
     struct activations *a = &m->act;
@@ -56,7 +56,7 @@ static enum status allocate_state(struct model *m, struct error *err)
         {PURPOSE_STATE, S * max_blocks, i32, &s->block_tables},
         {PURPOSE_STATE, S, sizeof(struct sampling_state), &s->rows},
         {PURPOSE_STATE, S * limits->max_model_len, i32, &s->history},
-        {PURPOSE_STATE, (int64_t)limits->max_model_len * m->config.head_size, f32, &s->cos_sin},
+        {PURPOSE_STATE, (int64_t)limits->max_model_len * m->spec.head_size, f32, &s->cos_sin},
         {PURPOSE_STATE, S, i32, &s->sampled},
         {PURPOSE_STATE, S, f32, &s->logprobs},
         {PURPOSE_STATE, S, i32, &s->ranks},
@@ -86,7 +86,7 @@ static enum status allocate_outputs(struct model *m, struct error *err)
 
 static enum status allocate_workspace(struct model *m, struct error *err)
 {
-    const struct model_config *c = &m->config;
+    const struct model_spec *c = &m->spec;
     const struct batch_limits *limits = &m->options.limits;
     const int64_t q_size = (int64_t)c->num_heads * c->head_size;
     const int64_t wide = c->intermediate_size > q_size ? c->intermediate_size : q_size;
@@ -113,24 +113,22 @@ static enum status allocate_workspace(struct model *m, struct error *err)
 static enum status upload_rope_table(struct model *m, struct error *err)
 {
     const int32_t positions = m->options.limits.max_model_len;
-    const size_t bytes = (size_t)positions * (size_t)m->config.head_size * sizeof(float);
+    const size_t bytes = (size_t)positions * (size_t)m->spec.head_size * sizeof(float);
     float *table = malloc(bytes);
     if (!table) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of rotary angles");
-    rope_table(&m->config, positions, table);
+    rope_table(&m->spec, positions, table);
     m->backend->copy(m->backend, m->state.cos_sin, table, (int64_t)bytes, NULL);
     enum status status = m->backend->stream_synchronize(m->backend, NULL, err);
     free(table);
     return status;
 }
 
-static void init(struct model *m, struct backend *backend, const struct model_config *config,
+static void init(struct model *m, struct backend *backend, const struct model_spec *spec,
                  const struct model_weights *weights, const struct model_options *options)
 {
-    *m = (struct model){.backend = backend, .config = *config, .weights = weights, .options = *options};
-    m->attention = (struct attention_params){.scale = (float)(1.0 / sqrt((double)config->head_size)),
-                                             .window = config->sliding_window,
-                                             .k_scale = 1,
-                                             .v_scale = 1};
+    *m = (struct model){.backend = backend, .spec = *spec, .weights = weights, .options = *options};
+    m->attention = (struct attention_params){
+        .scale = spec->layers[0].attention_scale, .window = spec->layers[0].window, .k_scale = 1, .v_scale = 1};
     arena_init(&m->arena, backend);
 }
 
@@ -145,25 +143,25 @@ static enum status allocate_step_memory(struct model *m, struct error *err)
     return status;
 }
 
-enum status model_plan(struct backend *backend, const struct model_config *config, const struct model_weights *weights,
+enum status model_plan(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
                        const struct model_options *options, int64_t *bytes, struct error *err)
 {
     struct model m;
-    init(&m, backend, config, weights, options);
+    init(&m, backend, spec, weights, options);
     m.arena.planning = true;
     enum status status = allocate_step_memory(&m, err);
     memcpy(bytes, m.arena.bytes, sizeof m.arena.bytes);
     bytes[PURPOSE_WEIGHTS] =
-        options->copy_weights ? device_weights_bytes(config, weights, options->dtype) : weights->bytes;
+        options->copy_weights ? device_weights_bytes(spec, weights, options->dtype) : weights->bytes;
     return status;
 }
 
 static enum status allocate_tables(struct model *m, struct error *err)
 {
     m->sampling_needs = calloc((size_t)m->options.limits.max_num_seqs, sizeof *m->sampling_needs);
-    m->k_cache = calloc(2 * (size_t)m->config.num_layers, sizeof *m->k_cache);
+    m->k_cache = calloc(2 * (size_t)m->spec.num_layers, sizeof *m->k_cache);
     if (!m->sampling_needs || !m->k_cache) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    m->v_cache = m->k_cache + m->config.num_layers;
+    m->v_cache = m->k_cache + m->spec.num_layers;
     return STATUS_OK;
 }
 
@@ -171,7 +169,7 @@ static enum status copy_weights(struct model *m, struct error *err)
 {
     const struct model_weights *host = m->weights;
     m->weights = &m->device_weights;
-    return device_weights_begin(&m->arena, &m->config, host, m->options.dtype, &m->device_weights, &m->upload, err);
+    return device_weights_begin(&m->arena, &m->spec, host, m->options.dtype, &m->device_weights, &m->upload, err);
 }
 
 enum status model_wait_for_weights(struct model *m, struct error *err)
@@ -181,14 +179,13 @@ enum status model_wait_for_weights(struct model *m, struct error *err)
     return upload ? device_weights_finish(upload, err) : STATUS_OK;
 }
 
-enum status model_create(struct backend *backend, const struct model_config *config,
-                         const struct model_weights *weights, const struct model_options *options, struct model **out,
-                         struct error *err)
+enum status model_create(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
+                         const struct model_options *options, struct model **out, struct error *err)
 {
     struct model *m = malloc(sizeof *m);
     *out = NULL;
     if (!m) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    init(m, backend, config, weights, options);
+    init(m, backend, spec, weights, options);
     enum status status = allocate_tables(m, err);
     if (status == STATUS_OK && options->copy_weights) status = copy_weights(m, err);
     if (status == STATUS_OK) status = allocate_step_memory(m, err);
@@ -204,7 +201,7 @@ enum status model_create(struct backend *backend, const struct model_config *con
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err)
 {
     const int64_t tensor_bytes = model_cache_block_bytes(m) * ((int64_t)num_blocks + 1);
-    for (int32_t i = 0; i < 2 * m->config.num_layers; i++) {
+    for (int32_t i = 0; i < 2 * m->spec.num_layers; i++) {
         enum status status = arena_alloc(&m->arena, PURPOSE_KV_CACHE, tensor_bytes, &m->k_cache[i], err);
         if (status != STATUS_OK) return status;
     }
@@ -214,7 +211,7 @@ enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct err
 
 int64_t model_cache_block_bytes(const struct model *m)
 {
-    return (int64_t)m->options.limits.block_size * m->config.num_kv_heads * m->config.head_size *
+    return (int64_t)m->options.limits.block_size * m->spec.num_kv_heads * m->spec.head_size *
            dtype_size(m->options.cache_dtype);
 }
 
@@ -258,7 +255,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_host 
     struct sample_args args = {
         .logits = m->act.logits,
         .num_samples = batch->num_samples,
-        .vocab_size = m->config.vocab_size,
+        .vocab_size = m->spec.vocab_size,
         .sample_state_indices = m->inputs.sample_state_indices,
         .sample_output = m->inputs.sample_output,
         .rows = m->state.rows,
@@ -281,7 +278,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_host 
     if (batch->num_samples == 0) return;
     if (m->act.kept_logits)
         m->backend->copy(m->backend, m->act.kept_logits, m->act.logits,
-                         (int64_t)batch->num_samples * m->config.vocab_size * (int64_t)sizeof(float), NULL);
+                         (int64_t)batch->num_samples * m->spec.vocab_size * (int64_t)sizeof(float), NULL);
     m->backend->sample(m->backend, &args, NULL);
 }
 

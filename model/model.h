@@ -10,7 +10,7 @@
 #include "base/batch.h"
 #include "kernels/backend.h"
 #include "model/arena.h"
-#include "model/config.h"
+#include "model/model_spec.h"
 #include "model/weights.h"
 
 struct model_options {
@@ -99,7 +99,7 @@ struct decode_graph {
 
 struct model {
     struct backend *backend;
-    struct model_config config;
+    struct model_spec spec;
     const struct model_weights *weights;
     struct model_weights device_weights; /* with copy_weights; `weights` points here then */
     struct weights_upload *upload;       /* not waited for yet, or NULL */
@@ -122,13 +122,12 @@ struct model {
 };
 
 /* What model_create would allocate for each purpose, bytes[NUM_PURPOSES]; nothing is allocated or read. */
-enum status model_plan(struct backend *backend, const struct model_config *config, const struct model_weights *weights,
+enum status model_plan(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
                        const struct model_options *options, int64_t *bytes, struct error *err);
 /* Plans and allocates everything but the KV cache. The weights must outlive the model; where they are copied, that goes
  * on meanwhile, and they must only last until model_wait_for_weights. */
-enum status model_create(struct backend *backend, const struct model_config *config,
-                         const struct model_weights *weights, const struct model_options *options, struct model **out,
-                         struct error *err);
+enum status model_create(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
+                         const struct model_options *options, struct model **out, struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err);
 /* Allocates host memory for *added more blocks; those of all calls are numbered from num_blocks + 1 on, and are

@@ -2,7 +2,7 @@
  * here, since checkpoints were trained with those roundings: at position 100000 they move an angle by a hundredth. */
 #include <math.h>
 
-#include "model/config.h"
+#include "model/model_spec.h"
 
 /* base ^ (2 * pair / dim), in float32. */
 static float pair_wavelength(double base, int pair, int dim)
@@ -11,12 +11,12 @@ static float pair_wavelength(double base, int pair, int dim)
     return (float)pow((double)(float)base, (double)exponent);
 }
 
-static double dynamic_base(const struct model_config *config)
+static double dynamic_base(const struct model_spec *spec)
 {
-    const double dim = config->head_size, factor = config->rope.factor;
+    const double dim = spec->head_size, factor = spec->rope.factor;
     /* factor * max_length / max_position_embeddings, with max_length = max_position_embeddings * factor */
     const double stretch = factor * factor - (factor - 1);
-    return config->rope.theta * pow(stretch, dim / (dim - 2));
+    return spec->rope.theta * pow(stretch, dim / (dim - 2));
 }
 
 /* Long wavelengths are stretched by `factor`, short ones kept, those between interpolated (Llama 3.1). */
@@ -38,22 +38,21 @@ struct yarn_range {
 };
 
 /* The (fractional) pair that turns `rotations` times over the original context. */
-static double yarn_dimension(const struct model_config *config, double rotations)
+static double yarn_dimension(const struct model_spec *spec, double rotations)
 {
-    const struct rope_config *rope = &config->rope;
-    return config->head_size * log(rope->original_max_position / (rotations * 2 * M_PI)) / (2 * log(rope->theta));
+    const struct rope_config *rope = &spec->rope;
+    return spec->head_size * log(rope->original_max_position / (rotations * 2 * M_PI)) / (2 * log(rope->theta));
 }
 
-static struct yarn_range yarn_range(const struct model_config *config)
+static struct yarn_range yarn_range(const struct model_spec *spec)
 {
-    struct yarn_range range = {yarn_dimension(config, config->rope.beta_fast),
-                               yarn_dimension(config, config->rope.beta_slow)};
-    if (config->rope.truncate) {
+    struct yarn_range range = {yarn_dimension(spec, spec->rope.beta_fast), yarn_dimension(spec, spec->rope.beta_slow)};
+    if (spec->rope.truncate) {
         range.low = floor(range.low);
         range.high = ceil(range.high);
     }
     range.low = fmax(range.low, 0);
-    range.high = fmin(range.high, config->head_size - 1);
+    range.high = fmin(range.high, spec->head_size - 1);
     if (range.low == range.high) range.high += 0.001; /* no division by zero */
     return range;
 }
@@ -80,17 +79,16 @@ static float attention_factor(const struct rope_config *rope)
     return (float)yarn_mscale(rope->factor, 1);
 }
 
-static float pair_frequency(const struct model_config *config, int pair)
+static float pair_frequency(const struct model_spec *spec, int pair)
 {
-    const struct rope_config *rope = &config->rope;
-    const int dim = config->head_size;
-    const float wavelength =
-        pair_wavelength(rope->type == ROPE_DYNAMIC ? dynamic_base(config) : rope->theta, pair, dim);
+    const struct rope_config *rope = &spec->rope;
+    const int dim = spec->head_size;
+    const float wavelength = pair_wavelength(rope->type == ROPE_DYNAMIC ? dynamic_base(spec) : rope->theta, pair, dim);
     switch (rope->type) {
     case ROPE_LINEAR:
         return 1 / wavelength / (float)rope->factor;
     case ROPE_YARN:
-        return yarn_frequency(rope, yarn_range(config), pair, wavelength);
+        return yarn_frequency(rope, yarn_range(spec), pair, wavelength);
     case ROPE_LLAMA3:
         return llama3_frequency(rope, 1 / wavelength);
     default:
@@ -98,15 +96,15 @@ static float pair_frequency(const struct model_config *config, int pair)
     }
 }
 
-void rope_table(const struct model_config *config, int32_t max_position, float *table)
+void rope_table(const struct model_spec *spec, int32_t max_position, float *table)
 {
-    const int pairs = config->head_size / 2;
-    const float scale = attention_factor(&config->rope);
-    float frequencies[CONFIG_MAX_HEAD_SIZE / 2];
-    for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(config, pair);
+    const int pairs = spec->head_size / 2;
+    const float scale = attention_factor(&spec->rope);
+    float frequencies[MODEL_MAX_HEAD_SIZE / 2];
+    for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(spec, pair);
 #pragma omp parallel for schedule(static) if (max_position > 4096)
     for (int32_t position = 0; position < max_position; position++) {
-        float *row = table + (int64_t)position * config->head_size;
+        float *row = table + (int64_t)position * spec->head_size;
         for (int pair = 0; pair < pairs; pair++) {
             const float angle = (float)position * frequencies[pair];
             row[pair] = cosf(angle) * scale;
@@ -115,10 +113,10 @@ void rope_table(const struct model_config *config, int32_t max_position, float *
     }
 }
 
-int32_t model_config_max_length(const struct model_config *config)
+int32_t model_spec_max_length(const struct model_spec *spec)
 {
-    const struct rope_config *rope = &config->rope;
-    double length = config->max_position_embeddings;
+    const struct rope_config *rope = &spec->rope;
+    double length = spec->max_position_embeddings;
     if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC) length *= rope->factor;
     if (rope->type == ROPE_YARN) length = rope->original_max_position * rope->factor;
     return length >= INT32_MAX ? INT32_MAX : length < 1 ? 1 : (int32_t)length;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "model/json.h"
+#include "base/json.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian, and so is its data");
 
@@ -296,7 +296,7 @@ static enum status parse_file(struct safetensors *set, const struct source *sour
     enum status status = locate_header(&h, &source->map, &text, &length);
     if (status != STATUS_OK) return status;
     json_t *root;
-    status = json_object_parse(text, length, h.path, &root, err);
+    status = json_object_parse(text, length, JSON_REJECT_DUPLICATES, h.path, &root, err);
     if (status != STATUS_OK) return status;
     status = parse_entries(&h, root);
     json_decref(root);
@@ -451,7 +451,7 @@ static enum status open_map(struct safetensors *set, const char *folder, const c
 static enum status open_index(const char *folder, const char *index_path, struct safetensors **out, struct error *err)
 {
     json_t *root;
-    enum status status = json_object_read(index_path, &root, err);
+    enum status status = json_object_read(index_path, JSON_REJECT_DUPLICATES, &root, err);
     if (status != STATUS_OK) return status;
     struct safetensors *set = calloc(1, sizeof *set);
     status = set ? open_map(set, folder, index_path, json_object_get(root, "weight_map"), err)
@@ -472,9 +472,14 @@ enum status safetensors_open_folder(const char *folder, struct safetensors **out
     if (!folder_exists(folder)) return error_set(err, STATUS_IO, "%s: no such folder", folder);
     if (!path_join(path, sizeof path, folder, INDEX_NAME))
         return error_set(err, STATUS_INVALID, "%s: the path is too long", folder);
-    if (file_exists(path)) return open_index(folder, path, out, err);
+    bool found;
+    enum status status = file_find(path, &found, err);
+    if (status != STATUS_OK) return status;
+    if (found) return open_index(folder, path, out, err);
     path_join(path, sizeof path, folder, SINGLE_NAME); /* shorter than the name before */
-    if (file_exists(path)) return safetensors_open_file(path, out, err);
+    status = file_find(path, &found, err);
+    if (status != STATUS_OK) return status;
+    if (found) return safetensors_open_file(path, out, err);
     return error_set(err, STATUS_IO,
                      "%s: neither " SINGLE_NAME " nor " INDEX_NAME " is in this folder; quire reads weights in the "
                      "safetensors format only",

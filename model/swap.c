@@ -6,18 +6,18 @@ enum { PIECE_BYTES = 64 << 20 }; /* at least */
 
 static int64_t host_block_bytes(const struct model *m)
 {
-    return 2 * m->config.num_layers * model_cache_block_bytes(m);
+    return 2 * m->spec.num_layers * model_cache_block_bytes(m);
 }
 
 static enum status create_order(struct model *m, struct error *err)
 {
     struct backend *b = m->backend;
     struct swap_space *s = &m->swap;
-    s->moved = calloc((size_t)m->config.num_layers, sizeof *s->moved);
+    s->moved = calloc((size_t)m->spec.num_layers, sizeof *s->moved);
     if (!s->moved) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     enum status status = b->stream_create(b, &s->stream, err);
     if (status == STATUS_OK) status = b->event_create(b, &s->before, err);
-    for (int32_t i = 0; i < m->config.num_layers && status == STATUS_OK; i++)
+    for (int32_t i = 0; i < m->spec.num_layers && status == STATUS_OK; i++)
         status = b->event_create(b, &s->moved[i], err);
     if (status != STATUS_OK) swap_close(m);
     return status;
@@ -44,7 +44,7 @@ void swap_close(struct model *m)
 {
     struct backend *b = m->backend;
     struct swap_space *s = &m->swap;
-    for (int32_t i = 0; s->moved && i < m->config.num_layers; i++)
+    for (int32_t i = 0; s->moved && i < m->spec.num_layers; i++)
         if (s->moved[i]) b->event_destroy(b, s->moved[i]);
     if (s->before) b->event_destroy(b, s->before);
     if (s->stream) b->stream_destroy(b, s->stream);
@@ -60,7 +60,7 @@ static void swap_piece(struct model *m, int32_t layer, int32_t piece, const stru
     enum { AT_ONCE = 256 };
     const struct swap_space *s = &m->swap;
     const int64_t bytes = model_cache_block_bytes(m);
-    const int32_t first = m->num_blocks + 1 + piece * s->piece_blocks, apart = 2 * m->config.num_layers;
+    const int32_t first = m->num_blocks + 1 + piece * s->piece_blocks, apart = 2 * m->spec.num_layers;
     uint8_t *k = s->pieces[piece] + 2 * layer * bytes;
     void *const device[] = {m->k_cache[layer], m->v_cache[layer]}, *const host[] = {k, k + bytes};
     struct block_pair places[AT_ONCE];
@@ -91,7 +91,7 @@ static void swap_layers(struct model *m, const struct batch *batch)
     struct backend *b = m->backend;
     b->event_record(b, m->swap.before, NULL);
     b->event_wait(b, m->swap.before, m->swap.stream);
-    for (int32_t layer = 0; layer < m->config.num_layers; layer++) {
+    for (int32_t layer = 0; layer < m->spec.num_layers; layer++) {
         swap_layer(m, layer, batch);
         b->event_record(b, m->swap.moved[layer], m->swap.stream);
     }
@@ -111,8 +111,8 @@ void swap_move_blocks(struct model *m, const struct batch *batch)
                                batch->num_deltas, NULL);
     if (swaps) swap_layers(m, batch);
     if (batch->num_copies == 0) return;
-    if (swaps) swap_wait(m, m->config.num_layers - 1); /* the last to be moved; copies are of all layers */
-    b->copy_blocks(b, m->k_cache, 2 * m->config.num_layers, model_cache_block_bytes(m), m->inputs.copies,
+    if (swaps) swap_wait(m, m->spec.num_layers - 1); /* the last to be moved; copies are of all layers */
+    b->copy_blocks(b, m->k_cache, 2 * m->spec.num_layers, model_cache_block_bytes(m), m->inputs.copies,
                    batch->num_copies, NULL);
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "model/json.h"
+#include "base/json.h"
 
 /* --- The tensors of a model, one by one --- */
 
@@ -63,26 +63,26 @@ static void visit_linear(struct visitor *v, int layer, const char *module, int64
     visit(v, &place);
 }
 
-static void visit_layer(struct visitor *v, const struct model_config *c, int i, struct layer_weights *layer)
+static void visit_layer(struct visitor *v, const struct model_spec *c, int i, struct layer_weights *layer)
 {
     const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
     const int64_t q = (int64_t)c->num_heads * c->head_size, kv = (int64_t)c->num_kv_heads * c->head_size;
     struct place norm = place_named(hidden, 0, "model.layers.%d.input_layernorm.weight", i);
     visit_gain(v, &norm, &layer->input_norm);
     layer->qkv.num_parts = 3;
-    visit_linear(v, i, "self_attn.q_proj", q, hidden, c->attention_bias, &layer->qkv.parts[0]);
-    visit_linear(v, i, "self_attn.k_proj", kv, hidden, c->attention_bias, &layer->qkv.parts[1]);
-    visit_linear(v, i, "self_attn.v_proj", kv, hidden, c->attention_bias, &layer->qkv.parts[2]);
-    visit_linear(v, i, "self_attn.o_proj", hidden, q, c->attention_bias, &layer->o);
+    visit_linear(v, i, "self_attn.q_proj", q, hidden, c->layers[i].qkv_bias, &layer->qkv.parts[0]);
+    visit_linear(v, i, "self_attn.k_proj", kv, hidden, c->layers[i].qkv_bias, &layer->qkv.parts[1]);
+    visit_linear(v, i, "self_attn.v_proj", kv, hidden, c->layers[i].qkv_bias, &layer->qkv.parts[2]);
+    visit_linear(v, i, "self_attn.o_proj", hidden, q, c->layers[i].o_bias, &layer->o);
     norm = place_named(hidden, 0, "model.layers.%d.post_attention_layernorm.weight", i);
     visit_gain(v, &norm, &layer->post_attention_norm);
     layer->gate_up.num_parts = 2;
-    visit_linear(v, i, "mlp.gate_proj", inner, hidden, c->mlp_bias, &layer->gate_up.parts[0]);
-    visit_linear(v, i, "mlp.up_proj", inner, hidden, c->mlp_bias, &layer->gate_up.parts[1]);
-    visit_linear(v, i, "mlp.down_proj", hidden, inner, c->mlp_bias, &layer->down);
+    visit_linear(v, i, "mlp.gate_proj", inner, hidden, c->layers[i].mlp_bias, &layer->gate_up.parts[0]);
+    visit_linear(v, i, "mlp.up_proj", inner, hidden, c->layers[i].mlp_bias, &layer->gate_up.parts[1]);
+    visit_linear(v, i, "mlp.down_proj", hidden, inner, c->layers[i].mlp_bias, &layer->down);
 }
 
-static enum status visit_all(struct visitor *v, const struct model_config *c, struct model_weights *w)
+static enum status visit_all(struct visitor *v, const struct model_spec *c, struct model_weights *w)
 {
     struct place embedding = place_named(c->vocab_size, c->hidden_size, "model.embed_tokens.weight");
     embedding.matrix = &w->embedding;
@@ -105,24 +105,28 @@ static int64_t place_elements(const struct place *place)
     return place->rows * (place->columns ? place->columns : 1);
 }
 
-static enum status allocate_layers(const struct model_config *config, struct model_weights *w, struct error *err)
+static enum status allocate_layers(const struct model_spec *spec, struct model_weights *w, struct error *err)
 {
-    *w = (struct model_weights){.num_layers = config->num_layers};
-    w->layers = calloc((size_t)config->num_layers, sizeof *w->layers);
+    *w = (struct model_weights){.num_layers = spec->num_layers};
+    w->layers = calloc((size_t)spec->num_layers, sizeof *w->layers);
     if (w->layers) return STATUS_OK;
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights of %d layers", config->num_layers);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights of %d layers", spec->num_layers);
 }
 
 /* Closed form, since a report is wanted before anything is allocated. model_config's limits keep it within 64 bits. */
-int64_t model_weights_bytes(const struct model_config *c)
+int64_t model_weights_bytes(const struct model_spec *c)
 {
     const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
     const int64_t q = (int64_t)c->num_heads * c->head_size, kv = (int64_t)c->num_kv_heads * c->head_size;
-    int64_t layer = 2 * hidden + 2 * hidden * q + 2 * hidden * kv + 3 * hidden * inner;
-    if (c->attention_bias) layer += q + 2 * kv + hidden;
-    if (c->mlp_bias) layer += 2 * inner + hidden;
+    const int64_t layer = 2 * hidden + 2 * hidden * q + 2 * hidden * kv + 3 * hidden * inner;
+    int64_t biases = 0;
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        if (c->layers[i].qkv_bias) biases += q + 2 * kv;
+        if (c->layers[i].o_bias) biases += hidden;
+        if (c->layers[i].mlp_bias) biases += 2 * inner + hidden;
+    }
     const int64_t table = (int64_t)c->vocab_size * hidden;
-    return (c->num_layers * layer + hidden + (c->tie_word_embeddings ? 1 : 2) * table) * dtype_size(c->dtype);
+    return (c->num_layers * layer + biases + hidden + (c->tie_word_embeddings ? 1 : 2) * table) * dtype_size(c->dtype);
 }
 
 /* --- From a file --- */
@@ -245,21 +249,21 @@ static enum status check_projections(const struct finder *f)
     return STATUS_OK;
 }
 
-static bool harmless(const struct model_config *config, const char *name)
+static bool harmless(const struct model_spec *spec, const char *name)
 {
     static const char buffer[] = "rotary_emb.inv_freq";
     const size_t n = strlen(name), m = sizeof buffer - 1;
     if (n >= m && strcmp(name + n - m, buffer) == 0) return true;
-    return config->tie_word_embeddings && strcmp(name, "lm_head.weight") == 0;
+    return spec->tie_word_embeddings && strcmp(name, "lm_head.weight") == 0;
 }
 
-static void warn_unused(const struct finder *f, const struct model_config *config, const struct log *log)
+static void warn_unused(const struct finder *f, const struct model_spec *spec, const struct log *log)
 {
     enum { NAMED = 8 }; /* a wrong config can leave hundreds */
     int64_t unused = 0;
     for (int64_t i = 0; i < safetensors_count(f->weights->file); i++) {
         const struct safetensor *t = safetensors_at(f->weights->file, i);
-        if (f->used[i] || harmless(config, t->name)) continue;
+        if (f->used[i] || harmless(spec, t->name)) continue;
         if (unused++ < NAMED)
             log_write(log, LOG_WARNING, "%s: tensor \"%s\" is not used", t->path, show_string(t->name).text);
     }
@@ -267,20 +271,20 @@ static void warn_unused(const struct finder *f, const struct model_config *confi
         log_write(log, LOG_WARNING, "%s: %lld more tensors are not used", f->folder, (long long)(unused - NAMED));
 }
 
-enum status model_weights_open(const char *folder, const struct model_config *config, const struct log *log,
+enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
                                struct model_weights *weights, struct error *err)
 {
     struct finder f = {.visitor = {find_tensor, STATUS_OK}, .weights = weights, .folder = folder, .err = err};
-    enum status status = allocate_layers(config, weights, err);
+    enum status status = allocate_layers(spec, weights, err);
     if (status == STATUS_OK) status = safetensors_open_folder(folder, &weights->file, err);
     if (status == STATUS_OK) {
         f.used = calloc((size_t)safetensors_count(weights->file) + 1, sizeof *f.used);
-        status = f.used ? visit_all(&f.visitor, config, weights)
+        status = f.used ? visit_all(&f.visitor, spec, weights)
                         : error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory", folder);
     }
     if (status == STATUS_OK) status = check_projections(&f);
     if (status == STATUS_OK) {
-        warn_unused(&f, config, log);
+        warn_unused(&f, spec, log);
     } else {
         model_weights_close(weights);
     }
@@ -427,20 +431,20 @@ static enum status allocate_dummy(struct model_weights *w, int64_t bytes, struct
                      (double)bytes / (1 << 30), (double)available / (1 << 30));
 }
 
-enum status model_weights_dummy(const struct model_config *config, uint64_t seed, struct model_weights *weights,
+enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err)
 {
-    enum status status = allocate_layers(config, weights, err);
+    enum status status = allocate_layers(spec, weights, err);
     if (status != STATUS_OK) return status;
-    struct dummy d = {.visitor = {measure_tensor, STATUS_OK}, .weights = weights, .dtype = config->dtype, .seed = seed};
+    struct dummy d = {.visitor = {measure_tensor, STATUS_OK}, .weights = weights, .dtype = spec->dtype, .seed = seed};
     prepare_values(&d);
-    weights->norm_dtype = config->dtype;
-    visit_all(&d.visitor, config, weights);
+    weights->norm_dtype = spec->dtype;
+    visit_all(&d.visitor, spec, weights);
     status = allocate_dummy(weights, d.offset, err);
     if (status == STATUS_OK) {
         d.offset = 0;
         d.visitor.visit = fill_tensor;
-        status = visit_all(&d.visitor, config, weights);
+        status = visit_all(&d.visitor, spec, weights);
     }
     if (status != STATUS_OK) model_weights_close(weights);
     return status;

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "kernels/backend.h"
-#include "model/config.h"
+#include "model/model_spec.h"
 #include "model/safetensors.h"
 
 /* Matrices whose outputs lie side by side: q, k, v or gate, up. As they lie in the file, so several, all of one dtype;
@@ -41,7 +41,7 @@ struct model_weights {
 };
 
 /* How many bytes the weights of `config` take in config->dtype (for a report before anything is read). */
-int64_t model_weights_bytes(const struct model_config *config);
+int64_t model_weights_bytes(const struct model_spec *spec);
 
 /* Maps the folder's safetensors and finds every tensor by its name in transformers' LlamaForCausalLM ("model.layers.0.
  * self_attn.q_proj.weight", ...). Errors name the file, the tensor, the shape or dtype found and the one expected. A
@@ -50,14 +50,14 @@ int64_t model_weights_bytes(const struct model_config *config);
  * Matrices are float32, float16 or bfloat16, each as the file has it, whatever config->dtype says; a bias has its
  * matrix's dtype, the parts of a projection have one, all gains have one. Nothing is read but the headers: pages come
  * in as they are touched. On failure *weights is zeroed. */
-enum status model_weights_open(const char *folder, const struct model_config *config, const struct log *log,
+enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
                                struct model_weights *weights, struct error *err);
 
 /* Random weights of the config's shapes and dtype, the same for the same seed, however many threads there are; in host
  * memory. Deviation 0.02, gains 1. Made for speed (a counter hashed, four of its bytes summed: 1021 values that are
  * nearly normal and end at 3.5 deviations), so that an 8B model takes seconds. Bytes cannot overflow; memory that is
  * not there is an error. On failure *weights is zeroed. */
-enum status model_weights_dummy(const struct model_config *config, uint64_t seed, struct model_weights *weights,
+enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err);
 void model_weights_close(struct model_weights *weights); /* safe on a zeroed struct */
 

@@ -11,7 +11,9 @@
 #include "runtime/interrupt.h"
 #include "runtime/line_editor.h"
 #include "runtime/line_reader.h"
-#include "runtime/options/options.h"
+#include "runtime/options/default_model.h"
+#include "runtime/options/engine_flags.h"
+#include "runtime/options/sampling_flags.h"
 #include "runtime/prompts.h"
 #include "scheduler/sequence.h"
 
@@ -54,12 +56,20 @@ struct chat {
 
 /* ---- flags ---- */
 
+/* A random seed, so that the same question gets different answers; --seed replaces it. */
+static void choose_seed(struct chat_options *o)
+{
+    if (getrandom(&o->engine.seed, sizeof o->engine.seed, GRND_NONBLOCK) == (ssize_t)sizeof o->engine.seed) return;
+    o->engine.seed = (uint64_t)(clock_seconds() * 1e9);
+}
+
 static void set_defaults(struct chat_options *o)
 {
     *o = (struct chat_options){
         .engine = engine_options_default(), .log = {LOG_WARNING}, .sampling.params = sampling_params_default()};
     o->engine.log = &o->log;
     o->sampling.params.max_tokens = -1;
+    choose_seed(o);
 }
 
 static void add_flags(struct option_table *table, struct chat_options *o)
@@ -79,8 +89,8 @@ static void add_flags(struct option_table *table, struct chat_options *o)
          .help = "System message: what the model is told before the conversation. Default: none."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
-    options_add_engine(table, &o->engine, &o->log);
-    options_add_sampling(table, &o->sampling);
+    engine_flags_add(table, &o->engine, &o->log);
+    sampling_flags_add(table, &o->sampling);
 }
 
 /* ---- one turn ---- */
@@ -103,7 +113,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     if (piece->finish_reason == FINISH_NONE) return;
     chat->finish_reason = piece->finish_reason;
     chat->ended = piece->finish_reason == FINISH_STOP && !piece->stop_reason && piece->stop_token < 0;
-    if (piece->error) error_set(&chat->failure, STATUS_INVALID, "%s", piece->error);
+    if (piece->error) chat->failure = *piece->error;
 }
 
 /* Steps until the answer is complete; Ctrl-C, a failed write or a lack of memory aborts it. */
@@ -142,7 +152,13 @@ static enum status start_answer(struct chat *chat, uint64_t *request, struct err
     chat->started = clock_seconds();
     interrupt_clear();
     const struct token_list *ids = &chat->conversation.ids;
-    return engine_add_chat(chat->engine, ids->ids, (int32_t)ids->count, &chat->params, deliver, chat, request, err);
+    const struct engine_request added = {.prompt = ids->ids,
+                                         .prompt_len = (int32_t)ids->count,
+                                         .params = &chat->params,
+                                         .at_start = true,
+                                         .deliver = deliver,
+                                         .user = chat};
+    return engine_add(chat->engine, &added, request, err);
 }
 
 /* Says on stderr which limit cut the answer: a reader of the pipe cannot tell a cut answer from a complete one. */
@@ -190,7 +206,8 @@ static enum status take_turn(struct chat *chat, const char *text, size_t length,
     if (chat->no_memory) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a longer conversation");
     if (chat->finish_reason == FINISH_ERROR) {
         conversation_undo(&chat->conversation);
-        return error_set(err, STATUS_INVALID, "%s", chat->failure.text);
+        *err = chat->failure;
+        return STATUS_INVALID;
     }
     conversation_end(&chat->conversation, chat->ended);
     chat->turns++;
@@ -345,17 +362,8 @@ static int chat_on_pipe(struct chat *chat)
 
 /* ---- start and end ---- */
 
-/* A random seed unless --seed is given, so that the same question gets different answers. */
-static void choose_seed(struct chat_options *o)
-{
-    if (o->sampling.given & (UINT64_C(1) << FIELD_SEED)) return;
-    if (getrandom(&o->engine.seed, sizeof o->engine.seed, GRND_NONBLOCK) == (ssize_t)sizeof o->engine.seed) return;
-    o->engine.seed = (uint64_t)(clock_seconds() * 1e9);
-}
-
 static enum status start(struct chat *chat, struct chat_options *o, struct error *err)
 {
-    choose_seed(o);
     enum status status = engine_create(&o->engine, &chat->engine, err);
     if (status != STATUS_OK) return status;
     conversation_init(&chat->conversation, engine_tokenizer(chat->engine), o->system);
@@ -369,7 +377,7 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
     chat->params.max_tokens = -1;
     sampling_flags_apply(&o->sampling, &chat->params);
     chat->params.has_seed = false; /* --seed is the engine's: each turn draws its own random numbers from it */
-    return sampling_params_check(&chat->params, engine_model_config(chat->engine)->vocab_size, err);
+    return sampling_params_check(&chat->params, engine_model_config(chat->engine)->spec.vocab_size, err);
 }
 
 static int run(struct chat_options *o)
@@ -400,12 +408,12 @@ int command_chat(int argc, char **argv)
     bool help;
     set_defaults(&o);
     add_flags(&table, &o);
-    enum status status = options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err);
+    enum status status = options_parse(&table, argc, argv, &help, &err);
     if (status == STATUS_OK && help) {
         options_print_help(&table, USAGE, SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
-    if (status == STATUS_OK) status = sampling_params_check(&o.sampling.params, INT32_MAX, &err);
+    if (status == STATUS_OK) status = sampling_flags_check(&o.sampling, &err);
     if (status == STATUS_OK && o.prompt && prompt_line_is_blank(o.prompt, strlen(o.prompt))) {
         status = error_set(&err, STATUS_INVALID, "--prompt is empty; give it a text to answer");
     }
@@ -414,7 +422,7 @@ int command_chat(int argc, char **argv)
         if (status != STATUS_OK) error_prefix(&err, status, "--system");
     }
     if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    if (options_require_model(&o.engine, model, sizeof model, &err) != STATUS_OK) {
+    if (default_model_require(&o.engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
     return run(&o);

@@ -13,6 +13,13 @@ int command_generate(int argc, char **argv);
 int command_profile(int argc, char **argv);
 int command_bench(int argc, char **argv);
 
+/* The sentence for the user of the command line: the error's text, and its advice as flags ("TEXT: lower
+ * --max-model-len to 512, or raise --num-gpu-blocks-override to 33"). */
+struct sentence {
+    char text[2048]; /* NUL-terminated; long enough for every error */
+};
+struct sentence command_sentence(const struct error *err);
+
 /* "quire COMMAND: sentence" on stderr; returns `exit_status`. */
 int command_fail(const char *command, const struct error *err, int exit_status);
 

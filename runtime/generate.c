@@ -12,7 +12,9 @@
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
 #include "runtime/line_reader.h"
-#include "runtime/options/options.h"
+#include "runtime/options/default_model.h"
+#include "runtime/options/engine_flags.h"
+#include "runtime/options/sampling_flags.h"
 #include "runtime/output.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
@@ -106,21 +108,6 @@ static void add_file_flags(struct option_table *table, struct generate_options *
 static void add_answer_flags(struct option_table *table, struct generate_options *o)
 {
     const struct option_spec specs[] = {
-        {.heading = "Answers:",
-         .name = "n",
-         .kind = OPTION_INT32,
-         .target = &o->sampling.params.n,
-         .argument = "N",
-         .help = "Answers to each prompt. Default: 1.",
-         .given = &o->sampling.given,
-         .given_bit = UINT64_C(1) << FIELD_N},
-        {.name = "logprobs",
-         .kind = OPTION_INT32,
-         .target = &o->sampling.params.logprobs,
-         .argument = "N",
-         .help = "Give each token's log-probability, and the N most probable tokens, 0 to 20. Default: -1, none.",
-         .given = &o->sampling.given,
-         .given_bit = UINT64_C(1) << FIELD_LOGPROBS},
         {.name = "return-token-ids",
          .kind = OPTION_SWITCH,
          .target = &o->return_token_ids,
@@ -135,15 +122,17 @@ static void add_answer_flags(struct option_table *table, struct generate_options
          .target = &o->quiet,
          .help = "No progress and no summary on stderr. Default: off."},
     };
+    sampling_flags_add_field(table, &o->sampling, "n", "Answers:");
+    sampling_flags_add_field(table, &o->sampling, "logprobs", NULL);
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
 }
 
 static void add_flags(struct option_table *table, struct generate_options *o)
 {
     add_file_flags(table, o);
-    options_add_engine(table, &o->engine, &o->log);
+    engine_flags_add(table, &o->engine, &o->log);
     add_answer_flags(table, o);
-    options_add_sampling(table, &o->sampling);
+    sampling_flags_add(table, &o->sampling);
 }
 
 /* ---- a line in ---- */
@@ -160,10 +149,13 @@ static enum status open_input(struct run *run, const char *name, struct error *e
 static enum status add_request(struct run *run, const struct prompt *prompt, struct result *result, struct error *err)
 {
     if (prompt->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
-    enum status (*add)(struct engine *, const int32_t *, int32_t, const struct sampling_params *, answer_function *,
-                       void *, uint64_t *, struct error *) = prompt->is_chat ? engine_add_chat : engine_add;
-    return add(run->engine, prompt->tokens.ids, (int32_t)prompt->tokens.count, &prompt->params, result_deliver, result,
-               &result->request, err);
+    const struct engine_request request = {.prompt = prompt->tokens.ids,
+                                           .prompt_len = (int32_t)prompt->tokens.count,
+                                           .params = &prompt->params,
+                                           .at_start = prompt->is_chat,
+                                           .deliver = result_deliver,
+                                           .user = result};
+    return engine_add(run->engine, &request, &result->request, err);
 }
 
 /* Every line becomes a result in the queue; what is wrong with the line is the result's error. */
@@ -178,7 +170,7 @@ static enum status take_line(struct run *run, enum line_result kind, const char 
         result->input_bytes = run->reader.consumed - run->bytes_read;
         run->bytes_read = run->reader.consumed;
         if (status == STATUS_OK) status = add_request(run, &prompt, result, &why);
-        if (status != STATUS_OK) result_fail(result, why.text);
+        if (status != STATUS_OK) result_fail(result, &why);
         result_queue_add(&run->queue, result);
     }
     prompt_free(&prompt);
@@ -402,17 +394,17 @@ int command_generate(int argc, char **argv)
     bool help;
     set_defaults(&o);
     add_flags(&table, &o);
-    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK) {
+    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
     if (help) {
         options_print_help(&table, USAGE, SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
-    if (sampling_params_check(&o.sampling.params, INT32_MAX, &err) != STATUS_OK) {
+    if (sampling_flags_check(&o.sampling, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
-    if (options_require_model(&o.engine, model, sizeof model, &err) != STATUS_OK) {
+    if (default_model_require(&o.engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
     return generate(&o);

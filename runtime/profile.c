@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "runtime/commands.h"
+#include "runtime/options/default_model.h"
+#include "runtime/options/engine_flags.h"
 #include "runtime/table.h"
 
 static const double KIB = 1024.0, MIB = 1024.0 * 1024.0, GIB = 1024.0 * 1024.0 * 1024.0;
@@ -35,7 +37,7 @@ static void device_row(struct table *t, const struct memory_profile *p)
 
 static void memory_rows(struct table *t, const struct memory_profile *p)
 {
-    const bool gpu = p->utilization > 0;
+    const bool gpu = p->discrete;
     char note[96];
     table_cell(t, "memory of %s", p->device);
     table_cell(t, "GiB");
@@ -101,7 +103,7 @@ static void set_bytes(json_t *json, const char *key, int64_t bytes)
 
 static void set_memory(json_t *json, const struct memory_profile *p)
 {
-    const bool gpu = p->utilization > 0;
+    const bool gpu = p->discrete;
     set_bytes(json, "total_memory", p->total);
     set_bytes(json, "others_memory", p->others);
     set_bytes(json, "context_memory", p->context);
@@ -236,17 +238,17 @@ int command_profile(int argc, char **argv)
 
     struct option_table table = {0};
     add_flags(&table, &o);
-    options_add_engine(&table, &o.engine, &log);
-    options_add_sampling(&table, &o.sampling);
-    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK ||
-        sampling_params_check(&o.sampling.params, INT32_MAX, &err) != STATUS_OK)
+    engine_flags_add(&table, &o.engine, &log);
+    sampling_flags_add(&table, &o.sampling);
+    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK ||
+        sampling_flags_check(&o.sampling, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_USAGE);
     if (help) {
         options_print_help(&table, "profile [flags]", "Shows where the memory goes, and how many requests fit.",
                            stdout);
         return EXIT_STATUS_OK;
     }
-    if (options_require_model(&o.engine, model, sizeof model, &err) != STATUS_OK)
+    if (default_model_require(&o.engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
     if (!o.input) o.engine.skip_tokenizer = true; /* a report needs none */
     if (run_profile(&o, &err) != STATUS_OK) return command_fail("profile", &err, EXIT_STATUS_FAILURE);

@@ -6,7 +6,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/line_reader.h"
-#include "runtime/options/options.h"
+#include "runtime/options/sampling_flags.h"
 
 struct profile_options {
     struct engine_options engine;

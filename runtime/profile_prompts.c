@@ -103,8 +103,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     r->output_tokens[piece->index] += piece->num_tokens;
     r->run->output_tokens += piece->num_tokens;
     if (piece->finish_reason == FINISH_NONE) return;
-    if (piece->finish_reason == FINISH_ERROR && r->run->num_errors++ == 0)
-        error_set(&r->run->first_error, STATUS_INVALID, "%s", piece->error ? piece->error : "a request failed");
+    if (piece->finish_reason == FINISH_ERROR && r->run->num_errors++ == 0) r->run->first_error = *piece->error;
     if (r->ended[piece->index]) return;
     r->ended[piece->index] = true;
     r->num_ended++;
@@ -116,8 +115,12 @@ static enum status add_all(struct profile_run *run, struct engine *e, struct err
     for (size_t i = 0; i < run->count; i++) {
         struct profiled *r = &run->requests[i];
         r->run = run;
-        enum status status = engine_add(e, r->prompt.tokens.ids, (int32_t)r->prompt.tokens.count, &r->prompt.params,
-                                        deliver, r, NULL, err);
+        const struct engine_request request = {.prompt = r->prompt.tokens.ids,
+                                               .prompt_len = (int32_t)r->prompt.tokens.count,
+                                               .params = &r->prompt.params,
+                                               .deliver = deliver,
+                                               .user = r};
+        enum status status = engine_add(e, &request, NULL, err);
         if (status != STATUS_OK) return fail_at(run->input, r->line, status, err);
     }
     return STATUS_OK;
@@ -282,8 +285,10 @@ static enum status run_and_report(struct profile_run *run, struct engine *e, con
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
     if (ferror(stdout)) return error_set(err, STATUS_IO, "cannot write the report to standard output");
     if (run->num_errors == 0) return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "%d of %zu prompts failed; the first: %s", run->num_errors, run->count,
-                     run->first_error.text);
+    char how_many[96];
+    snprintf(how_many, sizeof how_many, "%d of %zu prompts failed; the first", run->num_errors, run->count);
+    *err = run->first_error;
+    return error_prefix(err, STATUS_INVALID, how_many);
 }
 
 enum status profile_prompts(struct engine *e, const struct profile_options *options, struct line_reader *input,

@@ -10,7 +10,7 @@ enum status prompt_rules_make(const struct engine *e, const char *format, const 
                               struct prompt_rules *out, struct error *err)
 {
     *out = (struct prompt_rules){.tokenizer = engine_tokenizer(e),
-                                 .vocab_size = engine_model_config(e)->vocab_size,
+                                 .vocab_size = engine_model_config(e)->spec.vocab_size,
                                  .max_n = engine_limits(e)->max_num_seqs};
     if (out->tokenizer) out->chat_format = chat_format_detect(tokenizer_chat_template(out->tokenizer));
     if (strcmp(format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;

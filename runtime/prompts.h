@@ -17,7 +17,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/line_reader.h"
-#include "runtime/options/options.h"
+#include "runtime/options/sampling_flags.h"
 #include "scheduler/sampling_params.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/commands.h"
 #include "scheduler/sequence.h"
 #include "tokenizer/utf8.h"
 
@@ -125,17 +126,17 @@ void result_deliver(void *user, const struct answer_piece *piece)
     r->cached_tokens = piece->cached_tokens;
     if (piece->finish_reason != FINISH_NONE) answer->finish_reason = piece->finish_reason;
     if (piece->finish_reason == FINISH_ABORT) r->aborted = true;
-    if (piece->finish_reason == FINISH_ERROR) result_fail(r, piece->error ? piece->error : "the request failed");
+    if (piece->finish_reason == FINISH_ERROR) result_fail(r, piece->error);
     if (!piece->request_finished) return;
     r->done = true;
     if (r->queue) result_queue_note_done(r->queue, r);
 }
 
-void result_fail(struct result *r, const char *sentence)
+void result_fail(struct result *r, const struct error *why)
 {
     if (r->error) return;
     struct text text = {0};
-    bool ok = text_printf(&text, "line %lld: %s", (long long)r->line, sentence);
+    bool ok = text_printf(&text, "line %lld: %s", (long long)r->line, command_sentence(why).text);
     r->error = text.data;
     if (!ok) r->no_memory = true;
     if (r->request == 0) r->done = true;

@@ -48,8 +48,8 @@ void result_free(struct result *r); /* NULL is allowed */
 
 /* An answer_function; `user` is the struct result. */
 void result_deliver(void *user, const struct answer_piece *piece);
-/* The line failed: `sentence` becomes its result. */
-void result_fail(struct result *r, const char *sentence);
+/* The line failed: the sentence of `why` becomes its result. */
+void result_fail(struct result *r, const struct error *why);
 int64_t result_output_tokens(const struct result *r);
 
 /* Puts the line, with its newline, in place of what *line held. */

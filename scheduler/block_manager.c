@@ -82,21 +82,44 @@ enum allocate_result block_manager_can_allocate(const struct block_manager *m, c
     return (free_blocks - idle) - (*required - hits) >= watermark ? ALLOCATE_OK : ALLOCATE_LATER;
 }
 
-/* The caller has made sure that one is free. */
-static int32_t take_block(struct block_manager *m, struct block_pool *pool)
+/* The caller has made sure that enough blocks are free, so an error means that the pool is inconsistent. */
+static enum status take_block(struct block_manager *m, struct block_pool *pool, int32_t *block, struct error *err)
 {
     bool evicted;
-    int32_t block = block_pool_take(pool, &evicted);
-    if (evicted) {
-        prefix_cache_forget(&m->cache, block);
-        m->evictions++;
-    }
-    return block;
+    *block = block_pool_take(pool, &evicted);
+    if (*block == BLOCK_NONE)
+        return error_set(err, STATUS_INTERNAL,
+                         "%d blocks are counted as free, but none can be taken (the free list "
+                         "begins with block %d)",
+                         pool->num_free, pool->head);
+    if (!evicted) return STATUS_OK;
+    if (!m->caching || prefix_cache_id(&m->cache, *block) == 0)
+        return error_set(err, STATUS_INTERNAL, "block %d is marked as cached, but is not in the prefix cache", *block);
+    prefix_cache_forget(&m->cache, *block);
+    m->evictions++;
+    return STATUS_OK;
 }
 
-static void extend_table(struct block_manager *m, struct sequence *seq, int32_t num_blocks)
+static enum status extend_table(struct block_manager *m, struct sequence *seq, int32_t num_blocks, struct error *err)
 {
-    while (seq->num_blocks < num_blocks) seq->block_table[seq->num_blocks++] = take_block(m, &m->pool);
+    enum status status = STATUS_OK;
+    while (seq->num_blocks < num_blocks && status == STATUS_OK) {
+        status = take_block(m, &m->pool, &seq->block_table[seq->num_blocks], err);
+        if (status == STATUS_OK) seq->num_blocks++;
+    }
+    return status;
+}
+
+/* Puts blocks that others hold, or that the prefix cache found, into the first `count` entries of the table. */
+static enum status share_blocks(struct block_manager *m, const int32_t *blocks, int32_t count, struct sequence *seq,
+                                struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < count && status == STATUS_OK; i++) {
+        seq->block_table[i] = blocks[i];
+        if (blocks[i]) status = block_pool_share(&m->pool, blocks[i], err);
+    }
+    return status;
 }
 
 static enum status too_few(const struct block_manager *m, int32_t needed, struct error *err)
@@ -110,13 +133,13 @@ enum status block_manager_allocate(struct block_manager *m, struct sequence *seq
     uint64_t prefix_id;
     int32_t hits = find_prefix(m, seq, seq->block_table, &idle, &prefix_id);
     if (m->pool.num_free - idle < needed - hits) return too_few(m, needed, err);
-    for (int32_t i = 0; i < hits; i++) block_pool_share(&m->pool, seq->block_table[i]);
+    enum status status = share_blocks(m, seq->block_table, hits, seq, err);
+    if (status != STATUS_OK) return status;
     seq->num_blocks = seq->num_hashed = hits;
     seq->prefix_id = prefix_id;
     seq->num_computed = hits * m->block_size;
     seq->num_uploaded = 0;
-    extend_table(m, seq, needed);
-    return STATUS_OK;
+    return extend_table(m, seq, needed, err);
 }
 
 enum status block_manager_reserve(struct block_manager *m, struct sequence *seq, int32_t num_shared, struct error *err)
@@ -127,31 +150,26 @@ enum status block_manager_reserve(struct block_manager *m, struct sequence *seq,
     seq->num_blocks = num_shared;
     seq->num_uploaded = seq->num_hashed = seq->num_computed = 0;
     seq->prefix_id = 0;
-    extend_table(m, seq, needed);
-    return STATUS_OK;
+    return extend_table(m, seq, needed, err);
 }
 
-void block_manager_share(struct block_manager *m, const struct sequence *from, struct sequence *seq, int32_t num_shared)
+enum status block_manager_share(struct block_manager *m, const struct sequence *from, struct sequence *seq,
+                                int32_t num_shared, struct error *err)
 {
-    for (int32_t i = 0; i < num_shared; i++) {
-        seq->block_table[i] = from->block_table[i];
-        block_pool_share(&m->pool, seq->block_table[i]);
-    }
     seq->num_computed = num_shared * m->block_size;
+    return share_blocks(m, from->block_table, num_shared, seq, err);
 }
 
-void block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child)
+enum status block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child,
+                               struct error *err)
 {
-    for (int32_t i = 0; i < parent->num_blocks; i++) {
-        child->block_table[i] = parent->block_table[i];
-        if (child->block_table[i]) block_pool_share(&m->pool, child->block_table[i]);
-    }
     child->num_blocks = parent->num_blocks;
     child->num_uploaded = 0;
     child->num_computed = parent->num_computed;
     child->num_cached = parent->num_cached;
     child->num_hashed = parent->num_hashed;
     child->prefix_id = parent->prefix_id;
+    return share_blocks(m, parent->block_table, parent->num_blocks, child, err);
 }
 
 /* The next token would go to a block that others hold too. */
@@ -167,21 +185,29 @@ int32_t block_manager_append_cost(const struct block_manager *m, const struct se
     return (missing > 0 ? missing : 0) + (next_write_is_shared(m, seq) ? 1 : 0);
 }
 
-bool block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens, struct block_pair *copy)
+static enum status copy_on_write(struct block_manager *m, struct sequence *seq, struct block_pair *copy,
+                                 struct error *err)
+{
+    int32_t index = seq->num_computed / m->block_size;
+    copy->source = seq->block_table[index];
+    enum status status = take_block(m, &m->pool, &copy->destination, err);
+    if (status != STATUS_OK) return status;
+    m->pool.blocks[copy->destination].filled = m->pool.blocks[copy->source].filled;
+    m->pool.blocks[copy->source].ref_count--; /* others hold it: it does not become free */
+    seq->block_table[index] = copy->destination;
+    if (seq->num_uploaded > index) seq->num_uploaded = index;
+    return STATUS_OK;
+}
+
+enum status block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens,
+                                 struct block_pair *copy, struct error *err)
 {
     copy->source = copy->destination = BLOCK_NONE;
-    if (block_manager_append_cost(m, seq, num_tokens) > m->pool.num_free) return false;
-    if (next_write_is_shared(m, seq)) {
-        int32_t index = seq->num_computed / m->block_size;
-        copy->source = seq->block_table[index];
-        copy->destination = take_block(m, &m->pool);
-        m->pool.blocks[copy->destination].filled = m->pool.blocks[copy->source].filled;
-        m->pool.blocks[copy->source].ref_count--; /* others hold it: it does not become free */
-        seq->block_table[index] = copy->destination;
-        if (seq->num_uploaded > index) seq->num_uploaded = index;
-    }
-    extend_table(m, seq, blocks_for(m, num_tokens));
-    return true;
+    int32_t cost = block_manager_append_cost(m, seq, num_tokens);
+    if (cost > m->pool.num_free) return too_few(m, cost, err);
+    enum status status = STATUS_OK;
+    if (next_write_is_shared(m, seq)) status = copy_on_write(m, seq, copy, err);
+    return status == STATUS_OK ? extend_table(m, seq, blocks_for(m, num_tokens), err) : status;
 }
 
 /* The identity of one full block, whose parent is the sequence's newest: its own if it has one already (a block shared
@@ -244,20 +270,26 @@ enum allocate_result block_manager_can_swap_in(const struct block_manager *m, co
     return m->pool.num_free - required >= m->watermark ? ALLOCATE_OK : ALLOCATE_LATER;
 }
 
-/* Where each of the sequence's blocks goes: pairs in the order of the table, so that neighbours are copied as one. */
-static void choose_places(struct block_manager *m, const struct sequence *seq, struct block_pool *from,
-                          struct block_pool *to, struct block_pair *pairs, int32_t *num_pairs)
+/* Chooses where each of the sequence's blocks goes. Pairs are in the order of the table, so that neighbouring blocks
+ * are copied together. */
+static enum status choose_places(struct block_manager *m, const struct sequence *seq, struct block_pool *from,
+                                 struct block_pool *to, struct block_pair *pairs, int32_t *num_pairs, struct error *err)
 {
-    for (int32_t i = 0; i < seq->num_blocks; i++) {
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < seq->num_blocks && status == STATUS_OK; i++) {
         struct block *b = &from->blocks[seq->block_table[i]];
-        if (b->moved_to) {
-            block_pool_share(to, b->moved_to);
+        int32_t place = b->moved_to;
+        if (place) {
+            status = block_pool_share(to, place, err);
             continue;
         }
-        b->moved_to = take_block(m, to);
-        to->blocks[b->moved_to].filled = b->filled;
-        pairs[(*num_pairs)++] = (struct block_pair){seq->block_table[i], b->moved_to};
+        status = take_block(m, to, &place, err);
+        if (status != STATUS_OK) return status;
+        b->moved_to = place;
+        to->blocks[place].filled = b->filled;
+        pairs[(*num_pairs)++] = (struct block_pair){seq->block_table[i], place};
     }
+    return status;
 }
 
 /* The last block first, as in a release. */
@@ -279,8 +311,8 @@ static enum status move_blocks(struct block_manager *m, struct request *request,
 {
     int32_t first = *num_pairs;
     enum status status = STATUS_OK;
-    for (int32_t i = 0; i < request->num_sequences; i++)
-        choose_places(m, &request->sequences[i], from, to, pairs, num_pairs);
+    for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++)
+        status = choose_places(m, &request->sequences[i], from, to, pairs, num_pairs, err);
     for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++)
         status = move_table(&request->sequences[i], from, err);
     for (int32_t i = first; i < *num_pairs; i++) from->blocks[pairs[i].source].moved_to = 0;

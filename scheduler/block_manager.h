@@ -36,22 +36,25 @@ enum allocate_result block_manager_can_allocate(const struct block_manager *m, c
  * after can_allocate said OK; too few blocks are an error, and nothing has changed then. */
 enum status block_manager_allocate(struct block_manager *m, struct sequence *seq, struct error *err);
 
-/* Blocks that the sequence would have to take to store one more token: 0 or 1 (a new block, or a copy-on-write). */
+/* Blocks that the sequence must take to hold num_tokens tokens: new ones, and one more if the block that it writes to
+ * next is shared (copy-on-write). */
 int32_t block_manager_append_cost(const struct block_manager *m, const struct sequence *seq, int32_t num_tokens);
-/* Makes room for tokens up to num_tokens in all, and makes the block of the first uncomputed token writable: takes
- * blocks, and where the block is shared takes a fresh one and reports the copy in *copy (source BLOCK_NONE: none).
- * False when no block is left (nothing changed). */
-bool block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens, struct block_pair *copy);
+/* Makes room for num_tokens tokens in all, and makes the block of the first uncomputed token writable: takes blocks,
+ * and if that block is shared, replaces it by a fresh one and reports the copy in *copy (source BLOCK_NONE: none).
+ * Too few free blocks are an error, and then nothing has changed. */
+enum status block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens,
+                                 struct block_pair *copy, struct error *err);
 
 /* The child's table becomes a copy of the parent's; every count goes up by one. What was computed, cached and hashed is
  * the same too. */
-void block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child);
+enum status block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child,
+                               struct error *err);
 
 /* For a forked request that was preempted: blocks for the sequence's tokens but for the first num_shared blocks, which
  * are null until block_manager_share() puts there the full blocks that another sequence has computed meanwhile. */
 enum status block_manager_reserve(struct block_manager *m, struct sequence *seq, int32_t num_shared, struct error *err);
-void block_manager_share(struct block_manager *m, const struct sequence *from, struct sequence *seq,
-                         int32_t num_shared);
+enum status block_manager_share(struct block_manager *m, const struct sequence *from, struct sequence *seq,
+                                int32_t num_shared, struct error *err);
 
 /* num_blocks more host blocks; the first is numbered from where the device's end. */
 enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks, struct error *err);

@@ -64,21 +64,27 @@ void block_pool_free(struct block_pool *pool)
     *pool = (struct block_pool){0};
 }
 
-static int32_t take_untaken(struct block_pool *pool)
+static bool is_free(const struct block_pool *pool, int32_t block)
 {
-    pool->blocks[pool->untaken].previous = pool->blocks[pool->untaken].next = BLOCK_NONE;
+    return block >= pool->first && block < pool->end && pool->blocks[block].ref_count == 0;
+}
+
+static void take_untaken(struct block_pool *pool)
+{
+    struct block *b = &pool->blocks[pool->untaken++];
+    b->previous = b->next = BLOCK_NONE;
     pool->num_free--;
-    return pool->untaken++;
 }
 
 int32_t block_pool_take(struct block_pool *pool, bool *evicted)
 {
-    int32_t block = pool->head;
     *evicted = false;
-    if (pool->untaken < pool->end && (block == BLOCK_NONE || pool->blocks[block].cached))
-        block = take_untaken(pool);
-    else if (block == BLOCK_NONE)
-        return BLOCK_NONE;
+    if (pool->head != BLOCK_NONE && !is_free(pool, pool->head)) return BLOCK_NONE;
+    bool untaken = pool->untaken < pool->end && (pool->head == BLOCK_NONE || pool->blocks[pool->head].cached);
+    int32_t block = untaken ? pool->untaken : pool->head;
+    if (!is_free(pool, block)) return BLOCK_NONE;
+    if (untaken)
+        take_untaken(pool);
     else
         list_remove(pool, block);
     struct block *b = &pool->blocks[block];
@@ -89,10 +95,17 @@ int32_t block_pool_take(struct block_pool *pool, bool *evicted)
     return block;
 }
 
-void block_pool_share(struct block_pool *pool, int32_t block)
+enum status block_pool_share(struct block_pool *pool, int32_t block, struct error *err)
 {
-    if (pool->blocks[block].ref_count == 0) list_remove(pool, block);
-    pool->blocks[block].ref_count++;
+    if (block < pool->first || block >= pool->end)
+        return error_set(err, STATUS_INTERNAL, "block %d is shared, but blocks are numbered %d to %d", block,
+                         pool->first, pool->end - 1);
+    struct block *b = &pool->blocks[block];
+    if (b->ref_count < 0 || (b->ref_count == 0 && !b->cached))
+        return error_set(err, STATUS_INTERNAL, "block %d is shared, but it is free (count %d)", block, b->ref_count);
+    if (b->ref_count == 0) list_remove(pool, block);
+    b->ref_count++;
+    return STATUS_OK;
 }
 
 enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err)

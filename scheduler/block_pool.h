@@ -41,10 +41,12 @@ enum status block_pool_grow(struct block_pool *pool, int32_t num_blocks, struct 
 void block_pool_free(struct block_pool *pool); /* safe on a zeroed struct */
 
 /* Takes the block at the head of the free list, or one never taken rather than a cached one; its count becomes 1.
- * BLOCK_NONE if there is none. *evicted says that it was cached: the caller must make the prefix cache forget it. */
+ * BLOCK_NONE if there is none, or if the head of the free list is not a free block. *evicted says that the block was
+ * cached: the caller must make the prefix cache forget it. */
 int32_t block_pool_take(struct block_pool *pool, bool *evicted);
-/* One more holder: a fork, or a hit in the prefix cache (then a count of 0 leaves the free list). */
-void block_pool_share(struct block_pool *pool, int32_t block);
+/* One more holder: a fork, or a hit in the prefix cache, which takes a block of count 0 out of the free list. A block
+ * that is neither held nor cached cannot be shared: an error that names the block. */
+enum status block_pool_share(struct block_pool *pool, int32_t block, struct error *err);
 /* One holder less. At 0 the block goes to the free list: cached to its tail, otherwise to its head. Releasing a block
  * of count 0, the null block or a number outside the pool is an error that names the block. */
 enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err);

@@ -1,78 +1,231 @@
 #include "scheduler/sampling_params.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/batch.h"
 
+const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
+    {.name = "n",
+     .type = SAMPLING_INT32,
+     .offset = offsetof(struct sampling_params, n),
+     .minimum = 1,
+     .maximum = INFINITY,
+     .usual = 1,
+     .help = "Answers to each prompt."},
+    {.name = "logprobs",
+     .type = SAMPLING_INT32,
+     .offset = offsetof(struct sampling_params, logprobs),
+     .minimum = 0,
+     .maximum = SAMPLING_MAX_LOGPROBS,
+     .minus_one = "none",
+     .usual = -1,
+     .help = "Give each token's log-probability, and the N most probable tokens, at most 20."},
+    {.name = "temperature",
+     .type = SAMPLING_DOUBLE,
+     .offset = offsetof(struct sampling_params, temperature),
+     .minimum = 0,
+     .maximum = INFINITY,
+     .usual = 1,
+     .from_model = true,
+     .help = "0: always the most probable token; above 1: more surprise."},
+    {.name = "top_p",
+     .type = SAMPLING_DOUBLE,
+     .offset = offsetof(struct sampling_params, top_p),
+     .minimum = 0,
+     .above_minimum = true,
+     .maximum = 1,
+     .usual = 1,
+     .from_model = true,
+     .help = "Only the most probable tokens that together have this probability."},
+    {.name = "top_k",
+     .type = SAMPLING_INT32,
+     .offset = offsetof(struct sampling_params, top_k),
+     .minimum = 0,
+     .maximum = INFINITY,
+     .minus_one = "all",
+     .usual = 0,
+     .from_model = true,
+     .help = "Only the N most probable tokens; 0 or -1: all."},
+    {.name = "min_p",
+     .type = SAMPLING_DOUBLE,
+     .offset = offsetof(struct sampling_params, min_p),
+     .minimum = 0,
+     .maximum = 1,
+     .usual = 0,
+     .from_model = true,
+     .help = "Only tokens at least F times as probable as the most probable one."},
+    {.name = "repetition_penalty",
+     .type = SAMPLING_DOUBLE,
+     .offset = offsetof(struct sampling_params, repetition_penalty),
+     .minimum = 0,
+     .above_minimum = true,
+     .maximum = INFINITY,
+     .usual = 1,
+     .from_model = true,
+     .help = "Above 1: tokens of the prompt and the answer become less probable."},
+    {.name = "presence_penalty",
+     .type = SAMPLING_DOUBLE,
+     .offset = offsetof(struct sampling_params, presence_penalty),
+     .minimum = -2,
+     .maximum = 2,
+     .usual = 0,
+     .help = "Subtracted from the logit of every token that the answer has, -2 to 2."},
+    {.name = "frequency_penalty",
+     .type = SAMPLING_DOUBLE,
+     .offset = offsetof(struct sampling_params, frequency_penalty),
+     .minimum = -2,
+     .maximum = 2,
+     .usual = 0,
+     .help = "The same, once for each time that the answer has it."},
+    {.name = "logit_bias",
+     .type = SAMPLING_LOGIT_BIAS,
+     .minimum = -100,
+     .maximum = 100,
+     .help = "Added to the logits of these tokens, -100 to 100."},
+    {.name = "seed", .type = SAMPLING_SEED, .help = "The same seed gives the same answer."},
+    {.name = "max_tokens",
+     .type = SAMPLING_INT32,
+     .offset = offsetof(struct sampling_params, max_tokens),
+     .minimum = 1,
+     .maximum = INFINITY,
+     .minus_one = "no limit",
+     .usual = 16,
+     .help = "Longest answer in tokens; -1: until max_model_len."},
+    {.name = "min_tokens",
+     .type = SAMPLING_INT32,
+     .offset = offsetof(struct sampling_params, min_tokens),
+     .minimum = 0,
+     .maximum = INFINITY,
+     .usual = 0,
+     .help = "Shortest answer in tokens."},
+    {.name = "stop", .type = SAMPLING_STOP, .help = "End the answer before this text; up to 16 of them."},
+    {.name = "stop_token_ids", .type = SAMPLING_STOP_TOKEN_IDS, .help = "End the answer at one of these tokens."},
+    {.name = "ignore_eos",
+     .type = SAMPLING_BOOL,
+     .offset = offsetof(struct sampling_params, ignore_eos),
+     .help = "Go on past the model's own end."},
+    {.name = "include_stop_str_in_output",
+     .type = SAMPLING_BOOL,
+     .offset = offsetof(struct sampling_params, include_stop_str_in_output),
+     .help = "Keep the stop text in the answer."},
+    {.name = "skip_special_tokens",
+     .type = SAMPLING_BOOL,
+     .offset = offsetof(struct sampling_params, skip_special_tokens),
+     .usual = true,
+     .help = "Leave special tokens out of the text."},
+};
+
+const struct sampling_field *sampling_field_find(const char *name)
+{
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++)
+        if (strcmp(sampling_fields[i].name, name) == 0) return &sampling_fields[i];
+    return NULL;
+}
+
+void sampling_field_copy(const struct sampling_field *field, const struct sampling_params *from,
+                         struct sampling_params *to)
+{
+    char *member = (char *)to + field->offset;
+    const char *source = (const char *)from + field->offset;
+    switch (field->type) {
+    case SAMPLING_INT32:
+        memcpy(member, source, sizeof(int32_t));
+        break;
+    case SAMPLING_DOUBLE:
+        memcpy(member, source, sizeof(double));
+        break;
+    case SAMPLING_BOOL:
+        memcpy(member, source, sizeof(bool));
+        break;
+    case SAMPLING_SEED:
+        to->has_seed = from->has_seed;
+        to->seed = from->seed;
+        break;
+    case SAMPLING_STOP:
+        to->num_stop = from->num_stop;
+        memcpy(to->stop, from->stop, sizeof to->stop);
+        break;
+    case SAMPLING_STOP_TOKEN_IDS:
+        to->num_stop_token_ids = from->num_stop_token_ids;
+        memcpy(to->stop_token_ids, from->stop_token_ids, sizeof to->stop_token_ids);
+        break;
+    case SAMPLING_LOGIT_BIAS:
+        to->num_logit_bias = from->num_logit_bias;
+        memcpy(to->bias_ids, from->bias_ids, sizeof to->bias_ids);
+        memcpy(to->bias_values, from->bias_values, sizeof to->bias_values);
+        break;
+    }
+}
+
 struct sampling_params sampling_params_default(void)
 {
-    return (struct sampling_params){
-        .n = 1,
-        .temperature = 1.0,
-        .top_p = 1.0,
-        .repetition_penalty = 1.0,
-        .max_tokens = 16,
-        .logprobs = -1,
-        .skip_special_tokens = true,
-    };
+    struct sampling_params p = {0};
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
+        const struct sampling_field *f = &sampling_fields[i];
+        char *member = (char *)&p + f->offset;
+        if (f->type == SAMPLING_INT32) *(int32_t *)member = (int32_t)f->usual;
+        if (f->type == SAMPLING_DOUBLE) *(double *)member = f->usual;
+        if (f->type == SAMPLING_BOOL) *(bool *)member = f->usual != 0;
+    }
+    return p;
 }
 
-/* Written so that a NaN fails every one of them. */
-static enum status check_between(const char *name, double value, double low, double high, struct error *err)
+/* ---- checks ---- */
+
+/* "at least 1, or -1 (no limit)" */
+static void describe_range(const struct sampling_field *f, char *out, size_t size)
 {
-    if (value >= low && value <= high) return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "%s is %g; it must lie between %g and %g", name, value, low, high);
+    char range[64];
+    if (isinf(f->maximum))
+        snprintf(range, sizeof range, "%s %.15g", f->above_minimum ? "above" : "at least", f->minimum);
+    else if (f->above_minimum)
+        snprintf(range, sizeof range, "above %.15g and at most %.15g", f->minimum, f->maximum);
+    else
+        snprintf(range, sizeof range, "between %.15g and %.15g", f->minimum, f->maximum);
+    snprintf(out, size, "%s%s%s%s", range, f->minus_one ? ", or -1 (" : "", f->minus_one ? f->minus_one : "",
+             f->minus_one ? ")" : "");
 }
 
-static enum status check_temperature(const struct sampling_params *p, struct error *err)
+/* Written so that a NaN is refused. */
+static bool in_range(const struct sampling_field *f, double value)
 {
-    if (!(p->temperature >= 0) || isinf(p->temperature))
-        return error_set(err, STATUS_INVALID, "temperature is %g; it must be a number of at least 0 (0 is greedy)",
-                         p->temperature);
+    if (f->minus_one && value == -1) return true;
+    return (f->above_minimum ? value > f->minimum : value >= f->minimum) && value <= f->maximum && !isinf(value);
+}
+
+static enum status check_value(const struct sampling_field *f, double value, struct error *err)
+{
+    char range[128];
+    if (in_range(f, value)) return STATUS_OK;
+    describe_range(f, range, sizeof range);
+    return error_set(err, STATUS_INVALID, "%s is %.15g; it must be %s", f->name, value, range);
+}
+
+static enum status check_field(const struct sampling_field *f, const struct sampling_params *p, struct error *err)
+{
+    const char *member = (const char *)p + f->offset;
+    enum status status = STATUS_OK;
+    if (f->type == SAMPLING_INT32) return check_value(f, *(const int32_t *)member, err);
+    if (f->type == SAMPLING_DOUBLE) return check_value(f, *(const double *)member, err);
+    if (f->type != SAMPLING_LOGIT_BIAS) return STATUS_OK;
+    for (int32_t i = 0; i < p->num_logit_bias && status == STATUS_OK; i++)
+        status = check_value(f, (double)p->bias_values[i], err);
+    return status;
+}
+
+/* Fields that are in range and still do not go together. */
+static enum status check_together(const struct sampling_params *p, struct error *err)
+{
     if (p->temperature == 0 && p->n > 1)
         return error_set(err, STATUS_INVALID,
                          "n is %d with temperature 0: greedy answers are all the same; set n to 1 or a temperature",
                          p->n);
-    return STATUS_OK;
-}
-
-static enum status check_filters(const struct sampling_params *p, struct error *err)
-{
-    if (!(p->top_p > 0 && p->top_p <= 1))
-        return error_set(err, STATUS_INVALID, "top_p is %g; it must be above 0 and at most 1", p->top_p);
-    if (p->top_k < -1)
-        return error_set(err, STATUS_INVALID, "top_k is %d; it must be 0 or -1 (off), or at least 1", p->top_k);
-    return check_between("min_p", p->min_p, 0, 1, err);
-}
-
-static enum status check_penalties(const struct sampling_params *p, struct error *err)
-{
-    if (!(p->repetition_penalty > 0) || isinf(p->repetition_penalty))
-        return error_set(err, STATUS_INVALID, "repetition_penalty is %g; it must be above 0", p->repetition_penalty);
-    enum status status = check_between("presence_penalty", p->presence_penalty, -2, 2, err);
-    if (status == STATUS_OK) status = check_between("frequency_penalty", p->frequency_penalty, -2, 2, err);
-    return status;
-}
-
-static enum status check_lengths(const struct sampling_params *p, struct error *err)
-{
-    if (p->max_tokens < 1 && p->max_tokens != -1)
-        return error_set(err, STATUS_INVALID, "max_tokens is %d; it must be at least 1, or -1 for no limit",
-                         p->max_tokens);
-    if (p->min_tokens < 0)
-        return error_set(err, STATUS_INVALID, "min_tokens is %d; it must be at least 0", p->min_tokens);
     if (p->max_tokens != -1 && p->min_tokens > p->max_tokens)
         return error_set(err, STATUS_INVALID, "min_tokens is %d; it must be at most max_tokens, which is %d",
                          p->min_tokens, p->max_tokens);
     return STATUS_OK;
-}
-
-static enum status check_token(const char *name, int32_t token, int32_t vocab_size, struct error *err)
-{
-    if (token >= 0 && token < vocab_size) return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "%s names token %d; this model's tokens are 0 to %d", name, token,
-                     vocab_size - 1);
 }
 
 static enum status check_count(const char *name, int32_t count, int32_t most, struct error *err)
@@ -81,37 +234,45 @@ static enum status check_count(const char *name, int32_t count, int32_t most, st
     return error_set(err, STATUS_INVALID, "%s has %d entries; at most %d are possible", name, count, most);
 }
 
-static enum status check_lists(const struct sampling_params *p, int32_t vocab_size, struct error *err)
+static enum status check_counts(const struct sampling_params *p, struct error *err)
 {
     enum status status = check_count("stop_token_ids", p->num_stop_token_ids, SAMPLING_PARAMS_MAX_STOP_IDS, err);
     if (status == STATUS_OK) status = check_count("logit_bias", p->num_logit_bias, SAMPLING_PARAMS_MAX_BIAS, err);
     if (status == STATUS_OK) status = check_count("stop", p->num_stop, SAMPLING_PARAMS_MAX_STOP, err);
-    if (status != STATUS_OK) return status;
-    for (int32_t i = 0; i < p->num_stop_token_ids && status == STATUS_OK; i++)
-        status = check_token("stop_token_ids", p->stop_token_ids[i], vocab_size, err);
-    for (int32_t i = 0; i < p->num_logit_bias && status == STATUS_OK; i++) {
-        status = check_token("logit_bias", p->bias_ids[i], vocab_size, err);
-        if (status == STATUS_OK) status = check_between("logit_bias", (double)p->bias_values[i], -100, 100, err);
-    }
-    for (int32_t i = 0; i < p->num_stop && status == STATUS_OK; i++) {
+    return status;
+}
+
+static enum status check_tokens(const char *name, const int32_t *tokens, int32_t count, int32_t vocab_size,
+                                struct error *err)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= vocab_size)
+            return error_set(err, STATUS_INVALID, "%s names token %d; this model's tokens are 0 to %d", name, tokens[i],
+                             vocab_size - 1);
+    return STATUS_OK;
+}
+
+static enum status check_stop(const struct sampling_params *p, struct error *err)
+{
+    for (int32_t i = 0; i < p->num_stop; i++) {
         if (!p->stop[i][0]) return error_set(err, STATUS_INVALID, "stop has an empty string at index %d", i);
         if (!memchr(p->stop[i], '\0', SAMPLING_PARAMS_MAX_STOP_BYTES))
             return error_set(err, STATUS_INVALID, "stop string %d is longer than %d bytes", i,
                              SAMPLING_PARAMS_MAX_STOP_BYTES - 1);
     }
-    return status;
+    return STATUS_OK;
 }
 
 enum status sampling_params_check(const struct sampling_params *params, int32_t vocab_size, struct error *err)
 {
-    if (params->n < 1) return error_set(err, STATUS_INVALID, "n is %d; it must be at least 1", params->n);
-    if (params->logprobs < -1 || params->logprobs > SAMPLING_MAX_LOGPROBS)
-        return error_set(err, STATUS_INVALID, "logprobs is %d; it must lie between 0 and %d, or be -1 for none",
-                         params->logprobs, SAMPLING_MAX_LOGPROBS);
-    enum status status = check_temperature(params, err);
-    if (status == STATUS_OK) status = check_filters(params, err);
-    if (status == STATUS_OK) status = check_penalties(params, err);
-    if (status == STATUS_OK) status = check_lengths(params, err);
-    if (status == STATUS_OK) status = check_lists(params, vocab_size, err);
+    enum status status = check_counts(params, err);
+    for (int i = 0; i < NUM_SAMPLING_FIELDS && status == STATUS_OK; i++)
+        status = check_field(&sampling_fields[i], params, err);
+    if (status == STATUS_OK) status = check_together(params, err);
+    if (status == STATUS_OK)
+        status = check_tokens("stop_token_ids", params->stop_token_ids, params->num_stop_token_ids, vocab_size, err);
+    if (status == STATUS_OK)
+        status = check_tokens("logit_bias", params->bias_ids, params->num_logit_bias, vocab_size, err);
+    if (status == STATUS_OK) status = check_stop(params, err);
     return status;
 }

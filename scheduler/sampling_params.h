@@ -3,6 +3,7 @@
 #define QUIRE_SCHEDULER_SAMPLING_PARAMS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -12,33 +13,58 @@
 #define SAMPLING_PARAMS_MAX_STOP 16        /* stop strings */
 #define SAMPLING_PARAMS_MAX_STOP_BYTES 256 /* of one stop string */
 
+/* What a field means, its range and its default stand in the table below. */
 struct sampling_params {
-    int32_t n;                                  /* >= 1: answers from one prompt */
-    double temperature;                         /* >= 0; 0 is greedy */
-    double top_p;                               /* (0, 1] */
-    int32_t top_k;                              /* 0 or -1: off; else >= 1 */
-    double min_p;                               /* [0, 1] */
-    double repetition_penalty;                  /* > 0 */
-    double presence_penalty, frequency_penalty; /* [-2, 2] */
-    int32_t max_tokens;                         /* >= 1; -1: until max_model_len */
-    int32_t min_tokens;                         /* >= 0, <= max_tokens */
-    bool ignore_eos;
-    bool has_seed;
-    uint64_t seed;            /* same seed, same text, whatever the batch; without has_seed the engine picks one */
-    int32_t logprobs;         /* -1: none; 0 .. 20: of the sampled token and so many of the most probable */
-    bool skip_special_tokens; /* true: special tokens give no text */
-    bool include_stop_str_in_output; /* false: the text ends before the stop string */
+    int32_t n, logprobs;
+    double temperature, top_p, min_p;
+    int32_t top_k;
+    double repetition_penalty, presence_penalty, frequency_penalty;
+    int32_t max_tokens, min_tokens;
+    bool ignore_eos, skip_special_tokens, include_stop_str_in_output;
+    bool has_seed; /* false: the engine chooses one */
+    uint64_t seed; /* the same seed gives the same text, whatever else is in the batch */
 
     int32_t num_stop_token_ids;
     int32_t stop_token_ids[SAMPLING_PARAMS_MAX_STOP_IDS];
     int32_t num_logit_bias;
     int32_t bias_ids[SAMPLING_PARAMS_MAX_BIAS];
-    float bias_values[SAMPLING_PARAMS_MAX_BIAS]; /* [-100, 100] */
+    float bias_values[SAMPLING_PARAMS_MAX_BIAS];
     int32_t num_stop;
     char stop[SAMPLING_PARAMS_MAX_STOP][SAMPLING_PARAMS_MAX_STOP_BYTES]; /* NUL-terminated UTF-8, not empty */
 };
 
-/* vLLM's defaults, max_tokens 16 among them. */
+enum sampling_type {
+    SAMPLING_INT32, /* these three: one member of struct sampling_params */
+    SAMPLING_DOUBLE,
+    SAMPLING_BOOL,
+    SAMPLING_SEED, /* the others: several members, which are filled together */
+    SAMPLING_STOP,
+    SAMPLING_STOP_TOKEN_IDS,
+    SAMPLING_LOGIT_BIAS
+};
+
+/* One field as users see it: the flags, the fields of JSON lines, the help and the checks all read this table. */
+struct sampling_field {
+    const char *name; /* of the JSON field; of the flag, with dashes */
+    enum sampling_type type;
+    size_t offset; /* of the member, for the first three types */
+    /* Of numbers, and of each value of logit_bias: minimum <= value <= maximum. INFINITY: no maximum, but finite. */
+    double minimum, maximum;
+    bool above_minimum;    /* the value must be greater than the minimum */
+    const char *minus_one; /* what -1 means beside the range ("no limit"); NULL: -1 is not allowed */
+    double usual;          /* the default, false and true as 0 and 1; lists are empty by default */
+    bool from_model;       /* the model's generation_config.json may give another default */
+    const char *help;      /* one sentence, without the default */
+};
+#define NUM_SAMPLING_FIELDS 18
+extern const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS];
+
+const struct sampling_field *sampling_field_find(const char *name); /* NULL: there is none */
+/* Copies one field from one struct to another. */
+void sampling_field_copy(const struct sampling_field *field, const struct sampling_params *from,
+                         struct sampling_params *to);
+
+/* The defaults of the table. */
 struct sampling_params sampling_params_default(void);
 
 /* Checks every range; the sentence names the field, the value and the range. vocab_size bounds the token ids. */

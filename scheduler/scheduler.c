@@ -1,7 +1,5 @@
 #include "scheduler/scheduler_state.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- The lives of sequences and requests ---- */
@@ -12,7 +10,9 @@ static void queue_move(struct request_queue *to, struct request *request)
     request_queue_insert(to, request);
 }
 
-static void note_violation(struct scheduler *s, const struct error *err)
+/* An internal inconsistency was found. The first one is kept, and from then on schedule and collect return it: no
+ * sequence continues on blocks that it may not have. */
+static void set_unsound(struct scheduler *s, const struct error *err)
 {
     if (!s->unsound) s->violation = *err;
     s->unsound = true;
@@ -27,7 +27,7 @@ static void release_state_index(struct scheduler *s, struct sequence *seq)
 static void give_back(struct scheduler *s, struct sequence *seq)
 {
     struct error err;
-    if (block_manager_release(&s->blocks, seq, &err) != STATUS_OK) note_violation(s, &err);
+    if (block_manager_release(&s->blocks, seq, &err) != STATUS_OK) set_unsound(s, &err);
     release_state_index(s, seq);
 }
 
@@ -60,11 +60,10 @@ static bool grow_host_blocks(struct scheduler *s)
     enum status status = c->grow_host_blocks ? c->grow_host_blocks(c->user, &more, &err) : STATUS_OK;
     if (status == STATUS_OK) status = block_manager_grow_host(&s->blocks, more, &err);
     if (status == STATUS_OK) return true;
-    log_write(
-        c->log, LOG_WARNING,
-        "no more swap space: %s; preempted requests that do not fit into what there is are computed again instead "
-        "(a lower --swap-space may do)",
-        err.text);
+    log_write(c->log, LOG_WARNING,
+              "no more swap space: %s; preempted requests that do not fit into what there is are recomputed instead (a "
+              "smaller swap space may succeed)",
+              err.text);
     s->host_failed = true;
     return false;
 }
@@ -96,7 +95,7 @@ static void swap_out(struct scheduler *s, struct batch *batch, struct request *r
     struct error err;
     s->blocks_swapped_out -= batch->num_swap_out;
     if (block_manager_swap_out(&s->blocks, request, batch->swap_out, &batch->num_swap_out, &err) != STATUS_OK)
-        note_violation(s, &err);
+        set_unsound(s, &err);
     s->blocks_swapped_out += batch->num_swap_out;
     for (int32_t i = 0; i < request->num_sequences; i++) {
         struct sequence *seq = &request->sequences[i];
@@ -145,16 +144,6 @@ static void end_request(struct scheduler *s, struct request *request, enum finis
 {
     for (int32_t i = request->num_sequences - 1; i >= 0; i--)
         if (request->sequences[i].status != SEQUENCE_FINISHED) end_sequence(s, &request->sequences[i], reason);
-}
-
-static void __attribute__((format(printf, 3, 4)))
-fail_request(struct scheduler *s, struct request *request, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(request->error, sizeof request->error, format, args);
-    va_end(args);
-    end_request(s, request, FINISH_ERROR);
 }
 
 /* ---- What a step computes ---- */
@@ -224,45 +213,52 @@ static bool start_siblings(struct scheduler *s, struct request *request)
     bool fork = !request->forked;
     if (leader->num_computed < (fork ? leader->prompt_len : shared * s->config.limits.block_size)) return false;
     request->forked = true;
-    for (int32_t i = 0; i < request->num_sequences; i++) {
+    enum status status = STATUS_OK;
+    struct error err;
+    for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++) {
         struct sequence *seq = &request->sequences[i];
         if (seq->status != SEQUENCE_WAITING) continue;
-        if (fork) {
-            block_manager_fork(&s->blocks, leader, seq);
-            seq->num_pending = 1;
-        } else {
-            block_manager_share(&s->blocks, leader, seq, shared);
-        }
+        if (fork)
+            status = block_manager_fork(&s->blocks, leader, seq, &err);
+        else
+            status = block_manager_share(&s->blocks, leader, seq, shared, &err);
+        seq->num_pending = fork ? 1 : 0;
         start(s, seq);
     }
+    if (status != STATUS_OK) set_unsound(s, &err);
     return fork;
 }
 
-/* Tokens first .. end of the sequence are written in this step; now, before anyone else gets hold of their blocks. */
-static void fill_blocks(struct scheduler *s, const struct sequence *seq, int32_t first, int32_t end)
+/* Marks the slots of tokens first .. end as written by this step, before another sequence can share their blocks. */
+static enum status fill_blocks(struct scheduler *s, const struct sequence *seq, int32_t first, int32_t end,
+                               struct error *err)
 {
     int32_t block_size = s->config.limits.block_size;
-    for (int32_t t = first, run; t < end; t += run) {
-        struct error err;
+    enum status status = STATUS_OK;
+    for (int32_t t = first, run; t < end && status == STATUS_OK; t += run) {
         int32_t block = seq->block_table[t / block_size], room = block_size - t % block_size;
         run = room < end - t ? room : end - t;
-        if (block_pool_fill(&s->blocks.pool, block, t % block_size, run, &err) != STATUS_OK) note_violation(s, &err);
+        status = block_pool_fill(&s->blocks.pool, block, t % block_size, run, err);
     }
+    return status;
 }
 
-/* The blocks are there: request_cost was within what is free. */
+/* Adds `count` tokens of the sequence to the step. Its blocks are free: the caller has compared request_cost with the
+ * number of free blocks. */
 static void choose(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t count)
 {
-    struct choice *c = &s->choices[s->num_choices++];
     struct block_pair copy;
-    if (!block_manager_append(&s->blocks, seq, seq->num_computed + count, &copy)) {
-        struct error err;
-        error_set(&err, STATUS_INTERNAL, "no block is free for a step that was found to fit");
-        note_violation(s, &err);
+    struct error err;
+    int32_t first = seq->num_computed;
+    enum status status = block_manager_append(&s->blocks, seq, first + count, &copy, &err);
+    if (status == STATUS_OK) status = fill_blocks(s, seq, first, first + count, &err);
+    if (status != STATUS_OK) {
+        set_unsound(s, &err);
+        return;
     }
+    struct choice *c = &s->choices[s->num_choices++];
     if (copy.source != BLOCK_NONE) batch->copies[batch->num_copies++] = copy;
-    *c = (struct choice){.seq = seq, .start = seq->num_computed, .count = count};
-    fill_blocks(s, seq, c->start, c->start + count);
+    *c = (struct choice){.seq = seq, .start = first, .count = count};
     seq->num_computed += count;
     c->samples = seq->num_computed == num_known(seq);
     if (c->samples) seq->num_pending++;
@@ -278,8 +274,17 @@ static void choose_request(struct scheduler *s, struct batch *batch, struct requ
         int32_t count = tokens_to_compute(s, seq, s->budget);
         if (count == 0) continue;
         choose(s, batch, seq, count);
+        if (s->unsound) return;
         if (s->choices[s->num_choices - 1].forks) return; /* the others have their sample, and nothing to compute */
     }
+}
+
+/* The settings that a larger KV cache follows from: which of them counts depends on the device. */
+static void advise_more_blocks(struct error *err)
+{
+    error_advise(err, ADVICE_RAISE, "num_gpu_blocks_override", NULL);
+    error_advise(err, ADVICE_RAISE, "kv_cache_space", NULL);
+    error_advise(err, ADVICE_RAISE, "gpu_memory_utilization", NULL);
 }
 
 /* Preempts from the youngest on until the request fits. False when it had to go itself: then nothing younger is left.
@@ -287,29 +292,30 @@ static void choose_request(struct scheduler *s, struct batch *batch, struct requ
 static bool make_room(struct scheduler *s, struct batch *batch, struct request *request, bool *preempted)
 {
     int32_t budget = s->budget, cost = request_cost(s, request, &budget);
-    while (cost > s->blocks.pool.num_free) {
+    while (cost > s->blocks.pool.num_free && !s->unsound) {
         struct request *youngest = s->running.tail;
         *preempted = true;
         if (youngest == request && request == s->running.head) {
             int32_t total = block_pool_num_total(&s->blocks.pool);
-            fail_request(s, request,
-                         "the request has outgrown the KV cache: it needs %d blocks of %d tokens, but there are %d; "
-                         "raise --num-gpu-blocks-override, --kv-cache-space or --gpu-memory-utilization, or set a "
-                         "shorter --max-model-len",
-                         total - s->blocks.pool.num_free + cost, s->config.limits.block_size, total);
+            error_set(&request->error, STATUS_OUT_OF_MEMORY,
+                      "the request has outgrown the KV cache: it needs %d blocks of %d tokens, but there are %d",
+                      total - s->blocks.pool.num_free + cost, s->config.limits.block_size, total);
+            advise_more_blocks(&request->error);
+            error_advise(&request->error, ADVICE_LOWER, "max_model_len", NULL);
+            end_request(s, request, FINISH_ERROR);
             return false;
         }
         preempt(s, batch, youngest);
         if (youngest == request) return false;
     }
-    return true;
+    return !s->unsound;
 }
 
 /* In order of arrival. Returns whether anything was preempted. */
 static bool choose_running(struct scheduler *s, struct batch *batch)
 {
     bool preempted = false;
-    for (struct request *r = s->running.head; r && s->budget > 0; r = r->next) {
+    for (struct request *r = s->running.head; r && s->budget > 0 && !s->unsound; r = r->next) {
         if (!make_room(s, batch, r, &preempted)) break;
         choose_request(s, batch, r);
     }
@@ -335,7 +341,7 @@ static void admit_siblings(struct scheduler *s, struct request *request)
             status = block_manager_reserve(&s->blocks, seq, shared, &err);
         }
     }
-    if (status != STATUS_OK) note_violation(s, &err);
+    if (status != STATUS_OK) set_unsound(s, &err);
 }
 
 /* can_allocate said OK, and there are slots. Every unfinished sequence takes its slot now, so that none is missing when
@@ -348,7 +354,10 @@ static void admit(struct scheduler *s, struct request *request)
         struct sequence *seq = &request->sequences[i];
         if (seq->status != SEQUENCE_FINISHED) seq->state_index = s->free_state_indices[--s->num_free_state_indices];
     }
-    if (block_manager_allocate(&s->blocks, leader, &err) != STATUS_OK) note_violation(s, &err);
+    if (block_manager_allocate(&s->blocks, leader, &err) != STATUS_OK) {
+        set_unsound(s, &err);
+        return;
+    }
     start(s, leader);
     if (request->num_preemptions == 0) {
         leader->num_cached = leader->num_computed;
@@ -366,7 +375,7 @@ static void swap_in(struct scheduler *s, struct batch *batch, struct request *re
     struct error err;
     s->blocks_swapped_in -= batch->num_swap_in;
     if (block_manager_swap_in(&s->blocks, request, batch->swap_in, &batch->num_swap_in, &err) != STATUS_OK)
-        note_violation(s, &err);
+        set_unsound(s, &err);
     s->blocks_swapped_in += batch->num_swap_in;
     for (int32_t i = 0; i < request->num_sequences; i++) {
         struct sequence *seq = &request->sequences[i];
@@ -381,7 +390,7 @@ static void swap_in(struct scheduler *s, struct batch *batch, struct request *re
 static void choose_swapped(struct scheduler *s, struct batch *batch)
 {
     struct request *request;
-    while (s->budget > 0 && (request = s->swapped.head)) {
+    while (s->budget > 0 && !s->unsound && (request = s->swapped.head)) {
         if (request_num_unfinished(request) > s->num_free_state_indices) return;
         enum allocate_result result = block_manager_can_swap_in(&s->blocks, request);
         if (result == ALLOCATE_LATER) return;
@@ -390,23 +399,24 @@ static void choose_swapped(struct scheduler *s, struct batch *batch)
             continue;
         }
         swap_in(s, batch, request);
-        choose_request(s, batch, request);
+        if (!s->unsound) choose_request(s, batch, request);
     }
 }
 
 static void refuse(struct scheduler *s, struct request *request, int32_t required)
 {
-    fail_request(s, request,
-                 "the prompt needs %d KV cache blocks of %d tokens, but there are %d, of which %d stay free; raise "
-                 "--num-gpu-blocks-override, --kv-cache-space or --gpu-memory-utilization, or shorten the prompt",
-                 required, s->config.limits.block_size, block_pool_num_total(&s->blocks.pool), s->blocks.watermark);
+    error_set(&request->error, STATUS_OUT_OF_MEMORY,
+              "the prompt needs %d KV cache blocks of %d tokens, but there are %d, of which %d stay free; shorten it",
+              required, s->config.limits.block_size, block_pool_num_total(&s->blocks.pool), s->blocks.watermark);
+    advise_more_blocks(&request->error);
+    end_request(s, request, FINISH_ERROR);
 }
 
 /* In order of arrival; the first that has to wait keeps the others waiting. */
 static void choose_waiting(struct scheduler *s, struct batch *batch)
 {
     struct request *request;
-    while (s->budget > 0 && (request = s->waiting.head)) {
+    while (s->budget > 0 && !s->unsound && (request = s->waiting.head)) {
         int32_t required;
         if (request_num_unfinished(request) > s->num_free_state_indices) return;
         if (!s->config.enable_chunked_prefill && request_first_unfinished(request)->num_tokens > s->budget) return;
@@ -417,7 +427,7 @@ static void choose_waiting(struct scheduler *s, struct batch *batch)
             continue;
         }
         admit(s, request);
-        choose_request(s, batch, request);
+        if (!s->unsound) choose_request(s, batch, request);
     }
 }
 
@@ -453,17 +463,15 @@ static void accept_token(struct scheduler *s, struct sequence *seq, int32_t toke
 
 /* ---- The interface ---- */
 
-/* Release builds keep the finding for scheduler_check; debug builds stop where it was made. */
 static void check_after(struct scheduler *s)
 {
     struct error err;
-    if (!s->config.check_invariants) return;
-    if (scheduler_check(s, &err) != STATUS_OK) note_violation(s, &err);
-#ifndef NDEBUG
-    if (!s->unsound) return;
-    fprintf(stderr, "quire: scheduler: %s\n", s->violation.text);
-    abort();
-#endif
+    if (s->config.check_invariants && scheduler_check(s, &err) != STATUS_OK) set_unsound(s, &err);
+}
+
+static enum status soundness(const struct scheduler *s, struct error *err)
+{
+    return s->unsound ? error_set(err, STATUS_INTERNAL, "%s", s->violation.text) : STATUS_OK;
 }
 
 static enum status check_config(const struct scheduler_config *c, struct error *err)
@@ -478,7 +486,7 @@ static enum status check_config(const struct scheduler_config *c, struct error *
                          l->block_size, l->max_num_seqs, l->max_num_tokens, l->max_model_len, c->num_blocks);
     if (!c->enable_chunked_prefill && l->max_num_tokens < l->max_model_len)
         return error_set(err, STATUS_INVALID,
-                         "without chunked prefill --max-num-batched-tokens (%d) must be at least --max-model-len (%d)",
+                         "without chunked prefill max_num_batched_tokens (%d) must be at least max_model_len (%d)",
                          l->max_num_tokens, l->max_model_len);
     return STATUS_OK;
 }
@@ -539,12 +547,16 @@ void scheduler_add(struct scheduler *s, struct request *request)
     const struct batch_limits *limits = &s->config.limits;
     request->arrival = s->next_arrival++;
     request_queue_insert(&s->waiting, request);
-    if (request->num_sequences > limits->max_num_seqs)
-        fail_request(s, request, "n is %d, but at most %d sequences run at once; lower n or raise --max-num-seqs",
-                     request->num_sequences, limits->max_num_seqs);
-    else if (request->sequences[0].token_capacity > limits->max_model_len)
-        fail_request(s, request, "the request may grow to %d tokens, but --max-model-len is %d",
-                     request->sequences[0].token_capacity, limits->max_model_len);
+    if (request->num_sequences > limits->max_num_seqs) {
+        error_set(&request->error, STATUS_INVALID, "n is %d, but at most %d sequences run at once: lower n",
+                  request->num_sequences, limits->max_num_seqs);
+        error_advise(&request->error, ADVICE_RAISE, "max_num_seqs", "%d", request->num_sequences);
+        end_request(s, request, FINISH_ERROR);
+    } else if (request->sequences[0].token_capacity > limits->max_model_len) {
+        error_set(&request->error, STATUS_INVALID, "the request may grow to %d tokens, but max_model_len is %d",
+                  request->sequences[0].token_capacity, limits->max_model_len);
+        end_request(s, request, FINISH_ERROR);
+    }
     check_after(s);
 }
 
@@ -563,32 +575,43 @@ void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_rea
     check_after(s);
 }
 
-enum schedule_result scheduler_schedule(struct scheduler *s, struct batch *batch, struct sequence *const **admitted,
-                                        int32_t *num_admitted)
+/* Decides what the next step computes, and lays it out. */
+static void choose_step(struct scheduler *s, struct batch *batch)
 {
-    batch_clear(batch);
-    s->num_choices = s->num_admitted = *num_admitted = 0;
-    *admitted = s->admitted;
-    s->budget = s->config.limits.max_num_tokens;
-    if (s->in_flight == SCHEDULER_MAX_STEPS) return SCHEDULE_COLLECT_FIRST;
-    if (s->in_flight > 0 && !running_fits(s)) return SCHEDULE_COLLECT_FIRST;
-
     bool preempted = choose_running(s, batch);
     /* A step that preempts admits nothing; if nothing is left running, there is no such step. */
     bool admits = !preempted || !s->running.head;
     if (admits) choose_swapped(s, batch);
     if (admits && !s->swapped.head) choose_waiting(s, batch);
-    if (s->num_choices > 0) scheduler_lay_out(s, batch);
-    *num_admitted = s->num_admitted;
+    if (s->num_choices > 0 && !s->unsound) scheduler_lay_out(s, batch);
     check_after(s);
-    return s->num_choices > 0 ? SCHEDULE_BATCH : SCHEDULE_EMPTY;
 }
 
-const struct token_event *scheduler_collect(struct scheduler *s, const struct sample_output *samples,
-                                            int32_t *num_events)
+enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct schedule *out, struct error *err)
 {
-    *num_events = 0;
-    if (s->in_flight == 0) return s->events;
+    batch_clear(batch);
+    *out = (struct schedule){.result = SCHEDULE_EMPTY, .admitted = s->admitted};
+    if (s->unsound) return soundness(s, err);
+    s->num_choices = s->num_admitted = 0;
+    s->budget = s->config.limits.max_num_tokens;
+    if (s->in_flight == SCHEDULER_MAX_STEPS || (s->in_flight > 0 && !running_fits(s))) {
+        out->result = SCHEDULE_COLLECT_FIRST;
+        return STATUS_OK;
+    }
+    choose_step(s, batch);
+    if (s->unsound) {
+        batch_clear(batch);
+        return soundness(s, err);
+    }
+    if (s->num_choices > 0) out->result = SCHEDULE_BATCH;
+    out->num_admitted = s->num_admitted;
+    return STATUS_OK;
+}
+
+/* Takes the oldest step's samples. Returns the number of events. */
+static int32_t collect_step(struct scheduler *s, const struct sample_output *samples)
+{
+    int32_t num_events = 0;
     const struct step *step = &s->steps[s->oldest];
     s->oldest = (s->oldest + 1) % SCHEDULER_MAX_STEPS;
     s->in_flight--;
@@ -597,14 +620,26 @@ const struct token_event *scheduler_collect(struct scheduler *s, const struct sa
         struct sequence *seq = step->sampled[row];
         seq->num_pending--;
         if (seq->status == SEQUENCE_FINISHED) continue;
-        s->events[(*num_events)++] = (struct token_event){seq, samples->token_ids[row], row};
+        s->events[num_events++] = (struct token_event){seq, samples->token_ids[row], row};
         accept_token(s, seq, samples->token_ids[row]);
     }
     /* Those that ended while this step was in flight. Who ended just now has given back what it had. */
     for (int32_t i = 0; i < step->num_named; i++)
         if (step->named[i]->status == SEQUENCE_FINISHED && step->named[i]->in_flight == 0) give_back(s, step->named[i]);
     check_after(s);
-    return s->events;
+    return num_events;
+}
+
+enum status scheduler_collect(struct scheduler *s, const struct sample_output *samples,
+                              const struct token_event **events, int32_t *num_events, struct error *err)
+{
+    *events = s->events;
+    *num_events = 0;
+    if (s->unsound) return soundness(s, err);
+    if (s->in_flight == 0) return STATUS_OK;
+    int32_t count = collect_step(s, samples);
+    if (!s->unsound) *num_events = count;
+    return soundness(s, err);
 }
 
 static bool request_in_flight(const struct request *request)

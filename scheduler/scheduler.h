@@ -61,6 +61,16 @@ enum schedule_result {
     SCHEDULE_COLLECT_FIRST /* a decision needs the step in flight: collect it and ask again */
 };
 
+struct schedule {
+    enum schedule_result result;
+    /* [num_admitted] the sequences that this step starts, for the first time or again: their sampling state and tokens
+     * must reach the device before the batch runs. Owned by the scheduler, valid until the next call; none unless
+     * SCHEDULE_BATCH. The siblings of an n > 1 request start when its prompt is complete: their first samples are taken
+     * from the first sequence's last token. */
+    struct sequence *const *admitted;
+    int32_t num_admitted;
+};
+
 /* What a collected step brought to one sequence, in the order of the samples. */
 struct token_event {
     struct sequence *seq;
@@ -82,18 +92,18 @@ void scheduler_abort(struct scheduler *s, struct request *request);
 /* Ends one sequence (a stop string was found). Its blocks go back once no step in flight names it. */
 void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_reason reason);
 
-/* Fills `batch`, which was made for config.limits with max_pairs >= max_num_seqs. *admitted gets the sequences that
- * this call starts in a slot, for the first time or again, [*num_admitted] (0 unless SCHEDULE_BATCH), owned by the
- * scheduler, valid until the next call: their sampling state and tokens must reach the device before this batch runs.
- * The siblings of an n > 1 request start when its prompt is complete: their first rows of samples are those of the
- * first sequence's last token. */
-enum schedule_result scheduler_schedule(struct scheduler *s, struct batch *batch, struct sequence *const **admitted,
-                                        int32_t *num_admitted);
+/* Fills `batch`, which was made for config.limits with max_pairs >= max_num_seqs.
+ *
+ * Here and in scheduler_collect, STATUS_INTERNAL means that an internal inconsistency was found: a block that is not
+ * free for a step that was found to fit, the release of a free block, a broken free list. The batch is empty then,
+ * there are no events, and every later call of the two returns the same error: no request continues on blocks that it
+ * does not have. */
+enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct schedule *out, struct error *err);
 /* Takes the samples of the oldest step in flight: appends the tokens and ends sequences on eos, stop ids (min_tokens
- * permitting, ignore_eos) or length. A row whose sequence ended meanwhile is dropped. Returns the events,
- * [*num_events], owned by the scheduler, valid until the next collect. */
-const struct token_event *scheduler_collect(struct scheduler *s, const struct sample_output *samples,
-                                            int32_t *num_events);
+ * permitting, ignore_eos) or length. A sample whose sequence has ended since is dropped. *events gets [*num_events],
+ * owned by the scheduler, valid until the next collect. */
+enum status scheduler_collect(struct scheduler *s, const struct sample_output *samples,
+                              const struct token_event **events, int32_t *num_events, struct error *err);
 
 /* A request all of whose sequences have ended and that nothing in flight names, or NULL. It is the caller's again. */
 struct request *scheduler_next_finished(struct scheduler *s);
@@ -105,8 +115,8 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
 /* Drops every cached block's identity (nothing may be running); for measuring cold starts. */
 void scheduler_reset_prefix_cache(struct scheduler *s);
 
-/* The design's invariants over all sequences, and anything unsound seen earlier. For tests; with check_invariants it is
- * also asserted after every operation (in builds without NDEBUG) and its first finding is kept. */
+/* The invariants of ARCHITECTURE.md over all sequences, and any inconsistency found earlier. Slow, for tests; with
+ * check_invariants it runs after every operation, and schedule and collect return what it finds. */
 enum status scheduler_check(const struct scheduler *s, struct error *err);
 
 #endif

@@ -39,7 +39,7 @@ enum status request_create(const struct sampling_params *params, const int32_t *
 {
     *out = NULL;
     if (prompt_len < 1 || prompt_len > max_model_len)
-        return error_set(err, STATUS_INVALID, "the prompt has %d tokens; it must have 1 to %d (--max-model-len)",
+        return error_set(err, STATUS_INVALID, "the prompt has %d tokens; it must have 1 to max_model_len, which is %d",
                          prompt_len, max_model_len);
     int32_t capacity = max_model_len;
     if (params->max_tokens != -1 && params->max_tokens < max_model_len - prompt_len)

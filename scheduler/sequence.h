@@ -56,7 +56,7 @@ struct request {
     bool forked;             /* the prompt was computed once, and every sequence goes its own way */
     bool aborted;
     int32_t num_preemptions;
-    char error[512];             /* for FINISH_ERROR: the sentence */
+    struct error error;          /* with FINISH_ERROR: why */
     void *user;                  /* the engine's */
     struct request_queue *queue; /* of the scheduler's, the one it is in; NULL: none */
     struct request *next, *previous;

@@ -19,12 +19,12 @@ static const char minimal[] = "{\"model_type\":\"llama\",\"hidden_size\":64,\"in
                               "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":320}";
 
 /* A config that was accepted must give a table of numbers. */
-static void check_table(const struct model_config *config)
+static void check_table(const struct model_spec *spec)
 {
-    float *table = malloc(2 * (size_t)config->head_size * sizeof *table);
+    float *table = malloc(2 * (size_t)spec->head_size * sizeof *table);
     if (!table) abort();
-    rope_table(config, 2, table);
-    for (int i = 0; i < 2 * config->head_size; i++)
+    rope_table(spec, 2, table);
+    for (int i = 0; i < 2 * spec->head_size; i++)
         if (!isfinite(table[i])) abort();
     free(table);
 }
@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         temp_folder_write_string(&folder, "config.json", minimal);
         temp_folder_write(&folder, "generation_config.json", data + 1, size - 1);
     }
-    if (model_config_load(folder.path, &config, &err) == STATUS_OK) check_table(&config);
+    if (model_config_load(folder.path, &config, &err) == STATUS_OK) check_table(&config.spec);
     temp_folder_remove(&folder);
     return 0;
 }

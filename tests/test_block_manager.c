@@ -91,8 +91,9 @@ static void release(struct fixture *f, struct sequence *seq)
 static struct block_pair append(struct fixture *f, struct sequence *seq, int32_t token)
 {
     struct block_pair copy;
+    struct error err;
     int32_t cost = block_manager_append_cost(&f->m, seq, seq->num_tokens + 1), free_blocks = f->m.pool.num_free;
-    assert_true(block_manager_append(&f->m, seq, seq->num_tokens + 1, &copy));
+    assert_int_equal(block_manager_append(&f->m, seq, seq->num_tokens + 1, &copy, &err), STATUS_OK);
     assert_int_equal(free_blocks - f->m.pool.num_free, cost);
     seq->tokens[seq->num_tokens++] = token;
     compute(f, seq);
@@ -203,8 +204,8 @@ static void test_a_fork_shares_every_block_and_writes_to_none(void **state)
     struct error err;
     assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
     compute(&f, a);
-    block_manager_fork(&f.m, a, b);
-    block_manager_fork(&f.m, a, c);
+    assert_int_equal(block_manager_fork(&f.m, a, b, &err), STATUS_OK);
+    assert_int_equal(block_manager_fork(&f.m, a, c, &err), STATUS_OK);
     check(&f);
     assert_int_equal(block_pool_num_in_use(&f.m.pool), 3);
     for (int i = 0; i < 3; i++) assert_int_equal(f.m.pool.blocks[a->block_table[i]].ref_count, 3);
@@ -243,7 +244,7 @@ static void test_a_fork_at_a_full_block_copies_nothing(void **state)
     struct error err;
     assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
     compute(&f, a);
-    block_manager_fork(&f.m, a, b);
+    assert_int_equal(block_manager_fork(&f.m, a, b, &err), STATUS_OK);
     assert_int_equal(append(&f, a, 1).source, BLOCK_NONE);
     assert_int_equal(append(&f, b, 2).source, BLOCK_NONE);
     assert_int_not_equal(a->block_table[2], b->block_table[2]);
@@ -263,14 +264,14 @@ static void test_nothing_changes_when_no_block_is_left(void **state)
     struct error err;
     assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
     compute(&f, a);
-    block_manager_fork(&f.m, a, b);
+    assert_int_equal(block_manager_fork(&f.m, a, b, &err), STATUS_OK);
     int32_t last = a->block_table[1];
-    assert_false(block_manager_append(&f.m, a, SIZE + 2, &copy)); /* a copy */
+    assert_int_equal(block_manager_append(&f.m, a, SIZE + 2, &copy, &err), STATUS_INTERNAL); /* a copy */
     assert_int_equal(a->block_table[1], last);
     release(&f, b);
-    assert_true(block_manager_append(&f.m, a, SIZE + 2, &copy)); /* in place */
+    assert_int_equal(block_manager_append(&f.m, a, SIZE + 2, &copy, &err), STATUS_OK); /* in place */
     assert_int_equal(copy.source, BLOCK_NONE);
-    assert_false(block_manager_append(&f.m, a, 2 * SIZE + 1, &copy)); /* a new block */
+    assert_int_equal(block_manager_append(&f.m, a, 2 * SIZE + 1, &copy, &err), STATUS_INTERNAL); /* a new block */
     assert_int_equal(a->num_blocks, 2);
     struct sequence *c = &add(&f, 50, 4, 1)->sequences[0];
     assert_int_equal(block_manager_allocate(&f.m, c, &err), STATUS_INTERNAL);
@@ -415,7 +416,7 @@ static void test_reserved_blocks_are_filled_by_a_sibling(void **state)
     assert_int_equal(block_pool_num_in_use(&f.m.pool), 5);
     assert_int_equal(b->block_table[0], 0);
     compute(&f, a);
-    block_manager_share(&f.m, a, b, 3);
+    assert_int_equal(block_manager_share(&f.m, a, b, 3, &err), STATUS_OK);
     compute(&f, b);
     assert_memory_equal(a->block_table, b->block_table, 3 * sizeof *a->block_table);
     assert_int_equal(block_pool_num_in_use(&f.m.pool), 5);
@@ -445,7 +446,7 @@ static void test_a_block_is_identified_once(void **state)
     block_pool_set_cached(&f.m.pool, first->block_table[0], false);
 
     assert_int_equal(block_manager_reserve(&f.m, b, 2, &err), STATUS_OK);
-    block_manager_share(&f.m, a, b, 2);
+    assert_int_equal(block_manager_share(&f.m, a, b, 2, &err), STATUS_OK);
     compute(&f, b);
     assert_int_not_equal(prefix_cache_id(&f.m.cache, b->block_table[0]), 0);
     assert_true(prefix_cache_id(&f.m.cache, b->block_table[1]) == id);
@@ -464,7 +465,7 @@ static struct request *hold_two(struct fixture *f)
     struct request *request = add(f, 0, 3 * SIZE + 2, 2);
     assert_int_equal(block_manager_allocate(&f->m, &request->sequences[0], &err), STATUS_OK);
     compute(f, &request->sequences[0]);
-    block_manager_fork(&f->m, &request->sequences[0], &request->sequences[1]);
+    assert_int_equal(block_manager_fork(&f->m, &request->sequences[0], &request->sequences[1], &err), STATUS_OK);
     return request;
 }
 

@@ -86,20 +86,20 @@ static void test_defaults(void **state)
 {
     const struct model_config c = accept(*state, LLAMA, "");
     assert_string_equal(c.architecture, "LlamaForCausalLM");
-    assert_int_equal(c.hidden_size, 64);
-    assert_int_equal(c.intermediate_size, 96);
-    assert_int_equal(c.num_layers, 2);
-    assert_int_equal(c.num_heads, 4);
-    assert_int_equal(c.num_kv_heads, 4);
-    assert_int_equal(c.head_size, 16);
-    assert_int_equal(c.vocab_size, 320);
-    assert_int_equal(c.max_position_embeddings, 2048);
-    assert_true(c.rms_norm_eps == 1e-6);
-    assert_false(c.tie_word_embeddings || c.attention_bias || c.mlp_bias);
-    assert_int_equal(c.sliding_window, 0);
-    assert_int_equal(c.rope.type, ROPE_DEFAULT);
-    assert_true(c.rope.theta == 10000);
-    assert_int_equal(c.dtype, DTYPE_FLOAT32);
+    assert_int_equal(c.spec.hidden_size, 64);
+    assert_int_equal(c.spec.intermediate_size, 96);
+    assert_int_equal(c.spec.num_layers, 2);
+    assert_int_equal(c.spec.num_heads, 4);
+    assert_int_equal(c.spec.num_kv_heads, 4);
+    assert_int_equal(c.spec.head_size, 16);
+    assert_int_equal(c.spec.vocab_size, 320);
+    assert_int_equal(c.spec.max_position_embeddings, 2048);
+    assert_true(c.spec.norm_eps == 1e-6);
+    assert_false(c.spec.tie_word_embeddings || c.spec.layers[0].qkv_bias || c.spec.layers[0].mlp_bias);
+    assert_int_equal(c.spec.layers[0].window, 0);
+    assert_int_equal(c.spec.rope.type, ROPE_DEFAULT);
+    assert_true(c.spec.rope.theta == 10000);
+    assert_int_equal(c.spec.dtype, DTYPE_FLOAT32);
     assert_int_equal(c.bos_token_id, -1);
     assert_int_equal(c.num_eos, 0);
     assert_false(c.generation.present || c.generation.do_sample_given);
@@ -107,7 +107,7 @@ static void test_defaults(void **state)
     assert_true(isnan(c.generation.repetition_penalty));
     assert_int_equal(c.generation.top_k, -1);
     assert_int_equal(c.generation.max_new_tokens, -1);
-    assert_int_equal(model_config_max_length(&c), 2048);
+    assert_int_equal(model_spec_max_length(&c.spec), 2048);
 }
 
 static void test_values(void **state)
@@ -118,13 +118,13 @@ static void test_values(void **state)
                "\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":true,"
                "\"attention_bias\":true,\"mlp_bias\":true,\"rope_theta\":500000,\"torch_dtype\":\"bfloat16\","
                "\"bos_token_id\":128000,\"eos_token_id\":[128001,128008,128009,128001],\"unknown\":{\"a\":[1]}");
-    assert_int_equal(c.head_size, 80);
-    assert_int_equal(c.num_kv_heads, 2);
-    assert_int_equal(c.max_position_embeddings, 131072);
-    assert_true(c.rms_norm_eps == 1e-5);
-    assert_true(c.tie_word_embeddings && c.attention_bias && c.mlp_bias);
-    assert_true(c.rope.theta == 500000);
-    assert_int_equal(c.dtype, DTYPE_BFLOAT16);
+    assert_int_equal(c.spec.head_size, 80);
+    assert_int_equal(c.spec.num_kv_heads, 2);
+    assert_int_equal(c.spec.max_position_embeddings, 131072);
+    assert_true(c.spec.norm_eps == 1e-5);
+    assert_true(c.spec.tie_word_embeddings && c.spec.layers[0].qkv_bias && c.spec.layers[0].mlp_bias);
+    assert_true(c.spec.rope.theta == 500000);
+    assert_int_equal(c.spec.dtype, DTYPE_BFLOAT16);
     assert_int_equal(c.bos_token_id, 128000);
     assert_int_equal(c.num_eos, 3);
     assert_int_equal(c.eos_token_ids[2], 128009);
@@ -140,8 +140,8 @@ static void test_null_is_absent(void **state)
                "\"eos_token_id\":null,\"sliding_window\":null,\"use_sliding_window\":null,\"layer_types\":null,"
                "\"hidden_act\":null,\"quantization_config\":null,\"partial_rotary_factor\":null,"
                "\"attention_multiplier\":null,\"query_pre_attn_scalar\":null");
-    assert_int_equal(c.num_kv_heads, 4);
-    assert_int_equal(c.head_size, 16);
+    assert_int_equal(c.spec.num_kv_heads, 4);
+    assert_int_equal(c.spec.head_size, 16);
     assert_int_equal(c.num_eos, 0);
 }
 
@@ -165,15 +165,15 @@ static void test_architecture(void **state)
 static void test_mistral(void **state)
 {
     struct model_config c = accept(*state, MISTRAL, "\"num_key_value_heads\":2");
-    assert_int_equal(c.sliding_window, 4096); /* transformers' default */
-    assert_int_equal(c.max_position_embeddings, 131072);
+    assert_int_equal(c.spec.layers[0].window, 4096); /* transformers' default */
+    assert_int_equal(c.spec.max_position_embeddings, 131072);
     c = accept(*state, MISTRAL, "\"num_key_value_heads\":null,\"sliding_window\":null");
-    assert_int_equal(c.sliding_window, 0);
-    assert_int_equal(c.num_kv_heads, 4);
+    assert_int_equal(c.spec.layers[0].window, 0);
+    assert_int_equal(c.spec.num_kv_heads, 4);
     c = accept(*state, MISTRAL,
                "\"num_key_value_heads\":2,\"sliding_window\":24,\"use_sliding_window\":true,"
                "\"layer_types\":[\"sliding_attention\",\"sliding_attention\"]");
-    assert_int_equal(c.sliding_window, 24);
+    assert_int_equal(c.spec.layers[0].window, 24);
     refuse(*state, SIZES ",\"num_attention_heads\":4", "\"model_type\":\"mistral\"", STATUS_INVALID, "duplicate");
     refuse(*state,
            "\"model_type\":\"mistral\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"
@@ -192,7 +192,7 @@ static void test_mistral(void **state)
 static void test_llama_window(void **state)
 {
     struct model_config c = accept(*state, LLAMA, "\"sliding_window\":16,\"use_sliding_window\":false");
-    assert_int_equal(c.sliding_window, 0);
+    assert_int_equal(c.spec.layers[0].window, 0);
     accept(*state, LLAMA, "\"layer_types\":[\"full_attention\",\"full_attention\"]");
     refuse(*state, LLAMA, "\"sliding_window\":16", STATUS_UNSUPPORTED, "sliding_window is 16");
     refuse(*state, LLAMA, "\"use_sliding_window\":true", STATUS_UNSUPPORTED, "use_sliding_window (true) contradicts");
@@ -216,11 +216,12 @@ static void test_dtype(void **state)
     char extra[128];
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         snprintf(extra, sizeof extra, "\"torch_dtype\":\"%s\"", good[i].name);
-        assert_int_equal(accept(*state, LLAMA, extra).dtype, good[i].dtype);
+        assert_int_equal(accept(*state, LLAMA, extra).spec.dtype, good[i].dtype);
         snprintf(extra, sizeof extra, "\"dtype\":\"%s\"", good[i].name);
-        assert_int_equal(accept(*state, LLAMA, extra).dtype, good[i].dtype);
+        assert_int_equal(accept(*state, LLAMA, extra).spec.dtype, good[i].dtype);
     }
-    assert_int_equal(accept(*state, LLAMA, "\"torch_dtype\":\"float16\",\"dtype\":\"bfloat16\"").dtype, DTYPE_BFLOAT16);
+    assert_int_equal(accept(*state, LLAMA, "\"torch_dtype\":\"float16\",\"dtype\":\"bfloat16\"").spec.dtype,
+                     DTYPE_BFLOAT16);
     refuse(*state, LLAMA, "\"torch_dtype\":\"float64\"", STATUS_UNSUPPORTED, "torch_dtype is \"float64\"");
     refuse(*state, LLAMA, "\"dtype\":\"fp8_e4m3\"", STATUS_UNSUPPORTED, "dtype is \"fp8_e4m3\"");
     refuse(*state, LLAMA, "\"dtype\":16", STATUS_INVALID, "dtype must be a string, found 16");
@@ -260,7 +261,7 @@ static void test_published(void **state)
         "\"low_freq_factor\":1.0,\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},"
         "\"rope_theta\":500000.0,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
         "\"transformers_version\":\"4.45.0.dev0\",\"use_cache\":true,\"vocab_size\":128256");
-    assert_int_equal(c.rope.type, ROPE_LLAMA3);
+    assert_int_equal(c.spec.rope.type, ROPE_LLAMA3);
     assert_int_equal(c.num_eos, 3);
     /* SmolLM2 135M */
     c = accept(*state, "",
@@ -273,7 +274,7 @@ static void test_published(void **state)
                "\"rope_theta\":100000,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
                "\"transformers.js_config\":{\"kv_cache_dtype\":{\"q4f16\":\"float16\"}},\"use_cache\":true,"
                "\"vocab_size\":49152");
-    assert_int_equal(c.head_size, 64);
+    assert_int_equal(c.spec.head_size, 64);
     /* Mistral 7B 0.1 and 0.3 */
     const char *mistral =
         "\"architectures\":[\"MistralForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,\"hidden_act\":\"silu\","
@@ -282,10 +283,10 @@ static void test_published(void **state)
         "\"num_hidden_layers\":32,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":false,"
         "\"torch_dtype\":\"bfloat16\",\"use_cache\":true,\"vocab_size\":32000";
     c = accept(*state, mistral, "\"rope_theta\":10000.0,\"sliding_window\":4096");
-    assert_int_equal(c.sliding_window, 4096);
+    assert_int_equal(c.spec.layers[0].window, 4096);
     c = accept(*state, mistral, "\"rope_theta\":1000000.0,\"sliding_window\":null,\"attention_dropout\":0.0");
-    assert_int_equal(c.sliding_window, 0);
-    assert_int_equal(model_config_max_length(&c), 32768);
+    assert_int_equal(c.spec.layers[0].window, 0);
+    assert_int_equal(model_spec_max_length(&c.spec), 32768);
 }
 
 /* --- Sizes and types --- */
@@ -506,29 +507,29 @@ static void test_rope_values(void **state)
                                    "\"rope_scaling\":{\"factor\":8.0,\"low_freq_factor\":1.0,"
                                    "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192,"
                                    "\"rope_type\":\"llama3\"}");
-    assert_int_equal(c.rope.type, ROPE_LLAMA3);
-    assert_true(c.rope.theta == 500000 && c.rope.factor == 8);
-    assert_true(c.rope.low_freq_factor == 1 && c.rope.high_freq_factor == 4);
-    assert_int_equal(c.rope.original_max_position, 8192);
-    assert_int_equal(model_config_max_length(&c), 131072);
+    assert_int_equal(c.spec.rope.type, ROPE_LLAMA3);
+    assert_true(c.spec.rope.theta == 500000 && c.spec.rope.factor == 8);
+    assert_true(c.spec.rope.low_freq_factor == 1 && c.spec.rope.high_freq_factor == 4);
+    assert_int_equal(c.spec.rope.original_max_position, 8192);
+    assert_int_equal(model_spec_max_length(&c.spec), 131072);
     c = accept(*state, LLAMA,
                "\"max_position_embeddings\":32768,\"rope_parameters\":{\"rope_type\":\"yarn\","
                "\"rope_theta\":1000000,\"factor\":4.0,\"original_max_position_embeddings\":32768,\"beta_fast\":0,"
                "\"mscale\":1.0,\"mscale_all_dim\":0.5,\"truncate\":false}");
-    assert_int_equal(c.rope.type, ROPE_YARN);
-    assert_true(c.rope.theta == 1e6 && c.rope.beta_fast == 32 && c.rope.beta_slow == 1);
-    assert_true(c.rope.mscale == 1 && c.rope.mscale_all_dim == 0.5 && c.rope.attention_factor <= 0);
-    assert_false(c.rope.truncate);
-    assert_int_equal(model_config_max_length(&c), 131072);
+    assert_int_equal(c.spec.rope.type, ROPE_YARN);
+    assert_true(c.spec.rope.theta == 1e6 && c.spec.rope.beta_fast == 32 && c.spec.rope.beta_slow == 1);
+    assert_true(c.spec.rope.mscale == 1 && c.spec.rope.mscale_all_dim == 0.5 && c.spec.rope.attention_factor <= 0);
+    assert_false(c.spec.rope.truncate);
+    assert_int_equal(model_spec_max_length(&c.spec), 131072);
     c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}");
-    assert_int_equal(c.rope.type, ROPE_LINEAR);
-    assert_int_equal(model_config_max_length(&c), 4096);
+    assert_int_equal(c.spec.rope.type, ROPE_LINEAR);
+    assert_int_equal(model_spec_max_length(&c.spec), 4096);
     c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":3.0}");
-    assert_int_equal(c.rope.type, ROPE_DYNAMIC);
-    assert_int_equal(model_config_max_length(&c), 6144);
+    assert_int_equal(c.spec.rope.type, ROPE_DYNAMIC);
+    assert_int_equal(model_spec_max_length(&c.spec), 6144);
     c = accept(*state, LLAMA,
                "\"rope_scaling\":{\"type\":\"linear\",\"factor\":1000000},\"max_position_embeddings\":99999");
-    assert_int_equal(model_config_max_length(&c), INT32_MAX);
+    assert_int_equal(model_spec_max_length(&c.spec), INT32_MAX);
 }
 
 /* Which of two places wins, as in transformers. */
@@ -538,17 +539,17 @@ static void test_rope_precedence(void **state)
         accept(*state, LLAMA,
                "\"rope_theta\":5000,\"rope_scaling\":{\"type\":\"yarn\",\"rope_type\":\"linear\",\"factor\":2},"
                "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7000}");
-    assert_int_equal(c.rope.type, ROPE_LINEAR);
-    assert_true(c.rope.theta == 5000);
+    assert_int_equal(c.spec.rope.type, ROPE_LINEAR);
+    assert_true(c.spec.rope.theta == 5000);
     c = accept(*state, LLAMA, "\"rope_theta\":5000,\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":7000}");
-    assert_int_equal(c.rope.type, ROPE_DEFAULT);
-    assert_true(c.rope.theta == 7000);
+    assert_int_equal(c.spec.rope.type, ROPE_DEFAULT);
+    assert_true(c.spec.rope.theta == 7000);
     c = accept(*state, LLAMA,
                "\"original_max_position_embeddings\":512,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,"
                "\"original_max_position_embeddings\":1024}");
-    assert_int_equal(c.rope.original_max_position, 512);
+    assert_int_equal(c.spec.rope.original_max_position, 512);
     c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":1024}");
-    assert_true(c.rope.factor == 2); /* max_position_embeddings / original */
+    assert_true(c.spec.rope.factor == 2); /* max_position_embeddings / original */
 }
 
 static void test_rope_refused(void **state)
@@ -605,17 +606,17 @@ static void compare_table(const char *name, const struct model_config *config, c
                           const json_t *expected)
 {
     const int32_t last = (int32_t)json_integer_value(json_array_get(positions, json_array_size(positions) - 1));
-    float *table = malloc((size_t)(last + 1) * (size_t)config->head_size * sizeof *table);
+    float *table = malloc((size_t)(last + 1) * (size_t)config->spec.head_size * sizeof *table);
     assert_non_null(table);
-    rope_table(config, last + 1, table);
+    rope_table(&config->spec, last + 1, table);
     assert_int_equal(json_array_size(expected), json_array_size(positions));
     for (size_t i = 0; i < json_array_size(positions); i++) {
         const int64_t position = json_integer_value(json_array_get(positions, i));
         const json_t *row = json_array_get(expected, i);
-        assert_int_equal(json_array_size(row), config->head_size);
-        for (int32_t k = 0; k < config->head_size; k++) {
+        assert_int_equal(json_array_size(row), config->spec.head_size);
+        for (int32_t k = 0; k < config->spec.head_size; k++) {
             const double want = json_number_value(json_array_get(row, (size_t)k));
-            const double got = table[position * config->head_size + k];
+            const double got = table[position * config->spec.head_size + k];
             if (!(fabs(got - want) <= 5e-7 + 3e-7 * (double)position))
                 fail_msg("%s: position %lld, element %d: expected %.9g, found %.9g", name, (long long)position, k, want,
                          got);
@@ -641,7 +642,7 @@ static void test_rope_golden(void **state)
         temp_folder_write_string(folder, "config.json", text);
         free(text);
         if (model_config_load(folder->path, &config, &err) != STATUS_OK) fail_msg("%s: %s", name, err.text);
-        types |= 1u << config.rope.type;
+        types |= 1u << config.spec.rope.type;
         compare_table(name, &config, positions, json_object_get(c, "table"));
     }
     assert_int_equal(types, 31); /* every type was there */
@@ -740,10 +741,10 @@ static void test_mutations(void **state)
             assert_non_null(strstr(err.text, "config.json"));
             continue;
         }
-        float *table = malloc(4 * (size_t)config.head_size * sizeof *table);
+        float *table = malloc(4 * (size_t)config.spec.head_size * sizeof *table);
         assert_non_null(table);
-        rope_table(&config, 4, table);
-        for (int i = 0; i < 4 * config.head_size; i++) assert_true(isfinite(table[i]));
+        rope_table(&config.spec, 4, table);
+        for (int i = 0; i < 4 * config.spec.head_size; i++) assert_true(isfinite(table[i]));
         free(table);
         loaded++;
     }

@@ -204,8 +204,11 @@ static struct fused_case fused_case_new(struct test_backend *gpu, struct random 
     c.gain = tensor_random(gpu->b, gain_dtype, columns, 2, random);
     c.w = tensor_random(gpu->b, dtype, rows * columns, 0.1, random);
     c.bias = tensor_random(gpu->b, dtype, rows, 1, random);
-    c.weight = (struct weight){
-        .data = c.w.data, .dtype = dtype, .out_features = rows, .in_features = columns, .bias = bias ? c.bias.data : NULL};
+    c.weight = (struct weight){.data = c.w.data,
+                               .dtype = dtype,
+                               .out_features = rows,
+                               .in_features = columns,
+                               .bias = bias ? c.bias.data : NULL};
     return c;
 }
 

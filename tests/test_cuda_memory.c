@@ -131,7 +131,7 @@ static void test_memory_of_others(void **state)
 
 #ifdef QUIRE_HAVE_CUDA
 /* Everything a model allocates, with the countdown-th allocation failing. */
-static enum status make_model(struct backend *b, const struct model_config *config, const struct model_weights *weights,
+static enum status make_model(struct backend *b, const struct model_spec *config, const struct model_weights *weights,
                               int countdown, struct error *err)
 {
     const struct model_options options = {
@@ -159,7 +159,7 @@ static void test_every_allocation_may_fail(void **state)
     run_need_device();
 #ifdef QUIRE_HAVE_CUDA
     struct backend *b;
-    struct model_config config;
+    struct model_spec config;
     struct model_weights weights;
     struct error err = {""};
     int64_t before, after, total;

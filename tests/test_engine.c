@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
+#include "runtime/commands.h"
 #include "tests/support/run.h"
 
 #define OUTPUT_TOKENS 40
@@ -99,7 +101,7 @@ static void same_tokens(const char *folder)
     const struct variant alone = {"alone", 16, 1, 512, 0, false, 0, PREEMPTION_AUTO};
     const struct sampling_params params = greedy();
     struct engine *e = variant_engine(folder, &alone);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct run reference, other;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &reference);
     engine_destroy(e);
@@ -166,7 +168,7 @@ static void test_forks_are_one_answer(void **state)
                                     {"swapped, cache, in flight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO},
                                     {"preempted", 8, 16, 512, 40, false, 0, PREEMPTION_RECOMPUTE}};
     struct engine *e = variant_engine("golden/gqa", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct run one, many;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &one);
     engine_destroy(e);
@@ -206,7 +208,7 @@ static void test_seed_whatever_the_batch(void **state)
     (void)state;
     struct sampling_params params = three_seeded();
     struct engine *e = variant_engine("golden/gqa", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct run batched, alone;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &batched);
     for (int32_t i = 0; i < NUM_PROMPTS; i++) {
@@ -239,7 +241,7 @@ static void test_seed_whatever_the_preemption(void **state)
         {"computed again", 8, 16, 512, 40, true, 1, PREEMPTION_RECOMPUTE},
     };
     struct engine *e = variant_engine("golden/gqa", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct run reference, other;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &reference);
     engine_destroy(e);
@@ -262,7 +264,7 @@ static void test_lengths_and_stop_ids(void **state)
 {
     (void)state;
     struct engine *e = variant_engine("golden/mha", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct sampling_params params = greedy();
     struct run full, run;
     params.max_tokens = -1; /* until max_model_len */
@@ -291,6 +293,14 @@ static void test_lengths_and_stop_ids(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
+/* What engine_add says of a prompt that nobody waits for. */
+static enum status add_prompt(struct engine *e, const int32_t *ids, int32_t length,
+                              const struct sampling_params *params, struct error *err)
+{
+    const struct engine_request request = {.prompt = ids, .prompt_len = length, .params = params};
+    return engine_add(e, &request, NULL, err);
+}
+
 static void test_refused_prompts(void **state)
 {
     (void)state;
@@ -299,18 +309,22 @@ static void test_refused_prompts(void **state)
     struct error err;
     const int32_t bad[] = {5, 100000};
     int32_t long_prompt[200] = {0};
-    assert_int_equal(engine_add(e, bad, 0, &params, NULL, NULL, NULL, &err), STATUS_INVALID);
-    assert_int_equal(engine_add(e, bad, 2, &params, NULL, NULL, NULL, &err), STATUS_INVALID);
+    assert_int_equal(add_prompt(e, bad, 0, &params, &err), STATUS_INVALID);
+    assert_int_equal(add_prompt(e, bad, 2, &params, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "100000"));
-    assert_int_equal(engine_add(e, long_prompt, 200, &params, NULL, NULL, NULL, &err), STATUS_INVALID);
-    assert_non_null(strstr(err.text, "max_model_len"));
+    assert_int_equal(add_prompt(e, long_prompt, 200, &params, &err), STATUS_INVALID);
+    assert_non_null(strstr(command_sentence(&err).text, "max_model_len is 200"));
+    assert_non_null(strstr(command_sentence(&err).text, "raise --max-model-len to 201"));
     struct sampling_params wrong = params;
     wrong.top_p = 2;
-    assert_int_equal(engine_add(e, long_prompt, 3, &wrong, NULL, NULL, NULL, &err), STATUS_INVALID);
+    assert_int_equal(add_prompt(e, long_prompt, 3, &wrong, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "top_p"));
     wrong = params;
     wrong.n = 17;
-    assert_int_equal(engine_add(e, long_prompt, 3, &wrong, NULL, NULL, NULL, &err), STATUS_INVALID);
+    wrong.temperature = 1;
+    assert_int_equal(add_prompt(e, long_prompt, 3, &wrong, &err), STATUS_INVALID);
+    assert_non_null(strstr(command_sentence(&err).text, "n is 17"));
+    assert_non_null(strstr(command_sentence(&err).text, "raise --max-num-seqs to 17"));
     assert_false(engine_has_work(e));
     engine_destroy(e);
 }
@@ -325,21 +339,24 @@ static void test_too_few_blocks(void **state)
     o.max_model_len = 200;
     o.num_gpu_blocks_override = 4; /* 64 tokens */
     assert_int_not_equal(engine_create(&o, &e, &err), STATUS_OK);
-    assert_non_null(strstr(err.text, "--max-model-len to 64"));
-    assert_non_null(strstr(err.text, "--num-gpu-blocks-override to 13"));
+    assert_non_null(strstr(command_sentence(&err).text, ": lower --max-model-len to 64, or"));
+    assert_non_null(strstr(command_sentence(&err).text, " raise --num-gpu-blocks-override to 13"));
     o.max_model_len = 0; /* then the largest that fits is taken */
     e = run_engine(&o);
     assert_int_equal(engine_limits(e)->max_model_len, 64);
     engine_destroy(e);
     o.max_model_len = 1000000;
     assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
+    assert_non_null(strstr(command_sentence(&err).text, "lower --max-model-len to "));
     o.max_model_len = 0;
     o.block_size = 12;
     assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "block_size is 12"));
     o.block_size = 16;
     o.max_num_batched_tokens = 8;
     assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
-    assert_non_null(strstr(err.text, "--max-num-batched-tokens"));
+    assert_non_null(
+        strstr(command_sentence(&err).text, "raise --max-num-batched-tokens to 16, or lower --max-num-seqs"));
 }
 
 /* n answers that together outgrow the pool: the request ends with an error and the next one runs. */
@@ -351,7 +368,7 @@ static void test_lone_request_cannot_grow(void **state)
     o.max_model_len = 200;
     o.num_gpu_blocks_override = 14;
     struct engine *e = run_engine(&o);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct sampling_params params = greedy();
     struct run run;
     params.n = 8;
@@ -387,6 +404,14 @@ static void count_piece(void *user, const struct answer_piece *piece)
     if (piece->request_finished) atomic_fetch_add(&c->finished, 1);
 }
 
+static enum status add_counted(struct counter *c, const struct run_prompt *prompt, const struct sampling_params *params,
+                               uint64_t *id, struct error *err)
+{
+    const struct engine_request request = {
+        .prompt = prompt->ids, .prompt_len = prompt->length, .params = params, .deliver = count_piece, .user = c};
+    return engine_add(c->engine, &request, id, err);
+}
+
 static void *add_many(void *user)
 {
     struct counter *c = user;
@@ -396,7 +421,7 @@ static void *add_many(void *user)
         uint64_t id;
         struct error err;
         params.max_tokens = 1 + i % 7;
-        if (engine_add(c->engine, p->ids, p->length, &params, count_piece, c, &id, &err) != STATUS_OK) return NULL;
+        if (add_counted(c, p, &params, &id, &err) != STATUS_OK) return NULL;
         if (i % 5 == 0) engine_abort(c->engine, id);
     }
     engine_abort(c->engine, 999999); /* unknown ids are ignored */
@@ -408,12 +433,13 @@ static void test_add_and_abort_from_threads(void **state)
     (void)state;
     struct engine *e = variant_engine("golden/gqa", &variants[2]);
     struct counter counter = {.engine = e};
-    counter.prompts = test_prompts(engine_model_config(e)->vocab_size);
+    counter.prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_many, &counter), 0);
     struct error err = {""};
     while (atomic_load(&counter.finished) < 100) {
         bool worked;
+        engine_wait(e);
         if (engine_step(e, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
     }
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
@@ -425,19 +451,110 @@ static void test_add_and_abort_from_threads(void **state)
     run_prompts_free((struct run_prompt *)counter.prompts, NUM_PROMPTS);
 }
 
+/* ---- a thread that serves the others ---- */
+
+struct server {
+    struct engine *engine;
+    atomic_bool stop;
+    atomic_int waits; /* engine_wait has returned so often */
+    enum status status;
+    struct error err;
+};
+
+static void *serve(void *user)
+{
+    struct server *s = user;
+    while (!atomic_load(&s->stop) && s->status == STATUS_OK) {
+        bool worked;
+        engine_wait(s->engine);
+        atomic_fetch_add(&s->waits, 1);
+        while (engine_has_work(s->engine) && s->status == STATUS_OK)
+            s->status = engine_step(s->engine, &worked, &s->err);
+    }
+    return NULL;
+}
+
+static void pause_a_little(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* What counts this far is an event of another thread: wait for it, but not for ever. */
+static void wait_until(const atomic_int *count, int value)
+{
+    for (int i = 0; i < 60000 && atomic_load(count) < value; i++) pause_a_little();
+    if (atomic_load(count) < value) fail_msg("waited in vain: %d of %d", atomic_load(count), value);
+}
+
+/* One request at a time, each from another thread's point of view into an idle engine: the server sleeps in between,
+ * and a step is never missed. */
+static void test_server_waits_for_work(void **state)
+{
+    (void)state;
+    struct engine *e = variant_engine("golden/gqa", &variants[2]);
+    struct server server = {.engine = e};
+    struct counter counter = {.engine = e};
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct sampling_params params = greedy();
+    pthread_t thread;
+    struct error err;
+    params.max_tokens = 3;
+    assert_int_equal(pthread_create(&thread, NULL, serve, &server), 0);
+    for (int i = 0; i < 10; i++) pause_a_little();
+    assert_int_equal(atomic_load(&server.waits), 0); /* nothing to do: it sleeps */
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(add_counted(&counter, &prompts[i % NUM_PROMPTS], &params, NULL, &err), STATUS_OK);
+        wait_until(&counter.finished, i + 1);
+    }
+    assert_in_range(atomic_load(&server.waits), 1, 20); /* a request wakes the server at most once, nothing else does */
+    for (int i = 0; i < 10; i++) pause_a_little();
+    const int waits = atomic_load(&server.waits);
+    engine_wake(e); /* without work */
+    wait_until(&server.waits, waits + 1);
+    for (int i = 0; i < 10; i++) pause_a_little();
+    assert_int_equal(atomic_load(&server.waits), waits + 1); /* one wake-up, one return */
+    atomic_store(&server.stop, true);
+    engine_wake(e);
+    pthread_join(thread, NULL);
+    if (server.status != STATUS_OK) fail_msg("engine_step: %s", server.err.text);
+    engine_destroy(e);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+/* A wake-up, or work, that comes before the wait is not lost. */
+static void test_wait_returns_at_once(void **state)
+{
+    (void)state;
+    struct engine *e = variant_engine("golden/gqa", &roomy);
+    struct counter counter = {.engine = e};
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    const struct sampling_params params = greedy();
+    struct error err;
+    bool worked;
+    engine_wake(e);
+    engine_wake(e);
+    engine_wait(e);
+    assert_int_equal(add_counted(&counter, &prompts[0], &params, NULL, &err), STATUS_OK);
+    engine_wait(e); /* there is work, and there is until it is done */
+    engine_wait(e);
+    while (engine_has_work(e)) assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
+    assert_int_equal(atomic_load(&counter.finished), 1);
+    engine_destroy(e);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
 static void test_destroy_with_work(void **state)
 {
     (void)state;
     struct engine *e = variant_engine("golden/gqa", &variants[2]);
     struct counter counter = {.engine = e};
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     const struct sampling_params params = greedy();
     struct error err;
     bool worked;
-    for (int i = 0; i < NUM_PROMPTS; i++)
-        engine_add(e, prompts[i].ids, prompts[i].length, &params, count_piece, &counter, NULL, &err);
+    for (int i = 0; i < NUM_PROMPTS; i++) add_counted(&counter, &prompts[i], &params, NULL, &err);
     for (int i = 0; i < 5; i++) engine_step(e, &worked, &err);
-    engine_add(e, prompts[0].ids, prompts[0].length, &params, count_piece, &counter, NULL, &err);
+    add_counted(&counter, &prompts[0], &params, NULL, &err);
     engine_destroy(e);
     run_prompts_free(prompts, NUM_PROMPTS);
 }
@@ -485,8 +602,7 @@ static long count_allocations(struct engine *e, const struct run_prompt *prompts
     params.n = 2;
     params.temperature = 1;
     for (int i = 0; i < NUM_PROMPTS; i++)
-        assert_int_equal(engine_add(e, prompts[i].ids, prompts[i].length, &params, count_piece, &counter, NULL, &err),
-                         STATUS_OK);
+        assert_int_equal(add_counted(&counter, &prompts[i], &params, NULL, &err), STATUS_OK);
     const long before = atomic_load(&allocations);
     while (engine_has_work(e)) {
         assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
@@ -504,7 +620,7 @@ static void test_no_allocation_in_steps(void **state)
 #if COUNTING
     const struct variant tight = {"tight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &tight);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct scheduler_stats stats;
     long steps = 0;
     count_allocations(e, prompts, &steps);
@@ -538,6 +654,8 @@ int main(void)
         cmocka_unit_test(test_too_few_blocks),
         cmocka_unit_test(test_lone_request_cannot_grow),
         cmocka_unit_test(test_add_and_abort_from_threads),
+        cmocka_unit_test(test_server_waits_for_work),
+        cmocka_unit_test(test_wait_returns_at_once),
         cmocka_unit_test(test_destroy_with_work),
         cmocka_unit_test(test_no_allocation_in_steps),
     };
@@ -552,6 +670,8 @@ int main(void)
         cmocka_unit_test(test_lengths_and_stop_ids),
         cmocka_unit_test(test_lone_request_cannot_grow),
         cmocka_unit_test(test_add_and_abort_from_threads),
+        cmocka_unit_test(test_server_waits_for_work),
+        cmocka_unit_test(test_wait_returns_at_once),
         cmocka_unit_test(test_destroy_with_work),
         cmocka_unit_test(test_no_allocation_in_steps),
     };

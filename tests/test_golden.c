@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "model/config.h"
 #include "model/model.h"
 #include "tests/support/golden.h"
 #include "tests/support/run.h"
@@ -58,13 +59,13 @@ static void bench_open(struct bench *b, const char *name, enum dtype dtype, enum
     must(model_config_load(folder, &b->config, &err), &err);
     must(backend_open(run_need_device(), 0, &b->backend, &err), &err);
     if (b->backend->discrete) options.copy_weights = true;
-    must(model_weights_open(folder, &b->config, NULL, &b->weights, &err), &err);
-    must(model_create(b->backend, &b->config, &b->weights, &options, &b->model, &err), &err);
+    must(model_weights_open(folder, &b->config.spec, NULL, &b->weights, &err), &err);
+    must(model_create(b->backend, &b->config.spec, &b->weights, &options, &b->model, &err), &err);
     must(model_allocate_cache(b->model, 20, &err), &err);
     must(model_capture(b->model, &err), &err);
     must(model_wait_for_weights(b->model, &err), &err);
     must(batch_init(&b->batch, &options.limits, 1, &err), &err);
-    b->logits = malloc((size_t)options.limits.max_num_seqs * (size_t)b->config.vocab_size * sizeof *b->logits);
+    b->logits = malloc((size_t)options.limits.max_num_seqs * (size_t)b->config.spec.vocab_size * sizeof *b->logits);
     assert_non_null(b->logits);
 }
 
@@ -153,10 +154,10 @@ static double logits_error(struct bench *b, const struct golden_case *c, int32_t
         if (b->host_blocks) swap_batch(b, first, first / chunk);
         run_step(b, &out);
         b->backend->copy(b->backend, b->logits, model_logits(b->model),
-                         (int64_t)out.num_samples * b->config.vocab_size * (int64_t)sizeof *b->logits, NULL);
+                         (int64_t)out.num_samples * b->config.spec.vocab_size * (int64_t)sizeof *b->logits, NULL);
         must(b->backend->stream_synchronize(b->backend, NULL, &err), &err);
-        for (int32_t i = 0; i < out.num_samples * b->config.vocab_size; i++) {
-            const double golden = c->logits[(int64_t)done * b->config.vocab_size + i], d = b->logits[i] - golden;
+        for (int32_t i = 0; i < out.num_samples * b->config.spec.vocab_size; i++) {
+            const double golden = c->logits[(int64_t)done * b->config.spec.vocab_size + i], d = b->logits[i] - golden;
             difference += d * d;
             size += golden * golden;
         }
@@ -175,7 +176,7 @@ static double float32_bound(void)
 /* Three pieces of swap space. */
 static void take_swap_space(struct bench *b)
 {
-    const int64_t block = 2 * b->config.num_layers * model_cache_block_bytes(b->model), piece = 64 << 20;
+    const int64_t block = 2 * b->config.spec.num_layers * model_cache_block_bytes(b->model), piece = 64 << 20;
     const int32_t limit = (int32_t)(3 * (piece / block));
     for (int32_t added; b->host_blocks < limit; b->host_blocks += added) {
         struct error err;

@@ -158,8 +158,13 @@ static void test_conversation_computes_what_is_new(void **state)
             assert_int_equal(chat_render(t, format, &user, 1, true, &ids, &err), STATUS_OK);
         else
             assert_int_equal(chat_render_turn(t, format, &user, true, &ids, &err), STATUS_OK);
-        assert_int_equal(engine_add_chat(e, ids.ids, (int32_t)ids.count, &params, collect, &answer, NULL, &err),
-                         STATUS_OK);
+        const struct engine_request request = {.prompt = ids.ids,
+                                               .prompt_len = (int32_t)ids.count,
+                                               .params = &params,
+                                               .at_start = true,
+                                               .deliver = collect,
+                                               .user = &answer};
+        assert_int_equal(engine_add(e, &request, NULL, &err), STATUS_OK);
         while (engine_has_work(e)) assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
         assert_true(answer.done);
         /* A step that was in flight when the answer ended has computed its last token too. */

@@ -334,7 +334,8 @@ static void replays_graphs(void **state)
     struct tensor w = tensor_random(b, DTYPE_BFLOAT16, 2 * SIZE * SIZE, 1, &test->random);
     struct tensor wide = tensor_poison(b, DTYPE_BFLOAT16, TOKENS * 2 * SIZE);
     struct tensor out = tensor_poison(b, DTYPE_BFLOAT16, TOKENS * SIZE);
-    const struct weight weight = {.data = w.data, .dtype = DTYPE_BFLOAT16, .out_features = 2 * SIZE, .in_features = SIZE};
+    const struct weight weight = {
+        .data = w.data, .dtype = DTYPE_BFLOAT16, .out_features = 2 * SIZE, .in_features = SIZE};
     uint8_t *eager = malloc((size_t)out.bytes);
     for (int round = 0; round < 3; round++) { /* warm up, capture, new input */
         if (round == 1 && b->capture_begin(b, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);

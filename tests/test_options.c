@@ -11,7 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/options/options.h"
+#include "runtime/options/default_model.h"
+#include "runtime/options/engine_flags.h"
+#include "runtime/options/sampling_flags.h"
 
 struct values {
     bool on, off;
@@ -21,7 +23,7 @@ struct values {
     const char *text, *choice;
     int calls;
     uint64_t given;
-    int32_t twin, plain;
+    int32_t plain;
     int three;
 };
 
@@ -70,7 +72,6 @@ static void make_table(struct option_table *table, struct values *v)
          .help = "Counts.",
          .heading = "Second:"},
         {.name = "three", .kind = OPTION_TRISTATE, .target = &v->three, .help = "On, off or neither."},
-        {.name = "number", .kind = OPTION_INT32, .target = &v->twin, .argument = "N", .help = "Its twin."},
         {.name = "plain", .kind = OPTION_INT32, .target = &v->plain, .argument = "N", .help = "Without bounds."},
     };
     table->count = 0;
@@ -96,7 +97,7 @@ static enum status parse(struct values *v, char *line, bool *help, struct error 
     make_table(&table, v);
     char *argv[MAX_WORDS + 1];
     int argc = split(line, argv);
-    return options_parse(&table, argc, argv, help, NULL, 0, NULL, err);
+    return options_parse(&table, argc, argv, help, err);
 }
 
 static void accepted(struct values *v, char *line)
@@ -124,7 +125,6 @@ static void test_each_kind(void **state)
     char b[] = "--number=-1 -s --text=a=b --call --call --real .5";
     accepted(&v, b);
     assert_int_equal(v.number, -1);
-    assert_int_equal(v.twin, -1); /* every entry of the name */
     assert_int_equal(v.given, 4);
     assert_true(v.off && v.on);
     assert_string_equal(v.text, "a=b");
@@ -211,7 +211,7 @@ static void test_long_unknown_flag(void **state)
     assert_non_null(strstr(err.text, "there is no flag --xxx"));
 }
 
-static void test_help_and_words(void **state)
+static void test_help(void **state)
 {
     (void)state;
     struct values v = defaults();
@@ -220,22 +220,11 @@ static void test_help_and_words(void **state)
     struct error err;
     bool help;
     char *with_help[] = {"command", "--help", "--nonsense", NULL};
-    assert_int_equal(options_parse(&table, 3, with_help, &help, NULL, 0, NULL, &err), STATUS_OK);
+    assert_int_equal(options_parse(&table, 3, with_help, &help, &err), STATUS_OK);
     assert_true(help);
     char *with_h[] = {"command", "-h", NULL};
-    assert_int_equal(options_parse(&table, 2, with_h, &help, NULL, 0, NULL, &err), STATUS_OK);
+    assert_int_equal(options_parse(&table, 2, with_h, &help, &err), STATUS_OK);
     assert_true(help);
-    char *with_words[] = {"command", "one", "-n", "4", "two", "--", "--three", NULL};
-    const char *words[3];
-    int num_words;
-    assert_int_equal(options_parse(&table, 7, with_words, &help, words, 3, &num_words, &err), STATUS_OK);
-    assert_int_equal(num_words, 3);
-    assert_string_equal(words[0], "one");
-    assert_string_equal(words[1], "two");
-    assert_string_equal(words[2], "--three");
-    assert_int_equal(v.number, 4);
-    assert_int_equal(options_parse(&table, 7, with_words, &help, words, 2, &num_words, &err), STATUS_INVALID);
-    assert_non_null(strstr(err.text, "one word too many"));
 }
 
 static void test_help_text(void **state)
@@ -255,7 +244,6 @@ static void test_help_text(void **state)
     assert_non_null(strstr(text, "  -n, --number N "));
     assert_non_null(strstr(text, "--choice a|bee "));
     assert_non_null(strstr(text, "\nSecond:\n      --call "));
-    assert_null(strstr(text, "twin"));
     assert_non_null(strstr(text, "-h, --help "));
     free(text);
 }
@@ -264,12 +252,12 @@ static enum status parse_engine(struct engine_options *options, struct log *log,
                                 char *line, struct error *err)
 {
     struct option_table table = {.count = 0};
-    options_add_engine(&table, options, log);
-    options_add_sampling(&table, flags);
+    engine_flags_add(&table, options, log);
+    sampling_flags_add(&table, flags);
     char *argv[MAX_WORDS + 1];
     int argc = split(line, argv);
     bool help;
-    return options_parse(&table, argc, argv, &help, NULL, 0, NULL, err);
+    return options_parse(&table, argc, argv, &help, err);
 }
 
 static void test_engine_flags(void **state)
@@ -292,8 +280,8 @@ static void test_engine_flags(void **state)
     assert_true(o.swap_space == 2.5);
     assert_int_equal(o.preemption_mode, PREEMPTION_SWAP);
     assert_int_equal(log.level, LOG_DEBUG);
-    assert_true(o.seed == 9 && flags.params.seed == 9); /* --seed serves both */
-    assert_true(flags.given == UINT64_C(1) << FIELD_SEED);
+    assert_true(o.seed == 9);
+    assert_true(flags.given == 0); /* --seed is the engine's alone */
     static const char *const bad[] = {
         "--device gpu",
         "--device cuda:",
@@ -376,7 +364,7 @@ static void test_sampling_limits(void **state)
     (void)state;
     struct option_table table = {.count = 0};
     struct sampling_flags flags = {0};
-    options_add_sampling(&table, &flags);
+    sampling_flags_add(&table, &flags);
     char *argv[2 * SAMPLING_PARAMS_MAX_STOP + 4] = {"command"};
     int argc = 1;
     for (int i = 0; i <= SAMPLING_PARAMS_MAX_STOP; i++) {
@@ -385,14 +373,14 @@ static void test_sampling_limits(void **state)
     }
     struct error err = {""};
     bool help;
-    assert_int_equal(options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err), STATUS_INVALID);
+    assert_int_equal(options_parse(&table, argc, argv, &help, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "at most 16 stop strings"));
     char text[SAMPLING_PARAMS_MAX_STOP_BYTES + 1];
     memset(text, 'a', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     flags.params.num_stop = 0;
     argv[2] = text;
-    assert_int_equal(options_parse(&table, 3, argv, &help, NULL, 0, NULL, &err), STATUS_INVALID);
+    assert_int_equal(options_parse(&table, 3, argv, &help, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "--stop: expected at most 255 bytes, got 256"));
 }
 
@@ -403,14 +391,14 @@ static void test_default_model(void **state)
     struct engine_options o = {0};
     struct error err;
     setenv("QUIRE_MODEL", "/nowhere/at/all", 1);
-    assert_int_equal(options_require_model(&o, path, sizeof path, &err), STATUS_OK);
+    assert_int_equal(default_model_require(&o, path, sizeof path, &err), STATUS_OK);
     assert_string_equal(o.model, "/nowhere/at/all");
-    assert_false(options_default_model(path, 4)); /* does not fit */
+    assert_false(default_model_find(path, 4)); /* does not fit */
     o.model = "given";
-    assert_int_equal(options_require_model(&o, path, sizeof path, &err), STATUS_OK);
+    assert_int_equal(default_model_require(&o, path, sizeof path, &err), STATUS_OK);
     assert_string_equal(o.model, "given");
     unsetenv("QUIRE_MODEL");
-    if (options_default_model(path, sizeof path)) { /* found from the build folder, or not there: nothing else */
+    if (default_model_find(path, sizeof path)) { /* found from the build folder, or not there: nothing else */
         struct stat info;
         assert_int_equal(stat(path, &info), 0);
         assert_true(S_ISDIR(info.st_mode));
@@ -421,7 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_kind),         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_long_unknown_flag), cmocka_unit_test(test_help_and_words),
+        cmocka_unit_test(test_long_unknown_flag), cmocka_unit_test(test_help),
         cmocka_unit_test(test_help_text),         cmocka_unit_test(test_engine_flags),
         cmocka_unit_test(test_sampling_flags),    cmocka_unit_test(test_sampling_limits),
         cmocka_unit_test(test_default_model),

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_state.h"
 #include "tests/support/fake_model.h"
 
 #define VOCAB 40
@@ -80,7 +80,11 @@ static void world_close(struct world *w)
 static enum schedule_result world_schedule(struct world *w)
 {
     struct error err;
-    enum schedule_result result = scheduler_schedule(w->scheduler, &w->batch, &w->admitted, &w->num_admitted);
+    struct schedule schedule;
+    if (scheduler_schedule(w->scheduler, &w->batch, &schedule, &err) != STATUS_OK) fail_msg("%s", err.text);
+    enum schedule_result result = schedule.result;
+    w->admitted = schedule.admitted;
+    w->num_admitted = schedule.num_admitted;
     for (int32_t i = 0; i < w->num_admitted; i++) fake_model_start(&w->model, w->admitted[i]);
     w->collect_first += result == SCHEDULE_COLLECT_FIRST;
     if (result != SCHEDULE_BATCH) {
@@ -94,8 +98,10 @@ static enum schedule_result world_schedule(struct world *w)
 
 static void world_collect(struct world *w)
 {
+    struct error err;
     struct sample_output samples = fake_model_collect(&w->model);
-    w->events = scheduler_collect(w->scheduler, &samples, &w->num_events);
+    if (scheduler_collect(w->scheduler, &samples, &w->events, &w->num_events, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
 }
 
 static enum schedule_result world_step(struct world *w)
@@ -298,7 +304,10 @@ static void test_more_answers_than_max_num_seqs(void **state)
     struct world w;
     world_open(&w, config_of(100, 16, 32, 4));
     struct request *request = world_add(&w, 0, 40, 5, 20);
-    assert_true(strstr(request->error, "--max-num-seqs") != NULL);
+    assert_true(strstr(request->error.text, "n is 5, but at most 4") != NULL);
+    assert_int_equal(request->error.num_advice, 1);
+    assert_string_equal(request->error.advice[0].setting, "max_num_seqs");
+    assert_string_equal(request->error.advice[0].value, "5");
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -335,7 +344,8 @@ static void test_a_prompt_that_never_fits(void **state)
     world_step(&w);
     assert_ptr_equal(scheduler_next_finished(w.scheduler), never);
     assert_ended(never, FINISH_ERROR);
-    assert_true(strstr(never->error, "100 KV cache blocks") != NULL);
+    assert_true(strstr(never->error.text, "100 KV cache blocks") != NULL);
+    assert_int_equal(never->error.num_advice, 3);
     assert_int_equal(fits->sequences[0].num_computed, 60);
     request_destroy(never);
     run_out(&w, 1, FINISH_LENGTH);
@@ -351,7 +361,9 @@ static void test_a_lone_request_that_outgrows_the_cache(void **state)
     for (int i = 0; i < 50 && scheduler_has_work(w.scheduler) && request->sequences[0].status != SEQUENCE_FINISHED; i++)
         world_step(&w);
     assert_int_equal(request->sequences[0].num_tokens, 33);
-    assert_true(strstr(request->error, "needs 5 blocks of 8 tokens, but there are 4") != NULL);
+    assert_true(strstr(request->error.text, "needs 5 blocks of 8 tokens, but there are 4") != NULL);
+    assert_int_equal(request->error.num_advice, 4);
+    assert_string_equal(request->error.advice[3].setting, "max_model_len");
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -794,9 +806,210 @@ static void test_prompts_of_a_wrong_length(void **state)
     params.max_tokens = -1;
     assert_int_equal(request_create(&params, prompt, 8, 1025, 8, &request, &err), STATUS_OK);
     scheduler_add(w.scheduler, request); /* made for a longer model than the scheduler's */
-    assert_true(strstr(request->error, "--max-model-len is 1024") != NULL);
+    assert_true(strstr(request->error.text, "max_model_len is 1024") != NULL);
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
+}
+
+/* ---- Internal inconsistencies: a step on blocks that are not there is never submitted ---- */
+
+static int32_t last_block(const struct sequence *seq)
+{
+    return seq->block_table[seq->num_blocks - 1];
+}
+
+static void lose_the_block_that_is_written(struct scheduler *s, struct request *request)
+{
+    s->blocks.pool.blocks[last_block(request->sequences)].ref_count = 0;
+}
+
+static void lose_the_first_block(struct scheduler *s, struct request *request)
+{
+    s->blocks.pool.blocks[request->sequences[0].block_table[0]].ref_count = 0;
+}
+
+static void lose_the_first_block_and_finish(struct scheduler *s, struct request *request)
+{
+    lose_the_first_block(s, request);
+    scheduler_finish(s, &request->sequences[0], FINISH_STOP);
+}
+
+static void empty_the_free_list(struct scheduler *s, struct request *request)
+{
+    (void)request;
+    s->blocks.pool.untaken = s->blocks.pool.end;
+    s->blocks.pool.head = s->blocks.pool.tail = BLOCK_NONE;
+}
+
+static void put_a_used_block_into_the_free_list(struct scheduler *s, struct request *request)
+{
+    s->blocks.pool.head = request->sequences[0].block_table[0];
+}
+
+static void point_the_free_list_nowhere(struct scheduler *s, struct request *request)
+{
+    (void)request;
+    s->blocks.pool.head = 1000000;
+}
+
+static void use_a_block_that_was_never_taken(struct scheduler *s, struct request *request)
+{
+    (void)request;
+    s->blocks.pool.blocks[s->blocks.pool.untaken].ref_count = 1;
+}
+
+static void mark_free_blocks_as_cached(struct scheduler *s, struct request *request)
+{
+    (void)request;
+    for (int32_t i = s->blocks.pool.untaken; i < s->blocks.pool.end; i++) s->blocks.pool.blocks[i].cached = true;
+}
+
+static void forget_that_blocks_are_cached(struct scheduler *s, struct request *request)
+{
+    for (int32_t i = 0; i < request->sequences[0].num_hashed; i++)
+        s->blocks.pool.blocks[request->sequences[0].block_table[i]].cached = false;
+    scheduler_abort(s, request);
+}
+
+static void point_the_free_list_of_the_host_nowhere(struct scheduler *s, struct request *request)
+{
+    (void)request;
+    struct error err;
+    assert_int_equal(block_manager_grow_host(&s->blocks, s->config.num_host_blocks, &err), STATUS_OK);
+    s->blocks.host.head = 1000000;
+}
+
+/* Steps, `depth` of them in flight, until the scheduler finds the inconsistency; every batch until then is checked and
+ * computed by the model. Then both calls go on returning the same sentence, with no batch and no events. */
+static void assert_stops(struct world *w, int32_t depth, const char *sentence)
+{
+    enum status status = STATUS_OK;
+    struct error err, again;
+    struct schedule schedule;
+    struct sample_output samples = {0};
+    for (int step = 0; status == STATUS_OK && step < 1000; step++) {
+        status = scheduler_schedule(w->scheduler, &w->batch, &schedule, &err);
+        for (int32_t i = 0; status == STATUS_OK && i < schedule.num_admitted; i++)
+            fake_model_start(&w->model, schedule.admitted[i]);
+        if (status == STATUS_OK && schedule.result == SCHEDULE_BATCH &&
+            fake_model_submit(&w->model, &w->batch, &again) != STATUS_OK)
+            fail_msg("%s", again.text);
+        int32_t in_flight = scheduler_in_flight(w->scheduler);
+        if (status != STATUS_OK || in_flight == 0) continue;
+        if (in_flight < depth && schedule.result == SCHEDULE_BATCH) continue;
+        samples = fake_model_collect(&w->model);
+        status = scheduler_collect(w->scheduler, &samples, &w->events, &w->num_events, &err);
+    }
+    assert_int_equal(status, STATUS_INTERNAL);
+    if (!strstr(err.text, sentence)) fail_msg("\"%s\" instead of \"%s\"", err.text, sentence);
+    for (int i = 0; i < 3; i++) {
+        world_add(w, 0, 5, 1, 5);
+        assert_int_equal(scheduler_schedule(w->scheduler, &w->batch, &schedule, &again), STATUS_INTERNAL);
+        assert_string_equal(again.text, err.text);
+        assert_int_equal(schedule.result, SCHEDULE_EMPTY);
+        assert_int_equal(schedule.num_admitted, 0);
+        assert_int_equal(w->batch.num_tokens + w->batch.num_seqs + w->batch.num_samples, 0);
+        assert_int_equal(w->batch.num_swap_out + w->batch.num_swap_in + w->batch.num_copies, 0);
+        assert_int_equal(scheduler_collect(w->scheduler, &samples, &w->events, &w->num_events, &again),
+                         STATUS_INTERNAL);
+        assert_string_equal(again.text, err.text);
+        assert_int_equal(w->num_events, 0);
+    }
+    assert_int_equal(scheduler_check(w->scheduler, &again), STATUS_INTERNAL);
+    assert_string_equal(again.text, err.text);
+}
+
+/* The requests are not handed back after an inconsistency: this frees them where they are. */
+static void world_abandon(struct world *w)
+{
+    struct request_queue *queues[] = {&w->scheduler->waiting, &w->scheduler->swapped, &w->scheduler->running,
+                                      &w->scheduler->ended};
+    for (size_t i = 0; i < sizeof queues / sizeof *queues; i++)
+        for (struct request *r; (r = queues[i]->head);) {
+            request_queue_remove(r);
+            request_destroy(r);
+        }
+    scheduler_destroy(w->scheduler);
+    fake_model_free(&w->model);
+    batch_free(&w->batch);
+}
+
+/* The request has a prompt of 20 tokens (2 full blocks of 8 and a part of one) and 2 answers; a second request with the
+ * same prompt arrives after the damage was done. */
+static void test_an_inconsistency_stops_the_step(void **state)
+{
+    (void)state;
+    const struct {
+        void (*damage)(struct scheduler *s, struct request *request);
+        int32_t steps_before;
+        const char *sentence;
+    } cases[] = {
+        {lose_the_block_that_is_written, 2, "are written, but its count is 0"},
+        {lose_the_first_block, 2, "which is free already"},
+        {lose_the_first_block_and_finish, 2, "which is free already"},
+        {empty_the_free_list, 2, "but none can be taken"},
+        {put_a_used_block_into_the_free_list, 2, "but none can be taken"},
+        {point_the_free_list_nowhere, 2, "but none can be taken"},
+        {use_a_block_that_was_never_taken, 2, "but none can be taken"},
+        {mark_free_blocks_as_cached, 2, "not in the prefix cache"},
+        {forget_that_blocks_are_cached, 2, "is shared, but it is free"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int32_t depth = 1; depth <= 2; depth++) {
+            struct world w;
+            struct scheduler_config config = config_of(100, 8, 64, 8);
+            config.check_invariants = false; /* what release builds see */
+            world_open(&w, config);
+            struct request *request = world_add(&w, 0, 20, 2, 30);
+            for (int32_t step = 0; step < cases[i].steps_before; step++) world_step(&w);
+            cases[i].damage(w.scheduler, request);
+            world_add(&w, 0, 20, 1, 30);
+            assert_stops(&w, depth, cases[i].sentence);
+            world_abandon(&w);
+        }
+}
+
+static void test_an_inconsistency_stops_a_fork(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = config_of(100, 8, 16, 8);
+    config.check_invariants = false;
+    config.enable_prefix_caching = false;
+    world_open(&w, config);
+    struct request *request = world_add(&w, 0, 20, 3, 30);
+    world_step(&w); /* 16 tokens; the others start when the last 4 are computed */
+    lose_the_first_block(w.scheduler, request);
+    assert_stops(&w, 1, "is shared, but it is free");
+    world_abandon(&w);
+}
+
+static void test_an_inconsistency_stops_a_swap(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = swapping_config(34, 50);
+    config.check_invariants = false;
+    world_open(&w, config);
+    struct request *many = add_one_and_four(&w);
+    world_step(&w);
+    point_the_free_list_of_the_host_nowhere(w.scheduler, many);
+    assert_stops(&w, 2, "but none can be taken");
+    assert_int_equal(world_stats(&w).num_swapped, 1);
+    world_abandon(&w);
+}
+
+/* With check_invariants the damage is found by the next operation, whatever it does. */
+static void test_an_inconsistency_that_only_the_invariants_show(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 8, 64, 8));
+    struct request *request = world_add(&w, 0, 20, 1, 30);
+    world_step(&w);
+    w.scheduler->blocks.pool.blocks[request->sequences[0].block_table[0]].ref_count++;
+    assert_stops(&w, 1, "has the count 2, but 1 table entries name it");
+    world_abandon(&w);
 }
 
 /* ---- Anything at random ---- */
@@ -931,7 +1144,7 @@ static void check_error(const struct trial *t, const struct request *request)
     const struct scheduler_config *c = &t->world.config;
     int32_t size = c->limits.block_size, prompt_len = request->sequences[0].prompt_len;
     int32_t shared = prompt_len / size, needed = shared;
-    assert_true(strlen(request->error) > 20);
+    assert_true(strlen(request->error.text) > 20);
     for (int32_t i = 0; i < request->num_sequences; i++) {
         const struct sequence *seq = &request->sequences[i];
         if (seq->finish_reason == FINISH_ERROR) needed += (seq->num_tokens + size - 1) / size - shared;
@@ -1014,7 +1227,7 @@ static void check_swaps(struct trial *t, const struct scheduler_stats *before)
     struct scheduler_stats after = world_stats(&t->world);
     if (after.num_swapped > 0) assert_true(after.num_waiting >= before->num_waiting);
     bool failed = false;
-    for (int32_t i = 0; i < t->num_added; i++) failed = failed || (t->live[i] && t->live[i]->error[0]);
+    for (int32_t i = 0; i < t->num_added; i++) failed = failed || (t->live[i] && t->live[i]->error.text[0]);
     if (after.preemptions > before->preemptions && !failed) assert_int_equal(t->world.batch.num_swap_in, 0);
     if (before->num_swapped > 0 && after.num_waiting < before->num_waiting) assert_int_equal(after.num_swapped, 0);
 }
@@ -1149,6 +1362,10 @@ int main(void)
         cmocka_unit_test(test_a_prompt_as_long_as_the_model_gets_one_token),
         cmocka_unit_test(test_reset_of_the_prefix_cache),
         cmocka_unit_test(test_prompts_of_a_wrong_length),
+        cmocka_unit_test(test_an_inconsistency_stops_the_step),
+        cmocka_unit_test(test_an_inconsistency_stops_a_fork),
+        cmocka_unit_test(test_an_inconsistency_stops_a_swap),
+        cmocka_unit_test(test_an_inconsistency_that_only_the_invariants_show),
         cmocka_unit_test(test_random_work_gives_the_true_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,7 @@
 
 #include "base/array.h"
 #include "base/file.h"
+#include "model/config.h"
 #include "model/weights.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_folder.h"
@@ -64,24 +65,24 @@ static void add_linear(struct checkpoint *c, int layer, const char *module, int6
     if (bias) add(c, name, rows, 0);
 }
 
-static void add_layer(struct checkpoint *c, const struct model_config *m, int i)
+static void add_layer(struct checkpoint *c, const struct model_spec *m, int i)
 {
     char name[128];
     const int64_t q = m->num_heads * m->head_size, kv = m->num_kv_heads * m->head_size;
     snprintf(name, sizeof name, "model.layers.%d.input_layernorm.weight", i);
     add(c, name, m->hidden_size, 0);
-    add_linear(c, i, "self_attn.q_proj", q, m->hidden_size, m->attention_bias);
-    add_linear(c, i, "self_attn.k_proj", kv, m->hidden_size, m->attention_bias);
-    add_linear(c, i, "self_attn.v_proj", kv, m->hidden_size, m->attention_bias);
-    add_linear(c, i, "self_attn.o_proj", m->hidden_size, q, m->attention_bias);
+    add_linear(c, i, "self_attn.q_proj", q, m->hidden_size, m->layers[0].qkv_bias);
+    add_linear(c, i, "self_attn.k_proj", kv, m->hidden_size, m->layers[0].qkv_bias);
+    add_linear(c, i, "self_attn.v_proj", kv, m->hidden_size, m->layers[0].qkv_bias);
+    add_linear(c, i, "self_attn.o_proj", m->hidden_size, q, m->layers[0].qkv_bias);
     snprintf(name, sizeof name, "model.layers.%d.post_attention_layernorm.weight", i);
     add(c, name, m->hidden_size, 0);
-    add_linear(c, i, "mlp.gate_proj", m->intermediate_size, m->hidden_size, m->mlp_bias);
-    add_linear(c, i, "mlp.up_proj", m->intermediate_size, m->hidden_size, m->mlp_bias);
-    add_linear(c, i, "mlp.down_proj", m->hidden_size, m->intermediate_size, m->mlp_bias);
+    add_linear(c, i, "mlp.gate_proj", m->intermediate_size, m->hidden_size, m->layers[0].mlp_bias);
+    add_linear(c, i, "mlp.up_proj", m->intermediate_size, m->hidden_size, m->layers[0].mlp_bias);
+    add_linear(c, i, "mlp.down_proj", m->hidden_size, m->intermediate_size, m->layers[0].mlp_bias);
 }
 
-static void add_model(struct checkpoint *c, const struct model_config *m, bool head)
+static void add_model(struct checkpoint *c, const struct model_spec *m, bool head)
 {
     add(c, "model.embed_tokens.weight", m->vocab_size, m->hidden_size);
     for (int i = 0; i < m->num_layers; i++) add_layer(c, m, i);
@@ -105,16 +106,24 @@ static void finish(struct checkpoint *c, const struct temp_folder *folder)
     text_free(&c->header);
 }
 
-static struct model_config small(void)
+static struct model_spec small(void)
 {
-    return (struct model_config){.hidden_size = 8,
-                                 .intermediate_size = 12,
-                                 .num_layers = 2,
-                                 .num_heads = 4,
-                                 .num_kv_heads = 2,
-                                 .head_size = 6,
-                                 .vocab_size = 10,
-                                 .dtype = DTYPE_BFLOAT16};
+    return (struct model_spec){.hidden_size = 8,
+                               .intermediate_size = 12,
+                               .num_layers = 2,
+                               .num_heads = 4,
+                               .num_kv_heads = 2,
+                               .head_size = 6,
+                               .vocab_size = 10,
+                               .dtype = DTYPE_BFLOAT16};
+}
+
+static void set_biases(struct model_spec *spec, bool attention, bool mlp)
+{
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        spec->layers[i].qkv_bias = spec->layers[i].o_bias = attention;
+        spec->layers[i].mlp_bias = mlp;
+    }
 }
 
 static int setup(void **state)
@@ -133,7 +142,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static struct model_weights accept(const char *folder, const struct model_config *config)
+static struct model_weights accept(const char *folder, const struct model_spec *config)
 {
     struct model_weights w;
     struct error err = {""};
@@ -143,7 +152,7 @@ static struct model_weights accept(const char *folder, const struct model_config
     return w;
 }
 
-static void refuse(const struct temp_folder *folder, const struct model_config *config, enum status expected,
+static void refuse(const struct temp_folder *folder, const struct model_spec *config, enum status expected,
                    const char *words)
 {
     struct model_weights w;
@@ -160,7 +169,7 @@ static void refuse(const struct temp_folder *folder, const struct model_config *
 }
 
 /* Runs model_weights_open with stderr in a file of the folder; the caller frees the text. */
-static struct text warnings_of(const struct temp_folder *folder, const struct model_config *config)
+static struct text warnings_of(const struct temp_folder *folder, const struct model_spec *config)
 {
     const struct log log = {LOG_WARNING};
     struct text text = {0};
@@ -195,7 +204,7 @@ static void check_matrix(const struct weight *w, int64_t rows, int64_t columns, 
     assert_null(w->zeros);
 }
 
-static void check_all(const struct model_weights *w, const struct model_config *c, enum dtype dtype)
+static void check_all(const struct model_weights *w, const struct model_spec *c, enum dtype dtype)
 {
     const int64_t q = c->num_heads * c->head_size, kv = c->num_kv_heads * c->head_size;
     check_matrix(&w->embedding, c->vocab_size, c->hidden_size, dtype, false);
@@ -210,13 +219,13 @@ static void check_all(const struct model_weights *w, const struct model_config *
         assert_ptr_not_equal(layer->input_norm, layer->post_attention_norm);
         assert_int_equal(layer->qkv.num_parts, 3);
         assert_int_equal(layer->gate_up.num_parts, 2);
-        check_matrix(&layer->qkv.parts[0], q, c->hidden_size, dtype, c->attention_bias);
-        check_matrix(&layer->qkv.parts[1], kv, c->hidden_size, dtype, c->attention_bias);
-        check_matrix(&layer->qkv.parts[2], kv, c->hidden_size, dtype, c->attention_bias);
-        check_matrix(&layer->o, c->hidden_size, q, dtype, c->attention_bias);
-        check_matrix(&layer->gate_up.parts[0], c->intermediate_size, c->hidden_size, dtype, c->mlp_bias);
-        check_matrix(&layer->gate_up.parts[1], c->intermediate_size, c->hidden_size, dtype, c->mlp_bias);
-        check_matrix(&layer->down, c->hidden_size, c->intermediate_size, dtype, c->mlp_bias);
+        check_matrix(&layer->qkv.parts[0], q, c->hidden_size, dtype, c->layers[0].qkv_bias);
+        check_matrix(&layer->qkv.parts[1], kv, c->hidden_size, dtype, c->layers[0].qkv_bias);
+        check_matrix(&layer->qkv.parts[2], kv, c->hidden_size, dtype, c->layers[0].qkv_bias);
+        check_matrix(&layer->o, c->hidden_size, q, dtype, c->layers[0].qkv_bias);
+        check_matrix(&layer->gate_up.parts[0], c->intermediate_size, c->hidden_size, dtype, c->layers[0].mlp_bias);
+        check_matrix(&layer->gate_up.parts[1], c->intermediate_size, c->hidden_size, dtype, c->layers[0].mlp_bias);
+        check_matrix(&layer->down, c->hidden_size, c->intermediate_size, dtype, c->layers[0].mlp_bias);
     }
 }
 
@@ -240,13 +249,14 @@ static void test_golden(void **state)
         struct error err = {""};
         snprintf(folder, sizeof folder, GOLDEN "%s", all[i].name);
         if (model_config_load(folder, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
-        assert_int_equal(config.dtype, all[i].dtype);
-        assert_int_equal(config.tie_word_embeddings, all[i].tied);
-        assert_int_equal(config.attention_bias && config.mlp_bias, all[i].bias);
-        struct model_weights w = accept(folder, &config);
-        check_all(&w, &config, all[i].dtype);
+        const struct model_spec spec = config.spec;
+        assert_int_equal(spec.dtype, all[i].dtype);
+        assert_int_equal(spec.tie_word_embeddings, all[i].tied);
+        assert_int_equal(spec.layers[0].qkv_bias && spec.layers[0].mlp_bias, all[i].bias);
+        struct model_weights w = accept(folder, &spec);
+        check_all(&w, &spec, all[i].dtype);
         assert_int_equal(w.norm_dtype, all[i].dtype);
-        assert_int_equal(w.bytes, model_weights_bytes(&config));
+        assert_int_equal(w.bytes, model_weights_bytes(&spec));
         assert_int_equal(w.bytes, (int64_t)safetensors_total_bytes(w.file));
         /* gains lie around 1: the pointers point to what they say */
         assert_true(fabsf(dtype_load(w.final_norm, w.norm_dtype, 0) - 1) < 1);
@@ -288,18 +298,17 @@ static void test_well_formed(void **state)
 {
     const struct temp_folder *folder = *state;
     for (int variant = 0; variant < 8; variant++) {
-        struct model_config config = small();
-        config.tie_word_embeddings = variant & 1;
-        config.attention_bias = variant & 2;
-        config.mlp_bias = variant & 4;
+        struct model_spec spec = small();
+        spec.tie_word_embeddings = variant & 1;
+        set_biases(&spec, variant & 2, variant & 4);
         struct checkpoint c = {0};
-        add_model(&c, &config, !config.tie_word_embeddings);
+        add_model(&c, &spec, !spec.tie_word_embeddings);
         finish(&c, folder);
-        struct model_weights w = accept(folder->path, &config);
-        check_all(&w, &config, DTYPE_BFLOAT16);
-        assert_int_equal(w.bytes, model_weights_bytes(&config));
+        struct model_weights w = accept(folder->path, &spec);
+        check_all(&w, &spec, DTYPE_BFLOAT16);
+        assert_int_equal(w.bytes, model_weights_bytes(&spec));
         model_weights_close(&w);
-        struct text warnings = warnings_of(folder, &config);
+        struct text warnings = warnings_of(folder, &spec);
         assert_string_equal(warnings.data, "");
         text_free(&warnings);
     }
@@ -309,16 +318,16 @@ static void test_well_formed(void **state)
 static void test_tied_with_head(void **state)
 {
     const struct temp_folder *folder = *state;
-    struct model_config config = small();
-    config.tie_word_embeddings = true;
+    struct model_spec spec = small();
+    spec.tie_word_embeddings = true;
     struct checkpoint c = {0};
-    add_model(&c, &config, true);
+    add_model(&c, &spec, true);
     finish(&c, folder);
-    struct model_weights w = accept(folder->path, &config);
-    check_all(&w, &config, DTYPE_BFLOAT16);
-    assert_int_equal(w.bytes, model_weights_bytes(&config));
+    struct model_weights w = accept(folder->path, &spec);
+    check_all(&w, &spec, DTYPE_BFLOAT16);
+    assert_int_equal(w.bytes, model_weights_bytes(&spec));
     model_weights_close(&w);
-    struct text warnings = warnings_of(folder, &config);
+    struct text warnings = warnings_of(folder, &spec);
     assert_string_equal(warnings.data, "");
     text_free(&warnings);
 }
@@ -348,66 +357,67 @@ static const char *const every_tensor[] = {
 static void test_missing_and_reshaped(void **state)
 {
     const struct temp_folder *folder = *state;
-    struct model_config config = small();
-    config.attention_bias = config.mlp_bias = true;
+    struct model_spec spec = small();
+    set_biases(&spec, true, true);
     for (size_t i = 0; i < sizeof every_tensor / sizeof *every_tensor; i++) {
         char words[256];
         struct checkpoint c = {.skip = every_tensor[i]};
-        add_model(&c, &config, true);
+        add_model(&c, &spec, true);
         finish(&c, folder);
         snprintf(words, sizeof words, "there is no tensor \"%s\"", every_tensor[i]);
-        refuse(folder, &config, STATUS_INVALID, words);
+        refuse(folder, &spec, STATUS_INVALID, words);
         c = (struct checkpoint){.reshape = every_tensor[i]};
-        add_model(&c, &config, true);
+        add_model(&c, &spec, true);
         finish(&c, folder);
         snprintf(words, sizeof words, "tensor \"%s\" has shape [", every_tensor[i]);
-        refuse(folder, &config, STATUS_INVALID, words);
+        refuse(folder, &spec, STATUS_INVALID, words);
     }
 }
 
 static void test_hints(void **state)
 {
     const struct temp_folder *folder = *state;
-    struct model_config config = small();
+    struct model_spec spec = small();
     struct checkpoint c = {0};
-    add_model(&c, &config, false);
+    add_model(&c, &spec, false);
     finish(&c, folder);
-    refuse(folder, &config, STATUS_INVALID, "\"tie_word_embeddings\": true");
-    config.tie_word_embeddings = config.attention_bias = true;
-    refuse(folder, &config, STATUS_INVALID, "has biases");
-    config = small();
-    config.vocab_size = 11;
-    refuse(folder, &config, STATUS_INVALID, "has shape [10, 8], but config.json makes it [11, 8]");
+    refuse(folder, &spec, STATUS_INVALID, "\"tie_word_embeddings\": true");
+    spec.tie_word_embeddings = true;
+    set_biases(&spec, true, false);
+    refuse(folder, &spec, STATUS_INVALID, "has biases");
+    spec = small();
+    spec.vocab_size = 11;
+    refuse(folder, &spec, STATUS_INVALID, "has shape [10, 8], but config.json makes it [11, 8]");
     temp_folder_write_string(folder, "model.safetensors", "broken");
-    refuse(folder, &config, STATUS_INVALID, "too few");
+    refuse(folder, &spec, STATUS_INVALID, "too few");
     temp_folder_delete(folder, "model.safetensors");
-    refuse(folder, &config, STATUS_IO, "neither");
+    refuse(folder, &spec, STATUS_IO, "neither");
 }
 
 /* A matrix where a vector is expected, and the other way round. */
 static void test_wrong_rank(void **state)
 {
     const struct temp_folder *folder = *state;
-    const struct model_config config = small();
+    const struct model_spec spec = small();
     struct checkpoint c = {.skip = "model.norm.weight"};
-    add_model(&c, &config, true);
+    add_model(&c, &spec, true);
     c.skip = NULL;
     add(&c, "model.norm.weight", 1, 8);
     finish(&c, folder);
-    refuse(folder, &config, STATUS_INVALID, "has shape [1, 8], but config.json makes it [8]");
+    refuse(folder, &spec, STATUS_INVALID, "has shape [1, 8], but config.json makes it [8]");
     c = (struct checkpoint){.skip = "lm_head.weight"};
-    add_model(&c, &config, true);
+    add_model(&c, &spec, true);
     c.skip = NULL;
     add(&c, "lm_head.weight", 80, 0);
     finish(&c, folder);
-    refuse(folder, &config, STATUS_INVALID, "has shape [80], but config.json makes it [10, 8]");
+    refuse(folder, &spec, STATUS_INVALID, "has shape [80], but config.json makes it [10, 8]");
 }
 
 static void test_dtypes(void **state)
 {
     const struct temp_folder *folder = *state;
-    struct model_config config = small();
-    config.attention_bias = true;
+    struct model_spec spec = small();
+    set_biases(&spec, true, false);
     static const struct {
         const char *retype, *dtype;
         int size;
@@ -429,13 +439,13 @@ static void test_dtypes(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct checkpoint c = {.retype = cases[i].retype, .other_dtype = cases[i].dtype, .other_size = cases[i].size};
-        add_model(&c, &config, true);
+        add_model(&c, &spec, true);
         finish(&c, folder);
         if (cases[i].words) {
-            refuse(folder, &config, cases[i].status, cases[i].words);
+            refuse(folder, &spec, cases[i].status, cases[i].words);
             continue;
         }
-        struct model_weights w = accept(folder->path, &config);
+        struct model_weights w = accept(folder->path, &spec);
         assert_int_equal(w.norm_dtype, strcmp(cases[i].retype, "norm") == 0 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
         model_weights_close(&w);
     }
@@ -444,22 +454,22 @@ static void test_dtypes(void **state)
 static void test_unused(void **state)
 {
     const struct temp_folder *folder = *state;
-    const struct model_config config = small();
+    const struct model_spec spec = small();
     struct checkpoint c = {0};
-    add_model(&c, &config, true);
+    add_model(&c, &spec, true);
     add(&c, "model.layers.0.self_attn.rotary_emb.inv_freq", 3, 0);
     add(&c, "model.layers.0.self_attn.q_norm.weight", 6, 0);
     finish(&c, folder);
-    struct text warnings = warnings_of(folder, &config);
+    struct text warnings = warnings_of(folder, &spec);
     assert_non_null(strstr(warnings.data, "model.safetensors: tensor \"model.layers.0.self_attn.q_norm.weight\""));
     assert_null(strstr(warnings.data, "inv_freq"));
     text_free(&warnings);
     c = (struct checkpoint){0};
-    add_model(&c, &config, true);
-    add_layer(&c, &config, 2);
-    add_layer(&c, &config, 3);
+    add_model(&c, &spec, true);
+    add_layer(&c, &spec, 2);
+    add_layer(&c, &spec, 3);
     finish(&c, folder);
-    warnings = warnings_of(folder, &config);
+    warnings = warnings_of(folder, &spec);
     assert_non_null(strstr(warnings.data, "tensor \"model.layers.2.input_layernorm.weight\" is not used"));
     assert_non_null(strstr(warnings.data, "10 more tensors are not used"));
     text_free(&warnings);
@@ -485,21 +495,21 @@ static void test_dummy(void **state)
     (void)state;
     static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
     for (size_t i = 0; i < 3; i++) {
-        struct model_config config = small();
-        config.hidden_size = 61; /* odd, so that tensors have odd sizes */
-        config.vocab_size = 333;
-        config.dtype = dtypes[i];
-        config.attention_bias = config.mlp_bias = i % 2;
-        config.tie_word_embeddings = i % 2;
+        struct model_spec spec = small();
+        spec.hidden_size = 61; /* odd, so that tensors have odd sizes */
+        spec.vocab_size = 333;
+        spec.dtype = dtypes[i];
+        set_biases(&spec, i % 2, i % 2);
+        spec.tie_word_embeddings = i % 2;
         struct model_weights w;
         struct error err;
-        assert_int_equal(model_weights_dummy(&config, 5, &w, &err), STATUS_OK);
-        check_all(&w, &config, dtypes[i]);
+        assert_int_equal(model_weights_dummy(&spec, 5, &w, &err), STATUS_OK);
+        check_all(&w, &spec, dtypes[i]);
         assert_null(w.file);
-        assert_int_equal(w.bytes, model_weights_bytes(&config));
+        assert_int_equal(w.bytes, model_weights_bytes(&spec));
         assert_true(w.dummy_bytes >= w.bytes);
         assert_int_equal((uintptr_t)w.layers[1].down.data % 64, 0);
-        for (int k = 0; k < config.hidden_size; k++) {
+        for (int k = 0; k < spec.hidden_size; k++) {
             assert_true(dtype_load(w.final_norm, w.norm_dtype, k) == 1);
             assert_true(dtype_load(w.layers[1].input_norm, w.norm_dtype, k) == 1);
         }
@@ -514,13 +524,13 @@ static void test_dummy(void **state)
 static void test_dummy_seed(void **state)
 {
     (void)state;
-    struct model_config config = small();
-    config.hidden_size = 64;
+    struct model_spec spec = small();
+    spec.hidden_size = 64;
     struct model_weights a, b, c;
     struct error err;
-    assert_int_equal(model_weights_dummy(&config, 1, &a, &err), STATUS_OK);
-    assert_int_equal(model_weights_dummy(&config, 1, &b, &err), STATUS_OK);
-    assert_int_equal(model_weights_dummy(&config, 2, &c, &err), STATUS_OK);
+    assert_int_equal(model_weights_dummy(&spec, 1, &a, &err), STATUS_OK);
+    assert_int_equal(model_weights_dummy(&spec, 1, &b, &err), STATUS_OK);
+    assert_int_equal(model_weights_dummy(&spec, 2, &c, &err), STATUS_OK);
     assert_int_equal(a.dummy_bytes, b.dummy_bytes);
     assert_memory_equal(a.dummy, b.dummy, (size_t)a.dummy_bytes);
     assert_memory_not_equal(a.dummy, c.dummy, (size_t)a.dummy_bytes);
@@ -535,19 +545,18 @@ static void test_dummy_seed(void **state)
 static void test_dummy_too_large(void **state)
 {
     (void)state;
-    struct model_config config = {.hidden_size = 1 << 20,
-                                  .intermediate_size = 1 << 22,
-                                  .num_layers = 4096,
-                                  .num_heads = 4096,
-                                  .num_kv_heads = 4096,
-                                  .head_size = 1024,
-                                  .vocab_size = 1 << 24,
-                                  .attention_bias = true,
-                                  .mlp_bias = true}; /* the largest that a config.json may say */
+    struct model_spec spec = {.hidden_size = 1 << 20,
+                              .intermediate_size = 1 << 22,
+                              .num_layers = MODEL_MAX_LAYERS,
+                              .num_heads = 4096,
+                              .num_kv_heads = 4096,
+                              .head_size = 1024,
+                              .vocab_size = 1 << 24}; /* the largest that a config.json may say */
+    set_biases(&spec, true, true);
     struct model_weights w;
     struct error err = {""};
-    assert_true(model_weights_bytes(&config) > 0);
-    assert_int_equal(model_weights_dummy(&config, 1, &w, &err), STATUS_OUT_OF_MEMORY);
+    assert_true(model_weights_bytes(&spec) > 0);
+    assert_int_equal(model_weights_dummy(&spec, 1, &w, &err), STATUS_OUT_OF_MEMORY);
     assert_non_null(strstr(err.text, "GiB of host memory"));
     assert_null(w.layers);
 }

@@ -7,7 +7,8 @@
 
 #include "runtime/bench/kernels.h"
 #include "runtime/commands.h"
-#include "runtime/options/options.h"
+#include "runtime/options/default_model.h"
+#include "runtime/options/engine_flags.h"
 
 struct benchmark {
     const char *name, *summary;
@@ -213,8 +214,8 @@ static int run_named(const struct benchmark *benchmark, int argc, char **argv)
     struct option_table table = {0};
     struct length_help texts;
     add_flags(benchmark, &table, &options, &texts);
-    options_add_engine(&table, &options.engine, &log);
-    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK)
+    engine_flags_add(&table, &options.engine, &log);
+    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
         return command_fail("bench", &err, EXIT_STATUS_USAGE);
     if (help) {
         char usage[64], summary[128];
@@ -223,7 +224,7 @@ static int run_named(const struct benchmark *benchmark, int argc, char **argv)
         options_print_help(&table, usage, summary, stdout);
         return EXIT_STATUS_OK;
     }
-    if (options_require_model(&options.engine, model, sizeof model, &err) != STATUS_OK)
+    if (default_model_require(&options.engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("bench", &err, EXIT_STATUS_FAILURE);
     if (run_benchmark(benchmark, &options, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;
@@ -247,7 +248,7 @@ int command_bench(int argc, char **argv)
 
 double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context)
 {
-    const struct model_config *c = engine_model_config(e);
+    const struct model_spec *c = &engine_model_config(e)->spec;
     const struct memory_profile *p = engine_memory_profile(e);
     double weights = (double)p->weights;
     if (!c->tie_word_embeddings) weights -= (double)c->vocab_size * c->hidden_size * dtype_size(c->dtype);
@@ -256,7 +257,7 @@ double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context
 
 double bench_prefill_flops(const struct engine *e, int64_t prompts, int64_t tokens)
 {
-    const struct model_config *c = engine_model_config(e);
+    const struct model_spec *c = &engine_model_config(e)->spec;
     const double q = (double)c->num_heads * c->head_size, kv = (double)c->num_kv_heads * c->head_size;
     const double qkv = (q + 2 * kv) * c->hidden_size, o_and_mlp = (q + 3.0 * c->intermediate_size) * c->hidden_size;
     const double of_tokens = c->num_layers * (qkv + o_and_mlp) - o_and_mlp;

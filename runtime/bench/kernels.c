@@ -9,7 +9,7 @@
 #include "runtime/bench/report.h"
 #include "runtime/commands.h"
 #include "runtime/engine/loaded_model.h"
-#include "runtime/options/options.h"
+#include "runtime/options/engine_flags.h"
 
 const char bench_kernels_summary[] = "each kernel alone: time, and how much of what the device can do";
 
@@ -31,7 +31,7 @@ static const struct bench_sizes LLAMA_1B = {.hidden_size = 2048,
                                             .head_size = 64,
                                             .vocab_size = 128256};
 
-struct bench_sizes bench_sizes_of(const struct model_config *c)
+struct bench_sizes bench_sizes_of(const struct model_spec *c)
 {
     return (struct bench_sizes){.hidden_size = c->hidden_size,
                                 .intermediate_size = c->intermediate_size,
@@ -394,8 +394,8 @@ static enum status choose_sizes(const struct kernels_options *o, bool discrete, 
     if (o->model) {
         enum status status = model_config_load(o->model, &config, err);
         if (status != STATUS_OK) return status;
-        *sizes = bench_sizes_of(&config);
-        weights = config.dtype;
+        *sizes = bench_sizes_of(&config.spec);
+        weights = config.spec.dtype;
     }
     if (strcmp(o->dtype, "auto") != 0 && dtype_parse(o->dtype, &weights) != 0)
         return error_set(err, STATUS_INVALID, "--dtype is \"%s\", but must be auto, float32, float16 or bfloat16",
@@ -450,7 +450,7 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
         {.name = "block-size",
          .kind = OPTION_CUSTOM,
          .target = &o->block_size,
-         .parse = options_parse_block_size,
+         .parse = engine_flags_parse_block_size,
          .argument = "8|16|32|64|128",
          .help = "Tokens in a block of the KV cache. Default: 16."},
         {.name = "threads",
@@ -477,7 +477,7 @@ int bench_kernels_command(int argc, char **argv)
     struct option_table table = {0};
     bool help = false;
     add_flags(&table, &o);
-    if (options_parse(&table, argc, argv, &help, NULL, 0, NULL, &err) != STATUS_OK)
+    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
         return command_fail("bench", &err, EXIT_STATUS_USAGE);
     if (help) {
         char summary[128];

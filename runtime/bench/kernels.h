@@ -10,7 +10,7 @@ int bench_kernels_command(int argc, char **argv);
 extern const char bench_kernels_summary[];
 
 /* The shapes of a model's kernels; the types and block_size are left 0. */
-struct bench_sizes bench_sizes_of(const struct model_config *c);
+struct bench_sizes bench_sizes_of(const struct model_spec *c);
 
 /* The matrix products of a model: of a token through all layers, and of the output. */
 enum bench_product { PRODUCT_QKV, PRODUCT_O, PRODUCT_GATE_UP, PRODUCT_DOWN, PRODUCT_HEAD, NUM_PRODUCTS };

@@ -42,7 +42,7 @@ static enum status measure(struct bench *b, struct latency *l, struct error *err
     for (int32_t i = -o->num_iters_warmup; i < o->num_iters && status == STATUS_OK; i++) {
         struct bench_run run;
         status = bench_run_create(o->batch_size, o->input_len, o->output_len,
-                                  engine_model_config(b->engine)->vocab_size, &b->random, &run, err);
+                                  engine_model_config(b->engine)->spec.vocab_size, &b->random, &run, err);
         if (status != STATUS_OK) return status;
         engine_reset_prefix_cache(b->engine);
         status = bench_run_execute(&run, b->engine, err);

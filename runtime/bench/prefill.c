@@ -8,8 +8,8 @@ static enum status measure(struct bench *b, struct samples *seconds, int64_t *to
     enum status status = STATUS_OK;
     for (int32_t i = -o->num_iters_warmup; i < o->num_iters && status == STATUS_OK; i++) {
         struct bench_run run;
-        status =
-            bench_run_create(1, o->input_len, one, engine_model_config(b->engine)->vocab_size, &b->random, &run, err);
+        status = bench_run_create(1, o->input_len, one, engine_model_config(b->engine)->spec.vocab_size, &b->random,
+                                  &run, err);
         if (status != STATUS_OK) return status;
         engine_reset_prefix_cache(b->engine);
         status = bench_run_execute(&run, b->engine, err);
@@ -28,14 +28,14 @@ static void report_products(struct bench *b, double speed)
     const struct engine *e = b->engine;
     const struct bench_options *o = b->options;
     const int32_t most = engine_limits(e)->max_num_tokens;
-    struct bench_sizes sizes = bench_sizes_of(engine_model_config(e));
+    struct bench_sizes sizes = bench_sizes_of(&engine_model_config(e)->spec);
     struct backend *backend;
     struct error ignored; /* without memory to measure with, there is just nothing to compare with */
     double products = 0;
     report_number(&b->report, "prefill_gflops", "matrix products", speed / 1e9, "GFLOP/s");
     if (backend_open(engine_device(e), engine_threads(e), &backend, &ignored) != STATUS_OK) return;
     sizes.block_size = engine_limits(e)->block_size;
-    sizes.weights = engine_model_config(e)->dtype;
+    sizes.weights = engine_model_config(e)->spec.dtype;
     sizes.activations = engine_memory_profile(e)->dtype;
     if (bench_product_speed(backend, &sizes, o->input_len.maximum < most ? o->input_len.maximum : most, &products,
                             &ignored) == STATUS_OK) {

@@ -62,7 +62,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     struct bench_step *step = d->step;
     if (piece->finish_reason == FINISH_ERROR && !d->run->failed) {
         d->run->failed = true;
-        error_set(&d->run->first_error, STATUS_INVALID, "%s", piece->error ? piece->error : "a request failed");
+        d->run->first_error = *piece->error;
     }
     if (piece->num_tokens == 0) return;
     r->cached_tokens = piece->cached_tokens;
@@ -87,7 +87,12 @@ static enum status add_requests(struct bench_run *run, struct delivery *deliveri
         params.max_tokens = r->output_len;
         r->added = clock_seconds();
         r->output_tokens = r->cached_tokens = 0;
-        enum status status = engine_add(e, r->prompt, r->prompt_len, &params, deliver, &deliveries[i], NULL, err);
+        const struct engine_request request = {.prompt = r->prompt,
+                                               .prompt_len = r->prompt_len,
+                                               .params = &params,
+                                               .deliver = deliver,
+                                               .user = &deliveries[i]};
+        enum status status = engine_add(e, &request, NULL, err);
         if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
@@ -147,6 +152,9 @@ enum status bench_run_execute(struct bench_run *run, struct engine *e, struct er
         if (run->requests[i].last > end) end = run->requests[i].last;
     run->seconds = end - start;
     free(deliveries);
-    if (status == STATUS_OK && run->failed) status = error_set(err, STATUS_INVALID, "%s", run->first_error.text);
+    if (status == STATUS_OK && run->failed) {
+        *err = run->first_error;
+        status = STATUS_INVALID;
+    }
     return status;
 }

@@ -9,39 +9,42 @@
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/loaded_model.h"
 
-/* One request from the caller's side: where its answers go. */
+/* A request as the engine holds it: the scheduler's request, and where its answers go. Owned by the inbox until a step
+ * reads it, then by the list of running jobs. */
 struct job {
-    struct request *request;
+    struct request *request; /* owned */
     answer_function *deliver;
     void *user;
     struct answer {
         struct answer_text text;
         bool done; /* its last piece was delivered */
-    } * answers;   /* [n] */
+    } * answers;   /* [num_answers] */
     int32_t num_answers, num_done;
     uint64_t id;
-    struct job *next, *previous; /* among the running jobs; `next` also in the inbox */
+    struct job *next, *previous; /* in the list of running jobs; the inbox uses `next` alone */
 };
 
-/* What other threads leave for the engine, in order. */
+/* What other threads leave for the thread that steps. Everything here is read and written under the lock. */
 struct inbox {
     pthread_mutex_t lock;
-    struct job *first, *last;
-    uint64_t *aborts; /* [num_aborts] ids */
+    pthread_cond_t changed;   /* num_jobs became 1, or woken became true */
+    struct job *first, *last; /* in order of arrival */
+    uint64_t *aborts;         /* [num_aborts] ids */
     size_t num_aborts, aborts_capacity;
     uint64_t last_id;
     int64_t num_jobs; /* added and not finished */
+    bool woken;       /* engine_wake was called, and no wait has returned for it yet */
 };
 
 struct engine {
     struct engine_options options;
     struct loaded_model loaded;
     struct scheduler *scheduler;
-    pthread_mutex_t schedule_lock; /* a scheduling pass is one act; statistics are read between two */
+    pthread_mutex_t schedule_lock; /* the scheduler is used under it, so that other threads can ask for statistics */
     struct batch batch;
-    int max_in_flight;
+    int max_in_flight; /* steps that are submitted before one is collected */
     struct inbox inbox;
-    struct job *jobs; /* in the scheduler's hands */
+    struct job *jobs; /* running: read from the inbox and not finished */
     double start_seconds;
 };
 
@@ -97,6 +100,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     if (!e) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     e->options = *options;
     pthread_mutex_init(&e->inbox.lock, NULL);
+    pthread_cond_init(&e->inbox.changed, NULL);
     pthread_mutex_init(&e->schedule_lock, NULL);
     enum status status = loaded_model_open(options, &e->loaded, err);
     if (status == STATUS_OK) status = create_scheduler(e, err);
@@ -142,6 +146,7 @@ void engine_destroy(struct engine *e)
     free(e->inbox.aborts);
     batch_free(&e->batch);
     loaded_model_close(&e->loaded);
+    pthread_cond_destroy(&e->inbox.changed);
     pthread_mutex_destroy(&e->inbox.lock);
     pthread_mutex_destroy(&e->schedule_lock);
     free(e);
@@ -152,22 +157,40 @@ void engine_leave(struct engine *e)
     if (e && !e->loaded.backend->discrete) engine_destroy(e);
 }
 
-/* ---- adding and aborting, from any thread ---- */
+/* ---- what any thread may call ---- */
 
-static enum status check_prompt(const struct engine *e, const int32_t *prompt, int32_t prompt_len, struct error *err)
+static enum status check_prompt(const struct engine *e, const struct engine_request *r, struct error *err)
 {
-    const int32_t vocab_size = e->loaded.config.vocab_size, max_model_len = e->loaded.limits.max_model_len;
-    if (prompt_len < 1) return error_set(err, STATUS_INVALID, "the prompt has no tokens; give at least one");
-    if (prompt_len >= max_model_len)
-        return error_set(
-            err, STATUS_INVALID,
-            "the prompt has %d tokens, but max_model_len is %d and one place is for the answer: shorten it "
-            "or raise --max-model-len",
-            prompt_len, max_model_len);
-    for (int32_t i = 0; i < prompt_len; i++)
-        if (prompt[i] < 0 || prompt[i] >= vocab_size)
+    const int32_t vocab_size = e->loaded.config.spec.vocab_size, max_model_len = e->loaded.limits.max_model_len;
+    if (r->prompt_len < 1) return error_set(err, STATUS_INVALID, "the prompt has no tokens; give at least one");
+    if (r->prompt_len >= max_model_len) {
+        error_set(err, STATUS_INVALID,
+                  "the prompt has %d tokens, but max_model_len is %d, which leaves %d for a prompt and one for the "
+                  "answer: shorten it",
+                  r->prompt_len, max_model_len, max_model_len - 1);
+        error_advise(err, ADVICE_RAISE, "max_model_len", "%d", r->prompt_len + 1);
+        return STATUS_INVALID;
+    }
+    for (int32_t i = 0; i < r->prompt_len; i++)
+        if (r->prompt[i] < 0 || r->prompt[i] >= vocab_size)
             return error_set(err, STATUS_INVALID, "token %d of the prompt is %d, but the model's ids are 0 to %d", i,
-                             prompt[i], vocab_size - 1);
+                             r->prompt[i], vocab_size - 1);
+    return STATUS_OK;
+}
+
+static enum status check_request(const struct engine *e, const struct engine_request *r, struct error *err)
+{
+    enum status status = sampling_params_check(r->params, e->loaded.config.spec.vocab_size, err);
+    if (status == STATUS_OK) status = check_prompt(e, r, err);
+    if (status != STATUS_OK) return status;
+    if (r->params->n > e->loaded.limits.max_num_seqs) {
+        error_set(err, STATUS_INVALID, "n is %d, but at most %d sequences run at once: lower n", r->params->n,
+                  e->loaded.limits.max_num_seqs);
+        error_advise(err, ADVICE_RAISE, "max_num_seqs", "%d", r->params->n);
+        return STATUS_INVALID;
+    }
+    if (r->params->num_stop > 0 && !e->loaded.tokenizer)
+        return error_set(err, STATUS_INVALID, "stop strings need a tokenizer, and none is loaded");
     return STATUS_OK;
 }
 
@@ -182,22 +205,29 @@ static void set_eos_ids(const struct engine *e, struct request *request)
         request->eos_token_ids[request->num_eos++] = tokenizer_eos_id(e->loaded.tokenizer);
 }
 
-static enum status job_create(const struct engine *e, const int32_t *prompt, int32_t prompt_len,
-                              const struct sampling_params *params, bool at_start, struct job **out, struct error *err)
+static bool create_answers(struct job *job, const struct tokenizer *tokenizer, bool at_start)
+{
+    const struct sampling_params *params = &job->request->params;
+    job->answers = calloc((size_t)params->n, sizeof *job->answers);
+    if (!job->answers) return false;
+    job->num_answers = params->n;
+    for (int32_t i = 0; tokenizer && i < params->n; i++)
+        if (!answer_text_init(&job->answers[i].text, tokenizer, params, at_start)) return false;
+    return true;
+}
+
+static enum status job_create(const struct engine *e, const struct engine_request *r, struct job **out,
+                              struct error *err)
 {
     struct job *job = calloc(1, sizeof *job);
     *out = NULL;
     if (!job) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
-    enum status status = request_create(params, prompt, prompt_len, e->loaded.limits.max_model_len,
+    job->deliver = r->deliver;
+    job->user = r->user;
+    enum status status = request_create(r->params, r->prompt, r->prompt_len, e->loaded.limits.max_model_len,
                                         e->loaded.limits.block_size, &job->request, err);
-    if (status == STATUS_OK) {
-        job->num_answers = params->n;
-        job->answers = calloc((size_t)params->n, sizeof *job->answers);
-        bool ok = job->answers != NULL;
-        for (int32_t i = 0; ok && e->loaded.tokenizer && i < params->n; i++)
-            ok = answer_text_init(&job->answers[i].text, e->loaded.tokenizer, &job->request->params, at_start);
-        if (!ok) status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
-    }
+    if (status == STATUS_OK && !create_answers(job, e->loaded.tokenizer, r->at_start))
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     if (status != STATUS_OK) {
         job_free(job);
         return status;
@@ -208,7 +238,7 @@ static enum status job_create(const struct engine *e, const int32_t *prompt, int
     return STATUS_OK;
 }
 
-/* The engine may finish and free the job as soon as the lock is let go, so its id is given out before. */
+/* The id is given out under the lock: once it is released, the job may be finished and freed at any time. */
 static void inbox_put(struct inbox *inbox, struct job *job, uint64_t *id)
 {
     pthread_mutex_lock(&inbox->lock);
@@ -219,50 +249,25 @@ static void inbox_put(struct inbox *inbox, struct job *job, uint64_t *id)
     else
         inbox->first = job;
     inbox->last = job;
-    inbox->num_jobs++;
+    if (inbox->num_jobs++ == 0) pthread_cond_signal(&inbox->changed);
     pthread_mutex_unlock(&inbox->lock);
 }
 
-static enum status add(struct engine *e, const int32_t *prompt, int32_t prompt_len,
-                       const struct sampling_params *params, bool at_start, answer_function *deliver, void *user,
-                       uint64_t *request, struct error *err)
+enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err)
 {
-    enum status status = sampling_params_check(params, e->loaded.config.vocab_size, err);
-    if (status == STATUS_OK) status = check_prompt(e, prompt, prompt_len, err);
-    if (status == STATUS_OK && params->n > e->loaded.limits.max_num_seqs)
-        status = error_set(err, STATUS_INVALID, "n is %d, but --max-num-seqs lets %d sequences run at once", params->n,
-                           e->loaded.limits.max_num_seqs);
-    if (status == STATUS_OK && params->num_stop > 0 && !e->loaded.tokenizer)
-        status = error_set(err, STATUS_INVALID, "stop strings need a tokenizer, and none is loaded");
     struct job *job;
-    if (status == STATUS_OK) status = job_create(e, prompt, prompt_len, params, at_start, &job, err);
-    if (status != STATUS_OK) return status;
-    job->deliver = deliver;
-    job->user = user;
-    inbox_put(&e->inbox, job, request);
-    return STATUS_OK;
+    enum status status = check_request(e, request, err);
+    if (status == STATUS_OK) status = job_create(e, request, &job, err);
+    if (status == STATUS_OK) inbox_put(&e->inbox, job, id);
+    return status;
 }
 
-enum status engine_add(struct engine *e, const int32_t *prompt, int32_t prompt_len,
-                       const struct sampling_params *params, answer_function *deliver, void *user, uint64_t *request,
-                       struct error *err)
-{
-    return add(e, prompt, prompt_len, params, false, deliver, user, request, err);
-}
-
-enum status engine_add_chat(struct engine *e, const int32_t *prompt, int32_t prompt_len,
-                            const struct sampling_params *params, answer_function *deliver, void *user,
-                            uint64_t *request, struct error *err)
-{
-    return add(e, prompt, prompt_len, params, true, deliver, user, request, err);
-}
-
-void engine_abort(struct engine *e, uint64_t request)
+void engine_abort(struct engine *e, uint64_t id)
 {
     struct inbox *inbox = &e->inbox;
     pthread_mutex_lock(&inbox->lock);
     if (array_reserve(&inbox->aborts, &inbox->aborts_capacity, inbox->num_aborts + 1, sizeof *inbox->aborts))
-        inbox->aborts[inbox->num_aborts++] = request;
+        inbox->aborts[inbox->num_aborts++] = id;
     pthread_mutex_unlock(&inbox->lock);
 }
 
@@ -272,6 +277,23 @@ bool engine_has_work(struct engine *e)
     const bool work = e->inbox.num_jobs > 0;
     pthread_mutex_unlock(&e->inbox.lock);
     return work;
+}
+
+void engine_wait(struct engine *e)
+{
+    struct inbox *inbox = &e->inbox;
+    pthread_mutex_lock(&inbox->lock);
+    while (inbox->num_jobs == 0 && !inbox->woken) pthread_cond_wait(&inbox->changed, &inbox->lock);
+    inbox->woken = false;
+    pthread_mutex_unlock(&inbox->lock);
+}
+
+void engine_wake(struct engine *e)
+{
+    pthread_mutex_lock(&e->inbox.lock);
+    e->inbox.woken = true;
+    pthread_cond_signal(&e->inbox.changed);
+    pthread_mutex_unlock(&e->inbox.lock);
 }
 
 /* ---- one step ---- */
@@ -345,18 +367,18 @@ static void fill_sampling_row(const struct engine *e, const struct sequence *seq
 /* Schedules the next step and submits it. */
 static enum status schedule_and_submit(struct engine *e, enum schedule_result *result, struct error *err)
 {
-    struct sequence *const *admitted;
-    int32_t num_admitted;
+    struct schedule schedule;
     pthread_mutex_lock(&e->schedule_lock);
     read_inbox(e);
-    *result = scheduler_schedule(e->scheduler, &e->batch, &admitted, &num_admitted);
+    const enum status status = scheduler_schedule(e->scheduler, &e->batch, &schedule, err);
     pthread_mutex_unlock(&e->schedule_lock);
-    if (*result != SCHEDULE_BATCH) return STATUS_OK;
-    for (int32_t i = 0; i < num_admitted; i++) {
+    *result = schedule.result;
+    if (status != STATUS_OK || *result != SCHEDULE_BATCH) return status;
+    for (int32_t i = 0; i < schedule.num_admitted; i++) {
+        const struct sequence *seq = schedule.admitted[i];
         struct sampling_state row;
-        fill_sampling_row(e, admitted[i], &row);
-        model_set_sampling_state(e->loaded.model, admitted[i]->state_index, &row, admitted[i]->tokens,
-                                 admitted[i]->num_tokens);
+        fill_sampling_row(e, seq, &row);
+        model_set_sampling_state(e->loaded.model, seq->state_index, &row, seq->tokens, seq->num_tokens);
     }
     return model_submit(e->loaded.model, &e->batch, err);
 }
@@ -428,12 +450,13 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
     struct sample_output samples;
     enum status status = model_collect(e->loaded.model, &samples, err);
     if (status != STATUS_OK) return status;
+    const struct token_event *events;
     int32_t num_events;
     pthread_mutex_lock(&e->schedule_lock);
-    const struct token_event *events = scheduler_collect(e->scheduler, &samples, &num_events);
+    status = scheduler_collect(e->scheduler, &samples, &events, &num_events, err);
     pthread_mutex_unlock(&e->schedule_lock);
     for (int32_t i = 0; i < num_events; i++) deliver_event(e, &events[i], &samples);
-    return STATUS_OK;
+    return status;
 }
 
 /* The last pieces of answers that ended without a token (aborted, impossible), then the end of the job. */
@@ -447,7 +470,7 @@ static void finish_job(struct engine *e, struct job *job)
         piece.index = i;
         if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
         piece.finish_reason = seq->finish_reason;
-        if (piece.finish_reason == FINISH_ERROR) piece.error = job->request->error;
+        if (piece.finish_reason == FINISH_ERROR) piece.error = &job->request->error;
         finish_answer(job, answer, &piece);
         job->deliver(job->user, &piece);
     }
@@ -516,6 +539,11 @@ const struct batch_limits *engine_limits(const struct engine *e)
 const char *engine_device(const struct engine *e)
 {
     return e->loaded.backend->name;
+}
+
+bool engine_device_is_discrete(const struct engine *e)
+{
+    return e->loaded.backend->discrete;
 }
 
 int engine_threads(const struct engine *e)

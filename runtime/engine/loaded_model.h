@@ -1,11 +1,13 @@
-/* From options to a loaded model: everything engine_create decides before there is an engine. */
-#ifndef QUIRE_RUNTIME_ENGINE_LOAD_H
-#define QUIRE_RUNTIME_ENGINE_LOAD_H
+/* Opening a model: from options to everything that engine_create needs before there is an engine. */
+#ifndef QUIRE_RUNTIME_LOADED_MODEL_H
+#define QUIRE_RUNTIME_LOADED_MODEL_H
 
 #include "kernels/backend.h"
 #include "model/model.h"
 #include "runtime/engine/engine.h"
 
+/* A device with a model on it. The struct owns what it points to; the parts refer to each other (the model to the
+ * weights, both to the backend), so it must not be copied and is freed as a whole. */
 struct loaded_model {
     struct backend *backend;
     struct model_config config;
@@ -16,12 +18,12 @@ struct loaded_model {
     struct batch_limits limits;
 };
 
-/* backend_open; where 'auto' finds no GPU that it can use and this build has CUDA, a warning says why. */
-enum status open_device(const char *device, int threads, const struct log *log, struct backend **out,
-                        struct error *err);
-
 /* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure nothing is left. */
 enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err);
 void loaded_model_close(struct loaded_model *l); /* safe on a zeroed struct */
+
+/* backend_open. If device is "auto", the build has CUDA and no GPU can be used, a warning says why. */
+enum status open_device(const char *device, int threads, const struct log *log, struct backend **out,
+                        struct error *err);
 
 #endif

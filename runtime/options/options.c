@@ -11,14 +11,6 @@ void option_table_add(struct option_table *table, const struct option_spec *spec
     for (int i = 0; i < count && table->count < OPTIONS_MAX; i++) table->specs[table->count++] = specs[i];
 }
 
-static const struct option_spec *find_name(const struct option_table *table, const char *name)
-{
-    for (int i = 0; i < table->count; i++) {
-        if (strcmp(table->specs[i].name, name) == 0) return &table->specs[i];
-    }
-    return NULL;
-}
-
 static bool is_switch(const struct option_spec *spec)
 {
     return spec->kind == OPTION_SWITCH || spec->kind == OPTION_TRISTATE;
@@ -154,20 +146,6 @@ static enum status set_value(const struct option_spec *spec, bool negated, const
     return STATUS_OK;
 }
 
-/* Every entry of that name gets the value. */
-static enum status set_all(const struct option_table *table, const char *name, bool negated, const char *text,
-                           struct error *err)
-{
-    for (int i = 0; i < table->count; i++) {
-        const struct option_spec *spec = &table->specs[i];
-        if (strcmp(spec->name, name) != 0) continue;
-        enum status status = set_value(spec, negated, text, err);
-        if (status != STATUS_OK) return status;
-        if (spec->given) *spec->given |= spec->given_bit;
-    }
-    return STATUS_OK;
-}
-
 /* ---- unknown flags ---- */
 
 enum { NAME_MAX_LENGTH = 64 };
@@ -229,8 +207,8 @@ static enum status unknown_flag(const struct option_table *table, const char *wo
     for (int i = 0; i < table->count && length < NAME_MAX_LENGTH; i++) {
         const char *known = table->specs[i].name;
         if (strncmp(known, name, length) != 0) continue;
+        if (first) second = known;
         if (!first) first = known;
-        if (strcmp(first, known) != 0) second = known;
     }
     if (second) {
         return error_set(err, STATUS_INVALID, "--%s could mean --%s or --%s; write the whole name", name, first,
@@ -269,7 +247,6 @@ static void build_tables(const struct option_table *table, struct getopt_tables 
     out->longs[n++] = (struct option){"help", no_argument, NULL, CODE_HELP};
     for (int i = 0; i < table->count; i++) {
         const struct option_spec *spec = &table->specs[i];
-        if (find_name(table, spec->name) != spec) continue;
         int has_value = takes_value(spec) ? required_argument : no_argument;
         out->longs[n++] = (struct option){spec->name, has_value, NULL, CODE_FIRST + 2 * i};
         if (spec->letter) {
@@ -310,50 +287,34 @@ static enum status refused(const struct option_table *table, int code, const cha
     return unknown_flag(table, word, err);
 }
 
-static enum status take_word(char *word, const char **words, int max_words, int *num_words, struct error *err)
+static enum status refuse_word(const char *word, struct error *err)
 {
-    if (!words) {
-        return error_set(err, STATUS_INVALID, "'%s' is not a flag; flags begin with --, and --help lists them", word);
-    }
-    if (*num_words >= max_words) {
-        return error_set(err, STATUS_INVALID, "'%s' is one word too many; at most %d may be given", word, max_words);
-    }
-    words[(*num_words)++] = word;
-    return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "'%s' is not a flag; flags begin with --, and --help lists them", word);
 }
 
-enum status options_parse(const struct option_table *table, int argc, char **argv, bool *help, const char **words,
-                          int max_words, int *num_words, struct error *err)
+enum status options_parse(const struct option_table *table, int argc, char **argv, bool *help, struct error *err)
 {
     struct getopt_tables tables;
     build_tables(table, &tables);
     *help = false;
-    int count = 0;
     optind = 0; /* glibc: start afresh */
     opterr = 0;
-    enum status status = STATUS_OK;
-    while (status == STATUS_OK) {
+    for (;;) {
         optopt = 0;
-        int code = getopt_long(argc, argv, tables.letters, tables.longs, NULL);
+        const int code = getopt_long(argc, argv, tables.letters, tables.longs, NULL);
         if (code == -1) break;
+        if (code == 1) return refuse_word(optarg, err);
+        if (code == '?' || code == ':') return refused(table, code, argv[optind - 1], err);
         if (code == CODE_HELP) {
             *help = true;
             return STATUS_OK;
         }
-        if (code == 1) {
-            status = take_word(optarg, words, max_words, &count, err);
-        } else if (code == '?' || code == ':') {
-            status = refused(table, code, argv[optind - 1], err);
-        } else {
-            const struct option_spec *spec = spec_of_code(table, code);
-            status = set_all(table, spec->name, code >= CODE_FIRST && (code & 1), optarg, err);
-        }
+        const struct option_spec *spec = spec_of_code(table, code);
+        const enum status status = set_value(spec, code >= CODE_FIRST && (code & 1), optarg, err);
+        if (status != STATUS_OK) return status;
+        if (spec->given) *spec->given |= spec->given_bit;
     }
-    for (; status == STATUS_OK && optind < argc; optind++) { /* what follows "--" */
-        status = take_word(argv[optind], words, max_words, &count, err);
-    }
-    if (num_words) *num_words = count;
-    return status;
+    return optind < argc ? refuse_word(argv[optind], err) : STATUS_OK; /* what follows "--" */
 }
 
 /* ---- help ---- */
@@ -403,7 +364,7 @@ void options_print_help(const struct option_table *table, const char *usage, con
     for (int i = 0; i < table->count; i++) {
         const struct option_spec *spec = &table->specs[i];
         if (spec->heading) fprintf(out, "\n%s\n", spec->heading);
-        if (find_name(table, spec->name) == spec) print_spec(spec, out);
+        print_spec(spec, out);
     }
     fputc('\n', out);
     print_spec(&help, out);

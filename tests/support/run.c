@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "kernels/backend.h"
+#include "runtime/commands.h"
 
 /* The tiny checkpoints' logits are of size 1 to 10: a gap of 1e-4 of that. */
 static const float TIE = 5e-4f;
@@ -77,7 +78,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     }
     text_append(&a->text, piece->text, piece->text_length);
     a->finish = piece->finish_reason;
-    if (piece->error) snprintf(a->error, sizeof a->error, "%s", piece->error);
+    if (piece->error) snprintf(a->error, sizeof a->error, "%s", command_sentence(piece->error).text);
     if (piece->stop_reason) snprintf(a->stop_reason, sizeof a->stop_reason, "%s", piece->stop_reason);
     a->stop_token = piece->stop_token;
     a->prompt_tokens = piece->prompt_tokens;
@@ -104,10 +105,14 @@ void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num
         out->answers[i].gaps = calloc((size_t)capacity, sizeof(float));
     }
     struct error err = {""};
-    for (int32_t i = 0; i < num_prompts; i++)
-        if (engine_add(e, prompts[i].ids, prompts[i].length, params, deliver, &out->answers[i * n], NULL, &err) !=
-            STATUS_OK)
-            fail_msg("engine_add: %s", err.text);
+    for (int32_t i = 0; i < num_prompts; i++) {
+        const struct engine_request request = {.prompt = prompts[i].ids,
+                                               .prompt_len = prompts[i].length,
+                                               .params = params,
+                                               .deliver = deliver,
+                                               .user = &out->answers[i * n]};
+        if (engine_add(e, &request, NULL, &err) != STATUS_OK) fail_msg("engine_add: %s", err.text);
+    }
     while (engine_has_work(e)) {
         bool worked;
         if (engine_step(e, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);

@@ -11,7 +11,7 @@ struct run_answer {
     int32_t count, capacity;
     struct text text;
     enum finish_reason finish;
-    char error[512], stop_reason[64];
+    char error[2048], stop_reason[64];
     int32_t prompt_tokens, cached_tokens, output_tokens, stop_token;
     int pieces_after_end;
 };

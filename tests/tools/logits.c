@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model/config.h"
 #include "model/model.h"
 
 struct tool {
@@ -36,20 +37,20 @@ static void open_model(struct tool *t, const char *folder, const char *device, c
     options.cache_dtype = options.dtype;
     must(model_config_load(folder, &t->config, &err), &err);
     must(backend_open(device, 0, &t->backend, &err), &err);
-    must(model_weights_open(folder, &t->config, NULL, &t->weights, &err), &err);
+    must(model_weights_open(folder, &t->config.spec, NULL, &t->weights, &err), &err);
     options.copy_weights = t->backend->discrete;
-    must(model_create(t->backend, &t->config, &t->weights, &options, &t->model, &err), &err);
+    must(model_create(t->backend, &t->config.spec, &t->weights, &options, &t->model, &err), &err);
     must(model_allocate_cache(t->model, longest / 16 + 1, &err), &err);
     must(model_wait_for_weights(t->model, &err), &err);
     must(batch_init(&t->batch, &options.limits, 1, &err), &err);
-    t->logits = malloc((size_t)t->config.vocab_size * sizeof *t->logits);
+    t->logits = malloc((size_t)t->config.spec.vocab_size * sizeof *t->logits);
 }
 
 static void run_prompt(struct tool *t, const json_t *prompt, FILE *out)
 {
     const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1};
     const int32_t n = (int32_t)json_array_size(prompt);
-    const int64_t bytes = t->config.vocab_size * (int64_t)sizeof *t->logits;
+    const int64_t bytes = t->config.spec.vocab_size * (int64_t)sizeof *t->logits;
     struct batch *b = &t->batch;
     struct sample_output sampled;
     struct error err;

@@ -1,0 +1,213 @@
+#include "base/json.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+/* --- Parsing --- */
+
+/* error_set, with "SOURCE: " before the sentence where there is a source. */
+static enum status vfail(const char *source, enum status status, struct error *err, const char *format, va_list args)
+{
+    char text[sizeof err->text];
+    vsnprintf(text, sizeof text, format, args);
+    return error_set(err, status, "%s%s%s", source ? source : "", source ? ": " : "", text);
+}
+
+static enum status fail(const char *source, enum status status, struct error *err, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static enum status fail(const char *source, enum status status, struct error *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vfail(source, status, err, format, args);
+    va_end(args);
+    return status;
+}
+
+enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
+                              struct error *err)
+{
+    json_error_t problem;
+    *out = json_loadb(bytes, length, flags, &problem);
+    if (!*out) {
+        const bool memory = json_error_code(&problem) == json_error_out_of_memory;
+        return fail(source, memory ? STATUS_OUT_OF_MEMORY : STATUS_INVALID, err,
+                    "not valid JSON at line %d, column %d: %s", problem.line, problem.column,
+                    show_string(problem.text).text);
+    }
+    if (json_is_object(*out)) return STATUS_OK;
+    json_decref(*out);
+    *out = NULL;
+    return fail(source, STATUS_INVALID, err, "expected a JSON object {...}, found an array");
+}
+
+enum status json_object_read(const char *path, size_t flags, json_t **out, struct error *err)
+{
+    struct mapped_file file;
+    *out = NULL;
+    enum status status = mapped_file_open(path, &file, err);
+    if (status != STATUS_OK) return status;
+    if (file.size == 0)
+        status = error_set(err, STATUS_INVALID, "%s: the file is empty; expected a JSON object", path);
+    else
+        status = json_object_parse((const char *)file.data, file.size, flags, path, out, err);
+    mapped_file_close(&file);
+    return status;
+}
+
+/* --- Text for messages --- */
+
+struct shown show_string(const char *string)
+{
+    struct shown shown = {""};
+    if (!string) return shown;
+    const size_t room = sizeof shown.text - 1;
+    size_t n = strnlen(string, room + 1);
+    const bool cut = n > room;
+    if (cut) {
+        n = room - 3;
+        while (n > 0 && ((unsigned char)string[n] & 0xC0) == 0x80) n--; /* not inside a UTF-8 character */
+    }
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)string[i];
+        shown.text[i] = c < 0x20 || c == 0x7f ? '?' : string[i];
+    }
+    memcpy(shown.text + n, cut ? "..." : "", cut ? 4 : 1);
+    return shown;
+}
+
+struct shown show_value(const json_t *value)
+{
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    const struct shown shown = show_string(text);
+    free(text);
+    return shown;
+}
+
+/* --- Typed reading --- */
+
+struct json_reader json_reader(const json_t *object, const char *source, struct error *err)
+{
+    return (struct json_reader){.object = object, .source = source, .prefix = "", .status = STATUS_OK, .err = err};
+}
+
+void json_reader_fail(struct json_reader *r, enum status status, const char *format, ...)
+{
+    if (r->status != STATUS_OK) return;
+    va_list args;
+    va_start(args, format);
+    r->status = vfail(r->source, status, r->err, format, args);
+    va_end(args);
+}
+
+void json_reader_expected(struct json_reader *r, const char *name, const char *expected, const json_t *found)
+{
+    json_reader_fail(r, STATUS_INVALID, "%s%s must be %s, found %s", r->prefix, name, expected,
+                     found ? show_value(found).text : "nothing");
+}
+
+const json_t *json_reader_get(const struct json_reader *r, const char *key)
+{
+    const json_t *value = json_object_get(r->object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+bool json_reader_has(const struct json_reader *r, const char *key)
+{
+    return json_object_get(r->object, key) != NULL;
+}
+
+int64_t json_reader_to_int64(struct json_reader *r, const char *name, const json_t *value, int64_t min, int64_t max)
+{
+    const json_int_t number = json_integer_value(value);
+    if (json_is_integer(value) && number >= min && number <= max) return number;
+    char expected[96];
+    if (min > INT64_MIN && max < INT64_MAX)
+        snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)min, (long long)max);
+    else if (min > INT64_MIN)
+        snprintf(expected, sizeof expected, "an integer of %lld or more", (long long)min);
+    else if (max < INT64_MAX)
+        snprintf(expected, sizeof expected, "an integer of %lld or less", (long long)max);
+    else
+        snprintf(expected, sizeof expected, "an integer");
+    json_reader_expected(r, name, expected, value);
+    return min;
+}
+
+double json_reader_to_number(struct json_reader *r, const char *name, const json_t *value, double min, double max)
+{
+    const double number = json_number_value(value);
+    if (json_is_number(value) && number >= min && number <= max) return number;
+    char expected[96];
+    if (isfinite(min) && isfinite(max))
+        snprintf(expected, sizeof expected, "a number from %g to %g", min, max);
+    else if (isfinite(min))
+        snprintf(expected, sizeof expected, "a number of %g or more", min);
+    else if (isfinite(max))
+        snprintf(expected, sizeof expected, "a number of %g or less", max);
+    else
+        snprintf(expected, sizeof expected, "a number");
+    json_reader_expected(r, name, expected, value);
+    return min;
+}
+
+int64_t json_reader_int64(struct json_reader *r, const char *key, int64_t absent, int64_t min, int64_t max)
+{
+    const json_t *value = json_reader_get(r, key);
+    if (!value) return absent;
+    const int64_t number = json_reader_to_int64(r, key, value, min, max);
+    return r->status == STATUS_OK ? number : absent;
+}
+
+int32_t json_reader_int(struct json_reader *r, const char *key, int32_t absent, int32_t min, int32_t max)
+{
+    return (int32_t)json_reader_int64(r, key, absent, min, max);
+}
+
+double json_reader_number(struct json_reader *r, const char *key, double absent, double min, double max)
+{
+    const json_t *value = json_reader_get(r, key);
+    if (!value) return absent;
+    const double number = json_reader_to_number(r, key, value, min, max);
+    return r->status == STATUS_OK ? number : absent;
+}
+
+bool json_reader_bool(struct json_reader *r, const char *key, bool absent)
+{
+    const json_t *value = json_reader_get(r, key);
+    if (!value) return absent;
+    if (json_is_boolean(value)) return json_is_true(value);
+    json_reader_expected(r, key, "true or false", value);
+    return absent;
+}
+
+const char *json_reader_string(struct json_reader *r, const char *key, const char *absent)
+{
+    const json_t *value = json_reader_get(r, key);
+    if (!value) return absent;
+    if (json_is_string(value)) return json_string_value(value);
+    json_reader_expected(r, key, "a string", value);
+    return absent;
+}
+
+static void require(struct json_reader *r, const char *key)
+{
+    if (!json_reader_get(r, key)) json_reader_fail(r, STATUS_INVALID, "the key %s%s is missing", r->prefix, key);
+}
+
+int32_t json_reader_require_int(struct json_reader *r, const char *key, int32_t min, int32_t max)
+{
+    require(r, key);
+    return json_reader_int(r, key, min, min, max);
+}
+
+double json_reader_require_number(struct json_reader *r, const char *key, double min, double max)
+{
+    require(r, key);
+    return json_reader_number(r, key, min, min, max);
+}

@@ -1,0 +1,72 @@
+/* JSON from outside: files of a checkpoint and lines of requests, parsed by jansson. Errors name the file and the key.
+ *
+ *     struct json_reader r = json_reader(object, path, err);
+ *     int32_t size = json_reader_require_int(&r, "hidden_size", 1, 1 << 20);
+ *     double eps = json_reader_number(&r, "rms_norm_eps", 1e-6, 0, 1);
+ *     return r.status;
+ */
+#ifndef QUIRE_BASE_JSON_H
+#define QUIRE_BASE_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Parses bytes[length], which must be one JSON object and white space: valid UTF-8, numbers within the range of int64
+ * and double. `flags` are jansson's: JSON_REJECT_DUPLICATES refuses an object with two equal keys (otherwise the last
+ * one counts), JSON_ALLOW_NUL accepts "\u0000" in strings. `source` names the JSON in messages; NULL: nothing does.
+ * Free *out with json_decref. */
+enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
+                              struct error *err);
+/* The same for a regular file. */
+enum status json_object_read(const char *path, size_t flags, json_t **out, struct error *err);
+
+/* Text from outside, made fit for a message: cut at a whole character, control characters replaced by '?'. */
+struct shown {
+    char text[160];
+};
+struct shown show_string(const char *string); /* NULL shows as nothing, as below */
+struct shown show_value(const json_t *value); /* as compact JSON */
+
+/* Typed reading of one object. A message is "SOURCE: PREFIXkey must be ..., found ...". The first failure sticks: later
+ * ones leave `status` and the message as they are, so that a caller reads every key and checks `status` once. A null
+ * counts as an absent key. */
+struct json_reader {
+    const json_t *object;
+    const char *source; /* NULL: messages begin with the key */
+    const char *prefix; /* "", or what stands before the names of keys: "rope_scaling." */
+    enum status status;
+    struct error *err;
+};
+
+struct json_reader json_reader(const json_t *object, const char *source, struct error *err);
+
+/* Fails with "SOURCE: " and the formatted sentence. */
+void json_reader_fail(struct json_reader *r, enum status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Fails with STATUS_INVALID: "NAME must be EXPECTED, found VALUE". */
+void json_reader_expected(struct json_reader *r, const char *name, const char *expected, const json_t *found);
+
+const json_t *json_reader_get(const struct json_reader *r, const char *key); /* NULL: absent or null */
+bool json_reader_has(const struct json_reader *r, const char *key);          /* true for null, too */
+
+/* The value of a key; `absent` if there is none, or after a failure. Bounds are inclusive; INT64_MIN and INT64_MAX, or
+ * -INFINITY and INFINITY, leave a side open and are not named in messages. */
+int64_t json_reader_int64(struct json_reader *r, const char *key, int64_t absent, int64_t min, int64_t max);
+int32_t json_reader_int(struct json_reader *r, const char *key, int32_t absent, int32_t min, int32_t max);
+double json_reader_number(struct json_reader *r, const char *key, double absent, double min, double max);
+bool json_reader_bool(struct json_reader *r, const char *key, bool absent);
+const char *json_reader_string(struct json_reader *r, const char *key, const char *absent); /* lives in the object */
+
+/* The same for a key that must be there; `min` after a failure. */
+int32_t json_reader_require_int(struct json_reader *r, const char *key, int32_t min, int32_t max);
+double json_reader_require_number(struct json_reader *r, const char *key, double min, double max);
+
+/* The same for a value that is no key's own, as an element of an array; `name` names it in messages. */
+int64_t json_reader_to_int64(struct json_reader *r, const char *name, const json_t *value, int64_t min, int64_t max);
+double json_reader_to_number(struct json_reader *r, const char *name, const json_t *value, double min, double max);
+
+#endif

@@ -1,0 +1,91 @@
+/* What a model computes, as data: sizes, rope and, for each layer, what its attention and its MLP do. A family file
+ * (families/) fills it from config.json; tensors.h derives from it which tensors there are, and decoder.h computes it.
+ */
+#ifndef QUIRE_MODEL_MODEL_SPEC_H
+#define QUIRE_MODEL_MODEL_SPEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "kernels/dtype.h"
+
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3 };
+
+/* rope_theta and rope_scaling (transformers 4), or rope_parameters (5). Formulas: transformers' modeling_rope_utils. */
+struct rope_config {
+    enum rope_type type;
+    double theta;
+    double factor;                            /* linear, dynamic, yarn, llama3 */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double beta_fast, beta_slow;              /* yarn: 32, 1 */
+    double attention_factor;                  /* yarn: <= 0: follows from factor, mscale and mscale_all_dim */
+    double mscale, mscale_all_dim;            /* yarn, 0: absent */
+    bool truncate;                            /* yarn: true unless the file says otherwise */
+    int32_t original_max_position;            /* yarn, llama3: the file's, or max_position_embeddings */
+};
+
+/* Where a sublayer (attention, MLP) is normed. x is the residual stream.
+ * BEFORE: x + f(norm(x)); AFTER: x + norm(f(x)); AROUND: x + norm(f(norm(x))). */
+enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND };
+
+/* Norms of queries and keys, before rotation: none, over each head, or over all heads of a token at once. */
+enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_PROJECTION };
+
+struct layer_spec {
+    enum norm_placement norm_placement;
+    /* attention */
+    bool qkv_bias, o_bias;
+    enum qk_norm qk_norm;
+    int32_t rotary_dim;       /* elements of a head that are rotated; 0: none */
+    float attention_scale;    /* scores are attention_scale * q.k */
+    float attention_soft_cap; /* 0: none */
+    int32_t window;           /* a query attends to the last `window` tokens, itself included; 0: to all */
+    /* MLP: down(activation(gate(x)) * up(x)) */
+    bool mlp_bias;
+    enum activation activation;
+    /* a sublayer's output is multiplied by this before it is added to the residual stream */
+    float residual_multiplier;
+};
+
+/* What the file calls the gains of a layer: the part of the tensor's name after "model.layers.N.", without ".weight".
+ * NULL where the layer has no such norm. attention_norm and mlp_norm norm a sublayer's input, the post norms its
+ * output; q_norm and k_norm are those of enum qk_norm. Everything else is named as in Llama. */
+struct tensor_names {
+    const char *attention_norm, *post_attention_norm;
+    const char *mlp_norm, *post_mlp_norm;
+    const char *q_norm, *k_norm;
+};
+
+#define MODEL_MAX_LAYERS 1024
+#define MODEL_MAX_HEAD_SIZE 1024
+
+struct model_spec {
+    int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size;
+    int32_t max_position_embeddings;
+    double norm_eps;
+    double gain_offset;          /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
+    double embedding_multiplier; /* 1 where the family has none, as the next */
+    double logits_multiplier;
+    double logits_soft_cap; /* 0: none */
+    bool tie_word_embeddings;
+    struct tensor_names names;
+    struct rope_config rope;
+    enum dtype dtype; /* torch_dtype or dtype of the file; float32 if it is silent, as transformers takes it */
+    struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
+};
+
+/* The most tokens of one sequence that the model is made for: max_position_embeddings, stretched by linear, dynamic or
+ * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. */
+int32_t model_spec_max_length(const struct model_spec *spec);
+
+/* Fills table[max_position, head_size]: cos of each pair's angle, then sin, both times yarn's attention factor. Angles
+ * are float32 products, rounded where transformers rounds them.
+ *
+ * Dynamic scaling: transformers changes the base with the current length of the sequence, which would make cached keys
+ * depend on when they were computed. The table is fixed instead, as in vLLM: the base is the one for the longest
+ * context, max_length = max_position_embeddings * factor, whatever max_position is: theta * (factor * max_length /
+ * max_position_embeddings - (factor - 1)) ^ (head_size / (head_size - 2)). */
+void rope_table(const struct model_spec *spec, int32_t max_position, float *table);
+
+#endif

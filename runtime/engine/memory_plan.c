@@ -1,0 +1,221 @@
+#include "runtime/engine/memory_plan.h"
+
+#include <stdio.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+/* The driver takes memory of its own for captured graphs, and says how much only once they are there. The plan reserves
+ * a generous guess, so that the blocks fit beside them; the report has what they took. */
+static const int64_t GRAPH_RESERVE = 128 << 20;
+
+/* ---- before anything is allocated ---- */
+
+/* The budget of the KV cache on the CPU: what was asked for, or the lesser of 4 GiB and a quarter of what is free. */
+static enum status cpu_budget(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t available;
+    enum status status = l->backend->memory_info(l->backend, &available, &p->total, err);
+    if (status != STATUS_OK) return status;
+    double space = o->kv_cache_space * GIB;
+    if (space <= 0) space = 4 * GIB < (double)available / 4 ? 4 * GIB : (double)available / 4;
+    p->others = p->total - available;
+    p->kv_budget = (int64_t)space;
+    return STATUS_OK;
+}
+
+/* The budget of everything on a GPU, and what other processes and the context hold, by the device's own count. */
+static enum status gpu_budget(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t available;
+    enum status status = l->backend->memory_info(l->backend, &available, &p->total, err);
+    if (status != STATUS_OK) return status;
+    const int64_t held = p->total - available;
+    p->others = l->backend->others_bytes >= 0 && l->backend->others_bytes < held ? l->backend->others_bytes : 0;
+    p->context = held - p->others;
+    p->utilization = o->gpu_memory_utilization;
+    p->budget = (int64_t)((double)p->total * p->utilization);
+    return STATUS_OK;
+}
+
+static enum status choose_limits(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    const int32_t max_model_len = l->profile.max_model_len;
+    if (o->max_num_batched_tokens < o->max_num_seqs) {
+        error_set(err, STATUS_INVALID,
+                  "a step of at most %d tokens has no room for %d sequences, each of which takes at least one",
+                  o->max_num_batched_tokens, o->max_num_seqs);
+        error_advise(err, ADVICE_RAISE, "max_num_batched_tokens", "%d", o->max_num_seqs);
+        error_advise(err, ADVICE_LOWER, "max_num_seqs", "%d", o->max_num_batched_tokens);
+        return STATUS_INVALID;
+    }
+    if (!o->enable_chunked_prefill && o->max_num_batched_tokens < max_model_len) {
+        error_set(err, STATUS_INVALID,
+                  "without chunked prefill a prompt is computed in one step, but a step has at most %d tokens and a "
+                  "prompt up to %d",
+                  o->max_num_batched_tokens, max_model_len);
+        error_advise(err, ADVICE_RAISE, "max_num_batched_tokens", "%d", max_model_len);
+        error_advise(err, ADVICE_LOWER, "max_model_len", "%d", o->max_num_batched_tokens);
+        return STATUS_INVALID;
+    }
+    /* No step can have more tokens than all sequences have together. */
+    const int64_t all = (int64_t)o->max_num_seqs * max_model_len;
+    l->limits = (struct batch_limits){
+        .max_num_tokens = o->max_num_batched_tokens < all ? o->max_num_batched_tokens : (int32_t)all,
+        .max_num_seqs = o->max_num_seqs,
+        .max_model_len = max_model_len,
+        .block_size = o->block_size,
+        .num_groups = 1,
+    };
+    return STATUS_OK;
+}
+
+/* On a GPU the blocks get what the other terms leave of the budget. */
+static void count_blocks(struct memory_profile *p)
+{
+    if (p->discrete) {
+        const int64_t left = p->budget - memory_profile_fixed(p);
+        p->kv_budget = left > 0 ? left : 0;
+    }
+    memory_profile_count_blocks(p);
+}
+
+/* The terms that follow from max_model_len. */
+static enum status plan_terms(const struct engine_options *o, struct loaded_model *l,
+                              struct model_options *model_options, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t bytes[NUM_PURPOSES];
+    enum status status = choose_limits(o, l, err);
+    if (status != STATUS_OK) return status;
+    model_options->limits = l->limits;
+    status = model_plan(l->backend, &l->config.spec, &l->weights, model_options, bytes, err);
+    if (status != STATUS_OK) return status;
+    p->weights = bytes[PURPOSE_WEIGHTS];
+    p->activations = bytes[PURPOSE_ACTIVATIONS];
+    p->workspace = bytes[PURPOSE_WORKSPACE];
+    p->host = bytes[PURPOSE_HOST_STAGING];
+    p->state = bytes[PURPOSE_STATE] + p->block_bytes + (p->discrete ? 0 : p->host);
+    count_blocks(p);
+    return STATUS_OK;
+}
+
+/* Lowers max_model_len to the longest that fits, in whole blocks, or leaves it where none does. A longer one needs more
+ * blocks and leaves less memory for them (its block tables are larger), so the search may halve the interval. */
+static enum status plan_shorter(const struct engine_options *o, struct loaded_model *l,
+                                struct model_options *model_options, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    const int32_t longest = p->max_model_len;
+    int32_t good = 0, bad = (longest + p->block_size - 1) / p->block_size; /* blocks */
+    while (bad - good > 1) {
+        const int32_t middle = good + (bad - good) / 2;
+        p->max_model_len = middle * p->block_size;
+        enum status status = plan_terms(o, l, model_options, err);
+        if (status != STATUS_OK) return status;
+        *(memory_profile_fits(p) ? &good : &bad) = middle;
+    }
+    p->max_model_len = good > 0 ? good * p->block_size : longest;
+    return plan_terms(o, l, model_options, err);
+}
+
+/* The terms that need no count: types, the size of a block, what was asked for. */
+static enum status plan_blocks(const struct engine_options *o, struct loaded_model *l,
+                               const struct model_options *model_options, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    snprintf(p->device, sizeof p->device, "%s", l->backend->name);
+    p->discrete = l->backend->discrete;
+    p->dtype = model_options->dtype;
+    p->cache_dtype = model_options->cache_dtype;
+    p->block_size = o->block_size;
+    p->block_bytes = memory_block_bytes(&l->config.spec, o->block_size, model_options->cache_dtype);
+    p->num_blocks_override = o->num_gpu_blocks_override;
+    p->graphs = l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
+    p->swap_space = (int64_t)(o->swap_space * GIB);
+    if (o->preemption_mode != PREEMPTION_SWAP || p->swap_space >= p->block_bytes) return STATUS_OK;
+    error_set(err, STATUS_INVALID,
+              "preempted requests are to be swapped to host memory, but the swap space of %g GiB does not hold one "
+              "block of %.3f MiB",
+              o->swap_space, (double)p->block_bytes / (1 << 20));
+    error_advise(err, ADVICE_RAISE, "swap_space", NULL);
+    error_advise(err, ADVICE_SET, "preemption_mode", "recompute");
+    return STATUS_INVALID;
+}
+
+static enum status choose_length(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    p->model_max_len = model_spec_max_length(&l->config.spec);
+    p->max_model_len = o->max_model_len > 0 ? o->max_model_len : p->model_max_len;
+    if (o->max_model_len <= p->model_max_len) return STATUS_OK;
+    error_set(err, STATUS_INVALID,
+              "max_model_len is %d, but the model was made for %d tokens at most (see %s/config.json)",
+              o->max_model_len, p->model_max_len, o->model);
+    error_advise(err, ADVICE_LOWER, "max_model_len", "%d", p->model_max_len);
+    return STATUS_INVALID;
+}
+
+enum status memory_plan(const struct engine_options *o, struct loaded_model *l, struct model_options *model_options,
+                        struct error *err)
+{
+    enum status status = plan_blocks(o, l, model_options, err);
+    if (status == STATUS_OK) status = choose_length(o, l, err);
+    if (status == STATUS_OK) status = l->profile.discrete ? gpu_budget(o, l, err) : cpu_budget(o, l, err);
+    if (status == STATUS_OK) status = plan_terms(o, l, model_options, err);
+    if (status == STATUS_OK && o->max_model_len == 0 && !memory_profile_fits(&l->profile))
+        status = plan_shorter(o, l, model_options, err);
+    return status == STATUS_OK ? memory_profile_check(&l->profile, err) : status;
+}
+
+/* ---- allocating ---- */
+
+/* Runs a small step of each kind, so that everything that a GPU loads on first use (kernels, cuBLAS) is loaded, and
+ * counts the blocks again with what the device then says it holds. If there are fewer than planned, max_model_len may
+ * become shorter than the tables that were allocated for it. */
+static enum status measure_context(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t available;
+    enum status status = model_warm_up(l->model, err);
+    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &available, &p->total, err);
+    if (status != STATUS_OK) return status;
+    /* The null block is a part of the cache, which is not allocated yet. */
+    const int64_t known = p->others + p->weights + p->activations + p->workspace + p->state - p->block_bytes;
+    if (p->total - available > known) p->context = p->total - available - known;
+    count_blocks(p);
+    const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
+    if (o->max_model_len == 0 && !memory_profile_fits(p) && longest > 0)
+        l->limits.max_model_len = p->max_model_len = longest;
+    return memory_profile_check(p, err);
+}
+
+/* Threads copy the weights to the GPU at the same time: they are waited for last. */
+static enum status allocate_gpu(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t before, after;
+    enum status status = measure_context(o, l, err);
+    if (status == STATUS_OK) status = model_allocate_cache(l->model, p->num_blocks, err);
+    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
+    if (status == STATUS_OK) status = model_capture(l->model, err);
+    if (status == STATUS_OK) status = model_wait_for_weights(l->model, err);
+    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &after, &p->total, err);
+    if (status != STATUS_OK) return status;
+    p->graphs = before > after ? before - after : 0;
+    p->in_use = p->total - after;
+    return STATUS_OK;
+}
+
+enum status memory_allocate(const struct engine_options *o, struct loaded_model *l,
+                            const struct model_options *model_options, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    if (l->backend->preload) l->backend->preload(l->backend, model_options->dtype);
+    enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, err);
+    if (status != STATUS_OK) return status;
+    if (p->discrete) return allocate_gpu(o, l, err);
+    p->budget = p->weights + p->activations + p->workspace + p->state + p->kv_cache;
+    return model_allocate_cache(l->model, p->num_blocks, err);
+}

@@ -1,0 +1,198 @@
+#include "runtime/options/engine_flags.h"
+
+#include <math.h>
+#include <string.h>
+
+static enum status parse_load_format(void *target, const char *text, struct error *err)
+{
+    enum load_format *format = target;
+    if (strcmp(text, "auto") == 0) {
+        *format = LOAD_FORMAT_AUTO;
+    } else if (strcmp(text, "dummy") == 0) {
+        *format = LOAD_FORMAT_DUMMY;
+    } else {
+        return error_set(err, STATUS_INVALID, "expected auto|dummy, got '%s'", text);
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_preemption_mode(void *target, const char *text, struct error *err)
+{
+    static const char *const names[] = {
+        [PREEMPTION_AUTO] = "auto", [PREEMPTION_RECOMPUTE] = "recompute", [PREEMPTION_SWAP] = "swap"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(text, names[i]) != 0) continue;
+        *(enum preemption_mode *)target = (enum preemption_mode)i;
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_INVALID, "expected auto|recompute|swap, got '%s'", text);
+}
+
+static enum status parse_device(void *target, const char *text, struct error *err)
+{
+    bool numbered = strncmp(text, "cuda:", 5) == 0 && text[5] && text[5 + strspn(text + 5, "0123456789")] == '\0';
+    if (!numbered && strcmp(text, "auto") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0) {
+        return error_set(err, STATUS_INVALID, "expected auto|cpu|cuda|cuda:N, got '%s'", text);
+    }
+    *(const char **)target = text;
+    return STATUS_OK;
+}
+
+enum status engine_flags_parse_block_size(void *target, const char *text, struct error *err)
+{
+    static const int32_t sizes[] = {8, 16, 32, 64, 128};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "%d", (int)sizes[i]);
+        if (strcmp(name, text) != 0) continue;
+        *(int32_t *)target = sizes[i];
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_INVALID, "expected 8|16|32|64|128, got '%s'", text);
+}
+
+/* Warnings only; once: what is being done; twice: everything. */
+static enum status parse_verbose(void *target, const char *text, struct error *err)
+{
+    (void)text, (void)err;
+    enum log_level *level = target;
+    if (*level < LOG_DEBUG) (*level)++;
+    return STATUS_OK;
+}
+
+void engine_flags_add(struct option_table *table, struct engine_options *o, struct log *log)
+{
+    const struct option_spec specs[] = {
+        {.heading = "Model and device:",
+         .name = "model",
+         .letter = 'm',
+         .kind = OPTION_STRING,
+         .target = &o->model,
+         .argument = "PATH",
+         .help = "Checkpoint folder. Default: the model that ships with quire."},
+        {.name = "device",
+         .kind = OPTION_CUSTOM,
+         .target = &o->device,
+         .parse = parse_device,
+         .argument = "auto|cpu|cuda|cuda:N",
+         .help = "Where to compute. Default: auto, a GPU if there is one."},
+        {.name = "dtype",
+         .kind = OPTION_STRING,
+         .target = &o->dtype,
+         .choices = "auto|float32|float16|bfloat16",
+         .help = "Type of weights and activations. Default: auto, the checkpoint's on a GPU, float32 on the CPU."},
+        {.name = "load-format",
+         .kind = OPTION_CUSTOM,
+         .target = &o->load_format,
+         .parse = parse_load_format,
+         .argument = "auto|dummy",
+         .help =
+             "dummy: random weights; config.json, and a tokenizer where texts are read, are enough. Default: auto."},
+        {.name = "max-model-len",
+         .kind = OPTION_INT32,
+         .target = &o->max_model_len,
+         .minimum = 1,
+         .maximum = INFINITY,
+         .argument = "N",
+         .help = "Longest sequence, prompt and answer, in tokens. Default: the model's, or the "
+                 "longest that fits in memory."},
+        {.name = "threads",
+         .letter = 't',
+         .kind = OPTION_INT32,
+         .target = &o->threads,
+         .minimum = 0,
+         .maximum = 4096,
+         .argument = "N",
+         .help = "Threads of the CPU. Default: 0, every processor that may be used."},
+        {.name = "seed",
+         .kind = OPTION_UINT64,
+         .target = &o->seed,
+         .argument = "N",
+         .help = "Seed of sampling, and of dummy weights. Default: 0; for quire chat, another one each time."},
+        {.name = "verbose",
+         .letter = 'v',
+         .kind = OPTION_CUSTOM,
+         .target = &log->level,
+         .parse = parse_verbose,
+         .help = "Say what is being done, on stderr; twice: say everything."},
+        {.heading = "KV cache and scheduling:",
+         .name = "kv-cache-dtype",
+         .kind = OPTION_STRING,
+         .target = &o->kv_cache_dtype,
+         .choices = "auto|float32|float16|bfloat16",
+         .help = "Type of the cached keys and values. Default: auto, as --dtype."},
+        {.name = "block-size",
+         .kind = OPTION_CUSTOM,
+         .target = &o->block_size,
+         .parse = engine_flags_parse_block_size,
+         .argument = "8|16|32|64|128",
+         .help = "Tokens in a block of the KV cache. Default: 16."},
+        {.name = "max-num-seqs",
+         .kind = OPTION_INT32,
+         .target = &o->max_num_seqs,
+         .minimum = 1,
+         .maximum = 65535,
+         .argument = "N",
+         .help = "Most sequences in one step. Default: 256."},
+        {.name = "max-num-batched-tokens",
+         .kind = OPTION_INT32,
+         .target = &o->max_num_batched_tokens,
+         .minimum = 1,
+         .maximum = INFINITY,
+         .argument = "N",
+         .help = "Most tokens in one step. Default: 8192."},
+        {.name = "gpu-memory-utilization",
+         .kind = OPTION_DOUBLE,
+         .target = &o->gpu_memory_utilization,
+         .minimum = 0.01,
+         .maximum = 1,
+         .argument = "F",
+         .help = "Share of the GPU's memory to use. Default: 0.9."},
+        {.name = "kv-cache-space",
+         .kind = OPTION_DOUBLE,
+         .target = &o->kv_cache_space,
+         .minimum = 0,
+         .maximum = 1 << 20,
+         .argument = "GIB",
+         .help = "Memory of the KV cache on the CPU, in GiB. Default: 0, the lesser of 4 and a quarter of what is "
+                 "free."},
+        {.name = "num-gpu-blocks-override",
+         .kind = OPTION_INT32,
+         .target = &o->num_gpu_blocks_override,
+         .minimum = 0,
+         .maximum = INFINITY,
+         .argument = "N",
+         .help = "Number of KV blocks, on either device. Default: 0, computed from memory."},
+        {.name = "swap-space",
+         .kind = OPTION_DOUBLE,
+         .target = &o->swap_space,
+         .minimum = 0,
+         .maximum = 1 << 20,
+         .argument = "GIB",
+         .help = "Host memory for the KV blocks of preempted requests, in GiB; taken as it is needed. Default: 4."},
+        {.name = "preemption-mode",
+         .kind = OPTION_CUSTOM,
+         .target = &o->preemption_mode,
+         .parse = parse_preemption_mode,
+         .argument = "auto|recompute|swap",
+         .help = "What becomes of a request that has to make room: it is computed again, or swapped to host memory. "
+                 "Default: auto, swap where several answers are being written."},
+        {.name = "enable-prefix-caching",
+         .kind = OPTION_SWITCH,
+         .target = &o->enable_prefix_caching,
+         .help = "Reuse the blocks of prompts that begin alike. Default: on."},
+        {.name = "enable-chunked-prefill",
+         .kind = OPTION_SWITCH,
+         .target = &o->enable_chunked_prefill,
+         .help = "Cut long prompts into chunks, computed beside other requests. Default: on."},
+        {.name = "enforce-eager",
+         .kind = OPTION_SWITCH,
+         .target = &o->enforce_eager,
+         .help = "On a GPU, launch every kernel of every step instead of replaying captured graphs. Default: off."},
+        {.name = "async-scheduling",
+         .kind = OPTION_TRISTATE,
+         .target = &o->async_scheduling,
+         .help = "Schedule a step while the last one runs. Default: on, except on the CPU."},
+    };
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+}

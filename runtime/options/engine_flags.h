@@ -1,0 +1,14 @@
+/* The flags that every command has: the engine's (--model, --device, --dtype, --block-size, ...) and --verbose. */
+#ifndef QUIRE_RUNTIME_ENGINE_FLAGS_H
+#define QUIRE_RUNTIME_ENGINE_FLAGS_H
+
+#include "runtime/engine/engine.h"
+#include "runtime/options/options.h"
+
+/* The flags set fields of *options and *log, which hold the defaults. */
+void engine_flags_add(struct option_table *table, struct engine_options *options, struct log *log);
+
+/* For OPTION_CUSTOM: a block size, to an int32_t. */
+enum status engine_flags_parse_block_size(void *target, const char *text, struct error *err);
+
+#endif

@@ -1,0 +1,179 @@
+#include "runtime/options/sampling_flags.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- lists ---- */
+
+static enum status parse_stop(void *target, const char *text, struct error *err)
+{
+    struct sampling_params *params = target;
+    size_t length = strlen(text);
+    if (length == 0) return error_set(err, STATUS_INVALID, "expected a text, got an empty one");
+    if (length >= SAMPLING_PARAMS_MAX_STOP_BYTES) {
+        return error_set(err, STATUS_INVALID, "expected at most %d bytes, got %zu", SAMPLING_PARAMS_MAX_STOP_BYTES - 1,
+                         length);
+    }
+    if (params->num_stop >= SAMPLING_PARAMS_MAX_STOP) {
+        return error_set(err, STATUS_INVALID, "at most %d stop strings may be given", SAMPLING_PARAMS_MAX_STOP);
+    }
+    memcpy(params->stop[params->num_stop++], text, length + 1);
+    return STATUS_OK;
+}
+
+/* Reads a token id at *text and moves past it. */
+static bool read_id(const char **text, int32_t *id)
+{
+    char *end;
+    if (**text < '0' || **text > '9') return false;
+    errno = 0;
+    long value = strtol(*text, &end, 10);
+    if (errno || value > INT32_MAX) return false;
+    *id = (int32_t)value;
+    *text = end;
+    return true;
+}
+
+static enum status parse_stop_ids(void *target, const char *text, struct error *err)
+{
+    struct sampling_params *params = target;
+    for (const char *at = text;; at++) {
+        int32_t id;
+        if (!read_id(&at, &id) || (*at && *at != ',')) {
+            return error_set(err, STATUS_INVALID, "expected token ids as in 2,13,29, got '%s'", text);
+        }
+        if (params->num_stop_token_ids >= SAMPLING_PARAMS_MAX_STOP_IDS) {
+            return error_set(err, STATUS_INVALID, "at most %d ids may be given", SAMPLING_PARAMS_MAX_STOP_IDS);
+        }
+        params->stop_token_ids[params->num_stop_token_ids++] = id;
+        if (!*at) return STATUS_OK;
+    }
+}
+
+static enum status parse_logit_bias(void *target, const char *text, struct error *err)
+{
+    struct sampling_params *params = target;
+    for (const char *at = text;; at++) {
+        int32_t id;
+        char *end = NULL;
+        double value = 0;
+        bool good = read_id(&at, &id) && *at++ == ':' && *at > ' ';
+        if (good) value = strtod(at, &end);
+        if (!good || end == at || (*end && *end != ',') || !isfinite(value)) {
+            return error_set(err, STATUS_INVALID, "expected token ids and what to add as in 13:-100,29:2.5, got '%s'",
+                             text);
+        }
+        if (params->num_logit_bias >= SAMPLING_PARAMS_MAX_BIAS) {
+            return error_set(err, STATUS_INVALID, "at most %d ids may be given", SAMPLING_PARAMS_MAX_BIAS);
+        }
+        params->bias_ids[params->num_logit_bias] = id;
+        params->bias_values[params->num_logit_bias++] = (float)value;
+        if (!*end) return STATUS_OK;
+        at = end;
+    }
+}
+
+/* ---- the flags ---- */
+
+static enum option_kind kind_of(enum sampling_type type)
+{
+    switch (type) {
+    case SAMPLING_INT32:
+        return OPTION_INT32;
+    case SAMPLING_DOUBLE:
+        return OPTION_DOUBLE;
+    case SAMPLING_BOOL:
+        return OPTION_SWITCH;
+    default:
+        return OPTION_CUSTOM;
+    }
+}
+
+/* How the value of a flag is written, and how a flag that is a list is read. */
+static void set_argument(struct option_spec *spec, enum sampling_type type)
+{
+    if (type == SAMPLING_INT32) spec->argument = "N";
+    if (type == SAMPLING_DOUBLE) spec->argument = "F";
+    if (type == SAMPLING_STOP) {
+        spec->argument = "TEXT";
+        spec->parse = parse_stop;
+    } else if (type == SAMPLING_STOP_TOKEN_IDS) {
+        spec->argument = "ID,...";
+        spec->parse = parse_stop_ids;
+    } else if (type == SAMPLING_LOGIT_BIAS) {
+        spec->argument = "ID:VALUE,...";
+        spec->parse = parse_logit_bias;
+    }
+}
+
+static void write_name(char *out, size_t size, const char *field)
+{
+    snprintf(out, size, "%s", field);
+    for (; *out; out++)
+        if (*out == '_') *out = '-';
+}
+
+/* The field's sentence and what holds without the flag. */
+static void write_help(char *out, size_t size, const struct sampling_field *f, const void *member)
+{
+    char usual[64] = "";
+    double number = 0;
+    if (f->type == SAMPLING_INT32) number = *(const int32_t *)member;
+    if (f->type == SAMPLING_DOUBLE) number = *(const double *)member;
+    if (f->type == SAMPLING_BOOL)
+        snprintf(usual, sizeof usual, "%s", *(const bool *)member ? "on" : "off");
+    else if (f->type == SAMPLING_INT32 || f->type == SAMPLING_DOUBLE)
+        snprintf(usual, sizeof usual, "%s%.15g", f->from_model ? "the model's, or " : "", number);
+    if (f->minus_one && number == -1) snprintf(usual, sizeof usual, "-1, %s", f->minus_one);
+    snprintf(out, size, "%s%s%s%s", f->help, *usual ? " Default: " : "", usual, *usual ? "." : "");
+}
+
+/* Ranges are left to sampling_params_check, which has them for flags and for JSON lines. */
+static void add_field(struct option_table *table, struct sampling_flags *flags, int i, const char *heading)
+{
+    const struct sampling_field *f = &sampling_fields[i];
+    void *member = (char *)&flags->params + f->offset;
+    char *name = flags->texts[i].name, *help = flags->texts[i].help;
+    write_name(name, sizeof flags->texts[i].name, f->name);
+    write_help(help, sizeof flags->texts[i].help, f, member);
+    struct option_spec spec = {.name = name,
+                               .kind = kind_of(f->type),
+                               .target = kind_of(f->type) == OPTION_CUSTOM ? (void *)&flags->params : member,
+                               .help = help,
+                               .heading = heading,
+                               .given = &flags->given,
+                               .given_bit = UINT64_C(1) << i};
+    set_argument(&spec, f->type);
+    option_table_add(table, &spec, 1);
+}
+
+void sampling_flags_add_field(struct option_table *table, struct sampling_flags *flags, const char *name,
+                              const char *heading)
+{
+    add_field(table, flags, (int)(sampling_field_find(name) - sampling_fields), heading);
+}
+
+void sampling_flags_add(struct option_table *table, struct sampling_flags *flags)
+{
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
+        const char *name = sampling_fields[i].name, *heading = NULL;
+        if (strcmp(name, "n") == 0 || strcmp(name, "logprobs") == 0 || strcmp(name, "seed") == 0) continue;
+        if (strcmp(name, "temperature") == 0) heading = "Sampling:";
+        if (strcmp(name, "max_tokens") == 0) heading = "Where answers end:";
+        add_field(table, flags, i, heading);
+    }
+}
+
+enum status sampling_flags_check(const struct sampling_flags *flags, struct error *err)
+{
+    return sampling_params_check(&flags->params, INT32_MAX, err);
+}
+
+void sampling_flags_apply(const struct sampling_flags *flags, struct sampling_params *params)
+{
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++)
+        if (flags->given >> i & 1) sampling_field_copy(&sampling_fields[i], &flags->params, params);
+}

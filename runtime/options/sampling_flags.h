@@ -1,0 +1,31 @@
+/* The sampling flags (--temperature, --top-p, --max-tokens, --stop, ...), made from the table of sampling fields. */
+#ifndef QUIRE_RUNTIME_SAMPLING_FLAGS_H
+#define QUIRE_RUNTIME_SAMPLING_FLAGS_H
+
+#include "runtime/options/options.h"
+#include "scheduler/sampling_params.h"
+
+/* What the user set. The flags of a command are parsed before the model is open, whose own defaults they override, so
+ * they are kept apart first. Before parsing, `params` holds the command's defaults, which the help shows; the rest is
+ * zero. It must outlive the option table. */
+struct sampling_flags {
+    struct sampling_params params;
+    uint64_t given; /* bit i: sampling_fields[i] was given */
+    struct {
+        char name[32], help[256];
+    } texts[NUM_SAMPLING_FIELDS]; /* of the flags; the option table refers to them */
+};
+
+/* Adds the flag of one field. `heading`: of the group that begins with it, or NULL. */
+void sampling_flags_add_field(struct option_table *table, struct sampling_flags *flags, const char *name,
+                              const char *heading);
+/* Adds the flags of all fields but n and logprobs, for which only some commands have a place, and seed: --seed is the
+ * engine's, and every request draws random numbers of its own from it. */
+void sampling_flags_add(struct option_table *table, struct sampling_flags *flags);
+
+/* After parsing: the ranges, with the token ids unchecked, because no model is open yet. */
+enum status sampling_flags_check(const struct sampling_flags *flags, struct error *err);
+/* Copies the fields that were given over *params. */
+void sampling_flags_apply(const struct sampling_flags *flags, struct sampling_params *params);
+
+#endif
