@@ -36,9 +36,10 @@ enum status json_object_parse(const char *bytes, size_t length, size_t flags, co
     *out = json_loadb(bytes, length, flags, &problem);
     if (!*out) {
         const bool memory = json_error_code(&problem) == json_error_out_of_memory;
-        return fail(source, memory ? STATUS_OUT_OF_MEMORY : STATUS_INVALID, err,
-                    "not valid JSON at line %d, column %d: %s", problem.line, problem.column,
-                    show_string(problem.text).text);
+        char line[32] = ""; /* the number is worth saying of a file, or of a text that has lines */
+        if (source || problem.line > 1) snprintf(line, sizeof line, "line %d, ", problem.line);
+        return fail(source, memory ? STATUS_OUT_OF_MEMORY : STATUS_INVALID, err, "not valid JSON at %scolumn %d: %s",
+                    line, problem.column, show_string(problem.text).text);
     }
     if (json_is_object(*out)) return STATUS_OK;
     json_decref(*out);

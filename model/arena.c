@@ -1,6 +1,7 @@
 #include "model/arena.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 
@@ -26,6 +27,18 @@ enum status arena_alloc(struct arena *arena, enum memory_purpose purpose, int64_
     if (status != STATUS_OK) return status;
     arena->pieces[arena->count++] = (struct arena_piece){*out, bytes, kind, purpose};
     arena->bytes[purpose] += bytes;
+    return STATUS_OK;
+}
+
+enum status arena_alloc_all(struct arena *arena, const struct arena_request *requests, size_t count, struct error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct arena_request *r = &requests[i];
+        void *data;
+        enum status status = arena_alloc(arena, r->purpose, r->count * r->element_size, &data, err);
+        if (status != STATUS_OK) return status;
+        memcpy(r->pointer, &data, sizeof data);
+    }
     return STATUS_OK;
 }
 

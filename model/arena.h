@@ -1,4 +1,6 @@
-/* All device memory comes from here, pinned host memory too, and every byte has a purpose. */
+/* The memory of a model: on the device, and pinned on the host. Every byte has a purpose, so that the memory report is
+ * a sum. (What else is on a device, as the CUDA context, is measured; and threads that load weights pin buffers of
+ * their own for a while.) */
 #ifndef QUIRE_MODEL_ARENA_H
 #define QUIRE_MODEL_ARENA_H
 
@@ -10,8 +12,8 @@ enum memory_purpose {
     PURPOSE_ACTIVATIONS,
     PURPOSE_WORKSPACE,
     PURPOSE_STATE,
-    PURPOSE_HOST_STAGING, /* pinned host memory, as is the next */
-    PURPOSE_SWAP_SPACE,
+    PURPOSE_HOST_STAGING, /* pinned host memory */
+    PURPOSE_SWAP_SPACE,   /* pinned host memory */
     NUM_PURPOSES
 };
 
@@ -24,18 +26,26 @@ struct arena_piece {
 
 struct arena {
     struct backend *backend;
-    bool planning;              /* only counts: nothing is allocated, pointers are not for use */
+    bool planning;              /* set after arena_init: bytes are counted, nothing is allocated, pointers are NULL */
     struct arena_piece *pieces; /* [count] */
     size_t count, capacity;
     int64_t bytes[NUM_PURPOSES];
 };
 
 void arena_init(struct arena *arena, struct backend *backend);
-/* An arena that plans has `planning` set after arena_init.
- *
- * Allocates `bytes` (0 gives NULL) for a purpose, zeroed and aligned for any use. */
+
+/* Allocates `bytes` (0 gives NULL) for a purpose, zeroed and aligned for any use. */
 enum status arena_alloc(struct arena *arena, enum memory_purpose purpose, int64_t bytes, void **out, struct error *err);
-void arena_release(struct arena *arena, enum memory_purpose purpose); /* what was allocated for it */
-void arena_free(struct arena *arena);                                 /* everything; safe on a zeroed struct */
+
+/* Allocates several arrays. pointer: the address of the pointer that is set. */
+struct arena_request {
+    enum memory_purpose purpose;
+    int64_t count, element_size;
+    void *pointer;
+};
+enum status arena_alloc_all(struct arena *arena, const struct arena_request *requests, size_t count, struct error *err);
+
+void arena_release(struct arena *arena, enum memory_purpose purpose); /* frees everything with that purpose */
+void arena_free(struct arena *arena);                                 /* frees everything; safe on a zeroed struct */
 
 #endif

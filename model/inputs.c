@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* Staging holds the table changes of a usual step; more (many long prompts found in the cache at once) go past it. */
+/* Staging has room for the deltas of a usual step. More, when many long prompts are found in the prefix cache at once,
+ * are copied straight from the batch. */
 static int64_t staged_deltas(const struct batch_limits *limits)
 {
     const int64_t all = (int64_t)limits->max_num_seqs * batch_max_blocks(limits);
@@ -53,21 +54,21 @@ static void pack_slot_mapping(struct packer *p, int64_t *destination, const int6
     for (int32_t i = 0; i < padding; i++) place[count + i] = -1;
 }
 
-static void pack_deltas(struct model *m, struct packer *p, const struct batch *batch)
+static void pack_deltas(const struct step_inputs *in, struct backend *b, struct packer *p, const struct batch *batch)
 {
     const int64_t bytes = batch->num_deltas * (int64_t)sizeof *batch->deltas;
-    if (batch->num_deltas <= staged_deltas(&m->options.limits))
-        pack(p, m->inputs.deltas, batch->deltas, bytes);
+    if (batch->num_deltas <= in->staged_deltas)
+        pack(p, in->deltas, batch->deltas, bytes);
     else
-        m->backend->copy(m->backend, m->inputs.deltas, batch->deltas, bytes, NULL);
+        b->copy(b, in->deltas, batch->deltas, bytes, NULL);
 }
 
-void inputs_upload(struct model *m, const struct batch *batch, int32_t rows, struct step_host *host)
+void step_inputs_upload(const struct step_inputs *in, struct backend *b, const struct batch *batch, int32_t num_seqs,
+                        int parity)
 {
     const int32_t tokens = batch->num_tokens, seqs = batch->num_seqs, samples = batch->num_samples;
-    const int32_t padding = rows > seqs ? rows - seqs : 0;
-    const struct step_inputs *in = &m->inputs;
-    struct packer p = {.next = host->staging};
+    const int32_t padding = num_seqs > seqs ? num_seqs - seqs : 0;
+    struct packer p = {.next = in->staging[parity]};
     pack_padded(&p, in->token_ids, batch->token_ids, tokens, padding, 0);
     pack_padded(&p, in->positions, batch->positions, tokens, padding, 0);
     pack_slot_mapping(&p, in->slot_mapping, batch->slot_mapping, tokens, padding);
@@ -77,51 +78,37 @@ void inputs_upload(struct model *m, const struct batch *batch, int32_t rows, str
     pack_padded(&p, in->logits_indices, batch->logits_indices, samples, 0, 0);
     pack_padded(&p, in->sample_state_indices, batch->sample_state_indices, samples, 0, 0);
     pack_padded(&p, in->sample_output, batch->sample_output, samples, 0, 0);
-    pack_deltas(m, &p, batch);
+    pack_deltas(in, b, &p, batch);
     pack(&p, in->copies, batch->copies, batch->num_copies * (int64_t)sizeof *batch->copies);
-    m->backend->copy_many(m->backend, p.segments, p.count, NULL);
+    const struct copy_many_args args = {.segments = p.segments, .count = p.count};
+    b->copy_many(b, &args);
 }
 
-static enum status allocate(struct model *m, int64_t bytes, void *pointer, struct error *err)
+enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, const struct batch_limits *limits,
+                                 struct error *err)
 {
-    void *data;
-    enum status status = arena_alloc(&m->arena, PURPOSE_STATE, bytes, &data, err);
-    if (status == STATUS_OK) memcpy(pointer, &data, sizeof data);
-    return status;
-}
-
-enum status inputs_allocate(struct model *m, struct error *err)
-{
-    const struct batch_limits *limits = &m->options.limits;
     const int64_t T = limits->max_num_tokens, S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits);
-    struct step_inputs *in = &m->inputs;
-    const struct {
-        void *pointer;
-        int64_t bytes, staged;
-    } arrays[] = {
-        {&in->token_ids, T * 4, T * 4},
-        {&in->positions, T * 4, T * 4},
-        {&in->slot_mapping, T * 8, T * 8},
-        {&in->query_start, (S + 1) * 4, (S + 1) * 4},
-        {&in->seq_lens, S * 4, S * 4},
-        {&in->state_indices, S * 4, S * 4},
-        {&in->logits_indices, S * 4, S * 4},
-        {&in->sample_state_indices, S * 4, S * 4},
-        {&in->sample_output, S * 4, S * 4},
-        {&in->deltas, S * max_blocks * (int64_t)sizeof *in->deltas,
-         staged_deltas(limits) * (int64_t)sizeof *in->deltas},
-        {&in->copies, S * (int64_t)sizeof *in->copies, S * (int64_t)sizeof *in->copies},
+    in->staged_deltas = staged_deltas(limits);
+    const struct arena_request arrays[] = {
+        {PURPOSE_STATE, T, sizeof *in->token_ids, &in->token_ids},
+        {PURPOSE_STATE, T, sizeof *in->positions, &in->positions},
+        {PURPOSE_STATE, T, sizeof *in->slot_mapping, &in->slot_mapping},
+        {PURPOSE_STATE, S + 1, sizeof *in->query_start, &in->query_start},
+        {PURPOSE_STATE, S, sizeof *in->seq_lens, &in->seq_lens},
+        {PURPOSE_STATE, S, sizeof *in->state_indices, &in->state_indices},
+        {PURPOSE_STATE, S, sizeof *in->logits_indices, &in->logits_indices},
+        {PURPOSE_STATE, S, sizeof *in->sample_state_indices, &in->sample_state_indices},
+        {PURPOSE_STATE, S, sizeof *in->sample_output, &in->sample_output},
+        {PURPOSE_STATE, S, sizeof *in->copies, &in->copies},
+        {PURPOSE_STATE, S * max_blocks, sizeof *in->deltas, &in->deltas},
     };
-    int64_t staging = 0;
-    enum status status = STATUS_OK;
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays && status == STATUS_OK; i++) {
-        status = allocate(m, arrays[i].bytes, arrays[i].pointer, err);
-        staging += aligned(arrays[i].staged);
-    }
-    for (int i = 0; i < 2 && status == STATUS_OK; i++) {
-        void *data;
-        status = arena_alloc(&m->arena, PURPOSE_HOST_STAGING, staging, &data, err);
-        m->hosts[i].staging = data;
-    }
-    return status;
+    enum { COUNT = sizeof arrays / sizeof *arrays };
+    int64_t staging = aligned(in->staged_deltas * (int64_t)sizeof *in->deltas);
+    for (int i = 0; i < COUNT - 1; i++) staging += aligned(arrays[i].count * arrays[i].element_size);
+    const struct arena_request stagings[] = {
+        {PURPOSE_HOST_STAGING, staging, 1, &in->staging[0]},
+        {PURPOSE_HOST_STAGING, staging, 1, &in->staging[1]},
+    };
+    enum status status = arena_alloc_all(arena, arrays, COUNT, err);
+    return status == STATUS_OK ? arena_alloc_all(arena, stagings, 2, err) : status;
 }

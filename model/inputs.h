@@ -1,15 +1,30 @@
-/* A step's inputs on their way to the device: packed in pinned host memory, then copied to their fixed places in one
- * operation. */
+/* A step's inputs: packed in pinned host memory, then copied to their places on the device in one operation. */
 #ifndef QUIRE_MODEL_INPUTS_H
 #define QUIRE_MODEL_INPUTS_H
 
-#include "model/model.h"
+#include "base/batch.h"
+#include "kernels/backend.h"
+#include "model/arena.h"
 
-/* Allocates m->inputs and the staging memory of m->hosts. */
-enum status inputs_allocate(struct model *m, struct error *err);
+/* Arrays on the device at fixed addresses, as in struct batch. T = max_num_tokens, S = max_num_seqs. */
+struct step_inputs {
+    int32_t *token_ids, *positions;                                 /* [T] */
+    int64_t *slot_mapping;                                          /* [T] */
+    int32_t *query_start;                                           /* [S + 1] */
+    int32_t *seq_lens, *state_indices;                              /* [S] */
+    int32_t *logits_indices, *sample_state_indices, *sample_output; /* [S] */
+    struct block_table_delta *deltas;                               /* [S * max_blocks] */
+    struct block_pair *copies;                                      /* [S] */
+    uint8_t *staging[2];                                            /* pinned host memory, by parity of the step */
+    int64_t staged_deltas;                                          /* how many deltas staging has room for */
+};
 
-/* Uploads the batch through host->staging. rows > num_seqs: a decode batch is padded to so many sequences, with tokens
- * that are stored nowhere and attend to nothing. */
-void inputs_upload(struct model *m, const struct batch *batch, int32_t rows, struct step_host *host);
+enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, const struct batch_limits *limits,
+                                 struct error *err);
+
+/* Uploads the batch through staging[parity]. A decode batch is padded to num_seqs sequences, if that is more than it
+ * has, with tokens that are stored nowhere and attend to nothing. */
+void step_inputs_upload(const struct step_inputs *in, struct backend *b, const struct batch *batch, int32_t num_seqs,
+                        int parity);
 
 #endif

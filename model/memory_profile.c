@@ -5,11 +5,6 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-int64_t memory_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype cache_dtype)
-{
-    return (int64_t)2 * spec->num_layers * block_size * spec->num_kv_heads * spec->head_size * dtype_size(cache_dtype);
-}
-
 static int32_t watermark(int32_t num_blocks)
 {
     return num_blocks / 100;

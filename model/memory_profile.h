@@ -9,7 +9,6 @@
 #include "base/batch.h"
 #include "base/status.h"
 #include "kernels/dtype.h"
-#include "model/model_spec.h"
 
 struct memory_profile {
     char device[32];
@@ -38,9 +37,6 @@ struct memory_profile {
     enum dtype dtype, cache_dtype;
     int64_t in_use; /* by the device's own count once everything was allocated, others included; 0 on the CPU */
 };
-
-/* block bytes = 2 * layers * block_size * num_kv_heads * head_size * sizeof(cache element). */
-int64_t memory_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype cache_dtype);
 
 /* Blocks that one request of `tokens` needs so that it can be admitted and grow to its end: ceil(tokens / block_size)
  * and the watermark of 1 % of the pool on top. */

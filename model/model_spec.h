@@ -64,8 +64,9 @@ struct model_spec {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size;
     int32_t max_position_embeddings;
     double norm_eps;
-    double gain_offset;          /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
-    double embedding_multiplier; /* 1 where the family has none, as the next */
+    double gain_offset;              /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
+    double embedding_multiplier;     /* 1 where the family has none, as the next */
+    bool round_embedding_multiplier; /* to the dtype that the model computes in, before it multiplies (Gemma) */
     double logits_multiplier;
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
@@ -79,13 +80,16 @@ struct model_spec {
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. */
 int32_t model_spec_max_length(const struct model_spec *spec);
 
-/* Fills table[max_position, head_size]: cos of each pair's angle, then sin, both times yarn's attention factor. Angles
+/* The columns of the rotary table, which all layers that rotate share: their rotary_dim; 0 if no layer rotates. */
+int32_t model_spec_rotary_dim(const struct model_spec *spec);
+
+/* Fills table[max_position, rotary_dim]: cos of each pair's angle, then sin, both times yarn's attention factor. Angles
  * are float32 products, rounded where transformers rounds them.
  *
  * Dynamic scaling: transformers changes the base with the current length of the sequence, which would make cached keys
  * depend on when they were computed. The table is fixed instead, as in vLLM: the base is the one for the longest
  * context, max_length = max_position_embeddings * factor, whatever max_position is: theta * (factor * max_length /
- * max_position_embeddings - (factor - 1)) ^ (head_size / (head_size - 2)). */
+ * max_position_embeddings - (factor - 1)) ^ (rotary_dim / (rotary_dim - 2)). */
 void rope_table(const struct model_spec *spec, int32_t max_position, float *table);
 
 #endif

@@ -1,5 +1,5 @@
-/* The rotation table. The formulas are those of transformers' modeling_rope_utils; what is float32 there is float32
- * here, since checkpoints were trained with those roundings: at position 100000 they move an angle by a hundredth. */
+/* The rotation table. The formulas are those of transformers' modeling_rope_utils. What is float32 there is float32
+ * here, too: a frequency rounded differently moves the angle at position 100000 by 0.01. */
 #include <math.h>
 
 #include "model/model_spec.h"
@@ -11,9 +11,17 @@ static float pair_wavelength(double base, int pair, int dim)
     return (float)pow((double)(float)base, (double)exponent);
 }
 
+int32_t model_spec_rotary_dim(const struct model_spec *spec)
+{
+    int32_t dim = 0;
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if (spec->layers[i].rotary_dim > dim) dim = spec->layers[i].rotary_dim;
+    return dim;
+}
+
 static double dynamic_base(const struct model_spec *spec)
 {
-    const double dim = spec->head_size, factor = spec->rope.factor;
+    const double dim = model_spec_rotary_dim(spec), factor = spec->rope.factor;
     /* factor * max_length / max_position_embeddings, with max_length = max_position_embeddings * factor */
     const double stretch = factor * factor - (factor - 1);
     return spec->rope.theta * pow(stretch, dim / (dim - 2));
@@ -32,7 +40,7 @@ static float llama3_frequency(const struct rope_config *rope, float frequency)
     return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
-/* The pairs between which yarn goes from keeping a frequency to interpolating it. */
+/* Yarn keeps the frequencies of pairs below `low`, divides those above `high` by `factor`, and blends between. */
 struct yarn_range {
     double low, high;
 };
@@ -41,7 +49,8 @@ struct yarn_range {
 static double yarn_dimension(const struct model_spec *spec, double rotations)
 {
     const struct rope_config *rope = &spec->rope;
-    return spec->head_size * log(rope->original_max_position / (rotations * 2 * M_PI)) / (2 * log(rope->theta));
+    return model_spec_rotary_dim(spec) * log(rope->original_max_position / (rotations * 2 * M_PI)) /
+           (2 * log(rope->theta));
 }
 
 static struct yarn_range yarn_range(const struct model_spec *spec)
@@ -52,7 +61,7 @@ static struct yarn_range yarn_range(const struct model_spec *spec)
         range.high = ceil(range.high);
     }
     range.low = fmax(range.low, 0);
-    range.high = fmin(range.high, spec->head_size - 1);
+    range.high = fmin(range.high, model_spec_rotary_dim(spec) - 1);
     if (range.low == range.high) range.high += 0.001; /* no division by zero */
     return range;
 }
@@ -82,7 +91,7 @@ static float attention_factor(const struct rope_config *rope)
 static float pair_frequency(const struct model_spec *spec, int pair)
 {
     const struct rope_config *rope = &spec->rope;
-    const int dim = spec->head_size;
+    const int dim = model_spec_rotary_dim(spec);
     const float wavelength = pair_wavelength(rope->type == ROPE_DYNAMIC ? dynamic_base(spec) : rope->theta, pair, dim);
     switch (rope->type) {
     case ROPE_LINEAR:
@@ -98,13 +107,13 @@ static float pair_frequency(const struct model_spec *spec, int pair)
 
 void rope_table(const struct model_spec *spec, int32_t max_position, float *table)
 {
-    const int pairs = spec->head_size / 2;
+    const int pairs = model_spec_rotary_dim(spec) / 2;
     const float scale = attention_factor(&spec->rope);
     float frequencies[MODEL_MAX_HEAD_SIZE / 2];
     for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(spec, pair);
 #pragma omp parallel for schedule(static) if (max_position > 4096)
     for (int32_t position = 0; position < max_position; position++) {
-        float *row = table + (int64_t)position * spec->head_size;
+        float *row = table + (int64_t)position * 2 * pairs;
         for (int pair = 0; pair < pairs; pair++) {
             const float angle = (float)position * frequencies[pair];
             row[pair] = cosf(angle) * scale;

@@ -4,96 +4,84 @@
 
 enum { PIECE_BYTES = 64 << 20 }; /* at least */
 
-static int64_t host_block_bytes(const struct model *m)
+static int64_t host_block_bytes(const struct kv_cache *cache)
 {
-    return 2 * m->spec.num_layers * model_cache_block_bytes(m);
+    return 2 * cache->num_layers * cache->tensor_block_bytes;
 }
 
-static enum status create_order(struct model *m, struct error *err)
+static enum status create_stream_and_events(struct swap_space *s, struct backend *b, int32_t num_layers,
+                                            struct error *err)
 {
-    struct backend *b = m->backend;
-    struct swap_space *s = &m->swap;
-    s->moved = calloc((size_t)m->spec.num_layers, sizeof *s->moved);
-    if (!s->moved) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    s->swapped = calloc((size_t)num_layers, sizeof *s->swapped);
+    if (!s->swapped) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     enum status status = b->stream_create(b, &s->stream, err);
     if (status == STATUS_OK) status = b->event_create(b, &s->before, err);
-    for (int32_t i = 0; i < m->spec.num_layers && status == STATUS_OK; i++)
-        status = b->event_create(b, &s->moved[i], err);
-    if (status != STATUS_OK) swap_close(m);
+    for (int32_t i = 0; i < num_layers && status == STATUS_OK; i++) status = b->event_create(b, &s->swapped[i], err);
+    if (status != STATUS_OK) swap_space_close(s, b, num_layers);
     return status;
 }
 
-enum status model_grow_swap_space(struct model *m, int32_t limit, int32_t *added, struct error *err)
+enum status swap_space_grow(struct swap_space *s, struct arena *arena, const struct kv_cache *cache, int32_t limit,
+                            int32_t *added, struct error *err)
 {
-    struct swap_space *s = &m->swap;
-    if (!s->moved) {
-        enum status status = create_order(m, err);
+    const int64_t block_bytes = host_block_bytes(cache);
+    if (!s->swapped) {
+        enum status status = create_stream_and_events(s, arena->backend, cache->num_layers, err);
         if (status != STATUS_OK) return status;
-        const int64_t blocks = PIECE_BYTES / host_block_bytes(m), least = (limit - 1) / SWAP_MAX_PIECES + 1;
+        const int64_t blocks = PIECE_BYTES / block_bytes, least = (limit - 1) / SWAP_MAX_PIECES + 1;
         s->piece_blocks = (int32_t)(blocks < least ? least : blocks < limit ? blocks : limit);
     }
     const int32_t left = limit - s->num_pieces * s->piece_blocks;
     *added = left < s->piece_blocks ? left : s->piece_blocks;
     void *data;
-    enum status status = arena_alloc(&m->arena, PURPOSE_SWAP_SPACE, *added * host_block_bytes(m), &data, err);
+    enum status status = arena_alloc(arena, PURPOSE_SWAP_SPACE, *added * block_bytes, &data, err);
     if (status == STATUS_OK) s->pieces[s->num_pieces++] = data;
     return status;
 }
 
-void swap_close(struct model *m)
+void swap_space_close(struct swap_space *s, struct backend *b, int32_t num_layers)
 {
-    struct backend *b = m->backend;
-    struct swap_space *s = &m->swap;
-    for (int32_t i = 0; s->moved && i < m->spec.num_layers; i++)
-        if (s->moved[i]) b->event_destroy(b, s->moved[i]);
+    for (int32_t i = 0; s->swapped && i < num_layers; i++)
+        if (s->swapped[i]) b->event_destroy(b, s->swapped[i]);
     if (s->before) b->event_destroy(b, s->before);
     if (s->stream) b->stream_destroy(b, s->stream);
-    free(s->moved);
+    free(s->swapped);
     *s = (struct swap_space){0};
 }
 
-/* The K and V of one layer, of the pairs whose host block lies in one piece. In a piece the blocks of a tensor are as
- * far apart as a block of all tensors is long. */
-static void swap_piece(struct model *m, int32_t layer, int32_t piece, const struct block_pair *pairs, int32_t count,
-                       bool out)
+/* One way: pairs of (device block, host block), or the reverse. */
+struct direction {
+    const struct block_pair *pairs;
+    int32_t count;
+    bool out;
+};
+
+/* Copies the K and V of one layer, of the pairs whose host block lies in one piece. In a piece all tensors of a block
+ * lie together, so two blocks of one tensor are 2 * num_layers tensor blocks apart. */
+static void swap_piece(const struct swap_space *s, struct backend *b, const struct kv_cache *cache, int32_t layer,
+                       int32_t piece, const struct direction *d)
 {
     enum { AT_ONCE = 256 };
-    const struct swap_space *s = &m->swap;
-    const int64_t bytes = model_cache_block_bytes(m);
-    const int32_t first = m->num_blocks + 1 + piece * s->piece_blocks, apart = 2 * m->spec.num_layers;
+    const int64_t bytes = cache->tensor_block_bytes;
+    const int32_t first = cache->num_blocks + 1 + piece * s->piece_blocks, stride = 2 * cache->num_layers;
     uint8_t *k = s->pieces[piece] + 2 * layer * bytes;
-    void *const device[] = {m->k_cache[layer], m->v_cache[layer]}, *const host[] = {k, k + bytes};
-    struct block_pair places[AT_ONCE];
-    for (int32_t i = 0, n = 0; i < count; i++) {
-        const int32_t block = (out ? pairs[i].destination : pairs[i].source) - first;
+    void *const device[] = {kv_cache_k(cache, layer), kv_cache_v(cache, layer)}, *const host[] = {k, k + bytes};
+    struct block_pair pairs[AT_ONCE];
+    struct swap_blocks_args args = {.sources = d->out ? device : host,
+                                    .destinations = d->out ? host : device,
+                                    .num_caches = 2,
+                                    .block_bytes = bytes,
+                                    .pairs = pairs};
+    for (int32_t i = 0; i < d->count; i++) {
+        const struct block_pair *pair = &d->pairs[i];
+        const int32_t block = (d->out ? pair->destination : pair->source) - first;
         if (block >= 0 && block < s->piece_blocks)
-            places[n++] = out ? (struct block_pair){pairs[i].source, block * apart}
-                              : (struct block_pair){block * apart, pairs[i].destination};
-        if (n == AT_ONCE || (i == count - 1 && n > 0)) {
-            m->backend->swap_blocks(m->backend, out ? device : host, out ? host : device, 2, bytes, places, n,
-                                    s->stream);
-            n = 0;
+            pairs[args.num_pairs++] = d->out ? (struct block_pair){pair->source, block * stride}
+                                             : (struct block_pair){block * stride, pair->destination};
+        if (args.num_pairs == AT_ONCE || (i == d->count - 1 && args.num_pairs > 0)) {
+            b->swap_blocks(b, &args, s->stream);
+            args.num_pairs = 0;
         }
-    }
-}
-
-static void swap_layer(struct model *m, int32_t layer, const struct batch *batch)
-{
-    for (int32_t piece = 0; piece < m->swap.num_pieces; piece++)
-        swap_piece(m, layer, piece, batch->swap_out, batch->num_swap_out, true);
-    for (int32_t piece = 0; piece < m->swap.num_pieces; piece++)
-        swap_piece(m, layer, piece, batch->swap_in, batch->num_swap_in, false);
-}
-
-/* Not before the steps so far are over: they write to blocks that go, and may still read those that are taken. */
-static void swap_layers(struct model *m, const struct batch *batch)
-{
-    struct backend *b = m->backend;
-    b->event_record(b, m->swap.before, NULL);
-    b->event_wait(b, m->swap.before, m->swap.stream);
-    for (int32_t layer = 0; layer < m->spec.num_layers; layer++) {
-        swap_layer(m, layer, batch);
-        b->event_record(b, m->swap.moved[layer], m->swap.stream);
     }
 }
 
@@ -102,21 +90,17 @@ bool swap_is_needed(const struct batch *batch)
     return batch->num_swap_out + batch->num_swap_in > 0;
 }
 
-void swap_move_blocks(struct model *m, const struct batch *batch)
+/* Waits for the earlier steps, which write to the blocks that leave, and may still read the blocks that are filled. */
+void swap_blocks_of_step(const struct swap_space *s, struct backend *b, const struct kv_cache *cache,
+                         const struct batch *batch)
 {
-    struct backend *b = m->backend;
-    const bool swaps = swap_is_needed(batch);
-    if (batch->num_deltas > 0)
-        b->update_block_tables(b, m->state.block_tables, batch_max_blocks(&m->options.limits), m->inputs.deltas,
-                               batch->num_deltas, NULL);
-    if (swaps) swap_layers(m, batch);
-    if (batch->num_copies == 0) return;
-    if (swaps) swap_wait(m, m->spec.num_layers - 1); /* the last to be moved; copies are of all layers */
-    b->copy_blocks(b, m->k_cache, 2 * m->spec.num_layers, model_cache_block_bytes(m), m->inputs.copies,
-                   batch->num_copies, NULL);
-}
-
-void swap_wait(struct model *m, int32_t layer)
-{
-    m->backend->event_wait(m->backend, m->swap.moved[layer], NULL);
+    const struct direction out = {batch->swap_out, batch->num_swap_out, true},
+                           in = {batch->swap_in, batch->num_swap_in, false};
+    b->event_record(b, s->before, NULL);
+    b->event_wait(b, s->before, s->stream);
+    for (int32_t layer = 0; layer < cache->num_layers; layer++) {
+        for (int32_t piece = 0; piece < s->num_pieces; piece++) swap_piece(s, b, cache, layer, piece, &out);
+        for (int32_t piece = 0; piece < s->num_pieces; piece++) swap_piece(s, b, cache, layer, piece, &in);
+        b->event_record(b, s->swapped[layer], s->stream);
+    }
 }

@@ -1,19 +1,39 @@
-/* Moving blocks before a step computes: to host memory and back, and copies on write.
+/* Swap space: host memory for the blocks of preempted sequences, and the copies to it and back.
  *
- * Swaps run on a stream of their own, a layer after the other, and the forward pass waits for a layer's where it first
- * touches that layer's cache. So a step computes its first layers while blocks of its last are still on their way. */
+ * Swaps run on a stream of their own, layer after layer, and the forward pass waits for a layer's swaps where it first
+ * touches that layer's cache. So a step computes its first layers while blocks of its last ones are still being copied.
+ */
 #ifndef QUIRE_MODEL_SWAP_H
 #define QUIRE_MODEL_SWAP_H
 
-#include "model/model.h"
+#include <stdbool.h>
+
+#include "base/batch.h"
+#include "model/arena.h"
+#include "model/kv_cache.h"
+
+#define SWAP_MAX_PIECES 16
+
+/* Zero-initialise it. */
+struct swap_space {
+    uint8_t *pieces[SWAP_MAX_PIECES]; /* [num_pieces] pinned [piece_blocks, num_layers, 2 (K, V), a tensor's block] */
+    int32_t num_pieces, piece_blocks;
+    backend_stream stream;
+    backend_event before;   /* the earlier steps are over */
+    backend_event *swapped; /* [num_layers] a layer's blocks have been copied; NULL before the first piece */
+};
+
+/* Allocates memory for *added more blocks. Host blocks are numbered from cache->num_blocks + 1 on, those of the first
+ * call first; all calls together add `limit` blocks, which never changes. Blocks are added when they are needed and not
+ * at start-up, because pinning gigabytes takes a second. */
+enum status swap_space_grow(struct swap_space *s, struct arena *arena, const struct kv_cache *cache, int32_t limit,
+                            int32_t *added, struct error *err);
+void swap_space_close(struct swap_space *s, struct backend *b, int32_t num_layers);
 
 bool swap_is_needed(const struct batch *batch);
-/* Puts the batch's changes of block tables and its copies of blocks on the main stream, its swaps on their own. A block
- * that is swapped out may be written to in the same step, and one that came back copied: they are moved in that order.
- */
-void swap_move_blocks(struct model *m, const struct batch *batch);
-/* The main stream waits for the swaps of one layer: before it touches that layer's cache, in a step that swaps. */
-void swap_wait(struct model *m, int32_t layer);
-void swap_close(struct model *m);
+/* Puts the batch's swaps, first out and then in, on their stream, behind what the main stream has been given so far.
+ * s->swapped[layer] is recorded when a layer's are done; those of the last layer are the last. */
+void swap_blocks_of_step(const struct swap_space *s, struct backend *b, const struct kv_cache *cache,
+                         const struct batch *batch);
 
 #endif

@@ -1,5 +1,6 @@
-/* The weights of a llama checkpoint: names checked, shapes checked, pointers into the mapped file (or filled with
- * random numbers for --load-format dummy). */
+/* A model's weights, where they lie: in the mapped files of a checkpoint, in host memory (dummy weights), or on a
+ * device (device_weights.h).
+ */
 #ifndef QUIRE_MODEL_WEIGHTS_H
 #define QUIRE_MODEL_WEIGHTS_H
 
@@ -10,55 +11,69 @@
 #include "kernels/backend.h"
 #include "model/model_spec.h"
 #include "model/safetensors.h"
+#include "model/tensors.h"
 
-/* Matrices whose outputs lie side by side: q, k, v or gate, up. As they lie in the file, so several, all of one dtype;
- * a backend that copies weights to its own memory may merge them into one. */
+/* Matrices of one input whose outputs lie side by side: q, k, v or gate, up. Several as they are in the file, whose
+ * types may differ; one where a device has merged them. */
 struct projection {
     struct weight parts[3];
     int num_parts;
 };
 
+/* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
-    const void *input_norm;          /* [hidden_size] norm_dtype */
-    struct projection qkv;           /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] */
-    struct weight o;                 /* [hidden_size, num_heads * head_size] */
-    const void *post_attention_norm; /* [hidden_size] */
-    struct projection gate_up;       /* [2 * intermediate_size, hidden_size] */
-    struct weight down;              /* [hidden_size, intermediate_size] */
+    struct norm_params attention_norm; /* [hidden_size] */
+    struct projection qkv;             /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] */
+    struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
+    struct weight o;                   /* [hidden_size, num_heads * head_size] */
+    struct norm_params post_attention_norm, mlp_norm; /* [hidden_size] */
+    struct projection gate_up;                        /* [2 * intermediate_size, hidden_size] */
+    struct weight down;                               /* [hidden_size, intermediate_size] */
+    struct norm_params post_mlp_norm;                 /* [hidden_size] */
 };
 
 struct model_weights {
-    struct weight embedding;      /* [vocab_size, hidden_size] */
-    struct weight lm_head;        /* [vocab_size, hidden_size]; the embedding where they are tied */
-    const void *final_norm;       /* [hidden_size] */
-    enum dtype norm_dtype;        /* of every norm's gain */
-    struct layer_weights *layers; /* [num_layers] */
-    int32_t num_layers;
-    int64_t bytes;            /* of all weights, a tied one counted once */
-    struct safetensors *file; /* what the pointers point into; NULL for dummy weights */
-    void *dummy;              /* the memory of dummy weights; NULL otherwise */
-    int64_t dummy_bytes;      /* bytes, and what aligns each tensor to 64 */
+    struct tensor_table table;     /* what there is; empty for weights on a device */
+    struct weight embedding;       /* [vocab_size, hidden_size] */
+    struct weight lm_head;         /* [vocab_size, hidden_size]; the embedding where they are tied */
+    struct norm_params final_norm; /* [hidden_size] */
+    struct layer_weights *layers;  /* [num_layers] */
+    int64_t bytes;                 /* of all weights, a tied one counted once */
+    struct safetensors *file;      /* what matrices and biases point into; NULL for others than a checkpoint's */
+    float *gains; /* all gains, if the spec's gain_offset was added to them; NULL: they are where the matrices are */
+    void *dummy;  /* the memory of dummy weights; NULL otherwise */
+    int64_t dummy_bytes; /* `bytes`, and what aligns each tensor to 64 */
 };
 
-/* How many bytes the weights of `config` take in config->dtype (for a report before anything is read). */
-int64_t model_weights_bytes(const struct model_spec *spec);
-
-/* Maps the folder's safetensors and finds every tensor by its name in transformers' LlamaForCausalLM ("model.layers.0.
- * self_attn.q_proj.weight", ...). Errors name the file, the tensor, the shape or dtype found and the one expected. A
- * tensor that nothing uses is named in a warning on `log` (rotary inv_freq buffers, a tied lm_head apart).
+/* Maps the folder's safetensors and finds every tensor of the spec by its name. Errors name the file, the tensor, the
+ * shape or dtype found and the one expected. A warning on `log` names each tensor that nothing uses, but for rotary
+ * inv_freq buffers and the copy of a tied lm_head.
  *
- * Matrices are float32, float16 or bfloat16, each as the file has it, whatever config->dtype says; a bias has its
- * matrix's dtype, the parts of a projection have one, all gains have one. Nothing is read but the headers: pages come
- * in as they are touched. On failure *weights is zeroed. */
+ * Each tensor is float32, float16 or bfloat16 as the file has it, whatever spec->dtype says. Gains to which a
+ * gain_offset is added are float32. An lm_head that the file holds is used, as transformers 5 does, even if the spec
+ * ties it to the embedding; one whose bytes are the embedding's stays tied.
+ *
+ * Nothing is read but headers, the gains that are converted, and an lm_head that the spec ties: other pages come in as
+ * they are touched. On failure *weights is zeroed. */
 enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
                                struct model_weights *weights, struct error *err);
 
-/* Random weights of the config's shapes and dtype, the same for the same seed, however many threads there are; in host
- * memory. Deviation 0.02, gains 1. Made for speed (a counter hashed, four of its bytes summed: 1021 values that are
- * nearly normal and end at 3.5 deviations), so that an 8B model takes seconds. Bytes cannot overflow; memory that is
- * not there is an error. On failure *weights is zeroed. */
+/* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
+ * are. Standard deviation 0.02; gains are 1. Made for speed (a counter is hashed and four bytes of the hash are summed:
+ * 1021 values, nearly normal, that end at 3.5 deviations), so that an 8B model takes seconds. Fails if the host does
+ * not have the memory; *weights is zeroed then. */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err);
 void model_weights_close(struct model_weights *weights); /* safe on a zeroed struct */
+
+/* Makes the table and zeroed layers. For what fills weights; on failure *weights is zeroed. */
+enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
+                               struct error *err);
+/* Points a tensor of the table to its data. */
+void model_weights_set(struct model_weights *weights, const struct tensor *t, const void *data, enum dtype dtype);
+/* The matrix with that tensor's role (a bias has its matrix's role), and the norm with that gain; NULL if the role is
+ * the other kind's. As const as the weights are. */
+struct weight *model_weights_matrix(const struct model_weights *weights, const struct tensor *t);
+struct norm_params *model_weights_norm(const struct model_weights *weights, const struct tensor *t);
 
 #endif

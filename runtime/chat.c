@@ -56,7 +56,7 @@ struct chat {
 
 /* ---- flags ---- */
 
-/* A random seed, so that the same question gets different answers; --seed replaces it. */
+/* A random seed, which --seed replaces, so that the same question gets different answers. */
 static void choose_seed(struct chat_options *o)
 {
     if (getrandom(&o->engine.seed, sizeof o->engine.seed, GRND_NONBLOCK) == (ssize_t)sizeof o->engine.seed) return;
@@ -376,7 +376,6 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
     engine_default_sampling(chat->engine, &chat->params);
     chat->params.max_tokens = -1;
     sampling_flags_apply(&o->sampling, &chat->params);
-    chat->params.has_seed = false; /* --seed is the engine's: each turn draws its own random numbers from it */
     return sampling_params_check(&chat->params, engine_model_config(chat->engine)->spec.vocab_size, err);
 }
 

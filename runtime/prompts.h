@@ -5,11 +5,9 @@
  *   {"prompt": [1, 2]}, {"prompt_token_ids": [1, 2]}                       token ids, taken as they are
  *   {"messages": [{"role": "user", "content": "text"}]}     through the model's chat template, ready for an answer
  *
- * with "id" (or "custom_id"), a text or a whole number, which comes back with the answer, and any of vLLM's sampling
- * fields: n, temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty, frequency_penalty, max_tokens,
- * min_tokens, stop, stop_token_ids, ignore_eos, seed, logprobs, logit_bias, skip_special_tokens,
- * include_stop_str_in_output. null counts as not given. A field of another name is refused: a misspelt one would be
- * lost silently. */
+ * with "id" (or "custom_id"), a string or an integer, which comes back with the answer, and any of the sampling fields
+ * of scheduler/sampling_params.h by their names. null counts as not given. A field of another name is refused: a
+ * misspelt one would be ignored silently. */
 #ifndef QUIRE_RUNTIME_PROMPTS_H
 #define QUIRE_RUNTIME_PROMPTS_H
 
@@ -44,9 +42,9 @@ enum status prompt_rules_make(const struct engine *e, const char *format, const 
                               struct prompt_rules *out, struct error *err);
 
 struct prompt {
-    json_t *id; /* a string or an integer; NULL: the line gave none */
+    json_t *id; /* a string or an integer; NULL: the line has none */
     struct token_list tokens;
-    bool is_chat; /* made of messages: the answer begins a text */
+    bool is_chat; /* made of messages, so that the answer begins a text */
     struct sampling_params params;
 };
 void prompt_free(struct prompt *p); /* safe on a zeroed struct */
@@ -54,8 +52,8 @@ void prompt_free(struct prompt *p); /* safe on a zeroed struct */
 /* A blank line is skipped. */
 bool prompt_line_is_blank(const char *line, size_t length);
 
-/* Reads line[length], without its newline. On failure the sentence says what is wrong with the line; out->id is set
- * if the line got so far as to have one. *out is overwritten; free it with prompt_free either way. */
+/* Reads line[length], without its newline. On failure the sentence says what is wrong with the line, and out->id is set
+ * if it could be read. *out is overwritten; free it with prompt_free either way. */
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                          struct error *err);
 

@@ -1,8 +1,8 @@
-/* libFuzzer's way into the reader of config.json and generation_config.json (the input's first byte says which). Not
- * part of the build:
+/* libFuzzer's way into the reader of config.json and generation_config.json. The input's first byte says what the rest
+ * is: a whole config.json, more keys of one that is valid, or a generation_config.json. Not part of the build:
  *
  *     clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -I. tests/fuzz_config.c model/config.c \
- *         model/rope.c model/json.c base/file.c base/array.c base/status.c kernels/dtype.c \
+ *         model/rope.c model/families/[a-z]*.c base/json.c base/file.c base/array.c base/status.c kernels/dtype.c \
  *         tests/support/temp_folder.c -ljansson -lm -o fuzz_config
  *     ./fuzz_config -max_len=4096 CORPUS
  */
@@ -10,13 +10,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "model/config.h"
 #include "tests/support/temp_folder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char minimal[] = "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":96,"
-                              "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":320}";
+#define SIZES                                                                                                          \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":8,"                   \
+    "\"num_key_value_heads\":4,\"vocab_size\":320"
 
 /* A config that was accepted must give a table of numbers. */
 static void check_table(const struct model_spec *spec)
@@ -29,6 +31,19 @@ static void check_table(const struct model_spec *spec)
     free(table);
 }
 
+/* config.json of a family, with the input as further keys. */
+static void write_family(const struct temp_folder *folder, int family, const uint8_t *keys, size_t size)
+{
+    static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3", "gemma2", "olmo2", "granite"};
+    struct text text = {0};
+    const char *type = types[family % (int)(sizeof types / sizeof *types)];
+    if (!text_printf(&text, "{\"model_type\":\"%s\"," SIZES "%s", type, size ? "," : "") ||
+        !text_append(&text, (const char *)keys, size) || !text_append_string(&text, "}"))
+        abort();
+    temp_folder_write(folder, "config.json", text.data, text.length);
+    text_free(&text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct temp_folder folder;
@@ -36,11 +51,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error err = {""};
     if (size == 0) return 0;
     temp_folder_make(&folder);
-    if (data[0] % 8) {
+    if (data[0] % 4 == 0) {
         temp_folder_write(&folder, "config.json", data + 1, size - 1);
-    } else {
-        temp_folder_write_string(&folder, "config.json", minimal);
+    } else if (data[0] % 4 == 1) {
+        write_family(&folder, 0, NULL, 0);
         temp_folder_write(&folder, "generation_config.json", data + 1, size - 1);
+    } else {
+        write_family(&folder, data[0] / 4, data + 1, size - 1);
     }
     if (model_config_load(folder.path, &config, &err) == STATUS_OK) check_table(&config.spec);
     temp_folder_remove(&folder);

@@ -137,9 +137,9 @@ static void prefill_counts_prompt_tokens(void **state)
     json_t *json = program_json(&p);
     assert_int_equal(json_require_integer(json, "total_input_tokens"), 99);
     assert_true(json_require_number(json, "prefill_throughput") > 0);
-    assert_true(json_require_number(json, "product_gflops") > 0);
-    assert_float_equal(json_require_number(json, "prefill_product_percent"),
-                       100 * json_require_number(json, "prefill_gflops") / json_require_number(json, "product_gflops"),
+    assert_true(json_require_number(json, "matmul_gflops") > 0);
+    assert_float_equal(json_require_number(json, "prefill_matmul_percent"),
+                       100 * json_require_number(json, "prefill_gflops") / json_require_number(json, "matmul_gflops"),
                        1e-3);
     check_distribution(json, "ttft");
     json_decref(json);
@@ -188,7 +188,7 @@ static const char *string(const json_t *object, const char *key)
 static void kernels_measures_every_operation(void **state)
 {
     static const char *const names[] = {"linear",          "rms_norm",         "fused_add_rms_norm",
-                                        "silu_and_mul",    "rotary_embedding", "reshape_and_cache",
+                                        "act_and_mul",     "rotary_embedding", "reshape_and_cache",
                                         "paged_attention", "copy_blocks",      "paged_attention_prefill",
                                         "sample",          "swap_blocks"};
     struct program p;
@@ -199,7 +199,7 @@ static void kernels_measures_every_operation(void **state)
     const json_t *kernel;
     assert_string_equal(string(json, "weights_dtype"), "float32");
     assert_true(json_require_number(json, "memory_gb_per_second") > 0);
-    assert_true(json_require_number(json, "product_gflops") > 0);
+    assert_true(json_require_number(json, "matmul_gflops") > 0);
     json_array_foreach(json_object_get(json, "kernels"), i, kernel)
     {
         for (int j = 0; j < 11; j++) seen[j] += strcmp(string(kernel, "kernel"), names[j]) == 0;
@@ -229,7 +229,7 @@ static void kernels_are_chosen_by_a_text(void **state)
     assert_string_equal(string(json, "weights_dtype"), "bfloat16");
     assert_string_equal(string(json, "dtype"), "float32");
     assert_int_equal(json_require_integer(json_array_get(kernels, 0), "rows"), 256);
-    assert_null(json_object_get(json, "product_gflops")); /* nothing here needs it */
+    assert_null(json_object_get(json, "matmul_gflops")); /* nothing here needs it */
     json_decref(json);
     program_free(&p);
 

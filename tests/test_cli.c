@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "runtime/commands.h"
 #include "tests/support/program.h"
+#include "tests/support/temp_folder.h"
 
 /* A command, and the word that bench wants after it. */
 static const char *const COMMANDS[][2] = {{"chat"}, {"generate"}, {"profile"}, {"bench", "latency"}};
@@ -180,6 +181,53 @@ static void test_closed_input(void **state)
     }
 }
 
+/* A build folder may lie anywhere: the executable knows the source tree that it was built from. */
+static void test_shipped_model_of_a_build_folder_elsewhere(void **state)
+{
+    (void)state;
+    if (QUIRE_GUIDE[0] != '/') skip(); /* the tests were moved away from the source tree */
+    struct temp_folder folder;
+    struct program p;
+    char executable[512];
+    temp_folder_make(&folder);
+    snprintf(executable, sizeof executable, "%s/quire", folder.path);
+    program_run(&p, (const char *[]){"/bin/cp", QUIRE_EXECUTABLE, executable, NULL}, NULL);
+    assert_int_equal(p.exit_status, 0);
+    program_free(&p);
+    program_run(&p, (const char *[]){executable, "profile", "--device", "cpu", "--max-num-seqs", "4", "--json", NULL},
+                NULL);
+    json_t *json = program_json(&p);
+    assert_string_equal(json_string_value(json_object_get(json, "model")), QUIRE_GUIDE);
+    json_decref(json);
+    program_free(&p);
+    temp_folder_remove(&folder);
+}
+
+/* Dynamic scaling is not computed as in transformers, and that is said once, where the model is loaded. */
+static void test_dynamic_rope_warning(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"dynamic", "linear"};
+    for (int i = 0; i < 2; i++) {
+        struct temp_folder folder;
+        struct program p;
+        char config[512];
+        snprintf(config, sizeof config,
+                 "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":64,\"num_hidden_layers\":1,"
+                 "\"num_attention_heads\":1,\"vocab_size\":320,\"rope_scaling\":{\"type\":\"%s\",\"factor\":2}}",
+                 types[i]);
+        temp_folder_make(&folder);
+        temp_folder_write_string(&folder, "config.json", config);
+        run(&p, (const char *[]){"profile", "--model", folder.path, "--load-format", "dummy", "--device", "cpu", NULL});
+        assert_int_equal(p.exit_status, EXIT_STATUS_OK);
+        const char *said = strstr(text_of(&p.err), "rope_type \"dynamic\": quire rotates with the base of the longest");
+        assert_int_equal(said != NULL, i == 0);
+        if (said) assert_null(strstr(said + 1, "rope_type"));
+        program_free(&p);
+        temp_folder_remove(&folder);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,7 +237,9 @@ int main(void)
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_unwritable),
         cmocka_unit_test(test_closed_input),
+        cmocka_unit_test(test_shipped_model_of_a_build_folder_elsewhere),
         cmocka_unit_test(test_automatic_device),
+        cmocka_unit_test(test_dynamic_rope_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -153,9 +155,11 @@ static void test_architecture(void **state)
     c = accept(*state, SIZES, "\"model_type\":\"mistral\",\"num_key_value_heads\":2");
     assert_string_equal(c.architecture, "MistralForCausalLM");
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
-    refuse(*state, SIZES, "\"model_type\":\"gemma\"", STATUS_UNSUPPORTED, "model_type is \"gemma\"");
+    refuse(*state, SIZES, "\"model_type\":\"gemma\"", STATUS_UNSUPPORTED,
+           "model_type is \"gemma\"; quire runs llama, mistral, qwen2, qwen3, gemma2, olmo2 and granite");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
-    refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED, "names \"LlamaModel\"");
+    refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
+           "names \"LlamaModel\"; quire runs LlamaForCausalLM, MistralForCausalLM, ");
     refuse(*state, LLAMA, "\"architectures\":[\"MistralForCausalLM\"]", STATUS_INVALID, "contradict");
     refuse(*state, LLAMA, "\"architectures\":[]", STATUS_INVALID, "architectures must be");
     refuse(*state, LLAMA, "\"architectures\":[1]", STATUS_INVALID, "architectures must be");
@@ -187,6 +191,8 @@ static void test_mistral(void **state)
     refuse(*state, MISTRAL ",\"num_key_value_heads\":2",
            "\"sliding_window\":8,\"layer_types\":[\"sliding_attention\",\"full_attention\"]", STATUS_UNSUPPORTED,
            "layer_types[1] is \"full_attention\"");
+    refuse(*state, MISTRAL ",\"num_key_value_heads\":2", "\"attention_bias\":true", STATUS_UNSUPPORTED,
+           "attention_bias is true, but a mistral model");
 }
 
 static void test_llama_window(void **state)
@@ -195,7 +201,8 @@ static void test_llama_window(void **state)
     assert_int_equal(c.spec.layers[0].window, 0);
     accept(*state, LLAMA, "\"layer_types\":[\"full_attention\",\"full_attention\"]");
     refuse(*state, LLAMA, "\"sliding_window\":16", STATUS_UNSUPPORTED, "sliding_window is 16");
-    refuse(*state, LLAMA, "\"use_sliding_window\":true", STATUS_UNSUPPORTED, "use_sliding_window (true) contradicts");
+    refuse(*state, LLAMA, "\"use_sliding_window\":true", STATUS_UNSUPPORTED,
+           "use_sliding_window is true, but a llama model is computed only with false there");
     refuse(*state, LLAMA, "\"layer_types\":[\"full_attention\"]", STATUS_INVALID, "layer_types must be an array of");
     refuse(*state, LLAMA, "\"layer_types\":{}", STATUS_INVALID, "layer_types must be an array of");
     refuse(*state, LLAMA, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]", STATUS_UNSUPPORTED,
@@ -287,6 +294,203 @@ static void test_published(void **state)
     c = accept(*state, mistral, "\"rope_theta\":1000000.0,\"sliding_window\":null,\"attention_dropout\":0.0");
     assert_int_equal(c.spec.layers[0].window, 0);
     assert_int_equal(model_spec_max_length(&c.spec), 32768);
+    /* Qwen2.5 7B */
+    c = accept(*state, "",
+               "\"architectures\":[\"Qwen2ForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":151643,"
+               "\"eos_token_id\":151645,\"hidden_act\":\"silu\",\"hidden_size\":3584,\"initializer_range\":0.02,"
+               "\"intermediate_size\":18944,\"max_position_embeddings\":32768,\"max_window_layers\":28,"
+               "\"model_type\":\"qwen2\",\"num_attention_heads\":28,\"num_hidden_layers\":28,"
+               "\"num_key_value_heads\":4,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,"
+               "\"sliding_window\":131072,\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\","
+               "\"transformers_version\":\"4.43.1\",\"use_cache\":true,\"use_sliding_window\":false,"
+               "\"vocab_size\":152064");
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.layers[27].window, 0);
+    /* Qwen3 8B */
+    c = accept(*state, "",
+               "\"architectures\":[\"Qwen3ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":151643,\"eos_token_id\":151645,\"head_dim\":128,\"hidden_act\":\"silu\","
+               "\"hidden_size\":4096,\"initializer_range\":0.02,\"intermediate_size\":12288,"
+               "\"max_position_embeddings\":40960,\"max_window_layers\":36,\"model_type\":\"qwen3\","
+               "\"num_attention_heads\":32,\"num_hidden_layers\":36,\"num_key_value_heads\":8,"
+               "\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":1000000,\"sliding_window\":null,"
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"use_cache\":true,"
+               "\"use_sliding_window\":false,\"vocab_size\":151936");
+    assert_int_equal(c.spec.layers[35].qk_norm, QK_NORM_HEAD);
+    /* Gemma 2 2B */
+    c = accept(*state, "",
+               "\"architectures\":[\"Gemma2ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"attn_logit_softcapping\":50.0,\"bos_token_id\":2,\"cache_implementation\":\"hybrid\","
+               "\"eos_token_id\":[1,107],\"final_logit_softcapping\":30.0,\"head_dim\":256,"
+               "\"hidden_act\":\"gelu_pytorch_tanh\",\"hidden_activation\":\"gelu_pytorch_tanh\","
+               "\"hidden_size\":2304,\"initializer_range\":0.02,\"intermediate_size\":9216,"
+               "\"max_position_embeddings\":8192,\"model_type\":\"gemma2\",\"num_attention_heads\":8,"
+               "\"num_hidden_layers\":26,\"num_key_value_heads\":4,\"pad_token_id\":0,"
+               "\"query_pre_attn_scalar\":256,\"rms_norm_eps\":1e-06,\"rope_theta\":10000.0,"
+               "\"sliding_window\":4096,\"torch_dtype\":\"bfloat16\",\"use_cache\":true,\"vocab_size\":256000");
+    assert_int_equal(c.spec.layers[24].window, 4096);
+    assert_int_equal(c.spec.layers[25].window, 0);
+    assert_true(c.spec.embedding_multiplier == 48);
+    /* OLMo 2 7B */
+    c = accept(*state, "",
+               "\"architectures\":[\"Olmo2ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"eos_token_id\":100257,\"hidden_act\":\"silu\",\"hidden_size\":4096,\"initializer_range\":0.02,"
+               "\"intermediate_size\":11008,\"max_position_embeddings\":4096,\"model_type\":\"olmo2\","
+               "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":32,"
+               "\"pad_token_id\":100277,\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":500000,"
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"float32\",\"use_cache\":false,"
+               "\"vocab_size\":100352");
+    assert_int_equal(c.spec.layers[31].norm_placement, NORM_AFTER);
+    /* Granite 3.1 2B */
+    c = accept(*state, "",
+               "\"architectures\":[\"GraniteForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.1,"
+               "\"attention_multiplier\":0.015625,\"bos_token_id\":0,\"embedding_multiplier\":12.0,"
+               "\"eos_token_id\":0,\"hidden_act\":\"silu\",\"hidden_size\":2048,\"initializer_range\":0.02,"
+               "\"intermediate_size\":8192,\"logits_scaling\":8.0,\"max_position_embeddings\":131072,"
+               "\"mlp_bias\":false,\"model_type\":\"granite\",\"num_attention_heads\":32,"
+               "\"num_hidden_layers\":40,\"num_key_value_heads\":8,\"pad_token_id\":0,"
+               "\"residual_multiplier\":0.22,\"rms_norm_eps\":1e-05,\"rope_scaling\":null,"
+               "\"rope_theta\":5000000.0,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
+               "\"use_cache\":true,\"vocab_size\":49155");
+    assert_true(c.spec.logits_multiplier == 0.125);
+}
+
+/* --- Other families --- */
+
+static void test_qwen2(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"qwen2\",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "\"architectures\":[\"Qwen2ForCausalLM\"]");
+    assert_true(c.spec.layers[1].qkv_bias);
+    assert_false(c.spec.layers[1].o_bias || c.spec.layers[1].mlp_bias || c.spec.layers[1].qk_norm);
+    assert_int_equal(c.spec.max_position_embeddings, 32768);
+    assert_int_equal(c.spec.head_size, 16);
+    assert_int_equal(c.spec.layers[1].window, 0);
+    /* biases are part of the family, whatever the key says */
+    c = accept(*state, base, "\"attention_bias\":false");
+    assert_true(c.spec.layers[0].qkv_bias);
+    refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true");
+    refuse(*state, SIZES, "\"model_type\":\"qwen2\"", STATUS_INVALID, "not a multiple of num_key_value_heads (32)");
+}
+
+/* use_sliding_window gives the layers from max_window_layers on a window, or those that layer_types names. */
+static void test_qwen_windows(void **state)
+{
+    static const char *const bases[] = {SIZES ",\"model_type\":\"qwen2\",\"num_key_value_heads\":2",
+                                        SIZES ",\"model_type\":\"qwen3\",\"num_key_value_heads\":2"};
+    for (int i = 0; i < 2; i++) {
+        const char *base = bases[i];
+        struct model_config c = accept(*state, base, "\"sliding_window\":24,\"max_window_layers\":1");
+        assert_int_equal(c.spec.layers[1].window, 0);
+        c = accept(*state, base, "\"use_sliding_window\":true,\"sliding_window\":24,\"max_window_layers\":1");
+        assert_int_equal(c.spec.layers[0].window, 0);
+        assert_int_equal(c.spec.layers[1].window, 24);
+        c = accept(*state, base, "\"use_sliding_window\":true,\"sliding_window\":24"); /* 28 layers before it */
+        assert_int_equal(c.spec.layers[1].window, 0);
+        c = accept(*state, base, "\"use_sliding_window\":true,\"max_window_layers\":0");
+        assert_int_equal(c.spec.layers[0].window, 4096);
+        c = accept(*state, base, "\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":0");
+        assert_int_equal(c.spec.layers[0].window, 0);
+        c = accept(*state, base,
+                   "\"use_sliding_window\":true,\"sliding_window\":24,\"max_window_layers\":0,"
+                   "\"layer_types\":[\"sliding_attention\",\"full_attention\"]");
+        assert_int_equal(c.spec.layers[0].window, 24);
+        assert_int_equal(c.spec.layers[1].window, 0);
+        refuse(*state, base, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]", STATUS_INVALID,
+               "layer_types[1] is \"sliding_attention\", but the model has no sliding_window");
+        refuse(*state, base, "\"layer_types\":[\"full_attention\",\"chunked_attention\"]", STATUS_UNSUPPORTED,
+               "layer_types[1] is \"chunked_attention\"");
+        refuse(*state, base, "\"layer_types\":[\"full_attention\"]", STATUS_INVALID, "layer_types must be an array of");
+        refuse(*state, base, "\"use_sliding_window\":true,\"sliding_window\":0", STATUS_INVALID, "sliding_window must");
+    }
+}
+
+static void test_qwen3(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"qwen3\",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "");
+    assert_string_equal(c.architecture, "Qwen3ForCausalLM");
+    assert_int_equal(c.spec.layers[1].qk_norm, QK_NORM_HEAD);
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.layers[1].rotary_dim, 128);
+    assert_true(c.spec.layers[1].attention_scale == (float)(1 / sqrt(128)));
+    assert_false(c.spec.layers[1].qkv_bias || c.spec.layers[1].o_bias);
+    assert_string_equal(c.spec.names.q_norm, "self_attn.q_norm");
+    assert_string_equal(c.spec.names.k_norm, "self_attn.k_norm");
+    assert_string_equal(c.spec.names.mlp_norm, "post_attention_layernorm");
+    c = accept(*state, base, "\"head_dim\":64,\"attention_bias\":true");
+    assert_int_equal(c.spec.head_size, 64);
+    assert_true(c.spec.layers[0].qkv_bias && c.spec.layers[0].o_bias);
+    refuse(*state, base, "\"qkv_bias\":true", STATUS_UNSUPPORTED, "qkv_bias is true, but a qwen3 model");
+    refuse(*state, base, "\"num_experts\":8", STATUS_UNSUPPORTED, "num_experts is 8");
+}
+
+static void test_gemma2(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"gemma2\"";
+    struct model_config c = accept(*state, base, "");
+    const struct layer_spec *layers = c.spec.layers;
+    assert_int_equal(layers[0].norm_placement, NORM_AROUND);
+    assert_int_equal(layers[0].activation, ACTIVATION_GELU_TANH);
+    assert_int_equal(layers[0].window, 4096);
+    assert_int_equal(layers[1].window, 0);
+    assert_true(layers[0].attention_soft_cap == 50 && c.spec.logits_soft_cap == 30);
+    assert_true(layers[0].attention_scale == 0.0625f);
+    assert_int_equal(c.spec.head_size, 256);
+    assert_int_equal(c.spec.num_kv_heads, 4);
+    assert_true(c.spec.gain_offset == 1 && c.spec.embedding_multiplier == 8 && c.spec.round_embedding_multiplier);
+    assert_true(c.spec.tie_word_embeddings);
+    assert_string_equal(c.spec.names.attention_norm, "input_layernorm");
+    assert_string_equal(c.spec.names.post_attention_norm, "post_attention_layernorm");
+    assert_string_equal(c.spec.names.mlp_norm, "pre_feedforward_layernorm");
+    assert_string_equal(c.spec.names.post_mlp_norm, "post_feedforward_layernorm");
+    assert_null(c.spec.names.q_norm);
+    c = accept(*state, base,
+               "\"hidden_act\":\"gelu\",\"hidden_activation\":\"silu\",\"attn_logit_softcapping\":null,"
+               "\"final_logit_softcapping\":null,\"query_pre_attn_scalar\":144,\"head_dim\":64,\"sliding_window\":24,"
+               "\"layer_types\":[\"full_attention\",\"sliding_attention\"],\"tie_word_embeddings\":false");
+    assert_int_equal(layers[0].activation, ACTIVATION_SILU);
+    assert_true(layers[0].attention_soft_cap == 0 && c.spec.logits_soft_cap == 0);
+    assert_true(layers[0].attention_scale == (float)(1.0 / 12));
+    assert_int_equal(layers[0].window, 0);
+    assert_int_equal(layers[1].window, 24);
+    assert_false(c.spec.tie_word_embeddings);
+    refuse(*state, base, "\"hidden_activation\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_activation is \"gelu\"; quire");
+    refuse(*state, base, "\"attn_logit_softcapping\":0", STATUS_INVALID, "attn_logit_softcapping must be a number");
+    refuse(*state, base, "\"use_bidirectional_attention\":true", STATUS_UNSUPPORTED, "use_bidirectional_attention is");
+    refuse(*state, base, "\"rope_local_base_freq\":10000", STATUS_UNSUPPORTED, "rope_local_base_freq is 10000");
+}
+
+static void test_olmo2(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"olmo2\"";
+    struct model_config c = accept(*state, base, "");
+    assert_int_equal(c.spec.layers[1].norm_placement, NORM_AFTER);
+    assert_int_equal(c.spec.layers[1].qk_norm, QK_NORM_PROJECTION);
+    assert_true(c.spec.norm_eps == 1e-5);
+    assert_null(c.spec.names.attention_norm);
+    assert_null(c.spec.names.mlp_norm);
+    assert_string_equal(c.spec.names.post_attention_norm, "post_attention_layernorm");
+    assert_string_equal(c.spec.names.post_mlp_norm, "post_feedforward_layernorm");
+    assert_string_equal(c.spec.names.k_norm, "self_attn.k_norm");
+    refuse(*state, base, "\"clip_qkv\":8", STATUS_UNSUPPORTED, "clip_qkv is 8");
+    refuse(*state, base, "\"sliding_window\":8", STATUS_UNSUPPORTED, "sliding_window is 8");
+}
+
+static void test_granite(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"granite\"";
+    struct model_config c = accept(*state, base, "");
+    assert_true(c.spec.layers[0].attention_scale == 1 && c.spec.layers[0].residual_multiplier == 1);
+    assert_true(c.spec.embedding_multiplier == 1 && c.spec.logits_multiplier == 1);
+    c = accept(*state, base,
+               "\"attention_multiplier\":0.015625,\"embedding_multiplier\":12.0,\"residual_multiplier\":0.22,"
+               "\"logits_scaling\":8.0,\"attention_bias\":false,\"mlp_bias\":false");
+    assert_true(c.spec.layers[1].attention_scale == 0.015625f && c.spec.layers[1].residual_multiplier == 0.22f);
+    assert_true(c.spec.embedding_multiplier == 12 && c.spec.logits_multiplier == 0.125);
+    assert_false(c.spec.round_embedding_multiplier);
+    refuse(*state, base, "\"logits_scaling\":0", STATUS_INVALID, "logits_scaling must be a number");
+    refuse(*state, base, "\"logit_scale\":2", STATUS_UNSUPPORTED, "logit_scale is 2");
 }
 
 /* --- Sizes and types --- */
@@ -700,6 +904,30 @@ static void test_bad_generation(void **state)
     }
 }
 
+/* A file that is there but cannot be read is never taken for one that is absent, and never waited for. */
+static void test_strange_files(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static const char *const names[] = {"config.json", "generation_config.json"};
+    char path[512];
+    for (int i = 0; i < 2; i++) {
+        accept(folder, LLAMA, "");
+        temp_folder_delete(folder, names[i]);
+        snprintf(path, sizeof path, "%s/%s", folder->path, names[i]);
+        alarm(20); /* a named pipe without a writer would block for ever */
+        assert_int_equal(mkfifo(path, 0600), 0);
+        check_refusal(folder, STATUS_IO, names[i], "not a regular file but a named pipe");
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(mkdir(path, 0700), 0);
+        check_refusal(folder, STATUS_IO, names[i], "not a regular file but a folder");
+        assert_int_equal(rmdir(path), 0);
+        assert_int_equal(symlink("gone", path), 0);
+        check_refusal(folder, STATUS_IO, names[i], "a symbolic link to a file that does not exist");
+        assert_int_equal(unlink(path), 0);
+        alarm(0);
+    }
+}
+
 /* --- Mutations --- */
 
 static uint64_t next_random(uint64_t *state)
@@ -764,6 +992,12 @@ int main(void)
         TEST(test_llama_window),
         TEST(test_dtype),
         TEST(test_eos),
+        TEST(test_qwen2),
+        TEST(test_qwen_windows),
+        TEST(test_qwen3),
+        TEST(test_gemma2),
+        TEST(test_olmo2),
+        TEST(test_granite),
         TEST(test_missing_sizes),
         TEST(test_wrong_sizes),
         TEST(test_sizes_that_do_not_fit),
@@ -777,6 +1011,7 @@ int main(void)
         TEST(test_rope_golden),
         TEST(test_generation),
         TEST(test_bad_generation),
+        TEST(test_strange_files),
         TEST(test_mutations),
         TEST(test_published),
     };

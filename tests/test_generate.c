@@ -255,39 +255,39 @@ static void test_refused_lines(void **state)
     static const struct {
         const char *line, *sentence;
     } cases[] = {
-        {"{", "malformed JSON at byte"},
-        {"{\"prompt\": \"x\"} more", "malformed JSON at byte"},
-        {"{\"prompt\": \"x\", \"prompt\": \"y\"}", "malformed JSON"},
+        {"{", "not valid JSON at column"},
+        {"{\"prompt\": \"x\"} more", "not valid JSON at column"},
+        {"{\"prompt\": \"x\", \"prompt\": \"y\"}", "not valid JSON at column"},
         {"{}", "one of prompt, prompt_token_ids and messages must be given"},
         {"{\"prompt\": \"x\", \"messages\": []}", "and only one"},
         {"{\"prompt\": \"\"}", "the prompt is empty"},
         {"{\"prompt\": []}", "the prompt is empty"},
-        {"{\"prompt\": 3}", "prompt must be a text or a list of token ids, and is a number"},
-        {"{\"prompt\": [1, \"2\"]}", "a token id in prompt must be a whole number, and is a text"},
-        {"{\"prompt\": [1.5]}", "a token id in prompt must be a whole number"},
-        {"{\"prompt\": [3000000000]}", "is 3000000000, which is too large"},
-        {"{\"prompt_token_ids\": \"x\"}", "prompt_token_ids must be a list of token ids, and is a text"},
-        {"{\"messages\": {}}", "messages must be a list of messages, and is an object"},
+        {"{\"prompt\": 3}", "prompt must be a string or a list of token ids, found 3"},
+        {"{\"prompt\": [1, \"2\"]}", "a token id in prompt must be an integer from 0 to 4095, found \"2\""},
+        {"{\"prompt\": [1.5]}", "a token id in prompt must be an integer"},
+        {"{\"prompt\": [3000000000]}", "found 3000000000"},
+        {"{\"prompt_token_ids\": \"x\"}", "prompt_token_ids must be a list of token ids, found \"x\""},
+        {"{\"messages\": {}}", "messages must be a list of messages, found {}"},
         {"{\"messages\": []}", "messages is empty"},
-        {"{\"messages\": [3]}", "a message must be an object, and is a number"},
-        {"{\"messages\": [{\"role\": \"user\"}]}", "message 1 must have the texts \"role\" and \"content\""},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": 3}]}", "message 1 must have the texts"},
+        {"{\"messages\": [3]}", "a message must be an object, found 3"},
+        {"{\"messages\": [{\"role\": \"user\"}]}", "message 1 must have the strings \"role\" and \"content\""},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": 3}]}", "message 1 must have the strings"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"x\", \"name\": \"y\"}]}", "nothing else"},
         {"{\"messages\": [{\"role\": \"robot\", \"content\": \"x\"}]}", "the role \"robot\""},
-        {"{\"prompt\": \"x\", \"id\": 1.5}", "id must be a text or a whole number, and is a fraction"},
-        {"{\"prompt\": \"x\", \"id\": [1]}", "id must be a text or a whole number, and is a list"},
-        {"{\"prompt\": \"x\", \"custom_id\": true}", "custom_id must be a text or a whole number, and is true"},
+        {"{\"prompt\": \"x\", \"id\": 1.5}", "id must be a string or an integer, found 1.5"},
+        {"{\"prompt\": \"x\", \"id\": [1]}", "id must be a string or an integer, found [1]"},
+        {"{\"prompt\": \"x\", \"custom_id\": true}", "custom_id must be a string or an integer, found true"},
         {"{\"prompt\": \"x\", \"id\": 1, \"custom_id\": 1}", "id and custom_id are both given"},
         {"{\"prompt\": \"x\", \"temprature\": 1}", "there is no field 'temprature'"},
-        {"{\"prompt\": \"x\", \"n\": \"2\"}", "n must be a whole number, and is a text"},
-        {"{\"prompt\": \"x\", \"n\": 2.5}", "n must be a whole number"},
+        {"{\"prompt\": \"x\", \"n\": \"2\"}", "n must be an integer, found \"2\""},
+        {"{\"prompt\": \"x\", \"n\": 2.5}", "n must be an integer, found 2.5"},
         {"{\"prompt\": \"x\", \"n\": 0}", "n is 0"},
         {"{\"prompt\": \"x\", \"n\": 9}", "n is 9, but --max-num-seqs lets 8"},
-        {"{\"prompt\": \"x\", \"temperature\": \"hot\"}", "temperature must be a number, and is a text"},
-        {"{\"prompt\": \"x\", \"temperature\": true}", "temperature must be a number, and is true"},
+        {"{\"prompt\": \"x\", \"temperature\": \"hot\"}", "temperature must be a number, found \"hot\""},
+        {"{\"prompt\": \"x\", \"temperature\": true}", "temperature must be a number, found true"},
         {"{\"prompt\": \"x\", \"temperature\": -1}", "temperature is -1"},
-        {"{\"prompt\": \"x\", \"temperature\": 1e999}", "malformed JSON"},
-        {"{\"prompt\": \"x\", \"top_p\": []}", "top_p must be a number, and is a list"},
+        {"{\"prompt\": \"x\", \"temperature\": 1e999}", "not valid JSON at column"},
+        {"{\"prompt\": \"x\", \"top_p\": []}", "top_p must be a number, found []"},
         {"{\"prompt\": \"x\", \"top_p\": 0}", "top_p is 0"},
         {"{\"prompt\": \"x\", \"top_k\": -2}", "top_k is -2"},
         {"{\"prompt\": \"x\", \"min_p\": 2}", "min_p is 2"},
@@ -297,22 +297,23 @@ static void test_refused_lines(void **state)
         {"{\"prompt\": \"x\", \"max_tokens\": 0}", "max_tokens is 0"},
         {"{\"prompt\": \"x\", \"max_tokens\": 99999999999}", "max_tokens is 99999999999, which is too large"},
         {"{\"prompt\": \"x\", \"min_tokens\": -1}", "min_tokens is -1"},
-        {"{\"prompt\": \"x\", \"stop\": 3}", "stop must be a text or a list of texts, and is a number"},
-        {"{\"prompt\": \"x\", \"stop\": [3]}", "stop must be a text or a list of texts"},
-        {"{\"prompt\": \"x\", \"stop\": \"\"}", "stop holds an empty text"},
+        {"{\"prompt\": \"x\", \"stop\": 3}", "stop must be a string or a list of strings, found 3"},
+        {"{\"prompt\": \"x\", \"stop\": [3]}", "stop must be a string or a list of strings, found 3"},
+        {"{\"prompt\": \"x\", \"stop\": \"\"}", "stop holds an empty string"},
         {"{\"prompt\": \"x\", \"stop\": \"a\\u0000b\"}", "stop holds the character U+0000"},
-        {"{\"prompt\": \"x\", \"stop_token_ids\": 3}", "stop_token_ids must be a list of token ids"},
-        {"{\"prompt\": \"x\", \"stop_token_ids\": [\"3\"]}", "an id in stop_token_ids must be a whole number"},
+        {"{\"prompt\": \"x\", \"stop_token_ids\": 3}", "stop_token_ids must be a list of token ids, found 3"},
+        {"{\"prompt\": \"x\", \"stop_token_ids\": [\"3\"]}", "an id in stop_token_ids must be an integer, found \"3\""},
         {"{\"prompt\": \"x\", \"stop_token_ids\": [-3]}", "-3"},
-        {"{\"prompt\": \"x\", \"ignore_eos\": 1}", "ignore_eos must be true or false, and is a number"},
-        {"{\"prompt\": \"x\", \"skip_special_tokens\": \"no\"}", "skip_special_tokens must be true or false"},
-        {"{\"prompt\": \"x\", \"seed\": -1}", "seed must not be negative"},
-        {"{\"prompt\": \"x\", \"seed\": 1.5}", "seed must be a whole number"},
+        {"{\"prompt\": \"x\", \"ignore_eos\": 1}", "ignore_eos must be true or false, found 1"},
+        {"{\"prompt\": \"x\", \"skip_special_tokens\": \"no\"}",
+         "skip_special_tokens must be true or false, found \"no\""},
+        {"{\"prompt\": \"x\", \"seed\": -1}", "seed must be an integer of 0 or more, found -1"},
+        {"{\"prompt\": \"x\", \"seed\": 1.5}", "seed must be an integer of 0 or more, found 1.5"},
         {"{\"prompt\": \"x\", \"logprobs\": 21}", "logprobs is 21"},
-        {"{\"prompt\": \"x\", \"logprobs\": true}", "logprobs must be a whole number, and is true"},
-        {"{\"prompt\": \"x\", \"logit_bias\": []}", "logit_bias must be an object"},
+        {"{\"prompt\": \"x\", \"logprobs\": true}", "logprobs must be an integer, found true"},
+        {"{\"prompt\": \"x\", \"logit_bias\": []}", "logit_bias must be an object {\"id\": value}, found []"},
         {"{\"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", "logit_bias has the key 'a', which is no token id"},
-        {"{\"prompt\": \"x\", \"logit_bias\": {\"1\": \"b\"}}", "a value in logit_bias must be a number"},
+        {"{\"prompt\": \"x\", \"logit_bias\": {\"1\": \"b\"}}", "a value in logit_bias must be a number, found \"b\""},
         {"{\"prompt\": \"x\", \"logit_bias\": {\"1\": 101}}", "101"},
         {"{\"prompt\": \"x\", \"logit_bias\": {\"99999999\": 1}}", "99999999"},
         {"not \xff UTF-8", "byte 5 is not UTF-8"},
@@ -323,8 +324,8 @@ static void test_refused_lines(void **state)
     }
     struct prompt_rules rules = f->rules;
     rules.format = PROMPT_FORMAT_JSONL;
-    refused(&rules, "plain text", 10, "malformed JSON");
-    refused(&rules, "[1]", 3, "a line must be a JSON object, and is a list");
+    refused(&rules, "plain text", 10, "not valid JSON at column");
+    refused(&rules, "[1]", 3, "expected a JSON object {...}, found an array");
     rules.format = PROMPT_FORMAT_TEXT;
     refused(&rules, "h\0i\0", 4, "byte 2 is NUL");
     struct prompt p;
@@ -544,13 +545,14 @@ static void test_bad_lines(void **state)
     run(&p, *state, input.data, (const char *[]){"--max-tokens", "2", "--ordered", NULL});
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(count_lines(&p.out), 7);
-    static const char *const sentences[] = {NULL,
-                                            "line 2: prompt must be a text",
-                                            "line 3: byte 1 is not UTF-8",
-                                            "line 4: token 0 of the prompt is 1000000",
-                                            "line 5: the prompt has ",
-                                            NULL,
-                                            "line 7: max_tokens must be a whole number"};
+    static const char *const sentences[] = {
+        NULL,
+        "line 2: prompt must be a string",
+        "line 3: byte 1 is not UTF-8",
+        "line 4: a token id in prompt must be an integer from 0 to 4095, found 1000000",
+        "line 5: the prompt has ",
+        NULL,
+        "line 7: max_tokens must be an integer, found \"many\""};
     for (int i = 0; i < 7; i++) {
         json_t *line = json_line(&p.out, i);
         if (sentences[i]) {

@@ -16,7 +16,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/run.h"
 
-static const char *const checkpoints[] = {"mha", "gqa", "mqa", "sliding", "yarn"};
+static const char *const checkpoints[] = {"mha", "gqa", "mqa", "sliding", "yarn", "qwen2", "qwen3"};
 enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 
 /* Where a checkpoint lies, and what transformers computed with it. */
@@ -176,7 +176,7 @@ static double float32_bound(void)
 /* Three pieces of swap space. */
 static void take_swap_space(struct bench *b)
 {
-    const int64_t block = 2 * b->config.spec.num_layers * model_cache_block_bytes(b->model), piece = 64 << 20;
+    const int64_t block = kv_cache_block_bytes(&b->config.spec, 16, b->model->cache.dtype), piece = 64 << 20;
     const int32_t limit = (int32_t)(3 * (piece / block));
     for (int32_t added; b->host_blocks < limit; b->host_blocks += added) {
         struct error err;

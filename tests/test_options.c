@@ -359,6 +359,37 @@ static void test_sampling_flags(void **state)
     }
 }
 
+/* Names, kinds and defaults come from the table of sampling fields; what the command has set is its default. */
+static void test_sampling_help(void **state)
+{
+    (void)state;
+    struct option_table table = {.count = 0};
+    struct sampling_flags flags = {.params = sampling_params_default()};
+    flags.params.max_tokens = -1;
+    sampling_flags_add_field(&table, &flags, "n", "Answers:");
+    sampling_flags_add(&table, &flags);
+    assert_int_equal(table.count, NUM_SAMPLING_FIELDS - 2); /* logprobs was not asked for, seed has no flag here */
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    options_print_help(&table, "command [flags]", "What it does.", out);
+    fclose(out);
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
+        char flag[64];
+        snprintf(flag, sizeof flag, "%s", sampling_fields[i].name);
+        for (char *at = flag; *at; at++)
+            if (*at == '_') *at = '-';
+        const bool left_out = strcmp(flag, "logprobs") == 0 || strcmp(flag, "seed") == 0;
+        if (left_out != !strstr(text, flag)) fail_msg("%s: %s", flag, text);
+    }
+    assert_non_null(strstr(text, "\nAnswers:\n      --n N "));
+    assert_non_null(strstr(text, "Default: the model's, or 1."));
+    assert_non_null(strstr(text, "until max_model_len. Default: -1, no"));
+    assert_non_null(strstr(text, "--[no-]skip-special-tokens  Leave special tokens out of the text. Default: on."));
+    assert_non_null(strstr(text, "--logit-bias ID:VALUE,...   Added to the logits of these tokens, -100 to 100.\n"));
+    free(text);
+}
+
 static void test_sampling_limits(void **state)
 {
     (void)state;
@@ -411,8 +442,8 @@ int main(void)
         cmocka_unit_test(test_each_kind),         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_long_unknown_flag), cmocka_unit_test(test_help),
         cmocka_unit_test(test_help_text),         cmocka_unit_test(test_engine_flags),
-        cmocka_unit_test(test_sampling_flags),    cmocka_unit_test(test_sampling_limits),
-        cmocka_unit_test(test_default_model),
+        cmocka_unit_test(test_sampling_help),     cmocka_unit_test(test_sampling_flags),
+        cmocka_unit_test(test_sampling_limits),   cmocka_unit_test(test_default_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,6 +88,77 @@ static void test_numbers(void **state)
     REFUSE(logprobs, -2);
 }
 
+/* Every bound of the table, and what is beyond it; the sentence says the range. */
+static void test_table_bounds(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
+        const struct sampling_field *f = &sampling_fields[i];
+        struct sampling_params p = sampling_params_default();
+        double *number = (double *)((char *)&p + f->offset);
+        int32_t *whole = (int32_t *)((char *)&p + f->offset);
+        assert_true(strlen(f->help) > 10);
+        assert_ptr_equal(sampling_field_find(f->name), f);
+        if (f->type == SAMPLING_INT32) {
+            p.min_tokens = 0;
+            p.temperature = 1;
+            *whole = (int32_t)f->minimum;
+            accept(p);
+            *whole = -1;
+            if (f->minus_one) accept(p);
+            *whole = (int32_t)f->minimum - (f->minus_one && f->minimum == 0 ? 2 : 1);
+            refuse(p, f->name);
+            *whole = isinf(f->maximum) ? INT32_MAX : (int32_t)f->maximum;
+            if (strcmp(f->name, "min_tokens") == 0) p.max_tokens = -1;
+            accept(p);
+        } else if (f->type == SAMPLING_DOUBLE) {
+            *number = f->minimum;
+            f->above_minimum ? refuse(p, f->name) : accept(p);
+            *number = nextafter(f->minimum, -10);
+            refuse(p, f->name);
+            *number = nextafter(f->maximum, 0);
+            accept(p);
+            *number = isinf(f->maximum) ? (double)INFINITY : nextafter(f->maximum, 1000);
+            refuse(p, f->name);
+        }
+    }
+    assert_null(sampling_field_find("top-p"));
+    struct sampling_params p = sampling_params_default();
+    struct error err;
+    p.max_tokens = 0;
+    assert_int_equal(sampling_params_check(&p, 1000, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "max_tokens is 0; it must be at least 1, or -1 (no limit)");
+    p = sampling_params_default();
+    p.top_p = 1.5;
+    assert_int_equal(sampling_params_check(&p, 1000, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "top_p is 1.5; it must be above 0 and at most 1");
+}
+
+/* Each field copies its own members and nothing else; all of them together copy everything. */
+static void test_copying_fields(void **state)
+{
+    (void)state;
+    struct sampling_params from, all;
+    memset(&from, 1, sizeof from);
+    memset(&all, 0, sizeof all);
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
+        struct sampling_params one;
+        size_t changed = 0;
+        memset(&one, 0, sizeof one);
+        sampling_field_copy(&sampling_fields[i], &from, &one);
+        for (size_t k = 0; k < sizeof one; k++) {
+            const bool set = ((char *)&one)[k] != 0;
+            changed += set;
+            if (set) assert_int_equal(((char *)&all)[k], 0); /* no two fields share a byte */
+        }
+        assert_true(changed > 0);
+        sampling_field_copy(&sampling_fields[i], &from, &all);
+    }
+    size_t missing = 0;
+    for (size_t k = 0; k < sizeof all; k++) missing += ((char *)&all)[k] == 0;
+    assert_true(missing < 16); /* padding */
+}
+
 static void test_greedy_has_one_answer(void **state)
 {
     (void)state;
@@ -161,8 +232,14 @@ static void test_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_numbers), cmocka_unit_test(test_greedy_has_one_answer),
-        cmocka_unit_test(test_lengths),  cmocka_unit_test(test_lists),   cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_greedy_has_one_answer),
+        cmocka_unit_test(test_table_bounds),
+        cmocka_unit_test(test_copying_fields),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@
 
 #define GOLDEN QUIRE_TEST_DATA "/golden/"
 
-/* A checkpoint under construction: header entries and zeroed data. */
+/* A checkpoint under construction: header entries, and data of one byte. */
 struct checkpoint {
     struct text header;
     uint64_t bytes;
@@ -31,6 +31,7 @@ struct checkpoint {
     const char *retype;  /* tensors whose name holds this get other_dtype, or NULL */
     const char *other_dtype;
     int other_size;
+    uint8_t fill, last_byte; /* what the data are: all bytes but the last, and the last if it is not 0 */
 };
 
 static void add(struct checkpoint *c, const char *name, int64_t rows, int64_t columns)
@@ -93,18 +94,22 @@ static void add_model(struct checkpoint *c, const struct model_spec *m, bool hea
 /* Writes the file and forgets the checkpoint. */
 static void finish(struct checkpoint *c, const struct temp_folder *folder)
 {
-    struct text file = {0}, zeros = {0};
+    struct text file = {0}, data = {0};
     const uint64_t length = c->header.length + 2;
     assert_true(text_append(&file, (const char *)&length, 8));
     assert_true(text_printf(&file, "{%s}", c->header.data));
-    assert_true(text_reserve(&zeros, c->bytes));
-    memset(zeros.data, 0, c->bytes);
-    assert_true(text_append(&file, zeros.data, c->bytes));
+    assert_true(text_reserve(&data, c->bytes));
+    memset(data.data, c->fill, c->bytes);
+    if (c->last_byte) data.data[c->bytes - 1] = (char)c->last_byte;
+    assert_true(text_append(&file, data.data, c->bytes));
     temp_folder_write(folder, "model.safetensors", file.data, file.length);
     text_free(&file);
-    text_free(&zeros);
+    text_free(&data);
     text_free(&c->header);
 }
+
+static const struct tensor_names llama_names = {.attention_norm = "input_layernorm",
+                                                .mlp_norm = "post_attention_layernorm"};
 
 static struct model_spec small(void)
 {
@@ -115,6 +120,7 @@ static struct model_spec small(void)
                                .num_kv_heads = 2,
                                .head_size = 6,
                                .vocab_size = 10,
+                               .names = llama_names,
                                .dtype = DTYPE_BFLOAT16};
 }
 
@@ -198,10 +204,25 @@ static void check_matrix(const struct weight *w, int64_t rows, int64_t columns, 
     assert_non_null(w->data);
     assert_int_equal(w->out_features, rows);
     assert_int_equal(w->in_features, columns);
-    assert_int_equal(w->dtype, dtype);
+    assert_int_equal(weight_dtype(w), dtype);
     assert_int_equal(w->bias != NULL, bias);
-    assert_null(w->scales);
-    assert_null(w->zeros);
+    if (bias) assert_int_equal(w->bias_dtype, dtype);
+}
+
+/* Of a model of Llama's shape. */
+static int64_t expected_bytes(const struct model_spec *c)
+{
+    const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
+    const int64_t q = (int64_t)c->num_heads * c->head_size, kv = (int64_t)c->num_kv_heads * c->head_size;
+    const int64_t layer = 2 * hidden + 2 * hidden * q + 2 * hidden * kv + 3 * hidden * inner;
+    int64_t biases = 0;
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        if (c->layers[i].qkv_bias) biases += q + 2 * kv;
+        if (c->layers[i].o_bias) biases += hidden;
+        if (c->layers[i].mlp_bias) biases += 2 * inner + hidden;
+    }
+    const int64_t table = (int64_t)c->vocab_size * hidden;
+    return (c->num_layers * layer + biases + hidden + (c->tie_word_embeddings ? 1 : 2) * table) * dtype_size(c->dtype);
 }
 
 static void check_all(const struct model_weights *w, const struct model_spec *c, enum dtype dtype)
@@ -210,13 +231,16 @@ static void check_all(const struct model_weights *w, const struct model_spec *c,
     check_matrix(&w->embedding, c->vocab_size, c->hidden_size, dtype, false);
     check_matrix(&w->lm_head, c->vocab_size, c->hidden_size, dtype, false);
     assert_int_equal(w->lm_head.data == w->embedding.data, c->tie_word_embeddings);
-    assert_non_null(w->final_norm);
-    assert_int_equal(w->num_layers, c->num_layers);
+    assert_non_null(w->final_norm.gain);
     for (int i = 0; i < c->num_layers; i++) {
         const struct layer_weights *layer = &w->layers[i];
-        assert_non_null(layer->input_norm);
-        assert_non_null(layer->post_attention_norm);
-        assert_ptr_not_equal(layer->input_norm, layer->post_attention_norm);
+        assert_non_null(layer->attention_norm.gain);
+        assert_non_null(layer->mlp_norm.gain);
+        assert_ptr_not_equal(layer->attention_norm.gain, layer->mlp_norm.gain);
+        assert_null(layer->post_attention_norm.gain);
+        assert_null(layer->post_mlp_norm.gain);
+        assert_null(layer->q_norm.gain);
+        assert_null(layer->k_norm.gain);
         assert_int_equal(layer->qkv.num_parts, 3);
         assert_int_equal(layer->gate_up.num_parts, 2);
         check_matrix(&layer->qkv.parts[0], q, c->hidden_size, dtype, c->layers[0].qkv_bias);
@@ -255,11 +279,11 @@ static void test_golden(void **state)
         assert_int_equal(spec.layers[0].qkv_bias && spec.layers[0].mlp_bias, all[i].bias);
         struct model_weights w = accept(folder, &spec);
         check_all(&w, &spec, all[i].dtype);
-        assert_int_equal(w.norm_dtype, all[i].dtype);
-        assert_int_equal(w.bytes, model_weights_bytes(&spec));
+        assert_int_equal(w.final_norm.gain_dtype, all[i].dtype);
+        assert_int_equal(w.bytes, expected_bytes(&spec));
         assert_int_equal(w.bytes, (int64_t)safetensors_total_bytes(w.file));
         /* gains lie around 1: the pointers point to what they say */
-        assert_true(fabsf(dtype_load(w.final_norm, w.norm_dtype, 0) - 1) < 1);
+        assert_true(fabsf(dtype_load(w.final_norm.gain, w.final_norm.gain_dtype, 0) - 1) < 1);
         model_weights_close(&w);
         assert_null(w.layers);
         model_weights_close(&w);
@@ -306,7 +330,7 @@ static void test_well_formed(void **state)
         finish(&c, folder);
         struct model_weights w = accept(folder->path, &spec);
         check_all(&w, &spec, DTYPE_BFLOAT16);
-        assert_int_equal(w.bytes, model_weights_bytes(&spec));
+        assert_int_equal(w.bytes, expected_bytes(&spec));
         model_weights_close(&w);
         struct text warnings = warnings_of(folder, &spec);
         assert_string_equal(warnings.data, "");
@@ -314,7 +338,7 @@ static void test_well_formed(void **state)
     }
 }
 
-/* A tied model's lm_head, where the file has one, is not another weight. */
+/* A tied model's lm_head that is the embedding, where the file has one, is not another weight. */
 static void test_tied_with_head(void **state)
 {
     const struct temp_folder *folder = *state;
@@ -325,11 +349,65 @@ static void test_tied_with_head(void **state)
     finish(&c, folder);
     struct model_weights w = accept(folder->path, &spec);
     check_all(&w, &spec, DTYPE_BFLOAT16);
-    assert_int_equal(w.bytes, model_weights_bytes(&spec));
+    assert_int_equal(w.bytes, expected_bytes(&spec));
     model_weights_close(&w);
     struct text warnings = warnings_of(folder, &spec);
     assert_string_equal(warnings.data, "");
     text_free(&warnings);
+}
+
+/* One that is another matrix is used, as transformers 5 does; nothing is warned of. */
+static void test_tied_with_another_head(void **state)
+{
+    const struct temp_folder *folder = *state;
+    struct model_spec spec = small();
+    spec.tie_word_embeddings = true;
+    for (int variant = 0; variant < 3; variant++) {
+        const bool retyped = variant == 2;
+        struct checkpoint c = {.retype = retyped ? "lm_head" : NULL, .other_dtype = "F32", .other_size = 4};
+        add_model(&c, &spec, true);
+        c.last_byte = variant == 1 ? 1 : 0; /* lm_head is the last tensor */
+        finish(&c, folder);
+        struct model_weights w = accept(folder->path, &spec);
+        assert_int_equal(w.lm_head.data == w.embedding.data, variant == 0);
+        assert_int_equal(weight_dtype(&w.lm_head), retyped ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
+        assert_int_equal(w.bytes - expected_bytes(&spec), variant == 0 ? 0 : weight_bytes(&w.lm_head));
+        assert_int_equal(tensor_table_find(&w.table, TENSOR_LM_HEAD, -1) != NULL, variant != 0);
+        model_weights_close(&w);
+        struct text warnings = warnings_of(folder, &spec);
+        assert_string_equal(warnings.data, "");
+        text_free(&warnings);
+    }
+    struct checkpoint c = {.reshape = "lm_head.weight"};
+    add_model(&c, &spec, true);
+    finish(&c, folder);
+    refuse(folder, &spec, STATUS_INVALID, "\"lm_head.weight\" has shape [11, 8], but config.json makes it [10, 8]");
+}
+
+/* With a gain_offset gains are float32: the offset and what the file holds. Nothing else is changed. */
+static void test_gain_offset(void **state)
+{
+    const struct temp_folder *folder = *state;
+    struct model_spec spec = small();
+    spec.gain_offset = 1;
+    struct checkpoint c = {.fill = 0x3f}; /* each bfloat16 is 0x3f3f */
+    add_model(&c, &spec, true);
+    finish(&c, folder);
+    struct model_weights w = accept(folder->path, &spec);
+    const float stored = bf16_to_float(0x3f3f);
+    int64_t gains = 0;
+    for (int32_t i = 0; i < w.table.count; i++) {
+        const struct tensor *t = &w.table.tensors[i];
+        if (t->kind != TENSOR_GAIN) continue;
+        const struct norm_params *norm = model_weights_norm(&w, t);
+        assert_int_equal(norm->gain_dtype, DTYPE_FLOAT32);
+        for (int64_t k = 0; k < t->out_features; k++) assert_true(((const float *)norm->gain)[k] == 1 + stored);
+        gains += t->out_features;
+    }
+    assert_int_equal(gains, 5 * spec.hidden_size);
+    assert_true(dtype_load(w.layers[1].o.data, DTYPE_BFLOAT16, 3) == stored);
+    assert_int_equal(w.bytes, expected_bytes(&spec) + gains * 2);
+    model_weights_close(&w);
 }
 
 static const char *const every_tensor[] = {
@@ -413,6 +491,25 @@ static void test_wrong_rank(void **state)
     refuse(folder, &spec, STATUS_INVALID, "has shape [80], but config.json makes it [10, 8]");
 }
 
+/* Each tensor has the dtype that the file gives it, whatever the others have. */
+static void check_dtypes(const struct model_weights *w, const char *retype, enum dtype other)
+{
+    int changed = 0;
+    for (int32_t i = 0; i < w->table.count; i++) {
+        const struct tensor *t = &w->table.tensors[i];
+        const bool is_changed = strstr(t->name, retype) != NULL;
+        const enum dtype expected = is_changed ? other : DTYPE_BFLOAT16;
+        changed += is_changed;
+        if (t->kind == TENSOR_GAIN)
+            assert_int_equal(model_weights_norm(w, t)->gain_dtype, expected);
+        else if (t->kind == TENSOR_BIAS)
+            assert_int_equal(model_weights_matrix(w, t)->bias_dtype, expected);
+        else
+            assert_int_equal(weight_dtype(model_weights_matrix(w, t)), expected);
+    }
+    assert_true(changed > 0);
+}
+
 static void test_dtypes(void **state)
 {
     const struct temp_folder *folder = *state;
@@ -427,11 +524,11 @@ static void test_dtypes(void **state)
         {"norm", "F32", 4, STATUS_OK, NULL},
         {"lm_head", "F16", 2, STATUS_OK, NULL},
         {"down_proj", "F32", 4, STATUS_OK, NULL},
-        {"model.norm", "F32", 4, STATUS_UNSUPPORTED, "has dtype F32, but model.layers.0.input_layernorm.weight has"},
-        {"q_proj", "F32", 4, STATUS_UNSUPPORTED, "q, k and v projections of model.layers.0"},
-        {"1.self_attn.v_proj", "F16", 2, STATUS_UNSUPPORTED, "q, k and v projections of model.layers.1"},
-        {"up_proj", "F32", 4, STATUS_UNSUPPORTED, "gate and up projections of model.layers.0"},
-        {"o_proj.bias", "F32", 4, STATUS_UNSUPPORTED, "o_proj.bias\" has dtype F32, but its matrix has bfloat16"},
+        {"model.norm", "F32", 4, STATUS_OK, NULL},
+        {"q_proj", "F32", 4, STATUS_OK, NULL},
+        {"1.self_attn.v_proj", "F16", 2, STATUS_OK, NULL},
+        {"up_proj", "F32", 4, STATUS_OK, NULL},
+        {"o_proj.bias", "F32", 4, STATUS_OK, NULL},
         {"embed_tokens", "F64", 8, STATUS_UNSUPPORTED, "\"model.embed_tokens.weight\" has dtype F64"},
         {"o_proj.weight", "I8", 1, STATUS_UNSUPPORTED, "has dtype I8"},
         {"gate_proj", "F8_E4M3", 1, STATUS_UNSUPPORTED, "has dtype F8_E4M3"},
@@ -446,7 +543,10 @@ static void test_dtypes(void **state)
             continue;
         }
         struct model_weights w = accept(folder->path, &spec);
-        assert_int_equal(w.norm_dtype, strcmp(cases[i].retype, "norm") == 0 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
+        check_dtypes(&w, cases[i].retype, strcmp(cases[i].dtype, "F16") == 0 ? DTYPE_FLOAT16 : DTYPE_FLOAT32);
+        const struct weight *o = &w.layers[1].o;
+        assert_int_equal(weight_dtype(o), DTYPE_BFLOAT16);
+        assert_int_equal(o->bias_dtype, strcmp(cases[i].retype, "o_proj.bias") == 0 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
         model_weights_close(&w);
     }
 }
@@ -482,7 +582,7 @@ static void moments(const struct weight *w, double *mean, double *deviation)
     const int64_t count = w->out_features * w->in_features;
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < count; i++) {
-        const double v = dtype_load(w->data, w->dtype, i);
+        const double v = dtype_load(w->data, weight_dtype(w), i);
         sum += v;
         squares += v * v;
     }
@@ -506,12 +606,12 @@ static void test_dummy(void **state)
         assert_int_equal(model_weights_dummy(&spec, 5, &w, &err), STATUS_OK);
         check_all(&w, &spec, dtypes[i]);
         assert_null(w.file);
-        assert_int_equal(w.bytes, model_weights_bytes(&spec));
+        assert_int_equal(w.bytes, expected_bytes(&spec));
         assert_true(w.dummy_bytes >= w.bytes);
         assert_int_equal((uintptr_t)w.layers[1].down.data % 64, 0);
         for (int k = 0; k < spec.hidden_size; k++) {
-            assert_true(dtype_load(w.final_norm, w.norm_dtype, k) == 1);
-            assert_true(dtype_load(w.layers[1].input_norm, w.norm_dtype, k) == 1);
+            assert_true(dtype_load(w.final_norm.gain, w.final_norm.gain_dtype, k) == 1);
+            assert_true(dtype_load(w.layers[1].attention_norm.gain, w.layers[1].attention_norm.gain_dtype, k) == 1);
         }
         double mean, deviation;
         moments(&w.embedding, &mean, &deviation);
@@ -551,13 +651,16 @@ static void test_dummy_too_large(void **state)
                               .num_heads = 4096,
                               .num_kv_heads = 4096,
                               .head_size = 1024,
-                              .vocab_size = 1 << 24}; /* the largest that a config.json may say */
+                              .vocab_size = 1 << 24,
+                              .names = llama_names}; /* the largest that a config.json may say */
     set_biases(&spec, true, true);
     struct model_weights w;
     struct error err = {""};
-    assert_true(model_weights_bytes(&spec) > 0);
+    char words[64];
     assert_int_equal(model_weights_dummy(&spec, 1, &w, &err), STATUS_OUT_OF_MEMORY);
-    assert_non_null(strstr(err.text, "GiB of host memory"));
+    /* 2^56 bytes and more did not overflow; dtype 0 is float32 */
+    snprintf(words, sizeof words, "take %.1f GiB of host memory", (double)expected_bytes(&spec) / (1 << 30));
+    assert_non_null(strstr(err.text, words));
     assert_null(w.layers);
 }
 
@@ -570,6 +673,8 @@ int main(void)
         TEST(test_golden_cases),
         TEST(test_well_formed),
         TEST(test_tied_with_head),
+        TEST(test_tied_with_another_head),
+        TEST(test_gain_offset),
         TEST(test_missing_and_reshaped),
         TEST(test_hints),
         TEST(test_wrong_rank),

@@ -168,7 +168,7 @@ static void report_setting(struct bench *b, const char *name)
     const char *dtype = dtype_name(engine_memory_profile(b->engine)->dtype);
     const double start = engine_start_seconds(b->engine);
     char threads[32] = "";
-    if (strcmp(device, "cpu") == 0) {
+    if (!engine_device_is_discrete(b->engine)) {
         snprintf(threads, sizeof threads, " (%d threads)", engine_threads(b->engine));
         report_integer(&b->report, "threads", NULL, engine_threads(b->engine));
     }
@@ -184,7 +184,7 @@ static void report_setting(struct bench *b, const char *name)
 static enum status run_benchmark(const struct benchmark *benchmark, const struct bench_options *options,
                                  struct error *err)
 {
-    struct bench b = {.options = options, .random = options->engine.seed};
+    struct bench b = {.options = options, .random = {options->engine.seed}};
     enum status status = engine_create(&options->engine, &b.engine, err);
     if (status != STATUS_OK) return status;
     report_init(&b.report);
@@ -242,25 +242,4 @@ int command_bench(int argc, char **argv)
     if (argc >= 2) fprintf(stderr, "quire bench: there is no benchmark '%s'\n", argv[1]);
     print_usage(stderr);
     return EXIT_STATUS_USAGE;
-}
-
-/* ---- what a step costs ---- */
-
-double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context)
-{
-    const struct model_spec *c = &engine_model_config(e)->spec;
-    const struct memory_profile *p = engine_memory_profile(e);
-    double weights = (double)p->weights;
-    if (!c->tie_word_embeddings) weights -= (double)c->vocab_size * c->hidden_size * dtype_size(c->dtype);
-    return weights * (double)steps + (double)p->block_bytes / p->block_size * (double)context;
-}
-
-double bench_prefill_flops(const struct engine *e, int64_t prompts, int64_t tokens)
-{
-    const struct model_spec *c = &engine_model_config(e)->spec;
-    const double q = (double)c->num_heads * c->head_size, kv = (double)c->num_kv_heads * c->head_size;
-    const double qkv = (q + 2 * kv) * c->hidden_size, o_and_mlp = (q + 3.0 * c->intermediate_size) * c->hidden_size;
-    const double of_tokens = c->num_layers * (qkv + o_and_mlp) - o_and_mlp;
-    const double of_prompts = o_and_mlp + (double)c->vocab_size * c->hidden_size;
-    return 2 * (of_tokens * (double)tokens + of_prompts * (double)prompts);
 }

@@ -1,4 +1,4 @@
-/* quire bench NAME: what its parts share. */
+/* quire bench NAME: what the benchmarks share that run an engine. */
 #ifndef QUIRE_RUNTIME_BENCH_H
 #define QUIRE_RUNTIME_BENCH_H
 
@@ -18,7 +18,7 @@ struct bench_options {
 struct bench {
     const struct bench_options *options;
     struct engine *engine;
-    uint64_t random; /* state of bench_random */
+    struct random random;
     struct report report;
 };
 
@@ -28,12 +28,5 @@ bench_function bench_latency;    /* one batch: time to first token, time per out
 bench_function bench_throughput; /* many requests of different lengths, all queued at once */
 bench_function bench_prefill;    /* prompts alone, one at a time */
 bench_function bench_cache;      /* prompts that begin alike: blocks shared, and time saved */
-
-/* Bytes that a decode step must read: the weights once (of an embedding only rows are read, unless it is the output
- * matrix too), and the K and V of `context` tokens. */
-double bench_decode_bytes(const struct engine *e, int64_t steps, int64_t context);
-/* Floating-point operations of the matrix products of so many prompts of `tokens` in all. Of the last layer only q, k
- * and v are of every token; the rest of it, and logits, are of a prompt's last. */
-double bench_prefill_flops(const struct engine *e, int64_t prompts, int64_t tokens);
 
 #endif

@@ -1,7 +1,5 @@
 #include "runtime/bench/bench.h"
 
-#include <string.h>
-
 #include "kernels/bench.h"
 
 struct latency {
@@ -24,6 +22,17 @@ static void add_requests(struct latency *l, const struct bench_run *run)
     samples_add(&l->batch, run->seconds);
 }
 
+/* Bytes that a decode step must read: the weights once (of the embedding only a few rows, unless it is the output
+ * matrix, too), and the K and V of `context` tokens. */
+static double bytes_read(const struct engine *e, int64_t context)
+{
+    const struct model_spec *c = &engine_model_config(e)->spec;
+    const struct memory_profile *p = engine_memory_profile(e);
+    double weights = (double)p->weights;
+    if (!c->tie_word_embeddings) weights -= (double)c->vocab_size * c->hidden_size * dtype_size(c->dtype);
+    return weights + (double)p->block_bytes / p->block_size * (double)context;
+}
+
 static void add_steps(struct latency *l, const struct bench_run *run, const struct engine *e)
 {
     for (size_t i = 0; i < run->num_steps; i++) {
@@ -31,7 +40,7 @@ static void add_steps(struct latency *l, const struct bench_run *run, const stru
         if (step->first_tokens || step->next_tokens != run->count) continue;
         samples_add(&l->step, step->seconds);
         l->decode_seconds += step->seconds;
-        l->decode_bytes += bench_decode_bytes(e, 1, step->context);
+        l->decode_bytes += bytes_read(e, step->context);
     }
 }
 
@@ -55,14 +64,15 @@ static enum status measure(struct bench *b, struct latency *l, struct error *err
     return status;
 }
 
-/* Decoding is bound by reading the weights. Beside what memory gives; a model that fits into the caches is above it. */
+/* Decoding is bound by reading the weights: compares it with how fast memory can be read. A model that fits into the
+ * processor's caches is faster than that. */
 static void report_reading(struct bench *b, double speed)
 {
     struct report *r = &b->report;
     report_number(r, "decode_read_gb_per_second", "weights and KV cache read", speed / 1e9, "GB/s");
     struct bench_read memory;
-    struct error ignored; /* without memory to measure with, there is just nothing to compare with */
-    if (strcmp(engine_device(b->engine), "cpu") != 0) return;
+    struct error ignored; /* without memory for the measurement the comparison is left out */
+    if (engine_device_is_discrete(b->engine)) return;
     if (bench_host_read(engine_threads(b->engine), &memory, &ignored) != STATUS_OK) return;
     report_number(r, "memory_read_gb_per_second", "memory can be read at", memory.bytes_per_second / 1e9, "GB/s");
     report_number(r, "decode_read_percent", "of that", 100 * speed / memory.bytes_per_second, "%");

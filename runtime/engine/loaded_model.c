@@ -55,11 +55,21 @@ enum status open_device(const char *device, int threads, const struct log *log, 
     return STATUS_OK;
 }
 
+static void warn_of_dynamic_rope(const struct engine_options *o, const struct model_config *config)
+{
+    if (config->spec.rope.type == ROPE_DYNAMIC)
+        log_write(o->log, LOG_WARNING,
+                  "%s: rope_type \"dynamic\": quire rotates with the base of the longest context, as vLLM does; "
+                  "transformers changes the base with the length of the text, so its answers differ at every length",
+                  o->model);
+}
+
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = model_config_load(o->model, &l->config, err);
     if (status == STATUS_OK) status = open_device(o->device, o->threads, o->log, &l->backend, err);
     if (status != STATUS_OK) return status;
+    warn_of_dynamic_rope(o, &l->config);
     if (o->load_format == LOAD_FORMAT_DUMMY)
         status = model_weights_dummy(&l->config.spec, o->seed, &l->weights, err);
     else

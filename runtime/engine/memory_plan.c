@@ -130,7 +130,7 @@ static enum status plan_blocks(const struct engine_options *o, struct loaded_mod
     p->dtype = model_options->dtype;
     p->cache_dtype = model_options->cache_dtype;
     p->block_size = o->block_size;
-    p->block_bytes = memory_block_bytes(&l->config.spec, o->block_size, model_options->cache_dtype);
+    p->block_bytes = kv_cache_block_bytes(&l->config.spec, o->block_size, model_options->cache_dtype);
     p->num_blocks_override = o->num_gpu_blocks_override;
     p->graphs = l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
     p->swap_space = (int64_t)(o->swap_space * GIB);

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Makes tests/data/golden: tiny random checkpoints, and what transformers computes with them in float32 on the CPU.
 
-    python3 tests/scripts/make_golden.py [FOLDER]        (needs torch, transformers and safetensors)
+    python3 tests/scripts/make_golden.py [NAME...]       (needs torch, transformers and safetensors)
+
+Names are those of CHECKPOINTS, or "rope"; without one, everything is made.
 
 Each checkpoint's folder holds config.json, the weights, and
 
@@ -53,25 +55,48 @@ CHECKPOINTS = {
     "yarn": ("llama", "float32", "5", None, dict(
         hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=True, rope_parameters=YARN)),
+    # biases of Q, K and V; a window in the second layer only
+    "qwen2": ("qwen2", "bfloat16", "4", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=True, use_sliding_window=True, sliding_window=24, max_window_layers=1)),
+    "qwen3": ("qwen3", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=True)),
+    # caps low enough to bend scores and logits, a scale other than 1 / sqrt(head_dim)
+    "gemma2": ("gemma2", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24, query_pre_attn_scalar=48,
+        attn_logit_softcapping=5.0, final_logit_softcapping=10.0)),
+    "olmo2": ("olmo2", "float16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        head_dim=64, tie_word_embeddings=False)),
+    "granite": ("granite", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_multiplier=0.2, embedding_multiplier=3.0,
+        residual_multiplier=0.6, logits_scaling=1.5)),
 }
+CLASSES = {  # the first part of the names of a family's classes in transformers
+    "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
+    "granite": "Granite",
+}
+GAIN_OFFSETS = {"gemma2": 1}  # a gain is this plus what the file holds
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
 
 
 def classes(family):
-    if family == "mistral":
-        return transformers.MistralConfig, transformers.MistralForCausalLM
-    return transformers.LlamaConfig, transformers.LlamaForCausalLM
+    name = CLASSES[family]
+    return getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForCausalLM")
 
 
-def randomize(model, seed):
+def randomize(model, seed, gain_offset):
     """Deviations large enough that the text wanders, and gains and biases that a forgetful forward pass would miss."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in model.named_parameters():
             noise = torch.randn(tensor.shape, generator=generator)
             if "norm" in name:
-                tensor.copy_(1 + 0.2 * noise)
+                tensor.copy_(1 - gain_offset + 0.2 * noise)
             elif name.endswith("bias"):
                 tensor.copy_(0.2 * noise)
             elif "embed" in name or "lm_head" in name:
@@ -87,6 +112,7 @@ def to_transformers_4(config):
     config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.57.1"
+    config.pop("layer_types", None)
     return config
 
 
@@ -145,7 +171,7 @@ def make_checkpoint(root, name):
     folder = root / name
     for seed in range(400):
         model = model_class(config_class(**COMMON, **keys)).eval()
-        randomize(model, seed)
+        randomize(model, seed, GAIN_OFFSETS.get(family, 0))
         save(folder, model.to(getattr(torch, dtype)), layout, shard_size)
         # read back what was written: the reference is the checkpoint, not the model that it came from
         model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
@@ -224,15 +250,20 @@ def make_rope(root):
 
 
 def main():
-    here = pathlib.Path(__file__).resolve().parent
-    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here.parent / "data" / "golden"
+    root = pathlib.Path(__file__).resolve().parent.parent / "data" / "golden"
+    names = sys.argv[1:] or ["rope", *CHECKPOINTS]
+    unknown = set(names) - {"rope", *CHECKPOINTS}
+    if unknown:
+        sys.exit(f"no such checkpoint: {', '.join(sorted(unknown))}")
     root.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    make_rope(root)
-    for name in CHECKPOINTS:
-        make_checkpoint(root, name)
+    for name in names:
+        if name == "rope":
+            make_rope(root)
+        else:
+            make_checkpoint(root, name)
 
 
 if __name__ == "__main__":

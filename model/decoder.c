@@ -1,0 +1,430 @@
+#include "model/decoder.h"
+
+/* The residual stream. A sublayer's output lies in `hidden`, pending, until the next norm adds it to `residual`: one
+ * pass over memory instead of two. Fused operations add it as they compute it, and nothing is pending then. */
+struct residual_stream {
+    const struct decoder *d;
+    void *hidden, *residual; /* [num_tokens, hidden_size] */
+    int32_t num_tokens;
+    bool pending;
+    float multiplier; /* of what is pending */
+};
+
+static char *at_column(void *row, int64_t column, enum dtype dtype)
+{
+    return (char *)row + column * dtype_size(dtype);
+}
+
+static bool is_last(const struct decoder *d, int32_t layer)
+{
+    return layer == d->spec->num_layers - 1;
+}
+
+/* out = w(x), contiguous. */
+static struct linear_args linear_of(const struct residual_stream *s, void *out, const void *x, const struct weight *w)
+{
+    const enum dtype dtype = s->d->dtype;
+    return (struct linear_args){.out = out,
+                                .out_stride = w->out_features,
+                                .out_dtype = dtype,
+                                .x = x,
+                                .x_stride = w->in_features,
+                                .dtype = dtype,
+                                .num_tokens = s->num_tokens,
+                                .weight = w};
+}
+
+/* ---- Fused operations. Each returns false, having done nothing, where the model or the backend needs single ones. */
+
+/* out = p(rms_norm(residual)) */
+static bool fused_norm_linear(const struct residual_stream *s, void *out, enum dtype out_dtype,
+                              const struct projection *p, const struct norm_params *norm)
+{
+    struct backend *b = s->d->backend;
+    if (!b->norm_linear || s->pending || !norm->gain || p->num_parts > 1) return false;
+    struct norm_linear_args args = {.linear = linear_of(s, out, s->residual, &p->parts[0]), .norm = *norm};
+    args.linear.out_dtype = out_dtype;
+    return b->norm_linear(b, &args);
+}
+
+/* residual += w(x) */
+static bool fused_linear_residual(const struct residual_stream *s, const void *x, const struct weight *w,
+                                  const struct norm_params *post_norm, float multiplier)
+{
+    struct backend *b = s->d->backend;
+    if (!b->linear_residual || post_norm->gain || multiplier != 1) return false;
+    const struct linear_args args = linear_of(s, s->residual, x, w);
+    return b->linear_residual(b, &args);
+}
+
+/* act.gated = activation(gate(x)) * up(x), of the residual stream normed or, without a norm, of x. */
+static bool fused_gate_up(const struct residual_stream *s, const void *x, const struct projection *p,
+                          enum activation activation, const struct norm_params *norm)
+{
+    const struct decoder *d = s->d;
+    struct backend *b = d->backend;
+    if (!b->gate_up || p->num_parts > 1 || (norm && (s->pending || !norm->gain))) return false;
+    struct gate_up_args args = {.linear = linear_of(s, d->act.gated, norm ? s->residual : x, &p->parts[0]),
+                                .norm = norm,
+                                .activation = activation};
+    args.linear.out_stride = d->spec->intermediate_size;
+    return b->gate_up(b, &args);
+}
+
+/* Rotation, caching and attention of a batch of nothing but decodes. */
+static bool fused_decode_attention(struct backend *b, const struct step_shape *shape,
+                                   const struct decode_attention_args *args)
+{
+    return b->decode_attention && shape->num_decodes == shape->num_seqs && b->decode_attention(b, args);
+}
+
+/* ---- Sublayers: in from the residual stream, out to it ---- */
+
+/* hidden = rms_norm(residual); what is pending is added to residual first. */
+static void normalise(struct residual_stream *s, const struct norm_params *norm)
+{
+    const struct decoder *d = s->d;
+    const int32_t size = d->spec->hidden_size;
+    if (s->pending) {
+        const struct fused_add_rms_norm_args args = {.out = s->hidden,
+                                                     .x = s->hidden,
+                                                     .residual = s->residual,
+                                                     .multiplier = s->multiplier,
+                                                     .norm = *norm,
+                                                     .num_tokens = s->num_tokens,
+                                                     .size = size,
+                                                     .dtype = d->dtype};
+        d->backend->fused_add_rms_norm(d->backend, &args);
+    } else {
+        const struct rms_norm_args args = {.out = s->hidden,
+                                           .x = s->residual,
+                                           .out_stride = size,
+                                           .x_stride = size,
+                                           .norm = *norm,
+                                           .num_tokens = s->num_tokens,
+                                           .size = size,
+                                           .dtype = d->dtype};
+        d->backend->rms_norm(d->backend, &args);
+    }
+    s->pending = false;
+}
+
+/* x = rms_norm(x), where tokens are `stride` elements apart. */
+static void norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int32_t size,
+                          const struct norm_params *norm)
+{
+    struct backend *b = s->d->backend;
+    const struct rms_norm_args args = {.out = x,
+                                       .x = x,
+                                       .out_stride = stride,
+                                       .x_stride = stride,
+                                       .norm = *norm,
+                                       .num_tokens = s->num_tokens,
+                                       .size = size,
+                                       .dtype = s->d->dtype};
+    b->rms_norm(b, &args);
+}
+
+/* The residual stream as a sublayer reads it: normed, or as it is where the layer norms outputs alone. */
+static const void *sublayer_input(struct residual_stream *s, const struct norm_params *norm)
+{
+    if (norm->gain) {
+        normalise(s, norm);
+        return s->hidden;
+    }
+    /* No operation just adds: what this one leaves in hidden is not read. */
+    if (s->pending) normalise(s, &s->d->weights->final_norm);
+    return s->residual;
+}
+
+/* The residual stream gets multiplier * post_norm(w(x)) on top. */
+static void add_to_residual(struct residual_stream *s, const void *x, const struct weight *w,
+                            const struct norm_params *post_norm, float multiplier)
+{
+    struct backend *b = s->d->backend;
+    if (fused_linear_residual(s, x, w, post_norm, multiplier)) return;
+    const struct linear_args args = linear_of(s, s->hidden, x, w);
+    b->linear(b, &args);
+    if (post_norm->gain) norm_in_place(s, s->hidden, w->out_features, s->d->spec->hidden_size, post_norm);
+    s->pending = true;
+    s->multiplier = multiplier;
+}
+
+static int64_t projection_size(const struct projection *p)
+{
+    int64_t size = 0;
+    for (int i = 0; i < p->num_parts; i++) size += p->parts[i].out_features;
+    return size;
+}
+
+/* out = p(x), the parts side by side for each token. */
+static void project(const struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
+                    const void *x)
+{
+    struct backend *b = s->d->backend;
+    const int64_t stride = projection_size(p);
+    for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].out_features) {
+        struct linear_args args = linear_of(s, at_column(out, column, out_dtype), x, &p->parts[i]);
+        args.out_stride = stride;
+        args.out_dtype = out_dtype;
+        b->linear(b, &args);
+    }
+}
+
+/* out = p(norm(residual stream)). */
+static void norm_project(struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
+                         const struct norm_params *norm)
+{
+    if (fused_norm_linear(s, out, out_dtype, p, norm)) return;
+    project(s, out, out_dtype, p, sublayer_input(s, norm));
+}
+
+/* ---- Attention ---- */
+
+/* Where the parts of act.qkv begin; the tokens of each are `stride` elements apart. */
+struct qkv {
+    char *q, *k, *v;
+    int64_t stride;
+};
+
+static struct qkv split_qkv(const struct decoder *d)
+{
+    const struct model_spec *c = d->spec;
+    const int64_t q_size = (int64_t)c->num_heads * c->head_size, kv_size = (int64_t)c->num_kv_heads * c->head_size;
+    char *q = d->act.qkv, *k = at_column(q, q_size, d->dtype);
+    return (struct qkv){q, k, at_column(k, kv_size, d->dtype), q_size + 2 * kv_size};
+}
+
+static struct rotary_args rotary_of(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    const bool norms_heads = d->spec->layers[layer].qk_norm == QK_NORM_HEAD;
+    return (struct rotary_args){.query = qkv->q,
+                                .key = qkv->k,
+                                .query_stride = qkv->stride,
+                                .key_stride = qkv->stride,
+                                .positions = d->inputs->positions,
+                                .cos_sin = d->cos_sin,
+                                .query_norm = norms_heads ? &w->q_norm : NULL,
+                                .key_norm = norms_heads ? &w->k_norm : NULL,
+                                .num_tokens = s->num_tokens,
+                                .num_heads = d->spec->num_heads,
+                                .num_kv_heads = d->spec->num_kv_heads,
+                                .head_size = d->spec->head_size,
+                                .rotary_dim = d->spec->layers[layer].rotary_dim,
+                                .dtype = d->dtype};
+}
+
+static struct reshape_and_cache_args caching_of(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    return (struct reshape_and_cache_args){.key = qkv->k,
+                                           .value = qkv->v,
+                                           .kv_stride = qkv->stride,
+                                           .k_cache = kv_cache_k(d->cache, layer),
+                                           .v_cache = kv_cache_v(d->cache, layer),
+                                           .slot_mapping = d->inputs->slot_mapping,
+                                           .num_tokens = s->num_tokens,
+                                           .num_kv_heads = d->spec->num_kv_heads,
+                                           .head_size = d->spec->head_size,
+                                           .block_size = d->cache->block_size,
+                                           .dtype = d->dtype,
+                                           .cache_dtype = d->cache->dtype,
+                                           .k_scale = d->attention[layer].k_scale,
+                                           .v_scale = d->attention[layer].v_scale};
+}
+
+static struct attention_args attention_of(const struct decoder *d, const struct qkv *qkv,
+                                          const struct step_shape *shape, int32_t layer)
+{
+    return (struct attention_args){.out = d->act.attention,
+                                   .query = qkv->q,
+                                   .query_stride = qkv->stride,
+                                   .k_cache = kv_cache_k(d->cache, layer),
+                                   .v_cache = kv_cache_v(d->cache, layer),
+                                   .block_tables = d->block_tables,
+                                   .block_table_stride = d->block_table_stride,
+                                   .seq_lens = d->inputs->seq_lens,
+                                   .query_start = d->inputs->query_start,
+                                   .state_indices = d->inputs->state_indices,
+                                   .num_seqs = shape->num_seqs,
+                                   .num_heads = d->spec->num_heads,
+                                   .num_kv_heads = d->spec->num_kv_heads,
+                                   .head_size = d->spec->head_size,
+                                   .block_size = d->cache->block_size,
+                                   .max_query_len = shape->max_query_len,
+                                   .max_seq_len = shape->max_seq_len,
+                                   .dtype = d->dtype,
+                                   .cache_dtype = d->cache->dtype,
+                                   .params = &d->attention[layer]};
+}
+
+/* act.attention of all tokens. K and V of the last layer are cached even for tokens that are not sampled from. */
+static void attend(struct residual_stream *s, const struct step_shape *shape, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    struct backend *b = d->backend;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    const struct qkv qkv = split_qkv(d);
+    const struct decode_attention_args args = {
+        .rotary = rotary_of(s, &qkv, layer),
+        .cache = caching_of(s, &qkv, layer),
+        .attention = attention_of(d, &qkv, shape, layer),
+    };
+
+    norm_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
+    if (d->spec->layers[layer].qk_norm == QK_NORM_PROJECTION) {
+        norm_in_place(s, qkv.q, qkv.stride, d->spec->num_heads * d->spec->head_size, &w->q_norm);
+        norm_in_place(s, qkv.k, qkv.stride, d->spec->num_kv_heads * d->spec->head_size, &w->k_norm);
+    }
+    if (shape->swapped) b->event_wait(b, shape->swapped[layer], NULL);
+    if (fused_decode_attention(b, shape, &args)) return;
+    if (args.rotary.rotary_dim > 0 || args.rotary.query_norm) b->rotary_embedding(b, &args.rotary);
+    b->reshape_and_cache(b, &args.cache);
+    if (!is_last(d, layer) || shape->num_samples > 0)
+        paged_attention(b, &args.attention, shape->num_decodes, shape->num_seqs);
+}
+
+static void gather(const struct decoder *d, void *out, const void *x, int32_t count, int32_t size)
+{
+    const struct gather_rows_args args = {.out = out,
+                                          .x = x,
+                                          .indices = d->inputs->logits_indices,
+                                          .num_indices = count,
+                                          .size = size,
+                                          .dtype = d->dtype};
+    d->backend->gather_rows(d->backend, &args);
+}
+
+/* After the attention of the last layer only the tokens that are sampled from matter: the residual stream keeps those.
+ * Returns their attention. What held q, k and v is free by then, and so is hidden. */
+static const void *keep_sampled(struct residual_stream *s, const struct step_shape *shape)
+{
+    const struct decoder *d = s->d;
+    if (shape->all_sampled) return d->act.attention;
+    gather(d, d->act.qkv, d->act.attention, shape->num_samples, d->spec->num_heads * d->spec->head_size);
+    gather(d, s->hidden, s->residual, shape->num_samples, d->spec->hidden_size);
+    void *free_now = s->residual;
+    s->residual = s->hidden;
+    s->hidden = free_now;
+    s->num_tokens = shape->num_samples;
+    return d->act.qkv;
+}
+
+/* ---- MLP: down(activation(gate(x)) * up(x)), SwiGLU and GeGLU of Shazeer, 2020 ---- */
+
+static void mlp(struct residual_stream *s, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    struct backend *b = d->backend;
+    const struct layer_spec *l = &d->spec->layers[layer];
+    const struct layer_weights *w = &d->weights->layers[layer];
+    bool fused = fused_gate_up(s, NULL, &w->gate_up, l->activation, &w->mlp_norm);
+    if (!fused) {
+        const void *x = sublayer_input(s, &w->mlp_norm);
+        fused = fused_gate_up(s, x, &w->gate_up, l->activation, NULL);
+        if (!fused) project(s, d->act.gate_up, d->dtype, &w->gate_up, x);
+    }
+    if (!fused) {
+        const struct act_and_mul_args args = {.out = d->act.gated,
+                                              .gate_up = d->act.gate_up,
+                                              .activation = l->activation,
+                                              .num_tokens = s->num_tokens,
+                                              .size = d->spec->intermediate_size,
+                                              .dtype = d->dtype};
+        b->act_and_mul(b, &args);
+    }
+    add_to_residual(s, d->act.gated, &w->down, &w->post_mlp_norm, l->residual_multiplier);
+}
+
+/* ---- The whole pass ---- */
+
+static void embed(const struct residual_stream *s)
+{
+    const struct decoder *d = s->d;
+    const struct embedding_args args = {.out = s->residual,
+                                        .ids = d->inputs->token_ids,
+                                        .last_sampled = d->last_sampled,
+                                        .num_tokens = s->num_tokens,
+                                        .table = &d->weights->embedding,
+                                        .multiplier = d->embedding_multiplier,
+                                        .dtype = d->dtype};
+    d->backend->embedding(d->backend, &args);
+}
+
+static void compute_logits(struct residual_stream *s)
+{
+    const struct decoder *d = s->d;
+    const struct projection head = {.parts = {d->weights->lm_head}, .num_parts = 1};
+    const struct scale_logits_args scaling = {.logits = d->act.logits,
+                                              .num_samples = s->num_tokens,
+                                              .vocab_size = d->spec->vocab_size,
+                                              .multiplier = (float)d->spec->logits_multiplier,
+                                              .soft_cap = (float)d->spec->logits_soft_cap};
+    norm_project(s, d->act.logits, DTYPE_FLOAT32, &head, &d->weights->final_norm);
+    if (scaling.multiplier != 1 || scaling.soft_cap != 0) d->backend->scale_logits(d->backend, &scaling);
+}
+
+void decoder_forward(const struct decoder *d, const struct step_shape *shape)
+{
+    struct residual_stream s = {
+        .d = d, .hidden = d->act.hidden, .residual = d->act.residual, .num_tokens = shape->num_tokens};
+    embed(&s);
+    for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
+        const struct layer_weights *w = &d->weights->layers[layer];
+        const void *attention = d->act.attention;
+        attend(&s, shape, layer);
+        if (is_last(d, layer)) {
+            if (shape->num_samples == 0) return;
+            attention = keep_sampled(&s, shape);
+        }
+        add_to_residual(&s, attention, &w->o, &w->post_attention_norm, d->spec->layers[layer].residual_multiplier);
+        mlp(&s, layer);
+    }
+    compute_logits(&s);
+}
+
+/* ---- What is done once ---- */
+
+static enum status allocate_activations(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
+                                        struct error *err)
+{
+    const struct model_spec *c = d->spec;
+    const int64_t T = limits->max_num_tokens, S = limits->max_num_seqs, e = dtype_size(d->dtype);
+    const int64_t qkv_size = ((int64_t)c->num_heads + 2 * c->num_kv_heads) * c->head_size;
+    struct activations *a = &d->act;
+    const struct arena_request requests[] = {
+        {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->hidden},
+        {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->residual},
+        {PURPOSE_ACTIVATIONS, T * qkv_size, e, &a->qkv},
+        {PURPOSE_ACTIVATIONS, T * c->num_heads * c->head_size, e, &a->attention},
+        {PURPOSE_ACTIVATIONS, T * 2 * c->intermediate_size, e, &a->gate_up},
+        {PURPOSE_ACTIVATIONS, T * c->intermediate_size, e, &a->gated},
+        {PURPOSE_ACTIVATIONS, S * c->vocab_size, sizeof(float), &a->logits},
+    };
+    return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+}
+
+static float rounded(float value, enum dtype dtype)
+{
+    float stored;
+    dtype_store(&stored, dtype, 0, value);
+    return dtype_load(&stored, dtype, 0);
+}
+
+enum status decoder_allocate(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
+                             struct error *err)
+{
+    d->embedding_multiplier = (float)d->spec->embedding_multiplier;
+    if (d->spec->round_embedding_multiplier) d->embedding_multiplier = rounded(d->embedding_multiplier, d->dtype);
+    for (int32_t i = 0; i < d->spec->num_layers; i++) {
+        const struct layer_spec *l = &d->spec->layers[i];
+        d->attention[i] = (struct attention_params){.scale = l->attention_scale,
+                                                    .window = l->window,
+                                                    .soft_cap = l->attention_soft_cap,
+                                                    .k_scale = 1,
+                                                    .v_scale = 1};
+    }
+    return allocate_activations(d, arena, limits, err);
+}

@@ -1,0 +1,59 @@
+/* The forward pass of a decoder-only transformer (Vaswani et al., 2017; Touvron et al., 2023, for Llama): interprets a
+ * model_spec over one step, with nothing but the backend's operations.
+ */
+#ifndef QUIRE_MODEL_DECODER_H
+#define QUIRE_MODEL_DECODER_H
+
+#include <stdbool.h>
+
+#include "kernels/backend.h"
+#include "model/arena.h"
+#include "model/inputs.h"
+#include "model/kv_cache.h"
+#include "model/model_spec.h"
+#include "model/weights.h"
+
+/* Activations of a step, planned once for the largest batch. T = max_num_tokens, S = max_num_seqs, at most T. */
+struct activations {
+    void *hidden;    /* [T, hidden_size] dtype: input and output of a sublayer */
+    void *residual;  /* [T, hidden_size] dtype */
+    void *qkv;       /* [T, (num_heads + 2 * num_kv_heads) * head_size] dtype */
+    void *attention; /* [T, num_heads * head_size] dtype */
+    void *gate_up;   /* [T, 2 * intermediate_size] dtype */
+    void *gated;     /* [T, intermediate_size] dtype */
+    float *logits;   /* [S, vocab_size] */
+};
+
+/* What the forward pass reads and writes. Everything that is pointed to outlives the decoder. */
+struct decoder {
+    struct backend *backend;
+    const struct model_spec *spec;
+    const struct model_weights *weights;
+    const struct kv_cache *cache;
+    const struct step_inputs *inputs;
+    const int32_t *block_tables; /* [S, block_table_stride] on the device, as all that follows */
+    int64_t block_table_stride;
+    const float *cos_sin;        /* [max_model_len, rotary_dim] */
+    const int32_t *last_sampled; /* [S] of the last step; a token id -(r+1) stands for the r-th */
+    enum dtype dtype;            /* of activations */
+    struct activations act;      /* decoder_allocate sets this and what follows */
+    float embedding_multiplier;
+    struct attention_params attention[MODEL_MAX_LAYERS]; /* [num_layers] */
+};
+
+/* The counts that decide which operations a forward pass launches. */
+struct step_shape {
+    int32_t num_tokens, num_seqs, num_decodes, num_samples;
+    int32_t max_query_len, max_seq_len;
+    bool all_sampled;             /* sample i is of token i: nothing has to be gathered */
+    const backend_event *swapped; /* [num_layers] the blocks of a layer have been swapped; NULL: no block is */
+};
+
+/* Allocates the activations and derives from the spec what does not change from step to step. */
+enum status decoder_allocate(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
+                             struct error *err);
+
+/* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size]. */
+void decoder_forward(const struct decoder *d, const struct step_shape *shape);
+
+#endif

@@ -1,0 +1,122 @@
+/* What the files of families share. */
+#include <math.h>
+#include <string.h>
+
+#include "model/families/families.h"
+
+static void read_head_size(struct json_reader *r, int32_t absent, struct model_spec *spec)
+{
+    spec->head_size = json_reader_int(r, "head_dim", absent, 2, MODEL_MAX_HEAD_SIZE);
+    if (spec->head_size == 0) {
+        if (spec->hidden_size % spec->num_heads != 0)
+            json_reader_fail(
+                r, STATUS_INVALID,
+                "hidden_size (%d) is not a multiple of num_attention_heads (%d), and head_dim is not given",
+                spec->hidden_size, spec->num_heads);
+        spec->head_size = spec->hidden_size / spec->num_heads;
+    }
+    if (spec->head_size < 2 || spec->head_size > MODEL_MAX_HEAD_SIZE || spec->head_size % 2 != 0)
+        json_reader_fail(r, STATUS_INVALID, "head_dim must be an even number from 2 to %d, found %d",
+                         MODEL_MAX_HEAD_SIZE, spec->head_size);
+}
+
+void family_read_sizes(struct json_reader *r, const struct size_defaults *defaults, struct model_spec *spec)
+{
+    spec->hidden_size = json_reader_require_int(r, "hidden_size", 1, 1 << 20);
+    spec->intermediate_size = json_reader_require_int(r, "intermediate_size", 1, 1 << 22);
+    spec->num_layers = json_reader_require_int(r, "num_hidden_layers", 1, MODEL_MAX_LAYERS);
+    spec->num_heads = json_reader_require_int(r, "num_attention_heads", 1, 4096);
+    spec->vocab_size = json_reader_require_int(r, "vocab_size", 1, 1 << 24);
+    /* transformers replaces null by the number of heads, and takes the family's number where the key is absent */
+    const bool given = json_reader_has(r, "num_key_value_heads") || defaults->num_kv_heads == 0;
+    spec->num_kv_heads =
+        json_reader_int(r, "num_key_value_heads", given ? spec->num_heads : defaults->num_kv_heads, 1, 4096);
+    if (spec->num_heads % spec->num_kv_heads != 0)
+        json_reader_fail(r, STATUS_INVALID, "num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)",
+                         spec->num_heads, spec->num_kv_heads);
+    read_head_size(r, defaults->head_size, spec);
+    spec->max_position_embeddings = json_reader_int(r, "max_position_embeddings", defaults->max_position, 1, 1 << 28);
+    spec->norm_eps = json_reader_number(r, "rms_norm_eps", defaults->norm_eps > 0 ? defaults->norm_eps : 1e-6, 0, 1);
+    spec->tie_word_embeddings = json_reader_bool(r, "tie_word_embeddings", defaults->tie_word_embeddings);
+}
+
+struct layer_spec family_llama_layer(const struct model_spec *spec)
+{
+    return (struct layer_spec){
+        .rotary_dim = spec->head_size,
+        .attention_scale = (float)(1 / sqrt((double)spec->head_size)),
+        .residual_multiplier = 1,
+    };
+}
+
+void family_set_layers(struct model_spec *spec, const struct layer_spec *layer)
+{
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i] = *layer;
+}
+
+/* The array of num_hidden_layers strings, or NULL: there is none. */
+static const json_t *get_layer_types(struct json_reader *r, const struct model_spec *spec)
+{
+    const json_t *list = json_reader_get(r, "layer_types");
+    if (!list || (json_is_array(list) && json_array_size(list) == (size_t)spec->num_layers)) return list;
+    json_reader_fail(r, STATUS_INVALID, "layer_types must be an array of num_hidden_layers (%d) strings, found %s",
+                     spec->num_layers, show_value(list).text);
+    return NULL;
+}
+
+static bool is_type(const json_t *value, const char *type)
+{
+    return json_is_string(value) && strcmp(json_string_value(value), type) == 0;
+}
+
+void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec)
+{
+    const json_t *list = get_layer_types(r, spec);
+    for (int32_t i = 0; list && i < spec->num_layers; i++) {
+        const json_t *value = json_array_get(list, (size_t)i);
+        const bool sliding = is_type(value, "sliding_attention");
+        if (!sliding && !is_type(value, "full_attention"))
+            json_reader_fail(r, STATUS_UNSUPPORTED,
+                             "layer_types[%d] is %s; quire computes \"sliding_attention\" and \"full_attention\"", i,
+                             show_value(value).text);
+        if (sliding && window == 0)
+            json_reader_fail(r, STATUS_INVALID,
+                             "layer_types[%d] is \"sliding_attention\", but the model has no sliding_window", i);
+        spec->layers[i].window = sliding ? window : 0;
+    }
+}
+
+void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec)
+{
+    int32_t window = 0;
+    if (json_reader_bool(r, "use_sliding_window", false)) {
+        const int32_t absent = json_reader_has(r, "sliding_window") ? 0 : 4096; /* null turns the window off */
+        window = json_reader_int(r, "sliding_window", absent, 1, INT32_MAX);
+    }
+    const int32_t first = json_reader_int(r, "max_window_layers", 28, 0, INT32_MAX);
+    for (int32_t i = first; i < spec->num_layers; i++) spec->layers[i].window = window;
+    family_read_layer_types(r, window, spec);
+}
+
+enum activation family_read_activation(struct json_reader *r, const char *key, enum activation absent)
+{
+    const char *name = json_reader_string(r, key, NULL);
+    if (!name) return absent;
+    if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) return ACTIVATION_SILU;
+    if (strcmp(name, "gelu_pytorch_tanh") == 0) return ACTIVATION_GELU_TANH;
+    json_reader_fail(r, STATUS_UNSUPPORTED, "%s is \"%s\"; quire computes \"silu\" and \"gelu_pytorch_tanh\"", key,
+                     show_string(name).text);
+    return absent;
+}
+
+void family_check_layer_types(struct json_reader *r, const struct model_spec *spec)
+{
+    const json_t *list = get_layer_types(r, spec);
+    for (int32_t i = 0; list && i < spec->num_layers; i++) {
+        const json_t *value = json_array_get(list, (size_t)i);
+        const char *expected = spec->layers[i].window ? "sliding_attention" : "full_attention";
+        if (!is_type(value, expected))
+            json_reader_fail(r, STATUS_UNSUPPORTED, "layer_types[%d] is %s, but this layer is computed with \"%s\"", i,
+                             show_value(value).text, expected);
+    }
+}

@@ -1,0 +1,94 @@
+#include "model/families/families.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/families/known_keys.h"
+
+static const struct family *const families[] = {&family_llama,  &family_mistral, &family_qwen2,  &family_qwen3,
+                                                &family_gemma2, &family_olmo2,   &family_granite};
+enum { NUM_FAMILIES = sizeof families / sizeof *families };
+
+/* --- Which family a file is of --- */
+
+/* "a, b and c": every family's model_type or architecture. */
+struct family_names {
+    char text[512];
+};
+
+static struct family_names list_families(bool architectures)
+{
+    struct family_names names = {""};
+    for (int i = 0; i < NUM_FAMILIES; i++) {
+        const size_t n = strlen(names.text);
+        const char *between = i == 0 ? "" : i == NUM_FAMILIES - 1 ? " and " : ", ";
+        const char *name = architectures ? families[i]->architecture : families[i]->model_type;
+        snprintf(names.text + n, sizeof names.text - n, "%s%s", between, name);
+    }
+    return names;
+}
+
+static const struct family *find_architecture(struct json_reader *r)
+{
+    const json_t *list = json_reader_get(r, "architectures");
+    if (!list) return NULL;
+    const char *name = json_string_value(json_array_get(list, 0));
+    if (!name || json_array_size(list) != 1) {
+        json_reader_expected(r, "architectures", "an array of one string", list);
+        return NULL;
+    }
+    for (int i = 0; i < NUM_FAMILIES; i++)
+        if (strcmp(name, families[i]->architecture) == 0) return families[i];
+    json_reader_fail(r, STATUS_UNSUPPORTED, "architectures names \"%s\"; quire runs %s", show_string(name).text,
+                     list_families(true).text);
+    return NULL;
+}
+
+static const struct family *find_model_type(struct json_reader *r)
+{
+    const char *name = json_reader_string(r, "model_type", NULL);
+    if (!name) return NULL;
+    for (int i = 0; i < NUM_FAMILIES; i++)
+        if (strcmp(name, families[i]->model_type) == 0) return families[i];
+    json_reader_fail(r, STATUS_UNSUPPORTED, "model_type is \"%s\"; quire runs %s", show_string(name).text,
+                     list_families(false).text);
+    return NULL;
+}
+
+const struct family *family_find(struct json_reader *r)
+{
+    const struct family *by_architecture = find_architecture(r), *by_type = find_model_type(r);
+    if (by_architecture && by_type && by_architecture != by_type)
+        json_reader_fail(r, STATUS_INVALID, "model_type \"%s\" and architectures \"%s\" contradict each other",
+                         by_type->model_type, by_architecture->architecture);
+    if (by_architecture) return by_architecture;
+    if (by_type) return by_type;
+    json_reader_fail(r, STATUS_INVALID, "the key model_type is missing");
+    return families[0];
+}
+
+/* --- What the file says --- */
+
+static void read_dtype(struct json_reader *r, struct model_spec *spec)
+{
+    const char *key = json_reader_get(r, "dtype") ? "dtype" : "torch_dtype";
+    const char *name = json_reader_string(r, key, "float32");
+    if (strncmp(name, "torch.", 6) == 0) name += 6;
+    if (dtype_parse(name, &spec->dtype) != 0 || dtype_size(spec->dtype) == 1)
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%s is \"%s\", but quire computes in float32, float16 or bfloat16", key,
+                         show_string(name).text);
+}
+
+void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec)
+{
+    *spec = (struct model_spec){
+        .embedding_multiplier = 1,
+        .logits_multiplier = 1,
+        .names = {.attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"},
+    };
+    family->read(r, spec);
+    family_read_rope(r, spec);
+    read_dtype(r, spec);
+    known_keys_check(r, family, spec);
+    if (!key_is_in("layer_types", family->reads)) family_check_layer_types(r, spec);
+}

@@ -1,0 +1,67 @@
+/* The families that quire runs, a file each: how config.json of a family becomes a struct model_spec.
+ *
+ * To add a family, write a file beside this one, name its struct here and in the table of families.c, and add a golden
+ * checkpoint (tests/scripts/make_golden.py). A family follows its modelling code in transformers, defaults of absent
+ * keys included.
+ */
+#ifndef QUIRE_MODEL_FAMILIES_FAMILIES_H
+#define QUIRE_MODEL_FAMILIES_FAMILIES_H
+
+#include "base/json.h"
+#include "model/model_spec.h"
+
+struct family {
+    const char *model_type, *architecture; /* of config.json: "llama", "LlamaForCausalLM" */
+    /* Fills what is this family's own: sizes, layers, multipliers, names of norms. `spec` comes with Llama's names, and
+     * with everything else off. Rope and dtype are read for all families alike, after this. */
+    void (*read)(struct json_reader *r, struct model_spec *spec);
+    /* Of the keys known to change the arithmetic (known_keys.h): those that read() honours, and those that change
+     * nothing in this family. NULL-terminated; NULL: none. A file that gives another one of them is refused. */
+    const char *const *reads, *const *ignores;
+};
+
+extern const struct family family_llama;
+extern const struct family family_mistral;
+extern const struct family family_qwen2;
+extern const struct family family_qwen3;
+extern const struct family family_gemma2;
+extern const struct family family_olmo2;
+extern const struct family family_granite;
+
+/* The family that model_type and architectures name. Fails if quire does not run it; never NULL. */
+const struct family *family_find(struct json_reader *r);
+
+/* Fills *spec from config.json, which is of this family. */
+void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec);
+
+/* Parts of family_read_spec, the same for all families, after read(): fills spec->rope; fails if the file's layer_types
+ * contradict the windows of a family that does not read them. */
+void family_read_rope(struct json_reader *r, struct model_spec *spec);
+void family_check_layer_types(struct json_reader *r, const struct model_spec *spec);
+
+/* --- For the files of families --- */
+
+/* What a family takes where config.json has no such key. */
+struct size_defaults {
+    int32_t max_position;
+    int32_t num_kv_heads; /* 0: num_attention_heads */
+    int32_t head_size;    /* 0: hidden_size / num_attention_heads */
+    double norm_eps;      /* 0: 1e-6 */
+    bool tie_word_embeddings;
+};
+
+void family_read_sizes(struct json_reader *r, const struct size_defaults *defaults, struct model_spec *spec);
+
+/* Llama's layer: norms before attention and MLP, whole heads rotated, scores scaled by 1 / sqrt(head_size), SiLU. */
+struct layer_spec family_llama_layer(const struct model_spec *spec);
+void family_set_layers(struct model_spec *spec, const struct layer_spec *layer); /* every layer alike */
+
+/* layer_types: a layer of "sliding_attention" gets the window, one of "full_attention" none. Where the key is absent,
+ * layers keep theirs. window 0: the model has none. */
+void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec);
+/* Qwen's: use_sliding_window gives the layers from max_window_layers on a window, or those that layer_types names. */
+void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec);
+
+enum activation family_read_activation(struct json_reader *r, const char *key, enum activation absent);
+
+#endif

@@ -1,0 +1,28 @@
+/* Granite 3, dense (IBM, 2024): Llama whose embeddings, attention scores, residuals and logits are scaled by constants.
+ */
+#include "model/families/families.h"
+
+static double read_multiplier(struct json_reader *r, const char *key)
+{
+    return json_reader_number(r, key, 1, 1e-6, 1e6);
+}
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    family_read_sizes(r, &(struct size_defaults){.max_position = 2048}, spec);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.mlp_bias = json_reader_bool(r, "mlp_bias", false);
+    layer.attention_scale = (float)read_multiplier(r, "attention_multiplier");
+    layer.residual_multiplier = (float)read_multiplier(r, "residual_multiplier");
+    family_set_layers(spec, &layer);
+    spec->embedding_multiplier = read_multiplier(r, "embedding_multiplier");
+    spec->logits_multiplier = 1 / read_multiplier(r, "logits_scaling");
+}
+
+static const char *const reads[] = {
+    "attention_bias", "mlp_bias", "attention_multiplier", "residual_multiplier", "embedding_multiplier",
+    "logits_scaling", NULL};
+
+const struct family family_granite = {
+    .model_type = "granite", .architecture = "GraniteForCausalLM", .read = read, .reads = reads};

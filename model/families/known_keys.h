@@ -1,0 +1,13 @@
+/* The keys of config.json known to change what a model computes, over all families that quire has met. */
+#ifndef QUIRE_MODEL_FAMILIES_KNOWN_KEYS_H
+#define QUIRE_MODEL_FAMILIES_KNOWN_KEYS_H
+
+#include "model/families/families.h"
+
+/* Fails if the file gives a known key that the family neither reads nor ignores, unless its value is the neutral one:
+ * the one with which the model computes what *spec says. */
+void known_keys_check(struct json_reader *r, const struct family *family, const struct model_spec *spec);
+
+bool key_is_in(const char *key, const char *const *keys); /* keys: NULL-terminated, or NULL */
+
+#endif

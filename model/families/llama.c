@@ -1,0 +1,17 @@
+/* Llama (Touvron et al., 2023), and what shares its model_type: Llama 2 and 3, SmolLM2, TinyLlama, Yi, ...
+ * pretraining_tp is no known key: into however many slices it cuts a matmul, the sum is the same. */
+#include "model/families/families.h"
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    family_read_sizes(r, &(struct size_defaults){.max_position = 2048}, spec);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.mlp_bias = json_reader_bool(r, "mlp_bias", false);
+    family_set_layers(spec, &layer);
+}
+
+static const char *const reads[] = {"attention_bias", "mlp_bias", NULL};
+
+const struct family family_llama = {
+    .model_type = "llama", .architecture = "LlamaForCausalLM", .read = read, .reads = reads};

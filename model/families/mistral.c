@@ -1,0 +1,25 @@
+/* Mistral 7B (Jiang et al., 2023): Llama with a sliding window in every layer, or in none. */
+#include "model/families/families.h"
+
+static int32_t read_window(struct json_reader *r)
+{
+    const int32_t absent = json_reader_has(r, "sliding_window") ? 0 : 4096; /* null turns the window off */
+    const int32_t window = json_reader_int(r, "sliding_window", absent, 1, INT32_MAX);
+    if (json_reader_bool(r, "use_sliding_window", window > 0) != (window > 0))
+        json_reader_fail(r, STATUS_UNSUPPORTED, "use_sliding_window (%s) contradicts sliding_window (%d)",
+                         window ? "false" : "true", window);
+    return window;
+}
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    family_read_sizes(r, &(struct size_defaults){.max_position = 131072, .num_kv_heads = 8}, spec);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.window = read_window(r);
+    family_set_layers(spec, &layer);
+}
+
+static const char *const reads[] = {"sliding_window", "use_sliding_window", NULL};
+
+const struct family family_mistral = {
+    .model_type = "mistral", .architecture = "MistralForCausalLM", .read = read, .reads = reads};

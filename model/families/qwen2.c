@@ -1,0 +1,18 @@
+/* Qwen2 and Qwen2.5 (Yang et al., 2024): Llama with biases of Q, K and V, and windows in the upper layers if the file
+ * turns them on. */
+#include "model/families/families.h"
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    family_read_sizes(r, &(struct size_defaults){.max_position = 32768, .num_kv_heads = 32}, spec);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.qkv_bias = true;
+    family_set_layers(spec, &layer);
+    family_read_qwen_windows(r, spec);
+}
+
+static const char *const reads[] = {"sliding_window", "use_sliding_window", "layer_types", NULL};
+static const char *const ignores[] = {"attention_bias", "qkv_bias", NULL}; /* Q, K and V always have biases */
+
+const struct family family_qwen2 = {
+    .model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .read = read, .reads = reads, .ignores = ignores};

@@ -1,0 +1,131 @@
+/* Rotary positions from config.json: rope_theta and rope_scaling (transformers 4), or rope_parameters (5). */
+#include <stdbool.h>
+#include <string.h>
+
+#include "model/families/families.h"
+#include "model/families/known_keys.h"
+
+static const char *const type_names[] = {[ROPE_DEFAULT] = "default",
+                                         [ROPE_LINEAR] = "linear",
+                                         [ROPE_DYNAMIC] = "dynamic",
+                                         [ROPE_YARN] = "yarn",
+                                         [ROPE_LLAMA3] = "llama3"};
+
+/* A key that is neither read here nor known to change nothing may matter, so it is refused. */
+static void check_keys(struct json_reader *r)
+{
+    static const char *const known[] = {"rope_type",
+                                        "type",
+                                        "rope_theta",
+                                        "factor",
+                                        "low_freq_factor",
+                                        "high_freq_factor",
+                                        "beta_fast",
+                                        "beta_slow",
+                                        "attention_factor",
+                                        "mscale",
+                                        "mscale_all_dim",
+                                        "truncate",
+                                        "original_max_position_embeddings",
+                                        "partial_rotary_factor",
+                                        "finetuned",
+                                        NULL};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)r->object, key, value)
+    {
+        if (!json_is_null(value) && !key_is_in(key, known))
+            json_reader_fail(r, STATUS_UNSUPPORTED, "%s%s is set, a key that quire does not know", r->prefix,
+                             show_string(key).text);
+    }
+}
+
+static enum rope_type read_type(struct json_reader *r)
+{
+    const char *name = json_reader_string(r, "rope_type", NULL);
+    if (!name) name = json_reader_string(r, "type", NULL);
+    if (!name) return ROPE_DEFAULT;
+    for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++)
+        if (strcmp(name, type_names[i]) == 0) return (enum rope_type)i;
+    json_reader_fail(r, STATUS_UNSUPPORTED,
+                     "%srope_type \"%s\" is not supported (default, linear, dynamic, yarn and llama3 are)", r->prefix,
+                     show_string(name).text);
+    return ROPE_DEFAULT;
+}
+
+static void read_llama3(struct json_reader *r, struct rope_config *rope)
+{
+    rope->factor = json_reader_require_number(r, "factor", 1e-3, 1e6);
+    rope->low_freq_factor = json_reader_require_number(r, "low_freq_factor", 1e-6, 1e6);
+    rope->high_freq_factor = json_reader_require_number(r, "high_freq_factor", 1e-6, 1e6);
+    if (rope->high_freq_factor <= rope->low_freq_factor)
+        json_reader_fail(r, STATUS_INVALID, "%shigh_freq_factor (%g) must be greater than low_freq_factor (%g)",
+                         r->prefix, rope->high_freq_factor, rope->low_freq_factor);
+}
+
+static void read_yarn(struct json_reader *r, const struct model_spec *spec, struct rope_config *rope)
+{
+    const double stretch = (double)spec->max_position_embeddings / rope->original_max_position;
+    rope->factor = json_reader_number(r, "factor", stretch, 1e-3, 1e6);
+    rope->beta_fast = json_reader_number(r, "beta_fast", 32, 0, 1e6);
+    rope->beta_slow = json_reader_number(r, "beta_slow", 1, 0, 1e6);
+    if (rope->beta_fast == 0) rope->beta_fast = 32; /* as transformers does */
+    if (rope->beta_slow == 0) rope->beta_slow = 1;
+    if (rope->beta_fast < rope->beta_slow)
+        json_reader_fail(r, STATUS_INVALID, "%sbeta_fast (%g) must not be less than beta_slow (%g)", r->prefix,
+                         rope->beta_fast, rope->beta_slow);
+    rope->attention_factor = json_reader_number(r, "attention_factor", 0, 1e-6, 1e6);
+    rope->mscale = json_reader_number(r, "mscale", 0, 0, 1e6);
+    rope->mscale_all_dim = json_reader_number(r, "mscale_all_dim", 0, 0, 1e6);
+    rope->truncate = json_reader_bool(r, "truncate", true);
+}
+
+/* outer_original: original_max_position_embeddings beside the object, which goes before the one inside; 0: none. */
+static void read_scaling(struct json_reader *r, const struct model_spec *spec, int32_t outer_original,
+                         struct rope_config *rope)
+{
+    check_keys(r);
+    rope->type = read_type(r);
+    rope->theta = json_reader_number(r, "rope_theta", rope->theta, 2, 1e15);
+    if (json_reader_number(r, "partial_rotary_factor", 1, -1e9, 1e9) != 1)
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%spartial_rotary_factor is %s, but quire rotates whole heads",
+                         r->prefix, show_value(json_reader_get(r, "partial_rotary_factor")).text);
+    const int32_t original =
+        json_reader_int(r, "original_max_position_embeddings", spec->max_position_embeddings, 1, 1 << 28);
+    rope->original_max_position = outer_original ? outer_original : original;
+    if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC)
+        rope->factor = json_reader_require_number(r, "factor", 1e-3, 1e6);
+    if (rope->type == ROPE_DYNAMIC && spec->head_size <= 2)
+        json_reader_fail(r, STATUS_INVALID, "%srope_type \"dynamic\" needs a head_dim greater than 2", r->prefix);
+    if (rope->type == ROPE_YARN) read_yarn(r, spec, rope);
+    if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);
+}
+
+/* rope_scaling goes before rope_parameters where both hold something, as in transformers. A value beside them is the
+ * default of the one inside, original_max_position_embeddings apart, which wins. */
+void family_read_rope(struct json_reader *r, struct model_spec *spec)
+{
+    struct rope_config *rope = &spec->rope;
+    *rope = (struct rope_config){
+        .theta = json_reader_number(r, "rope_theta", 10000, 2, 1e15), .factor = 1, .truncate = true};
+    const int32_t outer = json_reader_int(r, "original_max_position_embeddings", 0, 1, 1 << 28);
+    rope->original_max_position = spec->max_position_embeddings;
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    static const char *const prefixes[] = {"rope_scaling.", "rope_parameters."};
+    for (int i = 0; i < 2; i++) {
+        const json_t *value = json_reader_get(r, keys[i]);
+        if (!value) continue;
+        if (!json_is_object(value)) {
+            json_reader_fail(r, STATUS_INVALID, "%s must be an object or null, found %s", keys[i],
+                             show_value(value).text);
+            return;
+        }
+        if (json_object_size(value) == 0) continue;
+        struct json_reader inner = *r;
+        inner.object = value;
+        inner.prefix = prefixes[i];
+        read_scaling(&inner, spec, outer, rope);
+        r->status = inner.status;
+        return;
+    }
+}

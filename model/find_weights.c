@@ -1,0 +1,205 @@
+/* Weights in the files of a checkpoint: model_weights_open. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "model/weights.h"
+
+struct finder {
+    struct model_weights *weights;
+    const struct model_spec *spec;
+    const char *folder;
+    bool *used;       /* [safetensors_count] */
+    float *next_gain; /* in weights->gains */
+    struct error *err;
+};
+
+/* ---- checks ---- */
+
+struct shape_text {
+    char text[160];
+};
+
+static struct shape_text shape_text(const int64_t *shape, int num_dims)
+{
+    struct shape_text out = {"["};
+    size_t n = 1;
+    for (int i = 0; i < num_dims; i++) /* at most 8 numbers of 19 digits: cut, never overrun */
+        n += (size_t)snprintf(out.text + n, sizeof out.text - n, i ? ", %lld" : "%lld", (long long)shape[i]);
+    snprintf(out.text + n, sizeof out.text - n, "]");
+    return out;
+}
+
+static enum status missing(const struct finder *f, const struct tensor *t)
+{
+    const char *hint = "";
+    if (t->role == TENSOR_LM_HEAD) hint = "; a model without it has \"tie_word_embeddings\": true in config.json";
+    if (t->kind == TENSOR_BIAS) hint = "; config.json says that this layer has biases";
+    return error_set(f->err, STATUS_INVALID, "%s: there is no tensor \"%s\" in %s%s", f->folder, t->name,
+                     safetensors_path(f->weights->file), hint);
+}
+
+static enum status check_shape(const struct finder *f, const struct tensor *t, const struct safetensor *found)
+{
+    const int num_dims = t->kind == TENSOR_MATRIX ? 2 : 1;
+    const int64_t shape[2] = {t->out_features, t->in_features};
+    bool same = found->num_dims == num_dims;
+    for (int i = 0; same && i < num_dims; i++) same = found->shape[i] == shape[i];
+    if (same) return STATUS_OK;
+    return error_set(f->err, STATUS_INVALID, "%s: tensor \"%s\" has shape %s, but config.json makes it %s", found->path,
+                     t->name, shape_text(found->shape, found->num_dims).text, shape_text(shape, num_dims).text);
+}
+
+static enum status check_dtype(const struct finder *f, const struct safetensor *found, enum dtype *dtype)
+{
+    if (safetensors_to_dtype(found->dtype, dtype) != 0 || dtype_size(*dtype) == 1)
+        return error_set(f->err, STATUS_UNSUPPORTED,
+                         "%s: tensor \"%s\" has dtype %s, but weights must be F32, F16 or BF16 (quantized checkpoints "
+                         "are not read)",
+                         found->path, found->name, safetensors_dtype_name(found->dtype));
+    return STATUS_OK;
+}
+
+/* ---- finding ---- */
+
+static enum status out_of_memory(const struct finder *f)
+{
+    return error_set(f->err, STATUS_OUT_OF_MEMORY, "%s: out of host memory for the weights", f->folder);
+}
+
+/* The gain is spec->gain_offset plus what the file holds, added in float32. */
+static enum status convert_gain(struct finder *f, const struct tensor *t, const struct safetensor *found,
+                                enum dtype dtype)
+{
+    const int64_t count = tensor_elements(t);
+    void *stored = malloc(found->bytes + 1);
+    if (!stored) return out_of_memory(f);
+    enum status status = safetensors_read(f->weights->file, found->data, found->bytes, stored, f->err);
+    for (int64_t i = 0; i < count && status == STATUS_OK; i++)
+        f->next_gain[i] = (float)f->spec->gain_offset + dtype_load(stored, dtype, i);
+    free(stored);
+    model_weights_set(f->weights, t, f->next_gain, DTYPE_FLOAT32);
+    f->weights->bytes += count * (int64_t)sizeof *f->next_gain;
+    f->next_gain += count;
+    return status;
+}
+
+static enum status find_tensor(struct finder *f, const struct tensor *t)
+{
+    struct model_weights *w = f->weights;
+    const struct safetensor *found = safetensors_find(w->file, t->name);
+    enum dtype dtype;
+    if (!found) return missing(f, t);
+    enum status status = check_shape(f, t, found);
+    if (status == STATUS_OK) status = check_dtype(f, found, &dtype);
+    if (status != STATUS_OK) return status;
+    f->used[found - safetensors_at(w->file, 0)] = true;
+    if (t->kind == TENSOR_GAIN && w->gains) return convert_gain(f, t, found, dtype);
+    model_weights_set(w, t, found->data, dtype);
+    w->bytes += (int64_t)found->bytes;
+    return STATUS_OK;
+}
+
+static enum status allocate_gains(struct finder *f)
+{
+    const struct tensor_table *table = &f->weights->table;
+    int64_t count = 0;
+    for (int32_t i = 0; i < table->count; i++)
+        if (table->tensors[i].kind == TENSOR_GAIN) count += tensor_elements(&table->tensors[i]);
+    f->weights->gains = f->next_gain = malloc((size_t)count * sizeof *f->next_gain);
+    return f->next_gain ? STATUS_OK : out_of_memory(f);
+}
+
+static enum status find_all(struct finder *f)
+{
+    struct model_weights *w = f->weights;
+    enum status status = STATUS_OK;
+    f->used = calloc((size_t)safetensors_count(w->file) + 1, sizeof *f->used);
+    if (!f->used) return out_of_memory(f);
+    if (f->spec->gain_offset != 0) status = allocate_gains(f);
+    for (int32_t i = 0; i < w->table.count && status == STATUS_OK; i++) status = find_tensor(f, &w->table.tensors[i]);
+    return status;
+}
+
+/* ---- lm_head ---- */
+
+static enum status same_bytes(const struct safetensors *file, const struct safetensor *a, const struct safetensor *b,
+                              bool *same, struct error *err)
+{
+    enum { CHUNK = 1 << 20 };
+    char *buffers = malloc(2 * CHUNK);
+    enum status status = buffers ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    *same = true;
+    for (uint64_t first = 0; first < a->bytes && *same && status == STATUS_OK; first += CHUNK) {
+        const uint64_t bytes = a->bytes - first < CHUNK ? a->bytes - first : CHUNK;
+        status = safetensors_read(file, (const char *)a->data + first, bytes, buffers, err);
+        if (status == STATUS_OK)
+            status = safetensors_read(file, (const char *)b->data + first, bytes, buffers + CHUNK, err);
+        *same = status == STATUS_OK && memcmp(buffers, buffers + CHUNK, bytes) == 0;
+    }
+    free(buffers);
+    return status;
+}
+
+/* Whether lm_head is the embedding. Where the spec says so, a stored lm_head is used all the same if it is another. */
+static enum status find_tie(const struct model_spec *spec, const struct safetensors *file, bool *tied,
+                            struct error *err)
+{
+    const struct safetensor *head = safetensors_find(file, "lm_head.weight");
+    const struct safetensor *embedding = safetensors_find(file, "model.embed_tokens.weight");
+    *tied = spec->tie_word_embeddings;
+    if (!*tied || !head || !embedding) return STATUS_OK;
+    *tied = head->dtype == embedding->dtype && head->bytes == embedding->bytes;
+    return *tied ? same_bytes(file, head, embedding, tied, err) : STATUS_OK;
+}
+
+/* ---- what is left over ---- */
+
+static bool harmless(const struct model_spec *spec, const char *name)
+{
+    static const char buffer[] = "rotary_emb.inv_freq";
+    const size_t n = strlen(name), m = sizeof buffer - 1;
+    if (n >= m && strcmp(name + n - m, buffer) == 0) return true;
+    return spec->tie_word_embeddings && strcmp(name, "lm_head.weight") == 0;
+}
+
+static void warn_unused(const struct finder *f, const struct log *log)
+{
+    enum { NAMED = 8 }; /* a wrong config can leave hundreds */
+    int64_t unused = 0;
+    for (int64_t i = 0; i < safetensors_count(f->weights->file); i++) {
+        const struct safetensor *t = safetensors_at(f->weights->file, i);
+        if (f->used[i] || harmless(f->spec, t->name)) continue;
+        if (unused++ < NAMED)
+            log_write(log, LOG_WARNING, "%s: tensor \"%s\" is not used", t->path, show_string(t->name).text);
+    }
+    if (unused > NAMED)
+        log_write(log, LOG_WARNING, "%s: %lld more tensors are not used", f->folder, (long long)(unused - NAMED));
+}
+
+enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
+                               struct model_weights *weights, struct error *err)
+{
+    struct finder f = {.weights = weights, .spec = spec, .folder = folder, .err = err};
+    struct safetensors *file = NULL;
+    bool tied = false;
+    *weights = (struct model_weights){0};
+    enum status status = safetensors_open_folder(folder, &file, err);
+    if (status == STATUS_OK) status = find_tie(spec, file, &tied, err);
+    if (status == STATUS_OK) status = model_weights_init(spec, tied, weights, err);
+    if (status != STATUS_OK) {
+        safetensors_close(file);
+        return status;
+    }
+    weights->file = file;
+    status = find_all(&f);
+    if (tied) weights->lm_head = weights->embedding;
+    if (status == STATUS_OK)
+        warn_unused(&f, log);
+    else
+        model_weights_close(weights);
+    free(f.used);
+    return status;
+}

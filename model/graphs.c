@@ -1,0 +1,57 @@
+#include "model/graphs.h"
+
+/* Few sizes, because capturing one takes about ten milliseconds of the start-up. Padding up to the next size costs
+ * little, because matmul kernels work on tiles of as many tokens. */
+static int32_t next_size(int32_t num_seqs)
+{
+    if (num_seqs < 16) return num_seqs * 2;
+    if (num_seqs < 64) return num_seqs + 16;
+    return num_seqs < 256 ? num_seqs + 32 : num_seqs + 64;
+}
+
+/* The contents of the inputs do not matter for what is captured. The bound on the context length does, and must hold
+ * for every later step. */
+static enum status capture(const struct decoder *d, int32_t num_seqs, int32_t max_seq_len, backend_graph *out,
+                           struct error *err)
+{
+    struct backend *b = d->backend;
+    const struct step_shape shape = {.num_tokens = num_seqs,
+                                     .num_seqs = num_seqs,
+                                     .num_decodes = num_seqs,
+                                     .num_samples = num_seqs,
+                                     .max_query_len = 1,
+                                     .max_seq_len = max_seq_len,
+                                     .all_sampled = true};
+    enum status status = b->capture_begin(b, err);
+    if (status != STATUS_OK) return status;
+    decoder_forward(d, &shape);
+    return b->capture_end(b, out, err);
+}
+
+enum status decode_graphs_capture(struct decode_graphs *g, const struct decoder *d, const struct batch_limits *limits,
+                                  struct error *err)
+{
+    const int32_t largest = limits->max_num_seqs;
+    for (int32_t size = 1; g->count < DECODE_MAX_GRAPHS; size = next_size(size)) {
+        struct decode_graph *graph = &g->graphs[g->count];
+        graph->num_seqs = size < largest ? size : largest;
+        enum status status = capture(d, graph->num_seqs, limits->max_model_len, &graph->graph, err);
+        if (status != STATUS_OK) return status;
+        g->count++;
+        if (graph->num_seqs == largest) break;
+    }
+    return STATUS_OK;
+}
+
+const struct decode_graph *decode_graphs_find(const struct decode_graphs *g, int32_t num_decodes)
+{
+    for (int32_t i = 0; i < g->count; i++)
+        if (g->graphs[i].num_seqs >= num_decodes) return &g->graphs[i];
+    return NULL;
+}
+
+void decode_graphs_destroy(struct decode_graphs *g, struct backend *b)
+{
+    for (int32_t i = 0; i < g->count; i++) b->graph_destroy(b, g->graphs[i].graph);
+    *g = (struct decode_graphs){0};
+}

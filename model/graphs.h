@@ -1,0 +1,28 @@
+/* Decode steps captured as graphs at start-up, so that a step costs one launch. A batch that is smaller than a captured
+ * one is padded with sequences that store nothing and attend to nothing. */
+#ifndef QUIRE_MODEL_GRAPHS_H
+#define QUIRE_MODEL_GRAPHS_H
+
+#include "model/decoder.h"
+
+#define DECODE_MAX_GRAPHS 64
+
+struct decode_graph {
+    int32_t num_seqs;
+    backend_graph graph;
+};
+
+/* Zero-initialise it. */
+struct decode_graphs {
+    struct decode_graph graphs[DECODE_MAX_GRAPHS]; /* [count] by num_seqs, ascending */
+    int32_t count;
+};
+
+/* Captures graphs of up to limits->max_num_seqs sequences. The cache must have been allocated, and must stay. */
+enum status decode_graphs_capture(struct decode_graphs *g, const struct decoder *d, const struct batch_limits *limits,
+                                  struct error *err);
+/* The smallest graph for so many decodes, all of which are sampled from, without swaps; NULL if there is none. */
+const struct decode_graph *decode_graphs_find(const struct decode_graphs *g, int32_t num_decodes);
+void decode_graphs_destroy(struct decode_graphs *g, struct backend *b);
+
+#endif

@@ -1,0 +1,38 @@
+/* The KV cache: a K and a V tensor for each layer, made of blocks (layout: struct reshape_and_cache_args). */
+#ifndef QUIRE_MODEL_KV_CACHE_H
+#define QUIRE_MODEL_KV_CACHE_H
+
+#include "model/arena.h"
+#include "model/model_spec.h"
+
+struct kv_cache {
+    void **tensors; /* [2 * num_layers] each [num_blocks + 1, ...]: the K of every layer, then the V */
+    int32_t num_layers;
+    int32_t num_blocks; /* blocks 1 .. num_blocks can be taken; block 0 is the null block */
+    int32_t block_size; /* tokens */
+    enum dtype dtype;
+    int64_t tensor_block_bytes; /* of one block in one tensor */
+};
+
+/* Bytes of one block: block_size tokens of K and V in every layer, 2 * num_layers * block_size * num_kv_heads *
+ * head_size * sizeof(dtype). */
+int64_t kv_cache_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype dtype);
+
+/* Sets the sizes and makes room for the pointers; no block is allocated. Free with kv_cache_close. */
+enum status kv_cache_init(struct kv_cache *cache, const struct model_spec *spec, int32_t block_size, enum dtype dtype,
+                          struct error *err);
+/* Allocates the tensors for num_blocks and the null block. */
+enum status kv_cache_allocate(struct kv_cache *cache, struct arena *arena, int32_t num_blocks, struct error *err);
+void kv_cache_close(struct kv_cache *cache); /* the tensors are the arena's; safe on a zeroed struct */
+
+static inline void *kv_cache_k(const struct kv_cache *cache, int32_t layer)
+{
+    return cache->tensors[layer];
+}
+
+static inline void *kv_cache_v(const struct kv_cache *cache, int32_t layer)
+{
+    return cache->tensors[cache->num_layers + layer];
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* A step of a model: submit and collect. */
+#include "model/model.h"
+
+static bool uses_history(const struct sampling_state *state)
+{
+    return state->repetition_penalty != 1 || state->presence_penalty != 0 || state->frequency_penalty != 0;
+}
+
+void model_set_sampling_state(struct model *m, int32_t state_index, const struct sampling_state *state,
+                              const int32_t *tokens, int32_t num_tokens)
+{
+    struct backend *b = m->backend;
+    m->sampling_needs[state_index] = (struct sampling_needs){
+        .processing = state->min_tokens > 0 || state->num_bias > 0 || uses_history(state),
+        .random = state->temperature >= 1e-5f,
+        .logprobs = state->num_logprobs >= 0,
+    };
+    b->copy(b, &m->state.sampling[state_index], state, sizeof *state, NULL);
+    if (uses_history(state))
+        b->copy(b, m->state.history + (int64_t)state_index * m->options.limits.max_model_len, tokens,
+                (int64_t)num_tokens * (int64_t)sizeof *tokens, NULL);
+}
+
+static bool samples_every_token(const struct batch *batch)
+{
+    if (batch->num_samples != batch->num_tokens) return false;
+    for (int32_t i = 0; i < batch->num_samples; i++)
+        if (batch->logits_indices[i] != i) return false;
+    return true;
+}
+
+/* The graph that computes the batch, or NULL. Graphs do not wait for swaps. */
+static const struct decode_graph *find_graph(const struct model *m, const struct batch *batch, bool all_sampled)
+{
+    if (batch->num_decodes != batch->num_seqs || !all_sampled || swap_is_needed(batch)) return NULL;
+    return decode_graphs_find(&m->graphs, batch->num_seqs);
+}
+
+static struct step_shape shape_of(const struct model *m, const struct batch *batch, bool all_sampled)
+{
+    return (struct step_shape){
+        .num_tokens = batch->num_tokens,
+        .num_seqs = batch->num_seqs,
+        .num_decodes = batch->num_decodes,
+        .num_samples = batch->num_samples,
+        .max_query_len = batch->max_query_len,
+        .max_seq_len = batch->max_seq_len,
+        .all_sampled = all_sampled,
+        .swapped = swap_is_needed(batch) ? m->swap.swapped : NULL,
+    };
+}
+
+/* Puts changes of block tables and copies of blocks on the main stream, swaps on their own. Blocks are swapped out,
+ * then in, then copied: a block that leaves may be written to in the same step, and one that comes back may be copied.
+ */
+static void move_blocks(struct model *m, const struct batch *batch)
+{
+    struct backend *b = m->backend;
+    const bool swaps = swap_is_needed(batch);
+    const struct update_block_tables_args update = {.block_tables = m->state.block_tables,
+                                                    .block_table_stride = m->decoder.block_table_stride,
+                                                    .deltas = m->inputs.deltas,
+                                                    .num_deltas = batch->num_deltas};
+    const struct copy_blocks_args copies = {.caches = m->cache.tensors,
+                                            .num_caches = 2 * m->cache.num_layers,
+                                            .block_bytes = m->cache.tensor_block_bytes,
+                                            .pairs = m->inputs.copies,
+                                            .num_pairs = batch->num_copies};
+    if (batch->num_deltas > 0) b->update_block_tables(b, &update);
+    if (swaps) swap_blocks_of_step(&m->swap, b, &m->cache, batch);
+    if (batch->num_copies == 0) return;
+    /* Copies are of all layers, so they wait for the swaps of the last. */
+    if (swaps) b->event_wait(b, m->swap.swapped[m->cache.num_layers - 1], NULL);
+    b->copy_blocks(b, &copies);
+}
+
+static void sample(struct model *m, const struct batch *batch, struct step_results *results)
+{
+    struct backend *b = m->backend;
+    const struct device_state *s = &m->state;
+    struct sample_args args = {
+        .logits = m->decoder.act.logits,
+        .num_samples = batch->num_samples,
+        .vocab_size = m->spec.vocab_size,
+        .state_indices = m->inputs.sample_state_indices,
+        .output_positions = m->inputs.sample_output,
+        .states = s->sampling,
+        .history = s->history,
+        .history_stride = m->options.limits.max_model_len,
+        .token_ids = s->sampled,
+        .logprobs = s->logprobs,
+        .ranks = s->ranks,
+        .top_ids = s->top_ids,
+        .top_logprobs = s->top_logprobs,
+    };
+    for (int32_t i = 0; i < batch->num_samples; i++) {
+        const struct sampling_needs *needs = &m->sampling_needs[batch->sample_state_indices[i]];
+        args.any_processing |= needs->processing;
+        args.any_random |= needs->random;
+        args.any_logprobs |= needs->logprobs;
+    }
+    results->num_samples = batch->num_samples;
+    results->any_logprobs = args.any_logprobs;
+    if (batch->num_samples == 0) return;
+    if (s->kept_logits)
+        b->copy(b, s->kept_logits, args.logits,
+                (int64_t)batch->num_samples * m->spec.vocab_size * (int64_t)sizeof *s->kept_logits, NULL);
+    b->sample(b, &args);
+}
+
+static void download(struct model *m, const struct step_results *results)
+{
+    struct backend *b = m->backend;
+    const struct device_state *s = &m->state;
+    const int64_t n = results->num_samples, top = n * SAMPLING_MAX_LOGPROBS;
+    if (n == 0) return;
+    b->copy(b, results->token_ids, s->sampled, n * (int64_t)sizeof *s->sampled, NULL);
+    if (!results->any_logprobs) return;
+    b->copy(b, results->logprobs, s->logprobs, n * (int64_t)sizeof *s->logprobs, NULL);
+    b->copy(b, results->ranks, s->ranks, n * (int64_t)sizeof *s->ranks, NULL);
+    b->copy(b, results->top_ids, s->top_ids, top * (int64_t)sizeof *s->top_ids, NULL);
+    b->copy(b, results->top_logprobs, s->top_logprobs, top * (int64_t)sizeof *s->top_logprobs, NULL);
+}
+
+enum status model_submit(struct model *m, const struct batch *batch, struct error *err)
+{
+    if (m->submitted - m->collected >= 2)
+        return error_set(err, STATUS_INTERNAL, "two steps are in flight already; collect one first");
+    const int parity = (int)(m->submitted & 1);
+    struct step_results *results = &m->results[parity];
+    const bool all_sampled = samples_every_token(batch);
+    const struct decode_graph *graph = find_graph(m, batch, all_sampled);
+    step_inputs_upload(&m->inputs, m->backend, batch, graph ? graph->num_seqs : 0, parity);
+    move_blocks(m, batch);
+    if (graph) {
+        m->backend->graph_launch(m->backend, graph->graph);
+    } else {
+        const struct step_shape shape = shape_of(m, batch, all_sampled);
+        decoder_forward(&m->decoder, &shape);
+    }
+    sample(m, batch, results);
+    download(m, results);
+    m->backend->event_record(m->backend, results->done, NULL);
+    m->submitted++;
+    return STATUS_OK;
+}
+
+enum status model_collect(struct model *m, struct sample_output *out, struct error *err)
+{
+    if (m->collected == m->submitted) return error_set(err, STATUS_INTERNAL, "no step is in flight");
+    const struct step_results *results = &m->results[m->collected & 1];
+    enum status status = m->backend->event_synchronize(m->backend, results->done, err);
+    if (status != STATUS_OK) return status;
+    m->collected++;
+    *out = (struct sample_output){.num_samples = results->num_samples,
+                                  .token_ids = results->token_ids,
+                                  .logprobs = results->logprobs,
+                                  .ranks = results->ranks,
+                                  .top_ids = results->top_ids,
+                                  .top_logprobs = results->top_logprobs};
+    return STATUS_OK;
+}
+
+const float *model_logits(const struct model *m)
+{
+    return m->state.kept_logits;
+}

@@ -1,0 +1,155 @@
+#include "model/tensors.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A layer's 13 matrices and gains, and biases of the 7 matrices. Embedding, final norm and lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 20, MOST_OF_NO_LAYER = 3 };
+
+static void add(struct tensor_table *table, const struct tensor *tensor, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add(struct tensor_table *table, const struct tensor *tensor, const char *format, ...)
+{
+    struct tensor *t = &table->tensors[table->count++];
+    *t = *tensor;
+    if (t->merged == MERGED_NONE) t->merged_rows = t->out_features;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->name, sizeof t->name, format, args);
+    va_end(args);
+}
+
+static void add_gain(struct tensor_table *table, const struct tensor *gain, const char *name)
+{
+    struct tensor t = *gain;
+    t.kind = TENSOR_GAIN;
+    add(table, &t, "model.layers.%d.%s.weight", t.layer, name);
+}
+
+/* A norm of the residual stream, or of what is added to it. */
+static void add_norm(struct tensor_table *table, const struct model_spec *spec, int32_t layer, enum tensor_role role,
+                     const char *name)
+{
+    const struct tensor gain = {.role = role, .layer = layer, .out_features = spec->hidden_size};
+    add_gain(table, &gain, name);
+}
+
+static void add_matrix(struct tensor_table *table, const struct tensor *matrix, const char *module, bool has_bias)
+{
+    add(table, matrix, "model.layers.%d.%s.weight", matrix->layer, module);
+    if (!has_bias) return;
+    struct tensor bias = *matrix;
+    bias.kind = TENSOR_BIAS;
+    bias.in_features = 0;
+    if (bias.split == SPLIT_IN_FEATURES) bias.split = SPLIT_NONE;
+    add(table, &bias, "model.layers.%d.%s.bias", matrix->layer, module);
+}
+
+static void add_qk_norms(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const enum qk_norm kind = spec->layers[layer].qk_norm;
+    struct tensor gain = {.layer = layer, .split = kind == QK_NORM_HEAD ? SPLIT_NONE : SPLIT_OUT_FEATURES};
+    if (kind == QK_NORM_NONE) return;
+    gain.role = TENSOR_Q_NORM;
+    gain.out_features = kind == QK_NORM_HEAD ? spec->head_size : (int64_t)spec->num_heads * spec->head_size;
+    add_gain(table, &gain, spec->names.q_norm);
+    gain.role = TENSOR_K_NORM;
+    gain.out_features = kind == QK_NORM_HEAD ? spec->head_size : (int64_t)spec->num_kv_heads * spec->head_size;
+    add_gain(table, &gain, spec->names.k_norm);
+}
+
+static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct layer_spec *l = &spec->layers[layer];
+    const int64_t hidden = spec->hidden_size, head = spec->head_size;
+    const int64_t q_size = spec->num_heads * head, kv_size = spec->num_kv_heads * head;
+    struct tensor qkv = {.layer = layer,
+                         .split = SPLIT_OUT_FEATURES,
+                         .in_features = hidden,
+                         .merged = MERGED_QKV,
+                         .merged_rows = q_size + 2 * kv_size};
+    qkv.role = TENSOR_Q, qkv.out_features = q_size;
+    add_matrix(table, &qkv, "self_attn.q_proj", l->qkv_bias);
+    qkv.role = TENSOR_K, qkv.out_features = kv_size, qkv.first_row = q_size;
+    add_matrix(table, &qkv, "self_attn.k_proj", l->qkv_bias);
+    qkv.role = TENSOR_V, qkv.first_row = q_size + kv_size;
+    add_matrix(table, &qkv, "self_attn.v_proj", l->qkv_bias);
+
+    add_qk_norms(table, spec, layer);
+    const struct tensor o = {
+        .role = TENSOR_O, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = q_size};
+    add_matrix(table, &o, "self_attn.o_proj", l->o_bias);
+}
+
+static void add_mlp(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const bool bias = spec->layers[layer].mlp_bias;
+    const int64_t hidden = spec->hidden_size, inner = spec->intermediate_size;
+    struct tensor gate_up = {.layer = layer,
+                             .split = SPLIT_OUT_FEATURES,
+                             .out_features = inner,
+                             .in_features = hidden,
+                             .merged = MERGED_GATE_UP,
+                             .merged_rows = 2 * inner};
+    gate_up.role = TENSOR_GATE;
+    add_matrix(table, &gate_up, "mlp.gate_proj", bias);
+    gate_up.role = TENSOR_UP, gate_up.first_row = inner;
+    add_matrix(table, &gate_up, "mlp.up_proj", bias);
+    const struct tensor down = {
+        .role = TENSOR_DOWN, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = inner};
+    add_matrix(table, &down, "mlp.down_proj", bias);
+}
+
+static void add_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const enum norm_placement placement = spec->layers[layer].norm_placement;
+    const struct tensor_names *names = &spec->names;
+    const bool before = placement != NORM_AFTER, after = placement != NORM_BEFORE;
+    if (before) add_norm(table, spec, layer, TENSOR_ATTENTION_NORM, names->attention_norm);
+    add_attention(table, spec, layer);
+    if (after) add_norm(table, spec, layer, TENSOR_POST_ATTENTION_NORM, names->post_attention_norm);
+    if (before) add_norm(table, spec, layer, TENSOR_MLP_NORM, names->mlp_norm);
+    add_mlp(table, spec, layer);
+    if (after) add_norm(table, spec, layer, TENSOR_POST_MLP_NORM, names->post_mlp_norm);
+}
+
+enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err)
+{
+    struct tensor tokens = {.role = TENSOR_EMBEDDING,
+                            .split = SPLIT_OUT_FEATURES,
+                            .layer = -1,
+                            .out_features = spec->vocab_size,
+                            .in_features = spec->hidden_size};
+    const struct tensor norm = {
+        .role = TENSOR_FINAL_NORM, .kind = TENSOR_GAIN, .layer = -1, .out_features = spec->hidden_size};
+    const size_t most = MOST_OF_NO_LAYER + (size_t)spec->num_layers * MOST_OF_A_LAYER;
+    *table = (struct tensor_table){.tensors = malloc(most * sizeof *table->tensors)};
+    if (!table->tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
+    add(table, &tokens, "model.embed_tokens.weight");
+    for (int32_t i = 0; i < spec->num_layers; i++) add_layer(table, spec, i);
+    add(table, &norm, "model.norm.weight");
+    tokens.role = TENSOR_LM_HEAD;
+    if (!tied) add(table, &tokens, "lm_head.weight");
+    return STATUS_OK;
+}
+
+void tensor_table_free(struct tensor_table *table)
+{
+    free(table->tensors);
+    *table = (struct tensor_table){0};
+}
+
+const struct tensor *tensor_table_find(const struct tensor_table *table, enum tensor_role role, int32_t layer)
+{
+    for (int32_t i = 0; i < table->count; i++) {
+        const struct tensor *t = &table->tensors[i];
+        if (t->role == role && t->layer == layer && t->kind != TENSOR_BIAS) return t;
+    }
+    return NULL;
+}
+
+int64_t tensor_elements(const struct tensor *t)
+{
+    return t->out_features * (t->in_features > 0 ? t->in_features : 1);
+}

@@ -1,0 +1,68 @@
+/* The table of a model's tensors, made once from its spec. Whatever handles weights one by one walks it: finding them
+ * in the files, random ones, copying them to a device, byte counts, the sizes of matmuls.
+ */
+#ifndef QUIRE_MODEL_TENSORS_H
+#define QUIRE_MODEL_TENSORS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "model/model_spec.h"
+
+enum tensor_role {
+    TENSOR_EMBEDDING,
+    TENSOR_ATTENTION_NORM,
+    TENSOR_Q,
+    TENSOR_K,
+    TENSOR_V,
+    TENSOR_Q_NORM,
+    TENSOR_K_NORM,
+    TENSOR_O,
+    TENSOR_POST_ATTENTION_NORM,
+    TENSOR_MLP_NORM,
+    TENSOR_GATE,
+    TENSOR_UP,
+    TENSOR_DOWN,
+    TENSOR_POST_MLP_NORM,
+    TENSOR_FINAL_NORM,
+    TENSOR_LM_HEAD,
+    NUM_TENSOR_ROLES
+};
+
+enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN };
+
+/* How a tensor is divided among devices that compute a layer together (Megatron-LM: Shoeybi et al., 2019): each device
+ * has all of it, some of its rows, or some of its columns. A bias that is added to a sum over devices is whole. */
+enum tensor_split { SPLIT_NONE, SPLIT_OUT_FEATURES, SPLIT_IN_FEATURES };
+
+/* The matrix that a tensor is a part of where a device merges matrices of one input into one. */
+enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP };
+
+struct tensor {
+    enum tensor_role role;
+    enum tensor_kind kind;
+    enum tensor_split split;
+    int32_t layer;                     /* -1: of no layer */
+    int64_t out_features, in_features; /* the shape; in_features is 0 for a bias or a gain, [out_features] */
+    enum merged_matrix merged;
+    int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
+                                       there are in all; 0 and out_features for a tensor that is not merged */
+    char name[96];                  /* in the file */
+};
+
+struct tensor_table {
+    struct tensor *tensors; /* [count] in the order of the forward pass; a bias follows its matrix */
+    int32_t count;
+};
+
+/* tied: lm_head is the embedding, and not in the table. Fails for lack of memory only; *table is zeroed then. */
+enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err);
+void tensor_table_free(struct tensor_table *table); /* safe on a zeroed struct */
+
+/* The matrix or gain with that role; NULL if the layer has none. layer is -1 for what belongs to no layer. */
+const struct tensor *tensor_table_find(const struct tensor_table *table, enum tensor_role role, int32_t layer);
+
+int64_t tensor_elements(const struct tensor *t);
+
+#endif

@@ -1,0 +1,175 @@
+#include "model/upload.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/clock.h"
+
+/* Transfers are cut into chunks, which the threads share; a buffer holds one chunk. Pinning a byte takes as long as
+ * copying ten, so there are few buffers. */
+enum { MAX_LANES = 14, BUFFERS = 2, CHUNK_BYTES = 1 << 20 };
+
+struct upload {
+    struct backend *backend;
+    struct transfer *transfers; /* [count] */
+    size_t count;
+    int num_lanes;
+    char *buffers;      /* pinned [num_lanes, BUFFERS, CHUNK_BYTES] */
+    enum status status; /* the first failure */
+    struct error err;
+    pthread_t thread;
+};
+
+/* One thread's stream, and its buffers, which it fills in turn. */
+struct lane {
+    backend_stream stream;
+    backend_event done[BUFFERS];
+    char *buffers; /* [BUFFERS, CHUNK_BYTES] */
+    char *raw;     /* [CHUNK_BYTES] elements as they are in the file, before conversion */
+};
+
+/* Elements [first, first + count) of a transfer, into a buffer. The file is read rather than touched through the
+ * mapping, so that a file which another program has made shorter is an error and not a signal. */
+static enum status fetch(const struct transfer *t, int64_t first, int64_t count, const struct lane *lane, void *out,
+                         struct error *err)
+{
+    const int64_t bytes = count * dtype_size(t->from);
+    const char *source = (const char *)t->source + first * dtype_size(t->from);
+    void *raw = t->from == t->to ? out : lane->raw;
+    enum status status = STATUS_OK;
+    if (t->file)
+        status = safetensors_read(t->file, source, (uint64_t)bytes, raw, err);
+    else
+        memcpy(raw, source, (size_t)bytes);
+    for (int64_t i = 0; raw != out && i < count && status == STATUS_OK; i++)
+        dtype_store(out, t->to, i, dtype_load(raw, t->from, i));
+    return status;
+}
+
+static enum status lane_open(struct backend *b, struct lane *lane, struct error *err)
+{
+    lane->raw = malloc(CHUNK_BYTES);
+    if (!lane->raw) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for loading the weights");
+    enum status status = b->stream_create(b, &lane->stream, err);
+    for (int i = 0; i < BUFFERS && status == STATUS_OK; i++) status = b->event_create(b, &lane->done[i], err);
+    return status;
+}
+
+static void lane_close(struct backend *b, struct lane *lane)
+{
+    for (int i = 0; i < BUFFERS; i++)
+        if (lane->done[i]) b->event_destroy(b, lane->done[i]);
+    if (lane->stream) b->stream_destroy(b, lane->stream);
+    free(lane->raw);
+}
+
+static int64_t chunk_elements(const struct transfer *t)
+{
+    const int from = dtype_size(t->from), to = dtype_size(t->to);
+    return CHUNK_BYTES / (from > to ? from : to);
+}
+
+/* A lane takes the chunks whose number is its own modulo the number of lanes. */
+static enum status run_lane(const struct upload *u, struct lane *lane, int number, struct error *err)
+{
+    struct backend *b = u->backend;
+    int64_t chunk = 0, used = 0;
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < u->count; i++) {
+        const struct transfer *t = &u->transfers[i];
+        const int64_t step = chunk_elements(t);
+        for (int64_t first = 0; first < t->count; first += step) {
+            if (chunk++ % u->num_lanes != number) continue;
+            const int64_t count = first + step < t->count ? step : t->count - first;
+            const int index = (int)(used++ % BUFFERS);
+            char *buffer = lane->buffers + index * (int64_t)CHUNK_BYTES;
+            if (used > BUFFERS) status = b->event_synchronize(b, lane->done[index], err);
+            if (status == STATUS_OK) status = fetch(t, first, count, lane, buffer, err);
+            if (status != STATUS_OK) return status;
+            b->copy(b, (char *)t->destination + first * dtype_size(t->to), buffer, count * dtype_size(t->to),
+                    lane->stream);
+            b->event_record(b, lane->done[index], lane->stream);
+        }
+    }
+    return b->stream_synchronize(b, lane->stream, err);
+}
+
+/* The upload's own thread: it runs the lanes, a thread each. */
+static void *run_lanes(void *upload)
+{
+    struct upload *u = upload;
+    struct lane lanes[MAX_LANES] = {{0}};
+    enum status results[MAX_LANES] = {STATUS_OK};
+    struct error errors[MAX_LANES];
+#pragma omp parallel for num_threads(u->num_lanes) schedule(static, 1)
+    for (int i = 0; i < u->num_lanes; i++) {
+        lanes[i].buffers = u->buffers + (int64_t)i * BUFFERS * CHUNK_BYTES;
+        results[i] = lane_open(u->backend, &lanes[i], &errors[i]);
+        if (results[i] == STATUS_OK) results[i] = run_lane(u, &lanes[i], i, &errors[i]);
+        lane_close(u->backend, &lanes[i]);
+    }
+    for (int i = 0; i < u->num_lanes && u->status == STATUS_OK; i++)
+        if (results[i] != STATUS_OK) u->status = error_set(&u->err, results[i], "%s", errors[i].text);
+    return NULL;
+}
+
+static int64_t buffers_bytes(const struct upload *u)
+{
+    return (int64_t)u->num_lanes * BUFFERS * CHUNK_BYTES;
+}
+
+/* Allocates the buffers before the threads start, because pinning keeps other threads from allocating. Waits for the
+ * main stream, which the lanes' streams do not follow, and where the weights' memory is being set to zero. */
+static enum status prepare_lanes(struct upload *u, struct error *err)
+{
+    struct backend *b = u->backend;
+    void *buffers = NULL;
+    const int processors = processors_allowed();
+    u->num_lanes = processors < MAX_LANES ? processors : MAX_LANES;
+    enum status status = b->memory_alloc(b, MEMORY_HOST_PINNED, buffers_bytes(u), &buffers, err);
+    u->buffers = buffers;
+    return status == STATUS_OK ? b->stream_synchronize(b, NULL, err) : status;
+}
+
+/* Frees the upload; returns its status. */
+static enum status close_upload(struct upload *u, struct error *err)
+{
+    struct backend *b = u->backend;
+    const enum status status = u->status;
+    if (u->buffers) b->memory_free(b, MEMORY_HOST_PINNED, u->buffers, buffers_bytes(u));
+    if (status != STATUS_OK) error_set(err, status, "%s", u->err.text);
+    free(u->transfers);
+    free(u);
+    return status;
+}
+
+enum status upload_begin(struct backend *b, struct transfer *transfers, size_t count, struct upload **out,
+                         struct error *err)
+{
+    struct upload *u = calloc(1, sizeof *u);
+    *out = NULL;
+    if (!u) {
+        free(transfers);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for loading the weights");
+    }
+    u->backend = b;
+    u->transfers = transfers;
+    u->count = count;
+    u->status = prepare_lanes(u, &u->err);
+    if (u->status == STATUS_OK && pthread_create(&u->thread, NULL, run_lanes, u) != 0)
+        u->status = error_set(&u->err, STATUS_OUT_OF_MEMORY, "cannot start a thread to load the weights");
+    if (u->status != STATUS_OK) return close_upload(u, err);
+    *out = u;
+    return STATUS_OK;
+}
+
+enum status upload_finish(struct upload *u, struct error *err)
+{
+    pthread_join(u->thread, NULL);
+    return close_upload(u, err);
+}

@@ -1,0 +1,28 @@
+/* Copies tensors from files or host memory to a device with several threads: while one chunk is on its way to the
+ * device, the next is read, and converted where the types differ.
+ */
+#ifndef QUIRE_MODEL_UPLOAD_H
+#define QUIRE_MODEL_UPLOAD_H
+
+#include "kernels/backend.h"
+#include "model/safetensors.h"
+
+/* One contiguous piece: `count` elements of type `from`, stored on the device as `to`. */
+struct transfer {
+    const void *source;
+    const struct safetensors *file; /* that the source points into; NULL: memory */
+    void *destination;              /* on the device */
+    int64_t count;
+    enum dtype from, to;
+};
+
+struct upload;
+
+/* Starts the threads. Takes over `transfers`, which were allocated with malloc, also on failure. What they point to
+ * must last until upload_finish. */
+enum status upload_begin(struct backend *b, struct transfer *transfers, size_t count, struct upload **out,
+                         struct error *err);
+/* Waits until everything is on the device, and frees the upload. The first failure of any thread is reported. */
+enum status upload_finish(struct upload *upload, struct error *err);
+
+#endif

@@ -1,0 +1,123 @@
+#include "runtime/sampling_json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int32_t to_int32(struct json_reader *r, const char *name, const json_t *value)
+{
+    const int64_t number = json_reader_to_int64(r, name, value, INT64_MIN, INT64_MAX);
+    if (number != (int32_t)number)
+        json_reader_fail(r, STATUS_INVALID, "%s is %lld, which is too large", name, (long long)number);
+    return (int32_t)number;
+}
+
+static void add_stop(struct json_reader *r, const json_t *value, struct sampling_params *params)
+{
+    const size_t length = json_string_length(value);
+    if (!json_is_string(value))
+        json_reader_expected(r, "stop", "a string or a list of strings", value);
+    else if (length == 0)
+        json_reader_fail(r, STATUS_INVALID, "stop holds an empty string");
+    else if (strlen(json_string_value(value)) < length)
+        json_reader_fail(r, STATUS_INVALID, "stop holds the character U+0000");
+    else if (length >= SAMPLING_PARAMS_MAX_STOP_BYTES)
+        json_reader_fail(r, STATUS_INVALID, "stop holds a string of %zu bytes; at most %d are possible", length,
+                         SAMPLING_PARAMS_MAX_STOP_BYTES - 1);
+    else if (params->num_stop == SAMPLING_PARAMS_MAX_STOP)
+        json_reader_fail(r, STATUS_INVALID, "stop holds more than %d strings", SAMPLING_PARAMS_MAX_STOP);
+    else
+        memcpy(params->stop[params->num_stop++], json_string_value(value), length + 1);
+}
+
+static void read_stop(struct json_reader *r, const json_t *value, struct sampling_params *params)
+{
+    params->num_stop = 0;
+    if (!json_is_array(value)) add_stop(r, value, params);
+    for (size_t i = 0; i < json_array_size(value); i++) add_stop(r, json_array_get(value, i), params);
+}
+
+static void read_stop_token_ids(struct json_reader *r, const json_t *value, struct sampling_params *params)
+{
+    const size_t count = json_array_size(value);
+    params->num_stop_token_ids = 0;
+    if (!json_is_array(value))
+        json_reader_expected(r, "stop_token_ids", "a list of token ids", value);
+    else if (count > SAMPLING_PARAMS_MAX_STOP_IDS)
+        json_reader_fail(r, STATUS_INVALID, "stop_token_ids holds more than %d ids", SAMPLING_PARAMS_MAX_STOP_IDS);
+    for (size_t i = 0; i < count && r->status == STATUS_OK; i++)
+        params->stop_token_ids[params->num_stop_token_ids++] =
+            to_int32(r, "an id in stop_token_ids", json_array_get(value, i));
+}
+
+/* The keys of a JSON object are strings: {"13": -100}. */
+static bool parse_token_id(const char *key, int32_t *id)
+{
+    char *end;
+    const long number = strtol(key, &end, 10);
+    if (*key < '0' || *key > '9' || *end || number > INT32_MAX) return false;
+    *id = (int32_t)number;
+    return true;
+}
+
+static void read_logit_bias(struct json_reader *r, const json_t *value, struct sampling_params *params)
+{
+    params->num_logit_bias = 0;
+    if (!json_is_object(value)) {
+        json_reader_expected(r, "logit_bias", "an object {\"id\": value}", value);
+        return;
+    }
+    if (json_object_size(value) > SAMPLING_PARAMS_MAX_BIAS)
+        json_reader_fail(r, STATUS_INVALID, "logit_bias holds more than %d ids", SAMPLING_PARAMS_MAX_BIAS);
+    const char *key;
+    json_t *bias;
+    json_object_foreach((json_t *)value, key, bias)
+    {
+        int32_t id = 0;
+        if (!parse_token_id(key, &id))
+            json_reader_fail(r, STATUS_INVALID, "logit_bias has the key '%s', which is no token id",
+                             show_string(key).text);
+        const double added = json_reader_to_number(r, "a value in logit_bias", bias, -INFINITY, INFINITY);
+        if (r->status != STATUS_OK) return;
+        params->bias_ids[params->num_logit_bias] = id;
+        params->bias_values[params->num_logit_bias++] = (float)added;
+    }
+}
+
+static void read_field(struct json_reader *r, const struct sampling_field *f, const json_t *value,
+                       struct sampling_params *params)
+{
+    char *member = (char *)params + f->offset;
+    switch (f->type) {
+    case SAMPLING_INT32:
+        *(int32_t *)member = to_int32(r, f->name, value);
+        break;
+    case SAMPLING_DOUBLE:
+        *(double *)member = json_reader_to_number(r, f->name, value, -INFINITY, INFINITY);
+        break;
+    case SAMPLING_BOOL:
+        *(bool *)member = json_reader_bool(r, f->name, false);
+        break;
+    case SAMPLING_SEED:
+        params->has_seed = true;
+        params->seed = (uint64_t)json_reader_to_int64(r, f->name, value, 0, INT64_MAX);
+        break;
+    case SAMPLING_STOP:
+        read_stop(r, value, params);
+        break;
+    case SAMPLING_STOP_TOKEN_IDS:
+        read_stop_token_ids(r, value, params);
+        break;
+    case SAMPLING_LOGIT_BIAS:
+        read_logit_bias(r, value, params);
+        break;
+    }
+}
+
+void sampling_json_read(struct json_reader *r, struct sampling_params *params)
+{
+    for (int i = 0; i < NUM_SAMPLING_FIELDS && r->status == STATUS_OK; i++) {
+        const json_t *value = json_reader_get(r, sampling_fields[i].name);
+        if (value) read_field(r, &sampling_fields[i], value, params);
+    }
+}
