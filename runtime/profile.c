@@ -6,6 +6,7 @@
 #include "runtime/commands.h"
 #include "runtime/options/default_model.h"
 #include "runtime/options/engine_flags.h"
+#include "runtime/prompts.h"
 #include "runtime/table.h"
 
 static const double KIB = 1024.0, MIB = 1024.0 * 1024.0, GIB = 1024.0 * 1024.0 * 1024.0;
@@ -190,7 +191,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
         {.name = "format",
          .kind = OPTION_STRING,
          .target = &o->format,
-         .choices = "auto|text|jsonl",
+         .choices = PROMPT_FORMAT_CHOICES,
          .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
         {.name = "skip-tokenizer-init",
          .kind = OPTION_SWITCH,

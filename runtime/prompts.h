@@ -42,9 +42,9 @@ enum status prompt_rules_make(const struct engine *e, const char *format, const 
                               struct prompt_rules *out, struct error *err);
 
 struct prompt {
-    json_t *id; /* a string or an integer; NULL: the line gave none */
+    json_t *id; /* a string or an integer; NULL: the line has none */
     struct token_list tokens;
-    bool is_chat; /* made of messages: the answer begins a text */
+    bool is_chat; /* made of messages, so that the answer begins a text */
     struct sampling_params params;
 };
 void prompt_free(struct prompt *p); /* safe on a zeroed struct */
@@ -52,8 +52,8 @@ void prompt_free(struct prompt *p); /* safe on a zeroed struct */
 /* A blank line is skipped. */
 bool prompt_line_is_blank(const char *line, size_t length);
 
-/* Reads line[length], without its newline. On failure the sentence says what is wrong with the line; out->id is set
- * if the line got so far as to have one. *out is overwritten; free it with prompt_free either way. */
+/* Reads line[length], without its newline. On failure the sentence says what is wrong with the line, and out->id is set
+ * if it could be read. *out is overwritten; free it with prompt_free either way. */
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                          struct error *err);
 
