@@ -16,7 +16,8 @@
 #include "tests/support/golden.h"
 #include "tests/support/run.h"
 
-static const char *const checkpoints[] = {"mha", "gqa", "mqa", "sliding", "yarn", "qwen2", "qwen3"};
+static const char *const checkpoints[] = {"mha",   "gqa",   "mqa",    "sliding", "yarn",
+                                          "qwen2", "qwen3", "gemma2", "olmo2",   "granite"};
 enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 
 /* Where a checkpoint lies, and what transformers computed with it. */
