@@ -1,7 +1,7 @@
 /* libFuzzer's way into the safetensors reader. Not part of the build:
  *
  *     clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -I. tests/fuzz_safetensors.c model/safetensors.c \
- *         model/json.c base/file.c base/array.c base/status.c -ljansson -o fuzz_safetensors
+ *         base/json.c base/file.c base/array.c base/status.c -ljansson -o fuzz_safetensors
  *     ./fuzz_safetensors -max_len=4096 CORPUS
  */
 #include <stdint.h>

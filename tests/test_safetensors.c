@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -439,6 +440,25 @@ static void test_missing_file(void **state)
     assert_non_null(strstr(err.text, "not a regular file"));
 }
 
+/* An index that is there but cannot be read is never taken for one that is absent, nor waited for. */
+static void test_strange_files(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static const char *const names[] = {INDEX_NAME, "model.safetensors"};
+    char path[512];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder->path, names[i]);
+        alarm(20); /* a named pipe without a writer would block for ever */
+        assert_int_equal(mkfifo(path, 0600), 0);
+        refuse_folder(folder, STATUS_IO, path, "not a regular file but a named pipe");
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(symlink("gone", path), 0);
+        refuse_folder(folder, STATUS_IO, path, "a symbolic link to a file that does not exist");
+        assert_int_equal(unlink(path), 0);
+        alarm(0);
+    }
+}
+
 /* --- Index --- */
 
 #define ONE(name) "{\"" name "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}"
@@ -632,23 +652,12 @@ static void test_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_two_tensors),
-        TEST(test_no_tensors),
-        TEST(test_scalar_and_empty),
-        TEST(test_metadata),
-        TEST(test_misaligned),
-        TEST(test_read),
-        TEST(test_dtypes),
-        TEST(test_malformed),
-        TEST(test_header_length),
-        TEST(test_nul_in_header),
-        TEST(test_hostile_name),
-        TEST(test_deep_nesting),
-        TEST(test_missing_file),
-        TEST(test_index),
-        TEST(test_bad_index),
-        TEST(test_tensor_in_two_files),
-        TEST(test_bad_file_of_index),
+        TEST(test_two_tensors),   TEST(test_no_tensors),          TEST(test_scalar_and_empty),
+        TEST(test_metadata),      TEST(test_misaligned),          TEST(test_read),
+        TEST(test_dtypes),        TEST(test_malformed),           TEST(test_header_length),
+        TEST(test_nul_in_header), TEST(test_hostile_name),        TEST(test_deep_nesting),
+        TEST(test_missing_file),  TEST(test_strange_files),       TEST(test_index),
+        TEST(test_bad_index),     TEST(test_tensor_in_two_files), TEST(test_bad_file_of_index),
         TEST(test_mutations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
