@@ -1,5 +1,5 @@
-/* What only the CUDA backend has or can get wrong: the paths of whole vectors at real shapes, against the CPU backend;
- * caches of more than 2^31 elements; graphs; failures. Skipped where there is no GPU. */
+/* What only the CUDA backend has or can get wrong: kernels that read whole vectors, at real shapes, against the CPU
+ * backend; caches of more than 2^31 elements; graphs; failures. Skipped where there is no GPU. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static void synchronize(struct backend *b)
     if (b->stream_synchronize(b, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);
 }
 
-/* The same tensor from both backends. */
+/* Compares a result of the GPU with the CPU's. */
 static void check_same(const struct test_backend *gpu, const char *what, struct tensor *out, struct tensor *expected)
 {
     tensor_download(out), tensor_download(expected);
@@ -119,7 +119,7 @@ static void rows_of_real_sizes(void **state)
     tensor_free(&ids_on), tensor_free(&rows_on);
 }
 
-/* Types as a model has them: weights and activations alike, logits in float32. */
+/* The types of a model: weights and activations of one type, logits in float32. */
 static void linear_of_one_type(void **state)
 {
     struct kernel_test *test = *state;
@@ -165,7 +165,8 @@ static void linear_of_one_type(void **state)
     }
 }
 
-/* Rows that can be read by 16 bytes, in runs of slots that cross blocks: to the bit what the CPU stores. */
+/* Tokens that can be read in pieces of 16 bytes, in consecutive slots that cross blocks: bit for bit what the CPU
+ * stores. */
 static void cache_writes_of_real_shapes(void **state)
 {
     struct kernel_test *test = *state;
@@ -210,8 +211,8 @@ static void cache_writes_of_real_shapes(void **state)
     }
 }
 
-/* A block past the 2^31st element, written, copied, and read back; the block that a 32-bit index would hit is left
- * alone. */
+/* Writes, copies and reads a block beyond element 2^31. The block that a 32-bit index would hit instead stays as it
+ * was. */
 static void caches_over_2_31_elements(void **state)
 {
     struct kernel_test *test = *state;
@@ -325,8 +326,7 @@ static void moves_many_blocks(void **state)
 }
 
 #ifdef QUIRE_HAVE_CUDA
-/* A step of several operations as a graph gives what it gave when it was launched piece by piece, for new inputs too.
- */
+/* Several operations captured as a graph give what they gave one by one, and follow new inputs. */
 static void replays_graphs(void **state)
 {
     struct kernel_test *test = *state;
@@ -382,7 +382,7 @@ static void replays_graphs(void **state)
     tensor_free(&x), tensor_free(&w), tensor_free(&wide), tensor_free(&out);
 }
 
-/* An operation that cannot be done is heard of at the next synchronize, and at every one after it. */
+/* The next synchronize reports an operation that cannot be done, and so does every later one. */
 static void failures_stay(void **state)
 {
     struct kernel_test *test = *state;
@@ -417,7 +417,7 @@ static void failures_stay(void **state)
     tensor_free(&t);
 }
 
-/* Whichever allocation fails, it says how much was asked for, and the next one works. */
+/* Whichever allocation fails: the error says how much was asked for, and the next allocation works. */
 static void allocations_may_fail(void **state)
 {
     struct kernel_test *test = *state;
@@ -451,7 +451,7 @@ static void allocations_may_fail(void **state)
     synchronize(b);
 }
 
-/* What was loaded stays, what it took to load it does not. */
+/* preload keeps what it loads and frees what it needed for that. */
 static void loads_ahead(void **state)
 {
     struct kernel_test *test = *state;
