@@ -280,30 +280,71 @@ static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, cons
     multiply_values<D>(state, source, stage, start, partial, call.args.cache_dtype, b0, b1);
 }
 
-/* Loads the rows of the block's token, `count` in all, once the kernels before are over; K and V are the two after the
- * query's `heads`. A thread takes 4 elements of a row's first half and the 4 that rotation pairs them with. */
-template <class D>
+/* This lane's gains of a row: those of its 4 elements of the first half, and of the 4 of the second half. */
+struct row_gains {
+    raw_gains<4> left, right;
+};
+
+static __device__ __forceinline__ row_gains load_row_gains(const void *gain, enum dtype dtype, int32_t i, int32_t half)
+{
+    return {load_gains<4>(gain, dtype, i / 4), load_gains<4>(gain, dtype, (half + i) / 4)};
+}
+
+template <class T>
+static __device__ __forceinline__ void scale_row(piece<T, 4> &left, piece<T, 4> &right, float factor,
+                                                 const row_gains &gains, enum dtype gain_dtype)
+{
+    scale_head(left, factor, gains.left, gain_dtype);
+    scale_head(right, factor, gains.right, gain_dtype);
+}
+
+/* Loads the `count` rows of the block's token when the previous kernels have ended: `heads` of the query, then K and V.
+ * Query and key are normed, with NORM, and rotated. HEAD / 8 lanes share a row; a lane takes 4 elements of the first
+ * half and the 4 elements that rotation pairs them with. The gains, which no kernel writes, are read before the wait.
+ */
+template <class D, bool NORM>
 static __device__ __forceinline__ void load_rows(decode_rows<D> *rows, const struct attention_call &call,
                                                  const struct decode_fresh &fresh, int64_t token, int32_t head,
                                                  int32_t kv_head, int32_t heads, int32_t count)
 {
     using T = typename D::T;
-    constexpr int THREADS_A_ROW = D::HEAD / 8;
-    const int32_t head_size = call.args.head_size, half = head_size / 2, i = threadIdx.x % THREADS_A_ROW * 4;
+    constexpr int ROW_LANES = D::HEAD / 8, ROWS_AT_ONCE = DECODE_THREADS / ROW_LANES;
+    const int32_t head_size = call.args.head_size, half = head_size / 2, i = threadIdx.x % ROW_LANES * 4;
+    const struct decode_norms &norms = fresh.norms;
     const T *query = (const T *)call.args.query + token * call.args.query_stride + (int64_t)head * head_size;
     const T *key = (const T *)fresh.key + token * fresh.key_stride + (int64_t)kv_head * head_size;
     const T *value = (const T *)fresh.value + token * fresh.value_stride + (int64_t)kv_head * head_size;
     piece<float, 4> cos = {}, sin = {};
-    if (fresh.key && i < half) {
+    row_gains query_gains, key_gains;
+    if (fresh.cos_sin && i < half) {
         const float *angles = fresh.cos_sin + (int64_t)fresh.positions[token] * head_size + i;
         cos = *(const piece<float, 4> *)angles;
         sin = *(const piece<float, 4> *)(angles + half);
     }
+    if (NORM && i < half) {
+        query_gains = load_row_gains(norms.query_gain, norms.gain_dtype, i, half);
+        key_gains = load_row_gains(norms.key_gain, norms.gain_dtype, i, half);
+    }
     wait_for_previous();
-    for (int32_t r = threadIdx.x / THREADS_A_ROW; r < count && i < half; r += DECODE_THREADS / THREADS_A_ROW) {
+    /* With NORM all lanes of a warp make the same number of rounds, because they exchange sums. */
+    const int32_t row = threadIdx.x / ROW_LANES;
+    for (int32_t first = 0; first + (NORM ? 0 : row) < count && (NORM || i < half); first += ROWS_AT_ONCE) {
+        const int32_t r = first + row;
+        const bool there = !NORM || (r < count && i < half);
         const T *from = (r < heads ? query + r * head_size : r == heads ? key : value) + i;
-        piece<T, 4> left = *(const piece<T, 4> *)from, right = *(const piece<T, 4> *)(from + half);
-        if (fresh.key && r <= heads) rotate(left, right, cos.values, sin.values);
+        piece<T, 4> left = {}, right = {};
+        if (there) left = *(const piece<T, 4> *)from, right = *(const piece<T, 4> *)(from + half);
+        if constexpr (NORM) {
+            const float sum = add_squares(add_squares(0, left), right);
+            const float eps = r < heads ? norms.query_eps : norms.key_eps;
+            const float factor = head_norm_factor(sum, ROW_LANES, head_size, eps);
+            if (r < heads)
+                scale_row(left, right, factor, query_gains, norms.gain_dtype);
+            else if (r == heads)
+                scale_row(left, right, factor, key_gains, norms.gain_dtype);
+        }
+        if (fresh.cos_sin && r <= heads) rotate(left, right, cos.values, sin.values);
+        if (!there) continue;
         *(piece<T, 4> *)&rows->values[r][i] = left;
         *(piece<T, 4> *)&rows->values[r][half + i] = right;
     }
@@ -596,7 +637,11 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
     chunk_copies copies = begin_copies<D>(source, ring, plan.stages);
     const bool has_fresh = fresh.key && work.begin < work.end && work.end == range.count;
     const int64_t slot = has_fresh && in_group == 0 ? fresh.slots[token] : -1; /* one unit of a KV head stores */
-    load_rows<D>(rows, call, fresh, token, head, kv_head, heads, has_fresh ? heads + 2 : heads);
+    const int32_t count = has_fresh ? heads + 2 : heads;
+    if (fresh.norms.query_gain)
+        load_rows<D, true>(rows, call, fresh, token, head, kv_head, heads, count);
+    else
+        load_rows<D, false>(rows, call, fresh, token, head, kv_head, heads, count);
     __syncthreads();
     decode_state<D> state;
     load_query<D>(state, rows, heads, args.head_size);
@@ -687,26 +732,23 @@ static struct decode_plan make_plan(const struct cuda_state *s, const struct att
     return plan;
 }
 
-/* A call of the kernel, whatever its types. */
+/* A call of the kernel, before its types are known. */
 struct decode_launch {
     struct backend *b;
     const struct attention_args *args;
     struct decode_fresh fresh;
     bool may_split;
-    cudaStream_t stream;
 };
 
 template <class D> static void launch(const struct decode_launch *l)
 {
-    const struct cuda_state *s = cuda_state(l->b);
+    const struct cuda_state *s = cuda_use(l->b);
     const struct decode_plan plan = make_plan<D>(s, l->args, l->may_split);
     const int shared_bytes = DECODE_WARPS * plan.stages * D::STAGE_BYTES;
     const int64_t units = (int64_t)l->args->num_seqs * l->args->num_kv_heads * plan.units_per_head;
     const dim3 grid((unsigned)((units + plan.target) * plan.cluster));
-    if (!cuda_check(l->b, "paged attention",
-                    cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes)))
-        return;
-    cuda_launch_dependent(s, l->stream, decode_kernel<D>, grid, DECODE_THREADS, shared_bytes, plan.cluster,
+    if (!cuda_allow_shared(l->b, "paged attention", decode_kernel<D>, shared_bytes)) return;
+    cuda_launch_dependent(s, decode_kernel<D>, {grid, DECODE_THREADS, shared_bytes, plan.cluster},
                           attention_call_make(l->args), plan, l->fresh);
     cuda_check_launch(l->b, "paged attention");
 }
@@ -743,6 +785,7 @@ template <class T> static void launch_cache(const struct decode_launch *l)
 
 static void launch_type(const struct decode_launch *l)
 {
+    if (l->args->num_seqs <= 0) return;
     if (l->args->dtype == DTYPE_FLOAT16) {
         launch_cache<__half>(l);
     } else {
@@ -750,39 +793,57 @@ static void launch_type(const struct decode_launch *l)
     }
 }
 
-static void decode(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+static void decode(struct backend *b, const struct attention_args *args, bool may_split)
 {
-    if (args->num_seqs <= 0) return;
     if (is_for_tensor_cores(cuda_state(b), args)) {
-        const struct decode_launch call = {b, args, {}, may_split, stream};
+        const struct decode_launch call = {b, args, {}, may_split};
         launch_type(&call);
     } else {
-        cuda_attention_generic(b, args, stream);
+        cuda_attention_generic(b, args);
     }
 }
 
-void cuda_paged_attention_v1(struct backend *b, const struct attention_args *args, backend_stream stream)
+void cuda_paged_attention_v1(struct backend *b, const struct attention_args *args)
 {
-    decode(b, args, false, cuda_stream(b, stream));
+    decode(b, args, false);
 }
 
-void cuda_paged_attention_v2(struct backend *b, const struct attention_args *args, backend_stream stream)
+void cuda_paged_attention_v2(struct backend *b, const struct attention_args *args)
 {
-    decode(b, args, true, cuda_stream(b, stream));
+    decode(b, args, true);
 }
 
-bool cuda_decode_attention(struct backend *b, const struct rotary_args *rotary,
-                           const struct reshape_and_cache_args *cache, const struct attention_args *attention,
-                           backend_stream stream)
+/* Whether load_rows can make these norms; *out is set if there are any. */
+static bool norms_of(const struct rotary_args *rotary, struct decode_norms *out)
 {
-    const struct decode_fresh fresh = {rotary->key,       cache->value,    rotary->key_stride, cache->kv_stride,
-                                       rotary->positions, rotary->cos_sin, cache->slot_mapping};
+    const struct norm_params *query = rotary->query_norm, *key = rotary->key_norm;
+    if (!query && !key) return true;
+    if (!query || !key || query->gain_dtype != key->gain_dtype || !gains_are_aligned<4>(query) ||
+        !gains_are_aligned<4>(key))
+        return false;
+    *out = {query->gain, key->gain, query->gain_dtype, query->eps, key->eps};
+    return query->gain_dtype == DTYPE_FLOAT32 || query->gain_dtype == rotary->dtype;
+}
+
+bool cuda_decode_attention(struct backend *b, const struct decode_attention_args *args)
+{
+    const struct rotary_args *rotary = &args->rotary;
+    const struct attention_args *attention = &args->attention;
+    struct decode_fresh fresh = {rotary->key,
+                                 args->cache.value,
+                                 rotary->key_stride,
+                                 args->cache.kv_stride,
+                                 rotary->positions,
+                                 rotary->rotary_dim > 0 ? rotary->cos_sin : NULL,
+                                 args->cache.slot_mapping,
+                                 {}};
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
-    if (!aligned || rotary->rotary_dim != rotary->head_size || !is_for_tensor_cores(cuda_state(b), attention))
+    const bool rotation = rotary->rotary_dim == rotary->head_size || rotary->rotary_dim == 0;
+    if (!aligned || !rotation || !norms_of(rotary, &fresh.norms) || !is_for_tensor_cores(cuda_state(b), attention))
         return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
-    const struct decode_launch call = {b, attention, fresh, may_split, cuda_stream(b, stream)};
-    if (attention->num_seqs > 0) launch_type(&call);
+    const struct decode_launch call = {b, attention, fresh, may_split};
+    launch_type(&call);
     return true;
 }

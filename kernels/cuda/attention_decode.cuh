@@ -29,14 +29,22 @@ struct decode_plan {
     float *stats;       /* [2 target][UNIT_HEADS][2] maximum, sum */
 };
 
-/* The call's tokens as their product left them: the query and K not rotated, K and V not in the cache yet. Tokens are
- * rows, of the strides given, as in rotary_args and reshape_and_cache_args. */
+/* Norms over the heads of query and key; gains NULL: none. */
+struct decode_norms {
+    const void *query_gain, *key_gain;
+    enum dtype gain_dtype;
+    float query_eps, key_eps;
+};
+
+/* For decode_attention: the step's own K and V, as the QKV matmul left them. Pointers and strides are those of
+ * rotary_args and reshape_and_cache_args. */
 struct decode_fresh {
-    const void *key, *value; /* NULL: the query is rotated, and K and V are in the cache */
+    const void *key, *value; /* NULL: the query is rotated already, and K and V are in the cache */
     int64_t key_stride, value_stride;
     const int32_t *positions;
-    const float *cos_sin; /* [, head_size] */
+    const float *cos_sin; /* [, head_size]; NULL: heads are not rotated */
     const int64_t *slots;
+    struct decode_norms norms;
 };
 
 /* What a block computes: chunks [begin, end) of a unit, none perhaps where another block of its cluster has some. */

@@ -166,10 +166,12 @@ template <class T> static auto kernel_for(enum dtype cache_dtype)
     }
 }
 
-void cuda_attention_generic(struct backend *b, const struct attention_args *args, cudaStream_t stream)
+void cuda_attention_generic(struct backend *b, const struct attention_args *args)
 {
     const struct attention_call call = attention_call_make(args);
     const dim3 grid(args->max_query_len, args->num_heads, args->num_seqs);
+    if (args->num_seqs <= 0) return;
+    cudaStream_t stream = cuda_stream(b, NULL);
     cuda_dispatch(b, "paged attention", args->dtype, [&](auto zero) {
         kernel_for<decltype(zero)>(args->cache_dtype)<<<grid, WARPS * LANES, 0, stream>>>(call);
     });

@@ -8,6 +8,7 @@
  * begin their products in turn, so that one's exponentials run beside another's products. Blocks stay for several tiles
  * of rows, and both copying and the first scores run ahead across them. */
 #include "kernels/cuda/attention_prefill_copy.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operations.h"
 
 #ifdef ATTENTION_HAVE_WGMMA
@@ -352,63 +353,59 @@ template <class P> static bool map_caches(struct backend *b, struct prefill_call
                      run == 16 ? CU_TENSOR_MAP_SWIZZLE_32B : CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
-template <class P> static void launch(struct backend *b, const struct attention_args *args, cudaStream_t stream)
+template <class P> static void launch(struct backend *b, const struct attention_args *args)
 {
     const int32_t tiles = prefill_tiles<P>(args), sms = cuda_state(b)->num_sms;
     struct prefill_call call = {{}, {}, attention_call_make(args)};
     if (!P::FP8 && !map_caches<P>(b, &call)) return;
-    if (!cuda_check(
-            b, "paged attention",
-            cudaFuncSetAttribute(prefill_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::SHARED_BYTES)))
-        return;
-    prefill_kernel<P><<<(unsigned)(tiles < sms ? tiles : sms), P::THREADS, P::SHARED_BYTES, stream>>>(call);
+    if (!cuda_allow_shared(b, "paged attention", prefill_kernel<P>, P::SHARED_BYTES)) return;
+    prefill_kernel<P>
+        <<<(unsigned)(tiles < sms ? tiles : sms), P::THREADS, P::SHARED_BYTES, cuda_stream(b, NULL)>>>(call);
     cuda_check_launch(b, "paged attention");
 }
 
 /* Three computing warpgroups make more of each tile of K and V, if rows are enough to keep the device busy. */
-template <class T, bool FP8, int HEAD>
-static void launch_variant(struct backend *b, const struct attention_args *args, cudaStream_t stream)
+template <class T, bool FP8, int HEAD> static void launch_variant(struct backend *b, const struct attention_args *args)
 {
     constexpr int MOST = HEAD == 64 && !FP8 ? 3 : 2;
     using wide = prefill_traits<T, FP8, HEAD, false, MOST>;
     if (args->params->alibi_slopes || args->params->soft_cap > 0) {
-        launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args, stream);
+        launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args);
     } else if (prefill_tiles<wide>(args) >= 2 * cuda_state(b)->num_sms) {
-        launch<wide>(b, args, stream);
+        launch<wide>(b, args);
     } else {
-        launch<prefill_traits<T, FP8, HEAD, false, 2>>(b, args, stream);
+        launch<prefill_traits<T, FP8, HEAD, false, 2>>(b, args);
     }
 }
 
-template <class T, bool FP8>
-static void launch_head_size(struct backend *b, const struct attention_args *args, cudaStream_t stream)
+template <class T, bool FP8> static void launch_head_size(struct backend *b, const struct attention_args *args)
 {
     if (args->head_size <= 64) {
-        launch_variant<T, FP8, 64>(b, args, stream);
+        launch_variant<T, FP8, 64>(b, args);
     } else if (args->head_size <= 128) {
-        launch_variant<T, FP8, 128>(b, args, stream);
+        launch_variant<T, FP8, 128>(b, args);
     } else {
-        launch_variant<T, FP8, 256>(b, args, stream);
+        launch_variant<T, FP8, 256>(b, args);
     }
 }
 
-template <class T> static void launch_cache(struct backend *b, const struct attention_args *args, cudaStream_t stream)
+template <class T> static void launch_cache(struct backend *b, const struct attention_args *args)
 {
     if (dtype_size(args->cache_dtype) == 1) {
-        launch_head_size<T, true>(b, args, stream);
+        launch_head_size<T, true>(b, args);
     } else {
-        launch_head_size<T, false>(b, args, stream);
+        launch_head_size<T, false>(b, args);
     }
 }
 
-void cuda_paged_attention_prefill(struct backend *b, const struct attention_args *args, backend_stream stream)
+void cuda_paged_attention_prefill(struct backend *b, const struct attention_args *args)
 {
     if (args->num_seqs <= 0 || args->max_query_len <= 0) return;
     if (!is_for_matrix_units(cuda_state(b), args)) {
-        cuda_attention_generic(b, args, cuda_stream(b, stream));
+        cuda_attention_generic(b, args);
     } else if (args->dtype == DTYPE_FLOAT16) {
-        launch_cache<__half>(b, args, cuda_stream(b, stream));
+        launch_cache<__half>(b, args);
     } else {
-        launch_cache<__nv_bfloat16>(b, args, cuda_stream(b, stream));
+        launch_cache<__nv_bfloat16>(b, args);
     }
 }

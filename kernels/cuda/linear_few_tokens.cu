@@ -21,7 +21,7 @@
 #include "kernels/cuda/operations.h"
 
 enum {
-    TILE = FEW_ROWS_TILE,
+    TILE = 16,
     WARPS = 8, /* that multiply */
     MULTIPLIERS = 32 * WARPS,
     ORDERERS = 4, /* warps that order weights, each its rows of a tile */
@@ -36,16 +36,16 @@ enum {
 };
 
 /* What the kernel is given. */
-struct few_rows_call {
-    struct few_rows_product product;
-    struct few_rows_plan plan;
+struct few_tokens_call {
+    struct matmul product;
+    struct few_tokens_plan plan;
     uint32_t *arrivals; /* [tiles] zero, and zero again afterwards */
     float *partials;    /* [tiles, splits, tokens, TILE] */
 };
 
-static inline __host__ __device__ int64_t tile_count(const struct few_rows_product *p)
+static inline __host__ __device__ int64_t tile_count(const struct matmul *p)
 {
-    return p->result == FEW_ROWS_GATE ? cuda_div_up(p->rows / 2, TILE / 2) : cuda_div_up(p->rows, TILE);
+    return p->result == MATMUL_GATE ? cuda_div_up(p->out_features / 2, TILE / 2) : cuda_div_up(p->out_features, TILE);
 }
 
 /* Tokens are padded to a multiple of 8 in the sums. */
@@ -96,8 +96,7 @@ struct part_of_block {
     int32_t size, chunks, x_row;
 };
 
-static __device__ __forceinline__ part_of_block find_part(const struct few_rows_plan &plan,
-                                                          const few_rows_product &product)
+static __device__ __forceinline__ part_of_block find_part(const struct few_tokens_plan &plan, const matmul &product)
 {
     part_of_block p;
     p.split = blockIdx.x % plan.splits;
@@ -105,7 +104,7 @@ static __device__ __forceinline__ part_of_block find_part(const struct few_rows_
     p.first_tile = blockIdx.x / plan.splits;
     p.tiles = tile_count(&product);
     p.begin = p.split * (int64_t)plan.part;
-    const int64_t left = product.columns - p.begin;
+    const int64_t left = product.in_features - p.begin;
     p.size = (int32_t)(left < plan.part ? left : plan.part);
     p.chunks = (p.size + plan.chunk - 1) / plan.chunk;
     p.x_row = 2 * plan.part + SKEW;
@@ -113,20 +112,20 @@ static __device__ __forceinline__ part_of_block find_part(const struct few_rows_
 }
 
 /* Row `row` of a tile is which row of the weights; -1: none. */
-static __device__ __forceinline__ int64_t weight_row(const few_rows_product &p, int64_t tile, int row)
+static __device__ __forceinline__ int64_t weight_row(const matmul &p, int64_t tile, int row)
 {
-    if (p.result != FEW_ROWS_GATE) {
+    if (p.result != MATMUL_GATE) {
         const int64_t r = tile * TILE + row;
-        return r < p.rows ? r : -1;
+        return r < p.out_features ? r : -1;
     }
-    const int64_t half = p.rows / 2, r = tile * (TILE / 2) + row % (TILE / 2);
+    const int64_t half = p.out_features / 2, r = tile * (TILE / 2) + row % (TILE / 2);
     return r >= half ? -1 : row < TILE / 2 ? r : half + r;
 }
 
 /* An ordering warp: each of its first lanes copies one row of every tile. A chunk is ordered once its place is free and
  * the one `ahead` before it has come, so that no more bytes are under way than help. */
 template <class T>
-static __device__ __forceinline__ void order_weights(const struct few_rows_plan &plan, const few_rows_product &product,
+static __device__ __forceinline__ void order_weights(const struct few_tokens_plan &plan, const matmul &product,
                                                      const part_of_block &p, uint8_t *ring, uint64_t *full,
                                                      uint64_t *empty)
 {
@@ -138,10 +137,10 @@ static __device__ __forceinline__ void order_weights(const struct few_rows_plan 
     for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
         const int64_t row = lane < ORDERER_ROWS ? weight_row(product, tile, row_of_tile) : -1;
         const int rows = __popc(__ballot_sync(~0u, row >= 0));
-        const T *from = (const T *)product.weights + row * product.columns + p.begin;
+        const T *from = (const T *)product.weight + row * product.in_features + p.begin;
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             const int left = p.size - chunk * plan.chunk, columns = left < plan.chunk ? left : plan.chunk;
-            if (under_way == plan.ahead) {
+            if (under_way == plan.in_flight) {
                 barrier_wait(&full[come.stage], come.round & 1);
                 ring_step(come, plan.stages);
             } else {
@@ -158,16 +157,16 @@ static __device__ __forceinline__ void order_weights(const struct few_rows_plan 
     }
 }
 
-static __device__ __forceinline__ int gain_bytes(const few_rows_product &p)
+static __device__ __forceinline__ int gain_bytes(const matmul &p)
 {
-    return p.gain ? (int)p.columns * (p.gain_is_float ? 4 : 2) : 0;
+    return p.gain ? (int)p.in_features * (p.gain_is_float ? 4 : 2) : 0;
 }
 
 /* This part's columns of x, and the gains if there are any, into shared memory, by one warp. Gains are weights: they do
  * not wait for the kernels before. Two blocks of a cluster bring
  * every other token for both: the same x for every block is what the L2 cache is busiest with. */
-static __device__ __forceinline__ void order_x(const few_rows_product &product, int cluster, const part_of_block &p,
-                                               uint8_t *x, uint8_t *gain, uint64_t *full)
+static __device__ __forceinline__ void order_x(const matmul &product, int cluster, const part_of_block &p, uint8_t *x,
+                                               uint8_t *gain, uint64_t *full)
 {
     const int lane = threadIdx.x % 32;
     const uint64_t policy = evict_last_policy();
@@ -208,10 +207,10 @@ template <class T, class G> static __device__ __forceinline__ uint4 normalize(ui
 /* rms_norm of x in shared memory, in place. Every block makes it for itself: that costs less than a kernel and its
  * round trip. Eight, four, two or one warps have a token. sums: [tokens, WARPS] of scratch. */
 template <class T>
-static __device__ __forceinline__ void norm_x(const few_rows_product &product, uint8_t *x, int x_row,
-                                              const uint8_t *gain, float *sums)
+static __device__ __forceinline__ void norm_x(const matmul &product, uint8_t *x, int x_row, const uint8_t *gain,
+                                              float *sums)
 {
-    const int pieces = (int)(product.columns / 8), tokens = product.num_tokens;
+    const int pieces = (int)(product.in_features / 8), tokens = product.num_tokens;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warps = tokens == 1 ? 8 : tokens == 2 ? 4 : tokens <= 4 ? 2 : 1; /* of a token */
     const int first = warp % warps * 32 + lane;
@@ -226,7 +225,7 @@ static __device__ __forceinline__ void norm_x(const few_rows_product &product, u
     for (int token = warp / warps; token < tokens; token += WARPS / warps) {
         float sum = 0;
         for (int i = 0; i < warps; i++) sum += sums[token * WARPS + i];
-        const float factor = rsqrtf(sum / (float)product.columns + product.eps);
+        const float factor = rsqrtf(sum / (float)product.in_features + product.eps);
 #pragma unroll 4
         for (int i = first; i < pieces; i += warps * 32) {
             uint4 *words = (uint4 *)(x + token * x_row + i * 16);
@@ -245,9 +244,9 @@ struct result_place {
     float bias, up_bias, before;
 };
 
-template <class T> static __device__ __forceinline__ result_place find_place(const few_rows_product &p, int64_t tile)
+template <class T> static __device__ __forceinline__ result_place find_place(const matmul &p, int64_t tile)
 {
-    const int rows = p.result == FEW_ROWS_GATE ? TILE / 2 : TILE;
+    const int rows = p.result == MATMUL_GATE ? TILE / 2 : TILE;
     result_place place = {};
     place.token = threadIdx.x / rows;
     place.row = threadIdx.x % rows;
@@ -256,21 +255,21 @@ template <class T> static __device__ __forceinline__ result_place find_place(con
     if (!place.is_there) return place;
     place.at = place.token * p.out_stride + r;
     if (p.bias) place.bias = to_float(((const T *)p.bias)[r]);
-    if (p.bias && p.result == FEW_ROWS_GATE) place.up_bias = to_float(((const T *)p.bias)[p.rows / 2 + r]);
-    if (p.result == FEW_ROWS_ADD) place.before = to_float(((const T *)p.out)[place.at]);
+    if (p.bias && p.result == MATMUL_GATE) place.up_bias = to_float(((const T *)p.bias)[p.out_features / 2 + r]);
+    if (p.result == MATMUL_ADD) place.before = to_float(((const T *)p.out)[place.at]);
     return place;
 }
 
 /* total(row of the tile) gives the sum of this token and a row. */
 template <class T, class Total>
-static __device__ __forceinline__ void write_result(const few_rows_product &p, const result_place &place, Total total)
+static __device__ __forceinline__ void write_result(const matmul &p, const result_place &place, Total total)
 {
     if (!place.is_there) return;
     const float y = total(place.row) + place.bias;
-    if (p.result == FEW_ROWS_GATE) {
+    if (p.result == MATMUL_GATE) {
         const float up = total(place.row + TILE / 2) + place.up_bias;
-        ((T *)p.out)[place.at] = from_float<T>(gate_times_up<T>(y, up));
-    } else if (p.result == FEW_ROWS_ADD) {
+        ((T *)p.out)[place.at] = from_float<T>(gate_times_up<T>(p.activation, y, up));
+    } else if (p.result == MATMUL_ADD) {
         ((T *)p.out)[place.at] = from_float<T>(place.before + to_float(from_float<T>(y)));
     } else if (p.out_is_float) {
         ((float *)p.out)[place.at] = y;
@@ -281,7 +280,7 @@ static __device__ __forceinline__ void write_result(const few_rows_product &p, c
 
 /* The end of a tile: sums [WARPS, tokens, TILE] of the warps become results, or a part of them. */
 template <class T, int GROUPS>
-static __device__ __forceinline__ void finish_tile(const few_rows_call &c, const part_of_block &p, int64_t tile,
+static __device__ __forceinline__ void finish_tile(const few_tokens_call &c, const part_of_block &p, int64_t tile,
                                                    const result_place &place, const float *sums, int *is_last)
 {
     constexpr int COUNT = GROUPS * 8 * TILE;
@@ -291,7 +290,7 @@ static __device__ __forceinline__ void finish_tile(const few_rows_call &c, const
         for (int w = 0; w < WARPS; w++) total += sums[w * COUNT + i];
         return total;
     };
-    const few_rows_product &product = c.product;
+    const matmul &product = c.product;
     const int splits = c.plan.splits;
     if (splits == 1) {
         write_result<T>(product, place, [&](int row) { return of_warps(place.token * TILE + row); });
@@ -338,12 +337,12 @@ static __device__ __forceinline__ void multiply_chunk(float (&sum)[GROUPS][4], c
 }
 
 template <class T, int GROUPS>
-static __device__ __forceinline__ void multiply_tiles(const few_rows_call &c, const part_of_block &p,
+static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, const part_of_block &p,
                                                       const uint8_t *ring, const uint8_t *x, float *sums, int *is_last,
                                                       uint64_t *full, uint64_t *empty)
 {
     constexpr int COUNT = GROUPS * 8 * TILE;
-    const few_rows_product &product = c.product;
+    const matmul &product = c.product;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int stage_row = 2 * c.plan.chunk + SKEW;
     ring_place at = {0, 0};
@@ -377,7 +376,7 @@ static __device__ __forceinline__ void multiply_tiles(const few_rows_call &c, co
 /* Shared memory: ring, x, sums of the warps (two sides), gains; barriers. */
 template <class T, int GROUPS>
 static __global__ void __launch_bounds__(THREADS, GROUPS == 1 ? 2 : 1)
-    few_rows_kernel(const __grid_constant__ few_rows_call c)
+    few_tokens_kernel(const __grid_constant__ few_tokens_call c)
 {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint8_t ring[];
@@ -420,30 +419,30 @@ static int groups_of(int32_t num_tokens)
 }
 
 /* Whether the kernel can compute it on this device at all. */
-static bool can_compute(const struct cuda_state *s, const struct few_rows_product *p)
+static bool can_compute(const struct cuda_state *s, const struct matmul *p)
 {
-    const bool shape = p->num_tokens >= 1 && p->num_tokens <= FEW_ROWS_MAX_TOKENS && p->columns > 0 &&
-                       p->columns % 8 == 0 && p->columns <= INT32_MAX / 64 && p->rows > 0 &&
+    const bool shape = p->num_tokens >= 1 && p->num_tokens <= FEW_TOKENS_MAX && p->in_features > 0 &&
+                       p->in_features % 8 == 0 && p->in_features <= INT32_MAX / 64 && p->out_features > 0 &&
                        tile_count(p) <= INT32_MAX / 64;
     const bool types = p->dtype == DTYPE_FLOAT16 || p->dtype == DTYPE_BFLOAT16;
-    const bool places = cuda_is_aligned(p->weights) && cuda_is_aligned(p->x) && p->x_stride % 8 == 0 &&
+    const bool places = cuda_is_aligned(p->weight) && cuda_is_aligned(p->x) && p->x_stride % 8 == 0 &&
                         (!p->gain || cuda_is_aligned(p->gain));
     return s->compute_capability >= 90 && shape && types && places;
 }
 
 /* A plan of so many splits and columns a chunk; stages is 0 where it does not fit. */
-static struct few_rows_plan plan_of(const struct cuda_state *s, const struct few_rows_product *p, int32_t splits,
-                                    int32_t chunk)
+static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct matmul *p, int32_t splits, int32_t chunk)
 {
     const int64_t sums = sum_count(groups_of(p->num_tokens)) * (int64_t)sizeof(float), tiles = tile_count(p);
     const int64_t room = s->max_shared_bytes - 1024; /* less what is not dynamic */
-    const int64_t part = cuda_div_up(cuda_div_up(p->columns, splits), chunk) * chunk;
-    const int64_t x = p->num_tokens * (2 * part + SKEW), gain = p->gain ? p->columns * (p->gain_is_float ? 4 : 2) : 0;
+    const int64_t part = cuda_div_up(cuda_div_up(p->in_features, splits), chunk) * chunk;
+    const int64_t x = p->num_tokens * (2 * part + SKEW),
+                  gain = p->gain ? p->in_features * (p->gain_is_float ? 4 : 2) : 0;
     const int64_t fixed = x + 2 * WARPS * sums + gain;
     const int64_t blocks = s->num_sms / splits < tiles ? s->num_sms / splits : tiles;
     const int64_t most = cuda_div_up(tiles, blocks) * (part / chunk); /* a block's chunks in all */
-    struct few_rows_plan plan = {};
-    if ((splits - 1) * part >= p->columns) return plan;
+    struct few_tokens_plan plan = {};
+    if ((splits - 1) * part >= p->in_features) return plan;
     if (splits > 1 && (!s->regions[CUDA_USER_LINEAR].data || p->gain || tiles > MAX_SPLIT_TILES)) return plan;
     if (splits > 1 && tiles * splits * sums > PARTIAL_BYTES) return plan;
     int64_t stages = (room - fixed) / stage_bytes(chunk);
@@ -454,8 +453,8 @@ static struct few_rows_plan plan_of(const struct cuda_state *s, const struct few
     plan.part = (int32_t)part;
     plan.chunk = chunk;
     plan.stages = (int32_t)stages;
-    plan.ahead = UNDER_WAY / (TILE * 2 * chunk);
-    if (plan.ahead > plan.stages) plan.ahead = plan.stages;
+    plan.in_flight = UNDER_WAY / (TILE * 2 * chunk);
+    if (plan.in_flight > plan.stages) plan.in_flight = plan.stages;
     plan.blocks = (int32_t)blocks * splits;
     plan.cluster = splits == 1 && plan.blocks % 2 == 0 && p->num_tokens > 2 ? 2 : 1;
     plan.x_bytes = (int32_t)x;
@@ -464,48 +463,44 @@ static struct few_rows_plan plan_of(const struct cuda_state *s, const struct few
 }
 
 /* Large chunks are ordered sooner, small ones come more evenly: a block that has little to read takes large ones. */
-bool few_rows_plan(const struct cuda_state *s, const struct few_rows_product *p, struct few_rows_plan *out)
+bool few_tokens_plan(const struct cuda_state *s, const struct matmul *p, struct few_tokens_plan *out)
 {
     if (!can_compute(s, p)) return false;
-    const bool is_short = p->rows * p->columns * 2 < (int64_t)SHORT_BYTES * s->num_sms;
+    const bool is_short = p->out_features * p->in_features * 2 < (int64_t)SHORT_BYTES * s->num_sms;
     *out = plan_of(s, p, 1, is_short ? 1024 : 512);
     if (out->stages >= 3) return true;
     for (int32_t splits = 1; splits <= 16 && out->stages < 4; splits *= 2) {
-        const struct few_rows_plan plan = plan_of(s, p, splits, 512);
+        const struct few_tokens_plan plan = plan_of(s, p, splits, 512);
         if (plan.stages > out->stages) *out = plan;
     }
     return out->stages >= 2;
 }
 
 template <class T, int GROUPS>
-static void launch(struct backend *b, const char *operation, const struct few_rows_call *call, cudaStream_t stream)
+static void launch(struct backend *b, const char *operation, const struct few_tokens_call *call)
 {
-    const struct few_rows_plan *plan = &call->plan;
-    auto *kernel = few_rows_kernel<T, GROUPS>;
-    if (!cuda_check(b, operation,
-                    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan->shared_bytes)))
-        return;
-    cuda_launch_dependent(cuda_state(b), stream, kernel, plan->blocks, THREADS, plan->shared_bytes, plan->cluster,
-                          *call);
+    const struct few_tokens_plan *plan = &call->plan;
+    auto *kernel = few_tokens_kernel<T, GROUPS>;
+    if (!cuda_allow_shared(b, operation, kernel, plan->shared_bytes)) return;
+    cuda_launch_dependent(cuda_use(b), kernel, {dim3(plan->blocks), THREADS, plan->shared_bytes, plan->cluster}, *call);
     cuda_check_launch(b, operation);
 }
 
 template <class T>
-static void launch_groups(struct backend *b, const char *operation, const struct few_rows_call *call,
-                          cudaStream_t stream)
+static void launch_groups(struct backend *b, const char *operation, const struct few_tokens_call *call)
 {
     if (groups_of(call->product.num_tokens) == 1) {
-        launch<T, 1>(b, operation, call, stream);
+        launch<T, 1>(b, operation, call);
     } else {
-        launch<T, 2>(b, operation, call, stream);
+        launch<T, 2>(b, operation, call);
     }
 }
 
-void few_rows_launch(struct backend *b, const char *operation, const struct few_rows_product *p,
-                     const struct few_rows_plan *plan, cudaStream_t stream)
+void few_tokens_launch(struct backend *b, const char *operation, const struct matmul *p,
+                       const struct few_tokens_plan *plan)
 {
     uint8_t *workspace = cuda_state(b)->regions[CUDA_USER_LINEAR].data;
-    struct few_rows_call call = {};
+    struct few_tokens_call call = {};
     call.product = *p;
     call.plan = *plan;
     if (workspace) {
@@ -513,13 +508,13 @@ void few_rows_launch(struct backend *b, const char *operation, const struct few_
         call.partials = (float *)(call.arrivals + MAX_SPLIT_TILES);
     }
     if (p->dtype == DTYPE_FLOAT16) {
-        launch_groups<__half>(b, operation, &call, stream);
+        launch_groups<__half>(b, operation, &call);
     } else {
-        launch_groups<__nv_bfloat16>(b, operation, &call, stream);
+        launch_groups<__nv_bfloat16>(b, operation, &call);
     }
 }
 
-int64_t cuda_linear_few_rows_workspace(const struct cuda_state *s, const struct workspace_query *query)
+int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
     (void)query;
     return s->compute_capability >= 90 ? PARTIAL_BYTES + MAX_SPLIT_TILES * (int64_t)sizeof(uint32_t) : 0;

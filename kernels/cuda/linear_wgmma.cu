@@ -48,7 +48,7 @@ template <int N, int GROUPS> struct tiling {
 /* What the kernel is given. */
 struct wgmma_call {
     CUtensorMap weights, x; /* in boxes of tile_rows (of half, if gated) and N rows */
-    struct few_rows_product product;
+    struct matmul product;
     int32_t tile_rows; /* a multiple of 8; of 16, if gated */
     int32_t splits;    /* parts of a tile, blocks of a cluster */
     int32_t steps;     /* of all parts together */
@@ -84,9 +84,9 @@ struct operand {
 
 static __device__ __forceinline__ operand weights_of_tile(const wgmma_call &call, int tile, int box_step)
 {
-    const bool gated = call.product.result == FEW_ROWS_GATE;
+    const bool gated = call.product.result == MATMUL_GATE;
     const int rows = gated ? call.tile_rows / 2 : call.tile_rows, row = tile * rows;
-    return {&call.weights, row, gated ? (int)(call.product.rows / 2) + row : -1, rows * BOX_ROW, box_step};
+    return {&call.weights, row, gated ? (int)(call.product.out_features / 2) + row : -1, rows * BOX_ROW, box_step};
 }
 
 /* One thread: an operand's boxes of every step, each as soon as its place in the ring is free. */
@@ -210,8 +210,8 @@ static __device__ __forceinline__ void write_gated_tile(const wgmma_call &call, 
                                                         const float *sums)
 {
     constexpr int FOURS = L::ROWS / 8, STEP = L::MULTIPLIERS / FOURS;
-    const few_rows_product &p = call.product;
-    const int half = call.tile_rows / 2, r = threadIdx.x % FOURS * 4, size = (int)(p.rows / 2);
+    const matmul &p = call.product;
+    const int half = call.tile_rows / 2, r = threadIdx.x % FOURS * 4, size = (int)(p.out_features / 2);
     const int row = part.tile * half + r, count = size - row < 4 ? size - row : 4;
     const int first = p.num_tokens * part.rank / call.splits + threadIdx.x / FOURS;
     const int end = p.num_tokens * (part.rank + 1) / call.splits;
@@ -229,10 +229,10 @@ static __device__ __forceinline__ void write_gated_tile(const wgmma_call &call, 
         const float *const from[] = {gate, gate + half};
         float4 y[2];
         load_totals(y, from, call.splits);
-        const float4 gated = {gate_times_up<T>(y[0].x + gate_bias[0], y[1].x + up_bias[0]),
-                              gate_times_up<T>(y[0].y + gate_bias[1], y[1].y + up_bias[1]),
-                              gate_times_up<T>(y[0].z + gate_bias[2], y[1].z + up_bias[2]),
-                              gate_times_up<T>(y[0].w + gate_bias[3], y[1].w + up_bias[3])};
+        const float4 gated = {gate_times_up<T>(p.activation, y[0].x + gate_bias[0], y[1].x + up_bias[0]),
+                              gate_times_up<T>(p.activation, y[0].y + gate_bias[1], y[1].y + up_bias[1]),
+                              gate_times_up<T>(p.activation, y[0].z + gate_bias[2], y[1].z + up_bias[2]),
+                              gate_times_up<T>(p.activation, y[0].w + gate_bias[3], y[1].w + up_bias[3])};
         store_four((T *)p.out + row + token * p.out_stride, gated, none, call.fours, count, false);
     }
 }
@@ -242,18 +242,18 @@ template <class T, class L, class Out>
 static __device__ __forceinline__ void write_tile(const wgmma_call &call, const part_of_block &part, const float *sums)
 {
     constexpr int FOURS = L::ROWS / 4, STEP = L::MULTIPLIERS / FOURS;
-    const few_rows_product &p = call.product;
+    const matmul &p = call.product;
     const int r = threadIdx.x % FOURS * 4, row = part.tile * call.tile_rows + r;
     const int first = p.num_tokens * part.rank / call.splits + threadIdx.x / FOURS;
     const int end = p.num_tokens * (part.rank + 1) / call.splits;
-    const int count = p.rows - row < 4 ? (int)p.rows - row : 4;
+    const int count = p.out_features - row < 4 ? (int)p.out_features - row : 4;
     if (r >= call.tile_rows || count <= 0) return;
     float bias[4] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (p.bias && i < count) bias[i] = to_float(((const T *)p.bias)[row + i]);
     Out *to = (Out *)p.out + row;
-    const bool add = p.result == FEW_ROWS_ADD;
+    const bool add = p.result == MATMUL_ADD;
 #pragma unroll 1
     for (int token = first; token < end; token += 2 * STEP) {
         const bool is_second = token + STEP < end;
@@ -286,7 +286,7 @@ static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, con
         multipliers_sync<L>();
     }
     wait_for_previous();
-    if (call.product.result == FEW_ROWS_GATE) {
+    if (call.product.result == MATMUL_GATE) {
         write_gated_tile<T, L>(call, part, shared_sums);
     } else if (call.product.out_is_float) {
         write_tile<T, L, float>(call, part, shared_sums);
@@ -359,67 +359,63 @@ static bool make_map(CUtensorMap *out, const void *data, enum dtype dtype, int64
  * blocks like the others. */
 template <class L> static void plan(const struct cuda_state *s, wgmma_call *call)
 {
-    const struct few_rows_product *p = &call->product;
-    const int64_t slots = 2 * s->num_sms, tiles = cuda_div_up(p->rows, L::ROWS);
+    const struct matmul *p = &call->product;
+    const int64_t slots = 2 * s->num_sms, tiles = cuda_div_up(p->out_features, L::ROWS);
     int64_t splits = slots * 3 / 4 / tiles;
-    if (splits > p->columns / MIN_PART) splits = p->columns / MIN_PART;
+    if (splits > p->in_features / MIN_PART) splits = p->in_features / MIN_PART;
     call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
-    call->steps = (int32_t)cuda_div_up(p->columns, L::BOXES * BOX_COLUMNS);
-    const int64_t even = cuda_div_up(p->rows, cuda_div_up(tiles, slots) * slots);
-    const int64_t multiple = p->result == FEW_ROWS_GATE ? 16 : 8;
+    call->steps = (int32_t)cuda_div_up(p->in_features, L::BOXES * BOX_COLUMNS);
+    const int64_t even = cuda_div_up(p->out_features, cuda_div_up(tiles, slots) * slots);
+    const int64_t multiple = p->result == MATMUL_GATE ? 16 : 8;
     call->tile_rows = call->splits > 1 ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
 }
 
-template <class T, int N, int GROUPS>
-static bool launch(struct backend *b, const char *operation, wgmma_call *call, cudaStream_t stream)
+template <class T, int N, int GROUPS> static bool launch(struct backend *b, const char *operation, wgmma_call *call)
 {
     using L = tiling<N, GROUPS>;
-    const struct few_rows_product *p = &call->product;
+    const struct matmul *p = &call->product;
     plan<L>(cuda_state(b), call);
-    const int32_t box_rows = p->result == FEW_ROWS_GATE ? call->tile_rows / 2 : call->tile_rows;
-    if (!make_map(&call->weights, p->weights, p->dtype, p->rows, p->columns, p->columns, box_rows) ||
-        !make_map(&call->x, p->x, p->dtype, p->num_tokens, p->columns, p->x_stride, N))
+    const int32_t box_rows = p->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
+    if (!make_map(&call->weights, p->weight, p->dtype, p->out_features, p->in_features, p->in_features, box_rows) ||
+        !make_map(&call->x, p->x, p->dtype, p->num_tokens, p->in_features, p->x_stride, N))
         return false;
     auto *kernel = linear_wgmma_kernel<T, N, GROUPS>;
-    if (!cuda_check(b, operation, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::SHARED)))
-        return true;
-    cuda_launch_dependent(cuda_state(b), stream, kernel, (unsigned)cuda_div_up(p->rows, call->tile_rows) * call->splits,
-                          L::THREADS, L::SHARED, call->splits, *call);
+    if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
+    const dim3 grid((unsigned)cuda_div_up(p->out_features, call->tile_rows) * call->splits);
+    cuda_launch_dependent(cuda_use(b), kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
     cuda_check_launch(b, operation);
     return true;
 }
 
 /* More tiles of 64 rows than fit at once: tiles twice as high read x half as often. */
-template <class T, int N>
-static bool launch_rows(struct backend *b, const char *operation, wgmma_call *call, cudaStream_t stream)
+template <class T, int N> static bool launch_rows(struct backend *b, const char *operation, wgmma_call *call)
 {
-    return cuda_div_up(call->product.rows, 64) > 2 * cuda_state(b)->num_sms
-               ? launch<T, N, 2>(b, operation, call, stream)
-               : launch<T, N, 1>(b, operation, call, stream);
+    return cuda_div_up(call->product.out_features, 64) > 2 * cuda_state(b)->num_sms
+               ? launch<T, N, 2>(b, operation, call)
+               : launch<T, N, 1>(b, operation, call);
 }
 
-template <class T>
-static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *call, cudaStream_t stream)
+template <class T> static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *call)
 {
     const int32_t tokens = call->product.num_tokens;
-    return tokens <= 16   ? launch_rows<T, 16>(b, operation, call, stream)
-           : tokens <= 32 ? launch_rows<T, 32>(b, operation, call, stream)
-           : tokens <= 48 ? launch_rows<T, 48>(b, operation, call, stream)
-                          : launch_rows<T, 64>(b, operation, call, stream);
+    return tokens <= 16   ? launch_rows<T, 16>(b, operation, call)
+           : tokens <= 32 ? launch_rows<T, 32>(b, operation, call)
+           : tokens <= 48 ? launch_rows<T, 48>(b, operation, call)
+                          : launch_rows<T, 64>(b, operation, call);
 }
 
-bool linear_wgmma(struct backend *b, const char *operation, const struct few_rows_product *p, cudaStream_t stream)
+bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *p)
 {
-    const bool shape = p->num_tokens >= 1 && p->num_tokens <= LINEAR_WGMMA_MAX_TOKENS && p->rows > 0 &&
-                       p->rows <= INT32_MAX / 16 && p->columns > 0 && p->columns % 8 == 0 &&
-                       p->columns <= INT32_MAX / 16;
+    const bool shape = p->num_tokens >= 1 && p->num_tokens <= LINEAR_WGMMA_MAX_TOKENS && p->out_features > 0 &&
+                       p->out_features <= INT32_MAX / 16 && p->in_features > 0 && p->in_features % 8 == 0 &&
+                       p->in_features <= INT32_MAX / 16;
     const bool types = p->dtype == DTYPE_FLOAT16 || p->dtype == DTYPE_BFLOAT16;
-    const bool places = cuda_is_aligned(p->weights) && cuda_is_aligned(p->x) && p->x_stride % 8 == 0;
+    const bool places = cuda_is_aligned(p->weight) && cuda_is_aligned(p->x) && p->x_stride % 8 == 0;
     if (!cuda_state(b)->has_wgmma || !shape || !types || !places || p->gain) return false;
-    const int64_t out_rows = p->result == FEW_ROWS_GATE ? p->rows / 2 : p->rows;
+    const int64_t out_rows = p->result == MATMUL_GATE ? p->out_features / 2 : p->out_features;
     wgmma_call call = {};
     call.product = *p;
     call.fours = out_rows % 4 == 0 && p->out_stride % 4 == 0 && cuda_is_aligned(p->out);
-    return p->dtype == DTYPE_FLOAT16 ? launch_tokens<__half>(b, operation, &call, stream)
-                                     : launch_tokens<__nv_bfloat16>(b, operation, &call, stream);
+    return p->dtype == DTYPE_FLOAT16 ? launch_tokens<__half>(b, operation, &call)
+                                     : launch_tokens<__nv_bfloat16>(b, operation, &call);
 }

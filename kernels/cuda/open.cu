@@ -40,22 +40,11 @@ void backend_cuda_forget_failure(struct backend *b)
     pthread_mutex_unlock(&s->failure_lock);
 }
 
-static void all_reduce(struct backend *b, void *data, int64_t count, enum dtype dtype, backend_stream stream)
-{
-    (void)b, (void)data, (void)count, (void)dtype, (void)stream;
-}
-
-static void all_gather(struct backend *b, void *out, const void *in, int64_t count, enum dtype dtype,
-                       backend_stream stream)
-{
-    (void)b, (void)out, (void)in, (void)count, (void)dtype, (void)stream;
-}
-
 static void destroy(struct backend *b)
 {
     struct cuda_state *s = cuda_state(b);
     cudaSetDevice(s->device);
-    cuda_load_wait(s);
+    cuda_preload_wait(s);
     cublas_close(s->cublas);
     if (s->stream) cudaStreamDestroy(s->stream);
     pthread_mutex_destroy(&s->failure_lock);
@@ -72,8 +61,8 @@ static void fill_table(struct backend *b)
     b->copy_many = cuda_copy_many;
     b->workspace_bytes = cuda_workspace_bytes;
     b->workspace_set = cuda_workspace_set;
-    b->preload = cuda_load_ahead;
-    cuda_order_init(b);
+    b->preload = cuda_preload;
+    cuda_stream_init(b);
     b->embedding = cuda_embedding;
     b->rms_norm = cuda_rms_norm;
     b->fused_add_rms_norm = cuda_fused_add_rms_norm;
@@ -82,19 +71,18 @@ static void fill_table(struct backend *b)
     b->paged_attention_v1 = cuda_paged_attention_v1;
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;
-    b->silu_and_mul = cuda_silu_and_mul;
+    b->act_and_mul = cuda_act_and_mul;
     b->linear = cuda_linear;
     b->gather_rows = cuda_gather_rows;
+    b->scale_logits = cuda_scale_logits;
     b->update_block_tables = cuda_update_block_tables;
     b->copy_blocks = cuda_copy_blocks;
     b->swap_blocks = cuda_swap_blocks;
     b->sample = cuda_sample;
     b->norm_linear = cuda_norm_linear;
     b->linear_residual = cuda_linear_residual;
-    b->gate_up_silu = cuda_gate_up_silu;
+    b->gate_up = cuda_gate_up;
     b->decode_attention = cuda_decode_attention;
-    b->all_reduce = all_reduce;
-    b->all_gather = all_gather;
     b->destroy = destroy;
 }
 

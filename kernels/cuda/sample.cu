@@ -120,7 +120,7 @@ static __device__ __forceinline__ choice choice_of(const sample_args &args, cons
     c.vocab_size = args.vocab_size;
     c.random = sample_is_random(args, row);
     if (c.random) {
-        c.output = args.sample_output[i];
+        c.output = args.output_positions[i];
         c.temperature = row->temperature;
         c.seed = row->seed;
         c.sequence = row->sequence_index;
@@ -161,9 +161,9 @@ static __global__ void __launch_bounds__(THREADS)
         best = best_of_warp(best);
     }
     if (threadIdx.x == 0) {
-        const int32_t slot = args.sample_state_indices[i];
+        const int32_t slot = args.state_indices[i];
         args.token_ids[i] = best.id;
-        args.history[slot * args.history_stride + args.rows[slot].prompt_len + args.sample_output[i]] = best.id;
+        args.history[slot * args.history_stride + args.states[slot].prompt_len + args.output_positions[i]] = best.id;
     }
 }
 
@@ -233,18 +233,18 @@ int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace
     return fixed_bytes(rows) + saved_bytes(rows, most_saved(query->vocab_size, query->max_model_len));
 }
 
-static void logits_indices(struct backend *b, const struct sample_args *args, const struct sample_scratch *scratch,
-                           cudaStream_t stream)
+/* All passes over the logits of a call. */
+static void run_passes(struct backend *b, const struct sample_args *args, const struct sample_scratch *scratch)
 {
-    const struct cuda_state *s = cuda_state(b);
+    const struct cuda_state *s = cuda_use(b);
     const int32_t quads = quads_of_chunk(s, args);
     const dim3 grid((unsigned)cuda_div_up(cuda_div_up(args->vocab_size, 4), quads), args->num_samples);
-    if (args->any_logprobs) cuda_check(b, "sample", sample_raw_statistics(s, args, scratch, stream));
-    if (args->any_processing) sample_process(args, scratch, stream);
-    if (args->any_random) cuda_check(b, "sample", sample_cut(s, args, scratch, stream));
-    choose_kernel<<<grid, THREADS, 0, stream>>>(*args, *scratch, quads);
-    if (args->any_logprobs && args->any_processing) sample_restore(args, scratch, stream);
-    if (args->any_logprobs) rank_kernel<<<grid, THREADS, 0, stream>>>(*args, *scratch, quads);
+    if (args->any_logprobs) sample_raw_statistics(s, args, scratch);
+    if (args->any_processing) sample_process(s, args, scratch);
+    if (args->any_random) sample_cut(s, args, scratch);
+    choose_kernel<<<grid, THREADS, 0, s->stream>>>(*args, *scratch, quads);
+    if (args->any_logprobs && args->any_processing) sample_restore(s, args, scratch);
+    if (args->any_logprobs) rank_kernel<<<grid, THREADS, 0, s->stream>>>(*args, *scratch, quads);
     cuda_check_launch(b, "sample");
 }
 
@@ -254,8 +254,8 @@ static struct sample_args rows_of(const struct sample_args *args, int64_t first,
     struct sample_args part = *args;
     part.num_samples = (int32_t)count;
     part.logits += first * args->vocab_size;
-    part.sample_state_indices += first;
-    part.sample_output += first;
+    part.state_indices += first;
+    part.output_positions += first;
     part.token_ids += first;
     part.logprobs += first;
     part.ranks += first;
@@ -265,7 +265,7 @@ static struct sample_args rows_of(const struct sample_args *args, int64_t first,
 }
 
 /* All rows at once, but where logits must be kept aside: then as many as there is room for. */
-void cuda_sample(struct backend *b, const struct sample_args *args, backend_stream stream)
+void cuda_sample(struct backend *b, const struct sample_args *args)
 {
     const struct cuda_region *region = &cuda_state(b)->regions[CUDA_USER_SAMPLE];
     const int64_t most = most_saved(args->vocab_size, args->history_stride);
@@ -281,10 +281,9 @@ void cuda_sample(struct backend *b, const struct sample_args *args, backend_stre
     }
     struct sample_scratch scratch = cut_workspace(region, rows);
     scratch.saved_stride = most;
-    cudaStream_t on = cuda_stream(b, stream);
     for (int64_t first = 0; first < args->num_samples; first += rows) {
         const int64_t left = args->num_samples - first;
         const struct sample_args part = rows_of(args, first, left < rows ? left : rows);
-        logits_indices(b, &part, &scratch, on);
+        run_passes(b, &part, &scratch);
     }
 }

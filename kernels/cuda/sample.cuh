@@ -39,7 +39,7 @@ struct sample_scratch {
 
 static __device__ __forceinline__ const struct sampling_state *sample_row(const struct sample_args &args, int i)
 {
-    return &args.rows[args.sample_state_indices[i]];
+    return &args.states[args.state_indices[i]];
 }
 
 static __device__ __forceinline__ bool sample_is_random(const struct sample_args &args,
@@ -53,17 +53,15 @@ static __device__ __forceinline__ bool sample_wants_logprobs(const struct sampli
     return row->num_logprobs >= 0;
 }
 
-/* sample_process.cu: min_tokens, logit_bias and penalties, in place; keeps what they change where logprobs are wanted.
- */
-void sample_process(const struct sample_args *args, const struct sample_scratch *scratch, cudaStream_t stream);
-/* Puts it back. */
-void sample_restore(const struct sample_args *args, const struct sample_scratch *scratch, cudaStream_t stream);
+/* sample_process.cu: applies min_tokens, logit_bias and penalties in place. Saves the logits that they change for the
+ * sequences that want logprobs; sample_restore puts these back. */
+void sample_process(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch);
+void sample_restore(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch);
 
-/* sample_select.cu: what min_p, top_k and top_p leave, as rows[].cut_*. */
-cudaError_t sample_cut(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch,
-                       cudaStream_t stream);
+/* sample_select.cu: finds what min_p, top_k and top_p leave, as rows[].cut_*. */
+void sample_cut(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch);
 /* From the raw logits: rows[].log_total, the most probable tokens, and ranks = 1. */
-cudaError_t sample_raw_statistics(const struct cuda_state *s, const struct sample_args *args,
-                                  const struct sample_scratch *scratch, cudaStream_t stream);
+void sample_raw_statistics(const struct cuda_state *s, const struct sample_args *args,
+                           const struct sample_scratch *scratch);
 
 #endif

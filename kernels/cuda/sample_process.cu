@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(THREADS) process_kernel(sample_args arg
     __shared__ uint32_t counts[CHUNK], changed[CHUNK / 32];
     const int i = blockIdx.y;
     const sampling_state *row = sample_row(args, i);
-    const int32_t output = args.sample_output[i];
+    const int32_t output = args.output_positions[i];
     const bool penalties = row->repetition_penalty != 1 || row->frequency_penalty != 0 || row->presence_penalty != 0;
     const bool stops = output < row->min_tokens && row->num_stop_ids > 0;
     if (!penalties && !stops && row->num_bias <= 0) return;
@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(THREADS) process_kernel(sample_args arg
     __syncthreads();
     add_biases(p, row);
     if (!penalties) return;
-    count_history(p, row, args.history + args.sample_state_indices[i] * args.history_stride, output, counts);
+    count_history(p, row, args.history + args.state_indices[i] * args.history_stride, output, counts);
     apply_penalties(p, row, counts);
 }
 
@@ -134,13 +134,13 @@ static __global__ void __launch_bounds__(THREADS) restore_kernel(sample_args arg
         logits[saved[j].id] = saved[j].logit;
 }
 
-void sample_process(const struct sample_args *args, const struct sample_scratch *scratch, cudaStream_t stream)
+void sample_process(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch)
 {
     const dim3 grid((unsigned)cuda_div_up(args->vocab_size, CHUNK), args->num_samples);
-    process_kernel<<<grid, THREADS, 0, stream>>>(*args, *scratch);
+    process_kernel<<<grid, THREADS, 0, s->stream>>>(*args, *scratch);
 }
 
-void sample_restore(const struct sample_args *args, const struct sample_scratch *scratch, cudaStream_t stream)
+void sample_restore(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch)
 {
-    restore_kernel<<<args->num_samples, THREADS, 0, stream>>>(*args, *scratch);
+    restore_kernel<<<args->num_samples, THREADS, 0, s->stream>>>(*args, *scratch);
 }

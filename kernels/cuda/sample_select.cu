@@ -12,6 +12,7 @@
 #include <cooperative_groups.h>
 #include <float.h>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/sample.cuh"
 
 namespace cg = cooperative_groups;
@@ -415,35 +416,24 @@ static __global__ void __launch_bounds__(THREADS) raw_kernel(sample_args args, s
     cluster.sync();
 }
 
-/* Few rows get more blocks each; the number of blocks does not change a result, but for a sum's last bits. */
+/* Few samples get more blocks each. The number of blocks does not change a result, but for the last bits of a sum. */
 template <class Kernel>
-static cudaError_t launch_clusters(const struct cuda_state *s, Kernel kernel, const struct sample_args *args,
-                                   const struct sample_scratch *scratch, cudaStream_t stream)
+static void launch_clusters(const struct cuda_state *s, Kernel kernel, const struct sample_args *args,
+                            const struct sample_scratch *scratch)
 {
     int cluster = 1;
     if (s->compute_capability >= 90)
         while (cluster < MAX_CLUSTER && args->num_samples * cluster * 2 <= s->num_sms) cluster *= 2;
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(args->num_samples * cluster);
-    config.blockDim = dim3(THREADS);
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = s->compute_capability >= 90 ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, *args, *scratch);
+    cuda_launch_kernel(s, kernel, {dim3(args->num_samples * cluster), THREADS, 0, cluster}, false, *args, *scratch);
 }
 
-cudaError_t sample_cut(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch,
-                       cudaStream_t stream)
+void sample_cut(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch)
 {
-    return launch_clusters(s, cut_kernel, args, scratch, stream);
+    launch_clusters(s, cut_kernel, args, scratch);
 }
 
-cudaError_t sample_raw_statistics(const struct cuda_state *s, const struct sample_args *args,
-                                  const struct sample_scratch *scratch, cudaStream_t stream)
+void sample_raw_statistics(const struct cuda_state *s, const struct sample_args *args,
+                           const struct sample_scratch *scratch)
 {
-    return launch_clusters(s, raw_kernel, args, scratch, stream);
+    launch_clusters(s, raw_kernel, args, scratch);
 }
