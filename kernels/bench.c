@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "kernels/bench_plan.h"
 #include "kernels/cpu/state.h"
 
@@ -44,7 +45,7 @@ enum status bench_host_read(int threads, struct bench_read *out, struct error *e
     if (status == STATUS_OK) {
         float sum = 0; /* used, so that reading cannot be left out */
         double seconds[READ_PIECES];
-        b->fill(b, data, 0, BEYOND_CACHES, NULL);
+        b->fill(b, data, 0, BEYOND_CACHES);
         for (int i = 0; i < READ_PIECES; i++) {
             const uint8_t *piece = (const uint8_t *)data + i * READ_BYTES % BEYOND_CACHES;
             double start = clock_seconds();
@@ -95,18 +96,16 @@ static void take_largest(struct bench_device *d, const struct bench_case *cases,
     }
 }
 
-/* Random numbers around 0 of standard deviation 0.3. They are bfloat16, which is the upper half of a float32 and, for
- * these, an ordinary float16: so they serve as any of the three. Real products need more power than those of zeros. */
+/* Random numbers around 0 of standard deviation 0.3, since multiplying them takes more power than multiplying zeros.
+ * They are bfloat16, which is the upper half of a float32 and, for these, an ordinary float16: they serve as any of the
+ * three types. */
 static void write_pattern(uint16_t *pattern)
 {
-    uint64_t state = 1;
+    struct random random = {1};
     for (int i = 0; i < PATTERN; i++) {
-        float sum = 0;
-        for (int j = 0; j < 4; j++) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            sum += (float)(state >> 40) / (float)(1 << 24) - 0.5f;
-        }
-        pattern[i] = float_to_bf16(sum * 0.5f);
+        double sum = 0;
+        for (int j = 0; j < 4; j++) sum += random_uniform(&random) - 0.5;
+        pattern[i] = float_to_bf16((float)sum * 0.5f);
     }
 }
 
@@ -254,7 +253,7 @@ static enum status time_run(struct run *r, double *seconds, struct error *err)
     struct backend *b = r->d->backend;
     const double start = clock_seconds();
     if (r->graph)
-        b->graph_launch(b, r->graph, NULL);
+        b->graph_launch(b, r->graph);
     else
         make_calls(r);
     enum status status = b->stream_synchronize(b, NULL, err);
@@ -280,10 +279,10 @@ static enum status capture(struct run *r, struct error *err)
 {
     struct backend *b = r->d->backend;
     if (!b->capture_begin || r->calls == 1) return STATUS_OK;
-    enum status status = b->capture_begin(b, NULL, err);
+    enum status status = b->capture_begin(b, err);
     if (status != STATUS_OK) return status;
     make_calls(r);
-    status = b->capture_end(b, NULL, &r->graph, err);
+    status = b->capture_end(b, &r->graph, err);
     double warm; /* the first launch of a graph costs more */
     return status == STATUS_OK ? time_run(r, &warm, err) : status;
 }

@@ -25,7 +25,7 @@ enum bench_operation {
     BENCH_FUSED_ADD_RMS_NORM,
     BENCH_ROTARY_EMBEDDING,
     BENCH_RESHAPE_AND_CACHE,
-    BENCH_SILU_AND_MUL,
+    BENCH_ACT_AND_MUL,
     BENCH_PAGED_ATTENTION,         /* decode: one query token a sequence, through v1 or v2 as the model does */
     BENCH_PAGED_ATTENTION_PREFILL, /* one sequence, all of its tokens are queries */
     BENCH_COPY_BLOCKS,             /* in every layer's K and V */
@@ -33,7 +33,7 @@ enum bench_operation {
     BENCH_SAMPLE,
     BENCH_NORM_LINEAR, /* from here on what a backend may lack, or not take */
     BENCH_LINEAR_RESIDUAL,
-    BENCH_GATE_UP_SILU,
+    BENCH_GATE_UP,
     BENCH_DECODE_ATTENTION,
     BENCH_NUM_OPERATIONS
 };

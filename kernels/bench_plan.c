@@ -75,14 +75,31 @@ static void plan_linear(const struct bench_sizes *s, const struct bench_case *c,
     plan->operations = 2.0 * c->rows * (double)c->outputs * (double)c->columns;
 }
 
+static struct weight weight_of(const struct bench_call *call)
+{
+    return (struct weight){.format = weight_format_of(call->sizes->weights),
+                           .out_features = call->c->outputs,
+                           .in_features = call->c->columns,
+                           .data = part(call, 0)};
+}
+
+static struct linear_args linear_args(const struct bench_call *call, const struct weight *w)
+{
+    return (struct linear_args){.out = part(call, 2),
+                                .out_stride = call->c->outputs,
+                                .out_dtype = linear_out_dtype(call->sizes, call->c),
+                                .x = part(call, 1),
+                                .x_stride = call->c->columns,
+                                .dtype = call->sizes->activations,
+                                .num_tokens = call->c->rows,
+                                .weight = w};
+}
+
 static bool call_linear(struct backend *b, const struct bench_call *call)
 {
-    const struct bench_sizes *s = call->sizes;
-    const struct bench_case *c = call->c;
-    const struct weight w = {
-        .data = part(call, 0), .dtype = s->weights, .out_features = c->outputs, .in_features = c->columns};
-    b->linear(b, part(call, 2), c->outputs, linear_out_dtype(s, c), part(call, 1), c->columns, s->activations, c->rows,
-              &w, NULL);
+    const struct weight w = weight_of(call);
+    const struct linear_args args = linear_args(call, &w);
+    b->linear(b, &args);
     return true;
 }
 
@@ -99,20 +116,42 @@ static void plan_norm(const struct bench_sizes *s, const struct bench_case *c, s
     plan->bytes = (double)((c->operation == BENCH_RMS_NORM ? 2 : 4) * rows + gain);
 }
 
+static struct norm_params norm_params(const struct bench_call *call, int gain)
+{
+    return (struct norm_params){part(call, gain), call->sizes->weights, 1e-5f};
+}
+
 static bool call_norm(struct backend *b, const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
-    const float eps = 1e-5f;
-    if (call->c->operation == BENCH_RMS_NORM)
-        b->rms_norm(b, part(call, 1), part(call, 0), part(call, 2), s->weights, eps, call->c->rows, s->hidden_size,
-                    s->activations, NULL);
-    else
-        b->fused_add_rms_norm(b, part(call, 0), part(call, 0), part(call, 1), part(call, 2), s->weights, eps,
-                              call->c->rows, s->hidden_size, s->activations, NULL);
+    const struct rms_norm_args args = {.out = part(call, 1),
+                                       .x = part(call, 0),
+                                       .out_stride = s->hidden_size,
+                                       .x_stride = s->hidden_size,
+                                       .norm = norm_params(call, 2),
+                                       .num_tokens = call->c->rows,
+                                       .size = s->hidden_size,
+                                       .dtype = s->activations};
+    b->rms_norm(b, &args);
     return true;
 }
 
-static void plan_silu(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+static bool call_fused_norm(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const struct fused_add_rms_norm_args args = {.out = part(call, 0),
+                                                 .x = part(call, 0),
+                                                 .residual = part(call, 1),
+                                                 .multiplier = 1,
+                                                 .norm = norm_params(call, 2),
+                                                 .num_tokens = call->c->rows,
+                                                 .size = s->hidden_size,
+                                                 .dtype = s->activations};
+    b->fused_add_rms_norm(b, &args);
+    return true;
+}
+
+static void plan_act(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
     const int64_t out = (int64_t)c->rows * s->intermediate_size * dtype_size(s->activations);
     add_part(plan, 2 * out);
@@ -120,10 +159,15 @@ static void plan_silu(const struct bench_sizes *s, const struct bench_case *c, s
     plan->bytes = 3 * (double)out;
 }
 
-static bool call_silu(struct backend *b, const struct bench_call *call)
+static bool call_act(struct backend *b, const struct bench_call *call)
 {
-    b->silu_and_mul(b, part(call, 1), part(call, 0), call->c->rows, call->sizes->intermediate_size,
-                    call->sizes->activations, NULL);
+    const struct act_and_mul_args args = {.out = part(call, 1),
+                                          .gate_up = part(call, 0),
+                                          .activation = ACTIVATION_SILU,
+                                          .num_tokens = call->c->rows,
+                                          .size = call->sizes->intermediate_size,
+                                          .dtype = call->sizes->activations};
+    b->act_and_mul(b, &args);
     return true;
 }
 
@@ -177,7 +221,7 @@ static struct rotary_args rotary_args(const struct bench_call *call, int positio
 static bool call_rotary(struct backend *b, const struct bench_call *call)
 {
     const struct rotary_args args = rotary_args(call, 0, 1);
-    b->rotary_embedding(b, &args, NULL);
+    b->rotary_embedding(b, &args);
     return true;
 }
 
@@ -234,7 +278,7 @@ static struct reshape_and_cache_args cache_args(const struct bench_call *call, i
 static bool call_reshape(struct backend *b, const struct bench_call *call)
 {
     const struct reshape_and_cache_args args = cache_args(call, 1, 0);
-    b->reshape_and_cache(b, &args, NULL);
+    b->reshape_and_cache(b, &args);
     return true;
 }
 
@@ -325,7 +369,7 @@ static bool call_attention(struct backend *b, const struct bench_call *call)
 {
     const struct attention_params params = plain_attention(call->sizes);
     const struct attention_args args = attention_args(call, &params);
-    paged_attention(b, &args, call->c->operation == BENCH_PAGED_ATTENTION ? args.num_seqs : 0, args.num_seqs, NULL);
+    paged_attention(b, &args, call->c->operation == BENCH_PAGED_ATTENTION ? args.num_seqs : 0, args.num_seqs);
     return true;
 }
 
@@ -358,7 +402,12 @@ static bool call_copy(struct backend *b, const struct bench_call *call)
     void *caches[MAX_CACHES];
     for (int32_t i = 0; i < num_caches(s); i++)
         caches[i] = (uint8_t *)part(call, 0) + i * cache_bytes(s, 2 * (int64_t)call->c->rows);
-    b->copy_blocks(b, caches, num_caches(s), cache_bytes(s, 1), fixed(call, 0), call->c->rows, NULL);
+    const struct copy_blocks_args args = {.caches = caches,
+                                          .num_caches = num_caches(s),
+                                          .block_bytes = cache_bytes(s, 1),
+                                          .pairs = fixed(call, 0),
+                                          .num_pairs = call->c->rows};
+    b->copy_blocks(b, &args);
     return true;
 }
 
@@ -384,8 +433,13 @@ static bool call_swap(struct backend *b, const struct bench_call *call)
     }
     for (int32_t i = 0; i < num_blocks; i++)
         pairs[i] = (struct block_pair){.source = i, .destination = (int32_t)scattered(i, num_blocks)};
-    b->swap_blocks(b, call->c->swap_in ? host : device, call->c->swap_in ? device : host, num_caches(s),
-                   cache_bytes(s, 1), pairs, num_blocks, NULL);
+    const struct swap_blocks_args args = {.sources = call->c->swap_in ? host : device,
+                                          .destinations = call->c->swap_in ? device : host,
+                                          .num_caches = num_caches(s),
+                                          .block_bytes = cache_bytes(s, 1),
+                                          .pairs = pairs,
+                                          .num_pairs = num_blocks};
+    b->swap_blocks(b, &args, NULL);
     return true;
 }
 
@@ -396,8 +450,8 @@ static void plan_sample(const struct bench_sizes *s, const struct bench_case *c,
     const int64_t logits = (int64_t)c->rows * s->vocab_size * (int64_t)sizeof(float);
     const int64_t integers = c->rows * (int64_t)sizeof(int32_t);
     add_part(plan, logits);
-    add_fixed(plan, integers); /* sample_state_indices */
-    add_fixed(plan, integers); /* sample_output */
+    add_fixed(plan, integers); /* state_indices */
+    add_fixed(plan, integers); /* output_positions */
     add_fixed(plan, integers); /* token_ids */
     add_fixed(plan, HISTORY * integers);
     add_fixed(plan, c->rows * (int64_t)sizeof(struct sampling_state));
@@ -426,14 +480,14 @@ static bool call_sample(struct backend *b, const struct bench_call *call)
     const struct sample_args args = {.logits = part(call, 0),
                                      .num_samples = call->c->rows,
                                      .vocab_size = call->sizes->vocab_size,
-                                     .sample_state_indices = fixed(call, 0),
-                                     .sample_output = fixed(call, 1),
-                                     .rows = fixed(call, 4),
+                                     .state_indices = fixed(call, 0),
+                                     .output_positions = fixed(call, 1),
+                                     .states = fixed(call, 4),
                                      .history = fixed(call, 3),
                                      .history_stride = HISTORY,
                                      .any_random = call->c->top_p,
                                      .token_ids = fixed(call, 2)};
-    b->sample(b, &args, NULL);
+    b->sample(b, &args);
     return true;
 }
 
@@ -448,29 +502,29 @@ static void plan_fused_linear(const struct bench_sizes *s, const struct bench_ca
     add_part(plan, gain);
     plan->bytes += (double)gain;
     if (c->operation == BENCH_LINEAR_RESIDUAL) plan->bytes += out - (double)gain; /* reads what it adds to */
-    if (c->operation == BENCH_GATE_UP_SILU) plan->bytes -= out / 2;
+    if (c->operation == BENCH_GATE_UP) plan->bytes -= out / 2;
 }
 
 static bool call_fused_linear(struct backend *b, const struct bench_call *call)
 {
-    const struct bench_sizes *s = call->sizes;
-    const struct bench_case *c = call->c;
-    const struct weight w = {
-        .data = part(call, 0), .dtype = s->weights, .out_features = c->outputs, .in_features = c->columns};
-    const struct norm_params norm = {part(call, 3), s->weights, 1e-5f};
-    void *x = part(call, 1), *out = part(call, 2);
-    switch (c->operation) {
-    case BENCH_NORM_LINEAR:
-        return b->norm_linear && b->norm_linear(b, out, c->outputs, linear_out_dtype(s, c), x, c->columns, &norm,
-                                                s->activations, c->rows, &w, NULL);
-    case BENCH_LINEAR_RESIDUAL:
-        return b->linear_residual &&
-               b->linear_residual(b, out, c->outputs, x, c->columns, s->activations, c->rows, &w, NULL);
-    default: /* more tokens have been normed before */
-        return b->gate_up_silu &&
-               (b->gate_up_silu(b, out, c->outputs / 2, x, c->columns, &norm, s->activations, c->rows, &w, NULL) ||
-                b->gate_up_silu(b, out, c->outputs / 2, x, c->columns, NULL, s->activations, c->rows, &w, NULL));
-    }
+    const struct weight w = weight_of(call);
+    const struct linear_args linear = linear_args(call, &w);
+    if (call->c->operation == BENCH_LINEAR_RESIDUAL) return b->linear_residual && b->linear_residual(b, &linear);
+    const struct norm_linear_args args = {linear, norm_params(call, 3)};
+    return b->norm_linear && b->norm_linear(b, &args);
+}
+
+/* With the norm, or, where the backend takes so many tokens only without it, without. */
+static bool call_gate_up(struct backend *b, const struct bench_call *call)
+{
+    const struct weight w = weight_of(call);
+    const struct norm_params norm = norm_params(call, 3);
+    struct gate_up_args args = {.linear = linear_args(call, &w), .norm = &norm, .activation = ACTIVATION_SILU};
+    args.linear.out_stride = call->c->outputs / 2;
+    if (!b->gate_up) return false;
+    if (b->gate_up(b, &args)) return true;
+    args.norm = NULL;
+    return b->gate_up(b, &args);
 }
 
 /* Attention's operands, then positions, one position's angles, and each sequence's last slot. */
@@ -498,10 +552,9 @@ static void write_decode_attention(const struct bench_sizes *s, const struct ben
 static bool call_decode_attention(struct backend *b, const struct bench_call *call)
 {
     const struct attention_params params = plain_attention(call->sizes);
-    const struct rotary_args rotary = rotary_args(call, 4, 5);
-    const struct reshape_and_cache_args cache = cache_args(call, 2, 6);
-    const struct attention_args attention = attention_args(call, &params);
-    return b->decode_attention && b->decode_attention(b, &rotary, &cache, &attention, NULL);
+    const struct decode_attention_args args = {
+        .rotary = rotary_args(call, 4, 5), .cache = cache_args(call, 2, 6), .attention = attention_args(call, &params)};
+    return b->decode_attention && b->decode_attention(b, &args);
 }
 
 /* ---- the table ---- */
@@ -517,10 +570,10 @@ struct operation {
 static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_LINEAR] = {"linear", plan_linear, NULL, call_linear},
     [BENCH_RMS_NORM] = {"rms_norm", plan_norm, NULL, call_norm},
-    [BENCH_FUSED_ADD_RMS_NORM] = {"fused_add_rms_norm", plan_norm, NULL, call_norm},
+    [BENCH_FUSED_ADD_RMS_NORM] = {"fused_add_rms_norm", plan_norm, NULL, call_fused_norm},
     [BENCH_ROTARY_EMBEDDING] = {"rotary_embedding", plan_rotary, write_rotary, call_rotary},
     [BENCH_RESHAPE_AND_CACHE] = {"reshape_and_cache", plan_reshape, write_reshape, call_reshape},
-    [BENCH_SILU_AND_MUL] = {"silu_and_mul", plan_silu, NULL, call_silu},
+    [BENCH_ACT_AND_MUL] = {"act_and_mul", plan_act, NULL, call_act},
     [BENCH_PAGED_ATTENTION] = {"paged_attention", plan_attention, write_attention, call_attention},
     [BENCH_PAGED_ATTENTION_PREFILL] = {"paged_attention_prefill", plan_attention, write_attention, call_attention},
     [BENCH_COPY_BLOCKS] = {"copy_blocks", plan_copy, write_copy, call_copy},
@@ -528,7 +581,7 @@ static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_SAMPLE] = {"sample", plan_sample, write_sample, call_sample},
     [BENCH_NORM_LINEAR] = {"norm_linear", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_LINEAR_RESIDUAL] = {"linear_residual", plan_fused_linear, NULL, call_fused_linear},
-    [BENCH_GATE_UP_SILU] = {"gate_up_silu", plan_fused_linear, NULL, call_fused_linear},
+    [BENCH_GATE_UP] = {"gate_up", plan_fused_linear, NULL, call_gate_up},
     [BENCH_DECODE_ATTENTION] = {"decode_attention", plan_decode_attention, write_decode_attention,
                                 call_decode_attention},
 };

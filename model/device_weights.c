@@ -57,7 +57,8 @@ static void *allocate(struct weights_upload *u, int64_t bytes)
 /* The parts below each other in one matrix; one part is a plain matrix. */
 static struct weight place_matrix(struct weights_upload *u, const struct weight *parts, int num_parts)
 {
-    struct weight out = {.dtype = u->dtype, .in_features = parts[0].in_features};
+    struct weight out = {
+        .format = weight_format_of(u->dtype), .bias_dtype = u->dtype, .in_features = parts[0].in_features};
     bool bias = false;
     for (int i = 0; i < num_parts; i++) {
         out.out_features += parts[i].out_features;
@@ -70,9 +71,9 @@ static struct weight place_matrix(struct weights_upload *u, const struct weight 
     out.bias = bias_data;
     for (int64_t i = 0, row = 0; i < num_parts && u->status == STATUS_OK; row += parts[i++].out_features) {
         const struct weight *p = &parts[i];
-        add_transfer(u, p->data, p->dtype, data + row * out.in_features * size, u->dtype,
+        add_transfer(u, p->data, weight_dtype(p), data + row * out.in_features * size, u->dtype,
                      p->out_features * p->in_features);
-        if (p->bias) add_transfer(u, p->bias, p->dtype, bias_data + row * size, u->dtype, p->out_features);
+        if (p->bias) add_transfer(u, p->bias, p->bias_dtype, bias_data + row * size, u->dtype, p->out_features);
     }
     return out;
 }

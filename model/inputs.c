@@ -79,7 +79,7 @@ void inputs_upload(struct model *m, const struct batch *batch, int32_t rows, str
     pack_padded(&p, in->sample_output, batch->sample_output, samples, 0, 0);
     pack_deltas(m, &p, batch);
     pack(&p, in->copies, batch->copies, batch->num_copies * (int64_t)sizeof *batch->copies);
-    m->backend->copy_many(m->backend, p.segments, p.count, NULL);
+    m->backend->copy_many(m->backend, &(struct copy_many_args){p.segments, p.count});
 }
 
 static enum status allocate(struct model *m, int64_t bytes, void *pointer, struct error *err)

@@ -27,12 +27,27 @@ static void normalise(struct stream *s, const void *gain)
 {
     struct model *m = s->m;
     const struct norm_params norm = norm_params(m, gain);
+    const int32_t size = m->config.hidden_size;
+    const struct rms_norm_args plain = {.out = s->hidden,
+                                        .x = s->residual,
+                                        .out_stride = size,
+                                        .x_stride = size,
+                                        .norm = norm,
+                                        .num_tokens = s->num_tokens,
+                                        .size = size,
+                                        .dtype = m->options.dtype};
+    const struct fused_add_rms_norm_args fused = {.out = s->hidden,
+                                                  .x = s->hidden,
+                                                  .residual = s->residual,
+                                                  .multiplier = 1,
+                                                  .norm = norm,
+                                                  .num_tokens = s->num_tokens,
+                                                  .size = size,
+                                                  .dtype = m->options.dtype};
     if (s->pending)
-        m->backend->fused_add_rms_norm(m->backend, s->hidden, s->hidden, s->residual, gain, norm.gain_dtype, norm.eps,
-                                       s->num_tokens, m->config.hidden_size, m->options.dtype, NULL);
+        m->backend->fused_add_rms_norm(m->backend, &fused);
     else
-        m->backend->rms_norm(m->backend, s->hidden, s->residual, gain, norm.gain_dtype, norm.eps, s->num_tokens,
-                             m->config.hidden_size, m->options.dtype, NULL);
+        m->backend->rms_norm(m->backend, &plain);
     s->pending = false;
 }
 
@@ -43,14 +58,30 @@ static int64_t projection_rows(const struct projection *p)
     return rows;
 }
 
+/* out = w(x) of the tokens in hand; rows of out are out_stride apart. */
+static struct linear_args linear_args(const struct stream *s, void *out, int64_t out_stride, enum dtype out_dtype,
+                                      const void *x, const struct weight *w)
+{
+    return (struct linear_args){.out = out,
+                                .out_stride = out_stride,
+                                .out_dtype = out_dtype,
+                                .x = x,
+                                .x_stride = w->in_features,
+                                .dtype = s->m->options.dtype,
+                                .num_tokens = s->num_tokens,
+                                .weight = w};
+}
+
 /* out = p(hidden), the parts side by side in each row. */
 static void project(struct stream *s, void *out, enum dtype out_dtype, const struct projection *p)
 {
     struct model *m = s->m;
-    const int64_t columns = p->parts[0].in_features, stride = projection_rows(p);
-    for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].out_features)
-        m->backend->linear(m->backend, at_column(out, column, out_dtype), stride, out_dtype, s->hidden, columns,
-                           m->options.dtype, s->num_tokens, &p->parts[i], NULL);
+    const int64_t stride = projection_rows(p);
+    for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].out_features) {
+        const struct linear_args args =
+            linear_args(s, at_column(out, column, out_dtype), stride, out_dtype, s->hidden, &p->parts[i]);
+        m->backend->linear(m->backend, &args);
+    }
 }
 
 /* out = p(rms_norm(stream)). */
@@ -59,13 +90,9 @@ static void norm_project(struct stream *s, void *out, enum dtype out_dtype, cons
 {
     struct model *m = s->m;
     struct backend *b = m->backend;
-    const enum dtype dtype = m->options.dtype;
-    const struct norm_params norm = norm_params(m, gain);
-    const int64_t columns = p->parts[0].in_features, stride = projection_rows(p);
-    if (!s->pending && p->num_parts == 1 && b->norm_linear &&
-        b->norm_linear(b, out, stride, out_dtype, s->residual, columns, &norm, dtype, s->num_tokens, &p->parts[0],
-                       NULL))
-        return;
+    const struct norm_linear_args args = {linear_args(s, out, projection_rows(p), out_dtype, s->residual, &p->parts[0]),
+                                          norm_params(m, gain)};
+    if (!s->pending && p->num_parts == 1 && b->norm_linear && b->norm_linear(b, &args)) return;
     normalise(s, gain);
     project(s, out, out_dtype, p);
 }
@@ -75,11 +102,10 @@ static void add_linear(struct stream *s, const void *x, const struct weight *w)
 {
     struct model *m = s->m;
     struct backend *b = m->backend;
-    const enum dtype dtype = m->options.dtype;
-    if (b->linear_residual &&
-        b->linear_residual(b, s->residual, w->out_features, x, w->in_features, dtype, s->num_tokens, w, NULL))
-        return;
-    b->linear(b, s->hidden, w->out_features, dtype, x, w->in_features, dtype, s->num_tokens, w, NULL);
+    struct linear_args args = linear_args(s, s->residual, w->out_features, m->options.dtype, x, w);
+    if (b->linear_residual && b->linear_residual(b, &args)) return;
+    args.out = s->hidden;
+    b->linear(b, &args);
     s->pending = true;
 }
 
@@ -150,13 +176,13 @@ static void attend(struct stream *s, const struct step_shape *shape, int32_t lay
                                              .cache_dtype = cache_dtype,
                                              .params = &m->attention};
     if (shape->swaps) swap_wait(m, layer);
-    const bool fused = shape->num_decodes == shape->num_seqs && b->decode_attention &&
-                       b->decode_attention(b, &rotary, &cache, &attention, NULL);
+    const struct decode_attention_args decode = {rotary, cache, attention};
+    const bool fused = shape->num_decodes == shape->num_seqs && b->decode_attention && b->decode_attention(b, &decode);
     if (!fused) {
-        b->rotary_embedding(b, &rotary, NULL);
-        b->reshape_and_cache(b, &cache, NULL);
+        b->rotary_embedding(b, &rotary);
+        b->reshape_and_cache(b, &cache);
         if (!is_last(m, layer) || shape->num_samples > 0)
-            paged_attention(b, &attention, shape->num_decodes, shape->num_seqs, NULL);
+            paged_attention(b, &attention, shape->num_decodes, shape->num_seqs);
     }
 }
 
@@ -166,27 +192,35 @@ static void *keep_sampled(struct stream *s, const struct step_shape *shape)
 {
     struct model *m = s->m;
     struct backend *b = m->backend;
-    const int32_t *sampled = m->inputs.logits_indices, rows = shape->num_samples;
-    const enum dtype dtype = m->options.dtype;
+    struct gather_rows_args args = {.out = m->act.qkv,
+                                    .x = m->act.attention,
+                                    .indices = m->inputs.logits_indices,
+                                    .num_indices = shape->num_samples,
+                                    .size = m->config.num_heads * m->config.head_size,
+                                    .dtype = m->options.dtype};
     if (shape->all_sampled) return m->act.attention;
-    b->gather_rows(b, m->act.qkv, m->act.attention, sampled, rows, m->config.num_heads * m->config.head_size, dtype,
-                   NULL);
-    b->gather_rows(b, s->hidden, s->residual, sampled, rows, m->config.hidden_size, dtype, NULL);
+    b->gather_rows(b, &args);
+    args.out = s->hidden;
+    args.x = s->residual;
+    args.size = m->config.hidden_size;
+    b->gather_rows(b, &args);
     void *free_now = s->residual;
     s->residual = s->hidden;
     s->hidden = free_now;
-    s->num_tokens = rows;
+    s->num_tokens = shape->num_samples;
     return m->act.qkv;
 }
 
 /* act.gated = silu(gate(x)) * up(x) in one go, of the stream normed or, without a norm, of hidden. */
-static bool gate_up_silu(struct stream *s, const void *x, const struct projection *p, const struct norm_params *norm)
+static bool fused_gate_up(struct stream *s, const void *x, const struct projection *p, const struct norm_params *norm)
 {
     struct model *m = s->m;
     struct backend *b = m->backend;
-    return p->num_parts == 1 && b->gate_up_silu &&
-           b->gate_up_silu(b, m->act.gated, m->config.intermediate_size, x, m->config.hidden_size, norm,
-                           m->options.dtype, s->num_tokens, &p->parts[0], NULL);
+    const struct gate_up_args args = {
+        .linear = linear_args(s, m->act.gated, m->config.intermediate_size, m->options.dtype, x, &p->parts[0]),
+        .norm = norm,
+        .activation = ACTIVATION_SILU};
+    return p->num_parts == 1 && b->gate_up && b->gate_up(b, &args);
 }
 
 /* SwiGLU (Shazeer, 2020): down(silu(gate(x)) * up(x)). */
@@ -195,15 +229,20 @@ static void mlp_block(struct stream *s, const struct layer_weights *w)
     struct model *m = s->m;
     struct backend *b = m->backend;
     const struct norm_params norm = norm_params(m, w->post_attention_norm);
-    bool fused = !s->pending && gate_up_silu(s, s->residual, &w->gate_up, &norm);
+    bool fused = !s->pending && fused_gate_up(s, s->residual, &w->gate_up, &norm);
     if (!fused) {
         normalise(s, w->post_attention_norm);
-        fused = gate_up_silu(s, s->hidden, &w->gate_up, NULL);
+        fused = fused_gate_up(s, s->hidden, &w->gate_up, NULL);
     }
     if (!fused) {
         project(s, m->act.gate_up, m->options.dtype, &w->gate_up);
-        b->silu_and_mul(b, m->act.gated, m->act.gate_up, s->num_tokens, m->config.intermediate_size, m->options.dtype,
-                        NULL);
+        const struct act_and_mul_args args = {.out = m->act.gated,
+                                              .gate_up = m->act.gate_up,
+                                              .activation = ACTIVATION_SILU,
+                                              .num_tokens = s->num_tokens,
+                                              .size = m->config.intermediate_size,
+                                              .dtype = m->options.dtype};
+        b->act_and_mul(b, &args);
     }
     add_linear(s, m->act.gated, &w->down);
 }
@@ -214,8 +253,14 @@ void llama_forward(struct model *m, const struct step_shape *shape)
     const struct model_weights *w = m->weights;
     struct stream s = {.m = m, .hidden = m->act.hidden, .residual = m->act.residual, .num_tokens = shape->num_tokens};
 
-    b->embedding(b, s.residual, m->inputs.token_ids, m->state.sampled, s.num_tokens, &w->embedding, m->options.dtype,
-                 NULL);
+    const struct embedding_args embedding = {.out = s.residual,
+                                             .ids = m->inputs.token_ids,
+                                             .last_sampled = m->state.sampled,
+                                             .num_tokens = s.num_tokens,
+                                             .table = &w->embedding,
+                                             .multiplier = 1,
+                                             .dtype = m->options.dtype};
+    b->embedding(b, &embedding);
     for (int32_t layer = 0; layer < m->config.num_layers; layer++) {
         void *attention = m->act.attention;
         attend(&s, shape, layer);

@@ -259,9 +259,9 @@ static void sample(struct model *m, const struct batch *batch, struct step_host 
         .logits = m->act.logits,
         .num_samples = batch->num_samples,
         .vocab_size = m->config.vocab_size,
-        .sample_state_indices = m->inputs.sample_state_indices,
-        .sample_output = m->inputs.sample_output,
-        .rows = m->state.rows,
+        .state_indices = m->inputs.sample_state_indices,
+        .output_positions = m->inputs.sample_output,
+        .states = m->state.rows,
         .history = m->state.history,
         .history_stride = m->options.limits.max_model_len,
         .token_ids = m->state.sampled,
@@ -282,7 +282,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_host 
     if (m->act.kept_logits)
         m->backend->copy(m->backend, m->act.kept_logits, m->act.logits,
                          (int64_t)batch->num_samples * m->config.vocab_size * (int64_t)sizeof(float), NULL);
-    m->backend->sample(m->backend, &args, NULL);
+    m->backend->sample(m->backend, &args);
 }
 
 static void download(struct model *m, const struct step_host *host)
@@ -340,7 +340,7 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
     inputs_upload(m, batch, graph ? graph->rows : 0, host);
     swap_move_blocks(m, batch);
     if (graph) {
-        m->backend->graph_launch(m->backend, graph->graph, NULL);
+        m->backend->graph_launch(m->backend, graph->graph);
     } else {
         const struct step_shape shape = shape_of(batch, all_sampled);
         llama_forward(m, &shape);
@@ -436,11 +436,11 @@ static enum status capture(struct model *m, int32_t rows, struct decode_graph *g
                                      .max_query_len = 1,
                                      .max_seq_len = m->options.limits.max_model_len,
                                      .all_sampled = true};
-    enum status status = b->capture_begin(b, NULL, err);
+    enum status status = b->capture_begin(b, err);
     if (status != STATUS_OK) return status;
     llama_forward(m, &shape);
     graph->rows = rows;
-    return b->capture_end(b, NULL, &graph->graph, err);
+    return b->capture_end(b, &graph->graph, err);
 }
 
 enum status model_capture(struct model *m, struct error *err)

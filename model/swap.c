@@ -70,8 +70,13 @@ static void swap_piece(struct model *m, int32_t layer, int32_t piece, const stru
             places[n++] = out ? (struct block_pair){pairs[i].source, block * apart}
                               : (struct block_pair){block * apart, pairs[i].destination};
         if (n == AT_ONCE || (i == count - 1 && n > 0)) {
-            m->backend->swap_blocks(m->backend, out ? device : host, out ? host : device, 2, bytes, places, n,
-                                    s->stream);
+            const struct swap_blocks_args args = {.sources = out ? device : host,
+                                                  .destinations = out ? host : device,
+                                                  .num_caches = 2,
+                                                  .block_bytes = bytes,
+                                                  .pairs = places,
+                                                  .num_pairs = n};
+            m->backend->swap_blocks(m->backend, &args, s->stream);
             n = 0;
         }
     }
@@ -106,14 +111,22 @@ void swap_move_blocks(struct model *m, const struct batch *batch)
 {
     struct backend *b = m->backend;
     const bool swaps = swap_is_needed(batch);
-    if (batch->num_deltas > 0)
-        b->update_block_tables(b, m->state.block_tables, batch_max_blocks(&m->options.limits), m->inputs.deltas,
-                               batch->num_deltas, NULL);
+    if (batch->num_deltas > 0) {
+        const struct update_block_tables_args args = {.block_tables = m->state.block_tables,
+                                                      .block_table_stride = batch_max_blocks(&m->options.limits),
+                                                      .deltas = m->inputs.deltas,
+                                                      .num_deltas = batch->num_deltas};
+        b->update_block_tables(b, &args);
+    }
     if (swaps) swap_layers(m, batch);
     if (batch->num_copies == 0) return;
     if (swaps) swap_wait(m, m->config.num_layers - 1); /* the last to be moved; copies are of all layers */
-    b->copy_blocks(b, m->k_cache, 2 * m->config.num_layers, model_cache_block_bytes(m), m->inputs.copies,
-                   batch->num_copies, NULL);
+    const struct copy_blocks_args args = {.caches = m->k_cache,
+                                          .num_caches = 2 * m->config.num_layers,
+                                          .block_bytes = model_cache_block_bytes(m),
+                                          .pairs = m->inputs.copies,
+                                          .num_pairs = batch->num_copies};
+    b->copy_blocks(b, &args);
 }
 
 void swap_wait(struct model *m, int32_t layer)

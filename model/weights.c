@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/host_memory.h"
+#include "base/random.h"
 #include "model/json.h"
 
 /* --- The tensors of a model, one by one --- */
@@ -214,23 +216,25 @@ static enum status find_tensor(struct visitor *visitor, const struct place *plac
     w->bytes += (int64_t)t->bytes;
     if (place->gain) return put_gain(f, place, t, dtype);
     if (place->matrix) {
-        *place->matrix = (struct weight){
-            .data = t->data, .dtype = dtype, .out_features = place->rows, .in_features = place->columns};
+        *place->matrix = (struct weight){.data = t->data,
+                                         .format = weight_format_of(dtype),
+                                         .out_features = place->rows,
+                                         .in_features = place->columns};
         return STATUS_OK;
     }
-    if (dtype != place->bias->dtype) return differs(f, t, "its matrix", place->bias->dtype);
     place->bias->bias = t->data;
+    place->bias->bias_dtype = dtype;
     return STATUS_OK;
 }
 
 static enum status check_projection(const struct finder *f, int layer, const char *name, const struct projection *p)
 {
     for (int i = 1; i < p->num_parts; i++)
-        if (p->parts[i].dtype != p->parts[0].dtype)
+        if (p->parts[i].format != p->parts[0].format)
             return error_set(f->err, STATUS_UNSUPPORTED,
                              "%s: the %s projections of model.layers.%d have dtypes %s and %s; they must be the same",
-                             safetensors_path(f->weights->file), name, layer, dtype_name(p->parts[0].dtype),
-                             dtype_name(p->parts[i].dtype));
+                             safetensors_path(f->weights->file), name, layer, dtype_name(weight_dtype(&p->parts[0])),
+                             dtype_name(weight_dtype(&p->parts[i])));
     return STATUS_OK;
 }
 
@@ -309,14 +313,6 @@ struct dummy {
     } one; /* 1 in dtype */
 };
 
-/* Sebastiano Vigna's SplitMix64 finalizer: every bit of the counter reaches every bit of the result. */
-static inline uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 /* The sums of the four bytes of each half of x: 0 to 1020, nearly normal. */
 static inline void byte_sums(uint64_t x, uint32_t *low, uint32_t *high)
 {
@@ -331,11 +327,11 @@ static void fill_random16(uint16_t *out, int64_t count, uint64_t seed, const uin
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count / 2; i++) {
         uint32_t low, high;
-        byte_sums(mix(seed + (uint64_t)i * 0x9e3779b97f4a7c15u), &low, &high);
+        byte_sums(random_mix(seed + (uint64_t)i * RANDOM_STEP), &low, &high);
         out[2 * i] = values[low];
         out[2 * i + 1] = values[high];
     }
-    if (count % 2) out[count - 1] = values[mix(seed) % DUMMY_VALUES];
+    if (count % 2) out[count - 1] = values[random_mix(seed) % DUMMY_VALUES];
 }
 
 static void fill_random32(float *out, int64_t count, uint64_t seed, const float *values)
@@ -343,11 +339,11 @@ static void fill_random32(float *out, int64_t count, uint64_t seed, const float 
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count / 2; i++) {
         uint32_t low, high;
-        byte_sums(mix(seed + (uint64_t)i * 0x9e3779b97f4a7c15u), &low, &high);
+        byte_sums(random_mix(seed + (uint64_t)i * RANDOM_STEP), &low, &high);
         out[2 * i] = values[low];
         out[2 * i + 1] = values[high];
     }
-    if (count % 2) out[count - 1] = values[mix(seed) % DUMMY_VALUES];
+    if (count % 2) out[count - 1] = values[random_mix(seed) % DUMMY_VALUES];
 }
 
 static void prepare_values(struct dummy *d)
@@ -376,7 +372,7 @@ static enum status fill_tensor(struct visitor *visitor, const struct place *plac
     uint8_t *data = (uint8_t *)d->weights->dummy + d->offset;
     const int64_t count = place_elements(place);
     const int size = dtype_size(d->dtype);
-    const uint64_t seed = mix(d->seed + ++d->tensors * 0xd1342543de82ef95u);
+    const uint64_t seed = random_mix(d->seed + ++d->tensors * 0xd1342543de82ef95u);
     d->offset += aligned(count * size);
     d->weights->bytes += count * size;
     if (place->gain) {
@@ -388,32 +384,24 @@ static enum status fill_tensor(struct visitor *visitor, const struct place *plac
         fill_random32((float *)data, count, seed, d->values.single);
     }
     if (place->matrix)
-        *place->matrix = (struct weight){
-            .data = data, .dtype = d->dtype, .out_features = place->rows, .in_features = place->columns};
-    if (place->bias) place->bias->bias = data;
-    return STATUS_OK;
-}
-
-/* What the system could give without swapping, or INT64_MAX where it does not say. */
-static int64_t available_memory(void)
-{
-    int64_t kib = INT64_MAX / 1024;
-    char line[128];
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file) return INT64_MAX;
-    while (fgets(line, sizeof line, file)) {
-        long long value;
-        if (sscanf(line, "MemAvailable: %lld kB", &value) == 1) kib = value;
+        *place->matrix = (struct weight){.data = data,
+                                         .format = weight_format_of(d->dtype),
+                                         .out_features = place->rows,
+                                         .in_features = place->columns};
+    if (place->bias) {
+        place->bias->bias = data;
+        place->bias->bias_dtype = d->dtype;
     }
-    fclose(file);
-    return kib * 1024;
+    return STATUS_OK;
 }
 
 /* Linux promises memory that it does not have and kills the process later, so what is there is asked first. */
 static enum status allocate_dummy(struct model_weights *w, int64_t bytes, struct error *err)
 {
-    const int64_t available = available_memory();
-    if (bytes <= available) {
+    struct host_memory memory;
+    enum status status = host_memory_read(&memory, err);
+    if (status != STATUS_OK) return status;
+    if (bytes <= memory.free_bytes) {
         void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (data != MAP_FAILED) {
             madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* fewer page faults; no harm where refused */
@@ -424,7 +412,7 @@ static enum status allocate_dummy(struct model_weights *w, int64_t bytes, struct
     }
     return error_set(err, STATUS_OUT_OF_MEMORY,
                      "dummy weights of this config take %.1f GiB of host memory, and %.1f GiB are available",
-                     (double)bytes / (1 << 30), (double)available / (1 << 30));
+                     (double)bytes / (1 << 30), (double)memory.free_bytes / (1 << 30));
 }
 
 enum status model_weights_dummy(const struct model_config *config, uint64_t seed, struct model_weights *weights,

@@ -188,7 +188,7 @@ static const char *string(const json_t *object, const char *key)
 static void kernels_measures_every_operation(void **state)
 {
     static const char *const names[] = {"linear",          "rms_norm",         "fused_add_rms_norm",
-                                        "silu_and_mul",    "rotary_embedding", "reshape_and_cache",
+                                        "act_and_mul",     "rotary_embedding", "reshape_and_cache",
                                         "paged_attention", "copy_blocks",      "paged_attention_prefill",
                                         "sample",          "swap_blocks"};
     struct program p;

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/kernel_test.h"
+#include "tests/support/operations.h"
 
 #ifdef QUIRE_HAVE_CUDA
 #include "kernels/cuda/cuda.h"
@@ -79,13 +79,12 @@ static void check_linear(struct test_backend *gpu, struct random *random, const 
             xs[t * c->columns + i] = tensor_get(&x, t * x_stride + i);
         }
     tensor_upload(&x);
-    const struct weight weight = {.data = w.data,
-                                  .dtype = c->dtype,
-                                  .out_features = c->rows,
-                                  .in_features = c->columns,
-                                  .bias = c->bias ? bias.data : NULL};
-    b->linear(b, out.data, out_stride, c->out_dtype, x.data, x_stride, c->dtype, c->tokens, &weight, NULL);
-    b->linear(b, again.data, out_stride, c->out_dtype, x.data, x_stride, c->dtype, c->tokens, &weight, NULL);
+    const struct weight weight = weight_of(&w, c->columns, c->bias ? &bias : NULL);
+    struct linear_args args = linear_of(&out, &x, &weight);
+    args.num_tokens = c->tokens, args.out_stride = out_stride, args.x_stride = x_stride;
+    b->linear(b, &args);
+    args.out = again.data;
+    b->linear(b, &args);
     tensor_download(&out), tensor_download(&again);
     assert_memory_equal(out.host, again.host, (size_t)out.bytes);
     reference_linear(expected, xs, ws, c->bias ? biases : NULL, c->tokens, c->rows, c->columns);
@@ -204,8 +203,7 @@ static struct fused_case fused_case_new(struct test_backend *gpu, struct random 
     c.gain = tensor_random(gpu->b, gain_dtype, columns, 2, random);
     c.w = tensor_random(gpu->b, dtype, rows * columns, 0.1, random);
     c.bias = tensor_random(gpu->b, dtype, rows, 1, random);
-    c.weight = (struct weight){
-        .data = c.w.data, .dtype = dtype, .out_features = rows, .in_features = columns, .bias = bias ? c.bias.data : NULL};
+    c.weight = weight_of(&c.w, columns, bias ? &c.bias : NULL);
     return c;
 }
 
@@ -229,16 +227,16 @@ static void check_tensors(struct fused_case *c, const char *operation, struct te
 static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
 {
     struct backend *b = c->gpu->b;
-    const struct norm_params norm = {c->gain.data, c->gain_dtype, 1e-5f};
     const int64_t rows = c->weight.out_features, columns = c->weight.in_features;
     struct tensor normed = tensor_poison(b, c->dtype, c->tokens * columns);
     struct tensor out = tensor_poison(b, out_dtype, c->tokens * rows);
     struct tensor expected = tensor_poison(b, out_dtype, c->tokens * rows);
-    b->rms_norm(b, normed.data, c->x.data, c->gain.data, c->gain_dtype, 1e-5f, c->tokens, (int32_t)columns, c->dtype,
-                NULL);
-    b->linear(b, expected.data, rows, out_dtype, normed.data, columns, c->dtype, c->tokens, &c->weight, NULL);
-    assert_true(
-        b->norm_linear(b, out.data, rows, out_dtype, c->x.data, columns, &norm, c->dtype, c->tokens, &c->weight, NULL));
+    const struct rms_norm_args norm = rms_norm_of(&normed, &c->x, &c->gain);
+    const struct linear_args linear = linear_of(&expected, &normed, &c->weight);
+    const struct norm_linear_args fused = {linear_of(&out, &c->x, &c->weight), norm_of(&c->gain)};
+    b->rms_norm(b, &norm);
+    b->linear(b, &linear);
+    assert_true(b->norm_linear(b, &fused));
     check_tensors(c, "norm_linear", &out, &expected);
     tensor_free(&normed);
 }
@@ -246,17 +244,19 @@ static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
 static void check_linear_residual(struct fused_case *c, struct random *random)
 {
     struct backend *b = c->gpu->b;
-    const int64_t rows = c->weight.out_features, columns = c->weight.in_features;
+    const int64_t rows = c->weight.out_features;
     struct tensor gain = tensor_random(b, c->dtype, rows, 1, random);
     struct tensor product = tensor_poison(b, c->dtype, c->tokens * rows);
     struct tensor out = tensor_bytes(b, c->residual.host, c->residual.bytes);
     struct tensor expected = tensor_bytes(b, c->residual.host, c->residual.bytes);
     out.dtype = expected.dtype = c->dtype;
     out.count = expected.count = c->tokens * rows;
-    b->linear(b, product.data, rows, c->dtype, c->x.data, columns, c->dtype, c->tokens, &c->weight, NULL);
-    b->fused_add_rms_norm(b, product.data, product.data, expected.data, gain.data, c->dtype, 1e-5f, c->tokens,
-                          (int32_t)rows, c->dtype, NULL);
-    assert_true(b->linear_residual(b, out.data, rows, c->x.data, columns, c->dtype, c->tokens, &c->weight, NULL));
+    const struct linear_args linear = linear_of(&product, &c->x, &c->weight),
+                             fused = linear_of(&out, &c->x, &c->weight);
+    const struct fused_add_rms_norm_args add = fused_add_rms_norm_of(&product, &product, &expected, &gain);
+    b->linear(b, &linear);
+    b->fused_add_rms_norm(b, &add);
+    assert_true(b->linear_residual(b, &fused));
     check_tensors(c, "linear_residual", &out, &expected);
     tensor_free(&gain), tensor_free(&product);
 }
@@ -264,19 +264,24 @@ static void check_linear_residual(struct fused_case *c, struct random *random)
 static void check_gate_up(struct fused_case *c, bool with_norm)
 {
     struct backend *b = c->gpu->b;
-    const struct norm_params norm = {c->gain.data, c->gain_dtype, 1e-5f};
+    const struct norm_params norm = norm_of(&c->gain);
     const int64_t rows = c->weight.out_features, columns = c->weight.in_features;
     struct tensor normed = tensor_poison(b, c->dtype, c->tokens * columns);
     struct tensor both = tensor_poison(b, c->dtype, c->tokens * rows);
     struct tensor out = tensor_poison(b, c->dtype, c->tokens * rows / 2);
     struct tensor expected = tensor_poison(b, c->dtype, c->tokens * rows / 2);
-    b->rms_norm(b, normed.data, c->x.data, c->gain.data, c->gain_dtype, 1e-5f, c->tokens, (int32_t)columns, c->dtype,
-                NULL);
-    b->linear(b, both.data, rows, c->dtype, normed.data, columns, c->dtype, c->tokens, &c->weight, NULL);
-    b->silu_and_mul(b, expected.data, both.data, c->tokens, (int32_t)(rows / 2), c->dtype, NULL);
-    assert_true(b->gate_up_silu(b, out.data, rows / 2, with_norm ? c->x.data : normed.data, columns,
-                                with_norm ? &norm : NULL, c->dtype, c->tokens, &c->weight, NULL));
-    check_tensors(c, "gate_up_silu", &out, &expected);
+    const struct rms_norm_args first = rms_norm_of(&normed, &c->x, &c->gain);
+    const struct linear_args linear = linear_of(&both, &normed, &c->weight);
+    const struct act_and_mul_args act = act_and_mul_of(&expected, &both, c->tokens);
+    struct gate_up_args fused = {.linear = linear_of(&out, with_norm ? &c->x : &normed, &c->weight),
+                                 .norm = with_norm ? &norm : NULL,
+                                 .activation = ACTIVATION_SILU};
+    fused.linear.out_stride = rows / 2;
+    b->rms_norm(b, &first);
+    b->linear(b, &linear);
+    b->act_and_mul(b, &act);
+    assert_true(b->gate_up(b, &fused));
+    check_tensors(c, "gate_up", &out, &expected);
     tensor_free(&normed), tensor_free(&both);
 }
 
@@ -304,7 +309,8 @@ static bool has_fused_batches(struct test_backend *gpu, struct random *random)
 {
     struct backend *b = gpu->b;
     struct fused_case c = fused_case_new(gpu, random, 9, 16, 64, DTYPE_FLOAT16, DTYPE_FLOAT16, false);
-    const bool taken = b->linear_residual(b, c.residual.data, 16, c.x.data, 64, DTYPE_FLOAT16, 9, &c.weight, NULL);
+    const struct linear_args args = linear_of(&c.residual, &c.x, &c.weight);
+    const bool taken = b->linear_residual(b, &args);
     tensor_download(&c.residual);
     fused_case_free(&c);
     return taken;
@@ -354,16 +360,21 @@ static void fused_operations_refuse(void **state)
     workspace_for(gpu, 100, 100);
     struct fused_case c = fused_case_new(gpu, &test->random, 2, 32, 64, DTYPE_BFLOAT16, DTYPE_FLOAT16, false);
     struct tensor out = tensor_poison(b, DTYPE_BFLOAT16, 64);
-    const struct norm_params norm = {c.gain.data, DTYPE_FLOAT16, 1e-5f};
+    const struct norm_params norm = norm_of(&c.gain);
     struct weight odd = c.weight;
     odd.in_features = 60;
-    assert_false(
-        b->norm_linear(b, out.data, 32, DTYPE_BFLOAT16, c.x.data, 64, &norm, DTYPE_BFLOAT16, 2, &c.weight, NULL));
-    assert_false(b->linear_residual(b, out.data, 32, c.x.data, 60, DTYPE_BFLOAT16, 2, &odd, NULL));
-    assert_false(b->linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_FLOAT16, 2, &c.weight, NULL));
-    assert_false(
-        b->gate_up_silu(b, out.data, 16, c.x.data, 64, &norm, DTYPE_BFLOAT16, FUSED_MAX_TOKENS + 1, &c.weight, NULL));
-    assert_false(b->linear_residual(b, out.data, 32, c.x.data, 64, DTYPE_BFLOAT16, 65, &c.weight, NULL));
+    const struct linear_args plain = linear_of(&out, &c.x, &c.weight);
+    struct linear_args odd_columns = plain, other_type = plain, many_tokens = plain;
+    odd_columns.weight = &odd, odd_columns.x_stride = 60;
+    other_type.dtype = DTYPE_FLOAT16;
+    many_tokens.num_tokens = 65;
+    assert_false(b->norm_linear(b, &(struct norm_linear_args){plain, norm}));
+    assert_false(b->linear_residual(b, &odd_columns));
+    assert_false(b->linear_residual(b, &other_type));
+    assert_false(b->linear_residual(b, &many_tokens));
+    struct gate_up_args gate_up = {.linear = plain, .norm = &norm, .activation = ACTIVATION_SILU};
+    gate_up.linear.out_stride = 16, gate_up.linear.num_tokens = FUSED_MAX_TOKENS + 1;
+    assert_false(b->gate_up(b, &gate_up));
     tensor_download(&out);
     for (int64_t i = 0; i < out.bytes; i++) assert_int_equal(out.host[i], 0xff);
     tensor_free(&out);

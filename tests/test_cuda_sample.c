@@ -87,9 +87,9 @@ static void run(struct test_backend *tb, struct sampling *s)
     struct sample_args args = {.logits = logits.data,
                                .num_samples = s->count,
                                .vocab_size = s->vocab_size,
-                               .sample_state_indices = slots.data,
-                               .sample_output = outputs.data,
-                               .rows = rows.data,
+                               .state_indices = slots.data,
+                               .output_positions = outputs.data,
+                               .states = rows.data,
                                .history = history.data,
                                .history_stride = s->history_len,
                                .token_ids = tokens.data,
@@ -104,7 +104,7 @@ static void run(struct test_backend *tb, struct sampling *s)
         args.any_processing |= row->num_bias > 0 || row->num_stop_ids > 0 || row->repetition_penalty != 1 ||
                                row->presence_penalty != 0 || row->frequency_penalty != 0;
     }
-    b->sample(b, &args, NULL);
+    b->sample(b, &args);
     fetch(&tokens, s->tokens), fetch(&ranks, s->ranks), fetch(&logprobs, s->logprobs);
     fetch(&top_ids, s->top_ids), fetch(&top_logprobs, s->top_logprobs), fetch(&history, s->history);
     tensor_free(&logits), tensor_free(&rows), tensor_free(&slots), tensor_free(&outputs);

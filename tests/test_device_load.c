@@ -59,12 +59,10 @@ static void copy(struct backend *b, void *destination, const void *source, int64
     if (pthread_equal(pthread_self(), device.main)) device.cpu.copy(b, destination, source, bytes, stream);
 }
 
-static void linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
-                   int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w,
-                   backend_stream stream)
+static void linear(struct backend *b, const struct linear_args *args)
 {
     device.used = true;
-    device.cpu.linear(b, out, out_stride, out_dtype, x, x_stride, dtype, num_tokens, w, stream);
+    device.cpu.linear(b, args);
 }
 
 /* In place of the one of kernels/backend.c. */

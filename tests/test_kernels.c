@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "kernels/cpu/cpu.h"
-#include "tests/support/kernel_test.h"
+#include "tests/support/operations.h"
 
 static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
 
@@ -39,7 +39,6 @@ static void opens_what_it_knows(void **state)
     assert_string_equal(b->name, "cpu");
     assert_true(cpu_isa_supported(backend_cpu_isa(b)));
     assert_null(b->capture_begin);
-    assert_null(b->decode_step);
     b->destroy(b);
     const char *unknown[] = {"",     "gpu",  "cpu:0", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda:99999999999",
                              "CUDA", "cudaa"};
@@ -67,7 +66,7 @@ static void allocates_and_copies(struct test_backend *tb, struct random *random)
     uint8_t in[1000], out[1000];
     for (int i = 0; i < 1000; i++) in[i] = (uint8_t)random_bits(random);
     struct tensor t = tensor_bytes(b, in, 1000);
-    b->fill(b, (uint8_t *)t.data + 10, 0x5c, 20, NULL);
+    b->fill(b, (uint8_t *)t.data + 10, 0x5c, 20);
     b->copy(b, NULL, NULL, 0, NULL); /* nothing, from nowhere */
     b->copy(b, out, t.data, 1000, NULL);
     assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_OK);
@@ -86,7 +85,7 @@ static void orders_streams(struct test_backend *tb, struct random *random)
     assert_int_equal(b->stream_create(b, &stream, &err), STATUS_OK);
     assert_int_equal(b->event_create(b, &event, &err), STATUS_OK);
     struct tensor t = tensor_poison(b, DTYPE_FLOAT32, 10);
-    b->fill(b, t.data, 0, 40, stream);
+    b->fill(b, t.data, 0, 40);
     b->event_record(b, event, stream);
     b->event_wait(b, event, NULL);
     assert_int_equal(b->event_synchronize(b, event, &err), STATUS_OK);
@@ -117,7 +116,7 @@ static void workspace_for(struct test_backend *tb, int32_t tokens, int64_t rows,
 struct linear_case {
     int32_t tokens;
     int64_t rows, columns;
-    enum dtype dtype, w_dtype, out_dtype;
+    enum dtype dtype, w_dtype, bias_dtype, out_dtype;
     bool bias;
     int64_t x_pad, out_pad; /* elements between rows, NaN in x and left alone in out */
 };
@@ -149,23 +148,22 @@ static void check_linear(struct test_backend *tb, struct random *random, const s
     const int64_t x_stride = c->columns + c->x_pad, out_stride = c->rows + c->out_pad;
     struct tensor x = tensor_poison(b, c->dtype, c->tokens * x_stride);
     struct tensor w = tensor_random(b, c->w_dtype, c->rows * c->columns, 1, random);
-    struct tensor bias = tensor_random(b, c->w_dtype, c->rows, 3, random);
+    struct tensor bias = tensor_random(b, c->bias_dtype, c->rows, 3, random);
     struct tensor out = tensor_poison(b, c->out_dtype, c->tokens * out_stride);
     for (int64_t t = 0; t < c->tokens; t++)
         for (int64_t i = 0; i < c->columns; i++) tensor_set(&x, t * x_stride + i, 2 * random_uniform(random) - 1);
     tensor_upload(&x);
-    const struct weight weight = {.data = w.data,
-                                  .dtype = c->w_dtype,
-                                  .out_features = c->rows,
-                                  .in_features = c->columns,
-                                  .bias = c->bias ? bias.data : NULL};
-    b->linear(b, out.data, out_stride, c->out_dtype, x.data, x_stride, c->dtype, c->tokens, &weight, NULL);
+    const struct weight weight = weight_of(&w, c->columns, c->bias ? &bias : NULL);
+    struct linear_args args = linear_of(&out, &x, &weight);
+    args.num_tokens = c->tokens, args.out_stride = out_stride, args.x_stride = x_stride;
+    b->linear(b, &args);
     tensor_download(&out);
     double *xs = rows_of(&x, c->tokens, c->columns, x_stride), *ws = tensor_doubles(&w);
     double *biases = tensor_doubles(&bias), *expected = malloc(sizeof(double) * (size_t)(c->tokens * c->rows + 1));
     reference_linear(expected, xs, ws, c->bias ? biases : NULL, c->tokens, c->rows, c->columns);
-    snprintf(what, sizeof what, "linear: %d x %lld x %lld, %s %s to %s", c->tokens, (long long)c->rows,
-             (long long)c->columns, dtype_name(c->dtype), dtype_name(c->w_dtype), dtype_name(c->out_dtype));
+    snprintf(what, sizeof what, "linear: %d x %lld x %lld, %s %s, bias %s, to %s", c->tokens, (long long)c->rows,
+             (long long)c->columns, dtype_name(c->dtype), dtype_name(c->w_dtype),
+             c->bias ? dtype_name(c->bias_dtype) : "none", dtype_name(c->out_dtype));
     close_up(tb, &out, c->tokens, c->rows, out_stride);
     check_close(tb, what, &out, expected, c->tokens * c->rows, c->out_dtype);
     check_workspace(tb);
@@ -184,6 +182,7 @@ static void linear_of_few_and_many_rows(struct test_backend *tb, struct random *
                                           .rows = 196,
                                           .columns = 272,
                                           .w_dtype = types[t],
+                                          .bias_dtype = types[(t + (int)i / 2) % 3],
                                           .bias = i % 2 == 0,
                                           .x_pad = i % 3,
                                           .out_pad = i % 4};
@@ -200,6 +199,7 @@ static void linear_of_odd_sizes(struct test_backend *tb, struct random *random)
                                       .columns = random_between(random, 1, i % 4 ? 80 : 700),
                                       .dtype = types[random_between(random, 0, 2)],
                                       .w_dtype = types[random_between(random, 0, 2)],
+                                      .bias_dtype = types[random_between(random, 0, 2)],
                                       .out_dtype = types[random_between(random, 0, 2)],
                                       .bias = random_between(random, 0, 1) == 1,
                                       .x_pad = random_between(random, 0, 9),
@@ -244,12 +244,12 @@ static void linear_rows_are_independent(struct test_backend *tb, struct random *
     struct tensor w = tensor_random(tb->b, DTYPE_BFLOAT16, ROWS * COLUMNS, 1, random);
     struct tensor all = tensor_poison(tb->b, DTYPE_FLOAT32, TOKENS * ROWS);
     struct tensor one = tensor_poison(tb->b, DTYPE_FLOAT32, ROWS);
-    const struct weight weight = {
-        .data = w.data, .dtype = DTYPE_BFLOAT16, .out_features = ROWS, .in_features = COLUMNS};
+    const struct weight weight = weight_of(&w, COLUMNS, NULL);
+    struct linear_args args = linear_of(&all, &x, &weight);
     workspace_for(tb, TOKENS, ROWS, COLUMNS);
-    tb->b->linear(tb->b, all.data, ROWS, DTYPE_FLOAT32, x.data, COLUMNS, DTYPE_FLOAT32, TOKENS, &weight, NULL);
-    tb->b->linear(tb->b, one.data, ROWS, DTYPE_FLOAT32, (float *)x.data + 37 * COLUMNS, COLUMNS, DTYPE_FLOAT32, 1,
-                  &weight, NULL);
+    tb->b->linear(tb->b, &args);
+    args.out = one.data, args.x = (float *)x.data + 37 * COLUMNS, args.num_tokens = 1;
+    tb->b->linear(tb->b, &args);
     tensor_download(&all), tensor_download(&one);
     double difference = 0, norm = 0;
     for (int i = 0; i < ROWS; i++) {
@@ -272,21 +272,51 @@ static void norms(struct test_backend *tb, struct random *random)
         struct tensor out = tensor_poison(tb->b, dtype, (int64_t)tokens * size);
         double *xs = tensor_doubles(&x), *residuals = tensor_doubles(&residual), *gains = tensor_doubles(&gain);
         double *expected = malloc(sizeof(double) * (size_t)out.count);
-        tb->b->rms_norm(tb->b, out.data, x.data, gain.data, gain_dtype, 1e-5f, tokens, size, dtype, NULL);
+        const struct rms_norm_args norm = rms_norm_of(&out, &x, &gain);
+        tb->b->rms_norm(tb->b, &norm);
         tensor_download(&out);
         reference_rms_norm(expected, xs, gains, 1e-5, tokens, size);
         check_close(tb, "rms_norm", &out, expected, out.count, dtype);
-        void *target = i % 4 < 2 ? out.data : x.data; /* out may be x */
-        tb->b->fused_add_rms_norm(tb->b, target, x.data, residual.data, gain.data, gain_dtype, 1e-5f, tokens, size,
-                                  dtype, NULL);
-        tensor_download(i % 4 < 2 ? &out : &x), tensor_download(&residual);
-        for (int64_t j = 0; j < out.count; j++) residuals[j] += xs[j];
+        struct tensor *target = i % 4 < 2 ? &out : &x; /* out may be x */
+        struct fused_add_rms_norm_args add = fused_add_rms_norm_of(target, &x, &residual, &gain);
+        if (i % 5 == 0) add.multiplier = 0.22f;
+        tb->b->fused_add_rms_norm(tb->b, &add);
+        tensor_download(target), tensor_download(&residual);
+        for (int64_t j = 0; j < out.count; j++) residuals[j] += (double)add.multiplier * xs[j];
         check_close(tb, "fused_add_rms_norm's residual", &residual, residuals, out.count, dtype);
         reference_rms_norm(expected, residuals, gains, 1e-5, tokens, size);
-        check_close(tb, "fused_add_rms_norm", i % 4 < 2 ? &out : &x, expected, out.count, dtype);
+        check_close(tb, "fused_add_rms_norm", target, expected, out.count, dtype);
         free(xs), free(residuals), free(gains), free(expected);
         tensor_free(&x), tensor_free(&residual), tensor_free(&gain), tensor_free(&out);
     }
+}
+
+/* Parts of longer rows, as the heads of a query in a fused QKV; what is between them stays as it was. In place too. */
+static void check_strided_norm(struct test_backend *tb, struct random *random, enum dtype dtype, bool in_place)
+{
+    enum { TOKENS = 7, SIZE = 130, X_STRIDE = 400, OUT_STRIDE = 133 };
+    struct tensor gain = tensor_random(tb->b, DTYPE_BFLOAT16, SIZE, 1, random);
+    struct tensor x = tensor_poison(tb->b, dtype, TOKENS * X_STRIDE);
+    struct tensor out = tensor_poison(tb->b, dtype, TOKENS * OUT_STRIDE);
+    for (int64_t i = 0; i < (int64_t)TOKENS * SIZE; i++)
+        tensor_set(&x, i / SIZE * X_STRIDE + i % SIZE, 4 * random_uniform(random) - 2);
+    tensor_upload(&x);
+    double *xs = rows_of(&x, TOKENS, SIZE, X_STRIDE), *gains = tensor_doubles(&gain), expected[TOKENS * SIZE];
+    struct tensor *target = in_place ? &x : &out;
+    struct rms_norm_args args = rms_norm_of(target, &x, &gain);
+    args.num_tokens = TOKENS, args.x_stride = X_STRIDE, args.out_stride = in_place ? X_STRIDE : OUT_STRIDE;
+    tb->b->rms_norm(tb->b, &args);
+    tensor_download(target);
+    reference_rms_norm(expected, xs, gains, 1e-5, TOKENS, SIZE);
+    close_up(tb, target, TOKENS, SIZE, args.out_stride);
+    check_close(tb, "rms_norm with strides", target, expected, TOKENS * SIZE, dtype);
+    free(xs), free(gains);
+    tensor_free(&gain), tensor_free(&x), tensor_free(&out);
+}
+
+static void norms_with_strides(struct test_backend *tb, struct random *random)
+{
+    for (int i = 0; i < 6; i++) check_strided_norm(tb, random, types[i % 3], i < 3);
 }
 
 static void norm_of_zeros_is_zero(struct test_backend *tb, struct random *random)
@@ -294,7 +324,8 @@ static void norm_of_zeros_is_zero(struct test_backend *tb, struct random *random
     struct tensor x = tensor_random(tb->b, DTYPE_FLOAT32, 256, 0, random);
     struct tensor gain = tensor_random(tb->b, DTYPE_FLOAT32, 256, 1, random);
     struct tensor out = tensor_poison(tb->b, DTYPE_FLOAT32, 256);
-    tb->b->rms_norm(tb->b, out.data, x.data, gain.data, DTYPE_FLOAT32, 1e-6f, 1, 256, DTYPE_FLOAT32, NULL);
+    const struct rms_norm_args args = rms_norm_of(&out, &x, &gain);
+    tb->b->rms_norm(tb->b, &args);
     tensor_download(&out);
     for (int i = 0; i < 256; i++) assert_true(tensor_get(&out, i) == 0);
     tensor_free(&x), tensor_free(&gain), tensor_free(&out);
@@ -328,7 +359,7 @@ static void check_rotary(struct test_backend *tb, struct random *random, enum dt
                                      .head_size = head_size,
                                      .rotary_dim = rotary_dim,
                                      .dtype = dtype};
-    tb->b->rotary_embedding(tb->b, &args, NULL);
+    tb->b->rotary_embedding(tb->b, &args);
     tensor_download(&x);
     check_close(tb, "rotary_embedding", &x, expected, x.count, dtype);
     for (int64_t t = 0; t < TOKENS; t++)
@@ -348,6 +379,122 @@ static void rotates(struct test_backend *tb, struct random *random)
     }
 }
 
+/* Query, key and value of TOKENS tokens side by side; gains of both norms in another type. */
+struct heads {
+    struct tensor rows, query_gain, key_gain, table, positions;
+    struct norm_params query_norm, key_norm;
+    struct rotary_args args;
+};
+
+enum { HEADS_TOKENS = 9, HEADS_POSITIONS = 50 };
+
+static struct heads heads_new(struct test_backend *tb, struct random *random, enum dtype dtype, int32_t head_size)
+{
+    enum { HEADS = 3, KV_HEADS = 2 };
+    const int64_t stride = (HEADS + 2 * KV_HEADS) * head_size;
+    int32_t positions[HEADS_TOKENS];
+    for (int i = 0; i < HEADS_TOKENS; i++) positions[i] = (int32_t)random_between(random, 0, HEADS_POSITIONS - 1);
+    struct heads h = {.rows = tensor_random(tb->b, dtype, HEADS_TOKENS * stride, 3, random),
+                      .query_gain = tensor_random(tb->b, DTYPE_BFLOAT16, head_size, 2, random),
+                      .key_gain = tensor_random(tb->b, DTYPE_FLOAT32, head_size, 2, random),
+                      .table = tensor_random(tb->b, DTYPE_FLOAT32, (int64_t)HEADS_POSITIONS * head_size, 1, random),
+                      .positions = tensor_bytes(tb->b, positions, sizeof positions)};
+    h.query_norm = norm_of(&h.query_gain);
+    h.key_norm = norm_of(&h.key_gain);
+    h.args = (struct rotary_args){.query = h.rows.data,
+                                  .key = (uint8_t *)h.rows.data + HEADS * head_size * dtype_size(dtype),
+                                  .query_stride = stride,
+                                  .key_stride = stride,
+                                  .positions = h.positions.data,
+                                  .cos_sin = h.table.data,
+                                  .num_tokens = HEADS_TOKENS,
+                                  .num_heads = HEADS,
+                                  .num_kv_heads = KV_HEADS,
+                                  .head_size = head_size,
+                                  .rotary_dim = head_size,
+                                  .dtype = dtype};
+    return h;
+}
+
+static void heads_free(struct heads *h)
+{
+    tensor_free(&h->rows), tensor_free(&h->query_gain), tensor_free(&h->key_gain);
+    tensor_free(&h->table), tensor_free(&h->positions);
+}
+
+/* Each head of query and key by rms_norm, whose tokens are then all heads of one place in the row. */
+static void norm_heads_one_by_one(struct backend *b, const struct heads *h)
+{
+    const struct rotary_args *args = &h->args;
+    for (int32_t i = 0; i < args->num_heads + args->num_kv_heads; i++) {
+        uint8_t *head = (uint8_t *)args->query + (int64_t)i * args->head_size * dtype_size(args->dtype);
+        const struct rms_norm_args norm = {.out = head,
+                                           .x = head,
+                                           .out_stride = args->query_stride,
+                                           .x_stride = args->query_stride,
+                                           .norm = i < args->num_heads ? h->query_norm : h->key_norm,
+                                           .num_tokens = args->num_tokens,
+                                           .size = args->head_size,
+                                           .dtype = args->dtype};
+        b->rms_norm(b, &norm);
+    }
+}
+
+/* In float64: norm, then rotation; V stays. */
+static void expect_heads(const struct heads *h, double *rows)
+{
+    const struct rotary_args *args = &h->args;
+    const int32_t *positions = (const int32_t *)h->positions.host;
+    double *gains[] = {tensor_doubles(&h->query_gain), tensor_doubles(&h->key_gain)},
+           *table = tensor_doubles(&h->table);
+    for (int64_t t = 0; t < args->num_tokens; t++)
+        for (int64_t i = 0; i < args->num_heads + args->num_kv_heads; i++) {
+            double *head = rows + t * args->query_stride + i * args->head_size;
+            reference_rms_norm(head, head, gains[i >= args->num_heads], 1e-5, 1, args->head_size);
+            reference_rotary(head, positions + t, table, 1, 1, args->head_size, args->rotary_dim);
+        }
+    free(gains[0]), free(gains[1]), free(table);
+}
+
+/* QK norm before the rotation: close to float64, and bit for bit what rms_norm and rotary_embedding give one after the
+ * other. With rotary_dim 0 heads are only normed, and there is no table. */
+static void check_heads(struct test_backend *tb, struct random *random, enum dtype dtype, int32_t head_size,
+                        int32_t rotary_dim)
+{
+    struct backend *b = tb->b;
+    struct heads h = heads_new(tb, random, dtype, head_size);
+    struct tensor before = tensor_bytes(b, h.rows.host, h.rows.bytes);
+    double *expected = tensor_doubles(&h.rows);
+    h.args.rotary_dim = rotary_dim;
+    expect_heads(&h, expected);
+    struct rotary_args fused = h.args;
+    fused.query_norm = &h.query_norm, fused.key_norm = &h.key_norm;
+    if (rotary_dim == 0) fused.cos_sin = NULL, fused.positions = NULL;
+    b->rotary_embedding(b, &fused);
+    tensor_download(&h.rows);
+    check_close(tb, "rotary_embedding with QK norm", &h.rows, expected, h.rows.count, dtype);
+    uint8_t *result = malloc((size_t)h.rows.bytes);
+    memcpy(result, h.rows.host, (size_t)h.rows.bytes);
+    memcpy(h.rows.host, before.host, (size_t)h.rows.bytes);
+    tensor_upload(&h.rows);
+    norm_heads_one_by_one(b, &h);
+    if (rotary_dim > 0) b->rotary_embedding(b, &h.args);
+    tensor_download(&h.rows);
+    assert_memory_equal(result, h.rows.host, (size_t)h.rows.bytes);
+    free(expected), free(result);
+    tensor_free(&before), heads_free(&h);
+}
+
+static void norms_heads(struct test_backend *tb, struct random *random)
+{
+    for (int i = 0; i < 3; i++) {
+        check_heads(tb, random, types[i], 64, 64);
+        check_heads(tb, random, types[i], 128, 128);
+        check_heads(tb, random, types[i], 80, 32); /* a part of the head */
+        check_heads(tb, random, types[i], 128, 0); /* none of it */
+    }
+}
+
 static void activates(struct test_backend *tb, struct random *random)
 {
     static const int32_t sizes[] = {1, 5, 64, 512, 700, 3001};
@@ -356,10 +503,13 @@ static void activates(struct test_backend *tb, struct random *random)
         struct tensor x = tensor_random(tb->b, types[i % 3], 2 * (int64_t)tokens * size, i % 5 ? 4 : 200, random);
         struct tensor out = tensor_poison(tb->b, types[i % 3], (int64_t)tokens * size);
         double *xs = tensor_doubles(&x), *expected = malloc(sizeof(double) * (size_t)out.count);
-        tb->b->silu_and_mul(tb->b, out.data, x.data, tokens, size, types[i % 3], NULL);
-        tensor_download(&out);
-        reference_silu_and_mul(expected, xs, tokens, size);
-        check_close(tb, "silu_and_mul", &out, expected, out.count, types[i % 3]);
+        struct act_and_mul_args args = act_and_mul_of(&out, &x, tokens);
+        for (args.activation = ACTIVATION_SILU; args.activation <= ACTIVATION_GELU_TANH; args.activation++) {
+            tb->b->act_and_mul(tb->b, &args);
+            tensor_download(&out);
+            reference_act_and_mul(expected, xs, tokens, size, args.activation);
+            check_close(tb, args.activation ? "gelu_tanh" : "silu", &out, expected, out.count, types[i % 3]);
+        }
         free(xs), free(expected);
         tensor_free(&x), tensor_free(&out);
     }
@@ -374,14 +524,18 @@ static void embeds(struct test_backend *tb, struct random *random)
     for (int i = 0; i < 9; i++) {
         struct tensor table = tensor_random(tb->b, types[i % 3], VOCABULARY * COLUMNS, 1, random);
         struct tensor out = tensor_poison(tb->b, types[i / 3], TOKENS * COLUMNS);
-        const struct weight weight = {
-            .data = table.data, .dtype = types[i % 3], .out_features = VOCABULARY, .in_features = COLUMNS};
-        tb->b->embedding(tb->b, out.data, ids_on.data, sampled_on.data, TOKENS, &weight, types[i / 3], NULL);
-        tensor_download(&out);
+        const struct weight weight = weight_of(&table, COLUMNS, NULL);
+        struct embedding_args args = embedding_of(&out, &ids_on, &sampled_on, &weight);
         double *expected = malloc(sizeof(double) * TOKENS * COLUMNS);
-        for (int64_t t = 0; t < TOKENS; t++)
-            for (int64_t c = 0; c < COLUMNS; c++) expected[t * COLUMNS + c] = tensor_get(&table, are[t] * COLUMNS + c);
-        check_close(tb, "embedding", &out, expected, out.count, types[i / 3]);
+        for (int scaled = 0; scaled <= 1; scaled++) {
+            if (scaled) args.multiplier = 22.625f;
+            tb->b->embedding(tb->b, &args);
+            tensor_download(&out);
+            for (int64_t t = 0; t < TOKENS; t++)
+                for (int64_t c = 0; c < COLUMNS; c++)
+                    expected[t * COLUMNS + c] = (double)args.multiplier * tensor_get(&table, are[t] * COLUMNS + c);
+            check_close(tb, "embedding", &out, expected, out.count, types[i / 3]);
+        }
         free(expected);
         tensor_free(&table), tensor_free(&out);
     }
@@ -395,7 +549,8 @@ static void gathers_rows(struct test_backend *tb, struct random *random)
     for (int i = 0; i < 3; i++) {
         struct tensor x = tensor_random(tb->b, types[i], 7 * 33, 1, random),
                       out = tensor_poison(tb->b, types[i], 5 * 33);
-        tb->b->gather_rows(tb->b, out.data, x.data, rows_on.data, 5, 33, types[i], NULL);
+        const struct gather_rows_args args = gather_rows_of(&out, &x, &rows_on);
+        tb->b->gather_rows(tb->b, &args);
         tensor_download(&out);
         const size_t bytes = 33 * (size_t)dtype_size(types[i]);
         for (size_t r = 0; r < 5; r++)
@@ -403,6 +558,29 @@ static void gathers_rows(struct test_backend *tb, struct random *random)
         tensor_free(&x), tensor_free(&out);
     }
     tensor_free(&rows_on);
+}
+
+static void scales_logits(struct test_backend *tb, struct random *random)
+{
+    enum { SAMPLES = 3, VOCABULARY = 1001, COUNT = SAMPLES * VOCABULARY };
+    static const float settings[][2] = {{1, 30}, {0.125f, 0}, {0.125f, 30}, {3, 1}};
+    for (int i = 0; i < 4; i++) {
+        struct tensor logits = tensor_random(tb->b, DTYPE_FLOAT32, COUNT, i % 2 ? 0.01 : 50, random);
+        double *expected = tensor_doubles(&logits);
+        const double multiplier = (double)settings[i][0], cap = (double)settings[i][1];
+        for (int j = 0; j < COUNT; j++)
+            expected[j] = cap > 0 ? cap * tanh(expected[j] * multiplier / cap) : expected[j] * multiplier;
+        const struct scale_logits_args args = {.logits = logits.data,
+                                               .num_samples = SAMPLES,
+                                               .vocab_size = VOCABULARY,
+                                               .multiplier = settings[i][0],
+                                               .soft_cap = settings[i][1]};
+        tb->b->scale_logits(tb->b, &args);
+        tensor_download(&logits);
+        check_close(tb, "scale_logits", &logits, expected, COUNT, DTYPE_FLOAT32);
+        free(expected);
+        tensor_free(&logits);
+    }
 }
 
 static void updates_block_tables(struct test_backend *tb, struct random *random)
@@ -413,9 +591,13 @@ static void updates_block_tables(struct test_backend *tb, struct random *random)
     for (int i = 0; i < 40; i++) table[i] = -i;
     struct tensor table_on = tensor_bytes(tb->b, table, sizeof table);
     struct tensor deltas_on = tensor_bytes(tb->b, deltas, sizeof deltas);
-    tb->b->update_block_tables(tb->b, table_on.data, 10, deltas_on.data, 3, NULL);
-    tb->b->update_block_tables(tb->b, table_on.data, 10, (struct block_table_delta *)deltas_on.data + 3, 1, NULL);
-    tb->b->update_block_tables(tb->b, table_on.data, 10, deltas_on.data, 0, NULL);
+    struct update_block_tables_args args = {
+        .block_tables = table_on.data, .block_table_stride = 10, .deltas = deltas_on.data, .num_deltas = 3};
+    tb->b->update_block_tables(tb->b, &args);
+    args.deltas += 3, args.num_deltas = 1;
+    tb->b->update_block_tables(tb->b, &args);
+    args.num_deltas = 0;
+    tb->b->update_block_tables(tb->b, &args);
     table[39] = 77, table[0] = 5, table[14] = 8;
     tensor_download(&table_on);
     assert_memory_equal(table_on.host, table, sizeof table);
@@ -471,7 +653,7 @@ static void check_reshape(struct test_backend *tb, struct random *random, enum d
                                                 .cache_dtype = cache,
                                                 .k_scale = k_scale,
                                                 .v_scale = v_scale};
-    tb->b->reshape_and_cache(tb->b, &args, NULL);
+    tb->b->reshape_and_cache(tb->b, &args);
     tensor_download(&k), tensor_download(&v);
     assert_memory_equal(k.host, k_expected, (size_t)k.bytes);
     assert_memory_equal(v.host, v_expected, (size_t)v.bytes);
@@ -506,10 +688,20 @@ static void moves_blocks(struct test_backend *tb, struct random *random)
         device[i] = caches[i].data;
         assert_int_equal(tb->b->memory_alloc(tb->b, MEMORY_HOST_PINNED, 4 * BYTES, &host[i], &err), STATUS_OK);
     }
-    tb->b->copy_blocks(tb->b, device, CACHES, BYTES, pairs_on.data, 3, NULL);
-    tb->b->swap_blocks(tb->b, device, host, CACHES, BYTES, out_pairs, 2, NULL);
-    tb->b->swap_blocks(tb->b, host, device, CACHES, BYTES, in_pairs, 2, NULL);
-    tb->b->swap_blocks(tb->b, host, device, CACHES, BYTES, NULL, 0, NULL);
+    const struct copy_blocks_args copy = {
+        .caches = device, .num_caches = CACHES, .block_bytes = BYTES, .pairs = pairs_on.data, .num_pairs = 3};
+    struct swap_blocks_args swap = {.sources = device,
+                                    .destinations = host,
+                                    .num_caches = CACHES,
+                                    .block_bytes = BYTES,
+                                    .pairs = out_pairs,
+                                    .num_pairs = 2};
+    tb->b->copy_blocks(tb->b, &copy);
+    tb->b->swap_blocks(tb->b, &swap, NULL);
+    swap.sources = host, swap.destinations = device, swap.pairs = in_pairs;
+    tb->b->swap_blocks(tb->b, &swap, NULL);
+    swap.pairs = NULL, swap.num_pairs = 0;
+    tb->b->swap_blocks(tb->b, &swap, NULL);
     static const int32_t source[BLOCKS] = {11, 1, 2,  3, 4,  3,
                                            3,  3, 11, 9, 10, 11}; /* what each block should hold now */
     for (int i = 0; i < CACHES; i++) {
@@ -527,14 +719,18 @@ static void moves_blocks(struct test_backend *tb, struct random *random)
 static void empty_calls(struct test_backend *tb, struct random *random)
 {
     struct tensor t = tensor_random(tb->b, DTYPE_FLOAT32, 64, 1, random), same = tensor_bytes(tb->b, t.host, t.bytes);
-    const struct weight weight = {.data = t.data, .out_features = 8, .in_features = 8};
+    const struct weight weight = weight_of(&t, 8, NULL);
     workspace_for(tb, 16, 8, 8);
-    tb->b->linear(tb->b, t.data, 8, DTYPE_FLOAT32, t.data, 8, DTYPE_FLOAT32, 0, &weight, NULL);
-    tb->b->rms_norm(tb->b, t.data, t.data, t.data, DTYPE_FLOAT32, 1e-5f, 0, 64, DTYPE_FLOAT32, NULL);
-    tb->b->silu_and_mul(tb->b, t.data, t.data, 0, 8, DTYPE_FLOAT32, NULL);
-    tb->b->gather_rows(tb->b, t.data, t.data, NULL, 0, 8, DTYPE_FLOAT32, NULL);
-    tb->b->embedding(tb->b, t.data, NULL, NULL, 0, &weight, DTYPE_FLOAT32, NULL);
-    tb->b->all_reduce(tb->b, t.data, 64, DTYPE_FLOAT32, NULL);
+    struct linear_args linear = linear_of(&t, &t, &weight);
+    struct rms_norm_args norm = rms_norm_of(&t, &t, &t);
+    struct act_and_mul_args act = act_and_mul_of(&t, &t, 1);
+    linear.num_tokens = norm.num_tokens = act.num_tokens = 0;
+    tb->b->linear(tb->b, &linear);
+    tb->b->rms_norm(tb->b, &norm);
+    tb->b->act_and_mul(tb->b, &act);
+    tb->b->gather_rows(tb->b, &(struct gather_rows_args){.out = t.data, .x = t.data, .size = 8});
+    tb->b->embedding(tb->b, &(struct embedding_args){.out = t.data, .table = &weight, .multiplier = 1});
+    tb->b->scale_logits(tb->b, &(struct scale_logits_args){.logits = t.data, .vocab_size = 8, .multiplier = 2});
     tensor_download(&t);
     assert_memory_equal(t.host, same.host, (size_t)t.bytes);
     tensor_free(&t), tensor_free(&same);
@@ -553,11 +749,14 @@ EVERY_BACKEND_TEST(linear_of_large_sizes)
 EVERY_BACKEND_TEST(linear_of_more_than_was_said)
 EVERY_BACKEND_TEST(linear_rows_are_independent)
 EVERY_BACKEND_TEST(norms)
+EVERY_BACKEND_TEST(norms_with_strides)
 EVERY_BACKEND_TEST(norm_of_zeros_is_zero)
 EVERY_BACKEND_TEST(rotates)
+EVERY_BACKEND_TEST(norms_heads)
 EVERY_BACKEND_TEST(activates)
 EVERY_BACKEND_TEST(embeds)
 EVERY_BACKEND_TEST(gathers_rows)
+EVERY_BACKEND_TEST(scales_logits)
 EVERY_BACKEND_TEST(updates_block_tables)
 EVERY_BACKEND_TEST(stores_keys_and_values)
 EVERY_BACKEND_TEST(moves_blocks)
@@ -575,11 +774,14 @@ int main(void)
         cmocka_unit_test(test_linear_of_more_than_was_said),
         cmocka_unit_test(test_linear_rows_are_independent),
         cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_norms_with_strides),
         cmocka_unit_test(test_norm_of_zeros_is_zero),
         cmocka_unit_test(test_rotates),
+        cmocka_unit_test(test_norms_heads),
         cmocka_unit_test(test_activates),
         cmocka_unit_test(test_embeds),
         cmocka_unit_test(test_gathers_rows),
+        cmocka_unit_test(test_scales_logits),
         cmocka_unit_test(test_updates_block_tables),
         cmocka_unit_test(test_stores_keys_and_values),
         cmocka_unit_test(test_moves_blocks),

@@ -242,10 +242,10 @@ static void run_route(struct fixture *f, enum route route, const char *name)
     const int64_t count = (int64_t)f->num_tokens * c->num_heads * c->head_size;
     struct tensor out = tensor_poison(b, c->dtype, count);
     const struct attention_args args = arguments(f, out.data);
-    if (route == ROUTE_V1) b->paged_attention_v1(b, &args, NULL);
-    if (route == ROUTE_V2) b->paged_attention_v2(b, &args, NULL);
-    if (route == ROUTE_PREFILL) b->paged_attention_prefill(b, &args, NULL);
-    if (route == ROUTE_MIXED) paged_attention(b, &args, f->num_decodes, c->num_seqs, NULL);
+    if (route == ROUTE_V1) b->paged_attention_v1(b, &args);
+    if (route == ROUTE_V2) b->paged_attention_v2(b, &args);
+    if (route == ROUTE_PREFILL) b->paged_attention_prefill(b, &args);
+    if (route == ROUTE_MIXED) paged_attention(b, &args, f->num_decodes, c->num_seqs);
     tensor_download(&out);
     snprintf(what, sizeof what, "attention %s: %d seqs, up to %d of %d tokens, heads %d/%d of %d, blocks of %d, %s, %s",
              name, c->num_seqs, f->max_query_len, f->max_seq_len, c->num_heads, c->num_kv_heads, c->head_size,
@@ -363,14 +363,15 @@ static void forget_newest(const struct fixture *f, struct fused *u)
     struct reshape_and_cache_args args = u->cache;
     args.key = args.value =
         (uint8_t *)f->query.data + (int64_t)f->c->num_heads * f->c->head_size * dtype_size(f->c->dtype);
-    f->tb->b->reshape_and_cache(f->tb->b, &args, NULL);
+    f->tb->b->reshape_and_cache(f->tb->b, &args);
     tensor_download(&u->k_cache), tensor_download(&u->v_cache);
 }
 
 static bool call_fused(const struct fixture *f, struct fused *u)
 {
     struct backend *b = f->tb->b;
-    const bool taken = b->decode_attention(b, &u->rotary, &u->cache, &u->attention, NULL);
+    const struct decode_attention_args args = {u->rotary, u->cache, u->attention};
+    const bool taken = b->decode_attention(b, &args);
     tensor_download(&u->out);
     return taken;
 }
@@ -403,9 +404,9 @@ static void check_fused(struct fixture *f, struct random *random)
     assert_same(&fused.k_cache, &plain.k_cache), assert_same(&fused.v_cache, &plain.v_cache);
     assert_same(&fused.rows, &plain.rows);
     if (taken) {
-        b->rotary_embedding(b, &plain.rotary, NULL);
-        b->reshape_and_cache(b, &plain.cache, NULL);
-        paged_attention(b, &plain.attention, c->num_seqs, c->num_seqs, NULL);
+        b->rotary_embedding(b, &plain.rotary);
+        b->reshape_and_cache(b, &plain.cache);
+        paged_attention(b, &plain.attention, c->num_seqs, c->num_seqs);
         tensor_download(&plain.out), tensor_download(&plain.k_cache), tensor_download(&plain.v_cache);
         double *expected = tensor_doubles(&plain.out);
         check_close(f->tb, "decode_attention, nothing stored", &fused.out, expected, fused.out.count, c->dtype);
@@ -608,8 +609,8 @@ static void reads_far_blocks(void **state)
             const int64_t all = shift * block + bytes;
             if (b->memory_alloc(b, MEMORY_DEVICE, all, &far[0], &err) != STATUS_OK) skip();
             if (b->memory_alloc(b, MEMORY_DEVICE, all, &far[1], &err) != STATUS_OK) skip();
-            b->fill(b, far[0], 0xff, all, NULL);
-            b->fill(b, far[1], 0xff, all, NULL);
+            b->fill(b, far[0], 0xff, all);
+            b->fill(b, far[1], 0xff, all);
             b->copy(b, (uint8_t *)far[0] + shift * block, f.k_cache.data, bytes, NULL);
             b->copy(b, (uint8_t *)far[1] + shift * block, f.v_cache.data, bytes, NULL);
             memcpy(tables, f.tables.host, sizeof tables);

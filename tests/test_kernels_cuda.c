@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/kernel_test.h"
+#include "tests/support/operations.h"
 
 #ifdef QUIRE_HAVE_CUDA
 #include "kernels/cuda/cuda.h"
@@ -62,12 +62,14 @@ static void norms_of_real_sizes(void **state)
         struct tensor r = tensor_random(c, dtype, (int64_t)tokens * size, 2, &test->random), r_on = copy_of(g, &r);
         struct tensor gain = tensor_random(c, gain_dtype, size, 2, &test->random), gain_on = copy_of(g, &gain);
         struct tensor out = tensor_poison(c, dtype, x.count), out_on = tensor_poison(g, dtype, x.count);
-        c->rms_norm(c, out.data, x.data, gain.data, gain_dtype, 1e-5f, tokens, size, dtype, NULL);
-        g->rms_norm(g, out_on.data, x_on.data, gain_on.data, gain_dtype, 1e-5f, tokens, size, dtype, NULL);
+        const struct rms_norm_args norm = rms_norm_of(&out, &x, &gain), norm_on = rms_norm_of(&out_on, &x_on, &gain_on);
+        c->rms_norm(c, &norm);
+        g->rms_norm(g, &norm_on);
         check_same(gpu, "rms_norm", &out_on, &out);
-        c->fused_add_rms_norm(c, x.data, x.data, r.data, gain.data, gain_dtype, 1e-5f, tokens, size, dtype, NULL);
-        g->fused_add_rms_norm(g, x_on.data, x_on.data, r_on.data, gain_on.data, gain_dtype, 1e-5f, tokens, size, dtype,
-                              NULL);
+        const struct fused_add_rms_norm_args add = fused_add_rms_norm_of(&x, &x, &r, &gain),
+                                             add_on = fused_add_rms_norm_of(&x_on, &x_on, &r_on, &gain_on);
+        c->fused_add_rms_norm(c, &add);
+        g->fused_add_rms_norm(g, &add_on);
         check_same(gpu, "fused_add_rms_norm", &x_on, &x);
         check_same(gpu, "fused_add_rms_norm's residual", &r_on, &r);
         tensor_free(&x), tensor_free(&x_on), tensor_free(&r), tensor_free(&r_on), tensor_free(&gain);
@@ -93,18 +95,23 @@ static void rows_of_real_sizes(void **state)
         struct tensor out = tensor_poison(c, types[i], TOKENS * SIZE), out_on = tensor_poison(g, types[i], out.count);
         struct tensor half = tensor_poison(c, types[i], out.count / 2),
                       half_on = tensor_poison(g, types[i], half.count);
-        const struct weight w = {
-            .data = table.data, .dtype = types[i], .out_features = VOCABULARY, .in_features = SIZE};
-        struct weight w_on = w;
-        w_on.data = table_on.data;
-        c->embedding(c, out.data, ids, rows, TOKENS, &w, types[i], NULL);
-        g->embedding(g, out_on.data, ids_on.data, rows_on.data, TOKENS, &w_on, types[i], NULL);
+        const struct weight w = weight_of(&table, SIZE, NULL), w_on = weight_of(&table_on, SIZE, NULL);
+        const struct embedding_args embed_on = embedding_of(&out_on, &ids_on, &rows_on, &w_on);
+        struct embedding_args embed = embedding_of(&out, &ids_on, &rows_on, &w);
+        embed.ids = ids, embed.last_sampled = rows;
+        c->embedding(c, &embed);
+        g->embedding(g, &embed_on);
         check_same(gpu, "embedding", &out_on, &out);
-        c->silu_and_mul(c, half.data, out.data, TOKENS, SIZE / 2, types[i], NULL);
-        g->silu_and_mul(g, half_on.data, out_on.data, TOKENS, SIZE / 2, types[i], NULL);
-        check_same(gpu, "silu_and_mul", &half_on, &half);
-        c->gather_rows(c, out.data, table.data, rows, TOKENS, SIZE, types[i], NULL);
-        g->gather_rows(g, out_on.data, table_on.data, rows_on.data, TOKENS, SIZE, types[i], NULL);
+        const struct act_and_mul_args act = act_and_mul_of(&half, &out, TOKENS),
+                                      act_on = act_and_mul_of(&half_on, &out_on, TOKENS);
+        c->act_and_mul(c, &act);
+        g->act_and_mul(g, &act_on);
+        check_same(gpu, "act_and_mul", &half_on, &half);
+        const struct gather_rows_args gather_on = gather_rows_of(&out_on, &table_on, &rows_on);
+        struct gather_rows_args gather = gather_rows_of(&out, &table, &rows_on);
+        gather.indices = rows;
+        c->gather_rows(c, &gather);
+        g->gather_rows(g, &gather_on);
         check_same(gpu, "gather_rows", &out_on, &out);
         tensor_free(&table), tensor_free(&table_on), tensor_free(&out), tensor_free(&out_on);
         tensor_free(&half), tensor_free(&half_on);
@@ -137,12 +144,10 @@ static void linear_of_one_type(void **state)
         struct tensor bias = tensor_random(gpu->b, dtype, ROWS, 3, &test->random);
         struct tensor out = tensor_poison(gpu->b, out_dtype, (int64_t)tokens * STRIDE);
         const bool with_bias = i % 4 < 2;
-        const struct weight weight = {.data = w.data,
-                                      .dtype = dtype,
-                                      .out_features = ROWS,
-                                      .in_features = COLUMNS,
-                                      .bias = with_bias ? bias.data : NULL};
-        gpu->b->linear(gpu->b, out.data, STRIDE, out_dtype, x.data, COLUMNS, dtype, tokens, &weight, NULL);
+        const struct weight weight = weight_of(&w, COLUMNS, with_bias ? &bias : NULL);
+        struct linear_args args = linear_of(&out, &x, &weight);
+        args.out_stride = STRIDE;
+        gpu->b->linear(gpu->b, &args);
         tensor_download(&out);
         double *xs = tensor_doubles(&x), *ws = tensor_doubles(&w), *biases = tensor_doubles(&bias);
         double *expected = malloc(sizeof(double) * (size_t)tokens * ROWS);
@@ -192,11 +197,11 @@ static void cache_writes_of_real_shapes(void **state)
                                               .cache_dtype = cache,
                                               .k_scale = 0.013f,
                                               .v_scale = 0.7f};
-        c->reshape_and_cache(c, &args, NULL);
+        c->reshape_and_cache(c, &args);
         args.key = kv_on.data;
         args.value = (uint8_t *)kv_on.data + ROW * dtype_size(dtype);
         args.k_cache = k_on.data, args.v_cache = v_on.data, args.slot_mapping = slots_on.data;
-        g->reshape_and_cache(g, &args, NULL);
+        g->reshape_and_cache(g, &args);
         tensor_download(&k), tensor_download(&v), tensor_download(&k_on), tensor_download(&v_on);
         assert_memory_equal(k_on.host, k.host, (size_t)k.bytes);
         assert_memory_equal(v_on.host, v.host, (size_t)v.bytes);
@@ -228,23 +233,23 @@ static void caches_over_2_31_elements(void **state)
     const int64_t block = per_wrap + WRAPPED, slot = block * BLOCK + 3;
     const struct block_pair pair = {(int32_t)block, (int32_t)block + 5};
     struct tensor slot_on = tensor_bytes(b, &slot, sizeof slot), pair_on = tensor_bytes(b, &pair, sizeof pair);
-    b->reshape_and_cache(b,
-                         &(struct reshape_and_cache_args){.key = row.data,
-                                                          .value = row.data,
-                                                          .kv_stride = HEAD,
-                                                          .k_cache = caches[0],
-                                                          .v_cache = caches[1],
-                                                          .slot_mapping = slot_on.data,
-                                                          .num_tokens = 1,
-                                                          .num_kv_heads = 1,
-                                                          .head_size = HEAD,
-                                                          .block_size = BLOCK,
-                                                          .dtype = DTYPE_BFLOAT16,
-                                                          .cache_dtype = DTYPE_BFLOAT16,
-                                                          .k_scale = 1,
-                                                          .v_scale = 1},
-                         NULL);
-    b->copy_blocks(b, caches, 2, ELEMENTS * 2, pair_on.data, 1, NULL);
+    b->reshape_and_cache(b, &(struct reshape_and_cache_args){.key = row.data,
+                                                             .value = row.data,
+                                                             .kv_stride = HEAD,
+                                                             .k_cache = caches[0],
+                                                             .v_cache = caches[1],
+                                                             .slot_mapping = slot_on.data,
+                                                             .num_tokens = 1,
+                                                             .num_kv_heads = 1,
+                                                             .head_size = HEAD,
+                                                             .block_size = BLOCK,
+                                                             .dtype = DTYPE_BFLOAT16,
+                                                             .cache_dtype = DTYPE_BFLOAT16,
+                                                             .k_scale = 1,
+                                                             .v_scale = 1});
+    const struct copy_blocks_args copy = {
+        .caches = caches, .num_caches = 2, .block_bytes = ELEMENTS * 2, .pairs = pair_on.data, .num_pairs = 1};
+    b->copy_blocks(b, &copy);
     const int64_t looked_at[] = {block, block + 5, WRAPPED, WRAPPED + 5, block - 1, block + 1};
     for (int i = 0; i < 12; i++) {
         static uint16_t found[ELEMENTS], expected[ELEMENTS];
@@ -259,7 +264,7 @@ static void caches_over_2_31_elements(void **state)
     tensor_free(&row), tensor_free(&slot_on), tensor_free(&pair_on);
 }
 
-/* More caches and pairs than one launch takes, on a stream of its own. */
+/* More caches and pairs than one launch takes, swaps on a stream of their own. */
 static void moves_many_blocks(void **state)
 {
     struct kernel_test *test = *state;
@@ -294,9 +299,19 @@ static void moves_many_blocks(void **state)
     }
     assert_int_equal(b->stream_create(b, &stream, &err), STATUS_OK);
     struct tensor copies_on = tensor_bytes(b, copies, sizeof copies);
-    b->copy_blocks(b, device, CACHES, BYTES, copies_on.data, COPIES, stream);
-    b->swap_blocks(b, device, host, CACHES, BYTES, out, SWAPS, stream);
-    b->swap_blocks(b, host, device, CACHES, BYTES, in, SWAPS, stream);
+    const struct copy_blocks_args copy = {
+        .caches = device, .num_caches = CACHES, .block_bytes = BYTES, .pairs = copies_on.data, .num_pairs = COPIES};
+    struct swap_blocks_args swap = {.sources = device,
+                                    .destinations = host,
+                                    .num_caches = CACHES,
+                                    .block_bytes = BYTES,
+                                    .pairs = out,
+                                    .num_pairs = SWAPS};
+    b->copy_blocks(b, &copy);
+    if (b->stream_synchronize(b, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);
+    b->swap_blocks(b, &swap, stream);
+    swap.sources = host, swap.destinations = device, swap.pairs = in;
+    b->swap_blocks(b, &swap, stream);
     if (b->stream_synchronize(b, stream, &err) != STATUS_OK) fail_msg("%s", err.text);
     tensor_download(&t);
     for (int i = 0; i < CACHES * BLOCKS; i++) {
@@ -334,25 +349,29 @@ static void replays_graphs(void **state)
     struct tensor w = tensor_random(b, DTYPE_BFLOAT16, 2 * SIZE * SIZE, 1, &test->random);
     struct tensor wide = tensor_poison(b, DTYPE_BFLOAT16, TOKENS * 2 * SIZE);
     struct tensor out = tensor_poison(b, DTYPE_BFLOAT16, TOKENS * SIZE);
-    const struct weight weight = {.data = w.data, .dtype = DTYPE_BFLOAT16, .out_features = 2 * SIZE, .in_features = SIZE};
+    const struct weight weight = weight_of(&w, SIZE, NULL);
+    struct rms_norm_args norm = rms_norm_of(&out, &x, &w);
+    norm.size = SIZE, norm.num_tokens = TOKENS, norm.x_stride = norm.out_stride = SIZE;
+    const struct linear_args linear = linear_of(&wide, &out, &weight);
+    const struct act_and_mul_args act = act_and_mul_of(&out, &wide, TOKENS);
     uint8_t *eager = malloc((size_t)out.bytes);
     for (int round = 0; round < 3; round++) { /* warm up, capture, new input */
-        if (round == 1 && b->capture_begin(b, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);
+        if (round == 1 && b->capture_begin(b, &err) != STATUS_OK) fail_msg("%s", err.text);
         if (round < 2) {
-            b->rms_norm(b, out.data, x.data, w.data, DTYPE_BFLOAT16, 1e-5f, TOKENS, SIZE, DTYPE_BFLOAT16, NULL);
-            b->linear(b, wide.data, 2 * SIZE, DTYPE_BFLOAT16, out.data, SIZE, DTYPE_BFLOAT16, TOKENS, &weight, NULL);
-            b->silu_and_mul(b, out.data, wide.data, TOKENS, SIZE, DTYPE_BFLOAT16, NULL);
+            b->rms_norm(b, &norm);
+            b->linear(b, &linear);
+            b->act_and_mul(b, &act);
         }
         if (round == 0) {
             tensor_download(&out);
             memcpy(eager, out.host, (size_t)out.bytes);
             continue;
         }
-        if (round == 1 && b->capture_end(b, NULL, &graph, &err) != STATUS_OK) fail_msg("%s", err.text);
+        if (round == 1 && b->capture_end(b, &graph, &err) != STATUS_OK) fail_msg("%s", err.text);
         if (round == 2) memset(x.host, 0, (size_t)x.bytes);
         tensor_upload(&x);
-        b->fill(b, out.data, 0xff, out.bytes, NULL);
-        b->graph_launch(b, graph, NULL);
+        b->fill(b, out.data, 0xff, out.bytes);
+        b->graph_launch(b, graph);
         tensor_download(&out);
         if (round == 2) memset(eager, 0, (size_t)out.bytes);
         if (round == 1) assert_memory_equal(out.host, eager, (size_t)out.bytes);
@@ -372,24 +391,27 @@ static void failures_stay(void **state)
     backend_event event;
     struct tensor t = tensor_poison(b, DTYPE_FLOAT32, 256);
     assert_int_equal(b->event_create(b, &event, &err), STATUS_OK);
-    b->silu_and_mul(b, t.data, t.data, 1, 64, DTYPE_FP8_E4M3, NULL);
-    b->rms_norm(b, t.data, t.data, t.data, DTYPE_FLOAT32, 1e-5f, 1, 64, DTYPE_FP8_E5M2, NULL);
+    struct act_and_mul_args act = act_and_mul_of(&t, &t, 1);
+    struct rms_norm_args norm = rms_norm_of(&t, &t, &t);
+    act.dtype = DTYPE_FP8_E4M3, norm.dtype = DTYPE_FP8_E5M2;
+    b->act_and_mul(b, &act);
+    b->rms_norm(b, &norm);
     b->event_record(b, event, NULL);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(b->event_synchronize(b, event, &err), STATUS_INTERNAL);
-        assert_non_null(strstr(err.text, "silu_and_mul"));
+        assert_non_null(strstr(err.text, "act_and_mul"));
         assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_INTERNAL);
     }
     backend_cuda_forget_failure(b);
     assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_OK);
     backend_graph graph;
-    assert_int_equal(b->capture_begin(b, NULL, &err), STATUS_OK);
-    b->silu_and_mul(b, t.data, t.data, 1, 64, DTYPE_FP8_E4M3, NULL);
-    assert_int_equal(b->capture_end(b, NULL, &graph, &err), STATUS_INTERNAL);
+    assert_int_equal(b->capture_begin(b, &err), STATUS_OK);
+    b->act_and_mul(b, &act);
+    assert_int_equal(b->capture_end(b, &graph, &err), STATUS_INTERNAL);
     assert_null(graph);
-    assert_non_null(strstr(err.text, "silu_and_mul"));
+    assert_non_null(strstr(err.text, "act_and_mul"));
     backend_cuda_forget_failure(b);
-    b->fill(b, t.data, 0, t.bytes, NULL);
+    b->fill(b, t.data, 0, t.bytes);
     assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_OK);
     b->event_destroy(b, event);
     tensor_free(&t);

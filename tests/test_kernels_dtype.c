@@ -78,6 +78,18 @@ static void knows_its_names(void **state)
     assert_int_equal(dtype_parse("int8", &dtype), -1);
 }
 
+static void weighs_weights(void **state)
+{
+    (void)state;
+    static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+    for (int i = 0; i < 3; i++) {
+        const struct weight w = {
+            .format = weight_format_of(types[i]), .out_features = 3, .in_features = (int64_t)1 << 31};
+        assert_int_equal(weight_dtype(&w), types[i]);
+        assert_true(weight_bytes(&w) == 3 * ((int64_t)1 << 31) * dtype_size(types[i]));
+    }
+}
+
 /* Stores one value per token through reshape_and_cache (one head of 16) and compares the cache's bits. */
 static void check_stored(const struct test_backend *tb, enum dtype dtype, enum dtype cache, const float *values,
                          int32_t count)
@@ -108,7 +120,7 @@ static void check_stored(const struct test_backend *tb, enum dtype dtype, enum d
                                           .cache_dtype = cache,
                                           .k_scale = 1,
                                           .v_scale = 1};
-    tb->b->reshape_and_cache(tb->b, &args, NULL);
+    tb->b->reshape_and_cache(tb->b, &args);
     tensor_download(&v);
     const int size = dtype_size(cache);
     for (int32_t t = 0; t < count; t++) {
@@ -144,6 +156,7 @@ int main(void)
         cmocka_unit_test(decodes_every_16_bit_value),
         cmocka_unit_test(rounds_to_nearest_even),
         cmocka_unit_test(knows_its_names),
+        cmocka_unit_test(weighs_weights),
         cmocka_unit_test(stores_fp8_rounded_and_clamped),
     };
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);

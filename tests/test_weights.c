@@ -189,10 +189,9 @@ static void check_matrix(const struct weight *w, int64_t rows, int64_t columns, 
     assert_non_null(w->data);
     assert_int_equal(w->out_features, rows);
     assert_int_equal(w->in_features, columns);
-    assert_int_equal(w->dtype, dtype);
+    assert_int_equal(weight_dtype(w), dtype);
     assert_int_equal(w->bias != NULL, bias);
-    assert_null(w->scales);
-    assert_null(w->zeros);
+    if (bias) assert_int_equal(w->bias_dtype, dtype);
 }
 
 static void check_all(const struct model_weights *w, const struct model_config *c, enum dtype dtype)
@@ -421,7 +420,7 @@ static void test_dtypes(void **state)
         {"q_proj", "F32", 4, STATUS_UNSUPPORTED, "q, k and v projections of model.layers.0"},
         {"1.self_attn.v_proj", "F16", 2, STATUS_UNSUPPORTED, "q, k and v projections of model.layers.1"},
         {"up_proj", "F32", 4, STATUS_UNSUPPORTED, "gate and up projections of model.layers.0"},
-        {"o_proj.bias", "F32", 4, STATUS_UNSUPPORTED, "o_proj.bias\" has dtype F32, but its matrix has bfloat16"},
+        {"o_proj.bias", "F32", 4, STATUS_OK, NULL},
         {"embed_tokens", "F64", 8, STATUS_UNSUPPORTED, "\"model.embed_tokens.weight\" has dtype F64"},
         {"o_proj.weight", "I8", 1, STATUS_UNSUPPORTED, "has dtype I8"},
         {"gate_proj", "F8_E4M3", 1, STATUS_UNSUPPORTED, "has dtype F8_E4M3"},
@@ -437,6 +436,9 @@ static void test_dtypes(void **state)
         }
         struct model_weights w = accept(folder->path, &config);
         assert_int_equal(w.norm_dtype, strcmp(cases[i].retype, "norm") == 0 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
+        const struct weight *o = &w.layers[1].o;
+        assert_int_equal(weight_dtype(o), DTYPE_BFLOAT16);
+        assert_int_equal(o->bias_dtype, strcmp(cases[i].retype, "o_proj.bias") == 0 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16);
         model_weights_close(&w);
     }
 }
@@ -472,7 +474,7 @@ static void moments(const struct weight *w, double *mean, double *deviation)
     const int64_t count = w->out_features * w->in_features;
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < count; i++) {
-        const double v = dtype_load(w->data, w->dtype, i);
+        const double v = dtype_load(w->data, weight_dtype(w), i);
         sum += v;
         squares += v * v;
     }

@@ -293,15 +293,13 @@ static void attend(const struct cpu_state *s, const struct attention_args *args)
     }
 }
 
-void cpu_paged_attention_v1(struct backend *b, const struct attention_args *args, backend_stream stream)
+void cpu_paged_attention_v1(struct backend *b, const struct attention_args *args)
 {
-    (void)stream;
     attend(cpu_state(b), args);
 }
 
-void cpu_paged_attention_prefill(struct backend *b, const struct attention_args *args, backend_stream stream)
+void cpu_paged_attention_prefill(struct backend *b, const struct attention_args *args)
 {
-    (void)stream;
     attend(cpu_state(b), args);
 }
 
@@ -372,9 +370,8 @@ static void attend_partitions(const struct cpu_state *s, const struct attention_
 }
 
 /* Shares long contexts between threads. As many sequences at a time as the workspace has room for. */
-void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args, backend_stream stream)
+void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args)
 {
-    (void)stream;
     const struct cpu_state *s = cpu_state(b);
     int64_t num_partitions =
         max_i64(1, ((int64_t)args->max_seq_len + PAGED_ATTENTION_PARTITION_SIZE - 1) / PAGED_ATTENTION_PARTITION_SIZE);

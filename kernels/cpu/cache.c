@@ -62,47 +62,44 @@ static void cache_token(const struct cpu_kernels *kernels, const struct reshape_
     }
 }
 
-void cpu_reshape_and_cache(struct backend *b, const struct reshape_and_cache_args *args, backend_stream stream)
+void cpu_reshape_and_cache(struct backend *b, const struct reshape_and_cache_args *args)
 {
-    (void)stream;
     const struct cpu_state *s = cpu_state(b);
 #pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens * args->kv_stride))
     for (int32_t t = 0; t < args->num_tokens; t++)
         if (args->slot_mapping[t] >= 0) cache_token(s->kernels, args, t, args->slot_mapping[t]);
 }
 
-void cpu_update_block_tables(struct backend *b, int32_t *block_tables, int64_t block_table_stride,
-                             const struct block_table_delta *deltas, int32_t num_deltas, backend_stream stream)
+void cpu_update_block_tables(struct backend *b, const struct update_block_tables_args *args)
 {
-    (void)b, (void)stream;
-    for (int32_t i = 0; i < num_deltas; i++)
-        block_tables[deltas[i].row * block_table_stride + deltas[i].index] = deltas[i].block;
-}
-
-static void move_blocks(const struct cpu_state *s, void *const *sources, void *const *destinations, int32_t num_caches,
-                        int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs)
-{
-    (void)s; /* without OpenMP */
-    int64_t moves = (int64_t)num_caches * num_pairs;
-#pragma omp parallel for num_threads(cpu_threads_for(s, moves *block_bytes / 4))
-    for (int64_t i = 0; i < moves; i++) {
-        const struct block_pair *pair = &pairs[i / num_caches];
-        int32_t cache = (int32_t)(i % num_caches);
-        memcpy((uint8_t *)destinations[cache] + pair->destination * block_bytes,
-               (const uint8_t *)sources[cache] + pair->source * block_bytes, (size_t)block_bytes);
+    (void)b;
+    for (int32_t i = 0; i < args->num_deltas; i++) {
+        const struct block_table_delta *delta = &args->deltas[i];
+        args->block_tables[delta->row * args->block_table_stride + delta->index] = delta->block;
     }
 }
 
-void cpu_copy_blocks(struct backend *b, void *const *caches, int32_t num_caches, int64_t block_bytes,
-                     const struct block_pair *pairs, int32_t num_pairs, backend_stream stream)
+void cpu_swap_blocks(struct backend *b, const struct swap_blocks_args *args, backend_stream stream)
 {
-    (void)stream;
-    move_blocks(cpu_state(b), caches, caches, num_caches, block_bytes, pairs, num_pairs);
+    const struct cpu_state *s = cpu_state(b);
+    const int64_t num_caches = args->num_caches, bytes = args->block_bytes, moves = num_caches * args->num_pairs;
+    (void)s, (void)stream; /* s: without OpenMP */
+#pragma omp parallel for num_threads(cpu_threads_for(s, moves *bytes / 4))
+    for (int64_t i = 0; i < moves; i++) {
+        const struct block_pair *pair = &args->pairs[i / num_caches];
+        const int64_t cache = i % num_caches;
+        memcpy((uint8_t *)args->destinations[cache] + pair->destination * bytes,
+               (const uint8_t *)args->sources[cache] + pair->source * bytes, (size_t)bytes);
+    }
 }
 
-void cpu_swap_blocks(struct backend *b, void *const *sources, void *const *destinations, int32_t num_caches,
-                     int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs, backend_stream stream)
+void cpu_copy_blocks(struct backend *b, const struct copy_blocks_args *args)
 {
-    (void)stream;
-    move_blocks(cpu_state(b), sources, destinations, num_caches, block_bytes, pairs, num_pairs);
+    const struct swap_blocks_args inside = {.sources = args->caches,
+                                            .destinations = args->caches,
+                                            .num_caches = args->num_caches,
+                                            .block_bytes = args->block_bytes,
+                                            .pairs = args->pairs,
+                                            .num_pairs = args->num_pairs};
+    cpu_swap_blocks(b, &inside, NULL);
 }

@@ -1,44 +1,56 @@
+/* Rows of a table, rows of activations, and what is done to logits before sampling. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/state.h"
 
-/* Copies a row, converting where the types differ. */
-static void copy_row(const struct cpu_kernels *kernels, void *out, enum dtype out_dtype, const void *in,
-                     enum dtype in_dtype, int64_t count)
+static void embed(const struct cpu_kernels *kernels, const struct embedding_args *args, void *out, int64_t id)
 {
-    if (count <= 0) return;
-    if (in_dtype == out_dtype) {
-        memcpy(out, in, (size_t)(count * dtype_size(in_dtype)));
+    const int64_t size = args->table->in_features;
+    const enum dtype from = weight_dtype(args->table), to = args->dtype;
+    const void *in = cpu_element(args->table->data, from, id * size);
+    if (from == to && args->multiplier == 1) {
+        if (size > 0) memcpy(out, in, (size_t)(size * dtype_size(to)));
         return;
     }
     float piece[CPU_PIECE];
-    for (int64_t i = 0; i < count; i += CPU_PIECE) {
-        int64_t n = min_i64(CPU_PIECE, count - i);
-        kernels->to_float(piece, cpu_element(in, in_dtype, i), in_dtype, n);
-        kernels->from_float(cpu_element_out(out, out_dtype, i), piece, out_dtype, n);
+    for (int64_t i = 0; i < size; i += CPU_PIECE) {
+        const int64_t n = min_i64(CPU_PIECE, size - i);
+        kernels->to_float(piece, cpu_element(in, from, i), from, n);
+        for (int64_t j = 0; j < n; j++) piece[j] *= args->multiplier;
+        kernels->from_float(cpu_element_out(out, to, i), piece, to, n);
     }
 }
 
-void cpu_embedding(struct backend *b, void *out, const int32_t *ids, const int32_t *last_sampled, int32_t num_tokens,
-                   const struct weight *table, enum dtype dtype, backend_stream stream)
+void cpu_embedding(struct backend *b, const struct embedding_args *args)
 {
-    (void)stream;
     const struct cpu_state *s = cpu_state(b);
-    int64_t columns = table->in_features;
-#pragma omp parallel for num_threads(cpu_threads_for(s, num_tokens *columns))
-    for (int32_t t = 0; t < num_tokens; t++) {
-        int64_t id = ids[t] >= 0 ? ids[t] : last_sampled[-(int64_t)ids[t] - 1];
-        copy_row(s->kernels, cpu_element_out(out, dtype, t * columns), dtype,
-                 cpu_element(table->data, table->dtype, id * columns), table->dtype, columns);
+    const int64_t size = args->table->in_features;
+#pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens *size))
+    for (int32_t t = 0; t < args->num_tokens; t++) {
+        const int64_t id = args->ids[t] >= 0 ? args->ids[t] : args->last_sampled[-(int64_t)args->ids[t] - 1];
+        embed(s->kernels, args, cpu_element_out(args->out, args->dtype, t * size), id);
     }
 }
 
-void cpu_gather_rows(struct backend *b, void *out, const void *x, const int32_t *rows, int32_t num_rows, int32_t size,
-                     enum dtype dtype, backend_stream stream)
+void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args)
 {
-    (void)stream;
+    (void)b;
+    const int64_t bytes = (int64_t)args->size * dtype_size(args->dtype);
+    for (int64_t i = 0; i < args->num_indices && bytes > 0; i++)
+        memcpy((uint8_t *)args->out + i * bytes, (const uint8_t *)args->x + args->indices[i] * bytes, (size_t)bytes);
+}
+
+void cpu_scale_logits(struct backend *b, const struct scale_logits_args *args)
+{
     const struct cpu_state *s = cpu_state(b);
-    for (int64_t i = 0; i < num_rows; i++)
-        copy_row(s->kernels, cpu_element_out(out, dtype, i * size), dtype,
-                 cpu_element(x, dtype, (int64_t)rows[i] * size), dtype, size);
+    const int64_t count = (int64_t)args->num_samples * args->vocab_size;
+    const float cap = args->soft_cap, factor = cap > 0 ? args->multiplier / cap : args->multiplier;
+    const int64_t work = cap > 0 ? 16 * count : count; /* tanhf costs about as much as 16 multiplications */
+    (void)s, (void)work;                               /* without OpenMP */
+#pragma omp parallel for num_threads(cpu_threads_for(s, work)) schedule(static)
+    for (int64_t i = 0; i < count; i++) {
+        const float x = args->logits[i] * factor;
+        args->logits[i] = cap > 0 ? cap * tanhf(x) : x;
+    }
 }

@@ -20,6 +20,8 @@ struct cpu_kernels {
     void (*scale)(float *out, const float *x, const float *gain, float factor, int64_t count);
     /* out = gate / (1 + exp(-gate)) * up. out may be gate. */
     void (*silu_and_mul)(float *out, const float *gate, const float *up, int64_t count);
+    /* out = gelu_tanh(gate) * up. out may be gate. */
+    void (*gelu_tanh_and_mul)(float *out, const float *gate, const float *up, int64_t count);
     /* (first, second) = (first cos - second sin, second cos + first sin) */
     void (*rotate)(float *first, float *second, const float *cos, const float *sin, int64_t count);
     /* The largest of x, -INFINITY for none; a NaN counts as -INFINITY. */

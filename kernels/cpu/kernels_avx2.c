@@ -16,6 +16,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .sum_squares = sum_squares,
     .scale = scale,
     .silu_and_mul = silu_and_mul,
+    .gelu_tanh_and_mul = gelu_tanh_and_mul,
     .rotate = rotate,
     .maximum = maximum,
     .exponentials = exponentials,

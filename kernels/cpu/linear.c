@@ -28,7 +28,7 @@ struct product {
     enum dtype out_dtype;
     const void *x;
     int64_t x_stride;
-    enum dtype dtype;
+    enum dtype dtype, w_dtype;
     int64_t rows;
     const struct weight *w;
 };
@@ -42,7 +42,7 @@ static void add_bias(const struct product *p, float *row, int64_t first, int64_t
 {
     float bias[PANEL_COLUMNS];
     if (!p->w->bias) return;
-    p->s->kernels->to_float(bias, cpu_element(p->w->bias, p->w->dtype, first), p->w->dtype, count);
+    p->s->kernels->to_float(bias, cpu_element(p->w->bias, p->w->bias_dtype, first), p->w->bias_dtype, count);
     for (int64_t i = 0; i < count; i++) row[i] += bias[i];
 }
 
@@ -59,7 +59,7 @@ static void few_columns(const struct product *p, const float *x, int64_t x_strid
     float values[FEW_ROWS * FEW_COLUMNS];
     const struct weight *w = p->w;
     p->s->kernels->dot_rows(values, FEW_COLUMNS, x, x_stride, rows,
-                            cpu_element(w->data, w->dtype, first * w->in_features), w->dtype, w->in_features, count,
+                            cpu_element(w->data, p->w_dtype, first * w->in_features), p->w_dtype, w->in_features, count,
                             w->in_features);
     for (int r = 0; r < rows; r++) {
         add_bias(p, values + r * FEW_COLUMNS, first, count);
@@ -163,11 +163,12 @@ static void panel_tiles(const struct stretch *stretch, const float *panel, float
 static void pack_panel(const struct stretch *stretch, float *panel, int64_t first, int64_t count, int64_t depth_start,
                        int64_t depth)
 {
-    const struct cpu_kernels *kernels = stretch->p->s->kernels;
-    const struct weight *w = stretch->p->w;
+    const struct product *p = stretch->p;
+    const struct cpu_kernels *kernels = p->s->kernels;
+    const struct weight *w = p->w;
     for (int64_t n = 0; n < count; n += kernels->tile_columns)
         kernels->pack(panel + n * depth, kernels->tile_columns,
-                      cpu_element(w->data, w->dtype, (first + n) * w->in_features + depth_start), w->dtype,
+                      cpu_element(w->data, p->w_dtype, (first + n) * w->in_features + depth_start), p->w_dtype,
                       w->in_features, (int)min_i64(kernels->tile_columns, count - n), depth);
 }
 
@@ -263,15 +264,21 @@ static bool many_rows(const struct product *p)
     return true;
 }
 
-void cpu_linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x, int64_t x_stride,
-                enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream)
+void cpu_linear(struct backend *b, const struct linear_args *args)
 {
-    (void)stream;
     const struct cpu_state *s = cpu_state(b);
-    struct product p = {s, out, out_stride, out_dtype, x, x_stride, dtype, num_tokens, w};
-    if (s->kernels->tile_rows > 0 && num_tokens > FEW_ROWS && many_rows(&p)) return;
-    for (int32_t row = 0; row < num_tokens; row += FEW_ROWS)
-        few_rows(&p, row, (int)min_i64(FEW_ROWS, num_tokens - row));
+    const struct product p = {.s = s,
+                              .out = args->out,
+                              .out_stride = args->out_stride,
+                              .out_dtype = args->out_dtype,
+                              .x = args->x,
+                              .x_stride = args->x_stride,
+                              .dtype = args->dtype,
+                              .w_dtype = weight_dtype(args->weight),
+                              .rows = args->num_tokens,
+                              .w = args->weight};
+    if (s->kernels->tile_rows > 0 && p.rows > FEW_ROWS && many_rows(&p)) return;
+    for (int64_t row = 0; row < p.rows; row += FEW_ROWS) few_rows(&p, row, (int)min_i64(FEW_ROWS, p.rows - row));
 }
 
 int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query)

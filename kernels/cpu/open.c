@@ -52,17 +52,6 @@ static void workspace_set(struct backend *b, void *workspace, int64_t bytes)
     s->workspace_bytes = workspace ? bytes : 0;
 }
 
-static void all_reduce(struct backend *b, void *data, int64_t count, enum dtype dtype, backend_stream stream)
-{
-    (void)b, (void)data, (void)count, (void)dtype, (void)stream;
-}
-
-static void all_gather(struct backend *b, void *out, const void *in, int64_t count, enum dtype dtype,
-                       backend_stream stream)
-{
-    (void)b, (void)out, (void)in, (void)count, (void)dtype, (void)stream;
-}
-
 static void destroy(struct backend *b)
 {
     free(cpu_state(b));
@@ -86,15 +75,14 @@ static const struct backend operations = {
     .paged_attention_v1 = cpu_paged_attention_v1,
     .paged_attention_v2 = cpu_paged_attention_v2,
     .paged_attention_prefill = cpu_paged_attention_prefill,
-    .silu_and_mul = cpu_silu_and_mul,
+    .act_and_mul = cpu_act_and_mul,
     .linear = cpu_linear,
     .gather_rows = cpu_gather_rows,
+    .scale_logits = cpu_scale_logits,
     .update_block_tables = cpu_update_block_tables,
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,
     .sample = cpu_sample,
-    .all_reduce = all_reduce,
-    .all_gather = all_gather,
     .destroy = destroy,
 };
 
@@ -108,7 +96,7 @@ enum status backend_cpu_open(int threads, struct backend **out, struct error *er
     if (!s) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory opening the CPU backend");
     s->backend = operations;
     s->backend.state = s;
-    cpu_order_init(&s->backend);
+    cpu_stream_init(&s->backend);
     s->threads = threads ? threads : processors_allowed();
     enum cpu_isa isa = CPU_SCALAR;
     for (enum cpu_isa i = CPU_SCALAR; i < CPU_ISA_COUNT; i++)

@@ -1,4 +1,4 @@
-/* Rotary position embedding (Su et al., RoFormer, 2021), the pairs (i, i + rotary_dim / 2). */
+/* QK norm and rotary position embedding of the heads of query and key, in place. */
 #include "kernels/cpu/state.h"
 
 static void rotate_head(const struct cpu_kernels *kernels, void *head, enum dtype dtype, const float *cos_sin,
@@ -11,7 +11,7 @@ static void rotate_head(const struct cpu_kernels *kernels, void *head, enum dtyp
     }
     float first[CPU_PIECE], second[CPU_PIECE];
     for (int64_t i = 0; i < pairs; i += CPU_PIECE) {
-        int64_t n = min_i64(CPU_PIECE, pairs - i);
+        const int64_t n = min_i64(CPU_PIECE, pairs - i);
         void *a = cpu_element_out(head, dtype, i), *c = cpu_element_out(head, dtype, pairs + i);
         kernels->to_float(first, a, dtype, n);
         kernels->to_float(second, c, dtype, n);
@@ -21,24 +21,27 @@ static void rotate_head(const struct cpu_kernels *kernels, void *head, enum dtyp
     }
 }
 
-static void rotate_heads(const struct cpu_kernels *kernels, const struct rotary_args *args, void *row,
-                         int32_t num_heads, const float *cos_sin)
+/* The heads of one token. Norm before rotation, each rounded to dtype, as the two operations one after the other do. */
+static void process_heads(const struct cpu_kernels *kernels, const struct rotary_args *args, void *row,
+                          int32_t num_heads, const struct norm_params *norm, int32_t token)
 {
-    for (int64_t h = 0; h < num_heads; h++)
-        rotate_head(kernels, cpu_element_out(row, args->dtype, h * args->head_size), args->dtype, cos_sin,
-                    args->rotary_dim / 2);
+    for (int64_t h = 0; h < num_heads; h++) {
+        void *head = cpu_element_out(row, args->dtype, h * args->head_size);
+        if (norm) cpu_norm_row(kernels, norm, head, head, args->head_size, args->dtype);
+        if (args->rotary_dim > 0)
+            rotate_head(kernels, head, args->dtype, args->cos_sin + (int64_t)args->positions[token] * args->rotary_dim,
+                        args->rotary_dim / 2);
+    }
 }
 
-void cpu_rotary_embedding(struct backend *b, const struct rotary_args *args, backend_stream stream)
+void cpu_rotary_embedding(struct backend *b, const struct rotary_args *args)
 {
-    (void)stream;
     const struct cpu_state *s = cpu_state(b);
 #pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens * args->query_stride))
     for (int32_t t = 0; t < args->num_tokens; t++) {
-        const float *cos_sin = args->cos_sin + (int64_t)args->positions[t] * args->rotary_dim;
-        rotate_heads(s->kernels, args, cpu_element_out(args->query, args->dtype, t * args->query_stride),
-                     args->num_heads, cos_sin);
-        rotate_heads(s->kernels, args, cpu_element_out(args->key, args->dtype, t * args->key_stride),
-                     args->num_kv_heads, cos_sin);
+        process_heads(s->kernels, args, cpu_element_out(args->query, args->dtype, t * args->query_stride),
+                      args->num_heads, args->query_norm, t);
+        process_heads(s->kernels, args, cpu_element_out(args->key, args->dtype, t * args->key_stride),
+                      args->num_kv_heads, args->key_norm, t);
     }
 }

@@ -258,9 +258,9 @@ static void write_logprobs(const struct cpu_kernels *kernels, const struct sampl
 
 static void sample_one(const struct cpu_state *s, const struct sample_args *args, int32_t i)
 {
-    const struct sampling_state *row = &args->rows[args->sample_state_indices[i]];
-    int32_t output = args->sample_output[i], vocab_size = args->vocab_size;
-    int32_t *history = args->history + args->sample_state_indices[i] * args->history_stride;
+    const struct sampling_state *row = &args->states[args->state_indices[i]];
+    int32_t output = args->output_positions[i], vocab_size = args->vocab_size;
+    int32_t *history = args->history + args->state_indices[i] * args->history_stride;
     float *logits = args->logits + (int64_t)i * vocab_size;
     struct scratch scratch = thread_scratch(s, vocab_size);
     bool logprobs = args->any_logprobs && row->num_logprobs >= 0;
@@ -277,9 +277,8 @@ static void sample_one(const struct cpu_state *s, const struct sample_args *args
     if (logprobs) write_logprobs(s->kernels, args, i, raw, row->num_logprobs);
 }
 
-void cpu_sample(struct backend *b, const struct sample_args *args, backend_stream stream)
+void cpu_sample(struct backend *b, const struct sample_args *args)
 {
-    (void)stream;
     const struct cpu_state *s = cpu_state(b);
 #pragma omp parallel for num_threads(cpu_threads_for(s, (int64_t)args->num_samples * args->vocab_size))                \
     schedule(dynamic, 1)

@@ -78,6 +78,16 @@ static void silu_and_mul(float *out, const float *gate, const float *up, int64_t
     for (int64_t i = 0; i < count; i++) out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
+/* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)). */
+static void gelu_tanh_and_mul(float *out, const float *gate, const float *up, int64_t count)
+{
+    const float twice_sqrt_2_over_pi = 1.59576912f;
+    for (int64_t i = 0; i < count; i++) {
+        const float x = gate[i], u2 = twice_sqrt_2_over_pi * (x + 0.044715f * x * x * x);
+        out[i] = x / (1.0f + expf(-u2)) * up[i];
+    }
+}
+
 static void rotate(float *first, float *second, const float *cos, const float *sin, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -152,6 +162,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .sum_squares = sum_squares,
     .scale = scale,
     .silu_and_mul = silu_and_mul,
+    .gelu_tanh_and_mul = gelu_tanh_and_mul,
     .rotate = rotate,
     .maximum = maximum,
     .exponentials = exponentials,

@@ -76,56 +76,48 @@ static inline int64_t max_i64(int64_t a, int64_t b)
 enum { CPU_PIECE = 512 };
 
 /* memory.c */
-enum status cpu_memory_info(struct backend *b, int64_t *free_bytes, int64_t *total_bytes, struct error *err);
-enum status cpu_memory_alloc(struct backend *b, enum memory_kind kind, int64_t bytes, void **out, struct error *err);
-void cpu_memory_free(struct backend *b, enum memory_kind kind, void *data, int64_t bytes);
-void cpu_copy(struct backend *b, void *destination, const void *source, int64_t bytes, backend_stream stream);
-void cpu_copy_many(struct backend *b, const struct copy_segment *segments, int32_t count, backend_stream stream);
-void cpu_fill(struct backend *b, void *destination, int byte, int64_t bytes, backend_stream stream);
+memory_info_function cpu_memory_info;
+memory_alloc_function cpu_memory_alloc;
+memory_free_function cpu_memory_free;
+copy_function cpu_copy;
+copy_many_function cpu_copy_many;
+fill_function cpu_fill;
 
-/* order.c */
-void cpu_order_init(struct backend *b);
+/* stream.c */
+void cpu_stream_init(struct backend *b);
 
 /* embedding.c */
-void cpu_embedding(struct backend *b, void *out, const int32_t *ids, const int32_t *last_sampled, int32_t num_tokens,
-                   const struct weight *table, enum dtype dtype, backend_stream stream);
-void cpu_gather_rows(struct backend *b, void *out, const void *x, const int32_t *rows, int32_t num_rows, int32_t size,
-                     enum dtype dtype, backend_stream stream);
+embedding_function cpu_embedding;
+gather_rows_function cpu_gather_rows;
+scale_logits_function cpu_scale_logits;
 
 /* norm.c */
-void cpu_rms_norm(struct backend *b, void *out, const void *x, const void *gain, enum dtype gain_dtype, float eps,
-                  int32_t num_tokens, int32_t size, enum dtype dtype, backend_stream stream);
-void cpu_fused_add_rms_norm(struct backend *b, void *out, const void *x, void *residual, const void *gain,
-                            enum dtype gain_dtype, float eps, int32_t num_tokens, int32_t size, enum dtype dtype,
-                            backend_stream stream);
+rms_norm_function cpu_rms_norm;
+fused_add_rms_norm_function cpu_fused_add_rms_norm;
+/* One row of rms_norm; out may be x. */
+void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *norm, void *out, const void *x,
+                  int64_t size, enum dtype dtype);
 
 /* rotary.c, activation.c */
-void cpu_rotary_embedding(struct backend *b, const struct rotary_args *args, backend_stream stream);
-void cpu_silu_and_mul(struct backend *b, void *out, const void *x, int32_t num_tokens, int32_t size, enum dtype dtype,
-                      backend_stream stream);
+rotary_embedding_function cpu_rotary_embedding;
+act_and_mul_function cpu_act_and_mul;
 
 /* cache.c */
-void cpu_reshape_and_cache(struct backend *b, const struct reshape_and_cache_args *args, backend_stream stream);
-void cpu_update_block_tables(struct backend *b, int32_t *block_tables, int64_t block_table_stride,
-                             const struct block_table_delta *deltas, int32_t num_deltas, backend_stream stream);
-void cpu_copy_blocks(struct backend *b, void *const *caches, int32_t num_caches, int64_t block_bytes,
-                     const struct block_pair *pairs, int32_t num_pairs, backend_stream stream);
-void cpu_swap_blocks(struct backend *b, void *const *sources, void *const *destinations, int32_t num_caches,
-                     int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs, backend_stream stream);
+reshape_and_cache_function cpu_reshape_and_cache;
+update_block_tables_function cpu_update_block_tables;
+copy_blocks_function cpu_copy_blocks;
+swap_blocks_function cpu_swap_blocks;
 
 /* attention.c */
-void cpu_paged_attention_v1(struct backend *b, const struct attention_args *args, backend_stream stream);
-void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args, backend_stream stream);
-void cpu_paged_attention_prefill(struct backend *b, const struct attention_args *args, backend_stream stream);
+paged_attention_function cpu_paged_attention_v1, cpu_paged_attention_v2, cpu_paged_attention_prefill;
 int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspace_query *query);
 
 /* linear.c */
-void cpu_linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x, int64_t x_stride,
-                enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream);
+linear_function cpu_linear;
 int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query);
 
 /* sample.c */
-void cpu_sample(struct backend *b, const struct sample_args *args, backend_stream stream);
+sample_function cpu_sample;
 int64_t cpu_sample_workspace(const struct cpu_state *s, const struct workspace_query *query);
 
 #endif

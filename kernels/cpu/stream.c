@@ -43,7 +43,7 @@ static enum status event_synchronize(struct backend *b, backend_event event, str
     return STATUS_OK;
 }
 
-void cpu_order_init(struct backend *b)
+void cpu_stream_init(struct backend *b)
 {
     b->stream_create = stream_create;
     b->stream_destroy = stream_destroy;

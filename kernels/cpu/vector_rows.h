@@ -124,6 +124,18 @@ static void silu_and_mul(float *out, const float *gate, const float *up, int64_t
     for (; i < count; i++) out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
+/* x / (1 + exp(-2u)), u = sqrt(2 / pi) * (x + 0.044715 x^3). */
+static void gelu_tanh_and_mul(float *out, const float *gate, const float *up, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        vec x = vec_load(gate + i), cubic = vec_fma(vec_multiply(x, x), vec_set(0.044715f), vec_set(1));
+        vec e = vec_exp(vec_multiply(vec_multiply(x, cubic), vec_set(-1.59576912f)));
+        vec_store(out + i, vec_multiply(vec_divide(x, vec_add(vec_set(1), e)), vec_load(up + i)));
+    }
+    cpu_kernels_scalar.gelu_tanh_and_mul(out + i, gate + i, up + i, count - i);
+}
+
 static void rotate(float *first, float *second, const float *cos, const float *sin, int64_t count)
 {
     int64_t i = 0;

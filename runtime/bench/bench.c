@@ -183,7 +183,7 @@ static void report_setting(struct bench *b, const char *name)
 static enum status run_benchmark(const struct benchmark *benchmark, const struct bench_options *options,
                                  struct error *err)
 {
-    struct bench b = {.options = options, .random = options->engine.seed};
+    struct bench b = {.options = options, .random = {options->engine.seed}};
     enum status status = engine_create(&options->engine, &b.engine, err);
     if (status != STATUS_OK) return status;
     report_init(&b.report);

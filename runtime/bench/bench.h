@@ -18,7 +18,7 @@ struct bench_options {
 struct bench {
     const struct bench_options *options;
     struct engine *engine;
-    uint64_t random; /* state of bench_random */
+    struct random random;
     struct report report;
 };
 

@@ -136,7 +136,7 @@ static void add_linear(struct rows *rows, const struct bench_sizes *s)
 static void add_passes(struct rows *rows)
 {
     static const enum bench_operation operations[] = {BENCH_RMS_NORM, BENCH_FUSED_ADD_RMS_NORM, BENCH_ROTARY_EMBEDDING,
-                                                      BENCH_RESHAPE_AND_CACHE, BENCH_SILU_AND_MUL};
+                                                      BENCH_RESHAPE_AND_CACHE, BENCH_ACT_AND_MUL};
     static const int32_t counts[] = {1, 256, PROMPT};
     for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
         for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++)
@@ -148,7 +148,7 @@ static void add_fused(struct rows *rows, const struct bench_sizes *s)
 {
     static const enum bench_operation operations[NUM_PRODUCTS] = {[PRODUCT_QKV] = BENCH_NORM_LINEAR,
                                                                   [PRODUCT_O] = BENCH_LINEAR_RESIDUAL,
-                                                                  [PRODUCT_GATE_UP] = BENCH_GATE_UP_SILU,
+                                                                  [PRODUCT_GATE_UP] = BENCH_GATE_UP,
                                                                   [PRODUCT_DOWN] = BENCH_LINEAR_RESIDUAL,
                                                                   [PRODUCT_HEAD] = BENCH_NORM_LINEAR};
     static const int32_t counts[] = {1, 8, 64};

@@ -5,23 +5,13 @@
 #include "base/array.h"
 #include "base/clock.h"
 
-/* SplitMix64 (Steele et al., 2014). */
-static uint64_t next_random(uint64_t *state)
+int32_t bench_random(struct random *random, struct bench_range range)
 {
-    uint64_t z = *state += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-int32_t bench_random(uint64_t *random, struct bench_range range)
-{
-    const uint64_t span = (uint64_t)(range.maximum - range.minimum) + 1;
-    return range.minimum + (int32_t)(next_random(random) % span);
+    return (int32_t)random_between(random, range.minimum, range.maximum);
 }
 
 enum status bench_run_create(int32_t count, struct bench_range input_len, struct bench_range output_len,
-                             int32_t vocab_size, uint64_t *random, struct bench_run *run, struct error *err)
+                             int32_t vocab_size, struct random *random, struct bench_run *run, struct error *err)
 {
     *run = (struct bench_run){.requests = calloc((size_t)count, sizeof *run->requests), .count = count};
     bool ok = run->requests != NULL;

@@ -2,6 +2,7 @@
 #ifndef QUIRE_RUNTIME_BENCH_RUN_H
 #define QUIRE_RUNTIME_BENCH_RUN_H
 
+#include "base/random.h"
 #include "runtime/engine/engine.h"
 
 /* All times are clock_seconds(). */
@@ -39,7 +40,7 @@ struct bench_range {
 /* Makes `count` requests of random token ids below vocab_size, their lengths drawn from the ranges. *random is the
  * state of the generator: the same state gives the same requests. */
 enum status bench_run_create(int32_t count, struct bench_range input_len, struct bench_range output_len,
-                             int32_t vocab_size, uint64_t *random, struct bench_run *run, struct error *err);
+                             int32_t vocab_size, struct random *random, struct bench_run *run, struct error *err);
 void bench_run_free(struct bench_run *run);
 
 /* Queues every request at once (greedy, eos ignored, so that each gets exactly its output_len tokens) and steps until
@@ -47,6 +48,6 @@ void bench_run_free(struct bench_run *run);
 enum status bench_run_execute(struct bench_run *run, struct engine *e, struct error *err);
 
 /* A number from minimum to maximum. */
-int32_t bench_random(uint64_t *random, struct bench_range range);
+int32_t bench_random(struct random *random, struct bench_range range);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/loaded_model.h"
 
@@ -306,14 +307,10 @@ static void read_inbox(struct engine *e)
     pthread_mutex_unlock(&inbox->lock);
 }
 
-/* A request without a seed gets one that depends on the engine's seed and its order of arrival. (SplitMix64's mixer:
- * Steele et al., 2014.) */
+/* A request without a seed gets one that depends on the engine's seed and its order of arrival. */
 static uint64_t request_seed(const struct engine *e, const struct request *request)
 {
-    uint64_t z = e->options.seed * 0x9E3779B97F4A7C15u + request->id;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return random_mix(e->options.seed * RANDOM_STEP + request->id);
 }
 
 static void fill_sampling_row(const struct engine *e, const struct sequence *seq, struct sampling_state *row)

@@ -113,8 +113,8 @@ void use_workspace(struct test_backend *tb, const struct workspace_query *query)
     release_workspace(tb);
     tb->workspace_bytes = tb->b->workspace_bytes(tb->b, query);
     tb->workspace = device_alloc(tb->b, tb->workspace_bytes + 2 * GUARD);
-    tb->b->fill(tb->b, tb->workspace, GUARD_BYTE, GUARD, NULL);
-    tb->b->fill(tb->b, tb->workspace + GUARD + tb->workspace_bytes, GUARD_BYTE, GUARD, NULL);
+    tb->b->fill(tb->b, tb->workspace, GUARD_BYTE, GUARD);
+    tb->b->fill(tb->b, tb->workspace + GUARD + tb->workspace_bytes, GUARD_BYTE, GUARD);
     tb->b->workspace_set(tb->b, tb->workspace + GUARD, tb->workspace_bytes);
 }
 
@@ -127,7 +127,7 @@ static struct tensor tensor_new(struct backend *b, enum dtype dtype, int64_t cou
 {
     struct tensor t = {.b = b, .dtype = dtype, .count = count, .bytes = bytes};
     uint8_t *allocation = device_alloc(b, bytes + 2 * GUARD);
-    b->fill(b, allocation, GUARD_BYTE, bytes + 2 * GUARD, NULL);
+    b->fill(b, allocation, GUARD_BYTE, bytes + 2 * GUARD);
     t.data = allocation + GUARD;
     t.host = malloc(bytes > 0 ? (size_t)bytes : 1);
     return t;

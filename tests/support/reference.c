@@ -6,25 +6,6 @@
 
 #include "kernels/philox.h"
 
-/* SplitMix64 (Steele et al., 2014). */
-uint64_t random_bits(struct random *r)
-{
-    uint64_t z = r->state += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-double random_uniform(struct random *r)
-{
-    return (double)(random_bits(r) >> 11) / 9007199254740992.0;
-}
-
-int64_t random_between(struct random *r, int64_t low, int64_t high)
-{
-    return low + (int64_t)(random_bits(r) % (uint64_t)(high - low + 1));
-}
-
 struct format {
     int exponent_bits, mantissa_bits;
     uint32_t largest; /* bits of the largest finite value */
@@ -114,13 +95,17 @@ void reference_rotary(double *x, const int32_t *positions, const double *cos_sin
             }
 }
 
-void reference_silu_and_mul(double *out, const double *x, int64_t tokens, int64_t size)
+static double activate(double x, enum activation activation)
+{
+    if (activation == ACTIVATION_SILU) return x / (1 + exp(-x));
+    return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+
+void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size, enum activation activation)
 {
     for (int64_t t = 0; t < tokens; t++)
-        for (int64_t i = 0; i < size; i++) {
-            double gate = x[t * 2 * size + i];
-            out[t * size + i] = gate / (1 + exp(-gate)) * x[t * 2 * size + size + i];
-        }
+        for (int64_t i = 0; i < size; i++)
+            out[t * size + i] = activate(gate_up[t * 2 * size + i], activation) * gate_up[t * 2 * size + size + i];
 }
 
 static bool attends(const struct attention_params *p, int32_t position, int32_t token, int32_t head, int32_t kv_head)

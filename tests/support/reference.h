@@ -6,15 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/random.h"
 #include "kernels/backend.h"
-
-/* Random numbers for test inputs: the same everywhere for the same seed. */
-struct random {
-    uint64_t state;
-};
-uint64_t random_bits(struct random *r);
-double random_uniform(struct random *r);                             /* [0, 1) */
-int64_t random_between(struct random *r, int64_t low, int64_t high); /* both included */
 
 /* Element types, from their definitions. reference_encode gives the nearest value, ties to the even bit pattern, and
  * clamps to the largest finite one; not for NaN. */
@@ -28,7 +21,8 @@ void reference_rms_norm(double *out, const double *x, const double *gain, double
 /* In place; x [tokens, heads, head_size], cos_sin [positions, rotary_dim]. */
 void reference_rotary(double *x, const int32_t *positions, const double *cos_sin, int64_t tokens, int64_t heads,
                       int64_t head_size, int64_t rotary_dim);
-void reference_silu_and_mul(double *out, const double *x, int64_t tokens, int64_t size);
+void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size,
+                           enum activation activation);
 
 /* One head of one query at `position` over keys and values [position + 1, stride] of one sequence. alibi_slope is this
  * head's, 0 for none. out [head_size]. */

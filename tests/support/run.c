@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/random.h"
 #include "kernels/backend.h"
 
 /* The tiny checkpoints' logits are of size 1 to 10: a gap of 1e-4 of that. */
@@ -133,12 +134,10 @@ void run_free(struct run *run)
 struct run_prompt *run_random_prompts(const int32_t *lengths, int32_t count, int32_t vocab_size, uint64_t seed)
 {
     struct run_prompt *prompts = calloc((size_t)count, sizeof *prompts);
+    struct random random = {seed};
     for (int32_t i = 0; i < count; i++) {
         int32_t *ids = malloc((size_t)lengths[i] * sizeof *ids);
-        for (int32_t j = 0; j < lengths[i]; j++) {
-            seed = seed * 6364136223846793005u + 1442695040888963407u;
-            ids[j] = (int32_t)((seed >> 33) % (uint64_t)vocab_size);
-        }
+        for (int32_t j = 0; j < lengths[i]; j++) ids[j] = (int32_t)random_between(&random, 0, vocab_size - 1);
         prompts[i] = (struct run_prompt){ids, lengths[i]};
     }
     return prompts;

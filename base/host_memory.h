@@ -1,0 +1,21 @@
+/* How much memory of the machine this process may take. */
+#ifndef QUIRE_BASE_HOST_MEMORY_H
+#define QUIRE_BASE_HOST_MEMORY_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct host_memory {
+    int64_t free_bytes;  /* what the system can give without swapping, page cache that it would drop included */
+    int64_t total_bytes; /* of the machine, or the smallest limit that applies */
+};
+
+/* From /proc/meminfo, and from the limits of every control group (version 1 or 2) that the process is in, up to the
+ * root: those of a container, of a systemd unit, of a batch job. */
+enum status host_memory_read(struct host_memory *out, struct error *err);
+
+/* The same from the files below the folder `root` instead of /: for tests. */
+enum status host_memory_read_below(const char *root, struct host_memory *out, struct error *err);
+
+#endif

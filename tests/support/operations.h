@@ -1,0 +1,25 @@
+/* The arguments of operations on whole tensors: types come from the tensors, sizes from their counts, and everything is
+ * contiguous. A test changes what it wants to be different. */
+#ifndef QUIRE_TESTS_SUPPORT_OPERATIONS_H
+#define QUIRE_TESTS_SUPPORT_OPERATIONS_H
+
+#include "tests/support/kernel_test.h"
+
+/* w holds out_features rows of in_features; bias may be NULL. */
+struct weight weight_of(const struct tensor *w, int64_t in_features, const struct tensor *bias);
+struct linear_args linear_of(const struct tensor *out, const struct tensor *x, const struct weight *w);
+
+struct norm_params norm_of(const struct tensor *gain); /* eps is 1e-5 */
+struct rms_norm_args rms_norm_of(const struct tensor *out, const struct tensor *x, const struct tensor *gain);
+struct fused_add_rms_norm_args fused_add_rms_norm_of(const struct tensor *out, const struct tensor *x,
+                                                     const struct tensor *residual, const struct tensor *gain);
+
+/* num_tokens rows; silu. */
+struct act_and_mul_args act_and_mul_of(const struct tensor *out, const struct tensor *gate_up, int32_t num_tokens);
+
+/* int32 indices, as tensor_bytes makes them. */
+struct gather_rows_args gather_rows_of(const struct tensor *out, const struct tensor *x, const struct tensor *indices);
+struct embedding_args embedding_of(const struct tensor *out, const struct tensor *ids,
+                                   const struct tensor *last_sampled, const struct weight *table);
+
+#endif
