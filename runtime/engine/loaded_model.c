@@ -114,7 +114,8 @@ static enum status cpu_kv_space(const struct engine_options *o, struct loaded_mo
     return STATUS_OK;
 }
 
-/* What others and the context hold on a GPU, by the device's own count. */
+/* What other processes and quire's CUDA context hold on a GPU, by the device's own count. Where the device cannot tell
+ * them apart, all of it is counted as the context. */
 static enum status gpu_held(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
@@ -122,7 +123,8 @@ static enum status gpu_held(const struct engine_options *o, struct loaded_model 
     enum status status = l->backend->memory_info(l->backend, &available, &p->total, err);
     if (status != STATUS_OK) return status;
     const int64_t held = p->total - available;
-    p->others = l->backend->others_bytes >= 0 && l->backend->others_bytes < held ? l->backend->others_bytes : 0;
+    p->others_unknown = l->backend->others_bytes < 0 || l->backend->others_bytes > held;
+    p->others = p->others_unknown ? 0 : l->backend->others_bytes;
     p->context = held - p->others;
     p->utilization = o->gpu_memory_utilization;
     p->budget = (int64_t)((double)p->total * p->utilization);
