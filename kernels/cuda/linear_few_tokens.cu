@@ -11,9 +11,9 @@
  *     copy chunk 6 into it,   |         || full    || full    || copying |       arrive at empty[1]
  *     which ends full[0]      +---------++---------++---------++---------+
  *
- * So enough bytes are always in flight, whatever the mma warps wait for. The copies start before the previous kernel has
- * ended, because weights do not depend on it (dependent.cuh). There are several copy warps because starting the copy of
- * one row takes a warp about 80 cycles, which is too slow for one warp.
+ * So enough bytes are always in flight, whatever the mma warps wait for. The copies start before the previous kernel
+ * has ended, because weights do not depend on it (dependent.cuh). There are several copy warps because starting the
+ * copy of one row takes a warp about 80 cycles, which is too slow for one warp.
  *
  * The matmul runs on tensor cores (mma.cuh) with 16 output features as M and 8 tokens as N. Each mma warp takes an
  * eighth of a chunk's input features. The order in which a lane multiplies them does not matter as long as it is the
@@ -21,8 +21,8 @@
  * token g, so that every operand is read in pieces of 16 bytes. The rows of a stage and of x are padded by SKEW bytes,
  * so that the eight lanes that are served together read from different banks.
  *
- * Sums are added in a fixed order: within a warp, over the mma warps, over the parts of a tile. Different blocks compute
- * the parts of a tile, and the block that finishes last adds them up. */
+ * Sums are added in a fixed order: within a warp, over the mma warps, over the parts of a tile. Different blocks
+ * compute the parts of a tile, and the block that finishes last adds them up. */
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
@@ -198,8 +198,8 @@ template <class T, class G> static __device__ __forceinline__ uint4 normalize(ui
     return words;
 }
 
-/* rms_norm of x in shared memory, in place. Every block does it for itself, which costs less than a kernel and its round
- * trip through memory. One to eight warps share a token. sums: scratch for [tokens, MMA_WARPS]. */
+/* rms_norm of x in shared memory, in place. Every block does it for itself, which costs less than a kernel and its
+ * round trip through memory. One to eight warps share a token. sums: scratch for [tokens, MMA_WARPS]. */
 template <class T>
 static __device__ __forceinline__ void norm_x(const matmul &m, uint8_t *x, int x_row, const uint8_t *gain, float *sums)
 {
@@ -329,7 +329,8 @@ static __device__ __forceinline__ void multiply_chunk(float (&sum)[GROUPS][4], c
 #pragma unroll
         for (int n = 0; n < GROUPS; n++) {
             const int token = 8 * n + g;
-            const uint4 y = there && token < c.num_tokens ? *(const uint4 *)(c.x + token * c.x_row + feature * 2) : zero;
+            const uint4 y =
+                there && token < c.num_tokens ? *(const uint4 *)(c.x + token * c.x_row + feature * 2) : zero;
             multiply_add<T>(sum[n], first, y.x, y.y);
             multiply_add<T>(sum[n], second, y.z, y.w);
         }
@@ -337,8 +338,7 @@ static __device__ __forceinline__ void multiply_chunk(float (&sum)[GROUPS][4], c
 }
 
 /* A warp's sums of a tile, in the layout of the mma instruction, into sums [tokens, TILE]. */
-template <int GROUPS>
-static __device__ __forceinline__ void leave_sums(float *sums, const float (&sum)[GROUPS][4])
+template <int GROUPS> static __device__ __forceinline__ void leave_sums(float *sums, const float (&sum)[GROUPS][4])
 {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -347,8 +347,8 @@ static __device__ __forceinline__ void leave_sums(float *sums, const float (&sum
         for (int i = 0; i < 4; i++) sums[(8 * n + 2 * t + i % 2) * TILE + g + i / 2 * 8] = sum[n][i];
 }
 
-/* The mma warps: all chunks of all tiles. sums: two sets of [MMA_WARPS, tokens, TILE], used in turn, so that one barrier
- * a tile is enough: a warp writes to a set again only after all warps have passed the next tile's barrier. */
+/* The mma warps: all chunks of all tiles. sums: two sets of [MMA_WARPS, tokens, TILE], used in turn, so that one
+ * barrier a tile is enough: a warp writes to a set again only after all warps have passed the next tile's barrier. */
 template <class T, int GROUPS>
 static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, const block_part &p,
                                                       const weight_ring &ring, const uint8_t *x, float *sums,
@@ -468,8 +468,8 @@ static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct m
     return plan;
 }
 
-/* Copies of large chunks start sooner, those of small chunks finish more evenly, so a block that has little to read gets
- * large chunks. */
+/* Copies of large chunks start sooner, those of small chunks finish more evenly, so a block that has little to read
+ * gets large chunks. */
 bool few_tokens_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out)
 {
     if (!can_compute(s, m)) return false;
