@@ -42,7 +42,7 @@ struct bench_sizes bench_sizes_of(const struct model_config *c)
                                 .vocab_size = c->vocab_size};
 }
 
-struct bench_case bench_product_case(const struct bench_sizes *s, enum bench_product product, int32_t rows)
+struct bench_case bench_product_case(const struct bench_sizes *s, enum bench_product product, int32_t num_tokens)
 {
     const int64_t hidden = s->hidden_size, attention = (int64_t)s->num_heads * s->head_size;
     const int64_t qkv = attention + 2LL * s->num_kv_heads * s->head_size;
@@ -51,16 +51,18 @@ struct bench_case bench_product_case(const struct bench_sizes *s, enum bench_pro
                                               [PRODUCT_GATE_UP] = {2LL * s->intermediate_size, hidden},
                                               [PRODUCT_DOWN] = {hidden, s->intermediate_size},
                                               [PRODUCT_HEAD] = {s->vocab_size, hidden}};
-    return (struct bench_case){
-        .operation = BENCH_LINEAR, .rows = rows, .outputs = weights[product][0], .columns = weights[product][1]};
+    return (struct bench_case){.operation = BENCH_LINEAR,
+                               .count = num_tokens,
+                               .out_features = weights[product][0],
+                               .in_features = weights[product][1]};
 }
 
-enum status bench_product_speed(struct backend *b, const struct bench_sizes *s, int32_t rows, double *flops,
+enum status bench_product_speed(struct backend *b, const struct bench_sizes *s, int32_t num_tokens, double *flops,
                                 struct error *err)
 {
     struct bench_case cases[PRODUCT_HEAD];
     struct bench_device *d;
-    for (int i = 0; i < PRODUCT_HEAD; i++) cases[i] = bench_product_case(s, (enum bench_product)i, rows);
+    for (int i = 0; i < PRODUCT_HEAD; i++) cases[i] = bench_product_case(s, (enum bench_product)i, num_tokens);
     enum status status = bench_device_open(b, s, cases, PRODUCT_HEAD, &d, err);
     *flops = 0;
     for (int i = 0; i < PRODUCT_HEAD && status == STATUS_OK; i++) {
@@ -97,14 +99,13 @@ static void describe(const struct bench_case *c, char *shape)
 {
     char more[MAX_SHAPE / 2] = "";
     const char *what = "token";
-    if (c->outputs > 0) {
-        what = "row";
-        snprintf(more, sizeof more, ", %lldx%lld", (long long)c->outputs, (long long)c->columns);
+    if (c->out_features > 0) {
+        snprintf(more, sizeof more, ", %lldx%lld", (long long)c->out_features, (long long)c->in_features);
     } else if (c->operation == BENCH_PAGED_ATTENTION || c->operation == BENCH_DECODE_ATTENTION) {
         what = "sequence";
         snprintf(more, sizeof more, " of %d tokens", c->context);
     } else if (c->operation == BENCH_SAMPLE) {
-        what = "row";
+        what = "sequence";
         snprintf(more, sizeof more, ", %s", c->top_p ? "top-p" : "greedy");
     } else if (c->operation == BENCH_COPY_BLOCKS) {
         what = "block";
@@ -112,7 +113,7 @@ static void describe(const struct bench_case *c, char *shape)
         what = "block";
         snprintf(more, sizeof more, ", %s", c->swap_in ? "in" : "out");
     }
-    plural(shape, c->rows, what, more);
+    plural(shape, c->count, what, more);
 }
 
 static void add_case(struct rows *rows, struct bench_case c)
@@ -140,7 +141,7 @@ static void add_passes(struct rows *rows)
     static const int32_t counts[] = {1, 256, PROMPT};
     for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
         for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++)
-            add_case(rows, (struct bench_case){.operation = operations[i], .rows = counts[j]});
+            add_case(rows, (struct bench_case){.operation = operations[i], .count = counts[j]});
 }
 
 /* The layers of a decode step for few tokens. What a backend does not take has no row. */
@@ -164,7 +165,7 @@ static void add_attention(struct rows *rows, enum bench_operation operation)
 {
     static const int32_t sequences[] = {1, 8, 32, 256};
     for (size_t i = 0; i < sizeof sequences / sizeof sequences[0]; i++)
-        add_case(rows, (struct bench_case){operation, .rows = sequences[i], .context = CONTEXT});
+        add_case(rows, (struct bench_case){operation, .count = sequences[i], .context = CONTEXT});
 }
 
 static void add_all(struct rows *rows, const struct bench_sizes *s)
@@ -174,14 +175,14 @@ static void add_all(struct rows *rows, const struct bench_sizes *s)
     add_passes(rows);
     add_attention(rows, BENCH_PAGED_ATTENTION);
     add_attention(rows, BENCH_DECODE_ATTENTION);
-    add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .rows = PROMPT});
-    add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .rows = 1});
-    add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .rows = 32});
-    add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .rows = 32});
-    add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .rows = 32, .swap_in = true});
+    add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .count = PROMPT});
+    add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .count = 1});
+    add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .count = 32});
+    add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .count = 32});
+    add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .count = 32, .swap_in = true});
     for (int top_p = 0; top_p <= 1; top_p++) {
-        add_case(rows, (struct bench_case){BENCH_SAMPLE, .rows = 1, .top_p = top_p});
-        add_case(rows, (struct bench_case){BENCH_SAMPLE, .rows = 256, .top_p = top_p});
+        add_case(rows, (struct bench_case){BENCH_SAMPLE, .count = 1, .top_p = top_p});
+        add_case(rows, (struct bench_case){BENCH_SAMPLE, .count = 256, .top_p = top_p});
     }
 }
 
@@ -230,7 +231,7 @@ static bool has_products(const struct rows *rows)
 {
     for (int i = 0; i < rows->count; i++) {
         const struct bench_case *c = &rows->row[i].c;
-        if (c->outputs > 0 || c->context > 0 || c->operation == BENCH_PAGED_ATTENTION_PREFILL) return true;
+        if (c->out_features > 0 || c->context > 0 || c->operation == BENCH_PAGED_ATTENTION_PREFILL) return true;
     }
     return false;
 }
@@ -338,7 +339,7 @@ static json_t *row_json(const struct measurement *m, const struct row *row)
     const struct standing s = standing_of(&m->limits, &row->time);
     return json_pack(
         "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "kernel", bench_operation_name(row->c.operation), "shape",
-        row->shape, "rows", row->c.rows, "microseconds", 1e6 * row->time.seconds, "bytes", row->time.bytes,
+        row->shape, "count", row->c.count, "microseconds", 1e6 * row->time.seconds, "bytes", row->time.bytes,
         "operations", row->time.operations, "gb_per_second", s.bytes_per_second / 1e9, "gflops",
         row->time.operations / row->time.seconds / 1e9, "percent_of_limit", s.percent, "limit", limit_names[s.limit]);
 }
@@ -464,7 +465,7 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
          .kind = OPTION_STRING,
          .target = &o->filter,
          .argument = "TEXT",
-         .help = "Only what has this text in its kernel or shape: 'linear', 'linear 1 row', '256 tokens'."},
+         .help = "Only what has this text in its kernel or shape: 'linear', 'linear 1 token', '2048x2048'."},
         {.name = "json", .kind = OPTION_SWITCH, .target = &o->json, .help = "Print one JSON object."},
     };
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);

@@ -12,12 +12,12 @@ extern const char bench_kernels_summary[];
 /* The shapes of a model's kernels; the types and block_size are left 0. */
 struct bench_sizes bench_sizes_of(const struct model_config *c);
 
-/* The matrix products of a model: of a token through all layers, and of the output. */
+/* The matmuls of a model: those of a layer, and the output's. */
 enum bench_product { PRODUCT_QKV, PRODUCT_O, PRODUCT_GATE_UP, PRODUCT_DOWN, PRODUCT_HEAD, NUM_PRODUCTS };
-struct bench_case bench_product_case(const struct bench_sizes *s, enum bench_product product, int32_t rows);
+struct bench_case bench_product_case(const struct bench_sizes *s, enum bench_product product, int32_t num_tokens);
 
-/* Floating-point operations a second of the fastest of the layers' products with `rows` rows. */
-enum status bench_product_speed(struct backend *b, const struct bench_sizes *s, int32_t rows, double *flops,
+/* Floating-point operations a second of the fastest of a layer's matmuls with so many tokens. */
+enum status bench_product_speed(struct backend *b, const struct bench_sizes *s, int32_t num_tokens, double *flops,
                                 struct error *err);
 
 #endif
