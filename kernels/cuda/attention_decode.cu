@@ -3,20 +3,28 @@
  *
  * A warp takes every DECODE_WARPS-th chunk of its block's work, copies its chunks into a ring of its own, several
  * chunks ahead, and does not need the other warps until the end. With tokens as rows and the unit's heads as columns it
- * computes for each chunk S [16 tokens x 8 heads] = K Q^T,    O [head_size x 8 heads] += V^T P. So K and V are the A
- * operands, in rows of 16 bytes as they are in the cache, and a lane has the same heads in the layouts of S and of O:
- * neither the maximum nor rescaling needs an exchange between lanes of different heads. P is brought from the C layout
- * to the B layout by transposing 8x8 matrices.
+ * computes for each chunk
+ *
+ *     S [16 tokens x 8 heads] = K Q^T,    O [head_size x 8 heads] += V^T P.
+ *
+ * So K and V are the A operands, in rows of 16 bytes as they are in the cache, and a lane has the same heads in the
+ * layouts of S and of O: neither the maximum nor rescaling needs an exchange between lanes of different heads. P is
+ * brought from the C layout to the B layout by transposing 8x8 matrices.
  *
  * A chunk in shared memory, whatever the block size, in pieces of 16 bytes:
+ *
  *     16-bit   K [head_size / 8][16 tokens] pieces of 8 elements,
- *              V [head_size][2] pieces of 8 tokens; the two are swapped in every other group of 4 rows, so that the 8
- *              rows of a matrix, 32 bytes apart, are in different banks.
- *     fp8      K [head_size / 16][16 rows] pieces of 16 elements, V [head_size] pieces of 16 tokens. ldmatrix gives a
- *              lane the bytes 4j .. 4j + 3 of a piece, which are twice as many elements as it has of 16 bits. They
- * become columns 2j, 2j + 1 and 2j + 8, 2j + 9 of A, so the columns of A are elements (tokens) in another order. Q is
- * loaded in that order too, and for P the rows of S are: row m is token chunk_token(m). Tokens that are not attended to
- * are filled with zeros, or masked where a piece of V has both kinds, so that NaN never gets into a sum.
+ *              V [head_size][2] pieces of 8 tokens; the two are swapped in every other group of 4 rows, so that
+ *              the 8 rows of a matrix, 32 bytes apart, are in different banks.
+ *     fp8      K [head_size / 16][16 rows] pieces of 16 elements,
+ *              V [head_size] pieces of 16 tokens.
+ *
+ * With fp8 ldmatrix gives a lane the bytes 4j .. 4j + 3 of a piece, which are twice as many elements as it has of 16
+ * bits. They become columns 2j, 2j + 1 and 2j + 8, 2j + 9 of A, so the columns of A are elements (tokens) in another
+ * order. Q is loaded in that order too, and for P the rows of S are: row m is token chunk_token(m).
+ *
+ * Tokens that are not attended to are filled with zeros, or masked where a piece of V has both kinds, so that NaN never
+ * gets into a sum.
  *
  * cuda_decode_attention also does the work of rotary_embedding and reshape_and_cache in this kernel: a block norms and
  * rotates its heads of the query when it loads them, and the warp that has a sequence's last chunk writes the newest

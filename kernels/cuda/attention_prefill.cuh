@@ -12,10 +12,12 @@
 enum { GROUP_THREADS = 128, SHARED_LIMIT = 226 * 1024 }; /* with the barriers all that a block can have */
 
 /* Shared memory holds stages of K, of V and of Q. They are operands of wgmma (attention_wgmma.cuh), in pieces of 16
- * bytes: K [TOKENS / 8][HEAD / 8][8 tokens] pieces of 8 elements: core matrices, as they are in the cache, V [TOKENS /
- * 16][HEAD] rows of 2 pieces of 8 tokens, swizzled: the rows of a cache with blocks of 16 tokens; with blocks of 8
- * tokens [TOKENS / 8][HEAD] pieces, Q [HEAD / 8][ROWS] pieces of 8 elements, each group padded by one piece against
- * bank conflicts. */
+ * bytes:
+ *
+ *     K [TOKENS / 8][HEAD / 8][8 tokens] pieces of 8 elements: core matrices, as they are in the cache;
+ *     V [TOKENS / 16][HEAD] rows of 2 pieces of 8 tokens, swizzled: the rows of a cache with blocks of 16 tokens.
+ *       With blocks of 8 tokens: [TOKENS / 8][HEAD] pieces;
+ *     Q [HEAD / 8][ROWS] pieces of 8 elements, each group padded by one piece against bank conflicts. */
 template <class Type, bool is_fp8, int head_size, bool has_variant, int consumers> struct prefill_traits {
     using T = Type;
     static constexpr bool FP8 = is_fp8, VARIANT = has_variant;

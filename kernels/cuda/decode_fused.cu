@@ -13,6 +13,7 @@
  * and up before the activation. The norm is computed in float32 from the residual stream as it is stored.
  *
  * Where linear_wgmma is the faster kernel (few_tokens_is_best says no), the norm is a kernel of its own.
+ *
  * These operations decline (return false, having done nothing): a norm that linear_few_tokens does not take; more than
  * FUSED_MAX_TOKENS tokens, or more than linear_wgmma takes where there is one, since cuBLAS and separate kernels are as
  * fast from there on; float32; types that differ, that of the bias included; in_features that is not a multiple of 8;
