@@ -25,7 +25,7 @@ static double median(double *seconds, int count)
     return seconds[count / 2];
 }
 
-/* A sum over every element, with the widest loads there are: memory is what is measured. */
+/* A sum over every element, with the widest loads of this processor, so that memory sets the speed. */
 static float read_all(const struct cpu_state *s, const float *data, int64_t count)
 {
     int64_t each = count / s->threads;
@@ -43,7 +43,7 @@ enum status bench_host_read(int threads, struct bench_read *out, struct error *e
     if (status != STATUS_OK) return status;
     status = b->memory_alloc(b, MEMORY_DEVICE, BEYOND_CACHES, &data, err);
     if (status == STATUS_OK) {
-        float sum = 0; /* used, so that reading cannot be left out */
+        float sum = 0; /* compared below, so that the compiler cannot leave out the reads */
         double seconds[READ_PIECES];
         b->fill(b, data, 0, BEYOND_CACHES);
         for (int i = 0; i < READ_PIECES; i++) {
@@ -66,8 +66,9 @@ enum status bench_host_read(int threads, struct bench_read *out, struct error *e
 struct bench_device {
     struct backend *backend;
     struct bench_sizes sizes;
-    uint8_t *pool, *fixed, *workspace, *host; /* host: where the fixed operands are written before they go to `fixed` */
-    uint8_t *pinned;                          /* blocks that are swapped; NULL: there are none */
+    uint8_t *pool, *fixed, *workspace;
+    uint8_t *host;   /* [fixed_bytes] the fixed operands, before they are copied to `fixed` */
+    uint8_t *pinned; /* host blocks of swap_blocks; NULL: no case swaps */
     int64_t pool_bytes, fixed_bytes, workspace_bytes, pinned_bytes;
 };
 
@@ -87,12 +88,12 @@ static void take_largest(struct bench_device *d, const struct bench_case *cases,
         d->fixed_bytes = larger(d->fixed_bytes, plan.fixed_bytes);
         d->pinned_bytes = larger(d->pinned_bytes, plan.host_bytes);
         const bool prefill = cases[i].operation == BENCH_PAGED_ATTENTION_PREFILL;
-        const int32_t length = prefill ? cases[i].rows : cases[i].context;
-        if (cases[i].rows > query->max_num_tokens) query->max_num_tokens = cases[i].rows;
-        if (!prefill && cases[i].rows > query->max_num_seqs) query->max_num_seqs = cases[i].rows;
+        const int32_t length = prefill ? cases[i].count : cases[i].context;
+        if (cases[i].count > query->max_num_tokens) query->max_num_tokens = cases[i].count;
+        if (!prefill && cases[i].count > query->max_num_seqs) query->max_num_seqs = cases[i].count;
         if (length > query->max_model_len) query->max_model_len = length;
-        query->max_in_features = larger(query->max_in_features, cases[i].columns);
-        query->max_out_features = larger(query->max_out_features, cases[i].outputs);
+        query->max_in_features = larger(query->max_in_features, cases[i].in_features);
+        query->max_out_features = larger(query->max_out_features, cases[i].out_features);
     }
 }
 
@@ -136,7 +137,7 @@ static enum status allocate(struct bench_device *d, enum memory_kind kind, int64
 static enum status allocate_all(struct bench_device *d, struct error *err)
 {
     d->host = malloc((size_t)d->fixed_bytes);
-    if (!d->host) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for what is measured");
+    if (!d->host) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the operands of a benchmark");
     enum status status = allocate(d, MEMORY_DEVICE, d->pool_bytes, &d->pool, err);
     if (status == STATUS_OK) status = allocate(d, MEMORY_DEVICE, d->fixed_bytes, &d->fixed, err);
     if (status == STATUS_OK) status = allocate(d, MEMORY_DEVICE, d->workspace_bytes, &d->workspace, err);
@@ -150,7 +151,7 @@ enum status bench_device_open(struct backend *b, const struct bench_sizes *sizes
 {
     struct bench_device *d = calloc(1, sizeof *d);
     *out = NULL;
-    if (!d) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for what is measured");
+    if (!d) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the operands of a benchmark");
     *d = (struct bench_device){.backend = b, .sizes = *sizes, .fixed_bytes = 1};
     struct workspace_query query = {.max_num_tokens = 1,
                                     .max_num_seqs = 1,
@@ -186,7 +187,7 @@ void bench_device_close(struct bench_device *d)
     free(d);
 }
 
-/* Seconds of one of several large copies, the least of some passes. */
+/* Seconds of one large copy: the least over some passes. */
 static enum status time_copies(struct backend *b, void *to, const void *from, int64_t bytes, double *seconds,
                                struct error *err)
 {
@@ -224,14 +225,14 @@ enum status bench_device_link(struct bench_device *d, double *bytes_per_second, 
 
 /* ---- timing ---- */
 
-/* A run of calls, each on the next of the copies of the operands. */
+/* A run of calls, each on the next copy of the operands. */
 struct run {
     struct bench_device *d;
     const struct bench_case *c;
     const struct bench_plan *plan;
     int64_t copies, next;
     int calls;
-    bool refused;        /* by the backend */
+    bool refused;        /* the backend does not do this */
     backend_graph graph; /* of all calls, or NULL */
 };
 
@@ -261,12 +262,12 @@ static enum status time_run(struct run *r, double *seconds, struct error *err)
     return status;
 }
 
-/* So many calls that a run takes milliseconds: beside that, reading the clock and waiting are nothing. */
+/* As many calls as take milliseconds, so that reading the clock and waiting for the device do not count. */
 static enum status choose_calls(struct run *r, struct error *err)
 {
     double seconds = 0;
     r->calls = 1;
-    enum status status = time_run(r, &seconds, err); /* loads what is loaded on first use */
+    enum status status = time_run(r, &seconds, err); /* not counted: kernels are loaded on first use */
     while (status == STATUS_OK && !r->refused) {
         status = time_run(r, &seconds, err);
         if (seconds >= RUN_SECONDS || r->calls >= MAX_CALLS) break;

@@ -4,16 +4,16 @@
 
 #include "kernels/backend.h"
 
-/* Read bandwidth: a buffer much larger than the caches, read from end to end in pieces by `threads` threads (0: all
- * that are allowed). Host memory only. */
+/* Read bandwidth of host memory: `threads` threads (0: all that are allowed) read a buffer much larger than the caches,
+ * in pieces. */
 struct bench_read {
     int64_t bytes;  /* of a piece */
-    double seconds; /* the median of the pieces, as kernels are timed */
+    double seconds; /* the median over the pieces */
     double bytes_per_second;
 };
 enum status bench_host_read(int threads, struct bench_read *out, struct error *err);
 
-/* What the shapes of a model's kernels follow from. */
+/* The sizes of a model that the shapes of its kernels follow from. */
 struct bench_sizes {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size, block_size;
     enum dtype weights, activations; /* the cache has the type of the activations */
@@ -31,7 +31,7 @@ enum bench_operation {
     BENCH_COPY_BLOCKS,             /* in every layer's K and V */
     BENCH_SWAP_BLOCKS,             /* of every layer's K and V */
     BENCH_SAMPLE,
-    BENCH_NORM_LINEAR, /* from here on what a backend may lack, or not take */
+    BENCH_NORM_LINEAR, /* from here on: optional operations */
     BENCH_LINEAR_RESIDUAL,
     BENCH_GATE_UP,
     BENCH_DECODE_ATTENTION,
@@ -42,31 +42,30 @@ const char *bench_operation_name(enum bench_operation operation); /* its name in
 /* One call of one operation. */
 struct bench_case {
     enum bench_operation operation;
-    int32_t rows;             /* tokens; of decode and sample: sequences; of copy_blocks, swap_blocks: blocks */
-    int32_t context;          /* decode: tokens of each sequence */
-    int64_t outputs, columns; /* linear, and what it is fused with: weights [outputs, columns]; the output is float32 if
-                                 outputs is vocab_size */
-    bool top_p;               /* sample: at temperature, top_p 0.9; else greedy */
-    bool swap_in;             /* swap_blocks: from the host to the device; else out */
+    int32_t count;   /* tokens; of decode and sample: sequences; of copy_blocks and swap_blocks: blocks */
+    int32_t context; /* decode: tokens of each sequence */
+    int64_t out_features, in_features; /* matmuls: the weight's. The output is float32 if out_features is vocab_size */
+    bool top_p;                        /* sample: with a temperature and top_p 0.9; else greedy */
+    bool swap_in;                      /* swap_blocks: from the host to the device; else out */
 };
 struct bench_time {
-    double seconds;    /* the median of several runs of as many calls as fill milliseconds; 0: the backend has no such
-                          operation, or not for these sizes */
+    double seconds;    /* of a call: the median of several runs, each of milliseconds. 0: the backend has no such
+                          operation, or does not take these sizes */
     double bytes;      /* read and written, each operand once */
-    double link_bytes; /* that pass between host and device, on a GPU */
-    double operations; /* floating-point operations of matrix products: 2 for each multiplication; 0: there is none */
+    double link_bytes; /* passed between host and device, on a GPU */
+    double operations; /* floating-point operations of matmuls and attention, 2 for each multiplication and addition */
 };
 
-/* A backend with memory for cases of a model. Calls go through copies of their operands in turn, as far apart as there
- * is room: more than caches hold. On a GPU the calls of a run are captured and replayed, where the backend has graphs,
- * so that it is the kernels that are timed. */
+/* A backend and the memory for cases of a model. Calls take turns on copies of their operands that fill more memory
+ * than the caches hold. Where the backend has graphs, the calls of a run are captured and replayed, so that launches
+ * are not timed. */
 struct bench_device;
 
 /* Allocates for the largest of cases [count], and sets the backend's workspace. `b` must outlive *out. */
 enum status bench_device_open(struct backend *b, const struct bench_sizes *sizes, const struct bench_case *cases,
                               int count, struct bench_device **out, struct error *err);
 void bench_device_close(struct bench_device *d); /* unsets the workspace; NULL is allowed */
-/* Times a case no larger than those given to open. */
+/* Times a case, which must not be larger than those given to open. */
 enum status bench_device_run(struct bench_device *d, const struct bench_case *c, struct bench_time *out,
                              struct error *err);
 /* Bytes a second by a large copy inside the device's memory, read and written bytes both counted. */

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-enum { ALIGNMENT = 256, MAX_CACHES = 256, DECODE_ROWS = 256, HISTORY = 4 };
+enum { ALIGNMENT = 256, MAX_CACHES = 256, DECODE_TOKENS = 256, HISTORY = 4 };
 
 /* ---- laying out ---- */
 
@@ -48,8 +48,8 @@ static int64_t blocks_of(const struct bench_sizes *s, int64_t tokens)
     return (tokens + s->block_size - 1) / s->block_size;
 }
 
-/* Blocks as they lie in a pool that has been used for a while: neighbours of a sequence are not neighbours in memory. A
- * permutation, unless num_blocks is a multiple of the step. */
+/* A permutation of [0, num_blocks): in a pool that has been in use for a while, consecutive blocks of a sequence are
+ * not consecutive in memory. (The identity if num_blocks is a multiple of the step.) */
 static int64_t scattered(int64_t i, int64_t num_blocks)
 {
     const int64_t step = 7919;
@@ -60,38 +60,38 @@ static int64_t scattered(int64_t i, int64_t num_blocks)
 
 static enum dtype linear_out_dtype(const struct bench_sizes *s, const struct bench_case *c)
 {
-    return c->outputs == s->vocab_size ? DTYPE_FLOAT32 : s->activations;
+    return c->out_features == s->vocab_size ? DTYPE_FLOAT32 : s->activations;
 }
 
 static void plan_linear(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    const int64_t weights = c->outputs * c->columns * dtype_size(s->weights);
-    const int64_t x = c->rows * c->columns * dtype_size(s->activations);
-    const int64_t out = c->rows * c->outputs * dtype_size(linear_out_dtype(s, c));
+    const int64_t weights = c->out_features * c->in_features * dtype_size(s->weights);
+    const int64_t x = c->count * c->in_features * dtype_size(s->activations);
+    const int64_t out = c->count * c->out_features * dtype_size(linear_out_dtype(s, c));
     add_part(plan, weights);
     add_part(plan, x);
     add_part(plan, out);
     plan->bytes = (double)(weights + x + out);
-    plan->operations = 2.0 * c->rows * (double)c->outputs * (double)c->columns;
+    plan->operations = 2.0 * c->count * (double)c->out_features * (double)c->in_features;
 }
 
 static struct weight weight_of(const struct bench_call *call)
 {
     return (struct weight){.format = weight_format_of(call->sizes->weights),
-                           .out_features = call->c->outputs,
-                           .in_features = call->c->columns,
+                           .out_features = call->c->out_features,
+                           .in_features = call->c->in_features,
                            .data = part(call, 0)};
 }
 
 static struct linear_args linear_args(const struct bench_call *call, const struct weight *w)
 {
     return (struct linear_args){.out = part(call, 2),
-                                .out_stride = call->c->outputs,
+                                .out_stride = call->c->out_features,
                                 .out_dtype = linear_out_dtype(call->sizes, call->c),
                                 .x = part(call, 1),
-                                .x_stride = call->c->columns,
+                                .x_stride = call->c->in_features,
                                 .dtype = call->sizes->activations,
-                                .num_tokens = call->c->rows,
+                                .num_tokens = call->c->count,
                                 .weight = w};
 }
 
@@ -107,13 +107,13 @@ static bool call_linear(struct backend *b, const struct bench_call *call)
 
 static void plan_norm(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    const int64_t rows = (int64_t)c->rows * s->hidden_size * dtype_size(s->activations);
+    const int64_t tokens = (int64_t)c->count * s->hidden_size * dtype_size(s->activations);
     const int64_t gain = (int64_t)s->hidden_size * dtype_size(s->weights);
-    add_part(plan, rows);
-    add_part(plan, rows);
+    add_part(plan, tokens);
+    add_part(plan, tokens);
     add_part(plan, gain);
-    /* The fused one reads and writes both. */
-    plan->bytes = (double)((c->operation == BENCH_RMS_NORM ? 2 : 4) * rows + gain);
+    /* rms_norm reads x and writes out; fused_add_rms_norm reads x and the residual stream and writes both. */
+    plan->bytes = (double)((c->operation == BENCH_RMS_NORM ? 2 : 4) * tokens + gain);
 }
 
 static struct norm_params norm_params(const struct bench_call *call, int gain)
@@ -129,7 +129,7 @@ static bool call_norm(struct backend *b, const struct bench_call *call)
                                        .out_stride = s->hidden_size,
                                        .x_stride = s->hidden_size,
                                        .norm = norm_params(call, 2),
-                                       .num_tokens = call->c->rows,
+                                       .num_tokens = call->c->count,
                                        .size = s->hidden_size,
                                        .dtype = s->activations};
     b->rms_norm(b, &args);
@@ -144,7 +144,7 @@ static bool call_fused_norm(struct backend *b, const struct bench_call *call)
                                                  .residual = part(call, 1),
                                                  .multiplier = 1,
                                                  .norm = norm_params(call, 2),
-                                                 .num_tokens = call->c->rows,
+                                                 .num_tokens = call->c->count,
                                                  .size = s->hidden_size,
                                                  .dtype = s->activations};
     b->fused_add_rms_norm(b, &args);
@@ -153,7 +153,7 @@ static bool call_fused_norm(struct backend *b, const struct bench_call *call)
 
 static void plan_act(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    const int64_t out = (int64_t)c->rows * s->intermediate_size * dtype_size(s->activations);
+    const int64_t out = (int64_t)c->count * s->intermediate_size * dtype_size(s->activations);
     add_part(plan, 2 * out);
     add_part(plan, out);
     plan->bytes = 3 * (double)out;
@@ -164,7 +164,7 @@ static bool call_act(struct backend *b, const struct bench_call *call)
     const struct act_and_mul_args args = {.out = part(call, 1),
                                           .gate_up = part(call, 0),
                                           .activation = ACTIVATION_SILU,
-                                          .num_tokens = call->c->rows,
+                                          .num_tokens = call->c->count,
                                           .size = call->sizes->intermediate_size,
                                           .dtype = call->sizes->activations};
     b->act_and_mul(b, &args);
@@ -175,15 +175,15 @@ static bool call_act(struct backend *b, const struct bench_call *call)
 
 static void plan_rotary(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    const int64_t table = (int64_t)c->rows * s->head_size * (int64_t)sizeof(float);
-    const int64_t values = (int64_t)c->rows * (s->num_heads + s->num_kv_heads) * s->head_size;
-    add_part(plan, c->rows * qkv_width(s) * dtype_size(s->activations));
-    add_fixed(plan, (int64_t)c->rows * (int64_t)sizeof(int32_t));
+    const int64_t table = (int64_t)c->count * s->head_size * (int64_t)sizeof(float);
+    const int64_t values = (int64_t)c->count * (s->num_heads + s->num_kv_heads) * s->head_size;
+    add_part(plan, c->count * qkv_width(s) * dtype_size(s->activations));
+    add_fixed(plan, (int64_t)c->count * (int64_t)sizeof(int32_t));
     add_fixed(plan, table);
     plan->bytes = (double)(2 * values * dtype_size(s->activations) + table);
 }
 
-/* A true rotation: in place and many times over, anything else would end in zeros or infinities. */
+/* The table of a true rotation: anything else, applied in place many times, would end in zeros or infinities. */
 static void write_angles(const struct bench_sizes *s, int64_t positions, float *table)
 {
     for (int64_t i = 0; i < positions * s->head_size; i++) table[i] = i % s->head_size < s->head_size / 2 ? 0.8f : 0.6f;
@@ -194,11 +194,11 @@ static void write_rotary(const struct bench_sizes *s, const struct bench_case *c
 {
     int32_t *positions = (int32_t *)(data + plan->fixed[0]);
     float *table = (float *)(data + plan->fixed[1]);
-    for (int32_t i = 0; i < c->rows; i++) positions[i] = i;
-    write_angles(s, c->rows, table);
+    for (int32_t i = 0; i < c->count; i++) positions[i] = i;
+    write_angles(s, c->count, table);
 }
 
-/* Query, key and value of each token lie side by side in the first part. positions, cos_sin: which of what is fixed. */
+/* Query, key and value of each token lie side by side in part 0. positions, cos_sin: numbers of fixed operands. */
 static struct rotary_args rotary_args(const struct bench_call *call, int positions, int cos_sin)
 {
     const struct bench_sizes *s = call->sizes;
@@ -210,7 +210,7 @@ static struct rotary_args rotary_args(const struct bench_call *call, int positio
                                 .key_stride = qkv_width(s),
                                 .positions = fixed(call, positions),
                                 .cos_sin = fixed(call, cos_sin),
-                                .num_tokens = call->c->rows,
+                                .num_tokens = call->c->count,
                                 .num_heads = s->num_heads,
                                 .num_kv_heads = s->num_kv_heads,
                                 .head_size = s->head_size,
@@ -227,19 +227,19 @@ static bool call_rotary(struct backend *b, const struct bench_call *call)
 
 /* ---- writing the cache ---- */
 
-/* Few tokens are a decode step's, each in a block of its own; many are a prompt's. */
+/* Up to DECODE_TOKENS tokens belong to a decode step, each to a block of its own; more belong to a prompt. */
 static int64_t written_blocks(const struct bench_sizes *s, const struct bench_case *c)
 {
-    return c->rows <= DECODE_ROWS ? c->rows : blocks_of(s, c->rows);
+    return c->count <= DECODE_TOKENS ? c->count : blocks_of(s, c->count);
 }
 
 static void plan_reshape(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    add_part(plan, c->rows * qkv_width(s) * dtype_size(s->activations));
+    add_part(plan, c->count * qkv_width(s) * dtype_size(s->activations));
     add_part(plan, cache_bytes(s, written_blocks(s, c)));
     add_part(plan, cache_bytes(s, written_blocks(s, c)));
-    add_fixed(plan, (int64_t)c->rows * (int64_t)sizeof(int64_t));
-    plan->bytes = 4.0 * c->rows * s->num_kv_heads * s->head_size * dtype_size(s->activations);
+    add_fixed(plan, (int64_t)c->count * (int64_t)sizeof(int64_t));
+    plan->bytes = 4.0 * c->count * s->num_kv_heads * s->head_size * dtype_size(s->activations);
 }
 
 static void write_reshape(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
@@ -247,13 +247,13 @@ static void write_reshape(const struct bench_sizes *s, const struct bench_case *
 {
     int64_t *slots = (int64_t *)(data + plan->fixed[0]);
     const int64_t num_blocks = written_blocks(s, c);
-    for (int64_t i = 0; i < c->rows; i++) {
-        const int64_t block = c->rows <= DECODE_ROWS ? i : i / s->block_size;
+    for (int64_t i = 0; i < c->count; i++) {
+        const int64_t block = c->count <= DECODE_TOKENS ? i : i / s->block_size;
         slots[i] = scattered(block, num_blocks) * s->block_size + i % s->block_size;
     }
 }
 
-/* As rotary_args; the caches are part k_cache and the one after it, the slots what is fixed as `slots`. */
+/* As rotary_args; the caches are part k_cache and the next one, the slot mapping is fixed operand `slots`. */
 static struct reshape_and_cache_args cache_args(const struct bench_call *call, int k_cache, int slots)
 {
     const struct bench_sizes *s = call->sizes;
@@ -265,7 +265,7 @@ static struct reshape_and_cache_args cache_args(const struct bench_call *call, i
                                            .k_cache = part(call, k_cache),
                                            .v_cache = part(call, k_cache + 1),
                                            .slot_mapping = fixed(call, slots),
-                                           .num_tokens = call->c->rows,
+                                           .num_tokens = call->c->count,
                                            .num_kv_heads = s->num_kv_heads,
                                            .head_size = s->head_size,
                                            .block_size = s->block_size,
@@ -284,7 +284,7 @@ static bool call_reshape(struct backend *b, const struct bench_call *call)
 
 /* ---- attention ---- */
 
-/* The sequences of a call, all alike. */
+/* The sequences of a call, all of the same lengths. */
 struct sequences {
     int32_t count, query_len, seq_len;
     int64_t blocks_each;
@@ -292,8 +292,8 @@ struct sequences {
 
 static struct sequences sequences_of(const struct bench_sizes *s, const struct bench_case *c)
 {
-    struct sequences q = {c->rows, 1, c->context, 0};
-    if (c->operation == BENCH_PAGED_ATTENTION_PREFILL) q = (struct sequences){1, c->rows, c->rows, 0};
+    struct sequences q = {c->count, 1, c->context, 0};
+    if (c->operation == BENCH_PAGED_ATTENTION_PREFILL) q = (struct sequences){1, c->count, c->count, 0};
     q.blocks_each = blocks_of(s, q.seq_len);
     return q;
 }
@@ -312,7 +312,7 @@ static void plan_attention(const struct bench_sizes *s, const struct bench_case 
     add_fixed(plan, (q.count + 1) * (int64_t)sizeof(int32_t));           /* query_start */
     add_fixed(plan, q.count * (int64_t)sizeof(int32_t));                 /* seq_lens */
     add_fixed(plan, q.count * (int64_t)sizeof(int32_t));                 /* state_indices */
-    /* A query attends to itself and what is before it. */
+    /* A query attends to itself and to the tokens before it. */
     const double pairs = q.query_len == 1 ? (double)q.count * q.seq_len : 0.5 * q.query_len * (q.query_len + 1.0);
     plan->operations = 4 * pairs * s->num_heads * s->head_size;
     plan->bytes =
@@ -382,9 +382,9 @@ static int32_t num_caches(const struct bench_sizes *s)
 
 static void plan_copy(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    const int64_t bytes = num_caches(s) * cache_bytes(s, 2 * (int64_t)c->rows);
+    const int64_t bytes = num_caches(s) * cache_bytes(s, 2 * (int64_t)c->count);
     add_part(plan, bytes);
-    add_fixed(plan, c->rows * (int64_t)sizeof(struct block_pair));
+    add_fixed(plan, c->count * (int64_t)sizeof(struct block_pair));
     plan->bytes = (double)bytes;
 }
 
@@ -393,7 +393,7 @@ static void write_copy(const struct bench_sizes *s, const struct bench_case *c, 
 {
     struct block_pair *pairs = (struct block_pair *)(data + plan->fixed[0]);
     (void)s;
-    for (int32_t i = 0; i < c->rows; i++) pairs[i] = (struct block_pair){.source = i, .destination = c->rows + i};
+    for (int32_t i = 0; i < c->count; i++) pairs[i] = (struct block_pair){.source = i, .destination = c->count + i};
 }
 
 static bool call_copy(struct backend *b, const struct bench_call *call)
@@ -401,12 +401,12 @@ static bool call_copy(struct backend *b, const struct bench_call *call)
     const struct bench_sizes *s = call->sizes;
     void *caches[MAX_CACHES];
     for (int32_t i = 0; i < num_caches(s); i++)
-        caches[i] = (uint8_t *)part(call, 0) + i * cache_bytes(s, 2 * (int64_t)call->c->rows);
+        caches[i] = (uint8_t *)part(call, 0) + i * cache_bytes(s, 2 * (int64_t)call->c->count);
     const struct copy_blocks_args args = {.caches = caches,
                                           .num_caches = num_caches(s),
                                           .block_bytes = cache_bytes(s, 1),
                                           .pairs = fixed(call, 0),
-                                          .num_pairs = call->c->rows};
+                                          .num_pairs = call->c->count};
     b->copy_blocks(b, &args);
     return true;
 }
@@ -415,7 +415,7 @@ static bool call_copy(struct backend *b, const struct bench_call *call)
 
 static void plan_swap(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    plan->host_bytes = num_caches(s) * cache_bytes(s, c->rows);
+    plan->host_bytes = num_caches(s) * cache_bytes(s, c->count);
     add_part(plan, plan->host_bytes);
     plan->bytes = 2 * (double)plan->host_bytes;
     plan->link_bytes = (double)plan->host_bytes;
@@ -424,7 +424,7 @@ static void plan_swap(const struct bench_sizes *s, const struct bench_case *c, s
 static bool call_swap(struct backend *b, const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
-    const int32_t num_blocks = call->c->rows;
+    const int32_t num_blocks = call->c->count;
     struct block_pair pairs[PLAN_MAX_SWAPS];
     void *device[MAX_CACHES], *host[MAX_CACHES];
     for (int32_t i = 0; i < num_caches(s); i++) {
@@ -447,38 +447,38 @@ static bool call_swap(struct backend *b, const struct bench_call *call)
 
 static void plan_sample(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    const int64_t logits = (int64_t)c->rows * s->vocab_size * (int64_t)sizeof(float);
-    const int64_t integers = c->rows * (int64_t)sizeof(int32_t);
+    const int64_t logits = (int64_t)c->count * s->vocab_size * (int64_t)sizeof(float);
+    const int64_t integers = c->count * (int64_t)sizeof(int32_t);
     add_part(plan, logits);
     add_fixed(plan, integers); /* state_indices */
     add_fixed(plan, integers); /* output_positions */
     add_fixed(plan, integers); /* token_ids */
     add_fixed(plan, HISTORY * integers);
-    add_fixed(plan, c->rows * (int64_t)sizeof(struct sampling_state));
+    add_fixed(plan, c->count * (int64_t)sizeof(struct sampling_state));
     plan->bytes = (double)logits;
 }
 
 static void write_sample(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
                          uint8_t *data)
 {
-    int32_t *slots = (int32_t *)(data + plan->fixed[0]);
-    struct sampling_state *rows = (struct sampling_state *)(data + plan->fixed[4]);
+    int32_t *state_indices = (int32_t *)(data + plan->fixed[0]);
+    struct sampling_state *states = (struct sampling_state *)(data + plan->fixed[4]);
     (void)s;
-    for (int32_t i = 0; i < c->rows; i++) {
-        slots[i] = i;
-        /* The logits' standard deviation is about 0.3; a tenth as temperature makes 3 of it, as a model's have. */
-        rows[i] = (struct sampling_state){.temperature = c->top_p ? 0.1f : 0,
-                                          .top_p = c->top_p ? 0.9f : 1,
-                                          .repetition_penalty = 1,
-                                          .seed = (uint64_t)i,
-                                          .num_logprobs = -1};
+    for (int32_t i = 0; i < c->count; i++) {
+        state_indices[i] = i;
+        /* The logits' standard deviation is about 0.3. Divided by a temperature of 0.1 it is 3, as a model's is. */
+        states[i] = (struct sampling_state){.temperature = c->top_p ? 0.1f : 0,
+                                            .top_p = c->top_p ? 0.9f : 1,
+                                            .repetition_penalty = 1,
+                                            .seed = (uint64_t)i,
+                                            .num_logprobs = -1};
     }
 }
 
 static bool call_sample(struct backend *b, const struct bench_call *call)
 {
     const struct sample_args args = {.logits = part(call, 0),
-                                     .num_samples = call->c->rows,
+                                     .num_samples = call->c->count,
                                      .vocab_size = call->sizes->vocab_size,
                                      .state_indices = fixed(call, 0),
                                      .output_positions = fixed(call, 1),
@@ -493,15 +493,15 @@ static bool call_sample(struct backend *b, const struct bench_call *call)
 
 /* ---- fused operations ---- */
 
-/* Parts of a product, its input and its output, then the norm's gains. */
+/* The operands of linear, then the norm's gain. */
 static void plan_fused_linear(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
     plan_linear(s, c, plan);
-    const int64_t gain = c->columns * dtype_size(s->weights);
-    const double out = (double)c->rows * (double)c->outputs * dtype_size(linear_out_dtype(s, c));
+    const int64_t gain = c->in_features * dtype_size(s->weights);
+    const double out = (double)c->count * (double)c->out_features * dtype_size(linear_out_dtype(s, c));
     add_part(plan, gain);
     plan->bytes += (double)gain;
-    if (c->operation == BENCH_LINEAR_RESIDUAL) plan->bytes += out - (double)gain; /* reads what it adds to */
+    if (c->operation == BENCH_LINEAR_RESIDUAL) plan->bytes += out - (double)gain; /* reads the residual stream */
     if (c->operation == BENCH_GATE_UP) plan->bytes -= out / 2;
 }
 
@@ -514,26 +514,26 @@ static bool call_fused_linear(struct backend *b, const struct bench_call *call)
     return b->norm_linear && b->norm_linear(b, &args);
 }
 
-/* With the norm, or, where the backend takes so many tokens only without it, without. */
+/* With the norm if the backend takes that for so many tokens, else without it. */
 static bool call_gate_up(struct backend *b, const struct bench_call *call)
 {
     const struct weight w = weight_of(call);
     const struct norm_params norm = norm_params(call, 3);
     struct gate_up_args args = {.linear = linear_args(call, &w), .norm = &norm, .activation = ACTIVATION_SILU};
-    args.linear.out_stride = call->c->outputs / 2;
+    args.linear.out_stride = call->c->out_features / 2;
     if (!b->gate_up) return false;
     if (b->gate_up(b, &args)) return true;
     args.norm = NULL;
     return b->gate_up(b, &args);
 }
 
-/* Attention's operands, then positions, one position's angles, and each sequence's last slot. */
+/* The operands of attention, then positions, the table of one position, and each sequence's last slot. */
 static void plan_decode_attention(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
     plan_attention(s, c, plan);
-    add_fixed(plan, c->rows * (int64_t)sizeof(int32_t));
+    add_fixed(plan, c->count * (int64_t)sizeof(int32_t));
     add_fixed(plan, s->head_size * (int64_t)sizeof(float));
-    add_fixed(plan, c->rows * (int64_t)sizeof(int64_t));
+    add_fixed(plan, c->count * (int64_t)sizeof(int64_t));
 }
 
 static void write_decode_attention(const struct bench_sizes *s, const struct bench_case *c,
@@ -545,7 +545,7 @@ static void write_decode_attention(const struct bench_sizes *s, const struct ben
     int64_t *slots = (int64_t *)(data + plan->fixed[6]);
     write_attention(s, c, plan, data);
     write_angles(s, 1, angles);
-    for (int32_t i = 0; i < c->rows; i++)
+    for (int32_t i = 0; i < c->count; i++)
         slots[i] = (int64_t)tables[i * q.blocks_each + last / s->block_size] * s->block_size + last % s->block_size;
 }
 

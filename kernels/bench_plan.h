@@ -6,17 +6,22 @@
 
 enum { PLAN_MAX_PARTS = 8, PLAN_MAX_SWAPS = 64 /* blocks of a call of swap_blocks */ };
 
-/* A set of operands is `parts` one after the other, filled with small random numbers; calls use several sets in turn.
- * What must hold something definite (positions, block tables) is in `fixed`, of which there is one. */
+/* Where the operands lie, in bytes from the start of a set or of the fixed operands. A set is filled with small random
+ * numbers; calls take turns on several sets. Operands that must hold certain values (positions, block tables) are
+ * fixed: there is one copy of them.
+ *
+ *   memory pool   | part 0 | part 1 | ... | part 0 | part 1 | ... |      fixed   | fixed 0 | fixed 1 | ...
+ *                 |<----- set 0 ------->|<----- set 1 ------->|
+ */
 struct bench_plan {
     int64_t parts[PLAN_MAX_PARTS], fixed[PLAN_MAX_PARTS]; /* offsets in bytes */
     int num_parts, num_fixed;
     int64_t set_bytes, fixed_bytes;
-    int64_t host_bytes; /* of pinned host memory; one for all sets, since the link is slower than any cache */
+    int64_t host_bytes; /* of pinned host memory; one copy for all sets, since the link is slower than any cache */
     double bytes, link_bytes, operations; /* as in struct bench_time */
 };
 
-/* One call: the case, and where its operands are this time. */
+/* One call: the case, and the set of operands that it works on. */
 struct bench_call {
     const struct bench_sizes *sizes;
     const struct bench_case *c;

@@ -68,7 +68,7 @@ float dtype_load(const void *data, enum dtype dtype, int64_t i)
     case DTYPE_BFLOAT16:
         return bf16_to_float(((const uint16_t *)data)[i]);
     default:
-        return NAN; /* the fp8 types belong to caches that a backend converts itself */
+        return NAN; /* fp8 occurs in caches only, which a backend converts itself */
     }
 }
 

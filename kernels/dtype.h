@@ -16,7 +16,7 @@ static inline int dtype_size(enum dtype dtype)
     return dtype == DTYPE_FLOAT32 ? 4 : dtype == DTYPE_FLOAT16 || dtype == DTYPE_BFLOAT16 ? 2 : 1;
 }
 
-/* "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2": the names of flags and config files. */
+/* "float32", "float16", "bfloat16", "fp8_e4m3" or "fp8_e5m2". */
 const char *dtype_name(enum dtype dtype);
 /* Accepts those names and vLLM's short ones ("float", "half", "fp8"). Returns 0, or -1 for an unknown name. */
 int dtype_parse(const char *name, enum dtype *out);
@@ -40,7 +40,7 @@ static inline uint16_t float_to_bf16(float f)
 float fp16_to_float(uint16_t h);
 uint16_t float_to_fp16(float f);
 
-/* One element at index i of an array of `dtype`. For references and tests; not for inner loops. */
+/* Element i of an array; NaN for fp8. Not for inner loops. */
 float dtype_load(const void *data, enum dtype dtype, int64_t i);
 void dtype_store(void *data, enum dtype dtype, int64_t i, float value);
 

@@ -1,6 +1,6 @@
-/* Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a counter-based generator, so
- * a random number is a function of (seed, sequence index, output position, token id) and of nothing else.
- * Plain C that nvcc also compiles; every backend draws the same numbers. */
+/* Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a counter-based generator:
+ * a random number is a function of seed, sequence index, output position and token id alone. Plain C that nvcc compiles
+ * too, so that every backend draws the same numbers. */
 #ifndef QUIRE_KERNELS_PHILOX_H
 #define QUIRE_KERNELS_PHILOX_H
 

@@ -206,7 +206,7 @@ static void kernels_measures_every_operation(void **state)
         assert_true(json_require_number(kernel, "microseconds") > 0);
         assert_true(json_require_number(kernel, "bytes") > 0);
         assert_true(json_require_number(kernel, "percent_of_limit") > 0);
-        if (strcmp(string(kernel, "shape"), "8 rows, 128x64") != 0) continue; /* the projection to q, k and v */
+        if (strcmp(string(kernel, "shape"), "8 tokens, 128x64") != 0) continue; /* the projection to q, k and v */
         assert_int_equal(json_require_number(kernel, "operations"), 2 * 8 * 128 * 64);
         assert_int_equal(json_require_number(kernel, "bytes"), 4 * (128 * 64 + 8 * 64 + 8 * 128));
     }
@@ -228,7 +228,7 @@ static void kernels_are_chosen_by_a_text(void **state)
     assert_string_equal(string(json_array_get(kernels, 1), "kernel"), "fused_add_rms_norm");
     assert_string_equal(string(json, "weights_dtype"), "bfloat16");
     assert_string_equal(string(json, "dtype"), "float32");
-    assert_int_equal(json_require_integer(json_array_get(kernels, 0), "rows"), 256);
+    assert_int_equal(json_require_integer(json_array_get(kernels, 0), "count"), 256);
     assert_null(json_object_get(json, "matmul_gflops")); /* nothing here needs it */
     json_decref(json);
     program_free(&p);

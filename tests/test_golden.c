@@ -13,10 +13,12 @@
 
 #include "model/config.h"
 #include "model/model.h"
+#include "tests/support/fused_backend.h"
 #include "tests/support/golden.h"
 #include "tests/support/run.h"
 
-static const char *const checkpoints[] = {"mha", "gqa", "mqa", "sliding", "yarn", "qwen2", "qwen3"};
+static const char *const checkpoints[] = {"mha",   "gqa",   "mqa",    "sliding", "yarn",
+                                          "qwen2", "qwen3", "gemma2", "olmo2",   "granite"};
 enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 
 /* Where a checkpoint lies, and what transformers computed with it. */
@@ -43,22 +45,32 @@ struct bench {
     int32_t host_blocks; /* > 0: all blocks go through them in every step */
 };
 
-static void bench_open(struct bench *b, const char *name, enum dtype dtype, enum dtype cache_dtype, bool copy_weights)
+/* How a checkpoint is computed. */
+struct manner {
+    enum dtype dtype, cache_dtype;
+    int32_t chunk; /* tokens of a step at most */
+    bool copy_weights, swaps;
+    int32_t fused; /* fused operations take steps of so many tokens; 0: none does */
+    struct fused_calls *calls;
+};
+
+static void bench_open(struct bench *b, const char *name, const struct manner *manner)
 {
     char folder[512], golden[512];
     struct error err;
     struct model_options options = {
         .limits = {.max_num_tokens = 128, .max_num_seqs = 128, .max_model_len = 256, .block_size = 16, .num_groups = 1},
-        .dtype = dtype,
-        .cache_dtype = cache_dtype,
+        .dtype = manner->dtype,
+        .cache_dtype = manner->cache_dtype,
         .keep_logits = true,
-        .copy_weights = copy_weights,
+        .copy_weights = manner->copy_weights,
     };
     *b = (struct bench){0};
     find_folders(name, folder, golden, sizeof folder);
     must(model_config_load(folder, &b->config, &err), &err);
     must(backend_open(run_need_device(), 0, &b->backend, &err), &err);
     if (b->backend->discrete) options.copy_weights = true;
+    if (manner->fused) fused_backend_wrap(b->backend, manner->fused, manner->calls);
     must(model_weights_open(folder, &b->config.spec, NULL, &b->weights, &err), &err);
     must(model_create(b->backend, &b->config.spec, &b->weights, &options, &b->model, &err), &err);
     must(model_allocate_cache(b->model, 20, &err), &err);
@@ -185,8 +197,7 @@ static void take_swap_space(struct bench *b)
     }
 }
 
-static double largest_error(const char *name, enum dtype dtype, enum dtype cache_dtype, int32_t chunk,
-                            bool copy_weights, bool swaps)
+static double largest_error(const char *name, const struct manner *manner)
 {
     struct bench b;
     struct golden golden;
@@ -196,10 +207,10 @@ static double largest_error(const char *name, enum dtype dtype, enum dtype cache
     run_need_device(); /* before anything is allocated */
     find_folders(name, folder, data, sizeof folder);
     must(golden_load(data, &golden, &err), &err);
-    bench_open(&b, name, dtype, cache_dtype, copy_weights);
-    if (swaps) take_swap_space(&b);
+    bench_open(&b, name, manner);
+    if (manner->swaps) take_swap_space(&b);
     for (int32_t i = 0; i < golden.num_cases; i++) {
-        const double error = logits_error(&b, &golden.cases[i], chunk);
+        const double error = logits_error(&b, &golden.cases[i], manner->chunk);
         if (!(error <= largest)) largest = error; /* a NaN stays */
     }
     bench_close(&b);
@@ -210,7 +221,7 @@ static double largest_error(const char *name, enum dtype dtype, enum dtype cache
 static void test_logits_of_the_guide(void **state)
 {
     (void)state;
-    const double error = largest_error("guide", DTYPE_FLOAT32, DTYPE_FLOAT32, 64, false, false);
+    const double error = largest_error("guide", &(struct manner){.chunk = 64});
     print_message("guide: relative error %.2g\n", error);
     if (!(error < float32_bound())) fail_msg("models/guide: the logits are off by %g", error);
 }
@@ -221,7 +232,7 @@ static void test_logits_float32(void **state)
     for (int i = 0; i < NUM_CHECKPOINTS; i++) {
         const int32_t chunks[] = {128, 40, 16, 1};
         for (int j = 0; j < 4; j++) {
-            const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, chunks[j], false, false);
+            const double error = largest_error(checkpoints[i], &(struct manner){.chunk = chunks[j]});
             print_message("%s, chunks of %d: relative error %.2g\n", checkpoints[i], chunks[j], error);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
         }
@@ -233,8 +244,31 @@ static void test_logits_copied_weights(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_CHECKPOINTS; i++) {
-        const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, 40, true, false);
+        const double error = largest_error(checkpoints[i], &(struct manner){.chunk = 40, .copy_weights = true});
         if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+    }
+}
+
+/* Fused operations, where a backend has them and the layer is made for them: in decodes alone, and in prefills too. */
+static void test_logits_of_fused_operations(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
+        const char *name = checkpoints[i];
+        const bool post_norms = strcmp(name, "gemma2") == 0 || strcmp(name, "olmo2") == 0;
+        const bool no_residual = post_norms || strcmp(name, "granite") == 0;
+        for (int decode = 0; decode < 2; decode++) {
+            struct fused_calls calls;
+            const struct manner manner = {
+                .chunk = decode ? 1 : 40, .copy_weights = true, .fused = decode ? 1 : 128, .calls = &calls};
+            const double error = largest_error(name, &manner);
+            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
+            assert_true(calls.gate_up > 0);
+            assert_int_equal(calls.linear_residual > 0, !no_residual);
+            /* Where a sublayer's output is pending, its norm is that of the addition: but for the first layer. */
+            assert_int_equal(calls.norm_linear > 0, strcmp(name, "olmo2") != 0);
+            assert_true(calls.decode_attention > 0); /* a prompt of one token is a decode too */
+        }
     }
 }
 
@@ -244,7 +278,7 @@ static void test_logits_of_swapped_blocks(void **state)
     (void)state;
     for (int i = 0; i < NUM_CHECKPOINTS; i++)
         for (int32_t chunk = 1; chunk <= 40; chunk += 39) {
-            const double error = largest_error(checkpoints[i], DTYPE_FLOAT32, DTYPE_FLOAT32, chunk, false, true);
+            const double error = largest_error(checkpoints[i], &(struct manner){.chunk = chunk, .swaps = true});
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
         }
 }
@@ -263,7 +297,8 @@ static void test_logits_narrow_types(void **state)
     };
     for (int i = 0; i < NUM_CHECKPOINTS; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-            const double error = largest_error(checkpoints[i], types[t].dtype, types[t].cache_dtype, 40, false, false);
+            const struct manner manner = {.dtype = types[t].dtype, .cache_dtype = types[t].cache_dtype, .chunk = 40};
+            const double error = largest_error(checkpoints[i], &manner);
             print_message("%s, %s with %s cache: relative error %.2g\n", checkpoints[i], dtype_name(types[t].dtype),
                           dtype_name(types[t].cache_dtype), error);
             if (!(error < types[t].bound)) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
@@ -307,9 +342,13 @@ static void test_greedy_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits_float32),           cmocka_unit_test(test_logits_of_the_guide),
-        cmocka_unit_test(test_logits_copied_weights),    cmocka_unit_test(test_logits_narrow_types),
-        cmocka_unit_test(test_logits_of_swapped_blocks), cmocka_unit_test(test_greedy_tokens),
+        cmocka_unit_test(test_logits_float32),
+        cmocka_unit_test(test_logits_of_the_guide),
+        cmocka_unit_test(test_logits_copied_weights),
+        cmocka_unit_test(test_logits_narrow_types),
+        cmocka_unit_test(test_logits_of_swapped_blocks),
+        cmocka_unit_test(test_greedy_tokens),
+        cmocka_unit_test(test_logits_of_fused_operations),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_logits_float32),      cmocka_unit_test(test_logits_of_the_guide),

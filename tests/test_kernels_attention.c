@@ -1,6 +1,6 @@
-/* Paged attention against float64, on caches whose every unused slot is NaN: decode (v1 and v2), prefill, chunks and
+/* Paged attention against float64, on caches whose unused slots are all NaN: decode (v1 and v2), prefill, chunks and
  * mixed batches, every head size, block size and element type, ALiBi, block-sparse attention, sliding windows and soft
- * caps. Where there is decode_attention, against the operations that it stands for. */
+ * caps. decode_attention, where a backend has it, against the operations that it replaces. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/kernel_test.h"
+#include "tests/support/operations.h"
 
 enum { MAX_SEQS = 256 };
 
@@ -24,11 +24,11 @@ struct attention_case {
     enum dtype dtype, cache_dtype;
     struct attention_params params; /* scale, k_scale and v_scale may be left 0: 1/sqrt(head_size), 1, 1 */
     bool alibi;
-    bool poison_behind_window; /* what lies wholly behind every window is NaN, its block freed */
+    bool poison_behind_window; /* tokens before every window are NaN, and their blocks are gone from the table */
     double amplitude;          /* of queries and keys; 0: 1 */
-    double grain;              /* what queries and keys are multiples of; 0: of nothing */
-    int routes;                /* which entries to try; 0: all that apply */
-    int32_t max_seq_len;       /* the bound that the entries are told, as when a graph is captured; 0: the longest */
+    double grain;              /* queries and keys are multiples of it; 0: any number */
+    int routes;                /* the entries to call; 0: all that apply */
+    int32_t max_seq_len;       /* the bound in the arguments, as when a graph is captured; 0: the longest sequence */
 };
 
 /* Everything that a case needs, on the host and on the device. */
@@ -37,13 +37,13 @@ struct fixture {
     const struct test_backend *tb;
     struct attention_params params;
     int32_t num_tokens, max_query_len, max_seq_len, max_blocks, num_decodes;
-    int32_t query_start[MAX_SEQS + 1], slots[MAX_SEQS];
+    int32_t query_start[MAX_SEQS + 1], state_indices[MAX_SEQS];
     int64_t query_stride;
     double *keys[MAX_SEQS], *values[MAX_SEQS]; /* [seq_len, num_kv_heads, head_size] as real numbers */
     double *expected;                          /* [num_tokens, num_heads, head_size] */
     double *query_host;
     float slopes[128];
-    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, state_index_data, alibi;
+    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, state_indices_on, alibi;
 };
 
 static int64_t k_index(const struct fixture *f, int64_t block, int64_t head, int64_t offset, int64_t d)
@@ -57,7 +57,7 @@ static int64_t v_index(const struct fixture *f, int64_t block, int64_t head, int
     return ((block * f->c->num_kv_heads + head) * f->c->head_size + d) * f->c->block_size + offset;
 }
 
-/* Puts a random number into the cache and returns what a reader should make of it. */
+/* Stores a number in the cache and returns the number that a reader gets back. */
 static double put(struct tensor *cache, int64_t index, double value, float scale)
 {
     tensor_set(cache, index, value / (double)scale);
@@ -105,7 +105,7 @@ static void shuffle(int32_t *numbers, int32_t count, struct random *random)
     }
 }
 
-/* Blocks are dealt out in random order, rows of the table too; block 0 is nobody's, and full of NaN. */
+/* Blocks are assigned in random order, and so are state indices. No sequence has block 0, which is all NaN. */
 static void make_cache(struct fixture *f, struct random *random)
 {
     const struct attention_case *c = f->c;
@@ -114,15 +114,15 @@ static void make_cache(struct fixture *f, struct random *random)
     int32_t *order = malloc(sizeof *order * (size_t)num_blocks);
     for (int32_t i = 0; i < num_blocks - 1; i++) order[i] = i + 1;
     shuffle(order, num_blocks - 1, random);
-    for (int32_t i = 0; i < c->num_seqs; i++) f->slots[i] = i;
-    shuffle(f->slots, c->num_seqs, random);
+    for (int32_t i = 0; i < c->num_seqs; i++) f->state_indices[i] = i;
+    shuffle(f->state_indices, c->num_seqs, random);
     const int64_t elements = (int64_t)num_blocks * c->num_kv_heads * c->head_size * c->block_size;
     f->k_cache = tensor_poison(f->tb->b, c->cache_dtype, elements);
     f->v_cache = tensor_poison(f->tb->b, c->cache_dtype, elements);
     int32_t *tables = calloc((size_t)c->num_seqs * (size_t)f->max_blocks, sizeof *tables);
     for (int32_t i = 0; i < c->num_seqs; i++) {
         const int32_t used = (c->seq_lens[i] + c->block_size - 1) / c->block_size;
-        int32_t *row = tables + (int64_t)f->slots[i] * f->max_blocks;
+        int32_t *row = tables + (int64_t)f->state_indices[i] * f->max_blocks;
         memcpy(row, order + next, sizeof *order * (size_t)used);
         fill_sequence(f, i, order + next, random);
         for (int32_t b = 0; b < used; b++)
@@ -147,7 +147,7 @@ static void make_lengths(struct fixture *f)
     f->max_blocks = (f->max_seq_len + c->block_size - 1) / c->block_size + 1;
 }
 
-/* Queries lie inside a fused QKV row: the stride is larger than num_heads * head_size, and what is between is NaN. */
+/* Queries are parts of a fused QKV: the stride is larger than num_heads * head_size, and the rest is NaN. */
 static void make_query(struct fixture *f, struct random *random)
 {
     const struct attention_case *c = f->c;
@@ -163,19 +163,23 @@ static void make_query(struct fixture *f, struct random *random)
 static void make_expected(struct fixture *f)
 {
     const struct attention_case *c = f->c;
-    const int64_t stride = (int64_t)c->num_kv_heads * c->head_size;
     f->expected = malloc(sizeof(double) * (size_t)f->num_tokens * (size_t)c->num_heads * (size_t)c->head_size);
     for (int32_t i = 0; i < c->num_seqs; i++)
         for (int32_t j = 0; j < c->query_lens[i]; j++)
             for (int32_t h = 0; h < c->num_heads; h++) {
                 const int64_t token = f->query_start[i] + j;
                 const int32_t kv_head = h / (c->num_heads / c->num_kv_heads);
-                reference_attention(f->expected + (token * c->num_heads + h) * c->head_size,
-                                    f->query_host + token * f->query_stride + (int64_t)h * c->head_size,
-                                    f->keys[i] + (int64_t)kv_head * c->head_size,
-                                    f->values[i] + (int64_t)kv_head * c->head_size, stride,
-                                    c->seq_lens[i] - c->query_lens[i] + j, h, kv_head, c->head_size, &f->params,
-                                    c->alibi ? (double)f->slopes[h] : 0);
+                const struct reference_query q = {.query = f->query_host + token * f->query_stride + h * c->head_size,
+                                                  .keys = f->keys[i] + kv_head * c->head_size,
+                                                  .values = f->values[i] + kv_head * c->head_size,
+                                                  .stride = (int64_t)c->num_kv_heads * c->head_size,
+                                                  .position = c->seq_lens[i] - c->query_lens[i] + j,
+                                                  .head = h,
+                                                  .kv_head = kv_head,
+                                                  .head_size = c->head_size,
+                                                  .params = &f->params,
+                                                  .alibi_slope = c->alibi ? (double)f->slopes[h] : 0};
+                reference_attention(f->expected + (token * c->num_heads + h) * c->head_size, &q);
             }
 }
 
@@ -198,7 +202,7 @@ static void fixture_make(struct fixture *f, const struct attention_case *c, cons
     make_expected(f);
     f->seq_lens = tensor_bytes(tb->b, c->seq_lens, (int64_t)sizeof(int32_t) * c->num_seqs);
     f->starts = tensor_bytes(tb->b, f->query_start, (int64_t)sizeof(int32_t) * (c->num_seqs + 1));
-    f->state_index_data = tensor_bytes(tb->b, f->slots, (int64_t)sizeof(int32_t) * c->num_seqs);
+    f->state_indices_on = tensor_bytes(tb->b, f->state_indices, (int64_t)sizeof(int32_t) * c->num_seqs);
 }
 
 static void fixture_free(struct fixture *f)
@@ -206,7 +210,7 @@ static void fixture_free(struct fixture *f)
     for (int32_t i = 0; i < f->c->num_seqs; i++) free(f->keys[i]), free(f->values[i]);
     free(f->expected), free(f->query_host);
     tensor_free(&f->query), tensor_free(&f->k_cache), tensor_free(&f->v_cache), tensor_free(&f->tables);
-    tensor_free(&f->seq_lens), tensor_free(&f->starts), tensor_free(&f->state_index_data), tensor_free(&f->alibi);
+    tensor_free(&f->seq_lens), tensor_free(&f->starts), tensor_free(&f->state_indices_on), tensor_free(&f->alibi);
 }
 
 static struct attention_args arguments(const struct fixture *f, void *out)
@@ -221,7 +225,7 @@ static struct attention_args arguments(const struct fixture *f, void *out)
                                    .block_table_stride = f->max_blocks,
                                    .seq_lens = f->seq_lens.data,
                                    .query_start = f->starts.data,
-                                   .state_indices = f->state_index_data.data,
+                                   .state_indices = f->state_indices_on.data,
                                    .num_seqs = c->num_seqs,
                                    .num_heads = c->num_heads,
                                    .num_kv_heads = c->num_kv_heads,
@@ -271,12 +275,16 @@ static void workspace_for(struct test_backend *tb, const struct fixture *f)
     use_workspace(tb, &query);
 }
 
-/* ---- rotation, cache write and attention in one ---- */
+/* ---- decode_attention ---- */
+
+/* Ways to prepare query and key; a model has one of them in each layer. */
+enum preparation { ROTATED, NORMED_AND_ROTATED, NORMED };
 
 /* What the three operations need beside a case's fixture. */
 struct fused {
     struct tensor rows, k_cache, v_cache; /* query, key and value of each token side by side; copies of the caches */
-    struct tensor positions, slots, cos_sin, out;
+    struct tensor positions, slots, cos_sin, query_gain, key_gain, out;
+    struct norm_params query_norm, key_norm;
     struct rotary_args rotary;
     struct reshape_and_cache_args cache;
     struct attention_args attention;
@@ -290,7 +298,7 @@ static struct tensor copy_of(const struct tensor *t)
     return copy;
 }
 
-/* Of each token: its position, and its slot. */
+/* The position and the slot of each token. */
 static void make_places(const struct fixture *f, struct fused *u)
 {
     const struct attention_case *c = f->c;
@@ -299,7 +307,7 @@ static void make_places(const struct fixture *f, struct fused *u)
     int64_t slots[MAX_SEQS];
     for (int32_t t = 0; t < f->num_tokens; t++) {
         const int32_t position = c->seq_lens[t] - 1;
-        const int64_t block = tables[f->slots[t] * f->max_blocks + position / c->block_size];
+        const int64_t block = tables[f->state_indices[t] * f->max_blocks + position / c->block_size];
         positions[t] = position;
         slots[t] = block * c->block_size + position % c->block_size;
     }
@@ -307,57 +315,77 @@ static void make_places(const struct fixture *f, struct fused *u)
     u->slots = tensor_bytes(f->tb->b, slots, (int64_t)sizeof *slots * f->num_tokens);
 }
 
-static struct fused fused_new(const struct fixture *f, struct random *random)
+/* The arguments of the three operations on the tensors of u. */
+static void make_arguments(const struct fixture *f, struct fused *u)
+{
+    const struct attention_case *c = f->c;
+    const int64_t q_size = (int64_t)c->num_heads * c->head_size, kv_size = (int64_t)c->num_kv_heads * c->head_size;
+    uint8_t *key = (uint8_t *)u->rows.data + q_size * dtype_size(c->dtype);
+    u->rotary = (struct rotary_args){.query = u->rows.data,
+                                     .key = key,
+                                     .query_stride = f->query_stride,
+                                     .key_stride = f->query_stride,
+                                     .positions = u->positions.data,
+                                     .cos_sin = u->cos_sin.data,
+                                     .num_tokens = f->num_tokens,
+                                     .num_heads = c->num_heads,
+                                     .num_kv_heads = c->num_kv_heads,
+                                     .head_size = c->head_size,
+                                     .rotary_dim = c->head_size,
+                                     .dtype = c->dtype};
+    u->cache = (struct reshape_and_cache_args){.key = key,
+                                               .value = key + kv_size * dtype_size(c->dtype),
+                                               .kv_stride = f->query_stride,
+                                               .k_cache = u->k_cache.data,
+                                               .v_cache = u->v_cache.data,
+                                               .slot_mapping = u->slots.data,
+                                               .num_tokens = f->num_tokens,
+                                               .num_kv_heads = c->num_kv_heads,
+                                               .head_size = c->head_size,
+                                               .block_size = c->block_size,
+                                               .dtype = c->dtype,
+                                               .cache_dtype = c->cache_dtype,
+                                               .k_scale = f->params.k_scale,
+                                               .v_scale = f->params.v_scale};
+    u->attention = arguments(f, u->out.data);
+    u->attention.query = u->rows.data;
+    u->attention.k_cache = u->k_cache.data;
+    u->attention.v_cache = u->v_cache.data;
+}
+
+/* gain_dtype: of both norms. */
+static void fused_make(struct fused *u, const struct fixture *f, enum dtype gain_dtype, struct random *random)
 {
     const struct attention_case *c = f->c;
     struct backend *b = f->tb->b;
-    const int64_t q_size = (int64_t)c->num_heads * c->head_size, kv_size = (int64_t)c->num_kv_heads * c->head_size;
-    struct fused u = {.k_cache = copy_of(&f->k_cache), .v_cache = copy_of(&f->v_cache)};
-    u.rows = tensor_random(b, c->dtype, f->num_tokens * f->query_stride, 1, random);
-    u.cos_sin = tensor_random(b, DTYPE_FLOAT32, (int64_t)f->max_seq_len * c->head_size, 1, random);
-    u.out = tensor_poison(b, c->dtype, f->num_tokens * q_size);
-    make_places(f, &u);
-    uint8_t *key = (uint8_t *)u.rows.data + q_size * dtype_size(c->dtype);
-    u.rotary = (struct rotary_args){.query = u.rows.data,
-                                    .key = key,
-                                    .query_stride = f->query_stride,
-                                    .key_stride = f->query_stride,
-                                    .positions = u.positions.data,
-                                    .cos_sin = u.cos_sin.data,
-                                    .num_tokens = f->num_tokens,
-                                    .num_heads = c->num_heads,
-                                    .num_kv_heads = c->num_kv_heads,
-                                    .head_size = c->head_size,
-                                    .rotary_dim = c->head_size,
-                                    .dtype = c->dtype};
-    u.cache = (struct reshape_and_cache_args){.key = key,
-                                              .value = key + kv_size * dtype_size(c->dtype),
-                                              .kv_stride = f->query_stride,
-                                              .k_cache = u.k_cache.data,
-                                              .v_cache = u.v_cache.data,
-                                              .slot_mapping = u.slots.data,
-                                              .num_tokens = f->num_tokens,
-                                              .num_kv_heads = c->num_kv_heads,
-                                              .head_size = c->head_size,
-                                              .block_size = c->block_size,
-                                              .dtype = c->dtype,
-                                              .cache_dtype = c->cache_dtype,
-                                              .k_scale = f->params.k_scale,
-                                              .v_scale = f->params.v_scale};
-    u.attention = arguments(f, u.out.data);
-    u.attention.query = u.rows.data;
-    u.attention.k_cache = u.k_cache.data;
-    u.attention.v_cache = u.v_cache.data;
-    return u;
+    *u = (struct fused){.k_cache = copy_of(&f->k_cache), .v_cache = copy_of(&f->v_cache)};
+    u->rows = tensor_random(b, c->dtype, f->num_tokens * f->query_stride, 1, random);
+    u->cos_sin = tensor_random(b, DTYPE_FLOAT32, (int64_t)f->max_seq_len * c->head_size, 1, random);
+    u->query_gain = tensor_random(b, gain_dtype, c->head_size, 2, random);
+    u->key_gain = tensor_random(b, gain_dtype, c->head_size, 2, random);
+    u->query_norm = norm_of(&u->query_gain);
+    u->key_norm = norm_of(&u->key_gain);
+    u->out = tensor_poison(b, c->dtype, (int64_t)f->num_tokens * c->num_heads * c->head_size);
+    make_places(f, u);
+    make_arguments(f, u);
+}
+
+static void prepare(struct fused *u, enum preparation preparation)
+{
+    if (preparation == NORMED) u->rotary.rotary_dim = 0;
+    if (preparation == ROTATED) return;
+    u->rotary.query_norm = &u->query_norm;
+    u->rotary.key_norm = &u->key_norm;
 }
 
 static void fused_free(struct fused *u)
 {
     tensor_free(&u->rows), tensor_free(&u->k_cache), tensor_free(&u->v_cache), tensor_free(&u->positions);
     tensor_free(&u->slots), tensor_free(&u->cos_sin), tensor_free(&u->out);
+    tensor_free(&u->query_gain), tensor_free(&u->key_gain);
 }
 
-/* The newest token's place in the cache becomes NaN, which the query's rows of the fixture have behind the query. */
+/* Sets the newest token's slot in the caches to NaN, by storing the NaN that stands behind the fixture's queries. */
 static void forget_newest(const struct fixture *f, struct fused *u)
 {
     struct reshape_and_cache_args args = u->cache;
@@ -387,42 +415,61 @@ static bool is_for_fused(const struct attention_case *c)
     return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1;
 }
 
-/* Against the operations one by one; first without a place to store K and V. What it does not take it leaves alone. */
-static void check_fused(struct fixture *f, struct random *random)
+/* The same inputs: copies what is random from one to the other. */
+static void copy_inputs(struct fused *to, const struct fused *from)
+{
+    struct tensor *const tos[] = {&to->rows, &to->cos_sin, &to->query_gain, &to->key_gain};
+    const struct tensor *const froms[] = {&from->rows, &from->cos_sin, &from->query_gain, &from->key_gain};
+    for (int i = 0; i < 4; i++) {
+        memcpy(tos[i]->host, froms[i]->host, (size_t)froms[i]->bytes);
+        tensor_upload(tos[i]);
+    }
+}
+
+/* The first call, which has no slots to store K and V in, leaves the caches alone; if it refuses, it writes nothing. */
+static bool call_without_slots(struct fixture *f, struct fused *fused, const struct fused *plain)
+{
+    struct tensor nowhere = tensor_poison(f->tb->b, DTYPE_FLOAT32, 2 * (int64_t)MAX_SEQS); /* int64 -1 */
+    fused->cache.slot_mapping = nowhere.data;
+    const bool taken = call_fused(f, fused);
+    fused->cache.slot_mapping = fused->slots.data;
+    assert_int_equal(taken, is_for_fused(f->c));
+    tensor_download(&fused->k_cache), tensor_download(&fused->v_cache), tensor_download(&fused->rows);
+    assert_same(&fused->k_cache, &plain->k_cache), assert_same(&fused->v_cache, &plain->v_cache);
+    assert_same(&fused->rows, &plain->rows);
+    tensor_free(&nowhere);
+    return taken;
+}
+
+/* decode_attention against the operations that it replaces. */
+static void check_fused(struct fixture *f, enum preparation preparation, struct random *random)
 {
     struct backend *b = f->tb->b;
     const struct attention_case *c = f->c;
-    struct fused plain = fused_new(f, random), fused = fused_new(f, random);
-    struct tensor nowhere = tensor_poison(b, DTYPE_FLOAT32, 2 * (int64_t)MAX_SEQS); /* int64 -1 */
-    memcpy(plain.rows.host, fused.rows.host, (size_t)fused.rows.bytes), tensor_upload(&plain.rows);
-    memcpy(plain.cos_sin.host, fused.cos_sin.host, (size_t)fused.cos_sin.bytes), tensor_upload(&plain.cos_sin);
+    const enum dtype gain_dtype = preparation == NORMED ? DTYPE_FLOAT32 : c->dtype;
+    struct fused plain, fused;
+    fused_make(&plain, f, gain_dtype, random), fused_make(&fused, f, gain_dtype, random);
+    copy_inputs(&plain, &fused);
+    prepare(&plain, preparation), prepare(&fused, preparation);
     forget_newest(f, &plain), forget_newest(f, &fused);
-    fused.cache.slot_mapping = nowhere.data;
-    const bool taken = call_fused(f, &fused);
-    assert_int_equal(taken, is_for_fused(c));
-    tensor_download(&fused.k_cache), tensor_download(&fused.v_cache), tensor_download(&fused.rows);
-    assert_same(&fused.k_cache, &plain.k_cache), assert_same(&fused.v_cache, &plain.v_cache);
-    assert_same(&fused.rows, &plain.rows);
-    if (taken) {
+    if (call_without_slots(f, &fused, &plain)) {
         b->rotary_embedding(b, &plain.rotary);
         b->reshape_and_cache(b, &plain.cache);
         paged_attention(b, &plain.attention, c->num_seqs, c->num_seqs);
         tensor_download(&plain.out), tensor_download(&plain.k_cache), tensor_download(&plain.v_cache);
         double *expected = tensor_doubles(&plain.out);
         check_close(f->tb, "decode_attention, nothing stored", &fused.out, expected, fused.out.count, c->dtype);
-        fused.cache.slot_mapping = fused.slots.data;
         call_fused(f, &fused);
         check_close(f->tb, "decode_attention", &fused.out, expected, fused.out.count, c->dtype);
         tensor_download(&fused.k_cache), tensor_download(&fused.v_cache);
         assert_same(&fused.k_cache, &plain.k_cache), assert_same(&fused.v_cache, &plain.v_cache);
         free(expected);
     }
-    tensor_free(&nowhere);
     fused_free(&plain), fused_free(&fused);
 }
 
-/* Runs a case on every backend, by every entry that can serve it: with one query token a sequence that is all of them,
- * so v1, v2 and prefill are held to the same numbers. */
+/* Runs a case on every backend through every entry that takes it. With one query token a sequence these are v1, v2 and
+ * prefill, which must give the same numbers. */
 static void check_case(struct kernel_test *test, const struct attention_case *c)
 {
     for (int i = 0; i < test->num_backends; i++) {
@@ -436,7 +483,8 @@ static void check_case(struct kernel_test *test, const struct attention_case *c)
         if (routes & ROUTE_V2) run_route(&f, ROUTE_V2, "v2");
         if (routes & ROUTE_PREFILL) run_route(&f, ROUTE_PREFILL, "prefill");
         if (routes & ROUTE_MIXED) run_route(&f, ROUTE_MIXED, "mixed");
-        if (tb->b->decode_attention && f.num_decodes == c->num_seqs) check_fused(&f, &test->random);
+        for (enum preparation p = ROTATED; p <= NORMED && f.num_decodes == c->num_seqs; p++)
+            if (tb->b->decode_attention) check_fused(&f, p, &test->random);
         check_workspace(tb);
         fixture_free(&f);
     }
@@ -550,8 +598,8 @@ static void decodes_many_sequences(void **state)
     }
 }
 
-/* Rows that a captured graph has too many: a sequence of no tokens gives 0, one without a query (where there are
- * graphs) is left alone. */
+/* The padding of a captured graph: a sequence of no tokens gives 0; a sequence without a query, on a backend with
+ * graphs, is left alone. */
 static void padding_rows(void **state)
 {
     struct kernel_test *test = *state;
@@ -581,7 +629,7 @@ static void padding_rows(void **state)
         if (!test->backends[i].b->decode_attention) continue;
         fixture_make(&f, &c, &test->backends[i], &test->random);
         workspace_for(&test->backends[i], &f);
-        check_fused(&f, &test->random);
+        for (enum preparation p = ROTATED; p <= NORMED; p++) check_fused(&f, p, &test->random);
         fixture_free(&f);
     }
 }
@@ -628,8 +676,8 @@ static void reads_far_blocks(void **state)
         }
 }
 
-/* Scores in the hundreds: exp overflows unless the maximum is taken out. They are exact in float32, where others of
- * that size would be off by 1e-5, and the result by as much. */
+/* Scores in the hundreds: exp overflows unless the maximum is subtracted first. The scores are exact in float32; others
+ * of that size would be off by 1e-5, and the result with them. */
 static void survives_large_scores(void **state)
 {
     const int32_t lengths[] = {300, 1100};
@@ -651,7 +699,7 @@ static void prefills(void **state)
     }
 }
 
-/* Chunks of a prefill at and beside block edges, with decodes before them. */
+/* Chunks of a prefill that end at a block edge or next to one, with decodes before them. */
 static void mixes_decodes_and_chunks(void **state)
 {
     static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
@@ -686,7 +734,7 @@ static void prefills_every_cache_type(void **state)
     }
 }
 
-/* Types that matrix units take: every block size and head size, chunks after a prefix, windows with freed blocks. */
+/* The types of tensor cores: every block size and head size, chunks after a prefix, windows with freed blocks. */
 static void prefills_16_bit_types(void **state)
 {
     static const int32_t head_sizes[] = {64, 72, 128, 256};
@@ -707,7 +755,7 @@ static void prefills_16_bit_types(void **state)
         }
 }
 
-/* So many rows that they are taken in the largest tiles. */
+/* Enough query rows for the largest tiles. */
 static void prefills_many_rows(void **state)
 {
     for (int32_t head_size = 64; head_size <= 128; head_size *= 2) {
@@ -724,7 +772,7 @@ static void prefills_many_rows(void **state)
     }
 }
 
-/* A case with decodes and chunks, for the variants. */
+/* A case with decodes and chunks, which the variants start from. */
 static struct attention_case variant_case(void)
 {
     return (struct attention_case){.num_seqs = 6,
@@ -736,7 +784,7 @@ static struct attention_case variant_case(void)
                                    .block_size = 16};
 }
 
-/* The decodes of a case alone, which go by v1 and v2 too. */
+/* The decodes of a case alone, for v1 and v2. */
 static void check_variant(struct kernel_test *test, struct attention_case c)
 {
     check_case(test, &c);
@@ -783,8 +831,8 @@ static void block_sparse(void **state)
     }
 }
 
-/* Masked keys must not matter, whatever is in them: with no local block and a stride that nothing meets, a short
- * context has no live key at all, and the output is 0. */
+/* Masked keys must not matter, whatever they hold. With no local block and a stride longer than the context, every key
+ * is masked, and the output is 0. */
 static void no_live_key_gives_zero(void **state)
 {
     const int32_t lengths[] = {10, 16};
@@ -824,7 +872,7 @@ static void variants_combine(void **state)
     check_variant(*state, c);
 }
 
-/* Random shapes: what nobody thought of. */
+/* Random shapes. */
 static void random_cases(void **state)
 {
     struct kernel_test *test = *state;

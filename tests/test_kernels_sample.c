@@ -1,5 +1,5 @@
-/* Sampling: known answers of the generator, each option alone, all of them combined against a sampler that sorts in
- * float64, and the distribution of what is drawn. */
+/* Sampling: known answers of the generator, each option alone, all options combined against a sampler that sorts in
+ * float64, and the distribution of the tokens drawn. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -14,23 +14,22 @@
 #include "kernels/philox.h"
 #include "tests/support/kernel_test.h"
 
-enum { MAX_ROWS = 64, HISTORY = 64 };
+enum { MAX_SAMPLES = 64, HISTORY = 64 };
 
-/* A batch of samples: row i has slot slots[i], its logits, its state. Everything that sampling gives comes back here.
- */
+/* A batch of samples. Sample i has state index state_indices[i]. The results of sampling come back here. */
 struct sampling {
     int32_t count, vocab_size;
-    float *logits;                        /* [count, vocab_size] */
-    struct sampling_state rows[MAX_ROWS]; /* by slot */
-    int32_t slots[MAX_ROWS], outputs[MAX_ROWS];
-    int32_t history[MAX_ROWS * HISTORY]; /* by slot */
-    int32_t tokens[MAX_ROWS], ranks[MAX_ROWS];
-    float logprobs[MAX_ROWS];
-    int32_t top_ids[MAX_ROWS * SAMPLING_MAX_LOGPROBS];
-    float top_logprobs[MAX_ROWS * SAMPLING_MAX_LOGPROBS];
+    float *logits;                             /* [count, vocab_size] */
+    struct sampling_state states[MAX_SAMPLES]; /* by state index */
+    int32_t state_indices[MAX_SAMPLES], output_positions[MAX_SAMPLES];
+    int32_t history[MAX_SAMPLES * HISTORY]; /* by state index */
+    int32_t tokens[MAX_SAMPLES], ranks[MAX_SAMPLES];
+    float logprobs[MAX_SAMPLES];
+    int32_t top_ids[MAX_SAMPLES * SAMPLING_MAX_LOGPROBS];
+    float top_logprobs[MAX_SAMPLES * SAMPLING_MAX_LOGPROBS];
 };
 
-static struct sampling_state plain_row(void)
+static struct sampling_state plain_state(void)
 {
     return (struct sampling_state){.temperature = 0, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
 }
@@ -41,9 +40,9 @@ static struct sampling *sampling_new(int32_t count, int32_t vocab_size)
     s->count = count;
     s->vocab_size = vocab_size;
     s->logits = calloc((size_t)count * (size_t)vocab_size, sizeof *s->logits);
-    for (int32_t i = 0; i < MAX_ROWS; i++) {
-        s->rows[i] = plain_row();
-        s->slots[i] = i;
+    for (int32_t i = 0; i < MAX_SAMPLES; i++) {
+        s->states[i] = plain_state();
+        s->state_indices[i] = i;
     }
     return s;
 }
@@ -61,24 +60,42 @@ static void fetch(struct tensor *t, void *out)
     tensor_free(t);
 }
 
-static void run(struct test_backend *tb, struct sampling *s)
+static void workspace_for(struct test_backend *tb, int32_t vocab_size)
 {
-    struct backend *b = tb->b;
-    const int64_t n = s->count, word = 4;
     const struct workspace_query query = {.max_num_tokens = 1,
-                                          .max_num_seqs = MAX_ROWS,
+                                          .max_num_seqs = MAX_SAMPLES,
                                           .max_model_len = HISTORY,
                                           .num_heads = 1,
                                           .num_kv_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
                                           .max_in_features = 64,
-                                          .max_out_features = s->vocab_size,
-                                          .vocab_size = s->vocab_size};
+                                          .max_out_features = vocab_size,
+                                          .vocab_size = vocab_size};
     use_workspace(tb, &query);
+}
+
+/* Sets the flags that say which passes the batch needs. */
+static void set_flags(const struct sampling *s, struct sample_args *args)
+{
+    for (int32_t i = 0; i < s->count; i++) {
+        const struct sampling_state *state = &s->states[s->state_indices[i]];
+        args->any_random |= state->temperature >= 1e-5f;
+        args->any_logprobs |= state->num_logprobs >= 0;
+        args->any_processing |= state->num_bias > 0 || state->num_stop_ids > 0 || state->repetition_penalty != 1 ||
+                                state->presence_penalty != 0 || state->frequency_penalty != 0;
+    }
+}
+
+static void run(struct test_backend *tb, struct sampling *s)
+{
+    struct backend *b = tb->b;
+    const int64_t n = s->count, word = 4;
+    workspace_for(tb, s->vocab_size);
     struct tensor logits = tensor_bytes(b, s->logits, n * s->vocab_size * word);
-    struct tensor rows = tensor_bytes(b, s->rows, (int64_t)sizeof s->rows);
-    struct tensor slots = tensor_bytes(b, s->slots, n * word), outputs = tensor_bytes(b, s->outputs, n * word);
+    struct tensor states = tensor_bytes(b, s->states, (int64_t)sizeof s->states);
+    struct tensor state_indices = tensor_bytes(b, s->state_indices, n * word);
+    struct tensor output_positions = tensor_bytes(b, s->output_positions, n * word);
     struct tensor history = tensor_bytes(b, s->history, (int64_t)sizeof s->history);
     struct tensor tokens = tensor_poison(b, DTYPE_FLOAT32, n), ranks = tensor_poison(b, DTYPE_FLOAT32, n);
     struct tensor logprobs = tensor_poison(b, DTYPE_FLOAT32, n);
@@ -87,9 +104,9 @@ static void run(struct test_backend *tb, struct sampling *s)
     struct sample_args args = {.logits = logits.data,
                                .num_samples = s->count,
                                .vocab_size = s->vocab_size,
-                               .state_indices = slots.data,
-                               .output_positions = outputs.data,
-                               .states = rows.data,
+                               .state_indices = state_indices.data,
+                               .output_positions = output_positions.data,
+                               .states = states.data,
                                .history = history.data,
                                .history_stride = HISTORY,
                                .token_ids = tokens.data,
@@ -97,17 +114,11 @@ static void run(struct test_backend *tb, struct sampling *s)
                                .ranks = ranks.data,
                                .top_ids = top_ids.data,
                                .top_logprobs = top_logprobs.data};
-    for (int32_t i = 0; i < s->count; i++) {
-        const struct sampling_state *row = &s->rows[s->slots[i]];
-        args.any_random |= row->temperature >= 1e-5f;
-        args.any_logprobs |= row->num_logprobs >= 0;
-        args.any_processing |= row->num_bias > 0 || row->num_stop_ids > 0 || row->repetition_penalty != 1 ||
-                               row->presence_penalty != 0 || row->frequency_penalty != 0;
-    }
+    set_flags(s, &args);
     b->sample(b, &args);
     fetch(&tokens, s->tokens), fetch(&ranks, s->ranks), fetch(&logprobs, s->logprobs);
     fetch(&top_ids, s->top_ids), fetch(&top_logprobs, s->top_logprobs), fetch(&history, s->history);
-    tensor_free(&logits), tensor_free(&rows), tensor_free(&slots), tensor_free(&outputs);
+    tensor_free(&logits), tensor_free(&states), tensor_free(&state_indices), tensor_free(&output_positions);
     check_workspace(tb);
 }
 
@@ -116,7 +127,7 @@ static struct kernel_test *test_of(void **state)
     return *state;
 }
 
-/* Samples one row of logits on every backend; they must agree. */
+/* Samples from one vector of logits on every backend; all must give the same token. */
 static int32_t sample_row(struct kernel_test *test, const float *logits, int32_t vocab_size,
                           const struct sampling_state *row, const int32_t *history, int32_t output)
 {
@@ -124,9 +135,9 @@ static int32_t sample_row(struct kernel_test *test, const float *logits, int32_t
     for (int i = 0; i < test->num_backends; i++) {
         struct sampling *s = sampling_new(1, vocab_size);
         memcpy(s->logits, logits, sizeof *logits * (size_t)vocab_size);
-        s->slots[0] = 3;
-        s->rows[3] = *row;
-        s->outputs[0] = output;
+        s->state_indices[0] = 3;
+        s->states[3] = *row;
+        s->output_positions[0] = output;
         if (history) memcpy(s->history + 3 * HISTORY, history, sizeof *history * (size_t)(row->prompt_len + output));
         run(&test->backends[i], s);
         if (token >= 0) assert_int_equal(s->tokens[0], token);
@@ -137,7 +148,7 @@ static int32_t sample_row(struct kernel_test *test, const float *logits, int32_t
     return token;
 }
 
-/* Philox4x32-10 with a counter and a key of any words, as its authors state it: multiplications split in halves. */
+/* Philox4x32-10 with any counter and key, as its authors state it: multiplications split into halves. */
 static void philox_any(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t k0 = key[0], k1 = key[1];
@@ -151,8 +162,8 @@ static void philox_any(const uint32_t counter[4], const uint32_t key[2], uint32_
     }
 }
 
-/* The three published vectors of Random123 (Salmon et al., 2011) hold for the general form, and that for quire's, whose
- * last counter word is 0. */
+/* The general form gives the three published vectors of Random123 (Salmon et al., 2011), and quire's form, whose last
+ * counter word is 0, gives what the general form gives. */
 static void philox_known_answers(void **state)
 {
     struct kernel_test *test = *state;
@@ -189,7 +200,7 @@ static void philox_known_answers(void **state)
 static void greedy_takes_the_largest(void **state)
 {
     float logits[9] = {1, 5, -2, 5, 4.999f, 0, 5, -1, 3};
-    const struct sampling_state row = plain_row();
+    const struct sampling_state row = plain_state();
     assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 1); /* ties to the lowest id */
     logits[8] = INFINITY;
     assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 8);
@@ -200,7 +211,7 @@ static void greedy_takes_the_largest(void **state)
 static void bad_logits_do_not_crash(void **state)
 {
     float logits[40];
-    struct sampling_state row = plain_row();
+    struct sampling_state row = plain_state();
     for (int pass = 0; pass < 4; pass++) {
         row.temperature = pass % 2 ? 1 : 0;
         row.top_p = pass < 2 ? 1 : 0.5f;
@@ -221,7 +232,7 @@ static void min_tokens_forbids_stop_ids(void **state)
 {
     const float logits[6] = {0, 9, 8, 7, 6, 5};
     const int32_t history[8] = {0};
-    struct sampling_state row = plain_row();
+    struct sampling_state row = plain_state();
     row.min_tokens = 2;
     row.num_stop_ids = 2;
     row.stop_ids[0] = 1;
@@ -239,7 +250,7 @@ static void min_tokens_forbids_stop_ids(void **state)
 static void logit_bias_is_added(void **state)
 {
     const float logits[5] = {1, 2, 3, 4, 5};
-    struct sampling_state row = plain_row();
+    struct sampling_state row = plain_state();
     row.num_bias = 3;
     row.bias_ids[0] = 4, row.bias_values[0] = -100;
     row.bias_ids[1] = 0, row.bias_values[1] = 3.5f;
@@ -251,7 +262,7 @@ static void logit_bias_is_added(void **state)
 static void penalties_apply_where_they_should(void **state)
 {
     const int32_t history[5] = {0, 1, 2, 2, 3};
-    struct sampling_state row = plain_row();
+    struct sampling_state row = plain_state();
     row.prompt_len = 2;
     const float positive[6] = {5, 5, 5, 5, 2.6f, 2.4f};
     row.repetition_penalty = 2; /* 2.5 2.5 2.5 2.5 2.6 2.4: prompt and output alike */
@@ -273,28 +284,29 @@ static void penalties_apply_where_they_should(void **state)
     assert_int_equal(sample_row(test_of(state), reward, 6, &row, history, 3), 3);
 }
 
-/* Draws many times from one row, over output positions; counts [vocab_size] of what came. */
+/* Draws many times from one vector of logits, at different output positions; counts [vocab_size] how often each token
+ * came. */
 static void draw_many(struct test_backend *tb, const float *logits, int32_t vocab_size,
                       const struct sampling_state *row, int32_t draws, int32_t *counts)
 {
     memset(counts, 0, sizeof *counts * (size_t)vocab_size);
-    for (int32_t done = 0; done < draws; done += MAX_ROWS) {
-        struct sampling *s = sampling_new(MAX_ROWS, vocab_size);
-        for (int32_t i = 0; i < MAX_ROWS; i++) {
+    for (int32_t done = 0; done < draws; done += MAX_SAMPLES) {
+        struct sampling *s = sampling_new(MAX_SAMPLES, vocab_size);
+        for (int32_t i = 0; i < MAX_SAMPLES; i++) {
             memcpy(s->logits + (int64_t)i * vocab_size, logits, sizeof *logits * (size_t)vocab_size);
-            s->rows[i] = *row;
-            s->rows[i].seed = row->seed + (uint64_t)done;
-            s->rows[i].sequence_index = (uint32_t)i / 8;
-            s->outputs[i] = i % 8;
+            s->states[i] = *row;
+            s->states[i].seed = row->seed + (uint64_t)done;
+            s->states[i].sequence_index = (uint32_t)i / 8;
+            s->output_positions[i] = i % 8;
         }
         run(tb, s);
-        for (int32_t i = 0; i < MAX_ROWS; i++) counts[s->tokens[i]]++;
+        for (int32_t i = 0; i < MAX_SAMPLES; i++) counts[s->tokens[i]]++;
         sampling_free(s);
     }
 }
 
 /* Pearson's chi-square against the exact probabilities: its mean is the degrees of freedom k, its deviation sqrt(2k).
- * Six deviations do not happen; and what was cut off must never be drawn. */
+ * Six deviations do not happen. Tokens that were cut off must never be drawn. */
 static void check_distribution(struct test_backend *tb, const float *logits, int32_t vocab_size,
                                const struct sampling_state *row, int32_t draws)
 {
@@ -320,7 +332,7 @@ static void draws_the_right_distribution(void **state)
     float logits[30];
     for (int i = 0; i < 30; i++) logits[i] = (float)(2 * random_uniform(&test->random));
     for (int i = 0; i < test->num_backends; i++) {
-        struct sampling_state row = plain_row();
+        struct sampling_state row = plain_state();
         row.seed = 12345;
         row.temperature = 1;
         check_distribution(&test->backends[i], logits, 30, &row, 12800);
@@ -345,7 +357,7 @@ static void draws_the_right_distribution(void **state)
 static void cuts_to_one_token(void **state)
 {
     const float logits[5] = {1, 2, 7, 3, 4};
-    struct sampling_state row = plain_row();
+    struct sampling_state row = plain_state();
     row.temperature = 2;
     for (uint64_t seed = 0; seed < 10; seed++) {
         row.seed = seed;
@@ -361,12 +373,12 @@ static void cuts_to_one_token(void **state)
     }
 }
 
-/* top_k 2 among a tie for the second place keeps both; they are all drawn. */
+/* With a tie for the second place, top_k 2 keeps all that tie, and all of them are drawn. */
 static void top_k_keeps_ties(void **state)
 {
     struct kernel_test *test = *state;
     const float logits[6] = {0, 1, 2, 1, 0, 0};
-    struct sampling_state row = plain_row();
+    struct sampling_state row = plain_state();
     row.temperature = 3;
     row.top_k = 2;
     for (int i = 0; i < test->num_backends; i++) {
@@ -377,12 +389,12 @@ static void top_k_keeps_ties(void **state)
     }
 }
 
-/* A row with random options, history and logits. */
+/* A sample with random options, history and logits. */
 static void randomize(struct sampling *s, int32_t i, struct random *r)
 {
-    struct sampling_state *row = &s->rows[s->slots[i]];
-    int32_t *history = s->history + s->slots[i] * HISTORY;
-    *row = plain_row();
+    struct sampling_state *row = &s->states[s->state_indices[i]];
+    int32_t *history = s->history + s->state_indices[i] * HISTORY;
+    *row = plain_state();
     row->temperature = random_between(r, 0, 3) == 0 ? 0 : (float)(0.2 + 2 * random_uniform(r));
     if (random_between(r, 0, 1)) row->top_p = (float)(0.05 + 0.95 * random_uniform(r));
     if (random_between(r, 0, 1)) row->top_k = (int32_t)random_between(r, 1, s->vocab_size + 5);
@@ -402,7 +414,7 @@ static void randomize(struct sampling *s, int32_t i, struct random *r)
         row->bias_values[j] = (float)(10 * random_uniform(r) - 5);
     }
     row->num_logprobs = (int32_t)random_between(r, -1, SAMPLING_MAX_LOGPROBS);
-    s->outputs[i] = (int32_t)random_between(r, 0, HISTORY / 2 - 1);
+    s->output_positions[i] = (int32_t)random_between(r, 0, HISTORY / 2 - 1);
     for (int j = 0; j < HISTORY; j++) history[j] = (int32_t)random_between(r, 0, j % 2 ? 5 : s->vocab_size - 1);
     for (int32_t j = 0; j < s->vocab_size; j++)
         s->logits[(int64_t)i * s->vocab_size + j] = (float)(12 * random_uniform(r) * random_uniform(r) - 4);
@@ -412,7 +424,7 @@ static void check_logprobs(const struct test_backend *tb, const struct sampling 
                            const struct reference_sample *expected)
 {
     const float *logits = s->logits + (int64_t)i * s->vocab_size;
-    const int32_t wanted = s->rows[s->slots[i]].num_logprobs, sampled = s->tokens[i];
+    const int32_t wanted = s->states[s->state_indices[i]].num_logprobs, sampled = s->tokens[i];
     const double total = logits[expected->token] - expected->logprob; /* log of the sum of exp(logit) */
     int32_t rank = 1;
     if (wanted < 0) return;
@@ -438,17 +450,17 @@ static void options_combine(void **state)
         for (int i = 0; i < test->num_backends; i++) {
             const int32_t vocab_size = pass % 4 == 0 ? 5 : pass % 4 == 1 ? 64 : pass % 4 == 2 ? 333 : 5000;
             struct sampling *s = sampling_new(16, vocab_size);
-            for (int32_t j = 0; j < 16; j++) s->slots[j] = (j * 7 + 3) % MAX_ROWS;
+            for (int32_t j = 0; j < 16; j++) s->state_indices[j] = (j * 7 + 3) % MAX_SAMPLES;
             for (int32_t j = 0; j < 16; j++) randomize(s, j, &test->random);
             struct sampling *before = malloc(sizeof *before);
             memcpy(before, s, sizeof *s);
             run(&test->backends[i], s);
             for (int32_t j = 0; j < 16; j++) {
                 struct reference_sample expected = {.probabilities = NULL};
-                const struct sampling_state *row = &s->rows[s->slots[j]];
-                int32_t *history = before->history + s->slots[j] * HISTORY;
+                const struct sampling_state *row = &s->states[s->state_indices[j]];
+                int32_t *history = before->history + s->state_indices[j] * HISTORY;
                 reference_sample(&expected, s->logits + (int64_t)j * vocab_size, vocab_size, row, history,
-                                 s->outputs[j]);
+                                 s->output_positions[j]);
                 all++;
                 close += expected.close;
                 if (!expected.close && s->tokens[j] != expected.token)
@@ -456,7 +468,7 @@ static void options_combine(void **state)
                              test->backends[i].name, s->tokens[j], expected.token, vocab_size, (double)row->temperature,
                              (double)row->top_p, row->top_k, (double)row->min_p);
                 check_logprobs(&test->backends[i], s, j, &expected);
-                history[row->prompt_len + s->outputs[j]] = s->tokens[j]; /* and nothing else is written */
+                history[row->prompt_len + s->output_positions[j]] = s->tokens[j]; /* and nothing else is written */
             }
             assert_memory_equal(s->history, before->history, sizeof s->history);
             free(before);
@@ -465,7 +477,7 @@ static void options_combine(void **state)
     assert_true(close * 20 < all); /* a check that skips much checks little */
 }
 
-/* A seed gives the same token whatever else is in the batch, wherever its row lies. */
+/* A seed gives the same token whatever else is in the batch and whatever its state index. */
 static void batch_does_not_matter(void **state)
 {
     struct kernel_test *test = *state;
@@ -474,10 +486,10 @@ static void batch_does_not_matter(void **state)
         for (int32_t j = 0; j < 20; j++) randomize(s, j, &test->random);
         struct sampling *alone = sampling_new(1, 500);
         memcpy(alone->logits, s->logits + 13 * 500, 500 * sizeof(float));
-        memcpy(alone->rows, s->rows, sizeof s->rows);
+        memcpy(alone->states, s->states, sizeof s->states);
         memcpy(alone->history, s->history, sizeof s->history);
-        alone->slots[0] = s->slots[13];
-        alone->outputs[0] = s->outputs[13];
+        alone->state_indices[0] = s->state_indices[13];
+        alone->output_positions[0] = s->output_positions[13];
         run(&test->backends[i], s);
         run(&test->backends[i], alone);
         assert_int_equal(s->tokens[13], alone->tokens[0]);
@@ -485,7 +497,7 @@ static void batch_does_not_matter(void **state)
     }
 }
 
-/* As large as real vocabularies, with options that look at all of it. */
+/* Real vocabulary sizes, with options that read all of the logits. */
 static void large_vocabulary(void **state)
 {
     enum { ROWS = 6, ROUNDS = 4 };
@@ -496,17 +508,17 @@ static void large_vocabulary(void **state)
             struct sampling *s = sampling_new(ROWS, 128256);
             for (int32_t j = 0; j < ROWS; j++) {
                 randomize(s, j, &test->random);
-                s->rows[j].temperature = 1;
-                s->rows[j].top_k = j % 3 == 0 ? 50 : 0;
-                s->rows[j].top_p = j % 2 == 0 ? 0.9f : 1;
+                s->states[j].temperature = 1;
+                s->states[j].top_k = j % 3 == 0 ? 50 : 0;
+                s->states[j].top_p = j % 2 == 0 ? 0.9f : 1;
             }
             int32_t *history = malloc(sizeof s->history);
             memcpy(history, s->history, sizeof s->history);
             run(&test->backends[i], s);
             for (int32_t j = 0; j < ROWS; j++) {
                 struct reference_sample expected = {.probabilities = NULL};
-                reference_sample(&expected, s->logits + (int64_t)j * s->vocab_size, s->vocab_size, &s->rows[j],
-                                 history + (int64_t)j * HISTORY, s->outputs[j]);
+                reference_sample(&expected, s->logits + (int64_t)j * s->vocab_size, s->vocab_size, &s->states[j],
+                                 history + (int64_t)j * HISTORY, s->output_positions[j]);
                 close += expected.close;
                 if (!expected.close) assert_int_equal(s->tokens[j], expected.token);
             }

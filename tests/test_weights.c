@@ -290,9 +290,61 @@ static void test_golden(void **state)
     }
 }
 
+/* Of the families that are not of Llama's shape: every tensor of the table is there, and no norm but those. */
+static void test_golden_families(void **state)
+{
+    static const struct {
+        const char *name;
+        bool before, after, qk_norm, bias;
+        bool converted; /* gains */
+    } all[] = {{"qwen2", true, false, false, true, false},
+               {"qwen3", true, false, true, false, false},
+               {"gemma2", true, true, false, false, true},
+               {"olmo2", false, true, true, false, false},
+               {"granite", true, false, false, false, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char folder[512];
+        struct model_config config;
+        struct error err = {""};
+        snprintf(folder, sizeof folder, GOLDEN "%s", all[i].name);
+        if (model_config_load(folder, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
+        struct model_weights w = accept(folder, &config.spec);
+        int64_t bytes = 0;
+        for (int32_t k = 0; k < w.table.count; k++) {
+            const struct tensor *t = &w.table.tensors[k];
+            const struct safetensor *stored = safetensors_find(w.file, t->name);
+            assert_non_null(stored);
+            if (t->kind != TENSOR_GAIN) {
+                const struct weight *m = model_weights_matrix(&w, t);
+                assert_ptr_equal(t->kind == TENSOR_BIAS ? m->bias : m->data, stored->data);
+                bytes += (int64_t)stored->bytes;
+                continue;
+            }
+            const struct norm_params *norm = model_weights_norm(&w, t);
+            assert_int_equal(norm->gain != stored->data, all[i].converted);
+            assert_true(norm->eps == (float)config.spec.norm_eps);
+            bytes += t->out_features * dtype_size(norm->gain_dtype);
+        }
+        assert_int_equal(w.bytes, bytes);
+        for (int32_t k = 0; k < config.spec.num_layers; k++) {
+            const struct layer_weights *layer = &w.layers[k];
+            assert_int_equal(layer->attention_norm.gain != NULL, all[i].before);
+            assert_int_equal(layer->mlp_norm.gain != NULL, all[i].before);
+            assert_int_equal(layer->post_attention_norm.gain != NULL, all[i].after);
+            assert_int_equal(layer->post_mlp_norm.gain != NULL, all[i].after);
+            assert_int_equal(layer->q_norm.gain != NULL && layer->k_norm.gain != NULL, all[i].qk_norm);
+            for (int part = 0; part < 3; part++) assert_int_equal(layer->qkv.parts[part].bias != NULL, all[i].bias);
+            assert_null(layer->o.bias);
+        }
+        model_weights_close(&w);
+    }
+}
+
 static void test_golden_cases(void **state)
 {
-    static const char *const names[] = {"mha", "gqa", "mqa", "sliding", "yarn"};
+    static const char *const names[] = {"mha",   "gqa",   "mqa",    "sliding", "yarn",
+                                        "qwen2", "qwen3", "gemma2", "olmo2",   "granite"};
     static const int32_t lengths[] = {1, 7, 33, 100};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -669,19 +721,13 @@ static void test_dummy_too_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_golden),
-        TEST(test_golden_cases),
-        TEST(test_well_formed),
-        TEST(test_tied_with_head),
-        TEST(test_tied_with_another_head),
-        TEST(test_gain_offset),
-        TEST(test_missing_and_reshaped),
-        TEST(test_hints),
-        TEST(test_wrong_rank),
-        TEST(test_dtypes),
-        TEST(test_unused),
-        TEST(test_dummy),
-        TEST(test_dummy_seed),
+        TEST(test_golden),          TEST(test_golden_families),
+        TEST(test_golden_cases),    TEST(test_well_formed),
+        TEST(test_tied_with_head),  TEST(test_tied_with_another_head),
+        TEST(test_gain_offset),     TEST(test_missing_and_reshaped),
+        TEST(test_hints),           TEST(test_wrong_rank),
+        TEST(test_dtypes),          TEST(test_unused),
+        TEST(test_dummy),           TEST(test_dummy_seed),
         TEST(test_dummy_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,19 @@
 /* Paged attention (Kwon et al., 2023) with the online softmax of Milakov and Gimelshein (2018).
  *
- * The work is cut in tiles: up to TILE_ROWS query rows (a row is one token and one head) that share a sequence and a KV
- * head, so that every K and V read serves them all. A tile walks its context in chunks of CHUNK tokens: scores, mask,
- * softmax, weighted values. float32 blocks are read where they lie; others are converted a block at a time. What no row
- * of the tile may see (slots past the end, tokens behind the window) may hold anything, NaN included: its weight is 0,
- * and as 0 * NaN is NaN, V is zeroed there as well. */
+ * The work is cut into tiles of up to TILE_ROWS query rows. A row is one head of one token; the rows of a tile share a
+ * sequence and a KV head, so that each K and V is read once for all of them. A tile walks its context in chunks of
+ * CHUNK tokens: scores, mask, softmax, weighted values.
+ *
+ *                    chunk 0     chunk 1     chunk 2
+ *                  +-----------+-----------+------
+ *   token 5 head 0 | scores    | scores    |           tile->max, tile->sum and tile->out hold the softmax and the
+ *   token 5 head 1 | [rows,    |           |           weighted sum of V over the chunks so far
+ *   token 6 head 0 |  chunk]   |           |
+ *                  +-----------+-----------+------
+ *
+ * float32 blocks are read in place, others are converted one block at a time. Slots that no row of the tile attends to
+ * (past the end of the sequence, before the window) may hold anything, NaN included. Their weight is 0, but 0 * NaN is
+ * NaN, so V is set to zero there. */
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -19,14 +28,14 @@ struct tile {
     const struct cpu_kernels *kernels;
     const int32_t *block_table;
     int32_t kv_head, rows;
-    int32_t first, end; /* tokens that some row attends to lie in [first, end) */
+    int32_t first, end; /* the tokens that some row attends to lie in [first, end) */
     bool sparse;
     int32_t position[TILE_ROWS], head[TILE_ROWS];
     int64_t token[TILE_ROWS];             /* row of query and out */
     float max[TILE_ROWS], sum[TILE_ROWS]; /* of the softmax so far */
-    float *query, *out;                   /* [rows, head_size] scaled query; weighted sum so far */
+    float *query, *out;                   /* [rows, head_size] scaled query; weighted sum of V so far */
     float *scores;                        /* [rows, chunk] */
-    float *k, *v;                         /* one block; the blocks of a chunk, where they must be converted */
+    float *k, *v;                         /* converted K of one block; converted V of the blocks of a chunk */
 };
 
 static int64_t chunk_tokens(int64_t block_size)
@@ -46,7 +55,7 @@ static bool is_sparse(const struct attention_args *args)
     return args->params->sparse_vertical_stride > 1;
 }
 
-/* Block-sparse patterns differ from row to row; rows on their own keep a masked V out of every sum. */
+/* Block-sparse attention masks other tokens in each row. With one row in a tile, V can be zeroed where it is masked. */
 static int32_t rows_per_tile(const struct attention_args *args)
 {
     return is_sparse(args) ? 1 : TILE_ROWS;
@@ -103,7 +112,7 @@ static bool tile_begin(struct tile *tile, int32_t seq, int32_t kv_head, int64_t 
     return true;
 }
 
-/* The kernels know groups of 4 and 8 elements of K; an fp8 cache has 16. */
+/* The kernels take K in groups of 4 or 8 elements; an fp8 cache has groups of 16. */
 static void convert_fp8_keys(float *out, const struct tile *tile, const void *in)
 {
     const struct attention_args *args = tile->args;
@@ -134,7 +143,7 @@ static const float *block_keys(const struct tile *tile, int64_t block, int *x)
     return tile->k;
 }
 
-/* Zeroes the values [head_size, block_size] of tokens that nobody sees; `start` is the block's first token. */
+/* Sets V [head_size, block_size] to zero for tokens that no row attends to. The block begins with token `start`. */
 static void zero_hidden(const struct tile *tile, float *values, int64_t start, const float *scores)
 {
     int64_t block_size = tile->args->block_size, head_size = tile->args->head_size;
@@ -144,7 +153,8 @@ static void zero_hidden(const struct tile *tile, float *values, int64_t start, c
     }
 }
 
-/* The values of a physical block as floats, 0 where nobody looks; `scores` are the first row's, before the softmax. */
+/* V of a physical block as floats, 0 for tokens that no row attends to. `scores` are the first row's, before the
+ * softmax. */
 static const float *block_values(const struct tile *tile, float *scratch, int64_t block, int64_t start,
                                  const float *scores)
 {
@@ -152,10 +162,10 @@ static const float *block_values(const struct tile *tile, float *scratch, int64_
     int64_t count = (int64_t)args->block_size * args->head_size;
     const void *in =
         cpu_element(args->v_cache, args->cache_dtype, (block * args->num_kv_heads + tile->kv_head) * count);
-    bool seen = start >= tile->first && start + args->block_size <= tile->end && !tile->sparse;
-    if (args->cache_dtype == DTYPE_FLOAT32 && seen) return in;
+    bool all_seen = start >= tile->first && start + args->block_size <= tile->end && !tile->sparse;
+    if (args->cache_dtype == DTYPE_FLOAT32 && all_seen) return in;
     tile->kernels->to_float(scratch, in, args->cache_dtype, count);
-    if (!seen) zero_hidden(tile, scratch, start, scores);
+    if (!all_seen) zero_hidden(tile, scratch, start, scores);
     return scratch;
 }
 
@@ -170,7 +180,8 @@ static bool sparse_reads(const struct tile *tile, int32_t row, int32_t token)
            key_block > query_block - params->sparse_local_blocks;
 }
 
-/* Soft cap and ALiBi on what the row sees of tokens [start, start + width); -INFINITY elsewhere. */
+/* Applies soft cap and ALiBi to the scores of tokens [start, start + width), and sets those of tokens that the row does
+ * not attend to to -INFINITY. */
 static void mask_row(const struct tile *tile, int32_t row, float *scores, int32_t start, int32_t width)
 {
     const struct attention_params *params = tile->args->params;
@@ -191,12 +202,13 @@ static void mask_row(const struct tile *tile, int32_t row, float *scores, int32_
             if (!sparse_reads(tile, row, start + t)) scores[t] = -INFINITY;
 }
 
-/* Turns scores into weights, and brings the row's earlier sums to the new maximum. */
+/* Turns scores into weights relative to the largest score so far. If that has grown, scales down the row's earlier
+ * sums. */
 static void softmax_row(struct tile *tile, int32_t row, float *scores, int32_t width)
 {
     float max = tile->kernels->maximum(scores, width);
     if (max < tile->max[row]) max = tile->max[row];
-    if (max == -INFINITY) { /* nothing seen yet; NaN among the scores is not for hiding */
+    if (max == -INFINITY) { /* the row attends to nothing yet. A NaN score stays, so that it reaches the result */
         for (int32_t t = 0; t < width; t++) scores[t] = isnan(scores[t]) ? scores[t] : 0;
         return;
     }
@@ -208,7 +220,7 @@ static void softmax_row(struct tile *tile, int32_t row, float *scores, int32_t w
     tile->max[row] = max;
 }
 
-/* Tokens [start, start + num_blocks * block_size), of which those before `end` count. */
+/* Attends to tokens [start, end), which lie in the num_blocks blocks from `start` on. */
 static void tile_chunk(struct tile *tile, int32_t start, int32_t num_blocks, int32_t end)
 {
     const struct attention_args *args = tile->args;
@@ -218,19 +230,32 @@ static void tile_chunk(struct tile *tile, int32_t start, int32_t num_blocks, int
     for (int32_t i = 0; i < num_blocks; i++) {
         int x, tokens = (int)min_i64(block_size, end - start - i * block_size);
         const float *keys = block_keys(tile, blocks[i], &x);
-        tile->kernels->scores(tile->scores + i * block_size, width, tile->query, args->head_size, tile->rows, keys,
-                              args->head_size, block_size, x, tokens);
+        tile->kernels->scores(&(struct cpu_scores_args){.scores = tile->scores + i * block_size,
+                                                        .score_stride = width,
+                                                        .query = tile->query,
+                                                        .keys = keys,
+                                                        .num_rows = tile->rows,
+                                                        .num_tokens = tokens,
+                                                        .head_size = args->head_size,
+                                                        .block_size = block_size,
+                                                        .x = x});
     }
     for (int32_t r = 0; r < tile->rows; r++) mask_row(tile, r, tile->scores + (int64_t)r * width, start, width);
     for (int32_t i = 0; i < num_blocks; i++)
         values[i] = block_values(tile, tile->v + (int64_t)i * block_size * args->head_size, blocks[i],
                                  start + i * block_size, tile->scores + i * block_size);
     for (int32_t r = 0; r < tile->rows; r++) softmax_row(tile, r, tile->scores + (int64_t)r * width, width);
-    tile->kernels->weighted_values(tile->out, args->head_size, tile->scores, width, tile->rows, values, num_blocks,
-                                   args->head_size, block_size);
+    tile->kernels->weighted_values(&(struct cpu_values_args){.out = tile->out,
+                                                             .weights = tile->scores,
+                                                             .weight_stride = width,
+                                                             .values = values,
+                                                             .num_rows = tile->rows,
+                                                             .num_blocks = num_blocks,
+                                                             .head_size = args->head_size,
+                                                             .block_size = block_size});
 }
 
-/* Attends to what the tile sees of tokens [from, to); `from` is a multiple of the block size. */
+/* Attends to the tile's tokens among [from, to); `from` is a multiple of the block size. */
 static void tile_attend(struct tile *tile, int32_t from, int32_t to)
 {
     int32_t block_size = tile->args->block_size, chunk = (int32_t)chunk_tokens(block_size);
@@ -242,7 +267,7 @@ static void tile_attend(struct tile *tile, int32_t from, int32_t to)
     }
 }
 
-/* The row's result: normalised in place, 0 where it saw nothing. */
+/* The row's result, normalised in place; 0 if it attended to nothing. */
 static float *tile_result(const struct tile *tile, int32_t row)
 {
     float *out = tile->out + (int64_t)row * tile->args->head_size;
@@ -282,7 +307,7 @@ static inline int attention_threads(const struct cpu_state *s, const struct atte
     return cpu_threads_for(s, rows * args->max_seq_len * args->head_size);
 }
 
-/* Every tile attends to its whole context: the last tiles of a prefill first, which have the most to do. */
+/* Each tile attends to its whole context. The last tiles of a prefill come first, because they take longest. */
 static void attend(const struct cpu_state *s, const struct attention_args *args)
 {
     int64_t tiles = tiles_per_head(args, args->max_query_len), heads = (int64_t)args->num_seqs * args->num_kv_heads;
@@ -303,7 +328,7 @@ void cpu_paged_attention_prefill(struct backend *b, const struct attention_args 
     attend(cpu_state(b), args);
 }
 
-/* What v2 keeps of one head of one sequence in one partition: max, sum, and the normalised result. */
+/* What v2 stores for one head of one sequence and one partition: max, sum and the normalised result. */
 static int64_t partial_floats(int64_t head_size)
 {
     return head_size + 2;
@@ -325,7 +350,7 @@ static void attend_partition(const struct cpu_state *s, const struct attention_a
     }
 }
 
-/* Joins the partitions of one head. */
+/* Combines the partitions of one head. */
 static void reduce_partitions(const struct cpu_state *s, const struct attention_args *args, const float *partials,
                               int64_t num_partitions, int32_t seq, int32_t head)
 {
@@ -348,7 +373,7 @@ static void reduce_partitions(const struct cpu_state *s, const struct attention_
     }
 }
 
-/* v2 for the sequences [first_seq, first_seq + num_seqs) of args, whose partials fit in the workspace. */
+/* v2 for sequences [first_seq, first_seq + num_seqs), whose partial results fit in the workspace. */
 static void attend_partitions(const struct cpu_state *s, const struct attention_args *args, float *partials,
                               int64_t num_partitions)
 {
@@ -369,7 +394,7 @@ static void attend_partitions(const struct cpu_state *s, const struct attention_
     }
 }
 
-/* Shares long contexts between threads. As many sequences at a time as the workspace has room for. */
+/* Divides long contexts between threads; takes as many sequences at a time as the workspace has room for. */
 void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args)
 {
     const struct cpu_state *s = cpu_state(b);
@@ -378,7 +403,7 @@ void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args
     int64_t used = s->threads * tile_bytes(args->head_size, args->block_size);
     int64_t per_seq = args->num_heads * num_partitions * partial_floats(args->head_size) * (int64_t)sizeof(float);
     int64_t at_once = (s->workspace_bytes - used) / per_seq;
-    if (at_once < 1) { /* a context longer than was said at start-up */
+    if (at_once < 1) { /* the context is longer than the workspace was made for */
         attend(s, args);
         return;
     }

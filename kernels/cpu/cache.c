@@ -1,12 +1,12 @@
-/* Writing the KV cache, moving its blocks, and the tables that name them. */
+/* Writes to the KV cache, copies of its blocks, and changes to block tables. */
 #include <string.h>
 
 #include "kernels/cpu/state.h"
 
-enum { MAX_ELEMENTS = CPU_PIECE }; /* of a head at once; a multiple of 16, so that no group of K is cut */
+enum { MAX_ELEMENTS = CPU_PIECE }; /* of a head at once; a multiple of 16, so that no group of K is split */
 
-/* `count` elements as the cache stores them, at most MAX_ELEMENTS: in place if the types agree, whatever bits they are;
- * else converted into `stored`, an fp8 value divided by its scale and clamped. */
+/* Up to MAX_ELEMENTS elements as the cache stores them: in place and bit for bit if the types are the same, else
+ * converted into `stored`. For an fp8 cache they are divided by the scale and clamped. */
 static const void *convert(const struct cpu_kernels *kernels, void *stored, const void *in, enum dtype dtype,
                            enum dtype cache_dtype, float scale, int64_t count)
 {
@@ -18,13 +18,13 @@ static const void *convert(const struct cpu_kernels *kernels, void *stored, cons
     return stored;
 }
 
-/* Elements of K lie together in groups of 16 bytes. */
+/* K: groups of 16 bytes, a block apart. */
 static void store_keys(uint8_t *out, const uint8_t *in, int64_t count, int64_t element, int64_t block_size)
 {
     for (int64_t i = 0; i < count * element; i += 16) memcpy(out + i * block_size, in + i, 16);
 }
 
-/* Elements of V lie a block apart. */
+/* V: single elements, a block apart. */
 static void store_values(uint8_t *out, const uint8_t *in, int64_t count, int64_t element, int64_t block_size)
 {
     for (int64_t i = 0; i < count; i++) {

@@ -1,5 +1,5 @@
-/* The instruction sets that the CPU backend was written for. The widest one that the processor has is chosen when the
- * backend is opened; tests and benchmarks may take a narrower one. */
+/* The instruction sets of the CPU backend. It uses the widest that the processor has; tests may choose a narrower one.
+ */
 #ifndef QUIRE_KERNELS_CPU_CPU_H
 #define QUIRE_KERNELS_CPU_CPU_H
 
@@ -17,7 +17,7 @@ enum cpu_isa {
 const char *cpu_isa_name(enum cpu_isa isa);
 bool cpu_isa_supported(enum cpu_isa isa); /* by this build on this processor */
 
-/* `b` is a backend of backend_cpu_open; `isa` must be supported. Not while an operation runs. */
+/* b comes from backend_cpu_open and runs no operation; isa must be supported. */
 void backend_cpu_set_isa(struct backend *b, enum cpu_isa isa);
 enum cpu_isa backend_cpu_isa(const struct backend *b);
 

@@ -1,4 +1,4 @@
-/* Rows of a table, rows of activations, and what is done to logits before sampling. */
+/* Embedding, gathering of tokens, and scaling of logits. */
 #include <math.h>
 #include <string.h>
 

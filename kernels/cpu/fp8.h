@@ -8,7 +8,8 @@
 
 #include "kernels/dtype.h"
 
-/* Both are a float16 with bits cut off: e5m2 of its mantissa; e4m3 of its exponent too, which is a factor of 2^8. */
+/* e5m2 is a float16 without the lower 8 bits of its mantissa. e4m3, shifted into the fields of a float16, is too small
+ * by a factor of 2^8, the difference of the exponents' biases. */
 static inline float fp8_e5m2_to_float(uint8_t b)
 {
     return fp16_to_float((uint16_t)(b << 8));
@@ -20,16 +21,16 @@ static inline float fp8_e4m3_to_float(uint8_t b)
     return 256.0f * fp16_to_float((uint16_t)((b & 0x80) << 8 | (b & 0x7f) << 7));
 }
 
-/* The index (sign apart) of the nearest fp8 value, in units of the last place at that magnitude; ties to even. */
+/* The bits, without the sign, of the nearest fp8 value; ties to even. */
 static inline uint8_t fp8_round(float magnitude, int mantissa_bits, int bias)
 {
     int exponent;
-    if (magnitude == 0) return 0; /* it has no exponent */
+    if (magnitude == 0) return 0; /* frexpf finds no exponent in it */
     frexpf(magnitude, &exponent); /* magnitude = m * 2^exponent, m in [0.5, 1) */
     exponent -= 1;
     if (exponent < 1 - bias) exponent = 1 - bias;                         /* subnormals share the smallest exponent */
     int units = (int)lrintf(ldexpf(magnitude, mantissa_bits - exponent)); /* lrintf rounds to nearest even */
-    /* A normal number's units hold the implicit bit, which adds one to the exponent field; so does a carry. */
+    /* `units` of a normal number include its implicit bit, which adds one to the exponent field; so does a carry. */
     return (uint8_t)(((exponent + bias - 1) << mantissa_bits) + units);
 }
 

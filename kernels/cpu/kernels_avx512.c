@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/vector_avx512.h"
 
-#define TILE_MORE_ROWS 1
+#define TILE_MORE_TOKENS 1
 static const struct cpu_kernels *const narrower = &cpu_kernels_avx2;
 
 #include "kernels/cpu/vector_attention.h"
@@ -20,9 +20,9 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .rotate = rotate,
     .maximum = maximum,
     .exponentials = exponentials,
-    .dot_rows = dot_rows,
-    .tile_rows = TILE_ROWS,
-    .tile_columns = 2 * LANES,
+    .dot = dot_all,
+    .tile_tokens = TILE_TOKENS,
+    .tile_features = 2 * LANES,
     .pack = pack,
     .tile = tile,
     .scores = scores,

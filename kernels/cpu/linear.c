@@ -1,293 +1,318 @@
-/* Matrix products with weights [rows, columns].
+/* Matmuls with weights [out_features, in_features].
  *
- * Few rows of x: each thread takes a range of weight rows and reads each once, as it lies; the speed is memory's.
+ * Few tokens: each thread takes a range of output features and reads their weights once, as they are stored. Memory
+ * sets the speed.
  *
- * Many rows: the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008), with
- * the operands in the roles that suit weights. A stretch of x is packed once, by all threads, into the shared
- * workspace; then each thread takes columns of the output, packs (and converts) the weights they need, DEPTH at a time,
- * into its own scratch, and runs over the stretch of x in tiles that stay in registers. */
+ * Many tokens: the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008), with
+ * the operands in the roles that suit weights. All threads pack a stretch of x into the shared workspace, so that a
+ * tile reads consecutive addresses. Then each thread takes pieces of the output: it packs (and converts) the weights of
+ * a piece into its own scratch, a panel of DEPTH input features at a time, and computes the piece in tiles whose sums
+ * stay in registers.
+ *
+ *                 in_features                                 out_features
+ *              DEPTH    DEPTH                         piece             piece
+ *            +--------+--------+--                  +------+------+   +------+--
+ *    strip 0 |        |        |     tile_tokens    | tile | tile |...|      |
+ *            +--------+--------+--   tokens each    +------+------+   +------+--
+ *    strip 1 |        |        |                    | tile | tile |   |      |
+ *            +--------+--------+--                  +------+------+   +------+--
+ *            |        |        |                    |      |      |   |      |
+ *                   x                                        out
+ */
 #include <assert.h>
-#include <string.h>
 
 #include "kernels/cpu/state.h"
 
 enum {
-    FEW_ROWS = 16,       /* x rows at once on the first path */
-    FEW_COLUMNS = 64,    /* weight rows at once */
-    DEPTH = 256,         /* columns of a packed panel of weights: 32 KiB for 32 of them */
-    PANEL_COLUMNS = 128, /* output columns of a thread's piece, at most */
-    STRETCH_ROWS = 1008, /* x rows packed at once: a multiple of 6 and of 14 */
+    FEW_TOKENS = 16,       /* at once on the first path */
+    FEW_FEATURES = 64,     /* output features at once on the first path */
+    DEPTH = 256,           /* input features of a panel: 32 KiB for 32 output features */
+    PIECE_FEATURES = 128,  /* output features of a piece, at most */
+    STRETCH_TOKENS = 1008, /* tokens packed at once: a multiple of 6 and of 14 */
     STRETCH_FLOATS = 1 << 23,
     MAX_TILE = 16 * 64
 };
 
-struct product {
+struct matmul {
     const struct cpu_state *s;
-    void *out;
-    int64_t out_stride;
-    enum dtype out_dtype;
-    const void *x;
-    int64_t x_stride;
-    enum dtype dtype, w_dtype;
-    int64_t rows;
+    const struct linear_args *args;
     const struct weight *w;
+    enum dtype w_dtype;
+    int64_t num_tokens, in_features, out_features;
 };
-
-static int64_t work(const struct product *p)
-{
-    return p->rows * p->w->out_features * p->w->in_features;
-}
-
-static void add_bias(const struct product *p, float *row, int64_t first, int64_t count)
-{
-    float bias[PANEL_COLUMNS];
-    if (!p->w->bias) return;
-    p->s->kernels->to_float(bias, cpu_element(p->w->bias, p->w->bias_dtype, first), p->w->bias_dtype, count);
-    for (int64_t i = 0; i < count; i++) row[i] += bias[i];
-}
-
-static void store_row(const struct product *p, int64_t row, int64_t first, const float *values, int64_t count)
-{
-    p->s->kernels->from_float(cpu_element_out(p->out, p->out_dtype, row * p->out_stride + first), values, p->out_dtype,
-                              count);
-}
-
-/* Output columns [first, first + count) of x's rows [row, row + rows), which are floats at x. */
-static void few_columns(const struct product *p, const float *x, int64_t x_stride, int64_t row, int rows, int64_t first,
-                        int64_t count)
-{
-    float values[FEW_ROWS * FEW_COLUMNS];
-    const struct weight *w = p->w;
-    p->s->kernels->dot_rows(values, FEW_COLUMNS, x, x_stride, rows,
-                            cpu_element(w->data, p->w_dtype, first * w->in_features), p->w_dtype, w->in_features, count,
-                            w->in_features);
-    for (int r = 0; r < rows; r++) {
-        add_bias(p, values + r * FEW_COLUMNS, first, count);
-        store_row(p, row + r, first, values + r * FEW_COLUMNS, count);
-    }
-}
-
-/* Rows [row, row + rows) of x, as floats: where they lie, or converted into the shared workspace. */
-static const float *float_rows(const struct product *p, int64_t row, int rows, int64_t *stride)
-{
-    const struct cpu_state *s = p->s;
-    *stride = p->x_stride;
-    if (p->dtype == DTYPE_FLOAT32) return (const float *)p->x + row * p->x_stride;
-    int64_t columns = p->w->in_features;
-    float *out = (float *)s->workspace;
-    assert(rows * columns * (int64_t)sizeof(float) <= s->workspace_bytes);
-    *stride = columns;
-    for (int r = 0; r < rows; r++)
-        s->kernels->to_float(out + r * columns, cpu_element(p->x, p->dtype, (row + r) * p->x_stride), p->dtype,
-                             columns);
-    return out;
-}
-
-static void few_rows(const struct product *p, int64_t row, int rows)
-{
-    int64_t x_stride, n = p->w->out_features, pieces = (n + FEW_COLUMNS - 1) / FEW_COLUMNS;
-    const float *x = float_rows(p, row, rows, &x_stride);
-#pragma omp parallel for num_threads(cpu_threads_for(p->s, rows *n * p->w->in_features)) schedule(dynamic, 1)
-    for (int64_t i = 0; i < pieces; i++)
-        few_columns(p, x, x_stride, row, rows, i * FEW_COLUMNS, min_i64(FEW_COLUMNS, n - i * FEW_COLUMNS));
-}
-
-/* The second path's plan: x rows [row, row + rows) against all weights. */
-struct stretch {
-    const struct product *p;
-    int64_t row, rows;
-    int64_t strips, strip_rows; /* x is cut in strips of equal height, at most tile_rows */
-    int64_t piece_columns;      /* of the output that a thread takes at once: a multiple of tile_columns, */
-    int64_t piece_strips;       /* by so many strips */
-    float *packed;              /* x: for each DEPTH columns, [strips, depth, tile_rows] */
-    uint8_t *scratch;           /* [threads] of thread_bytes */
-};
-
-/* A thread's scratch: a panel of weights, a tile of the output's edge, and the piece's sums where out is not float. */
-static int64_t panel_bytes(void)
-{
-    return PANEL_COLUMNS * DEPTH * (int64_t)sizeof(float);
-}
-
-static int64_t thread_bytes(void)
-{
-    return panel_bytes() + (MAX_TILE + STRETCH_ROWS * PANEL_COLUMNS) * (int64_t)sizeof(float);
-}
 
 static int64_t divide_up(int64_t n, int64_t step)
 {
     return (n + step - 1) / step;
 }
 
-static int64_t stretch_rows(const struct cpu_kernels *kernels, int64_t columns)
+static int64_t work(const struct matmul *m, int64_t num_tokens)
 {
-    int64_t rows = min_i64(STRETCH_ROWS, max_i64(16 * kernels->tile_rows, STRETCH_FLOATS / columns));
-    return rows / kernels->tile_rows * kernels->tile_rows;
+    return num_tokens * m->out_features * m->in_features;
 }
 
-static float *packed_strip(const struct stretch *stretch, int64_t strip, int64_t depth_start, int64_t depth)
+/* The weights of output feature `feature` from input feature `start` on. */
+static const void *weights_at(const struct matmul *m, int64_t feature, int64_t start)
 {
-    return stretch->packed + (depth_start * stretch->strips + strip * depth) * stretch->p->s->kernels->tile_rows;
+    return cpu_element(m->w->data, m->w_dtype, feature * m->in_features + start);
 }
 
-/* One tile that the output has only `count` columns for. */
-static void edge_tile(const struct cpu_kernels *kernels, float *edge, float *out, int64_t out_stride, const float *a,
-                      const float *b, int64_t depth, int rows, int64_t count, bool accumulate)
+static const void *x_at(const struct matmul *m, int64_t token, int64_t start)
 {
-    int64_t width = kernels->tile_columns;
-    kernels->tile(edge, width, a, b, depth, rows, false);
-    for (int r = 0; r < rows; r++)
-        for (int64_t i = 0; i < count; i++)
-            out[r * out_stride + i] = (accumulate ? out[r * out_stride + i] : 0) + edge[r * width + i];
+    return cpu_element(m->args->x, m->args->dtype, token * m->args->x_stride + start);
 }
 
-/* Tiles over one panel of weights: `count` columns of the output, strips [first, end); `out` is the first element. */
-static void panel_tiles(const struct stretch *stretch, const float *panel, float *edge, float *out, int64_t out_stride,
-                        int64_t first, int64_t end, int64_t count, int64_t depth_start, int64_t depth)
+/* Adds the bias of output features [first, first + count), count <= PIECE_FEATURES, to one token's sums. */
+static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
 {
-    const struct cpu_kernels *kernels = stretch->p->s->kernels;
-    int64_t width = kernels->tile_columns;
-    for (int64_t strip = first; strip < end; strip++)
-        for (int64_t n = 0; n < count; n += width) {
-            const float *a = packed_strip(stretch, strip, depth_start, depth), *b = panel + n * depth;
-            float *corner = out + (strip - first) * stretch->strip_rows * out_stride + n;
-            int rows = (int)min_i64(stretch->strip_rows, stretch->rows - strip * stretch->strip_rows);
-            if (n + width <= count) {
-                kernels->tile(corner, out_stride, a, b, depth, rows, depth_start > 0);
-            } else {
-                edge_tile(kernels, edge, corner, out_stride, a, b, depth, rows, count - n, depth_start > 0);
-            }
-        }
+    float bias[PIECE_FEATURES];
+    const struct weight *w = m->w;
+    if (!w->bias) return;
+    m->s->kernels->to_float(bias, cpu_element(w->bias, w->bias_dtype, first), w->bias_dtype, count);
+    for (int64_t i = 0; i < count; i++) sums[i] += bias[i];
 }
 
-static void pack_panel(const struct stretch *stretch, float *panel, int64_t first, int64_t count, int64_t depth_start,
-                       int64_t depth)
+static void store_sums(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count)
 {
-    const struct product *p = stretch->p;
-    const struct cpu_kernels *kernels = p->s->kernels;
-    const struct weight *w = p->w;
-    for (int64_t n = 0; n < count; n += kernels->tile_columns)
-        kernels->pack(panel + n * depth, kernels->tile_columns,
-                      cpu_element(w->data, p->w_dtype, (first + n) * w->in_features + depth_start), p->w_dtype,
-                      w->in_features, (int)min_i64(kernels->tile_columns, count - n), depth);
+    const struct linear_args *args = m->args;
+    m->s->kernels->from_float(cpu_element_out(args->out, args->out_dtype, token * args->out_stride + first), sums,
+                              args->out_dtype, count);
 }
 
-/* Output columns [first, first + count) of the stretch's strips [first_strip, end_strip). */
-static void stretch_piece(const struct stretch *stretch, int64_t first, int64_t count, int64_t first_strip,
-                          int64_t end_strip)
+/* ---- few tokens ---- */
+
+/* Tokens [first, first + count) of x as floats: in place, or converted into the workspace. */
+static const float *float_tokens(const struct matmul *m, int64_t first, int count, int64_t *stride)
 {
-    const struct product *p = stretch->p;
-    uint8_t *scratch = stretch->scratch + cpu_thread() * thread_bytes();
-    float *panel = (float *)scratch, *edge = (float *)(scratch + panel_bytes()), *sums = edge + MAX_TILE;
-    bool direct = p->out_dtype == DTYPE_FLOAT32;
-    int64_t first_row = first_strip * stretch->strip_rows, row = stretch->row + first_row;
-    int64_t rows = min_i64(end_strip * stretch->strip_rows, stretch->rows) - first_row;
-    int64_t sums_stride = direct ? p->out_stride : PANEL_COLUMNS;
-    if (direct) sums = (float *)p->out + row * p->out_stride + first;
-    for (int64_t start = 0; start < p->w->in_features; start += DEPTH) {
-        int64_t depth = min_i64(DEPTH, p->w->in_features - start);
-        pack_panel(stretch, panel, first, count, start, depth);
-        panel_tiles(stretch, panel, edge, sums, sums_stride, first_strip, end_strip, count, start, depth);
-    }
-    for (int64_t r = 0; r < rows && (p->w->bias || !direct); r++) {
-        add_bias(p, sums + r * sums_stride, first, count);
-        if (!direct) store_row(p, row + r, first, sums + r * sums_stride, count);
+    const struct cpu_state *s = m->s;
+    *stride = m->args->x_stride;
+    if (m->args->dtype == DTYPE_FLOAT32) return x_at(m, first, 0);
+    float *out = (float *)s->workspace;
+    assert(count * m->in_features * (int64_t)sizeof(float) <= s->workspace_bytes);
+    *stride = m->in_features;
+    for (int t = 0; t < count; t++)
+        s->kernels->to_float(out + t * m->in_features, x_at(m, first + t, 0), m->args->dtype, m->in_features);
+    return out;
+}
+
+/* Output features [first, first + count) of the tokens in `dot`, the first of which is `token`. */
+static void few_features(const struct matmul *m, struct cpu_dot_args dot, int64_t token, int64_t first, int64_t count)
+{
+    float sums[FEW_TOKENS * FEW_FEATURES];
+    dot.out = sums;
+    dot.out_stride = FEW_FEATURES;
+    dot.weights = weights_at(m, first, 0);
+    dot.out_features = count;
+    m->s->kernels->dot(&dot);
+    for (int t = 0; t < dot.num_tokens; t++) {
+        add_bias(m, sums + t * FEW_FEATURES, first, count);
+        store_sums(m, token + t, first, sums + t * FEW_FEATURES, count);
     }
 }
 
-/* Small products are cut finer, so that every thread has something to do. */
-static void choose_pieces(struct stretch *stretch, int threads)
+static void few_tokens(const struct matmul *m, int64_t token, int count)
 {
-    const struct cpu_kernels *kernels = stretch->p->s->kernels;
-    int64_t n = stretch->p->w->out_features, wanted = threads > 1 ? 4 * threads : 1;
-    stretch->strips = divide_up(stretch->rows, kernels->tile_rows);
-    stretch->strip_rows = divide_up(stretch->rows, stretch->strips);
-    stretch->strips = divide_up(stretch->rows, stretch->strip_rows);
-    stretch->piece_columns = PANEL_COLUMNS / kernels->tile_columns * kernels->tile_columns;
-    while (stretch->piece_columns > kernels->tile_columns && n < wanted * stretch->piece_columns)
-        stretch->piece_columns -= kernels->tile_columns;
-    int64_t across = divide_up(n, stretch->piece_columns);
-    int64_t down = max_i64(1, min_i64(wanted / across, stretch->strips / 4));
-    stretch->piece_strips = divide_up(stretch->strips, down);
+    const int64_t n = m->out_features, pieces = divide_up(n, FEW_FEATURES);
+    struct cpu_dot_args dot = {.dtype = m->w_dtype, .num_tokens = count, .in_features = m->in_features};
+    dot.x = float_tokens(m, token, count, &dot.x_stride);
+#pragma omp parallel for num_threads(cpu_threads_for(m->s, work(m, count))) schedule(dynamic, 1)
+    for (int64_t i = 0; i < pieces; i++)
+        few_features(m, dot, token, i * FEW_FEATURES, min_i64(FEW_FEATURES, n - i * FEW_FEATURES));
+}
+
+/* ---- many tokens ---- */
+
+/* Tokens [token, token + num_tokens) against all weights. */
+struct stretch {
+    const struct matmul *m;
+    int64_t token, num_tokens;
+    int64_t strips, strip_tokens; /* x is cut into strips of equal height, at most tile_tokens */
+    int64_t piece_features;       /* of a piece: a multiple of tile_features, */
+    int64_t piece_strips;         /* by so many strips */
+    float *packed;                /* x: for each DEPTH input features, [strips, depth, tile_tokens] */
+    uint8_t *scratch;             /* [threads] of thread_bytes() */
+};
+
+/* What a thread computes at once: output features [first, first + count) of strips [first_strip, end_strip). */
+struct piece {
+    int64_t first, count, first_strip, end_strip;
+    float *panel; /* packed weights: [count / tile_features, depth, tile_features] */
+    float *edge;  /* [tile_tokens, tile_features] */
+    float *sums;  /* [tokens of the piece, sums_stride]: the output itself if it is float32, else scratch */
+    int64_t sums_stride;
+};
+
+static int64_t panel_bytes(void)
+{
+    return PIECE_FEATURES * DEPTH * (int64_t)sizeof(float);
+}
+
+/* A thread's scratch: panel, edge and sums. */
+static int64_t thread_bytes(void)
+{
+    return panel_bytes() + (MAX_TILE + STRETCH_TOKENS * PIECE_FEATURES) * (int64_t)sizeof(float);
+}
+
+/* Tokens of a stretch for these in_features: a multiple of tile_tokens. */
+static int64_t stretch_tokens(const struct cpu_kernels *kernels, int64_t in_features)
+{
+    const int64_t tokens = min_i64(STRETCH_TOKENS, max_i64(16 * kernels->tile_tokens, STRETCH_FLOATS / in_features));
+    return tokens / kernels->tile_tokens * kernels->tile_tokens;
+}
+
+/* Packed input features [start, start + depth) of a strip; start is a multiple of DEPTH. */
+static float *packed_strip(const struct stretch *stretch, int64_t strip, int64_t start, int64_t depth)
+{
+    return stretch->packed + (start * stretch->strips + strip * depth) * stretch->m->s->kernels->tile_tokens;
 }
 
 static void pack_strip(const struct stretch *stretch, int64_t strip)
 {
-    const struct product *p = stretch->p;
-    int64_t first = strip * stretch->strip_rows, row = stretch->row + first;
-    for (int64_t start = 0; start < p->w->in_features; start += DEPTH) {
-        int64_t depth = min_i64(DEPTH, p->w->in_features - start);
-        p->s->kernels->pack(packed_strip(stretch, strip, start, depth), p->s->kernels->tile_rows,
-                            cpu_element(p->x, p->dtype, row * p->x_stride + start), p->dtype, p->x_stride,
-                            (int)min_i64(stretch->strip_rows, stretch->rows - first), depth);
+    const struct matmul *m = stretch->m;
+    const struct cpu_kernels *kernels = m->s->kernels;
+    const int64_t first = strip * stretch->strip_tokens;
+    for (int64_t start = 0; start < m->in_features; start += DEPTH) {
+        const int64_t depth = min_i64(DEPTH, m->in_features - start);
+        kernels->pack(packed_strip(stretch, strip, start, depth), kernels->tile_tokens,
+                      x_at(m, stretch->token + first, start), m->args->dtype, m->args->x_stride,
+                      (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first), depth);
     }
 }
 
-static void run_stretch(struct stretch *stretch)
+static void pack_panel(const struct matmul *m, const struct piece *piece, int64_t start, int64_t depth)
 {
-    const struct product *p = stretch->p;
-    int threads = cpu_threads_for(p->s, work(p));
+    const struct cpu_kernels *kernels = m->s->kernels;
+    for (int64_t n = 0; n < piece->count; n += kernels->tile_features)
+        kernels->pack(piece->panel + n * depth, kernels->tile_features, weights_at(m, piece->first + n, start),
+                      m->w_dtype, m->in_features, (int)min_i64(kernels->tile_features, piece->count - n), depth);
+}
+
+/* The tile of one strip and of the piece's output features from n on. A tile that is wider than what is left of them
+ * goes through `edge`. */
+static void compute_tile(const struct stretch *stretch, const struct piece *piece, int64_t strip, int64_t n,
+                         int64_t start, int64_t depth)
+{
+    const struct cpu_kernels *kernels = stretch->m->s->kernels;
+    const float *a = packed_strip(stretch, strip, start, depth), *b = piece->panel + n * depth;
+    const int64_t stride = piece->sums_stride, width = kernels->tile_features, left = piece->count - n;
+    const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - strip * stretch->strip_tokens);
+    float *sums = piece->sums + (strip - piece->first_strip) * stretch->strip_tokens * stride + n;
+    if (left >= width) {
+        kernels->tile(sums, stride, a, b, depth, tokens, start > 0);
+        return;
+    }
+    kernels->tile(piece->edge, width, a, b, depth, tokens, false);
+    for (int t = 0; t < tokens; t++)
+        for (int64_t i = 0; i < left; i++)
+            sums[t * stride + i] = (start > 0 ? sums[t * stride + i] : 0) + piece->edge[t * width + i];
+}
+
+static void compute_piece(const struct stretch *stretch, struct piece *piece)
+{
+    const struct matmul *m = stretch->m;
+    uint8_t *scratch = stretch->scratch + cpu_thread() * thread_bytes();
+    const bool direct = m->args->out_dtype == DTYPE_FLOAT32;
+    const int64_t first = piece->first_strip * stretch->strip_tokens, token = stretch->token + first;
+    const int64_t tokens = min_i64(piece->end_strip * stretch->strip_tokens, stretch->num_tokens) - first;
+    piece->panel = (float *)scratch;
+    piece->edge = (float *)(scratch + panel_bytes());
+    piece->sums = direct ? (float *)m->args->out + token * m->args->out_stride + piece->first : piece->edge + MAX_TILE;
+    piece->sums_stride = direct ? m->args->out_stride : PIECE_FEATURES;
+    for (int64_t start = 0; start < m->in_features; start += DEPTH) {
+        const int64_t depth = min_i64(DEPTH, m->in_features - start);
+        pack_panel(m, piece, start, depth);
+        for (int64_t strip = piece->first_strip; strip < piece->end_strip; strip++)
+            for (int64_t n = 0; n < piece->count; n += m->s->kernels->tile_features)
+                compute_tile(stretch, piece, strip, n, start, depth);
+    }
+    for (int64_t t = 0; t < tokens && (m->w->bias || !direct); t++) {
+        add_bias(m, piece->sums + t * piece->sums_stride, piece->first, piece->count);
+        if (!direct) store_sums(m, token + t, piece->first, piece->sums + t * piece->sums_stride, piece->count);
+    }
+}
+
+/* Small matmuls are cut finer, so that every thread has something to do. */
+static void choose_pieces(struct stretch *stretch, int threads)
+{
+    const struct cpu_kernels *kernels = stretch->m->s->kernels;
+    const int64_t n = stretch->m->out_features, wanted = threads > 1 ? 4 * threads : 1, width = kernels->tile_features;
+    stretch->strips = divide_up(stretch->num_tokens, kernels->tile_tokens);
+    stretch->strip_tokens = divide_up(stretch->num_tokens, stretch->strips);
+    stretch->strips = divide_up(stretch->num_tokens, stretch->strip_tokens);
+    stretch->piece_features = PIECE_FEATURES / width * width;
+    while (stretch->piece_features > width && n < wanted * stretch->piece_features) stretch->piece_features -= width;
+    const int64_t across = divide_up(n, stretch->piece_features);
+    const int64_t down = max_i64(1, min_i64(wanted / across, stretch->strips / 4));
+    stretch->piece_strips = divide_up(stretch->strips, down);
+}
+
+static void compute_stretch(struct stretch *stretch)
+{
+    const struct matmul *m = stretch->m;
+    const int threads = cpu_threads_for(m->s, work(m, m->num_tokens));
     choose_pieces(stretch, threads);
-    int64_t across = divide_up(p->w->out_features, stretch->piece_columns);
-    int64_t down = divide_up(stretch->strips, stretch->piece_strips);
+    const int64_t across = divide_up(m->out_features, stretch->piece_features);
+    const int64_t down = divide_up(stretch->strips, stretch->piece_strips);
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < stretch->strips; i++) pack_strip(stretch, i);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < across * down; i++) {
-            int64_t first = i % across * stretch->piece_columns, first_strip = i / across * stretch->piece_strips;
-            stretch_piece(stretch, first, min_i64(stretch->piece_columns, p->w->out_features - first), first_strip,
-                          min_i64(first_strip + stretch->piece_strips, stretch->strips));
+            struct piece piece = {.first = i % across * stretch->piece_features,
+                                  .first_strip = i / across * stretch->piece_strips};
+            piece.count = min_i64(stretch->piece_features, m->out_features - piece.first);
+            piece.end_strip = min_i64(piece.first_strip + stretch->piece_strips, stretch->strips);
+            compute_piece(stretch, &piece);
         }
     }
 }
 
 /* Returns false, having done nothing, if the workspace has no room for a strip of x. */
-static bool many_rows(const struct product *p)
+static bool many_tokens(const struct matmul *m)
 {
-    const struct cpu_state *s = p->s;
-    int64_t scratch = s->threads * thread_bytes(), height = s->kernels->tile_rows;
-    int64_t longest =
-        min_i64(stretch_rows(s->kernels, p->w->in_features),
-                (s->workspace_bytes - scratch) / (p->w->in_features * (int64_t)sizeof(float)) / height * height);
+    const struct cpu_state *s = m->s;
+    const int64_t scratch = s->threads * thread_bytes(), height = s->kernels->tile_tokens;
+    const int64_t room = (s->workspace_bytes - scratch) / (m->in_features * (int64_t)sizeof(float)) / height * height;
+    const int64_t longest = min_i64(stretch_tokens(s->kernels, m->in_features), room);
     if (longest <= 0) return false;
-    int64_t each = divide_up(p->rows, divide_up(p->rows, longest));
-    for (int64_t row = 0; row < p->rows; row += each) {
-        struct stretch stretch = {.p = p,
-                                  .row = row,
-                                  .rows = min_i64(each, p->rows - row),
+    const int64_t each = divide_up(m->num_tokens, divide_up(m->num_tokens, longest));
+    for (int64_t token = 0; token < m->num_tokens; token += each) {
+        struct stretch stretch = {.m = m,
+                                  .token = token,
+                                  .num_tokens = min_i64(each, m->num_tokens - token),
                                   .packed = (float *)(s->workspace + scratch),
                                   .scratch = s->workspace};
-        run_stretch(&stretch);
+        compute_stretch(&stretch);
     }
     return true;
 }
 
+/* ---- the operation ---- */
+
 void cpu_linear(struct backend *b, const struct linear_args *args)
 {
     const struct cpu_state *s = cpu_state(b);
-    const struct product p = {.s = s,
-                              .out = args->out,
-                              .out_stride = args->out_stride,
-                              .out_dtype = args->out_dtype,
-                              .x = args->x,
-                              .x_stride = args->x_stride,
-                              .dtype = args->dtype,
-                              .w_dtype = weight_dtype(args->weight),
-                              .rows = args->num_tokens,
-                              .w = args->weight};
-    if (s->kernels->tile_rows > 0 && p.rows > FEW_ROWS && many_rows(&p)) return;
-    for (int64_t row = 0; row < p.rows; row += FEW_ROWS) few_rows(&p, row, (int)min_i64(FEW_ROWS, p.rows - row));
+    const struct matmul m = {.s = s,
+                             .args = args,
+                             .w = args->weight,
+                             .w_dtype = weight_dtype(args->weight),
+                             .num_tokens = args->num_tokens,
+                             .in_features = args->weight->in_features,
+                             .out_features = args->weight->out_features};
+    if (s->kernels->tile_tokens > 0 && m.num_tokens > FEW_TOKENS && many_tokens(&m)) return;
+    for (int64_t token = 0; token < m.num_tokens; token += FEW_TOKENS)
+        few_tokens(&m, token, (int)min_i64(FEW_TOKENS, m.num_tokens - token));
 }
 
 int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query)
 {
-    int64_t rows = FEW_ROWS, scratch = 0;
-    if (s->kernels->tile_rows > 0 && query->max_num_tokens > FEW_ROWS) {
-        int64_t wanted = divide_up(query->max_num_tokens, s->kernels->tile_rows) * s->kernels->tile_rows;
-        rows = max_i64(rows, min_i64(wanted, stretch_rows(s->kernels, query->max_in_features)));
+    const struct cpu_kernels *kernels = s->kernels;
+    int64_t tokens = FEW_TOKENS, scratch = 0;
+    if (kernels->tile_tokens > 0 && query->max_num_tokens > FEW_TOKENS) {
+        const int64_t wanted = divide_up(query->max_num_tokens, kernels->tile_tokens) * kernels->tile_tokens;
+        tokens = max_i64(tokens, min_i64(wanted, stretch_tokens(kernels, query->max_in_features)));
         scratch = s->threads * thread_bytes();
     }
-    return scratch + cpu_align(rows * query->max_in_features * (int64_t)sizeof(float));
+    return scratch + cpu_align(tokens * query->max_in_features * (int64_t)sizeof(float));
 }

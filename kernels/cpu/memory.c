@@ -18,7 +18,7 @@ enum status cpu_memory_info(struct backend *b, int64_t *free_bytes, int64_t *tot
     return STATUS_OK;
 }
 
-/* munmap needs the same length that mmap was given; an empty allocation still gets an address of its own. */
+/* The length that both mmap and munmap are given. An empty allocation has an address of its own. */
 static size_t mapping_bytes(int64_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -35,7 +35,7 @@ enum status cpu_memory_alloc(struct backend *b, enum memory_kind kind, int64_t b
     if (data == MAP_FAILED)
         return error_set(err, STATUS_OUT_OF_MEMORY, "cannot allocate %.2f GiB of memory: %s", (double)bytes / (1 << 30),
                          strerror(errno));
-    if (length >= (size_t)16 << 20) madvise(data, length, MADV_HUGEPAGE); /* only a hint */
+    if (length >= (size_t)16 << 20) madvise(data, length, MADV_HUGEPAGE); /* a hint: errors do not matter */
     *out = data;
     return STATUS_OK;
 }

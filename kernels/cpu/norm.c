@@ -1,4 +1,4 @@
-/* RMSNorm (Zhang and Sennrich, 2019). float32 is read where it lies. Other types are converted in pieces on the stack,
+/* RMSNorm (Zhang and Sennrich, 2019). float32 is read in place. Other types are converted in pieces on the stack,
  * twice: once for the sum of squares, once for the result. */
 #include <math.h>
 

@@ -21,7 +21,7 @@ static void rotate_head(const struct cpu_kernels *kernels, void *head, enum dtyp
     }
 }
 
-/* The heads of one token. Norm before rotation, each rounded to dtype, as the two operations one after the other do. */
+/* The heads of one token: norm, then rotation. Each result is rounded to dtype, as rms_norm and a plain rotation do. */
 static void process_heads(const struct cpu_kernels *kernels, const struct rotary_args *args, void *row,
                           int32_t num_heads, const struct norm_params *norm, int32_t token)
 {

@@ -1,8 +1,8 @@
 /* Sampling, in the order of vLLM's sampler: raw log-probabilities, min_tokens, logit_bias, penalties, temperature,
  * min_p, top_k, top_p, and a draw by the Gumbel-max trick (Gumbel, 1954; Maddison et al., 2014).
  *
- * What is left open there: a NaN logit counts as -infinity; if every token is at -infinity, the result is token 0. Ties
- * go to the lower id, except that top_k keeps everything equal to the k-th value. An infinite logit always wins. */
+ * Where vLLM does not say: a NaN logit counts as -infinity. If every logit is -infinity, the result is token 0. Of
+ * equal values the lower id comes first, but top_k keeps all that equal the k-th. A logit of +infinity always wins. */
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -12,8 +12,8 @@
 #include "kernels/cpu/state.h"
 #include "kernels/philox.h"
 
-/* A Gumbel variate -log(-log(u)) of a 24-bit u in (0, 1) lies in (-2.9, 16.7): what is further than this below the
- * largest value cannot win the draw. */
+/* A Gumbel variate -log(-log(u)) of a 24-bit u in (0, 1) lies in (-2.9, 16.7), so a value that is further than this
+ * below the largest cannot win the draw. */
 static const float GUMBEL_REACH = 20.0f;
 
 /* One thread's scratch. */
@@ -38,7 +38,7 @@ static struct scratch thread_scratch(const struct cpu_state *s, int64_t vocab_si
     return scratch;
 }
 
-/* The first of the largest; 0 if there is none above -infinity. NaN never compares as larger. */
+/* The first of the largest values; 0 if all are -infinity. A NaN never compares as larger. */
 static int32_t argmax(const float *x, int32_t count)
 {
     float best = -INFINITY;
@@ -66,7 +66,7 @@ static void apply_bias(float *logits, int32_t vocab_size, const struct sampling_
         if (in_vocabulary(row->bias_ids[i], vocab_size)) logits[row->bias_ids[i]] += row->bias_values[i];
 }
 
-/* seen[id]: bit 0 once the token was met, then 2 for each time it was output. */
+/* seen[id]: bit 0 is set once the token was found in the history; each time that it was output adds 2. */
 static void apply_repetition(float *logits, int32_t vocab_size, const struct sampling_state *row,
                              const int32_t *history, int32_t output, int32_t *seen)
 {
@@ -109,8 +109,8 @@ static void process(float *logits, int32_t vocab_size, const struct sampling_sta
     apply_frequency(logits, vocab_size, row, history, output, seen);
 }
 
-/* Fills candidates, in the order of their ids, with the tokens at or above `threshold` (of the scaled value). Masses
- * are costly, and only for top_p. */
+/* Fills candidates, by ascending id, with the tokens whose logit / temperature is at least `threshold`. Their masses
+ * are left 0: only top_p needs them. */
 static int64_t collect(struct candidate *candidates, const float *logits, int32_t vocab_size, float temperature,
                        float threshold)
 {
@@ -123,7 +123,7 @@ static int64_t collect(struct candidate *candidates, const float *logits, int32_
     return count;
 }
 
-/* Keeps the k largest, and what equals the k-th. */
+/* Keeps the k largest, and those equal to the k-th. */
 static int64_t apply_top_k(struct candidate *candidates, int64_t count, int64_t k)
 {
     if (k <= 0 || k >= count) return count;
@@ -139,8 +139,8 @@ static int64_t apply_top_k(struct candidate *candidates, int64_t count, int64_t 
     return kept;
 }
 
-/* Keeps the shortest run of the largest that holds top_p of the mass. Most tokens are dropped unsorted: those of less
- * than (1 - top_p) / count of the mass each hold less than 1 - top_p together, so the run ends before them. */
+/* Keeps the fewest of the largest tokens that hold top_p of the mass. Most tokens are dropped before any sorting: all
+ * tokens with less than (1 - top_p) / count of the mass hold less than 1 - top_p together, so none of them is kept. */
 static int64_t apply_top_p(struct candidate *candidates, int64_t count, float top_p, float max)
 {
     if (top_p >= 1) return count;
@@ -156,8 +156,8 @@ static int64_t apply_top_p(struct candidate *candidates, int64_t count, float to
     return candidates_select_mass(candidates, kept, (double)top_p * total);
 }
 
-/* Whether the Gumbel variate of u may exceed d >= 0: -log(-log(u)) > d means 1 - u <= -log(u) < exp(-d), and that is at
- * most 2^-n for n = floor(d / ln 2). It spares most tokens the logarithms. */
+/* Whether the Gumbel variate of u may exceed d >= 0, without logarithms, which most tokens are thus spared:
+ * -log(-log(u)) > d means 1 - u <= -log(u) < exp(-d) <= 2^-n for n = floor(d / ln 2). */
 static bool may_exceed(float u, float d)
 {
     int n = (int)(d * 1.44269f);
@@ -175,7 +175,7 @@ static int32_t draw(const struct candidate *candidates, int64_t count, const str
     for (int64_t i = 0; i < count; i++) {
         const struct candidate *c = &candidates[i];
         if (c->value < max - GUMBEL_REACH) continue;
-        if (block != (uint32_t)c->id / 4) { /* neighbours share a block of random words */
+        if (block != (uint32_t)c->id / 4) { /* four ids share a block of random words */
             block = (uint32_t)c->id / 4;
             philox4x32(row->seed, row->sequence_index, (uint32_t)output, block, words);
         }
@@ -231,7 +231,7 @@ static void top_logprobs(const float *raw, int32_t vocab_size, double total, int
         bool free_place = ids[count - 1] < 0;
         if (value > values[count - 1]) {
             insert(ids, values, count, i, value);
-        } else if (free_place) { /* at -infinity: after all that came before */
+        } else if (free_place) { /* -infinity: behind all others */
             int32_t at = 0;
             while (ids[at] >= 0) at++;
             ids[at] = i;

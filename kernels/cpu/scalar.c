@@ -1,5 +1,5 @@
-/* The inner loops in plain C: what every other version is compared with. Sums run in eight lanes, which keeps rounding
- * errors small and lets a compiler use whatever vectors its target has. */
+/* The inner loops in plain C: the reference for the other versions. Sums run in eight lanes, which keeps rounding
+ * errors small and lets a compiler use the vectors of its target. */
 #include <math.h>
 #include <string.h>
 
@@ -115,44 +115,46 @@ static float exponentials(float *x, float shift, int64_t count)
     return sum;
 }
 
-static void dot_rows(float *out, int64_t out_stride, const float *x, int64_t x_stride, int rows, const void *w,
-                     enum dtype dtype, int64_t w_stride, int64_t count, int64_t columns)
+static void dot_all(const struct cpu_dot_args *args)
 {
+    const int64_t in_features = args->in_features;
+    const uint8_t *weights = args->weights;
     float piece[PIECE];
-    const uint8_t *bytes = w;
-    for (int64_t n = 0; n < count; n++) {
-        for (int r = 0; r < rows; r++) out[r * out_stride + n] = 0;
-        for (int64_t c = 0; c < columns; c += PIECE) {
-            int64_t length = columns - c < PIECE ? columns - c : PIECE;
-            to_float(piece, bytes + (n * w_stride + c) * dtype_size(dtype), dtype, length);
-            for (int r = 0; r < rows; r++) out[r * out_stride + n] += dot(x + r * x_stride + c, piece, length);
+    for (int64_t o = 0; o < args->out_features; o++) {
+        for (int t = 0; t < args->num_tokens; t++) args->out[t * args->out_stride + o] = 0;
+        for (int64_t i = 0; i < in_features; i += PIECE) {
+            const int64_t count = in_features - i < PIECE ? in_features - i : PIECE;
+            to_float(piece, weights + (o * in_features + i) * dtype_size(args->dtype), args->dtype, count);
+            for (int t = 0; t < args->num_tokens; t++)
+                args->out[t * args->out_stride + o] += dot(args->x + t * args->x_stride + i, piece, count);
         }
     }
 }
 
-static void scores(float *out, int64_t score_stride, const float *query, int64_t query_stride, int rows, const float *k,
-                   int head_size, int block_size, int x, int tokens)
+static void scores(const struct cpu_scores_args *args)
 {
-    for (int r = 0; r < rows; r++)
-        for (int t = 0; t < tokens; t++) {
+    const int x = args->x;
+    for (int r = 0; r < args->num_rows; r++)
+        for (int t = 0; t < args->num_tokens; t++) {
             float sum = 0;
-            for (int d = 0; d < head_size; d += x)
+            for (int d = 0; d < args->head_size; d += x)
                 for (int j = 0; j < x; j++)
-                    sum += query[r * query_stride + d + j] * k[((int64_t)d / x * block_size + t) * x + j];
-            out[r * score_stride + t] = sum;
+                    sum += args->query[r * args->head_size + d + j] *
+                           args->keys[((int64_t)d / x * args->block_size + t) * x + j];
+            args->scores[r * args->score_stride + t] = sum;
         }
 }
 
-static void weighted_values(float *out, int64_t out_stride, const float *weights, int64_t weight_stride, int rows,
-                            const float *const *values, int num_blocks, int head_size, int block_size)
+static void weighted_values(const struct cpu_values_args *args)
 {
-    for (int r = 0; r < rows; r++)
-        for (int d = 0; d < head_size; d++) {
+    const int64_t block_size = args->block_size;
+    for (int r = 0; r < args->num_rows; r++)
+        for (int d = 0; d < args->head_size; d++) {
             float sum = 0;
-            for (int b = 0; b < num_blocks; b++)
-                sum += dot(weights + r * weight_stride + (int64_t)b * block_size, values[b] + (int64_t)d * block_size,
+            for (int b = 0; b < args->num_blocks; b++)
+                sum += dot(args->weights + r * args->weight_stride + b * block_size, args->values[b] + d * block_size,
                            block_size);
-            out[r * out_stride + d] += sum;
+            args->out[r * args->head_size + d] += sum;
         }
 }
 
@@ -166,7 +168,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .rotate = rotate,
     .maximum = maximum,
     .exponentials = exponentials,
-    .dot_rows = dot_rows,
+    .dot = dot_all,
     .scores = scores,
     .weighted_values = weighted_values,
 };

@@ -24,7 +24,7 @@ static void choose_pivot(struct candidate *c, int64_t count)
     if (before(middle, last)) exchange(middle, last);
 }
 
-/* Splits [0, count) around a pivot: what comes before it, the pivot at the returned index, the rest. */
+/* Moves candidates that come before a pivot to the front and the pivot behind them; returns the pivot's index. */
 static int64_t partition(struct candidate *c, int64_t count)
 {
     int64_t split = 0;
@@ -52,7 +52,7 @@ void candidates_select(struct candidate *candidates, int64_t count, int64_t keep
 
 int64_t candidates_select_mass(struct candidate *candidates, int64_t count, double mass)
 {
-    int64_t kept = 0; /* candidates[0 .. kept) are in, and `mass` is what is still missing */
+    int64_t kept = 0; /* candidates[0 .. kept) are selected; `mass` is what they lack */
     while (count > 0) {
         struct candidate *rest = candidates + kept;
         int64_t split = partition(rest, count);

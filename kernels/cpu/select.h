@@ -1,4 +1,4 @@
-/* Choosing among the tokens of one row: candidates, and the cuts of top_k and top_p. */
+/* Selection among the candidate tokens of one sample: by count for top_k, by mass for top_p. */
 #ifndef QUIRE_KERNELS_CPU_SELECT_H
 #define QUIRE_KERNELS_CPU_SELECT_H
 
@@ -10,14 +10,14 @@ struct candidate {
     int32_t id;
 };
 
-/* Candidates are ordered by value, largest first; equal values by id, lowest first. */
+/* The order of candidates: by value, largest first; equal values by id, lowest first. */
 
-/* Moves the `keep` first in that order to the front, unordered among themselves, in O(count) on average. Wants
- * 0 < keep <= count. The last of them is then at candidates[keep - 1]. */
+/* Moves the first `keep` in that order to the front, the last of them to candidates[keep - 1]; the others are not
+ * sorted. O(count) on average. 0 < keep <= count. */
 void candidates_select(struct candidate *candidates, int64_t count, int64_t keep);
 
-/* Moves to the front the shortest run from the start of that order whose masses sum to at least `mass`, and returns its
- * length; at least 1, and all of them if the sum never gets there. Wants count > 0. */
+/* Moves to the front the fewest candidates from the start of that order whose masses sum to at least `mass`, and
+ * returns their number: at least 1, and `count` if all masses together are less. count > 0. */
 int64_t candidates_select_mass(struct candidate *candidates, int64_t count, double mass);
 
 #endif

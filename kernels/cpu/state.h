@@ -1,5 +1,5 @@
-/* What the files of the CPU backend share: its state, its threads, its scratch memory, and the operations themselves,
- * whose contracts are in kernels/backend.h. */
+/* Shared by the files of the CPU backend: its state, threads and scratch memory, and its operations, which are
+ * described in kernels/backend.h. */
 #ifndef QUIRE_KERNELS_CPU_STATE_H
 #define QUIRE_KERNELS_CPU_STATE_H
 
@@ -17,7 +17,7 @@ struct cpu_state {
     int threads;
     enum cpu_isa isa;
     const struct cpu_kernels *kernels;
-    uint8_t *workspace; /* [workspace_bytes] the caller's; each operation lays it out for itself */
+    uint8_t *workspace; /* [workspace_bytes] owned by the caller; each operation divides it up for itself */
     int64_t workspace_bytes;
 };
 
@@ -36,17 +36,16 @@ static inline int cpu_thread(void)
 #endif
 }
 
-/* How many threads `work` is worth. Waking one and waiting for it costs microseconds on an idle machine, but as much as
- * a time slice of the system on a busy one: so each must have work for some 20 microseconds, and a small model runs on
- * one thread at nearly full speed whatever else the machine does. `work` is in elements read and written, or
- * multiplications. */
+/* How many threads to use for `work` elements read and written, or multiplications. Waking a thread and waiting for it
+ * costs microseconds on an idle machine and up to a time slice on a busy one. So each thread must have work for about
+ * 20 microseconds; a small model then runs on one thread at nearly full speed, whatever else the machine does. */
 static inline int cpu_threads_for(const struct cpu_state *s, int64_t work)
 {
     int64_t useful = 1 + work / (1 << 19);
     return useful < s->threads ? (int)useful : s->threads;
 }
 
-/* Bytes rounded up, so that what follows starts on a cache line of its own. */
+/* Rounds up to whole cache lines. */
 static inline int64_t cpu_align(int64_t bytes)
 {
     return (bytes + 63) & ~(int64_t)63;
@@ -72,7 +71,7 @@ static inline int64_t max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Rows of other types are worked on in pieces of so many floats on the stack. */
+/* Elements that are not float32 are converted on the stack, so many at a time. */
 enum { CPU_PIECE = 512 };
 
 /* memory.c */

@@ -1,5 +1,5 @@
-/* Streams and events: every operation is done when it returns, so order needs nothing. Handles are the backend itself:
- * not NULL, and nothing to free. capture_begin and its kin stay NULL: there are no graphs. */
+/* Streams and events do nothing, because every operation is done when it returns. A handle is the backend itself, so
+ * that it is not NULL and need not be freed. */
 #include "kernels/cpu/state.h"
 
 static enum status stream_create(struct backend *b, backend_stream *out, struct error *err)

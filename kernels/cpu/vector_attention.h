@@ -4,119 +4,106 @@
 
 #include "kernels/cpu/vector_rows.h"
 
-/* Four vectors of keys, which are 4 * LANES / x tokens, against `rows` queries. A vector holds x elements of each of
- * several tokens; sums stay apart by element until the end. x and rows are constants. */
-VECTOR void scores_group(float *out, int64_t score_stride, const float *query, int64_t query_stride, const int rows,
-                         const float *k, int head_size, int64_t k_stride, const int x)
+/* Four vectors of keys, which are 4 * LANES / x tokens from `token` on, against num_rows queries from `row` on. A
+ * vector holds x elements of each of several tokens; sums stay apart by element until the end. num_rows and x are
+ * constants. */
+VECTOR void scores_group(const struct cpu_scores_args *args, int row, int token, const int num_rows, const int x)
 {
+    const int64_t key_stride = (int64_t)args->block_size * x;
+    const float *query = args->query + row * args->head_size, *keys = args->keys + token * x;
     vec sums[ATTENTION_X][4];
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < num_rows; r++)
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) sums[r][i] = vec_zero();
-    for (int d = 0; d < head_size; d += x) {
-        vec keys[4];
+    for (int d = 0; d < args->head_size; d += x) {
+        vec k[4];
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) keys[i] = vec_load(k + i * LANES);
+        for (int i = 0; i < 4; i++) k[i] = vec_load(keys + i * LANES);
 #pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            const float *q = query + r * query_stride + d;
+        for (int r = 0; r < num_rows; r++) {
+            const float *q = query + r * args->head_size + d;
             vec repeated = x == 4 ? vec_repeat4(q) : vec_repeat8(q);
 #pragma GCC unroll 4
-            for (int i = 0; i < 4; i++) sums[r][i] = vec_fma(repeated, keys[i], sums[r][i]);
+            for (int i = 0; i < 4; i++) sums[r][i] = vec_fma(repeated, k[i], sums[r][i]);
         }
-        k += k_stride;
+        keys += key_stride;
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < num_rows; r++) {
         vec quads = vec_sum_quads_ordered(sums[r][0], sums[r][1], sums[r][2], sums[r][3]);
-        float *row = out + r * score_stride, pairs[LANES];
-        vec_store(x == 4 ? row : pairs, quads);
-        for (int t = 0; x == 8 && t < LANES / 2; t++) row[t] = pairs[2 * t] + pairs[2 * t + 1];
+        float *out = args->scores + (row + r) * args->score_stride + token, pairs[LANES];
+        vec_store(x == 4 ? out : pairs, quads);
+        for (int t = 0; x == 8 && t < LANES / 2; t++) out[t] = pairs[2 * t] + pairs[2 * t + 1];
     }
 }
 
-VECTOR void scores_as(float *out, int64_t score_stride, const float *query, int64_t query_stride, int rows,
-                      const float *k, int head_size, int block_size, const int x, int tokens)
+VECTOR void scores_as(const struct cpu_scores_args *args, const int x)
 {
     const int step = 4 * LANES / x;
-    int64_t k_stride = (int64_t)block_size * x;
-    for (int r = 0; r < rows;) {
-        int taken = rows - r >= ATTENTION_X ? ATTENTION_X : 1;
-        const float *q = query + r * query_stride;
-        float *row = out + r * score_stride;
-        for (int t = 0; t < tokens; t += step) {
-            if (taken == 1) {
-                scores_group(row + t, score_stride, q, query_stride, 1, k + t * x, head_size, k_stride, x);
-            } else {
-                scores_group(row + t, score_stride, q, query_stride, ATTENTION_X, k + t * x, head_size, k_stride, x);
-            }
-        }
-        r += taken;
-    }
+    int row = 0;
+    for (; row + ATTENTION_X <= args->num_rows; row += ATTENTION_X)
+        for (int token = 0; token < args->num_tokens; token += step) scores_group(args, row, token, ATTENTION_X, x);
+    for (; row < args->num_rows; row++)
+        for (int token = 0; token < args->num_tokens; token += step) scores_group(args, row, token, 1, x);
 }
 
 /* Blocks of 8 tokens are too small for long vectors: the narrower table takes them. */
-static void scores(float *out, int64_t score_stride, const float *query, int64_t query_stride, int rows, const float *k,
-                   int head_size, int block_size, int x, int tokens)
+static void scores(const struct cpu_scores_args *args)
 {
-    if (block_size * x % (4 * LANES) != 0) {
-        narrower->scores(out, score_stride, query, query_stride, rows, k, head_size, block_size, x, tokens);
-    } else if (x == 4) {
-        scores_as(out, score_stride, query, query_stride, rows, k, head_size, block_size, 4, tokens);
+    if (args->block_size * args->x % (4 * LANES) != 0) {
+        narrower->scores(args);
+    } else if (args->x == 4) {
+        scores_as(args, 4);
     } else {
-        scores_as(out, score_stride, query, query_stride, rows, k, head_size, block_size, 8, tokens);
+        scores_as(args, 8);
     }
 }
 
-/* `rows` (a constant) weights against 4 elements of the values, over all tokens of all blocks. */
-VECTOR void values_group(float *out, int64_t out_stride, const float *weights, int64_t weight_stride, const int rows,
-                         const float *const *values, int num_blocks, int64_t d, int block_size)
+/* Adds elements d to d + 3 of the values of all tokens of all blocks, weighted, to num_rows (a constant) results from
+ * `row` on. */
+VECTOR void values_group(const struct cpu_values_args *args, int row, const int num_rows, int64_t d)
 {
+    const int64_t block_size = args->block_size;
+    const float *weights = args->weights + row * args->weight_stride;
     vec sums[ATTENTION_X][4];
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < num_rows; r++)
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) sums[r][i] = vec_zero();
-    for (int b = 0; b < num_blocks; b++) {
-        const float *v = values[b] + d * block_size;
-        for (int t = 0; t < block_size; t += LANES) {
+    for (int b = 0; b < args->num_blocks; b++) {
+        const float *v = args->values[b] + d * block_size;
+        for (int64_t t = 0; t < block_size; t += LANES) {
             vec p[ATTENTION_X];
 #pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) p[r] = vec_load(weights + r * weight_stride + t);
+            for (int r = 0; r < num_rows; r++) p[r] = vec_load(weights + r * args->weight_stride + t);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
-                vec element = vec_load(v + (int64_t)i * block_size + t);
+                vec element = vec_load(v + i * block_size + t);
 #pragma GCC unroll 4
-                for (int r = 0; r < rows; r++) sums[r][i] = vec_fma(p[r], element, sums[r][i]);
+                for (int r = 0; r < num_rows; r++) sums[r][i] = vec_fma(p[r], element, sums[r][i]);
             }
         }
         weights += block_size;
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
-        float *o = out + r * out_stride + d;
+    for (int r = 0; r < num_rows; r++) {
+        float *out = args->out + (row + r) * args->head_size + d;
         __m128 four = vec_sum4(sums[r][0], sums[r][1], sums[r][2], sums[r][3]);
-        _mm_storeu_ps(o, _mm_add_ps(_mm_loadu_ps(o), four));
+        _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), four));
     }
 }
 
-static void weighted_values(float *out, int64_t out_stride, const float *weights, int64_t weight_stride, int rows,
-                            const float *const *values, int num_blocks, int head_size, int block_size)
+static void weighted_values(const struct cpu_values_args *args)
 {
-    if (block_size % LANES != 0) {
-        narrower->weighted_values(out, out_stride, weights, weight_stride, rows, values, num_blocks, head_size,
-                                  block_size);
+    if (args->block_size % LANES != 0) {
+        narrower->weighted_values(args);
         return;
     }
-    for (int d = 0; d < head_size; d += 4) {
-        int r = 0;
-        for (; r + ATTENTION_X <= rows; r += ATTENTION_X)
-            values_group(out + r * out_stride, out_stride, weights + r * weight_stride, weight_stride, ATTENTION_X,
-                         values, num_blocks, d, block_size);
-        for (; r < rows; r++)
-            values_group(out + r * out_stride, out_stride, weights + r * weight_stride, weight_stride, 1, values,
-                         num_blocks, d, block_size);
+    for (int d = 0; d < args->head_size; d += 4) {
+        int row = 0;
+        for (; row + ATTENTION_X <= args->num_rows; row += ATTENTION_X) values_group(args, row, ATTENTION_X, d);
+        for (; row < args->num_rows; row++) values_group(args, row, 1, d);
     }
 }
 

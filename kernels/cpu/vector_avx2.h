@@ -1,5 +1,5 @@
-/* Eight floats in a register: AVX2, FMA, F16C. The same names as vector_avx512.h, so that the loops of vector_*.h serve
- * both. Included only by files that are compiled for these instructions. */
+/* Eight floats in a register: AVX2, FMA, F16C. The functions have the names of those in vector_avx512.h, so that the
+ * loops of vector_*.h serve both. Included only by files that are compiled for these instructions. */
 #ifndef QUIRE_KERNELS_CPU_VECTOR_AVX2_H
 #define QUIRE_KERNELS_CPU_VECTOR_AVX2_H
 
@@ -12,9 +12,9 @@ typedef __m256 vec;
 
 enum {
     LANES = 8,
-    TILE_ROWS = 6,  /* of the matrix product: 12 sums, 2 columns and 1 row in 16 registers */
-    DOT_X = 2,      /* rows of x against 4 rows of weights: 8 sums */
-    ATTENTION_X = 2 /* query rows against 4 vectors of keys or values */
+    TILE_TOKENS = 6, /* of a matmul's tile: 12 sums, 2 vectors of weights and 1 of x in 16 registers */
+    DOT_X = 2,       /* tokens against 4 output features: 8 sums */
+    ATTENTION_X = 2  /* query rows against 4 vectors of keys or values */
 };
 
 VECTOR vec vec_zero(void)
@@ -183,7 +183,7 @@ VECTOR __m128 vec_sum4(vec a, vec b, vec c, vec d)
     return _mm_add_ps(_mm256_castps256_ps128(quads), _mm256_extractf128_ps(quads, 1));
 }
 
-/* The sums of every four lanes, in order: of a, then b, c, d. LANES of them. */
+/* The sums of each four lanes: LANES / 4 of a, then of b, c and d. */
 VECTOR vec vec_sum_quads_ordered(vec a, vec b, vec c, vec d)
 {
     return _mm256_permutevar8x32_ps(vec_sum_quads(a, b, c, d), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));

@@ -11,7 +11,7 @@ typedef __m512 vec;
 
 enum {
     LANES = 16,
-    TILE_ROWS = 14, /* 28 sums, 2 columns and 1 row in 32 registers */
+    TILE_TOKENS = 14, /* 28 sums, 2 vectors of weights and 1 of x in 32 registers */
     DOT_X = 4,
     ATTENTION_X = 4
 };

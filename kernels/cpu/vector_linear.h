@@ -1,4 +1,4 @@
-/* Products with weights, for the vectors of the file that includes this. */
+/* Matmuls with weights, for the vectors of the file that includes this. */
 #ifndef QUIRE_KERNELS_CPU_VECTOR_LINEAR_H
 #define QUIRE_KERNELS_CPU_VECTOR_LINEAR_H
 
@@ -7,274 +7,250 @@
 #include "kernels/cpu/vector_rows.h"
 
 enum {
-    DOT_W = 4,          /* rows of weights at once */
-    LINE = 64,          /* bytes of a cache line */
-    NEAR_BYTES = 2048,  /* how far ahead of each of several rows to prefetch */
-    FAR_BYTES = 4096,   /* and of a single row */
-    LINE_COLUMNS = 6144 /* a longer x does not stay in the first cache while weights pass by */
+    DOT_W = 4,           /* output features at once */
+    LINE = 64,           /* bytes of a cache line */
+    NEAR_BYTES = 2048,   /* how far ahead to prefetch the weights of each of several output features */
+    FAR_BYTES = 4096,    /* and of a single one */
+    LINE_FEATURES = 6144 /* a longer x does not stay in the first cache while weights pass through it */
 };
 
-struct dot_operands {
-    float *out;
-    int64_t out_stride;
-    const float *x;
-    int64_t x_stride;
-    const uint8_t *w; /* the first of the rows at hand */
-    int64_t w_bytes;  /* of a row */
-    int64_t columns;
-};
-
-/* One step of dot_block: LANES columns from c. A single row of x has two sets of sums, taken in turn, so that enough
- * additions are under way. */
-VECTOR void dot_step(const struct dot_operands *o, enum dtype dtype, const int rows, int64_t c, const int turn,
+/* One step of dot_block: LANES input features from i on. A single token has two sets of sums, used in turn, so that
+ * enough additions are under way. */
+VECTOR void dot_step(const struct cpu_dot_args *args, enum dtype dtype, const int num_tokens, int64_t i, const int turn,
                      vec sums[DOT_X][DOT_W])
 {
+    const int64_t w_bytes = args->in_features * dtype_size(dtype);
     vec w[DOT_W];
 #pragma GCC unroll 4
-    for (int n = 0; n < DOT_W; n++) w[n] = vec_load_as(o->w + n * o->w_bytes, dtype, c);
+    for (int o = 0; o < DOT_W; o++) w[o] = vec_load_as((const uint8_t *)args->weights + o * w_bytes, dtype, i);
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
-        vec x = vec_load(o->x + r * o->x_stride + c);
-        vec *sum = sums[rows == 1 ? turn % 2 : r];
+    for (int t = 0; t < num_tokens; t++) {
+        vec x = vec_load(args->x + t * args->x_stride + i);
+        vec *sum = sums[num_tokens == 1 ? turn % 2 : t];
 #pragma GCC unroll 4
-        for (int n = 0; n < DOT_W; n++) sum[n] = vec_fma(x, w[n], sum[n]);
+        for (int o = 0; o < DOT_W; o++) sum[o] = vec_fma(x, w[o], sum[o]);
     }
 }
 
-/* What is left of a row after the last whole vector. */
-VECTOR void dot_tail(const struct dot_operands *o, enum dtype dtype, int rows, int w_rows, int64_t c)
+/* The input features after the last whole vector, from `start` on. */
+VECTOR void dot_tail(const struct cpu_dot_args *args, enum dtype dtype, int num_tokens, int out_features, int64_t start)
 {
+    const int64_t count = args->in_features - start;
     float tail[LANES];
-    for (int n = 0; n < w_rows && c < o->columns; n++) {
-        to_float(tail, o->w + n * o->w_bytes + c * dtype_size(dtype), dtype, o->columns - c);
-        for (int r = 0; r < rows; r++)
-            for (int64_t i = c; i < o->columns; i++)
-                o->out[r * o->out_stride + n] += tail[i - c] * o->x[r * o->x_stride + i];
+    for (int o = 0; o < out_features && count > 0; o++) {
+        const int64_t first = o * args->in_features + start;
+        to_float(tail, (const uint8_t *)args->weights + first * dtype_size(dtype), dtype, count);
+        for (int t = 0; t < num_tokens; t++)
+            for (int64_t i = 0; i < count; i++)
+                args->out[t * args->out_stride + o] += tail[i] * args->x[t * args->x_stride + start + i];
     }
 }
 
-/* 4 rows of weights against `rows` of x (a constant, at most DOT_X): each element is loaded once from either side.
- * Processors do not prefetch across pages by themselves, and rows are not much longer than that: each row is
- * prefetched here, and the start of the next four at its end. */
-VECTOR void dot_block(const struct dot_operands *o, enum dtype dtype, const int rows)
+/* DOT_W output features of num_tokens tokens (a constant, at most DOT_X): each element is loaded once from either side.
+ * Processors do not prefetch across pages by themselves, and the weights of an output feature are not much longer than
+ * a page: they are prefetched here, and at their end the start of the next DOT_W output features. */
+VECTOR void dot_block(const struct cpu_dot_args *args, enum dtype dtype, const int num_tokens)
 {
-    const int steps = LINE / dtype_size(dtype) / LANES, line_columns = LINE / dtype_size(dtype);
+    const int steps = LINE / dtype_size(dtype) / LANES, line_features = LINE / dtype_size(dtype);
+    const int64_t w_bytes = args->in_features * dtype_size(dtype);
     vec sums[DOT_X][DOT_W];
-    int64_t c = 0;
+    int64_t i = 0;
 #pragma GCC unroll 4
-    for (int r = 0; r < DOT_X; r++)
+    for (int t = 0; t < DOT_X; t++)
 #pragma GCC unroll 4
-        for (int n = 0; n < DOT_W; n++) sums[r][n] = vec_zero();
-    for (; c + line_columns <= o->columns; c += line_columns) {
-        int64_t ahead = c * dtype_size(dtype) + NEAR_BYTES;
-        if (ahead >= o->w_bytes) ahead += (DOT_W - 1) * o->w_bytes;
+        for (int o = 0; o < DOT_W; o++) sums[t][o] = vec_zero();
+    for (; i + line_features <= args->in_features; i += line_features) {
+        int64_t ahead = i * dtype_size(dtype) + NEAR_BYTES;
+        if (ahead >= w_bytes) ahead += (DOT_W - 1) * w_bytes;
 #pragma GCC unroll 4
-        for (int n = 0; n < DOT_W; n++) __builtin_prefetch(o->w + n * o->w_bytes + ahead);
+        for (int o = 0; o < DOT_W; o++) __builtin_prefetch((const uint8_t *)args->weights + o * w_bytes + ahead);
 #pragma GCC unroll 4
-        for (int i = 0; i < steps; i++) dot_step(o, dtype, rows, c + i * LANES, i, sums);
+        for (int j = 0; j < steps; j++) dot_step(args, dtype, num_tokens, i + j * LANES, j, sums);
     }
-    for (; c + LANES <= o->columns; c += LANES) dot_step(o, dtype, rows, c, 0, sums);
-    if (rows == 1)
-        for (int n = 0; n < DOT_W; n++) sums[0][n] = vec_add(sums[0][n], sums[1][n]);
-    for (int r = 0; r < rows; r++)
-        _mm_storeu_ps(o->out + r * o->out_stride, vec_sum4(sums[r][0], sums[r][1], sums[r][2], sums[r][3]));
-    dot_tail(o, dtype, rows, DOT_W, c);
+    for (; i + LANES <= args->in_features; i += LANES) dot_step(args, dtype, num_tokens, i, 0, sums);
+    if (num_tokens == 1)
+        for (int o = 0; o < DOT_W; o++) sums[0][o] = vec_add(sums[0][o], sums[1][o]);
+    for (int t = 0; t < num_tokens; t++)
+        _mm_storeu_ps(args->out + t * args->out_stride, vec_sum4(sums[t][0], sums[t][1], sums[t][2], sums[t][3]));
+    dot_tail(args, dtype, num_tokens, DOT_W, i);
 }
 
-/* One row of weights against one of x: memory is read as one stream, which is fastest where x stays in the cache. */
-VECTOR void dot_line(const struct dot_operands *o, enum dtype dtype)
+/* One output feature of one token: the weights are read at consecutive addresses, which is fastest as long as x stays
+ * in the cache. */
+VECTOR void dot_line(const struct cpu_dot_args *args, enum dtype dtype)
 {
     vec sums[4] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
-    int64_t c = 0;
-    for (; c + 4 * LANES <= o->columns; c += 4 * LANES) {
-        const uint8_t *ahead = o->w + c * dtype_size(dtype) + FAR_BYTES;
-        for (int i = 0; i < 4 * LANES * dtype_size(dtype); i += LINE) __builtin_prefetch(ahead + i);
+    const uint8_t *weights = args->weights;
+    int64_t i = 0;
+    for (; i + 4 * LANES <= args->in_features; i += 4 * LANES) {
+        const uint8_t *ahead = weights + i * dtype_size(dtype) + FAR_BYTES;
+        for (int j = 0; j < 4 * LANES * dtype_size(dtype); j += LINE) __builtin_prefetch(ahead + j);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            sums[i] = vec_fma(vec_load(o->x + c + i * LANES), vec_load_as(o->w, dtype, c + i * LANES), sums[i]);
+        for (int j = 0; j < 4; j++)
+            sums[j] = vec_fma(vec_load(args->x + i + j * LANES), vec_load_as(weights, dtype, i + j * LANES), sums[j]);
     }
-    for (; c + LANES <= o->columns; c += LANES)
-        sums[0] = vec_fma(vec_load(o->x + c), vec_load_as(o->w, dtype, c), sums[0]);
-    *o->out = vec_sum(vec_add(vec_add(sums[0], sums[1]), vec_add(sums[2], sums[3])));
-    dot_tail(o, dtype, 1, 1, c);
+    for (; i + LANES <= args->in_features; i += LANES)
+        sums[0] = vec_fma(vec_load(args->x + i), vec_load_as(weights, dtype, i), sums[0]);
+    *args->out = vec_sum(vec_add(vec_add(sums[0], sums[1]), vec_add(sums[2], sums[3])));
+    dot_tail(args, dtype, 1, 1, i);
 }
 
-/* All rows of x against 4 rows of weights, which stay in the cache. */
-VECTOR void dot_all_rows(struct dot_operands o, enum dtype dtype, int rows)
+/* DOT_W output features of all tokens; their weights stay in the cache. */
+VECTOR void dot_all_tokens(struct cpu_dot_args args, enum dtype dtype)
 {
-    for (; rows >= DOT_X; rows -= DOT_X) {
-        dot_block(&o, dtype, DOT_X);
-        o.x += DOT_X * o.x_stride;
-        o.out += DOT_X * o.out_stride;
+    int left = args.num_tokens;
+    for (; left >= DOT_X; left -= DOT_X) {
+        dot_block(&args, dtype, DOT_X);
+        args.x += DOT_X * args.x_stride;
+        args.out += DOT_X * args.out_stride;
     }
-    if (rows == 3) dot_block(&o, dtype, DOT_X > 3 ? 3 : 1);
-    if (rows == 2) dot_block(&o, dtype, 2);
-    if (rows == 1) dot_block(&o, dtype, 1);
+    if (left == 3) dot_block(&args, dtype, DOT_X > 3 ? 3 : 1);
+    if (left == 2) dot_block(&args, dtype, 2);
+    if (left == 1) dot_block(&args, dtype, 1);
 }
 
-VECTOR void dot_rows_as(struct dot_operands o, enum dtype dtype, int rows, int64_t count)
+/* The next `count` output features. */
+VECTOR void dot_advance(struct cpu_dot_args *args, enum dtype dtype, int count)
 {
-    int64_t n = 0;
-    for (; n < count && rows == 1 && o.columns <= LINE_COLUMNS; n++) {
-        dot_line(&o, dtype);
-        o.w += o.w_bytes;
-        o.out++;
-    }
-    for (; n + DOT_W <= count; n += DOT_W) {
-        dot_all_rows(o, dtype, rows);
-        o.w += DOT_W * o.w_bytes;
-        o.out += DOT_W;
-    }
-    if (n < count)
-        cpu_kernels_scalar.dot_rows(o.out, o.out_stride, o.x, o.x_stride, rows, o.w, dtype,
-                                    o.w_bytes / dtype_size(dtype), count - n, o.columns);
+    args->weights = (const uint8_t *)args->weights + count * args->in_features * dtype_size(dtype);
+    args->out += count;
+    args->out_features -= count;
 }
 
-static void dot_rows(float *out, int64_t out_stride, const float *x, int64_t x_stride, int rows, const void *w,
-                     enum dtype dtype, int64_t w_stride, int64_t count, int64_t columns)
+VECTOR void dot_as(struct cpu_dot_args args, enum dtype dtype)
 {
-    struct dot_operands o = {out, out_stride, x, x_stride, w, w_stride * dtype_size(dtype), columns};
-    switch (dtype) {
+    while (args.out_features > 0 && args.num_tokens == 1 && args.in_features <= LINE_FEATURES) {
+        dot_line(&args, dtype);
+        dot_advance(&args, dtype, 1);
+    }
+    while (args.out_features >= DOT_W) {
+        dot_all_tokens(args, dtype);
+        dot_advance(&args, dtype, DOT_W);
+    }
+    if (args.out_features > 0) cpu_kernels_scalar.dot(&args);
+}
+
+static void dot_all(const struct cpu_dot_args *args)
+{
+    switch (args->dtype) {
     case DTYPE_FLOAT16:
-        dot_rows_as(o, DTYPE_FLOAT16, rows, count);
+        dot_as(*args, DTYPE_FLOAT16);
         break;
     case DTYPE_BFLOAT16:
-        dot_rows_as(o, DTYPE_BFLOAT16, rows, count);
+        dot_as(*args, DTYPE_BFLOAT16);
         break;
     default:
-        dot_rows_as(o, DTYPE_FLOAT32, rows, count);
+        dot_as(*args, DTYPE_FLOAT32);
         break;
     }
 }
 
-/* LANES columns of up to LANES rows, turned. */
-VECTOR void pack_square(float *out, int width, const uint8_t *in, enum dtype dtype, int64_t row_bytes, int64_t c,
-                        int rows, int lanes)
+/* Transposes LANES elements from k on of up to LANES rows. */
+VECTOR void pack_square(float *out, int width, const uint8_t *in, enum dtype dtype, int64_t row_bytes, int64_t k,
+                        int count, int lanes)
 {
     vec v[LANES];
 #pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++) v[i] = i < rows ? vec_load_as(in + i * row_bytes, dtype, c) : vec_zero();
+    for (int i = 0; i < LANES; i++) v[i] = i < count ? vec_load_as(in + i * row_bytes, dtype, k) : vec_zero();
     vec_transpose(v);
 #pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++) vec_store_first(out + (c + i) * width, v[i], lanes);
+    for (int i = 0; i < LANES; i++) vec_store_first(out + (k + i) * width, v[i], lanes);
 }
 
-VECTOR void pack_as(float *out, int width, const uint8_t *in, enum dtype dtype, int64_t stride, int rows,
-                    int64_t columns)
+VECTOR void pack_as(float *out, int width, const uint8_t *in, enum dtype dtype, int64_t stride, int count,
+                    int64_t depth)
 {
-    int64_t row_bytes = stride * dtype_size(dtype);
+    const int64_t row_bytes = stride * dtype_size(dtype);
     for (int first = 0; first < width; first += LANES) {
-        int lanes = width - first < LANES ? width - first : LANES;
-        int64_t c = 0;
-        for (; c + LANES <= columns; c += LANES)
-            pack_square(out + first, width, in + first * row_bytes, dtype, row_bytes, c, rows - first, lanes);
+        const int lanes = width - first < LANES ? width - first : LANES;
+        int64_t k = 0;
+        for (; k + LANES <= depth; k += LANES)
+            pack_square(out + first, width, in + first * row_bytes, dtype, row_bytes, k, count - first, lanes);
         float tail[LANES];
-        for (int i = 0; i < lanes && c < columns; i++) {
+        for (int i = 0; i < lanes && k < depth; i++) {
             memset(tail, 0, sizeof tail);
-            if (first + i < rows)
-                to_float(tail, in + (first + i) * row_bytes + c * dtype_size(dtype), dtype, columns - c);
-            for (int64_t j = c; j < columns; j++) out[j * width + first + i] = tail[j - c];
+            if (first + i < count)
+                to_float(tail, in + (first + i) * row_bytes + k * dtype_size(dtype), dtype, depth - k);
+            for (int64_t j = k; j < depth; j++) out[j * width + first + i] = tail[j - k];
         }
     }
 }
 
-static void pack(float *out, int width, const void *in, enum dtype dtype, int64_t stride, int rows, int64_t columns)
+static void pack(float *out, int width, const void *in, enum dtype dtype, int64_t stride, int count, int64_t depth)
 {
     switch (dtype) {
     case DTYPE_FLOAT16:
-        pack_as(out, width, in, DTYPE_FLOAT16, stride, rows, columns);
+        pack_as(out, width, in, DTYPE_FLOAT16, stride, count, depth);
         break;
     case DTYPE_BFLOAT16:
-        pack_as(out, width, in, DTYPE_BFLOAT16, stride, rows, columns);
+        pack_as(out, width, in, DTYPE_BFLOAT16, stride, count, depth);
         break;
     default:
-        pack_as(out, width, in, DTYPE_FLOAT32, stride, rows, columns);
+        pack_as(out, width, in, DTYPE_FLOAT32, stride, count, depth);
         break;
     }
 }
 
-/* `rows` is a constant: 2 * rows sums stay in registers over the whole depth. */
-VECTOR void tile_of(float *out, int64_t out_stride, const float *a, const float *b, int64_t depth, const int rows,
+/* num_tokens is a constant: 2 * num_tokens sums stay in registers over the whole depth. */
+VECTOR void tile_of(float *out, int64_t out_stride, const float *a, const float *b, int64_t depth, const int num_tokens,
                     bool accumulate)
 {
-    vec left[TILE_ROWS], right[TILE_ROWS];
+    vec left[TILE_TOKENS], right[TILE_TOKENS];
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; r++) left[r] = right[r] = vec_zero();
+    for (int t = 0; t < num_tokens; t++) left[t] = right[t] = vec_zero();
     for (int64_t k = 0; k < depth; k++) {
         vec b0 = vec_load(b), b1 = vec_load(b + LANES);
 #pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            vec x = vec_set(a[r]);
-            left[r] = vec_fma(x, b0, left[r]);
-            right[r] = vec_fma(x, b1, right[r]);
+        for (int t = 0; t < num_tokens; t++) {
+            vec x = vec_set(a[t]);
+            left[t] = vec_fma(x, b0, left[t]);
+            right[t] = vec_fma(x, b1, right[t]);
         }
-        a += TILE_ROWS;
+        a += TILE_TOKENS;
         b += 2 * LANES;
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; r++) {
-        float *row = out + r * out_stride;
+    for (int t = 0; t < num_tokens; t++) {
+        float *row = out + t * out_stride;
         if (accumulate) {
-            left[r] = vec_add(left[r], vec_load(row));
-            right[r] = vec_add(right[r], vec_load(row + LANES));
+            left[t] = vec_add(left[t], vec_load(row));
+            right[t] = vec_add(right[t], vec_load(row + LANES));
         }
-        vec_store(row, left[r]);
-        vec_store(row + LANES, right[r]);
+        vec_store(row, left[t]);
+        vec_store(row + LANES, right[t]);
     }
 }
 
-/* Only what x has rows for is computed; half a tile is as fast as two of a quarter. */
-static void tile(float *out, int64_t out_stride, const float *a, const float *b, int64_t depth, int rows,
+/* A version for each number of tokens: half a tile takes half the time. (A macro, since a function cannot make a
+ * constant of its argument.) */
+#define TILE_CASE(n)                                                                                                   \
+    case n:                                                                                                            \
+        tile_of(out, out_stride, a, b, depth, n, accumulate);                                                          \
+        break;
+static void tile(float *out, int64_t out_stride, const float *a, const float *b, int64_t depth, int num_tokens,
                  bool accumulate)
 {
-    switch (rows) {
-    case 1:
-        tile_of(out, out_stride, a, b, depth, 1, accumulate);
-        break;
-    case 2:
-        tile_of(out, out_stride, a, b, depth, 2, accumulate);
-        break;
-    case 3:
-        tile_of(out, out_stride, a, b, depth, 3, accumulate);
-        break;
-    case 4:
-        tile_of(out, out_stride, a, b, depth, 4, accumulate);
-        break;
-    case 5:
-        tile_of(out, out_stride, a, b, depth, 5, accumulate);
-        break;
-    case 6:
-        tile_of(out, out_stride, a, b, depth, 6, accumulate);
-        break;
-#if TILE_MORE_ROWS
-    case 7:
-        tile_of(out, out_stride, a, b, depth, 7, accumulate);
-        break;
-    case 8:
-        tile_of(out, out_stride, a, b, depth, 8, accumulate);
-        break;
-    case 9:
-        tile_of(out, out_stride, a, b, depth, 9, accumulate);
-        break;
-    case 10:
-        tile_of(out, out_stride, a, b, depth, 10, accumulate);
-        break;
-    case 11:
-        tile_of(out, out_stride, a, b, depth, 11, accumulate);
-        break;
-    case 12:
-        tile_of(out, out_stride, a, b, depth, 12, accumulate);
-        break;
-    case 13:
-        tile_of(out, out_stride, a, b, depth, 13, accumulate);
-        break;
-    case 14:
-        tile_of(out, out_stride, a, b, depth, 14, accumulate);
-        break;
+    switch (num_tokens) {
+        TILE_CASE(1)
+        TILE_CASE(2)
+        TILE_CASE(3)
+        TILE_CASE(4)
+        TILE_CASE(5)
+        TILE_CASE(6)
+#if TILE_MORE_TOKENS
+        TILE_CASE(7)
+        TILE_CASE(8)
+        TILE_CASE(9)
+        TILE_CASE(10)
+        TILE_CASE(11)
+        TILE_CASE(12)
+        TILE_CASE(13)
+        TILE_CASE(14)
 #endif
     default:
         break;
     }
 }
+#undef TILE_CASE
 
 #endif

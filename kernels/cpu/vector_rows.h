@@ -1,4 +1,4 @@
-/* Loops over rows of floats, for the vectors of the file that includes this. */
+/* Loops over arrays of floats, for the vectors of the file that includes this. */
 #ifndef QUIRE_KERNELS_CPU_VECTOR_ROWS_H
 #define QUIRE_KERNELS_CPU_VECTOR_ROWS_H
 
@@ -86,7 +86,7 @@ static void from_float(void *out, const float *in, enum dtype dtype, int64_t cou
         for (; i + LANES <= count; i += LANES) vec_store_bf16(halves + i, vec_load(in + i));
         break;
     default:
-        break; /* fp8 is written once a token and layer: plain C will do */
+        break; /* an fp8 element is written once for each token and layer: plain C is fast enough */
     }
     if (i < count) cpu_kernels_scalar.from_float((uint8_t *)out + i * dtype_size(dtype), in + i, dtype, count - i);
 }

@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "model/tensors.h"
 #include "runtime/bench/report.h"
 #include "runtime/commands.h"
 #include "runtime/engine/loaded_model.h"
@@ -23,13 +24,17 @@ struct kernels_options {
 /* ---- shapes ---- */
 
 /* Without --model: Llama-3.2-1B. */
-static const struct bench_sizes LLAMA_1B = {.hidden_size = 2048,
-                                            .intermediate_size = 8192,
-                                            .num_layers = 16,
-                                            .num_heads = 32,
-                                            .num_kv_heads = 8,
-                                            .head_size = 64,
-                                            .vocab_size = 128256};
+static void use_llama_1b(struct model_spec *spec)
+{
+    *spec = (struct model_spec){.hidden_size = 2048,
+                                .intermediate_size = 8192,
+                                .num_layers = 16,
+                                .num_heads = 32,
+                                .num_kv_heads = 8,
+                                .head_size = 64,
+                                .vocab_size = 128256,
+                                .names = {.attention_norm = "", .mlp_norm = ""}};
+}
 
 struct bench_sizes bench_sizes_of(const struct model_spec *c)
 {
@@ -42,28 +47,42 @@ struct bench_sizes bench_sizes_of(const struct model_spec *c)
                                 .vocab_size = c->vocab_size};
 }
 
-struct bench_case bench_product_case(const struct bench_sizes *s, enum bench_product product, int32_t rows)
+enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls *out, struct error *err)
 {
-    const int64_t hidden = s->hidden_size, attention = (int64_t)s->num_heads * s->head_size;
-    const int64_t qkv = attention + 2LL * s->num_kv_heads * s->head_size;
-    const int64_t weights[NUM_PRODUCTS][2] = {[PRODUCT_QKV] = {qkv, hidden},
-                                              [PRODUCT_O] = {hidden, attention},
-                                              [PRODUCT_GATE_UP] = {2LL * s->intermediate_size, hidden},
-                                              [PRODUCT_DOWN] = {hidden, s->intermediate_size},
-                                              [PRODUCT_HEAD] = {s->vocab_size, hidden}};
-    return (struct bench_case){
-        .operation = BENCH_LINEAR, .rows = rows, .outputs = weights[product][0], .columns = weights[product][1]};
+    static const enum tensor_role first_parts[NUM_MATMULS] = {[MATMUL_QKV] = TENSOR_Q,
+                                                              [MATMUL_O] = TENSOR_O,
+                                                              [MATMUL_GATE_UP] = TENSOR_GATE,
+                                                              [MATMUL_DOWN] = TENSOR_DOWN,
+                                                              [MATMUL_LM_HEAD] = TENSOR_LM_HEAD};
+    struct tensor_table table;
+    enum status status = tensor_table_make(spec, false, &table, err);
+    for (int i = 0; i < NUM_MATMULS && status == STATUS_OK; i++) {
+        const struct tensor *t = tensor_table_find(&table, first_parts[i], i == MATMUL_LM_HEAD ? -1 : 0);
+        out->out_features[i] = t->merged_rows;
+        out->in_features[i] = t->in_features;
+    }
+    tensor_table_free(&table);
+    return status;
 }
 
-enum status bench_product_speed(struct backend *b, const struct bench_sizes *s, int32_t rows, double *flops,
-                                struct error *err)
+static struct bench_case matmul_case(const struct bench_matmuls *matmuls, int matmul, int32_t num_tokens)
 {
-    struct bench_case cases[PRODUCT_HEAD];
+    return (struct bench_case){.operation = BENCH_LINEAR,
+                               .count = num_tokens,
+                               .out_features = matmuls->out_features[matmul],
+                               .in_features = matmuls->in_features[matmul]};
+}
+
+enum status bench_matmul_speed(struct backend *b, const struct bench_sizes *s, const struct bench_matmuls *matmuls,
+                               int32_t num_tokens, double *flops, struct error *err)
+{
+    enum { OF_A_LAYER = MATMUL_LM_HEAD };
+    struct bench_case cases[OF_A_LAYER];
     struct bench_device *d;
-    for (int i = 0; i < PRODUCT_HEAD; i++) cases[i] = bench_product_case(s, (enum bench_product)i, rows);
-    enum status status = bench_device_open(b, s, cases, PRODUCT_HEAD, &d, err);
+    for (int i = 0; i < OF_A_LAYER; i++) cases[i] = matmul_case(matmuls, i, num_tokens);
+    enum status status = bench_device_open(b, s, cases, OF_A_LAYER, &d, err);
     *flops = 0;
-    for (int i = 0; i < PRODUCT_HEAD && status == STATUS_OK; i++) {
+    for (int i = 0; i < OF_A_LAYER && status == STATUS_OK; i++) {
         struct bench_time time;
         status = bench_device_run(d, &cases[i], &time, err);
         if (status == STATUS_OK && time.operations / time.seconds > *flops) *flops = time.operations / time.seconds;
@@ -97,14 +116,13 @@ static void describe(const struct bench_case *c, char *shape)
 {
     char more[MAX_SHAPE / 2] = "";
     const char *what = "token";
-    if (c->outputs > 0) {
-        what = "row";
-        snprintf(more, sizeof more, ", %lldx%lld", (long long)c->outputs, (long long)c->columns);
+    if (c->out_features > 0) {
+        snprintf(more, sizeof more, ", %lldx%lld", (long long)c->out_features, (long long)c->in_features);
     } else if (c->operation == BENCH_PAGED_ATTENTION || c->operation == BENCH_DECODE_ATTENTION) {
         what = "sequence";
         snprintf(more, sizeof more, " of %d tokens", c->context);
     } else if (c->operation == BENCH_SAMPLE) {
-        what = "row";
+        what = "sequence";
         snprintf(more, sizeof more, ", %s", c->top_p ? "top-p" : "greedy");
     } else if (c->operation == BENCH_COPY_BLOCKS) {
         what = "block";
@@ -112,7 +130,7 @@ static void describe(const struct bench_case *c, char *shape)
         what = "block";
         snprintf(more, sizeof more, ", %s", c->swap_in ? "in" : "out");
     }
-    plural(shape, c->rows, what, more);
+    plural(shape, c->count, what, more);
 }
 
 static void add_case(struct rows *rows, struct bench_case c)
@@ -124,12 +142,12 @@ static void add_case(struct rows *rows, struct bench_case c)
     if (rows->count < MAX_CASES && (!rows->filter || strstr(whole, rows->filter))) rows->row[rows->count++] = row;
 }
 
-static void add_linear(struct rows *rows, const struct bench_sizes *s)
+static void add_linear(struct rows *rows, const struct bench_matmuls *matmuls)
 {
     static const int32_t counts[] = {1, 8, 16, 64, 512};
-    for (int product = 0; product < NUM_PRODUCTS; product++)
+    for (int matmul = 0; matmul < NUM_MATMULS; matmul++)
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-            add_case(rows, bench_product_case(s, (enum bench_product)product, counts[i]));
+            add_case(rows, matmul_case(matmuls, matmul, counts[i]));
 }
 
 /* What passes over the activations of so many tokens: one sequence, a batch, a prompt. */
@@ -140,22 +158,22 @@ static void add_passes(struct rows *rows)
     static const int32_t counts[] = {1, 256, PROMPT};
     for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
         for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++)
-            add_case(rows, (struct bench_case){.operation = operations[i], .rows = counts[j]});
+            add_case(rows, (struct bench_case){.operation = operations[i], .count = counts[j]});
 }
 
 /* The layers of a decode step for few tokens. What a backend does not take has no row. */
-static void add_fused(struct rows *rows, const struct bench_sizes *s)
+static void add_fused(struct rows *rows, const struct bench_matmuls *matmuls)
 {
-    static const enum bench_operation operations[NUM_PRODUCTS] = {[PRODUCT_QKV] = BENCH_NORM_LINEAR,
-                                                                  [PRODUCT_O] = BENCH_LINEAR_RESIDUAL,
-                                                                  [PRODUCT_GATE_UP] = BENCH_GATE_UP,
-                                                                  [PRODUCT_DOWN] = BENCH_LINEAR_RESIDUAL,
-                                                                  [PRODUCT_HEAD] = BENCH_NORM_LINEAR};
+    static const enum bench_operation operations[NUM_MATMULS] = {[MATMUL_QKV] = BENCH_NORM_LINEAR,
+                                                                 [MATMUL_O] = BENCH_LINEAR_RESIDUAL,
+                                                                 [MATMUL_GATE_UP] = BENCH_GATE_UP,
+                                                                 [MATMUL_DOWN] = BENCH_LINEAR_RESIDUAL,
+                                                                 [MATMUL_LM_HEAD] = BENCH_NORM_LINEAR};
     static const int32_t counts[] = {1, 8, 64};
-    for (int product = 0; product < NUM_PRODUCTS; product++)
+    for (int matmul = 0; matmul < NUM_MATMULS; matmul++)
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-            struct bench_case c = bench_product_case(s, (enum bench_product)product, counts[i]);
-            c.operation = operations[product];
+            struct bench_case c = matmul_case(matmuls, matmul, counts[i]);
+            c.operation = operations[matmul];
             add_case(rows, c);
         }
 }
@@ -164,24 +182,24 @@ static void add_attention(struct rows *rows, enum bench_operation operation)
 {
     static const int32_t sequences[] = {1, 8, 32, 256};
     for (size_t i = 0; i < sizeof sequences / sizeof sequences[0]; i++)
-        add_case(rows, (struct bench_case){operation, .rows = sequences[i], .context = CONTEXT});
+        add_case(rows, (struct bench_case){operation, .count = sequences[i], .context = CONTEXT});
 }
 
-static void add_all(struct rows *rows, const struct bench_sizes *s)
+static void add_all(struct rows *rows, const struct bench_matmuls *matmuls)
 {
-    add_linear(rows, s);
-    add_fused(rows, s);
+    add_linear(rows, matmuls);
+    add_fused(rows, matmuls);
     add_passes(rows);
     add_attention(rows, BENCH_PAGED_ATTENTION);
     add_attention(rows, BENCH_DECODE_ATTENTION);
-    add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .rows = PROMPT});
-    add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .rows = 1});
-    add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .rows = 32});
-    add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .rows = 32});
-    add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .rows = 32, .swap_in = true});
+    add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .count = PROMPT});
+    add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .count = 1});
+    add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .count = 32});
+    add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .count = 32});
+    add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .count = 32, .swap_in = true});
     for (int top_p = 0; top_p <= 1; top_p++) {
-        add_case(rows, (struct bench_case){BENCH_SAMPLE, .rows = 1, .top_p = top_p});
-        add_case(rows, (struct bench_case){BENCH_SAMPLE, .rows = 256, .top_p = top_p});
+        add_case(rows, (struct bench_case){BENCH_SAMPLE, .count = 1, .top_p = top_p});
+        add_case(rows, (struct bench_case){BENCH_SAMPLE, .count = 256, .top_p = top_p});
     }
 }
 
@@ -196,6 +214,7 @@ struct limits {
 struct measurement {
     struct backend *backend;
     struct bench_sizes sizes;
+    struct bench_matmuls matmuls;
     struct rows rows;
     struct limits limits;
     double seconds; /* that it all took */
@@ -230,7 +249,7 @@ static bool has_products(const struct rows *rows)
 {
     for (int i = 0; i < rows->count; i++) {
         const struct bench_case *c = &rows->row[i].c;
-        if (c->outputs > 0 || c->context > 0 || c->operation == BENCH_PAGED_ATTENTION_PREFILL) return true;
+        if (c->out_features > 0 || c->context > 0 || c->operation == BENCH_PAGED_ATTENTION_PREFILL) return true;
     }
     return false;
 }
@@ -268,9 +287,8 @@ static enum status measure(struct measurement *m, int threads, struct error *err
     struct bench_device *d;
     const double start = clock_seconds();
     for (int i = 0; i < m->rows.count; i++) cases[i] = m->rows.row[i].c;
-    /* A product large enough for every unit of the device. */
-    const struct bench_case yardstick =
-        bench_product_case(&m->sizes, PRODUCT_GATE_UP, m->backend->discrete ? 4096 : 512);
+    /* A matmul large enough for every unit of the device. */
+    const struct bench_case yardstick = matmul_case(&m->matmuls, MATMUL_GATE_UP, m->backend->discrete ? 4096 : 512);
     cases[m->rows.count] = yardstick;
     enum status status = bench_device_open(m->backend, &m->sizes, cases, m->rows.count + 1, &d, err);
     if (status == STATUS_OK) status = measure_all(m, &yardstick, threads, d, err);
@@ -338,7 +356,7 @@ static json_t *row_json(const struct measurement *m, const struct row *row)
     const struct standing s = standing_of(&m->limits, &row->time);
     return json_pack(
         "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "kernel", bench_operation_name(row->c.operation), "shape",
-        row->shape, "rows", row->c.rows, "microseconds", 1e6 * row->time.seconds, "bytes", row->time.bytes,
+        row->shape, "count", row->c.count, "microseconds", 1e6 * row->time.seconds, "bytes", row->time.bytes,
         "operations", row->time.operations, "gb_per_second", s.bytes_per_second / 1e9, "gflops",
         row->time.operations / row->time.seconds / 1e9, "percent_of_limit", s.percent, "limit", limit_names[s.limit]);
 }
@@ -385,24 +403,26 @@ static enum status print_report(const struct measurement *m, const struct kernel
 
 /* ---- the command ---- */
 
-static enum status choose_sizes(const struct kernels_options *o, bool discrete, struct bench_sizes *sizes,
-                                struct error *err)
+static enum status choose_sizes(const struct kernels_options *o, struct measurement *m, struct error *err)
 {
+    struct bench_sizes *sizes = &m->sizes;
     struct model_config config;
     enum dtype weights = DTYPE_BFLOAT16;
-    *sizes = LLAMA_1B;
+    enum status status = STATUS_OK;
+    use_llama_1b(&config.spec);
     if (o->model) {
-        enum status status = model_config_load(o->model, &config, err);
-        if (status != STATUS_OK) return status;
-        *sizes = bench_sizes_of(&config.spec);
+        status = model_config_load(o->model, &config, err);
         weights = config.spec.dtype;
     }
+    if (status == STATUS_OK) status = bench_matmuls_of(&config.spec, &m->matmuls, err);
+    if (status != STATUS_OK) return status;
+    *sizes = bench_sizes_of(&config.spec);
     if (strcmp(o->dtype, "auto") != 0 && dtype_parse(o->dtype, &weights) != 0)
         return error_set(err, STATUS_INVALID, "--dtype is \"%s\", but must be auto, float32, float16 or bfloat16",
                          o->dtype);
     sizes->block_size = o->block_size;
     sizes->weights = weights;
-    sizes->activations = discrete ? weights : DTYPE_FLOAT32; /* as the engine chooses */
+    sizes->activations = m->backend->discrete ? weights : DTYPE_FLOAT32; /* as the engine chooses */
     return STATUS_OK;
 }
 
@@ -413,8 +433,8 @@ static enum status run_kernels(const struct kernels_options *o, struct error *er
     const struct log log = {LOG_WARNING};
     enum status status = open_device(o->device, threads, &log, &m.backend, err);
     if (status != STATUS_OK) return status;
-    status = choose_sizes(o, m.backend->discrete, &m.sizes, err);
-    if (status == STATUS_OK) add_all(&m.rows, &m.sizes);
+    status = choose_sizes(o, &m, err);
+    if (status == STATUS_OK) add_all(&m.rows, &m.matmuls);
     if (status == STATUS_OK && m.rows.count == 0)
         status = error_set(err, STATUS_INVALID, "no kernel or shape contains '%s' (--filter)", o->filter);
     if (status == STATUS_OK) status = measure(&m, threads, err);
@@ -464,7 +484,7 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
          .kind = OPTION_STRING,
          .target = &o->filter,
          .argument = "TEXT",
-         .help = "Only what has this text in its kernel or shape: 'linear', 'linear 1 row', '256 tokens'."},
+         .help = "Only what has this text in its kernel or shape: 'linear', 'linear 1 token', '2048x2048'."},
         {.name = "json", .kind = OPTION_SWITCH, .target = &o->json, .help = "Print one JSON object."},
     };
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);

@@ -12,12 +12,15 @@ extern const char bench_kernels_summary[];
 /* The shapes of a model's kernels; the types and block_size are left 0. */
 struct bench_sizes bench_sizes_of(const struct model_spec *c);
 
-/* The matrix products of a model: of a token through all layers, and of the output. */
-enum bench_product { PRODUCT_QKV, PRODUCT_O, PRODUCT_GATE_UP, PRODUCT_DOWN, PRODUCT_HEAD, NUM_PRODUCTS };
-struct bench_case bench_product_case(const struct bench_sizes *s, enum bench_product product, int32_t rows);
+/* The matmuls of a model as a device with merged projections computes them: those of its first layer, and lm_head. */
+enum bench_matmul { MATMUL_QKV, MATMUL_O, MATMUL_GATE_UP, MATMUL_DOWN, MATMUL_LM_HEAD, NUM_MATMULS };
+struct bench_matmuls {
+    int64_t out_features[NUM_MATMULS], in_features[NUM_MATMULS];
+};
+enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls *out, struct error *err);
 
-/* Floating-point operations a second of the fastest of the layers' products with `rows` rows. */
-enum status bench_product_speed(struct backend *b, const struct bench_sizes *s, int32_t rows, double *flops,
-                                struct error *err);
+/* Floating-point operations a second of the fastest of a layer's matmuls with so many tokens. */
+enum status bench_matmul_speed(struct backend *b, const struct bench_sizes *s, const struct bench_matmuls *matmuls,
+                               int32_t num_tokens, double *flops, struct error *err);
 
 #endif

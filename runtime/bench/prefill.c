@@ -24,18 +24,20 @@ static enum status measure(struct bench *b, struct samples *seconds, int64_t *to
 
 /* Floating-point operations of the matmuls of so many prompts of `tokens` in all. In the last layer only q, k and v are
  * computed for every token; the rest of that layer, and the logits, only for the last token of each prompt. */
-static double matmul_operations(const struct engine *e, int64_t prompts, int64_t tokens)
+static double matmul_operations(const struct bench_matmuls *m, int32_t num_layers, int64_t prompts, int64_t tokens)
 {
-    const struct model_spec *c = &engine_model_config(e)->spec;
-    const double q = (double)c->num_heads * c->head_size, kv = (double)c->num_kv_heads * c->head_size;
-    const double qkv = (q + 2 * kv) * c->hidden_size, o_and_mlp = (q + 3.0 * c->intermediate_size) * c->hidden_size;
-    const double of_tokens = c->num_layers * (qkv + o_and_mlp) - o_and_mlp;
-    const double of_prompts = o_and_mlp + (double)c->vocab_size * c->hidden_size;
+    double elements[NUM_MATMULS], layer = 0;
+    for (int i = 0; i < NUM_MATMULS; i++) {
+        elements[i] = (double)m->out_features[i] * (double)m->in_features[i];
+        if (i != MATMUL_LM_HEAD) layer += elements[i];
+    }
+    const double after_qkv = layer - elements[MATMUL_QKV];
+    const double of_tokens = num_layers * layer - after_qkv, of_prompts = after_qkv + elements[MATMUL_LM_HEAD];
     return 2 * (of_tokens * (double)tokens + of_prompts * (double)prompts);
 }
 
 /* Prefill is bound by its matmuls: compares it with the fastest of them alone, with as many tokens. */
-static void report_matmuls(struct bench *b, double speed)
+static void report_matmuls(struct bench *b, const struct bench_matmuls *matmuls, double speed)
 {
     const struct engine *e = b->engine;
     const struct bench_options *o = b->options;
@@ -49,8 +51,8 @@ static void report_matmuls(struct bench *b, double speed)
     sizes.block_size = engine_limits(e)->block_size;
     sizes.weights = engine_model_config(e)->spec.dtype;
     sizes.activations = engine_memory_profile(e)->dtype;
-    if (bench_product_speed(backend, &sizes, o->input_len.maximum < most ? o->input_len.maximum : most, &alone,
-                            &ignored) == STATUS_OK) {
+    const int32_t num_tokens = o->input_len.maximum < most ? o->input_len.maximum : most;
+    if (bench_matmul_speed(backend, &sizes, matmuls, num_tokens, &alone, &ignored) == STATUS_OK) {
         report_number(&b->report, "matmul_gflops", "one alone runs at", alone / 1e9, "GFLOP/s");
         report_number(&b->report, "prefill_matmul_percent", "of that", 100 * speed / alone, "%");
     }
@@ -59,17 +61,20 @@ static void report_matmuls(struct bench *b, double speed)
 
 enum status bench_prefill(struct bench *b, struct error *err)
 {
+    const struct model_spec *spec = &engine_model_config(b->engine)->spec;
+    struct bench_matmuls matmuls;
     struct samples seconds = {0};
     int64_t tokens = 0;
-    enum status status = measure(b, &seconds, &tokens, err);
+    enum status status = bench_matmuls_of(spec, &matmuls, err);
+    if (status == STATUS_OK) status = measure(b, &seconds, &tokens, err);
     if (status == STATUS_OK) {
         struct report *r = &b->report;
         const double total = samples_mean(&seconds) * (double)seconds.count;
-        const double operations = matmul_operations(b->engine, (int64_t)seconds.count, tokens);
+        const double operations = matmul_operations(&matmuls, spec->num_layers, (int64_t)seconds.count, tokens);
         report_integer(r, "num_iters", "prompts", (int64_t)seconds.count);
         report_integer(r, "total_input_tokens", "prompt tokens", tokens);
         report_number(r, "prefill_throughput", "prefill", (double)tokens / total, "tokens/s");
-        report_matmuls(b, operations / total);
+        report_matmuls(b, &matmuls, operations / total);
         report_milliseconds(r, "ttft", "time to first token", &seconds);
     }
     samples_free(&seconds);

@@ -21,8 +21,8 @@ static void add_backend(struct kernel_test *test, struct backend *b, const char 
     snprintf(tb->name, sizeof tb->name, "%s", name);
 }
 
-/* Instruction sets differ in numbers, not in what threads do: under ThreadSanitizer, which takes ten times as long, the
- * widest is enough. */
+/* All of them, but under ThreadSanitizer only the widest: threads do the same for each, and tests take ten times as
+ * long. */
 static bool is_tested(enum cpu_isa isa)
 {
 #ifdef __SANITIZE_THREAD__
@@ -97,7 +97,7 @@ static void wait_for(struct backend *b)
     if (b->stream_synchronize(b, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);
 }
 
-/* The guards of an allocation of `bytes` between two guards. */
+/* Checks both guards of an allocation that has `bytes` between them. */
 static void check_guards(struct backend *b, const uint8_t *allocation, int64_t bytes, const char *what)
 {
     uint8_t guards[2 * GUARD];

@@ -1,5 +1,5 @@
-/* What the tests of kernels share: the backends to test, tensors that notice a stray write, and the comparison with
- * float64. All inputs go through the backend's own memory and copies, so the same tests drive any backend. */
+/* Shared by the tests of kernels: the backends to test, tensors between guard words, and the comparison with float64.
+ * All inputs go through the backend's own memory and copies, so the same tests run on any backend. */
 #ifndef QUIRE_TESTS_SUPPORT_KERNEL_TEST_H
 #define QUIRE_TESTS_SUPPORT_KERNEL_TEST_H
 
@@ -22,14 +22,14 @@ struct kernel_test {
     struct random random;
 };
 
-/* Opens the CPU backend once for each instruction set this machine has, and the CUDA device if there is one (else says
- * that it was skipped). Prints the seed: QUIRE_TEST_SEED, or one from the clock. */
+/* Opens the CPU backend once for each instruction set of this machine, and a CUDA device if there is one; else it says
+ * "skipped". Prints the seed, which is QUIRE_TEST_SEED or comes from the clock. */
 int kernel_test_setup(void **state);
 int kernel_test_teardown(void **state);
 
-/* Gives the backend a workspace for shapes up to those of `query`. The one it had is checked and freed. */
+/* Gives the backend a workspace for shapes up to those of `query`, and checks and frees the one before. */
 void use_workspace(struct test_backend *tb, const struct workspace_query *query);
-/* Fails if something wrote outside it. */
+/* Fails the test if something was written beside the workspace. */
 void check_workspace(const struct test_backend *tb);
 
 /* A tensor on the device between guard words, and a copy of it on the host. */

@@ -41,8 +41,8 @@ double reference_decode(enum dtype dtype, uint32_t bits)
     return sign * ldexp(mantissa + (1u << f.mantissa_bits), (int)exponent - bias - f.mantissa_bits);
 }
 
-/* Magnitudes are in the order of their bits: from a guess near the value, steps to the pair around it, and takes the
- * nearer one. */
+/* Larger magnitudes have larger bits. So: from a guess near the value, step to the two magnitudes around it, and take
+ * the nearer one. */
 uint32_t reference_encode(enum dtype dtype, double value)
 {
     struct format f = format_of(dtype);
@@ -58,16 +58,16 @@ uint32_t reference_encode(enum dtype dtype, double value)
     return sign | (below < above || (below == above && low % 2 == 0) ? low : low + 1);
 }
 
-void reference_linear(double *out, const double *x, const double *w, const double *bias, int64_t tokens, int64_t rows,
-                      int64_t columns)
+void reference_linear(double *out, const double *x, const double *w, const double *bias, int64_t num_tokens,
+                      int64_t out_features, int64_t in_features)
 {
 #pragma omp parallel for
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t t = 0; t < tokens; t++) {
-            double sum = bias ? bias[r] : 0;
+    for (int64_t o = 0; o < out_features; o++)
+        for (int64_t t = 0; t < num_tokens; t++) {
+            double sum = bias ? bias[o] : 0;
 #pragma omp simd reduction(+ : sum)
-            for (int64_t c = 0; c < columns; c++) sum += x[t * columns + c] * w[r * columns + c];
-            out[t * rows + r] = sum;
+            for (int64_t i = 0; i < in_features; i++) sum += x[t * in_features + i] * w[o * in_features + i];
+            out[t * out_features + o] = sum;
         }
 }
 
@@ -108,46 +108,45 @@ void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, i
             out[t * size + i] = activate(gate_up[t * 2 * size + i], activation) * gate_up[t * 2 * size + size + i];
 }
 
-static bool attends(const struct attention_params *p, int32_t position, int32_t token, int32_t head, int32_t kv_head)
+static bool attends(const struct reference_query *q, int32_t token)
 {
-    if (token > position) return false;
-    if (p->window > 0 && token <= position - p->window) return false;
+    const struct attention_params *p = q->params;
+    if (token > q->position) return false;
+    if (p->window > 0 && token <= q->position - p->window) return false;
     if (p->sparse_vertical_stride <= 1) return true;
-    int32_t query_block = position / p->sparse_block_size, key_block = token / p->sparse_block_size;
-    int32_t step = p->sparse_head_sliding_step, offset = step >= 0 ? head * step : kv_head * -step;
+    int32_t query_block = q->position / p->sparse_block_size, key_block = token / p->sparse_block_size;
+    int32_t step = p->sparse_head_sliding_step, offset = step >= 0 ? q->head * step : q->kv_head * -step;
     bool remote = (key_block + offset + 1) % p->sparse_vertical_stride == 0;
     bool local = key_block > query_block - p->sparse_local_blocks;
     return remote || local;
 }
 
-static double score(const double *query, const double *key, int32_t head_size, const struct attention_params *p,
-                    double alibi_slope, int32_t distance)
+static double score(const struct reference_query *q, int32_t token)
 {
+    const struct attention_params *p = q->params;
     double dot = 0;
-    for (int32_t d = 0; d < head_size; d++) dot += query[d] * key[d];
+    for (int32_t d = 0; d < q->head_size; d++) dot += q->query[d] * q->keys[token * q->stride + d];
     dot *= p->scale;
     if (p->soft_cap > 0) dot = p->soft_cap * tanh(dot / p->soft_cap);
-    return dot + alibi_slope * distance;
+    return dot + q->alibi_slope * (token - q->position);
 }
 
-void reference_attention(double *out, const double *query, const double *keys, const double *values, int64_t stride,
-                         int32_t position, int32_t head, int32_t kv_head, int32_t head_size,
-                         const struct attention_params *params, double alibi_slope)
+void reference_attention(double *out, const struct reference_query *q)
 {
-    double *scores = malloc(sizeof *scores * (size_t)(position + 1)), max = -INFINITY, sum = 0;
-    memset(out, 0, sizeof *out * (size_t)head_size);
-    for (int32_t t = 0; t <= position; t++) {
-        if (!attends(params, position, t, head, kv_head)) continue;
-        scores[t] = score(query, keys + t * stride, head_size, params, alibi_slope, t - position);
+    double *scores = malloc(sizeof *scores * (size_t)(q->position + 1)), max = -INFINITY, sum = 0;
+    memset(out, 0, sizeof *out * (size_t)q->head_size);
+    for (int32_t t = 0; t <= q->position; t++) {
+        if (!attends(q, t)) continue;
+        scores[t] = score(q, t);
         max = fmax(max, scores[t]);
     }
-    for (int32_t t = 0; t <= position; t++) {
-        if (!attends(params, position, t, head, kv_head)) continue;
+    for (int32_t t = 0; t <= q->position; t++) {
+        if (!attends(q, t)) continue;
         double weight = exp(scores[t] - max);
         sum += weight;
-        for (int32_t d = 0; d < head_size; d++) out[d] += weight * values[t * stride + d];
+        for (int32_t d = 0; d < q->head_size; d++) out[d] += weight * q->values[t * q->stride + d];
     }
-    for (int32_t d = 0; d < head_size && sum > 0; d++) out[d] /= sum;
+    for (int32_t d = 0; d < q->head_size && sum > 0; d++) out[d] /= sum;
     free(scores);
 }
 

@@ -1,0 +1,139 @@
+#include "tests/support/fused_backend.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int32_t largest;
+static struct fused_calls *counted;
+
+static bool is_taken(int32_t num_tokens, enum dtype dtype, int *count)
+{
+    assert(dtype == DTYPE_FLOAT32);
+    if (num_tokens > largest) return false;
+    ++*count;
+    return true;
+}
+
+static float *allocate(int64_t count)
+{
+    float *data = malloc((size_t)count * sizeof *data + 1);
+    assert(data);
+    return data;
+}
+
+/* The input of a linear operation, normed, contiguous. */
+static float *normed(struct backend *b, const struct linear_args *l, const struct norm_params *norm)
+{
+    const int32_t size = (int32_t)l->weight->in_features;
+    float *out = allocate(l->num_tokens * (int64_t)size);
+    const struct rms_norm_args args = {.out = out,
+                                       .x = l->x,
+                                       .out_stride = size,
+                                       .x_stride = l->x_stride,
+                                       .norm = *norm,
+                                       .num_tokens = l->num_tokens,
+                                       .size = size,
+                                       .dtype = l->dtype};
+    b->rms_norm(b, &args);
+    return out;
+}
+
+static bool norm_linear(struct backend *b, const struct norm_linear_args *args)
+{
+    struct linear_args linear = args->linear;
+    if (!is_taken(linear.num_tokens, linear.dtype, &counted->norm_linear)) return false;
+    float *x = normed(b, &linear, &args->norm);
+    linear.x = x;
+    linear.x_stride = linear.weight->in_features;
+    b->linear(b, &linear);
+    free(x);
+    return true;
+}
+
+static bool linear_residual(struct backend *b, const struct linear_args *args)
+{
+    struct linear_args linear = *args;
+    const int64_t size = args->weight->out_features;
+    float *residual = args->out;
+    if (!is_taken(args->num_tokens, args->dtype, &counted->linear_residual)) return false;
+    float *added = allocate(args->num_tokens * size);
+    linear.out = added;
+    linear.out_stride = size;
+    b->linear(b, &linear);
+    for (int64_t t = 0; t < args->num_tokens; t++)
+        for (int64_t i = 0; i < size; i++) residual[t * args->out_stride + i] += added[t * size + i];
+    free(added);
+    return true;
+}
+
+static bool gate_up(struct backend *b, const struct gate_up_args *args)
+{
+    struct linear_args linear = args->linear;
+    const int64_t width = linear.weight->out_features;
+    if (!is_taken(linear.num_tokens, linear.dtype, &counted->gate_up)) return false;
+    assert(linear.out_stride == width / 2);
+    float *x = args->norm ? normed(b, &linear, args->norm) : NULL, *wide = allocate(linear.num_tokens * width);
+    if (x) {
+        linear.x = x;
+        linear.x_stride = linear.weight->in_features;
+    }
+    linear.out = wide;
+    linear.out_stride = width;
+    b->linear(b, &linear);
+    const struct act_and_mul_args act = {.out = args->linear.out,
+                                         .gate_up = wide,
+                                         .activation = args->activation,
+                                         .num_tokens = linear.num_tokens,
+                                         .size = (int32_t)(width / 2),
+                                         .dtype = linear.dtype};
+    b->act_and_mul(b, &act);
+    free(x);
+    free(wide);
+    return true;
+}
+
+static float *contiguous(const void *data, int64_t stride, int64_t size, int64_t num_tokens)
+{
+    float *out = allocate(num_tokens * size);
+    for (int64_t t = 0; t < num_tokens; t++)
+        memcpy(out + t * size, (const float *)data + t * stride, (size_t)size * sizeof *out);
+    return out;
+}
+
+/* query and key stay as they are: copies are rotated. */
+static bool decode_attention(struct backend *b, const struct decode_attention_args *args)
+{
+    struct rotary_args rotary = args->rotary;
+    struct reshape_and_cache_args cache = args->cache;
+    struct attention_args attention = args->attention;
+    const int64_t n = rotary.num_tokens, kv_size = (int64_t)rotary.num_kv_heads * rotary.head_size;
+    const int64_t q_size = (int64_t)rotary.num_heads * rotary.head_size;
+    if (!is_taken(rotary.num_tokens, rotary.dtype, &counted->decode_attention)) return false;
+    assert(attention.num_seqs == rotary.num_tokens && attention.max_query_len == 1);
+    float *q = contiguous(rotary.query, rotary.query_stride, q_size, n);
+    float *k = contiguous(rotary.key, rotary.key_stride, kv_size, n);
+    float *v = contiguous(cache.value, cache.kv_stride, kv_size, n);
+    rotary.query = q, rotary.query_stride = q_size;
+    rotary.key = k, rotary.key_stride = kv_size;
+    cache.key = k, cache.value = v, cache.kv_stride = kv_size;
+    attention.query = q, attention.query_stride = q_size;
+    if (rotary.rotary_dim > 0 || rotary.query_norm) b->rotary_embedding(b, &rotary);
+    b->reshape_and_cache(b, &cache);
+    paged_attention(b, &attention, attention.num_seqs, attention.num_seqs);
+    free(q);
+    free(k);
+    free(v);
+    return true;
+}
+
+void fused_backend_wrap(struct backend *b, int32_t max_num_tokens, struct fused_calls *calls)
+{
+    largest = max_num_tokens;
+    counted = calls;
+    *calls = (struct fused_calls){0};
+    b->norm_linear = norm_linear;
+    b->linear_residual = linear_residual;
+    b->gate_up = gate_up;
+    b->decode_attention = decode_attention;
+}

@@ -1,0 +1,250 @@
+/* The table of a model's tensors, against lists written by hand: names, shapes, parts of merged matrices, how each is
+ * split; for Llama and for every other way to build a layer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/config.h"
+#include "model/safetensors.h"
+#include "model/tensors.h"
+
+/* hidden 8, intermediate 12, 4 heads and 2 KV heads of 6: q has 24 features, k and v 12 */
+static struct model_spec small(void)
+{
+    return (struct model_spec){.hidden_size = 8,
+                               .intermediate_size = 12,
+                               .num_layers = 1,
+                               .num_heads = 4,
+                               .num_kv_heads = 2,
+                               .head_size = 6,
+                               .vocab_size = 10,
+                               .names = {.attention_norm = "norm_a",
+                                         .post_attention_norm = "norm_b",
+                                         .mlp_norm = "norm_c",
+                                         .post_mlp_norm = "norm_d",
+                                         .q_norm = "self_attn.norm_q",
+                                         .k_norm = "self_attn.norm_k"}};
+}
+
+/* One tensor as text: name shape [first row/rows of the merged matrix] split. */
+static void describe(const struct tensor *t, char *out, size_t size)
+{
+    static const char *const splits[] = {
+        [SPLIT_NONE] = "whole", [SPLIT_OUT_FEATURES] = "by out", [SPLIT_IN_FEATURES] = "by in"};
+    static const char *const merged[] = {[MERGED_NONE] = "", [MERGED_QKV] = "qkv", [MERGED_GATE_UP] = "gate_up"};
+    char shape[64], part[64] = "";
+    if (t->kind == TENSOR_MATRIX)
+        snprintf(shape, sizeof shape, "%dx%d", (int)t->out_features, (int)t->in_features);
+    else
+        snprintf(shape, sizeof shape, "%d%s", (int)t->out_features, t->kind == TENSOR_GAIN ? " gain" : "");
+    if (t->merged != MERGED_NONE)
+        snprintf(part, sizeof part, " %s %d/%d", merged[t->merged], (int)t->first_row, (int)t->merged_rows);
+    else
+        assert_true(t->first_row == 0 && t->merged_rows == t->out_features);
+    if (t->kind != TENSOR_MATRIX) assert_int_equal(t->in_features, 0);
+    snprintf(out, size, "%s %s%s %s", t->name, shape, part, splits[t->split]);
+}
+
+static void expect(const struct model_spec *spec, bool tied, const char *const *lines)
+{
+    struct tensor_table table;
+    struct error err;
+    assert_int_equal(tensor_table_make(spec, tied, &table, &err), STATUS_OK);
+    int32_t count = 0;
+    for (; lines[count]; count++) {
+        char line[256];
+        assert_true(count < table.count);
+        describe(&table.tensors[count], line, sizeof line);
+        assert_string_equal(line, lines[count]);
+    }
+    assert_int_equal(table.count, count);
+    tensor_table_free(&table);
+    assert_null(table.tensors);
+}
+
+static void test_llama(void **state)
+{
+    (void)state;
+    const struct model_spec spec = small();
+    static const char *const lines[] = {
+        "model.embed_tokens.weight 10x8 by out",
+        "model.layers.0.norm_a.weight 8 gain whole",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
+        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
+        "model.layers.0.norm_c.weight 8 gain whole",
+        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",
+        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24 by out",
+        "model.layers.0.mlp.down_proj.weight 8x12 by in",
+        "model.norm.weight 8 gain whole",
+        "lm_head.weight 10x8 by out",
+        NULL,
+    };
+    expect(&spec, false, lines);
+}
+
+static void test_everything(void **state)
+{
+    (void)state;
+    struct model_spec spec = small();
+    struct layer_spec *l = &spec.layers[0];
+    *l = (struct layer_spec){
+        .norm_placement = NORM_AROUND, .qk_norm = QK_NORM_HEAD, .qkv_bias = true, .o_bias = true, .mlp_bias = true};
+    static const char *const lines[] = {
+        "model.embed_tokens.weight 10x8 by out",
+        "model.layers.0.norm_a.weight 8 gain whole",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
+        "model.layers.0.self_attn.q_proj.bias 24 qkv 0/48 by out",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
+        "model.layers.0.self_attn.k_proj.bias 12 qkv 24/48 by out",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
+        "model.layers.0.self_attn.v_proj.bias 12 qkv 36/48 by out",
+        "model.layers.0.self_attn.norm_q.weight 6 gain whole",
+        "model.layers.0.self_attn.norm_k.weight 6 gain whole",
+        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
+        "model.layers.0.self_attn.o_proj.bias 8 whole",
+        "model.layers.0.norm_b.weight 8 gain whole",
+        "model.layers.0.norm_c.weight 8 gain whole",
+        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",
+        "model.layers.0.mlp.gate_proj.bias 12 gate_up 0/24 by out",
+        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24 by out",
+        "model.layers.0.mlp.up_proj.bias 12 gate_up 12/24 by out",
+        "model.layers.0.mlp.down_proj.weight 8x12 by in",
+        "model.layers.0.mlp.down_proj.bias 8 whole",
+        "model.layers.0.norm_d.weight 8 gain whole",
+        "model.norm.weight 8 gain whole",
+        "lm_head.weight 10x8 by out",
+        NULL,
+    };
+    expect(&spec, false, lines);
+}
+
+/* Layers of different kinds; norms of whole projections, which are split as those are; no lm_head. */
+static void test_layers_differ(void **state)
+{
+    (void)state;
+    struct model_spec spec = small();
+    spec.num_layers = 2;
+    spec.layers[0] = (struct layer_spec){.norm_placement = NORM_AFTER, .qk_norm = QK_NORM_PROJECTION};
+    spec.layers[1] = (struct layer_spec){.qkv_bias = true};
+    static const char *const lines[] = {
+        "model.embed_tokens.weight 10x8 by out",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
+        "model.layers.0.self_attn.norm_q.weight 24 gain by out",
+        "model.layers.0.self_attn.norm_k.weight 12 gain by out",
+        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
+        "model.layers.0.norm_b.weight 8 gain whole",
+        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",
+        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24 by out",
+        "model.layers.0.mlp.down_proj.weight 8x12 by in",
+        "model.layers.0.norm_d.weight 8 gain whole",
+        "model.layers.1.norm_a.weight 8 gain whole",
+        "model.layers.1.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
+        "model.layers.1.self_attn.q_proj.bias 24 qkv 0/48 by out",
+        "model.layers.1.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
+        "model.layers.1.self_attn.k_proj.bias 12 qkv 24/48 by out",
+        "model.layers.1.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
+        "model.layers.1.self_attn.v_proj.bias 12 qkv 36/48 by out",
+        "model.layers.1.self_attn.o_proj.weight 8x24 by in",
+        "model.layers.1.norm_c.weight 8 gain whole",
+        "model.layers.1.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",
+        "model.layers.1.mlp.up_proj.weight 12x8 gate_up 12/24 by out",
+        "model.layers.1.mlp.down_proj.weight 8x12 by in",
+        "model.norm.weight 8 gain whole",
+        NULL,
+    };
+    expect(&spec, true, lines);
+}
+
+static void test_find(void **state)
+{
+    (void)state;
+    struct model_spec spec = small();
+    struct tensor_table table;
+    struct error err;
+    spec.num_layers = 2;
+    spec.layers[0].qkv_bias = spec.layers[1].qkv_bias = true;
+    assert_int_equal(tensor_table_make(&spec, true, &table, &err), STATUS_OK);
+    const struct tensor *k = tensor_table_find(&table, TENSOR_K, 1);
+    assert_string_equal(k->name, "model.layers.1.self_attn.k_proj.weight");
+    assert_int_equal(k->kind, TENSOR_MATRIX);
+    assert_int_equal(tensor_elements(k), 12 * 8);
+    assert_int_equal(tensor_elements(k + 1), 12); /* its bias */
+    assert_string_equal(tensor_table_find(&table, TENSOR_FINAL_NORM, -1)->name, "model.norm.weight");
+    assert_int_equal(tensor_elements(tensor_table_find(&table, TENSOR_FINAL_NORM, -1)), 8);
+    assert_null(tensor_table_find(&table, TENSOR_Q_NORM, 0));
+    assert_null(tensor_table_find(&table, TENSOR_LM_HEAD, -1));
+    assert_null(tensor_table_find(&table, TENSOR_Q, 2));
+    tensor_table_free(&table);
+}
+
+/* The largest that a config.json may say, with every tensor that a layer can have: names and the table are long enough.
+ */
+static void test_largest(void **state)
+{
+    (void)state;
+    struct model_spec spec = small();
+    struct tensor_table table;
+    struct error err;
+    spec.num_layers = MODEL_MAX_LAYERS;
+    for (int32_t i = 0; i < spec.num_layers; i++)
+        spec.layers[i] = (struct layer_spec){
+            .norm_placement = NORM_AROUND, .qk_norm = QK_NORM_HEAD, .qkv_bias = true, .o_bias = true, .mlp_bias = true};
+    assert_int_equal(tensor_table_make(&spec, false, &table, &err), STATUS_OK);
+    assert_int_equal(table.count, 3 + 20 * MODEL_MAX_LAYERS);
+    assert_string_equal(table.tensors[table.count - 3].name, "model.layers.1023.norm_d.weight");
+    tensor_table_free(&table);
+}
+
+/* A checkpoint of each family, written by transformers, holds the tensors of its table and no others. */
+static void test_golden(void **state)
+{
+    static const char *const names[] = {"mha",   "gqa",   "mqa",    "sliding", "yarn",
+                                        "qwen2", "qwen3", "gemma2", "olmo2",   "granite"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct model_config config;
+        struct safetensors *file;
+        struct tensor_table table;
+        struct error err;
+        char folder[512];
+        snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", names[i]);
+        assert_int_equal(model_config_load(folder, &config, &err), STATUS_OK);
+        assert_int_equal(safetensors_open_folder(folder, &file, &err), STATUS_OK);
+        assert_int_equal(tensor_table_make(&config.spec, config.spec.tie_word_embeddings, &table, &err), STATUS_OK);
+        int64_t elements = 0, stored = 0;
+        for (int32_t k = 0; k < table.count; k++) {
+            const struct tensor *t = &table.tensors[k];
+            const struct safetensor *found = safetensors_find(file, t->name);
+            if (!found) fail_msg("%s: there is no %s", names[i], t->name);
+            assert_int_equal(found->num_dims, t->kind == TENSOR_MATRIX ? 2 : 1);
+            assert_int_equal(found->shape[0], t->out_features);
+            if (t->kind == TENSOR_MATRIX) assert_int_equal(found->shape[1], t->in_features);
+            elements += tensor_elements(t);
+        }
+        for (int64_t k = 0; k < safetensors_count(file); k++)
+            stored += (int64_t)safetensors_at(file, k)->bytes / safetensors_dtype_bytes(safetensors_at(file, k)->dtype);
+        assert_int_equal(table.count, safetensors_count(file));
+        assert_int_equal(elements, stored);
+        tensor_table_free(&table);
+        safetensors_close(file);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_llama), cmocka_unit_test(test_everything), cmocka_unit_test(test_layers_differ),
+        cmocka_unit_test(test_find),  cmocka_unit_test(test_largest),    cmocka_unit_test(test_golden),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
