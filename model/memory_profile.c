@@ -5,23 +5,18 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-static int32_t watermark(int32_t num_blocks)
-{
-    return batch_watermark(num_blocks);
-}
-
 int32_t memory_blocks_needed(int32_t tokens, int32_t block_size)
 {
     const int32_t required = (int32_t)(((int64_t)tokens + block_size - 1) / block_size);
     int32_t total = required;
-    while (total - watermark(total) < required) total++;
+    while (total - batch_watermark(total) < required) total++;
     return total;
 }
 
 int32_t memory_longest_request(int32_t num_blocks, int32_t block_size)
 {
     if (num_blocks <= 0) return 0;
-    const int64_t tokens = (int64_t)(num_blocks - watermark(num_blocks)) * block_size;
+    const int64_t tokens = (int64_t)(num_blocks - batch_watermark(num_blocks)) * block_size;
     return tokens > INT32_MAX ? INT32_MAX : (int32_t)tokens;
 }
 

@@ -120,12 +120,12 @@ static bool splits_operator(const struct reader *r)
 static bool put_token(struct reader *r, bool starts_term, const char *close)
 {
     const char c = *r->at;
-    if (splits_operator(r)) return false;
+    if (c == '\0' || splits_operator(r)) return false; /* the template ends inside of a tag */
     if (c == '\'' || c == '"') return put_string(r, starts_term, close);
     if (is_word(c)) return put_word(r);
     if (c == '.') return put_attribute(r);
     r->at++;
-    return c != '\0' && text_append(r->out, &c, 1);
+    return text_append(r->out, &c, 1);
 }
 
 static int depth_change(char c)
