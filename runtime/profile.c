@@ -26,6 +26,18 @@ static int64_t report_sum(const struct memory_profile *p)
     return memory_profile_fixed(p) + p->kv_cache;
 }
 
+static void others_row(struct table *t, const struct memory_profile *p)
+{
+    if (!p->others_unknown) {
+        memory_row(t, "  held by others", p->others, "");
+        return;
+    }
+    table_cell(t, "  held by others");
+    table_cell(t, "?");
+    table_cell(t, "?");
+    table_cell(t, "not told apart from the context");
+}
+
 /* What the device itself counts, and by how much the report is off. */
 static void device_row(struct table *t, const struct memory_profile *p)
 {
@@ -48,7 +60,7 @@ static void memory_rows(struct table *t, const struct memory_profile *p)
     if (!gpu) memory_row(t, "held by others", p->others, "");
     snprintf(note, sizeof note, gpu ? "%.2f of the total" : "the sum of what follows", p->utilization);
     memory_row(t, gpu ? "to be used" : "for quire", p->budget, note);
-    if (gpu) memory_row(t, "  held by others", p->others, "");
+    if (gpu) others_row(t, p);
     if (gpu) memory_row(t, "  CUDA context", p->context, "with the kernels loaded into it");
     memory_row(t, "  weights", p->weights, "");
     memory_row(t, "  activations", p->activations, "of the largest step");
@@ -106,7 +118,7 @@ static void set_memory(json_t *json, const struct memory_profile *p)
 {
     const bool gpu = p->discrete;
     set_bytes(json, "total_memory", p->total);
-    set_bytes(json, "others_memory", p->others);
+    json_object_set_new(json, "others_memory", p->others_unknown ? json_null() : json_integer(p->others));
     set_bytes(json, "context_memory", p->context);
     json_object_set_new(json, "gpu_memory_utilization", json_real(p->utilization));
     set_bytes(json, "budget_memory", p->budget);

@@ -1,5 +1,5 @@
-/* Products with few tokens and with a batch of them on a GPU, and the fused operations of a decode step made of them:
- * against float64, and against the operations that they stand for. Skipped where there is no GPU. */
+/* Matmuls with few tokens and with a batch of tokens on a GPU, against float64; and the fused operations of a decode
+ * step, against the operations that they replace. Skipped where there is no GPU. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static struct test_backend *the_gpu(struct kernel_test *test)
     return NULL;
 }
 
-static void workspace_for(struct test_backend *gpu, int64_t rows, int64_t columns)
+static void workspace_for(struct test_backend *gpu, int64_t out_features, int64_t in_features)
 {
     const struct workspace_query query = {.max_num_tokens = MAX_BATCH,
                                           .max_num_seqs = MAX_BATCH,
@@ -35,51 +35,54 @@ static void workspace_for(struct test_backend *gpu, int64_t rows, int64_t column
                                           .num_kv_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
-                                          .max_in_features = columns,
-                                          .max_out_features = rows,
-                                          .vocab_size = rows};
+                                          .max_in_features = in_features,
+                                          .max_out_features = out_features,
+                                          .vocab_size = out_features};
     use_workspace(gpu, &query);
 }
 
 struct linear_case {
     int32_t tokens;
-    int64_t rows, columns, x_pad, out_pad; /* elements between rows */
+    int64_t out_features, in_features;
+    int64_t x_pad, out_pad; /* elements between the tokens of x and of out */
     enum dtype dtype, out_dtype;
     bool bias;
+    enum dtype bias_dtype;
 };
 
-/* The rows of a padded tensor, together; what is between them must still be poison. */
-static struct tensor without_padding(const struct tensor *t, int64_t rows, int64_t columns, int64_t stride)
+/* The tokens of a padded tensor without the padding, which must still be poison. */
+static struct tensor without_padding(const struct tensor *t, int64_t tokens, int64_t size, int64_t stride)
 {
     struct tensor out = *t;
-    const int64_t size = dtype_size(t->dtype);
-    out.host = malloc((size_t)(rows * columns * size));
-    for (int64_t r = 0; r < rows; r++) {
-        memcpy(out.host + r * columns * size, t->host + r * stride * size, (size_t)(columns * size));
-        for (int64_t i = columns * size; i < stride * size; i++) assert_int_equal(t->host[r * stride * size + i], 0xff);
+    const int64_t element = dtype_size(t->dtype);
+    out.host = malloc((size_t)(tokens * size * element));
+    for (int64_t i = 0; i < tokens; i++) {
+        memcpy(out.host + i * size * element, t->host + i * stride * element, (size_t)(size * element));
+        for (int64_t j = size * element; j < stride * element; j++)
+            assert_int_equal(t->host[i * stride * element + j], 0xff);
     }
     return out;
 }
 
-/* Computes it twice: the same bits. After the tokens in x comes poison. */
+/* Computes it twice, which must give the same bits. Behind the tokens of x is poison. */
 static void check_linear(struct test_backend *gpu, struct random *random, const struct linear_case *c)
 {
     struct backend *b = gpu->b;
-    const int64_t x_stride = c->columns + c->x_pad, out_stride = c->rows + c->out_pad;
+    const int64_t x_stride = c->in_features + c->x_pad, out_stride = c->out_features + c->out_pad;
     struct tensor x = tensor_poison(b, c->dtype, (c->tokens + 8) * x_stride);
-    struct tensor w = tensor_random(b, c->dtype, c->rows * c->columns, 1, random);
-    struct tensor bias = tensor_random(b, c->dtype, c->rows, 3, random);
+    struct tensor w = tensor_random(b, c->dtype, c->out_features * c->in_features, 1, random);
+    struct tensor bias = tensor_random(b, c->bias_dtype, c->out_features, 3, random);
     struct tensor out = tensor_poison(b, c->out_dtype, c->tokens * out_stride);
     struct tensor again = tensor_poison(b, c->out_dtype, c->tokens * out_stride);
-    double *xs = malloc(sizeof *xs * (size_t)(c->tokens * c->columns)), *ws = tensor_doubles(&w);
-    double *biases = tensor_doubles(&bias), *expected = malloc(sizeof *xs * (size_t)(c->tokens * c->rows));
+    double *xs = malloc(sizeof *xs * (size_t)(c->tokens * c->in_features)), *ws = tensor_doubles(&w);
+    double *biases = tensor_doubles(&bias), *expected = malloc(sizeof *xs * (size_t)(c->tokens * c->out_features));
     for (int64_t t = 0; t < c->tokens; t++)
-        for (int64_t i = 0; i < c->columns; i++) {
+        for (int64_t i = 0; i < c->in_features; i++) {
             tensor_set(&x, t * x_stride + i, 2 * random_uniform(random) - 1);
-            xs[t * c->columns + i] = tensor_get(&x, t * x_stride + i);
+            xs[t * c->in_features + i] = tensor_get(&x, t * x_stride + i);
         }
     tensor_upload(&x);
-    const struct weight weight = weight_of(&w, c->columns, c->bias ? &bias : NULL);
+    const struct weight weight = weight_of(&w, c->in_features, c->bias ? &bias : NULL);
     struct linear_args args = linear_of(&out, &x, &weight);
     args.num_tokens = c->tokens, args.out_stride = out_stride, args.x_stride = x_stride;
     b->linear(b, &args);
@@ -87,14 +90,14 @@ static void check_linear(struct test_backend *gpu, struct random *random, const 
     b->linear(b, &args);
     tensor_download(&out), tensor_download(&again);
     assert_memory_equal(out.host, again.host, (size_t)out.bytes);
-    reference_linear(expected, xs, ws, c->bias ? biases : NULL, c->tokens, c->rows, c->columns);
-    struct tensor rows = without_padding(&out, c->tokens, c->rows, out_stride);
+    reference_linear(expected, xs, ws, c->bias ? biases : NULL, c->tokens, c->out_features, c->in_features);
+    struct tensor tokens = without_padding(&out, c->tokens, c->out_features, out_stride);
     char what[160];
-    snprintf(what, sizeof what, "linear: %d x %lld x %lld, %s to %s", c->tokens, (long long)c->rows,
-             (long long)c->columns, dtype_name(c->dtype), dtype_name(c->out_dtype));
-    check_close(gpu, what, &rows, expected, c->tokens * c->rows, c->out_dtype);
+    snprintf(what, sizeof what, "linear: %d x %lld x %lld, %s to %s", c->tokens, (long long)c->out_features,
+             (long long)c->in_features, dtype_name(c->dtype), dtype_name(c->out_dtype));
+    check_close(gpu, what, &tokens, expected, c->tokens * c->out_features, c->out_dtype);
     check_workspace(gpu);
-    free(rows.host), free(xs), free(ws), free(biases), free(expected);
+    free(tokens.host), free(xs), free(ws), free(biases), free(expected);
     tensor_free(&x), tensor_free(&w), tensor_free(&bias), tensor_free(&out), tensor_free(&again);
 }
 
@@ -110,19 +113,20 @@ static void every_number_of_tokens(void **state)
         for (int i = 0; i < 6; i++)
             for (int t = 0; t < 3; t++) {
                 const struct linear_case c = {.tokens = tokens,
-                                              .rows = shapes[i][0],
-                                              .columns = shapes[i][1],
+                                              .out_features = shapes[i][0],
+                                              .in_features = shapes[i][1],
                                               .x_pad = (tokens + i) % 3 * 8,
                                               .out_pad = (tokens + i) % 4,
                                               .dtype = types[t],
                                               .out_dtype = (tokens + i) % 2 ? types[t] : DTYPE_FLOAT32,
-                                              .bias = (tokens + t) % 2 == 0};
+                                              .bias = (tokens + t) % 2 == 0,
+                                              .bias_dtype = types[t]};
                 check_linear(gpu, &test->random, &c);
             }
 }
 
-/* Around every size that a kernel is padded to. The shapes: one tile; tiles in two, three, four and eight parts; tiles
- * of fewer than 64 rows and of fewer than 128. */
+/* Numbers of tokens around every size that a kernel is padded to. The shapes give one tile; tiles in two, three, four
+ * and eight parts; tiles of fewer than 64 output features and of fewer than 128. */
 static void batches(void **state)
 {
     struct kernel_test *test = *state;
@@ -135,18 +139,19 @@ static void batches(void **state)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             const enum dtype dtype = (n + i) % 2 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16;
             const struct linear_case c = {.tokens = tokens[n],
-                                          .rows = shapes[i][0],
-                                          .columns = shapes[i][1],
+                                          .out_features = shapes[i][0],
+                                          .in_features = shapes[i][1],
                                           .x_pad = (int64_t)(n + i) % 3 * 8,
                                           .out_pad = (int64_t)(2 * n + i) % 5,
                                           .dtype = dtype,
                                           .out_dtype = (n + 2 * i) % 3 ? dtype : DTYPE_FLOAT32,
-                                          .bias = (n + i) % 4 < 2};
+                                          .bias = (n + i) % 4 < 2,
+                                          .bias_dtype = dtype};
             check_linear(gpu, &test->random, &c);
         }
 }
 
-/* Columns and strides that do not allow 16-byte reads. */
+/* Sizes and strides that do not allow 16-byte reads. */
 static void odd_shapes(void **state)
 {
     struct kernel_test *test = *state;
@@ -154,56 +159,96 @@ static void odd_shapes(void **state)
     workspace_for(gpu, 300, 1000);
     for (int i = 0; i < 60; i++) {
         const struct linear_case c = {.tokens = (int32_t)random_between(&test->random, 1, MAX_TOKENS),
-                                      .rows = random_between(&test->random, 1, 300),
-                                      .columns = random_between(&test->random, 1, 1000),
+                                      .out_features = random_between(&test->random, 1, 300),
+                                      .in_features = random_between(&test->random, 1, 1000),
                                       .x_pad = random_between(&test->random, 0, 9),
                                       .out_pad = random_between(&test->random, 0, 9),
                                       .dtype = types[i % 3],
                                       .out_dtype = i % 2 ? types[i % 3] : DTYPE_FLOAT32,
-                                      .bias = i % 4 == 0};
+                                      .bias = i % 4 == 0,
+                                      .bias_dtype = types[i % 3]};
         check_linear(gpu, &test->random, &c);
     }
 }
 
-/* So many columns that x lies in several blocks' shared memory, in parts; and more tiles than blocks. */
-static void many_columns_and_many_rows(void **state)
+/* So many input features that several blocks share x in parts; and more tiles than blocks. */
+static void large_weights(void **state)
 {
     struct kernel_test *test = *state;
     struct test_backend *gpu = the_gpu(test);
     static const struct linear_case cases[] = {
-        {.tokens = 8, .rows = 200, .columns = 14336, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
-        {.tokens = 16, .rows = 200, .columns = 14336, .dtype = DTYPE_FLOAT16, .out_dtype = DTYPE_FLOAT32},
-        {.tokens = 11, .rows = 2500, .columns = 8200, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
-        {.tokens = 1, .rows = 9000, .columns = 1024, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
-        {.tokens = 5, .rows = 4100, .columns = 4104, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_FLOAT32},
-        {.tokens = 8, .rows = 4099, .columns = 5000, .dtype = DTYPE_FLOAT16, .out_dtype = DTYPE_FLOAT16, .bias = true},
-        {.tokens = 6, .rows = 9001, .columns = 1000, .dtype = DTYPE_FLOAT16, .out_dtype = DTYPE_FLOAT16, .bias = true},
+        {.tokens = 8, .out_features = 200, .in_features = 14336, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
+        {.tokens = 16, .out_features = 200, .in_features = 14336, .dtype = DTYPE_FLOAT16, .out_dtype = DTYPE_FLOAT32},
+        {.tokens = 11, .out_features = 2500, .in_features = 8200, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
+        {.tokens = 1, .out_features = 9000, .in_features = 1024, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
+        {.tokens = 5, .out_features = 4100, .in_features = 4104, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_FLOAT32},
+        {.tokens = 8,
+         .out_features = 4099,
+         .in_features = 5000,
+         .dtype = DTYPE_FLOAT16,
+         .out_dtype = DTYPE_FLOAT16,
+         .bias = true,
+         .bias_dtype = DTYPE_FLOAT16},
+        {.tokens = 6,
+         .out_features = 9001,
+         .in_features = 1000,
+         .dtype = DTYPE_FLOAT16,
+         .out_dtype = DTYPE_FLOAT16,
+         .bias = true,
+         .bias_dtype = DTYPE_FLOAT16},
     };
     workspace_for(gpu, 9001, 14336);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_linear(gpu, &test->random, &cases[i]);
 }
 
+/* A bias of every type, which may differ from the activations' type, for each of the kernels behind linear. */
+static void biases_of_any_type(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = the_gpu(test);
+    static const int32_t tokens[] = {1, 8, 33, 200};
+    workspace_for(gpu, 200, 1032);
+    for (int i = 0; i < 4 * 3 * 3 * 2; i++) {
+        const enum dtype dtype = types[i % 3];
+        const struct linear_case c = {.tokens = tokens[i / 18],
+                                      .out_features = 200,
+                                      .in_features = 1032,
+                                      .dtype = dtype,
+                                      .out_dtype = i / 9 % 2 ? DTYPE_FLOAT32 : dtype,
+                                      .bias = true,
+                                      .bias_dtype = types[i / 3 % 3]};
+        check_linear(gpu, &test->random, &c);
+    }
+}
+
 #ifdef QUIRE_HAVE_CUDA
 
-/* A layer's parts, fused and not, on the same inputs. */
+/* The inputs of the parts of a layer, fused and not. */
 struct fused_case {
     struct test_backend *gpu;
     int32_t tokens;
-    enum dtype dtype, gain_dtype;
+    enum dtype dtype;
     struct tensor x, residual, gain, w, bias;
     struct weight weight;
 };
 
-static struct fused_case fused_case_new(struct test_backend *gpu, struct random *random, int32_t tokens, int64_t rows,
-                                        int64_t columns, enum dtype dtype, enum dtype gain_dtype, bool bias)
+/* What a fused case is made from. */
+struct fused_shape {
+    int32_t tokens;
+    int64_t out_features, in_features;
+    enum dtype dtype, gain_dtype;
+    bool bias;
+};
+
+static struct fused_case fused_case_new(struct test_backend *gpu, struct random *random, const struct fused_shape *s)
 {
-    struct fused_case c = {.gpu = gpu, .tokens = tokens, .dtype = dtype, .gain_dtype = gain_dtype};
-    c.x = tensor_random(gpu->b, dtype, tokens * columns, 2, random);
-    c.residual = tensor_random(gpu->b, dtype, tokens * rows, 2, random);
-    c.gain = tensor_random(gpu->b, gain_dtype, columns, 2, random);
-    c.w = tensor_random(gpu->b, dtype, rows * columns, 0.1, random);
-    c.bias = tensor_random(gpu->b, dtype, rows, 1, random);
-    c.weight = weight_of(&c.w, columns, bias ? &c.bias : NULL);
+    struct fused_case c = {.gpu = gpu, .tokens = s->tokens, .dtype = s->dtype};
+    c.x = tensor_random(gpu->b, s->dtype, s->tokens * s->in_features, 2, random);
+    c.residual = tensor_random(gpu->b, s->dtype, s->tokens * s->out_features, 2, random);
+    c.gain = tensor_random(gpu->b, s->gain_dtype, s->in_features, 2, random);
+    c.w = tensor_random(gpu->b, s->dtype, s->out_features * s->in_features, 0.1, random);
+    c.bias = tensor_random(gpu->b, s->dtype, s->out_features, 1, random);
+    c.weight = weight_of(&c.w, s->in_features, s->bias ? &c.bias : NULL);
     return c;
 }
 
@@ -227,10 +272,9 @@ static void check_tensors(struct fused_case *c, const char *operation, struct te
 static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
 {
     struct backend *b = c->gpu->b;
-    const int64_t rows = c->weight.out_features, columns = c->weight.in_features;
-    struct tensor normed = tensor_poison(b, c->dtype, c->tokens * columns);
-    struct tensor out = tensor_poison(b, out_dtype, c->tokens * rows);
-    struct tensor expected = tensor_poison(b, out_dtype, c->tokens * rows);
+    struct tensor normed = tensor_poison(b, c->dtype, c->tokens * c->weight.in_features);
+    struct tensor out = tensor_poison(b, out_dtype, c->tokens * c->weight.out_features);
+    struct tensor expected = tensor_poison(b, out_dtype, c->tokens * c->weight.out_features);
     const struct rms_norm_args norm = rms_norm_of(&normed, &c->x, &c->gain);
     const struct linear_args linear = linear_of(&expected, &normed, &c->weight);
     const struct norm_linear_args fused = {linear_of(&out, &c->x, &c->weight), norm_of(&c->gain)};
@@ -244,39 +288,38 @@ static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
 static void check_linear_residual(struct fused_case *c, struct random *random)
 {
     struct backend *b = c->gpu->b;
-    const int64_t rows = c->weight.out_features;
-    struct tensor gain = tensor_random(b, c->dtype, rows, 1, random);
-    struct tensor product = tensor_poison(b, c->dtype, c->tokens * rows);
+    struct tensor gain = tensor_random(b, c->dtype, c->weight.out_features, 1, random);
+    struct tensor sum = tensor_poison(b, c->dtype, c->residual.count);
     struct tensor out = tensor_bytes(b, c->residual.host, c->residual.bytes);
     struct tensor expected = tensor_bytes(b, c->residual.host, c->residual.bytes);
     out.dtype = expected.dtype = c->dtype;
-    out.count = expected.count = c->tokens * rows;
-    const struct linear_args linear = linear_of(&product, &c->x, &c->weight),
-                             fused = linear_of(&out, &c->x, &c->weight);
-    const struct fused_add_rms_norm_args add = fused_add_rms_norm_of(&product, &product, &expected, &gain);
+    out.count = expected.count = c->residual.count;
+    const struct linear_args linear = linear_of(&sum, &c->x, &c->weight), fused = linear_of(&out, &c->x, &c->weight);
+    const struct fused_add_rms_norm_args add = fused_add_rms_norm_of(&sum, &sum, &expected, &gain);
     b->linear(b, &linear);
     b->fused_add_rms_norm(b, &add);
     assert_true(b->linear_residual(b, &fused));
     check_tensors(c, "linear_residual", &out, &expected);
-    tensor_free(&gain), tensor_free(&product);
+    tensor_free(&gain), tensor_free(&sum);
 }
 
-static void check_gate_up(struct fused_case *c, bool with_norm)
+static void check_gate_up(struct fused_case *c, bool with_norm, enum activation activation)
 {
     struct backend *b = c->gpu->b;
     const struct norm_params norm = norm_of(&c->gain);
-    const int64_t rows = c->weight.out_features, columns = c->weight.in_features;
-    struct tensor normed = tensor_poison(b, c->dtype, c->tokens * columns);
-    struct tensor both = tensor_poison(b, c->dtype, c->tokens * rows);
-    struct tensor out = tensor_poison(b, c->dtype, c->tokens * rows / 2);
-    struct tensor expected = tensor_poison(b, c->dtype, c->tokens * rows / 2);
+    const int64_t size = c->weight.out_features / 2;
+    struct tensor normed = tensor_poison(b, c->dtype, c->tokens * c->weight.in_features);
+    struct tensor both = tensor_poison(b, c->dtype, c->tokens * size * 2);
+    struct tensor out = tensor_poison(b, c->dtype, c->tokens * size);
+    struct tensor expected = tensor_poison(b, c->dtype, c->tokens * size);
     const struct rms_norm_args first = rms_norm_of(&normed, &c->x, &c->gain);
     const struct linear_args linear = linear_of(&both, &normed, &c->weight);
-    const struct act_and_mul_args act = act_and_mul_of(&expected, &both, c->tokens);
+    struct act_and_mul_args act = act_and_mul_of(&expected, &both, c->tokens);
     struct gate_up_args fused = {.linear = linear_of(&out, with_norm ? &c->x : &normed, &c->weight),
                                  .norm = with_norm ? &norm : NULL,
-                                 .activation = ACTIVATION_SILU};
-    fused.linear.out_stride = rows / 2;
+                                 .activation = activation};
+    act.activation = activation;
+    fused.linear.out_stride = size;
     b->rms_norm(b, &first);
     b->linear(b, &linear);
     b->act_and_mul(b, &act);
@@ -294,12 +337,16 @@ static void fused_operations_match_the_plain_ones(void **state)
     for (int32_t tokens = 1; tokens <= FUSED_MAX_TOKENS; tokens++)
         for (int i = 0; i < 5; i++) {
             const enum dtype dtype = (tokens + i) % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
-            struct fused_case c = fused_case_new(gpu, &test->random, tokens, shapes[i][0], shapes[i][1], dtype,
-                                                 (tokens + i) % 3 ? dtype : DTYPE_FLOAT32, (tokens + i) % 4 == 0);
+            const struct fused_shape shape = {tokens,
+                                              shapes[i][0],
+                                              shapes[i][1],
+                                              dtype,
+                                              (tokens + i) % 3 ? dtype : DTYPE_FLOAT32,
+                                              (tokens + i) % 4 == 0};
+            struct fused_case c = fused_case_new(gpu, &test->random, &shape);
             check_norm_linear(&c, i % 2 ? DTYPE_FLOAT32 : dtype);
             check_linear_residual(&c, &test->random);
-            check_gate_up(&c, true);
-            check_gate_up(&c, false);
+            for (int k = 0; k < 4; k++) check_gate_up(&c, k % 2 == 0, k < 2 ? ACTIVATION_SILU : ACTIVATION_GELU_TANH);
             fused_case_free(&c);
         }
 }
@@ -308,7 +355,8 @@ static void fused_operations_match_the_plain_ones(void **state)
 static bool has_fused_batches(struct test_backend *gpu, struct random *random)
 {
     struct backend *b = gpu->b;
-    struct fused_case c = fused_case_new(gpu, random, 9, 16, 64, DTYPE_FLOAT16, DTYPE_FLOAT16, false);
+    const struct fused_shape shape = {9, 16, 64, DTYPE_FLOAT16, DTYPE_FLOAT16, false};
+    struct fused_case c = fused_case_new(gpu, random, &shape);
     const struct linear_args args = linear_of(&c.residual, &c.x, &c.weight);
     const bool taken = b->linear_residual(b, &args);
     tensor_download(&c.residual);
@@ -316,7 +364,7 @@ static bool has_fused_batches(struct test_backend *gpu, struct random *random)
     return taken;
 }
 
-/* More tokens, by tiles in parts and not, of 64 rows and of 128, whose last is not full. */
+/* More tokens: tiles in parts and whole ones, of 64 and of 128 output features, with a last tile that is not full. */
 static void batches_match_the_plain_ones(void **state)
 {
     struct kernel_test *test = *state;
@@ -328,15 +376,17 @@ static void batches_match_the_plain_ones(void **state)
     for (size_t n = 0; n < sizeof tokens / sizeof *tokens; n++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             const enum dtype dtype = (n + i) % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
-            struct fused_case c = fused_case_new(gpu, &test->random, tokens[n], shapes[i][0], shapes[i][1], dtype,
-                                                 dtype, (n + i) % 3 == 0);
+            const struct fused_shape shape = {tokens[n], shapes[i][0], shapes[i][1], dtype, dtype, (n + i) % 3 == 0};
+            struct fused_case c = fused_case_new(gpu, &test->random, &shape);
             check_linear_residual(&c, &test->random);
-            check_gate_up(&c, false);
+            check_gate_up(&c, false, ACTIVATION_SILU);
+            check_gate_up(&c, false, ACTIVATION_GELU_TANH);
             fused_case_free(&c);
         }
 }
 
-/* So wide that not all tokens fit beside enough weights: rows that can be moved by four, and not. */
+/* Tokens so wide that not all of them fit into shared memory beside enough weights; with a number of output features
+ * that is a multiple of four, and not. */
 static void wide_tokens_are_added(void **state)
 {
     struct kernel_test *test = *state;
@@ -344,32 +394,38 @@ static void wide_tokens_are_added(void **state)
     workspace_for(gpu, 4100, 14336);
     for (int32_t tokens = 4; tokens <= FUSED_MAX_TOKENS; tokens++) {
         const enum dtype dtype = tokens % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
-        const int64_t rows = tokens < 7 ? 4100 : 4099, columns = tokens == 8 ? 14336 : 4104;
-        struct fused_case c = fused_case_new(gpu, &test->random, tokens, rows, columns, dtype, dtype, tokens % 2 == 0);
+        const struct fused_shape shape = {tokens, tokens < 7 ? 4100 : 4099, tokens == 8 ? 14336 : 4104, dtype,
+                                          dtype,  tokens % 2 == 0};
+        struct fused_case c = fused_case_new(gpu, &test->random, &shape);
         check_linear_residual(&c, &test->random);
         fused_case_free(&c);
     }
 }
 
-/* What they do not take they leave alone. */
+/* Arguments that the fused operations do not take: they return false and write nothing. */
 static void fused_operations_refuse(void **state)
 {
     struct kernel_test *test = *state;
     struct test_backend *gpu = the_gpu(test);
     struct backend *b = gpu->b;
     workspace_for(gpu, 100, 100);
-    struct fused_case c = fused_case_new(gpu, &test->random, 2, 32, 64, DTYPE_BFLOAT16, DTYPE_FLOAT16, false);
+    const struct fused_shape shape = {2, 32, 64, DTYPE_BFLOAT16, DTYPE_FLOAT16, false};
+    struct fused_case c = fused_case_new(gpu, &test->random, &shape);
+    struct tensor float_bias = tensor_random(b, DTYPE_FLOAT32, 32, 1, &test->random);
     struct tensor out = tensor_poison(b, DTYPE_BFLOAT16, 64);
     const struct norm_params norm = norm_of(&c.gain);
-    struct weight odd = c.weight;
+    struct weight odd = c.weight, biased = c.weight;
     odd.in_features = 60;
+    biased.bias = float_bias.data, biased.bias_dtype = DTYPE_FLOAT32;
     const struct linear_args plain = linear_of(&out, &c.x, &c.weight);
-    struct linear_args odd_columns = plain, other_type = plain, many_tokens = plain;
-    odd_columns.weight = &odd, odd_columns.x_stride = 60;
+    struct linear_args odd_features = plain, other_type = plain, many_tokens = plain, other_bias = plain;
+    odd_features.weight = &odd, odd_features.x_stride = 60;
+    other_bias.weight = &biased;
     other_type.dtype = DTYPE_FLOAT16;
     many_tokens.num_tokens = 65;
     assert_false(b->norm_linear(b, &(struct norm_linear_args){plain, norm}));
-    assert_false(b->linear_residual(b, &odd_columns));
+    assert_false(b->linear_residual(b, &odd_features));
+    assert_false(b->linear_residual(b, &other_bias));
     assert_false(b->linear_residual(b, &other_type));
     assert_false(b->linear_residual(b, &many_tokens));
     struct gate_up_args gate_up = {.linear = plain, .norm = &norm, .activation = ACTIVATION_SILU};
@@ -377,7 +433,7 @@ static void fused_operations_refuse(void **state)
     assert_false(b->gate_up(b, &gate_up));
     tensor_download(&out);
     for (int64_t i = 0; i < out.bytes; i++) assert_int_equal(out.host[i], 0xff);
-    tensor_free(&out);
+    tensor_free(&out), tensor_free(&float_bias);
     fused_case_free(&c);
 }
 
@@ -389,7 +445,8 @@ int main(void)
         cmocka_unit_test(every_number_of_tokens),
         cmocka_unit_test(batches),
         cmocka_unit_test(odd_shapes),
-        cmocka_unit_test(many_columns_and_many_rows),
+        cmocka_unit_test(large_weights),
+        cmocka_unit_test(biases_of_any_type),
 #ifdef QUIRE_HAVE_CUDA
         cmocka_unit_test(fused_operations_match_the_plain_ones),
         cmocka_unit_test(batches_match_the_plain_ones),

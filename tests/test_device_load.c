@@ -24,7 +24,8 @@ static struct {
     pthread_t main;     /* the thread that opened it */
     int64_t total, loaded_on_use;
     int64_t held; /* device memory allocated now */
-    bool used;    /* a product was computed */
+    bool used;    /* a matmul was computed */
+    bool others_unknown;
     int allocations, failing;
     const char *shrinking; /* a file, opened by then, that is cut when pinned memory is asked for */
 } device;
@@ -77,7 +78,7 @@ enum status backend_open(const char *name, int threads, struct backend **out, st
     device.used = false;
     device.allocations = 0;
     b->discrete = true;
-    b->others_bytes = OTHERS;
+    b->others_bytes = device.others_unknown ? -1 : OTHERS;
     b->memory_info = memory_info;
     b->memory_alloc = memory_alloc;
     b->memory_free = memory_free;
@@ -133,6 +134,25 @@ static void check_report(const struct memory_profile *p)
     assert_true(p->in_use <= device.total);
     assert_int_equal(p->num_blocks, p->kv_budget / p->block_bytes);
     assert_true(memory_blocks_needed(p->max_model_len, p->block_size) <= p->num_blocks);
+}
+
+/* Memory of others that the device cannot tell apart is a part of the context, and the report says that. */
+static void test_others_may_be_unknown(void **state)
+{
+    const struct temp_folder *folder = *state;
+    const struct engine_options o = options(folder->path);
+    for (int unknown = 0; unknown < 2; unknown++) {
+        struct loaded_model l = {0};
+        struct error err;
+        device.others_unknown = unknown;
+        if (load(&o, 2048 * MIB, 0, &l, &err) != STATUS_OK) fail_msg("%s", err.text);
+        assert_int_equal(l.profile.others_unknown, unknown);
+        assert_int_equal(l.profile.others, unknown ? 0 : OTHERS);
+        assert_int_equal(l.profile.context, unknown ? CONTEXT + OTHERS : CONTEXT);
+        check_report(&l.profile);
+        loaded_model_close(&l);
+    }
+    device.others_unknown = false;
 }
 
 /* From a device that is too small to one that has room for more than the model's length: a length that nobody asked for
@@ -220,6 +240,7 @@ static void test_a_file_that_shrinks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_others_may_be_unknown),
         cmocka_unit_test(test_every_size_of_device),
         cmocka_unit_test(test_every_allocation_can_fail),
         cmocka_unit_test(test_a_file_that_shrinks),

@@ -112,7 +112,13 @@ static bool tile_begin(struct tile *tile, int32_t seq, int32_t kv_head, int64_t 
     return true;
 }
 
-/* The kernels take K in groups of 4 or 8 elements; an fp8 cache has groups of 16. */
+/* The inner loops take K in groups of 4 or 8 elements. */
+static int key_group(enum dtype cache_dtype)
+{
+    return cache_dtype == DTYPE_FLOAT32 ? 4 : 8;
+}
+
+/* An fp8 cache has groups of 16 elements: cuts them into groups of 8. */
 static void convert_fp8_keys(float *out, const struct tile *tile, const void *in)
 {
     const struct attention_args *args = tile->args;
@@ -126,14 +132,13 @@ static void convert_fp8_keys(float *out, const struct tile *tile, const void *in
         }
 }
 
-/* The keys of a physical block as floats, in groups of *x elements. */
-static const float *block_keys(const struct tile *tile, int64_t block, int *x)
+/* The keys of a physical block as floats, in groups of key_group elements. */
+static const float *block_keys(const struct tile *tile, int64_t block)
 {
     const struct attention_args *args = tile->args;
     int64_t count = (int64_t)args->block_size * args->head_size;
     const void *in =
         cpu_element(args->k_cache, args->cache_dtype, (block * args->num_kv_heads + tile->kv_head) * count);
-    *x = args->cache_dtype == DTYPE_FLOAT32 ? 4 : 8;
     if (args->cache_dtype == DTYPE_FLOAT32) return in;
     if (dtype_size(args->cache_dtype) == 1) {
         convert_fp8_keys(tile->k, tile, in);
@@ -227,18 +232,17 @@ static void tile_chunk(struct tile *tile, int32_t start, int32_t num_blocks, int
     int32_t block_size = args->block_size, width = num_blocks * block_size;
     const int32_t *blocks = tile->block_table + start / block_size;
     const float *values[MAX_CHUNK_BLOCKS];
+    struct cpu_scores_args scores = {.score_stride = width,
+                                     .query = tile->query,
+                                     .num_rows = tile->rows,
+                                     .head_size = args->head_size,
+                                     .block_size = block_size,
+                                     .x = key_group(args->cache_dtype)};
     for (int32_t i = 0; i < num_blocks; i++) {
-        int x, tokens = (int)min_i64(block_size, end - start - i * block_size);
-        const float *keys = block_keys(tile, blocks[i], &x);
-        tile->kernels->scores(&(struct cpu_scores_args){.scores = tile->scores + i * block_size,
-                                                        .score_stride = width,
-                                                        .query = tile->query,
-                                                        .keys = keys,
-                                                        .num_rows = tile->rows,
-                                                        .num_tokens = tokens,
-                                                        .head_size = args->head_size,
-                                                        .block_size = block_size,
-                                                        .x = x});
+        scores.scores = tile->scores + i * block_size;
+        scores.keys = block_keys(tile, blocks[i]);
+        scores.num_tokens = (int)min_i64(block_size, end - start - i * block_size);
+        tile->kernels->scores(&scores);
     }
     for (int32_t r = 0; r < tile->rows; r++) mask_row(tile, r, tile->scores + (int64_t)r * width, start, width);
     for (int32_t i = 0; i < num_blocks; i++)

@@ -21,16 +21,15 @@ static void rotate_head(const struct cpu_kernels *kernels, void *head, enum dtyp
     }
 }
 
-/* The heads of one token: norm, then rotation. Each result is rounded to dtype, as rms_norm and a plain rotation do. */
+/* The heads of one token: norm, then rotation (cos_sin is NULL: none). Each result is rounded to dtype, as rms_norm and
+ * a plain rotation do. */
 static void process_heads(const struct cpu_kernels *kernels, const struct rotary_args *args, void *row,
-                          int32_t num_heads, const struct norm_params *norm, int32_t token)
+                          int32_t num_heads, const struct norm_params *norm, const float *cos_sin)
 {
     for (int64_t h = 0; h < num_heads; h++) {
         void *head = cpu_element_out(row, args->dtype, h * args->head_size);
         if (norm) cpu_norm_row(kernels, norm, head, head, args->head_size, args->dtype);
-        if (args->rotary_dim > 0)
-            rotate_head(kernels, head, args->dtype, args->cos_sin + (int64_t)args->positions[token] * args->rotary_dim,
-                        args->rotary_dim / 2);
+        if (cos_sin) rotate_head(kernels, head, args->dtype, cos_sin, args->rotary_dim / 2);
     }
 }
 
@@ -39,9 +38,11 @@ void cpu_rotary_embedding(struct backend *b, const struct rotary_args *args)
     const struct cpu_state *s = cpu_state(b);
 #pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens * args->query_stride))
     for (int32_t t = 0; t < args->num_tokens; t++) {
+        const int64_t rotary_dim = args->rotary_dim;
+        const float *cos_sin = rotary_dim > 0 ? args->cos_sin + args->positions[t] * rotary_dim : NULL;
         process_heads(s->kernels, args, cpu_element_out(args->query, args->dtype, t * args->query_stride),
-                      args->num_heads, args->query_norm, t);
+                      args->num_heads, args->query_norm, cos_sin);
         process_heads(s->kernels, args, cpu_element_out(args->key, args->dtype, t * args->key_stride),
-                      args->num_kv_heads, args->key_norm, t);
+                      args->num_kv_heads, args->key_norm, cos_sin);
     }
 }

@@ -38,14 +38,15 @@ VECTOR void scores_group(const struct cpu_scores_args *args, int row, int token,
     }
 }
 
-VECTOR void scores_as(const struct cpu_scores_args *args, const int x)
+/* A copy of the arguments, which no store can alias, stays in registers. */
+VECTOR void scores_as(const struct cpu_scores_args args, const int x)
 {
     const int step = 4 * LANES / x;
     int row = 0;
-    for (; row + ATTENTION_X <= args->num_rows; row += ATTENTION_X)
-        for (int token = 0; token < args->num_tokens; token += step) scores_group(args, row, token, ATTENTION_X, x);
-    for (; row < args->num_rows; row++)
-        for (int token = 0; token < args->num_tokens; token += step) scores_group(args, row, token, 1, x);
+    for (; row + ATTENTION_X <= args.num_rows; row += ATTENTION_X)
+        for (int token = 0; token < args.num_tokens; token += step) scores_group(&args, row, token, ATTENTION_X, x);
+    for (; row < args.num_rows; row++)
+        for (int token = 0; token < args.num_tokens; token += step) scores_group(&args, row, token, 1, x);
 }
 
 /* Blocks of 8 tokens are too small for long vectors: the narrower table takes them. */
@@ -54,9 +55,9 @@ static void scores(const struct cpu_scores_args *args)
     if (args->block_size * args->x % (4 * LANES) != 0) {
         narrower->scores(args);
     } else if (args->x == 4) {
-        scores_as(args, 4);
+        scores_as(*args, 4);
     } else {
-        scores_as(args, 8);
+        scores_as(*args, 8);
     }
 }
 
@@ -94,16 +95,21 @@ VECTOR void values_group(const struct cpu_values_args *args, int row, const int 
     }
 }
 
+VECTOR void values_of(const struct cpu_values_args args)
+{
+    for (int d = 0; d < args.head_size; d += 4) {
+        int row = 0;
+        for (; row + ATTENTION_X <= args.num_rows; row += ATTENTION_X) values_group(&args, row, ATTENTION_X, d);
+        for (; row < args.num_rows; row++) values_group(&args, row, 1, d);
+    }
+}
+
 static void weighted_values(const struct cpu_values_args *args)
 {
     if (args->block_size % LANES != 0) {
         narrower->weighted_values(args);
-        return;
-    }
-    for (int d = 0; d < args->head_size; d += 4) {
-        int row = 0;
-        for (; row + ATTENTION_X <= args->num_rows; row += ATTENTION_X) values_group(args, row, ATTENTION_X, d);
-        for (; row < args->num_rows; row++) values_group(args, row, 1, d);
+    } else {
+        values_of(*args);
     }
 }
 

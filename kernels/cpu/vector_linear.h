@@ -127,7 +127,8 @@ VECTOR void dot_as(struct cpu_dot_args args, enum dtype dtype)
         dot_all_tokens(args, dtype);
         dot_advance(&args, dtype, DOT_W);
     }
-    if (args.out_features > 0) cpu_kernels_scalar.dot(&args);
+    const struct cpu_dot_args rest = args; /* a copy, so that args itself can stay in registers */
+    if (rest.out_features > 0) cpu_kernels_scalar.dot(&rest);
 }
 
 static void dot_all(const struct cpu_dot_args *args)

@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/state.cuh"
 
-/* A call by value, as kernels take it: attention_args points to its params on the host. */
+/* The arguments of a call by value, as kernels take them; attention_args itself points to its params on the host. */
 struct attention_call {
     struct attention_args args;
     struct attention_params params;
@@ -23,7 +23,7 @@ static inline struct attention_call attention_call_make(const struct attention_a
 }
 
 /* attention_generic.cu: any call. */
-void cuda_attention_generic(struct backend *b, const struct attention_args *args, cudaStream_t stream);
+void cuda_attention_generic(struct backend *b, const struct attention_args *args);
 
 /* Element types of the cache beyond those of activations. */
 static __device__ __forceinline__ float to_float(__nv_fp8_e4m3 x)
@@ -35,9 +35,9 @@ static __device__ __forceinline__ float to_float(__nv_fp8_e5m2 x)
     return (float)x;
 }
 
-/* One sequence of a call: its query rows, and the positions of its tokens. */
+/* One sequence of a call. */
 struct attention_seq {
-    int64_t first_row; /* of query and out */
+    int64_t first_token; /* of its query tokens, in query and out */
     int32_t query_len, seq_len;
     const int32_t *block_table;
 };
@@ -49,7 +49,7 @@ static __device__ __forceinline__ struct attention_seq attention_seq_load(const 
             args->block_tables + args->state_indices[seq] * args->block_table_stride};
 }
 
-/* The first token that the query at `position` sees. */
+/* The first token that the query at `position` attends to. */
 static __device__ __forceinline__ int32_t attention_first(const struct attention_params *params, int32_t position)
 {
     return params->window > 0 ? max(position - params->window + 1, 0) : 0;
@@ -60,7 +60,7 @@ static inline __host__ __device__ bool attention_is_sparse(const struct attentio
     return params->sparse_vertical_stride > 1;
 }
 
-/* Block-sparse attention: does the query at `position` read `token`? */
+/* Block-sparse attention: whether the query at `position` attends to `token`. */
 static __device__ __forceinline__ bool attention_sparse_reads(const struct attention_params *params, int32_t head,
                                                               int32_t kv_head, int32_t position, int32_t token)
 {
@@ -71,9 +71,10 @@ static __device__ __forceinline__ bool attention_sparse_reads(const struct atten
            key_block > query_block - params->sparse_local_blocks;
 }
 
-/* Soft cap and ALiBi, on a score that has its scale. `distance` is the token's minus the query's position. */
-static __device__ __forceinline__ float attention_bend(const struct attention_params *params, float score, float slope,
-                                                       int32_t distance)
+/* Applies soft cap and ALiBi to a score that is scaled already. `distance` is the token's minus the query's position.
+ */
+static __device__ __forceinline__ float attention_modify(const struct attention_params *params, float score,
+                                                         float slope, int32_t distance)
 {
     if (params->soft_cap > 0) score = params->soft_cap * tanhf(score / params->soft_cap);
     return score + slope * (float)distance;

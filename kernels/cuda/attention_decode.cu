@@ -1,27 +1,35 @@
-/* Paged attention for decode on tensor cores: one query token a sequence, 16-bit activations, a cache of the same type
- * or of fp8. What counts is reading K and V once, at the speed of the memory.
+/* Paged attention for decode on tensor cores: one query token a sequence, 16-bit activations, and a cache of the same
+ * type or of fp8. The cost is to read K and V once, at the speed of memory.
  *
- * A warp takes every DECODE_WARPS-th chunk of its block's work and needs nobody else until the end: it copies chunks
- * into a ring of its own, STAGES - 1 ahead. With tokens as rows and the unit's heads as columns, for one chunk
- *     S [16 tokens x 8 heads] = K Q^T,    O [head_size x 8 heads] += V^T P,
- * so that K and V are the A operands, rows of 16 bytes as they lie in the cache, and the C layout of S has the same
- * heads in a lane as that of O: maximum and rescaling need no exchange. P gets from the C to the B layout by a
- * transposition of 8x8 matrices.
+ * A warp takes every DECODE_WARPS-th chunk of its block's work, copies its chunks into a ring of its own, several
+ * chunks ahead, and does not need the other warps until the end. With tokens as rows and the unit's heads as columns it
+ * computes for each chunk
  *
- * A chunk in shared memory, whatever the block size; pieces are 16 bytes:
+ *     S [16 tokens x 8 heads] = K Q^T,    O [head_size x 8 heads] += V^T P.
+ *
+ * So K and V are the A operands, in rows of 16 bytes as they are in the cache, and a lane has the same heads in the
+ * layouts of S and of O: neither the maximum nor rescaling needs an exchange between lanes of different heads. P is
+ * brought from the C layout to the B layout by transposing 8x8 matrices.
+ *
+ * A chunk in shared memory, whatever the block size, in pieces of 16 bytes:
+ *
  *     16-bit   K [head_size / 8][16 tokens] pieces of 8 elements,
- *              V [head_size][2] pieces of 8 tokens, the two exchanged in every other group of 4 rows: so the 8 rows
- *              of a matrix, 32 bytes apart, meet every bank once.
- *     fp8      K [head_size / 16][16 rows] pieces of 16 elements, V [head_size] pieces of 16 tokens. ldmatrix gives a
- *              lane the bytes 4j .. 4j + 3 of a piece, twice as many elements as it asks for: they become A's columns
- *              2j, 2j + 1 and 2j + 8, 2j + 9, so the columns of A are elements (tokens) in another order. Q is loaded
- *              in that order too; for P the rows of S are: row m is token chunk_token(m).
- * What is not seen is filled with zeros, or masked where a piece of V is seen in part: NaN never gets into a sum.
+ *              V [head_size][2] pieces of 8 tokens; the two are swapped in every other group of 4 rows, so that
+ *              the 8 rows of a matrix, 32 bytes apart, are in different banks.
+ *     fp8      K [head_size / 16][16 rows] pieces of 16 elements,
+ *              V [head_size] pieces of 16 tokens.
  *
- * The kernel can take rotation and the cache write along (cuda_decode_attention): it rotates the query as it loads it,
- * and the warp that has a sequence's last chunk puts the newest token's K and V in their places there, and in the
- * cache. Everything else that it reads was there before the step. So it finds its work and fills its rings while the
- * product that makes query, K and V still runs. */
+ * With fp8 ldmatrix gives a lane the bytes 4j .. 4j + 3 of a piece, which are twice as many elements as it has of 16
+ * bits. They become columns 2j, 2j + 1 and 2j + 8, 2j + 9 of A, so the columns of A are elements (tokens) in another
+ * order. Q is loaded in that order too, and for P the rows of S are: row m is token chunk_token(m).
+ *
+ * Tokens that are not attended to are filled with zeros, or masked where a piece of V has both kinds, so that NaN never
+ * gets into a sum.
+ *
+ * cuda_decode_attention also does the work of rotary_embedding and reshape_and_cache in this kernel: a block norms and
+ * rotates its heads of the query when it loads them, and the warp that has a sequence's last chunk writes the newest
+ * token's K and V into that chunk and into the cache. Everything else that the kernel reads was there before the step.
+ * So it finds its work and fills its rings while the matmul that makes query, K and V still runs. */
 #include <type_traits>
 
 #include "kernels/cuda/attention_decode.cuh"
@@ -34,47 +42,47 @@
 
 template <class Type, bool is_fp8, int head_size, bool has_variant> struct decode_traits {
     using T = Type;
-    using Product = std::conditional_t<is_fp8, __half, Type>;       /* what tensor cores multiply */
+    using Operand = std::conditional_t<is_fp8, __half, Type>;       /* of the tensor cores */
     using Element = std::conditional_t<is_fp8, uint8_t, Type>;      /* of the cache */
     static constexpr bool FP8 = is_fp8, VARIANT = has_variant;      /* soft cap or ALiBi */
     static constexpr int HEAD = head_size;                          /* padded to 64, 128, 256 */
     static constexpr int PIECE_TOKENS = FP8 ? 16 : 8;               /* of V, in 16 bytes */
     static constexpr int PART_BYTES = HEAD * CHUNK * (FP8 ? 1 : 2); /* K, or V, of a chunk */
     static constexpr int STAGE_BYTES = 2 * PART_BYTES;
-    /* Of a warp's ring where there are few units, and where there are many: small heads leave room for more blocks. */
+    /* Of a warp's ring, if there are few units and if there are many: small heads leave room for more blocks. */
     static constexpr int STAGES = 16384 / STAGE_BYTES > 2 ? 16384 / STAGE_BYTES : 2;
     static constexpr int LEAST_STAGES = HEAD == 64 ? STAGES / 2 : STAGES;
     static constexpr int BLOCKS_PER_SM = HEAD == 64 ? 5 : HEAD == 256 && !FP8 ? 1 : 3;
-    static constexpr int MERGE_STRIDE = HEAD + 4; /* floats from head to head: no bank conflicts */
-    static constexpr int ROW_STRIDE = HEAD + 8;   /* the same for the rows of decode_rows */
+    static constexpr int MERGE_STRIDE = HEAD + 4; /* floats from head to head, without bank conflicts */
+    static constexpr int ROW_STRIDE = HEAD + 8;   /* elements from row to row of decode_rows, the same */
     static_assert(UNIT_HEADS * MERGE_STRIDE * sizeof(float) <= LEAST_STAGES * STAGE_BYTES,
-                  "the ring holds a warp's sums at the end");
+                  "the ring holds a warp's results at the end");
 };
 
-/* What a warp reads. */
+/* The chunks that a warp reads. */
 struct chunk_source {
     const uint8_t *keys, *values; /* of this KV head in block 0 */
     int64_t block_bytes;          /* from a block to the next */
     const int32_t *block_table;
     int32_t head_size, block_size, log_block_size;
-    int32_t first, end; /* tokens that are seen */
-    int32_t chunk;      /* the warp's first; the next is DECODE_WARPS further, and there are */
+    int32_t first, end; /* tokens that the query attends to */
+    int32_t chunk;      /* the warp's first; each of the others is DECODE_WARPS after the one before it */
     int32_t count;
 };
 
-/* What the block's token brings: the unit's heads of the query, then K and V where they are fresh and belong to a chunk
- * of this block. */
+/* The token's own rows: the unit's heads of the query; then K and V, if they are fresh and belong to a chunk of this
+ * block. */
 template <class D> struct decode_rows {
     alignas(16) typename D::T values[UNIT_HEADS + 2][D::ROW_STRIDE];
 };
 
-/* The lanes' part of the softmax: of heads 2j, 2j + 1, over the rows of S that this lane has. */
+/* A lane's part of the softmax: heads 2j and 2j + 1, over the rows of S that this lane has. */
 template <class D> struct decode_state {
     uint32_t query[D::HEAD / 16][2]; /* B operands */
     float max[2], sum[2], out[D::HEAD / 16][4];
 };
 
-/* Row m of S. */
+/* The token of row m of S, and the inverse. */
 template <class D> static __device__ __forceinline__ int32_t chunk_token(int32_t m)
 {
     return D::FP8 ? m % 8 / 2 * 4 + m / 8 * 2 + m % 2 : m;
@@ -86,7 +94,8 @@ template <class D> static __device__ __forceinline__ int32_t chunk_row(int32_t t
 
 enum { CHUNKS_PER_LOOKUP = LANES / 2 };
 
-/* Blocks of 16 chunks at once: lane 2c + h has the block of the h-th piece of V of chunk `from + c` of the warp. */
+/* Looks up the blocks of 16 chunks together: lane 2c + h gets the block of the h-th piece of V of the warp's chunk
+ * `from + c`. */
 template <class D> static __device__ __forceinline__ int32_t look_up_blocks(const chunk_source &source, int32_t from)
 {
     const int32_t lane = threadIdx.x % LANES, i = from + lane / 2;
@@ -95,19 +104,19 @@ template <class D> static __device__ __forceinline__ int32_t look_up_blocks(cons
     return seen ? source.block_table[token >> source.log_block_size] : 0;
 }
 
-/* Begins to copy the warp's i-th chunk to `stage`. */
+/* Starts to copy the warp's i-th chunk to `stage`. */
 template <class D>
 static __device__ __forceinline__ void copy_chunk(const chunk_source &source, int32_t i, int32_t blocks, uint32_t stage)
 {
     const int32_t lane = threadIdx.x % LANES, start = (source.chunk + i * DECODE_WARPS) * CHUNK;
-    const int32_t bs = source.block_size, slot = 2 * (i % CHUNKS_PER_LOOKUP);
+    const int32_t bs = source.block_size, lookup = 2 * (i % CHUNKS_PER_LOOKUP);
     constexpr int PIECE_TOKENS = D::PIECE_TOKENS, PIECE_ELEMENTS = PIECE_TOKENS; /* of V; of K */
     constexpr int V_PIECES = CHUNK / PIECE_TOKENS;                               /* a row */
 
     const int32_t k_token = start + lane % CHUNK, k_group = lane / CHUNK;
     const int32_t v_token = start + lane % V_PIECES * PIECE_TOKENS, v_row = lane / V_PIECES;
-    const int64_t k_block = __shfl_sync(~0u, blocks, slot + lane % CHUNK / 8);
-    const int64_t v_block = __shfl_sync(~0u, blocks, slot + lane % V_PIECES);
+    const int64_t k_block = __shfl_sync(~0u, blocks, lookup + lane % CHUNK / 8);
+    const int64_t v_block = __shfl_sync(~0u, blocks, lookup + lane % V_PIECES);
     const bool k_seen = k_token >= source.first && k_token < source.end;
     const bool v_seen = v_token + PIECE_TOKENS > source.first && v_token < source.end;
     const uint8_t *k = source.keys + k_block * source.block_bytes + (k_group * bs + (k_token & (bs - 1))) * 16;
@@ -124,11 +133,12 @@ static __device__ __forceinline__ void copy_chunk(const chunk_source &source, in
     }
 }
 
-/* How far the warp has come with its copies. */
+/* The state of a warp's copies. */
 struct chunk_copies {
     uint8_t *ring;
     int32_t stages;
-    int32_t blocks, next_blocks, count; /* of look_up_blocks; chunks begun */
+    int32_t blocks, next_blocks; /* from look_up_blocks */
+    int32_t count;               /* chunks whose copy was started */
 };
 
 template <class D> static __device__ __forceinline__ uint8_t *chunk_stage(const chunk_copies &copies, int32_t i)
@@ -136,7 +146,7 @@ template <class D> static __device__ __forceinline__ uint8_t *chunk_stage(const 
     return copies.ring + (i & (copies.stages - 1)) * D::STAGE_BYTES;
 }
 
-/* Begins the next copy, if there is one, into the stage that was free longest. */
+/* Starts the next copy, if there is one. */
 template <class D> static __device__ __forceinline__ void copy_next(chunk_copies &copies, const chunk_source &source)
 {
     if (copies.count > 0 && copies.count % CHUNKS_PER_LOOKUP == 0) {
@@ -158,7 +168,7 @@ static __device__ __forceinline__ chunk_copies begin_copies(const chunk_source &
     return copies;
 }
 
-/* Until the oldest of `stages` copies is there. */
+/* Waits until the oldest of `stages` copies has arrived. */
 static __device__ __forceinline__ void wait_for_oldest(int32_t stages)
 {
     if (stages == 2)
@@ -185,17 +195,17 @@ static __device__ __forceinline__ void multiply_keys(const decode_state<D> &stat
                                        fp8_pair(r[0] >> 16, cache), fp8_pair(r[1] >> 16, cache)},
                                       {fp8_pair(r[2] & 0xffff, cache), fp8_pair(r[3] & 0xffff, cache),
                                        fp8_pair(r[2] >> 16, cache), fp8_pair(r[3] >> 16, cache)}};
-            multiply_add<typename D::Product>(sums[0], a[0], state.query[2 * p][0], state.query[2 * p][1]);
-            multiply_add<typename D::Product>(sums[1], a[1], state.query[2 * p + 1][0], state.query[2 * p + 1][1]);
+            multiply_add<typename D::Operand>(sums[0], a[0], state.query[2 * p][0], state.query[2 * p][1]);
+            multiply_add<typename D::Operand>(sums[1], a[1], state.query[2 * p + 1][0], state.query[2 * p + 1][1]);
         } else {
-            multiply_add<typename D::Product>(sums[p % 2], r, state.query[p][0], state.query[p][1]);
+            multiply_add<typename D::Operand>(sums[p % 2], r, state.query[p][0], state.query[p][1]);
         }
     }
 #pragma unroll
     for (int e = 0; e < 4; e++) scores[e] = sums[0][e] + sums[1][e];
 }
 
-/* Which of the tokens from + 0, 1, ... 32 / bits - 1 are seen, as a mask of `bits` bits for each. */
+/* A mask with `bits` bits for each of the tokens from + 0, 1, ... 32 / bits - 1: ones if the query attends to it. */
 template <int bits> static __device__ __forceinline__ uint32_t seen_mask(const chunk_source &source, int32_t from)
 {
     uint32_t mask = 0;
@@ -205,7 +215,7 @@ template <int bits> static __device__ __forceinline__ uint32_t seen_mask(const c
     return mask;
 }
 
-/* O += V^T P. `partial`: not all tokens of the chunk are seen. */
+/* O += V^T P. `partial`: the query does not attend to all tokens of the chunk. */
 template <class D>
 static __device__ __forceinline__ void multiply_values(decode_state<D> &state, const chunk_source &source,
                                                        uint32_t stage, int32_t start, bool partial, enum dtype cache,
@@ -228,18 +238,18 @@ static __device__ __forceinline__ void multiply_values(decode_state<D> &state, c
                                        fp8_pair(r[0] >> 16, cache), fp8_pair(r[1] >> 16, cache)},
                                       {fp8_pair(r[2] & 0xffff, cache), fp8_pair(r[3] & 0xffff, cache),
                                        fp8_pair(r[2] >> 16, cache), fp8_pair(r[3] >> 16, cache)}};
-            multiply_add<typename D::Product>(state.out[2 * p], a[0], b0, b1);
-            multiply_add<typename D::Product>(state.out[2 * p + 1], a[1], b0, b1);
+            multiply_add<typename D::Operand>(state.out[2 * p], a[0], b0, b1);
+            multiply_add<typename D::Operand>(state.out[2 * p + 1], a[1], b0, b1);
         } else {
             const int32_t row = lane % 16, half = lane / 16 ^ row / 4 % 2;
             load_matrices(r, values + p * 512 + (row * 2 + half) * 16);
             if (partial) r[0] &= low, r[1] &= low, r[2] &= high, r[3] &= high;
-            multiply_add<typename D::Product>(state.out[p], r, b0, b1);
+            multiply_add<typename D::Operand>(state.out[p], r, b0, b1);
         }
     }
 }
 
-/* One chunk, which is in `stage`. */
+/* Adds a chunk, which is in `stage`, to the softmax. */
 template <class D>
 static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, const chunk_source &source,
                                                     const struct attention_call &call, const float slopes[2],
@@ -254,7 +264,8 @@ static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, cons
     for (int e = 0; e < 4; e++) {
         const int32_t token = start + chunk_token<D>(row + e / 2 * 8);
         if constexpr (D::VARIANT) {
-            s[e] = attention_bend(&call.params, s[e] * scale, slopes[e % 2], token - source.end + 1) * ATTENTION_LOG2E;
+            s[e] =
+                attention_modify(&call.params, s[e] * scale, slopes[e % 2], token - source.end + 1) * ATTENTION_LOG2E;
         } else {
             s[e] *= scale * ATTENTION_LOG2E;
         }
@@ -275,41 +286,87 @@ static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, cons
 #pragma unroll
     for (int m = 0; m < D::HEAD / 16; m++)
         for (int e = 0; e < 4; e++) state.out[m][e] *= factor[e % 2];
-    const uint32_t b0 = transpose_matrix(pack_pair<typename D::Product>(p[0], p[1]));
-    const uint32_t b1 = transpose_matrix(pack_pair<typename D::Product>(p[2], p[3]));
+    const uint32_t b0 = transpose_matrix(pack_pair<typename D::Operand>(p[0], p[1]));
+    const uint32_t b1 = transpose_matrix(pack_pair<typename D::Operand>(p[2], p[3]));
     multiply_values<D>(state, source, stage, start, partial, call.args.cache_dtype, b0, b1);
 }
 
-/* Loads the rows of the block's token, `count` in all, once the kernels before are over; K and V are the two after the
- * query's `heads`. A thread takes 4 elements of a row's first half and the 4 that rotation pairs them with. */
-template <class D>
+/* A unit's heads and the token that it belongs to. */
+struct decode_unit {
+    int64_t token;
+    int32_t kv_head, head, heads; /* heads [head, head + heads) */
+};
+
+/* This lane's gains of a row: those of its 4 elements of the first half, and of the 4 of the second half. */
+struct row_gains {
+    raw_gains<4> left, right;
+};
+
+static __device__ __forceinline__ row_gains load_row_gains(const void *gain, enum dtype dtype, int32_t i, int32_t half)
+{
+    return {load_gains<4>(gain, dtype, i / 4), load_gains<4>(gain, dtype, (half + i) / 4)};
+}
+
+template <class T>
+static __device__ __forceinline__ void scale_row(piece<T, 4> &left, piece<T, 4> &right, float factor,
+                                                 const row_gains &gains, enum dtype gain_dtype)
+{
+    scale_head(left, factor, gains.left, gain_dtype);
+    scale_head(right, factor, gains.right, gain_dtype);
+}
+
+/* Loads the `count` rows of the block's token when the previous kernels have ended: `heads` of the query, then K and V.
+ * Query and key are normed, with NORM, and rotated. HEAD / 8 lanes share a row; a lane takes 4 elements of the first
+ * half and the 4 elements that rotation pairs them with. The gains, which no kernel writes, are read before the wait.
+ */
+template <class D, bool NORM>
 static __device__ __forceinline__ void load_rows(decode_rows<D> *rows, const struct attention_call &call,
-                                                 const struct decode_fresh &fresh, int64_t token, int32_t head,
-                                                 int32_t kv_head, int32_t heads, int32_t count)
+                                                 const struct decode_fresh &fresh, const struct decode_unit &unit,
+                                                 int32_t count)
 {
     using T = typename D::T;
-    constexpr int THREADS_A_ROW = D::HEAD / 8;
-    const int32_t head_size = call.args.head_size, half = head_size / 2, i = threadIdx.x % THREADS_A_ROW * 4;
-    const T *query = (const T *)call.args.query + token * call.args.query_stride + (int64_t)head * head_size;
-    const T *key = (const T *)fresh.key + token * fresh.key_stride + (int64_t)kv_head * head_size;
-    const T *value = (const T *)fresh.value + token * fresh.value_stride + (int64_t)kv_head * head_size;
+    constexpr int ROW_LANES = D::HEAD / 8, ROWS_AT_ONCE = DECODE_THREADS / ROW_LANES;
+    const int32_t head_size = call.args.head_size, half = head_size / 2, i = threadIdx.x % ROW_LANES * 4;
+    const int32_t heads = unit.heads;
+    const struct decode_norms &norms = fresh.norms;
+    const T *query = (const T *)call.args.query + unit.token * call.args.query_stride + (int64_t)unit.head * head_size;
+    const T *key = (const T *)fresh.key + unit.token * fresh.key_stride + (int64_t)unit.kv_head * head_size;
+    const T *value = (const T *)fresh.value + unit.token * fresh.value_stride + (int64_t)unit.kv_head * head_size;
     piece<float, 4> cos = {}, sin = {};
-    if (fresh.key && i < half) {
-        const float *angles = fresh.cos_sin + (int64_t)fresh.positions[token] * head_size + i;
+    row_gains query_gains, key_gains;
+    if (fresh.cos_sin && i < half) {
+        const float *angles = fresh.cos_sin + (int64_t)fresh.positions[unit.token] * head_size + i;
         cos = *(const piece<float, 4> *)angles;
         sin = *(const piece<float, 4> *)(angles + half);
     }
+    if (NORM && i < half) {
+        query_gains = load_row_gains(norms.query_gain, norms.gain_dtype, i, half);
+        key_gains = load_row_gains(norms.key_gain, norms.gain_dtype, i, half);
+    }
     wait_for_previous();
-    for (int32_t r = threadIdx.x / THREADS_A_ROW; r < count && i < half; r += DECODE_THREADS / THREADS_A_ROW) {
+    /* With NORM all lanes of a warp make the same number of rounds, because they exchange sums. */
+    const int32_t row = threadIdx.x / ROW_LANES;
+    for (int32_t first = 0; first + (NORM ? 0 : row) < count && (NORM || i < half); first += ROWS_AT_ONCE) {
+        const int32_t r = first + row;
+        const bool there = !NORM || (r < count && i < half);
         const T *from = (r < heads ? query + r * head_size : r == heads ? key : value) + i;
-        piece<T, 4> left = *(const piece<T, 4> *)from, right = *(const piece<T, 4> *)(from + half);
-        if (fresh.key && r <= heads) rotate(left, right, cos.values, sin.values);
+        piece<T, 4> left = {}, right = {};
+        if (there) left = *(const piece<T, 4> *)from, right = *(const piece<T, 4> *)(from + half);
+        if constexpr (NORM) {
+            const float eps = r < heads ? norms.query_eps : norms.key_eps;
+            const float factor = head_norm_factor(add_squares(add_squares(0, left), right), ROW_LANES, head_size, eps);
+            if (r < heads) scale_row(left, right, factor, query_gains, norms.gain_dtype);
+            if (r == heads) scale_row(left, right, factor, key_gains, norms.gain_dtype);
+        }
+        if (fresh.cos_sin && r <= heads) rotate(left, right, cos.values, sin.values);
+        if (!there) continue;
         *(piece<T, 4> *)&rows->values[r][i] = left;
         *(piece<T, 4> *)&rows->values[r][half + i] = right;
     }
 }
 
-/* The unit's heads of the query as B operands: column n is head n, zeros past the last head and past head_size. */
+/* The unit's heads of the query as B operands: column n is head n, with zeros after the last head and after head_size.
+ */
 template <class D>
 static __device__ __forceinline__ void load_query(decode_state<D> &state, const decode_rows<D> *rows, int32_t heads,
                                                   int32_t head_size)
@@ -322,7 +379,7 @@ static __device__ __forceinline__ void load_query(decode_state<D> &state, const 
             const int32_t d = k * 16 + (D::FP8 ? 4 * j + 2 * e : 2 * j + 8 * e);
             const bool there = head < heads && d < head_size;
             const uint32_t pair = there ? *(const uint32_t *)&rows->values[head][d] : 0;
-            state.query[k][e] = std::is_same_v<typename D::T, typename D::Product> ? pair : bfloat16_to_float16(pair);
+            state.query[k][e] = std::is_same_v<typename D::T, typename D::Operand> ? pair : bfloat16_to_float16(pair);
         }
 }
 
@@ -338,8 +395,8 @@ static __device__ __forceinline__ typename D::Element cache_element(typename D::
         return to_cache<__nv_fp8_e4m3>(to_float(x), inverse_scale).__x;
 }
 
-/* Puts the newest token's K and V in their places: in its chunk, which is in `stage`, and in the cache, unless slot is
- * negative. */
+/* Writes the newest token's K and V into its chunk, which is in `stage`, and into the cache, unless slot is negative.
+ */
 template <class D>
 static __device__ __forceinline__ void place_fresh(const chunk_source &source, const struct attention_call &call,
                                                    const typename D::T *key, const typename D::T *value, int64_t slot,
@@ -368,7 +425,8 @@ static __device__ __forceinline__ void place_fresh(const chunk_source &source, c
     }
 }
 
-/* The warp's chunks. fresh_rows: K's row of the newest token and, after it, V's, where its last chunk lacks them. */
+/* All chunks of the warp. fresh_rows: the newest token's row of K, followed by that of V; NULL if the cache has them.
+ */
 template <class D>
 static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, const chunk_source &source,
                                                      chunk_copies &copies, const struct attention_call &call,
@@ -397,20 +455,20 @@ static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, con
         }
         attend_chunk<D>(state, source, call, slopes, shared_address(stage), start);
         __syncwarp();
-        copy_next<D>(copies, source); /* into the stage that was just read */
+        copy_next<D>(copies, source); /* into the stage that was read just now */
     }
     copy_async_wait<0>();
 }
 
 enum {
-    MAX_CLUSTER = 8,   /* blocks: what every device with clusters can run */
-    LARGE_CLUSTER = 64 /* chunks: where its rings hold so many, a cluster is large enough */
+    MAX_CLUSTER = 8,   /* blocks: every device with clusters can run this many */
+    LARGE_CLUSTER = 64 /* chunks: a cluster whose rings hold this many is large enough */
 };
 
-/* The warps' maxima, sums and outputs, for the block to join. */
+/* What the block's warps combine their results with; their outputs are in their rings. */
 struct decode_merge {
     float max[DECODE_WARPS][UNIT_HEADS], sum[DECODE_WARPS][UNIT_HEADS];
-    float2 stats[UNIT_HEADS]; /* of the block: maximum, sum; its outputs take the place of warp 0's */
+    float2 stats[UNIT_HEADS]; /* of the block: maximum and sum; its output takes the place of warp 0's */
     bool is_last;
 };
 
@@ -433,7 +491,7 @@ static __device__ __forceinline__ void add_scaled(float4 &sum, float weight, flo
     sum.x += weight * x.x, sum.y += weight * x.y, sum.z += weight * x.z, sum.w += weight * x.w;
 }
 
-/* Joins results with different maxima. */
+/* Combines results that were computed with different maxima. */
 struct decode_join {
     float max, sum;
     float4 out;
@@ -454,7 +512,7 @@ static __device__ __forceinline__ void store_result(const struct decode_join &jo
                                pack_pair<typename D::T>(join.out.z * inverse, join.out.w * inverse));
 }
 
-/* The warps' results for 4 elements of a head. */
+/* Combines the warps' results for 4 elements of a head. */
 template <class D>
 static __device__ __forceinline__ struct decode_join join_warps(const uint8_t *rings, int32_t ring_bytes,
                                                                 const struct decode_merge *merge, int32_t head,
@@ -468,7 +526,7 @@ static __device__ __forceinline__ struct decode_join join_warps(const uint8_t *r
     return join;
 }
 
-/* The same of the cluster's blocks, after join_block in each. */
+/* Combines the results of the cluster's blocks, each of which has called join_block. */
 template <class D>
 static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t *rings,
                                                                   const struct decode_merge *merge, int32_t cluster,
@@ -479,7 +537,7 @@ static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t 
     float2 stats[MAX_CLUSTER];
     float4 out[MAX_CLUSTER];
 #pragma unroll
-    for (int r = 0; r < MAX_CLUSTER; r++) { /* all at once */
+    for (int r = 0; r < MAX_CLUSTER; r++) { /* all loads are started before the first result is used */
         stats[r] = r < cluster ? cluster_load_2(cluster_address(&merge->stats[head], r)) : make_float2(-INFINITY, 0);
         out[r] = r < cluster ? cluster_load_4(cluster_address(from, r)) : make_float4(0, 0, 0, 0);
         join.max = fmaxf(join.max, stats[r].x);
@@ -501,7 +559,7 @@ static __device__ __forceinline__ void join_block(uint8_t *rings, int32_t ring_b
     }
 }
 
-/* Joins a unit's parts, from the workspace. `out` [heads, head_size]. */
+/* Combines a unit's parts, from the workspace, and writes the unit's result. `out` [heads, head_size]. */
 template <class D>
 static __device__ __forceinline__ void join_parts(const struct decode_work &work, const struct decode_plan &plan,
                                                   const struct attention_call &call, int32_t heads, typename D::T *out)
@@ -513,10 +571,11 @@ static __device__ __forceinline__ void join_parts(const struct decode_work &work
         struct decode_join join = {-INFINITY, 0, {}};
 #pragma unroll 4
         for (int p = 0; p < work.parts; p++)
-            join.max = fmaxf(join.max, __ldcg(plan.stats + ((int64_t)(work.first_slot + p) * UNIT_HEADS + head) * 2));
+            join.max =
+                fmaxf(join.max, __ldcg(plan.stats + ((int64_t)(work.first_partial + p) * UNIT_HEADS + head) * 2));
 #pragma unroll 4
         for (int p = 0; p < work.parts; p++) {
-            const int64_t place = (int64_t)(work.first_slot + p) * UNIT_HEADS + head;
+            const int64_t place = (int64_t)(work.first_partial + p) * UNIT_HEADS + head;
             const float2 stats = __ldcg((const float2 *)(plan.stats + place * 2));
             join_add(&join, stats.x, stats.y, __ldcg((const float4 *)(plan.partials + place * D::HEAD + d)));
         }
@@ -524,8 +583,8 @@ static __device__ __forceinline__ void join_parts(const struct decode_work &work
     }
 }
 
-/* Joins the warps' sums and those of the cluster's blocks, a slice of the output in each, and writes the unit's result,
- * or this part of it. `out` [heads, head_size]. */
+/* Combines the results of the warps and of the cluster's blocks, each of which does a slice of the output, and writes
+ * the unit's result, or the part's partial. `out` [heads, head_size]. */
 template <class D>
 static __device__ void finish_work(const struct decode_work &work, const struct decode_plan &plan,
                                    const struct attention_call &call, int32_t heads, uint8_t *rings,
@@ -548,17 +607,17 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
             store_result<D>(join, call.params.v_scale, out + head * head_size + d);
             continue;
         }
-        const int64_t place = (int64_t)(work.first_slot + work.part) * UNIT_HEADS + head;
+        const int64_t place = (int64_t)(work.first_partial + work.part) * UNIT_HEADS + head;
         *(float4 *)(plan.partials + place * D::HEAD + d) = join.out;
         if (d == 0) *(float2 *)(plan.stats + place * 2) = make_float2(join.max, join.sum);
     }
-    if (cluster > 1) cluster_arrive(); /* shared memory stays until all have read it */
+    if (cluster > 1) cluster_arrive(); /* no block ends before all have read its shared memory */
     if (work.parts > 1) {
         const uint32_t blocks = work.parts * cluster;
         __threadfence();
         __syncthreads();
         if (threadIdx.x == 0) /* counts to blocks - 1, then back to 0 */
-            merge->is_last = atomicInc(&plan.counters[work.first_slot], blocks - 1) == blocks - 1;
+            merge->is_last = atomicInc(&plan.counters[work.first_partial], blocks - 1) == blocks - 1;
         __syncthreads();
         if (merge->is_last) {
             __threadfence();
@@ -584,7 +643,7 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
     const struct chunk_source source = {(const uint8_t *)args.k_cache + kv_head * tile_bytes,
                                         (const uint8_t *)args.v_cache + kv_head * tile_bytes,
                                         args.num_kv_heads * tile_bytes,
-                                        args.block_tables + work.slot * args.block_table_stride,
+                                        args.block_tables + work.state_index * args.block_table_stride,
                                         args.head_size,
                                         args.block_size,
                                         plan.log_block_size,
@@ -595,8 +654,13 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
     uint8_t *ring = rings + warp * plan.stages * D::STAGE_BYTES;
     chunk_copies copies = begin_copies<D>(source, ring, plan.stages);
     const bool has_fresh = fresh.key && work.begin < work.end && work.end == range.count;
-    const int64_t slot = has_fresh && in_group == 0 ? fresh.slots[token] : -1; /* one unit of a KV head stores */
-    load_rows<D>(rows, call, fresh, token, head, kv_head, heads, has_fresh ? heads + 2 : heads);
+    const int64_t slot =
+        has_fresh && in_group == 0 ? fresh.slots[token] : -1; /* only one unit of a KV head writes to the cache */
+    const struct decode_unit unit = {token, kv_head, head, heads};
+    if (fresh.norms.query_gain)
+        load_rows<D, true>(rows, call, fresh, unit, has_fresh ? heads + 2 : heads);
+    else
+        load_rows<D, false>(rows, call, fresh, unit, has_fresh ? heads + 2 : heads);
     __syncthreads();
     decode_state<D> state;
     load_query<D>(state, rows, heads, args.head_size);
@@ -617,10 +681,10 @@ static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
     __shared__ decode_rows<D> rows;
     struct decode_work work;
     let_next_start();
-    if (!fresh.key) wait_for_previous(); /* the cache and what says where it lies may have been written just now */
+    if (!fresh.key) wait_for_previous(); /* the previous kernel may have written the cache */
     if (decode_work_of(&work, &call, &plan))
         do_work<D>(work, plan, call, fresh, rings, &rows, &merge);
-    else if (blockIdx.x == 0) /* perhaps the only one to do so */
+    else if (blockIdx.x == 0) /* at least one block has to wait (dependent.cuh), and perhaps none has work */
         wait_for_previous();
 }
 
@@ -629,20 +693,19 @@ static int padded_head_size(int head_size)
     return head_size <= 64 ? 64 : head_size <= 128 ? 128 : 256;
 }
 
-/* How many parts the whole call is cut in: two for each multiprocessor. */
+/* How many parts a call is cut into: two for each multiprocessor. */
 static int32_t target_parts(const struct cuda_state *s)
 {
     return 2 * s->num_sms;
 }
 
-/* Counters, stats, partials. */
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
     const int64_t floats = UNIT_HEADS * (2 + padded_head_size(query->head_size));
     return 2 * target_parts(s) * (int64_t)(sizeof(uint32_t) + floats * sizeof(float));
 }
 
-/* Heads of more than 128 elements of 16 bits need more shared memory than 8.6, 8.9 and 12.0 have. */
+/* Heads of more than 128 elements of 16 bits need more shared memory than devices of 8.6, 8.9 and 12.0 have. */
 static bool rings_fit(const struct cuda_state *s, const struct attention_args *args)
 {
     enum { NOT_DYNAMIC = 8192 };
@@ -660,23 +723,23 @@ static bool is_for_tensor_cores(const struct cuda_state *s, const struct attenti
            cuda_is_aligned(args->v_cache) && rings_fit(s, args);
 }
 
-/* A cluster has as many blocks as the GPU has room for; but what fits in rings is copied while the kernels before still
- * run, and more blocks than that takes bring nothing. */
+/* A cluster has as many blocks as the GPU has room for, up to LARGE_CLUSTER: what fits into the rings is copied while
+ * the previous kernel still runs, so more blocks would gain nothing. */
 template <class D>
 static struct decode_plan make_plan(const struct cuda_state *s, const struct attention_args *args, bool may_split)
 {
     const struct cuda_region *region = &s->regions[CUDA_USER_ATTENTION];
-    const int64_t slots = 2 * target_parts(s), group = args->num_heads / args->num_kv_heads;
+    const int64_t partials = 2 * target_parts(s), group = args->num_heads / args->num_kv_heads;
     struct decode_plan plan = {};
     plan.cluster = 1;
     plan.units_per_head = (int32_t)cuda_div_up(group, UNIT_HEADS);
     while (1 << plan.log_block_size < args->block_size) plan.log_block_size++;
     plan.counters = (uint32_t *)region->data;
-    plan.stats = (float *)(plan.counters + slots);
-    plan.partials = plan.stats + slots * UNIT_HEADS * 2;
+    plan.stats = (float *)(plan.counters + partials);
+    plan.partials = plan.stats + partials * UNIT_HEADS * 2;
     const int64_t units = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head;
     plan.stages = units <= target_parts(s) ? D::STAGES : D::LEAST_STAGES;
-    const float *end = plan.partials + slots * UNIT_HEADS * D::HEAD;
+    const float *end = plan.partials + partials * UNIT_HEADS * D::HEAD;
     const bool fits = region->data && (const uint8_t *)end <= region->data + region->bytes;
     if (!may_split || !fits || args->max_seq_len <= CHUNK * DECODE_WARPS) return plan;
     constexpr int32_t most = LARGE_CLUSTER / (DECODE_WARPS * D::STAGES);
@@ -687,26 +750,23 @@ static struct decode_plan make_plan(const struct cuda_state *s, const struct att
     return plan;
 }
 
-/* A call of the kernel, whatever its types. */
+/* A call of the kernel, before its types are known. */
 struct decode_launch {
     struct backend *b;
     const struct attention_args *args;
     struct decode_fresh fresh;
     bool may_split;
-    cudaStream_t stream;
 };
 
 template <class D> static void launch(const struct decode_launch *l)
 {
-    const struct cuda_state *s = cuda_state(l->b);
+    const struct cuda_state *s = cuda_use(l->b);
     const struct decode_plan plan = make_plan<D>(s, l->args, l->may_split);
     const int shared_bytes = DECODE_WARPS * plan.stages * D::STAGE_BYTES;
     const int64_t units = (int64_t)l->args->num_seqs * l->args->num_kv_heads * plan.units_per_head;
     const dim3 grid((unsigned)((units + plan.target) * plan.cluster));
-    if (!cuda_check(l->b, "paged attention",
-                    cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes)))
-        return;
-    cuda_launch_dependent(s, l->stream, decode_kernel<D>, grid, DECODE_THREADS, shared_bytes, plan.cluster,
+    if (!cuda_allow_shared(l->b, "paged attention", decode_kernel<D>, shared_bytes)) return;
+    cuda_launch_dependent(s, decode_kernel<D>, {grid, DECODE_THREADS, shared_bytes, plan.cluster},
                           attention_call_make(l->args), plan, l->fresh);
     cuda_check_launch(l->b, "paged attention");
 }
@@ -743,6 +803,7 @@ template <class T> static void launch_cache(const struct decode_launch *l)
 
 static void launch_type(const struct decode_launch *l)
 {
+    if (l->args->num_seqs <= 0) return;
     if (l->args->dtype == DTYPE_FLOAT16) {
         launch_cache<__half>(l);
     } else {
@@ -750,39 +811,57 @@ static void launch_type(const struct decode_launch *l)
     }
 }
 
-static void decode(struct backend *b, const struct attention_args *args, bool may_split, cudaStream_t stream)
+static void decode(struct backend *b, const struct attention_args *args, bool may_split)
 {
-    if (args->num_seqs <= 0) return;
     if (is_for_tensor_cores(cuda_state(b), args)) {
-        const struct decode_launch call = {b, args, {}, may_split, stream};
+        const struct decode_launch call = {b, args, {}, may_split};
         launch_type(&call);
     } else {
-        cuda_attention_generic(b, args, stream);
+        cuda_attention_generic(b, args);
     }
 }
 
-void cuda_paged_attention_v1(struct backend *b, const struct attention_args *args, backend_stream stream)
+void cuda_paged_attention_v1(struct backend *b, const struct attention_args *args)
 {
-    decode(b, args, false, cuda_stream(b, stream));
+    decode(b, args, false);
 }
 
-void cuda_paged_attention_v2(struct backend *b, const struct attention_args *args, backend_stream stream)
+void cuda_paged_attention_v2(struct backend *b, const struct attention_args *args)
 {
-    decode(b, args, true, cuda_stream(b, stream));
+    decode(b, args, true);
 }
 
-bool cuda_decode_attention(struct backend *b, const struct rotary_args *rotary,
-                           const struct reshape_and_cache_args *cache, const struct attention_args *attention,
-                           backend_stream stream)
+/* Whether load_rows can make these norms; *out is set if there are any. */
+static bool norms_of(const struct rotary_args *rotary, struct decode_norms *out)
 {
-    const struct decode_fresh fresh = {rotary->key,       cache->value,    rotary->key_stride, cache->kv_stride,
-                                       rotary->positions, rotary->cos_sin, cache->slot_mapping};
+    const struct norm_params *query = rotary->query_norm, *key = rotary->key_norm;
+    if (!query && !key) return true;
+    if (!query || !key || query->gain_dtype != key->gain_dtype || !gains_are_aligned<4>(query) ||
+        !gains_are_aligned<4>(key))
+        return false;
+    *out = {query->gain, key->gain, query->gain_dtype, query->eps, key->eps};
+    return query->gain_dtype == DTYPE_FLOAT32 || query->gain_dtype == rotary->dtype;
+}
+
+bool cuda_decode_attention(struct backend *b, const struct decode_attention_args *args)
+{
+    const struct rotary_args *rotary = &args->rotary;
+    const struct attention_args *attention = &args->attention;
+    struct decode_fresh fresh = {rotary->key,
+                                 args->cache.value,
+                                 rotary->key_stride,
+                                 args->cache.kv_stride,
+                                 rotary->positions,
+                                 rotary->rotary_dim > 0 ? rotary->cos_sin : NULL,
+                                 args->cache.slot_mapping,
+                                 {}};
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
-    if (!aligned || rotary->rotary_dim != rotary->head_size || !is_for_tensor_cores(cuda_state(b), attention))
+    const bool rotation = rotary->rotary_dim == rotary->head_size || rotary->rotary_dim == 0;
+    if (!aligned || !rotation || !norms_of(rotary, &fresh.norms) || !is_for_tensor_cores(cuda_state(b), attention))
         return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
-    const struct decode_launch call = {b, attention, fresh, may_split, cuda_stream(b, stream)};
-    if (attention->num_seqs > 0) launch_type(&call);
+    const struct decode_launch call = {b, attention, fresh, may_split};
+    launch_type(&call);
     return true;
 }

@@ -1,11 +1,11 @@
-/* Attention for every shape, type pair and variant, in float32: exact arithmetic for float32 caches, and what the
- * tensor core kernels leave. A block takes one head of one query; its warps share the context in chunks of 32 tokens,
- * chunk c going to warp c % WARPS. What a query gets depends on nothing but its own context: not on the batch, on how
- * its prompt was cut into chunks, or on which entry computes it.
+/* Attention for every shape, pair of types and variant, in float32: exact arithmetic for float32 caches, and everything
+ * that the tensor core kernels do not take. A block takes one head of one query. Its warps share the context in chunks
+ * of 32 tokens; chunk c goes to warp c % WARPS. The result of a query depends on its own context alone: not on the
+ * batch, on how its prompt was cut into chunks, or on which operation computes it.
  *
- * In a chunk a lane first owns a token: K's layout gives the lanes of a warp neighbouring 16-byte pieces. Then it owns
- * the elements lane, lane + 32, ... of the output, and reads V's rows 8 tokens at a time. Tokens that the query does
- * not see are not used, whatever they hold. */
+ * In a chunk a lane first has one token: in K's layout the lanes of a warp read neighbouring pieces of 16 bytes. Then
+ * it has the elements lane, lane + 32, ... of the output, and reads V's rows 8 tokens at a time. Tokens that the query
+ * does not attend to are not used, whatever they contain. */
 #include "kernels/cuda/attention.cuh"
 
 enum { WARPS = 4, LANES = 32, MAX_HEAD_SIZE = 256, OUT_PER_LANE = MAX_HEAD_SIZE / LANES };
@@ -15,7 +15,7 @@ template <class T, int count> struct alignas(sizeof(T) * count < 16 ? sizeof(T) 
     T values[count];
 };
 
-/* One query of one head, and a warp's share of its softmax so far. */
+/* A warp's share of the softmax of one query and head. */
 template <class C> struct lane_state {
     const C *keys, *values; /* of this KV head in block 0 */
     int64_t block_stride;   /* elements from a block to the next */
@@ -37,7 +37,8 @@ static __device__ float score(const C *block_keys, const float *query, int32_t h
     return sum;
 }
 
-/* out += weight x value for the 8 tokens of a V row that start at `offset`; bit i of `live`: token i is seen. */
+/* out += weight x value for the 8 tokens of a V row that start at `offset`; bit i of `live`: the query attends to token
+ * i. */
 template <class C>
 static __device__ void add_values(lane_state<C> &s, const C *block_values, int32_t head_size, int32_t block_size,
                                   int32_t offset, const float weights[8], uint32_t live)
@@ -66,27 +67,34 @@ static __device__ float warp_sum(float x)
     return x;
 }
 
-/* Tokens [start, start + 32), of which those in [first, position] count. */
+/* One query of one head; it attends to tokens [first, position]. */
+struct generic_query {
+    const float *values; /* [head_size], scaled */
+    const int32_t *block_table;
+    int32_t head, kv_head, first, position;
+};
+
+/* Adds tokens [start, start + 32) to the softmax. */
 template <class C>
-static __device__ void attend_chunk(lane_state<C> &s, const struct attention_call &call, const int32_t *block_table,
-                                    const float *query, int32_t head, int32_t kv_head, int32_t first, int32_t position,
+static __device__ void attend_chunk(lane_state<C> &s, const struct attention_call &call, const generic_query &q,
                                     int32_t start)
 {
     const struct attention_args &args = call.args;
     const struct attention_params &params = call.params;
     const int32_t lane = threadIdx.x % LANES, token = start + lane;
-    bool seen = token >= first && token <= position;
-    if (seen && attention_is_sparse(&params)) seen = attention_sparse_reads(&params, head, kv_head, position, token);
+    bool seen = token >= q.first && token <= q.position;
+    if (seen && attention_is_sparse(&params))
+        seen = attention_sparse_reads(&params, q.head, q.kv_head, q.position, token);
     const uint32_t live = __ballot_sync(~0u, seen);
     if (live == 0) return;
     float x = -INFINITY;
     if (seen) {
-        const int64_t block = block_table[token / args.block_size];
-        x = score(s.keys + block * s.block_stride, query, args.head_size, args.block_size, token % args.block_size);
-        x = attention_bend(&params, x, params.alibi_slopes ? params.alibi_slopes[head] : 0, token - position);
+        const int64_t block = q.block_table[token / args.block_size];
+        x = score(s.keys + block * s.block_stride, q.values, args.head_size, args.block_size, token % args.block_size);
+        x = attention_modify(&params, x, params.alibi_slopes ? params.alibi_slopes[q.head] : 0, token - q.position);
     }
     const float max = fmaxf(s.max, warp_max(x));
-    const float base = max == -INFINITY ? 0 : max; /* a score may be -inf itself */
+    const float base = max == -INFINITY ? 0 : max; /* all scores may be -inf */
     const float factor = expf(s.max - base), weight = seen ? expf(x - base) : 0;
     s.sum = s.sum * factor + warp_sum(weight);
     s.max = max;
@@ -97,7 +105,7 @@ static __device__ void attend_chunk(lane_state<C> &s, const struct attention_cal
 #pragma unroll
         for (int i = 0; i < 8; i++) weights[i] = __shfl_sync(~0u, weight, t + i);
         if ((live >> t & 0xff) == 0) continue;
-        const int64_t block = block_table[(start + t) / args.block_size];
+        const int64_t block = q.block_table[(start + t) / args.block_size];
         add_values(s, s.values + block * s.block_stride, args.head_size, args.block_size, (start + t) % args.block_size,
                    weights, live >> t);
     }
@@ -113,9 +121,9 @@ static __global__ void __launch_bounds__(WARPS *LANES)
     const struct attention_seq seq = attention_seq_load(&args, blockIdx.z);
     const int32_t head = blockIdx.y, kv_head = head / (args.num_heads / args.num_kv_heads), head_size = args.head_size;
     if ((int32_t)blockIdx.x >= seq.query_len) return;
-    const int64_t row = seq.first_row + blockIdx.x;
+    const int64_t row = seq.first_token + blockIdx.x;
     const int32_t position = seq.seq_len - seq.query_len + (int32_t)blockIdx.x, warp = threadIdx.x / LANES;
-    const int32_t first = attention_first(&call.params, position);
+    const generic_query q = {query, seq.block_table, head, kv_head, attention_first(&call.params, position), position};
     const T *query_row = (const T *)args.query + row * args.query_stride + (int64_t)head * head_size;
     for (int d = threadIdx.x; d < head_size; d += WARPS * LANES)
         query[d] = to_float(query_row[d]) * (call.params.scale * call.params.k_scale);
@@ -128,8 +136,8 @@ static __global__ void __launch_bounds__(WARPS *LANES)
                        -INFINITY,
                        0,
                        {}};
-    for (int32_t start = (first / LANES / WARPS * WARPS + warp) * LANES; start <= position; start += WARPS * LANES)
-        attend_chunk(s, call, seq.block_table, query, head, kv_head, first, position, start);
+    for (int32_t start = (q.first / LANES / WARPS * WARPS + warp) * LANES; start <= position; start += WARPS * LANES)
+        attend_chunk(s, call, q, start);
 
 #pragma unroll
     for (int k = 0; k < OUT_PER_LANE; k++) out[warp][threadIdx.x % LANES + k * LANES] = s.out[k];
@@ -166,10 +174,12 @@ template <class T> static auto kernel_for(enum dtype cache_dtype)
     }
 }
 
-void cuda_attention_generic(struct backend *b, const struct attention_args *args, cudaStream_t stream)
+void cuda_attention_generic(struct backend *b, const struct attention_args *args)
 {
     const struct attention_call call = attention_call_make(args);
     const dim3 grid(args->max_query_len, args->num_heads, args->num_seqs);
+    if (args->num_seqs <= 0) return;
+    cudaStream_t stream = cuda_stream(b, NULL);
     cuda_dispatch(b, "paged attention", args->dtype, [&](auto zero) {
         kernel_for<decltype(zero)>(args->cache_dtype)<<<grid, WARPS * LANES, 0, stream>>>(call);
     });

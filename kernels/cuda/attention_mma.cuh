@@ -1,18 +1,17 @@
-/* The instructions of the tensor core attention kernels, and how their operands lie in registers.
+/* What the attention kernels on tensor cores need besides mma.cuh.
  *
- * mma m16n8k16: C[16][8] += A[16][16] B[16][8] over a warp. With i = lane / 4 and j = lane % 4 a lane holds, two 16-bit
- * elements a register,
- *   A: a0 (i, 2j..) a1 (i + 8, 2j..) a2 (i, 2j + 8..) a3 (i + 8, 2j + 8..)   [row, column]
- *   B: b0 (2j.., i) b1 (2j + 8.., i)
- *   C: c0 c1 (i, 2j..) c2 c3 (i + 8, 2j..), float32.
- * ldmatrix brings four 8x8 matrices, each row 16 contiguous bytes of shared memory whose address one lane gives (lanes
- * 8m .. 8m + 7 for matrix m): a lane gets elements 2j, 2j + 1 of row i of each. */
+ * ldmatrix loads four 8x8 matrices of 16-bit elements from shared memory. A row is 16 contiguous bytes whose address
+ * one lane gives (lanes 8m .. 8m + 7 for matrix m). With i = lane / 4 and j = lane % 4 a lane gets elements 2j, 2j + 1
+ * of row i of each matrix. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_MMA_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_MMA_CUH
 
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/mma.cuh"
 
-/* 16 bytes from global to shared memory, asynchronously; zeros where `read` is false, and then nothing is read. */
+/* Copies 16 bytes from global to shared memory asynchronously. If `read` is false, nothing is read and zeros are
+ * written.
+ */
 static __device__ __forceinline__ void copy_async(uint32_t to, const void *from, bool read)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(read ? 16 : 0) : "memory");
@@ -23,7 +22,7 @@ static __device__ __forceinline__ void copy_async_commit()
     asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-/* Waits until at most `pending` of this thread's groups are not there yet. */
+/* Waits until at most `pending` of this thread's groups have not arrived. */
 template <int pending> static __device__ __forceinline__ void copy_async_wait()
 {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");
@@ -51,24 +50,6 @@ static __device__ __forceinline__ uint32_t transpose_matrix(uint32_t x)
     return out;
 }
 
-template <class T> __device__ void multiply_add(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
-template <>
-__device__ __forceinline__ void multiply_add<__half>(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <>
-__device__ __forceinline__ void multiply_add<__nv_bfloat16>(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 /* Two floats as one register of two T, the first in the low half. */
 template <class T> __device__ uint32_t pack_pair(float low, float high);
 template <> __device__ __forceinline__ uint32_t pack_pair<__half>(float low, float high)
@@ -82,7 +63,7 @@ template <> __device__ __forceinline__ uint32_t pack_pair<__nv_bfloat16>(float l
     return *(const uint32_t *)&pair;
 }
 
-/* Two fp8 numbers (the low 16 bits) as two float16, which has them all. */
+/* Two fp8 numbers (the low 16 bits) as two float16, which can represent every fp8 number. */
 static __device__ __forceinline__ uint32_t fp8_pair(uint32_t bits, enum dtype dtype)
 {
     if (dtype == DTYPE_FP8_E5M2) return (bits & 0xff) << 8 | (bits & 0xff00) << 16; /* the upper byte of a float16 */
@@ -90,7 +71,7 @@ static __device__ __forceinline__ uint32_t fp8_pair(uint32_t bits, enum dtype dt
     return pair.x | (uint32_t)pair.y << 16;
 }
 
-/* Two bfloat16 as two float16; what is beyond its range becomes its largest. */
+/* Two bfloat16 as two float16. Numbers beyond float16's range become its largest number. */
 static __device__ __forceinline__ uint32_t bfloat16_to_float16(uint32_t bits)
 {
     const float2 pair = __bfloat1622float2(*(const __nv_bfloat162 *)&bits);

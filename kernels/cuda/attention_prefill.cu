@@ -1,27 +1,31 @@
-/* Paged attention for prefill and chunked prefill, on Hopper's matrix units (the algorithm of FlashAttention, Dao et
- * al., 2022, and the division of labour of FlashAttention-3, Shah et al., 2024).
+/* Paged attention for prefill and chunked prefill on Hopper's tensor cores (the algorithm of FlashAttention, Dao et
+ * al., 2022, with the division of labour of FlashAttention-3, Shah et al., 2024).
  *
- * One of a block's warpgroups copies, the others compute 64 rows each. The first goes through the block table: a warp
- * each has the copy engine bring K and V, as boxes of the cache that are operands of products as they are; V with
- * tokens that must not be read, and fp8 numbers, go through registers. The others hold scores, weights and sums in
- * registers: the scores of a tile are computed while the weights of the tile before are multiplied with V, and they
- * begin their products in turn, so that one's exponentials run beside another's products. Blocks stay for several tiles
- * of rows, and both copying and the first scores run ahead across them. */
+ * One warpgroup of a block copies, the others compute 64 rows each. The copying warpgroup goes through the block table:
+ * one warp has the copy engine bring K and one V, as boxes of the cache that are operands of wgmma as they are. V with
+ * tokens that must not be read, and fp8 numbers, pass through registers instead. The computing warpgroups hold scores,
+ * weights and sums in registers. The scores of a tile are computed while the weights of the previous tile are
+ * multiplied with V, and the warpgroups start their matmuls in turn, so that the exponentials of one run beside the
+ * matmuls of another. A block computes several tiles of rows, and starts the copies and the first scores of a tile
+ * before the previous one is finished. */
 #include "kernels/cuda/attention_prefill_copy.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/tensor_map.cuh"
 
 #ifdef ATTENTION_HAVE_WGMMA
 
-/* One of a consumer's two rows a thread: i and i + 8 of its warp's 16. */
+/* The softmax of one row. A thread of a consumer has two rows, i and i + 8 of its warp's 16. */
 struct row_state {
-    int32_t first, last; /* tokens that it sees */
+    int32_t first, last; /* tokens that it attends to */
     float max, sum, slope;
 };
 
-/* Scores of a tile of tokens from `start`: what a row does not see becomes -INFINITY. */
+/* Applies soft cap and ALiBi to the scores of a tile of tokens from `start`, and sets those of tokens that a row does
+ * not attend to to -INFINITY. */
 template <class P>
-static __device__ __forceinline__ void bend_scores(float (&s)[P::TOKENS / 2], const attention_call &call,
-                                                   const row_state rows[2], int32_t start)
+static __device__ __forceinline__ void modify_scores(float (&s)[P::TOKENS / 2], const attention_call &call,
+                                                     const row_state rows[2], int32_t start)
 {
     const int32_t j = threadIdx.x % 4;
     if constexpr (P::VARIANT) {
@@ -29,10 +33,10 @@ static __device__ __forceinline__ void bend_scores(float (&s)[P::TOKENS / 2], co
 #pragma unroll
         for (int n = 0; n < P::TOKENS / 2; n++) {
             const int32_t token = start + n / 4 * 8 + 2 * j + n % 2;
-            s[n] = attention_bend(&call.params, s[n] * scale, rows[n / 2 % 2].slope, token - rows[n / 2 % 2].last);
+            s[n] = attention_modify(&call.params, s[n] * scale, rows[n / 2 % 2].slope, token - rows[n / 2 % 2].last);
         }
     }
-    const int32_t last = min(__shfl_sync(~0u, rows[0].last, 0), rows[0].last); /* rows are in order of position */
+    const int32_t last = min(__shfl_sync(~0u, rows[0].last, 0), rows[0].last); /* rows are ordered by position */
     const int32_t first = rows[1].first;
     if (__all_sync(~0u, start >= first && start + P::TOKENS - 1 <= last)) return;
 #pragma unroll
@@ -42,7 +46,7 @@ static __device__ __forceinline__ void bend_scores(float (&s)[P::TOKENS / 2], co
     }
 }
 
-/* Scores become weights; factors[] is what brings earlier sums to the new maximum. */
+/* Turns scores into weights. factors: what sums with the previous maximum are to be multiplied by. */
 template <class P>
 static __device__ __forceinline__ void softmax(float (&s)[P::TOKENS / 2], row_state rows[2], float factors[2],
                                                float scale_log2)
@@ -50,7 +54,7 @@ static __device__ __forceinline__ void softmax(float (&s)[P::TOKENS / 2], row_st
     float base[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float max[2] = {rows[r].max, rows[r].max}; /* two chains, each half as long */
+        float max[2] = {rows[r].max, rows[r].max}; /* two chains of half the length */
 #pragma unroll
         for (int n = 0; n < P::TOKENS / 4; n++) max[n % 2] = fmaxf(max[n % 2], s[n / 2 * 4 + r * 2 + n % 2]);
         max[0] = fmaxf(max[0], max[1]);
@@ -73,7 +77,7 @@ static __device__ __forceinline__ void softmax(float (&s)[P::TOKENS / 2], row_st
     }
 }
 
-/* S = Q K^T, begun. Addresses in descriptors are in units of 16 bytes. */
+/* Starts S = Q K^T. Addresses in descriptors are in units of 16 bytes. */
 template <class P>
 static __device__ __forceinline__ void begin_scores(float (&s)[P::TOKENS / 2], uint32_t q, uint32_t k)
 {
@@ -88,7 +92,7 @@ static __device__ __forceinline__ void begin_scores(float (&s)[P::TOKENS / 2], u
     wgmma_commit();
 }
 
-/* O += P V, begun. v: V's descriptor. */
+/* Starts O += P V. v: V's descriptor. */
 template <class P>
 static __device__ __forceinline__ void begin_values(float (&out)[P::HEAD / 2], const uint32_t (&weights)[P::TOKENS / 4],
                                                     uint64_t v, uint32_t row_bytes)
@@ -112,7 +116,7 @@ static __device__ __forceinline__ void pack_weights(uint32_t (&weights)[P::TOKEN
     for (int n = 0; n < P::TOKENS / 4; n++) weights[n] = pack_pair<typename P::T>(s[2 * n], s[2 * n + 1]);
 }
 
-/* Consumers begin products in turn: each waits for the one before it, and passes the turn on. */
+/* Consumers start their matmuls in turn: each waits for the one before it, and passes the turn on. */
 static __device__ __forceinline__ void turn_wait(int32_t group)
 {
     asm volatile("bar.sync %0, 256;\n" ::"r"(group + 1) : "memory");
@@ -122,7 +126,7 @@ template <class P> static __device__ __forceinline__ void turn_pass(int32_t grou
     asm volatile("bar.arrive %0, 256;\n" ::"r"((group + 1) % P::CONSUMERS + 1) : "memory");
 }
 
-/* This thread's rows of a tile, of which nothing is known yet. */
+/* Initializes this thread's rows of a tile. */
 template <class P>
 static __device__ __forceinline__ void start_rows(const attention_call &call, const prefill_tile &tile,
                                                   int32_t first_row, row_state rows[2])
@@ -150,8 +154,8 @@ static __device__ __forceinline__ void store_pair(uint32_t to, uint32_t pair)
     asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(to), "r"(pair) : "memory");
 }
 
-/* A warp's 16 rows of the result. They go through its part of Q, which nobody reads any more, so that a row is written
- * in one piece; `first_row`: the first, of the tile. */
+/* Stores a warp's 16 rows of the result, from row `first_row` of the tile on. They pass through the warp's part of Q in
+ * shared memory, which is not needed any more, so that each row is written in one piece. */
 template <class P>
 static __device__ __forceinline__ void store_rows(const attention_call &call, const prefill_tile &tile,
                                                   const float (&out)[P::HEAD / 2], const row_state rows[2], uint32_t q,
@@ -178,11 +182,12 @@ static __device__ __forceinline__ void store_rows(const attention_call &call, co
         const uint4 piece = load_piece(q + d * P::Q_STRIDE + r * 16);
         if (row.token < tile.seq.query_len && d * 8 < args.head_size)
             *(uint4 *)((typename P::T *)args.out +
-                       ((tile.seq.first_row + row.token) * args.num_heads + row.head) * args.head_size + d * 8) = piece;
+                       ((tile.seq.first_token + row.token) * args.num_heads + row.head) * args.head_size + d * 8) =
+                piece;
     }
 }
 
-/* The first scores of a tile, begun; if there is none they mean nothing, and nobody looks at them. */
+/* Starts the first scores of a tile. If there is no such tile, it computes scores that are not used. */
 template <class P>
 static __device__ __forceinline__ void begin_first_scores(float (&s)[P::TOKENS / 2], bool there,
                                                           const prefill_stage<P::Q_STAGES> &q_stage, uint32_t q,
@@ -196,82 +201,115 @@ static __device__ __forceinline__ void begin_first_scores(float (&s)[P::TOKENS /
     begin_scores<P>(s, q + q_stage.index * P::Q_BYTES, k + k_stage.index * P::TILE_BYTES);
 }
 
-/* A computing warpgroup; q is where its 64 rows are in the first stage of Q. */
+/* The state of a computing warpgroup. */
+template <class P> struct consumer {
+    int32_t group;
+    uint32_t k, q;      /* the first stages of K and of this warpgroup's rows of Q */
+    uint64_t values;    /* the descriptor of V's first stage */
+    uint32_t row_bytes; /* of V */
+    float scale_log2;
+    prefill_stage<P::K_STAGES> k_stage;
+    prefill_stage<P::V_STAGES> v_stage;
+    prefill_stage<P::Q_STAGES> q_stage;
+    row_state rows[2];
+    float s[P::TOKENS / 2], out[P::HEAD / 2];
+    uint32_t weights[P::TOKENS / 4];
+};
+
+/* Starts O += P V with the next stage of V. */
+template <class P> static __device__ __forceinline__ void begin_next_values(consumer<P> &c)
+{
+    begin_values<P>(c.out, c.weights, c.values + c.v_stage.index * P::TILE_BYTES / 16, c.row_bytes);
+}
+
+/* Makes weights of the first scores of a tile of rows. */
+template <class P>
+static __device__ __forceinline__ void start_tile(consumer<P> &c, const attention_call &call, const prefill_tile &tile,
+                                                  int32_t first_row)
+{
+    float factors[2];
+    start_rows<P>(call, tile, first_row, c.rows);
+#pragma unroll
+    for (int n = 0; n < P::HEAD / 2; n++) c.out[n] = 0;
+    prefill_stage_release(&c.k_stage);
+    modify_scores<P>(c.s, call, c.rows, tile.start);
+    softmax<P>(c.s, c.rows, factors, c.scale_log2);
+    pack_weights<P>(c.weights, c.s);
+}
+
+/* The next tile of tokens, from `start` on: its scores, and V with the weights of the tile before it. */
+template <class P>
+static __device__ __forceinline__ void add_tokens(consumer<P> &c, const attention_call &call, uint32_t q_rows,
+                                                  int32_t start)
+{
+    float factors[2];
+    prefill_wait_full(c.k_stage);
+    turn_wait(c.group);
+    begin_scores<P>(c.s, q_rows, c.k + c.k_stage.index * P::TILE_BYTES);
+    prefill_wait_full(c.v_stage);
+    begin_next_values(c);
+    turn_pass<P>(c.group);
+    wgmma_wait<1>();
+    wgmma_pin(c.s);
+    prefill_stage_release(&c.k_stage);
+    modify_scores<P>(c.s, call, c.rows, start);
+    softmax<P>(c.s, c.rows, factors, c.scale_log2);
+    /* V has arrived already, but without this barrier the assembler moves the next wait before the exponentials. */
+    prefill_wait_full(c.v_stage);
+    wgmma_wait<0>();
+    wgmma_pin(c.out);
+    if (__any_sync(~0u, factors[0] != 1 || factors[1] != 1)) {
+#pragma unroll
+        for (int n = 0; n < P::HEAD / 2; n++) c.out[n] *= factors[n / 2 % 2];
+    }
+    prefill_stage_release(&c.v_stage);
+    pack_weights<P>(c.weights, c.s);
+}
+
+/* A computing warpgroup. q: its 64 rows in the first stage of Q. */
 template <class P>
 static __device__ __forceinline__ void consume(const attention_call &call, int32_t group, prefill_shared<P> *shared,
                                                uint32_t k, uint32_t v, uint32_t q)
 {
+    /* The next tile's first scores run beside a tile's last weights, if the next tile has its own stage of Q. */
+    constexpr bool AHEAD = P::Q_STAGES > 1;
     const int32_t warp_row = threadIdx.x % GROUP_THREADS / 32 * 16, thread_row = warp_row + threadIdx.x % 32 / 4;
-    const float scale_log2 =
-        (P::VARIANT ? 1.0f : call.params.scale * call.params.k_scale) * ATTENTION_LOG2E; /* bend_scores does the rest */
     const bool swizzled = call.args.block_size >= 16;
-    const uint64_t values = swizzled ? wgmma_descriptor_swizzled(v) : wgmma_descriptor(v, P::HEAD * 16);
-    prefill_stage<P::K_STAGES> k_stage = {&shared->k_barriers};
-    prefill_stage<P::V_STAGES> v_stage = {&shared->v_barriers};
-    prefill_stage<P::Q_STAGES> q_stage = {&shared->q_barriers};
+    consumer<P> c = {group, k, q};
+    c.scale_log2 = (P::VARIANT ? 1.0f : call.params.scale * call.params.k_scale) * ATTENTION_LOG2E;
+    c.values = swizzled ? wgmma_descriptor_swizzled(v) : wgmma_descriptor(v, P::HEAD * 16);
+    c.row_bytes = swizzled ? 32 : 16;
+    c.k_stage = {&shared->k_barriers}, c.v_stage = {&shared->v_barriers}, c.q_stage = {&shared->q_barriers};
     struct prefill_tile tile = {};
-    uint32_t weights[P::TOKENS / 4];
-    float s[P::TOKENS / 2], out[P::HEAD / 2], factors[2];
     if (group == P::CONSUMERS - 1) turn_pass<P>(group);
     bool more = prefill_tile_next<P>(&tile, &call);
     turn_wait(group);
-    begin_first_scores<P>(s, more, q_stage, q, k_stage, k);
+    begin_first_scores<P>(c.s, more, c.q_stage, q, c.k_stage, k);
     turn_pass<P>(group);
     wgmma_wait<0>();
-    wgmma_pin(s);
+    wgmma_pin(c.s);
     while (more) {
-        const uint32_t q_rows = q + q_stage.index * P::Q_BYTES;
-        row_state rows[2];
-        start_rows<P>(call, tile, group * 64 + thread_row, rows);
-#pragma unroll
-        for (int n = 0; n < P::HEAD / 2; n++) out[n] = 0;
-        prefill_stage_release(&k_stage);
-        bend_scores<P>(s, call, rows, tile.start);
-        softmax<P>(s, rows, factors, scale_log2);
-        pack_weights<P>(weights, s);
-        for (int32_t t = 1; t < tile.count; t++) {
-            prefill_wait_full(k_stage);
-            turn_wait(group);
-            begin_scores<P>(s, q_rows, k + k_stage.index * P::TILE_BYTES);
-            prefill_wait_full(v_stage);
-            begin_values<P>(out, weights, values + v_stage.index * P::TILE_BYTES / 16, swizzled ? 32 : 16);
-            turn_pass<P>(group);
-            wgmma_wait<1>();
-            wgmma_pin(s);
-            prefill_stage_release(&k_stage);
-            bend_scores<P>(s, call, rows, tile.start + t * P::TOKENS);
-            softmax<P>(s, rows, factors, scale_log2);
-            /* V is there, but the assembler would move the next wait up, before the exponentials; not across this. */
-            prefill_wait_full(v_stage);
-            wgmma_wait<0>();
-            wgmma_pin(out);
-            if (__any_sync(~0u, factors[0] != 1 || factors[1] != 1)) {
-#pragma unroll
-                for (int n = 0; n < P::HEAD / 2; n++) out[n] *= factors[n / 2 % 2];
-            }
-            prefill_stage_release(&v_stage);
-            pack_weights<P>(weights, s);
-        }
-        /* The next tile's first scores beside this one's last weights, if it has a stage of Q of its own. */
-        constexpr bool AHEAD = P::Q_STAGES > 1;
+        const uint32_t q_rows = q + c.q_stage.index * P::Q_BYTES;
+        start_tile(c, call, tile, group * 64 + thread_row);
+        for (int32_t t = 1; t < tile.count; t++) add_tokens(c, call, q_rows, tile.start + t * P::TOKENS);
         struct prefill_tile next = tile;
-        prefill_stage<P::Q_STAGES> next_q = q_stage;
+        prefill_stage<P::Q_STAGES> next_q = c.q_stage;
         prefill_stage_next(&next_q);
         more = prefill_tile_next<P>(&next, &call);
-        prefill_wait_full(v_stage);
+        prefill_wait_full(c.v_stage);
         turn_wait(group);
-        wgmma_pin(s);
-        begin_values<P>(out, weights, values + v_stage.index * P::TILE_BYTES / 16, swizzled ? 32 : 16);
-        if (AHEAD) begin_first_scores<P>(s, more, next_q, q, k_stage, k);
+        wgmma_pin(c.s);
+        begin_next_values(c);
+        if (AHEAD) begin_first_scores<P>(c.s, more, next_q, q, c.k_stage, k);
         turn_pass<P>(group);
         wgmma_wait<AHEAD ? 1 : 0>();
-        wgmma_pin(out);
-        prefill_stage_release(&v_stage);
-        store_rows<P>(call, tile, out, rows, q_rows + warp_row * 16, group * 64 + warp_row);
-        prefill_stage_return(&q_stage);
-        if (!AHEAD) begin_first_scores<P>(s, more, next_q, q, k_stage, k);
+        wgmma_pin(c.out);
+        prefill_stage_release(&c.v_stage);
+        store_rows<P>(call, tile, c.out, c.rows, q_rows + warp_row * 16, group * 64 + warp_row);
+        prefill_stage_return(&c.q_stage);
+        if (!AHEAD) begin_first_scores<P>(c.s, more, next_q, q, c.k_stage, k);
         wgmma_wait<0>();
-        wgmma_pin(s);
+        wgmma_pin(c.s);
         tile = next;
     }
 }
@@ -303,7 +341,7 @@ static __global__ void __launch_bounds__(P::THREADS, 1) prefill_kernel(const __g
 #endif
 }
 
-static bool is_for_matrix_units(const struct cuda_state *s, const struct attention_args *args)
+static bool is_for_wgmma(const struct cuda_state *s, const struct attention_args *args)
 {
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
     return s->has_wgmma && args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
@@ -313,102 +351,90 @@ static bool is_for_matrix_units(const struct cuda_state *s, const struct attenti
            cuda_is_aligned(args->k_cache) && cuda_is_aligned(args->v_cache);
 }
 
-/* A cache of 16-bit elements as a tensor: dimensions and strides in elements, the innermost first. The engine puts
- * zeros where a box goes beyond a dimension. */
-static bool map_cache(struct backend *b, CUtensorMap *map, const void *cache, const int64_t dimensions[5],
-                      const int64_t strides[4], const int32_t boxes[3], CUtensorMapSwizzle swizzle)
-{
-    cuuint64_t sizes[5], bytes[4];
-    cuuint32_t box[5] = {(cuuint32_t)boxes[0], (cuuint32_t)boxes[1], (cuuint32_t)boxes[2], 1, 1};
-    const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
-    void *encode = NULL;
-    cudaDriverEntryPointQueryResult found;
-    for (int i = 0; i < 5; i++) sizes[i] = (cuuint64_t)dimensions[i];
-    for (int i = 0; i < 4; i++) bytes[i] = (cuuint64_t)strides[i] * 2;
-    if (!cuda_check(
-            b, "paged attention",
-            cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found)))
-        return false;
-    const CUresult result = ((decltype(&cuTensorMapEncodeTiled))encode)(
-        map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 5, (void *)cache, sizes, bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (result != CUDA_SUCCESS) cuda_fail(b, "paged attention: the driver has no map for this cache (%d)", result);
-    return result == CUDA_SUCCESS;
-}
-
-/* K [num_blocks][num_kv_heads][block_size / 8][head_size / 8][8 tokens of 8 elements], V [num_blocks][num_kv_heads][1]
- * [head_size][block_size]. */
+/* The caches as tensors of 5 dimensions, innermost first:
+ *     K [num_blocks][num_kv_heads][block_size / 8][head_size / 8][8 tokens of 8 elements],
+ *     V [num_blocks][num_kv_heads][1][head_size][block_size]. */
 template <class P> static bool map_caches(struct backend *b, struct prefill_call *call)
 {
     const struct attention_args *args = &call->call.args;
-    const int64_t bs = args->block_size, head_size = args->head_size, head = bs * head_size;
-    const int64_t k_dimensions[5] = {64, head_size / 8, bs / 8, args->num_kv_heads, INT32_MAX};
-    const int64_t v_dimensions[5] = {bs, head_size, 1, args->num_kv_heads, INT32_MAX};
-    const int64_t k_strides[4] = {bs * 8, 64, head, head * args->num_kv_heads};
-    const int64_t v_strides[4] = {bs, head, head, head * args->num_kv_heads};
-    const int32_t run = run_tokens(args), k_box[3] = {64, P::HEAD / 8, run / 8}, v_box[3] = {run, P::HEAD, 1};
-    return map_cache(b, &call->keys, args->k_cache, k_dimensions, k_strides, k_box, CU_TENSOR_MAP_SWIZZLE_NONE) &&
-           map_cache(b, &call->values, args->v_cache, v_dimensions, v_strides, v_box,
-                     run == 16 ? CU_TENSOR_MAP_SWIZZLE_32B : CU_TENSOR_MAP_SWIZZLE_NONE);
+    const int64_t bs = args->block_size, head_size = args->head_size, heads = args->num_kv_heads, head = bs * head_size;
+    const int32_t run = run_tokens(args);
+    const struct tensor_map_args keys = {args->k_cache,
+                                         5,
+                                         {64, head_size / 8, bs / 8, heads, INT32_MAX},
+                                         {bs * 8, 64, head, head * heads},
+                                         {64, P::HEAD / 8, run / 8, 1, 1},
+                                         CU_TENSOR_MAP_SWIZZLE_NONE,
+                                         CU_TENSOR_MAP_L2_PROMOTION_NONE};
+    const struct tensor_map_args values = {args->v_cache,
+                                           5,
+                                           {bs, head_size, 1, heads, INT32_MAX},
+                                           {bs, head, head, head * heads},
+                                           {run, P::HEAD, 1, 1, 1},
+                                           run == 16 ? CU_TENSOR_MAP_SWIZZLE_32B : CU_TENSOR_MAP_SWIZZLE_NONE,
+                                           CU_TENSOR_MAP_L2_PROMOTION_NONE};
+    if (tensor_map_encode(&call->keys, &keys) && tensor_map_encode(&call->values, &values)) return true;
+    cuda_fail(b,
+              "paged attention: the driver cannot make tensor maps of caches with blocks of %d tokens and heads of %d",
+              args->block_size, args->head_size);
+    return false;
 }
 
-template <class P> static void launch(struct backend *b, const struct attention_args *args, cudaStream_t stream)
+template <class P> static void launch(struct backend *b, const struct attention_args *args)
 {
-    const int32_t tiles = prefill_tiles<P>(args), sms = cuda_state(b)->num_sms;
+    const struct cuda_state *s = cuda_use(b);
+    const int32_t tiles = prefill_tiles<P>(args), sms = s->num_sms;
     struct prefill_call call = {{}, {}, attention_call_make(args)};
     if (!P::FP8 && !map_caches<P>(b, &call)) return;
-    if (!cuda_check(
-            b, "paged attention",
-            cudaFuncSetAttribute(prefill_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::SHARED_BYTES)))
-        return;
-    prefill_kernel<P><<<(unsigned)(tiles < sms ? tiles : sms), P::THREADS, P::SHARED_BYTES, stream>>>(call);
+    if (!cuda_allow_shared(b, "paged attention", prefill_kernel<P>, P::SHARED_BYTES)) return;
+    prefill_kernel<P>
+        <<<(unsigned)(tiles < sms ? tiles : sms), P::THREADS, P::SHARED_BYTES, cuda_stream(b, NULL)>>>(call);
     cuda_check_launch(b, "paged attention");
 }
 
-/* Three computing warpgroups make more of each tile of K and V, if rows are enough to keep the device busy. */
-template <class T, bool FP8, int HEAD>
-static void launch_variant(struct backend *b, const struct attention_args *args, cudaStream_t stream)
+/* Three computing warpgroups use each tile of K and V for more rows; they are worth it if there are enough rows to keep
+ * the device busy. */
+template <class T, bool FP8, int HEAD> static void launch_variant(struct backend *b, const struct attention_args *args)
 {
     constexpr int MOST = HEAD == 64 && !FP8 ? 3 : 2;
     using wide = prefill_traits<T, FP8, HEAD, false, MOST>;
     if (args->params->alibi_slopes || args->params->soft_cap > 0) {
-        launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args, stream);
+        launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args);
     } else if (prefill_tiles<wide>(args) >= 2 * cuda_state(b)->num_sms) {
-        launch<wide>(b, args, stream);
+        launch<wide>(b, args);
     } else {
-        launch<prefill_traits<T, FP8, HEAD, false, 2>>(b, args, stream);
+        launch<prefill_traits<T, FP8, HEAD, false, 2>>(b, args);
     }
 }
 
-template <class T, bool FP8>
-static void launch_head_size(struct backend *b, const struct attention_args *args, cudaStream_t stream)
+template <class T, bool FP8> static void launch_head_size(struct backend *b, const struct attention_args *args)
 {
     if (args->head_size <= 64) {
-        launch_variant<T, FP8, 64>(b, args, stream);
+        launch_variant<T, FP8, 64>(b, args);
     } else if (args->head_size <= 128) {
-        launch_variant<T, FP8, 128>(b, args, stream);
+        launch_variant<T, FP8, 128>(b, args);
     } else {
-        launch_variant<T, FP8, 256>(b, args, stream);
+        launch_variant<T, FP8, 256>(b, args);
     }
 }
 
-template <class T> static void launch_cache(struct backend *b, const struct attention_args *args, cudaStream_t stream)
+template <class T> static void launch_cache(struct backend *b, const struct attention_args *args)
 {
     if (dtype_size(args->cache_dtype) == 1) {
-        launch_head_size<T, true>(b, args, stream);
+        launch_head_size<T, true>(b, args);
     } else {
-        launch_head_size<T, false>(b, args, stream);
+        launch_head_size<T, false>(b, args);
     }
 }
 
-void cuda_paged_attention_prefill(struct backend *b, const struct attention_args *args, backend_stream stream)
+void cuda_paged_attention_prefill(struct backend *b, const struct attention_args *args)
 {
     if (args->num_seqs <= 0 || args->max_query_len <= 0) return;
-    if (!is_for_matrix_units(cuda_state(b), args)) {
-        cuda_attention_generic(b, args, cuda_stream(b, stream));
+    if (!is_for_wgmma(cuda_state(b), args)) {
+        cuda_attention_generic(b, args);
     } else if (args->dtype == DTYPE_FLOAT16) {
-        launch_cache<__half>(b, args, cuda_stream(b, stream));
+        launch_cache<__half>(b, args);
     } else {
-        launch_cache<__nv_bfloat16>(b, args, cuda_stream(b, stream));
+        launch_cache<__nv_bfloat16>(b, args);
     }
 }

@@ -1,8 +1,8 @@
-/* How prefill is laid out: tiles of query rows, tiles of tokens, and what lies where in shared memory.
+/* The layout of prefill: tiles of query rows, tiles of tokens, and shared memory.
  *
- * A row is one query token and one head; a tile has ROWS rows of one sequence and one KV head, row r being head r %
- * group of token r / group. So K and V are read once for all heads of a group whatever the query's length, and the
- * tokens of a tile are few, which leaves little of its work behind the causal mask. */
+ * A row is one query token and one head. A tile has ROWS rows of one sequence and one KV head: row r is head r % group
+ * of token r / group. So K and V are read once for all heads of a group, whatever the query's length, and a tile has
+ * few query tokens, so that the causal mask wastes little of its work. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_PREFILL_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_PREFILL_CUH
 
@@ -11,11 +11,13 @@
 
 enum { GROUP_THREADS = 128, SHARED_LIMIT = 226 * 1024 }; /* with the barriers all that a block can have */
 
-/* Shared memory: the stages of K, of V and of Q. Operands of products (attention_wgmma.cuh), in pieces of 16 bytes:
- *     K [TOKENS / 8][HEAD / 8][8 tokens] pieces of 8 elements: core matrices, as the cache has them,
- *     V [TOKENS / 16][HEAD] rows of 2 pieces of 8 tokens, swizzled: rows as a cache with blocks of 16 tokens has them;
- *       if its blocks have 8, [TOKENS / 8][HEAD] pieces,
- *     Q [HEAD / 8][ROWS] pieces of 8 elements, and one more in each group against bank conflicts. */
+/* Shared memory holds stages of K, of V and of Q. They are operands of wgmma (attention_wgmma.cuh), in pieces of 16
+ * bytes:
+ *
+ *     K [TOKENS / 8][HEAD / 8][8 tokens] pieces of 8 elements: core matrices, as they are in the cache;
+ *     V [TOKENS / 16][HEAD] rows of 2 pieces of 8 tokens, swizzled: the rows of a cache with blocks of 16 tokens.
+ *       With blocks of 8 tokens: [TOKENS / 8][HEAD] pieces;
+ *     Q [HEAD / 8][ROWS] pieces of 8 elements, each group padded by one piece against bank conflicts. */
 template <class Type, bool is_fp8, int head_size, bool has_variant, int consumers> struct prefill_traits {
     using T = Type;
     static constexpr bool FP8 = is_fp8, VARIANT = has_variant;
@@ -32,8 +34,8 @@ template <class Type, bool is_fp8, int head_size, bool has_variant, int consumer
     static constexpr int SHARED_BYTES = STAGES * TILE_BYTES + Q_STAGES * Q_BYTES;
 };
 
-/* Stages are filled and emptied in turn: a stage's full barrier when it has come, its empty barrier when it may be
- * overwritten. Producer and consumers walk the same tiles in the same order, so they need nothing else to agree. */
+/* Barriers of a ring of stages: full ends a phase when a stage's data has arrived, empty when it may be overwritten.
+ * Producer and consumers go through the same tiles in the same order, so they need nothing else to agree. */
 template <int stages> struct prefill_barriers {
     uint64_t full[stages], empty[stages];
 };
@@ -54,7 +56,7 @@ template <class P> struct prefill_shared {
     prefill_barriers<P::Q_STAGES> q_barriers;
 };
 
-/* Which stage a walker is at, and how often it has been there. */
+/* The stage that a producer or consumer is at, and the parity of its phase. */
 template <int stages> struct prefill_stage {
     prefill_barriers<stages> *barriers;
     int32_t index;
@@ -69,7 +71,8 @@ template <int stages> static __device__ __forceinline__ void prefill_wait_full(c
 {
     barrier_wait(&stage.barriers->full[stage.index], stage.parity);
 }
-/* For producers: a stage is empty one phase after it was full, and a new barrier counts as passed. */
+/* For producers. The empty barrier is one phase behind the full one; waiting for the phase before the first returns at
+ * once. */
 template <int stages> static __device__ __forceinline__ void prefill_wait_empty(const prefill_stage<stages> &stage)
 {
     barrier_wait(&stage.barriers->empty[stage.index], stage.parity ^ 1);
@@ -78,21 +81,21 @@ template <int stages> static __device__ __forceinline__ void prefill_stage_next(
 {
     if (++stage->index == stages) stage->index = 0, stage->parity ^= 1;
 }
-/* A consumer is done with a stage that only products read: one arrival for each warp. */
+/* A consumer has finished with a stage that only wgmma reads: each warp arrives once. */
 template <int stages> static __device__ __forceinline__ void prefill_stage_release(prefill_stage<stages> *stage)
 {
     if (threadIdx.x % 32 == 0) barrier_arrive(&stage->barriers->empty[stage->index]);
     prefill_stage_next(stage);
 }
-/* The same where every thread has read and written it: each arrives. */
+/* The same for a stage that every thread has read and written: each thread arrives. */
 template <int stages> static __device__ __forceinline__ void prefill_stage_return(prefill_stage<stages> *stage)
 {
     barrier_arrive(&stage->barriers->empty[stage->index]);
     prefill_stage_next(stage);
 }
 
-/* What a launch hands over: the call, and the caches as tensors (map_caches) for the copy engine. It brings boxes of
- * one head's K or V of a run of 16 tokens, or of 8 if a block has no more. */
+/* The arguments of a launch: the call, and the caches as tensors (map_caches) for the copy engine, which copies boxes
+ * of one head's K or V of a run of 16 tokens, or of 8 if a block has no more. */
 struct prefill_call {
     CUtensorMap keys, values;
     struct attention_call call;
@@ -108,17 +111,18 @@ struct prefill_tile {
     struct attention_seq seq;
     int32_t round; /* of the next tile */
     int32_t kv_head, group, group_inverse;
-    int32_t first_token, first_head; /* of the sequence's query and of the group: row 0 */
-    int32_t first, end;              /* tokens that some row of the sequence sees: no others may be read */
-    int32_t start, count;            /* tiles of tokens: the first token of the first, how many */
+    int32_t first_token, first_head; /* of row 0: of the sequence's query, and of the group */
+    int32_t first, end;              /* tokens that some row of the sequence attends to: no others may be read */
+    int32_t start, count;            /* tiles of tokens: the first token of the first one, and how many */
 };
 
 struct prefill_row {
-    int32_t token; /* of the sequence's query, which has no such token if it is not less than query_len */
+    int32_t token; /* of the sequence's query; from query_len on there is no such token */
     int32_t head;
 };
 
-/* Row r of a tile. A division by group, exact while (ROWS + group) * group is less than 2^20. */
+/* Row r of a tile. The multiplication by group_inverse divides by group exactly as long as (ROWS + group) * group is
+ * below 2^20. */
 static __device__ __forceinline__ struct prefill_row prefill_row_of(const struct prefill_tile *tile, int32_t r)
 {
     const int32_t x = tile->first_head + r, tokens = x * tile->group_inverse >> 20;
@@ -141,8 +145,8 @@ template <class P> static inline __host__ __device__ int32_t prefill_tiles(const
     return prefill_head_tiles<P>(args) * args->num_kv_heads * args->num_seqs;
 }
 
-/* The block's next tile, or false. The last tiles of a prompt have the most to do and come first; every other round
- * goes the other way, so that no block gets the longest of each. */
+/* The block's next tile; false: there are no more. The last tiles of a prompt have the most work and come first. Every
+ * other round goes through the blocks in reverse, so that no block gets the longest tile of each round. */
 template <class P>
 static __device__ __forceinline__ bool prefill_tile_next(struct prefill_tile *tile, const struct attention_call *call)
 {

@@ -1,4 +1,4 @@
-/* Prefill's copying warpgroup: it brings Q, K and V of the block's tiles, in the order in which they are used. */
+/* Prefill's copying warpgroup. It copies Q, K and V of the block's tiles in the order in which they are used. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_PREFILL_COPY_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_PREFILL_COPY_CUH
 
@@ -6,7 +6,7 @@
 
 #ifdef ATTENTION_HAVE_WGMMA
 
-/* A producer's view of the tile of rows that it brings tokens for. */
+/* What a producer copies from: the tile of rows that it copies tokens for, and the caches. */
 struct tile_source {
     const struct attention_args *args;
     const CUtensorMap *keys, *values;
@@ -14,7 +14,7 @@ struct tile_source {
     struct prefill_tile tile;
 };
 
-/* Is any of these tokens one that may be read? All of them? */
+/* Whether any, or all, of the tokens [token, token + tokens) may be read. */
 static __device__ __forceinline__ bool any_seen(const prefill_tile &tile, int32_t token, int32_t tokens)
 {
     return token < tile.end && token + tokens > tile.first;
@@ -43,7 +43,7 @@ static __device__ __forceinline__ void store_piece(uint32_t to, uint4 piece)
                  : "memory");
 }
 
-/* Zeros for those of the 8 tokens from `token` that must not be read. */
+/* Zeros those of the 8 tokens from `token` that must not be read. */
 static __device__ __forceinline__ uint4 mask_piece(const prefill_tile &tile, int32_t token, uint4 piece)
 {
     uint32_t masks[4];
@@ -68,7 +68,7 @@ template <class T> static __device__ __forceinline__ uint4 convert_piece(uint32_
     return make_uint4(out[0], out[1], out[2], out[3]);
 }
 
-/* The rows of a tile, zeros for those that are not there, by the last Q_THREADS threads. */
+/* The last Q_THREADS threads copy the rows of a tile; rows that do not exist become zeros. */
 template <class P>
 static __device__ __forceinline__ void load_query(const tile_source &source, uint32_t q,
                                                   prefill_stage<P::Q_STAGES> *stage)
@@ -78,7 +78,7 @@ static __device__ __forceinline__ void load_query(const tile_source &source, uin
     const struct prefill_tile &tile = source.tile;
     const int32_t d = threadIdx.x % GROUPS, thread_row = threadIdx.x % P::Q_THREADS / GROUPS;
     const uint32_t to = q + stage->index * P::Q_BYTES + d * P::Q_STRIDE;
-    const typename P::T *query = (const typename P::T *)args.query + tile.seq.first_row * args.query_stride + d * 8;
+    const typename P::T *query = (const typename P::T *)args.query + tile.seq.first_token * args.query_stride + d * 8;
     prefill_wait_empty(*stage);
 #pragma unroll 4
     for (int r = thread_row; r < P::ROWS; r += STEP) {
@@ -91,8 +91,8 @@ static __device__ __forceinline__ void load_query(const tile_source &source, uin
     prefill_stage_next(stage);
 }
 
-/* All K of a tile of rows, by one warp: a lane asks for one run of each tile of tokens. Runs of which nothing may be
- * read are not asked for, as they get no weight. */
+/* One warp copies all K of a tile of rows; a lane starts the copy of one run of each tile of tokens. Runs of which
+ * nothing may be read are not copied, because their weights are 0. */
 template <class P>
 static __device__ __forceinline__ void load_keys(const tile_source &source, uint32_t k,
                                                  prefill_stage<P::K_STAGES> *stage)
@@ -114,14 +114,14 @@ static __device__ __forceinline__ void load_keys(const tile_source &source, uint
     }
 }
 
-/* Where piece i (tokens 8i .. 8i + 7) of element d of a run of V goes. */
+/* The place of piece i (tokens 8i .. 8i + 7) of element d of a run of V. */
 static __device__ __forceinline__ uint32_t value_place(int32_t run, int32_t d, int32_t i)
 {
     return run == 16 ? d * 32 + (d / 4 % 2 ^ i) * 16 : d * 16;
 }
 
-/* A run of V with tokens that must not be read, by one warp: zeros for them, as a weight of zero does not hide what is
- * not finite. */
+/* One warp copies a run of V with tokens that must not be read. These become zeros, because a weight of 0 does not hide
+ * a value that is not finite. */
 template <class P>
 static __device__ __forceinline__ void mask_values(const tile_source &source, int32_t token, int32_t block, uint32_t to)
 {
@@ -138,7 +138,7 @@ static __device__ __forceinline__ void mask_values(const tile_source &source, in
         }
 }
 
-/* All V of a tile of rows, by one warp. */
+/* One warp copies all V of a tile of rows. */
 template <class P>
 static __device__ __forceinline__ void load_values(const tile_source &source, uint32_t v,
                                                    prefill_stage<P::V_STAGES> *stage)
@@ -170,18 +170,18 @@ static __device__ __forceinline__ void load_values(const tile_source &source, ui
     }
 }
 
-/* A tile of K and one of V from an fp8 cache, by the whole warpgroup, four pieces at a time. K: a thread has one token,
- * and every piece of it or every other. */
+/* For an fp8 cache the whole warpgroup copies a tile of K and one of V, four pieces at a time. K: a thread has one
+ * token, and all of its pieces or every other one. */
 template <class P>
 static __device__ __forceinline__ void convert_keys(const tile_source &source, int32_t token, int32_t block, uint32_t k,
                                                     prefill_stage<P::K_STAGES> *stage)
 {
     constexpr int STEP = GROUP_THREADS / P::TOKENS;
     const struct attention_args &args = *source.args;
-    const int32_t slot = threadIdx.x % P::TOKENS, bs = args.block_size;
+    const int32_t row = threadIdx.x % P::TOKENS, bs = args.block_size;
     const bool seen = any_seen(source.tile, token, 1);
     const uint8_t *from = (const uint8_t *)args.k_cache + head_start(source, block) + (token & (bs - 1)) * 16;
-    const uint32_t to = k + stage->index * P::TILE_BYTES + slot / 8 * 8 * P::TOKEN_BYTES + slot % 8 * 16;
+    const uint32_t to = k + stage->index * P::TILE_BYTES + row / 8 * 8 * P::TOKEN_BYTES + row % 8 * 16;
     prefill_wait_empty(*stage);
     for (int first = threadIdx.x / P::TOKENS; first < P::HEAD / 16; first += 4 * STEP) {
         uint4 x[4];
@@ -260,7 +260,7 @@ static __device__ __forceinline__ void convert_tokens(const tile_source &source,
     }
 }
 
-/* The copying warpgroup: of a 16-bit cache a warp brings K, one V, and the others Q. */
+/* The copying warpgroup. For a 16-bit cache one warp copies K, one V, and the others Q. */
 template <class P>
 static __device__ __forceinline__ void produce(const prefill_call &launch, prefill_shared<P> *shared, uint32_t k,
                                                uint32_t v, uint32_t q)

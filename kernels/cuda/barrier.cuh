@@ -1,6 +1,7 @@
-/* Barriers in shared memory that also count the bytes of copies, and rings of places with such barriers (compute
- * capability 9.0 and later; PTX ISA, "mbarrier"). A phase ends when as many threads have arrived as barrier_init says,
- * and the bytes that they announced are there; then the next one, of the other parity, begins. */
+/* Barriers in shared memory that also count the bytes of copies, and rings of stages with such barriers (compute
+ * capability 9.0 and later; PTX ISA, "mbarrier"). A phase of a barrier ends when as many threads have arrived as
+ * barrier_init was told, and all bytes that they announced have been copied. Then the next phase begins, with the other
+ * parity. */
 #ifndef QUIRE_KERNELS_CUDA_BARRIER_CUH
 #define QUIRE_KERNELS_CUDA_BARRIER_CUH
 
@@ -13,7 +14,7 @@ static __device__ __forceinline__ void barrier_init(uint64_t *barrier, int arriv
     asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-/* After barrier_init, before other threads and the copy engine use the barriers. */
+/* Call it after barrier_init, before other threads or the copy engine use the barriers. */
 static __device__ __forceinline__ void barrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
@@ -24,14 +25,14 @@ static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];\n" ::"r"(shared_address(barrier)) : "memory");
 }
 
-/* Arrives, and makes the phase wait for that many bytes too. */
+/* Arrives, and announces that many bytes, which the phase waits for too. */
 static __device__ __forceinline__ void barrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
 }
 
-/* Arrives once this thread's copies by cp.async so far are there. */
+/* Arrives when this thread's copies by cp.async so far have been made. */
 static __device__ __forceinline__ void barrier_arrive_copied(uint64_t *barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" ::"r"(shared_address(barrier)) : "memory");
@@ -46,7 +47,8 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t 
                  : "memory");
 }
 
-/* A place in a ring, and how often it came round, whose parity is that of the place's barriers. */
+/* A position in a ring: the stage, and how often the ring has been gone round, whose parity is that of the stage's
+ * barriers. */
 struct ring_place {
     int stage;
     uint32_t round;

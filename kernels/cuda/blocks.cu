@@ -1,4 +1,4 @@
-/* Moving blocks of the cache, and the tables that name them. */
+/* Block tables, and copies of the cache's blocks. */
 #include <string.h>
 
 #include "kernels/cuda/operations.h"
@@ -6,10 +6,10 @@
 
 enum {
     THREADS = 256,
-    MAX_CACHES = 256,  /* of one launch, which may carry 4 KiB by value */
-    MAX_PAIRS = 65535, /* of one launch: the grid's y */
-    SWAP_CACHES = 64,
-    SWAP_PAIRS = 256, /* by value as well */
+    MAX_CACHES = 256,  /* of one launch of copy_blocks: a kernel's arguments are limited to 4 KiB */
+    MAX_PAIRS = 65535, /* the same: the limit of the grid's y */
+    SWAP_CACHES = 64,  /* of one launch of swap_blocks, whose pairs are arguments too */
+    SWAP_PAIRS = 256,
     SWAP_GRID = 32
 };
 
@@ -22,12 +22,11 @@ static __global__ void update_block_tables_kernel(int32_t *block_tables, int64_t
     block_tables[delta.row * stride + delta.index] = delta.block;
 }
 
-void cuda_update_block_tables(struct backend *b, int32_t *block_tables, int64_t block_table_stride,
-                              const struct block_table_delta *deltas, int32_t num_deltas, backend_stream stream)
+void cuda_update_block_tables(struct backend *b, const struct update_block_tables_args *args)
 {
-    if (num_deltas <= 0) return;
-    update_block_tables_kernel<<<(unsigned)cuda_div_up(num_deltas, THREADS), THREADS, 0, cuda_stream(b, stream)>>>(
-        block_tables, block_table_stride, deltas, num_deltas);
+    if (args->num_deltas <= 0) return;
+    update_block_tables_kernel<<<(unsigned)cuda_div_up(args->num_deltas, THREADS), THREADS, 0, cuda_stream(b, NULL)>>>(
+        args->block_tables, args->block_table_stride, args->deltas, args->num_deltas);
     cuda_check_launch(b, "update_block_tables");
 }
 
@@ -35,7 +34,7 @@ struct cache_list {
     void *caches[MAX_CACHES];
 };
 
-/* Grid: x the cache, y the pair. Blocks of `units` U. */
+/* Grid: x the cache, y the pair. A block of the cache is `units` U. */
 template <class U>
 static __global__ void __launch_bounds__(THREADS)
     copy_blocks_kernel(const __grid_constant__ struct cache_list list, int64_t units,
@@ -48,20 +47,20 @@ static __global__ void __launch_bounds__(THREADS)
     for (int64_t i = threadIdx.x; i < units; i += THREADS) to[i] = from[i];
 }
 
-static void copy_in_caches(void *const *caches, int32_t num_caches, int64_t block_bytes, const struct block_pair *pairs,
-                           int32_t num_pairs, cudaStream_t stream)
+/* One launch: `part` has at most MAX_CACHES caches and MAX_PAIRS pairs. */
+static void copy_launch(const struct copy_blocks_args *part, cudaStream_t stream)
 {
     struct cache_list list;
-    bool vectors = block_bytes % 16 == 0;
-    for (int32_t i = 0; i < num_caches; i++) {
-        list.caches[i] = caches[i];
-        vectors = vectors && cuda_is_aligned(caches[i]);
+    bool vectors = part->block_bytes % 16 == 0;
+    for (int32_t i = 0; i < part->num_caches; i++) {
+        list.caches[i] = part->caches[i];
+        vectors = vectors && cuda_is_aligned(part->caches[i]);
     }
-    const dim3 grid(num_caches, num_pairs);
+    const dim3 grid(part->num_caches, part->num_pairs);
     if (vectors) {
-        copy_blocks_kernel<uint4><<<grid, THREADS, 0, stream>>>(list, block_bytes / 16, pairs);
+        copy_blocks_kernel<uint4><<<grid, THREADS, 0, stream>>>(list, part->block_bytes / 16, part->pairs);
     } else {
-        copy_blocks_kernel<uint8_t><<<grid, THREADS, 0, stream>>>(list, block_bytes, pairs);
+        copy_blocks_kernel<uint8_t><<<grid, THREADS, 0, stream>>>(list, part->block_bytes, part->pairs);
     }
 }
 
@@ -70,19 +69,23 @@ static int32_t at_most(int32_t count, int32_t limit)
     return count < limit ? count : limit;
 }
 
-void cuda_copy_blocks(struct backend *b, void *const *caches, int32_t num_caches, int64_t block_bytes,
-                      const struct block_pair *pairs, int32_t num_pairs, backend_stream stream)
+void cuda_copy_blocks(struct backend *b, const struct copy_blocks_args *args)
 {
-    if (block_bytes <= 0) return;
-    cudaStream_t on = cuda_stream(b, stream);
-    for (int32_t first = 0; first < num_caches; first += MAX_CACHES)
-        for (int32_t pair = 0; pair < num_pairs; pair += MAX_PAIRS)
-            copy_in_caches(caches + first, at_most(num_caches - first, MAX_CACHES), block_bytes, pairs + pair,
-                           at_most(num_pairs - pair, MAX_PAIRS), on);
+    if (args->block_bytes <= 0) return;
+    cudaStream_t stream = cuda_stream(b, NULL);
+    for (int32_t first = 0; first < args->num_caches; first += MAX_CACHES)
+        for (int32_t pair = 0; pair < args->num_pairs; pair += MAX_PAIRS) {
+            const struct copy_blocks_args part = {.caches = args->caches + first,
+                                                  .num_caches = at_most(args->num_caches - first, MAX_CACHES),
+                                                  .block_bytes = args->block_bytes,
+                                                  .pairs = args->pairs + pair,
+                                                  .num_pairs = at_most(args->num_pairs - pair, MAX_PAIRS)};
+            copy_launch(&part, stream);
+        }
     cuda_check_launch(b, "copy_blocks");
 }
 
-/* What a launch is given. */
+/* The arguments of one launch of swap_blocks. */
 struct swap_call {
     const void *sources[SWAP_CACHES];
     void *destinations[SWAP_CACHES];
@@ -91,7 +94,8 @@ struct swap_call {
     int64_t units; /* of a block */
 };
 
-/* The loads come from afar: all of a thread's are under way before the first is stored. */
+/* One of the two addresses is in host memory, so a load takes long: a thread starts AT_ONCE loads before its first
+ * store. */
 template <class U> static __device__ __forceinline__ void swap_block(U *to, const U *from, int64_t units)
 {
     enum { AT_ONCE = 8 };
@@ -117,8 +121,8 @@ static __global__ void __launch_bounds__(THREADS) swap_blocks_kernel(const __gri
     }
 }
 
-/* Multiprocessors move what lies in pinned memory as fast as the bus does, block by block; the copy engines take some
- * 20 us for each block, however small it is. Few thread blocks, so that there is room for others beside them. */
+/* A kernel copies to and from pinned memory at the speed of the bus; a copy engine needs about 20 us for each block,
+ * however small the block is. The grid is small, so that kernels on other streams find room beside it. */
 static void swap_launch(struct swap_call *call, int64_t block_bytes, cudaStream_t stream)
 {
     const int grid = at_most(call->num_caches * call->num_pairs, SWAP_GRID);
@@ -133,20 +137,19 @@ static void swap_launch(struct swap_call *call, int64_t block_bytes, cudaStream_
     }
 }
 
-void cuda_swap_blocks(struct backend *b, void *const *sources, void *const *destinations, int32_t num_caches,
-                      int64_t block_bytes, const struct block_pair *pairs, int32_t num_pairs, backend_stream stream)
+void cuda_swap_blocks(struct backend *b, const struct swap_blocks_args *args, backend_stream stream)
 {
     struct swap_call call;
     cudaStream_t on = cuda_stream(b, stream);
-    if (block_bytes <= 0) return;
-    for (int32_t cache = 0; cache < num_caches; cache += call.num_caches) {
-        call.num_caches = at_most(num_caches - cache, SWAP_CACHES);
-        memcpy(call.sources, sources + cache, (size_t)call.num_caches * sizeof *sources);
-        memcpy(call.destinations, destinations + cache, (size_t)call.num_caches * sizeof *destinations);
-        for (int32_t pair = 0; pair < num_pairs; pair += call.num_pairs) {
-            call.num_pairs = at_most(num_pairs - pair, SWAP_PAIRS);
-            memcpy(call.pairs, pairs + pair, (size_t)call.num_pairs * sizeof *pairs);
-            swap_launch(&call, block_bytes, on);
+    if (args->block_bytes <= 0) return;
+    for (int32_t cache = 0; cache < args->num_caches; cache += call.num_caches) {
+        call.num_caches = at_most(args->num_caches - cache, SWAP_CACHES);
+        memcpy(call.sources, args->sources + cache, (size_t)call.num_caches * sizeof *call.sources);
+        memcpy(call.destinations, args->destinations + cache, (size_t)call.num_caches * sizeof *call.destinations);
+        for (int32_t pair = 0; pair < args->num_pairs; pair += call.num_pairs) {
+            call.num_pairs = at_most(args->num_pairs - pair, SWAP_PAIRS);
+            memcpy(call.pairs, args->pairs + pair, (size_t)call.num_pairs * sizeof *call.pairs);
+            swap_launch(&call, args->block_bytes, on);
         }
     }
     cuda_check_launch(b, "swap_blocks");

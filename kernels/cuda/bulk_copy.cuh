@@ -1,4 +1,4 @@
-/* Copies by the bulk copy engine from global to shared memory; a barrier counts the bytes that have come (compute
+/* Copies from global to shared memory by the copy engine; a barrier counts the bytes that have been copied (compute
  * capability 9.0 and later; PTX ISA, "cp.async.bulk"). */
 #ifndef QUIRE_KERNELS_CUDA_BULK_COPY_CUH
 #define QUIRE_KERNELS_CUDA_BULK_COPY_CUH
@@ -9,7 +9,7 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/* For data that is read once: it should leave the L2 cache first. */
+/* For data that is read once and should leave the L2 cache first. */
 static __device__ __forceinline__ uint64_t evict_first_policy()
 {
     uint64_t policy;
@@ -17,7 +17,7 @@ static __device__ __forceinline__ uint64_t evict_first_policy()
     return policy;
 }
 
-/* For data that every block reads. */
+/* For data that every block reads and that should stay in the L2 cache. */
 static __device__ __forceinline__ uint64_t evict_last_policy()
 {
     uint64_t policy;
@@ -25,7 +25,7 @@ static __device__ __forceinline__ uint64_t evict_last_policy()
     return policy;
 }
 
-/* Copies bytes, a multiple of 16, between 16-byte-aligned places; the barrier counts them. */
+/* Copies `bytes` bytes, a multiple of 16. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void bulk_copy(void *destination, const void *source, uint32_t bytes,
                                                  uint64_t *barrier, uint64_t policy)
 {
@@ -35,14 +35,16 @@ static __device__ __forceinline__ void bulk_copy(void *destination, const void *
                  : "memory");
 }
 
-/* Whether the target has bulk_copy_to_cluster: only the architecture-specific ones (90a, 100a) do it fast. */
+/* Whether bulk_copy_to_cluster can be used: only architecture-specific targets (90a, 100a) have it as one fast
+ * instruction. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FEAT_SM100_ALL)
 static constexpr bool BULK_COPY_TO_CLUSTER = true;
 #else
 static constexpr bool BULK_COPY_TO_CLUSTER = false;
 #endif
 
-/* The same into the same places of each block of the cluster in `blocks`, a bit each, with each block's own barrier. */
+/* The same, to the same address in several blocks of the cluster (a bit each in `blocks`), each with its own barrier.
+ */
 static __device__ __forceinline__ void bulk_copy_to_cluster(void *destination, const void *source, uint32_t bytes,
                                                             uint64_t *barrier, uint16_t blocks, uint64_t policy)
 {
@@ -56,13 +58,14 @@ static __device__ __forceinline__ void bulk_copy_to_cluster(void *destination, c
 #endif
 }
 
-/* Brings a map close, before its first use. */
+/* Prefetches a map before its first use. */
 static __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* Copies a box of a matrix, from that column and row on, as the map says; the barrier counts the whole box's bytes. */
+/* Copies a box of a matrix, from that column and row on; the map has the box's size. The barrier counts the bytes of
+ * the whole box, even if a part of it is outside the matrix. */
 static __device__ __forceinline__ void box_copy_2d(void *destination, const CUtensorMap *map, int32_t column,
                                                    int32_t row, uint64_t *barrier, uint64_t policy)
 {
@@ -72,7 +75,7 @@ static __device__ __forceinline__ void box_copy_2d(void *destination, const CUte
                  : "memory");
 }
 
-/* The same of a tensor of 5 dimensions, from those coordinates on; `to` is a shared_address. */
+/* The same for a tensor of 5 dimensions; `to` is a shared_address. */
 static __device__ __forceinline__ void box_copy_5d(uint32_t to, const CUtensorMap *map, int32_t c0, int32_t c1,
                                                    int32_t c2, int32_t c3, int32_t c4, uint64_t *barrier)
 {

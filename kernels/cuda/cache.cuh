@@ -1,4 +1,4 @@
-/* Elements of the KV cache, as they are stored. */
+/* Conversion to the element types of the KV cache. */
 #ifndef QUIRE_KERNELS_CUDA_CACHE_CUH
 #define QUIRE_KERNELS_CUDA_CACHE_CUH
 
@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/state.cuh"
 
-/* An fp8 cache stores value / scale, the largest number where that is too large; NaN stays NaN. */
+/* An fp8 cache stores value / scale. What exceeds the largest fp8 number becomes that number; NaN stays NaN. */
 template <class C> static __device__ __forceinline__ C to_cache(float x, float inverse_scale)
 {
     return from_float<C>(x * inverse_scale);

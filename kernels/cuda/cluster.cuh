@@ -1,5 +1,5 @@
-/* Clusters: blocks that run at the same time on neighbouring multiprocessors and can read each other's shared memory.
- * Where the device has none (below sm_90) a cluster is one block, and these are not called. */
+/* Clusters: blocks that run at the same time on neighbouring multiprocessors and can read each other's shared memory
+ * (compute capability 9.0 and later). Kernels for other devices do not call these functions. */
 #ifndef QUIRE_KERNELS_CUDA_CLUSTER_CUH
 #define QUIRE_KERNELS_CUDA_CLUSTER_CUH
 
@@ -14,8 +14,8 @@ static __device__ __forceinline__ uint32_t cluster_rank()
     return rank;
 }
 
-/* A barrier of the cluster, in two halves, which every thread does. What its blocks wrote to shared memory before they
- * arrived can be read after the wait, unless they arrived relaxed. */
+/* A barrier of the cluster in two halves, which all threads of the cluster call. What its blocks wrote to shared memory
+ * before they arrived can be read after the wait, unless they arrived relaxed. */
 static __device__ __forceinline__ void cluster_arrive()
 {
     asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
@@ -29,7 +29,8 @@ static __device__ __forceinline__ void cluster_wait()
     asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
 }
 
-/* Where `data` of this block's shared memory is in that of the cluster's `rank`-th block. */
+/* The address of `data`, which is in this block's shared memory, in the shared memory of the cluster's `rank`-th block.
+ */
 static __device__ __forceinline__ uint32_t cluster_address(const void *data, uint32_t rank)
 {
     uint32_t address;

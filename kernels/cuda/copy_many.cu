@@ -1,5 +1,5 @@
-/* A step's inputs: a dozen small arrays, read from pinned host memory by one kernel. A dozen copies would cost a dozen
- * launches, and their place among the kernels of a step. */
+/* A step's inputs: about a dozen small arrays, which one kernel reads from pinned host memory. Separate copies would
+ * cost a launch each and would run one after another. */
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
 
@@ -21,11 +21,12 @@ static __global__ void copy_many_kernel(const __grid_constant__ struct segments 
         ((int32_t *)s.destination)[i] = ((const int32_t *)s.source)[i];
 }
 
-void cuda_copy_many(struct backend *b, const struct copy_segment *segments, int32_t count, backend_stream stream)
+void cuda_copy_many(struct backend *b, const struct copy_many_args *args)
 {
     struct segments by_value = {};
-    if (count <= 0) return;
-    for (int32_t i = 0; i < count; i++) by_value.list[i] = segments[i];
-    copy_many_kernel<<<dim3(BLOCKS_PER_SEGMENT, (unsigned)count), COPY_THREADS, 0, cuda_stream(b, stream)>>>(by_value);
+    if (args->count <= 0) return;
+    for (int32_t i = 0; i < args->count; i++) by_value.list[i] = args->segments[i];
+    copy_many_kernel<<<dim3(BLOCKS_PER_SEGMENT, (unsigned)args->count), COPY_THREADS, 0, cuda_stream(b, NULL)>>>(
+        by_value);
     cuda_check_launch(b, "copy_many");
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* cuBLAS's interface as far as it is used here. Its names and numbers have been the same since version 11. */
+/* The part of cuBLAS's interface that is used here. Its names and numbers have not changed since version 11. */
 typedef struct cublasContext *handle;
 enum { STATUS_SUCCESS = 0 };
 enum { OP_N = 0, OP_T = 1 };
@@ -16,7 +16,7 @@ enum { MATH_DEFAULT = 0, MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
 struct cublas {
     void *library;
     handle handle;
-    void *stream; /* what the handle was told last */
+    void *stream; /* the handle's current stream */
     void *workspace;
     size_t workspace_bytes;
     int (*create)(handle *);
@@ -45,7 +45,7 @@ static bool find_all(struct cublas *c)
            find(c->library, "cublasGetStatusString", &c->status_string);
 }
 
-/* Sums in parts stay in float32 until they are one. */
+/* The math mode keeps partial sums in float32 until they are added up. */
 static int make_handle(struct cublas *c)
 {
     int result = c->create(&c->handle);
@@ -63,7 +63,7 @@ static void release(struct cublas *c)
     memset(c, 0, sizeof *c);
 }
 
-/* One candidate. On failure *err says what is wrong with it. */
+/* Tries one file name. On failure *err says what is wrong with the library. */
 static enum status try_library(struct cublas *c, const char *name, struct error *err)
 {
     c->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -84,7 +84,7 @@ static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "/usr/
 
 void *cublas_preload(void *unused)
 {
-    void *library = NULL; /* never closed: there until the process ends */
+    void *library = NULL; /* never closed: it stays loaded until the process ends */
     (void)unused;
     for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
@@ -102,7 +102,7 @@ enum status cublas_open(struct cublas **out, struct error *err)
             *out = c;
             return STATUS_OK;
         }
-        /* A library that is there and does not work is worth more words than one that is not there. */
+        /* Report a library that exists but does not work rather than one that does not exist. */
         if (!found.text[0] || !strstr(attempt.text, "cannot open shared object file")) found = attempt;
     }
     free(c);
@@ -123,10 +123,10 @@ void cublas_set_workspace(struct cublas *c, void *workspace, int64_t bytes)
 {
     c->workspace = workspace;
     c->workspace_bytes = (size_t)bytes;
-    c->stream = NULL; /* the next product tells the handle */
+    c->stream = NULL; /* so that the next matmul calls use_stream */
 }
 
-/* Setting a stream makes the handle forget its workspace, so both are set together, when the stream changes. */
+/* Setting a stream resets the handle's workspace, so both are set together, and only when the stream changes. */
 static int use_stream(struct cublas *c, void *stream)
 {
     if (stream == c->stream) return STATUS_SUCCESS;
@@ -142,16 +142,16 @@ static int type_of(enum dtype dtype)
     return dtype == DTYPE_FLOAT32 ? CUDA_R_32F : dtype == DTYPE_FLOAT16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-const char *cublas_product(struct cublas *c, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
-                           int64_t x_stride, const void *w, enum dtype dtype, int64_t tokens, int64_t rows,
-                           int64_t columns, bool add, void *stream)
+const char *cublas_run(struct cublas *c, const struct cublas_matmul *m, void *stream)
 {
-    const float one = 1, keep = add ? 1 : 0;
-    int type = type_of(dtype), compute = dtype == DTYPE_FLOAT32 ? COMPUTE_32F_PEDANTIC : COMPUTE_32F;
+    const float one = 1, keep = m->add ? 1 : 0;
+    int type = type_of(m->dtype), compute = m->dtype == DTYPE_FLOAT32 ? COMPUTE_32F_PEDANTIC : COMPUTE_32F;
     int result = use_stream(c, stream);
-    /* cuBLAS counts by columns, so it sees every matrix here transposed: out' [rows, tokens] = w x'. */
+    /* cuBLAS's matrices are column-major, so it sees each of ours transposed: out' [out_features, num_tokens] =
+     * weight x'. */
     if (result == STATUS_SUCCESS)
-        result = c->gemm(c->handle, OP_T, OP_N, (int)rows, (int)tokens, (int)columns, &one, w, type, (int)columns, x,
-                         type, (int)x_stride, &keep, out, type_of(out_dtype), (int)out_stride, compute, GEMM_DEFAULT);
+        result = c->gemm(c->handle, OP_T, OP_N, (int)m->out_features, (int)m->num_tokens, (int)m->in_features, &one,
+                         m->weight, type, (int)m->in_features, m->x, type, (int)m->x_stride, &keep, m->out,
+                         type_of(m->out_dtype), (int)m->out_stride, compute, GEMM_DEFAULT);
     return result == STATUS_SUCCESS ? NULL : c->status_string(result);
 }

@@ -1,5 +1,5 @@
-/* The one thing that is asked of cuBLAS, a matrix product, without linking against it: the library is looked for when a
- * GPU is opened, so that the executable starts where there is none. */
+/* Matmuls by cuBLAS. The executable is not linked against the library: it is opened together with the GPU, so that the
+ * executable also starts on a host that does not have it. */
 #ifndef QUIRE_KERNELS_CUDA_CUBLAS_H
 #define QUIRE_KERNELS_CUDA_CUBLAS_H
 
@@ -14,25 +14,36 @@ extern "C" {
 
 struct cublas;
 
-#define CUBLAS_WORKSPACE_BYTES ((int64_t)32 << 20) /* what NVIDIA advises for Hopper */
+#define CUBLAS_WORKSPACE_BYTES ((int64_t)32 << 20) /* what NVIDIA recommends for Hopper */
 
-/* A thread's function: loads the library, which takes half as long as making a context. cublas_open finds it there. */
+/* A thread's function: loads the library, so that cublas_open need not. That takes half as long as creating a CUDA
+ * context, so a thread does it meanwhile. */
 void *cublas_preload(void *unused);
 
-/* Opens libcublas for the calling thread's current device. STATUS_UNSUPPORTED: not installed, and what to install. */
+/* Opens libcublas for the calling thread's current device. STATUS_UNSUPPORTED: it is not installed; *err says what to
+ * install. */
 enum status cublas_open(struct cublas **out, struct error *err);
-void cublas_close(struct cublas *c); /* NULL is nothing */
+void cublas_close(struct cublas *c); /* does nothing for NULL */
 
-/* Memory for products, aligned to 256 bytes, which the caller owns; NULL, 0 takes it away. */
+/* Scratch memory for matmuls, aligned to 256 bytes, owned by the caller. NULL, 0: none. */
 void cublas_set_workspace(struct cublas *c, void *workspace, int64_t bytes);
 
-/* out[t][r] = sum_c x[t][c] * w[r][c]: x [tokens, columns] and w [rows, columns] of `dtype`, out [tokens, rows] of
- * float32 or `dtype`; x and out with row strides in elements. add: the sum is added to what is in out. Accumulated in
- * float32; float32 without TF32. `stream` is a cudaStream_t. One product at a time: they share the workspace. Returns
- * NULL, or why it could not be started. */
-const char *cublas_product(struct cublas *c, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
-                           int64_t x_stride, const void *w, enum dtype dtype, int64_t tokens, int64_t rows,
-                           int64_t columns, bool add, void *stream);
+/* out[t][o] = sum over i of x[t][i] * weight[o][i], added to what is in out if `add`. */
+struct cublas_matmul {
+    void *out; /* [num_tokens, out_features] out_dtype: float32 or dtype */
+    int64_t out_stride;
+    enum dtype out_dtype;
+    const void *x; /* [num_tokens, in_features] dtype */
+    int64_t x_stride;
+    const void *weight; /* [out_features, in_features] dtype */
+    enum dtype dtype;
+    int64_t num_tokens, out_features, in_features;
+    bool add;
+};
+
+/* Starts a matmul on `stream`, a cudaStream_t. It accumulates in float32, for float32 operands without TF32. Matmuls
+ * share the workspace, so they must run one after another. Returns NULL, or why the matmul could not be started. */
+const char *cublas_run(struct cublas *c, const struct cublas_matmul *matmul, void *stream);
 
 #ifdef __cplusplus
 }

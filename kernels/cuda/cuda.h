@@ -8,18 +8,18 @@
 extern "C" {
 #endif
 
-/* norm_linear, and gate_up_silu with a norm, take no more tokens than this; nor do linear_residual and gate_up_silu
- * without one, but where kernels are compiled for 90a: those take 64. */
+/* The most tokens that norm_linear takes, and gate_up with a norm. linear_residual, and gate_up without a norm, take 64
+ * where the kernels are compiled for 90a, and as many as this elsewhere. */
 enum { FUSED_MAX_TOKENS = 8 };
 
-/* `b` is a backend of backend_cuda_open in all of these. */
+/* In all of these functions `b` comes from backend_cuda_open. */
 
-/* The countdown-th allocation from now (1: the next memory_alloc, stream_create or event_create) fails as if memory had
- * run out; 0: none. */
+/* Makes the countdown-th allocation from now fail as if memory had run out. Allocations are memory_alloc, stream_create
+ * and event_create; 1 is the next one, 0 turns this off. */
 void backend_cuda_fail_allocation(struct backend *b, int countdown);
 
-/* An operation that failed makes every later synchronize fail with the same sentence: a step after it cannot be right.
- * This forgets it, where what it spoiled is known. */
+/* After an operation has failed, every later synchronize fails with the same sentence, because later steps cannot be
+ * right. This clears the failure, for callers that know what the operation spoiled. */
 void backend_cuda_forget_failure(struct backend *b);
 
 #ifdef __cplusplus

@@ -1,25 +1,28 @@
-/* Programmatic dependent launches (compute capability 9.0 and later; PTX ISA, "griddepcontrol"): a kernel starts while
- * the one before it still runs, once every block of that one has let it or has ended, so that its launch, and whatever
- * it reads that no kernel of the step writes, costs no time.
+/* Programmatic dependent launches (compute capability 9.0 and later; PTX ISA, "griddepcontrol"). A dependent kernel may
+ * start while the kernel before it still runs: as soon as every block of that kernel has called let_next_start or has
+ * ended. So the launch costs no time, and neither does reading what no kernel of the step writes (weights, tables).
  *
- * Such a kernel waits before it reads what kernels before it write, and before it writes anything at all, because they
- * may still read that. Some block of every such kernel waits before it ends: else the next could find the one before
- * the last still running. The first kernel of a step is launched as any other, so that the step's inputs are in place
- * for all that follow. */
+ * Rules:
+ * - A dependent kernel calls wait_for_previous before it reads what earlier kernels write, and before it writes
+ *   anything, because earlier kernels may still read the old contents.
+ * - At least one block of every dependent kernel calls wait_for_previous before it ends. Otherwise this kernel could
+ *   end before its predecessor, and the next kernel would wait for this one only.
+ * - The first kernel of a step is launched normally, so that the step's inputs have arrived for all kernels after it.
+ */
 #ifndef QUIRE_KERNELS_CUDA_DEPENDENT_CUH
 #define QUIRE_KERNELS_CUDA_DEPENDENT_CUH
 
-#include "kernels/cuda/state.cuh"
+#include "kernels/cuda/launch.cuh"
 
 #if __CUDA_ARCH__ >= 900
 
-/* The kernel that follows may start, if it was launched as a dependent. */
+/* The next kernel may start, if it was launched as a dependent. */
 static __device__ __forceinline__ void let_next_start()
 {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/* Until the kernels before this one are over and what they wrote can be read. */
+/* Waits until the kernels before this one have ended and what they wrote can be read. */
 static __device__ __forceinline__ void wait_for_previous()
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -32,30 +35,12 @@ static __device__ __forceinline__ void wait_for_previous() {}
 
 #endif
 
-/* Launches a kernel as a dependent of the one before it, in clusters of `cluster` blocks along x (1: none). */
+/* Launches a kernel as a dependent of the one before it. */
 template <class... Parameters, class... Arguments>
-static inline void cuda_launch_dependent(const struct cuda_state *s, cudaStream_t stream, void (*kernel)(Parameters...),
-                                         dim3 grid, int threads, int shared_bytes, int cluster,
-                                         Arguments &&...arguments)
+static inline void cuda_launch_dependent(const struct cuda_state *s, void (*kernel)(Parameters...),
+                                         const struct cuda_launch &launch, Arguments &&...arguments)
 {
-    cudaLaunchAttribute attributes[2] = {};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    config.attrs = attributes;
-    if (s->compute_capability >= 90) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (cluster > 1) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-        attributes[config.numAttrs].val.clusterDim.x = cluster;
-        attributes[config.numAttrs].val.clusterDim.y = attributes[config.numAttrs].val.clusterDim.z = 1;
-        config.numAttrs++;
-    }
-    cudaLaunchKernelEx(&config, kernel, arguments...); /* the caller's cuda_check_launch finds what it returns */
+    cuda_launch_kernel(s, kernel, launch, true, arguments...);
 }
 
 #endif

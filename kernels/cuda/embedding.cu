@@ -1,78 +1,83 @@
-/* Rows picked out of a table: of the embedding by token id, of the hidden states by row number. Launched as no one's
- * dependents: the embedding is the first of a step (see dependent.cuh). */
+/* Rows picked out of a table: of the embedding by token id, of the hidden states by token. These kernels are launched
+ * normally, not as dependents: the embedding is the first kernel of a step (see dependent.cuh). */
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
 
 enum { MAX_THREADS = 256 };
 
-/* One block a row. Ids below 0 name a row of the last step's samples. */
-static __device__ int64_t row_of(const int32_t *ids, const int32_t *last_sampled)
+/* Which rows: one block for each of num_ids. An id below 0 stands for last_sampled[-id - 1]. */
+struct row_ids {
+    const int32_t *ids, *last_sampled;
+    int32_t num_ids;
+};
+
+static __device__ int64_t row_of(const row_ids &rows)
 {
-    int32_t id = ids[blockIdx.x];
-    return id >= 0 ? id : last_sampled[-(int64_t)id - 1];
+    const int32_t id = rows.ids[blockIdx.x];
+    return id >= 0 ? id : rows.last_sampled[-(int64_t)id - 1];
 }
 
-/* Rows of `units` U, which is whatever divides them and their addresses. */
+/* A row is `units` U, where U is as wide as the rows' size and addresses allow. */
 template <class U>
-static __global__ void copy_rows_kernel(U *out, const U *__restrict__ table, const int32_t *__restrict__ ids,
-                                        const int32_t *__restrict__ last_sampled, int64_t units)
+static __global__ void copy_rows_kernel(U *out, const U *__restrict__ table, row_ids rows, int64_t units)
 {
     let_next_start();
-    const U *row = table + row_of(ids, last_sampled) * units;
+    const U *row = table + row_of(rows) * units;
     for (int64_t i = threadIdx.x; i < units; i += blockDim.x) out[blockIdx.x * units + i] = row[i];
 }
 
 template <class T, class Table>
-static __global__ void convert_rows_kernel(T *out, const Table *__restrict__ table, const int32_t *__restrict__ ids,
-                                           const int32_t *__restrict__ last_sampled, int64_t columns)
+static __global__ void convert_rows_kernel(T *out, const Table *__restrict__ table, row_ids rows, int64_t size,
+                                           float multiplier)
 {
     let_next_start();
-    const Table *row = table + row_of(ids, last_sampled) * columns;
-    for (int64_t i = threadIdx.x; i < columns; i += blockDim.x)
-        out[blockIdx.x * columns + i] = from_float<T>(to_float(row[i]));
+    const Table *row = table + row_of(rows) * size;
+    for (int64_t i = threadIdx.x; i < size; i += blockDim.x)
+        out[blockIdx.x * size + i] = from_float<T>(multiplier * to_float(row[i]));
 }
 
-static int threads_for(int64_t work)
+static void copy_rows(struct backend *b, void *out, const void *table, const row_ids &rows, int64_t row_bytes)
 {
-    return work >= MAX_THREADS ? MAX_THREADS : (int)cuda_div_up(work > 0 ? work : 1, 32) * 32;
-}
-
-static void copy_rows(void *out, const void *table, const int32_t *ids, const int32_t *last_sampled, int32_t num_rows,
-                      int64_t row_bytes, cudaStream_t stream)
-{
+    cudaStream_t stream = cuda_stream(b, NULL);
     if (row_bytes % 16 == 0 && cuda_is_aligned(out) && cuda_is_aligned(table)) {
-        copy_rows_kernel<<<num_rows, threads_for(row_bytes / 16), 0, stream>>>((uint4 *)out, (const uint4 *)table, ids,
-                                                                               last_sampled, row_bytes / 16);
-    } else { /* every type is of 2 bytes at least */
-        copy_rows_kernel<<<num_rows, threads_for(row_bytes / 2), 0, stream>>>((uint16_t *)out, (const uint16_t *)table,
-                                                                              ids, last_sampled, row_bytes / 2);
+        copy_rows_kernel<<<rows.num_ids, cuda_threads_for(row_bytes / 16, MAX_THREADS), 0, stream>>>(
+            (uint4 *)out, (const uint4 *)table, rows, row_bytes / 16);
+    } else { /* no type is smaller than 2 bytes */
+        copy_rows_kernel<<<rows.num_ids, cuda_threads_for(row_bytes / 2, MAX_THREADS), 0, stream>>>(
+            (uint16_t *)out, (const uint16_t *)table, rows, row_bytes / 2);
     }
 }
 
-void cuda_embedding(struct backend *b, void *out, const int32_t *ids, const int32_t *last_sampled, int32_t num_tokens,
-                    const struct weight *table, enum dtype dtype, backend_stream stream)
+static void convert_rows(struct backend *b, const struct embedding_args *args, const row_ids &rows)
 {
-    if (num_tokens <= 0) return;
-    cudaStream_t on = cuda_stream(b, stream);
-    if (table->dtype == dtype) {
-        copy_rows(out, table->data, ids, last_sampled, num_tokens, table->in_features * dtype_size(dtype), on);
-    } else {
-        cuda_dispatch(b, "embedding", dtype, [&](auto zero) {
-            using T = decltype(zero);
-            cuda_dispatch(b, "embedding", table->dtype, [&](auto table_zero) {
-                using Table = decltype(table_zero);
-                convert_rows_kernel<<<num_tokens, threads_for(table->in_features), 0, on>>>(
-                    (T *)out, (const Table *)table->data, ids, last_sampled, table->in_features);
-            });
+    const int64_t size = args->table->in_features;
+    cudaStream_t stream = cuda_stream(b, NULL);
+    cuda_dispatch(b, "embedding", args->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        cuda_dispatch(b, "embedding", weight_dtype(args->table), [&](auto table_zero) {
+            using Table = decltype(table_zero);
+            convert_rows_kernel<<<rows.num_ids, cuda_threads_for(size, MAX_THREADS), 0, stream>>>(
+                (T *)args->out, (const Table *)args->table->data, rows, size, args->multiplier);
         });
+    });
+}
+
+void cuda_embedding(struct backend *b, const struct embedding_args *args)
+{
+    const row_ids rows = {args->ids, args->last_sampled, args->num_tokens};
+    if (args->num_tokens <= 0) return;
+    if (weight_dtype(args->table) == args->dtype && args->multiplier == 1) {
+        copy_rows(b, args->out, args->table->data, rows, args->table->in_features * dtype_size(args->dtype));
+    } else {
+        convert_rows(b, args, rows);
     }
     cuda_check_launch(b, "embedding");
 }
 
-void cuda_gather_rows(struct backend *b, void *out, const void *x, const int32_t *rows, int32_t num_rows, int32_t size,
-                      enum dtype dtype, backend_stream stream)
+void cuda_gather_rows(struct backend *b, const struct gather_rows_args *args)
 {
-    if (num_rows <= 0) return;
-    copy_rows(out, x, rows, NULL, num_rows, (int64_t)size * dtype_size(dtype), cuda_stream(b, stream));
+    const row_ids rows = {args->indices, NULL, args->num_indices};
+    if (args->num_indices <= 0) return;
+    copy_rows(b, args->out, args->x, rows, (int64_t)args->size * dtype_size(args->dtype));
     cuda_check_launch(b, "gather_rows");
 }

@@ -1,4 +1,4 @@
-/* Matrix products with weights, each sent to what computes it best. */
+/* linear: sends each matmul to the kernel that is fastest for it. */
 #include <limits.h>
 
 #include "kernels/cuda/linear_few_tokens.cuh"
@@ -7,63 +7,75 @@
 
 enum { THREADS = 256, MAX_GRID_Y = 65535 };
 
-/* out[t][r] = bias[r]: what the product is then added to, so that the sum is rounded once. */
-template <class T, class W>
-static __global__ void spread_bias_kernel(T *out, int64_t out_stride, const W *__restrict__ bias, int64_t rows,
+/* out[t][o] = bias[o]. cuBLAS then adds the matmul to it, so that the sum is rounded once. */
+template <class T, class B>
+static __global__ void spread_bias_kernel(T *out, int64_t out_stride, const B *__restrict__ bias, int64_t out_features,
                                           int num_tokens)
 {
-    const int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (row >= rows) return;
-    const T value = from_float<T>(to_float(bias[row]));
-    for (int64_t t = blockIdx.y; t < num_tokens; t += gridDim.y) out[t * out_stride + row] = value;
+    const int64_t o = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (o >= out_features) return;
+    const T value = from_float<T>(to_float(bias[o]));
+    for (int64_t t = blockIdx.y; t < num_tokens; t += gridDim.y) out[t * out_stride + o] = value;
 }
 
-static void spread_bias(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, int32_t num_tokens,
-                        const struct weight *w, cudaStream_t stream)
+static void spread_bias(struct backend *b, const struct linear_args *args)
 {
-    const dim3 grid((unsigned)cuda_div_up(w->out_features, THREADS), num_tokens < MAX_GRID_Y ? num_tokens : MAX_GRID_Y);
-    cuda_dispatch(b, "linear", out_dtype, [&](auto zero) {
+    const struct weight *w = args->weight;
+    const dim3 grid((unsigned)cuda_div_up(w->out_features, THREADS),
+                    args->num_tokens < MAX_GRID_Y ? args->num_tokens : MAX_GRID_Y);
+    cuda_dispatch(b, "linear", args->out_dtype, [&](auto zero) {
         using T = decltype(zero);
-        cuda_dispatch(b, "linear", w->dtype, [&](auto w_zero) {
-            using W = decltype(w_zero);
-            spread_bias_kernel<<<grid, THREADS, 0, stream>>>((T *)out, out_stride, (const W *)w->bias, w->out_features,
-                                                             num_tokens);
+        cuda_dispatch(b, "linear", w->bias_dtype, [&](auto bias_zero) {
+            using B = decltype(bias_zero);
+            spread_bias_kernel<<<grid, THREADS, 0, cuda_stream(b, NULL)>>>(
+                (T *)args->out, args->out_stride, (const B *)w->bias, w->out_features, args->num_tokens);
         });
     });
 }
 
-/* By the kernels for few tokens and for a batch of them, if they can and cuBLAS is not faster. */
-static bool run_own_kernel(struct backend *b, const struct few_rows_product *p, cudaStream_t stream)
+/* By quire's own kernels, if they take it and cuBLAS is not faster. */
+static bool run_own_kernel(struct backend *b, const struct linear_args *args)
 {
-    struct few_rows_plan plan;
-    if (!few_rows_is_best(p) && linear_wgmma(b, "linear", p, stream)) return true;
-    if (!few_rows_plan(cuda_state(b), p, &plan) || plan.splits > 1) return false;
-    few_rows_launch(b, "linear", p, &plan, stream);
+    struct matmul m;
+    struct few_tokens_plan plan;
+    if (!matmul_of(args, MATMUL_STORE, &m)) return false;
+    if (!few_tokens_is_best(&m) && linear_wgmma(b, "linear", &m)) return true;
+    if (!few_tokens_plan(cuda_state(b), &m, &plan) || plan.splits > 1) return false;
+    few_tokens_launch(b, "linear", &m, &plan);
     return true;
 }
 
-void cuda_linear(struct backend *b, void *out, int64_t out_stride, enum dtype out_dtype, const void *x,
-                 int64_t x_stride, enum dtype dtype, int32_t num_tokens, const struct weight *w, backend_stream stream)
+/* Whether cuBLAS takes it: one type, sizes that fit into an int, and a bias that `out` can hold exactly. */
+static bool is_for_cublas(const struct linear_args *args)
 {
-    if (num_tokens <= 0 || w->out_features <= 0) return;
-    cudaStream_t on = cuda_stream(b, stream);
-    const bool one_type = w->dtype == dtype && (out_dtype == dtype || out_dtype == DTYPE_FLOAT32);
-    struct few_rows_product product = few_rows_product_of(x, x_stride, dtype, num_tokens, w, FEW_ROWS_STORE);
-    product.out = out;
-    product.out_stride = out_stride;
-    product.out_is_float = out_dtype == DTYPE_FLOAT32;
-    if (one_type && run_own_kernel(b, &product, on)) return;
-    const bool fits =
-        w->out_features <= INT_MAX && w->in_features <= INT_MAX && x_stride <= INT_MAX && out_stride <= INT_MAX;
-    if (!one_type || !fits) {
-        cuda_linear_mixed(b, out, out_stride, out_dtype, x, x_stride, dtype, num_tokens, w, stream);
-        return;
-    }
-    if (w->bias) spread_bias(b, out, out_stride, out_dtype, num_tokens, w, on);
-    const char *wrong = cublas_product(cuda_state(b)->cublas, out, out_stride, out_dtype, x, x_stride, w->data, dtype,
-                                       num_tokens, w->out_features, w->in_features, w->bias != NULL, on);
+    const struct weight *w = args->weight;
+    const bool is_float = args->out_dtype == DTYPE_FLOAT32;
+    return weight_dtype(w) == args->dtype && (args->out_dtype == args->dtype || is_float) &&
+           (!w->bias || is_float || w->bias_dtype == args->out_dtype) && w->out_features <= INT_MAX &&
+           w->in_features <= INT_MAX && args->x_stride <= INT_MAX && args->out_stride <= INT_MAX;
+}
+
+static void run_cublas(struct backend *b, const struct linear_args *args)
+{
+    const struct weight *w = args->weight;
+    const struct cublas_matmul matmul = {args->out,       args->out_stride, args->out_dtype, args->x,
+                                         args->x_stride,  w->data,          args->dtype,     args->num_tokens,
+                                         w->out_features, w->in_features,   w->bias != NULL};
+    if (w->bias) spread_bias(b, args);
+    const char *wrong = cublas_run(cuda_state(b)->cublas, &matmul, cuda_stream(b, NULL));
     if (wrong)
-        cuda_fail(b, "linear failed on %s: cuBLAS says %s for %d x %lld x %lld of %s", b->name, wrong, num_tokens,
-                  (long long)w->out_features, (long long)w->in_features, dtype_name(dtype));
+        cuda_fail(b, "linear failed on %s: cuBLAS says %s for %d tokens, %lld x %lld weights, %s", b->name, wrong,
+                  args->num_tokens, (long long)w->out_features, (long long)w->in_features, dtype_name(args->dtype));
     cuda_check_launch(b, "linear");
+}
+
+void cuda_linear(struct backend *b, const struct linear_args *args)
+{
+    if (args->num_tokens <= 0 || args->weight->out_features <= 0) return;
+    if (run_own_kernel(b, args)) return;
+    if (is_for_cublas(args)) {
+        run_cublas(b, args);
+    } else {
+        cuda_linear_mixed(b, args);
+    }
 }

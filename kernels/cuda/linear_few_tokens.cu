@@ -1,54 +1,63 @@
-/* Matrix products with few tokens: the cost is to read the weights once, at the speed of memory.
+/* Matmuls with few tokens. The cost is to read the weights once, at the speed of memory.
  *
- * A block has four warps that order weights with the bulk copy engine into a ring in shared memory, as far ahead as the
- * ring is long, and eight that multiply what has arrived: so enough bytes are always under way, whatever the others
- * wait for, and the ring is filled before the previous kernel is over, because weights do not depend on it (see
- * griddepcontrol in the PTX ISA). Four, because a warp takes some 80 cycles to order one row of a stage: one warp alone
- * was measured at 1.3 TB/s with rows of 512 bytes, 2.7 with 1024.
+ * A block has COPY_WARPS warps that start copies of weights into a ring in shared memory, through the bulk copy engine,
+ * and MMA_WARPS warps that multiply what has arrived:
  *
- * The product is by tensor cores, mma.m16n8k16, with 16 rows of weights as its M and 8 tokens as its N. Each of the
- * eight warps takes an eighth of a chunk's columns. Which of them a lane multiplies in which step does not matter to a
- * sum as long as both operands agree: lane (g, t) takes columns 8 t .. 8 t + 7 of a group of 32 for rows g and g + 8,
- * and for token g: all are single 16-byte reads. A stage's rows, and those of x, lie 64 bytes off a multiple of 128
- * apart, so that the eight lanes of a quarter of a warp read from all banks.
+ *      weights of a tile           ring: `stages` stages of one chunk each             mma warps
+ *     (16 output features)
+ *                              stage 0    stage 1    stage 2    stage 3
+ *     chunk 6, 7, 8, ... -->  +---------++---------++---------++---------+  -->  wait for full[1],
+ *     wait for empty[0],      | free    || chunk 3 || chunk 4 || chunk 5 |       multiply chunk 3,
+ *     copy chunk 6 into it,   |         || full    || full    || copying |       arrive at empty[1]
+ *     which ends full[0]      +---------++---------++---------++---------+
  *
- * Sums are made in a fixed order: within a warp, over the eight warps, over the parts of a tile. The parts of a tile
- * are computed by different blocks, and the last to finish adds them up. */
+ * So enough bytes are always in flight, whatever the mma warps wait for. The copies start before the previous kernel
+ * has ended, because weights do not depend on it (dependent.cuh). There are several copy warps because starting the
+ * copy of one row takes a warp about 80 cycles, which is too slow for one warp.
+ *
+ * The matmul runs on tensor cores (mma.cuh) with 16 output features as M and 8 tokens as N. Each mma warp takes an
+ * eighth of a chunk's input features. The order in which a lane multiplies them does not matter as long as it is the
+ * same for both operands: lane (g, t) takes input features 8 t .. 8 t + 7 of each 32, of weight rows g and g + 8 and of
+ * token g, so that every operand is read in pieces of 16 bytes. The rows of a stage and of x are padded by SKEW bytes,
+ * so that the eight lanes that are served together read from different banks.
+ *
+ * Sums are added in a fixed order: within a warp, over the mma warps, over the parts of a tile. Different blocks
+ * compute the parts of a tile, and the block that finishes last adds them up. */
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/linear_few_tokens.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/operations.h"
 
 enum {
-    TILE = FEW_ROWS_TILE,
-    WARPS = 8, /* that multiply */
-    MULTIPLIERS = 32 * WARPS,
-    ORDERERS = 4, /* warps that order weights, each its rows of a tile */
-    ORDERER_ROWS = TILE / ORDERERS,
-    THREADS = MULTIPLIERS + 32 * ORDERERS,
+    TILE = 16, /* output features; of MATMUL_GATE 8 gates and the 8 ups that belong to them */
+    MMA_WARPS = 8,
+    MMA_THREADS = 32 * MMA_WARPS,
+    COPY_WARPS = 4,
+    COPY_WARP_ROWS = TILE / COPY_WARPS, /* rows of a stage that one copy warp copies */
+    THREADS = MMA_THREADS + 32 * COPY_WARPS,
     SKEW = 64, /* bytes */
     MAX_STAGES = 16,
-    SHORT_BYTES = 600 << 10, /* of weights for each multiprocessor */
-    UNDER_WAY = 64 << 10, /* bytes under way to each multiprocessor; with three times as many reads got 10 % slower */
-    PARTIAL_BYTES = 16 << 20, /* of the workspace: sums of parts; and an arrival counter for each tile */
-    MAX_SPLIT_TILES = 16384
+    SHORT_BYTES = 600 << 10,  /* a weight with less than this for each multiprocessor gets large chunks */
+    IN_FLIGHT = 64 << 10,     /* bytes in flight to each multiprocessor; much more makes reads slower */
+    PARTIAL_BYTES = 16 << 20, /* of the workspace, for the sums of parts */
+    MAX_SPLIT_TILES = 16384   /* of a matmul in parts: the workspace has a counter for each */
 };
 
-/* What the kernel is given. */
-struct few_rows_call {
-    struct few_rows_product product;
-    struct few_rows_plan plan;
-    uint32_t *arrivals; /* [tiles] zero, and zero again afterwards */
+struct few_tokens_call {
+    struct matmul matmul;
+    struct few_tokens_plan plan;
+    uint32_t *arrivals; /* [tiles] parts that are finished; zero before and after the kernel */
     float *partials;    /* [tiles, splits, tokens, TILE] */
 };
 
-static inline __host__ __device__ int64_t tile_count(const struct few_rows_product *p)
+static inline __host__ __device__ int64_t tile_count(const struct matmul *m)
 {
-    return p->result == FEW_ROWS_GATE ? cuda_div_up(p->rows / 2, TILE / 2) : cuda_div_up(p->rows, TILE);
+    return m->result == MATMUL_GATE ? cuda_div_up(m->out_features / 2, TILE / 2) : cuda_div_up(m->out_features, TILE);
 }
 
-/* Tokens are padded to a multiple of 8 in the sums. */
+/* Sums of a tile, whose tokens are padded to groups of 8. */
 static inline __host__ __device__ int64_t sum_count(int groups)
 {
     return (int64_t)groups * 8 * TILE;
@@ -61,124 +70,108 @@ static int32_t stage_bytes(int32_t chunk)
 
 #if __CUDA_ARCH__ >= 900
 
-template <class T>
-static __device__ __forceinline__ void multiply(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                                uint32_t b0, uint32_t b1);
-template <>
-__device__ __forceinline__ void multiply<__nv_bfloat16>(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                                        uint32_t a3, uint32_t b0, uint32_t b1)
+/* Waits for the other mma warps. */
+static __device__ __forceinline__ void mma_warps_sync()
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-template <>
-__device__ __forceinline__ void multiply<__half>(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                                 uint32_t b0, uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    asm volatile("bar.sync 1, %0;" ::"r"((int)MMA_THREADS) : "memory");
 }
 
-/* The eight multiplying warps wait for each other. */
-static __device__ __forceinline__ void multipliers_sync()
-{
-    asm volatile("bar.sync 1, %0;" ::"r"((int)MULTIPLIERS) : "memory");
-}
-
-/* Where the block's part of the product lies. */
-struct part_of_block {
+/* A block's part of the matmul: tiles first_tile, first_tile + tile_step, ..., and of each the input features
+ * [begin, begin + size), in `chunks` chunks. */
+struct block_part {
     int32_t split, first_tile, tile_step;
-    int64_t tiles, begin; /* columns [begin, begin + size) */
-    int32_t size, chunks, x_row;
+    int64_t tiles, begin;
+    int32_t size, chunks;
+    int32_t x_row; /* bytes from a token of x to the next in shared memory */
 };
 
-static __device__ __forceinline__ part_of_block find_part(const struct few_rows_plan &plan,
-                                                          const few_rows_product &product)
+static __device__ __forceinline__ block_part find_part(const struct few_tokens_plan &plan, const matmul &m)
 {
-    part_of_block p;
+    block_part p;
     p.split = blockIdx.x % plan.splits;
     p.tile_step = gridDim.x / plan.splits;
     p.first_tile = blockIdx.x / plan.splits;
-    p.tiles = tile_count(&product);
+    p.tiles = tile_count(&m);
     p.begin = p.split * (int64_t)plan.part;
-    const int64_t left = product.columns - p.begin;
+    const int64_t left = m.in_features - p.begin;
     p.size = (int32_t)(left < plan.part ? left : plan.part);
     p.chunks = (p.size + plan.chunk - 1) / plan.chunk;
     p.x_row = 2 * plan.part + SKEW;
     return p;
 }
 
-/* Row `row` of a tile is which row of the weights; -1: none. */
-static __device__ __forceinline__ int64_t weight_row(const few_rows_product &p, int64_t tile, int row)
+/* The output feature that a row of a tile is; -1: none, the row is beyond the last one. */
+static __device__ __forceinline__ int64_t feature_of(const matmul &m, int64_t tile, int row)
 {
-    if (p.result != FEW_ROWS_GATE) {
-        const int64_t r = tile * TILE + row;
-        return r < p.rows ? r : -1;
+    if (m.result != MATMUL_GATE) {
+        const int64_t o = tile * TILE + row;
+        return o < m.out_features ? o : -1;
     }
-    const int64_t half = p.rows / 2, r = tile * (TILE / 2) + row % (TILE / 2);
-    return r >= half ? -1 : row < TILE / 2 ? r : half + r;
+    const int64_t half = m.out_features / 2, o = tile * (TILE / 2) + row % (TILE / 2);
+    return o >= half ? -1 : row < TILE / 2 ? o : half + o;
 }
 
-/* An ordering warp: each of its first lanes copies one row of every tile. A chunk is ordered once its place is free and
- * the one `ahead` before it has come, so that no more bytes are under way than help. */
+/* The ring and its barriers: full[s] ends a phase when a chunk is in stage s, empty[s] when it has been multiplied. */
+struct weight_ring {
+    uint8_t *data;
+    uint64_t *full, *empty;
+};
+
+/* A copy warp: each of its first lanes copies one row of every chunk. A chunk is copied when its stage is free and the
+ * chunk `in_flight` before it has arrived. */
 template <class T>
-static __device__ __forceinline__ void order_weights(const struct few_rows_plan &plan, const few_rows_product &product,
-                                                     const part_of_block &p, uint8_t *ring, uint64_t *full,
-                                                     uint64_t *empty)
+static __device__ __forceinline__ void copy_weights(const struct few_tokens_plan &plan, const matmul &m,
+                                                    const block_part &p, const weight_ring &ring)
 {
     const int lane = threadIdx.x % 32, row_bytes = 2 * plan.chunk + SKEW;
-    const int row_of_tile = (threadIdx.x - MULTIPLIERS) / 32 * ORDERER_ROWS + lane;
+    const int row = (threadIdx.x - MMA_THREADS) / 32 * COPY_WARP_ROWS + lane;
     const uint64_t policy = evict_first_policy();
-    ring_place at = {0, 0}, come = {0, 0};
-    int under_way = 0;
+    ring_place at = {0, 0}, arrived = {0, 0};
+    int in_flight = 0;
     for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
-        const int64_t row = lane < ORDERER_ROWS ? weight_row(product, tile, row_of_tile) : -1;
-        const int rows = __popc(__ballot_sync(~0u, row >= 0));
-        const T *from = (const T *)product.weights + row * product.columns + p.begin;
+        const int64_t feature = lane < COPY_WARP_ROWS ? feature_of(m, tile, row) : -1;
+        const int rows = __popc(__ballot_sync(~0u, feature >= 0));
+        const T *from = (const T *)m.weight + feature * m.in_features + p.begin;
         for (int chunk = 0; chunk < p.chunks; chunk++) {
-            const int left = p.size - chunk * plan.chunk, columns = left < plan.chunk ? left : plan.chunk;
-            if (under_way == plan.ahead) {
-                barrier_wait(&full[come.stage], come.round & 1);
-                ring_step(come, plan.stages);
+            const int left = p.size - chunk * plan.chunk, features = left < plan.chunk ? left : plan.chunk;
+            if (in_flight == plan.in_flight) {
+                barrier_wait(&ring.full[arrived.stage], arrived.round & 1);
+                ring_step(arrived, plan.stages);
             } else {
-                under_way++;
+                in_flight++;
             }
-            if (at.round > 0) barrier_wait(&empty[at.stage], (at.round - 1) & 1);
-            if (lane == 0) barrier_arrive_expect(&full[at.stage], (uint32_t)(rows * columns * 2));
+            if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
+            if (lane == 0) barrier_arrive_expect(&ring.full[at.stage], (uint32_t)(rows * features * 2));
             __syncwarp();
-            if (row >= 0)
-                bulk_copy(ring + (at.stage * TILE + row_of_tile) * row_bytes, from + chunk * plan.chunk,
-                          (uint32_t)columns * 2, &full[at.stage], policy);
+            if (feature >= 0)
+                bulk_copy(ring.data + (at.stage * TILE + row) * row_bytes, from + chunk * plan.chunk,
+                          (uint32_t)features * 2, &ring.full[at.stage], policy);
             ring_step(at, plan.stages);
         }
     }
 }
 
-static __device__ __forceinline__ int gain_bytes(const few_rows_product &p)
+static __device__ __forceinline__ int gain_bytes(const matmul &m)
 {
-    return p.gain ? (int)p.columns * (p.gain_is_float ? 4 : 2) : 0;
+    return m.gain ? (int)m.in_features * (m.gain_is_float ? 4 : 2) : 0;
 }
 
-/* This part's columns of x, and the gains if there are any, into shared memory, by one warp. Gains are weights: they do
- * not wait for the kernels before. Two blocks of a cluster bring
- * every other token for both: the same x for every block is what the L2 cache is busiest with. */
-static __device__ __forceinline__ void order_x(const few_rows_product &product, int cluster, const part_of_block &p,
-                                               uint8_t *x, uint8_t *gain, uint64_t *full)
+/* One warp copies this part's input features of x into shared memory, and the gains if there are any. The gains do not
+ * wait for the previous kernel. All blocks read the same x, which keeps the L2 cache busy, so the two blocks of a
+ * cluster copy every other token for both. */
+static __device__ __forceinline__ void copy_x(const matmul &m, int cluster, const block_part &p, uint8_t *x,
+                                              uint8_t *gain, uint64_t *full)
 {
     const int lane = threadIdx.x % 32;
     const uint64_t policy = evict_last_policy();
     if (lane == 0) {
-        barrier_arrive_expect(full, (uint32_t)(product.num_tokens * p.size * 2 + gain_bytes(product)));
-        if (product.gain) bulk_copy(gain, product.gain, gain_bytes(product), full, policy);
+        barrier_arrive_expect(full, (uint32_t)(m.num_tokens * p.size * 2 + gain_bytes(m)));
+        if (m.gain) bulk_copy(gain, m.gain, gain_bytes(m), full, policy);
     }
     __syncwarp();
     wait_for_previous();
-    if (lane >= product.num_tokens) return;
-    const uint16_t *from = (const uint16_t *)product.x + lane * product.x_stride + p.begin;
+    if (lane >= m.num_tokens) return;
+    const uint16_t *from = (const uint16_t *)m.x + lane * m.x_stride + p.begin;
     if (cluster == 1 || !BULK_COPY_TO_CLUSTER)
         bulk_copy(x + lane * p.x_row, from, (uint32_t)p.size * 2, full, policy);
     else if (lane % 2 == (int)cluster_rank())
@@ -205,39 +198,38 @@ template <class T, class G> static __device__ __forceinline__ uint4 normalize(ui
     return words;
 }
 
-/* rms_norm of x in shared memory, in place. Every block makes it for itself: that costs less than a kernel and its
- * round trip. Eight, four, two or one warps have a token. sums: [tokens, WARPS] of scratch. */
+/* rms_norm of x in shared memory, in place. Every block does it for itself, which costs less than a kernel and its
+ * round trip through memory. One to eight warps share a token. sums: scratch for [tokens, MMA_WARPS]. */
 template <class T>
-static __device__ __forceinline__ void norm_x(const few_rows_product &product, uint8_t *x, int x_row,
-                                              const uint8_t *gain, float *sums)
+static __device__ __forceinline__ void norm_x(const matmul &m, uint8_t *x, int x_row, const uint8_t *gain, float *sums)
 {
-    const int pieces = (int)(product.columns / 8), tokens = product.num_tokens;
+    const int pieces = (int)(m.in_features / 8), tokens = m.num_tokens;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warps = tokens == 1 ? 8 : tokens == 2 ? 4 : tokens <= 4 ? 2 : 1; /* of a token */
     const int first = warp % warps * 32 + lane;
-    for (int token = warp / warps; token < tokens; token += WARPS / warps) {
+    for (int token = warp / warps; token < tokens; token += MMA_WARPS / warps) {
         float sum = 0;
 #pragma unroll 4
         for (int i = first; i < pieces; i += warps * 32) sum += square_sum<T>(*(uint4 *)(x + token * x_row + i * 16));
         for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
-        if (lane == 0) sums[token * WARPS + warp % warps] = sum;
+        if (lane == 0) sums[token * MMA_WARPS + warp % warps] = sum;
     }
-    multipliers_sync();
-    for (int token = warp / warps; token < tokens; token += WARPS / warps) {
+    mma_warps_sync();
+    for (int token = warp / warps; token < tokens; token += MMA_WARPS / warps) {
         float sum = 0;
-        for (int i = 0; i < warps; i++) sum += sums[token * WARPS + i];
-        const float factor = rsqrtf(sum / (float)product.columns + product.eps);
+        for (int i = 0; i < warps; i++) sum += sums[token * MMA_WARPS + i];
+        const float factor = rsqrtf(sum / (float)m.in_features + m.eps);
 #pragma unroll 4
         for (int i = first; i < pieces; i += warps * 32) {
             uint4 *words = (uint4 *)(x + token * x_row + i * 16);
-            *words = product.gain_is_float ? normalize<T>(*words, (const float *)gain + i * 8, factor)
-                                           : normalize<T>(*words, (const T *)gain + i * 8, factor);
+            *words = m.gain_is_float ? normalize<T>(*words, (const float *)gain + i * 8, factor)
+                                     : normalize<T>(*words, (const T *)gain + i * 8, factor);
         }
     }
 }
 
-/* What a thread reads for its element of a tile's result, before the product is there: its biases, and what is added
- * to. 16 rows of at most 16 tokens: one element a thread. */
+/* The element of a tile's result that a thread stores, and what it reads for that before the sum is there: the biases
+ * and the element of out that the sum is added to. A tile has at most 16 x 16 elements, one for each mma thread. */
 struct result_place {
     bool is_there;
     int token, row; /* of the tile */
@@ -245,172 +237,186 @@ struct result_place {
     float bias, up_bias, before;
 };
 
-template <class T> static __device__ __forceinline__ result_place find_place(const few_rows_product &p, int64_t tile)
+template <class T> static __device__ __forceinline__ result_place find_place(const matmul &m, int64_t tile)
 {
-    const int rows = p.result == FEW_ROWS_GATE ? TILE / 2 : TILE;
+    const int rows = m.result == MATMUL_GATE ? TILE / 2 : TILE;
     result_place place = {};
     place.token = threadIdx.x / rows;
     place.row = threadIdx.x % rows;
-    const int64_t r = weight_row(p, tile, place.row);
-    place.is_there = place.token < p.num_tokens && r >= 0;
+    const int64_t o = feature_of(m, tile, place.row);
+    place.is_there = place.token < m.num_tokens && o >= 0;
     if (!place.is_there) return place;
-    place.at = place.token * p.out_stride + r;
-    if (p.bias) place.bias = to_float(((const T *)p.bias)[r]);
-    if (p.bias && p.result == FEW_ROWS_GATE) place.up_bias = to_float(((const T *)p.bias)[p.rows / 2 + r]);
-    if (p.result == FEW_ROWS_ADD) place.before = to_float(((const T *)p.out)[place.at]);
+    place.at = place.token * m.out_stride + o;
+    if (m.bias) place.bias = to_float(((const T *)m.bias)[o]);
+    if (m.bias && m.result == MATMUL_GATE) place.up_bias = to_float(((const T *)m.bias)[m.out_features / 2 + o]);
+    if (m.result == MATMUL_ADD) place.before = to_float(((const T *)m.out)[place.at]);
     return place;
 }
 
-/* total(row of the tile) gives the sum of this token and a row. */
+/* total(row) returns the sum of the place's token and a row of the tile. */
 template <class T, class Total>
-static __device__ __forceinline__ void write_result(const few_rows_product &p, const result_place &place, Total total)
+static __device__ __forceinline__ void write_result(const matmul &m, const result_place &place, Total total)
 {
     if (!place.is_there) return;
     const float y = total(place.row) + place.bias;
-    if (p.result == FEW_ROWS_GATE) {
+    if (m.result == MATMUL_GATE) {
         const float up = total(place.row + TILE / 2) + place.up_bias;
-        ((T *)p.out)[place.at] = from_float<T>(gate_times_up<T>(y, up));
-    } else if (p.result == FEW_ROWS_ADD) {
-        ((T *)p.out)[place.at] = from_float<T>(place.before + to_float(from_float<T>(y)));
-    } else if (p.out_is_float) {
-        ((float *)p.out)[place.at] = y;
+        ((T *)m.out)[place.at] = from_float<T>(gate_times_up<T>(m.activation, y, up));
+    } else if (m.result == MATMUL_ADD) {
+        ((T *)m.out)[place.at] = from_float<T>(place.before + to_float(from_float<T>(y)));
+    } else if (m.out_is_float) {
+        ((float *)m.out)[place.at] = y;
     } else {
-        ((T *)p.out)[place.at] = from_float<T>(y);
+        ((T *)m.out)[place.at] = from_float<T>(y);
     }
 }
 
-/* The end of a tile: sums [WARPS, tokens, TILE] of the warps become results, or a part of them. */
+/* Finishes a tile: adds up the warps' sums [MMA_WARPS, tokens, TILE] and stores the result, or leaves the sums of this
+ * part for the block that finishes the tile last. */
 template <class T, int GROUPS>
-static __device__ __forceinline__ void finish_tile(const few_rows_call &c, const part_of_block &p, int64_t tile,
+static __device__ __forceinline__ void finish_tile(const few_tokens_call &c, const block_part &p, int64_t tile,
                                                    const result_place &place, const float *sums, int *is_last)
 {
     constexpr int COUNT = GROUPS * 8 * TILE;
     auto of_warps = [&](int i) {
         float total = 0;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) total += sums[w * COUNT + i];
+        for (int w = 0; w < MMA_WARPS; w++) total += sums[w * COUNT + i];
         return total;
     };
-    const few_rows_product &product = c.product;
+    const matmul &m = c.matmul;
     const int splits = c.plan.splits;
     if (splits == 1) {
-        write_result<T>(product, place, [&](int row) { return of_warps(place.token * TILE + row); });
+        write_result<T>(m, place, [&](int row) { return of_warps(place.token * TILE + row); });
         return;
     }
     float *parts = c.partials + tile * splits * COUNT;
-    for (int i = threadIdx.x; i < product.num_tokens * TILE; i += MULTIPLIERS)
+    for (int i = threadIdx.x; i < m.num_tokens * TILE; i += MMA_THREADS)
         __stcg(&parts[p.split * COUNT + i], of_warps(i));
     __threadfence();
-    multipliers_sync();
+    mma_warps_sync();
     if (threadIdx.x == 0) *is_last = atomicInc(&c.arrivals[tile], splits - 1) == (uint32_t)splits - 1;
-    multipliers_sync();
+    mma_warps_sync();
     if (!*is_last) return;
     __threadfence();
-    write_result<T>(product, place, [&](int row) {
+    write_result<T>(m, place, [&](int row) {
         float total = 0;
         for (int s = 0; s < splits; s++) total += __ldcg(&parts[s * COUNT + place.token * TILE + row]);
         return total;
     });
 }
 
-/* One chunk's worth of products for this warp. stage: its 16 rows; x: the same columns of the tokens. */
+/* A warp's share of one chunk: `left` of the chunk's input features are in the matmul. */
+struct chunk_operands {
+    const uint8_t *stage, *x; /* the chunk's input features of 16 rows of the weight, and of the tokens */
+    int stage_row, x_row;     /* bytes from row to row, and from token to token */
+    int num_tokens, size, left;
+};
+
 template <class T, int GROUPS>
-static __device__ __forceinline__ void multiply_chunk(float (&sum)[GROUPS][4], const uint8_t *stage, int stage_row,
-                                                      const uint8_t *x, int x_row, int num_tokens, int chunk, int left)
+static __device__ __forceinline__ void multiply_chunk(float (&sum)[GROUPS][4], const chunk_operands &c)
 {
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const uint4 zero = make_uint4(0, 0, 0, 0);
-    const int begin = warp * (chunk / WARPS), end = begin + chunk / WARPS;
+    const int begin = warp * (c.size / MMA_WARPS), end = begin + c.size / MMA_WARPS;
 #pragma unroll 2
     for (int group = begin; group < end; group += 32) {
-        const int column = group + 8 * t;
-        const bool there = column < left;
-        const uint4 low = there ? *(const uint4 *)(stage + g * stage_row + column * 2) : zero;
-        const uint4 high = there ? *(const uint4 *)(stage + (g + 8) * stage_row + column * 2) : zero;
+        const int feature = group + 8 * t;
+        const bool there = feature < c.left;
+        const uint4 low = there ? *(const uint4 *)(c.stage + g * c.stage_row + feature * 2) : zero;
+        const uint4 high = there ? *(const uint4 *)(c.stage + (g + 8) * c.stage_row + feature * 2) : zero;
+        const uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
         for (int n = 0; n < GROUPS; n++) {
             const int token = 8 * n + g;
-            const uint4 y = there && token < num_tokens ? *(const uint4 *)(x + token * x_row + column * 2) : zero;
-            multiply<T>(sum[n], low.x, high.x, low.y, high.y, y.x, y.y);
-            multiply<T>(sum[n], low.z, high.z, low.w, high.w, y.z, y.w);
+            const uint4 y =
+                there && token < c.num_tokens ? *(const uint4 *)(c.x + token * c.x_row + feature * 2) : zero;
+            multiply_add<T>(sum[n], first, y.x, y.y);
+            multiply_add<T>(sum[n], second, y.z, y.w);
         }
     }
 }
 
+/* A warp's sums of a tile, in the layout of the mma instruction, into sums [tokens, TILE]. */
+template <int GROUPS> static __device__ __forceinline__ void leave_sums(float *sums, const float (&sum)[GROUPS][4])
+{
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int n = 0; n < GROUPS; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[(8 * n + 2 * t + i % 2) * TILE + g + i / 2 * 8] = sum[n][i];
+}
+
+/* The mma warps: all chunks of all tiles. sums: two sets of [MMA_WARPS, tokens, TILE], used in turn, so that one
+ * barrier a tile is enough: a warp writes to a set again only after all warps have passed the next tile's barrier. */
 template <class T, int GROUPS>
-static __device__ __forceinline__ void multiply_tiles(const few_rows_call &c, const part_of_block &p,
-                                                      const uint8_t *ring, const uint8_t *x, float *sums, int *is_last,
-                                                      uint64_t *full, uint64_t *empty)
+static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, const block_part &p,
+                                                      const weight_ring &ring, const uint8_t *x, float *sums,
+                                                      int *is_last)
 {
     constexpr int COUNT = GROUPS * 8 * TILE;
-    const few_rows_product &product = c.product;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int stage_row = 2 * c.plan.chunk + SKEW;
+    const int warp = threadIdx.x / 32, stage_row = 2 * c.plan.chunk + SKEW;
     ring_place at = {0, 0};
     int side = 0;
     for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
-        const result_place place = find_place<T>(product, tile);
+        const result_place place = find_place<T>(c.matmul, tile);
         float sum[GROUPS][4] = {};
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             const int begin = chunk * c.plan.chunk;
-            barrier_wait(&full[at.stage], at.round & 1);
-            multiply_chunk<T, GROUPS>(sum, ring + at.stage * TILE * stage_row, stage_row, x + begin * 2, p.x_row,
-                                      product.num_tokens, c.plan.chunk, p.size - begin);
+            barrier_wait(&ring.full[at.stage], at.round & 1);
+            multiply_chunk<T, GROUPS>(sum, {ring.data + at.stage * TILE * stage_row, x + begin * 2, stage_row, p.x_row,
+                                            c.matmul.num_tokens, c.plan.chunk, p.size - begin});
             __syncwarp();
-            if (lane == 0) barrier_arrive(&empty[at.stage]);
+            if (threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[at.stage]);
             ring_step(at, c.plan.stages);
         }
-        /* Two sides, so that one barrier a tile is enough: nobody writes a side before all have read it. */
-        float *own = sums + (side * WARPS + warp) * COUNT;
-#pragma unroll
-        for (int n = 0; n < GROUPS; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) own[(8 * n + 2 * t + i % 2) * TILE + g + i / 2 * 8] = sum[n][i];
-        multipliers_sync();
-        finish_tile<T, GROUPS>(c, p, tile, place, sums + side * WARPS * COUNT, is_last);
+        leave_sums<GROUPS>(sums + (side * MMA_WARPS + warp) * COUNT, sum);
+        mma_warps_sync();
+        finish_tile<T, GROUPS>(c, p, tile, place, sums + side * MMA_WARPS * COUNT, is_last);
         side ^= 1;
     }
 }
 
 #endif
 
-/* Shared memory: ring, x, sums of the warps (two sides), gains; barriers. */
+/* Dynamic shared memory: the ring, x, two sets of the warps' sums, the gains. */
 template <class T, int GROUPS>
 static __global__ void __launch_bounds__(THREADS, GROUPS == 1 ? 2 : 1)
-    few_rows_kernel(const __grid_constant__ few_rows_call c)
+    few_tokens_kernel(const __grid_constant__ few_tokens_call c)
 {
 #if __CUDA_ARCH__ >= 900
-    extern __shared__ __align__(128) uint8_t ring[];
+    extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t full[MAX_STAGES], empty[MAX_STAGES], x_full;
     __shared__ int is_last;
-    uint8_t *x = ring + c.plan.stages * TILE * (2 * c.plan.chunk + SKEW);
+    uint8_t *x = shared + c.plan.stages * TILE * (2 * c.plan.chunk + SKEW);
     float *sums = (float *)(x + c.plan.x_bytes);
-    uint8_t *gain = (uint8_t *)(sums + 2 * WARPS * GROUPS * 8 * TILE);
-    const part_of_block p = find_part(c.plan, c.product);
+    uint8_t *gain = (uint8_t *)(sums + 2 * MMA_WARPS * GROUPS * 8 * TILE);
+    const block_part p = find_part(c.plan, c.matmul);
+    const weight_ring ring = {shared, full, empty};
     let_next_start();
     if (threadIdx.x < c.plan.stages) {
-        barrier_init(&full[threadIdx.x], ORDERERS);
-        barrier_init(&empty[threadIdx.x], WARPS);
+        barrier_init(&full[threadIdx.x], COPY_WARPS);
+        barrier_init(&empty[threadIdx.x], MMA_WARPS);
         if (threadIdx.x == 0) barrier_init(&x_full, 1);
         barrier_init_fence();
     }
     __syncthreads();
     if (c.plan.cluster > 1) cluster_arrive();
-    if (threadIdx.x >= MULTIPLIERS) {
-        order_weights<T>(c.plan, c.product, p, ring, full, empty);
+    if (threadIdx.x >= MMA_THREADS) {
+        copy_weights<T>(c.plan, c.matmul, p, ring);
         __syncwarp();
         if (c.plan.cluster > 1) cluster_wait();
         return;
     }
-    if (c.plan.cluster > 1) cluster_wait(); /* the other block's barrier is there too */
-    if (threadIdx.x < 32) order_x(c.product, c.plan.cluster, p, x, gain, &x_full);
+    if (c.plan.cluster > 1) cluster_wait(); /* the other block has initialized its barriers */
+    if (threadIdx.x < 32) copy_x(c.matmul, c.plan.cluster, p, x, gain, &x_full);
     wait_for_previous();
     barrier_wait(&x_full, 0);
-    if (c.product.gain) {
-        norm_x<T>(c.product, x, p.x_row, gain, sums);
-        multipliers_sync();
+    if (c.matmul.gain) {
+        norm_x<T>(c.matmul, x, p.x_row, gain, sums);
+        mma_warps_sync();
     }
-    multiply_tiles<T, GROUPS>(c, p, ring, x, sums, &is_last, full, empty);
+    multiply_tiles<T, GROUPS>(c, p, ring, x, sums, &is_last);
 #endif
 }
 
@@ -420,106 +426,103 @@ static int groups_of(int32_t num_tokens)
 }
 
 /* Whether the kernel can compute it on this device at all. */
-static bool can_compute(const struct cuda_state *s, const struct few_rows_product *p)
+static bool can_compute(const struct cuda_state *s, const struct matmul *m)
 {
-    const bool shape = p->num_tokens >= 1 && p->num_tokens <= FEW_ROWS_MAX_TOKENS && p->columns > 0 &&
-                       p->columns % 8 == 0 && p->columns <= INT32_MAX / 64 && p->rows > 0 &&
-                       tile_count(p) <= INT32_MAX / 64;
-    const bool types = p->dtype == DTYPE_FLOAT16 || p->dtype == DTYPE_BFLOAT16;
-    const bool places = cuda_is_aligned(p->weights) && cuda_is_aligned(p->x) && p->x_stride % 8 == 0 &&
-                        (!p->gain || cuda_is_aligned(p->gain));
-    return s->compute_capability >= 90 && shape && types && places;
+    const bool shape = m->num_tokens >= 1 && m->num_tokens <= FEW_TOKENS_MAX && m->in_features > 0 &&
+                       m->in_features % 8 == 0 && m->in_features <= INT32_MAX / 64 && m->out_features > 0 &&
+                       tile_count(m) <= INT32_MAX / 64;
+    const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
+                         (!m->gain || cuda_is_aligned(m->gain));
+    return s->compute_capability >= 90 && shape && aligned;
 }
 
-/* A plan of so many splits and columns a chunk; stages is 0 where it does not fit. */
-static struct few_rows_plan plan_of(const struct cuda_state *s, const struct few_rows_product *p, int32_t splits,
-                                    int32_t chunk)
+/* A plan with that many splits and input features a chunk; stages is 0 if that does not fit. */
+static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct matmul *m, int32_t splits, int32_t chunk)
 {
-    const int64_t sums = sum_count(groups_of(p->num_tokens)) * (int64_t)sizeof(float), tiles = tile_count(p);
-    const int64_t room = s->max_shared_bytes - 1024; /* less what is not dynamic */
-    const int64_t part = cuda_div_up(cuda_div_up(p->columns, splits), chunk) * chunk;
-    const int64_t x = p->num_tokens * (2 * part + SKEW), gain = p->gain ? p->columns * (p->gain_is_float ? 4 : 2) : 0;
-    const int64_t fixed = x + 2 * WARPS * sums + gain;
+    const int64_t sums = sum_count(groups_of(m->num_tokens)) * (int64_t)sizeof(float), tiles = tile_count(m);
+    const int64_t room = s->max_shared_bytes - 1024; /* less the static shared memory */
+    const int64_t part = cuda_div_up(cuda_div_up(m->in_features, splits), chunk) * chunk;
+    const int64_t x = m->num_tokens * (2 * part + SKEW);
+    const int64_t gain = m->gain ? m->in_features * (m->gain_is_float ? 4 : 2) : 0;
+    const int64_t fixed = x + 2 * MMA_WARPS * sums + gain;
     const int64_t blocks = s->num_sms / splits < tiles ? s->num_sms / splits : tiles;
-    const int64_t most = cuda_div_up(tiles, blocks) * (part / chunk); /* a block's chunks in all */
-    struct few_rows_plan plan = {};
-    if ((splits - 1) * part >= p->columns) return plan;
-    if (splits > 1 && (!s->regions[CUDA_USER_LINEAR].data || p->gain || tiles > MAX_SPLIT_TILES)) return plan;
+    const int64_t most = cuda_div_up(tiles, blocks) * (part / chunk); /* chunks that a block has to read */
+    struct few_tokens_plan plan = {};
+    if ((splits - 1) * part >= m->in_features) return plan;
+    if (splits > 1 && (!s->regions[CUDA_USER_LINEAR].data || m->gain || tiles > MAX_SPLIT_TILES)) return plan;
     if (splits > 1 && tiles * splits * sums > PARTIAL_BYTES) return plan;
     int64_t stages = (room - fixed) / stage_bytes(chunk);
     if (stages < 2) return plan;
     if (stages > MAX_STAGES) stages = MAX_STAGES;
-    if (stages > most) stages = most > 2 ? most : 2; /* what is left serves the next kernel's blocks */
+    if (stages > most) stages = most > 2 ? most : 2; /* the rest of shared memory is for the next kernel's blocks */
     plan.splits = splits;
     plan.part = (int32_t)part;
     plan.chunk = chunk;
     plan.stages = (int32_t)stages;
-    plan.ahead = UNDER_WAY / (TILE * 2 * chunk);
-    if (plan.ahead > plan.stages) plan.ahead = plan.stages;
+    plan.in_flight = IN_FLIGHT / (TILE * 2 * chunk);
+    if (plan.in_flight > plan.stages) plan.in_flight = plan.stages;
     plan.blocks = (int32_t)blocks * splits;
-    plan.cluster = splits == 1 && plan.blocks % 2 == 0 && p->num_tokens > 2 ? 2 : 1;
+    plan.cluster = splits == 1 && plan.blocks % 2 == 0 && m->num_tokens > 2 ? 2 : 1;
     plan.x_bytes = (int32_t)x;
     plan.shared_bytes = (int32_t)(plan.stages * stage_bytes(chunk) + fixed);
     return plan;
 }
 
-/* Large chunks are ordered sooner, small ones come more evenly: a block that has little to read takes large ones. */
-bool few_rows_plan(const struct cuda_state *s, const struct few_rows_product *p, struct few_rows_plan *out)
+/* Copies of large chunks start sooner, those of small chunks finish more evenly, so a block that has little to read
+ * gets large chunks. */
+bool few_tokens_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out)
 {
-    if (!can_compute(s, p)) return false;
-    const bool is_short = p->rows * p->columns * 2 < (int64_t)SHORT_BYTES * s->num_sms;
-    *out = plan_of(s, p, 1, is_short ? 1024 : 512);
+    if (!can_compute(s, m)) return false;
+    const bool is_short = m->out_features * m->in_features * 2 < (int64_t)SHORT_BYTES * s->num_sms;
+    *out = plan_of(s, m, 1, is_short ? 1024 : 512);
     if (out->stages >= 3) return true;
     for (int32_t splits = 1; splits <= 16 && out->stages < 4; splits *= 2) {
-        const struct few_rows_plan plan = plan_of(s, p, splits, 512);
+        const struct few_tokens_plan plan = plan_of(s, m, splits, 512);
         if (plan.stages > out->stages) *out = plan;
     }
     return out->stages >= 2;
 }
 
 template <class T, int GROUPS>
-static void launch(struct backend *b, const char *operation, const struct few_rows_call *call, cudaStream_t stream)
+static void launch(struct backend *b, const char *operation, const struct few_tokens_call *call)
 {
-    const struct few_rows_plan *plan = &call->plan;
-    auto *kernel = few_rows_kernel<T, GROUPS>;
-    if (!cuda_check(b, operation,
-                    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan->shared_bytes)))
-        return;
-    cuda_launch_dependent(cuda_state(b), stream, kernel, plan->blocks, THREADS, plan->shared_bytes, plan->cluster,
-                          *call);
+    const struct few_tokens_plan *plan = &call->plan;
+    auto *kernel = few_tokens_kernel<T, GROUPS>;
+    const struct cuda_state *s = cuda_use(b);
+    if (!cuda_allow_shared(b, operation, kernel, plan->shared_bytes)) return;
+    cuda_launch_dependent(s, kernel, {dim3(plan->blocks), THREADS, plan->shared_bytes, plan->cluster}, *call);
     cuda_check_launch(b, operation);
 }
 
 template <class T>
-static void launch_groups(struct backend *b, const char *operation, const struct few_rows_call *call,
-                          cudaStream_t stream)
+static void launch_groups(struct backend *b, const char *operation, const struct few_tokens_call *call)
 {
-    if (groups_of(call->product.num_tokens) == 1) {
-        launch<T, 1>(b, operation, call, stream);
+    if (groups_of(call->matmul.num_tokens) == 1) {
+        launch<T, 1>(b, operation, call);
     } else {
-        launch<T, 2>(b, operation, call, stream);
+        launch<T, 2>(b, operation, call);
     }
 }
 
-void few_rows_launch(struct backend *b, const char *operation, const struct few_rows_product *p,
-                     const struct few_rows_plan *plan, cudaStream_t stream)
+void few_tokens_launch(struct backend *b, const char *operation, const struct matmul *m,
+                       const struct few_tokens_plan *plan)
 {
     uint8_t *workspace = cuda_state(b)->regions[CUDA_USER_LINEAR].data;
-    struct few_rows_call call = {};
-    call.product = *p;
+    struct few_tokens_call call = {};
+    call.matmul = *m;
     call.plan = *plan;
     if (workspace) {
         call.arrivals = (uint32_t *)workspace;
         call.partials = (float *)(call.arrivals + MAX_SPLIT_TILES);
     }
-    if (p->dtype == DTYPE_FLOAT16) {
-        launch_groups<__half>(b, operation, &call, stream);
+    if (m->dtype == DTYPE_FLOAT16) {
+        launch_groups<__half>(b, operation, &call);
     } else {
-        launch_groups<__nv_bfloat16>(b, operation, &call, stream);
+        launch_groups<__nv_bfloat16>(b, operation, &call);
     }
 }
 
-int64_t cuda_linear_few_rows_workspace(const struct cuda_state *s, const struct workspace_query *query)
+int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
     (void)query;
     return s->compute_capability >= 90 ? PARTIAL_BYTES + MAX_SPLIT_TILES * (int64_t)sizeof(uint32_t) : 0;

@@ -1,4 +1,4 @@
-/* Memory of the device and pinned memory of the host, and copies between them and anything else. */
+/* Device memory and pinned host memory, and copies between any two kinds of memory. */
 #include <stdio.h>
 
 #include "kernels/cuda/operations.h"
@@ -9,8 +9,7 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 enum status cuda_memory_info(struct backend *b, int64_t *free_bytes, int64_t *total_bytes, struct error *err)
 {
     size_t available = 0, total = 0;
-    cudaSetDevice(cuda_state(b)->device);
-    cuda_load_wait(cuda_state(b));
+    cuda_preload_wait(cuda_use(b));
     cudaError_t error = cudaMemGetInfo(&available, &total);
     if (error != cudaSuccess)
         return error_set(err, STATUS_INTERNAL, "%s does not say how much memory it has: %s", b->name,
@@ -24,7 +23,7 @@ static enum status refused(struct backend *b, enum memory_kind kind, int64_t byt
                            struct error *err)
 {
     size_t available = 0, total = 0;
-    cudaGetLastError(); /* a refusal is an answer, not a state to stay in */
+    cudaGetLastError(); /* clears it: later checks must not report it again */
     enum status status = error == cudaErrorMemoryAllocation ? STATUS_OUT_OF_MEMORY : STATUS_INTERNAL;
     if (kind == MEMORY_HOST_PINNED)
         return error_set(err, status, "cannot allocate %.3f GiB of pinned host memory for %s: %s", (double)bytes / GIB,
@@ -38,8 +37,8 @@ static enum status refused(struct backend *b, enum memory_kind kind, int64_t byt
 enum status cuda_memory_alloc(struct backend *b, enum memory_kind kind, int64_t bytes, void **out, struct error *err)
 {
     *out = NULL;
-    if (bytes < 0) return error_set(err, STATUS_INVALID, "%lld bytes of memory were asked for", (long long)bytes);
-    size_t size = bytes > 0 ? (size_t)bytes : 1; /* an empty allocation still gets an address of its own */
+    if (bytes < 0) return error_set(err, STATUS_INVALID, "an allocation of %lld bytes was asked for", (long long)bytes);
+    size_t size = bytes > 0 ? (size_t)bytes : 1; /* an empty allocation has an address of its own too */
     cudaStream_t main_stream = cuda_stream(b, NULL);
     void *data = NULL;
     cudaError_t error = cudaErrorMemoryAllocation;
@@ -59,7 +58,7 @@ void cuda_memory_free(struct backend *b, enum memory_kind kind, void *data, int6
 {
     (void)bytes;
     if (!data) return;
-    cudaSetDevice(cuda_state(b)->device);
+    cuda_use(b);
     cuda_check(b, "memory_free", kind == MEMORY_DEVICE ? cudaFree(data) : cudaFreeHost(data));
 }
 
@@ -70,8 +69,8 @@ void cuda_copy(struct backend *b, void *destination, const void *source, int64_t
                cudaMemcpyAsync(destination, source, (size_t)bytes, cudaMemcpyDefault, cuda_stream(b, stream)));
 }
 
-void cuda_fill(struct backend *b, void *destination, int byte, int64_t bytes, backend_stream stream)
+void cuda_fill(struct backend *b, void *destination, int byte, int64_t bytes)
 {
     if (bytes <= 0) return;
-    cuda_check(b, "fill", cudaMemsetAsync(destination, byte, (size_t)bytes, cuda_stream(b, stream)));
+    cuda_check(b, "fill", cudaMemsetAsync(destination, byte, (size_t)bytes, cuda_stream(b, NULL)));
 }

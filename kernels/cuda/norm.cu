@@ -1,11 +1,23 @@
-/* RMSNorm (Zhang and Sennrich, 2019), and the same after adding to the residual. One block a token. What a thread
- * reads for the sum of squares it keeps in registers for the result, as far as KEPT pieces go. Their gains are read
- * before: a norm of few tokens is all waiting for memory, and gains, which no kernel writes, come from afar and at a
- * time when the next product's first weights are on their way too. */
+/* RMSNorm (Zhang and Sennrich, 2019), with or without an addition to the residual stream before it. One block a token.
+ *
+ * A thread keeps what it reads for the sum of squares in registers, up to KEPT pieces, so that it need not read them
+ * again for the result. The gains are read first of all: the norm of a few tokens spends its time waiting for memory,
+ * and no kernel writes the gains, so they can be on their way while the previous kernel still runs. */
 #include "kernels/cuda/dependent.cuh"
+#include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"
 
 enum { MAX_THREADS = 512, KEPT = 2 };
+
+template <class T> struct norm_call {
+    T *out;
+    const T *x;
+    T *residual;
+    int64_t out_stride, x_stride;
+    struct norm_params norm;
+    float multiplier; /* of x, where there is a residual */
+    int size;
+};
 
 static __device__ __forceinline__ float sum_of_block(float x)
 {
@@ -18,43 +30,17 @@ static __device__ __forceinline__ float sum_of_block(float x)
     return __shfl_sync(~0u, x, 0);
 }
 
-/* N gains as they lie there. They are converted where they are used, so that nothing waits for them before. */
-template <int N> union raw_gains {
-    piece<float, N> floats;
-    piece<__half, N> halves;
-    piece<__nv_bfloat16, N> bfloats;
-};
-
-/* Piece i. The type is a run-time value: a branch that a whole grid takes alike costs nothing here. */
-template <int N> static __device__ __forceinline__ raw_gains<N> load_gains(const void *gain, enum dtype dtype, int i)
-{
-    raw_gains<N> raw;
-    if (dtype == DTYPE_FLOAT32)
-        raw.floats = ((const piece<float, N> *)gain)[i];
-    else
-        raw.halves = ((const piece<__half, N> *)gain)[i];
-    return raw;
-}
-
-template <int N>
-static __device__ __forceinline__ void convert_gains(float (&out)[N], const raw_gains<N> &raw, enum dtype dtype)
-{
-#pragma unroll
-    for (int j = 0; j < N; j++)
-        out[j] = dtype == DTYPE_FLOAT32   ? raw.floats.values[j]
-                 : dtype == DTYPE_FLOAT16 ? to_float(raw.halves.values[j])
-                                          : to_float(raw.bfloats.values[j]);
-}
-
-/* x at i, after adding it to the residual (rounded to T, as the residual is kept) where there is one. */
-template <class T, int N>
-static __device__ __forceinline__ piece<T, N> load_piece(const piece<T, N> *x, piece<T, N> *residual, int i, float *sum)
+/* Piece i of x; with a residual, of the residual after the addition, rounded to T as it is stored. */
+template <class T, int N, bool ADD>
+static __device__ __forceinline__ piece<T, N> load_piece(const piece<T, N> *x, piece<T, N> *residual, float multiplier,
+                                                         int i, float *sum)
 {
     piece<T, N> p = x[i];
-    if (residual) {
+    if constexpr (ADD) {
         const piece<T, N> r = residual[i];
 #pragma unroll
-        for (int j = 0; j < N; j++) p.values[j] = from_float<T>(to_float(r.values[j]) + to_float(p.values[j]));
+        for (int j = 0; j < N; j++)
+            p.values[j] = from_float<T>(fmaf(multiplier, to_float(p.values[j]), to_float(r.values[j])));
         residual[i] = p;
     }
 #pragma unroll
@@ -73,12 +59,14 @@ static __device__ __forceinline__ void store_piece(piece<T, N> *out, piece<T, N>
     out[i] = p;
 }
 
-/* out may be x: a thread writes what it alone has read. size is a multiple of N. */
-template <class T, int N>
-static __global__ void __launch_bounds__(MAX_THREADS)
-    rms_norm_kernel(T *out, const T *x, T *residual, const void *gain, enum dtype gain_dtype, float eps, int size)
+/* ADD: there is a residual. out may be x: a thread writes what it alone has read. size and the strides are multiples of
+ * N. */
+template <class T, int N, bool ADD>
+static __global__ void __launch_bounds__(MAX_THREADS) rms_norm_kernel(const __grid_constant__ norm_call<T> call)
 {
-    const int pieces = size / N, step = blockDim.x;
+    const int pieces = call.size / N, step = blockDim.x;
+    const void *gain = call.norm.gain;
+    const enum dtype gain_dtype = call.norm.gain_dtype;
     piece<T, N> kept[KEPT];
     raw_gains<N> gains[KEPT];
     float sum = 0;
@@ -87,59 +75,67 @@ static __global__ void __launch_bounds__(MAX_THREADS)
     for (int k = 0; k < KEPT; k++)
         if ((int)threadIdx.x + k * step < pieces) gains[k] = load_gains<N>(gain, gain_dtype, threadIdx.x + k * step);
     wait_for_previous();
-    const int64_t row = (int64_t)blockIdx.x * size;
-    const piece<T, N> *from = (const piece<T, N> *)(x + row);
-    piece<T, N> *added = residual ? (piece<T, N> *)(residual + row) : NULL, *to = (piece<T, N> *)(out + row);
+    const piece<T, N> *from = (const piece<T, N> *)(call.x + blockIdx.x * call.x_stride);
+    piece<T, N> *added = (piece<T, N> *)(call.residual + (int64_t)blockIdx.x * call.size);
+    piece<T, N> *to = (piece<T, N> *)(call.out + blockIdx.x * call.out_stride);
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
-        if ((int)threadIdx.x + k * step < pieces) kept[k] = load_piece<T, N>(from, added, threadIdx.x + k * step, &sum);
-    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step) load_piece<T, N>(from, added, i, &sum);
-    const float factor = rsqrtf(sum_of_block(sum) / (float)size + eps);
+        if ((int)threadIdx.x + k * step < pieces)
+            kept[k] = load_piece<T, N, ADD>(from, added, call.multiplier, threadIdx.x + k * step, &sum);
+    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step)
+        load_piece<T, N, ADD>(from, added, call.multiplier, i, &sum);
+    const float factor = rsqrtf(sum_of_block(sum) / (float)call.size + call.norm.eps);
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
         if ((int)threadIdx.x + k * step < pieces)
             store_piece<T, N>(to, kept[k], gains[k], gain_dtype, factor, threadIdx.x + k * step);
     for (int i = threadIdx.x + KEPT * step; i < pieces; i += step)
-        store_piece<T, N>(to, added ? added[i] : from[i], load_gains<N>(gain, gain_dtype, i), gain_dtype, factor, i);
+        store_piece<T, N>(to, ADD ? added[i] : from[i], load_gains<N>(gain, gain_dtype, i), gain_dtype, factor, i);
 }
 
-/* One token alone: as many threads as it has pieces. Tokens enough for every multiprocessor: fewer threads with KEPT
- * pieces each, which keeps more reads under way. */
+/* Few tokens: as many threads as a token has pieces. Enough tokens for every multiprocessor: fewer threads with KEPT
+ * pieces each, which keeps more reads in flight. */
 static int threads_for(const struct cuda_state *s, int64_t pieces, int32_t num_tokens)
 {
-    const int64_t wanted = num_tokens > s->num_sms ? cuda_div_up(pieces, KEPT) : pieces;
-    return wanted >= MAX_THREADS ? MAX_THREADS : (int)cuda_div_up(wanted, 32) * 32;
+    return cuda_threads_for(num_tokens > s->num_sms ? cuda_div_up(pieces, KEPT) : pieces, MAX_THREADS);
 }
 
-static void norm(struct backend *b, const char *operation, void *out, const void *x, void *residual, const void *gain,
-                 enum dtype gain_dtype, float eps, int32_t num_tokens, int32_t size, enum dtype dtype,
-                 backend_stream stream)
+/* rms_norm; with ADD fused_add_rms_norm. */
+template <bool ADD>
+static void norm(struct backend *b, const char *operation, const struct rms_norm_args *args, void *residual,
+                 float multiplier)
 {
-    if (num_tokens <= 0 || size <= 0) return;
-    cudaStream_t on = cuda_stream(b, stream);
-    cuda_dispatch(b, operation, dtype, [&](auto zero) {
+    if (args->num_tokens <= 0 || args->size <= 0) return;
+    const struct cuda_state *s = cuda_use(b);
+    cuda_dispatch(b, operation, args->dtype, [&](auto zero) {
         using T = decltype(zero);
         constexpr int N = 16 / sizeof(T);
-        const bool vectors = size % N == 0 && cuda_is_aligned(out) && cuda_is_aligned(x) &&
-                             (!residual || cuda_is_aligned(residual)) &&
-                             (uintptr_t)gain % (N * dtype_size(gain_dtype)) == 0;
-        const int64_t pieces = vectors ? size / N : size;
-        const int threads = threads_for(cuda_state(b), pieces, num_tokens);
-        cuda_launch_dependent(cuda_state(b), on, vectors ? rms_norm_kernel<T, N> : rms_norm_kernel<T, 1>, num_tokens,
-                              threads, 0, 1, (T *)out, (const T *)x, (T *)residual, gain, gain_dtype, eps, size);
+        const norm_call<T> call = {(T *)args->out, (const T *)args->x, (T *)residual, args->out_stride,
+                                   args->x_stride, args->norm,         multiplier,    args->size};
+        const bool vectors = args->size % N == 0 && args->out_stride % N == 0 && args->x_stride % N == 0 &&
+                             cuda_is_aligned(args->out) && cuda_is_aligned(args->x) && cuda_is_aligned(residual) &&
+                             gains_are_aligned<N>(&args->norm);
+        const int threads = threads_for(s, vectors ? args->size / N : args->size, args->num_tokens);
+        cuda_launch_dependent(s, vectors ? rms_norm_kernel<T, N, ADD> : rms_norm_kernel<T, 1, ADD>,
+                              {dim3(args->num_tokens), threads}, call);
     });
     cuda_check_launch(b, operation);
 }
 
-void cuda_rms_norm(struct backend *b, void *out, const void *x, const void *gain, enum dtype gain_dtype, float eps,
-                   int32_t num_tokens, int32_t size, enum dtype dtype, backend_stream stream)
+void cuda_rms_norm(struct backend *b, const struct rms_norm_args *args)
 {
-    norm(b, "rms_norm", out, x, NULL, gain, gain_dtype, eps, num_tokens, size, dtype, stream);
+    norm<false>(b, "rms_norm", args, NULL, 1);
 }
 
-void cuda_fused_add_rms_norm(struct backend *b, void *out, const void *x, void *residual, const void *gain,
-                             enum dtype gain_dtype, float eps, int32_t num_tokens, int32_t size, enum dtype dtype,
-                             backend_stream stream)
+void cuda_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_args *args)
 {
-    norm(b, "fused_add_rms_norm", out, x, residual, gain, gain_dtype, eps, num_tokens, size, dtype, stream);
+    const struct rms_norm_args rows = {.out = args->out,
+                                       .x = args->x,
+                                       .out_stride = args->size,
+                                       .x_stride = args->size,
+                                       .norm = args->norm,
+                                       .num_tokens = args->num_tokens,
+                                       .size = args->size,
+                                       .dtype = args->dtype};
+    norm<true>(b, "fused_add_rms_norm", &rows, args->residual, args->multiplier);
 }

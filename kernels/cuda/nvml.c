@@ -3,14 +3,20 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-/* Of nvml.h, which a machine without the toolkit does not have: nvmlMemory_t, and success is 0. */
-struct nvml_memory {
+/* The part of nvml.h that is used here; a machine without the CUDA toolkit does not have that file. 0 is success. */
+struct nvml_memory { /* nvmlMemory_t */
     unsigned long long total, free, used;
 };
+struct nvml_memory_v2 { /* nvmlMemory_v2_t */
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+};
+#define NVML_MEMORY_V2 ((unsigned)sizeof(struct nvml_memory_v2) | 2u << 24)
 
 typedef int initialize_function(void);
 typedef int find_function(const char *pci_bus_id, void **device);
 typedef int memory_function(void *device, struct nvml_memory *memory);
+typedef int memory_v2_function(void *device, struct nvml_memory_v2 *memory);
 
 static void *open_library(void)
 {
@@ -26,21 +32,29 @@ void *nvml_preload(void *unused)
     return NULL;
 }
 
-int64_t nvml_used_bytes(const char *pci_bus_id)
+static struct nvml_usage usage_of(void *library, void *device)
 {
-    int64_t used = -1;
-    void *library = open_library();
-    if (!library) return -1;
+    struct nvml_memory_v2 v2 = {.version = NVML_MEMORY_V2};
+    struct nvml_memory v1;
+    memory_v2_function *memory_v2 = (memory_v2_function *)dlsym(library, "nvmlDeviceGetMemoryInfo_v2");
+    memory_function *memory = (memory_function *)dlsym(library, "nvmlDeviceGetMemoryInfo");
+    if (memory_v2 && memory_v2(device, &v2) == 0) return (struct nvml_usage){(int64_t)v2.used, false};
+    if (memory && memory(device, &v1) == 0) return (struct nvml_usage){(int64_t)v1.used, true};
+    return (struct nvml_usage){-1, false};
+}
+
+struct nvml_usage nvml_memory_usage(const char *pci_bus_id)
+{
+    struct nvml_usage usage = {-1, false};
+    void *library = open_library(), *device;
+    if (!library) return usage;
     initialize_function *initialize = (initialize_function *)dlsym(library, "nvmlInit_v2");
     initialize_function *shut_down = (initialize_function *)dlsym(library, "nvmlShutdown");
     find_function *find = (find_function *)dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
-    memory_function *memory = (memory_function *)dlsym(library, "nvmlDeviceGetMemoryInfo");
-    if (initialize && shut_down && find && memory && initialize() == 0) {
-        void *device;
-        struct nvml_memory info;
-        if (find(pci_bus_id, &device) == 0 && memory(device, &info) == 0) used = (int64_t)info.used;
+    if (initialize && shut_down && find && initialize() == 0) {
+        if (find(pci_bus_id, &device) == 0) usage = usage_of(library, device);
         shut_down();
     }
     dlclose(library);
-    return used;
+    return usage;
 }

@@ -1,19 +1,25 @@
-/* What a device's memory holds before this process has a CUDA context on it: the one thing that the CUDA runtime cannot
- * tell, since asking it makes the context. NVML comes with the driver and is opened when a GPU is. */
+/* How much memory of a GPU is in use before this process has a CUDA context on it. The CUDA runtime cannot tell,
+ * because asking it creates the context. NVML comes with the driver and is opened at run time. */
 #ifndef QUIRE_KERNELS_CUDA_NVML_H
 #define QUIRE_KERNELS_CUDA_NVML_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* A thread's function: starts NVML, until the process ends, while CUDA's driver starts. */
+/* A thread's function: starts NVML while the CUDA driver starts. NVML stays started until the process ends. */
 void *nvml_preload(void *unused);
 
-/* Bytes in use on the GPU with this PCI bus id ("0000:65:00.0"); -1 where NVML is not there or does not say. */
-int64_t nvml_used_bytes(const char *pci_bus_id);
+struct nvml_usage {
+    int64_t bytes;    /* in use by all processes; -1: NVML is not there, or does not know the device */
+    bool has_reserve; /* bytes includes what the driver reserves for itself (drivers before 510 do not tell it apart) */
+};
+
+/* Of the GPU with this PCI bus id ("0000:65:00.0"). */
+struct nvml_usage nvml_memory_usage(const char *pci_bus_id);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* Opening a GPU: what can be wrong, said in a sentence each, and the table of operations. */
+/* Opening a GPU, with a sentence for each thing that can be wrong, and the table of operations. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,22 +40,11 @@ void backend_cuda_forget_failure(struct backend *b)
     pthread_mutex_unlock(&s->failure_lock);
 }
 
-static void all_reduce(struct backend *b, void *data, int64_t count, enum dtype dtype, backend_stream stream)
-{
-    (void)b, (void)data, (void)count, (void)dtype, (void)stream;
-}
-
-static void all_gather(struct backend *b, void *out, const void *in, int64_t count, enum dtype dtype,
-                       backend_stream stream)
-{
-    (void)b, (void)out, (void)in, (void)count, (void)dtype, (void)stream;
-}
-
 static void destroy(struct backend *b)
 {
     struct cuda_state *s = cuda_state(b);
     cudaSetDevice(s->device);
-    cuda_load_wait(s);
+    cuda_preload_wait(s);
     cublas_close(s->cublas);
     if (s->stream) cudaStreamDestroy(s->stream);
     pthread_mutex_destroy(&s->failure_lock);
@@ -72,8 +61,8 @@ static void fill_table(struct backend *b)
     b->copy_many = cuda_copy_many;
     b->workspace_bytes = cuda_workspace_bytes;
     b->workspace_set = cuda_workspace_set;
-    b->preload = cuda_load_ahead;
-    cuda_order_init(b);
+    b->preload = cuda_preload;
+    cuda_stream_init(b);
     b->embedding = cuda_embedding;
     b->rms_norm = cuda_rms_norm;
     b->fused_add_rms_norm = cuda_fused_add_rms_norm;
@@ -82,23 +71,22 @@ static void fill_table(struct backend *b)
     b->paged_attention_v1 = cuda_paged_attention_v1;
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;
-    b->silu_and_mul = cuda_silu_and_mul;
+    b->act_and_mul = cuda_act_and_mul;
     b->linear = cuda_linear;
     b->gather_rows = cuda_gather_rows;
+    b->scale_logits = cuda_scale_logits;
     b->update_block_tables = cuda_update_block_tables;
     b->copy_blocks = cuda_copy_blocks;
     b->swap_blocks = cuda_swap_blocks;
     b->sample = cuda_sample;
     b->norm_linear = cuda_norm_linear;
     b->linear_residual = cuda_linear_residual;
-    b->gate_up_silu = cuda_gate_up_silu;
+    b->gate_up = cuda_gate_up;
     b->decode_attention = cuda_decode_attention;
-    b->all_reduce = all_reduce;
-    b->all_gather = all_gather;
     b->destroy = destroy;
 }
 
-/* Is there a driver that this build can use, and a device of that number? */
+/* Checks that there is a driver that this build can use, and a device of that number. */
 static enum status check_device(int device, struct error *err)
 {
     int driver = 0, runtime = 0, count = 0;
@@ -132,9 +120,9 @@ static enum status check_device(int device, struct error *err)
 
 static __global__ void probe_kernel() {}
 
-/* What kernels are compiled for: each version of them in the build has its own. What the driver chooses for a device
- * may be for less than the device, and then lacks what only the device has: kernels for 8.0, say, or for 90 in place of
- * 90a, on a device of 9.0. */
+/* What a kernel was compiled for. A build may hold several versions of each kernel, and every version has its own copy
+ * of `target`. The version that the driver chooses may be for less than the device can do: 80, or 90 instead of 90a, on
+ * a device of compute capability 9.0. */
 struct kernels_target {
     int compute_capability;
     bool has_wgmma;
@@ -183,25 +171,39 @@ static enum status read_device(struct cuda_state *s, struct error *err)
         properties.major == 9 ? "a" : "");
 }
 
-/* The device's memory before and after this process came to it. The first call that makes the context is read_device's
- * cudaSetDevice; the bus id can be asked for before. */
-static int64_t held_before(int device)
+/* The device's memory in use, by NVML's count. */
+static struct nvml_usage memory_usage(int device)
 {
     char bus_id[32];
-    if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device) == cudaSuccess) return nvml_used_bytes(bus_id);
+    if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device) == cudaSuccess) return nvml_memory_usage(bus_id);
     cudaGetLastError();
-    return -1;
+    return {-1, false};
 }
 
+/* What other processes hold, from the memory in use before this process had a context; -1: not known. Where NVML counts
+ * the driver's reserve as well, CUDA's own count, which leaves the reserve out, is taken instead, less the growth since
+ * then, which is this process's context. */
+static int64_t others_bytes(int device, const struct nvml_usage &before)
+{
+    size_t available, total;
+    if (before.bytes < 0 || !before.has_reserve) return before.bytes;
+    const struct nvml_usage after = memory_usage(device);
+    if (after.bytes < before.bytes || cudaMemGetInfo(&available, &total) != cudaSuccess) return -1;
+    const int64_t others = (int64_t)(total - available) - (after.bytes - before.bytes);
+    return others >= 0 ? others : -1;
+}
+
+/* read_device creates this process's context on the device; asking for the bus id before that does not. */
 static enum status open_device(struct cuda_state *s, struct error *err)
 {
     pthread_t preload;
     s->backend.discrete = true;
-    s->backend.others_bytes = held_before(s->device);
+    const struct nvml_usage before = memory_usage(s->device);
     const bool preloads = pthread_create(&preload, NULL, cublas_preload, NULL) == 0;
     enum status status = read_device(s, err);
     if (preloads) pthread_join(preload, NULL);
     if (status != STATUS_OK) return status;
+    s->backend.others_bytes = others_bytes(s->device, before);
     cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
     if (error != cudaSuccess)
         return error_set(err, STATUS_OUT_OF_MEMORY, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));

@@ -1,12 +1,13 @@
-/* What takes long to load, loaded in threads while the rest of the start goes on. */
+/* cuBLAS loads a library of kernels at the first matmul of each pair of types, which takes about 100 ms. Threads do
+ * that here while the rest of the start-up goes on. */
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
 
-enum { SIZE = 1024 }; /* any that is no special case */
+enum { SIZE = 1024 }; /* large enough that cuBLAS takes its general kernels */
 
-/* A product for nothing: the first one of each pair of types makes cuBLAS load a library of kernels. What fails here
- * fails again, and is reported, where a product is needed. */
-static void *load_product(void *loader)
+/* A matmul whose result nobody uses. An error here is ignored: it returns at the first matmul of the model, which
+ * reports it. */
+static void *load_matmul(void *loader)
 {
     const struct cuda_loader *l = (const struct cuda_loader *)loader;
     const int64_t matrix_bytes = SIZE * SIZE * (int64_t)sizeof(float);
@@ -20,7 +21,8 @@ static void *load_product(void *loader)
         cudaMalloc(&memory, bytes) == cudaSuccess && cudaMemsetAsync(memory, 0, bytes, stream) == cudaSuccess) {
         uint8_t *x = memory + CUBLAS_WORKSPACE_BYTES, *w = x + matrix_bytes, *out = w + matrix_bytes;
         cublas_set_workspace(cublas, memory, CUBLAS_WORKSPACE_BYTES);
-        cublas_product(cublas, out, SIZE, l->out_dtype, x, SIZE, w, l->dtype, SIZE, SIZE, SIZE, false, stream);
+        const struct cublas_matmul matmul = {out, SIZE, l->out_dtype, x, SIZE, w, l->dtype, SIZE, SIZE, SIZE, false};
+        cublas_run(cublas, &matmul, stream);
         cudaStreamSynchronize(stream);
     }
     cudaFree(memory);
@@ -29,21 +31,21 @@ static void *load_product(void *loader)
     return NULL;
 }
 
-void cuda_load_ahead(struct backend *b, enum dtype dtype)
+void cuda_preload(struct backend *b, enum dtype dtype)
 {
     struct cuda_state *s = cuda_state(b);
-    cuda_load_wait(s);
-    const enum dtype out_dtypes[CUDA_NUM_LOADERS] = {dtype, DTYPE_FLOAT32}; /* of layers, of logits */
+    cuda_preload_wait(s);
+    const enum dtype out_dtypes[CUDA_NUM_LOADERS] = {dtype, DTYPE_FLOAT32}; /* of the layers, of the logits */
     for (int i = 0; i < CUDA_NUM_LOADERS; i++) {
         struct cuda_loader *l = &s->loaders[i];
         l->device = s->device;
         l->dtype = dtype;
         l->out_dtype = out_dtypes[i];
-        l->running = pthread_create(&l->thread, NULL, load_product, l) == 0;
+        l->running = pthread_create(&l->thread, NULL, load_matmul, l) == 0;
     }
 }
 
-void cuda_load_wait(struct cuda_state *s)
+void cuda_preload_wait(struct cuda_state *s)
 {
     for (int i = 0; i < CUDA_NUM_LOADERS; i++) {
         if (s->loaders[i].running) pthread_join(s->loaders[i].thread, NULL);

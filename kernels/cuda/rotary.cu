@@ -1,11 +1,12 @@
-/* Rotary position embedding of the pairs (i, i + rotary_dim / 2). One block a token; a thread turns N pairs of one
- * head. */
+/* rotary_embedding: rotates the pairs (i, i + rotary_dim / 2) of each head, after a norm over the head if there is one
+ * (QK norm: Henry et al., 2020). */
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rotary.cuh"
 
-enum { MAX_THREADS = 256 };
+enum { MAX_THREADS = 256, NORM_THREADS = 256 };
 
+/* Without a norm. One block a token; a thread rotates N pairs of one head at a time. */
 template <class T, int N> static __global__ void __launch_bounds__(MAX_THREADS) rotary_kernel(struct rotary_args args)
 {
     let_next_start();
@@ -25,20 +26,115 @@ template <class T, int N> static __global__ void __launch_bounds__(MAX_THREADS) 
     }
 }
 
-void cuda_rotary_embedding(struct backend *b, const struct rotary_args *args, backend_stream stream)
+static void launch_rotary(struct backend *b, const struct rotary_args *args)
 {
+    const struct cuda_state *s = cuda_use(b);
     const int half = args->rotary_dim / 2, heads = args->num_heads + args->num_kv_heads;
-    if (args->num_tokens <= 0 || half <= 0 || heads <= 0) return;
-    cudaStream_t on = cuda_stream(b, stream);
+    if (half <= 0) return;
     cuda_dispatch(b, "rotary_embedding", args->dtype, [&](auto zero) {
         using T = decltype(zero);
         constexpr int N = 16 / sizeof(T);
         const bool vectors = half % N == 0 && args->head_size % N == 0 && args->query_stride % N == 0 &&
                              args->key_stride % N == 0 && cuda_is_aligned(args->query) && cuda_is_aligned(args->key);
-        const int64_t items = (int64_t)heads * (vectors ? half / N : half);
-        const int threads = items >= MAX_THREADS ? MAX_THREADS : (int)cuda_div_up(items, 32) * 32;
-        cuda_launch_dependent(cuda_state(b), on, vectors ? rotary_kernel<T, N> : rotary_kernel<T, 1>, args->num_tokens,
-                              threads, 0, 1, *args);
+        const int threads = cuda_threads_for((int64_t)heads * (vectors ? half / N : half), MAX_THREADS);
+        cuda_launch_dependent(s, vectors ? rotary_kernel<T, N> : rotary_kernel<T, 1>, {dim3(args->num_tokens), threads},
+                              *args);
     });
+}
+
+struct norm_rotary_call {
+    struct rotary_args args;
+    struct norm_params query_norm, key_norm;
+    int lanes; /* of a head: a power of two, up to 32 */
+};
+
+/* One head of one token, which the `lanes` lanes of a group have in pieces of N elements. */
+template <class T, int N> struct head_lane {
+    piece<T, N> *pieces;
+    const void *gain;
+    enum dtype gain_dtype;
+    float factor;
+
+    __device__ __forceinline__ piece<T, N> normed(int i) const
+    {
+        piece<T, N> x = pieces[i];
+        scale_head(x, factor, load_gains<N>(gain, gain_dtype, i), gain_dtype);
+        return x;
+    }
+};
+
+/* This lane's part of the head's sum of squares: pieces lane, lane + lanes, ... of the first half, each with the piece
+ * that stands at the same place in the second half. */
+template <class T, int N>
+static __device__ __forceinline__ float lane_squares(const piece<T, N> *head, int pieces, int lane, int lanes)
+{
+    const int half = (pieces + 1) / 2;
+    float sum = 0;
+    for (int i = lane; i < half; i += lanes) {
+        sum = add_squares(sum, head[i]);
+        if (half + i < pieces) sum = add_squares(sum, head[half + i]);
+    }
+    return sum;
+}
+
+/* With a norm. Grid: x the token, y the part of its heads. N divides rotary_dim / 2 and head_size. All lanes have read
+ * the head, for its sum of squares, before one of them overwrites a piece of it. */
+template <class T, int N>
+static __global__ void __launch_bounds__(NORM_THREADS) norm_rotary_kernel(const __grid_constant__ norm_rotary_call call)
+{
+    const struct rotary_args &args = call.args;
+    const int token = blockIdx.x, lanes = call.lanes, lane = threadIdx.x % lanes;
+    const int head = (blockIdx.y * NORM_THREADS + threadIdx.x) / lanes;
+    const bool is_query = head < args.num_heads, there = head < args.num_heads + args.num_kv_heads;
+    const struct norm_params &norm = is_query ? call.query_norm : call.key_norm;
+    const int pieces = there ? args.head_size / N : 0, rotated = there ? args.rotary_dim / 2 / N : 0;
+    T *at = is_query ? (T *)args.query + token * args.query_stride + (int64_t)head * args.head_size
+                     : (T *)args.key + token * args.key_stride + (int64_t)(head - args.num_heads) * args.head_size;
+    head_lane<T, N> h = {(piece<T, N> *)at, norm.gain, norm.gain_dtype, 0};
+    let_next_start();
+    wait_for_previous();
+    h.factor = head_norm_factor(lane_squares(h.pieces, pieces, lane, lanes), lanes, args.head_size, norm.eps);
+    if (rotated > 0) {
+        const float *cos = args.cos_sin + (int64_t)args.positions[token] * args.rotary_dim;
+        for (int i = lane; i < rotated; i += lanes) {
+            piece<T, N> l = h.normed(i), r = h.normed(rotated + i);
+            rotate(l, r, cos + i * N, cos + (rotated + i) * N);
+            h.pieces[i] = l;
+            h.pieces[rotated + i] = r;
+        }
+    }
+    for (int i = 2 * rotated + lane; i < pieces; i += lanes) h.pieces[i] = h.normed(i);
+}
+
+/* Pieces of 4 elements, as decode_attention has them. */
+static void launch_norm_rotary(struct backend *b, const struct rotary_args *args)
+{
+    const struct cuda_state *s = cuda_use(b);
+    norm_rotary_call call = {*args, *args->query_norm, *args->key_norm, 1};
+    cuda_dispatch(b, "rotary_embedding", args->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        constexpr int N = 4;
+        const bool vectors = args->rotary_dim % (2 * N) == 0 && args->head_size % N == 0 &&
+                             args->query_stride % N == 0 && args->key_stride % N == 0 &&
+                             (uintptr_t)args->query % sizeof(piece<T, N>) == 0 &&
+                             (uintptr_t)args->key % sizeof(piece<T, N>) == 0 &&
+                             gains_are_aligned<N>(args->query_norm) && gains_are_aligned<N>(args->key_norm);
+        const int pieces = vectors ? args->head_size / N : args->head_size;
+        while (call.lanes < 32 && 2 * call.lanes < pieces) call.lanes *= 2;
+        const int64_t threads = (int64_t)(args->num_heads + args->num_kv_heads) * call.lanes;
+        cuda_launch_dependent(s, vectors ? norm_rotary_kernel<T, N> : norm_rotary_kernel<T, 1>,
+                              {dim3(args->num_tokens, (unsigned)cuda_div_up(threads, NORM_THREADS)), NORM_THREADS},
+                              call);
+    });
+}
+
+void cuda_rotary_embedding(struct backend *b, const struct rotary_args *args)
+{
+    if (args->num_tokens <= 0 || args->num_heads + args->num_kv_heads <= 0) return;
+    if (args->query_norm && args->key_norm) {
+        launch_norm_rotary(b, args);
+    } else {
+        launch_rotary(b, args);
+    }
     cuda_check_launch(b, "rotary_embedding");
 }

@@ -1,28 +1,28 @@
-/* Sampling: the order of its passes, and the last choice of a token.
+/* Sampling: the order of its passes, and the pass that chooses a token.
  *
- * A greedy batch is one pass over the logits. Without cuts (min_p, top_k, top_p) so is a random one, by the Gumbel-max
- * trick: the largest of logit / temperature + noise, where noise is a function of the token's id, so that a row can be
- * cut into chunks for several blocks. Cuts need a threshold first (sample_select.cu), log-probabilities some statistics
- * of the logits before they are processed. Nothing is sorted. */
+ * A greedy batch needs one pass over the logits. So does a random one without cuts (min_p, top_k, top_p), by the
+ * Gumbel-max trick: it takes the largest of logit / temperature + noise, where the noise is a function of the token's
+ * id, so that several blocks can share the vocabulary in chunks. Cuts need a threshold first (sample_select.cu), and
+ * log-probabilities need statistics of the logits before they are processed. Nothing is sorted. */
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/sample.cuh"
 #include "kernels/philox.h"
 
 enum {
     THREADS = 256,
-    MAX_ROWS = 4096, /* of one round of passes */
+    MAX_SAMPLES = 4096, /* of one round of passes */
     SAVED_BYTES = 32 << 20
 };
 
-/* Gumbel noise of a uniform of 23 bits in (0, 1) is below this. */
+/* The Gumbel noise of a uniform number of 23 bits in (0, 1) is below this. */
 #define MAX_NOISE 17.0f
 
-/* The row of one block, and how it chooses. */
+/* The sample of one block, and how its token is chosen. */
 struct choice {
     const float *logits;
     int32_t vocab_size, output, cut_id;
     float temperature, cut_value;
-    float least; /* logits below this, by more than rounding, are cut */
+    float least; /* logits below this are cut; less than the exact threshold by more than rounding errors */
     uint64_t seed;
     uint32_t sequence;
     bool random;
@@ -33,7 +33,7 @@ static __device__ __forceinline__ bool is_better(float value, int32_t id, const 
     return value > than.value || (value == than.value && id < than.id);
 }
 
-/* Tokens 4 * quad .. 4 * quad + 3 draw from one block of Philox, made only if one of them can still win. */
+/* Tokens 4 * quad .. 4 * quad + 3 share one block of Philox, which is computed only if one of them can still win. */
 static __device__ __forceinline__ void draw_quad(const choice &c, const float (&logits)[4], int32_t quad,
                                                  sample_best &best)
 {
@@ -66,13 +66,13 @@ static __device__ __forceinline__ void take_quad(const choice &c, const float (&
         draw_quad(c, logits, quad, best);
     } else {
 #pragma unroll
-        for (int j = 0; j < 4; j++) /* ids only rise here: a tie never replaces */
+        for (int j = 0; j < 4; j++) /* ids only increase here, so a tie keeps the lower id */
             if (logits[j] > best.value) best = {logits[j], 4 * quad + j};
     }
 }
 
-/* The best of quads [begin, end), over the block's threads. Rows that do not allow 16-byte reads, and the end of a row,
- * are read one by one; what is beyond is NaN, which is never taken. */
+/* The best token of quads [begin, end) that each thread finds. Logits whose address does not allow 16-byte reads, and
+ * the last ones, are read one by one; after the end of the vocabulary comes NaN, which is never taken. */
 template <bool RANDOM> static __device__ sample_best best_of_quads(const choice &c, int32_t begin, int32_t end)
 {
     sample_best best = {-CUDART_INF_F, 0};
@@ -103,7 +103,7 @@ static __device__ __forceinline__ sample_best best_of_warp(sample_best best)
     return best;
 }
 
-/* For warp 0: of the eight warps of the block. */
+/* The best of the block's eight warps; valid in warp 0. */
 static __device__ __forceinline__ sample_best best_of_block(sample_best best, sample_best *of_warps)
 {
     best = best_of_warp(best);
@@ -114,25 +114,26 @@ static __device__ __forceinline__ sample_best best_of_block(sample_best best, sa
 
 static __device__ __forceinline__ choice choice_of(const sample_args &args, const sample_scratch &scratch, int i)
 {
-    const sampling_state *row = sample_row(args, i);
+    const sampling_state *state = sample_state_of(args, i);
     choice c = {};
     c.logits = args.logits + (int64_t)i * args.vocab_size;
     c.vocab_size = args.vocab_size;
-    c.random = sample_is_random(args, row);
+    c.random = sample_is_random(args, state);
     if (c.random) {
-        c.output = args.sample_output[i];
-        c.temperature = row->temperature;
-        c.seed = row->seed;
-        c.sequence = row->sequence_index;
-        c.cut_value = scratch.rows[i].cut_value;
-        c.cut_id = scratch.rows[i].cut_id;
+        c.output = args.output_positions[i];
+        c.temperature = state->temperature;
+        c.seed = state->seed;
+        c.sequence = state->sequence_index;
+        c.cut_value = scratch.results[i].cut_value;
+        c.cut_id = scratch.results[i].cut_id;
         const float cut = c.cut_value * c.temperature;
         c.least = cut - 1e-6f * fabsf(cut) - 1e-37f;
     }
     return c;
 }
 
-/* Grid: x the chunk of a row, y the row. The last block of a row chooses among the chunks' best. */
+/* Grid: x the chunk of the vocabulary, y the sample. The block of a sample that finishes last chooses among the best of
+ * all chunks. */
 static __global__ void __launch_bounds__(THREADS)
     choose_kernel(sample_args args, sample_scratch scratch, int32_t quads_of_chunk)
 {
@@ -161,18 +162,20 @@ static __global__ void __launch_bounds__(THREADS)
         best = best_of_warp(best);
     }
     if (threadIdx.x == 0) {
-        const int32_t slot = args.sample_state_indices[i];
+        const int32_t state_index = args.state_indices[i];
         args.token_ids[i] = best.id;
-        args.history[slot * args.history_stride + args.rows[slot].prompt_len + args.sample_output[i]] = best.id;
+        args.history[state_index * args.history_stride + args.states[state_index].prompt_len +
+                     args.output_positions[i]] = best.id;
     }
 }
 
-/* The sampled token's log-probability, and how many are more probable. Grid as above; ranks was set to 1. */
+/* The sampled token's log-probability, and its rank: the number of more probable tokens is added to ranks, which
+ * sample_raw_statistics has set to 1. The grid is that of choose_kernel. */
 static __global__ void __launch_bounds__(THREADS)
     rank_kernel(sample_args args, sample_scratch scratch, int32_t quads_of_chunk)
 {
     const int i = blockIdx.y;
-    if (!sample_wants_logprobs(sample_row(args, i))) return;
+    if (!sample_wants_logprobs(sample_state_of(args, i))) return;
     const float *logits = args.logits + (int64_t)i * args.vocab_size;
     float sampled = logits[args.token_ids[i]];
     if (isnan(sampled)) sampled = -CUDART_INF_F;
@@ -184,10 +187,10 @@ static __global__ void __launch_bounds__(THREADS)
     higher = __reduce_add_sync(~0u, higher);
     if (threadIdx.x % 32 == 0 && higher > 0) atomicAdd(&args.ranks[i], higher);
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        args.logprobs[i] = sampled == -CUDART_INF_F ? sampled : (float)(sampled - scratch.rows[i].log_total);
+        args.logprobs[i] = sampled == -CUDART_INF_F ? sampled : (float)(sampled - scratch.results[i].log_total);
 }
 
-/* Chunks of a row such that there are blocks for every multiprocessor, and every thread still has some quads. */
+/* The size of a chunk: enough chunks for all multiprocessors, and at least one quad for every thread. */
 static int32_t quads_of_chunk(const struct cuda_state *s, const struct sample_args *args)
 {
     const int64_t quads = cuda_div_up(args->vocab_size, 4), wanted = cuda_div_up(16 * s->num_sms, args->num_samples);
@@ -195,67 +198,67 @@ static int32_t quads_of_chunk(const struct cuda_state *s, const struct sample_ar
     return (int32_t)(cuda_div_up(cuda_div_up(quads, chunks), THREADS) * THREADS);
 }
 
-/* Tokens whose logits processing can change in one row. */
+/* The most tokens whose logits processing can change for one sample. */
 static int64_t most_saved(int64_t vocab_size, int64_t history)
 {
     const int64_t most = history + SAMPLING_MAX_BIAS + SAMPLING_MAX_STOP_IDS;
     return most < vocab_size ? most : vocab_size;
 }
 
-static int64_t saved_bytes(int64_t rows, int64_t most)
+static int64_t saved_bytes(int64_t num_samples, int64_t most)
 {
-    const int64_t least = most * (int64_t)sizeof(struct saved_logit); /* of one row */
+    const int64_t least = most * (int64_t)sizeof(struct saved_logit); /* of one sample */
     const int64_t enough = SAVED_BYTES > least ? (int64_t)SAVED_BYTES : least;
-    return rows * least < enough ? rows * least : enough;
+    return num_samples * least < enough ? num_samples * least : enough;
 }
 
-/* arrivals keep their place whatever the call, because they must stay zero. */
-static struct sample_scratch cut_workspace(const struct cuda_region *region, int64_t rows)
+/* arrivals have the same place in every call, because they must stay zero. */
+static struct sample_scratch cut_workspace(const struct cuda_region *region, int64_t num_samples)
 {
     struct sample_scratch scratch = {};
     scratch.arrivals = (uint32_t *)region->data;
-    scratch.rows = (struct sample_row_state *)(scratch.arrivals + MAX_ROWS);
-    scratch.best = (struct sample_best *)(scratch.rows + rows);
-    scratch.saved = (struct saved_logit *)(scratch.best + rows * SAMPLE_MAX_CHUNKS);
+    scratch.results = (struct sample_result *)(scratch.arrivals + MAX_SAMPLES);
+    scratch.best = (struct sample_best *)(scratch.results + num_samples);
+    scratch.saved = (struct saved_logit *)(scratch.best + num_samples * SAMPLE_MAX_CHUNKS);
     return scratch;
 }
 
-static int64_t fixed_bytes(int64_t rows)
+static int64_t fixed_bytes(int64_t num_samples)
 {
-    return MAX_ROWS * (int64_t)sizeof(uint32_t) +
-           rows * (int64_t)(sizeof(struct sample_row_state) + SAMPLE_MAX_CHUNKS * sizeof(struct sample_best));
+    return MAX_SAMPLES * (int64_t)sizeof(uint32_t) +
+           num_samples * (int64_t)(sizeof(struct sample_result) + SAMPLE_MAX_CHUNKS * sizeof(struct sample_best));
 }
 
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
     (void)s;
-    const int64_t rows = query->max_num_seqs < MAX_ROWS ? query->max_num_seqs : MAX_ROWS;
-    return fixed_bytes(rows) + saved_bytes(rows, most_saved(query->vocab_size, query->max_model_len));
+    const int64_t samples = query->max_num_seqs < MAX_SAMPLES ? query->max_num_seqs : MAX_SAMPLES;
+    return fixed_bytes(samples) + saved_bytes(samples, most_saved(query->vocab_size, query->max_model_len));
 }
 
-static void logits_indices(struct backend *b, const struct sample_args *args, const struct sample_scratch *scratch,
-                           cudaStream_t stream)
+/* All passes over the logits of a call. */
+static void run_passes(struct backend *b, const struct sample_args *args, const struct sample_scratch *scratch)
 {
-    const struct cuda_state *s = cuda_state(b);
+    const struct cuda_state *s = cuda_use(b);
     const int32_t quads = quads_of_chunk(s, args);
     const dim3 grid((unsigned)cuda_div_up(cuda_div_up(args->vocab_size, 4), quads), args->num_samples);
-    if (args->any_logprobs) cuda_check(b, "sample", sample_raw_statistics(s, args, scratch, stream));
-    if (args->any_processing) sample_process(args, scratch, stream);
-    if (args->any_random) cuda_check(b, "sample", sample_cut(s, args, scratch, stream));
-    choose_kernel<<<grid, THREADS, 0, stream>>>(*args, *scratch, quads);
-    if (args->any_logprobs && args->any_processing) sample_restore(args, scratch, stream);
-    if (args->any_logprobs) rank_kernel<<<grid, THREADS, 0, stream>>>(*args, *scratch, quads);
+    if (args->any_logprobs) sample_raw_statistics(s, args, scratch);
+    if (args->any_processing) sample_process(s, args, scratch);
+    if (args->any_random) sample_cut(s, args, scratch);
+    choose_kernel<<<grid, THREADS, 0, s->stream>>>(*args, *scratch, quads);
+    if (args->any_logprobs && args->any_processing) sample_restore(s, args, scratch);
+    if (args->any_logprobs) rank_kernel<<<grid, THREADS, 0, s->stream>>>(*args, *scratch, quads);
     cuda_check_launch(b, "sample");
 }
 
-/* The rows [first, first + count) of a call. */
-static struct sample_args rows_of(const struct sample_args *args, int64_t first, int64_t count)
+/* The samples [first, first + count) of a call. */
+static struct sample_args samples_of(const struct sample_args *args, int64_t first, int64_t count)
 {
     struct sample_args part = *args;
     part.num_samples = (int32_t)count;
     part.logits += first * args->vocab_size;
-    part.sample_state_indices += first;
-    part.sample_output += first;
+    part.state_indices += first;
+    part.output_positions += first;
     part.token_ids += first;
     part.logprobs += first;
     part.ranks += first;
@@ -264,27 +267,26 @@ static struct sample_args rows_of(const struct sample_args *args, int64_t first,
     return part;
 }
 
-/* All rows at once, but where logits must be kept aside: then as many as there is room for. */
-void cuda_sample(struct backend *b, const struct sample_args *args, backend_stream stream)
+/* All samples together, unless logits have to be saved: then as many as the workspace has room for at a time. */
+void cuda_sample(struct backend *b, const struct sample_args *args)
 {
     const struct cuda_region *region = &cuda_state(b)->regions[CUDA_USER_SAMPLE];
     const int64_t most = most_saved(args->vocab_size, args->history_stride);
-    const int64_t row_bytes = most * (int64_t)sizeof(struct saved_logit);
-    int64_t rows = args->num_samples < MAX_ROWS ? args->num_samples : MAX_ROWS;
-    if (rows <= 0 || args->vocab_size <= 0) return;
-    const int64_t room = region->data ? region->bytes - fixed_bytes(rows) : -1;
-    if (args->any_logprobs && args->any_processing && rows * row_bytes > room) rows = room / row_bytes;
-    if (room < 0 || rows <= 0) {
-        cuda_fail(b, "sample: the workspace was made for fewer than %d rows of %d tokens", args->num_samples,
+    const int64_t saved = most * (int64_t)sizeof(struct saved_logit); /* bytes of one sample */
+    int64_t samples = args->num_samples < MAX_SAMPLES ? args->num_samples : MAX_SAMPLES;
+    if (samples <= 0 || args->vocab_size <= 0) return;
+    const int64_t room = region->data ? region->bytes - fixed_bytes(samples) : -1;
+    if (args->any_logprobs && args->any_processing && samples * saved > room) samples = room / saved;
+    if (room < 0 || samples <= 0) {
+        cuda_fail(b, "sample: the workspace is too small for %d samples of %d tokens", args->num_samples,
                   args->vocab_size);
         return;
     }
-    struct sample_scratch scratch = cut_workspace(region, rows);
+    struct sample_scratch scratch = cut_workspace(region, samples);
     scratch.saved_stride = most;
-    cudaStream_t on = cuda_stream(b, stream);
-    for (int64_t first = 0; first < args->num_samples; first += rows) {
+    for (int64_t first = 0; first < args->num_samples; first += samples) {
         const int64_t left = args->num_samples - first;
-        const struct sample_args part = rows_of(args, first, left < rows ? left : rows);
-        logits_indices(b, &part, &scratch, on);
+        const struct sample_args part = samples_of(args, first, left < samples ? left : samples);
+        run_passes(b, &part, &scratch);
     }
 }

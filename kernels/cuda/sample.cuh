@@ -1,5 +1,6 @@
-/* What the passes of sampling share. Each pass has a row of logits to a block, to several, or to a cluster of blocks;
- * sample.cu says in which order they run and when. Semantics are those of kernels/cpu/sample.c. */
+/* What the passes of sampling share. "Sample i" is the i-th of a call's num_samples; its logits are row i. A pass gives
+ * each sample to one block, to several, or to a cluster of blocks; sample.cu says which passes run, and in which order.
+ * Semantics are those of kernels/cpu/sample.c. */
 #ifndef QUIRE_KERNELS_CUDA_SAMPLE_CUH
 #define QUIRE_KERNELS_CUDA_SAMPLE_CUH
 
@@ -9,18 +10,19 @@
 
 enum { SAMPLE_MAX_CHUNKS = 64 };
 
-/* A token changed by processing, and its logit before. */
+/* A token whose logit processing changed, and the logit before. */
 struct saved_logit {
     int32_t id;
     float logit;
 };
 
-/* What the passes tell each other about one row. */
-struct sample_row_state {
-    double log_total;  /* log of the sum of exp(raw logit) */
-    float cut_value;   /* the draw is among tokens whose logit / temperature is above this, */
-    int32_t cut_id;    /* or equal, and the id no higher than this */
-    int32_t num_saved; /* of this row's saved logits */
+/* What the passes tell each other about one sample. */
+struct sample_result {
+    double log_total; /* log of the sum of exp(raw logit) */
+    float
+        cut_value;  /* the draw is among the tokens whose logit / temperature is above cut_value, or equal to it with */
+    int32_t cut_id; /* an id up to cut_id */
+    int32_t num_saved; /* saved logits */
 };
 
 struct sample_best {
@@ -28,42 +30,41 @@ struct sample_best {
     int32_t id;
 };
 
-/* The workspace of one call, in row i of which lies what sample i needs. */
+/* The workspace of one call. */
 struct sample_scratch {
-    uint32_t *arrivals;            /* [rows] zero between kernels */
-    struct sample_row_state *rows; /* [rows] */
-    struct sample_best *best;      /* [rows, SAMPLE_MAX_CHUNKS] */
-    struct saved_logit *saved;     /* [rows, saved_stride] */
+    uint32_t *arrivals;            /* [num_samples] zero between kernels */
+    struct sample_result *results; /* [num_samples] */
+    struct sample_best *best;      /* [num_samples, SAMPLE_MAX_CHUNKS] */
+    struct saved_logit *saved;     /* [num_samples, saved_stride] */
     int64_t saved_stride;
 };
 
-static __device__ __forceinline__ const struct sampling_state *sample_row(const struct sample_args &args, int i)
+/* The sampling state of the sequence that sample i belongs to. */
+static __device__ __forceinline__ const struct sampling_state *sample_state_of(const struct sample_args &args, int i)
 {
-    return &args.rows[args.sample_state_indices[i]];
+    return &args.states[args.state_indices[i]];
 }
 
 static __device__ __forceinline__ bool sample_is_random(const struct sample_args &args,
-                                                        const struct sampling_state *row)
+                                                        const struct sampling_state *state)
 {
-    return args.any_random && row->temperature >= 1e-5f;
+    return args.any_random && state->temperature >= 1e-5f;
 }
 
-static __device__ __forceinline__ bool sample_wants_logprobs(const struct sampling_state *row)
+static __device__ __forceinline__ bool sample_wants_logprobs(const struct sampling_state *state)
 {
-    return row->num_logprobs >= 0;
+    return state->num_logprobs >= 0;
 }
 
-/* sample_process.cu: min_tokens, logit_bias and penalties, in place; keeps what they change where logprobs are wanted.
- */
-void sample_process(const struct sample_args *args, const struct sample_scratch *scratch, cudaStream_t stream);
-/* Puts it back. */
-void sample_restore(const struct sample_args *args, const struct sample_scratch *scratch, cudaStream_t stream);
+/* sample_process.cu: applies min_tokens, logit_bias and penalties in place. Saves the logits that they change for the
+ * sequences that want logprobs; sample_restore puts these back. */
+void sample_process(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch);
+void sample_restore(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch);
 
-/* sample_select.cu: what min_p, top_k and top_p leave, as rows[].cut_*. */
-cudaError_t sample_cut(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch,
-                       cudaStream_t stream);
-/* From the raw logits: rows[].log_total, the most probable tokens, and ranks = 1. */
-cudaError_t sample_raw_statistics(const struct cuda_state *s, const struct sample_args *args,
-                                  const struct sample_scratch *scratch, cudaStream_t stream);
+/* sample_select.cu: finds what min_p, top_k and top_p leave, as results[].cut_*. */
+void sample_cut(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch);
+/* From the raw logits: results[].log_total, the most probable tokens, and ranks = 1. */
+void sample_raw_statistics(const struct cuda_state *s, const struct sample_args *args,
+                           const struct sample_scratch *scratch);
 
 #endif

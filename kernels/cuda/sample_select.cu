@@ -1,17 +1,19 @@
-/* Thresholds without sorting: the k-th largest of a row, or the token at which the largest ones hold a given share of
- * the mass.
+/* Thresholds without sorting: the k-th largest logit, or the token at which the largest ones have a given share of the
+ * mass.
  *
- * A cluster of blocks (on devices without clusters, one block) has a row. A selection is a histogram in shared memory
- * over the distance from the largest value, a scan for the bin in which the wanted token lies, and then that bin's few
- * tokens, compared with each other. A bin with too many of them (equal logits, say) is cut up further, by the bits of a
- * key that orders value first and id second, until few are left: keys are distinct, so it ends.
+ * A cluster of blocks (on devices without clusters, one block) has a row, that is the logits of one sample. A selection
+ * is a histogram in shared memory over the distance from the largest value, then a scan for the bin that contains the
+ * wanted token, and then a comparison of that bin's few tokens with each other. A bin with too many tokens (equal
+ * logits, for example) is divided further, by the bits of a key that orders by value first and by id second, until few
+ * are left. Keys are distinct, so this ends.
  *
- * Masses are summed as integers, exp(value - largest) * 2^44, so that their order does not matter: a row's result is
- * the same every time. A row of fewer than 2^19 tokens stays under 2^63, and what rounding loses is under 2^-25 of the
- * sum; a longer row has less than 2^44. */
+ * Masses are summed as integers, exp(value - largest) * 2^44, so that their order does not matter and a row's result is
+ * the same every time. The sum of a row of fewer than 2^19 tokens is below 2^63, and loses less than 2^-25 of it to
+ * rounding; longer rows have fewer than 44 bits. */
 #include <cooperative_groups.h>
 #include <float.h>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/sample.cuh"
 
 namespace cg = cooperative_groups;
@@ -40,22 +42,21 @@ static __device__ __forceinline__ row_blocks blocks_of_row()
 
 enum { THREADS = 1024, BINS = 2048, BINS_OF_THREAD = BINS / THREADS, LIST = 1024, MAX_CLUSTER = 8 };
 
-/* Values further below the largest share the last bin. */
+/* Values that are further below the largest than this are in the last bin. */
 #define REACH 20.0f
 enum { MASS_BITS = 44 };
 
-/* The row as the selection sees it: value = logit / temperature, NaN as -infinity; tokens below `floor` are not there.
- */
+/* The row of a selection. value = logit / temperature; NaN counts as -infinity. Tokens below `floor` are left out. */
 struct selection_row {
     const float *logits;
     int32_t begin, end;                 /* this block's part */
-    float temperature, max, floor, one; /* one: the mass of the largest */
-    float low, high;                    /* logits outside are passed over before anything is computed from them */
+    float temperature, max, floor, one; /* max: the largest value; one: its mass */
+    float low, high;                    /* logits outside are skipped before anything is computed from them */
 };
 
 struct selection_shared {
-    uint32_t low[BINS], high[BINS];    /* the two words of a bin's weight: tokens, or their mass */
-    uint64_t keys[LIST], masses[LIST]; /* of the first block of the cluster: the tokens of one bin */
+    uint32_t low[BINS], high[BINS];    /* the two words of a bin's weight: its number of tokens, or their mass */
+    uint64_t keys[LIST], masses[LIST]; /* the tokens of one bin; in the cluster's first block only */
     uint64_t of_warps[THREADS / 32], before, found;
     double sums[THREADS / 32], sum;
     float maxima[THREADS / 32], max;
@@ -92,7 +93,7 @@ static __device__ __forceinline__ int bin_of(const selection_row &row, float val
     return distance < REACH ? (int)(distance * ((BINS - 1) / REACH)) : BINS - 1;
 }
 
-/* The row without what lies more than half a bin, and any rounding, outside of a bin. */
+/* The row restricted to the logits of a bin, with a margin of half a bin and any rounding error. */
 static __device__ selection_row only_bin(const selection_row &row, int bin)
 {
     const float width = REACH / (BINS - 1), slack = 0.5f * width + 1e-6f * (fabsf(row.max) + REACH);
@@ -107,7 +108,7 @@ static __device__ __forceinline__ uint64_t mass_of(const selection_row &row, flo
     return __float2ull_rn(expf(value - row.max) * row.one);
 }
 
-/* Calls f(value, id) for the tokens of this block's part that are there. Several are read before the first is used. */
+/* Calls f(value, id) for the tokens of this block's part. Several are read before the first is used. */
 template <class F> static __device__ __forceinline__ void for_each_token(const selection_row &row, F f)
 {
     constexpr int AT_ONCE = 8;
@@ -125,8 +126,8 @@ template <class F> static __device__ __forceinline__ void for_each_token(const s
     }
 }
 
-/* Which tokens one round of a selection looks at, and their bins: first all, by distance; then those of one bin of the
- * round before, by the next bits of their keys, highest first. */
+/* Which tokens a round of a selection looks at, and into which bins they go. The first round: all tokens, by distance.
+ * Later rounds: those of one bin of the previous round, by the next bits of their keys, highest bits first. */
 struct selection_round {
     int first_bin; /* -1: the first round */
     int shift;     /* of this round's bits in the key */
@@ -152,7 +153,7 @@ static __device__ __forceinline__ void add_weight(selection_shared &s, int bin, 
     if (high > 0) atomicAdd(&s.high[bin], high);
 }
 
-/* Most tokens of a row may be in the last bin of the first round, so what is in that one is added up by warps first. */
+/* Most tokens of a row may be in the last bin of the first round, so warps add up the weights of that bin first. */
 static __device__ void make_histogram(selection_shared &s, const selection_row &row, const selection_round &round,
                                       bool by_mass)
 {
@@ -177,9 +178,9 @@ static __device__ void make_histogram(selection_shared &s, const selection_row &
     if (threadIdx.x % 32 == 0) add_weight(s, summed_bin, sum);
 }
 
-/* Adds up the cluster's histograms and finds the bin at which the running weight, from `before`, reaches the target:
- * s.bin, and what is ahead of it, s.before. In the first round the target is `share` of all weights if share >= 0.
- * s.bin = -1: it is never reached. All blocks find the same. */
+/* Adds up the cluster's histograms and finds the bin in which the running weight, from `before` on, reaches the target:
+ * s.bin, and in s.before the weight of everything before that bin. If share >= 0, the target is set to that share of
+ * all weights. s.bin = -1: the target is never reached. All blocks find the same. */
 static __device__ void find_bin(row_blocks &cluster, selection_shared &s, uint64_t before, double share,
                                 uint64_t *target)
 {
@@ -221,7 +222,7 @@ static __device__ void find_bin(row_blocks &cluster, selection_shared &s, uint64
     __syncthreads();
 }
 
-/* The tokens of the cluster for which keep(value, id), into the first block's list, in any order. */
+/* Collects the cluster's tokens for which keep(value, id) is true in the first block's list, in any order. */
 template <class Keep>
 static __device__ void list_tokens(row_blocks &cluster, selection_shared &s, const selection_row &row, Keep keep)
 {
@@ -236,7 +237,7 @@ static __device__ void list_tokens(row_blocks &cluster, selection_shared &s, con
     cluster.sync();
 }
 
-/* The listed key at which the running weight reaches the target: into s.found of the first block. */
+/* Sets s.found to the listed key at which the running weight reaches the target. */
 static __device__ void find_in_list(selection_shared &s, bool by_mass, uint64_t before, uint64_t target)
 {
     for (int i = threadIdx.x; i < s.num_listed; i += THREADS) {
@@ -248,8 +249,8 @@ static __device__ void find_in_list(selection_shared &s, bool by_mass, uint64_t 
     }
 }
 
-/* The key of the token at which the tokens from the largest on reach `target` (in number, or by mass; share >= 0: that
- * share of all there is); 0 if they never do. All threads of the cluster, and they all get it. */
+/* The key of the token at which the tokens, from the largest on, reach `target` in number or by mass (if share >= 0,
+ * that share of the row's whole mass); 0 if they never do. All threads of the cluster call it and get the same. */
 static __device__ uint64_t select_token(row_blocks &cluster, selection_shared &s, const selection_row &row,
                                         bool by_mass, double share, uint64_t target)
 {
@@ -281,7 +282,7 @@ static __device__ uint64_t select_token(row_blocks &cluster, selection_shared &s
     if (cluster.block_rank() == 0) find_in_list(s, by_mass, before, target);
     cluster.sync();
     const uint64_t found = first->found;
-    cluster.sync(); /* the list and what was found may be overwritten */
+    cluster.sync(); /* from here on the list and s.found may be overwritten */
     return found;
 }
 
@@ -304,7 +305,7 @@ static __device__ float cluster_max(row_blocks &cluster, selection_shared &s, co
     return max;
 }
 
-/* Of exp(logit - max), in double and in a fixed order. */
+/* The sum of exp(logit - max) over the row, in double and in a fixed order. */
 static __device__ double cluster_sum_exp(row_blocks &cluster, selection_shared &s, const selection_row &row)
 {
     double sum = 0;
@@ -328,7 +329,7 @@ static __device__ double cluster_sum_exp(row_blocks &cluster, selection_shared &
     return sum;
 }
 
-/* Row i, as this block of its cluster sees it, before max and floor are known. */
+/* This block's part of row i, before max and floor are known. */
 static __device__ selection_row row_of(row_blocks &cluster, const sample_args &args, int i, float temperature)
 {
     const int64_t size = args.vocab_size, blocks = cluster.num_blocks(), rank = cluster.block_rank();
@@ -343,39 +344,40 @@ static __device__ selection_row row_of(row_blocks &cluster, const sample_args &a
     return row;
 }
 
-/* Grid: one cluster a row. Tokens at -infinity are never drawn. An infinite maximum needs no cut: it always wins. */
+/* Grid: one cluster a row. Tokens at -infinity are never drawn. If the largest logit is infinite, no cut is needed,
+ * because it always wins. */
 static __global__ void __launch_bounds__(THREADS) cut_kernel(sample_args args, sample_scratch scratch)
 {
     __shared__ selection_shared s;
     row_blocks cluster = blocks_of_row();
     const int i = blockIdx.x / cluster.num_blocks();
-    const sampling_state *options = sample_row(args, i);
-    if (!sample_is_random(args, options)) return;
+    const sampling_state *state = sample_state_of(args, i);
+    if (!sample_is_random(args, state)) return;
     float cut_value = -FLT_MAX;
     int32_t cut_id = INT32_MAX;
-    if (options->min_p > 0 || options->top_k > 0 || options->top_p < 1) {
-        selection_row row = row_of(cluster, args, i, options->temperature);
+    if (state->min_p > 0 || state->top_k > 0 || state->top_p < 1) {
+        selection_row row = row_of(cluster, args, i, state->temperature);
         row.max = __fdiv_rn(cluster_max(cluster, s, row), row.temperature);
         row.floor = -FLT_MAX;
         if (!isinf(row.max)) {
-            if (options->min_p > 0) row.floor = fmaxf(row.floor, row.max + logf(options->min_p));
-            if (options->top_k > 0) { /* and what equals the k-th */
-                const uint64_t key = select_token(cluster, s, row, false, -1, options->top_k);
+            if (state->min_p > 0) row.floor = fmaxf(row.floor, row.max + logf(state->min_p));
+            if (state->top_k > 0) { /* tokens equal to the k-th stay too */
+                const uint64_t key = select_token(cluster, s, row, false, -1, state->top_k);
                 if (key) row.floor = value_of_key(key);
             }
             cut_value = row.floor;
-            if (options->top_p < 1) {
-                const uint64_t key = select_token(cluster, s, row, true, fmaxf(options->top_p, 0.0f), 0);
+            if (state->top_p < 1) {
+                const uint64_t key = select_token(cluster, s, row, true, fmaxf(state->top_p, 0.0f), 0);
                 if (key) cut_value = value_of_key(key), cut_id = id_of_key(key);
             }
         }
     }
     if (cluster.block_rank() > 0 || threadIdx.x > 0) return;
-    scratch.rows[i].cut_value = cut_value;
-    scratch.rows[i].cut_id = cut_id;
+    scratch.results[i].cut_value = cut_value;
+    scratch.results[i].cut_id = cut_id;
 }
 
-/* The list in order: ids and log-probabilities of the most probable tokens. */
+/* Writes the list in order: ids and log-probabilities of the most probable tokens. */
 static __device__ void write_top(const selection_shared &s, double log_total, int32_t *ids, float *logprobs)
 {
     for (int i = threadIdx.x; i < s.num_listed; i += THREADS) {
@@ -393,17 +395,17 @@ static __global__ void __launch_bounds__(THREADS) raw_kernel(sample_args args, s
     __shared__ selection_shared s;
     row_blocks cluster = blocks_of_row();
     const int i = blockIdx.x / cluster.num_blocks();
-    const sampling_state *options = sample_row(args, i);
-    if (!sample_wants_logprobs(options)) return;
+    const sampling_state *state = sample_state_of(args, i);
+    if (!sample_wants_logprobs(state)) return;
     selection_row row = row_of(cluster, args, i, 1);
     row.max = cluster_max(cluster, s, row);
     const double log_total = row.max + log(cluster_sum_exp(cluster, s, row));
     if (cluster.block_rank() == 0 && threadIdx.x == 0) {
-        scratch.rows[i].log_total = log_total;
-        scratch.rows[i].num_saved = 0;
+        scratch.results[i].log_total = log_total;
+        scratch.results[i].num_saved = 0;
         args.ranks[i] = 1;
     }
-    const int32_t wanted = min(min(options->num_logprobs, SAMPLING_MAX_LOGPROBS), args.vocab_size);
+    const int32_t wanted = min(min(state->num_logprobs, SAMPLING_MAX_LOGPROBS), args.vocab_size);
     if (wanted <= 0) return;
     const uint64_t last = select_token(cluster, s, row, false, -1, wanted);
     if (threadIdx.x == 0) s.num_listed = 0;
@@ -415,35 +417,24 @@ static __global__ void __launch_bounds__(THREADS) raw_kernel(sample_args args, s
     cluster.sync();
 }
 
-/* Few rows get more blocks each; the number of blocks does not change a result, but for a sum's last bits. */
+/* Few samples get more blocks each. The number of blocks does not change a result, but for the last bits of a sum. */
 template <class Kernel>
-static cudaError_t launch_clusters(const struct cuda_state *s, Kernel kernel, const struct sample_args *args,
-                                   const struct sample_scratch *scratch, cudaStream_t stream)
+static void launch_clusters(const struct cuda_state *s, Kernel kernel, const struct sample_args *args,
+                            const struct sample_scratch *scratch)
 {
     int cluster = 1;
     if (s->compute_capability >= 90)
         while (cluster < MAX_CLUSTER && args->num_samples * cluster * 2 <= s->num_sms) cluster *= 2;
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(args->num_samples * cluster);
-    config.blockDim = dim3(THREADS);
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = s->compute_capability >= 90 ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, *args, *scratch);
+    cuda_launch_kernel(s, kernel, {dim3(args->num_samples * cluster), THREADS, 0, cluster}, false, *args, *scratch);
 }
 
-cudaError_t sample_cut(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch,
-                       cudaStream_t stream)
+void sample_cut(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch)
 {
-    return launch_clusters(s, cut_kernel, args, scratch, stream);
+    launch_clusters(s, cut_kernel, args, scratch);
 }
 
-cudaError_t sample_raw_statistics(const struct cuda_state *s, const struct sample_args *args,
-                                  const struct sample_scratch *scratch, cudaStream_t stream)
+void sample_raw_statistics(const struct cuda_state *s, const struct sample_args *args,
+                           const struct sample_scratch *scratch)
 {
-    return launch_clusters(s, raw_kernel, args, scratch, stream);
+    launch_clusters(s, raw_kernel, args, scratch);
 }

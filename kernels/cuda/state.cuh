@@ -1,7 +1,7 @@
-/* What the files of the CUDA backend share: its state, the stream of a call, how an operation says that it failed, and
- * the step from a run-time dtype to a type.
+/* What the files of the CUDA backend share: its state, how an operation reports a failure, and the step from a run-time
+ * dtype to a type.
  *
- * An operation is a host function that launches kernels on cuda_stream(b, stream) and then calls
+ * An operation is a host function that calls cuda_use(b), launches kernels on the main stream, and then calls
  * cuda_check_launch(b, "its name"). It neither allocates nor synchronizes, so that a graph can capture it. */
 #ifndef QUIRE_KERNELS_CUDA_STATE_CUH
 #define QUIRE_KERNELS_CUDA_STATE_CUH
@@ -14,8 +14,9 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas.h"
 
-/* A part of the workspace. Operations on one stream follow each other, so each keeps its part for itself, and what it
- * leaves there is still there at its next call (a counter that every call returns to zero, say). */
+/* A part of the workspace. Each operation has its own part: calls on one stream follow each other, so what a call
+ * leaves there is still there at the next call of the same operation (a counter that every call resets to zero, for
+ * example). */
 struct cuda_region {
     uint8_t *data; /* aligned to 256 bytes; NULL: no workspace was set */
     int64_t bytes;
@@ -36,18 +37,18 @@ struct cuda_state {
     struct backend backend;
     char name[32]; /* "cuda:0" */
     int device;
-    cudaStream_t stream; /* the main stream: what a NULL stream means */
+    cudaStream_t stream; /* the main stream */
     struct cublas *cublas;
 
-    /* The device, and what the kernels that it runs are compiled for, which may be less than it could run. */
-    int compute_capability; /* of the kernels; 90: 9.0 */
-    bool has_wgmma;         /* kernels for 90a: those that use wgmma.cuh are not empty */
+    /* What the kernels that run on this device were compiled for, which may be less than the device can do. */
+    int compute_capability; /* 90: 9.0 */
+    bool has_wgmma;         /* compiled for 90a: the kernels that use wgmma.cuh are not empty */
     int num_sms;
     int64_t l2_bytes;
     int max_shared_bytes; /* dynamic shared memory of one block, after cudaFuncSetAttribute */
 
-    /* The workspace in parts: sizes from the last workspace_bytes, addresses from workspace_set. All of it is zero
-     * after workspace_set. */
+    /* The parts of the workspace: sizes from the last workspace_bytes, addresses from workspace_set, which sets all of
+     * it to zero. */
     struct cuda_region regions[CUDA_NUM_USERS];
 
     struct cuda_loader loaders[CUDA_NUM_LOADERS];
@@ -62,35 +63,43 @@ static inline struct cuda_state *cuda_state(struct backend *b)
     return (struct cuda_state *)b->state;
 }
 
-/* Also makes the backend's device the calling thread's: the runtime keeps one for each thread. */
-static inline cudaStream_t cuda_stream(struct backend *b, backend_stream stream)
+/* Makes the backend's device the calling thread's current device; the CUDA runtime keeps one for each thread. */
+static inline struct cuda_state *cuda_use(struct backend *b)
 {
-    cudaSetDevice(cuda_state(b)->device);
-    return stream ? (cudaStream_t)stream : cuda_state(b)->stream;
+    struct cuda_state *s = cuda_state(b);
+    cudaSetDevice(s->device);
+    return s;
 }
 
-/* Records that an operation failed, unless one did before. The sentence is what every later stream_synchronize and
- * event_synchronize returns. */
+/* The same, and the CUDA stream that a handle stands for. */
+static inline cudaStream_t cuda_stream(struct backend *b, backend_stream stream)
+{
+    const struct cuda_state *s = cuda_use(b);
+    return stream ? (cudaStream_t)stream : s->stream;
+}
+
+/* Records that an operation failed, unless one did before. Every later stream_synchronize and event_synchronize returns
+ * this sentence. */
 void cuda_fail(struct backend *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* cuda_fail("`operation` failed on the GPU: ...") unless `error` is cudaSuccess; returns whether it is. */
 bool cuda_check(struct backend *b, const char *operation, cudaError_t error);
 
-/* After a kernel launch: was it accepted? */
+/* Checks the kernel launches since the last check. */
 static inline bool cuda_check_launch(struct backend *b, const char *operation)
 {
     return cuda_check(b, operation, cudaGetLastError());
 }
 
-/* Counts down to the allocation that is to fail: is it this one? */
+/* Counts down to the allocation that is to fail (backend_cuda_fail_allocation); true: it is this one. */
 static inline bool cuda_allocation_fails(struct backend *b)
 {
     struct cuda_state *s = cuda_state(b);
     return s->fail_allocation > 0 && __atomic_sub_fetch(&s->fail_allocation, 1, __ATOMIC_RELAXED) == 0;
 }
 
-/* The three types of activations. cuda_dispatch calls f with a value of the type of `dtype`; f is a generic lambda:
- *     cuda_dispatch(b, "silu_and_mul", dtype, [&](auto zero) { using T = decltype(zero); ... }); */
+/* Calls f with a value of the type of `dtype`, which is one of the three types of activations. f is a generic lambda:
+ *     cuda_dispatch(b, "act_and_mul", dtype, [&](auto zero) { using T = decltype(zero); ... }); */
 template <class Function>
 static inline void cuda_dispatch(struct backend *b, const char *operation, enum dtype dtype, Function f)
 {
@@ -142,7 +151,7 @@ template <class T, int N> struct alignas(sizeof(T) * N) piece {
     T values[N];
 };
 
-/* Where something in shared memory is, as instructions take it. */
+/* The address of something in shared memory, in the form that PTX instructions take. */
 static __device__ __forceinline__ uint32_t shared_address(const void *data)
 {
     return (uint32_t)__cvta_generic_to_shared(data);
@@ -156,6 +165,12 @@ static inline bool cuda_is_aligned(const void *data)
 static inline __host__ __device__ int64_t cuda_div_up(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
+}
+
+/* Threads of a block for `work` items, one item a thread and at most `most` threads: whole warps. */
+static inline int cuda_threads_for(int64_t work, int most)
+{
+    return work >= most ? most : (int)cuda_div_up(work > 0 ? work : 1, 32) * 32;
 }
 
 #endif

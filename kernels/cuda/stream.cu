@@ -1,8 +1,8 @@
-/* Streams, events and graphs: thin over the runtime's. Handles are the runtime's own. */
+/* Streams, events and graphs. The handles are those of the CUDA runtime. */
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
 
-/* What a synchronize returns: the first operation that failed, or else what the runtime says now. */
+/* The result of a synchronize: the first operation that failed, or else `error`. */
 static enum status result(struct backend *b, cudaError_t error, struct error *err)
 {
     struct cuda_state *s = cuda_state(b);
@@ -15,7 +15,7 @@ static enum status result(struct backend *b, cudaError_t error, struct error *er
 
 static enum status cannot(struct backend *b, const char *what, cudaError_t error, struct error *err)
 {
-    cudaGetLastError(); /* a refusal is an answer, not a state to stay in */
+    cudaGetLastError(); /* clears it: later checks must not report it again */
     return error_set(err, error == cudaErrorMemoryAllocation ? STATUS_OUT_OF_MEMORY : STATUS_INTERNAL,
                      "%s: cannot %s: %s", b->name, what, cudaGetErrorString(error));
 }
@@ -74,21 +74,21 @@ static enum status event_synchronize(struct backend *b, backend_event event, str
     return result(b, cudaEventSynchronize((cudaEvent_t)event), err);
 }
 
-/* Thread-local: other threads may allocate meanwhile (a loader, say). */
-static enum status capture_begin(struct backend *b, backend_stream stream, struct error *err)
+/* In thread-local mode, so that other threads may allocate during a capture (those of preload.cu do). */
+static enum status capture_begin(struct backend *b, struct error *err)
 {
-    cudaError_t error = cudaStreamBeginCapture(cuda_stream(b, stream), cudaStreamCaptureModeThreadLocal);
-    return error == cudaSuccess ? STATUS_OK : cannot(b, "capture a stream", error, err);
+    cudaError_t error = cudaStreamBeginCapture(cuda_stream(b, NULL), cudaStreamCaptureModeThreadLocal);
+    return error == cudaSuccess ? STATUS_OK : cannot(b, "begin a capture", error, err);
 }
 
-static enum status capture_end(struct backend *b, backend_stream stream, backend_graph *out, struct error *err)
+static enum status capture_end(struct backend *b, backend_graph *out, struct error *err)
 {
-    cudaStream_t captured = cuda_stream(b, stream);
+    cudaStream_t captured = cuda_stream(b, NULL);
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
     *out = NULL;
     cudaError_t error = cudaStreamEndCapture(captured, &graph);
-    /* An operation that failed while it was captured says more than the capture does. */
+    /* The failure of a captured operation explains more than the error of the capture. */
     enum status status = result(b, cudaSuccess, err);
     if (status == STATUS_OK && error == cudaSuccess) {
         error = cudaGraphInstantiate(&executable, graph, 0);
@@ -104,9 +104,9 @@ static enum status capture_end(struct backend *b, backend_stream stream, backend
     return status != STATUS_OK ? status : cannot(b, "make a graph of what was captured", error, err);
 }
 
-static void graph_launch(struct backend *b, backend_graph graph, backend_stream stream)
+static void graph_launch(struct backend *b, backend_graph graph)
 {
-    cuda_check(b, "graph_launch", cudaGraphLaunch((cudaGraphExec_t)graph, cuda_stream(b, stream)));
+    cuda_check(b, "graph_launch", cudaGraphLaunch((cudaGraphExec_t)graph, cuda_stream(b, NULL)));
 }
 
 static void graph_destroy(struct backend *b, backend_graph graph)
@@ -114,7 +114,7 @@ static void graph_destroy(struct backend *b, backend_graph graph)
     if (graph) cuda_check(b, "graph_destroy", cudaGraphExecDestroy((cudaGraphExec_t)graph));
 }
 
-void cuda_order_init(struct backend *b)
+void cuda_stream_init(struct backend *b)
 {
     b->stream_create = stream_create;
     b->stream_destroy = stream_destroy;

@@ -1,8 +1,8 @@
-/* Hopper's matrix product over a warpgroup (4 warps). For sm_90a.
+/* Hopper's matrix instruction of a warpgroup (4 warps). For sm_90a.
  *
  * wgmma m64nNk16: C[64][N] += A[64][16] B[16][N]. Warp w of the group has rows 16w .. 16w + 15 of C, as n8 tiles of
  * mma m16n8k16 side by side: c[4b + e] is element e of tile b, in row lane / 4 + e / 2 * 8 and column 2 (lane % 4) +
- * e % 2. A lies in shared memory, or in registers as A of that mma; B in shared memory, both where descriptors say. */
+ * e % 2. A is in shared memory, or in registers like A of that mma; B is in shared memory. Descriptors say where. */
 #ifndef QUIRE_KERNELS_CUDA_WGMMA_CUH
 #define QUIRE_KERNELS_CUDA_WGMMA_CUH
 
@@ -98,7 +98,7 @@ static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t 
 #undef WGMMA_REGISTERS_64
 #undef WGMMA_REGISTERS_128
 
-/* Before the products that follow use registers which other instructions wrote. */
+/* Call it before wgmma uses registers that other instructions wrote. */
 static __device__ __forceinline__ void wgmma_begin()
 {
     asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
@@ -109,20 +109,21 @@ static __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
 
-/* Until at most `pending` groups are under way. */
+/* Waits until at most `pending` committed groups have not ended. */
 template <int pending> static __device__ __forceinline__ void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(pending) : "memory");
 }
 
-/* Keeps the compiler from moving uses of these registers to the other side of a wait or begin. */
+/* Keeps the compiler from moving uses of these registers across a wait or begin. */
 template <int count> static __device__ __forceinline__ void wgmma_pin(float (&c)[count])
 {
 #pragma unroll
     for (int i = 0; i < count; i++) asm volatile("" : "+f"(c[i])::"memory");
 }
 
-/* Registers for each thread of a warpgroup, from what the others gave back. */
+/* Changes the number of registers of each thread of a warpgroup: give_registers frees some, take_registers waits for
+ * freed ones. */
 template <int count> static __device__ __forceinline__ void take_registers()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(count));

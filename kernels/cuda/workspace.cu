@@ -1,4 +1,4 @@
-/* The workspace, cut into a part for each kind of operation that needs one. */
+/* The workspace: a region for each operation that needs scratch memory. */
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
 
@@ -13,10 +13,10 @@ int64_t cuda_workspace_bytes(struct backend *b, const struct workspace_query *qu
 {
     struct cuda_state *s = cuda_state(b);
     s->regions[CUDA_USER_CUBLAS].bytes = CUBLAS_WORKSPACE_BYTES;
-    s->regions[CUDA_USER_LINEAR].bytes = cuda_linear_few_rows_workspace(s, query);
+    s->regions[CUDA_USER_LINEAR].bytes = cuda_linear_workspace(s, query);
     s->regions[CUDA_USER_ATTENTION].bytes = cuda_attention_workspace(s, query);
     s->regions[CUDA_USER_SAMPLE].bytes = cuda_sample_workspace(s, query);
-    int64_t total = ALIGNMENT; /* for a caller whose memory starts elsewhere */
+    int64_t total = ALIGNMENT; /* the caller's memory may be aligned to less */
     for (int i = 0; i < CUDA_NUM_USERS; i++) total += aligned(s->regions[i].bytes);
     return total;
 }
@@ -30,7 +30,7 @@ void cuda_workspace_set(struct backend *b, void *workspace, int64_t bytes)
     if (workspace && !fits)
         cuda_fail(b, "workspace_set was given %lld bytes, but the last workspace_bytes asked for %lld",
                   (long long)bytes, (long long)needed);
-    if (fits) cuda_fill(b, workspace, 0, bytes, NULL);
+    if (fits) cuda_fill(b, workspace, 0, bytes);
     uint8_t *next = (uint8_t *)workspace + start;
     for (int i = 0; i < CUDA_NUM_USERS; i++) {
         s->regions[i].data = fits && s->regions[i].bytes > 0 ? next : NULL;

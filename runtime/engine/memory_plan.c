@@ -24,7 +24,8 @@ static enum status cpu_budget(const struct engine_options *o, struct loaded_mode
     return STATUS_OK;
 }
 
-/* The budget of everything on a GPU, and what other processes and the context hold, by the device's own count. */
+/* The budget of everything on a GPU, and what other processes and quire's CUDA context hold, by the device's own count.
+ * If the device cannot tell these two apart, all of it is counted as the context. */
 static enum status gpu_budget(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
@@ -32,7 +33,8 @@ static enum status gpu_budget(const struct engine_options *o, struct loaded_mode
     enum status status = l->backend->memory_info(l->backend, &available, &p->total, err);
     if (status != STATUS_OK) return status;
     const int64_t held = p->total - available;
-    p->others = l->backend->others_bytes >= 0 && l->backend->others_bytes < held ? l->backend->others_bytes : 0;
+    p->others_unknown = l->backend->others_bytes < 0 || l->backend->others_bytes > held;
+    p->others = p->others_unknown ? 0 : l->backend->others_bytes;
     p->context = held - p->others;
     p->utilization = o->gpu_memory_utilization;
     p->budget = (int64_t)((double)p->total * p->utilization);

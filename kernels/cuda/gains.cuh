@@ -1,0 +1,46 @@
+/* Gains of norms, whose type is a run-time value: a branch that a whole grid takes alike costs nothing here. */
+#ifndef QUIRE_KERNELS_CUDA_GAINS_CUH
+#define QUIRE_KERNELS_CUDA_GAINS_CUH
+
+#include "kernels/cuda/state.cuh"
+
+/* N gains in their own type. They are converted where they are used, so that nothing waits for them before. */
+template <int N> union raw_gains {
+    piece<float, N> floats;
+    piece<__half, N> halves;
+    piece<__nv_bfloat16, N> bfloats;
+};
+
+/* Gains N * i .. N * i + N - 1. */
+template <int N> static __device__ __forceinline__ raw_gains<N> load_gains(const void *gain, enum dtype dtype, int i)
+{
+    raw_gains<N> raw;
+    if (dtype == DTYPE_FLOAT32)
+        raw.floats = ((const piece<float, N> *)gain)[i];
+    else
+        raw.halves = ((const piece<__half, N> *)gain)[i];
+    return raw;
+}
+
+template <int N>
+static __device__ __forceinline__ void convert_gains(float (&out)[N], const raw_gains<N> &raw, enum dtype dtype)
+{
+    if (dtype == DTYPE_FLOAT32) {
+#pragma unroll
+        for (int j = 0; j < N; j++) out[j] = raw.floats.values[j];
+    } else if (dtype == DTYPE_FLOAT16) {
+#pragma unroll
+        for (int j = 0; j < N; j++) out[j] = to_float(raw.halves.values[j]);
+    } else {
+#pragma unroll
+        for (int j = 0; j < N; j++) out[j] = to_float(raw.bfloats.values[j]);
+    }
+}
+
+/* Whether load_gains<N> can read them. */
+template <int N> static inline bool gains_are_aligned(const struct norm_params *norm)
+{
+    return (uintptr_t)norm->gain % (N * dtype_size(norm->gain_dtype)) == 0;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* A matmul as the kernels of linear_few_tokens.cu and linear_wgmma.cu compute it: what linear and the fused operations
+ * have in common. */
+#ifndef QUIRE_KERNELS_CUDA_MATMUL_CUH
+#define QUIRE_KERNELS_CUDA_MATMUL_CUH
+
+#include "kernels/cuda/activation.cuh"
+
+enum matmul_result {
+    MATMUL_STORE, /* out = y */
+    MATMUL_ADD,   /* out += y; y is rounded to dtype before the addition, the sum after it */
+    MATMUL_GATE   /* out[t][i] = activation(y[t][i]) * y[t][out_features / 2 + i], both y rounded to dtype before */
+};
+
+/* y[t][o] = sum over i of z[t][i] * weight[o][i], + bias[o], where z is x, or rms_norm(x) if there is a gain. */
+struct matmul {
+    const void *weight; /* [out_features, in_features] dtype */
+    const void *bias;   /* [out_features] dtype, or NULL */
+    int64_t out_features, in_features;
+    const void *x; /* [num_tokens, in_features] dtype */
+    int64_t x_stride;
+    int32_t num_tokens;
+    enum dtype dtype; /* float16 or bfloat16 */
+    const void *gain; /* [in_features], or NULL */
+    bool gain_is_float;
+    float eps;
+    void *out;
+    int64_t out_stride;
+    bool out_is_float; /* out is float32, otherwise dtype; only for MATMUL_STORE */
+    enum matmul_result result;
+    enum activation activation; /* of MATMUL_GATE */
+};
+
+/* The matmul of an operation's arguments, without a norm. False: the types differ, so none of these kernels takes it.
+ */
+static inline bool matmul_of(const struct linear_args *args, enum matmul_result result, struct matmul *out)
+{
+    const struct weight *w = args->weight;
+    const bool is_float = args->out_dtype == DTYPE_FLOAT32, takes_float = result == MATMUL_STORE;
+    *out = {};
+    out->weight = w->data;
+    out->bias = w->bias;
+    out->out_features = w->out_features;
+    out->in_features = w->in_features;
+    out->x = args->x;
+    out->x_stride = args->x_stride;
+    out->num_tokens = args->num_tokens;
+    out->dtype = args->dtype;
+    out->out = args->out;
+    out->out_stride = args->out_stride;
+    out->out_is_float = is_float;
+    out->result = result;
+    return weight_dtype(w) == args->dtype && (!w->bias || w->bias_dtype == args->dtype) &&
+           (args->dtype == DTYPE_FLOAT16 || args->dtype == DTYPE_BFLOAT16) &&
+           (args->out_dtype == args->dtype || (is_float && takes_float));
+}
+
+/* An element of MATMUL_GATE. */
+template <class T>
+static __device__ __forceinline__ float gate_times_up(enum activation activation, float gate, float up)
+{
+    return activate<T>(activation, to_float(from_float<T>(gate))) * to_float(from_float<T>(up));
+}
+
+#endif

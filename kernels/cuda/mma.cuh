@@ -1,0 +1,33 @@
+/* The matrix instruction of a warp.
+ *
+ * mma m16n8k16: C[16][8] += A[16][16] B[16][8]. With i = lane / 4 and j = lane % 4 a lane holds, two 16-bit elements to
+ * a register,
+ *   A: a0 (i, 2j..) a1 (i + 8, 2j..) a2 (i, 2j + 8..) a3 (i + 8, 2j + 8..)   [row, column]
+ *   B: b0 (2j.., i) b1 (2j + 8.., i)
+ *   C: c0 c1 (i, 2j..) c2 c3 (i + 8, 2j..), float32. */
+#ifndef QUIRE_KERNELS_CUDA_MMA_CUH
+#define QUIRE_KERNELS_CUDA_MMA_CUH
+
+#include "kernels/cuda/state.cuh"
+
+#define MMA_M16N8K16(type)                                                                                             \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                                        \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"                                   \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+
+template <class T> __device__ void multiply_add(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
+template <>
+__device__ __forceinline__ void multiply_add<__half>(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    MMA_M16N8K16("f16");
+}
+template <>
+__device__ __forceinline__ void multiply_add<__nv_bfloat16>(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    MMA_M16N8K16("bf16");
+}
+
+#undef MMA_M16N8K16
+
+#endif
