@@ -236,7 +236,7 @@ static void thousands_of_equal_logits(void **state)
         options->num_logprobs = i % 5 ? SAMPLING_MAX_LOGPROBS : -1;
         for (int32_t j = 0; j < s.vocab_size; j++)
             s.logits[(int64_t)i * s.vocab_size + j] = i < 12 ? (float)(random_bits(&test->random) % 3) : 0;
-        if (i % 6 == 5) /* nearly everything forbidden, zeros of both signs */
+        if (i % 6 == 5) /* mostly -infinity, with zeros of both signs */
             for (int32_t j = 0; j < s.vocab_size; j++)
                 s.logits[(int64_t)i * s.vocab_size + j] = j % 1000 == 7 ? -0.0f : j % 1000 == 9 ? 0 : -INFINITY;
     }

@@ -24,7 +24,8 @@ static enum status cpu_budget(const struct engine_options *o, struct loaded_mode
     return STATUS_OK;
 }
 
-/* The budget of everything on a GPU, and what other processes and the context hold, by the device's own count. */
+/* The budget of everything on a GPU, and what other processes and quire's CUDA context hold, by the device's own count.
+ * If the device cannot tell these two apart, all of it is counted as the context. */
 static enum status gpu_budget(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
