@@ -42,7 +42,7 @@ static float any_float(struct random *random)
     return f;
 }
 
-/* Values at random over all exponents, and around the middle between two neighbours. */
+/* Random values over all exponents, and values around the middle between two neighbours. */
 static void rounds_to_nearest_even(void **state)
 {
     struct kernel_test *test = *state;
