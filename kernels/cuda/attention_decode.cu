@@ -308,11 +308,11 @@ static __device__ __forceinline__ row_gains load_row_gains(const void *gain, enu
 }
 
 template <class T>
-static __device__ __forceinline__ void scale_row(piece<T, 4> &left, piece<T, 4> &right, float factor,
-                                                 const row_gains &gains, enum dtype gain_dtype)
+static __device__ __forceinline__ void apply_row_gains(piece<T, 4> &left, piece<T, 4> &right, float factor,
+                                                       const row_gains &gains, enum dtype gain_dtype)
 {
-    scale_head(left, factor, gains.left, gain_dtype);
-    scale_head(right, factor, gains.right, gain_dtype);
+    apply_gains(left, factor, gains.left, gain_dtype);
+    apply_gains(right, factor, gains.right, gain_dtype);
 }
 
 /* Loads the `count` rows of the block's token when the previous kernels have ended: `heads` of the query, then K and V.
@@ -355,8 +355,8 @@ static __device__ __forceinline__ void load_rows(decode_rows<D> *rows, const str
         if constexpr (NORM) {
             const float eps = r < heads ? norms.query_eps : norms.key_eps;
             const float factor = head_norm_factor(add_squares(add_squares(0, left), right), ROW_LANES, head_size, eps);
-            if (r < heads) scale_row(left, right, factor, query_gains, norms.gain_dtype);
-            if (r == heads) scale_row(left, right, factor, key_gains, norms.gain_dtype);
+            if (r < heads) apply_row_gains(left, right, factor, query_gains, norms.gain_dtype);
+            if (r == heads) apply_row_gains(left, right, factor, key_gains, norms.gain_dtype);
         }
         if (fresh.cos_sin && r <= heads) rotate(left, right, cos.values, sin.values);
         if (!there) continue;

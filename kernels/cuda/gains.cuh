@@ -37,6 +37,17 @@ static __device__ __forceinline__ void convert_gains(float (&out)[N], const raw_
     }
 }
 
+/* x = x * factor * gains, rounded to T: the last step of every norm. */
+template <class T, int N>
+static __device__ __forceinline__ void apply_gains(piece<T, N> &x, float factor, const raw_gains<N> &raw,
+                                                   enum dtype gain_dtype)
+{
+    float gains[N];
+    convert_gains<N>(gains, raw, gain_dtype);
+#pragma unroll
+    for (int j = 0; j < N; j++) x.values[j] = from_float<T>(to_float(x.values[j]) * factor * gains[j]);
+}
+
 /* Whether load_gains<N> can read them. */
 template <int N> static inline bool gains_are_aligned(const struct norm_params *norm)
 {

@@ -52,10 +52,7 @@ template <class T, int N>
 static __device__ __forceinline__ void store_piece(piece<T, N> *out, piece<T, N> p, const raw_gains<N> &raw,
                                                    enum dtype gain_dtype, float factor, int i)
 {
-    float gains[N];
-    convert_gains<N>(gains, raw, gain_dtype);
-#pragma unroll
-    for (int j = 0; j < N; j++) p.values[j] = from_float<T>(to_float(p.values[j]) * factor * gains[j]);
+    apply_gains(p, factor, raw, gain_dtype);
     out[i] = p;
 }
 

@@ -58,7 +58,7 @@ template <class T, int N> struct head_lane {
     __device__ __forceinline__ piece<T, N> normed(int i) const
     {
         piece<T, N> x = pieces[i];
-        scale_head(x, factor, load_gains<N>(gain, gain_dtype, i), gain_dtype);
+        apply_gains(x, factor, load_gains<N>(gain, gain_dtype, i), gain_dtype);
         return x;
     }
 };

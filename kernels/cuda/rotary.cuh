@@ -34,15 +34,4 @@ static __device__ __forceinline__ float head_norm_factor(float sum, int lanes, i
     return rsqrtf(sum / (float)head_size + eps);
 }
 
-/* x = x * factor * gains, rounded to T as rms_norm rounds. */
-template <class T, int N>
-static __device__ __forceinline__ void scale_head(piece<T, N> &x, float factor, const raw_gains<N> &raw,
-                                                  enum dtype gain_dtype)
-{
-    float gains[N];
-    convert_gains<N>(gains, raw, gain_dtype);
-#pragma unroll
-    for (int j = 0; j < N; j++) x.values[j] = from_float<T>(to_float(x.values[j]) * factor * gains[j]);
-}
-
 #endif
