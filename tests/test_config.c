@@ -756,6 +756,31 @@ static void test_rope_precedence(void **state)
     assert_true(c.spec.rope.factor == 2); /* max_position_embeddings / original */
 }
 
+/* Of a head of which a part is rotated, the table is that of heads of the part's size. */
+static void test_rope_of_a_part(void **state)
+{
+    static const char *const scalings[] = {
+        "null", "{\"type\":\"dynamic\",\"factor\":3.0}",
+        "{\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":512}"};
+    enum { POSITIONS = 600, DIM = 8 };
+    static float part[POSITIONS][DIM], whole[POSITIONS][DIM];
+    for (size_t i = 0; i < sizeof scalings / sizeof *scalings; i++) {
+        char keys[256];
+        snprintf(keys, sizeof keys, "\"rope_scaling\":%s", scalings[i]);
+        struct model_config c = accept(*state, LLAMA, keys);
+        assert_int_equal(model_spec_rotary_dim(&c.spec), c.spec.head_size);
+        for (int32_t k = 0; k < c.spec.num_layers; k++) c.spec.layers[k].rotary_dim = DIM;
+        c.spec.layers[0].rotary_dim = 0; /* one that rotates nothing */
+        assert_true(c.spec.head_size > DIM && c.spec.num_layers > 1);
+        assert_int_equal(model_spec_rotary_dim(&c.spec), DIM);
+        rope_table(&c.spec, POSITIONS, part[0]);
+        c.spec.head_size = DIM;
+        rope_table(&c.spec, POSITIONS, whole[0]);
+        assert_memory_equal(part, whole, sizeof part);
+        assert_true(part[1][0] != 0 && part[1][DIM - 1] != 0);
+    }
+}
+
 static void test_rope_refused(void **state)
 {
     static const struct {
@@ -1007,6 +1032,7 @@ int main(void)
         TEST(test_ignored_keys),
         TEST(test_rope_values),
         TEST(test_rope_precedence),
+        TEST(test_rope_of_a_part),
         TEST(test_rope_refused),
         TEST(test_rope_golden),
         TEST(test_generation),

@@ -43,7 +43,24 @@ struct bench {
     struct model *model;
     struct batch batch;
     int32_t host_blocks; /* > 0: all blocks go through them in every step */
+    bool at_position_0;
+    float *widened; /* with `mixed`: a matrix and its bias */
 };
+
+/* Makes a matrix and its bias float32. Returns their memory. */
+static float *widen(struct weight *w)
+{
+    const int64_t count = w->out_features * w->in_features, biases = w->bias ? w->out_features : 0;
+    float *data = malloc((size_t)(count + biases) * sizeof *data);
+    assert_non_null(data);
+    for (int64_t i = 0; i < count; i++) data[i] = dtype_load(w->data, weight_dtype(w), i);
+    for (int64_t i = 0; i < biases; i++) data[count + i] = dtype_load(w->bias, w->bias_dtype, i);
+    w->format = WEIGHT_FLOAT32;
+    w->data = data;
+    w->bias_dtype = DTYPE_FLOAT32;
+    if (w->bias) w->bias = data + count;
+    return data;
+}
 
 /* How a checkpoint is computed. */
 struct manner {
@@ -51,6 +68,8 @@ struct manner {
     int32_t chunk; /* tokens of a step at most */
     bool copy_weights, swaps;
     int32_t fused; /* fused operations take steps of so many tokens; 0: none does */
+    bool mixed;    /* the first layer's k_proj, and its bias, are float32 whatever the others are */
+    bool rotates_nothing, at_position_0; /* layers have no rotary embedding; every token is at position 0 */
     struct fused_calls *calls;
 };
 
@@ -72,6 +91,10 @@ static void bench_open(struct bench *b, const char *name, const struct manner *m
     if (b->backend->discrete) options.copy_weights = true;
     if (manner->fused) fused_backend_wrap(b->backend, manner->fused, manner->calls);
     must(model_weights_open(folder, &b->config.spec, NULL, &b->weights, &err), &err);
+    if (manner->mixed) b->widened = widen(&b->weights.layers[0].qkv.parts[1]);
+    for (int32_t i = 0; manner->rotates_nothing && i < b->config.spec.num_layers; i++)
+        b->config.spec.layers[i].rotary_dim = 0;
+    b->at_position_0 = manner->at_position_0;
     must(model_create(b->backend, &b->config.spec, &b->weights, &options, &b->model, &err), &err);
     must(model_allocate_cache(b->model, 20, &err), &err);
     must(model_capture(b->model, &err), &err);
@@ -84,6 +107,7 @@ static void bench_open(struct bench *b, const char *name, const struct manner *m
 static void bench_close(struct bench *b)
 {
     free(b->logits);
+    free(b->widened);
     batch_free(&b->batch);
     model_destroy(b->model);
     model_weights_close(&b->weights);
@@ -163,6 +187,7 @@ static double logits_error(struct bench *b, const struct golden_case *c, int32_t
     for (int32_t first = 0; first < c->num_prompt; first += chunk) {
         struct sample_output out;
         fill_batch(&b->batch, c, first, first + chunk < c->num_prompt ? first + chunk : c->num_prompt);
+        for (int32_t t = 0; b->at_position_0 && t < b->batch.num_tokens; t++) b->batch.positions[t] = 0;
         if (b->host_blocks) swap_batch(b, first, first / chunk);
         run_step(b, &out);
         b->backend->copy(b->backend, b->logits, model_logits(b->model),
@@ -246,6 +271,29 @@ static void test_logits_copied_weights(void **state)
     for (int i = 0; i < NUM_CHECKPOINTS; i++) {
         const double error = largest_error(checkpoints[i], &(struct manner){.chunk = 40, .copy_weights = true});
         if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+    }
+}
+
+/* The parts of a projection may differ in type. */
+static void test_logits_of_mixed_types(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
+        const double error = largest_error(checkpoints[i], &(struct manner){.chunk = 40, .mixed = true});
+        if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+    }
+}
+
+/* Layers without rotary embedding compute what others do with every token at position 0, where nothing is rotated. */
+static void test_logits_without_rotation(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
+        const struct manner none = {.chunk = 40, .rotates_nothing = true}, zero = {.chunk = 40, .at_position_0 = true};
+        if (strcmp(checkpoints[i], "yarn") == 0) continue; /* its attention factor scales at position 0 too */
+        const double error = largest_error(checkpoints[i], &none), same = largest_error(checkpoints[i], &zero);
+        assert_true(error > 1e-3); /* the checkpoints do rotate */
+        if (!(fabs(error - same) < 1e-5 * error)) fail_msg("%s: off by %g and %g", checkpoints[i], error, same);
     }
 }
 
@@ -349,6 +397,8 @@ int main(void)
         cmocka_unit_test(test_logits_of_swapped_blocks),
         cmocka_unit_test(test_greedy_tokens),
         cmocka_unit_test(test_logits_of_fused_operations),
+        cmocka_unit_test(test_logits_of_mixed_types),
+        cmocka_unit_test(test_logits_without_rotation),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_logits_float32),      cmocka_unit_test(test_logits_of_the_guide),
