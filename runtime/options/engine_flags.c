@@ -60,7 +60,7 @@ static enum status parse_verbose(void *target, const char *text, struct error *e
     return STATUS_OK;
 }
 
-void engine_flags_add(struct option_table *table, struct engine_options *o, struct log *log)
+static void add_model_flags(struct option_table *table, struct engine_options *o, struct log *log)
 {
     const struct option_spec specs[] = {
         {.heading = "Model and device:",
@@ -115,7 +115,14 @@ void engine_flags_add(struct option_table *table, struct engine_options *o, stru
          .target = &log->level,
          .parse = parse_verbose,
          .help = "Say what is being done, on stderr; twice: say everything."},
-        {.heading = "KV cache and scheduling:",
+    };
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+}
+
+static void add_cache_flags(struct option_table *table, struct engine_options *o)
+{
+    const struct option_spec specs[] = {
+        {.heading = "KV cache:",
          .name = "kv-cache-dtype",
          .kind = OPTION_STRING,
          .target = &o->kv_cache_dtype,
@@ -127,20 +134,6 @@ void engine_flags_add(struct option_table *table, struct engine_options *o, stru
          .parse = engine_flags_parse_block_size,
          .argument = "8|16|32|64|128",
          .help = "Tokens in a block of the KV cache. Default: 16."},
-        {.name = "max-num-seqs",
-         .kind = OPTION_INT32,
-         .target = &o->max_num_seqs,
-         .minimum = 1,
-         .maximum = 65535,
-         .argument = "N",
-         .help = "Most sequences in one step. Default: 256."},
-        {.name = "max-num-batched-tokens",
-         .kind = OPTION_INT32,
-         .target = &o->max_num_batched_tokens,
-         .minimum = 1,
-         .maximum = INFINITY,
-         .argument = "N",
-         .help = "Most tokens in one step. Default: 8192."},
         {.name = "gpu-memory-utilization",
          .kind = OPTION_DOUBLE,
          .target = &o->gpu_memory_utilization,
@@ -169,18 +162,40 @@ void engine_flags_add(struct option_table *table, struct engine_options *o, stru
          .minimum = 0,
          .maximum = 1 << 20,
          .argument = "GIB",
-         .help = "Host memory for the KV blocks of preempted requests, in GiB; taken as it is needed. Default: 4."},
+         .help = "Host memory for the KV blocks of preempted requests, in GiB; allocated as it is needed. Default: 4."},
+        {.name = "enable-prefix-caching",
+         .kind = OPTION_SWITCH,
+         .target = &o->enable_prefix_caching,
+         .help = "Reuse the blocks of prompts that begin alike. Default: on."},
+    };
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+}
+
+static void add_scheduling_flags(struct option_table *table, struct engine_options *o)
+{
+    const struct option_spec specs[] = {
+        {.heading = "Scheduling:",
+         .name = "max-num-seqs",
+         .kind = OPTION_INT32,
+         .target = &o->max_num_seqs,
+         .minimum = 1,
+         .maximum = 65535,
+         .argument = "N",
+         .help = "Most sequences in one step. Default: 256."},
+        {.name = "max-num-batched-tokens",
+         .kind = OPTION_INT32,
+         .target = &o->max_num_batched_tokens,
+         .minimum = 1,
+         .maximum = INFINITY,
+         .argument = "N",
+         .help = "Most tokens in one step. Default: 8192."},
         {.name = "preemption-mode",
          .kind = OPTION_CUSTOM,
          .target = &o->preemption_mode,
          .parse = parse_preemption_mode,
          .argument = "auto|recompute|swap",
-         .help = "What becomes of a request that has to make room: it is computed again, or swapped to host memory. "
-                 "Default: auto, swap where several answers are being written."},
-        {.name = "enable-prefix-caching",
-         .kind = OPTION_SWITCH,
-         .target = &o->enable_prefix_caching,
-         .help = "Reuse the blocks of prompts that begin alike. Default: on."},
+         .help = "How a request makes room for older ones: it is recomputed later, or swapped to host memory. "
+                 "Default: auto, which swaps requests with several unfinished answers."},
         {.name = "enable-chunked-prefill",
          .kind = OPTION_SWITCH,
          .target = &o->enable_chunked_prefill,
@@ -195,4 +210,11 @@ void engine_flags_add(struct option_table *table, struct engine_options *o, stru
          .help = "Schedule a step while the last one runs. Default: on, except on the CPU."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+}
+
+void engine_flags_add(struct option_table *table, struct engine_options *options, struct log *log)
+{
+    add_model_flags(table, options, log);
+    add_cache_flags(table, options);
+    add_scheduling_flags(table, options);
 }
