@@ -295,8 +295,9 @@ struct sample_args {
                          position p is written to history[state_index][prompt_len + p] */
     int64_t history_stride;
     bool any_processing, any_random, any_logprobs; /* over the batch: a pass that no sequence needs is skipped */
-    int32_t *token_ids;  /* [num_samples] out; -1 if the sample's logits are damaged: one is NaN, or the largest is not
-                            finite. Nothing else is then written for that sample, in `history` neither. */
+    int32_t *token_ids;  /* [num_samples] out; -1 if no token can be sampled: after processing, a logit is NaN or the
+                            largest is infinite. Nothing is then written to `history`, and the sample's log-probabilities
+                            and ranks are undefined. */
     float *logprobs;     /* [num_samples] out, of the raw logits, for sequences that ask for logprobs */
     int32_t *ranks;      /* [num_samples] out */
     int32_t *top_ids;    /* [num_samples, SAMPLING_MAX_LOGPROBS] out */

@@ -272,15 +272,15 @@ static void sample_one(const struct cpu_state *s, const struct sample_args *args
     struct scratch scratch = thread_scratch(s, vocab_size);
     bool logprobs = args->any_logprobs && row->num_logprobs >= 0;
     const float *raw = logits;
-    if (are_damaged(s->kernels, logits, vocab_size)) {
-        args->token_ids[i] = -1;
-        return;
-    }
     if (logprobs && args->any_processing) {
         memcpy(scratch.raw, logits, sizeof *logits * (size_t)vocab_size);
         raw = scratch.raw;
     }
     if (args->any_processing) process(logits, vocab_size, row, history, output, scratch.seen);
+    if (are_damaged(s->kernels, logits, vocab_size)) {
+        args->token_ids[i] = -1;
+        return;
+    }
     bool random = args->any_random && row->temperature >= 1e-5f;
     args->token_ids[i] = random ? sample_random(s->kernels, logits, vocab_size, row, output, scratch.candidates)
                                 : argmax(logits, vocab_size);

@@ -5,7 +5,8 @@
 
 enum { MAX_THREADS = 256 };
 
-/* Which rows: one block for each of num_ids. An id below 0 stands for last_sampled[-id - 1]. */
+/* Which rows: one block for each of num_ids. An id below 0 stands for last_sampled[-id - 1]; where that is -1, because no
+ * token was sampled, row 0 is read and its result is not used. */
 struct row_ids {
     const int32_t *ids, *last_sampled;
     int32_t num_ids;
@@ -14,7 +15,7 @@ struct row_ids {
 static __device__ int64_t row_of(const row_ids &rows)
 {
     const int32_t id = rows.ids[blockIdx.x];
-    return id >= 0 ? id : rows.last_sampled[-(int64_t)id - 1];
+    return id >= 0 ? id : max(rows.last_sampled[-(int64_t)id - 1], 0);
 }
 
 /* A row is `units` U, where U is as wide as the rows' size and addresses allow. */

@@ -71,26 +71,35 @@ static __device__ __forceinline__ void take_quad(const choice &c, const float (&
     }
 }
 
-/* The best token of quads [begin, end) that each thread finds. Logits whose address does not allow 16-byte reads, and
- * the last ones, are read one by one; after the end of the vocabulary comes NaN, which is never taken. */
+static __device__ __forceinline__ bool has_nan(const float (&logits)[4])
+{
+    return isnan(logits[0]) | isnan(logits[1]) | isnan(logits[2]) | isnan(logits[3]);
+}
+
+/* The best token of quads [begin, end) that each thread finds; infinity, which nothing beats, if one of them is NaN.
+ * Logits whose address does not allow 16-byte reads, and the last ones, are read one by one; after the end of the
+ * vocabulary comes -infinity, which is never taken. */
 template <bool RANDOM> static __device__ sample_best best_of_quads(const choice &c, int32_t begin, int32_t end)
 {
     sample_best best = {-CUDART_INF_F, 0};
+    bool nan = false;
     const int32_t whole = (uintptr_t)c.logits % 16 == 0 ? min(end, c.vocab_size / 4) : begin;
     int32_t quad = begin + threadIdx.x;
 #pragma unroll(RANDOM ? 1 : 4)
     for (; quad < whole; quad += THREADS) {
         const float4 v = ((const float4 *)c.logits)[quad];
         const float logits[4] = {v.x, v.y, v.z, v.w};
+        nan |= has_nan(logits);
         take_quad<RANDOM>(c, logits, quad, best);
     }
     for (; quad < end; quad += THREADS) {
         float logits[4];
 #pragma unroll
-        for (int j = 0; j < 4; j++) logits[j] = 4 * quad + j < c.vocab_size ? c.logits[4 * quad + j] : CUDART_NAN_F;
+        for (int j = 0; j < 4; j++) logits[j] = 4 * quad + j < c.vocab_size ? c.logits[4 * quad + j] : -CUDART_INF_F;
+        nan |= has_nan(logits);
         take_quad<RANDOM>(c, logits, quad, best);
     }
-    return best;
+    return nan ? sample_best{CUDART_INF_F, -1} : best;
 }
 
 static __device__ __forceinline__ sample_best best_of_warp(sample_best best)
@@ -163,7 +172,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
     if (threadIdx.x == 0) {
         const int32_t state_index = args.state_indices[i];
-        args.token_ids[i] = best.id;
+        const bool damaged = isinf(best.value);
+        args.token_ids[i] = damaged ? -1 : best.id;
+        if (damaged) return;
         args.history[state_index * args.history_stride + args.states[state_index].prompt_len +
                      args.output_positions[i]] = best.id;
     }
@@ -175,10 +186,9 @@ static __global__ void __launch_bounds__(THREADS)
     rank_kernel(sample_args args, sample_scratch scratch, int32_t quads_of_chunk)
 {
     const int i = blockIdx.y;
-    if (!sample_wants_logprobs(sample_state_of(args, i))) return;
+    if (!sample_wants_logprobs(sample_state_of(args, i)) || args.token_ids[i] < 0) return;
     const float *logits = args.logits + (int64_t)i * args.vocab_size;
-    float sampled = logits[args.token_ids[i]];
-    if (isnan(sampled)) sampled = -CUDART_INF_F;
+    const float sampled = logits[args.token_ids[i]];
     const int64_t begin = 4 * (int64_t)blockIdx.x * quads_of_chunk, end = begin + 4 * (int64_t)quads_of_chunk;
     int higher = 0;
 #pragma unroll 8
