@@ -195,7 +195,7 @@ static enum status check_request(const struct engine *e, const struct engine_req
     return STATUS_OK;
 }
 
-/* End-of-sequence ids: the checkpoint's, or the tokenizer's where it names none. */
+/* End-of-sequence ids: those of the checkpoint, or the tokenizer's if the checkpoint names none. */
 static void set_eos_ids(const struct engine *e, struct request *request)
 {
     const struct model_config *c = &e->loaded.config;
@@ -470,7 +470,7 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
     return status;
 }
 
-/* The last pieces of answers that ended without a token (aborted, impossible), then the end of the job. */
+/* Delivers the last pieces of the answers that ended without a token (aborted, failed), and frees the job. */
 static void finish_job(struct engine *e, struct job *job)
 {
     for (int32_t i = 0; i < job->num_answers; i++) {
@@ -515,8 +515,8 @@ enum status engine_step(struct engine *e, bool *worked, struct error *err)
     enum status status = schedule_and_submit(e, &result, err);
     *worked = result == SCHEDULE_BATCH;
     const int32_t in_flight = scheduler_in_flight(e->scheduler);
-    /* With a step submitted, wait only when the pipeline is full; with none, what is in flight is all there is to do.
-     */
+    /* After submitting a step, collect one only if no more may be in flight; if there was none to submit, collect what
+     * is in flight. */
     if (status == STATUS_OK && in_flight > 0 && (result != SCHEDULE_BATCH || in_flight >= e->max_in_flight)) {
         status = collect_and_deliver(e, err);
         *worked = true;
@@ -525,7 +525,7 @@ enum status engine_step(struct engine *e, bool *worked, struct error *err)
     return status;
 }
 
-/* ---- what there is to know ---- */
+/* ---- facts ---- */
 
 const struct tokenizer *engine_tokenizer(const struct engine *e)
 {
