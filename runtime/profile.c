@@ -38,7 +38,7 @@ static void others_row(struct table *t, const struct memory_profile *p)
     table_cell(t, "not told apart from the context");
 }
 
-/* What the device itself counts, and by how much the report is off. */
+/* The memory in use by the device's own count, and by how much the report differs from it. */
 static void device_row(struct table *t, const struct memory_profile *p)
 {
     char note[96];
@@ -70,7 +70,7 @@ static void memory_rows(struct table *t, const struct memory_profile *p)
     snprintf(note, sizeof note, "%d blocks%s", p->num_blocks, p->num_blocks_override ? ", as asked for" : "");
     memory_row(t, "  KV cache", p->kv_cache, note);
     if (p->in_use) device_row(t, p);
-    snprintf(note, sizeof note, "on the host, %d blocks; taken as it is needed", p->num_host_blocks);
+    snprintf(note, sizeof note, "on the host, %d blocks; allocated as it is needed", p->num_host_blocks);
     memory_row(t, "swap space", memory_profile_swap_space(p), note);
     if (gpu && p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
 }
@@ -130,7 +130,7 @@ static void set_memory(json_t *json, const struct memory_profile *p)
     set_bytes(json, "kv_cache_memory", p->kv_cache);
     set_bytes(json, "available_kv_cache_memory", p->kv_budget);
     set_bytes(json, "pinned_host_memory", gpu ? p->host : 0);           /* on the CPU it is a part of the state */
-    set_bytes(json, "swap_space_memory", memory_profile_swap_space(p)); /* on the host, taken as it is needed */
+    set_bytes(json, "swap_space_memory", memory_profile_swap_space(p)); /* on the host, allocated as it is needed */
     if (p->in_use == 0) return;
     set_bytes(json, "reported_memory", report_sum(p));
     set_bytes(json, "device_memory_in_use", p->in_use);
@@ -172,7 +172,7 @@ static enum status run_json(struct engine *e, const struct profile_options *o, s
     json_t *json = memory_json(o->engine.model, engine_memory_profile(e));
     if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
     enum status status = o->input ? profile_prompts(e, o, input, json, err) : STATUS_OK;
-    /* Prompts that failed take nothing from the report of the others. */
+    /* The report is printed even if some prompts failed. */
     const bool complete = !o->input || json_object_get(json, "summary");
     const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
     if (complete && (json_dumpf(json, stdout, style) != 0 || putchar('\n') == EOF)) status = write_failed(err);

@@ -1,4 +1,4 @@
-/* quire profile: what its two parts share. */
+/* quire profile: the options, and the part that runs prompts. */
 #ifndef QUIRE_RUNTIME_PROFILE_H
 #define QUIRE_RUNTIME_PROFILE_H
 
@@ -12,14 +12,14 @@ struct profile_options {
     struct engine_options engine;
     struct sampling_flags sampling;
     const char *input;  /* prompts to run, or NULL */
-    int32_t every;      /* one row for so many steps */
+    int32_t every;      /* a row for every so many steps */
     const char *format; /* of input: "auto", "text", "jsonl" */
     bool json;
 };
 
-/* Runs the prompts that `input`, options->input opened, has, all queued at once, and says after each step who holds the
- * blocks: a table on stdout as the steps go by, then a summary; with options->json nothing is printed, and "steps" and
- * "summary" are put into `json`. */
+/* Runs the prompts of `input`, which is options->input opened. All are queued at once. After each step a row of a table
+ * on stdout says how many blocks are in use, cached and free; a summary follows. With options->json nothing is printed:
+ * "steps" and "summary" are added to `json`. */
 enum status profile_prompts(struct engine *e, const struct profile_options *options, struct line_reader *input,
                             json_t *json, struct error *err);
 

@@ -9,7 +9,7 @@
 #include "runtime/prompts.h"
 #include "runtime/table.h"
 
-/* One prompt and how far its answers are. */
+/* One prompt, and the progress of its answers. */
 struct profiled {
     struct prompt prompt;
     int64_t line;           /* of the input, from 1 */
@@ -28,7 +28,7 @@ struct profile_run {
     int64_t output_tokens, num_ended; /* tokens, requests */
     int32_t num_errors;
     struct error first_error;
-    /* After the step at which most blocks were in use, and the most that the same sequences would take on their own. */
+    /* The most blocks in use after a step, and the most that the same sequences would take without sharing. */
     int32_t peak_blocks;
     int64_t peak_unshared;
 };
@@ -43,7 +43,7 @@ static enum status add_line(struct profile_run *run, const struct prompt_rules *
     struct profiled *r = &run->requests[run->count];
     *r = (struct profiled){0};
     enum status status = prompt_read(rules, kind, line, length, &r->prompt, err);
-    run->count++; /* even if it failed: then it is freed with the others */
+    run->count++; /* also if it failed, so that it is freed with the others */
     if (status != STATUS_OK) return status;
     r->output_tokens = calloc((size_t)r->prompt.params.n, sizeof *r->output_tokens);
     r->ended = calloc((size_t)r->prompt.params.n, sizeof *r->ended);
@@ -126,8 +126,8 @@ static enum status add_all(struct profile_run *run, struct engine *e, struct err
     return STATUS_OK;
 }
 
-/* Blocks of a request if nothing were shared. The newest token of an answer has no slot yet; answers that have not
- * begun (their prompt is being computed) have the prompt's once. */
+/* Blocks that a request would take without sharing. The newest token of an answer is not in the cache yet. While the
+ * prompt is being computed, its blocks count once for all answers. */
 static int64_t unshared_blocks(const struct profiled *r, int32_t block_size)
 {
     const int32_t prompt = (int32_t)r->prompt.tokens.count;
@@ -140,8 +140,8 @@ static int64_t unshared_blocks(const struct profiled *r, int32_t block_size)
     return blocks;
 }
 
-/* Requests run in order of arrival, so those that hold blocks are the first num_running that have not ended (but where
- * a swapped one came back before an older one that is computed again). */
+/* Requests run in order of arrival, so the first num_running that have not ended hold the blocks. (A swapped request
+ * that came back before an older, recomputed one is an exception, which is neglected.) */
 static void note_peak(struct profile_run *run, const struct scheduler_stats *stats)
 {
     int64_t unshared = 0;
@@ -190,12 +190,12 @@ static enum status step_json(json_t *steps, const struct scheduler_stats *s, int
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report of a step");
 }
 
-/* Steps until all is done. `steps` takes every shown step, or is NULL: then they are printed. */
+/* Steps until all prompts are answered. A step is appended to `steps`, or printed if that is NULL. */
 static enum status run_steps(struct profile_run *run, struct engine *e, int32_t every, json_t *steps,
                              struct scheduler_stats *stats, struct error *err)
 {
     struct progress progress;
-    progress_start(&progress, steps || !isatty(STDOUT_FILENO)); /* else the rows are progress enough */
+    progress_start(&progress, steps || !isatty(STDOUT_FILENO)); /* rows on the terminal show the progress already */
     int64_t shown_steps = 0, shown_tokens = 0;
     enum status status = STATUS_OK;
     engine_stats(e, stats);

@@ -1,4 +1,4 @@
-/* One line on the terminal that says how far a run is, redrawn a few times a second. */
+/* The progress of a run, on one line of the terminal that is redrawn a few times a second. */
 #ifndef QUIRE_RUNTIME_PROGRESS_H
 #define QUIRE_RUNTIME_PROGRESS_H
 
@@ -6,14 +6,14 @@
 #include <stdint.h>
 
 struct progress {
-    bool shown; /* stderr is a terminal, and it was wanted */
+    bool shown; /* it was asked for, and stderr is a terminal */
     bool drawn; /* the line is on the screen */
     double start, last_drawn;
 };
 
 void progress_start(struct progress *p, bool wanted);
 bool progress_due(const struct progress *p); /* time to draw again */
-/* `fraction` of the input that is done, 0 to 1; below 0: not known. */
+/* `fraction`: of the input that is done, 0 to 1; negative if it is not known. */
 void progress_update(struct progress *p, int64_t requests, int64_t tokens, double fraction);
 /* Takes the line off the screen, so that something else may be written. */
 void progress_clear(struct progress *p);

@@ -40,7 +40,7 @@ bool table_print(const struct table *t, FILE *out)
     if (t->num_cells == 0) return true;
     measure(t, num_columns, widths);
     const char *cell = t->cells.data;
-    size_t owed = 0; /* spaces that are written only if something follows */
+    size_t owed = 0; /* spaces before the next cell, written once it is known not to be empty */
     for (size_t i = 0; i < t->num_cells; i++, cell += strlen(cell) + 1) {
         const size_t column = i % num_columns, width = width_of(cell);
         const size_t padding = widths[column] - width;

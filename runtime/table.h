@@ -10,10 +10,10 @@
 
 /* Zero-initialise all but `columns`; free with table_free. */
 struct table {
-    const char *columns; /* one letter a column, 'l' or 'r': where its cells are aligned */
+    const char *columns; /* one letter per column: 'l' aligns its cells left, 'r' right */
     struct text cells;   /* row by row, each ended by a NUL */
     size_t num_cells;
-    bool failed; /* memory ran out: table_print then prints nothing but says so by false */
+    bool failed; /* memory ran out: table_print prints nothing and returns false */
 };
 
 /* Appends the next cell; a row ends when every column has one. */

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "runtime/options/default_model.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/sampling_flags.h"
@@ -390,6 +391,23 @@ static void test_sampling_help(void **state)
     free(text);
 }
 
+/* The README lists every sampling flag. */
+static void test_readme_lists_sampling_flags(void **state)
+{
+    (void)state;
+    struct text readme = {0};
+    struct error err;
+    if (file_read(QUIRE_TEST_DATA "/../../README.md", &readme, &err) != STATUS_OK) skip(); /* it did not travel */
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
+        char flag[64];
+        snprintf(flag, sizeof flag, "`--%s`", sampling_fields[i].name);
+        for (char *at = flag; *at; at++)
+            if (*at == '_') *at = '-';
+        if (!strstr(readme.data, flag)) fail_msg("README.md does not list %s", flag);
+    }
+    text_free(&readme);
+}
+
 static void test_sampling_limits(void **state)
 {
     (void)state;
@@ -442,8 +460,9 @@ int main(void)
         cmocka_unit_test(test_each_kind),         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_long_unknown_flag), cmocka_unit_test(test_help),
         cmocka_unit_test(test_help_text),         cmocka_unit_test(test_engine_flags),
-        cmocka_unit_test(test_sampling_help),     cmocka_unit_test(test_sampling_flags),
-        cmocka_unit_test(test_sampling_limits),   cmocka_unit_test(test_default_model),
+        cmocka_unit_test(test_sampling_help),     cmocka_unit_test(test_readme_lists_sampling_flags),
+        cmocka_unit_test(test_sampling_flags),    cmocka_unit_test(test_sampling_limits),
+        cmocka_unit_test(test_default_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

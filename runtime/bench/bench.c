@@ -13,7 +13,7 @@
 struct benchmark {
     const char *name, *summary;
     bench_function *run;
-    struct bench_options defaults; /* engine apart */
+    struct bench_options defaults; /* the engine's options are set elsewhere */
     bool has_output_len, has_batch_size, has_num_prompts, has_prefix_len, has_num_iters;
 };
 
@@ -87,7 +87,7 @@ static enum status parse_range(void *target, const char *text, struct error *err
     return STATUS_OK;
 }
 
-/* Adds spec if the benchmark has that flag. */
+/* Adds the flag if the benchmark has it. */
 static void add_if(bool has, struct option_table *table, struct option_spec spec)
 {
     if (has) option_table_add(table, &spec, 1);
@@ -104,7 +104,7 @@ static struct option_spec count_spec(const char *name, int32_t *target, int mini
                                 .help = help};
 }
 
-/* Help texts that name a default: they must live as long as the table. */
+/* Help texts that name a default. The option table refers to them. */
 struct length_help {
     char input[128], output[128];
 };

@@ -22,7 +22,7 @@ struct bench {
     struct report report;
 };
 
-/* Each measures, and puts what it found into b->report. */
+/* Each runs its benchmark and puts the results into b->report. */
 typedef enum status bench_function(struct bench *b, struct error *err);
 bench_function bench_latency;    /* one batch: time to first token, time per output token */
 bench_function bench_throughput; /* many requests of different lengths, all queued at once */

@@ -24,7 +24,7 @@ struct cache_result {
     double seconds; /* all prompts at once */
 };
 
-/* One prompt with nothing cached, then another that begins like it. */
+/* Times one prompt with an empty cache, and then another one with the same prefix. */
 static enum status measure_pair(struct bench *b, const int32_t *prefix, bool record, struct cache_result *result,
                                 struct error *err)
 {
@@ -42,7 +42,7 @@ static enum status measure_pair(struct bench *b, const int32_t *prefix, bool rec
     return STATUS_OK;
 }
 
-/* All prompts at once, from an empty cache. */
+/* Runs all prompts at once, from an empty cache. */
 static enum status measure_blocks(struct bench *b, const int32_t *prefix, struct cache_result *result,
                                   struct error *err)
 {
@@ -80,7 +80,7 @@ enum status bench_cache(struct bench *b, struct error *err)
     const struct bench_options *o = b->options;
     const struct bench_range length = {o->prefix_len, o->prefix_len}, one = {1, 1};
     struct cache_result result = {0};
-    struct bench_run prefix; /* one request: its prompt is what all share */
+    struct bench_run prefix; /* one request, whose prompt is the shared prefix */
     enum status status =
         bench_run_create(1, length, one, engine_model_config(b->engine)->spec.vocab_size, &b->random, &prefix, err);
     if (status != STATUS_OK) return status;

@@ -1,5 +1,5 @@
-/* What a benchmark found: numbers and distributions, for a person as two plain tables, for a program as one JSON object
- * with the names of vLLM's bench. */
+/* The results of a benchmark: numbers and distributions. Printed as two tables, or as one JSON object with the names of
+ * vLLM's bench. */
 #ifndef QUIRE_RUNTIME_BENCH_REPORT_H
 #define QUIRE_RUNTIME_BENCH_REPORT_H
 
@@ -28,15 +28,15 @@ struct report {
 void report_init(struct report *r);
 void report_free(struct report *r);
 
-void report_string(struct report *r, const char *key, const char *value); /* for the JSON alone */
-/* `key` is the JSON name, `label` what a person reads; NULL leaves it out there. */
+void report_string(struct report *r, const char *key, const char *value); /* only in the JSON */
+/* `key` is the name in the JSON, `label` the one in the table; label NULL: only in the JSON. */
 void report_integer(struct report *r, const char *key, const char *label, int64_t value);
 /* `unit` stands after the value ("", "tokens/s"); a NaN is left out. */
 void report_number(struct report *r, const char *key, const char *label, double value, const char *unit);
 /* mean_KEY_ms, median_KEY_ms, p90_KEY_ms and p99_KEY_ms of samples that are seconds. Nothing for no samples. */
 void report_milliseconds(struct report *r, const char *key, const char *label, const struct samples *seconds);
 
-/* A number as a person reads it: the four digits that a measurement is worth. */
+/* A number with four significant digits, which is what a measurement is worth. */
 void report_format(char *text, size_t size, double value);
 
 /* Writes the tables, or the JSON, to `out`. False if memory ran out or the stream refused. */

@@ -88,7 +88,7 @@ static enum status add_requests(struct bench_run *run, struct delivery *deliveri
     return STATUS_OK;
 }
 
-/* Blocks of the sequences that have begun and not ended. The newest token of each has no slot yet. */
+/* Blocks that the unfinished sequences would take without sharing. The newest token of each is not in the cache yet. */
 static int64_t unshared_blocks(const struct bench_run *run, int32_t block_size)
 {
     int64_t blocks = 0;

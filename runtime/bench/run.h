@@ -1,4 +1,4 @@
-/* Runs a set of requests through an engine and remembers when what happened. Nothing is printed in between. */
+/* Runs a set of requests through an engine and records the time of every token and every step. Prints nothing. */
 #ifndef QUIRE_RUNTIME_BENCH_RUN_H
 #define QUIRE_RUNTIME_BENCH_RUN_H
 
@@ -9,15 +9,15 @@
 struct bench_request {
     int32_t *prompt; /* [prompt_len] */
     int32_t prompt_len, output_len;
-    double added, first, last; /* when it was queued, and its first and its last token came */
+    double added, first, last; /* times: queued, first token, last token */
     int32_t output_tokens, cached_tokens;
 };
 
 /* One engine_step. */
 struct bench_step {
     double seconds;
-    int32_t first_tokens, next_tokens; /* delivered: the first of a request, and later ones */
-    int64_t context;                   /* of the later ones: tokens of K and V read for them, together */
+    int32_t first_tokens, next_tokens; /* tokens delivered: the first ones of their requests, and later ones */
+    int64_t context;                   /* tokens whose K and V were read for the later ones, in all */
 };
 
 struct bench_run {
@@ -27,7 +27,7 @@ struct bench_run {
     size_t num_steps, steps_capacity;
     double seconds;           /* from the first request queued to the last token */
     int32_t peak_blocks;      /* the most blocks in use after a step */
-    int64_t peak_unshared;    /* the most that the same sequences would take if each had its own */
+    int64_t peak_unshared;    /* the most that the same sequences would take without sharing */
     struct error first_error; /* of a request that ended with an error */
     bool failed;
 };
@@ -44,7 +44,7 @@ enum status bench_run_create(int32_t count, struct bench_range input_len, struct
 void bench_run_free(struct bench_run *run);
 
 /* Queues every request at once (greedy, eos ignored, so that each gets exactly its output_len tokens) and steps until
- * all have ended. May be called again: what it remembers starts anew. */
+ * all have ended. A second call overwrites what the first recorded. */
 enum status bench_run_execute(struct bench_run *run, struct engine *e, struct error *err);
 
 /* A number from minimum to maximum. */

@@ -8,7 +8,7 @@ bool answer_text_init(struct answer_text *t, const struct tokenizer *tokenizer, 
 {
     *t = (struct answer_text){.params = params, .stop = -1};
     detokenizer_init(&t->detokenizer, tokenizer, at_start, !params->skip_special_tokens);
-    /* Held back: less than one stop string. Added: what one token and the end of the text can give. */
+    /* Less than one stop string is held back; one token and the end of the text add to it. */
     t->capacity = SAMPLING_PARAMS_MAX_STOP_BYTES + 2 * detokenizer_max_bytes(tokenizer);
     t->held = malloc(t->capacity);
     return t->held != NULL;
@@ -42,7 +42,7 @@ static const char *find_stop(struct answer_text *t)
     return found;
 }
 
-/* How many bytes at the end of the text are a proper beginning of some stop string. */
+/* How many bytes at the end of the text may be the beginning of a stop string. */
 static size_t undecided(const struct answer_text *t)
 {
     size_t longest = 0;

@@ -195,7 +195,7 @@ static enum status check_request(const struct engine *e, const struct engine_req
     return STATUS_OK;
 }
 
-/* End-of-sequence ids: the checkpoint's, or the tokenizer's where it names none. */
+/* End-of-sequence ids: those of the checkpoint, or the tokenizer's if the checkpoint names none. */
 static void set_eos_ids(const struct engine *e, struct request *request)
 {
     const struct model_config *c = &e->loaded.config;
@@ -335,11 +335,11 @@ static uint64_t request_seed(const struct engine *e, const struct request *reque
     return random_mix(e->options.seed * RANDOM_STEP + request->id);
 }
 
-static void fill_sampling_row(const struct engine *e, const struct sequence *seq, struct sampling_state *row)
+static void fill_sampling_state(const struct engine *e, const struct sequence *seq, struct sampling_state *state)
 {
     const struct request *request = seq->request;
     const struct sampling_params *p = &request->params;
-    *row = (struct sampling_state){
+    *state = (struct sampling_state){
         .temperature = (float)p->temperature,
         .top_p = (float)p->top_p,
         .min_p = (float)p->min_p,
@@ -354,11 +354,17 @@ static void fill_sampling_row(const struct engine *e, const struct sequence *seq
         .prompt_len = seq->prompt_len,
         .num_bias = p->num_logit_bias,
     };
-    memcpy(row->bias_ids, p->bias_ids, (size_t)p->num_logit_bias * sizeof *p->bias_ids);
-    memcpy(row->bias_values, p->bias_values, (size_t)p->num_logit_bias * sizeof *p->bias_values);
-    for (int32_t i = 0; i < p->num_stop_token_ids; i++) row->stop_ids[row->num_stop_ids++] = p->stop_token_ids[i];
+    memcpy(state->bias_ids, p->bias_ids, (size_t)p->num_logit_bias * sizeof *p->bias_ids);
+    memcpy(state->bias_values, p->bias_values, (size_t)p->num_logit_bias * sizeof *p->bias_values);
+    for (int32_t i = 0; i < p->num_stop_token_ids; i++) state->stop_ids[state->num_stop_ids++] = p->stop_token_ids[i];
     for (int32_t i = 0; i < request->num_eos && !p->ignore_eos; i++)
-        row->stop_ids[row->num_stop_ids++] = request->eos_token_ids[i];
+        state->stop_ids[state->num_stop_ids++] = request->eos_token_ids[i];
+}
+
+/* What the scheduler returns is an inconsistency of its own: a bug, for whoever reads the sentence to report. */
+static enum status check_scheduler(enum status status, struct error *err)
+{
+    return status == STATUS_OK ? status : error_prefix(err, status, "internal error, please report it");
 }
 
 /* Schedules the next step and submits it. */
@@ -367,15 +373,15 @@ static enum status schedule_and_submit(struct engine *e, enum schedule_result *r
     struct schedule schedule;
     pthread_mutex_lock(&e->schedule_lock);
     read_inbox(e);
-    const enum status status = scheduler_schedule(e->scheduler, &e->batch, &schedule, err);
+    const enum status status = check_scheduler(scheduler_schedule(e->scheduler, &e->batch, &schedule, err), err);
     pthread_mutex_unlock(&e->schedule_lock);
     *result = schedule.result;
     if (status != STATUS_OK || *result != SCHEDULE_BATCH) return status;
     for (int32_t i = 0; i < schedule.num_admitted; i++) {
         const struct sequence *seq = schedule.admitted[i];
-        struct sampling_state row;
-        fill_sampling_row(e, seq, &row);
-        model_set_sampling_state(e->loaded.model, seq->state_index, &row, seq->tokens, seq->num_tokens);
+        struct sampling_state state;
+        fill_sampling_state(e, seq, &state);
+        model_set_sampling_state(e->loaded.model, seq->state_index, &state, seq->tokens, seq->num_tokens);
     }
     return model_submit(e->loaded.model, &e->batch, err);
 }
@@ -400,15 +406,15 @@ static struct answer_piece new_piece(const struct job *job, const struct sequenc
     };
 }
 
-static void set_logprobs(const struct job *job, const struct sample_output *samples, int32_t row,
+static void set_logprobs(const struct job *job, const struct sample_output *samples, int32_t sample,
                          struct answer_piece *piece)
 {
     const int32_t wanted = job->request->params.logprobs;
     if (wanted < 0) return;
-    piece->logprob = &samples->logprobs[row];
-    piece->rank = &samples->ranks[row];
-    piece->top_ids = &samples->top_ids[(int64_t)row * SAMPLING_MAX_LOGPROBS];
-    piece->top_logprobs = &samples->top_logprobs[(int64_t)row * SAMPLING_MAX_LOGPROBS];
+    piece->logprob = &samples->logprobs[sample];
+    piece->rank = &samples->ranks[sample];
+    piece->top_ids = &samples->top_ids[(int64_t)sample * SAMPLING_MAX_LOGPROBS];
+    piece->top_logprobs = &samples->top_logprobs[(int64_t)sample * SAMPLING_MAX_LOGPROBS];
     piece->num_top = wanted;
 }
 
@@ -464,13 +470,13 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
     const struct token_event *events;
     int32_t num_events;
     pthread_mutex_lock(&e->schedule_lock);
-    status = scheduler_collect(e->scheduler, &samples, &events, &num_events, err);
+    status = check_scheduler(scheduler_collect(e->scheduler, &samples, &events, &num_events, err), err);
     pthread_mutex_unlock(&e->schedule_lock);
     for (int32_t i = 0; i < num_events; i++) deliver_event(e, &events[i], &samples);
     return status;
 }
 
-/* The last pieces of answers that ended without a token (aborted, impossible), then the end of the job. */
+/* Delivers the last pieces of the answers that ended without a token (aborted, failed), and frees the job. */
 static void finish_job(struct engine *e, struct job *job)
 {
     for (int32_t i = 0; i < job->num_answers; i++) {
@@ -515,8 +521,8 @@ enum status engine_step(struct engine *e, bool *worked, struct error *err)
     enum status status = schedule_and_submit(e, &result, err);
     *worked = result == SCHEDULE_BATCH;
     const int32_t in_flight = scheduler_in_flight(e->scheduler);
-    /* With a step submitted, wait only when the pipeline is full; with none, what is in flight is all there is to do.
-     */
+    /* After submitting a step, collect one only if no more may be in flight; if there was none to submit, collect what
+     * is in flight. */
     if (status == STATUS_OK && in_flight > 0 && (result != SCHEDULE_BATCH || in_flight >= e->max_in_flight)) {
         status = collect_and_deliver(e, err);
         *worked = true;
@@ -525,7 +531,7 @@ enum status engine_step(struct engine *e, bool *worked, struct error *err)
     return status;
 }
 
-/* ---- what there is to know ---- */
+/* ---- facts ---- */
 
 const struct tokenizer *engine_tokenizer(const struct engine *e)
 {

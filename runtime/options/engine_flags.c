@@ -51,7 +51,7 @@ enum status engine_flags_parse_block_size(void *target, const char *text, struct
     return error_set(err, STATUS_INVALID, "expected 8|16|32|64|128, got '%s'", text);
 }
 
-/* Warnings only; once: what is being done; twice: everything. */
+/* Each -v raises the level by one: from warnings to what is being done, then to everything. */
 static enum status parse_verbose(void *target, const char *text, struct error *err)
 {
     (void)text, (void)err;

@@ -28,7 +28,7 @@ static bool has_bounds(const struct option_spec *spec)
     return spec->minimum != 0 || spec->maximum != 0;
 }
 
-/* "a whole number from 1 to 8": the flag's bounds, if it has any. */
+/* The sentence for a bad number: "expected a whole number from 1 to 8", with the flag's bounds if it has any. */
 static enum status out_of_range(const struct option_spec *spec, const char *text, struct error *err)
 {
     const bool whole = spec->kind != OPTION_DOUBLE;
@@ -51,7 +51,7 @@ static bool in_range(const struct option_spec *spec, double value)
     return !has_bounds(spec) || (value >= spec->minimum && value <= spec->maximum);
 }
 
-/* strtol and its kin take leading blanks and, for unsigned, a minus sign; a flag's value has neither. */
+/* strtol accepts leading blanks, and strtoull even a minus sign; a flag's value may have neither. */
 static bool begins_number(const char *text, bool is_signed)
 {
     if (is_signed && *text == '-') text++;
@@ -150,7 +150,7 @@ static enum status set_value(const struct option_spec *spec, bool negated, const
 
 enum { NAME_MAX_LENGTH = 64 };
 
-/* Levenshtein's distance; names longer than NAME_MAX_LENGTH are far from everything. */
+/* Levenshtein distance; names longer than NAME_MAX_LENGTH are taken to be far from every other. */
 static int edit_distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
@@ -172,8 +172,8 @@ static int edit_distance(const char *a, const char *b)
 }
 
 struct suggestion {
-    const char *name; /* NULL: nothing is near */
-    int distance;     /* the next must be nearer than this */
+    const char *name; /* NULL: no flag is near */
+    int distance;     /* of the best so far: a better one must be below it */
     bool negated;
 };
 
@@ -183,7 +183,7 @@ static void consider(struct suggestion *best, const char *typed, const char *kno
     if (distance < best->distance) *best = (struct suggestion){known, distance, negated};
 }
 
-/* The flag that `name` most likely meant: an edit in three characters is still near. */
+/* The flag that `name` most likely meant: one edit per three characters still counts as near. */
 static struct suggestion nearest_flag(const struct option_table *table, const char *name)
 {
     int limit = (int)strlen(name) / 3;
@@ -197,7 +197,7 @@ static struct suggestion nearest_flag(const struct option_table *table, const ch
     return best;
 }
 
-/* `word` as typed: "--name", "--name=value". Either no flag begins so, or several do. */
+/* `word` as typed: "--name" or "--name=value". Either no flag begins with that name, or several do. */
 static enum status unknown_flag(const struct option_table *table, const char *word, struct error *err)
 {
     char name[NAME_MAX_LENGTH + 1];
@@ -229,7 +229,7 @@ static enum status unknown_flag(const struct option_table *table, const char *wo
 
 enum { CODE_HELP = 'h', CODE_FIRST = 256, MAX_LONG = 2 * OPTIONS_MAX + 2 };
 
-/* getopt's own tables: code CODE_FIRST + 2 * index, + 1 for --no-. */
+/* The tables of getopt_long. The code of a flag is CODE_FIRST + 2 * its index in the table, + 1 for --no-. */
 struct getopt_tables {
     struct option longs[MAX_LONG];
     char negated_names[OPTIONS_MAX][NAME_MAX_LENGTH];
@@ -240,7 +240,7 @@ static void build_tables(const struct option_table *table, struct getopt_tables 
 {
     int n = 0;
     size_t letter = 0;
-    /* '-': words come as code 1, in place; ':': a missing value comes as ':'. */
+    /* '-': a word that is no flag comes as code 1; ':': a missing value comes as code ':'. */
     out->letters[letter++] = '-';
     out->letters[letter++] = ':';
     out->letters[letter++] = CODE_HELP;
@@ -271,7 +271,7 @@ static const struct option_spec *spec_of_code(const struct option_table *table, 
     return NULL;
 }
 
-/* getopt said '?' or ':'; optopt and the word it stopped at tell why. */
+/* getopt_long returned '?' or ':'; optopt and the word at which it stopped tell why. */
 static enum status refused(const struct option_table *table, int code, const char *word, struct error *err)
 {
     const struct option_spec *spec = optopt ? spec_of_code(table, optopt) : NULL;
@@ -297,7 +297,7 @@ enum status options_parse(const struct option_table *table, int argc, char **arg
     struct getopt_tables tables;
     build_tables(table, &tables);
     *help = false;
-    optind = 0; /* glibc: start afresh */
+    optind = 0; /* glibc: begin a new scan */
     opterr = 0;
     for (;;) {
         optopt = 0;

@@ -1,6 +1,7 @@
-/* Command-line flags, declared as tables: one entry gives the name, the type, the range, where the value goes and the
- * help text. `--name value`, `--name=value`, switches as `--name` and `--no-name`, and an unambiguous beginning of a
- * name for the whole; `-m value`, `-mvalue`. Parsing is getopt_long's, so not from two threads at once. */
+/* Command-line flags, declared in tables: an entry gives the name, the type, the range, where the value goes and the
+ * help text. A flag is written `--name value`, `--name=value`, `-m value` or `-mvalue`, a switch `--name` or
+ * `--no-name`, and the beginning of a name stands for the whole if no other name begins so. getopt_long parses them, so
+ * only one thread may parse at a time. */
 #ifndef QUIRE_RUNTIME_OPTIONS_H
 #define QUIRE_RUNTIME_OPTIONS_H
 
@@ -13,7 +14,7 @@
 
 enum option_kind {
     OPTION_SWITCH,   /* bool: --name, --no-name */
-    OPTION_TRISTATE, /* int: --name 1, --no-name 0; -1 by default: left to quire */
+    OPTION_TRISTATE, /* int: --name 1, --no-name 0; the default -1 leaves it to quire */
     OPTION_INT32,
     OPTION_UINT64,
     OPTION_DOUBLE,
@@ -26,13 +27,13 @@ struct option_spec {
     char letter;      /* 'm' for -m, or 0 */
     enum option_kind kind;
     void *target;            /* bool, int, int32_t, uint64_t, double or const char *; holds the default on entry */
-    double minimum, maximum; /* of numbers, inclusive; both 0: any; maximum INFINITY: no upper bound */
+    double minimum, maximum; /* of numbers, inclusive; both 0: no bounds; maximum INFINITY: no upper bound */
     const char *choices;     /* OPTION_STRING: "float32|float16", or NULL */
     const char *argument;    /* for the help: "N", "PATH" */
     const char *help;        /* one sentence, the default included */
-    enum status (*parse)(void *target, const char *text, struct error *err); /* its sentence: what was expected */
+    enum status (*parse)(void *target, const char *text, struct error *err); /* the sentence says what was expected */
     const char *heading; /* of the group that begins with this entry, or NULL */
-    uint64_t *given;     /* gets `given_bit` when the flag is there; or NULL */
+    uint64_t *given;     /* if not NULL, given_bit is set in it when the flag is given */
     uint64_t given_bit;
 };
 

@@ -116,7 +116,7 @@ static void write_name(char *out, size_t size, const char *field)
         if (*out == '_') *out = '-';
 }
 
-/* The field's sentence and what holds without the flag. */
+/* The field's sentence, and the default. */
 static void write_help(char *out, size_t size, const struct sampling_field *f, const void *member)
 {
     char usual[64] = "";
