@@ -1,5 +1,5 @@
-/* Where the memory goes, and how many KV cache blocks fit. Terms are bytes; the report is a sum, not an estimate: every
- * byte comes from the arena, which knows its purpose. */
+/* Where the memory goes, and how many KV cache blocks fit. Terms are bytes. The report is a sum and not an estimate:
+ * the arena counts what quire allocates, and what others, the CUDA context and graphs hold is measured. */
 #ifndef QUIRE_MODEL_MEMORY_PROFILE_H
 #define QUIRE_MODEL_MEMORY_PROFILE_H
 

@@ -54,6 +54,11 @@ struct step_results {
     backend_event done;
 };
 
+/* What the sampling state of a sequence asks for: a step skips what none of its sequences needs. */
+struct sampling_needs {
+    bool processing, random, logprobs;
+};
+
 struct model {
     struct backend *backend;
     struct model_spec spec;
@@ -67,11 +72,9 @@ struct model {
     struct decoder decoder;
     struct decode_graphs graphs;
     struct swap_space swap;
-    struct step_results results[2]; /* by parity of the step, as the staging memory of inputs */
-    int64_t submitted, collected;   /* steps */
-    struct sampling_needs {
-        bool processing, random, logprobs;
-    } * sampling_needs; /* [S] what the sampling state of a state_index asks for */
+    struct step_results results[2];        /* by parity of the step, as the staging memory of inputs */
+    int64_t submitted, collected;          /* steps */
+    struct sampling_needs *sampling_needs; /* [S] by state_index */
 };
 
 /* What model_create would allocate for each purpose, bytes[NUM_PURPOSES]; nothing is allocated or read. */

@@ -39,7 +39,7 @@ struct model_weights {
     struct norm_params final_norm; /* [hidden_size] */
     struct layer_weights *layers;  /* [num_layers] */
     int64_t bytes;                 /* of all weights, a tied one counted once */
-    struct safetensors *file;      /* what matrices and biases point into; NULL for others than a checkpoint's */
+    struct safetensors *file;      /* what matrices and biases point into; NULL unless they are a checkpoint's */
     float *gains; /* all gains, if the spec's gain_offset was added to them; NULL: they are where the matrices are */
     void *dummy;  /* the memory of dummy weights; NULL otherwise */
     int64_t dummy_bytes; /* `bytes`, and what aligns each tensor to 64 */

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 
+#include "model/config.h"
 #include "model/model.h"
 #include "tests/support/run.h"
 #ifdef QUIRE_HAVE_CUDA
@@ -144,7 +145,7 @@ static void test_memory_of_others(void **state)
 
 #ifdef QUIRE_HAVE_CUDA
 /* Makes a model, in which the countdown-th allocation fails (0: none). */
-static enum status make_model(struct backend *b, const struct model_spec *config, const struct model_weights *weights,
+static enum status make_model(struct backend *b, const struct model_spec *spec, const struct model_weights *weights,
                               int countdown, struct error *err)
 {
     const struct model_options options = {
@@ -153,7 +154,7 @@ static enum status make_model(struct backend *b, const struct model_spec *config
     };
     struct model *m = NULL;
     backend_cuda_fail_allocation(b, countdown);
-    enum status status = model_create(b, config, weights, &options, &m, err);
+    enum status status = model_create(b, spec, weights, &options, &m, err);
     if (status == STATUS_OK) status = model_warm_up(m, err);
     if (status == STATUS_OK) status = model_allocate_cache(m, 20, err);
     if (status == STATUS_OK) status = model_capture(m, err);
@@ -172,17 +173,17 @@ static void test_every_allocation_may_fail(void **state)
     run_need_device();
 #ifdef QUIRE_HAVE_CUDA
     struct backend *b;
-    struct model_spec config;
+    struct model_config config;
     struct model_weights weights;
     struct error err = {""};
     int64_t before, after, total;
     int failures = 0;
     assert_int_equal(backend_open("cuda", 0, &b, &err), STATUS_OK);
     assert_int_equal(model_config_load(QUIRE_GUIDE, &config, &err), STATUS_OK);
-    assert_int_equal(model_weights_open(QUIRE_GUIDE, &config, NULL, &weights, &err), STATUS_OK);
-    assert_int_equal(make_model(b, &config, &weights, 0, &err), STATUS_OK);
+    assert_int_equal(model_weights_open(QUIRE_GUIDE, &config.spec, NULL, &weights, &err), STATUS_OK);
+    assert_int_equal(make_model(b, &config.spec, &weights, 0, &err), STATUS_OK);
     assert_int_equal(b->memory_info(b, &before, &total, &err), STATUS_OK);
-    while (make_model(b, &config, &weights, failures + 1, &err) != STATUS_OK) {
+    while (make_model(b, &config.spec, &weights, failures + 1, &err) != STATUS_OK) {
         assert_true(strlen(err.text) > 20);
         failures++;
     }
