@@ -791,6 +791,7 @@ int main(void)
         cmocka_unit_test(test_destroy_with_work),
         cmocka_unit_test(test_no_allocation_in_steps),
     };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
     run_set_device("cuda");
     return failed + cmocka_run_group_tests_name("cuda", gpu_tests, NULL, NULL);
