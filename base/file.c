@@ -50,7 +50,7 @@ static enum status open_regular(const char *path, int *fd, uint64_t *size, struc
 enum status mapped_file_open(const char *path, struct mapped_file *file, struct error *err)
 {
     int fd;
-    uint64_t size;
+    uint64_t size = 0;
     *file = (struct mapped_file){0};
     enum status status = open_regular(path, &fd, &size, err);
     if (status != STATUS_OK) return status;

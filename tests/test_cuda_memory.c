@@ -140,7 +140,10 @@ static void test_memory_of_others(void **state)
     struct error err;
     o.gpu_memory_utilization = 0.05;
     assert_int_equal(engine_create(&o, &e, &err), STATUS_OUT_OF_MEMORY);
-    assert_non_null(strstr(err.text, "--gpu-memory-utilization to 0."));
+    assert_true(err.num_advice > 0);
+    const struct advice *last = &err.advice[err.num_advice - 1];
+    assert_string_equal(last->setting, "gpu_memory_utilization");
+    assert_true(strtod(last->value, NULL) > 0.05 && strtod(last->value, NULL) < 0.9);
 }
 
 #ifdef QUIRE_HAVE_CUDA
