@@ -21,6 +21,7 @@ enum status kv_cache_init(struct kv_cache *cache, const struct model_spec *spec,
         .block_size = block_size,
         .dtype = dtype,
         .tensor_block_bytes = tensor_block_bytes(spec, block_size, dtype),
+        .block_bytes = kv_cache_block_bytes(spec, block_size, dtype),
     };
     return cache->tensors ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
 }

@@ -12,6 +12,7 @@ struct kv_cache {
     int32_t block_size; /* tokens */
     enum dtype dtype;
     int64_t tensor_block_bytes; /* of one block in one tensor */
+    int64_t block_bytes;        /* of one block in all tensors */
 };
 
 /* Bytes of one block: block_size tokens of K and V in every layer, 2 * num_layers * block_size * num_kv_heads *

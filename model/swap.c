@@ -4,11 +4,6 @@
 
 enum { PIECE_BYTES = 64 << 20 }; /* at least */
 
-static int64_t host_block_bytes(const struct kv_cache *cache)
-{
-    return 2 * cache->num_layers * cache->tensor_block_bytes;
-}
-
 static enum status create_stream_and_events(struct swap_space *s, struct backend *b, int32_t num_layers,
                                             struct error *err)
 {
@@ -24,17 +19,16 @@ static enum status create_stream_and_events(struct swap_space *s, struct backend
 enum status swap_space_grow(struct swap_space *s, struct arena *arena, const struct kv_cache *cache, int32_t limit,
                             int32_t *added, struct error *err)
 {
-    const int64_t block_bytes = host_block_bytes(cache);
     if (!s->swapped) {
         enum status status = create_stream_and_events(s, arena->backend, cache->num_layers, err);
         if (status != STATUS_OK) return status;
-        const int64_t blocks = PIECE_BYTES / block_bytes, least = (limit - 1) / SWAP_MAX_PIECES + 1;
+        const int64_t blocks = PIECE_BYTES / cache->block_bytes, least = (limit - 1) / SWAP_MAX_PIECES + 1;
         s->piece_blocks = (int32_t)(blocks < least ? least : blocks < limit ? blocks : limit);
     }
     const int32_t left = limit - s->num_pieces * s->piece_blocks;
     *added = left < s->piece_blocks ? left : s->piece_blocks;
     void *data;
-    enum status status = arena_alloc(arena, PURPOSE_SWAP_SPACE, *added * block_bytes, &data, err);
+    enum status status = arena_alloc(arena, PURPOSE_SWAP_SPACE, *added * cache->block_bytes, &data, err);
     if (status == STATUS_OK) s->pieces[s->num_pieces++] = data;
     return status;
 }

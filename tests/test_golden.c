@@ -213,7 +213,7 @@ static double float32_bound(void)
 /* Three pieces of swap space. */
 static void take_swap_space(struct bench *b)
 {
-    const int64_t block = kv_cache_block_bytes(&b->config.spec, 16, b->model->cache.dtype), piece = 64 << 20;
+    const int64_t block = b->model->cache.block_bytes, piece = 64 << 20;
     const int32_t limit = (int32_t)(3 * (piece / block));
     for (int32_t added; b->host_blocks < limit; b->host_blocks += added) {
         struct error err;
