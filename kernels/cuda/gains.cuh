@@ -4,21 +4,27 @@
 
 #include "kernels/cuda/state.cuh"
 
+/* The bits of N gains of 16 bits. */
+template <int N>
+using half_gains = std::conditional_t<N == 8, uint4, std::conditional_t<N == 4, uint2, unsigned short>>;
+
 /* N gains in their own type. They are converted where they are used, so that nothing waits for them before. */
 template <int N> union raw_gains {
     piece<float, N> floats;
     piece<__half, N> halves;
     piece<__nv_bfloat16, N> bfloats;
+    half_gains<N> parts[2]; /* float32 gains take both, the others the first */
 };
 
-/* Gains N * i .. N * i + N - 1. */
+/* Gains N * i .. N * i + N - 1. The first part is loaded whatever the type is: two loads into the same registers, of
+ * which the type picks one, would wait for each other. */
 template <int N> static __device__ __forceinline__ raw_gains<N> load_gains(const void *gain, enum dtype dtype, int i)
 {
+    const bool wide = dtype == DTYPE_FLOAT32;
+    const half_gains<N> *from = (const half_gains<N> *)gain + (wide ? 2 * i : i);
     raw_gains<N> raw;
-    if (dtype == DTYPE_FLOAT32)
-        raw.floats = ((const piece<float, N> *)gain)[i];
-    else
-        raw.halves = ((const piece<__half, N> *)gain)[i];
+    raw.parts[0] = from[0];
+    if (wide) raw.parts[1] = from[1];
     return raw;
 }
 
