@@ -33,10 +33,9 @@ struct block_pair {
     int32_t source, destination;
 };
 
-/* A change of the device's block tables before the step runs: block_tables[group][row][index] = block. row is the
- * sequence's state index. */
+/* A change of the device's block tables before the step runs: block_tables[group][state_index][index] = block. */
 struct block_table_delta {
-    int32_t group, row, index, block;
+    int32_t group, state_index, index, block;
 };
 
 struct batch {
@@ -61,7 +60,7 @@ struct batch {
     int32_t *logits_indices; /* [num_samples] the tokens of the batch whose logits are sampled from; the siblings of
                                 a request that forks in this step share one */
     int32_t *sample_state_indices; /* [num_samples] the state index whose sampling state applies */
-    int32_t *sample_output;        /* [num_samples] output position being sampled, from 0: the Philox counter */
+    int32_t *output_positions;     /* [num_samples] output position being sampled, from 0: the Philox counter */
 
     int32_t num_swap_out, num_swap_in, num_copies; /* copied before the forward pass, one array after the other */
     struct block_pair *swap_out;                   /* device block -> host block; at most max_deltas */

@@ -177,7 +177,7 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
     batch->num_decodes = tokens == 1;
     batch->query_start[0] = 0;
     batch->query_start[1] = batch->seq_lens[0] = tokens;
-    batch->state_indices[0] = batch->sample_state_indices[0] = batch->sample_output[0] = 0;
+    batch->state_indices[0] = batch->sample_state_indices[0] = batch->output_positions[0] = 0;
     batch->logits_indices[0] = tokens - 1;
     for (int32_t t = 0; t < tokens; t++) {
         batch->token_ids[t] = 0;
