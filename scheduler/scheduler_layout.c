@@ -62,8 +62,8 @@ static void add_choice(struct scheduler *s, struct batch *batch, struct step *st
     }
 }
 
-/* A decode has one token and reads only K and V that earlier steps wrote, and its own. A sequence that starts in this
- * step is none: it may share blocks that another sequence writes in this step. */
+/* A decode has one token, and reads only its own K and V and those that earlier steps wrote. A sequence that starts in
+ * this step is not a decode, because it may share blocks that another sequence writes in this step. */
 static bool is_decode(const struct scheduler *s, const struct choice *c)
 {
     return c->count == 1 && c->seq->first_step < s->num_steps;
