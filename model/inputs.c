@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* Staging has room for the deltas of a usual step. More, when many long prompts are found in the prefix cache at once,
- * are copied straight from the batch. */
+/* Staging has room for the deltas of a usual step. A step has more if many long prompts are found in the prefix cache
+ * at once; those are copied straight from the batch. */
 static int64_t staged_deltas(const struct batch_limits *limits)
 {
     const int64_t all = (int64_t)limits->max_num_seqs * batch_max_blocks(limits);

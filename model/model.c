@@ -199,7 +199,7 @@ enum status model_warm_up(struct model *m, struct error *err)
     if (status == STATUS_OK) status = model_allocate_cache(m, 0, err);
     if (status == STATUS_OK) {
         model_set_sampling_state(m, 0, &greedy, NULL, 0);
-        /* The decode comes first, because what backend->preload loads beside it is for the prefill. */
+        /* The decode comes first: at the same time, the thread of backend->preload loads what the prefill uses. */
         status = run_empty_step(m, 1, &batch, err);
     }
     if (status == STATUS_OK) status = run_empty_step(m, longest, &batch, err);

@@ -50,9 +50,9 @@ static struct step_shape shape_of(const struct model *m, const struct batch *bat
     };
 }
 
-/* Puts changes of block tables and copies of blocks on the main stream, swaps on their own. Blocks are swapped out,
- * then in, then copied: a block that leaves may be written to in the same step, and one that comes back may be copied.
- */
+/* Puts changes of block tables and copies of blocks on the main stream, and swaps on a stream of their own. Blocks are
+ * swapped out, then in, then copied: a block that is swapped out may be written to in the same step, and one that is
+ * swapped in may be copied. */
 static void move_blocks(struct model *m, const struct batch *batch)
 {
     struct backend *b = m->backend;
