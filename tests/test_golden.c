@@ -1,6 +1,6 @@
 /* The forward pass against transformers: logits of every checkpoint in tests/data/golden and of models/guide within
- * 1e-5 in float32, and 64 greedy tokens the same. The engine gets the tokens, so scheduling, blocks and sampling are in
- * it too. */
+ * 1e-5 in float32, and the same 64 greedy tokens. The engine computes the tokens, so that scheduling, blocks and
+ * sampling are tested too. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,8 +67,8 @@ struct variant {
     enum dtype dtype, cache_dtype;
     int32_t chunk; /* tokens of a step at most */
     bool copy_weights, swaps;
-    int32_t fused; /* fused operations take steps of so many tokens; 0: none does */
-    bool mixed;    /* the first layer's k_proj, and its bias, are float32 whatever the others are */
+    int32_t fused;                       /* fused operations take steps of at most so many tokens; 0: there are none */
+    bool mixed;                          /* the first layer's k_proj and its bias are made float32 */
     bool rotates_nothing, at_position_0; /* layers have no rotary embedding; every token is at position 0 */
     struct fused_calls *calls;
 };
@@ -298,7 +298,7 @@ static void test_logits_without_rotation(void **state)
     }
 }
 
-/* Fused operations, where a backend has them and the layer is made for them: in decodes alone, and in prefills too. */
+/* A backend with fused operations, in the layers that allow them: for decodes only, and for prefills too. */
 static void test_logits_of_fused_operations(void **state)
 {
     (void)state;
@@ -314,7 +314,7 @@ static void test_logits_of_fused_operations(void **state)
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
             assert_true(calls.gate_up > 0);
             assert_int_equal(calls.linear_residual > 0, !no_residual);
-            /* Where a sublayer's output is pending, its norm is that of the addition: but for the first layer. */
+            /* norm_linear needs an input norm, which olmo2 lacks, and no pending output, as in the first layer. */
             assert_int_equal(calls.norm_linear > 0, strcmp(name, "olmo2") != 0);
             assert_true(calls.decode_attention > 0); /* a prompt of one token is a decode too */
         }
@@ -332,7 +332,7 @@ static void test_logits_of_swapped_blocks(void **state)
         }
 }
 
-/* Narrow types round at every step: close is all that can be asked, and a wrong rotation or mask is not close. */
+/* Narrow types round at every step, so the logits are only close; with a wrong rotation or mask they are not. */
 static void test_logits_narrow_types(void **state)
 {
     (void)state;
