@@ -20,13 +20,13 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, i
     batch->deltas = calloc((size_t)batch->max_deltas, sizeof *batch->deltas);
     batch->logits_indices = calloc(seqs, sizeof *batch->logits_indices);
     batch->sample_state_indices = calloc(seqs, sizeof *batch->sample_state_indices);
-    batch->sample_output = calloc(seqs, sizeof *batch->sample_output);
+    batch->output_positions = calloc(seqs, sizeof *batch->output_positions);
     batch->swap_out = calloc((size_t)batch->max_deltas, sizeof *batch->swap_out);
     batch->swap_in = calloc((size_t)batch->max_deltas, sizeof *batch->swap_in);
     batch->copies = calloc((size_t)max_pairs + 1, sizeof *batch->copies);
     if (batch->token_ids && batch->positions && batch->query_start && batch->seq_lens && batch->state_indices &&
         batch->slot_mapping && batch->deltas && batch->logits_indices && batch->sample_state_indices &&
-        batch->sample_output && batch->swap_out && batch->swap_in && batch->copies)
+        batch->output_positions && batch->swap_out && batch->swap_in && batch->copies)
         return STATUS_OK;
     batch_free(batch);
     error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a batch of %d tokens and %d sequences",
@@ -47,7 +47,7 @@ void batch_free(struct batch *batch)
     free(batch->deltas);
     free(batch->logits_indices);
     free(batch->sample_state_indices);
-    free(batch->sample_output);
+    free(batch->output_positions);
     free(batch->swap_out);
     free(batch->swap_in);
     free(batch->copies);

@@ -33,25 +33,24 @@ struct block_pair {
     int32_t source, destination;
 };
 
-/* A change of the device's block tables before the step runs: block_tables[group][row][index] = block. row is the
- * sequence's state index. */
+/* A change of the device's block tables before the step runs: block_tables[group][state_index][index] = block. */
 struct block_table_delta {
-    int32_t group, row, index, block;
+    int32_t group, state_index, index, block;
 };
 
 struct batch {
     int32_t num_tokens, num_seqs;
-    int32_t num_decodes;                /* the first num_decodes sequences have one query token, and of the K and V that
-                                           this step writes read only their own */
+    int32_t num_decodes; /* the first num_decodes sequences have one query token, and read no K and V that
+                            this step writes but their own */
     int32_t max_query_len, max_seq_len; /* over the batch */
 
-    int32_t *token_ids;     /* [num_tokens] >= 0: a token; -(i + 1): the token that sample i of the last step became */
+    int32_t *token_ids;     /* [num_tokens] >= 0: a token; -(i + 1): the token that the last step drew as sample i */
     int32_t *positions;     /* [num_tokens] position of each token in its sequence, from 0 */
     int32_t *query_start;   /* [num_seqs + 1] prefix sums of query lengths; query_start[0] = 0 */
     int32_t *seq_lens;      /* [num_seqs] context length of each sequence after this step */
     int32_t *state_indices; /* [num_seqs] of each sequence's block table and sampling state on the device; distinct */
-    int64_t *slot_mapping;  /* [num_groups, num_tokens] block * block_size + offset; -1: do not store. Group g starts at
-                               g * limits.max_num_tokens */
+    int64_t *slot_mapping;  /* [num_groups, max_num_tokens] block * block_size + offset; -1: do not store. The first
+                               num_tokens of each group are used */
 
     int32_t num_deltas;
     struct block_table_delta *deltas; /* [num_deltas] at most max_deltas */
@@ -61,7 +60,7 @@ struct batch {
     int32_t *logits_indices; /* [num_samples] the tokens of the batch whose logits are sampled from; the siblings of
                                 a request that forks in this step share one */
     int32_t *sample_state_indices; /* [num_samples] the state index whose sampling state applies */
-    int32_t *sample_output;        /* [num_samples] output position being sampled, from 0: the Philox counter */
+    int32_t *output_positions;     /* [num_samples] output position being sampled, from 0: the Philox counter */
 
     int32_t num_swap_out, num_swap_in, num_copies; /* copied before the forward pass, one array after the other */
     struct block_pair *swap_out;                   /* device block -> host block; at most max_deltas */

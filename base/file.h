@@ -19,8 +19,8 @@ struct mapped_file {
 enum status mapped_file_open(const char *path, struct mapped_file *file, struct error *err);
 void mapped_file_close(struct mapped_file *file); /* safe on a zeroed struct */
 
-/* Copies `bytes` bytes at `offset` to `out` by reading the file, without touching the mapping. False: errno says why; 0
- * means that the file has become shorter. */
+/* Copies `bytes` bytes at `offset` to `out` by reading the file, without touching the mapping. On failure returns
+ * false, and errno says why; 0 means that the file has become shorter. */
 bool mapped_file_read(const struct mapped_file *file, uint64_t offset, void *out, size_t bytes);
 
 /* Appends a whole file to *out. */
@@ -30,9 +30,8 @@ enum status file_read(const char *path, struct text *out, struct error *err);
  * because it is there by mistake. */
 enum status file_find(const char *path, bool *found, struct error *err);
 
-/* True if `path` names a regular file. / a folder. */
-bool file_exists(const char *path);
-bool folder_exists(const char *path);
+bool file_exists(const char *path);   /* `path` names a regular file */
+bool folder_exists(const char *path); /* `path` names a folder */
 
 /* Writes "folder/name" into out[size]; false if it does not fit. */
 bool path_join(char *out, size_t size, const char *folder, const char *name);

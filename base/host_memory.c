@@ -30,7 +30,7 @@ static int64_t read_number(const char *root, const char *path, const char *key, 
     return number;
 }
 
-/* The two versions of control groups: where they are mounted and how their files are called. */
+/* The two versions of control groups: where they are mounted and what their files are called. */
 struct cgroup_version {
     const char *mount, *limit, *used, *droppable;
 };
@@ -58,8 +58,8 @@ static void apply_group(const char *root, const struct cgroup_version *version, 
     if (left < memory->free_bytes) memory->free_bytes = left;
 }
 
-/* A group and all groups above it. A path that is not there, as in a container that sees only its own group, mounted as
- * the root, does no harm. */
+/* Applies a group and all groups above it. A container may see only its own group, mounted as the root: the path is not
+ * there then, and only the root counts. */
 static void apply_groups(const char *root, const struct cgroup_version *version, const char *path,
                          struct host_memory *memory)
 {

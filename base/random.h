@@ -1,6 +1,6 @@
 /* SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): a counter and a
- * function that mixes it. The same numbers everywhere for the same seed; not for cryptography. What tokens are drawn
- * with is Philox (kernels/philox.h). */
+ * function that mixes it. The same numbers everywhere for the same seed; not for cryptography. Tokens are drawn with
+ * another generator, Philox (kernels/philox.h). */
 #ifndef QUIRE_BASE_RANDOM_H
 #define QUIRE_BASE_RANDOM_H
 
@@ -8,7 +8,7 @@
 
 #define RANDOM_STEP 0x9E3779B97F4A7C15u /* 2^64 / golden ratio, odd */
 
-/* The state is the seed at first. */
+/* Initialise the state with the seed. */
 struct random {
     uint64_t state;
 };

@@ -28,7 +28,7 @@ enum advice_kind { ADVICE_RAISE, ADVICE_LOWER, ADVICE_SET };
 struct advice {
     enum advice_kind kind;
     const char *setting; /* the name of a field of struct engine_options, a string that is never freed */
-    char value[32];      /* to what; "": not known */
+    char value[32];      /* the value that would help; "": not known */
 };
 
 #define ERROR_MAX_ADVICE 4

@@ -1,6 +1,6 @@
 /* The memory of a model: on the device, and pinned on the host. Every byte has a purpose, so that the memory report is
- * a sum. (What else is on a device, as the CUDA context, is measured; and threads that load weights pin buffers of
- * their own for a while.) */
+ * a sum. The CUDA context and captured graphs do not come from here; they are measured. Nor do the pinned buffers of
+ * upload.c, which are freed once the weights are on the device. */
 #ifndef QUIRE_MODEL_ARENA_H
 #define QUIRE_MODEL_ARENA_H
 
@@ -37,7 +37,7 @@ void arena_init(struct arena *arena, struct backend *backend);
 /* Allocates `bytes` (0 gives NULL) for a purpose, zeroed and aligned for any use. */
 enum status arena_alloc(struct arena *arena, enum memory_purpose purpose, int64_t bytes, void **out, struct error *err);
 
-/* Allocates several arrays. pointer: the address of the pointer that is set. */
+/* One array of several to allocate. `pointer` is the address of the pointer that gets its address. */
 struct arena_request {
     enum memory_purpose purpose;
     int64_t count, element_size;

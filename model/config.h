@@ -34,13 +34,13 @@ struct model_config {
 
 /* Reads folder/config.json and, if it is there, folder/generation_config.json. Errors name the file and the key.
  *
- * Required are hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, vocab_size, and a model_type or
- * an architecture that quire runs. Other keys default as in the family's config class in transformers.
+ * The keys hidden_size, intermediate_size, num_hidden_layers, num_attention_heads and vocab_size are required, and a
+ * model_type or an architecture that quire runs. Other keys default as in the family's config class in transformers.
  *
- * STATUS_UNSUPPORTED: another family; a key that matters and that the family does not read; an unknown rope type, or
- * an unknown key beside it. STATUS_INVALID: wrong types, and sizes that are absurd or contradict each other (heads not
- * a multiple of kv heads, odd head_dim). STATUS_IO: a file cannot be read; generation_config.json is a folder, a named
- * pipe or a broken symbolic link.
+ * STATUS_UNSUPPORTED: another family; a key that changes the arithmetic and that the family does not read; an unknown
+ * rope type, or an unknown key beside it. STATUS_INVALID: wrong types, and sizes that are absurd or contradict each
+ * other (heads not a multiple of kv heads, odd head_dim). STATUS_IO: a file cannot be read; generation_config.json is a
+ * folder, a named pipe or a broken symbolic link.
  */
 enum status model_config_load(const char *folder, struct model_config *config, struct error *err);
 

@@ -1,13 +1,13 @@
 #include "model/decoder.h"
 
-/* The residual stream. A sublayer's output lies in `hidden`, pending, until the next norm adds it to `residual`: one
- * pass over memory instead of two. Fused operations add it as they compute it, and nothing is pending then. */
+/* The residual stream. A sublayer's output stays pending in `hidden` until the next norm adds it to `residual`, which
+ * saves a pass over memory. The fused linear_residual adds the output as it computes it: then nothing is pending. */
 struct residual_stream {
     const struct decoder *d;
     void *hidden, *residual; /* [num_tokens, hidden_size] */
     int32_t num_tokens;
     bool pending;
-    float multiplier; /* of what is pending */
+    float multiplier; /* of the pending output */
 };
 
 static char *at_column(void *row, int64_t column, enum dtype dtype)
@@ -34,7 +34,8 @@ static struct linear_args linear_of(const struct residual_stream *s, void *out, 
                                 .weight = w};
 }
 
-/* ---- Fused operations. Each returns false, having done nothing, where the model or the backend needs single ones. */
+/* ---- Fused operations. Each does nothing and returns false if the model or the backend needs the single operations.
+ */
 
 /* out = p(rms_norm(residual)) */
 static bool fused_norm_linear(const struct residual_stream *s, void *out, enum dtype out_dtype,
@@ -57,7 +58,7 @@ static bool fused_linear_residual(const struct residual_stream *s, const void *x
     return b->linear_residual(b, &args);
 }
 
-/* act.gated = activation(gate(x)) * up(x), of the residual stream normed or, without a norm, of x. */
+/* act.gated = activation(gate(y)) * up(y), where y is norm(residual) or, if norm is NULL, x. */
 static bool fused_gate_up(const struct residual_stream *s, const void *x, const struct projection *p,
                           enum activation activation, const struct norm_params *norm)
 {
@@ -71,16 +72,16 @@ static bool fused_gate_up(const struct residual_stream *s, const void *x, const 
     return b->gate_up(b, &args);
 }
 
-/* Rotation, caching and attention of a batch of nothing but decodes. */
+/* Rotation, caching and attention of a batch that has only decodes. */
 static bool fused_decode_attention(struct backend *b, const struct step_shape *shape,
                                    const struct decode_attention_args *args)
 {
     return b->decode_attention && shape->num_decodes == shape->num_seqs && b->decode_attention(b, args);
 }
 
-/* ---- Sublayers: in from the residual stream, out to it ---- */
+/* ---- From the residual stream into a sublayer, and back ---- */
 
-/* hidden = rms_norm(residual); what is pending is added to residual first. */
+/* hidden = rms_norm(residual); a pending output is added to residual first. */
 static void normalise(struct residual_stream *s, const struct norm_params *norm)
 {
     const struct decoder *d = s->d;
@@ -125,19 +126,20 @@ static void norm_in_place(const struct residual_stream *s, void *x, int64_t stri
     b->rms_norm(b, &args);
 }
 
-/* The residual stream as a sublayer reads it: normed, or as it is where the layer norms outputs alone. */
+/* The input of a sublayer: the normed residual stream or, if the layer norms only outputs, the residual stream itself.
+ */
 static const void *sublayer_input(struct residual_stream *s, const struct norm_params *norm)
 {
     if (norm->gain) {
         normalise(s, norm);
         return s->hidden;
     }
-    /* No operation just adds: what this one leaves in hidden is not read. */
+    /* No operation adds without a norm. This one's norm goes to hidden, where nothing reads it. */
     if (s->pending) normalise(s, &s->d->weights->final_norm);
     return s->residual;
 }
 
-/* The residual stream gets multiplier * post_norm(w(x)) on top. */
+/* residual += multiplier * post_norm(w(x)), at once or pending. */
 static void add_to_residual(struct residual_stream *s, const void *x, const struct weight *w,
                             const struct norm_params *post_norm, float multiplier)
 {
@@ -297,17 +299,18 @@ static void gather(const struct decoder *d, void *out, const void *x, int32_t co
     d->backend->gather_rows(d->backend, &args);
 }
 
-/* After the attention of the last layer only the tokens that are sampled from matter: the residual stream keeps those.
- * Returns their attention. What held q, k and v is free by then, and so is hidden. */
+/* After the attention of the last layer only the tokens that are sampled from matter, so the residual stream keeps only
+ * those. Returns their attention. They are gathered in `hidden` and in the buffer of q, k and v, which are free by
+ * then. */
 static const void *keep_sampled(struct residual_stream *s, const struct step_shape *shape)
 {
     const struct decoder *d = s->d;
     if (shape->all_sampled) return d->act.attention;
     gather(d, d->act.qkv, d->act.attention, shape->num_samples, d->spec->num_heads * d->spec->head_size);
     gather(d, s->hidden, s->residual, shape->num_samples, d->spec->hidden_size);
-    void *free_now = s->residual;
+    void *old = s->residual;
     s->residual = s->hidden;
-    s->hidden = free_now;
+    s->hidden = old;
     s->num_tokens = shape->num_samples;
     return d->act.qkv;
 }
@@ -385,7 +388,7 @@ void decoder_forward(const struct decoder *d, const struct step_shape *shape)
     compute_logits(&s);
 }
 
-/* ---- What is done once ---- */
+/* ---- Start-up ---- */
 
 static enum status allocate_activations(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                                         struct error *err)

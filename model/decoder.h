@@ -31,12 +31,12 @@ struct decoder {
     const struct model_weights *weights;
     const struct kv_cache *cache;
     const struct step_inputs *inputs;
-    const int32_t *block_tables; /* [S, block_table_stride] on the device, as all that follows */
+    const int32_t *block_tables; /* [S, block_table_stride] on the device, as the next two arrays */
     int64_t block_table_stride;
     const float *cos_sin;        /* [max_model_len, rotary_dim] */
-    const int32_t *last_sampled; /* [S] of the last step; a token id -(r+1) stands for the r-th */
+    const int32_t *last_sampled; /* [S] the last step's tokens, by sample: token id -(i + 1) stands for the i-th */
     enum dtype dtype;            /* of activations */
-    struct activations act;      /* decoder_allocate sets this and what follows */
+    struct activations act;      /* this and the rest are set by decoder_allocate */
     float embedding_multiplier;
     struct attention_params attention[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
@@ -46,7 +46,7 @@ struct step_shape {
     int32_t num_tokens, num_seqs, num_decodes, num_samples;
     int32_t max_query_len, max_seq_len;
     bool all_sampled;             /* sample i is of token i: nothing has to be gathered */
-    const backend_event *swapped; /* [num_layers] the blocks of a layer have been swapped; NULL: no block is */
+    const backend_event *swapped; /* [num_layers] recorded when a layer's blocks have been swapped; NULL: no swaps */
 };
 
 /* Allocates the activations and derives from the spec what does not change from step to step. */

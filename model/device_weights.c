@@ -16,7 +16,7 @@ static enum status allocate(struct placement *p, int64_t bytes, void **out, stru
     return arena_alloc(p->arena, PURPOSE_WEIGHTS, bytes, out, err);
 }
 
-/* Where a tensor's matrix, merged if it has others beside it, stands in the weights of the device. */
+/* The device's matrix that the tensor becomes a part of: a merged one, or its own. */
 static struct weight *device_matrix(struct placement *p, const struct tensor *t)
 {
     switch (t->merged) {
@@ -29,7 +29,7 @@ static struct weight *device_matrix(struct placement *p, const struct tensor *t)
     }
 }
 
-/* The first part of a merged matrix allocates it all; each is copied to its rows. */
+/* The first part of a merged matrix allocates all of it; each part is copied to its own rows. */
 static enum status place_matrix(struct placement *p, const struct tensor *t, struct error *err)
 {
     const struct weight *from = model_weights_matrix(p->host, t);

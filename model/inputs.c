@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* Staging has room for the deltas of a usual step. More, when many long prompts are found in the prefix cache at once,
- * are copied straight from the batch. */
+/* Staging has room for the deltas of a usual step. A step has more if many long prompts are found in the prefix cache
+ * at once; those are copied straight from the batch. */
 static int64_t staged_deltas(const struct batch_limits *limits)
 {
     const int64_t all = (int64_t)limits->max_num_seqs * batch_max_blocks(limits);
@@ -77,7 +77,7 @@ void step_inputs_upload(const struct step_inputs *in, struct backend *b, const s
     pack_padded(&p, in->state_indices, batch->state_indices, seqs, padding, 0);
     pack_padded(&p, in->logits_indices, batch->logits_indices, samples, 0, 0);
     pack_padded(&p, in->sample_state_indices, batch->sample_state_indices, samples, 0, 0);
-    pack_padded(&p, in->sample_output, batch->sample_output, samples, 0, 0);
+    pack_padded(&p, in->output_positions, batch->output_positions, samples, 0, 0);
     pack_deltas(in, b, &p, batch);
     pack(&p, in->copies, batch->copies, batch->num_copies * (int64_t)sizeof *batch->copies);
     const struct copy_many_args args = {.segments = p.segments, .count = p.count};
@@ -98,7 +98,7 @@ enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, co
         {PURPOSE_STATE, S, sizeof *in->state_indices, &in->state_indices},
         {PURPOSE_STATE, S, sizeof *in->logits_indices, &in->logits_indices},
         {PURPOSE_STATE, S, sizeof *in->sample_state_indices, &in->sample_state_indices},
-        {PURPOSE_STATE, S, sizeof *in->sample_output, &in->sample_output},
+        {PURPOSE_STATE, S, sizeof *in->output_positions, &in->output_positions},
         {PURPOSE_STATE, S, sizeof *in->copies, &in->copies},
         {PURPOSE_STATE, S * max_blocks, sizeof *in->deltas, &in->deltas},
     };

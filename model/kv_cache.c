@@ -2,6 +2,11 @@
 
 #include <stdlib.h>
 
+static int32_t count_tensors(const struct model_spec *spec)
+{
+    return 2 * spec->num_layers;
+}
+
 static int64_t tensor_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype dtype)
 {
     return (int64_t)block_size * spec->num_kv_heads * spec->head_size * dtype_size(dtype);
@@ -9,15 +14,16 @@ static int64_t tensor_block_bytes(const struct model_spec *spec, int32_t block_s
 
 int64_t kv_cache_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype dtype)
 {
-    return 2 * spec->num_layers * tensor_block_bytes(spec, block_size, dtype);
+    return count_tensors(spec) * tensor_block_bytes(spec, block_size, dtype);
 }
 
 enum status kv_cache_init(struct kv_cache *cache, const struct model_spec *spec, int32_t block_size, enum dtype dtype,
                           struct error *err)
 {
     *cache = (struct kv_cache){
-        .tensors = calloc(2 * (size_t)spec->num_layers, sizeof *cache->tensors),
+        .tensors = calloc((size_t)count_tensors(spec), sizeof *cache->tensors),
         .num_layers = spec->num_layers,
+        .num_tensors = count_tensors(spec),
         .block_size = block_size,
         .dtype = dtype,
         .tensor_block_bytes = tensor_block_bytes(spec, block_size, dtype),
@@ -29,7 +35,7 @@ enum status kv_cache_init(struct kv_cache *cache, const struct model_spec *spec,
 enum status kv_cache_allocate(struct kv_cache *cache, struct arena *arena, int32_t num_blocks, struct error *err)
 {
     const int64_t bytes = cache->tensor_block_bytes * ((int64_t)num_blocks + 1);
-    for (int32_t i = 0; i < 2 * cache->num_layers; i++) {
+    for (int32_t i = 0; i < cache->num_tensors; i++) {
         enum status status = arena_alloc(arena, PURPOSE_KV_CACHE, bytes, &cache->tensors[i], err);
         if (status != STATUS_OK) return status;
     }

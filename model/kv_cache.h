@@ -6,13 +6,14 @@
 #include "model/model_spec.h"
 
 struct kv_cache {
-    void **tensors; /* [2 * num_layers] each [num_blocks + 1, ...]: the K of every layer, then the V */
+    void **tensors; /* [num_tensors] each [num_blocks + 1, ...]: the K of every layer, then the V of every layer */
     int32_t num_layers;
-    int32_t num_blocks; /* blocks 1 .. num_blocks can be taken; block 0 is the null block */
-    int32_t block_size; /* tokens */
+    int32_t num_tensors; /* 2 * num_layers */
+    int32_t num_blocks;  /* blocks 1 .. num_blocks can be taken; block 0 is the null block */
+    int32_t block_size;  /* tokens */
     enum dtype dtype;
     int64_t tensor_block_bytes; /* of one block in one tensor */
-    int64_t block_bytes;        /* of one block in all tensors */
+    int64_t block_bytes;        /* of one block in all tensors, kv_cache_block_bytes; of a host block, too */
 };
 
 /* Bytes of one block: block_size tokens of K and V in every layer, 2 * num_layers * block_size * num_kv_heads *

@@ -177,7 +177,7 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
     batch->num_decodes = tokens == 1;
     batch->query_start[0] = 0;
     batch->query_start[1] = batch->seq_lens[0] = tokens;
-    batch->state_indices[0] = batch->sample_state_indices[0] = batch->sample_output[0] = 0;
+    batch->state_indices[0] = batch->sample_state_indices[0] = batch->output_positions[0] = 0;
     batch->logits_indices[0] = tokens - 1;
     for (int32_t t = 0; t < tokens; t++) {
         batch->token_ids[t] = 0;
@@ -199,7 +199,7 @@ enum status model_warm_up(struct model *m, struct error *err)
     if (status == STATUS_OK) status = model_allocate_cache(m, 0, err);
     if (status == STATUS_OK) {
         model_set_sampling_state(m, 0, &greedy, NULL, 0);
-        /* The decode comes first, because what backend->preload loads beside it is for the prefill. */
+        /* The decode comes first: at the same time, the thread of backend->preload loads what the prefill uses. */
         status = run_empty_step(m, 1, &batch, err);
     }
     if (status == STATUS_OK) status = run_empty_step(m, longest, &batch, err);

@@ -80,26 +80,26 @@ struct model {
 /* What model_create would allocate for each purpose, bytes[NUM_PURPOSES]; nothing is allocated or read. */
 enum status model_plan(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
                        const struct model_options *options, int64_t *bytes, struct error *err);
-/* Allocates everything but the KV cache. The weights must outlive the model. With copy_weights they must last until
- * model_wait_for_weights only: threads copy them from here on. */
+/* Allocates everything but the KV cache. The weights must outlive the model; but with copy_weights, where threads start
+ * to upload them, only until model_wait_for_weights returns. */
 enum status model_create(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
                          const struct model_options *options, struct model **out, struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err);
 /* Allocates host memory for *added more blocks (swap_space_grow). */
 enum status model_grow_swap_space(struct model *m, int32_t limit, int32_t *added, struct error *err);
-/* Runs a prefill and a decode that store nothing, so that whatever a device loads on first use is loaded. Before
- * model_allocate_cache. */
+/* Runs a decode and a prefill that store nothing, so that the device loads now what it loads on first use. Call it
+ * before model_allocate_cache. */
 enum status model_warm_up(struct model *m, struct error *err);
-/* Captures the graphs of decode steps, where the backend has graphs. After model_allocate_cache. */
+/* Captures the graphs of decode steps, if the backend has graphs. Call it after model_allocate_cache. */
 enum status model_capture(struct model *m, struct error *err);
-/* Waits until the weights are on the device: between model_create and the first step. Warming up and capturing do not
- * need them. */
+/* Waits until the weights are on the device. Call it before the first step; warming up and capturing need no weights.
+ */
 enum status model_wait_for_weights(struct model *m, struct error *err);
 void model_destroy(struct model *m); /* NULL is allowed */
 
-/* A sequence took a state_index: sets its sampling state and its tokens [num_tokens] so far. Before the submit that
- * uses them. */
+/* Sets the sampling state and the tokens so far, [num_tokens], of a sequence that has taken this state index. Call it
+ * before the first submit of a batch that names the state index. */
 void model_set_sampling_state(struct model *m, int32_t state_index, const struct sampling_state *state,
                               const int32_t *tokens, int32_t num_tokens);
 

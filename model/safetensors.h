@@ -1,13 +1,13 @@
 /* Reader of the safetensors format (https://github.com/huggingface/safetensors, "Format"): an 8-byte little-endian
- * header length, a JSON header, then the tensors' bytes. The file is mapped and never copied (a tensor that the file
- * puts at an address its element type cannot have is, once); opening checks everything that could be wrong, so that
- * tensor->data can be used without a second look.
+ * header length, a JSON header, then the tensors' bytes. The file is mapped, not copied; only a tensor that is not
+ * aligned to its element type is copied, once. Opening checks everything that could be wrong, so that tensor->data can
+ * be used without a second look.
  *
- * Checked, in 64-bit arithmetic that cannot overflow: header length within the file and 100 MB; a header that starts
- * with
- * '{' and ends with '}' and the format's padding (spaces); strict JSON (no duplicate keys, no trailing text);
- * __metadata__ an object of strings; known dtype; shape x element size = span; spans, sorted by start, without gap or
- * overlap, ending with the file.
+ * Checked, in 64-bit arithmetic that cannot overflow: the header length is within the file and 100 MB; the header
+ * starts with '{' and ends with '}' and the format's padding (spaces); strict JSON (no duplicate keys, no trailing
+ * text);
+ * __metadata__ is an object of strings; each dtype is known; shape x element size = span; the spans, sorted by start,
+ * have no gap and no overlap, and end with the file.
  *
  * An index (model.safetensors.index.json) names files of its own folder by their plain names. Each must be there, hold
  * every tensor that the index puts in it, and none that another one holds.
@@ -27,22 +27,23 @@
 #define SAFETENSORS_MAX_DIMS 8
 #define SAFETENSORS_MAX_HEADER 100000000 /* bytes; the limit of the reference implementation */
 
-enum safetensors_dtype { /* the format's own list */
-                         SAFETENSORS_BOOL,
-                         SAFETENSORS_U8,
-                         SAFETENSORS_I8,
-                         SAFETENSORS_F8_E5M2,
-                         SAFETENSORS_F8_E4M3,
-                         SAFETENSORS_I16,
-                         SAFETENSORS_U16,
-                         SAFETENSORS_F16,
-                         SAFETENSORS_BF16,
-                         SAFETENSORS_I32,
-                         SAFETENSORS_U32,
-                         SAFETENSORS_F32,
-                         SAFETENSORS_F64,
-                         SAFETENSORS_I64,
-                         SAFETENSORS_U64
+/* The format's own list. */
+enum safetensors_dtype {
+    SAFETENSORS_BOOL,
+    SAFETENSORS_U8,
+    SAFETENSORS_I8,
+    SAFETENSORS_F8_E5M2,
+    SAFETENSORS_F8_E4M3,
+    SAFETENSORS_I16,
+    SAFETENSORS_U16,
+    SAFETENSORS_F16,
+    SAFETENSORS_BF16,
+    SAFETENSORS_I32,
+    SAFETENSORS_U32,
+    SAFETENSORS_F32,
+    SAFETENSORS_F64,
+    SAFETENSORS_I64,
+    SAFETENSORS_U64
 };
 
 struct safetensor {

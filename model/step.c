@@ -50,9 +50,9 @@ static struct step_shape shape_of(const struct model *m, const struct batch *bat
     };
 }
 
-/* Puts changes of block tables and copies of blocks on the main stream, swaps on their own. Blocks are swapped out,
- * then in, then copied: a block that leaves may be written to in the same step, and one that comes back may be copied.
- */
+/* Puts changes of block tables and copies of blocks on the main stream, and swaps on a stream of their own. Blocks are
+ * swapped out, then in, then copied: a block that is swapped out may be written to in the same step, and one that is
+ * swapped in may be copied. */
 static void move_blocks(struct model *m, const struct batch *batch)
 {
     struct backend *b = m->backend;
@@ -62,7 +62,7 @@ static void move_blocks(struct model *m, const struct batch *batch)
                                                     .deltas = m->inputs.deltas,
                                                     .num_deltas = batch->num_deltas};
     const struct copy_blocks_args copies = {.caches = m->cache.tensors,
-                                            .num_caches = 2 * m->cache.num_layers,
+                                            .num_caches = m->cache.num_tensors,
                                             .block_bytes = m->cache.tensor_block_bytes,
                                             .pairs = m->inputs.copies,
                                             .num_pairs = batch->num_copies};
@@ -83,7 +83,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
         .num_samples = batch->num_samples,
         .vocab_size = m->spec.vocab_size,
         .state_indices = m->inputs.sample_state_indices,
-        .output_positions = m->inputs.sample_output,
+        .output_positions = m->inputs.output_positions,
         .states = s->sampling,
         .history = s->history,
         .history_stride = m->options.limits.max_model_len,

@@ -50,14 +50,15 @@ struct direction {
     bool out;
 };
 
-/* Copies the K and V of one layer, of the pairs whose host block lies in one piece. In a piece all tensors of a block
- * lie together, so two blocks of one tensor are 2 * num_layers tensor blocks apart. */
+/* Copies the K and V of one layer for the pairs whose host block lies in one piece. A host block holds all tensors of
+ * the block, side by side, so in units of tensor_block_bytes the same tensor of the next host block is num_tensors
+ * further. */
 static void swap_piece(const struct swap_space *s, struct backend *b, const struct kv_cache *cache, int32_t layer,
                        int32_t piece, const struct direction *d)
 {
     enum { AT_ONCE = 256 };
     const int64_t bytes = cache->tensor_block_bytes;
-    const int32_t first = cache->num_blocks + 1 + piece * s->piece_blocks, stride = 2 * cache->num_layers;
+    const int32_t first = cache->num_blocks + 1 + piece * s->piece_blocks, stride = cache->num_tensors;
     uint8_t *k = s->pieces[piece] + 2 * layer * bytes;
     void *const device[] = {kv_cache_k(cache, layer), kv_cache_v(cache, layer)}, *const host[] = {k, k + bytes};
     struct block_pair pairs[AT_ONCE];
@@ -84,7 +85,8 @@ bool swap_is_needed(const struct batch *batch)
     return batch->num_swap_out + batch->num_swap_in > 0;
 }
 
-/* Waits for the earlier steps, which write to the blocks that leave, and may still read the blocks that are filled. */
+/* The swaps wait for the earlier steps, which write to the blocks that are swapped out and may still read the blocks
+ * that are overwritten. */
 void swap_blocks_of_step(const struct swap_space *s, struct backend *b, const struct kv_cache *cache,
                          const struct batch *batch)
 {

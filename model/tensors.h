@@ -1,5 +1,5 @@
-/* The table of a model's tensors, made once from its spec. Whatever handles weights one by one walks it: finding them
- * in the files, random ones, copying them to a device, byte counts, the sizes of matmuls.
+/* The table of a model's tensors, made once from its spec. All code that handles tensors one by one walks it: finding
+ * them in the files, filling them with random numbers, uploading them, counting bytes, benchmarking matmuls.
  */
 #ifndef QUIRE_MODEL_TENSORS_H
 #define QUIRE_MODEL_TENSORS_H
@@ -36,7 +36,7 @@ enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN };
  * has all of it, some of its rows, or some of its columns. A bias that is added to a sum over devices is whole. */
 enum tensor_split { SPLIT_NONE, SPLIT_OUT_FEATURES, SPLIT_IN_FEATURES };
 
-/* The matrix that a tensor is a part of where a device merges matrices of one input into one. */
+/* A GPU merges matrices with the same input into one; this is the merged matrix that a tensor becomes a part of. */
 enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP };
 
 struct tensor {

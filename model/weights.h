@@ -1,5 +1,5 @@
-/* A model's weights, where they lie: in the mapped files of a checkpoint, in host memory (dummy weights), or on a
- * device (device_weights.h).
+/* Pointers to a model's weights: in the mapped files of a checkpoint, in host memory (dummy weights), or on a device
+ * (device_weights.h).
  */
 #ifndef QUIRE_MODEL_WEIGHTS_H
 #define QUIRE_MODEL_WEIGHTS_H
@@ -13,8 +13,8 @@
 #include "model/safetensors.h"
 #include "model/tensors.h"
 
-/* Matrices of one input whose outputs lie side by side: q, k, v or gate, up. Several as they are in the file, whose
- * types may differ; one where a device has merged them. */
+/* Matrices with the same input, whose outputs lie side by side: q, k, v or gate, up. In a file they are several, whose
+ * types may differ; a device merges them into one. */
 struct projection {
     struct weight parts[3];
     int num_parts;
@@ -39,14 +39,14 @@ struct model_weights {
     struct norm_params final_norm; /* [hidden_size] */
     struct layer_weights *layers;  /* [num_layers] */
     int64_t bytes;                 /* of all weights, a tied one counted once */
-    struct safetensors *file;      /* what matrices and biases point into; NULL unless they are a checkpoint's */
+    struct safetensors *file;      /* that matrices and biases point into; NULL for dummy weights and on a device */
     float *gains; /* all gains, if the spec's gain_offset was added to them; NULL: they are where the matrices are */
     void *dummy;  /* the memory of dummy weights; NULL otherwise */
     int64_t dummy_bytes; /* `bytes`, and what aligns each tensor to 64 */
 };
 
 /* Maps the folder's safetensors and finds every tensor of the spec by its name. Errors name the file, the tensor, the
- * shape or dtype found and the one expected. A warning on `log` names each tensor that nothing uses, but for rotary
+ * shape or dtype found and the one expected. A warning on `log` names each tensor that nothing uses, except rotary
  * inv_freq buffers and the copy of a tied lm_head.
  *
  * Each tensor is float32, float16 or bfloat16 as the file has it, whatever spec->dtype says. Gains to which a
@@ -59,14 +59,14 @@ enum status model_weights_open(const char *folder, const struct model_spec *spec
                                struct model_weights *weights, struct error *err);
 
 /* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
- * are. Standard deviation 0.02; gains are 1. Made for speed (a counter is hashed and four bytes of the hash are summed:
- * 1021 values, nearly normal, that end at 3.5 deviations), so that an 8B model takes seconds. Fails if the host does
- * not have the memory; *weights is zeroed then. */
+ * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are
+ * 1021 of them, nearly normal, up to 3.5 deviations: an 8B model takes seconds. Fails if the host does not have the
+ * memory; *weights is zeroed then. */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err);
 void model_weights_close(struct model_weights *weights); /* safe on a zeroed struct */
 
-/* Makes the table and zeroed layers. For what fills weights; on failure *weights is zeroed. */
+/* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
                                struct error *err);
 /* Points a tensor of the table to its data. */

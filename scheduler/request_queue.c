@@ -29,3 +29,9 @@ void request_queue_remove(struct request *request)
     request->next = request->previous = NULL;
     request->queue = NULL;
 }
+
+void request_queue_move(struct request_queue *to, struct request *request)
+{
+    request_queue_remove(request);
+    request_queue_insert(to, request);
+}

@@ -13,5 +13,7 @@ struct request_queue {
 void request_queue_insert(struct request_queue *queue, struct request *request);
 /* Removes the request from the queue that it is in. */
 void request_queue_remove(struct request *request);
+/* Moves the request from the queue that it is in to another. */
+void request_queue_move(struct request_queue *to, struct request *request);
 
 #endif

@@ -13,7 +13,7 @@
 #define SAMPLING_PARAMS_MAX_STOP 16        /* stop strings */
 #define SAMPLING_PARAMS_MAX_STOP_BYTES 256 /* of one stop string */
 
-/* What a field means, its range and its default stand in the table below. */
+/* sampling_fields has the meaning, the range and the default of each field. */
 struct sampling_params {
     int32_t n, logprobs;
     double temperature, top_p, min_p;
@@ -34,16 +34,16 @@ struct sampling_params {
 };
 
 enum sampling_type {
-    SAMPLING_INT32, /* these three: one member of struct sampling_params */
+    SAMPLING_INT32, /* this and the next two are one member of struct sampling_params */
     SAMPLING_DOUBLE,
     SAMPLING_BOOL,
-    SAMPLING_SEED, /* the others: several members, which are filled together */
+    SAMPLING_SEED, /* this and the rest are several members, which are filled together */
     SAMPLING_STOP,
     SAMPLING_STOP_TOKEN_IDS,
     SAMPLING_LOGIT_BIAS
 };
 
-/* One field as users see it: the flags, the fields of JSON lines, the help and the checks all read this table. */
+/* One field as users see it. The flags, the fields of JSON lines, the help and the checks all read the table below. */
 struct sampling_field {
     const char *name; /* of the JSON field; of the flag, with dashes */
     enum sampling_type type;

@@ -78,7 +78,7 @@ struct token_event {
     struct sequence *seq;
     int32_t token;  /* appended to seq->tokens, even if it is a stop token. -1: none could be sampled, and the sequence
                        has ended with FINISH_ERROR; the caller knows why, and sets request->error */
-    int32_t sample; /* index into the step's sample_output */
+    int32_t sample; /* index into the arrays of struct sample_output */
 };
 
 struct scheduler;

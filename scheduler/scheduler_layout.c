@@ -21,7 +21,7 @@ static void add_deltas(struct batch *batch, struct sequence *seq)
 {
     for (; seq->num_uploaded < seq->num_blocks; seq->num_uploaded++)
         batch->deltas[batch->num_deltas++] = (struct block_table_delta){
-            .row = seq->state_index, .index = seq->num_uploaded, .block = seq->block_table[seq->num_uploaded]};
+            .state_index = seq->state_index, .index = seq->num_uploaded, .block = seq->block_table[seq->num_uploaded]};
 }
 
 /* Samples from the logits of the batch's last token. */
@@ -30,7 +30,7 @@ static void add_sample(struct batch *batch, struct step *step, struct sequence *
     int32_t sample = batch->num_samples++;
     batch->logits_indices[sample] = batch->num_tokens - 1;
     batch->sample_state_indices[sample] = seq->state_index;
-    batch->sample_output[sample] = output;
+    batch->output_positions[sample] = output;
     step->sampled[step->num_sampled++] = seq;
     seq->pending_sample = sample;
 }
@@ -62,8 +62,8 @@ static void add_choice(struct scheduler *s, struct batch *batch, struct step *st
     }
 }
 
-/* A decode has one token and reads only K and V that earlier steps wrote, and its own. A sequence that starts in this
- * step is none: it may share blocks that another sequence writes in this step. */
+/* A decode has one token, and reads only its own K and V and those that earlier steps wrote. A sequence that starts in
+ * this step is not a decode, because it may share blocks that another sequence writes in this step. */
 static bool is_decode(const struct scheduler *s, const struct choice *c)
 {
     return c->count == 1 && c->seq->first_step < s->num_steps;

@@ -1,5 +1,12 @@
-/* The scheduler's state. Private to scheduler.c (the policy), scheduler_layout.c (from choices to a batch),
- * scheduler_check.c (the invariants) and tests. */
+/* The scheduler's state, and what its files call of each other. Private to scheduler*.c and tests.
+ *
+ *     scheduler.c           the interface: create, add, schedule, collect, statistics
+ *     scheduler_choose.c    what the step computes of running requests
+ *     scheduler_admit.c     how waiting and swapped requests start to run
+ *     scheduler_release.c   how requests lose their blocks: preemption, and the end of sequences
+ *     scheduler_layout.c    turns the step's choices into a batch
+ *     scheduler_check.c     checks the invariants
+ */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_STATE_H
 #define QUIRE_SCHEDULER_SCHEDULER_STATE_H
 
@@ -51,6 +58,47 @@ struct scheduler {
     bool unsound;           /* an internal inconsistency was found: nothing is scheduled or collected any more */
     struct error violation; /* the first one, if unsound */
 };
+
+/* Records an internal inconsistency. The first one is kept, and from then on schedule and collect return it: no
+ * sequence continues on blocks that it may not have. */
+void scheduler_set_unsound(struct scheduler *s, const struct error *err);
+
+/* ---- scheduler_choose.c ---- */
+
+/* Whether the free blocks suffice for the next tokens of all running requests, so that nothing is preempted. */
+bool scheduler_running_fits(const struct scheduler *s);
+/* Chooses tokens of running requests, in order of arrival. Returns whether a request was preempted. */
+bool scheduler_choose_running(struct scheduler *s, struct batch *batch);
+/* Chooses tokens of one running request. The caller has made sure that their blocks are free. */
+void scheduler_choose_request(struct scheduler *s, struct batch *batch, struct request *request);
+/* Adds to a request's error the settings that give a larger KV cache. */
+void scheduler_advise_more_blocks(struct error *err);
+
+/* ---- scheduler_admit.c ---- */
+
+/* Brings swapped requests back in order of arrival; the first that does not fit ends the search. */
+void scheduler_choose_swapped(struct scheduler *s, struct batch *batch);
+/* Admits waiting requests in order of arrival; the first that does not fit ends the search, so that none is starved. */
+void scheduler_choose_waiting(struct scheduler *s, struct batch *batch);
+/* Starts the leader's siblings once it has computed what they share: the whole prompt the first time, and then they
+ * sample from the leader's logits (returns true); the prompt's full blocks after a preemption. */
+bool scheduler_start_siblings(struct scheduler *s, struct request *request);
+
+/* ---- scheduler_release.c ---- */
+
+/* Preempts a running request by recompute or swap. No step in flight may name it. */
+void scheduler_preempt(struct scheduler *s, struct batch *batch, struct request *request);
+/* Preemption by recompute: the request releases its blocks, keeps its tokens and is computed again from them. No step
+ * in flight may name it. */
+void scheduler_requeue(struct scheduler *s, struct request *request);
+/* Releases the blocks and the state index of a sequence. */
+void scheduler_release(struct scheduler *s, struct sequence *seq);
+/* Ends a sequence, whose blocks are released once no step in flight names it. With its last sequence a request moves to
+ * `ended`. */
+void scheduler_end_sequence(struct scheduler *s, struct sequence *seq, enum finish_reason reason);
+void scheduler_end_request(struct scheduler *s, struct request *request, enum finish_reason reason);
+
+/* ---- scheduler_layout.c ---- */
 
 /* Fills the batch from s->choices, and adds the step to those in flight. */
 void scheduler_lay_out(struct scheduler *s, struct batch *batch);

@@ -69,11 +69,6 @@ enum status request_create(const struct sampling_params *params, const int32_t *
                            int32_t max_model_len, int32_t block_size, struct request **out, struct error *err);
 void request_destroy(struct request *request);
 
-/* Output tokens so far, pending ones included. */
-static inline int32_t sequence_output_len(const struct sequence *seq)
-{
-    return seq->num_tokens + seq->num_pending - seq->prompt_len;
-}
 bool request_finished(const struct request *request);                     /* all its sequences are */
 struct sequence *request_first_unfinished(const struct request *request); /* NULL: none */
 int32_t request_num_unfinished(const struct request *request);

@@ -756,7 +756,7 @@ static void test_rope_precedence(void **state)
     assert_true(c.spec.rope.factor == 2); /* max_position_embeddings / original */
 }
 
-/* Of a head of which a part is rotated, the table is that of heads of the part's size. */
+/* If only a part of each head is rotated, the table is that of heads of this size. */
 static void test_rope_of_a_part(void **state)
 {
     static const char *const scalings[] = {

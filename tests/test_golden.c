@@ -1,6 +1,6 @@
 /* The forward pass against transformers: logits of every checkpoint in tests/data/golden and of models/guide within
- * 1e-5 in float32, and 64 greedy tokens the same. The engine gets the tokens, so scheduling, blocks and sampling are in
- * it too. */
+ * 1e-5 in float32, and the same 64 greedy tokens. The engine computes the tokens, so that scheduling, blocks and
+ * sampling are tested too. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static void must(enum status status, const struct error *err)
 }
 
 /* A model without engine or scheduler, one batch, and its logits. */
-struct bench {
+struct fixture {
     struct backend *backend;
     float *logits; /* on the host */
     struct model_config config;
@@ -63,58 +63,59 @@ static float *widen(struct weight *w)
 }
 
 /* How a checkpoint is computed. */
-struct manner {
+struct variant {
     enum dtype dtype, cache_dtype;
     int32_t chunk; /* tokens of a step at most */
     bool copy_weights, swaps;
-    int32_t fused; /* fused operations take steps of so many tokens; 0: none does */
-    bool mixed;    /* the first layer's k_proj, and its bias, are float32 whatever the others are */
+    int32_t fused;                       /* fused operations take steps of at most so many tokens; 0: there are none */
+    bool mixed;                          /* the first layer's k_proj and its bias are made float32 */
     bool rotates_nothing, at_position_0; /* layers have no rotary embedding; every token is at position 0 */
     struct fused_calls *calls;
 };
 
-static void bench_open(struct bench *b, const char *name, const struct manner *manner)
+static void fixture_open(struct fixture *f, const char *name, const struct variant *variant)
 {
     char folder[512], golden[512];
     struct error err;
     struct model_options options = {
         .limits = {.max_num_tokens = 128, .max_num_seqs = 128, .max_model_len = 256, .block_size = 16, .num_groups = 1},
-        .dtype = manner->dtype,
-        .cache_dtype = manner->cache_dtype,
+        .dtype = variant->dtype,
+        .cache_dtype = variant->cache_dtype,
         .keep_logits = true,
-        .copy_weights = manner->copy_weights,
+        .copy_weights = variant->copy_weights,
     };
-    *b = (struct bench){0};
+    *f = (struct fixture){0};
     find_folders(name, folder, golden, sizeof folder);
-    must(model_config_load(folder, &b->config, &err), &err);
-    must(backend_open(run_need_device(), 0, &b->backend, &err), &err);
-    if (b->backend->discrete) options.copy_weights = true;
-    if (manner->fused) fused_backend_wrap(b->backend, manner->fused, manner->calls);
-    must(model_weights_open(folder, &b->config.spec, NULL, &b->weights, &err), &err);
-    if (manner->mixed) b->widened = widen(&b->weights.layers[0].qkv.parts[1]);
-    for (int32_t i = 0; manner->rotates_nothing && i < b->config.spec.num_layers; i++)
-        b->config.spec.layers[i].rotary_dim = 0;
-    b->at_position_0 = manner->at_position_0;
-    must(model_create(b->backend, &b->config.spec, &b->weights, &options, &b->model, &err), &err);
-    must(model_allocate_cache(b->model, 20, &err), &err);
-    must(model_capture(b->model, &err), &err);
-    must(model_wait_for_weights(b->model, &err), &err);
-    must(batch_init(&b->batch, &options.limits, 1, &err), &err);
-    b->logits = malloc((size_t)options.limits.max_num_seqs * (size_t)b->config.spec.vocab_size * sizeof *b->logits);
-    assert_non_null(b->logits);
+    must(model_config_load(folder, &f->config, &err), &err);
+    must(backend_open(run_need_device(), 0, &f->backend, &err), &err);
+    if (f->backend->discrete) options.copy_weights = true;
+    if (variant->fused) fused_backend_wrap(f->backend, variant->fused, variant->calls);
+    must(model_weights_open(folder, &f->config.spec, NULL, &f->weights, &err), &err);
+    if (variant->mixed) f->widened = widen(&f->weights.layers[0].qkv.parts[1]);
+    for (int32_t i = 0; variant->rotates_nothing && i < f->config.spec.num_layers; i++)
+        f->config.spec.layers[i].rotary_dim = 0;
+    f->at_position_0 = variant->at_position_0;
+    must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
+    must(model_allocate_cache(f->model, 20, &err), &err);
+    must(model_capture(f->model, &err), &err);
+    must(model_wait_for_weights(f->model, &err), &err);
+    must(batch_init(&f->batch, &options.limits, 1, &err), &err);
+    f->logits = malloc((size_t)options.limits.max_num_seqs * (size_t)f->config.spec.vocab_size * sizeof *f->logits);
+    assert_non_null(f->logits);
 }
 
-static void bench_close(struct bench *b)
+static void fixture_close(struct fixture *f)
 {
-    free(b->logits);
-    free(b->widened);
-    batch_free(&b->batch);
-    model_destroy(b->model);
-    model_weights_close(&b->weights);
-    b->backend->destroy(b->backend);
+    free(f->logits);
+    free(f->widened);
+    batch_free(&f->batch);
+    model_destroy(f->model);
+    model_weights_close(&f->weights);
+    f->backend->destroy(f->backend);
 }
 
-/* Tokens [first, end) of a prompt in slot 3, in blocks that are not in order; the logits of `positions` are wanted. */
+/* Tokens [first, end) of a prompt at state index 3, in blocks that are not in order; the logits of c->positions are
+ * wanted. */
 static void fill_batch(struct batch *b, const struct golden_case *c, int32_t first, int32_t end)
 {
     batch_clear(b);
@@ -131,37 +132,37 @@ static void fill_batch(struct batch *b, const struct golden_case *c, int32_t fir
         b->positions[t - first] = t;
         b->slot_mapping[t - first] = (int64_t)block * 16 + t % 16;
         if (t % 16 == 0 || t == first)
-            b->deltas[b->num_deltas++] = (struct block_table_delta){.row = 3, .index = t / 16, .block = block};
+            b->deltas[b->num_deltas++] = (struct block_table_delta){.state_index = 3, .index = t / 16, .block = block};
     }
     for (int32_t i = 0; i < c->num_positions; i++) {
         if (c->positions[i] < first || c->positions[i] >= end) continue;
         b->logits_indices[b->num_samples] = c->positions[i] - first;
         b->sample_state_indices[b->num_samples] = 3;
-        b->sample_output[b->num_samples++] = 0;
+        b->output_positions[b->num_samples++] = 0;
     }
 }
 
-static void run_step(struct bench *b, struct sample_output *out)
+static void run_step(struct fixture *f, struct sample_output *out)
 {
     struct error err;
-    must(model_submit(b->model, &b->batch, &err), &err);
-    must(model_collect(b->model, out, &err), &err);
+    must(model_submit(f->model, &f->batch, &err), &err);
+    must(model_collect(f->model, out, &err), &err);
 }
 
 /* The blocks of tokens before `first` go to the host, in this step or in one of their own before it, and come back
  * elsewhere. */
-static void swap_batch(struct bench *b, int32_t first, int32_t step)
+static void swap_batch(struct fixture *f, int32_t first, int32_t step)
 {
     const bool odd = step % 2 == 1;
-    struct batch *batch = &b->batch;
+    struct batch *batch = &f->batch;
     const int32_t length = batch->seq_lens[0];
     batch->num_deltas = 0;
     for (int32_t t = 0; t < batch->num_tokens && odd; t++)
         batch->slot_mapping[t] += (21 - 2 * (batch->slot_mapping[t] / 16)) * 16; /* block b is 21 - b now */
     for (int32_t i = 0; i * 16 < length; i++) {
         const int32_t even = 1 + i * 7 % 20, block = odd ? 21 - even : even;
-        const int32_t host = 21 + i % 3 * (b->host_blocks / 3) + i; /* in three pieces of memory */
-        batch->deltas[batch->num_deltas++] = (struct block_table_delta){.row = 3, .index = i, .block = block};
+        const int32_t host = 21 + i % 3 * (f->host_blocks / 3) + i; /* in three pieces of memory */
+        batch->deltas[batch->num_deltas++] = (struct block_table_delta){.state_index = 3, .index = i, .block = block};
         if (i * 16 >= first) continue;
         batch->swap_out[batch->num_swap_out++] = (struct block_pair){21 - block, host};
         batch->swap_in[batch->num_swap_in++] = (struct block_pair){host, block};
@@ -171,30 +172,30 @@ static void swap_batch(struct bench *b, int32_t first, int32_t step)
     struct sample_output nothing;
     batch->num_tokens = batch->num_seqs = batch->num_decodes = batch->num_samples = batch->num_deltas = 0;
     batch->num_swap_in = 0;
-    run_step(b, &nothing);
+    run_step(f, &nothing);
     *batch = both;
     batch->num_swap_out = 0;
 }
 
 /* Computes the prompt in chunks; returns ||logits - golden|| / ||golden|| over all wanted positions. */
-static double logits_error(struct bench *b, const struct golden_case *c, int32_t chunk)
+static double logits_error(struct fixture *f, const struct golden_case *c, int32_t chunk)
 {
     const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1, .prompt_len = c->num_prompt};
     double difference = 0, size = 0;
     int32_t done = 0;
     struct error err;
-    model_set_sampling_state(b->model, 3, &greedy, c->prompt, c->num_prompt);
+    model_set_sampling_state(f->model, 3, &greedy, c->prompt, c->num_prompt);
     for (int32_t first = 0; first < c->num_prompt; first += chunk) {
         struct sample_output out;
-        fill_batch(&b->batch, c, first, first + chunk < c->num_prompt ? first + chunk : c->num_prompt);
-        for (int32_t t = 0; b->at_position_0 && t < b->batch.num_tokens; t++) b->batch.positions[t] = 0;
-        if (b->host_blocks) swap_batch(b, first, first / chunk);
-        run_step(b, &out);
-        b->backend->copy(b->backend, b->logits, model_logits(b->model),
-                         (int64_t)out.num_samples * b->config.spec.vocab_size * (int64_t)sizeof *b->logits, NULL);
-        must(b->backend->stream_synchronize(b->backend, NULL, &err), &err);
-        for (int32_t i = 0; i < out.num_samples * b->config.spec.vocab_size; i++) {
-            const double golden = c->logits[(int64_t)done * b->config.spec.vocab_size + i], d = b->logits[i] - golden;
+        fill_batch(&f->batch, c, first, first + chunk < c->num_prompt ? first + chunk : c->num_prompt);
+        for (int32_t t = 0; f->at_position_0 && t < f->batch.num_tokens; t++) f->batch.positions[t] = 0;
+        if (f->host_blocks) swap_batch(f, first, first / chunk);
+        run_step(f, &out);
+        f->backend->copy(f->backend, f->logits, model_logits(f->model),
+                         (int64_t)out.num_samples * f->config.spec.vocab_size * (int64_t)sizeof *f->logits, NULL);
+        must(f->backend->stream_synchronize(f->backend, NULL, &err), &err);
+        for (int32_t i = 0; i < out.num_samples * f->config.spec.vocab_size; i++) {
+            const double golden = c->logits[(int64_t)done * f->config.spec.vocab_size + i], d = f->logits[i] - golden;
             difference += d * d;
             size += golden * golden;
         }
@@ -211,20 +212,20 @@ static double float32_bound(void)
 }
 
 /* Three pieces of swap space. */
-static void take_swap_space(struct bench *b)
+static void take_swap_space(struct fixture *f)
 {
-    const int64_t block = b->model->cache.block_bytes, piece = 64 << 20;
+    const int64_t block = f->model->cache.block_bytes, piece = 64 << 20;
     const int32_t limit = (int32_t)(3 * (piece / block));
-    for (int32_t added; b->host_blocks < limit; b->host_blocks += added) {
+    for (int32_t added; f->host_blocks < limit; f->host_blocks += added) {
         struct error err;
-        must(model_grow_swap_space(b->model, limit, &added, &err), &err);
+        must(model_grow_swap_space(f->model, limit, &added, &err), &err);
         assert_int_equal(added, limit / 3);
     }
 }
 
-static double largest_error(const char *name, const struct manner *manner)
+static double largest_error(const char *name, const struct variant *variant)
 {
-    struct bench b;
+    struct fixture f;
     struct golden golden;
     struct error err;
     char folder[512], data[512];
@@ -232,13 +233,13 @@ static double largest_error(const char *name, const struct manner *manner)
     run_need_device(); /* before anything is allocated */
     find_folders(name, folder, data, sizeof folder);
     must(golden_load(data, &golden, &err), &err);
-    bench_open(&b, name, manner);
-    if (manner->swaps) take_swap_space(&b);
+    fixture_open(&f, name, variant);
+    if (variant->swaps) take_swap_space(&f);
     for (int32_t i = 0; i < golden.num_cases; i++) {
-        const double error = logits_error(&b, &golden.cases[i], manner->chunk);
+        const double error = logits_error(&f, &golden.cases[i], variant->chunk);
         if (!(error <= largest)) largest = error; /* a NaN stays */
     }
-    bench_close(&b);
+    fixture_close(&f);
     golden_free(&golden);
     return largest;
 }
@@ -246,7 +247,7 @@ static double largest_error(const char *name, const struct manner *manner)
 static void test_logits_of_the_guide(void **state)
 {
     (void)state;
-    const double error = largest_error("guide", &(struct manner){.chunk = 64});
+    const double error = largest_error("guide", &(struct variant){.chunk = 64});
     print_message("guide: relative error %.2g\n", error);
     if (!(error < float32_bound())) fail_msg("models/guide: the logits are off by %g", error);
 }
@@ -257,7 +258,7 @@ static void test_logits_float32(void **state)
     for (int i = 0; i < NUM_CHECKPOINTS; i++) {
         const int32_t chunks[] = {128, 40, 16, 1};
         for (int j = 0; j < 4; j++) {
-            const double error = largest_error(checkpoints[i], &(struct manner){.chunk = chunks[j]});
+            const double error = largest_error(checkpoints[i], &(struct variant){.chunk = chunks[j]});
             print_message("%s, chunks of %d: relative error %.2g\n", checkpoints[i], chunks[j], error);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
         }
@@ -269,7 +270,7 @@ static void test_logits_copied_weights(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_CHECKPOINTS; i++) {
-        const double error = largest_error(checkpoints[i], &(struct manner){.chunk = 40, .copy_weights = true});
+        const double error = largest_error(checkpoints[i], &(struct variant){.chunk = 40, .copy_weights = true});
         if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
     }
 }
@@ -279,7 +280,7 @@ static void test_logits_of_mixed_types(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_CHECKPOINTS; i++) {
-        const double error = largest_error(checkpoints[i], &(struct manner){.chunk = 40, .mixed = true});
+        const double error = largest_error(checkpoints[i], &(struct variant){.chunk = 40, .mixed = true});
         if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
     }
 }
@@ -289,7 +290,7 @@ static void test_logits_without_rotation(void **state)
 {
     (void)state;
     for (int i = 0; i < NUM_CHECKPOINTS; i++) {
-        const struct manner none = {.chunk = 40, .rotates_nothing = true}, zero = {.chunk = 40, .at_position_0 = true};
+        const struct variant none = {.chunk = 40, .rotates_nothing = true}, zero = {.chunk = 40, .at_position_0 = true};
         if (strcmp(checkpoints[i], "yarn") == 0) continue; /* its attention factor scales at position 0 too */
         const double error = largest_error(checkpoints[i], &none), same = largest_error(checkpoints[i], &zero);
         assert_true(error > 1e-3); /* the checkpoints do rotate */
@@ -297,7 +298,7 @@ static void test_logits_without_rotation(void **state)
     }
 }
 
-/* Fused operations, where a backend has them and the layer is made for them: in decodes alone, and in prefills too. */
+/* A backend with fused operations, in the layers that allow them: for decodes only, and for prefills too. */
 static void test_logits_of_fused_operations(void **state)
 {
     (void)state;
@@ -307,13 +308,13 @@ static void test_logits_of_fused_operations(void **state)
         const bool no_residual = post_norms || strcmp(name, "granite") == 0;
         for (int decode = 0; decode < 2; decode++) {
             struct fused_calls calls;
-            const struct manner manner = {
+            const struct variant variant = {
                 .chunk = decode ? 1 : 40, .copy_weights = true, .fused = decode ? 1 : 128, .calls = &calls};
-            const double error = largest_error(name, &manner);
+            const double error = largest_error(name, &variant);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
             assert_true(calls.gate_up > 0);
             assert_int_equal(calls.linear_residual > 0, !no_residual);
-            /* Where a sublayer's output is pending, its norm is that of the addition: but for the first layer. */
+            /* norm_linear needs an input norm, which olmo2 lacks, and no pending output, as in the first layer. */
             assert_int_equal(calls.norm_linear > 0, strcmp(name, "olmo2") != 0);
             assert_true(calls.decode_attention > 0); /* a prompt of one token is a decode too */
         }
@@ -326,12 +327,12 @@ static void test_logits_of_swapped_blocks(void **state)
     (void)state;
     for (int i = 0; i < NUM_CHECKPOINTS; i++)
         for (int32_t chunk = 1; chunk <= 40; chunk += 39) {
-            const double error = largest_error(checkpoints[i], &(struct manner){.chunk = chunk, .swaps = true});
+            const double error = largest_error(checkpoints[i], &(struct variant){.chunk = chunk, .swaps = true});
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
         }
 }
 
-/* Narrow types round at every step: close is all that can be asked, and a wrong rotation or mask is not close. */
+/* Narrow types round at every step, so the logits are only close; with a wrong rotation or mask they are not. */
 static void test_logits_narrow_types(void **state)
 {
     (void)state;
@@ -345,8 +346,8 @@ static void test_logits_narrow_types(void **state)
     };
     for (int i = 0; i < NUM_CHECKPOINTS; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-            const struct manner manner = {.dtype = types[t].dtype, .cache_dtype = types[t].cache_dtype, .chunk = 40};
-            const double error = largest_error(checkpoints[i], &manner);
+            const struct variant variant = {.dtype = types[t].dtype, .cache_dtype = types[t].cache_dtype, .chunk = 40};
+            const double error = largest_error(checkpoints[i], &variant);
             print_message("%s, %s with %s cache: relative error %.2g\n", checkpoints[i], dtype_name(types[t].dtype),
                           dtype_name(types[t].cache_dtype), error);
             if (!(error < types[t].bound)) fail_msg("%s: the logits are off by %g", checkpoints[i], error);

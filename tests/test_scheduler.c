@@ -183,7 +183,7 @@ static void test_decodes_come_before_chunks(void **state)
     assert_int_equal(w.batch.seq_lens[1], 19);
     assert_int_equal(w.batch.max_query_len, 19);
     assert_int_equal(w.batch.num_samples, 1);
-    assert_int_equal(w.batch.sample_output[0], 1);
+    assert_int_equal(w.batch.output_positions[0], 1);
     world_collect(&w);
     world_step(&w);
     assert_int_equal(world_schedule(&w), SCHEDULE_BATCH); /* the last chunk: 2 tokens */
@@ -283,7 +283,7 @@ static void test_n_answers_share_the_prompt_and_then_copy(void **state)
     assert_int_equal(w.batch.num_samples, 3);
     for (int32_t i = 0; i < 3; i++) {
         assert_int_equal(w.batch.logits_indices[i], 7);
-        assert_int_equal(w.batch.sample_output[i], 0);
+        assert_int_equal(w.batch.output_positions[i], 0);
     }
     assert_int_equal(world_stats(&w).blocks_in_use, 3);
     world_collect(&w);

@@ -282,7 +282,7 @@ static void test_golden(void **state)
         assert_int_equal(w.final_norm.gain_dtype, all[i].dtype);
         assert_int_equal(w.bytes, expected_bytes(&spec));
         assert_int_equal(w.bytes, (int64_t)safetensors_total_bytes(w.file));
-        /* gains lie around 1: the pointers point to what they say */
+        /* gains are near 1, which shows that the pointers are right */
         assert_true(fabsf(dtype_load(w.final_norm.gain, w.final_norm.gain_dtype, 0) - 1) < 1);
         model_weights_close(&w);
         assert_null(w.layers);
@@ -290,7 +290,7 @@ static void test_golden(void **state)
     }
 }
 
-/* Of the families that are not of Llama's shape: every tensor of the table is there, and no norm but those. */
+/* Families whose layers differ from Llama's: every tensor of the table is found, and the layers have no other norms. */
 static void test_golden_families(void **state)
 {
     static const struct {
@@ -390,7 +390,7 @@ static void test_well_formed(void **state)
     }
 }
 
-/* A tied model's lm_head that is the embedding, where the file has one, is not another weight. */
+/* If a tied model's file has an lm_head that equals the embedding, it is not a second weight. */
 static void test_tied_with_head(void **state)
 {
     const struct temp_folder *folder = *state;
@@ -408,7 +408,7 @@ static void test_tied_with_head(void **state)
     text_free(&warnings);
 }
 
-/* One that is another matrix is used, as transformers 5 does; nothing is warned of. */
+/* An lm_head that differs from the embedding is used, as in transformers 5, without a warning. */
 static void test_tied_with_another_head(void **state)
 {
     const struct temp_folder *folder = *state;

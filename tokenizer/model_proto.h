@@ -1,4 +1,4 @@
-/* Facts of a tokenizer.model that the SentencePiece library does not tell, read from the file's protobuf wire format
+/* Facts about a tokenizer.model that the SentencePiece library does not give, read from the file's protobuf wire format
  * (sentencepiece_model.proto), and checks of the file that the library does not make. */
 #ifndef QUIRE_TOKENIZER_MODEL_PROTO_H
 #define QUIRE_TOKENIZER_MODEL_PROTO_H

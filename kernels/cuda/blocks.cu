@@ -19,7 +19,7 @@ static __global__ void update_block_tables_kernel(int32_t *block_tables, int64_t
     const int i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= num_deltas) return;
     const struct block_table_delta delta = deltas[i];
-    block_tables[delta.row * stride + delta.index] = delta.block;
+    block_tables[delta.state_index * stride + delta.index] = delta.block;
 }
 
 void cuda_update_block_tables(struct backend *b, const struct update_block_tables_args *args)

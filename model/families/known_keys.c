@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The values that leave the arithmetic as a struct model_spec without the key's feature has it. null always does. */
+/* Which values of a key change nothing: with them the model computes what it computes without the key. null is always
+ * one of them. */
 enum neutral { OFF, FALSE, ONE, TRUE, SILU, RMS_NORM, ROTARY, UNUSED_WINDOW, ATTENTION_SCALE, HEAD_SIZE };
 
 static const char *const neutral_names[] = {
@@ -22,7 +23,7 @@ static const char *const neutral_names[] = {
 static const struct known_key {
     const char *key;
     enum neutral neutral;
-    const char *what; /* it brings, for the message */
+    const char *what; /* what another value stands for, or what to do: for the message */
 } known_keys[] = {
     {"quantization_config", OFF, "quantized weights are not read: use the checkpoint in float16 or bfloat16"},
     {"compression_config", OFF, "compressed weights are not read: use the checkpoint in float16 or bfloat16"},

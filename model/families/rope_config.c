@@ -80,7 +80,7 @@ static void read_yarn(struct json_reader *r, const struct model_spec *spec, stru
     rope->truncate = json_reader_bool(r, "truncate", true);
 }
 
-/* outer_original: original_max_position_embeddings beside the object, which goes before the one inside; 0: none. */
+/* outer_original: original_max_position_embeddings beside the object, which overrides the one inside; 0: none. */
 static void read_scaling(struct json_reader *r, const struct model_spec *spec, int32_t outer_original,
                          struct rope_config *rope)
 {
@@ -101,8 +101,9 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, i
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);
 }
 
-/* rope_scaling goes before rope_parameters where both hold something, as in transformers. A value beside them is the
- * default of the one inside, original_max_position_embeddings apart, which wins. */
+/* If both rope_scaling and rope_parameters hold something, rope_scaling counts, as in transformers. A key beside the
+ * object is the default of the same key inside it, except original_max_position_embeddings, where the one beside it
+ * counts. */
 void family_read_rope(struct json_reader *r, struct model_spec *spec)
 {
     struct rope_config *rope = &spec->rope;

@@ -1,4 +1,4 @@
-/* A model that stores tokens instead of K and V, for testing whatever fills a struct batch.
+/* A model that stores tokens instead of K and V, for testing code that fills a struct batch.
  *
  * Each step it does what a device would: moves blocks, applies the table changes, writes every token at its slot, then
  * gathers each sequence's whole context through its block table. A slot holds a token and its position, so a

@@ -1,5 +1,5 @@
-/* Gives a CPU backend the optional fused operations, so that what chooses between them and single ones is tested
- * without a GPU. Each is made of the single operations that it replaces, in float32. */
+/* Gives a CPU backend the optional fused operations, so that the choice between them and single ones is
+ * tested without a GPU. Each is made of the single operations that it replaces, in float32. */
 #ifndef QUIRE_TESTS_SUPPORT_FUSED_BACKEND_H
 #define QUIRE_TESTS_SUPPORT_FUSED_BACKEND_H
 

@@ -48,7 +48,7 @@ struct run_prompt *run_random_prompts(const int32_t *lengths, int32_t count, int
 void run_prompts_free(struct run_prompt *prompts, int32_t count);
 
 /* Fails the test unless the tokens are the same, each answer up to the first step at which the reference's best two
- * logits are closer than rounding may turn. Returns how many answers were cut there. */
+ * logits are so close that rounding may swap them. Returns how many answers were cut there. */
 int run_assert_same(const struct run *reference, const struct run *other, const char *what);
 
 #endif

@@ -58,7 +58,7 @@ static void run_prompt(struct tool *t, const json_t *prompt, FILE *out)
     b->num_tokens = b->max_query_len = b->max_seq_len = b->seq_lens[0] = b->query_start[1] = n;
     b->num_seqs = b->num_samples = 1;
     b->num_decodes = n == 1;
-    b->query_start[0] = b->state_indices[0] = b->sample_state_indices[0] = b->sample_output[0] = 0;
+    b->query_start[0] = b->state_indices[0] = b->sample_state_indices[0] = b->output_positions[0] = 0;
     b->logits_indices[0] = n - 1;
     for (int32_t i = 0; i < n; i++) {
         b->token_ids[i] = (int32_t)json_integer_value(json_array_get(prompt, (size_t)i));

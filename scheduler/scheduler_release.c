@@ -1,0 +1,130 @@
+#include "scheduler/scheduler_state.h"
+
+static void release_state_index(struct scheduler *s, struct sequence *seq)
+{
+    if (seq->state_index >= 0) s->free_state_indices[s->num_free_state_indices++] = seq->state_index;
+    seq->state_index = -1;
+}
+
+void scheduler_release(struct scheduler *s, struct sequence *seq)
+{
+    struct error err;
+    if (block_manager_release(&s->blocks, seq, &err) != STATUS_OK) scheduler_set_unsound(s, &err);
+    release_state_index(s, seq);
+}
+
+void scheduler_requeue(struct scheduler *s, struct request *request)
+{
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        struct sequence *seq = &request->sequences[i];
+        if (seq->status == SEQUENCE_FINISHED) continue;
+        scheduler_release(s, seq);
+        seq->num_computed = 0;
+        seq->status = SEQUENCE_WAITING;
+    }
+    request->leader = NULL;
+    request->num_preemptions++;
+    request_queue_move(&s->waiting, request);
+}
+
+/* Host blocks that may still be allocated. */
+static int32_t host_blocks_left(const struct scheduler *s)
+{
+    return s->host_failed ? 0 : s->config.num_host_blocks - block_pool_num_total(&s->blocks.host);
+}
+
+static bool grow_host_blocks(struct scheduler *s)
+{
+    const struct scheduler_config *c = &s->config;
+    int32_t more = host_blocks_left(s);
+    struct error err;
+    enum status status = c->grow_host_blocks ? c->grow_host_blocks(c->user, &more, &err) : STATUS_OK;
+    if (status == STATUS_OK) status = block_manager_grow_host(&s->blocks, more, &err);
+    if (status == STATUS_OK) return true;
+    log_write(c->log, LOG_WARNING,
+              "no more swap space: %s; preempted requests that do not fit into what there is are recomputed instead (a "
+              "smaller swap space may succeed)",
+              err.text);
+    s->host_failed = true;
+    return false;
+}
+
+/* Whether the request fits in the free host blocks, allocating more if that helps. */
+static bool can_swap_out(struct scheduler *s, const struct request *request)
+{
+    const struct block_pool *host = &s->blocks.host;
+    const int32_t cost = block_manager_swap_out_cost(&s->blocks, request);
+    if (cost - host->num_free > host_blocks_left(s)) return false;
+    while (cost > host->num_free)
+        if (!grow_host_blocks(s)) return false;
+    return true;
+}
+
+/* Sequences that wait for their prompt have no blocks worth keeping. */
+static bool should_swap(const struct scheduler *s, const struct request *request)
+{
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        if (request->sequences[i].status == SEQUENCE_WAITING) return false;
+    if (s->config.preemption_mode != PREEMPTION_AUTO) return s->config.preemption_mode == PREEMPTION_SWAP;
+    return request_num_unfinished(request) > 1;
+}
+
+/* No step in flight may name the request. The step that is being scheduled copies its blocks to the host before it
+ * computes anything, so another sequence may take them and write to them in this same step. Its state indices become
+ * free as well. */
+static void swap_out(struct scheduler *s, struct batch *batch, struct request *request)
+{
+    struct error err;
+    s->blocks_swapped_out -= batch->num_swap_out;
+    if (block_manager_swap_out(&s->blocks, request, batch->swap_out, &batch->num_swap_out, &err) != STATUS_OK)
+        scheduler_set_unsound(s, &err);
+    s->blocks_swapped_out += batch->num_swap_out;
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        struct sequence *seq = &request->sequences[i];
+        if (seq->status == SEQUENCE_FINISHED) continue;
+        release_state_index(s, seq);
+        seq->status = SEQUENCE_SWAPPED;
+    }
+    request->num_preemptions++;
+    request_queue_move(&s->swapped, request);
+}
+
+void scheduler_preempt(struct scheduler *s, struct batch *batch, struct request *request)
+{
+    s->preemptions++;
+    if (should_swap(s, request) && can_swap_out(s, request))
+        swap_out(s, batch, request);
+    else
+        scheduler_requeue(s, request);
+}
+
+/* Whether the sequence is the leader, which computes the prompt, and its siblings still wait for the prompt. */
+static bool others_wait_for(const struct sequence *seq)
+{
+    const struct request *request = seq->request;
+    if (request->leader != seq) return false;
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        if (request->sequences[i].status == SEQUENCE_WAITING) return true;
+    return false;
+}
+
+void scheduler_end_sequence(struct scheduler *s, struct sequence *seq, enum finish_reason reason)
+{
+    struct request *request = seq->request;
+    bool needed = others_wait_for(seq);
+    seq->status = SEQUENCE_FINISHED;
+    seq->finish_reason = reason;
+    if (seq->in_flight == 0) scheduler_release(s, seq);
+    if (request_finished(request))
+        request_queue_move(&s->ended, request);
+    else if (needed)
+        scheduler_requeue(s, request); /* the siblings were in no step yet: they start again, with another leader */
+}
+
+/* The leader ends last: a leader that ended before its siblings would send them back to the queue. */
+void scheduler_end_request(struct scheduler *s, struct request *request, enum finish_reason reason)
+{
+    for (int32_t i = request->num_sequences - 1; i >= 0; i--)
+        if (request->sequences[i].status != SEQUENCE_FINISHED)
+            scheduler_end_sequence(s, &request->sequences[i], reason);
+}
