@@ -129,7 +129,7 @@ struct gate_up_args {
 /* ---- embedding and rows ---- */
 
 /* out[t] = multiplier * table[id], id = ids[t] >= 0 ? ids[t] : last_sampled[-ids[t] - 1]. An id of -1 in last_sampled,
- * which a sample of damaged logits leaves there, counts as 0. */
+ * which sample writes if no token can be sampled, counts as 0. */
 struct embedding_args {
     void *out;                         /* [num_tokens, in_features] dtype */
     const int32_t *ids, *last_sampled; /* [num_tokens], [max_num_seqs] */
@@ -192,7 +192,7 @@ struct reshape_and_cache_args {
     float k_scale, v_scale; /* fp8 cache: stores value / scale */
 };
 
-/* RoPE (Su et al., 2021) from a table that the model makes, so that a backend knows nothing of scaling kinds. Element i
+/* RoPE (Su et al., 2021) from a table that the model makes, so that a backend knows nothing of RoPE scaling. Element i
  * of a head is rotated with element i + rotary_dim / 2; elements from rotary_dim on stay as they are. With query_norm
  * and key_norm each head is normed over head_size first (QK norm: Henry et al., 2020). */
 struct rotary_args {
@@ -295,9 +295,9 @@ struct sample_args {
                          position p is written to history[state_index][prompt_len + p] */
     int64_t history_stride;
     bool any_processing, any_random, any_logprobs; /* over the batch: a pass that no sequence needs is skipped */
-    int32_t *token_ids;  /* [num_samples] out; -1 if no token can be sampled: after processing, a logit is NaN or the
-                            largest is infinite. Nothing is then written to `history`, and the sample's log-probabilities
-                            and ranks are undefined. */
+    int32_t *token_ids;  /* [num_samples] out; -1 if, after processing, a logit is NaN or the largest is infinite. Then
+                            nothing is written to `history`, and the sample's log-probabilities and ranks are
+                            undefined. */
     float *logprobs;     /* [num_samples] out, of the raw logits, for sequences that ask for logprobs */
     int32_t *ranks;      /* [num_samples] out */
     int32_t *top_ids;    /* [num_samples, SAMPLING_MAX_LOGPROBS] out */

@@ -18,14 +18,6 @@
 
 enum { MAX_TOKENS = 17, MAX_BATCH = 257 };
 
-static struct test_backend *the_gpu(struct kernel_test *test)
-{
-    for (int i = 0; i < test->num_backends; i++)
-        if (!test->backends[i].is_cpu) return &test->backends[i];
-    skip();
-    return NULL;
-}
-
 static void workspace_for(struct test_backend *gpu, int64_t out_features, int64_t in_features)
 {
     const struct workspace_query query = {.max_num_tokens = MAX_BATCH,
@@ -106,7 +98,7 @@ static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16}
 static void every_number_of_tokens(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     static const int64_t shapes[][2] = {{16, 8}, {33, 64}, {196, 520}, {1000, 1032}, {2120, 2048}, {7, 4096}};
     workspace_for(gpu, 2120, 4096);
     for (int32_t tokens = 1; tokens <= MAX_TOKENS; tokens++)
@@ -130,7 +122,7 @@ static void every_number_of_tokens(void **state)
 static void batches(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     static const int64_t shapes[][2] = {{16, 8},     {1000, 1032}, {300, 1544}, {200, 2056},
                                         {130, 4104}, {9001, 40},   {17000, 24}};
     static const int32_t tokens[] = {9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 128, 200, 257};
@@ -155,7 +147,7 @@ static void batches(void **state)
 static void odd_shapes(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     workspace_for(gpu, 300, 1000);
     for (int i = 0; i < 60; i++) {
         const struct linear_case c = {.tokens = (int32_t)random_between(&test->random, 1, MAX_TOKENS),
@@ -175,7 +167,7 @@ static void odd_shapes(void **state)
 static void large_weights(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     static const struct linear_case cases[] = {
         {.tokens = 8, .out_features = 200, .in_features = 14336, .dtype = DTYPE_BFLOAT16, .out_dtype = DTYPE_BFLOAT16},
         {.tokens = 16, .out_features = 200, .in_features = 14336, .dtype = DTYPE_FLOAT16, .out_dtype = DTYPE_FLOAT32},
@@ -205,7 +197,7 @@ static void large_weights(void **state)
 static void biases_of_any_type(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     static const int32_t tokens[] = {1, 8, 33, 200};
     workspace_for(gpu, 200, 1032);
     for (int i = 0; i < 4 * 3 * 3 * 2; i++) {
@@ -331,7 +323,7 @@ static void check_gate_up(struct fused_case *c, bool with_norm, enum activation 
 static void fused_operations_match_the_plain_ones(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     static const int64_t shapes[][2] = {{16, 64}, {200, 520}, {2048, 2048}, {3072, 1032}, {1000, 4096}};
     workspace_for(gpu, 3072, 4096);
     for (int32_t tokens = 1; tokens <= FUSED_MAX_TOKENS; tokens++)
@@ -368,7 +360,7 @@ static bool has_fused_batches(struct test_backend *gpu, struct random *random)
 static void batches_match_the_plain_ones(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     static const int64_t shapes[][2] = {{16, 64}, {202, 520}, {2048, 2048}, {3072, 1032}, {1000, 4096}, {17010, 136}};
     static const int32_t tokens[] = {9, 16, 17, 32, 33, 48, 63, 64};
     workspace_for(gpu, 17010, 4096);
@@ -390,7 +382,7 @@ static void batches_match_the_plain_ones(void **state)
 static void wide_tokens_are_added(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     workspace_for(gpu, 4100, 14336);
     for (int32_t tokens = 4; tokens <= FUSED_MAX_TOKENS; tokens++) {
         const enum dtype dtype = tokens % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
@@ -406,7 +398,7 @@ static void wide_tokens_are_added(void **state)
 static void fused_operations_refuse(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     struct backend *b = gpu->b;
     workspace_for(gpu, 100, 100);
     const struct fused_shape shape = {2, 32, 64, DTYPE_BFLOAT16, DTYPE_FLOAT16, false};

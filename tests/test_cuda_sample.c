@@ -123,19 +123,11 @@ static void run(struct test_backend *tb, struct sampling *s)
     check_workspace(tb);
 }
 
-static struct test_backend *the_gpu(struct kernel_test *test)
-{
-    for (int i = 0; i < test->num_backends; i++)
-        if (!test->backends[i].is_cpu) return &test->backends[i];
-    skip();
-    return NULL;
-}
-
 /* Runs the batch on both backends and returns how many tokens differ. Outputs that depend on the sampled token are
  * compared where the tokens agree, the other outputs always. */
 static int32_t compare(struct kernel_test *test, struct sampling *s)
 {
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     struct sampling cpu = sampling_new(s->count, s->vocab_size, s->history_len);
     memcpy(cpu.logits, s->logits, sizeof *s->logits * (size_t)s->count * (size_t)s->vocab_size);
     memcpy(cpu.states, s->states, sizeof *s->states * (size_t)s->count);
@@ -204,7 +196,7 @@ static void randomize_logits(struct sampling *s, struct random *r)
 static void the_same_tokens_as_the_cpu(void **state)
 {
     struct kernel_test *test = *state;
-    the_gpu(test); /* skips the test, before anything is allocated, if there is none */
+    kernel_test_gpu(test); /* skips the test before anything is allocated */
     static const int32_t shapes[][3] = {{1, 128256, 3000}, {7, 128256, 500}, {64, 32000, 64}, {96, 151, 40},
                                         {3, 49153, 200},   {9, 102, 16},     {2, 256000, 100}};
     int32_t different = 0, all = 0;
@@ -226,7 +218,7 @@ static void the_same_tokens_as_the_cpu(void **state)
 static void thousands_of_equal_logits(void **state)
 {
     struct kernel_test *test = *state;
-    the_gpu(test); /* skips the test, before anything is allocated, if there is none */
+    kernel_test_gpu(test); /* skips the test before anything is allocated */
     struct sampling s = sampling_new(24, 128256, 8);
     for (int32_t i = 0; i < s.count; i++) {
         struct sampling_state *options = &s.states[i];
@@ -250,7 +242,7 @@ static void few_tokens_are_likely(void **state)
 {
     static const float shares[] = {0.5f, 0.9f, 0.999f, 0.99999f, 0.9999999f};
     struct kernel_test *test = *state;
-    the_gpu(test); /* skips the test, before anything is allocated, if there is none */
+    kernel_test_gpu(test); /* skips the test before anything is allocated */
     struct sampling s = sampling_new(40, 128256, 8);
     for (int32_t i = 0; i < s.count; i++) {
         float *logits = s.logits + (int64_t)i * s.vocab_size;
@@ -271,7 +263,7 @@ static void few_tokens_are_likely(void **state)
 static void a_sample_does_not_depend_on_the_batch(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test); /* skips the test, before anything is allocated, if there is none */
+    struct test_backend *gpu = kernel_test_gpu(test); /* skips the test before anything is allocated */
     struct sampling s = sampling_new(MAX_SAMPLES, 50000, 64);
     randomize_logits(&s, &test->random);
     for (int32_t i = 0; i < s.count; i++) randomize_options(&s, i, &test->random);
@@ -293,7 +285,7 @@ static void a_sample_does_not_depend_on_the_batch(void **state)
 static void more_samples_than_are_saved(void **state)
 {
     struct kernel_test *test = *state;
-    the_gpu(test); /* skips the test, before anything is allocated, if there is none */
+    kernel_test_gpu(test); /* skips the test before anything is allocated */
     struct sampling s = sampling_new(48, 100000, 110000);
     randomize_logits(&s, &test->random);
     for (int32_t i = 0; i < s.count; i++) {

@@ -24,7 +24,7 @@ struct attention_case {
     enum dtype dtype, cache_dtype;
     struct attention_params params; /* scale, k_scale and v_scale may be left 0: 1/sqrt(head_size), 1, 1 */
     bool alibi;
-    bool poison_behind_window; /* tokens before every window are NaN, and their blocks are gone from the table */
+    bool poison_before_window; /* tokens before every window are NaN, and their blocks are gone from the table */
     double amplitude;          /* of queries and keys; 0: 1 */
     double grain;              /* queries and keys are multiples of it; 0: any number */
     int routes;                /* the entries to call; 0: all that apply */
@@ -67,7 +67,7 @@ static double put(struct tensor *cache, int64_t index, double value, float scale
 static bool is_hidden(const struct fixture *f, int32_t seq, int32_t token)
 {
     const int32_t first_position = f->c->seq_lens[seq] - f->c->query_lens[seq];
-    return f->c->poison_behind_window && token <= first_position - f->params.window;
+    return f->c->poison_before_window && token <= first_position - f->params.window;
 }
 
 /* An element of a query or a key. */
@@ -750,7 +750,7 @@ static void prefills_16_bit_types(void **state)
                                        .dtype = (b + h) % 2 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16};
             c.cache_dtype = c.dtype;
             c.params.window = (b + h) % 3 ? 100 : 0;
-            c.poison_behind_window = c.params.window > 0;
+            c.poison_before_window = c.params.window > 0;
             check_case(*state, &c);
         }
 }
@@ -813,7 +813,7 @@ static void sliding_window(void **state)
     for (int i = 0; i < 8; i++) {
         struct attention_case c = variant_case();
         c.params.window = windows[i];
-        c.poison_behind_window = i % 2 == 0;
+        c.poison_before_window = i % 2 == 0;
         check_variant(*state, c);
     }
 }
@@ -858,14 +858,14 @@ static void variants_combine(void **state)
     c.alibi = true;
     c.params.soft_cap = 20;
     c.params.window = 77;
-    c.poison_behind_window = true;
+    c.poison_before_window = true;
     c.dtype = DTYPE_BFLOAT16;
     c.cache_dtype = DTYPE_FP8_E4M3;
     c.params.k_scale = 0.1f;
     c.params.v_scale = 0.3f;
     check_variant(*state, c);
     c.params.window = 0;
-    c.poison_behind_window = false;
+    c.poison_before_window = false;
     c.params.sparse_vertical_stride = 3;
     c.params.sparse_block_size = 32;
     c.params.sparse_local_blocks = 2;
@@ -890,7 +890,7 @@ static void random_cases(void **state)
                                    .alibi = random_between(r, 0, 3) == 0};
         if (random_between(r, 0, 2) == 0) c.params.window = (int32_t)random_between(r, 1, 200);
         if (random_between(r, 0, 3) == 0) c.params.soft_cap = 5;
-        c.poison_behind_window = c.params.window > 0;
+        c.poison_before_window = c.params.window > 0;
         const int32_t decodes = (int32_t)random_between(r, 0, c.num_seqs);
         for (int32_t s = 0; s < c.num_seqs; s++) {
             c.query_lens[s] = s < decodes ? 1 : (int32_t)random_between(r, 2, 60);

@@ -18,14 +18,6 @@
 
 static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
 
-static struct test_backend *the_gpu(struct kernel_test *test)
-{
-    for (int i = 0; i < test->num_backends; i++)
-        if (!test->backends[i].is_cpu) return &test->backends[i];
-    skip();
-    return NULL;
-}
-
 static struct tensor copy_of(struct backend *b, const struct tensor *t)
 {
     struct tensor copy = tensor_bytes(b, t->host, t->bytes);
@@ -68,7 +60,7 @@ static void check_same(const struct test_backend *gpu, const char *what, struct 
 static void norms_of_real_sizes(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     struct backend *g = gpu->b, *c = test->backends[0].b;
     static const int32_t sizes[] = {32, 2048, 4096, 8192, 8200, 12288, 16384};
     for (int i = 0; i < 7 * 3 * 3; i++) {
@@ -99,7 +91,7 @@ static void norms_of_real_sizes(void **state)
 static void norms_inside_wider_rows(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     struct backend *g = gpu->b, *c = test->backends[0].b;
     static const int32_t sizes[][3] = {
         {4096, 1024, 6144}, {1024, 4096, 6144}, {2048, 8, 2072}, {512, 3, 1027}, {96, 7, 109}};
@@ -138,7 +130,7 @@ struct rotary_case {
 static void check_rotary(struct kernel_test *test, const struct rotary_case *c, enum dtype dtype, enum dtype gain_dtype)
 {
     enum { MAX_POSITION = 50 };
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     const int64_t q_size = (int64_t)c->num_heads * c->head_size, kv_size = (int64_t)c->num_kv_heads * c->head_size;
     const int64_t stride = q_size + 2 * kv_size + c->pad, num_angles = (int64_t)MAX_POSITION * c->rotary_dim;
     struct backend *const backends[2] = {test->backends[0].b, gpu->b};
@@ -196,7 +188,7 @@ static void rotation_of_real_shapes(void **state)
 static void scaled_logits(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     struct backend *g = gpu->b, *c = test->backends[0].b;
     static const int32_t shapes[][2] = {{1, 256000}, {64, 32000}, {3, 49153}, {1, 1}};
     for (int i = 0; i < 4 * 2; i++) {
@@ -217,7 +209,7 @@ static void scaled_logits(void **state)
 static void activations_of_real_sizes(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     struct backend *g = gpu->b, *c = test->backends[0].b;
     static const int32_t sizes[] = {14336, 3000, 333};
     enum { TOKENS = 7 };
@@ -239,7 +231,7 @@ static void activations_of_real_sizes(void **state)
 static void rows_of_real_sizes(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     struct backend *g = gpu->b, *c = test->backends[0].b;
     enum { TOKENS = 37, SIZE = 4096, VOCABULARY = 100 };
     int32_t ids[TOKENS], rows[TOKENS];
@@ -277,7 +269,7 @@ static void rows_of_real_sizes(void **state)
 static void linear_of_one_type(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     static const int32_t counts[] = {1, 2, 16, 17, 33, 128, 300};
     enum { OUT = 768, IN = 512, STRIDE = OUT + 64, MOST = 300 };
     use_workspace_of(gpu, MOST, IN, OUT);
@@ -314,7 +306,7 @@ static void linear_of_one_type(void **state)
 static void cache_writes_of_real_shapes(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     struct backend *g = gpu->b, *c = test->backends[0].b;
     static const int32_t counts[] = {1, 2, 7, 16, 100, 131}, block_sizes[] = {8, 16, 128};
     enum { KV_HEADS = 4, HEAD = 128, ROW = KV_HEADS * HEAD, MOST = 131, SLOTS = 384 };
@@ -400,7 +392,7 @@ static void check_far(struct backend *b, void *cache, bool is_v, int64_t block, 
 static void caches_over_2_31_elements(void **state)
 {
     struct kernel_test *test = *state;
-    struct backend *b = the_gpu(test)->b;
+    struct backend *b = kernel_test_gpu(test)->b;
     enum { WRAPPED = 70 };
     const int64_t per_wrap = ((int64_t)1 << 32) / FAR_ELEMENTS, block = per_wrap + WRAPPED;
     const int64_t bytes = (block + 10) * FAR_ELEMENTS * 2;
@@ -464,7 +456,7 @@ static void swap_out_and_in(struct backend *b, void *const *device, void *const 
 static void moves_many_blocks(void **state)
 {
     struct kernel_test *test = *state;
-    struct backend *b = the_gpu(test)->b;
+    struct backend *b = kernel_test_gpu(test)->b;
     static void *device[MOVED_CACHES], *host[MOVED_CACHES];
     const int64_t cache_bytes = (int64_t)MOVED_BLOCKS * MOVED_BYTES, host_cache = MOVED_HOST_BLOCKS * MOVED_BYTES;
     struct error err;
@@ -505,7 +497,7 @@ static void moves_many_blocks(void **state)
 static void replays_graphs(void **state)
 {
     struct kernel_test *test = *state;
-    struct test_backend *gpu = the_gpu(test);
+    struct test_backend *gpu = kernel_test_gpu(test);
     struct backend *b = gpu->b;
     enum { TOKENS = 24, SIZE = 512 };
     struct error err;
@@ -551,7 +543,7 @@ static void replays_graphs(void **state)
 static void failures_stay(void **state)
 {
     struct kernel_test *test = *state;
-    struct backend *b = the_gpu(test)->b;
+    struct backend *b = kernel_test_gpu(test)->b;
     struct error err = {""};
     backend_event event;
     struct tensor t = tensor_poison(b, DTYPE_FLOAT32, 256);
@@ -586,7 +578,7 @@ static void failures_stay(void **state)
 static void allocations_may_fail(void **state)
 {
     struct kernel_test *test = *state;
-    struct backend *b = the_gpu(test)->b;
+    struct backend *b = kernel_test_gpu(test)->b;
     for (int fails = 1; fails <= 5; fails++) {
         struct error err[4] = {{""}, {""}, {""}, {""}};
         void *device = NULL, *pinned = NULL;
@@ -620,7 +612,7 @@ static void allocations_may_fail(void **state)
 static void preloads(void **state)
 {
     struct kernel_test *test = *state;
-    struct backend *b = the_gpu(test)->b;
+    struct backend *b = kernel_test_gpu(test)->b;
     int64_t before = 0, after = 0, total;
     struct error err;
     for (int i = 0; i < 3; i++) {
@@ -638,7 +630,7 @@ static void preloads(void **state)
 static void opens_no_device_that_is_not_there(void **state)
 {
     struct kernel_test *test = *state;
-    struct backend *b = the_gpu(test)->b;
+    struct backend *b = kernel_test_gpu(test)->b;
     struct error err;
     assert_int_equal(backend_open("cuda:77", 0, &b, &err), STATUS_INVALID);
     assert_null(b);

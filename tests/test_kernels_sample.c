@@ -208,8 +208,8 @@ static void greedy_takes_the_largest(void **state)
     assert_int_equal(sample_row(test_of(state), logits, 9, &row, NULL, 0), 8);
 }
 
-/* Whatever the parameters are: a NaN anywhere, an infinite logit, or nothing above -infinity gives no token. */
-static void damaged_logits_give_no_token(void **state)
+/* Whatever the parameters are: the token id is -1 if any logit is NaN or the largest is infinite. */
+static void nan_or_infinite_logits_give_no_token(void **state)
 {
     static const int32_t places[] = {0, 1, 20, 38, 39};
     const int32_t history[8] = {5, 6};
@@ -239,8 +239,9 @@ static void damaged_logits_give_no_token(void **state)
     }
 }
 
-/* Damaged samples between sound ones: the others get their tokens, and the history of a damaged one stays as it was. */
-static void damage_stays_with_its_sample(void **state)
+/* Every third sample has a NaN or infinite logit. Its token id is -1 and its history stays as it was; the other samples
+ * get their tokens. */
+static void other_samples_get_their_tokens(void **state)
 {
     struct kernel_test *test = test_of(state);
     for (int k = 0; k < test->num_backends; k++) {
@@ -256,10 +257,10 @@ static void damage_stays_with_its_sample(void **state)
         }
         run(&test->backends[k], s);
         for (int32_t i = 0; i < s->count; i++) {
-            const bool damaged = i % 3 == 1;
-            assert_int_equal(s->tokens[i], damaged ? -1 : 100 + i);
-            assert_int_equal(s->history[i * HISTORY + 1], damaged ? 77 : 100 + i);
-            if (!damaged) assert_int_equal(s->ranks[i], 1);
+            const bool has_token = i % 3 != 1;
+            assert_int_equal(s->tokens[i], has_token ? 100 + i : -1);
+            assert_int_equal(s->history[i * HISTORY + 1], has_token ? 100 + i : 77);
+            if (has_token) assert_int_equal(s->ranks[i], 1);
         }
         sampling_free(s);
     }
@@ -572,8 +573,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_known_answers),
         cmocka_unit_test(greedy_takes_the_largest),
-        cmocka_unit_test(damaged_logits_give_no_token),
-        cmocka_unit_test(damage_stays_with_its_sample),
+        cmocka_unit_test(nan_or_infinite_logits_give_no_token),
+        cmocka_unit_test(other_samples_get_their_tokens),
         cmocka_unit_test(min_tokens_forbids_stop_ids),
         cmocka_unit_test(logit_bias_is_added),
         cmocka_unit_test(penalties_apply_where_they_should),

@@ -55,7 +55,8 @@ static bool is_sparse(const struct attention_args *args)
     return args->params->sparse_vertical_stride > 1;
 }
 
-/* Block-sparse attention masks other tokens in each row. With one row in a tile, V can be zeroed where it is masked. */
+/* In block-sparse attention each row masks different tokens. With one row in a tile, V can be zeroed where the row
+ * masks it. */
 static int32_t rows_per_tile(const struct attention_args *args)
 {
     return is_sparse(args) ? 1 : TILE_ROWS;
@@ -213,7 +214,7 @@ static void softmax_row(struct tile *tile, int32_t row, float *scores, int32_t w
 {
     float max = tile->kernels->maximum(scores, width);
     if (max < tile->max[row]) max = tile->max[row];
-    if (max == -INFINITY) { /* the row attends to nothing yet. A NaN score stays, so that it reaches the result */
+    if (max == -INFINITY) { /* the row attends to nothing yet; a NaN score stays, so that it reaches the result */
         for (int32_t t = 0; t < width; t++) scores[t] = isnan(scores[t]) ? scores[t] : 0;
         return;
     }
@@ -225,7 +226,7 @@ static void softmax_row(struct tile *tile, int32_t row, float *scores, int32_t w
     tile->max[row] = max;
 }
 
-/* Attends to tokens [start, end), which lie in the num_blocks blocks from `start` on. */
+/* Attends to tokens [start, end), which lie in the num_blocks blocks from the one that begins with `start` on. */
 static void tile_chunk(struct tile *tile, int32_t start, int32_t num_blocks, int32_t end)
 {
     const struct attention_args *args = tile->args;

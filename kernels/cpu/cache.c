@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/state.h"
 
-enum { MAX_ELEMENTS = CPU_PIECE }; /* of a head at once; a multiple of 16, so that no group of K is split */
+enum { MAX_ELEMENTS = CPU_PIECE }; /* of a head at once; a multiple of 16, so that no 16 bytes of K are split */
 
 /* Up to MAX_ELEMENTS elements as the cache stores them: in place and bit for bit if the types are the same, else
  * converted into `stored`. For an fp8 cache they are divided by the scale and clamped. */
@@ -18,13 +18,13 @@ static const void *convert(const struct cpu_kernels *kernels, void *stored, cons
     return stored;
 }
 
-/* K: groups of 16 bytes, a block apart. */
+/* K: pieces of 16 bytes, 16 * block_size bytes apart. */
 static void store_keys(uint8_t *out, const uint8_t *in, int64_t count, int64_t element, int64_t block_size)
 {
     for (int64_t i = 0; i < count * element; i += 16) memcpy(out + i * block_size, in + i, 16);
 }
 
-/* V: single elements, a block apart. */
+/* V: single elements, block_size elements apart. */
 static void store_values(uint8_t *out, const uint8_t *in, int64_t count, int64_t element, int64_t block_size)
 {
     for (int64_t i = 0; i < count; i++) {

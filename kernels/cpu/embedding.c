@@ -29,7 +29,7 @@ void cpu_embedding(struct backend *b, const struct embedding_args *args)
 #pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens *size))
     for (int32_t t = 0; t < args->num_tokens; t++) {
         int64_t id = args->ids[t] >= 0 ? args->ids[t] : args->last_sampled[-(int64_t)args->ids[t] - 1];
-        if (id < 0) id = 0; /* no token was sampled; what is computed here is not used */
+        if (id < 0) id = 0; /* no token could be sampled; the result for token 0 is not used */
         embed(s->kernels, args, cpu_element_out(args->out, args->dtype, t * size), id);
     }
 }

@@ -1,8 +1,8 @@
 /* Sampling, in the order of vLLM's sampler: raw log-probabilities, min_tokens, logit_bias, penalties, temperature,
  * min_p, top_k, top_p, and a draw by the Gumbel-max trick (Gumbel, 1954; Maddison et al., 2014).
  *
- * Where vLLM does not say: if everything is at -infinity after processing, the result is token 0. Of equal values the
- * lower id comes first, but top_k keeps all that equal the k-th. */
+ * Where vLLM does not say: of equal values the lower id comes first, but top_k keeps all that equal the k-th. If a
+ * logit is NaN after processing, or the largest is infinite, no token is sampled: the token id is -1. */
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "kernels/cpu/state.h"
 #include "kernels/philox.h"
 
-/* A Gumbel variate -log(-log(u)) of a 24-bit u in (0, 1) lies in (-2.9, 16.7), so a value that is further than this
+/* A Gumbel variate -log(-log(u)) of a 23-bit u in (0, 1) lies in (-2.9, 16.7), so a value that is further than this
  * below the largest cannot win the draw. */
 static const float GUMBEL_REACH = 20.0f;
 
@@ -38,15 +38,15 @@ static struct scratch thread_scratch(const struct cpu_state *s, int64_t vocab_si
     return scratch;
 }
 
-/* A model whose weights are sound gives finite logits; a NaN, or an infinite largest one, shows that they are not. */
-static bool are_damaged(const struct cpu_kernels *kernels, const float *logits, int32_t count)
+/* Whether a token can be sampled: no logit is NaN, and the largest is finite. maximum() ignores NaN. */
+static bool can_sample(const struct cpu_kernels *kernels, const float *logits, int32_t count)
 {
     int nan = 0;
     for (int32_t i = 0; i < count; i++) nan |= logits[i] != logits[i];
-    return nan || isinf(kernels->maximum(logits, count));
+    return !nan && !isinf(kernels->maximum(logits, count));
 }
 
-/* The first of the largest values; 0 if all are -infinity. */
+/* The first of the largest values. */
 static int32_t argmax(const float *x, int32_t count)
 {
     float best = -INFINITY;
@@ -164,7 +164,7 @@ static int64_t apply_top_p(struct candidate *candidates, int64_t count, float to
     return candidates_select_mass(candidates, kept, (double)top_p * total);
 }
 
-/* Whether the Gumbel variate of u may exceed d >= 0, without logarithms, which most tokens are thus spared:
+/* Whether the Gumbel variate of u may exceed d >= 0. Computes no logarithm, so that most tokens need none:
  * -log(-log(u)) > d means 1 - u <= -log(u) < exp(-d) <= 2^-n for n = floor(d / ln 2). */
 static bool may_exceed(float u, float d)
 {
@@ -199,7 +199,7 @@ static int32_t sample_random(const struct cpu_kernels *kernels, const float *log
                              const struct sampling_state *row, int32_t output, struct candidate *candidates)
 {
     float max = kernels->maximum(logits, vocab_size) / row->temperature;
-    if (isinf(max)) return argmax(logits, vocab_size);
+    if (isinf(max)) return argmax(logits, vocab_size); /* the division overflowed */
     bool cut = row->top_k > 0 || row->top_p < 1;
     float threshold = cut ? -INFINITY : max - GUMBEL_REACH;
     if (row->min_p > 0) threshold = fmaxf(threshold, max + logf(row->min_p));
@@ -218,7 +218,7 @@ static double log_sum_exp(const float *x, int32_t count, float max)
     return max + log(sum);
 }
 
-/* Inserts into ids and values [count], best first; the last one falls out. */
+/* Inserts into ids and values [count], which are sorted with the best first; the last one is dropped. */
 static void insert(int32_t *ids, float *values, int32_t count, int32_t id, float value)
 {
     int32_t at = count - 1;
@@ -238,7 +238,7 @@ static void top_logprobs(const float *raw, int32_t vocab_size, double total, int
         bool free_place = ids[count - 1] < 0;
         if (value > values[count - 1]) {
             insert(ids, values, count, i, value);
-        } else if (free_place) { /* -infinity: behind all others */
+        } else if (free_place) { /* -infinity, while there is room: after all others */
             int32_t at = 0;
             while (ids[at] >= 0) at++;
             ids[at] = i;
@@ -277,7 +277,7 @@ static void sample_one(const struct cpu_state *s, const struct sample_args *args
         raw = scratch.raw;
     }
     if (args->any_processing) process(logits, vocab_size, row, history, output, scratch.seen);
-    if (are_damaged(s->kernels, logits, vocab_size)) {
+    if (!can_sample(s->kernels, logits, vocab_size)) {
         args->token_ids[i] = -1;
         return;
     }

@@ -11,7 +11,7 @@ enum {
     LINE = 64,           /* bytes of a cache line */
     NEAR_BYTES = 2048,   /* how far ahead to prefetch the weights of each of several output features */
     FAR_BYTES = 4096,    /* and of a single one */
-    LINE_FEATURES = 6144 /* a longer x does not stay in the first cache while weights pass through it */
+    LINE_FEATURES = 6144 /* a longer x does not stay in the L1 cache while weights pass through it */
 };
 
 /* One step of dot_block: LANES input features from i on. A single token has two sets of sums, used in turn, so that
@@ -46,9 +46,10 @@ VECTOR void dot_tail(const struct cpu_dot_args *args, enum dtype dtype, int num_
     }
 }
 
-/* DOT_W output features of num_tokens tokens (a constant, at most DOT_X): each element is loaded once from either side.
- * Processors do not prefetch across pages by themselves, and the weights of an output feature are not much longer than
- * a page: they are prefetched here, and at their end the start of the next DOT_W output features. */
+/* DOT_W output features of num_tokens tokens (a constant, at most DOT_X): each element of x and of the weights is
+ * loaded once. Processors do not prefetch across pages by themselves, and the weights of an output feature are not much
+ * longer than a page. So they are prefetched here, and after them the start of the weights of the next DOT_W output
+ * features. */
 VECTOR void dot_block(const struct cpu_dot_args *args, enum dtype dtype, const int num_tokens)
 {
     const int steps = LINE / dtype_size(dtype) / LANES, line_features = LINE / dtype_size(dtype);

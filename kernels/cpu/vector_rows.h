@@ -23,8 +23,8 @@ VECTOR vec vec_load_as(const void *data, enum dtype dtype, int64_t i)
     }
 }
 
-/* exp(x) to 2 units of the last place: 2^n * exp(r), r = x - n ln 2 in [-0.35, 0.35] by its Taylor series, whose eighth
- * term is below 6e-9. Flushes to 0 below the smallest normal number; NaN stays NaN. */
+/* exp(x) to 2 units of the last place: 2^n * exp(r), r = x - n ln 2 in [-0.35, 0.35] by eight terms of its Taylor
+ * series; the ninth is below 6e-9. Flushes to 0 below the smallest normal number; NaN stays NaN. */
 VECTOR vec vec_exp(vec x)
 {
     vec low = vec_set(-87.33f);

@@ -49,7 +49,8 @@ template <class Type, bool is_fp8, int head_size, bool has_variant> struct decod
     static constexpr int PIECE_TOKENS = FP8 ? 16 : 8;               /* of V, in 16 bytes */
     static constexpr int PART_BYTES = HEAD * CHUNK * (FP8 ? 1 : 2); /* K, or V, of a chunk */
     static constexpr int STAGE_BYTES = 2 * PART_BYTES;
-    /* Of a warp's ring, if there are few units and if there are many: small heads leave room for more blocks. */
+    /* Stages of a warp's ring if there are few units, and if there are many. Then small heads have half the stages, so
+     * that more blocks fit on a multiprocessor. */
     static constexpr int STAGES = 16384 / STAGE_BYTES > 2 ? 16384 / STAGE_BYTES : 2;
     static constexpr int LEAST_STAGES = HEAD == 64 ? STAGES / 2 : STAGES;
     static constexpr int BLOCKS_PER_SM = HEAD == 64 ? 5 : HEAD == 256 && !FP8 ? 1 : 3;
@@ -70,8 +71,8 @@ struct chunk_source {
     int32_t count;
 };
 
-/* The token's own rows: the unit's heads of the query; then K and V, if they are fresh and belong to a chunk of this
- * block. */
+/* Rows of the sequence's query token: the unit's heads of the query, then the token's own K and V if this block has the
+ * chunk that they belong to and they are not in the cache yet. */
 template <class D> struct decode_rows {
     alignas(16) typename D::T values[UNIT_HEADS + 2][D::ROW_STRIDE];
 };
@@ -723,8 +724,8 @@ static bool is_for_tensor_cores(const struct cuda_state *s, const struct attenti
            cuda_is_aligned(args->v_cache) && rings_fit(s, args);
 }
 
-/* A cluster has as many blocks as the GPU has room for, up to LARGE_CLUSTER: what fits into the rings is copied while
- * the previous kernel still runs, so more blocks would gain nothing. */
+/* A cluster has as many blocks as the GPU has room for, until its rings hold LARGE_CLUSTER chunks. What fits into the
+ * rings is copied while the previous kernel still runs, so more blocks would gain nothing. */
 template <class D>
 static struct decode_plan make_plan(const struct cuda_state *s, const struct attention_args *args, bool may_split)
 {

@@ -7,7 +7,7 @@
 enum {
     THREADS = 256,
     MAX_CACHES = 256,  /* of one launch of copy_blocks: a kernel's arguments are limited to 4 KiB */
-    MAX_PAIRS = 65535, /* the same: the limit of the grid's y */
+    MAX_PAIRS = 65535, /* of one launch of copy_blocks: the limit of the grid's y */
     SWAP_CACHES = 64,  /* of one launch of swap_blocks, whose pairs are arguments too */
     SWAP_PAIRS = 256,
     SWAP_GRID = 32
@@ -122,7 +122,7 @@ static __global__ void __launch_bounds__(THREADS) swap_blocks_kernel(const __gri
 }
 
 /* A kernel copies to and from pinned memory at the speed of the bus; a copy engine needs about 20 us for each block,
- * however small the block is. The grid is small, so that kernels on other streams find room beside it. */
+ * however small the block is. The grid is small, so that kernels of other streams can run at the same time. */
 static void swap_launch(struct swap_call *call, int64_t block_bytes, cudaStream_t stream)
 {
     const int grid = at_most(call->num_caches * call->num_pairs, SWAP_GRID);

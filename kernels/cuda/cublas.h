@@ -16,8 +16,7 @@ struct cublas;
 
 #define CUBLAS_WORKSPACE_BYTES ((int64_t)32 << 20) /* what NVIDIA recommends for Hopper */
 
-/* A thread's function: loads the library, so that cublas_open need not. That takes half as long as creating a CUDA
- * context, so a thread does it meanwhile. */
+/* A thread's function: loads the library, so that cublas_open need not. Run it while the CUDA context is created. */
 void *cublas_preload(void *unused);
 
 /* Opens libcublas for the calling thread's current device. STATUS_UNSUPPORTED: it is not installed; *err says what to

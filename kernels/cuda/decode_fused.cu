@@ -3,11 +3,12 @@
  * the residual stream when it stores its result; and each kernel reads its first weights while the previous one still
  * runs.
  *
- *     fused_add_rms_norm, linear (qkv)                  norm_linear
- *     rotary_embedding, reshape_and_cache, attention    decode_attention (attention_decode.cu)
- *     linear (o)                                        linear_residual
- *     fused_add_rms_norm, linear (gate_up), act_and_mul gate_up
- *     linear (down)                                     linear_residual
+ *     plain operations                                    fused
+ *     fused_add_rms_norm, linear (qkv)                    norm_linear
+ *     rotary_embedding, reshape_and_cache, attention      decode_attention (attention_decode.cu)
+ *     linear (o)                                          linear_residual
+ *     fused_add_rms_norm, linear (gate_up), act_and_mul   gate_up
+ *     linear (down)                                       linear_residual
  *
  * Rounding is that of the plain operations: the residual stream after each addition, what is added to it before, gate
  * and up before the activation. The norm is computed in float32 from the residual stream as it is stored.

@@ -5,8 +5,8 @@
 
 enum { MAX_THREADS = 256 };
 
-/* Which rows: one block for each of num_ids. An id below 0 stands for last_sampled[-id - 1]; where that is -1, because no
- * token was sampled, row 0 is read and its result is not used. */
+/* Which rows: one block for each of num_ids. An id below 0 stands for last_sampled[-id - 1]. If that is -1, because no
+ * token could be sampled, row 0 is read and the result is not used. */
 struct row_ids {
     const int32_t *ids, *last_sampled;
     int32_t num_ids;

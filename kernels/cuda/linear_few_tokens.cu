@@ -6,10 +6,11 @@
  *      weights of a tile           ring: `stages` stages of one chunk each             mma warps
  *     (16 output features)
  *                              stage 0    stage 1    stage 2    stage 3
- *     chunk 6, 7, 8, ... -->  +---------++---------++---------++---------+  -->  wait for full[1],
- *     wait for empty[0],      | free    || chunk 3 || chunk 4 || chunk 5 |       multiply chunk 3,
- *     copy chunk 6 into it,   |         || full    || full    || copying |       arrive at empty[1]
- *     which ends full[0]      +---------++---------++---------++---------+
+ *     chunk 8, 9, 10, ... ->  +---------++---------++---------++---------+  -->  wait for full[1],
+ *     wait for empty[0],      | free    || chunk 5 || chunk 6 || chunk 7 |       multiply chunk 5,
+ *     copy chunk 8 into       |         || full    || full    || copying |       arrive at empty[1]
+ *     stage 0; its arrival    +---------++---------++---------++---------+
+ *     completes full[0]
  *
  * So enough bytes are always in flight, whatever the mma warps wait for. The copies start before the previous kernel
  * has ended, because weights do not depend on it (dependent.cuh). There are several copy warps because starting the
@@ -39,8 +40,8 @@ enum {
     THREADS = MMA_THREADS + 32 * COPY_WARPS,
     SKEW = 64, /* bytes */
     MAX_STAGES = 16,
-    SHORT_BYTES = 600 << 10,  /* a weight with less than this for each multiprocessor gets large chunks */
-    IN_FLIGHT = 64 << 10,     /* bytes in flight to each multiprocessor; much more makes reads slower */
+    SHORT_BYTES = 600 << 10,  /* a weight of fewer bytes than this for each multiprocessor gets large chunks */
+    IN_FLIGHT = 64 << 10,     /* bytes in flight to each multiprocessor; many more make reads slower */
     PARTIAL_BYTES = 16 << 20, /* of the workspace, for the sums of parts */
     MAX_SPLIT_TILES = 16384   /* of a matmul in parts: the workspace has a counter for each */
 };
@@ -57,7 +58,7 @@ static inline __host__ __device__ int64_t tile_count(const struct matmul *m)
     return m->result == MATMUL_GATE ? cuda_div_up(m->out_features / 2, TILE / 2) : cuda_div_up(m->out_features, TILE);
 }
 
-/* Sums of a tile, whose tokens are padded to groups of 8. */
+/* The number of sums of a tile. Its tokens are padded to groups of 8. */
 static inline __host__ __device__ int64_t sum_count(int groups)
 {
     return (int64_t)groups * 8 * TILE;
@@ -117,8 +118,8 @@ struct weight_ring {
     uint64_t *full, *empty;
 };
 
-/* A copy warp: each of its first lanes copies one row of every chunk. A chunk is copied when its stage is free and the
- * chunk `in_flight` before it has arrived. */
+/* A copy warp: each of its first COPY_WARP_ROWS lanes copies one row of every chunk. A chunk is copied when its stage
+ * is free and the chunk `in_flight` before it has arrived. */
 template <class T>
 static __device__ __forceinline__ void copy_weights(const struct few_tokens_plan &plan, const matmul &m,
                                                     const block_part &p, const weight_ring &ring)

@@ -2,16 +2,17 @@
  * shared memory of every block, so it is copied into the ring together with the weights.
  *
  * The matmul is transposed, out' [out_features, num_tokens] = weight x': the weight is the operand of wgmma that has 64
- * rows for each warpgroup, and the tokens are the operand whose size is free, so that few tokens waste little. A block
- * has a tile of output features and goes through the input features in steps. With MATMUL_GATE half of a tile are
- * features of the gate, and the other half are the features of up that belong to them. One warp copies the weights of
- * the steps into the ring with the tensor copy engine, one warp the tokens, and one or two warpgroups multiply. The
- * warp of the weights does not wait for the previous kernel, so the ring is full of them when x is ready.
+ * rows for each warpgroup, and the tokens are the operand whose size can be chosen, so that little is computed for
+ * tokens that are not there. A block has a tile of output features and goes through the input features in steps. With
+ * MATMUL_GATE half of a tile are features of the gate, and the other half are the features of up that belong to them.
+ * One warp copies the weights of the steps into the ring with the tensor copy engine, one warp the tokens, and one or
+ * two warpgroups multiply. The warp of the weights does not wait for the previous kernel, so the ring is full of them
+ * when x is ready.
  *
  * If there are fewer tiles than places for blocks, each tile is split into parts along its input features, one for each
  * block of a cluster. The blocks then share the tokens, and read each other's sums from shared memory and add them in
- * the order of their ranks. A plan leaves room for blocks of the next kernel, because letting that fill its rings early
- * gains more than further blocks of this one would.
+ * the order of their ranks. A plan leaves room for blocks of the next kernel: more is gained if that kernel fills its
+ * rings early than if this kernel has more blocks.
  *
  * An operand in shared memory has rows of 128 bytes, that is 64 input features, in the 128-byte swizzle: the 16-byte
  * pieces of a row are permuted by the row's number. The copy engine and wgmma both know this layout. */
@@ -138,8 +139,8 @@ static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, u
     if constexpr (N > FIRST) multiply<T, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4));
 }
 
-/* A stage is released when the matmuls of the next stage have been started, because only then is its own known to have
- * ended. */
+/* A stage is released one step late: wgmma_wait<1> after the matmuls of the next stage have been started shows that
+ * those of this stage have ended. */
 template <class T, int N, class L>
 static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], const block_part &part,
                                                       const step_ring &ring)
@@ -217,11 +218,11 @@ static __device__ __forceinline__ void store_four(Out *to, float4 y, const float
         if (i < count) to[i] = out.values[i];
 }
 
-/* A thread's share of writing a tile: four output features, of every so-many-th of this block's tokens. */
+/* A thread's share of writing a tile: four output features of some of this block's tokens. */
 struct tile_share {
     int row;        /* of the tile: the first of the four */
     int feature;    /* the same as an output feature */
-    int count;      /* of the four that exist; not above 0: none */
+    int count;      /* how many of the four exist; 0 or less: none */
     int token, end; /* tokens token, token + threads / fours, ... below end */
 };
 
@@ -298,7 +299,7 @@ static __device__ __forceinline__ void write_tile(const wgmma_call &call, const 
     }
 }
 
-/* The warpgroups that multiply. At the end their sums take the place of the operands in the ring. */
+/* The warpgroups that multiply. At the end they write their sums over the operands in the ring. */
 template <class T, int N, class L>
 static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, const block_part &part,
                                                      const step_ring &ring)
@@ -366,7 +367,7 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     } else {
         copy_tile<L>(call, part, ring);
     }
-    if (call.splits > 1) { /* until no other block reads this block's sums any more */
+    if (call.splits > 1) { /* waits until no other block reads this block's sums any more */
         __syncwarp();
         cluster_arrive_relaxed();
         cluster_wait();

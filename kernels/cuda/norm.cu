@@ -1,8 +1,8 @@
 /* RMSNorm (Zhang and Sennrich, 2019), with or without an addition to the residual stream before it. One block a token.
  *
  * A thread keeps what it reads for the sum of squares in registers, up to KEPT pieces, so that it need not read them
- * again for the result. The gains are read first of all: the norm of a few tokens spends its time waiting for memory,
- * and no kernel writes the gains, so they can be on their way while the previous kernel still runs. */
+ * again for the result. The gains are read first: the norm of a few tokens spends its time waiting for memory, and no
+ * kernel writes the gains, so they can be loaded while the previous kernel still runs. */
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"

@@ -146,7 +146,6 @@ static enum status read_device(struct cuda_state *s, struct error *err)
     if (error != cudaSuccess)
         return error_set(err, STATUS_UNSUPPORTED, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
     s->num_sms = properties.multiProcessorCount;
-    s->l2_bytes = properties.l2CacheSize;
     s->max_shared_bytes = (int)properties.sharedMemPerBlockOptin;
     if (properties.major < 8)
         return error_set(err, STATUS_UNSUPPORTED,
@@ -180,9 +179,9 @@ static struct nvml_usage memory_usage(int device)
     return {-1, false};
 }
 
-/* What other processes hold, from the memory in use before this process had a context; -1: not known. Where NVML counts
- * the driver's reserve as well, CUDA's own count, which leaves the reserve out, is taken instead, less the growth since
- * then, which is this process's context. */
+/* What other processes hold; -1: not known. `before` is the memory in use before this process had a context. If NVML
+ * counts the driver's reserve as well, the result is CUDA's own count, which leaves the reserve out, less what NVML's
+ * count has grown by since `before`: that is this process's context. */
 static int64_t others_bytes(int device, const struct nvml_usage &before)
 {
     size_t available, total;

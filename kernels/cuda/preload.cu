@@ -5,8 +5,8 @@
 
 enum { SIZE = 1024 }; /* large enough that cuBLAS takes its general kernels */
 
-/* A matmul whose result nobody uses. An error here is ignored: it returns at the first matmul of the model, which
- * reports it. */
+/* A matmul whose result is not used. Errors are ignored here: if one persists, the model's first matmul reports
+ * it. */
 static void *load_matmul(void *loader)
 {
     const struct cuda_loader *l = (const struct cuda_loader *)loader;

@@ -3,7 +3,10 @@
  * A greedy batch needs one pass over the logits. So does a random one without cuts (min_p, top_k, top_p), by the
  * Gumbel-max trick: it takes the largest of logit / temperature + noise, where the noise is a function of the token's
  * id, so that several blocks can share the vocabulary in chunks. Cuts need a threshold first (sample_select.cu), and
- * log-probabilities need statistics of the logits before they are processed. Nothing is sorted. */
+ * log-probabilities need statistics of the logits before they are processed. Nothing is sorted.
+ *
+ * choose_kernel finds NaN and infinite logits, and writes token id -1 for such a sample. The passes before it run on
+ * these logits too, but what they compute from them is not used. */
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/sample.cuh"
 #include "kernels/philox.h"
@@ -76,9 +79,10 @@ static __device__ __forceinline__ bool has_nan(const float (&logits)[4])
     return isnan(logits[0]) | isnan(logits[1]) | isnan(logits[2]) | isnan(logits[3]);
 }
 
-/* The best token of quads [begin, end) that each thread finds; infinity, which nothing beats, if one of them is NaN.
- * Logits whose address does not allow 16-byte reads, and the last ones, are read one by one; after the end of the
- * vocabulary comes -infinity, which is never taken. */
+/* The best token of quads [begin, end) that each thread finds. If one of its logits is NaN, the value is infinity,
+ * which nothing beats and for which choose_kernel writes token id -1. Logits whose address does not allow 16-byte
+ * reads, and the last ones, are read one by one. Past the end of the vocabulary -infinity is used, which is never
+ * taken. */
 template <bool RANDOM> static __device__ sample_best best_of_quads(const choice &c, int32_t begin, int32_t end)
 {
     sample_best best = {-CUDART_INF_F, 0};
@@ -141,8 +145,8 @@ static __device__ __forceinline__ choice choice_of(const sample_args &args, cons
     return c;
 }
 
-/* Grid: x the chunk of the vocabulary, y the sample. The block of a sample that finishes last chooses among the best of
- * all chunks. */
+/* Grid: x the chunk of the vocabulary, y the sample. The last of a sample's blocks to finish chooses among the best
+ * of all chunks. */
 static __global__ void __launch_bounds__(THREADS)
     choose_kernel(sample_args args, sample_scratch scratch, int32_t quads_of_chunk)
 {
@@ -172,9 +176,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
     if (threadIdx.x == 0) {
         const int32_t state_index = args.state_indices[i];
-        const bool damaged = isinf(best.value);
-        args.token_ids[i] = damaged ? -1 : best.id;
-        if (damaged) return;
+        const bool no_token = isinf(best.value); /* a NaN or infinite logit, or none above -infinity */
+        args.token_ids[i] = no_token ? -1 : best.id;
+        if (no_token) return;
         args.history[state_index * args.history_stride + args.states[state_index].prompt_len +
                      args.output_positions[i]] = best.id;
     }

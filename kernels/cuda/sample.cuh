@@ -19,9 +19,9 @@ struct saved_logit {
 /* What the passes tell each other about one sample. */
 struct sample_result {
     double log_total; /* log of the sum of exp(raw logit) */
-    float
-        cut_value;  /* the draw is among the tokens whose logit / temperature is above cut_value, or equal to it with */
-    int32_t cut_id; /* an id up to cut_id */
+    /* The draw is among the tokens with logit / temperature above cut_value, or equal to it and an id up to cut_id. */
+    float cut_value;
+    int32_t cut_id;
     int32_t num_saved; /* saved logits */
 };
 

@@ -2,10 +2,10 @@
  * mass.
  *
  * A cluster of blocks (on devices without clusters, one block) has a row, that is the logits of one sample. A selection
- * is a histogram in shared memory over the distance from the largest value, then a scan for the bin that contains the
- * wanted token, and then a comparison of that bin's few tokens with each other. A bin with too many tokens (equal
- * logits, for example) is divided further, by the bits of a key that orders by value first and by id second, until few
- * are left. Keys are distinct, so this ends.
+ * makes a histogram in shared memory of the distances from the largest value, scans it for the bin that contains the
+ * wanted token, and compares that bin's few tokens with each other. A bin with too many tokens (equal logits, for
+ * example) is divided further, by the bits of a key that orders by value first and by id second, until few are left.
+ * Keys are distinct, so this ends.
  *
  * Masses are summed as integers, exp(value - largest) * 2^44, so that their order does not matter and a row's result is
  * the same every time. The sum of a row of fewer than 2^19 tokens is below 2^63, and loses less than 2^-25 of it to
@@ -42,11 +42,12 @@ static __device__ __forceinline__ row_blocks blocks_of_row()
 
 enum { THREADS = 1024, BINS = 2048, BINS_OF_THREAD = BINS / THREADS, LIST = 1024, MAX_CLUSTER = 8 };
 
-/* Values that are further below the largest than this are in the last bin. */
+/* Values further below the largest than this go to the last bin. */
 #define REACH 20.0f
 enum { MASS_BITS = 44 };
 
-/* The row of a selection. value = logit / temperature; NaN counts as -infinity. Tokens below `floor` are left out. */
+/* The row of a selection. value = logit / temperature. Tokens below `floor` are left out. NaN counts as -infinity here;
+ * choose_kernel finds it and writes token id -1. */
 struct selection_row {
     const float *logits;
     int32_t begin, end;                 /* this block's part */
@@ -344,8 +345,8 @@ static __device__ selection_row row_of(row_blocks &cluster, const sample_args &a
     return row;
 }
 
-/* Grid: one cluster a row. Tokens at -infinity are never drawn. If the largest logit is infinite, no cut is needed,
- * because it always wins. */
+/* Grid: one cluster a row. Tokens at -infinity are never drawn. If the largest value is infinite, there is no cut:
+ * choose_kernel then writes token id -1. */
 static __global__ void __launch_bounds__(THREADS) cut_kernel(sample_args args, sample_scratch scratch)
 {
     __shared__ selection_shared s;

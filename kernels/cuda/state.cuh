@@ -44,7 +44,6 @@ struct cuda_state {
     int compute_capability; /* 90: 9.0 */
     bool has_wgmma;         /* compiled for 90a: the kernels that use wgmma.cuh are not empty */
     int num_sms;
-    int64_t l2_bytes;
     int max_shared_bytes; /* dynamic shared memory of one block, after cudaFuncSetAttribute */
 
     /* The parts of the workspace: sizes from the last workspace_bytes, addresses from workspace_set, which sets all of

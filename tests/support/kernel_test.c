@@ -21,8 +21,8 @@ static void add_backend(struct kernel_test *test, struct backend *b, const char 
     snprintf(tb->name, sizeof tb->name, "%s", name);
 }
 
-/* All of them, but under ThreadSanitizer only the widest: threads do the same for each, and tests take ten times as
- * long. */
+/* Every instruction set of this processor; under ThreadSanitizer only the widest, because threads do the same for each
+ * and tests take ten times as long. */
 static bool is_tested(enum cpu_isa isa)
 {
 #ifdef __SANITIZE_THREAD__
@@ -81,6 +81,14 @@ int kernel_test_teardown(void **state)
     }
     free(test);
     return 0;
+}
+
+struct test_backend *kernel_test_gpu(struct kernel_test *test)
+{
+    for (int i = 0; i < test->num_backends; i++)
+        if (!test->backends[i].is_cpu) return &test->backends[i];
+    skip();
+    return NULL;
 }
 
 static void *device_alloc(struct backend *b, int64_t bytes)

@@ -26,6 +26,8 @@ struct kernel_test {
  * "skipped". Prints the seed, which is QUIRE_TEST_SEED or comes from the clock. */
 int kernel_test_setup(void **state);
 int kernel_test_teardown(void **state);
+/* The CUDA device; skips the calling test if there is none. */
+struct test_backend *kernel_test_gpu(struct kernel_test *test);
 
 /* Gives the backend a workspace for shapes up to those of `query`, and checks and frees the one before. */
 void use_workspace(struct test_backend *tb, const struct workspace_query *query);

@@ -1,6 +1,6 @@
 /* Runs prompts through an engine and keeps what came, so that two ways of running can be compared. */
-#ifndef QUIRE_TESTS_RUN_H
-#define QUIRE_TESTS_RUN_H
+#ifndef QUIRE_TESTS_SUPPORT_RUN_H
+#define QUIRE_TESTS_SUPPORT_RUN_H
 
 #include "base/array.h"
 #include "runtime/engine/engine.h"
@@ -47,8 +47,8 @@ void run_free(struct run *run);
 struct run_prompt *run_random_prompts(const int32_t *lengths, int32_t count, int32_t vocab_size, uint64_t seed);
 void run_prompts_free(struct run_prompt *prompts, int32_t count);
 
-/* Fails the test unless the tokens are the same, each answer up to the first step at which the reference's best two
- * logits are so close that rounding may swap them. Returns how many answers were cut there. */
+/* Fails the test unless the tokens are the same. An answer is compared up to the first step at which the reference's
+ * best two logits are so close that rounding may change which is larger. Returns how many answers were cut there. */
 int run_assert_same(const struct run *reference, const struct run *other, const char *what);
 
 #endif
