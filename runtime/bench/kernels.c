@@ -107,11 +107,6 @@ struct rows {
     const char *filter;
 };
 
-static void plural(char *shape, int32_t count, const char *what, const char *more)
-{
-    snprintf(shape, MAX_SHAPE, "%d %s%s%s", count, what, count == 1 ? "" : "s", more);
-}
-
 static void describe(const struct bench_case *c, char *shape)
 {
     char more[MAX_SHAPE / 2] = "";
@@ -130,7 +125,7 @@ static void describe(const struct bench_case *c, char *shape)
         what = "block";
         snprintf(more, sizeof more, ", %s", c->swap_in ? "in" : "out");
     }
-    plural(shape, c->count, what, more);
+    snprintf(shape, MAX_SHAPE, "%d %s%s%s", c->count, what, plural(c->count), more);
 }
 
 static void add_case(struct rows *rows, struct bench_case c)
@@ -150,7 +145,7 @@ static void add_linear(struct rows *rows, const struct bench_matmuls *matmuls)
             add_case(rows, matmul_case(matmuls, matmul, counts[i]));
 }
 
-/* What passes over the activations of so many tokens: one sequence, a batch, a prompt. */
+/* The operations that pass over the activations: of one token, of a batch and of a prompt. */
 static void add_passes(struct rows *rows)
 {
     static const enum bench_operation operations[] = {BENCH_RMS_NORM, BENCH_FUSED_ADD_RMS_NORM, BENCH_ROTARY_EMBEDDING,
@@ -161,7 +156,7 @@ static void add_passes(struct rows *rows)
             add_case(rows, (struct bench_case){.operation = operations[i], .count = counts[j]});
 }
 
-/* The layers of a decode step for few tokens. What a backend does not take has no row. */
+/* The fused operations of a decode step with few tokens. A shape that the backend does not fuse gets no row. */
 static void add_fused(struct rows *rows, const struct bench_matmuls *matmuls)
 {
     static const enum bench_operation operations[NUM_MATMULS] = {[MATMUL_QKV] = BENCH_NORM_LINEAR,
@@ -205,10 +200,11 @@ static void add_all(struct rows *rows, const struct bench_matmuls *matmuls)
 
 /* ---- measuring ---- */
 
-/* What the device can do at most: a kernel takes at least bytes / memory, link_bytes / link and operations / products
+/* What the device can do at most: a kernel takes at least bytes / memory, link_bytes / link and operations / matmuls
  * seconds. */
 struct limits {
-    double memory, link, products; /* a second; link, products 0: nothing needs them */
+    double memory, link; /* bytes a second; link 0: no kernel uses it */
+    double matmuls;      /* floating-point operations a second; 0: no kernel multiplies matrices */
 };
 
 struct measurement {
@@ -220,7 +216,7 @@ struct measurement {
     double seconds; /* that it all took */
 };
 
-/* Called before and after the kernels, the better counts: a machine may be busy with something else for a while. */
+/* Called before and after the kernels. The better measurement counts, because the machine may be busy for a while. */
 static enum status measure_memory(struct measurement *m, int threads, struct bench_device *d, struct error *err)
 {
     struct bench_read read = {0};
@@ -239,13 +235,13 @@ static enum status measure_memory(struct measurement *m, int threads, struct ben
     return STATUS_OK;
 }
 
-static void note_product(struct limits *limits, const struct bench_time *time)
+static void note_matmul(struct limits *limits, const struct bench_time *time)
 {
     const double speed = time->operations / time->seconds;
-    if (speed > limits->products) limits->products = speed;
+    if (speed > limits->matmuls) limits->matmuls = speed;
 }
 
-static bool has_products(const struct rows *rows)
+static bool has_matmuls(const struct rows *rows)
 {
     for (int i = 0; i < rows->count; i++) {
         const struct bench_case *c = &rows->row[i].c;
@@ -254,7 +250,7 @@ static bool has_products(const struct rows *rows)
     return false;
 }
 
-/* Without those that the backend does not do. */
+/* Drops the rows of operations that the backend does not have. */
 static void keep_measured(struct rows *rows)
 {
     int kept = 0;
@@ -268,14 +264,14 @@ static enum status measure_all(struct measurement *m, const struct bench_case *y
 {
     struct bench_time time;
     enum status status = measure_memory(m, threads, d, err);
-    if (status == STATUS_OK && has_products(&m->rows)) {
+    if (status == STATUS_OK && has_matmuls(&m->rows)) {
         status = bench_device_run(d, yardstick, &time, err);
-        if (status == STATUS_OK) note_product(&m->limits, &time);
+        if (status == STATUS_OK) note_matmul(&m->limits, &time);
     }
     for (int i = 0; i < m->rows.count && status == STATUS_OK; i++) {
         struct row *row = &m->rows.row[i];
         status = bench_device_run(d, &row->c, &row->time, err);
-        if (status == STATUS_OK && row->c.operation == BENCH_LINEAR) note_product(&m->limits, &row->time);
+        if (status == STATUS_OK && row->c.operation == BENCH_LINEAR) note_matmul(&m->limits, &row->time);
     }
     keep_measured(&m->rows);
     return status == STATUS_OK ? measure_memory(m, threads, d, err) : status;
@@ -299,11 +295,11 @@ static enum status measure(struct measurement *m, int threads, struct error *err
 
 /* ---- the report ---- */
 
-enum limit { LIMIT_MEMORY, LIMIT_LINK, LIMIT_PRODUCTS, NUM_LIMITS };
+enum limit { LIMIT_MEMORY, LIMIT_LINK, LIMIT_MATMULS, NUM_LIMITS };
 
-static const char *const limit_names[NUM_LIMITS] = {"memory", "link", "products"};
+static const char *const limit_names[NUM_LIMITS] = {"memory", "link", "matmuls"};
 
-/* How a row stands beside the limit that it meets first. */
+/* How a row compares with the limit that takes it the most time. */
 struct standing {
     enum limit limit;
     double bytes_per_second; /* through memory, or through the link if that is the limit */
@@ -314,8 +310,7 @@ static struct standing standing_of(const struct limits *limits, const struct ben
 {
     const double least[NUM_LIMITS] = {[LIMIT_MEMORY] = time->bytes / limits->memory,
                                       [LIMIT_LINK] = limits->link > 0 ? time->link_bytes / limits->link : 0,
-                                      [LIMIT_PRODUCTS] =
-                                          limits->products > 0 ? time->operations / limits->products : 0};
+                                      [LIMIT_MATMULS] = limits->matmuls > 0 ? time->operations / limits->matmuls : 0};
     enum limit first = LIMIT_MEMORY;
     for (enum limit i = LIMIT_LINK; i < NUM_LIMITS; i++)
         if (least[i] > least[first]) first = i;
@@ -341,8 +336,8 @@ static bool print_table(const struct measurement *m)
         table_cell(&t, "%s", bench_operation_name(row->c.operation));
         table_cell(&t, "%s", row->shape);
         number_cell(&t, true, 1e6 * row->time.seconds);
-        number_cell(&t, s.limit != LIMIT_PRODUCTS, s.bytes_per_second / 1e9);
-        number_cell(&t, s.limit == LIMIT_PRODUCTS, row->time.operations / row->time.seconds / 1e9);
+        number_cell(&t, s.limit != LIMIT_MATMULS, s.bytes_per_second / 1e9);
+        number_cell(&t, s.limit == LIMIT_MATMULS, row->time.operations / row->time.seconds / 1e9);
         table_cell(&t, "%.1f", s.percent);
         table_cell(&t, "%s", limit_names[s.limit]);
     }
@@ -382,8 +377,8 @@ static void report_settings(struct report *r, const struct measurement *m, const
                   m->limits.memory / 1e9, "GB/s");
     if (m->limits.link > 0)
         report_number(r, "link_gb_per_second", "link to the host, by a large copy", m->limits.link / 1e9, "GB/s");
-    if (m->limits.products > 0)
-        report_number(r, "matmul_gflops", "matmuls, by the fastest", m->limits.products / 1e9, "GFLOP/s");
+    if (m->limits.matmuls > 0)
+        report_number(r, "matmul_gflops", "matmuls, by the fastest", m->limits.matmuls / 1e9, "GFLOP/s");
 }
 
 static enum status print_report(const struct measurement *m, const struct kernels_options *o, int threads,
@@ -454,11 +449,13 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
          .letter = 'm',
          .kind = OPTION_STRING,
          .target = &o->model,
+         .not_empty = true,
          .argument = "PATH",
          .help = "Folder whose config.json gives the shapes. Default: those of Llama-3.2-1B."},
         {.name = "device",
-         .kind = OPTION_STRING,
+         .kind = OPTION_CUSTOM,
          .target = &o->device,
+         .parse = engine_flags_parse_device,
          .argument = "auto|cpu|cuda|cuda:N",
          .help = "Where to compute. Default: auto, a GPU if there is one."},
         {.name = "dtype",
