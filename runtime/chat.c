@@ -44,7 +44,7 @@ struct chat {
     int32_t turns;
     struct turn_stats stats;
     bool at_terminal;
-    int64_t line; /* of the pipe that the question came from, from 1; 0: it came from elsewhere */
+    int64_t line; /* of the pipe, from 1: where the question was read; 0: it was not read from a pipe */
     /* The current answer: */
     bool no_memory;
     int write_error; /* errno of the write that failed, or 0 */
@@ -176,7 +176,7 @@ static void print_cut(const struct chat *chat)
         fprintf(stderr, "quire chat: %sthe answer is cut: the conversation has reached --max-model-len, %d tokens\n",
                 place, limit);
     else
-        fprintf(stderr, "quire chat: %sthe answer is cut at --max-tokens, %d tokens\n", place, output);
+        fprintf(stderr, "quire chat: %sthe answer is cut at --max-tokens, %d token%s\n", place, output, plural(output));
 }
 
 /* The answer's newline, and why it ended early. */
@@ -244,12 +244,14 @@ static void print_stats(const struct chat *chat)
     const struct turn_stats *s = &chat->stats;
     if (chat->turns > 0) {
         double rest = s->seconds - s->first_seconds;
-        fprintf(stderr, "last answer: %d tokens, the first after %.3f s", s->output_tokens, s->first_seconds);
+        fprintf(stderr, "last answer: %d token%s, the first after %.3f s", s->output_tokens, plural(s->output_tokens),
+                s->first_seconds);
         if (s->output_tokens > 1 && rest > 0) fprintf(stderr, ", then %.1f tokens/s", (s->output_tokens - 1) / rest);
-        fprintf(stderr, "\nits prompt: %d tokens, %d of them from the cache\n", s->prompt_tokens, s->cached_tokens);
+        fprintf(stderr, "\nits prompt: %d token%s, %d of them from the cache\n", s->prompt_tokens,
+                plural(s->prompt_tokens), s->cached_tokens);
     }
-    fprintf(stderr, "conversation: %d turns, %zu of %d tokens\n", chat->turns, chat->conversation.ids.count,
-            engine_limits(chat->engine)->max_model_len);
+    fprintf(stderr, "conversation: %d turn%s, %zu of %d tokens\n", chat->turns, plural(chat->turns),
+            chat->conversation.ids.count, engine_limits(chat->engine)->max_model_len);
 }
 
 static bool is_word(const char *text, size_t length, const char *word)
@@ -288,7 +290,7 @@ static int fail_line(const struct chat *chat, struct error *err)
     return command_fail(COMMAND, err, EXIT_STATUS_FAILURE);
 }
 
-/* *go_on is false after a failure that ends the command; a question that cannot be answered is none. */
+/* *go_on is false after a failure that ends the command. A question that cannot be answered does not end it. */
 static int answer_line(struct chat *chat, const char *line, size_t length, bool *go_on)
 {
     struct error err = {""};

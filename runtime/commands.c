@@ -40,6 +40,11 @@ struct sentence command_sentence(const struct error *err)
     return s;
 }
 
+const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 int command_fail(const char *command, const struct error *err, int exit_status)
 {
     fprintf(stderr, "quire %s: %s\n", command, command_sentence(err).text);

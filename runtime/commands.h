@@ -3,6 +3,8 @@
 #ifndef QUIRE_RUNTIME_COMMANDS_H
 #define QUIRE_RUNTIME_COMMANDS_H
 
+#include <stdint.h>
+
 #include "base/status.h"
 
 enum { EXIT_STATUS_OK = 0, EXIT_STATUS_FAILURE = 1, EXIT_STATUS_USAGE = 2 };
@@ -19,6 +21,9 @@ struct sentence {
     char text[2048]; /* NUL-terminated; long enough for every error */
 };
 struct sentence command_sentence(const struct error *err);
+
+/* The end of a counted noun, "1 prompt" but "2 prompts": "" for 1, else "s". */
+const char *plural(int64_t count);
 
 /* "quire COMMAND: sentence" on stderr; returns `exit_status`. */
 int command_fail(const char *command, const struct error *err, int exit_status);

@@ -26,9 +26,8 @@ static const char SUMMARY[] =
     "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
     "\"prompt_token_ids\" or \"messages\", an \"id\" or \"custom_id\", and sampling fields of their own, named as the "
     "flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, which "
-    "is "
-    "written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line that cannot "
-    "be answered gives an \"error\", and the exit status is then 1.";
+    "is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line that "
+    "cannot be answered gives an \"error\", and the exit status is then 1.";
 
 enum { UNANSWERED_PER_SEQUENCE = 4, RESULTS_PER_SEQUENCE = 64 }; /* bounds, in multiples of max_num_seqs */
 
@@ -80,12 +79,14 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .letter = 'i',
          .kind = OPTION_STRING,
          .target = &o->input,
+         .not_empty = true,
          .argument = "FILE",
          .help = "The prompts; -: standard input. Default: -."},
         {.name = "output",
          .letter = 'o',
          .kind = OPTION_STRING,
          .target = &o->output,
+         .not_empty = true,
          .argument = "FILE",
          .help = "Where the answers go; -: standard output. Default: -."},
         {.name = "overwrite",
@@ -306,16 +307,17 @@ static void print_summary(struct run *run, const struct generate_options *o)
 {
     double seconds = progress_seconds(&run->progress);
     if (!o->quiet) {
-        fprintf(stderr,
-                "quire generate: %lld prompts, %lld tokens in %.2f s (%.1f tokens/s); %lld prompt tokens, %lld of them "
-                "from the cache\n",
-                (long long)run->num_written, (long long)run->output_tokens, seconds,
-                seconds > 0 ? (double)run->output_tokens / seconds : 0, (long long)run->prompt_tokens,
-                (long long)run->cached_tokens);
+        fprintf(
+            stderr,
+            "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of them "
+            "from the cache\n",
+            (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
+            plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
+            (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens);
     }
     if (run->num_failed) {
-        fprintf(stderr, "quire generate: %lld of %lld prompts failed; their lines in the output say why\n",
-                (long long)run->num_failed, (long long)run->num_written);
+        fprintf(stderr, "quire generate: %lld of %lld prompt%s failed: see \"error\" in the output\n",
+                (long long)run->num_failed, (long long)run->num_written, plural(run->num_written));
     }
 }
 
@@ -328,8 +330,10 @@ static int fail(const struct run *run, const struct error *err)
 
 static void print_interrupted(const struct run *run)
 {
-    fprintf(stderr, "quire generate: interrupted; %lld prompts that were read have no answer%s\n",
-            (long long)run->num_unfinished, run->input_ended ? "" : ", and the input was not read to its end");
+    const bool one = run->num_unfinished == 1;
+    fprintf(stderr, "quire generate: interrupted; %lld prompt%s that %s read %s no answer%s\n",
+            (long long)run->num_unfinished, plural(run->num_unfinished), one ? "was" : "were", one ? "has" : "have",
+            run->input_ended ? "" : ", and the input was not read to its end");
 }
 
 static int run_to_end(struct run *run, const struct generate_options *o)

@@ -62,9 +62,9 @@ static void fill_standard_files(void)
 
 /* OpenMP's threads spin while they wait. On a machine that runs other programs too, a spinning thread takes the
  * processor from the thread that it waits for; sleeping instead costs microseconds per operation. OpenMP reads its wait
- * policy before main, so the program executes itself again with the policy set. Not where OpenMP binds threads
- * (OMP_PROC_BIND): this thread is already bound to one processor, and the new process would see only that one. Nor
- * where the dynamic loader was run by hand: /proc/self/exe is then the loader. */
+ * policy before main, so the program executes itself again with the policy set. It does not where OpenMP binds threads
+ * (OMP_PROC_BIND), because this thread is then bound to one processor and the new process would see only that one, nor
+ * where the dynamic loader was run by hand, because /proc/self/exe is then the loader. */
 static void sleep_while_waiting(char **argv)
 {
     if (getenv("OMP_WAIT_POLICY") || getauxval(AT_BASE) == 0) return;

@@ -67,10 +67,12 @@ static void memory_rows(struct table *t, const struct memory_profile *p)
     memory_row(t, "  workspace", p->workspace, "");
     if (p->graphs) memory_row(t, "  graphs", p->graphs, "captured decode steps");
     memory_row(t, "  state", p->state, "block tables, sampling, inputs and outputs");
-    snprintf(note, sizeof note, "%d blocks%s", p->num_blocks, p->num_blocks_override ? ", as asked for" : "");
+    snprintf(note, sizeof note, "%d block%s%s", p->num_blocks, plural(p->num_blocks),
+             p->num_blocks_override ? ", as asked for" : "");
     memory_row(t, "  KV cache", p->kv_cache, note);
     if (p->in_use) device_row(t, p);
-    snprintf(note, sizeof note, "on the host, %d blocks; allocated as it is needed", p->num_host_blocks);
+    snprintf(note, sizeof note, "on the host, %d block%s; allocated as it is needed", p->num_host_blocks,
+             plural(p->num_host_blocks));
     memory_row(t, "swap space", memory_profile_swap_space(p), note);
     if (gpu && p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
 }
@@ -197,6 +199,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .letter = 'i',
          .kind = OPTION_STRING,
          .target = &o->input,
+         .not_empty = true,
          .argument = "FILE",
          .help = "Run these prompts, one a line (text, or JSON as for quire generate), and show the blocks step by "
                  "step; - is standard input."},

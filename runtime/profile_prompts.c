@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/commands.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 #include "runtime/table.h"
@@ -286,7 +287,8 @@ static enum status run_and_report(struct profile_run *run, struct engine *e, con
     if (ferror(stdout)) return error_set(err, STATUS_IO, "cannot write the report to standard output");
     if (run->num_errors == 0) return STATUS_OK;
     char how_many[96];
-    snprintf(how_many, sizeof how_many, "%d of %zu prompts failed; the first", run->num_errors, run->count);
+    snprintf(how_many, sizeof how_many, "%d of %zu prompt%s failed; the first", run->num_errors, run->count,
+             plural((int64_t)run->count));
     *err = run->first_error;
     return error_prefix(err, STATUS_INVALID, how_many);
 }

@@ -38,7 +38,7 @@ struct result {
     bool aborted;                   /* ended by engine_abort: there is nothing to write */
     bool no_memory;                 /* a part of an answer was lost: the run must end */
     uint64_t request;               /* the engine's id; 0: the line never became a request */
-    struct result_queue *queue;     /* hears when the result is done; or NULL */
+    struct result_queue *queue;     /* told when the result is done; or NULL */
     struct result *previous, *next; /* the queue's */
 };
 

@@ -105,7 +105,7 @@ static void test_two_turns(void **state)
     pty_expect(&p, "> ");
     pty_type(&p, "/stats\r");
     pty_expect(&p, "last answer: 20 tokens");
-    pty_expect(&p, "conversation: 1 turns");
+    pty_expect(&p, "conversation: 1 turn,");
     pty_expect(&p, "> ");
     pty_type(&p, "And a page?\r");
     pty_expect(&p, "(cut at --max-tokens)");
@@ -131,7 +131,7 @@ static void test_interrupted_answer(void **state)
     pty_expect(&p, "\r\n(stopped)\r\n");
     pty_expect(&p, "> ");
     pty_type(&p, "/stats\r");
-    pty_expect(&p, "conversation: 1 turns");
+    pty_expect(&p, "conversation: 1 turn,");
     pty_expect(&p, "> ");
     pty_type(&p, "Again\r"); /* the conversation goes on */
     pty_expect(&p, "Again\r\n");
@@ -167,7 +167,7 @@ static void test_keys_at_the_prompt(void **state)
     pty_type(&p, "\x1b[A");
     pty_expect(&p, "/stats");
     pty_type(&p, "\r");
-    pty_expect(&p, "conversation: 1 turns");
+    pty_expect(&p, "conversation: 1 turn,");
     pty_expect(&p, "> ");
     pty_type(&p, "\x04");
     assert_int_equal(pty_finish(&p), 0);
@@ -264,7 +264,7 @@ static void test_pipe(void **state)
     assert_int_equal(p.exit_status, 0);
     assert_int_equal(count_lines(&p.out), 3);
     program_free(&p);
-    /* Nothing is said of answers that end by themselves. */
+    /* No line on stderr about answers that end by themselves. */
     run(&p, f->model.path, "one\ntwo\n",
         (const char *[]){"--temperature", "0", "--logit-bias", "300:100", "--stop-token-ids", "300", NULL});
     assert_int_equal(p.exit_status, 0);
@@ -276,7 +276,7 @@ static void test_pipe(void **state)
     program_free(&p);
 }
 
-/* An answer that a limit cut is named, since what is on standard output does not show it. */
+/* A line on stderr tells which answers a limit cut, because standard output does not show it. */
 static void test_pipe_cut(void **state)
 {
     const struct fixture *f = *state;

@@ -79,12 +79,20 @@ static void test_long_sentence(void **state)
     assert_true(strlen(s.text) < sizeof s.text - 1);
 }
 
+static void test_plural(void **state)
+{
+    (void)state;
+    assert_string_equal(plural(0), "s");
+    assert_string_equal(plural(1), "");
+    assert_string_equal(plural(2), "s");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_without_advice),   cmocka_unit_test(test_one_setting),
         cmocka_unit_test(test_several_settings), cmocka_unit_test(test_advice_belongs_to_its_sentence),
-        cmocka_unit_test(test_long_sentence),
+        cmocka_unit_test(test_long_sentence),    cmocka_unit_test(test_plural),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

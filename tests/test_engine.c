@@ -1,6 +1,6 @@
 /* The engine, on the CPU and on a GPU: the same tokens whatever the path, seeds, aborts, threads, stop conditions,
- * admission, and no heap allocation in the step loop. The reference of every comparison is the engine itself in its
- * simplest form; that this form is right is test_golden's matter. */
+ * admission, and no heap allocation in the step loop. Every comparison takes as its reference the engine in its
+ * simplest configuration, whose results test_golden checks. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -230,7 +230,7 @@ static void test_seed_whatever_the_batch(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
-/* With a penalty, so that what the device keeps of a sequence (its tokens so far) has to come back too. */
+/* With a penalty, so that the token counts that the device keeps for a sequence must be restored too. */
 static void test_seed_whatever_the_preemption(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void test_lengths_and_stop_ids(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
-/* What engine_add says of a prompt that nobody waits for. */
+/* engine_add's status for a prompt whose answer is ignored. */
 static enum status add_prompt(struct engine *e, const int32_t *ids, int32_t length,
                               const struct sampling_params *params, struct error *err)
 {
@@ -328,6 +328,23 @@ static void test_refused_prompts(void **state)
     assert_non_null(strstr(command_sentence(&err).text, "n is 17"));
     assert_non_null(strstr(command_sentence(&err).text, "raise --max-num-seqs to 17"));
     assert_false(engine_has_work(e));
+    engine_destroy(e);
+}
+
+/* A max_model_len that is the model's own cannot be raised. */
+static void test_prompt_longer_than_the_model(void **state)
+{
+    (void)state;
+    char path[512];
+    const struct engine_options o = run_options("golden/mha", path, sizeof path);
+    struct engine *e = run_engine(&o);
+    const struct sampling_params params = greedy();
+    int32_t long_prompt[256] = {0};
+    struct error err;
+    assert_int_equal(engine_limits(e)->max_model_len, 256);
+    assert_int_equal(add_prompt(e, long_prompt, 256, &params, &err), STATUS_INVALID);
+    assert_int_equal(err.num_advice, 0);
+    assert_non_null(strstr(err.text, "shorten the prompt"));
     engine_destroy(e);
 }
 
@@ -591,15 +608,14 @@ static void pause_a_little(void)
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* What counts this far is an event of another thread: wait for it, but not for ever. */
+/* Waits, for a bounded time, until another thread has counted this far. */
 static void wait_until(const atomic_int *count, int value)
 {
     for (int i = 0; i < 60000 && atomic_load(count) < value; i++) pause_a_little();
     if (atomic_load(count) < value) fail_msg("waited in vain: %d of %d", atomic_load(count), value);
 }
 
-/* One request at a time, each from another thread's point of view into an idle engine: the server sleeps in between,
- * and a step is never missed. */
+/* Each request finds the engine idle and its server thread asleep; every request must wake it. */
 static void test_server_waits_for_work(void **state)
 {
     (void)state;
@@ -633,7 +649,7 @@ static void test_server_waits_for_work(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
-/* A wake-up, or work, that comes before the wait is not lost. */
+/* A wake-up or a request that comes before the wait is not lost. */
 static void test_wait_returns_at_once(void **state)
 {
     (void)state;
@@ -763,6 +779,7 @@ int main(void)
         cmocka_unit_test(test_seed_whatever_the_preemption),
         cmocka_unit_test(test_lengths_and_stop_ids),
         cmocka_unit_test(test_refused_prompts),
+        cmocka_unit_test(test_prompt_longer_than_the_model),
         cmocka_unit_test(test_too_few_blocks),
         cmocka_unit_test(test_lone_request_cannot_grow),
         cmocka_unit_test(test_damaged_weights),

@@ -649,8 +649,8 @@ static char **sorted_lines(struct text *t)
     return lines;
 }
 
-/* Many more lines than are read ahead: all come back, in order if that is asked for, and with the same seed the same
- * lines whatever their order. */
+/* Many more lines than are read ahead: every line gets its answer, in the input's order with --ordered, and the same
+ * seed gives the same answers in either order. */
 static void test_many_lines(void **state)
 {
     struct text input = {0};
@@ -798,7 +798,7 @@ static void test_bad_files(void **state)
     check_contents(path, "one\n");
 }
 
-/* An output that is not empty is kept, unless --overwrite is there and so is the first answer. */
+/* An output that is not empty is kept without --overwrite, and with it until the first answer is there. */
 static void test_overwrite(void **state)
 {
     const struct fixture *f = *state;
@@ -1022,7 +1022,7 @@ static void check_quick_answers(const char *path)
     text_free(&contents);
 }
 
-/* Whatever is finished is in the file, though the first line is not, and the process has no chance to do anything. */
+/* After SIGKILL every finished answer is in the file, although the first line's answer is not finished. */
 static void test_killed(void **state)
 {
     const struct fixture *f = *state;

@@ -21,7 +21,7 @@ struct values {
     int32_t number;
     uint64_t big;
     double real;
-    const char *text, *choice;
+    const char *text, *choice, *file;
     int calls;
     uint64_t given;
     int32_t plain;
@@ -66,6 +66,12 @@ static void make_table(struct option_table *table, struct values *v)
          .help = "A real number."},
         {.name = "text", .kind = OPTION_STRING, .target = &v->text, .argument = "TEXT", .help = "A text."},
         {.name = "choice", .kind = OPTION_STRING, .target = &v->choice, .choices = "a|bee", .help = "A choice."},
+        {.name = "file",
+         .kind = OPTION_STRING,
+         .target = &v->file,
+         .argument = "FILE",
+         .not_empty = true,
+         .help = "A file."},
         {.name = "call",
          .kind = OPTION_CUSTOM,
          .target = &v->calls,
@@ -172,6 +178,7 @@ static void test_refusals(void **state)
         {"--choice c", "--choice: expected a|bee, got 'c'"},
         {"--choice be", "got 'be'"},
         {"--choice", "--choice needs a value: --choice a|bee"},
+        {"--file=", "--file needs a value: --file FILE"},
         {"--number", "--number needs a value: --number N"},
         {"-n", "--number needs a value: --number N"},
         {"--switch-on=3", "--switch-on takes no value, but was written --switch-on=3"},

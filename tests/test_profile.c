@@ -36,7 +36,7 @@ static int remove_folder(void **state)
     return 0;
 }
 
-/* Runs quire profile on the tiny model with further arguments, which end with NULL. */
+/* Runs quire profile on the tiny model with the given arguments, which end with NULL, added. */
 static void profile(struct program *p, const struct temp_folder *folder, const char *input, ...)
 {
     const char *argv[MAX_ARGUMENTS] = {QUIRE_EXECUTABLE,
@@ -236,7 +236,7 @@ static void swapped_requests_are_shown(void **state)
     text_free(&lines);
 }
 
-/* Every Nth row and the last; the tokens of those left out are in the next one. */
+/* Every Nth step has a row, and so has the last; a row counts the tokens of the steps since the row before it. */
 static void every_thins_out(void **state)
 {
     struct text lines = {0};

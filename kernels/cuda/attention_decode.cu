@@ -628,7 +628,7 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
     if (cluster > 1) cluster_wait();
 }
 
-template <class D>
+template <class D, bool NORM>
 static __device__ __forceinline__ void do_work(const struct decode_work &work, const struct decode_plan &plan,
                                                const struct attention_call &call, const struct decode_fresh &fresh,
                                                uint8_t *rings, decode_rows<D> *rows, struct decode_merge *merge)
@@ -658,10 +658,7 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
     const int64_t slot =
         has_fresh && in_group == 0 ? fresh.slots[token] : -1; /* only one unit of a KV head writes to the cache */
     const struct decode_unit unit = {token, kv_head, head, heads};
-    if (fresh.norms.query_gain)
-        load_rows<D, true>(rows, call, fresh, unit, has_fresh ? heads + 2 : heads);
-    else
-        load_rows<D, false>(rows, call, fresh, unit, has_fresh ? heads + 2 : heads);
+    load_rows<D, NORM>(rows, call, fresh, unit, has_fresh ? heads + 2 : heads);
     __syncthreads();
     decode_state<D> state;
     load_query<D>(state, rows, heads, args.head_size);
@@ -672,7 +669,8 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
                    (typename D::T *)args.out + (token * args.num_heads + head) * args.head_size);
 }
 
-template <class D>
+/* NORM: queries and keys are normed. */
+template <class D, bool NORM>
 static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
     decode_kernel(const __grid_constant__ struct attention_call call, const __grid_constant__ struct decode_plan plan,
                   const __grid_constant__ struct decode_fresh fresh)
@@ -684,7 +682,7 @@ static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
     let_next_start();
     if (!fresh.key) wait_for_previous(); /* the previous kernel may have written the cache */
     if (decode_work_of(&work, &call, &plan))
-        do_work<D>(work, plan, call, fresh, rings, &rows, &merge);
+        do_work<D, NORM>(work, plan, call, fresh, rings, &rows, &merge);
     else if (blockIdx.x == 0) /* at least one block has to wait (dependent.cuh), and perhaps none has work */
         wait_for_previous();
 }
@@ -759,26 +757,33 @@ struct decode_launch {
     bool may_split;
 };
 
-template <class D> static void launch(const struct decode_launch *l)
+template <class D, bool NORM> static void launch(const struct decode_launch *l)
 {
     const struct cuda_state *s = cuda_use(l->b);
     const struct decode_plan plan = make_plan<D>(s, l->args, l->may_split);
     const int shared_bytes = DECODE_WARPS * plan.stages * D::STAGE_BYTES;
     const int64_t units = (int64_t)l->args->num_seqs * l->args->num_kv_heads * plan.units_per_head;
     const dim3 grid((unsigned)((units + plan.target) * plan.cluster));
-    if (!cuda_allow_shared(l->b, "paged attention", decode_kernel<D>, shared_bytes)) return;
-    cuda_launch_dependent(s, decode_kernel<D>, {grid, DECODE_THREADS, shared_bytes, plan.cluster},
+    if (!cuda_allow_shared(l->b, "paged attention", decode_kernel<D, NORM>, shared_bytes)) return;
+    cuda_launch_dependent(s, decode_kernel<D, NORM>, {grid, DECODE_THREADS, shared_bytes, plan.cluster},
                           attention_call_make(l->args), plan, l->fresh);
     cuda_check_launch(l->b, "paged attention");
 }
 
+static bool modifies_scores(const struct attention_params *params)
+{
+    return params->alibi_slopes || params->soft_cap > 0;
+}
+
+/* There is no kernel that norms queries and keys and modifies scores: norms_of refuses that. */
 template <class T, bool FP8, int HEAD> static void launch_variant(const struct decode_launch *l)
 {
-    if (l->args->params->alibi_slopes || l->args->params->soft_cap > 0) {
-        launch<decode_traits<T, FP8, HEAD, true>>(l);
-    } else {
-        launch<decode_traits<T, FP8, HEAD, false>>(l);
-    }
+    if (modifies_scores(l->args->params))
+        launch<decode_traits<T, FP8, HEAD, true>, false>(l);
+    else if (l->fresh.norms.query_gain)
+        launch<decode_traits<T, FP8, HEAD, false>, true>(l);
+    else
+        launch<decode_traits<T, FP8, HEAD, false>, false>(l);
 }
 
 template <class T, bool FP8> static void launch_head_size(const struct decode_launch *l)
@@ -832,13 +837,13 @@ void cuda_paged_attention_v2(struct backend *b, const struct attention_args *arg
     decode(b, args, true);
 }
 
-/* Whether load_rows can make these norms; *out is set if there are any. */
-static bool norms_of(const struct rotary_args *rotary, struct decode_norms *out)
+/* Whether there is a kernel for these norms; *out is set if there are any. */
+static bool norms_of(const struct rotary_args *rotary, const struct attention_params *params, struct decode_norms *out)
 {
     const struct norm_params *query = rotary->query_norm, *key = rotary->key_norm;
     if (!query && !key) return true;
-    if (!query || !key || query->gain_dtype != key->gain_dtype || !gains_are_aligned<4>(query) ||
-        !gains_are_aligned<4>(key))
+    if (!query || !key || modifies_scores(params) || query->gain_dtype != key->gain_dtype ||
+        !gains_are_aligned<4>(query) || !gains_are_aligned<4>(key))
         return false;
     *out = {query->gain, key->gain, query->gain_dtype, query->eps, key->eps};
     return query->gain_dtype == DTYPE_FLOAT32 || query->gain_dtype == rotary->dtype;
@@ -859,7 +864,8 @@ bool cuda_decode_attention(struct backend *b, const struct decode_attention_args
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
     const bool rotation = rotary->rotary_dim == rotary->head_size || rotary->rotary_dim == 0;
-    if (!aligned || !rotation || !norms_of(rotary, &fresh.norms) || !is_for_tensor_cores(cuda_state(b), attention))
+    if (!aligned || !rotation || !norms_of(rotary, attention->params, &fresh.norms) ||
+        !is_for_tensor_cores(cuda_state(b), attention))
         return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
     const struct decode_launch call = {b, attention, fresh, may_split};

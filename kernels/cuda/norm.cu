@@ -56,8 +56,8 @@ static __device__ __forceinline__ void store_piece(piece<T, N> *out, piece<T, N>
     out[i] = p;
 }
 
-/* ADD: there is a residual. out may be x: a thread writes what it alone has read. size and the strides are multiples of
- * N. */
+/* ADD: there is a residual, and all rows are contiguous. out may be x: a thread writes what it alone has read. size and
+ * the strides are multiples of N. */
 template <class T, int N, bool ADD>
 static __global__ void __launch_bounds__(MAX_THREADS) rms_norm_kernel(const __grid_constant__ norm_call<T> call)
 {
@@ -72,9 +72,10 @@ static __global__ void __launch_bounds__(MAX_THREADS) rms_norm_kernel(const __gr
     for (int k = 0; k < KEPT; k++)
         if ((int)threadIdx.x + k * step < pieces) gains[k] = load_gains<N>(gain, gain_dtype, threadIdx.x + k * step);
     wait_for_previous();
-    const piece<T, N> *from = (const piece<T, N> *)(call.x + blockIdx.x * call.x_stride);
-    piece<T, N> *added = (piece<T, N> *)(call.residual + (int64_t)blockIdx.x * call.size);
-    piece<T, N> *to = (piece<T, N> *)(call.out + blockIdx.x * call.out_stride);
+    const int64_t row = (int64_t)blockIdx.x * call.size;
+    const piece<T, N> *from = (const piece<T, N> *)(call.x + (ADD ? row : blockIdx.x * call.x_stride));
+    piece<T, N> *added = (piece<T, N> *)(call.residual + row);
+    piece<T, N> *to = (piece<T, N> *)(call.out + (ADD ? row : blockIdx.x * call.out_stride));
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
         if ((int)threadIdx.x + k * step < pieces)

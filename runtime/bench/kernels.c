@@ -107,11 +107,6 @@ struct rows {
     const char *filter;
 };
 
-static void plural(char *shape, int32_t count, const char *what, const char *more)
-{
-    snprintf(shape, MAX_SHAPE, "%d %s%s%s", count, what, count == 1 ? "" : "s", more);
-}
-
 static void describe(const struct bench_case *c, char *shape)
 {
     char more[MAX_SHAPE / 2] = "";
@@ -130,7 +125,7 @@ static void describe(const struct bench_case *c, char *shape)
         what = "block";
         snprintf(more, sizeof more, ", %s", c->swap_in ? "in" : "out");
     }
-    plural(shape, c->count, what, more);
+    snprintf(shape, MAX_SHAPE, "%d %s%s%s", c->count, what, plural(c->count), more);
 }
 
 static void add_case(struct rows *rows, struct bench_case c)
@@ -150,7 +145,7 @@ static void add_linear(struct rows *rows, const struct bench_matmuls *matmuls)
             add_case(rows, matmul_case(matmuls, matmul, counts[i]));
 }
 
-/* Operations that pass over the activations once: of one token, of a batch, of a prompt. */
+/* The operations that pass over the activations: of one token, of a batch and of a prompt. */
 static void add_passes(struct rows *rows)
 {
     static const enum bench_operation operations[] = {BENCH_RMS_NORM, BENCH_FUSED_ADD_RMS_NORM, BENCH_ROTARY_EMBEDDING,
@@ -161,7 +156,7 @@ static void add_passes(struct rows *rows)
             add_case(rows, (struct bench_case){.operation = operations[i], .count = counts[j]});
 }
 
-/* The fused operations of a decode step for few tokens. What the backend does not take has no row. */
+/* The fused operations of a decode step with few tokens. A shape that the backend does not fuse gets no row. */
 static void add_fused(struct rows *rows, const struct bench_matmuls *matmuls)
 {
     static const enum bench_operation operations[NUM_MATMULS] = {[MATMUL_QKV] = BENCH_NORM_LINEAR,
@@ -208,8 +203,8 @@ static void add_all(struct rows *rows, const struct bench_matmuls *matmuls)
 /* What the device can do at most: a kernel takes at least bytes / memory, link_bytes / link and operations / matmuls
  * seconds. */
 struct limits {
-    double memory, link; /* bytes a second; link 0: no row uses the link */
-    double matmuls;      /* floating-point operations a second; 0: no row has matmuls or attention */
+    double memory, link; /* bytes a second; link 0: no kernel uses it */
+    double matmuls;      /* floating-point operations a second; 0: no kernel multiplies matrices */
 };
 
 struct measurement {
@@ -255,7 +250,7 @@ static bool has_matmuls(const struct rows *rows)
     return false;
 }
 
-/* Drops the rows that the backend does not compute. */
+/* Drops the rows of operations that the backend does not have. */
 static void keep_measured(struct rows *rows)
 {
     int kept = 0;
@@ -304,7 +299,7 @@ enum limit { LIMIT_MEMORY, LIMIT_LINK, LIMIT_MATMULS, NUM_LIMITS };
 
 static const char *const limit_names[NUM_LIMITS] = {"memory", "link", "matmuls"};
 
-/* How a row stands beside the limit that it meets first. */
+/* How a row compares with the limit that takes it the most time. */
 struct standing {
     enum limit limit;
     double bytes_per_second; /* through memory, or through the link if that is the limit */
@@ -454,11 +449,13 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
          .letter = 'm',
          .kind = OPTION_STRING,
          .target = &o->model,
+         .not_empty = true,
          .argument = "PATH",
          .help = "Folder whose config.json gives the shapes. Default: those of Llama-3.2-1B."},
         {.name = "device",
-         .kind = OPTION_STRING,
+         .kind = OPTION_CUSTOM,
          .target = &o->device,
+         .parse = engine_flags_parse_device,
          .argument = "auto|cpu|cuda|cuda:N",
          .help = "Where to compute. Default: auto, a GPU if there is one."},
         {.name = "dtype",

@@ -33,7 +33,8 @@ void report_string(struct report *r, const char *key, const char *value); /* onl
 void report_integer(struct report *r, const char *key, const char *label, int64_t value);
 /* `unit` stands after the value ("", "tokens/s"); a NaN is left out. */
 void report_number(struct report *r, const char *key, const char *label, double value, const char *unit);
-/* mean_KEY_ms, median_KEY_ms, p90_KEY_ms and p99_KEY_ms of samples that are seconds. Nothing for no samples. */
+/* mean_KEY_ms, median_KEY_ms, p90_KEY_ms and p99_KEY_ms of samples that are seconds. Adds nothing if there are no
+ * samples. */
 void report_milliseconds(struct report *r, const char *key, const char *label, const struct samples *seconds);
 
 /* A number with four significant digits, which is what a measurement is worth. */

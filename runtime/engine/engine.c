@@ -165,11 +165,12 @@ static enum status check_prompt(const struct engine *e, const struct engine_requ
     const int32_t vocab_size = e->loaded.config.spec.vocab_size, max_model_len = e->loaded.limits.max_model_len;
     if (r->prompt_len < 1) return error_set(err, STATUS_INVALID, "the prompt has no tokens; give at least one");
     if (r->prompt_len >= max_model_len) {
+        const bool may_raise = r->prompt_len < e->loaded.profile.model_max_len;
         error_set(err, STATUS_INVALID,
                   "the prompt has %d tokens, but max_model_len is %d, which leaves %d for a prompt and one for the "
-                  "answer: shorten it",
-                  r->prompt_len, max_model_len, max_model_len - 1);
-        error_advise(err, ADVICE_RAISE, "max_model_len", "%d", r->prompt_len + 1);
+                  "answer%s",
+                  r->prompt_len, max_model_len, max_model_len - 1, may_raise ? "" : "; shorten the prompt");
+        if (may_raise) error_advise(err, ADVICE_RAISE, "max_model_len", "%d", r->prompt_len + 1);
         return STATUS_INVALID;
     }
     for (int32_t i = 0; i < r->prompt_len; i++)
@@ -361,7 +362,7 @@ static void fill_sampling_state(const struct engine *e, const struct sequence *s
         state->stop_ids[state->num_stop_ids++] = request->eos_token_ids[i];
 }
 
-/* What the scheduler returns is an inconsistency of its own: a bug, for whoever reads the sentence to report. */
+/* The scheduler fails only if its own state is inconsistent. That is a bug, which the user is asked to report. */
 static enum status check_scheduler(enum status status, struct error *err)
 {
     return status == STATUS_OK ? status : error_prefix(err, status, "internal error, please report it");

@@ -104,7 +104,7 @@ void engine_abort(struct engine *e, uint64_t id);
 
 /* ---- the loop ---- */
 
-/* Runs one step and delivers what it brought. *worked is false if there was nothing to do. An error ends the engine:
+/* Runs one step and delivers its tokens. *worked is false if there was nothing to do. An error ends the engine:
  * answers that are unfinished then get no further piece, and only engine_destroy or engine_leave may follow. */
 enum status engine_step(struct engine *e, bool *worked, struct error *err);
 bool engine_has_work(struct engine *e); /* some request is not finished */

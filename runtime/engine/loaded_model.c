@@ -16,8 +16,8 @@ static enum status parse_dtype(const char *option, const char *name, enum dtype 
     return error_set(err, STATUS_INVALID, "%s is \"%s\", but must be auto, float32, float16 or bfloat16", option, name);
 }
 
-/* Activations: on the CPU float32 costs nothing beside reading the weights, and is exact; a GPU computes in the
- * checkpoint's type. */
+/* Activations are float32 on the CPU, where converting them costs nothing beside reading the weights. A GPU computes in
+ * the checkpoint's type. */
 static enum status choose_dtypes(const struct engine_options *o, const struct loaded_model *l,
                                  struct model_options *model_options, struct error *err)
 {
@@ -97,9 +97,10 @@ enum status loaded_model_open(const struct engine_options *options, struct loade
     if (status != STATUS_OK)
         loaded_model_close(out);
     else if (options->max_model_len == 0 && p->max_model_len < p->model_max_len)
-        log_write(options->log, LOG_WARNING,
-                  "max_model_len is %d of the model's %d tokens: more does not fit in %d KV blocks", p->max_model_len,
-                  p->model_max_len, p->num_blocks);
+        log_write(
+            options->log, LOG_WARNING,
+            "max_model_len is %d of the model's %d tokens: more does not fit in the KV cache, which has %d block%s",
+            p->max_model_len, p->model_max_len, p->num_blocks, p->num_blocks == 1 ? "" : "s");
     return status;
 }
 

@@ -4,8 +4,8 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-/* The driver takes memory of its own for captured graphs, and says how much only once they are there. The plan reserves
- * a generous guess, so that the blocks fit beside them; the report has what they took. */
+/* The driver allocates memory for captured graphs itself, and how much is known only after they are captured. The plan
+ * reserves this estimate, which is generous, so that they fit beside the blocks; the report shows what they took. */
 static const int64_t GRAPH_RESERVE = 128 << 20;
 
 /* ---- before anything is allocated ---- */
@@ -104,7 +104,7 @@ static enum status plan_terms(const struct engine_options *o, struct loaded_mode
 }
 
 /* Lowers max_model_len to the longest that fits, in whole blocks, or leaves it where none does. A longer one needs more
- * blocks and leaves less memory for them (its block tables are larger), so the search may halve the interval. */
+ * blocks and leaves less memory for them (its block tables are larger), so a binary search finds it. */
 static enum status plan_shorter(const struct engine_options *o, struct loaded_model *l,
                                 struct model_options *model_options, struct error *err)
 {
@@ -193,7 +193,7 @@ static enum status measure_context(const struct engine_options *o, struct loaded
     return memory_profile_check(p, err);
 }
 
-/* Threads copy the weights to the GPU at the same time: they are waited for last. */
+/* Other threads copy the weights to the GPU meanwhile; this waits for them last. */
 static enum status allocate_gpu(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;

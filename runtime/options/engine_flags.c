@@ -28,7 +28,7 @@ static enum status parse_preemption_mode(void *target, const char *text, struct 
     return error_set(err, STATUS_INVALID, "expected auto|recompute|swap, got '%s'", text);
 }
 
-static enum status parse_device(void *target, const char *text, struct error *err)
+enum status engine_flags_parse_device(void *target, const char *text, struct error *err)
 {
     bool numbered = strncmp(text, "cuda:", 5) == 0 && text[5] && text[5 + strspn(text + 5, "0123456789")] == '\0';
     if (!numbered && strcmp(text, "auto") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0) {
@@ -68,12 +68,13 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .letter = 'm',
          .kind = OPTION_STRING,
          .target = &o->model,
+         .not_empty = true,
          .argument = "PATH",
          .help = "Checkpoint folder. Default: the model that ships with quire."},
         {.name = "device",
          .kind = OPTION_CUSTOM,
          .target = &o->device,
-         .parse = parse_device,
+         .parse = engine_flags_parse_device,
          .argument = "auto|cpu|cuda|cuda:N",
          .help = "Where to compute. Default: auto, a GPU if there is one."},
         {.name = "dtype",

@@ -8,7 +8,8 @@
 /* The flags set fields of *options and *log, which hold the defaults. */
 void engine_flags_add(struct option_table *table, struct engine_options *options, struct log *log);
 
-/* For OPTION_CUSTOM: a block size, to an int32_t. */
+/* For OPTION_CUSTOM: a block size, to an int32_t; the name of a device, to a const char *. */
 enum status engine_flags_parse_block_size(void *target, const char *text, struct error *err);
+enum status engine_flags_parse_device(void *target, const char *text, struct error *err);
 
 #endif

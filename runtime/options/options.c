@@ -105,8 +105,15 @@ static bool is_choice(const char *choices, const char *text)
     return false;
 }
 
+static enum status value_missing(const struct option_spec *spec, struct error *err)
+{
+    return error_set(err, STATUS_INVALID, "--%s needs a value: --%s %s", spec->name, spec->name,
+                     spec->choices ? spec->choices : spec->argument);
+}
+
 static enum status set_string(const struct option_spec *spec, const char *text, struct error *err)
 {
+    if (spec->not_empty && !*text) return value_missing(spec, err);
     if (spec->choices && !is_choice(spec->choices, text)) {
         return error_set(err, STATUS_INVALID, "--%s: expected %s, got '%s'", spec->name, spec->choices, text);
     }
@@ -275,10 +282,7 @@ static const struct option_spec *spec_of_code(const struct option_table *table, 
 static enum status refused(const struct option_table *table, int code, const char *word, struct error *err)
 {
     const struct option_spec *spec = optopt ? spec_of_code(table, optopt) : NULL;
-    if (code == ':' && spec) {
-        return error_set(err, STATUS_INVALID, "--%s needs a value: --%s %s", spec->name, spec->name,
-                         spec->choices ? spec->choices : spec->argument);
-    }
+    if (code == ':' && spec) return value_missing(spec, err);
     if (spec || optopt == CODE_HELP) {
         return error_set(err, STATUS_INVALID, "--%s%s takes no value, but was written %s",
                          optopt >= CODE_FIRST && (optopt & 1) ? "no-" : "", spec ? spec->name : "help", word);

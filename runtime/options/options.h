@@ -1,6 +1,6 @@
 /* Command-line flags, declared in tables: an entry gives the name, the type, the range, where the value goes and the
  * help text. A flag is written `--name value`, `--name=value`, `-m value` or `-mvalue`, a switch `--name` or
- * `--no-name`, and the beginning of a name stands for the whole if no other name begins so. getopt_long parses them, so
+ * `--no-name`. A name may be cut short where no other begins with the same letters. getopt_long parses the flags, so
  * only one thread may parse at a time. */
 #ifndef QUIRE_RUNTIME_OPTIONS_H
 #define QUIRE_RUNTIME_OPTIONS_H
@@ -29,6 +29,7 @@ struct option_spec {
     void *target;            /* bool, int, int32_t, uint64_t, double or const char *; holds the default on entry */
     double minimum, maximum; /* of numbers, inclusive; both 0: no bounds; maximum INFINITY: no upper bound */
     const char *choices;     /* OPTION_STRING: "float32|float16", or NULL */
+    bool not_empty;          /* OPTION_STRING: "" is no value */
     const char *argument;    /* for the help: "N", "PATH" */
     const char *help;        /* one sentence, the default included */
     enum status (*parse)(void *target, const char *text, struct error *err); /* the sentence says what was expected */
