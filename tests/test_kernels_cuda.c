@@ -86,7 +86,7 @@ static void norms_of_real_sizes(void **state)
     }
 }
 
-/* Norms over a part of a fused QKV row, in place: what stands beside the part stays as it is. The last two strides do
+/* Norms over a part of a fused QKV row, in place: the rest of the row stays as it is. The last two strides do
  * not allow 16-byte reads. */
 static void norms_inside_wider_rows(void **state)
 {

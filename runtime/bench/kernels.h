@@ -1,4 +1,5 @@
-/* quire bench kernels: each kernel alone at the shapes of a model, beside what the device can do at most. No engine. */
+/* quire bench kernels: each kernel alone at the shapes of a model, compared with what the device can do at most. No
+ * engine. */
 #ifndef QUIRE_RUNTIME_BENCH_KERNELS_H
 #define QUIRE_RUNTIME_BENCH_KERNELS_H
 

@@ -31,7 +31,7 @@ struct test_backend *kernel_test_gpu(struct kernel_test *test);
 
 /* Gives the backend a workspace for shapes up to those of `query`, and checks and frees the one before. */
 void use_workspace(struct test_backend *tb, const struct workspace_query *query);
-/* Fails the test if something was written beside the workspace. */
+/* Fails the test if something was written outside the workspace. */
 void check_workspace(const struct test_backend *tb);
 
 /* A tensor on the device between guard words, and a copy of it on the host. */
