@@ -265,13 +265,10 @@ static void workspace_for(struct test_backend *tb, const struct fixture *f)
                                           .max_num_seqs = c->num_seqs,
                                           .max_model_len = c->max_seq_len > 0 ? c->max_seq_len : f->max_seq_len,
                                           .num_heads = c->num_heads,
-                                          .num_kv_heads = c->num_kv_heads,
                                           .head_size = c->head_size,
                                           .block_size = c->block_size,
                                           .max_in_features = 64,
-                                          .max_out_features = 64,
-                                          .vocab_size = 64,
-                                          .dtype = c->dtype};
+                                          .vocab_size = 64};
     use_workspace(tb, &query);
 }
 

@@ -33,11 +33,9 @@ static void use_workspace_of(struct test_backend *gpu, int32_t max_num_tokens, i
                                           .max_num_seqs = 8,
                                           .max_model_len = 64,
                                           .num_heads = 8,
-                                          .num_kv_heads = 8,
                                           .head_size = 64,
                                           .block_size = 16,
                                           .max_in_features = in_features,
-                                          .max_out_features = out_features,
                                           .vocab_size = out_features};
     use_workspace(gpu, &query);
 }
