@@ -229,7 +229,7 @@ static void linear_of_large_sizes(struct test_backend *tb, struct random *random
 /* Results are right even if the workspace was made for smaller shapes. */
 static void linear_with_a_small_workspace(struct test_backend *tb, struct random *random)
 {
-    if (!tb->is_cpu) return;
+    if (tb->b->discrete) return;
     const struct linear_case c = {.num_tokens = 100, .out_features = 90, .in_features = 500, .w_dtype = DTYPE_BFLOAT16};
     workspace_for(tb, 1, 64);
     check_linear(tb, random, &c);

@@ -10,8 +10,7 @@ enum { MAX_TEST_BACKENDS = 8 };
 
 struct test_backend {
     struct backend *b;
-    char name[32]; /* "cpu avx2", "cuda:0" */
-    bool is_cpu;
+    char name[32];      /* "cpu avx2", "cuda:0" */
     uint8_t *workspace; /* with guards; NULL: none yet */
     int64_t workspace_bytes;
 };
