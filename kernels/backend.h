@@ -325,9 +325,8 @@ struct copy_many_args {
 /* The largest shapes of any operation, from which the size of the workspace follows. */
 struct workspace_query {
     int32_t max_num_tokens, max_num_seqs, max_model_len;
-    int32_t num_heads, num_kv_heads, head_size, block_size;
-    int64_t max_in_features, max_out_features, vocab_size; /* over all weights */
-    enum dtype dtype;
+    int32_t num_heads, head_size, block_size;
+    int64_t max_in_features, vocab_size; /* max_in_features: over all weights */
 };
 
 /* ---- function types ---- */

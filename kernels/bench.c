@@ -93,7 +93,6 @@ static void take_largest(struct bench_device *d, const struct bench_case *cases,
         if (!prefill && cases[i].count > query->max_num_seqs) query->max_num_seqs = cases[i].count;
         if (length > query->max_model_len) query->max_model_len = length;
         query->max_in_features = larger(query->max_in_features, cases[i].in_features);
-        query->max_out_features = larger(query->max_out_features, cases[i].out_features);
     }
 }
 
@@ -157,13 +156,10 @@ enum status bench_device_open(struct backend *b, const struct bench_sizes *sizes
                                     .max_num_seqs = 1,
                                     .max_model_len = sizes->block_size,
                                     .num_heads = sizes->num_heads,
-                                    .num_kv_heads = sizes->num_kv_heads,
                                     .head_size = sizes->head_size,
                                     .block_size = sizes->block_size,
                                     .max_in_features = sizes->hidden_size,
-                                    .max_out_features = sizes->hidden_size,
-                                    .vocab_size = sizes->vocab_size,
-                                    .dtype = sizes->activations};
+                                    .vocab_size = sizes->vocab_size};
     take_largest(d, cases, count, &query);
     d->workspace_bytes = larger(b->workspace_bytes(b, &query), 1);
     enum status status = allocate_all(d, err);

@@ -1,4 +1,4 @@
-/* How fast the kernels are on the machine at hand, beside what its memory can do. Nothing is printed. */
+/* How fast the kernels are on this machine, compared with what its memory can do. Nothing is printed. */
 #ifndef QUIRE_KERNELS_BENCH_H
 #define QUIRE_KERNELS_BENCH_H
 

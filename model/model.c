@@ -55,16 +55,13 @@ static enum status allocate_workspace(struct model *m, const struct tensor_table
         .max_num_seqs = limits->max_num_seqs,
         .max_model_len = limits->max_model_len,
         .num_heads = spec->num_heads,
-        .num_kv_heads = spec->num_kv_heads,
         .head_size = spec->head_size,
         .block_size = limits->block_size,
         .vocab_size = spec->vocab_size,
-        .dtype = m->options.dtype,
     };
     for (int32_t i = 0; i < table->count; i++) {
         const struct tensor *t = &table->tensors[i];
         if (t->in_features > query.max_in_features) query.max_in_features = t->in_features;
-        if (t->merged_rows > query.max_out_features) query.max_out_features = t->merged_rows;
     }
     const int64_t bytes = b->workspace_bytes(b, &query);
     void *workspace;

@@ -161,10 +161,12 @@ enum status upload_begin(struct backend *b, struct transfer *transfers, size_t c
     u->transfers = transfers;
     u->count = count;
     u->status = prepare_lanes(u, &u->err);
-    if (u->status == STATUS_OK && pthread_create(&u->thread, NULL, run_lanes, u) != 0)
-        u->status = error_set(&u->err, STATUS_OUT_OF_MEMORY, "cannot start a thread to load the weights");
     if (u->status != STATUS_OK) return close_upload(u, err);
-    *out = u;
+    if (pthread_create(&u->thread, NULL, run_lanes, u) != 0) {
+        u->status = error_set(&u->err, STATUS_OUT_OF_MEMORY, "cannot start a thread to load the weights");
+        return close_upload(u, err);
+    }
+    *out = u; /* from here on, the status is the thread's until it is joined */
     return STATUS_OK;
 }
 

@@ -24,11 +24,9 @@ static void workspace_for(struct test_backend *gpu, int64_t out_features, int64_
                                           .max_num_seqs = MAX_BATCH,
                                           .max_model_len = 64,
                                           .num_heads = 1,
-                                          .num_kv_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
                                           .max_in_features = in_features,
-                                          .max_out_features = out_features,
                                           .vocab_size = out_features};
     use_workspace(gpu, &query);
 }

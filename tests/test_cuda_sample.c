@@ -68,11 +68,9 @@ static void use_workspace_of(struct test_backend *tb, const struct sampling *s)
                                           .max_num_seqs = s->count,
                                           .max_model_len = s->history_len,
                                           .num_heads = 1,
-                                          .num_kv_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
                                           .max_in_features = 64,
-                                          .max_out_features = s->vocab_size,
                                           .vocab_size = s->vocab_size};
     use_workspace(tb, &query);
 }

@@ -33,11 +33,9 @@ static void use_workspace_of(struct test_backend *gpu, int32_t max_num_tokens, i
                                           .max_num_seqs = 8,
                                           .max_model_len = 64,
                                           .num_heads = 8,
-                                          .num_kv_heads = 8,
                                           .head_size = 64,
                                           .block_size = 16,
                                           .max_in_features = in_features,
-                                          .max_out_features = out_features,
                                           .vocab_size = out_features};
     use_workspace(gpu, &query);
 }
@@ -86,7 +84,7 @@ static void norms_of_real_sizes(void **state)
     }
 }
 
-/* Norms over a part of a fused QKV row, in place: what stands beside the part stays as it is. The last two strides do
+/* Norms over a part of a fused QKV row, in place: the rest of the row stays as it is. The last two strides do
  * not allow 16-byte reads. */
 static void norms_inside_wider_rows(void **state)
 {

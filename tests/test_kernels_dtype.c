@@ -48,7 +48,7 @@ static void rounds_to_nearest_even(void **state)
     struct kernel_test *test = *state;
     for (int i = 0; i < 20000; i++) {
         float f = any_float(&test->random);
-        if (i % 2 == 0) { /* a tie, or the first float beside it */
+        if (i % 2 == 0) { /* a tie, or the float next to it */
             f = (fp16_to_float((uint16_t)(i & 0x7bfe)) + fp16_to_float((uint16_t)((i & 0x7bfe) + 1))) / 2;
             f = i % 3 == 0 ? nextafterf(f, 1e9f) : i % 3 == 1 ? nextafterf(f, 0) : f;
         }

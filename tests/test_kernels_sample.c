@@ -66,11 +66,9 @@ static void workspace_for(struct test_backend *tb, int32_t vocab_size)
                                           .max_num_seqs = MAX_SAMPLES,
                                           .max_model_len = HISTORY,
                                           .num_heads = 1,
-                                          .num_kv_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
                                           .max_in_features = 64,
-                                          .max_out_features = vocab_size,
                                           .vocab_size = vocab_size};
     use_workspace(tb, &query);
 }

@@ -5,9 +5,9 @@
  * one warp has the copy engine bring K and one V, as boxes of the cache that are operands of wgmma as they are. V with
  * tokens that must not be read, and fp8 numbers, pass through registers instead. The computing warpgroups hold scores,
  * weights and sums in registers. The scores of a tile are computed while the weights of the previous tile are
- * multiplied with V, and the warpgroups start their matmuls in turn, so that the exponentials of one run beside the
- * matmuls of another. A block computes several tiles of rows, and starts the copies and the first scores of a tile
- * before the previous one is finished. */
+ * multiplied with V, and the warpgroups start their matmuls in turn, so that the exponentials of one run while
+ * the matmuls of another do. A block computes several tiles of rows, and starts the copies and the first scores of a
+ * tile before the previous one is finished. */
 #include "kernels/cuda/attention_prefill_copy.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operations.h"
@@ -271,7 +271,8 @@ template <class P>
 static __device__ __forceinline__ void consume(const attention_call &call, int32_t group, prefill_shared<P> *shared,
                                                uint32_t k, uint32_t v, uint32_t q)
 {
-    /* The next tile's first scores run beside a tile's last weights, if the next tile has its own stage of Q. */
+    /* The next tile's first scores are computed while a tile's last weights are multiplied with V, if the next tile has
+     * a stage of Q of its own. */
     constexpr bool AHEAD = P::Q_STAGES > 1;
     const int32_t warp_row = threadIdx.x % GROUP_THREADS / 32 * 16, thread_row = warp_row + threadIdx.x % 32 / 4;
     const bool swizzled = call.args.block_size >= 16;

@@ -1,9 +1,9 @@
 /* The operands of wgmma in attention. For sm_90a.
  *
  * An operand in shared memory consists of core matrices without swizzling: 8 rows (of A) or columns (of B) of 16
- * contiguous bytes along k, 128 bytes in all. The cache's layout of K consists of these. Or rows and columns have 32
- * contiguous bytes, swizzled; this is how the copy engine writes V, whose rows have this size in a block of 16 tokens.
- */
+ * contiguous bytes along k, 128 bytes in all. The cache's layout of K consists of these. Alternatively, rows
+ * and columns have 32 contiguous bytes, swizzled. The copy engine writes V in this way, whose rows have this size in a
+ * block of 16 tokens. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_WGMMA_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_WGMMA_CUH
 

@@ -47,8 +47,8 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t 
                  : "memory");
 }
 
-/* A position in a ring: the stage, and how often the ring has been gone round, whose parity is that of the stage's
- * barriers. */
+/* A position in a ring: the stage, and the number of rounds before this one. The parity of `round` is that of the phase
+ * of the stage's barriers. */
 struct ring_place {
     int stage;
     uint32_t round;

@@ -9,8 +9,8 @@
 
 enum { TENSOR_MAP_MAX_DIMENSIONS = 5 };
 
-/* A tensor of 16-bit elements. Sizes, strides and the box are in elements, the innermost dimension first. What a box
- * has outside the tensor is filled with zeros. */
+/* A tensor of 16-bit elements. Sizes, strides and the box are in elements, the innermost dimension first. The part
+ * of a box that is outside the tensor is filled with zeros. */
 struct tensor_map_args {
     const void *data;
     int32_t dimensions;

@@ -124,7 +124,7 @@ static enum status apply_deltas(struct fake_model *m, const struct batch *b, str
     return STATUS_OK;
 }
 
-/* Replaces ids -(i + 1) by what sample i of the step before became. */
+/* Replaces ids -(i + 1) by the token of sample i of the step before. */
 static enum status resolve(struct fake_model *m, const struct batch *b, struct error *err)
 {
     int64_t last = m->num_submitted - 1;

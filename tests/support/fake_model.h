@@ -1,9 +1,13 @@
+<<<<<<< HEAD
 /* A model that stores tokens instead of K and V, for testing code that fills a struct batch.
+=======
+/* A model that stores tokens instead of K and V, for testing the code that fills a struct batch.
+>>>>>>> r-kern
  *
  * Each step it does what a device would: moves blocks, applies the table changes, writes every token at its slot, then
  * gathers each sequence's whole context through its block table. A slot holds a token and its position, so a
- * wrong block, a stale entry or an unwritten slot shows at once. The token it samples is a hash of the context, the
- * seed and the index of the sequence: the truth is known from plain arrays. */
+ * wrong block, a stale entry or an unwritten slot shows at once. The token that it samples is a hash of the context,
+ * the seed and the index of the sequence, so a test can compute it from plain arrays (fake_model_token). */
 #ifndef QUIRE_TESTS_SUPPORT_FAKE_MODEL_H
 #define QUIRE_TESTS_SUPPORT_FAKE_MODEL_H
 
@@ -37,14 +41,14 @@ enum status fake_model_init(struct fake_model *m, const struct batch_limits *lim
                             int32_t num_host_blocks, int32_t vocab_size, struct error *err);
 void fake_model_free(struct fake_model *m);
 
-/* The sequence has its state index: stores what the sampler has to know. */
+/* Stores what sampling needs to know. Call it once the sequence has its state index. */
 void fake_model_start(struct fake_model *m, const struct sequence *seq);
-/* Checks the batch and computes it; the sentence says what was wrong. */
+/* Checks the batch and computes it; *err says what is wrong with the batch. */
 enum status fake_model_submit(struct fake_model *m, const struct batch *batch, struct error *err);
 /* The samples of the oldest step not collected. */
 struct sample_output fake_model_collect(struct fake_model *m);
 
-/* The token that follows `context`: what the model samples, without any model. */
+/* The token that follows `context`: what the model samples. */
 int32_t fake_model_token(const int32_t *context, int32_t length, uint64_t seed, int32_t index, int32_t vocab_size);
 
 #endif

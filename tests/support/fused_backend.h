@@ -1,12 +1,12 @@
-/* Gives a CPU backend the optional fused operations, so that the choice between them and single ones is
- * tested without a GPU. Each is made of the single operations that it replaces, in float32. */
+/* Gives a CPU backend the optional fused operations, so that the code that chooses between them and the plain
+ * operations is tested without a GPU. Each calls the plain operations that it replaces, in float32. */
 #ifndef QUIRE_TESTS_SUPPORT_FUSED_BACKEND_H
 #define QUIRE_TESTS_SUPPORT_FUSED_BACKEND_H
 
 #include "kernels/backend.h"
 
 struct fused_calls {
-    int norm_linear, linear_residual, gate_up, decode_attention; /* that were taken */
+    int norm_linear, linear_residual, gate_up, decode_attention; /* calls that were taken */
 };
 
 /* Steps of more than max_num_tokens tokens are not taken. *calls counts from 0. One backend at a time. */

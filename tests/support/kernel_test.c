@@ -14,10 +14,10 @@
 
 enum { GUARD = 64, GUARD_BYTE = 0xa5 };
 
-static void add_backend(struct kernel_test *test, struct backend *b, const char *name, bool is_cpu)
+static void add_backend(struct kernel_test *test, struct backend *b, const char *name)
 {
     struct test_backend *tb = &test->backends[test->num_backends++];
-    *tb = (struct test_backend){.b = b, .is_cpu = is_cpu};
+    *tb = (struct test_backend){.b = b};
     snprintf(tb->name, sizeof tb->name, "%s", name);
 }
 
@@ -52,10 +52,10 @@ int kernel_test_setup(void **state)
         if (backend_open("cpu", 2, &b, &err) != STATUS_OK) return -1;
         backend_cpu_set_isa(b, isa);
         snprintf(name, sizeof name, "cpu %s", cpu_isa_name(isa));
-        add_backend(test, b, name, true);
+        add_backend(test, b, name);
     }
     if (backend_open("cuda", 0, &b, &err) == STATUS_OK) {
-        add_backend(test, b, b->name, false);
+        add_backend(test, b, b->name);
     } else {
         printf("skipped: no CUDA device (%s)\n", err.text);
     }
@@ -86,7 +86,7 @@ int kernel_test_teardown(void **state)
 struct test_backend *kernel_test_gpu(struct kernel_test *test)
 {
     for (int i = 0; i < test->num_backends; i++)
-        if (!test->backends[i].is_cpu) return &test->backends[i];
+        if (test->backends[i].b->discrete) return &test->backends[i];
     skip();
     return NULL;
 }

@@ -10,8 +10,7 @@ enum { MAX_TEST_BACKENDS = 8 };
 
 struct test_backend {
     struct backend *b;
-    char name[32]; /* "cpu avx2", "cuda:0" */
-    bool is_cpu;
+    char name[32];      /* "cpu avx2", "cuda:0" */
     uint8_t *workspace; /* with guards; NULL: none yet */
     int64_t workspace_bytes;
 };
@@ -31,7 +30,7 @@ struct test_backend *kernel_test_gpu(struct kernel_test *test);
 
 /* Gives the backend a workspace for shapes up to those of `query`, and checks and frees the one before. */
 void use_workspace(struct test_backend *tb, const struct workspace_query *query);
-/* Fails the test if something was written beside the workspace. */
+/* Fails the test if something was written outside the workspace. */
 void check_workspace(const struct test_backend *tb);
 
 /* A tensor on the device between guard words, and a copy of it on the host. */

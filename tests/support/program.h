@@ -17,9 +17,9 @@ struct program {
 void program_run(struct program *p, const char *const *argv, const char *input);
 void program_free(struct program *p);
 
-/* What a program that succeeded wrote, as JSON; the caller owns it. Fails the test if it is none. */
+/* What a program that succeeded wrote, as JSON; the caller owns it. Fails the test if it is not JSON. */
 json_t *program_json(const struct program *p);
-/* A field of an object; fails the test if it is missing or no number. */
+/* A field of an object; fails the test if it is missing or not a number. */
 int64_t json_require_integer(const json_t *object, const char *key);
 double json_require_number(const json_t *object, const char *key);
 

@@ -13,7 +13,8 @@
 #include "kernels/backend.h"
 #include "runtime/commands.h"
 
-/* The tiny checkpoints' logits are of size 1 to 10: a gap of 1e-4 of that. */
+/* Rounding may change which of two logits is larger if they are closer than this. The tiny checkpoints' logits are of
+ * size 1 to 10. */
 static const float TIE = 5e-4f;
 
 static const char *run_device = "cpu";

@@ -1,6 +1,6 @@
 /* A chat model of two small layers for tests of the commands: a config.json (for --load-format dummy: the weights are
- * random) and the tokenizer of models/guide. What it says is nonsense, but it says it at once, and for as long as one
- * likes. */
+ * random) and the tokenizer of models/guide. Its answers are nonsense, but they begin at once and can be of any
+ * length. */
 #ifndef QUIRE_TESTS_SUPPORT_TOY_MODEL_H
 #define QUIRE_TESTS_SUPPORT_TOY_MODEL_H
 
