@@ -299,11 +299,7 @@ enum limit { LIMIT_MEMORY, LIMIT_LINK, LIMIT_MATMULS, NUM_LIMITS };
 
 static const char *const limit_names[NUM_LIMITS] = {"memory", "link", "matmuls"};
 
-<<<<<<< HEAD
-/* How a row compares with the limit that takes it the most time. */
-=======
 /* How a row compares with its limit: the one of memory, link and matmuls that takes the most time. */
->>>>>>> r-kern
 struct standing {
     enum limit limit;
     double bytes_per_second; /* through memory, or through the link if that is the limit */

@@ -1,10 +1,5 @@
-<<<<<<< HEAD
 /* quire bench kernels: each kernel alone at the shapes of a model, compared with the limits of the device.
  * It runs no engine. */
-=======
-/* quire bench kernels: each kernel alone at the shapes of a model, compared with what the device can do at most. No
- * engine. */
->>>>>>> r-kern
 #ifndef QUIRE_RUNTIME_BENCH_KERNELS_H
 #define QUIRE_RUNTIME_BENCH_KERNELS_H
 

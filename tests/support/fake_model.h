@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 /* A model that stores tokens instead of K and V, for testing code that fills a struct batch.
-=======
-/* A model that stores tokens instead of K and V, for testing the code that fills a struct batch.
->>>>>>> r-kern
  *
  * Each step it does what a device would: moves blocks, applies the table changes, writes every token at its slot, then
  * gathers each sequence's whole context through its block table. A slot holds a token and its position, so a
