@@ -1,5 +1,5 @@
 /* Loading onto a device with memory of its own, without one: the CPU backend, which counts what is allocated, says that
- * the first matrix product loads something large, as cuBLAS does, and can fail. */
+ * the first matmul loads something large, as cuBLAS does, and can fail. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

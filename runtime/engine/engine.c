@@ -419,7 +419,7 @@ static void set_logprobs(const struct job *job, const struct sample_output *samp
     piece->num_top = wanted;
 }
 
-/* Sampling found no finite logits to choose from. */
+/* A sample had no token: a logit was NaN, or the largest was infinite. */
 static void explain_damage(const struct engine *e, struct error *err)
 {
     const bool narrow = e->loaded.profile.dtype == DTYPE_FLOAT16;
