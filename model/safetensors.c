@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/json.h"
+#include "model/foreign_checkpoint.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian, and so is its data");
 
@@ -480,10 +481,7 @@ enum status safetensors_open_folder(const char *folder, struct safetensors **out
     status = file_find(path, &found, err);
     if (status != STATUS_OK) return status;
     if (found) return safetensors_open_file(path, out, err);
-    return error_set(err, STATUS_IO,
-                     "%s: neither " SINGLE_NAME " nor " INDEX_NAME " is in this folder; quire reads weights in the "
-                     "safetensors format only",
-                     folder);
+    return foreign_checkpoint_refuse(folder, SINGLE_NAME " or " INDEX_NAME, err);
 }
 
 void safetensors_close(struct safetensors *s)
