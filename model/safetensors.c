@@ -468,19 +468,19 @@ static enum status open_index(const char *folder, const char *index_path, struct
 
 enum status safetensors_open_folder(const char *folder, struct safetensors **out, struct error *err)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], index_path[PATH_MAX];
     *out = NULL;
     if (!folder_exists(folder)) return error_set(err, STATUS_IO, "%s: no such folder", folder);
-    if (!path_join(path, sizeof path, folder, INDEX_NAME))
+    if (!path_join(path, sizeof path, folder, SINGLE_NAME) ||
+        !path_join(index_path, sizeof index_path, folder, INDEX_NAME))
         return error_set(err, STATUS_INVALID, "%s: the path is too long", folder);
     bool found;
     enum status status = file_find(path, &found, err);
     if (status != STATUS_OK) return status;
-    if (found) return open_index(folder, path, out, err);
-    path_join(path, sizeof path, folder, SINGLE_NAME); /* shorter than the name before */
-    status = file_find(path, &found, err);
-    if (status != STATUS_OK) return status;
     if (found) return safetensors_open_file(path, out, err);
+    status = file_find(index_path, &found, err);
+    if (status != STATUS_OK) return status;
+    if (found) return open_index(folder, index_path, out, err);
     return foreign_checkpoint_refuse(folder, SINGLE_NAME " or " INDEX_NAME, err);
 }
 

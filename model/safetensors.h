@@ -58,7 +58,8 @@ struct safetensor {
 
 struct safetensors; /* one file, or all files of an index; read-only once open, so any thread may use it */
 
-/* Opens a folder's weights: model.safetensors.index.json if there is one, else model.safetensors. On failure *out is
+/* Opens a folder's weights: model.safetensors if there is one, else model.safetensors.index.json, as transformers does.
+ * Other files, such as consolidated.safetensors beside an index that does not name it, are ignored. On failure *out is
  * NULL. */
 enum status safetensors_open_folder(const char *folder, struct safetensors **out, struct error *err);
 /* Opens one file. */

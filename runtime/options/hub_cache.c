@@ -71,8 +71,9 @@ static bool append_variable(struct text *out, const char *at, const char **end)
     const bool braces = at[1] == '{';
     const char *first = at + 1 + braces;
     const size_t length = braces ? strcspn(first, "}") : strspn(first, WORD_CHARACTERS);
-    *end = first + length + (first[length] == '}' && braces);
-    snprintf(name, sizeof name, "%.*s", length < sizeof name ? (int)length : 0, first);
+    const bool whole = length < sizeof name && (!braces || first[length] == '}');
+    *end = whole ? first + length + braces : at + 1;
+    snprintf(name, sizeof name, "%.*s", whole ? (int)length : 0, first);
     const char *value = *name ? getenv(name) : NULL;
     return value ? text_append_string(out, value) : text_append(out, at, (size_t)(*end - at));
 }
@@ -98,13 +99,14 @@ static bool append_cache_folder(struct text *out)
 {
     static const struct {
         const char *variable, *below;
-    } places[] = {{"HF_HUB_CACHE", ""},
-                  {"HUGGINGFACE_HUB_CACHE", ""},
-                  {"HF_HOME", "/hub"},
-                  {"XDG_CACHE_HOME", "/huggingface/hub"}};
+    } places[] = {
+        {"HF_HUB_CACHE", ""}, {"HUGGINGFACE_HUB_CACHE", ""}, {"HF_HOME", "hub"}, {"XDG_CACHE_HOME", "huggingface/hub"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         const char *value = variable(places[i].variable);
-        if (value) return append_expanded(out, value) && text_append_string(out, places[i].below);
+        if (!value) continue;
+        bool ok = append_expanded(out, value);
+        if (ok && *places[i].below && out->data[out->length - 1] != '/') ok = text_append_string(out, "/");
+        return ok && text_append_string(out, places[i].below);
     }
     return append_expanded(out, "~/.cache/huggingface/hub");
 }
