@@ -248,12 +248,18 @@ static enum status align_tensors(const struct header *h, size_t first)
 /* The header's length, its two ends, and where it leaves the data. *text is [*length] without the padding. */
 static enum status locate_header(struct header *h, const struct mapped_file *map, const char **text, size_t *length)
 {
+    static const char lfs[] = "version https://git-lfs";
     uint64_t n = 0;
     if (map->size < 8)
         return error_set(h->err, STATUS_INVALID,
                          "%s: %llu bytes are too few for a safetensors file, which starts with an 8-byte header length",
                          h->path, (unsigned long long)map->size);
     memcpy(&n, map->data, 8);
+    if (map->size >= sizeof lfs - 1 && memcmp(map->data, lfs, sizeof lfs - 1) == 0)
+        return error_set(h->err, STATUS_INVALID,
+                         "%s: this is only the pointer that Git LFS keeps in place of the file; fetch the file with: "
+                         "git lfs pull",
+                         h->path);
     if (n > SAFETENSORS_MAX_HEADER)
         return error_set(h->err, STATUS_INVALID,
                          "%s: the header length %llu is more than the format's 100 MB; is this a safetensors file?",
@@ -327,7 +333,7 @@ static int compare_names(const void *a, const void *b)
 static enum status sort_names(struct safetensors *set, struct error *err)
 {
     set->by_name = malloc((set->num_tensors + 1) * sizeof *set->by_name);
-    if (!set->by_name) return out_of_memory(safetensors_path(set), err);
+    if (!set->by_name) return out_of_memory(set->sources[0].path, err);
     for (size_t i = 0; i < set->num_tensors; i++) set->by_name[i] = &set->tensors[i];
     qsort(set->by_name, set->num_tensors, sizeof *set->by_name, compare_names);
     for (size_t i = 1; i < set->num_tensors; i++) {
@@ -413,26 +419,6 @@ static enum status add_files(struct safetensors *set, const char *folder, const 
     return STATUS_OK;
 }
 
-/* Every tensor that the index names must lie in the file that it names. */
-static enum status check_map(const struct safetensors *set, const char *index_path, json_t *map, struct error *err)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach(map, name, value)
-    {
-        const struct safetensor *tensor = safetensors_find(set, name);
-        const char *file = json_string_value(value);
-        const char *slash = tensor ? strrchr(tensor->path, '/') : NULL;
-        if (!tensor)
-            return error_set(err, STATUS_INVALID, "%s: weight_map puts tensor \"%s\" in %s, which does not hold it",
-                             index_path, show_string(name).text, show_string(file).text);
-        if (strcmp(slash ? slash + 1 : tensor->path, file) != 0)
-            return error_set(err, STATUS_INVALID, "%s: weight_map puts tensor \"%s\" in %s, but it lies in %s",
-                             index_path, show_string(name).text, show_string(file).text, tensor->path);
-    }
-    return STATUS_OK;
-}
-
 static enum status open_map(struct safetensors *set, const char *folder, const char *index_path, json_t *map,
                             struct error *err)
 {
@@ -444,7 +430,6 @@ static enum status open_map(struct safetensors *set, const char *folder, const c
     enum status status = collect_files(index_path, map, &names, &count, err);
     if (status == STATUS_OK) status = add_files(set, folder, index_path, names, count, err);
     if (status == STATUS_OK) status = sort_names(set, err);
-    if (status == STATUS_OK) status = check_map(set, index_path, map, err);
     free(names);
     return status;
 }
@@ -545,9 +530,4 @@ enum status safetensors_read(const struct safetensors *s, const void *data, uint
     }
     memcpy(out, data, bytes); /* an aligned copy */
     return STATUS_OK;
-}
-
-const char *safetensors_path(const struct safetensors *s)
-{
-    return s->num_sources ? s->sources[0].path : "";
 }

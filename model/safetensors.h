@@ -9,8 +9,8 @@
  * __metadata__ is an object of strings; each dtype is known; shape x element size = span; the spans, sorted by start,
  * have no gap and no overlap, and end with the file.
  *
- * An index (model.safetensors.index.json) names files of its own folder by their plain names. Each must be there, hold
- * every tensor that the index puts in it, and none that another one holds.
+ * An index (model.safetensors.index.json) names files of its own folder by their plain names. Each must be there, and
+ * hold no tensor that another one holds. Which tensors there are is read from the files alone, as in transformers.
  *
  * Errors: STATUS_IO, a file cannot be opened; STATUS_INVALID, a rule is broken; STATUS_UNSUPPORTED, a dtype or a number
  * of dimensions that quire does not know; STATUS_OUT_OF_MEMORY.
@@ -75,8 +75,6 @@ uint64_t safetensors_total_bytes(const struct safetensors *s);                  
  * better read than touched: a page costs no fault, and nothing has to be unmapped. */
 enum status safetensors_read(const struct safetensors *s, const void *data, uint64_t bytes, void *out,
                              struct error *err);
-/* The path of the (first) file, for error messages. */
-const char *safetensors_path(const struct safetensors *s);
 
 const char *safetensors_dtype_name(enum safetensors_dtype dtype); /* "BF16" */
 int safetensors_dtype_bytes(enum safetensors_dtype dtype);
