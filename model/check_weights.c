@@ -73,10 +73,10 @@ void model_weights_check_finite(const struct model_weights *weights, const struc
         const struct tally found = count_tensor(t->data, dtype, count);
         if (found.nan == 0 && found.infinite == 0) continue;
         damaged++;
-        log_write(log, LOG_WARNING, "%s: tensor \"%s\" is damaged: of its %lld values, %lld are NaN and %lld infinite",
-                  t->path, show_string(t->name).text, (long long)count, (long long)found.nan,
-                  (long long)found.infinite);
+        log_write(log, LOG_WARNING,
+                  "%s: tensor \"%s\" is damaged: it holds %lld NaN and %lld infinite values among %lld", t->path,
+                  show_string(t->name).text, (long long)found.nan, (long long)found.infinite, (long long)count);
     }
-    log_write(log, LOG_INFO, "looked for NaN and infinity in %lld tensors in %.2f s: %lld are damaged",
+    log_write(log, LOG_INFO, "looked for NaN and infinity in %lld tensors in %.2f s; damaged: %lld",
               (long long)num_tensors, clock_seconds() - started, (long long)damaged);
 }
