@@ -5,8 +5,10 @@
 
 #include "model/families/known_keys.h"
 
-static const struct family *const families[] = {&family_llama,  &family_mistral, &family_qwen2,  &family_qwen3,
-                                                &family_gemma2, &family_olmo2,   &family_granite};
+static const struct family *const families[] = {&family_llama,   &family_mistral, &family_ministral, &family_qwen2,
+                                                &family_qwen3,   &family_gemma,   &family_gemma2,    &family_gemma3,
+                                                &family_olmo2,   &family_olmo3,   &family_smollm3,   &family_granite,
+                                                &family_granite4};
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* --- Which family a file is of --- */
@@ -91,5 +93,6 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     family_read_rope(r, family, spec);
     read_dtype(r, spec);
     known_keys_check(r, family, spec);
-    if (!key_is_in("layer_types", family->reads)) family_check_layer_types(r, spec);
+    if (!key_is_in("layer_types", family->reads) && !key_is_in("layer_types", family->ignores))
+        family_check_layer_types(r, spec);
 }
