@@ -160,11 +160,51 @@ static void test_architecture(void **state)
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and granitemoehybrid");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
-           "names \"LlamaModel\"; quire runs LlamaForCausalLM, MistralForCausalLM, ");
+           "names \"LlamaModel\"; quire runs the causal language models of llama, mistral, ");
     refuse(*state, LLAMA, "\"architectures\":[\"MistralForCausalLM\"]", STATUS_INVALID, "contradict");
     refuse(*state, LLAMA, "\"architectures\":[]", STATUS_INVALID, "architectures must be");
     refuse(*state, LLAMA, "\"architectures\":[1]", STATUS_INVALID, "architectures must be");
     refuse(*state, LLAMA, "\"architectures\":\"LlamaForCausalLM\"", STATUS_INVALID, "architectures must be");
+}
+
+/* Types that transformers knows. tests/scripts/list_model_types.py checks that none is forgotten. */
+static void test_unsupported(void **state)
+{
+    static const char *const cases[][2] = {
+        {"mixtral", "a mixture of experts"},
+        {"qwen3_moe", "a mixture of experts"},
+        {"gpt_oss", "a mixture of experts"},
+        {"phimoe", "a mixture of experts"},
+        {"deepseek_v3", "latent attention (MLA) and a mixture of experts"},
+        {"minicpm3", "latent attention (MLA)"},
+        {"mamba2", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
+        {"falcon_h1", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
+        {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and a mixture of experts"},
+        {"glm5_next", "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), latent attention (MLA) "
+                      "and a mixture of experts"},
+        {"llama4", "vision and a mixture of experts"},
+        {"gemma3", "vision"},
+        {"mistral3", "vision"},
+        {"qwen2_vl", "vision"},
+        {"gemma3n", "vision and audio"},
+        {"whisper", "audio"},
+        {"t5", "an encoder"},
+        {"bert", "an encoder"},
+        {"gpt2", "learned positions, ALiBi, or norms with biases"},
+        {"gptj", "learned positions, ALiBi, or norms with biases"},
+        {"patchtst", "time series in place of text"},
+        {"granite_swa", "layers of a kind of its own"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char keys[128], words[256];
+        snprintf(keys, sizeof keys, "\"architectures\":[\"XForCausalLM\"],\"model_type\":\"%s\"", cases[i][0]);
+        snprintf(words, sizeof words, "model_type is \"%s\"; what quire lacks for it: %s", cases[i][0], cases[i][1]);
+        refuse(*state, SIZES, keys, STATUS_UNSUPPORTED, words);
+    }
+    /* no words of the table */
+    refuse(*state, SIZES, "\"model_type\":\"mixtra\"", STATUS_UNSUPPORTED, "model_type is \"mixtra\"; quire runs");
+    refuse(*state, SIZES, "\"model_type\":\"t5 t5_gemma_module\"", STATUS_UNSUPPORTED, "; quire runs");
+    refuse(*state, SIZES, "\"model_type\":\"\"", STATUS_UNSUPPORTED, "model_type is \"\"; quire runs");
 }
 
 static void test_mistral(void **state)
@@ -1189,16 +1229,45 @@ static void test_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_defaults),    TEST(test_values),          TEST(test_null_is_absent), TEST(test_architecture),
-        TEST(test_mistral),     TEST(test_llama_window),    TEST(test_dtype),          TEST(test_eos),
-        TEST(test_qwen2),       TEST(test_qwen_windows),    TEST(test_qwen3),          TEST(test_gemma),
-        TEST(test_gemma2),      TEST(test_gemma3),          TEST(test_two_ropes),      TEST(test_olmo3),
-        TEST(test_smollm3),     TEST(test_ministral),       TEST(test_granite4),       TEST(test_olmo2),
-        TEST(test_granite),     TEST(test_missing_sizes),   TEST(test_wrong_sizes),    TEST(test_sizes_that_do_not_fit),
-        TEST(test_wrong_types), TEST(test_not_json),        TEST(test_refused_keys),   TEST(test_ignored_keys),
-        TEST(test_rope_values), TEST(test_rope_precedence), TEST(test_rope_of_a_part), TEST(test_rope_refused),
-        TEST(test_rope_golden), TEST(test_generation),      TEST(test_bad_generation), TEST(test_strange_files),
-        TEST(test_mutations),   TEST(test_published),
+        TEST(test_defaults),
+        TEST(test_values),
+        TEST(test_null_is_absent),
+        TEST(test_architecture),
+        TEST(test_unsupported),
+        TEST(test_mistral),
+        TEST(test_llama_window),
+        TEST(test_dtype),
+        TEST(test_eos),
+        TEST(test_qwen2),
+        TEST(test_qwen_windows),
+        TEST(test_qwen3),
+        TEST(test_gemma),
+        TEST(test_gemma2),
+        TEST(test_gemma3),
+        TEST(test_two_ropes),
+        TEST(test_olmo3),
+        TEST(test_smollm3),
+        TEST(test_ministral),
+        TEST(test_granite4),
+        TEST(test_olmo2),
+        TEST(test_granite),
+        TEST(test_missing_sizes),
+        TEST(test_wrong_sizes),
+        TEST(test_sizes_that_do_not_fit),
+        TEST(test_wrong_types),
+        TEST(test_not_json),
+        TEST(test_refused_keys),
+        TEST(test_ignored_keys),
+        TEST(test_rope_values),
+        TEST(test_rope_precedence),
+        TEST(test_rope_of_a_part),
+        TEST(test_rope_refused),
+        TEST(test_rope_golden),
+        TEST(test_generation),
+        TEST(test_bad_generation),
+        TEST(test_strange_files),
+        TEST(test_mutations),
+        TEST(test_published),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,6 +40,13 @@ extern const struct family family_granite4;
 /* The family that model_type and architectures name. Fails if quire does not run it; never NULL. */
 const struct family *family_find(struct json_reader *r);
 
+/* What quire lacks to run a model_type that transformers knows: "latent attention (MLA) and a mixture of experts".
+ * Empty for other types. */
+struct missing_parts {
+    char text[192];
+};
+struct missing_parts family_missing_parts(const char *model_type);
+
 /* Fills *spec from config.json, which is of this family. */
 void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec);
 
