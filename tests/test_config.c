@@ -156,7 +156,7 @@ static void test_architecture(void **state)
     assert_string_equal(c.architecture, "MistralForCausalLM");
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
     refuse(*state, SIZES, "\"model_type\":\"gemma\"", STATUS_UNSUPPORTED,
-           "model_type is \"gemma\"; quire runs llama, mistral, qwen2, qwen3, gemma2, olmo2 and granite");
+           "model_type is \"gemma\"; quire runs llama, mistral, qwen2, qwen3, gemma2, olmo2, granite");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
            "names \"LlamaModel\"; quire runs LlamaForCausalLM, MistralForCausalLM, ");
@@ -491,6 +491,53 @@ static void test_granite(void **state)
     assert_false(c.spec.round_embedding_multiplier);
     refuse(*state, base, "\"logits_scaling\":0", STATUS_INVALID, "logits_scaling must be a number");
     refuse(*state, base, "\"logit_scale\":2", STATUS_UNSUPPORTED, "logit_scale is 2");
+}
+
+static void test_glm(void **state)
+{
+    /* glm-4-9b-chat-hf */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"GlmForCausalLM\"],\"attention_bias\":true,\"attention_dropout\":0.0,"
+               "\"eos_token_id\":[151329,151336,151338],\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":4096,"
+               "\"initializer_range\":0.02,\"intermediate_size\":13696,\"max_position_embeddings\":131072,"
+               "\"model_type\":\"glm\",\"num_attention_heads\":32,\"num_hidden_layers\":40,\"num_key_value_heads\":2,"
+               "\"pad_token_id\":151329,\"partial_rotary_factor\":0.5,\"rms_norm_eps\":1.5625e-07,"
+               "\"rope_theta\":10000.0,\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\","
+               "\"transformers_version\":\"4.46.0.dev0\",\"use_cache\":true,\"vocab_size\":151552");
+    const struct layer_spec *layer = &c.spec.layers[39];
+    assert_true(layer->qkv_bias && !layer->o_bias && !layer->mlp_bias && c.spec.rope_interleaved);
+    assert_int_equal(layer->rotary_dim, 64);
+    assert_int_equal(layer->norm_placement, NORM_BEFORE);
+    assert_string_equal(c.spec.names.gate_up, "mlp.gate_up_proj");
+    /* GLM-4-9B-0414 */
+    c = accept(*state, "",
+               "\"architectures\":[\"Glm4ForCausalLM\"],\"attention_bias\":true,\"attention_dropout\":0.0,"
+               "\"eos_token_id\":[151329,151336,151338],\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":4096,"
+               "\"initializer_range\":0.02,\"intermediate_size\":13696,\"max_position_embeddings\":32768,"
+               "\"model_type\":\"glm4\",\"num_attention_heads\":32,\"num_hidden_layers\":40,\"num_key_value_heads\":2,"
+               "\"pad_token_id\":151329,\"partial_rotary_factor\":0.5,\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,"
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.52.0.dev0\","
+               "\"use_cache\":true,\"vocab_size\":151552");
+    assert_int_equal(layer->norm_placement, NORM_AROUND);
+    assert_int_equal(layer->rotary_dim, 64);
+    assert_true(layer->qkv_bias && c.spec.rope_interleaved && c.spec.norm_eps == 1e-5);
+    assert_string_equal(c.spec.names.post_attention_norm, "post_self_attn_layernorm");
+    assert_string_equal(c.spec.names.mlp_norm, "post_attention_layernorm");
+    assert_string_equal(c.spec.names.post_mlp_norm, "post_mlp_layernorm");
+    /* absent keys, and the object of transformers 5 */
+    const char *base = SIZES ",\"model_type\":\"glm4\"";
+    c = accept(*state, base, "");
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.num_kv_heads, 2);
+    assert_int_equal(c.spec.layers[1].rotary_dim, 64);
+    assert_true(c.spec.layers[1].qkv_bias && c.spec.norm_eps == 1.5625e-7);
+    c = accept(*state, base, "\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}");
+    assert_int_equal(c.spec.layers[1].rotary_dim, 32);
+    refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true, but a glm4 model");
+    refuse(*state, base, "\"hidden_act\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_act is \"gelu\"");
+    refuse(*state, base, "\"partial_rotary_factor\":0.01", STATUS_INVALID,
+           "partial_rotary_factor 0.01 of a head_dim of");
 }
 
 /* --- Sizes and types --- */
@@ -1024,6 +1071,7 @@ int main(void)
         TEST(test_gemma2),
         TEST(test_olmo2),
         TEST(test_granite),
+        TEST(test_glm),
         TEST(test_missing_sizes),
         TEST(test_wrong_sizes),
         TEST(test_sizes_that_do_not_fit),

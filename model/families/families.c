@@ -5,15 +5,17 @@
 
 #include "model/families/known_keys.h"
 
-static const struct family *const families[] = {&family_llama,  &family_mistral, &family_qwen2,  &family_qwen3,
-                                                &family_gemma2, &family_olmo2,   &family_granite};
+static const struct family *const families[] = {
+    &family_llama, &family_mistral, &family_qwen2, &family_qwen3, &family_gemma2,
+    &family_olmo2, &family_granite, &family_glm,   &family_glm4,
+};
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* --- Which family a file is of --- */
 
 /* "a, b and c": every family's model_type or architecture. */
 struct family_names {
-    char text[512];
+    char text[768];
 };
 
 static struct family_names list_families(bool architectures)
