@@ -540,6 +540,78 @@ static void test_glm(void **state)
            "partial_rotary_factor 0.01 of a head_dim of");
 }
 
+static void test_cohere(void **state)
+{
+    /* c4ai-command-r-08-2024 */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"CohereForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":5,\"eos_token_id\":255001,\"hidden_act\":\"silu\",\"hidden_size\":8192,"
+               "\"initializer_range\":0.02,\"intermediate_size\":24576,\"layer_norm_eps\":1e-05,"
+               "\"logit_scale\":0.0625,\"max_position_embeddings\":131072,\"model_max_length\":131072,"
+               "\"model_type\":\"cohere\",\"num_attention_heads\":64,\"num_hidden_layers\":40,"
+               "\"num_key_value_heads\":8,\"pad_token_id\":0,\"pretraining_tp\":1,\"rope_theta\":4000000.0,"
+               "\"torch_dtype\":\"float16\",\"transformers_version\":\"4.44.0\",\"use_cache\":true,"
+               "\"use_qk_norm\":false,\"vocab_size\":256000");
+    const struct layer_spec *layer = &c.spec.layers[39];
+    assert_int_equal(layer->norm_placement, NORM_PARALLEL);
+    assert_int_equal(c.spec.norm_type, NORM_LAYER);
+    assert_true(c.spec.norm_eps == 1e-5 && c.spec.logits_multiplier == 0.0625 && c.spec.ropes[0].theta == 4e6);
+    assert_true(c.spec.tie_word_embeddings && c.spec.rope_interleaved && !layer->qkv_bias && !layer->o_bias);
+    assert_int_equal(layer->rotary_dim, 128);
+    assert_int_equal(layer->window, 0);
+    assert_int_equal(model_spec_max_length(&c.spec), 131072);
+    assert_null(c.spec.names.mlp_norm);
+    const char *base = SIZES ",\"model_type\":\"cohere\"";
+    c = accept(*state, base, "\"attention_bias\":true,\"layer_norm_eps\":0.01,\"model_max_length\":131072");
+    assert_true(c.spec.layers[0].qkv_bias && c.spec.layers[0].o_bias && c.spec.norm_eps == 0.01);
+    assert_true(c.spec.ropes[0].theta == 500000);
+    assert_int_equal(model_spec_max_length(&c.spec), 131072); /* not 8192 */
+    refuse(*state, base, "\"use_qk_norm\":true", STATUS_UNSUPPORTED, "use_qk_norm is true, but a cohere model");
+    refuse(*state, base, "\"sliding_window\":24", STATUS_UNSUPPORTED, "sliding_window is 24");
+}
+
+static void test_cohere2(void **state)
+{
+    /* c4ai-command-r7b-12-2024 */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"Cohere2ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":5,\"cache_implementation\":\"hybrid\",\"eos_token_id\":255001,\"head_dim\":128,"
+               "\"hidden_act\":\"silu\",\"hidden_size\":4096,\"initializer_range\":0.02,\"intermediate_size\":14336,"
+               "\"layer_norm_eps\":1e-05,\"layer_switch\":4,\"logit_scale\":0.25,\"max_position_embeddings\":8192,"
+               "\"model_type\":\"cohere2\",\"num_attention_heads\":32,\"num_hidden_layers\":32,"
+               "\"num_key_value_heads\":8,\"order_of_interleaved_layers\":\"local_attn_first\",\"pad_token_id\":0,"
+               "\"position_embedding_type\":\"rope_gptj\",\"rope_scaling\":null,\"rope_theta\":50000,"
+               "\"rotary_pct\":1.0,\"sliding_window\":4096,\"sliding_window_pattern\":4,"
+               "\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.48.0.dev0\",\"use_cache\":true,"
+               "\"use_embedding_sharing\":true,\"use_gated_activation\":true,\"use_parallel_block\":true,"
+               "\"use_parallel_embedding\":false,\"vocab_size\":256000");
+    const struct layer_spec *layers = c.spec.layers;
+    assert_int_equal(layers[0].norm_placement, NORM_PARALLEL);
+    assert_true(c.spec.logits_multiplier == 0.25 && c.spec.tie_word_embeddings && c.spec.rope_interleaved);
+    for (int i = 0; i < 32; i++) {
+        const bool full = i % 4 == 3;
+        assert_int_equal(layers[i].window, full ? 0 : 4096);
+        assert_int_equal(layers[i].rotary_dim, full ? 0 : 128);
+    }
+    const char *base = SIZES ",\"model_type\":\"cohere2\"";
+    c = accept(*state, base, "\"sliding_window\":24,\"layer_types\":[\"full_attention\",\"sliding_attention\"]");
+    assert_int_equal(layers[0].window, 0);
+    assert_int_equal(layers[0].rotary_dim, 0);
+    assert_int_equal(layers[1].window, 24);
+    assert_int_equal(layers[1].rotary_dim, 16);
+    assert_true(c.spec.ropes[0].theta == 10000);
+    c = accept(*state, base, "\"sliding_window_pattern\":1");
+    assert_int_equal(layers[0].window + layers[1].window, 0);
+    c = accept(*state, base, "");
+    assert_int_equal(layers[1].window, 4096);
+    refuse(*state, base, "\"sliding_window\":null", STATUS_UNSUPPORTED, "sliding_window is null, but a cohere2 model");
+    refuse(*state, base, "\"sliding_window_pattern\":0", STATUS_INVALID, "sliding_window_pattern must be an integer");
+    refuse(*state, base, "\"layer_types\":[\"full_attention\",\"chunked_attention\"]", STATUS_UNSUPPORTED,
+           "layer_types[1] is \"chunked_attention\"");
+}
+
 /* --- Sizes and types --- */
 
 static void test_missing_sizes(void **state)
@@ -1072,6 +1144,8 @@ int main(void)
         TEST(test_olmo2),
         TEST(test_granite),
         TEST(test_glm),
+        TEST(test_cohere),
+        TEST(test_cohere2),
         TEST(test_missing_sizes),
         TEST(test_wrong_sizes),
         TEST(test_sizes_that_do_not_fit),

@@ -54,6 +54,11 @@ void family_set_layers(struct model_spec *spec, const struct layer_spec *layer)
     for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i] = *layer;
 }
 
+void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_every)
+{
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].window = (i + 1) % full_every == 0 ? 0 : window;
+}
+
 /* The array of num_hidden_layers strings, or NULL: there is none. */
 static const json_t *get_layer_types(struct json_reader *r, const struct model_spec *spec)
 {

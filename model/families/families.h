@@ -30,6 +30,8 @@ extern const struct family family_qwen3;
 extern const struct family family_gemma2;
 extern const struct family family_olmo2;
 extern const struct family family_granite;
+extern const struct family family_cohere;
+extern const struct family family_cohere2;
 extern const struct family family_glm;
 extern const struct family family_glm4;
 
@@ -62,6 +64,8 @@ void family_read_sizes(struct json_reader *r, const struct size_defaults *defaul
 struct layer_spec family_llama_layer(const struct model_spec *spec);
 void family_set_layers(struct model_spec *spec, const struct layer_spec *layer); /* every layer alike */
 
+/* Every full_every-th layer attends to all tokens, the others to the last `window` ones. */
+void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_every);
 /* layer_types: a layer of "sliding_attention" gets the window, one of "full_attention" none. Where the key is absent,
  * layers keep theirs. window 0: the model has none. */
 void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec);

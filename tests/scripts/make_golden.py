@@ -74,6 +74,13 @@ CHECKPOINTS = {
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, attention_multiplier=0.2, embedding_multiplier=3.0,
         residual_multiplier=0.6, logits_scaling=1.5)),
+    "cohere": ("cohere", "float16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=True, attention_bias=True, layer_norm_eps=1e-3, logit_scale=0.5)),
+    # a window and a rotation in the first layer and in the third, neither in the second
+    "cohere2": ("cohere2", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=True, sliding_window=24, sliding_window_pattern=2, logit_scale=0.5)),
     # half of each head rotated, biases of Q, K and V, gate and up in one tensor
     "glm": ("glm", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
@@ -85,7 +92,7 @@ CHECKPOINTS = {
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
-    "granite": "Granite", "glm": "Glm", "glm4": "Glm4",
+    "granite": "Granite", "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4",
 }
 GAIN_OFFSETS = {"gemma2": 1}  # a gain is this plus what the file holds
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
