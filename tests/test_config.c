@@ -612,6 +612,142 @@ static void test_cohere2(void **state)
            "layer_types[1] is \"chunked_attention\"");
 }
 
+/* config.json of EXAONE-4.0-32B names its 64 layers one by one. */
+static void add_exaone_layers(struct text *json)
+{
+    assert_true(text_append_string(json, "\"layer_types\":["));
+    for (int i = 0; i < 64; i++)
+        assert_true(text_printf(json, "\"%s_attention\"%s", i % 4 == 3 ? "full" : "sliding", i < 63 ? "," : "]"));
+}
+
+static void test_exaone4_published(void **state)
+{
+    /* EXAONE-4.0-1.2B: no windows, every layer rotates */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"Exaone4ForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":1,"
+               "\"eos_token_id\":361,\"head_dim\":64,\"hidden_act\":\"silu\",\"hidden_size\":2048,"
+               "\"initializer_range\":0.02,\"intermediate_size\":4096,\"max_position_embeddings\":65536,"
+               "\"model_type\":\"exaone4\",\"num_attention_heads\":32,\"num_hidden_layers\":30,"
+               "\"num_key_value_heads\":8,\"pad_token_id\":0,\"rms_norm_eps\":1e-05,"
+               "\"rope_scaling\":{\"factor\":16.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,\"original_max_"
+               "position_embeddings\":8192,\"rope_type\":\"llama3\"},"
+               "\"rope_theta\":1000000,\"sliding_window\":null,\"sliding_window_pattern\":null,"
+               "\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.54.0.dev0\","
+               "\"use_cache\":true,\"vocab_size\":102400");
+    const struct layer_spec *layers = c.spec.layers;
+    assert_int_equal(layers[29].norm_placement, NORM_AFTER);
+    assert_int_equal(layers[29].qk_norm, QK_NORM_HEAD);
+    assert_int_equal(layers[29].rotary_dim, 64);
+    assert_int_equal(layers[0].window, 0);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_LLAMA3);
+    assert_true(c.spec.tie_word_embeddings);
+    assert_string_equal(c.spec.names.post_mlp_norm, "post_feedforward_layernorm");
+    /* EXAONE-4.0-32B */
+    struct text types = {0};
+    add_exaone_layers(&types);
+    c = accept(*state,
+               "\"architectures\":[\"Exaone4ForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":1,"
+               "\"eos_token_id\":361,\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":5120,"
+               "\"initializer_range\":0.02,\"intermediate_size\":27392,\"max_position_embeddings\":131072,"
+               "\"model_type\":\"exaone4\",\"num_attention_heads\":40,\"num_hidden_layers\":64,"
+               "\"num_key_value_heads\":8,\"pad_token_id\":0,\"rms_norm_eps\":1e-05,"
+               "\"rope_scaling\":{\"factor\":16.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,\"original_max_"
+               "position_embeddings\":8192,\"rope_type\":\"llama3\"},"
+               "\"rope_theta\":1000000,\"sliding_window\":4096,\"sliding_window_pattern\":\"LLLG\","
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.54.0.dev0\","
+               "\"use_cache\":true,\"vocab_size\":102400",
+               types.data);
+    for (int i = 0; i < 64; i++) {
+        const bool full = i % 4 == 3;
+        assert_int_equal(layers[i].window, full ? 0 : 4096);
+        assert_int_equal(layers[i].rotary_dim, full ? 0 : 128);
+    }
+    text_free(&types);
+}
+
+static void test_exaone4(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"exaone4\",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "");
+    const struct layer_spec *layers = c.spec.layers;
+    assert_int_equal(layers[1].window, 4096);
+    assert_true(c.spec.norm_eps == 1e-5);
+    c = accept(*state, base, "\"sliding_window\":24,\"sliding_window_pattern\":2");
+    assert_int_equal(layers[0].window, 24);
+    assert_int_equal(layers[0].rotary_dim, 16);
+    assert_int_equal(layers[1].window, 0);
+    assert_int_equal(layers[1].rotary_dim, 0);
+    refuse(*state, base, "\"sliding_window_pattern\":\"LG\"", STATUS_INVALID,
+           "sliding_window_pattern must be an integer");
+    refuse(*state, base, "\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+           STATUS_INVALID, "layer_types[1] is \"sliding_attention\", but the model has no sliding_window");
+    refuse(*state, base, "\"attention_bias\":true", STATUS_UNSUPPORTED, "attention_bias is true, but a exaone4");
+    refuse(*state, SIZES, "\"model_type\":\"exaone4\"", STATUS_INVALID, "not a multiple of num_key_value_heads (32)");
+}
+
+static void test_seed_oss(void **state)
+{
+    /* Seed-OSS-36B-Instruct */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"SeedOssForCausalLM\"],\"attention_bias\":true,\"attention_dropout\":0.1,"
+               "\"attention_out_bias\":false,\"bos_token_id\":0,\"pad_token_id\":1,\"eos_token_id\":2,"
+               "\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":5120,\"initializer_range\":0.02,"
+               "\"intermediate_size\":27648,\"max_position_embeddings\":524288,\"mlp_bias\":false,"
+               "\"model_type\":\"seed_oss\",\"num_attention_heads\":80,\"num_hidden_layers\":64,"
+               "\"num_key_value_heads\":8,\"residual_dropout\":0.1,\"rms_norm_eps\":1e-06,"
+               "\"rope_scaling\":{\"rope_type\":\"default\"},\"rope_theta\":10000000.0,"
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.55.0\","
+               "\"use_cache\":true,\"vocab_size\":155136");
+    const struct layer_spec *layer = &c.spec.layers[1];
+    assert_true(layer->qkv_bias && !layer->o_bias && !layer->mlp_bias && c.spec.ropes[0].theta == 1e7);
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.num_kv_heads, 8);
+    const char *base = SIZES ",\"model_type\":\"seed_oss\",\"num_key_value_heads\":2";
+    c = accept(*state, base, "");
+    assert_true(layer->qkv_bias && !layer->o_bias && c.spec.head_size == 128);
+    c = accept(*state, base, "\"attention_bias\":false,\"attention_out_bias\":true,\"mlp_bias\":true,\"head_dim\":64");
+    assert_true(!layer->qkv_bias && layer->o_bias && layer->mlp_bias && c.spec.head_size == 64);
+    refuse(*state, base, "\"qk_norm\":true", STATUS_UNSUPPORTED, "qk_norm is true, but a seed_oss model");
+}
+
+/* Llama with neighbours rotated. */
+static void test_ernie4_5_and_helium(void **state)
+{
+    /* ERNIE-4.5-0.3B-PT */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"Ernie4_5ForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,"
+               "\"hidden_act\":\"silu\",\"hidden_size\":1024,\"intermediate_size\":3072,"
+               "\"max_position_embeddings\":131072,\"model_type\":\"ernie4_5\",\"num_attention_heads\":16,"
+               "\"num_key_value_heads\":2,\"head_dim\":128,\"num_hidden_layers\":18,\"pad_token_id\":0,"
+               "\"rms_norm_eps\":1e-05,\"use_cache\":true,\"vocab_size\":103424,\"rope_theta\":500000,"
+               "\"use_rmsnorm\":true,\"tie_word_embeddings\":true,\"use_bias\":false,\"torch_dtype\":\"bfloat16\"");
+    const struct layer_spec *layer = &c.spec.layers[1];
+    assert_true(c.spec.rope_interleaved && c.spec.tie_word_embeddings && !layer->qkv_bias);
+    assert_int_equal(layer->rotary_dim, 128);
+    const char *ernie = SIZES ",\"model_type\":\"ernie4_5\"";
+    c = accept(*state, ernie, "\"use_bias\":true");
+    assert_true(layer->qkv_bias && layer->o_bias && layer->mlp_bias && c.spec.tie_word_embeddings);
+    assert_true(c.spec.ropes[0].theta == 500000 && c.spec.head_size == 128 && c.spec.num_kv_heads == 2);
+    refuse(*state, ernie, "\"moe_num_experts\":64", STATUS_UNSUPPORTED, "moe_num_experts is 64");
+    /* helium-1-preview-2b */
+    c = accept(*state, "",
+               "\"architectures\":[\"HeliumForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":1,\"eos_token_id\":2,\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":2560,"
+               "\"initializer_range\":0.02,\"intermediate_size\":7040,\"max_position_embeddings\":4096,"
+               "\"mlp_bias\":false,\"model_type\":\"helium\",\"num_attention_heads\":20,\"num_hidden_layers\":24,"
+               "\"num_key_value_heads\":20,\"pad_token_id\":3,\"rms_norm_eps\":1e-08,\"rope_theta\":100000.0,"
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.48.0.dev0\","
+               "\"use_cache\":true,\"vocab_size\":48000");
+    assert_true(c.spec.rope_interleaved && !layer->qkv_bias && c.spec.norm_eps == 1e-8);
+    const char *helium = SIZES ",\"model_type\":\"helium\",\"num_key_value_heads\":2";
+    c = accept(*state, helium, "\"attention_bias\":true,\"mlp_bias\":true");
+    assert_true(layer->qkv_bias && !layer->o_bias && layer->mlp_bias && c.spec.ropes[0].theta == 100000);
+    refuse(*state, helium, "\"use_bias\":true", STATUS_UNSUPPORTED, "use_bias is true, but a helium model");
+}
+
 /* --- Sizes and types --- */
 
 static void test_missing_sizes(void **state)
@@ -800,6 +936,7 @@ static void test_refused_keys(void **state)
         {"n_routed_experts", "64", NULL},
         {"moe_num_experts", "8", NULL},
         {"pruned_heads", "{\"0\":[1]}", "{}"},
+        {"attention_out_bias", "true", "false"},
         {"attention_multiplier", "1.0", "0.25"},
         {"query_pre_attn_scalar", "256", "16"},
     };
@@ -1146,6 +1283,10 @@ int main(void)
         TEST(test_glm),
         TEST(test_cohere),
         TEST(test_cohere2),
+        TEST(test_exaone4_published),
+        TEST(test_exaone4),
+        TEST(test_seed_oss),
+        TEST(test_ernie4_5_and_helium),
         TEST(test_missing_sizes),
         TEST(test_wrong_sizes),
         TEST(test_sizes_that_do_not_fit),

@@ -34,6 +34,10 @@ extern const struct family family_cohere;
 extern const struct family family_cohere2;
 extern const struct family family_glm;
 extern const struct family family_glm4;
+extern const struct family family_helium;
+extern const struct family family_ernie4_5;
+extern const struct family family_exaone4;
+extern const struct family family_seed_oss;
 
 /* The family that model_type and architectures name. Fails if quire does not run it; never NULL. */
 const struct family *family_find(struct json_reader *r);

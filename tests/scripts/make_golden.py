@@ -89,10 +89,25 @@ CHECKPOINTS = {
     "glm4": ("glm4", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, attention_bias=False)),
+    "helium": ("helium", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=True, attention_bias=True, mlp_bias=True)),
+    "ernie4_5": ("ernie4_5", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, use_bias=True)),
+    # a window and a rotation in the first layer, neither in the second; QK norm in both
+    "exaone4": ("exaone4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24, sliding_window_pattern=2)),
+    # biases everywhere but in the MLP
+    "seed_oss": ("seed_oss", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_bias=True, attention_out_bias=True)),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
-    "granite": "Granite", "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4",
+    "granite": "Granite", "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
+    "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss",
 }
 GAIN_OFFSETS = {"gemma2": 1}  # a gain is this plus what the file holds
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
