@@ -25,6 +25,9 @@ static inline struct attention_call attention_call_make(const struct attention_a
 /* attention_generic.cu: any call. */
 void cuda_attention_generic(struct backend *b, const struct attention_args *args);
 
+/* attention_prefill_mma.cu: any call that attention_prefill.cu takes, without wgmma. */
+void cuda_attention_prefill_mma(struct backend *b, const struct attention_args *args);
+
 /* Element types of the cache beyond those of activations. */
 static __device__ __forceinline__ float to_float(__nv_fp8_e4m3 x)
 {
