@@ -16,8 +16,8 @@ enum { THREADS = 128 };
  *     V [TOKENS / 8][HEAD] pieces of 8 tokens,
  *     Q [HEAD / 8][ROWS] pieces of 8 elements, each group padded by one piece against bank conflicts.
  *
- * Threads copy from the cache in pieces of 16 bytes too, of PIECE elements or tokens. A thread has one token's pieces
- * of K, K_COUNT of them, and V_COUNT rows' pieces of V for the same tokens. */
+ * The cache too is read in pieces of 16 bytes, of PIECE elements or tokens. Of a tile of tokens a thread copies K_COUNT
+ * pieces of one token of K, and V_COUNT pieces of V, which are of the same tokens, in rows that are V_STEP apart. */
 template <class Type, bool is_fp8, int head_size, int tokens, bool has_variant> struct mma_traits {
     using T = Type;
     using Element = std::conditional_t<is_fp8, uint8_t, Type>; /* of the cache */
@@ -27,9 +27,9 @@ template <class Type, bool is_fp8, int head_size, int tokens, bool has_variant> 
     static constexpr int WARP_ROWS = 16 * ROW_TILES, ROWS = THREADS / 32 * WARP_ROWS;
     static constexpr int TOKENS = tokens, TILE_BYTES = TOKENS * HEAD * 2; /* of a tile of K or V */
     static constexpr int Q_THREADS = THREADS, Q_STRIDE = (ROWS + 1) * 16, Q_BYTES = HEAD / 8 * Q_STRIDE;
-    static constexpr int SHARED_BYTES = 2 * TILE_BYTES + Q_BYTES,
-                         BLOCKS_PER_SM = HEAD == 64 && !FP8 && !VARIANT ? 3 : 2;
-    static constexpr int PIECE = FP8 ? 16 : 8, V_PIECES = TOKENS / PIECE; /* of a row of V */
+    static constexpr int SHARED_BYTES = 2 * TILE_BYTES + Q_BYTES;
+    static constexpr int BLOCKS_PER_SM = HEAD == 64 && !FP8 && !VARIANT ? 3 : 2; /* as many as registers allow */
+    static constexpr int PIECE = FP8 ? 16 : 8, V_PIECES = TOKENS / PIECE;        /* of a row of V */
     static constexpr int K_STEP = THREADS / TOKENS, K_COUNT = HEAD / PIECE / K_STEP;
     static constexpr int V_STEP = THREADS / V_PIECES, V_COUNT = HEAD / V_STEP;
 };
