@@ -170,6 +170,20 @@ static enum status read_device(struct cuda_state *s, struct error *err)
         properties.major == 9 ? "a" : "");
 }
 
+/* The shared memory that a block may have is a property of the device (CUDA C++ programming guide, "compute
+ * capabilities"). */
+void backend_cuda_choose_as(struct backend *b, int compute_capability)
+{
+    enum { SHARED_80 = 163 * 1024, SHARED_89 = 99 * 1024 };
+    struct cuda_state *s = cuda_state(b);
+    struct error err;
+    if (read_device(s, &err) != STATUS_OK || compute_capability == 0) return;
+    const int shared_bytes = compute_capability == 80 ? SHARED_80 : SHARED_89;
+    s->compute_capability = compute_capability;
+    s->has_wgmma = false;
+    if (s->max_shared_bytes > shared_bytes) s->max_shared_bytes = shared_bytes;
+}
+
 /* The device's memory in use, by NVML's count. */
 static struct nvml_usage memory_usage(int device)
 {
