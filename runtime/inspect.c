@@ -13,12 +13,25 @@
 
 const char *inspect_rope_type(enum rope_type type)
 {
-    static const char *const names[] = {[ROPE_DEFAULT] = "default",
-                                        [ROPE_LINEAR] = "linear",
-                                        [ROPE_DYNAMIC] = "dynamic",
-                                        [ROPE_YARN] = "yarn",
-                                        [ROPE_LLAMA3] = "llama3"};
+    static const char *const names[] = {
+        [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
+        [ROPE_YARN] = "yarn",       [ROPE_LLAMA3] = "llama3", [ROPE_LONGROPE] = "longrope"};
     return names[type];
+}
+
+bool inspect_rope_has_factor(const struct rope_config *rope)
+{
+    return rope->type != ROPE_DEFAULT && rope->type != ROPE_LONGROPE;
+}
+
+bool inspect_rope_has_original(const struct rope_config *rope)
+{
+    return rope->type == ROPE_YARN || rope->type == ROPE_LLAMA3 || rope->type == ROPE_LONGROPE;
+}
+
+const char *inspect_norm_type(enum norm_type type)
+{
+    return type == NORM_RMS ? "RMSNorm" : "LayerNorm";
 }
 
 const char *inspect_activation(enum activation activation)
@@ -28,7 +41,9 @@ const char *inspect_activation(enum activation activation)
 
 const char *inspect_norm_placement(enum norm_placement placement)
 {
-    return placement == NORM_BEFORE ? "before" : placement == NORM_AFTER ? "after" : "around";
+    static const char *const names[] = {
+        [NORM_BEFORE] = "before", [NORM_AFTER] = "after", [NORM_AROUND] = "around", [NORM_PARALLEL] = "parallel"};
+    return names[placement];
 }
 
 const char *inspect_qk_norm(enum qk_norm norm)
@@ -142,13 +157,13 @@ static void check_host_memory(struct inspection *i)
 {
     const struct memory_profile *p = &i->loaded.profile;
     const double GIB = 1024.0 * 1024.0 * 1024.0;
-    const int64_t free_bytes = p->total - p->others, needed = memory_profile_fixed(p) - p->others + p->kv_cache;
-    if (p->discrete || needed <= free_bytes) return;
+    const int64_t free_bytes = p->total - p->others;
+    if (p->discrete || p->budget <= free_bytes) return;
     error_set(&i->memory_error, STATUS_OUT_OF_MEMORY,
               "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free: parts of the weights "
               "would be read from the file in every step",
-              (double)p->weights / GIB, (double)needed / GIB, (double)free_bytes / GIB);
-    if (needed - p->kv_cache < free_bytes) error_advise(&i->memory_error, ADVICE_LOWER, "kv_cache_space", NULL);
+              (double)p->weights / GIB, (double)p->budget / GIB, (double)free_bytes / GIB);
+    if (p->budget - p->kv_cache < free_bytes) error_advise(&i->memory_error, ADVICE_LOWER, "kv_cache_space", NULL);
 }
 
 static enum status plan(struct inspection *i, struct error *err)

@@ -16,6 +16,11 @@ static void set_string(json_t *json, const char *key, const char *value)
     json_object_set_new(json, key, value ? json_string(value) : json_null());
 }
 
+static void set_real(json_t *json, const char *key, double value)
+{
+    json_object_set_new(json, key, json_real(value));
+}
+
 /* null where nothing is wrong */
 static void set_error(json_t *json, const char *key, const struct error *err)
 {
@@ -43,7 +48,8 @@ static json_t *layer_json(const struct layer_spec *l)
     set_string(json, "layer_type", l->window ? "sliding_attention" : "full_attention");
     json_object_set_new(json, "sliding_window", l->window ? json_integer(l->window) : json_null());
     set_integer(json, "rotary_dim", l->rotary_dim);
-    json_object_set_new(json, "scaling", json_real((double)l->attention_scale));
+    set_integer(json, "rope", l->rope);
+    set_real(json, "scaling", (double)l->attention_scale);
     json_object_set_new(json, "attn_logit_softcapping",
                         l->attention_soft_cap > 0 ? json_real((double)l->attention_soft_cap) : json_null());
     json_object_set_new(json, "qkv_bias", json_boolean(l->qkv_bias));
@@ -52,7 +58,7 @@ static json_t *layer_json(const struct layer_spec *l)
     set_string(json, "qk_norm", inspect_qk_norm(l->qk_norm));
     set_string(json, "norm_placement", inspect_norm_placement(l->norm_placement));
     set_string(json, "hidden_act", inspect_activation(l->activation));
-    json_object_set_new(json, "residual_multiplier", json_real((double)l->residual_multiplier));
+    set_real(json, "residual_multiplier", (double)l->residual_multiplier);
     return json;
 }
 
@@ -80,14 +86,35 @@ static void set_layers(json_t *json, const struct model_spec *spec)
     json_object_set_new(json, "layer_kinds", kinds);
 }
 
-static void set_rope(json_t *json, const struct rope_config *rope)
+/* The ropes that "rope" of a layer kind counts from 0. */
+static void set_ropes(json_t *json, const struct model_spec *spec)
 {
-    json_t *out = json_object();
-    set_string(out, "rope_type", inspect_rope_type(rope->type));
-    json_object_set_new(out, "rope_theta", json_real(rope->theta));
-    if (rope->type != ROPE_DEFAULT) json_object_set_new(out, "factor", json_real(rope->factor));
-    if (rope->original_max_position) set_integer(out, "original_max_position_embeddings", rope->original_max_position);
-    json_object_set_new(json, "rope_parameters", out);
+    json_t *ropes = json_array();
+    for (int32_t r = 0; r < spec->num_ropes; r++) {
+        const struct rope_config *rope = &spec->ropes[r];
+        json_t *out = json_object();
+        set_string(out, "rope_type", inspect_rope_type(rope->type));
+        set_real(out, "rope_theta", rope->theta);
+        if (inspect_rope_has_factor(rope)) set_real(out, "factor", rope->factor);
+        if (inspect_rope_has_original(rope))
+            set_integer(out, "original_max_position_embeddings", rope->original_max_position);
+        json_array_append_new(ropes, out);
+    }
+    json_object_set_new(json, "ropes", ropes);
+    json_object_set_new(json, "rope_interleaved", json_boolean(spec->rope_interleaved));
+}
+
+/* What is the same in all layers, or in none of them. */
+static void set_arithmetic(json_t *json, const struct model_spec *spec)
+{
+    set_string(json, "norm_type", inspect_norm_type(spec->norm_type));
+    set_real(json, "norm_eps", spec->norm_eps);
+    set_real(json, "embedding_multiplier", spec->embedding_multiplier);
+    set_real(json, "logits_multiplier", spec->logits_multiplier);
+    json_object_set_new(json, "final_logit_softcapping",
+                        spec->logits_soft_cap > 0 ? json_real(spec->logits_soft_cap) : json_null());
+    set_string(json, "qkv_tensor", spec->names.qkv);
+    set_string(json, "gate_up_tensor", spec->names.gate_up);
 }
 
 static void set_sizes(json_t *json, const struct inspection *i)
@@ -102,7 +129,8 @@ static void set_sizes(json_t *json, const struct inspection *i)
     set_integer(json, "vocab_size", spec->vocab_size);
     set_integer(json, "max_position_embeddings", spec->max_position_embeddings);
     set_integer(json, "model_max_len", model_spec_max_length(spec));
-    set_rope(json, &spec->rope);
+    set_ropes(json, spec);
+    set_arithmetic(json, spec);
     set_integer(json, "kv_bytes_per_token", p->block_bytes / p->block_size);
 }
 
@@ -130,7 +158,7 @@ static void set_tokenizer(json_t *json, const struct inspection *i)
 
 static void set_given(json_t *json, const char *key, double value)
 {
-    if (!isnan(value)) json_object_set_new(json, key, json_real(value));
+    if (!isnan(value)) set_real(json, key, value);
 }
 
 /* null without the file; what the file does not give is left out. */

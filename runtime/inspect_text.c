@@ -138,37 +138,70 @@ static void attention_row(struct table *t, const struct model_spec *spec)
     tally_row(t, "layers", before, &kinds);
 }
 
+static void norm_row(struct table *t, const struct model_spec *spec)
+{
+    struct tally kinds = {0};
+    char before[64];
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        tally_add(&kinds, "%s", inspect_norm_placement(spec->layers[i].norm_placement));
+    snprintf(before, sizeof before, "%s, eps %g, ", inspect_norm_type(spec->norm_type), spec->norm_eps);
+    tally_row(t, "  norms", before, &kinds);
+}
+
+static void rotation_row(struct table *t, const struct model_spec *spec)
+{
+    struct tally kinds = {0};
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const int32_t rotary_dim = spec->layers[i].rotary_dim;
+        if (rotary_dim)
+            tally_add(&kinds, "%d of %d elements of a head", rotary_dim, spec->head_size);
+        else
+            tally_add(&kinds, "without");
+    }
+    tally_row(t, "  rotation", spec->rope_interleaved ? "neighbours, " : "", &kinds);
+}
+
 static void layer_rows(struct table *t, const struct model_spec *spec)
 {
-    struct tally rotation = {0}, norms = {0}, qk_norms = {0}, activations = {0}, biases = {0}, caps = {0};
+    struct tally qk_norms = {0}, activations = {0}, biases = {0}, caps = {0};
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
         const char *qk_norm = inspect_qk_norm(l->qk_norm);
-        tally_add(&rotation, l->rotary_dim ? "%d of %d elements of a head" : "none", l->rotary_dim, spec->head_size);
-        tally_add(&norms, "%s", inspect_norm_placement(l->norm_placement));
         tally_add(&qk_norms, qk_norm ? "of each %s" : "none", qk_norm);
         tally_add(&activations, "%s", inspect_activation(l->activation));
-        tally_add(&biases, "%s%s%s%s", l->qkv_bias || l->o_bias || l->mlp_bias ? "" : "none", l->qkv_bias ? "qkv " : "",
-                  l->o_bias ? "o " : "", l->mlp_bias ? "mlp" : "");
-        tally_add(&caps, l->attention_soft_cap > 0 ? "%g" : "none", (double)l->attention_soft_cap);
+        if (l->qkv_bias) tally_add(&biases, "qkv");
+        if (l->o_bias) tally_add(&biases, "o");
+        if (l->mlp_bias) tally_add(&biases, "MLP");
+        if (l->attention_soft_cap > 0) tally_add(&caps, "%g", (double)l->attention_soft_cap);
     }
     attention_row(t, spec);
-    tally_row(t, "  rotation", "", &rotation);
-    tally_row(t, "  norms", "", &norms);
+    rotation_row(t, spec);
+    norm_row(t, spec);
     tally_row(t, "  QK norm", "", &qk_norms);
     tally_row(t, "  activation", "", &activations);
-    tally_row(t, "  biases", "", &biases);
-    tally_row(t, "  soft cap", "", &caps);
+    if (biases.num_kinds) tally_row(t, "  biases", "", &biases);
+    if (caps.num_kinds) tally_row(t, "  soft cap", "of the scores: ", &caps);
+    if (spec->logits_soft_cap > 0) row(t, "  logits", "soft cap %g", spec->logits_soft_cap);
+    if (spec->names.qkv) row(t, "  in one tensor", "q, k and v: %s", spec->names.qkv);
+    if (spec->names.gate_up) row(t, "  in one tensor", "gate and up: %s", spec->names.gate_up);
 }
 
-static void rope_row(struct table *t, const struct model_spec *spec)
+/* A line for each rope, with the number of its layers where there are several. */
+static void rope_rows(struct table *t, const struct model_spec *spec)
 {
-    const struct rope_config *rope = &spec->rope;
-    struct words factor = {""}, original = {""};
-    if (rope->type != ROPE_DEFAULT) snprintf(factor.text, sizeof factor.text, ", factor %g", rope->factor);
-    if (rope->original_max_position)
-        snprintf(original.text, sizeof original.text, ", original length %d", rope->original_max_position);
-    row(t, "rope", "%s, theta %g%s%s", inspect_rope_type(rope->type), rope->theta, factor.text, original.text);
+    for (int32_t r = 0; r < spec->num_ropes; r++) {
+        const struct rope_config *rope = &spec->ropes[r];
+        struct words factor = {""}, original = {""}, layers = {""};
+        int32_t count = 0;
+        for (int32_t i = 0; i < spec->num_layers; i++)
+            count += spec->layers[i].rope == r && spec->layers[i].rotary_dim > 0;
+        if (inspect_rope_has_factor(rope)) snprintf(factor.text, sizeof factor.text, ", factor %g", rope->factor);
+        if (inspect_rope_has_original(rope))
+            snprintf(original.text, sizeof original.text, ", original length %d", rope->original_max_position);
+        if (spec->num_ropes > 1) snprintf(layers.text, sizeof layers.text, " (%d layer%s)", count, plural(count));
+        row(t, "rope", "%s, theta %g%s%s%s", inspect_rope_type(rope->type), rope->theta, factor.text, original.text,
+            layers.text);
+    }
 }
 
 static void model_rows(struct table *t, const struct inspection *i)
@@ -181,7 +214,7 @@ static void model_rows(struct table *t, const struct inspection *i)
     row(t, "heads", "%d of %d elements, %d of K and V", spec->num_heads, spec->head_size, spec->num_kv_heads);
     row(t, "vocabulary", "%d", spec->vocab_size);
     row(t, "context", "%d tokens", model_spec_max_length(spec));
-    rope_row(t, spec);
+    rope_rows(t, spec);
     row(t, "KV cache", "%lld bytes a token, %s a block of %d tokens, %s", (long long)(p->block_bytes / p->block_size),
         size_words(p->block_bytes).text, p->block_size, dtype_name(p->cache_dtype));
     end_group(t);
@@ -193,8 +226,10 @@ static void token_row(struct table *t, const struct inspection *i, const char *n
 {
     struct text value = {0};
     bool ok = text_append_string(&value, count ? "" : "none");
-    for (int32_t k = 0; k < count && ok; k++)
-        ok = text_printf(&value, "%s%d %s", k ? ", " : "", ids[k], inspect_token(i, ids[k]).text);
+    for (int32_t k = 0; k < count && ok; k++) {
+        const struct shown text = inspect_token(i, ids[k]);
+        ok = text_printf(&value, "%s%d%s%s", k ? ", " : "", ids[k], text.text[0] ? " " : "", text.text);
+    }
     row(t, name, "%s", ok ? value.data : "");
     text_free(&value);
 }
@@ -259,7 +294,7 @@ static void machine_rows(struct table *t, const struct inspection *i)
     row(t, "device", "%s, %s free of %s", p->device, size_words(p->total - p->others - p->context).text,
         size_words(p->total).text);
     row(t, "  weights", "%s", size_words(p->weights).text);
-    row(t, "  the largest step", "%s, computed in %s", size_words(rest).text, dtype_name(p->dtype));
+    row(t, "  step", "%s for the largest, computed in %s", size_words(rest).text, dtype_name(p->dtype));
     row(t, "  KV cache", "%s", size_words(p->kv_cache).text);
     row(t, "blocks", "%d", p->num_blocks);
     row(t, "tokens", "%lld", (long long)memory_profile_tokens(p));
