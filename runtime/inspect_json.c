@@ -184,6 +184,7 @@ json_t *inspection_json(const struct inspection *i)
     set_tokenizer(json, i);
     set_generation(json, &i->loaded.config.generation);
     memory_report_add(memory, &i->loaded.profile);
+    set_string(memory, "device_description", i->loaded.backend->description);
     json_object_set_new(memory, "fits", json_boolean(!i->memory_error.text[0]));
     set_error(memory, "error", &i->memory_error);
     json_object_set_new(json, "memory", memory);

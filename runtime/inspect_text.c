@@ -290,9 +290,11 @@ static void sampling_row(struct table *t, const struct generation_config *g)
 static void machine_rows(struct table *t, const struct inspection *i)
 {
     const struct memory_profile *p = &i->loaded.profile;
-    const int64_t rest = memory_profile_fixed(p) - p->others - p->weights;
-    row(t, "device", "%s, %s free of %s", p->device, size_words(p->total - p->others - p->context).text,
-        size_words(p->total).text);
+    const int64_t rest = memory_profile_fixed(p) - p->others - p->context - p->weights;
+    const char *gpu = i->loaded.backend->description;
+    row(t, "device", "%s%s%s%s, %s free of %s", p->device, gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
+        size_words(p->total - p->others - p->context).text, size_words(p->total).text);
+    if (p->discrete) row(t, "  for quire", "%s, %.2f of it", size_words(p->budget).text, p->utilization);
     row(t, "  weights", "%s", size_words(p->weights).text);
     row(t, "  step", "%s for the largest, computed in %s", size_words(rest).text, dtype_name(p->dtype));
     row(t, "  KV cache", "%s", size_words(p->kv_cache).text);
