@@ -6,8 +6,8 @@
 
 #include "base/json.h"
 #include "runtime/commands.h"
-#include "runtime/options/default_model.h"
 #include "runtime/options/engine_flags.h"
+#include "runtime/options/model_folder.h"
 
 /* ---- names ---- */
 
@@ -252,7 +252,8 @@ int command_inspect(int argc, char **argv)
                            stdout);
         return EXIT_STATUS_OK;
     }
-    if (default_model_require(&o, model, sizeof model, &err) != STATUS_OK || run_inspect(&o, json, &err) != STATUS_OK)
+    if (model_folder_resolve(&o.model, false, model, sizeof model, &err) != STATUS_OK ||
+        run_inspect(&o, json, &err) != STATUS_OK)
         return command_fail("inspect", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;
 }

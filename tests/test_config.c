@@ -601,9 +601,10 @@ static void test_not_json(void **state)
         check_refusal(folder, STATUS_INVALID, "config.json", cases[i].words);
     }
     temp_folder_delete(folder, "config.json");
-    check_refusal(folder, STATUS_IO, "config.json", "cannot open");
     struct model_config config;
     struct error err;
+    assert_int_equal(model_config_load(folder->path, &config, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, ": there is no config.json; a checkpoint folder holds"));
     assert_int_equal(model_config_load("/no/such/folder", &config, &err), STATUS_IO);
     assert_non_null(strstr(err.text, "/no/such/folder: no such folder"));
 }

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -324,6 +325,28 @@ static void a_model_that_does_not_fit_is_an_answer(void **state)
     program_free(&p);
 }
 
+/* A name of the Hugging Face cache, where only config.json was downloaded. */
+static void a_name_of_the_cache_needs_no_weights(void **state)
+{
+    (void)state;
+    static const char snapshot[] = "models--org--name/snapshots/0123456789abcdef0123456789abcdef01234567";
+    struct temp_folder cache;
+    char path[512];
+    temp_folder_make(&cache);
+    temp_folder_add_folder(&cache, snapshot);
+    temp_folder_add_folder(&cache, "models--org--name/refs");
+    temp_folder_write_string(&cache, "models--org--name/refs/main", strrchr(snapshot, '/') + 1);
+    snprintf(path, sizeof path, "%s/config.json", snapshot);
+    temp_folder_write_string(&cache, path, CONFIG_70B);
+    setenv("HF_HUB_CACHE", cache.path, 1);
+    json_t *json = run_json("inspect", "org/name", ARGUMENTS("--json"));
+    unsetenv("HF_HUB_CACHE");
+    assert_non_null(strstr(json_string_value(json_object_get(json, "model")), snapshot));
+    assert_true(json_require_integer(json, "num_parameters") == 70553706496);
+    json_decref(json);
+    temp_folder_remove(&cache);
+}
+
 static void check_failure(const char *model, const char *const *arguments, int exit_status, const char *sentence)
 {
     struct program p;
@@ -357,6 +380,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_read_is_a_line),
         cmocka_unit_test(special_tokens_need_no_vocabulary),
         cmocka_unit_test(a_model_that_does_not_fit_is_an_answer),
+        cmocka_unit_test(a_name_of_the_cache_needs_no_weights),
         cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
