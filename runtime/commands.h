@@ -1,5 +1,5 @@
-/* The commands: quire chat, generate, profile, inspect, bench. Each parses its own flags and returns the exit status: 0, 1 for a
- * failure, 2 for wrong usage. Results go to stdout, everything else to stderr. */
+/* The commands: quire chat, generate, profile, inspect, bench. Each parses its own flags and returns the exit status:
+ * 0, 1 for a failure, 2 for wrong usage. Results go to stdout, everything else to stderr. */
 #ifndef QUIRE_RUNTIME_COMMANDS_H
 #define QUIRE_RUNTIME_COMMANDS_H
 
