@@ -43,6 +43,7 @@ static void read_eos(struct json_reader *r, struct model_config *config)
 static void read_config(struct json_reader *r, struct model_config *config)
 {
     const struct family *family = family_find(r);
+    snprintf(config->model_type, sizeof config->model_type, "%s", family->model_type);
     snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
     family_read_spec(r, family, &config->spec);
     config->bos_token_id = json_reader_int(r, "bos_token_id", -1, -1, INT32_MAX);

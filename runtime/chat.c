@@ -225,9 +225,10 @@ static void print_banner(const struct chat *chat, const struct chat_options *o)
     while (end > o->model_name + 1 && end[-1] == '/') end--;
     const char *name = end;
     while (name > o->model_name && name[-1] != '/') name--;
-    fprintf(stderr, "quire %s: %.*s on %s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION, (int)(end - name),
-            name, engine_device(chat->engine), engine_limits(chat->engine)->max_model_len,
-            engine_start_seconds(chat->engine));
+    const char *gpu = engine_device_description(chat->engine);
+    fprintf(stderr, "quire %s: %.*s on %s%s%s%s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION,
+            (int)(end - name), name, engine_device(chat->engine), gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
+            engine_limits(chat->engine)->max_model_len, engine_start_seconds(chat->engine));
     fputs("Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.\n", stderr);
 }
 
