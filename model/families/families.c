@@ -5,8 +5,8 @@
 
 #include "model/families/known_keys.h"
 
-static const struct family *const families[] = {&family_llama,  &family_mistral, &family_qwen2,  &family_qwen3,
-                                                &family_gemma2, &family_olmo2,   &family_granite};
+static const struct family *const families[] = {&family_llama,  &family_mistral, &family_qwen2,   &family_qwen3,
+                                                &family_gemma2, &family_olmo2,   &family_granite, &family_phi3};
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* --- Which family a file is of --- */
