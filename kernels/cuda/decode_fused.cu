@@ -1,7 +1,7 @@
 /* The fused operations of a decode step. For few tokens a layer takes half as many kernels as with the plain
- * operations, with no gaps between them: each matmul kernel norms its own input, and applies the activation or adds to
- * the residual stream when it stores its result; and each kernel reads its first weights while the previous one still
- * runs.
+ * operations: each matmul kernel norms its own input, and applies the activation or adds to the residual stream when it
+ * stores its result. From compute capability 9.0 on there are no gaps between them either: each kernel reads its first
+ * weights while the previous one still runs.
  *
  *     plain operations                                    fused
  *     fused_add_rms_norm, linear (qkv)                    norm_linear
@@ -15,10 +15,11 @@
  *
  * Where linear_wgmma is the faster kernel (few_tokens_is_best says no), the norm is a kernel of its own.
  *
- * These operations decline (return false, having done nothing): a norm that linear_few_tokens does not take; more than
- * FUSED_MAX_TOKENS tokens, or more than linear_wgmma takes where there is one, since cuBLAS and separate kernels are as
- * fast from there on; float32; types that differ, that of the bias included; in_features that is not a multiple of 8;
- * addresses that are not a multiple of 16; compute capability below 9.0. */
+ * These operations decline (return false, having done nothing): a gain of another type than float32 and the
+ * activations'; a norm whose x does not fit into shared memory; more than FUSED_MAX_TOKENS tokens, or more than
+ * linear_wgmma takes where there is one, since cuBLAS and separate kernels are as fast from there on; float32; types
+ * that differ, that of the bias included; in_features that is not a multiple of 8; addresses that are not a multiple of
+ * 16. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_wgmma.cuh"
