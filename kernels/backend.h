@@ -59,8 +59,12 @@ int64_t weight_bytes(const struct weight *w);          /* of data; without the b
 
 /* ---- norms and activations ---- */
 
-/* RMSNorm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + eps) * gain, computed in float32. */
+/* RMSNorm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + eps) * gain. LayerNorm without bias (Ba et al., 2016):
+ * the same of x - mean(x). Both are computed in float32. */
+enum norm_type { NORM_RMS, NORM_LAYER };
+
 struct norm_params {
+    enum norm_type type;
     const void *gain; /* [size] gain_dtype */
     enum dtype gain_dtype;
     float eps;
@@ -75,12 +79,14 @@ struct rms_norm_args {
     enum dtype dtype;
 };
 
-/* residual += multiplier * x; out = rms_norm(residual). */
+/* residual += multiplier * x; out = norm(residual). With a post norm x is normed, and rounded to dtype, before it is
+ * added (Gemma 2, OLMo 2). */
 struct fused_add_rms_norm_args {
-    void *out;      /* [num_tokens, size] dtype; may be x */
-    const void *x;  /* [num_tokens, size] dtype */
+    void *out;      /* [num_tokens, size] dtype; may be x; NULL: only the addition, and `norm` is not used */
+    void *x;        /* [num_tokens, size] dtype; with a post norm its contents are lost */
     void *residual; /* [num_tokens, size] dtype */
     float multiplier;
+    const struct norm_params *post_norm; /* host; NULL: none */
     struct norm_params norm;
     int32_t num_tokens, size;
     enum dtype dtype;
@@ -192,17 +198,18 @@ struct reshape_and_cache_args {
     float k_scale, v_scale; /* fp8 cache: stores value / scale */
 };
 
-/* RoPE (Su et al., 2021) from a table that the model makes, so that a backend knows nothing of RoPE scaling. Element i
- * of a head is rotated with element i + rotary_dim / 2; elements from rotary_dim on stay as they are. With query_norm
- * and key_norm each head is normed over head_size first (QK norm: Henry et al., 2020). */
+/* RoPE (Su et al., 2021) from a table that the model makes, so that a backend knows nothing of RoPE scaling. Pair i of
+ * a head is the elements i and i + rotary_dim / 2 or, interleaved, 2 i and 2 i + 1; elements from rotary_dim on stay as
+ * they are. With query_norm and key_norm each head is normed over head_size first (QK norm: Henry et al., 2020). */
 struct rotary_args {
     void *query,
         *key; /* [num_tokens, num_heads, head_size] and [num_tokens, num_kv_heads, head_size] dtype, in place */
     int64_t query_stride, key_stride;
-    const int32_t *positions;                        /* [num_tokens] */
-    const float *cos_sin;                            /* [max_position, rotary_dim]: cos of each pair, then sin */
-    const struct norm_params *query_norm, *key_norm; /* host; both or neither (NULL) */
+    const int32_t *positions;                                           /* [num_tokens] rows of cos_sin */
+    const float *cos_sin;                                               /* [, rotary_dim]: cos of each pair, then sin */
+    const struct norm_params *query_norm, *key_norm;                    /* host; both or neither (NULL) */
     int32_t num_tokens, num_heads, num_kv_heads, head_size, rotary_dim; /* rotary_dim 0: heads are only normed */
+    bool interleaved;
     enum dtype dtype;
 };
 

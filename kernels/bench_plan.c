@@ -118,7 +118,7 @@ static void plan_norm(const struct bench_sizes *s, const struct bench_case *c, s
 
 static struct norm_params norm_params(const struct bench_call *call, int gain)
 {
-    return (struct norm_params){part(call, gain), call->sizes->weights, 1e-5f};
+    return (struct norm_params){.gain = part(call, gain), .gain_dtype = call->sizes->weights, .eps = 1e-5f};
 }
 
 static bool call_norm(struct backend *b, const struct bench_call *call)

@@ -7,7 +7,8 @@ struct residual_stream {
     void *hidden, *residual; /* [num_tokens, hidden_size] */
     int32_t num_tokens;
     bool pending;
-    float multiplier; /* of the pending output */
+    float multiplier;                    /* of the pending output */
+    const struct norm_params *post_norm; /* of the pending output; NULL: none */
 };
 
 static char *at_column(void *row, int64_t column, enum dtype dtype)
@@ -81,36 +82,24 @@ static bool fused_decode_attention(struct backend *b, const struct step_shape *s
 
 /* ---- From the residual stream into a sublayer, and back ---- */
 
-/* hidden = rms_norm(residual); a pending output is added to residual first. */
-static void normalise(struct residual_stream *s, const struct norm_params *norm)
+/* residual += the pending output; hidden = norm(residual), or nothing if norm is NULL. */
+static void add_pending(struct residual_stream *s, const struct norm_params *norm)
 {
     const struct decoder *d = s->d;
-    const int32_t size = d->spec->hidden_size;
-    if (s->pending) {
-        const struct fused_add_rms_norm_args args = {.out = s->hidden,
-                                                     .x = s->hidden,
-                                                     .residual = s->residual,
-                                                     .multiplier = s->multiplier,
-                                                     .norm = *norm,
-                                                     .num_tokens = s->num_tokens,
-                                                     .size = size,
-                                                     .dtype = d->dtype};
-        d->backend->fused_add_rms_norm(d->backend, &args);
-    } else {
-        const struct rms_norm_args args = {.out = s->hidden,
-                                           .x = s->residual,
-                                           .out_stride = size,
-                                           .x_stride = size,
-                                           .norm = *norm,
-                                           .num_tokens = s->num_tokens,
-                                           .size = size,
-                                           .dtype = d->dtype};
-        d->backend->rms_norm(d->backend, &args);
-    }
+    const struct fused_add_rms_norm_args args = {.out = norm ? s->hidden : NULL,
+                                                 .x = s->hidden,
+                                                 .residual = s->residual,
+                                                 .multiplier = s->multiplier,
+                                                 .post_norm = s->post_norm,
+                                                 .norm = norm ? *norm : (struct norm_params){0},
+                                                 .num_tokens = s->num_tokens,
+                                                 .size = d->spec->hidden_size,
+                                                 .dtype = d->dtype};
+    d->backend->fused_add_rms_norm(d->backend, &args);
     s->pending = false;
 }
 
-/* x = rms_norm(x), where tokens are `stride` elements apart. */
+/* x = norm(x), where tokens are `stride` elements apart. */
 static void norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int32_t size,
                           const struct norm_params *norm)
 {
@@ -130,13 +119,22 @@ static void norm_in_place(const struct residual_stream *s, void *x, int64_t stri
  */
 static const void *sublayer_input(struct residual_stream *s, const struct norm_params *norm)
 {
-    if (norm->gain) {
-        normalise(s, norm);
-        return s->hidden;
+    const struct decoder *d = s->d;
+    const int32_t size = d->spec->hidden_size;
+    if (s->pending) {
+        add_pending(s, norm->gain ? norm : NULL);
+    } else if (norm->gain) {
+        const struct rms_norm_args args = {.out = s->hidden,
+                                           .x = s->residual,
+                                           .out_stride = size,
+                                           .x_stride = size,
+                                           .norm = *norm,
+                                           .num_tokens = s->num_tokens,
+                                           .size = size,
+                                           .dtype = d->dtype};
+        d->backend->rms_norm(d->backend, &args);
     }
-    /* No operation adds without a norm. This one's norm goes to hidden, where nothing reads it. */
-    if (s->pending) normalise(s, &s->d->weights->final_norm);
-    return s->residual;
+    return norm->gain ? s->hidden : s->residual;
 }
 
 /* residual += multiplier * post_norm(w(x)), at once or pending. */
@@ -145,11 +143,12 @@ static void add_to_residual(struct residual_stream *s, const void *x, const stru
 {
     struct backend *b = s->d->backend;
     if (fused_linear_residual(s, x, w, post_norm, multiplier)) return;
+    if (s->pending) add_pending(s, NULL); /* of a parallel block's attention */
     const struct linear_args args = linear_of(s, s->hidden, x, w);
     b->linear(b, &args);
-    if (post_norm->gain) norm_in_place(s, s->hidden, w->out_features, s->d->spec->hidden_size, post_norm);
     s->pending = true;
     s->multiplier = multiplier;
+    s->post_norm = post_norm->gain ? post_norm : NULL;
 }
 
 static int64_t projection_size(const struct projection *p)
@@ -207,7 +206,7 @@ static struct rotary_args rotary_of(const struct residual_stream *s, const struc
                                 .query_stride = qkv->stride,
                                 .key_stride = qkv->stride,
                                 .positions = d->inputs->positions,
-                                .cos_sin = d->cos_sin,
+                                .cos_sin = d->cos_sin[d->spec->layers[layer].rope],
                                 .query_norm = norms_heads ? &w->q_norm : NULL,
                                 .key_norm = norms_heads ? &w->k_norm : NULL,
                                 .num_tokens = s->num_tokens,
@@ -215,6 +214,7 @@ static struct rotary_args rotary_of(const struct residual_stream *s, const struc
                                 .num_kv_heads = d->spec->num_kv_heads,
                                 .head_size = d->spec->head_size,
                                 .rotary_dim = d->spec->layers[layer].rotary_dim,
+                                .interleaved = d->spec->rope_interleaved,
                                 .dtype = d->dtype};
 }
 
@@ -317,28 +317,25 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
 
 /* ---- MLP: down(activation(gate(x)) * up(x)), SwiGLU and GeGLU of Shazeer, 2020 ---- */
 
-static void mlp(struct residual_stream *s, int32_t layer)
+/* act.gated = activation(gate(y)) * up(y), where y is the MLP's input. */
+static void gate_and_up(struct residual_stream *s, int32_t layer)
 {
     const struct decoder *d = s->d;
     struct backend *b = d->backend;
     const struct layer_spec *l = &d->spec->layers[layer];
     const struct layer_weights *w = &d->weights->layers[layer];
-    bool fused = fused_gate_up(s, NULL, &w->gate_up, l->activation, &w->mlp_norm);
-    if (!fused) {
-        const void *x = sublayer_input(s, &w->mlp_norm);
-        fused = fused_gate_up(s, x, &w->gate_up, l->activation, NULL);
-        if (!fused) project(s, d->act.gate_up, d->dtype, &w->gate_up, x);
-    }
-    if (!fused) {
-        const struct act_and_mul_args args = {.out = d->act.gated,
-                                              .gate_up = d->act.gate_up,
-                                              .activation = l->activation,
-                                              .num_tokens = s->num_tokens,
-                                              .size = d->spec->intermediate_size,
-                                              .dtype = d->dtype};
-        b->act_and_mul(b, &args);
-    }
-    add_to_residual(s, d->act.gated, &w->down, &w->post_mlp_norm, l->residual_multiplier);
+    const struct norm_params *norm = l->norm_placement == NORM_PARALLEL ? &w->attention_norm : &w->mlp_norm;
+    if (fused_gate_up(s, NULL, &w->gate_up, l->activation, norm)) return;
+    const void *x = sublayer_input(s, norm);
+    if (fused_gate_up(s, x, &w->gate_up, l->activation, NULL)) return;
+    project(s, d->act.gate_up, d->dtype, &w->gate_up, x);
+    const struct act_and_mul_args args = {.out = d->act.gated,
+                                          .gate_up = d->act.gate_up,
+                                          .activation = l->activation,
+                                          .num_tokens = s->num_tokens,
+                                          .size = d->spec->intermediate_size,
+                                          .dtype = d->dtype};
+    b->act_and_mul(b, &args);
 }
 
 /* ---- The whole pass ---- */
@@ -375,6 +372,7 @@ void decoder_forward(const struct decoder *d, const struct step_shape *shape)
         .d = d, .hidden = d->act.hidden, .residual = d->act.residual, .num_tokens = shape->num_tokens};
     embed(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
+        const struct layer_spec *l = &d->spec->layers[layer];
         const struct layer_weights *w = &d->weights->layers[layer];
         const void *attention = d->act.attention;
         attend(&s, shape, layer);
@@ -382,8 +380,11 @@ void decoder_forward(const struct decoder *d, const struct step_shape *shape)
             if (shape->num_samples == 0) return;
             attention = keep_sampled(&s, shape);
         }
-        add_to_residual(&s, attention, &w->o, &w->post_attention_norm, d->spec->layers[layer].residual_multiplier);
-        mlp(&s, layer);
+        /* A parallel block's MLP reads the residual stream without the attention's output. */
+        if (l->norm_placement == NORM_PARALLEL) gate_and_up(&s, layer);
+        add_to_residual(&s, attention, &w->o, &w->post_attention_norm, l->residual_multiplier);
+        if (l->norm_placement != NORM_PARALLEL) gate_and_up(&s, layer);
+        add_to_residual(&s, d->act.gated, &w->down, &w->post_mlp_norm, l->residual_multiplier);
     }
     compute_logits(&s);
 }

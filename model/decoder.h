@@ -33,7 +33,7 @@ struct decoder {
     const struct step_inputs *inputs;
     const int32_t *block_tables; /* [S, block_table_stride] on the device, as the next two arrays */
     int64_t block_table_stride;
-    const float *cos_sin;        /* [max_model_len, rotary_dim] */
+    float *const *cos_sin;       /* [num_ropes] tables of angles */
     const int32_t *last_sampled; /* [S] the last step's tokens, by sample: token id -(i + 1) stands for the i-th */
     enum dtype dtype;            /* of activations */
     struct activations act;      /* this and the rest are set by decoder_allocate */

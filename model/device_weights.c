@@ -81,7 +81,8 @@ static enum status place_gain(struct placement *p, const struct tensor *t, struc
     void *data;
     enum status status = allocate(p, tensor_elements(t) * dtype_size(from->gain_dtype), &data, err);
     if (status != STATUS_OK) return status;
-    *to = (struct norm_params){.gain = data, .gain_dtype = from->gain_dtype, .eps = from->eps};
+    *to = *from;
+    to->gain = data;
     p->transfers[p->count++] = (struct transfer){.source = from->gain,
                                                  .file = p->host->gains ? NULL : p->host->file,
                                                  .destination = data,

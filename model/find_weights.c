@@ -44,7 +44,7 @@ static enum status missing(const struct finder *f, const struct tensor *t)
 static enum status check_shape(const struct finder *f, const struct tensor *t, const struct safetensor *found)
 {
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : 1;
-    const int64_t shape[2] = {t->out_features, t->in_features};
+    const int64_t shape[2] = {t->merged_in_file ? t->merged_rows : t->out_features, t->in_features};
     bool same = found->num_dims == num_dims;
     for (int i = 0; same && i < num_dims; i++) same = found->shape[i] == shape[i];
     if (same) return STATUS_OK;
@@ -97,8 +97,10 @@ static enum status find_tensor(struct finder *f, const struct tensor *t)
     if (status != STATUS_OK) return status;
     f->used[found - safetensors_at(w->file, 0)] = true;
     if (t->kind == TENSOR_GAIN && w->gains) return convert_gain(f, t, found, dtype);
-    model_weights_set(w, t, found->data, dtype);
-    w->bytes += (int64_t)found->bytes;
+    const int64_t row_bytes = (t->in_features > 0 ? t->in_features : 1) * dtype_size(dtype);
+    const int64_t skipped = t->merged_in_file ? t->first_row * row_bytes : 0;
+    model_weights_set(w, t, (const char *)found->data + skipped, dtype);
+    w->bytes += t->out_features * row_bytes;
     return STATUS_OK;
 }
 

@@ -6,6 +6,12 @@
 
 #include "model/device_weights.h"
 
+static int64_t rope_table_bytes(const struct model *m, int32_t rope)
+{
+    const int64_t rows = rope_table_rows(&m->spec, m->options.limits.max_model_len);
+    return rows * rope_rotary_dim(&m->spec, rope) * (int64_t)sizeof(float);
+}
+
 static enum status allocate_state(struct model *m, struct error *err)
 {
     const struct batch_limits *limits = &m->options.limits;
@@ -16,7 +22,6 @@ static enum status allocate_state(struct model *m, struct error *err)
         {PURPOSE_STATE, S * max_blocks, i32, &s->block_tables},
         {PURPOSE_STATE, S, sizeof *s->sampling, &s->sampling},
         {PURPOSE_STATE, S * max_len, i32, &s->history},
-        {PURPOSE_STATE, max_len * model_spec_rotary_dim(&m->spec), f32, &s->cos_sin},
         {PURPOSE_STATE, S, i32, &s->sampled},
         {PURPOSE_STATE, S, f32, &s->logprobs},
         {PURPOSE_STATE, S, i32, &s->ranks},
@@ -24,7 +29,13 @@ static enum status allocate_state(struct model *m, struct error *err)
         {PURPOSE_STATE, S * SAMPLING_MAX_LOGPROBS, f32, &s->top_logprobs},
         {PURPOSE_ACTIVATIONS, m->options.keep_logits ? S * m->spec.vocab_size : 0, f32, &s->kept_logits},
     };
-    return arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
+    enum status status = arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
+    for (int32_t i = 0; i < m->spec.num_ropes && status == STATUS_OK; i++) {
+        void *table;
+        status = arena_alloc(&m->arena, PURPOSE_STATE, rope_table_bytes(m, i), &table, err);
+        s->cos_sin[i] = table;
+    }
+    return status;
 }
 
 static enum status allocate_results(struct model *m, struct error *err)
@@ -111,15 +122,14 @@ enum status model_plan(struct backend *backend, const struct model_spec *spec, c
     return status;
 }
 
-static enum status upload_rope_table(struct model *m, struct error *err)
+static enum status upload_rope_table(struct model *m, int32_t rope, struct error *err)
 {
-    const int32_t positions = m->options.limits.max_model_len;
-    const size_t bytes = (size_t)positions * (size_t)model_spec_rotary_dim(&m->spec) * sizeof(float);
+    const int64_t bytes = rope_table_bytes(m, rope);
     if (bytes == 0) return STATUS_OK;
-    float *table = malloc(bytes);
+    float *table = malloc((size_t)bytes);
     if (!table) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of rotary angles");
-    rope_table(&m->spec, positions, table);
-    m->backend->copy(m->backend, m->state.cos_sin, table, (int64_t)bytes, NULL);
+    rope_table(&m->spec, rope, m->options.limits.max_model_len, table);
+    m->backend->copy(m->backend, m->state.cos_sin[rope], table, bytes, NULL);
     enum status status = m->backend->stream_synchronize(m->backend, NULL, err);
     free(table);
     return status;
@@ -136,7 +146,8 @@ static enum status allocate(struct model *m, const struct model_weights *weights
         status = device_weights_begin(&m->arena, &m->spec, weights, o->dtype, &m->device_weights, &m->upload, err);
     if (status == STATUS_OK) status = allocate_step_memory(m, &weights->table, err);
     for (int i = 0; i < 2 && status == STATUS_OK; i++) status = b->event_create(b, &m->results[i].done, err);
-    return status == STATUS_OK ? upload_rope_table(m, err) : status;
+    for (int32_t i = 0; i < m->spec.num_ropes && status == STATUS_OK; i++) status = upload_rope_table(m, i, err);
+    return status;
 }
 
 enum status model_create(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,

@@ -33,7 +33,7 @@ struct device_state {
     int32_t *block_tables;           /* [S, max_blocks] */
     struct sampling_state *sampling; /* [S] by state_index */
     int32_t *history;                /* [S, max_model_len] tokens by state_index */
-    float *cos_sin;                  /* [max_model_len, rotary_dim] */
+    float *cos_sin[MODEL_MAX_ROPES]; /* [rope_table_rows, rope_rotary_dim] */
     int32_t *sampled;                /* [S] by the last step; a step reads them before it writes its own */
     float *logprobs;                 /* [S] this and the next as in struct sample_output */
     int32_t *ranks;                  /* [S] */

@@ -10,7 +10,11 @@
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3 };
+#define MODEL_MAX_LAYERS 1024
+#define MODEL_MAX_HEAD_SIZE 1024
+#define MODEL_MAX_ROPES 2
+
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3, ROPE_LONGROPE };
 
 /* rope_theta and rope_scaling (transformers 4), or rope_parameters (5). Formulas: transformers' modeling_rope_utils. */
 struct rope_config {
@@ -19,15 +23,19 @@ struct rope_config {
     double factor;                            /* linear, dynamic, yarn, llama3 */
     double low_freq_factor, high_freq_factor; /* llama3 */
     double beta_fast, beta_slow;              /* yarn: 32, 1 */
-    double attention_factor;                  /* yarn: <= 0: follows from factor, mscale and mscale_all_dim */
+    double attention_factor;                  /* yarn, longrope: <= 0: follows from the other values */
     double mscale, mscale_all_dim;            /* yarn, 0: absent */
     bool truncate;                            /* yarn: true unless the file says otherwise */
-    int32_t original_max_position;            /* yarn, llama3: the file's, or max_position_embeddings */
+    int32_t original_max_position;            /* yarn, llama3, longrope: the file's, or max_position_embeddings */
+    /* longrope (Ding et al., 2024): what divides each pair's frequency in sequences of up to original_max_position
+     * tokens, and in longer ones */
+    float short_factor[MODEL_MAX_HEAD_SIZE / 2], long_factor[MODEL_MAX_HEAD_SIZE / 2];
 };
 
 /* Where a sublayer (attention, MLP) is normed. x is the residual stream.
- * BEFORE: x + f(norm(x)); AFTER: x + norm(f(x)); AROUND: x + norm(f(norm(x))). */
-enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND };
+ * BEFORE: x + f(norm(x)); AFTER: x + norm(f(x)); AROUND: x + norm(f(norm(x))).
+ * PARALLEL: x + attention(norm(x)) + mlp(norm(x)), with one norm (GPT-J: Wang and Komatsuzaki, 2021). */
+enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL };
 
 /* Norms of queries and keys, before rotation: none, over each head, or over all heads of a token at once. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_PROJECTION };
@@ -38,6 +46,7 @@ struct layer_spec {
     bool qkv_bias, o_bias;
     enum qk_norm qk_norm;
     int32_t rotary_dim;       /* elements of a head that are rotated; 0: none */
+    int32_t rope;             /* by which of the spec's ropes */
     float attention_scale;    /* scores are attention_scale * q.k */
     float attention_soft_cap; /* 0: none */
     int32_t window;           /* a query attends to the last `window` tokens, itself included; 0: to all */
@@ -48,21 +57,26 @@ struct layer_spec {
     float residual_multiplier;
 };
 
-/* What the file calls the gains of a layer: the part of the tensor's name after "model.layers.N.", without ".weight".
- * NULL where the layer has no such norm. attention_norm and mlp_norm norm a sublayer's input, the post norms its
- * output; q_norm and k_norm are those of enum qk_norm. Everything else is named as in Llama. */
+/* What the file calls a layer's tensors: the part of the name after "model.layers.N.", without ".weight". Everything
+ * else is named as in Llama.
+ *
+ * Gains: NULL where the layer has no such norm. attention_norm and mlp_norm norm a sublayer's input, the post norms its
+ * output; q_norm and k_norm are those of enum qk_norm.
+ *
+ * Matrices: qkv and gate_up are one tensor each, whose rows are q, k, v or gate, up; NULL where the file has q_proj,
+ * k_proj, v_proj or gate_proj, up_proj. */
 struct tensor_names {
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
     const char *q_norm, *k_norm;
+    const char *qkv, *gate_up;
+    const char *down;
 };
-
-#define MODEL_MAX_LAYERS 1024
-#define MODEL_MAX_HEAD_SIZE 1024
 
 struct model_spec {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size;
     int32_t max_position_embeddings;
+    enum norm_type norm_type; /* of all norms */
     double norm_eps;
     double gain_offset;              /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
     double embedding_multiplier;     /* 1 where the family has none, as the next */
@@ -71,8 +85,10 @@ struct model_spec {
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
     struct tensor_names names;
-    struct rope_config rope;
-    enum dtype dtype; /* torch_dtype or dtype of the file; float32 if it is silent, as transformers takes it */
+    struct rope_config ropes[MODEL_MAX_ROPES];
+    int32_t num_ropes;
+    bool rope_interleaved; /* pairs are neighbours (struct rotary_args) */
+    enum dtype dtype;      /* torch_dtype or dtype of the file; float32 if it is silent, as transformers takes it */
     struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 
@@ -80,16 +96,24 @@ struct model_spec {
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. */
 int32_t model_spec_max_length(const struct model_spec *spec);
 
-/* The columns of the rotary table, which all layers that rotate share: their rotary_dim; 0 if no layer rotates. */
-int32_t model_spec_rotary_dim(const struct model_spec *spec);
+/* The columns of a rope's table: the rotary_dim of the layers that it rotates; 0 if there are none. */
+int32_t rope_rotary_dim(const struct model_spec *spec, int32_t rope);
 
-/* Fills table[max_position, rotary_dim]: cos of each pair's angle, then sin, both times yarn's attention factor. Angles
- * are float32 products, rounded where transformers rounds them.
+/* Longrope's switch: a sequence of more tokens than this is rotated by other angles than a shorter one, from its first
+ * token on. 0: the model has none, or max_length does not exceed it. */
+int32_t model_spec_rope_switch(const struct model_spec *spec, int32_t max_length);
+
+/* The rows of a table of angles: max_length, or twice as many if there is a switch. Then the row of position p of a
+ * long sequence is max_length + p. */
+int32_t rope_table_rows(const struct model_spec *spec, int32_t max_length);
+
+/* Fills table[rope_table_rows, rope_rotary_dim]: cos of each pair's angle, then sin, both times the attention factor.
+ * Angles are float32 products, rounded where transformers rounds them.
  *
  * Dynamic scaling: transformers changes the base with the current length of the sequence, which would make cached keys
  * depend on when they were computed. The table is fixed instead, as in vLLM: the base is the one for the longest
- * context, max_length = max_position_embeddings * factor, whatever max_position is: theta * (factor * max_length /
+ * context, longest = max_position_embeddings * factor, whatever max_length is: theta * (factor * longest /
  * max_position_embeddings - (factor - 1)) ^ (rotary_dim / (rotary_dim - 2)). */
-void rope_table(const struct model_spec *spec, int32_t max_position, float *table);
+void rope_table(const struct model_spec *spec, int32_t rope, int32_t max_length, float *table);
 
 #endif

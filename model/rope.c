@@ -11,20 +11,19 @@ static float pair_wavelength(double base, int pair, int dim)
     return (float)pow((double)(float)base, (double)exponent);
 }
 
-int32_t model_spec_rotary_dim(const struct model_spec *spec)
+int32_t rope_rotary_dim(const struct model_spec *spec, int32_t rope)
 {
     int32_t dim = 0;
     for (int32_t i = 0; i < spec->num_layers; i++)
-        if (spec->layers[i].rotary_dim > dim) dim = spec->layers[i].rotary_dim;
+        if (spec->layers[i].rope == rope && spec->layers[i].rotary_dim > dim) dim = spec->layers[i].rotary_dim;
     return dim;
 }
 
-static double dynamic_base(const struct model_spec *spec)
+static double dynamic_base(const struct rope_config *rope, int dim)
 {
-    const double dim = model_spec_rotary_dim(spec), factor = spec->rope.factor;
-    /* factor * max_length / max_position_embeddings, with max_length = max_position_embeddings * factor */
-    const double stretch = factor * factor - (factor - 1);
-    return spec->rope.theta * pow(stretch, dim / (dim - 2));
+    /* factor * longest / max_position_embeddings, with longest = max_position_embeddings * factor */
+    const double stretch = rope->factor * rope->factor - (rope->factor - 1);
+    return rope->theta * pow(stretch, (double)dim / (dim - 2));
 }
 
 /* Long wavelengths are stretched by `factor`, short ones kept, those between interpolated (Llama 3.1). */
@@ -46,22 +45,20 @@ struct yarn_range {
 };
 
 /* The (fractional) pair that turns `rotations` times over the original context. */
-static double yarn_dimension(const struct model_spec *spec, double rotations)
+static double yarn_dimension(const struct rope_config *rope, int dim, double rotations)
 {
-    const struct rope_config *rope = &spec->rope;
-    return model_spec_rotary_dim(spec) * log(rope->original_max_position / (rotations * 2 * M_PI)) /
-           (2 * log(rope->theta));
+    return dim * log(rope->original_max_position / (rotations * 2 * M_PI)) / (2 * log(rope->theta));
 }
 
-static struct yarn_range yarn_range(const struct model_spec *spec)
+static struct yarn_range yarn_range(const struct rope_config *rope, int dim)
 {
-    struct yarn_range range = {yarn_dimension(spec, spec->rope.beta_fast), yarn_dimension(spec, spec->rope.beta_slow)};
-    if (spec->rope.truncate) {
+    struct yarn_range range = {yarn_dimension(rope, dim, rope->beta_fast), yarn_dimension(rope, dim, rope->beta_slow)};
+    if (rope->truncate) {
         range.low = floor(range.low);
         range.high = ceil(range.high);
     }
     range.low = fmax(range.low, 0);
-    range.high = fmin(range.high, model_spec_rotary_dim(spec) - 1);
+    range.high = fmin(range.high, dim - 1);
     if (range.low == range.high) range.high += 0.001; /* no division by zero */
     return range;
 }
@@ -88,16 +85,15 @@ static float attention_factor(const struct rope_config *rope)
     return (float)yarn_mscale(rope->factor, 1);
 }
 
-static float pair_frequency(const struct model_spec *spec, int pair)
+static float pair_frequency(const struct rope_config *rope, int pair, int dim)
 {
-    const struct rope_config *rope = &spec->rope;
-    const int dim = model_spec_rotary_dim(spec);
-    const float wavelength = pair_wavelength(rope->type == ROPE_DYNAMIC ? dynamic_base(spec) : rope->theta, pair, dim);
+    const float wavelength =
+        pair_wavelength(rope->type == ROPE_DYNAMIC ? dynamic_base(rope, dim) : rope->theta, pair, dim);
     switch (rope->type) {
     case ROPE_LINEAR:
         return 1 / wavelength / (float)rope->factor;
     case ROPE_YARN:
-        return yarn_frequency(rope, yarn_range(spec), pair, wavelength);
+        return yarn_frequency(rope, yarn_range(rope, dim), pair, wavelength);
     case ROPE_LLAMA3:
         return llama3_frequency(rope, 1 / wavelength);
     default:
@@ -105,14 +101,24 @@ static float pair_frequency(const struct model_spec *spec, int pair)
     }
 }
 
-void rope_table(const struct model_spec *spec, int32_t max_position, float *table)
+int32_t model_spec_rope_switch(const struct model_spec *spec, int32_t max_length)
 {
-    const int pairs = model_spec_rotary_dim(spec) / 2;
-    const float scale = attention_factor(&spec->rope);
-    float frequencies[MODEL_MAX_HEAD_SIZE / 2];
-    for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(spec, pair);
-#pragma omp parallel for schedule(static) if (max_position > 4096)
-    for (int32_t position = 0; position < max_position; position++) {
+    for (int32_t i = 0; i < spec->num_ropes; i++) {
+        const struct rope_config *rope = &spec->ropes[i];
+        if (rope->type == ROPE_LONGROPE && rope->original_max_position < max_length) return rope->original_max_position;
+    }
+    return 0;
+}
+
+int32_t rope_table_rows(const struct model_spec *spec, int32_t max_length)
+{
+    return model_spec_rope_switch(spec, max_length) ? 2 * max_length : max_length;
+}
+
+static void fill_table(const float *frequencies, int pairs, float scale, int32_t max_length, float *table)
+{
+#pragma omp parallel for schedule(static) if (max_length > 4096)
+    for (int32_t position = 0; position < max_length; position++) {
         float *row = table + (int64_t)position * 2 * pairs;
         for (int pair = 0; pair < pairs; pair++) {
             const float angle = (float)position * frequencies[pair];
@@ -122,9 +128,18 @@ void rope_table(const struct model_spec *spec, int32_t max_position, float *tabl
     }
 }
 
+void rope_table(const struct model_spec *spec, int32_t rope, int32_t max_length, float *table)
+{
+    const struct rope_config *config = &spec->ropes[rope];
+    const int dim = rope_rotary_dim(spec, rope), pairs = dim / 2;
+    float frequencies[MODEL_MAX_HEAD_SIZE / 2];
+    for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(config, pair, dim);
+    fill_table(frequencies, pairs, attention_factor(config), max_length, table);
+}
+
 int32_t model_spec_max_length(const struct model_spec *spec)
 {
-    const struct rope_config *rope = &spec->rope;
+    const struct rope_config *rope = &spec->ropes[0];
     double length = spec->max_position_embeddings;
     if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC) length *= rope->factor;
     if (rope->type == ROPE_YARN) length = rope->original_max_position * rope->factor;

@@ -69,12 +69,14 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
                          .in_features = hidden,
                          .merged = MERGED_QKV,
                          .merged_rows = q_size + 2 * kv_size};
+    const char *merged = spec->names.qkv;
+    qkv.merged_in_file = merged != NULL;
     qkv.role = TENSOR_Q, qkv.out_features = q_size;
-    add_matrix(table, &qkv, "self_attn.q_proj", l->qkv_bias);
+    add_matrix(table, &qkv, merged ? merged : "self_attn.q_proj", l->qkv_bias);
     qkv.role = TENSOR_K, qkv.out_features = kv_size, qkv.first_row = q_size;
-    add_matrix(table, &qkv, "self_attn.k_proj", l->qkv_bias);
+    add_matrix(table, &qkv, merged ? merged : "self_attn.k_proj", l->qkv_bias);
     qkv.role = TENSOR_V, qkv.first_row = q_size + kv_size;
-    add_matrix(table, &qkv, "self_attn.v_proj", l->qkv_bias);
+    add_matrix(table, &qkv, merged ? merged : "self_attn.v_proj", l->qkv_bias);
 
     add_qk_norms(table, spec, layer);
     const struct tensor o = {
@@ -91,25 +93,27 @@ static void add_mlp(struct tensor_table *table, const struct model_spec *spec, i
                              .out_features = inner,
                              .in_features = hidden,
                              .merged = MERGED_GATE_UP,
-                             .merged_rows = 2 * inner};
+                             .merged_rows = 2 * inner,
+                             .merged_in_file = spec->names.gate_up != NULL};
+    const char *merged = spec->names.gate_up;
     gate_up.role = TENSOR_GATE;
-    add_matrix(table, &gate_up, "mlp.gate_proj", bias);
+    add_matrix(table, &gate_up, merged ? merged : "mlp.gate_proj", bias);
     gate_up.role = TENSOR_UP, gate_up.first_row = inner;
-    add_matrix(table, &gate_up, "mlp.up_proj", bias);
+    add_matrix(table, &gate_up, merged ? merged : "mlp.up_proj", bias);
     const struct tensor down = {
         .role = TENSOR_DOWN, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = inner};
-    add_matrix(table, &down, "mlp.down_proj", bias);
+    add_matrix(table, &down, spec->names.down, bias);
 }
 
 static void add_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const enum norm_placement placement = spec->layers[layer].norm_placement;
     const struct tensor_names *names = &spec->names;
-    const bool before = placement != NORM_AFTER, after = placement != NORM_BEFORE;
+    const bool before = placement != NORM_AFTER, after = placement == NORM_AFTER || placement == NORM_AROUND;
     if (before) add_norm(table, spec, layer, TENSOR_ATTENTION_NORM, names->attention_norm);
     add_attention(table, spec, layer);
     if (after) add_norm(table, spec, layer, TENSOR_POST_ATTENTION_NORM, names->post_attention_norm);
-    if (before) add_norm(table, spec, layer, TENSOR_MLP_NORM, names->mlp_norm);
+    if (before && placement != NORM_PARALLEL) add_norm(table, spec, layer, TENSOR_MLP_NORM, names->mlp_norm);
     add_mlp(table, spec, layer);
     if (after) add_norm(table, spec, layer, TENSOR_POST_MLP_NORM, names->post_mlp_norm);
 }

@@ -48,6 +48,7 @@ struct tensor {
     enum merged_matrix merged;
     int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
                                        there are in all; 0 and out_features for a tensor that is not merged */
+    bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
     char name[96];                  /* in the file */
 };
 

@@ -23,7 +23,8 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
     }
     for (int32_t i = 0; i < w->table.count; i++)
         if (w->table.tensors[i].kind == TENSOR_GAIN)
-            model_weights_norm(w, &w->table.tensors[i])->eps = (float)spec->norm_eps;
+            *model_weights_norm(w, &w->table.tensors[i]) =
+                (struct norm_params){.type = spec->norm_type, .eps = (float)spec->norm_eps};
     return STATUS_OK;
 }
 

@@ -23,12 +23,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* A config that was accepted must give a table of numbers. */
 static void check_table(const struct model_spec *spec)
 {
-    float *table = malloc(2 * (size_t)spec->head_size * sizeof *table);
-    if (!table) abort();
-    rope_table(spec, 2, table);
-    for (int i = 0; i < 2 * spec->head_size; i++)
-        if (!isfinite(table[i])) abort();
-    free(table);
+    for (int32_t rope = 0; rope < spec->num_ropes; rope++) {
+        const int count = rope_table_rows(spec, 2) * rope_rotary_dim(spec, rope);
+        float *table = malloc((size_t)count * sizeof *table + 1);
+        if (!table) abort();
+        rope_table(spec, rope, 2, table);
+        for (int i = 0; i < count; i++)
+            if (!isfinite(table[i])) abort();
+        free(table);
+    }
 }
 
 /* config.json of a family, with the input as further keys. */

@@ -99,8 +99,8 @@ static void test_defaults(void **state)
     assert_true(c.spec.norm_eps == 1e-6);
     assert_false(c.spec.tie_word_embeddings || c.spec.layers[0].qkv_bias || c.spec.layers[0].mlp_bias);
     assert_int_equal(c.spec.layers[0].window, 0);
-    assert_int_equal(c.spec.rope.type, ROPE_DEFAULT);
-    assert_true(c.spec.rope.theta == 10000);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_DEFAULT);
+    assert_true(c.spec.ropes[0].theta == 10000);
     assert_int_equal(c.spec.dtype, DTYPE_FLOAT32);
     assert_int_equal(c.bos_token_id, -1);
     assert_int_equal(c.num_eos, 0);
@@ -125,7 +125,7 @@ static void test_values(void **state)
     assert_int_equal(c.spec.max_position_embeddings, 131072);
     assert_true(c.spec.norm_eps == 1e-5);
     assert_true(c.spec.tie_word_embeddings && c.spec.layers[0].qkv_bias && c.spec.layers[0].mlp_bias);
-    assert_true(c.spec.rope.theta == 500000);
+    assert_true(c.spec.ropes[0].theta == 500000);
     assert_int_equal(c.spec.dtype, DTYPE_BFLOAT16);
     assert_int_equal(c.bos_token_id, 128000);
     assert_int_equal(c.num_eos, 3);
@@ -268,7 +268,7 @@ static void test_published(void **state)
         "\"low_freq_factor\":1.0,\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},"
         "\"rope_theta\":500000.0,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
         "\"transformers_version\":\"4.45.0.dev0\",\"use_cache\":true,\"vocab_size\":128256");
-    assert_int_equal(c.spec.rope.type, ROPE_LLAMA3);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_LLAMA3);
     assert_int_equal(c.num_eos, 3);
     /* SmolLM2 135M */
     c = accept(*state, "",
@@ -711,25 +711,26 @@ static void test_rope_values(void **state)
                                    "\"rope_scaling\":{\"factor\":8.0,\"low_freq_factor\":1.0,"
                                    "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192,"
                                    "\"rope_type\":\"llama3\"}");
-    assert_int_equal(c.spec.rope.type, ROPE_LLAMA3);
-    assert_true(c.spec.rope.theta == 500000 && c.spec.rope.factor == 8);
-    assert_true(c.spec.rope.low_freq_factor == 1 && c.spec.rope.high_freq_factor == 4);
-    assert_int_equal(c.spec.rope.original_max_position, 8192);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_LLAMA3);
+    assert_true(c.spec.ropes[0].theta == 500000 && c.spec.ropes[0].factor == 8);
+    assert_true(c.spec.ropes[0].low_freq_factor == 1 && c.spec.ropes[0].high_freq_factor == 4);
+    assert_int_equal(c.spec.ropes[0].original_max_position, 8192);
     assert_int_equal(model_spec_max_length(&c.spec), 131072);
     c = accept(*state, LLAMA,
                "\"max_position_embeddings\":32768,\"rope_parameters\":{\"rope_type\":\"yarn\","
                "\"rope_theta\":1000000,\"factor\":4.0,\"original_max_position_embeddings\":32768,\"beta_fast\":0,"
                "\"mscale\":1.0,\"mscale_all_dim\":0.5,\"truncate\":false}");
-    assert_int_equal(c.spec.rope.type, ROPE_YARN);
-    assert_true(c.spec.rope.theta == 1e6 && c.spec.rope.beta_fast == 32 && c.spec.rope.beta_slow == 1);
-    assert_true(c.spec.rope.mscale == 1 && c.spec.rope.mscale_all_dim == 0.5 && c.spec.rope.attention_factor <= 0);
-    assert_false(c.spec.rope.truncate);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_YARN);
+    assert_true(c.spec.ropes[0].theta == 1e6 && c.spec.ropes[0].beta_fast == 32 && c.spec.ropes[0].beta_slow == 1);
+    assert_true(c.spec.ropes[0].mscale == 1 && c.spec.ropes[0].mscale_all_dim == 0.5 &&
+                c.spec.ropes[0].attention_factor <= 0);
+    assert_false(c.spec.ropes[0].truncate);
     assert_int_equal(model_spec_max_length(&c.spec), 131072);
     c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}");
-    assert_int_equal(c.spec.rope.type, ROPE_LINEAR);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_LINEAR);
     assert_int_equal(model_spec_max_length(&c.spec), 4096);
     c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":3.0}");
-    assert_int_equal(c.spec.rope.type, ROPE_DYNAMIC);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_DYNAMIC);
     assert_int_equal(model_spec_max_length(&c.spec), 6144);
     c = accept(*state, LLAMA,
                "\"rope_scaling\":{\"type\":\"linear\",\"factor\":1000000},\"max_position_embeddings\":99999");
@@ -743,17 +744,17 @@ static void test_rope_precedence(void **state)
         accept(*state, LLAMA,
                "\"rope_theta\":5000,\"rope_scaling\":{\"type\":\"yarn\",\"rope_type\":\"linear\",\"factor\":2},"
                "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7000}");
-    assert_int_equal(c.spec.rope.type, ROPE_LINEAR);
-    assert_true(c.spec.rope.theta == 5000);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_LINEAR);
+    assert_true(c.spec.ropes[0].theta == 5000);
     c = accept(*state, LLAMA, "\"rope_theta\":5000,\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":7000}");
-    assert_int_equal(c.spec.rope.type, ROPE_DEFAULT);
-    assert_true(c.spec.rope.theta == 7000);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_DEFAULT);
+    assert_true(c.spec.ropes[0].theta == 7000);
     c = accept(*state, LLAMA,
                "\"original_max_position_embeddings\":512,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,"
                "\"original_max_position_embeddings\":1024}");
-    assert_int_equal(c.spec.rope.original_max_position, 512);
+    assert_int_equal(c.spec.ropes[0].original_max_position, 512);
     c = accept(*state, LLAMA, "\"rope_scaling\":{\"type\":\"yarn\",\"original_max_position_embeddings\":1024}");
-    assert_true(c.spec.rope.factor == 2); /* max_position_embeddings / original */
+    assert_true(c.spec.ropes[0].factor == 2); /* max_position_embeddings / original */
 }
 
 /* If only a part of each head is rotated, the table is that of heads of this size. */
@@ -768,14 +769,14 @@ static void test_rope_of_a_part(void **state)
         char keys[256];
         snprintf(keys, sizeof keys, "\"rope_scaling\":%s", scalings[i]);
         struct model_config c = accept(*state, LLAMA, keys);
-        assert_int_equal(model_spec_rotary_dim(&c.spec), c.spec.head_size);
+        assert_int_equal(rope_rotary_dim(&c.spec, 0), c.spec.head_size);
         for (int32_t k = 0; k < c.spec.num_layers; k++) c.spec.layers[k].rotary_dim = DIM;
         c.spec.layers[0].rotary_dim = 0; /* one that rotates nothing */
         assert_true(c.spec.head_size > DIM && c.spec.num_layers > 1);
-        assert_int_equal(model_spec_rotary_dim(&c.spec), DIM);
-        rope_table(&c.spec, POSITIONS, part[0]);
+        assert_int_equal(rope_rotary_dim(&c.spec, 0), DIM);
+        rope_table(&c.spec, 0, POSITIONS, part[0]);
         c.spec.head_size = DIM;
-        rope_table(&c.spec, POSITIONS, whole[0]);
+        rope_table(&c.spec, 0, POSITIONS, whole[0]);
         assert_memory_equal(part, whole, sizeof part);
         assert_true(part[1][0] != 0 && part[1][DIM - 1] != 0);
     }
@@ -837,7 +838,7 @@ static void compare_table(const char *name, const struct model_config *config, c
     const int32_t last = (int32_t)json_integer_value(json_array_get(positions, json_array_size(positions) - 1));
     float *table = malloc((size_t)(last + 1) * (size_t)config->spec.head_size * sizeof *table);
     assert_non_null(table);
-    rope_table(&config->spec, last + 1, table);
+    rope_table(&config->spec, 0, last + 1, table);
     assert_int_equal(json_array_size(expected), json_array_size(positions));
     for (size_t i = 0; i < json_array_size(positions); i++) {
         const int64_t position = json_integer_value(json_array_get(positions, i));
@@ -871,7 +872,7 @@ static void test_rope_golden(void **state)
         temp_folder_write_string(folder, "config.json", text);
         free(text);
         if (model_config_load(folder->path, &config, &err) != STATUS_OK) fail_msg("%s: %s", name, err.text);
-        types |= 1u << config.spec.rope.type;
+        types |= 1u << config.spec.ropes[0].type;
         compare_table(name, &config, positions, json_object_get(c, "table"));
     }
     assert_int_equal(types, 31); /* every type was there */
@@ -996,7 +997,7 @@ static void test_mutations(void **state)
         }
         float *table = malloc(4 * (size_t)config.spec.head_size * sizeof *table);
         assert_non_null(table);
-        rope_table(&config.spec, 4, table);
+        rope_table(&config.spec, 0, 4, table);
         for (int i = 0; i < 4 * config.spec.head_size; i++) assert_true(isfinite(table[i]));
         free(table);
         loaded++;

@@ -29,7 +29,8 @@ static struct model_spec small(void)
                                          .mlp_norm = "norm_c",
                                          .post_mlp_norm = "norm_d",
                                          .q_norm = "self_attn.norm_q",
-                                         .k_norm = "self_attn.norm_k"}};
+                                         .k_norm = "self_attn.norm_k",
+                                         .down = "mlp.down_proj"}};
 }
 
 /* One tensor as text: name shape [first row/rows of the merged matrix] split. */
@@ -165,6 +166,40 @@ static void test_layers_differ(void **state)
     expect(&spec, true, lines);
 }
 
+/* A parallel block has one norm; q, k, v and gate, up may be one tensor of the file, with one bias. */
+static void test_merged_in_the_file(void **state)
+{
+    (void)state;
+    struct model_spec spec = small();
+    spec.layers[0] = (struct layer_spec){.norm_placement = NORM_PARALLEL, .qkv_bias = true};
+    spec.names.qkv = "self_attn.qkv_proj";
+    spec.names.gate_up = "ffn.in";
+    spec.names.down = "ffn.out";
+    static const char *const lines[] = {
+        "model.embed_tokens.weight 10x8 by out",
+        "model.layers.0.norm_a.weight 8 gain whole",
+        "model.layers.0.self_attn.qkv_proj.weight 24x8 qkv 0/48 by out",
+        "model.layers.0.self_attn.qkv_proj.bias 24 qkv 0/48 by out",
+        "model.layers.0.self_attn.qkv_proj.weight 12x8 qkv 24/48 by out",
+        "model.layers.0.self_attn.qkv_proj.bias 12 qkv 24/48 by out",
+        "model.layers.0.self_attn.qkv_proj.weight 12x8 qkv 36/48 by out",
+        "model.layers.0.self_attn.qkv_proj.bias 12 qkv 36/48 by out",
+        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
+        "model.layers.0.ffn.in.weight 12x8 gate_up 0/24 by out",
+        "model.layers.0.ffn.in.weight 12x8 gate_up 12/24 by out",
+        "model.layers.0.ffn.out.weight 8x12 by in",
+        "model.norm.weight 8 gain whole",
+        NULL,
+    };
+    expect(&spec, true, lines);
+    struct tensor_table table;
+    struct error err;
+    assert_int_equal(tensor_table_make(&spec, true, &table, &err), STATUS_OK);
+    for (int32_t i = 0; i < table.count; i++)
+        assert_int_equal(table.tensors[i].merged_in_file, table.tensors[i].merged != MERGED_NONE);
+    tensor_table_free(&table);
+}
+
 static void test_find(void **state)
 {
     (void)state;
@@ -243,8 +278,10 @@ static void test_golden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama), cmocka_unit_test(test_everything), cmocka_unit_test(test_layers_differ),
-        cmocka_unit_test(test_find),  cmocka_unit_test(test_largest),    cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_llama),         cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_layers_differ), cmocka_unit_test(test_merged_in_the_file),
+        cmocka_unit_test(test_find),          cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_golden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

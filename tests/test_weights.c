@@ -109,7 +109,8 @@ static void finish(struct checkpoint *c, const struct temp_folder *folder)
 }
 
 static const struct tensor_names llama_names = {.attention_norm = "input_layernorm",
-                                                .mlp_norm = "post_attention_layernorm"};
+                                                .mlp_norm = "post_attention_layernorm",
+                                                .down = "mlp.down_proj"};
 
 static struct model_spec small(void)
 {

@@ -1,5 +1,5 @@
-/* RMSNorm (Zhang and Sennrich, 2019). float32 is read in place. Other types are converted in pieces on the stack,
- * twice: once for the sum of squares, once for the result. */
+/* RMSNorm (Zhang and Sennrich, 2019) and LayerNorm without bias (Ba et al., 2016). float32 is read in place. Other
+ * types are converted in pieces on the stack, for each of the sums and for the result. */
 #include <math.h>
 
 #include "kernels/cpu/state.h"
@@ -38,8 +38,41 @@ static float sum_squares(const struct cpu_kernels *kernels, const void *x, int64
     return sum;
 }
 
-void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *norm, void *out, const void *x,
-                  int64_t size, enum dtype dtype)
+static float mean_of(const struct cpu_kernels *kernels, const void *x, int64_t size, enum dtype dtype)
+{
+    float piece[CPU_PIECE];
+    double sum = 0;
+    for (int64_t i = 0; i < size; i += CPU_PIECE) {
+        const int64_t n = min_i64(CPU_PIECE, size - i);
+        const float *values = as_floats(kernels, piece, x, dtype, i, n);
+        for (int64_t j = 0; j < n; j++) sum += values[j];
+    }
+    return (float)(sum / (double)size);
+}
+
+static void layer_norm_row(const struct cpu_kernels *kernels, const struct norm_params *norm, void *out, const void *x,
+                           int64_t size, enum dtype dtype)
+{
+    float piece[CPU_PIECE], gain_piece[CPU_PIECE], squares = 0;
+    const float mean = mean_of(kernels, x, size, dtype);
+    for (int64_t i = 0; i < size; i += CPU_PIECE) {
+        const int64_t n = min_i64(CPU_PIECE, size - i);
+        const float *values = as_floats(kernels, piece, x, dtype, i, n);
+        for (int64_t j = 0; j < n; j++) piece[j] = values[j] - mean;
+        squares += kernels->sum_squares(piece, n);
+    }
+    const float factor = 1.0f / sqrtf(squares / (float)size + norm->eps);
+    for (int64_t i = 0; i < size; i += CPU_PIECE) {
+        const int64_t n = min_i64(CPU_PIECE, size - i);
+        const float *values = as_floats(kernels, piece, x, dtype, i, n);
+        const float *gain = as_floats(kernels, gain_piece, norm->gain, norm->gain_dtype, i, n);
+        for (int64_t j = 0; j < n; j++) piece[j] = (values[j] - mean) * factor * gain[j];
+        kernels->from_float(cpu_element_out(out, dtype, i), piece, dtype, n);
+    }
+}
+
+static void rms_norm_row(const struct cpu_kernels *kernels, const struct norm_params *norm, void *out, const void *x,
+                         int64_t size, enum dtype dtype)
 {
     float piece[CPU_PIECE], gain_piece[CPU_PIECE];
     const float factor = 1.0f / sqrtf(sum_squares(kernels, x, size, dtype) / (float)size + norm->eps);
@@ -53,6 +86,16 @@ void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *n
     }
 }
 
+void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *norm, void *out, const void *x,
+                  int64_t size, enum dtype dtype)
+{
+    if (norm->type == NORM_LAYER) {
+        layer_norm_row(kernels, norm, out, x, size, dtype);
+    } else {
+        rms_norm_row(kernels, norm, out, x, size, dtype);
+    }
+}
+
 void cpu_rms_norm(struct backend *b, const struct rms_norm_args *args)
 {
     const struct cpu_state *s = cpu_state(b);
@@ -63,15 +106,21 @@ void cpu_rms_norm(struct backend *b, const struct rms_norm_args *args)
                      cpu_element(args->x, args->dtype, t * args->x_stride), size, args->dtype);
 }
 
+static void add_norm_row(const struct cpu_kernels *kernels, const struct fused_add_rms_norm_args *args, int64_t t)
+{
+    const enum dtype dtype = args->dtype;
+    const int64_t size = args->size;
+    void *residual = cpu_element_out(args->residual, dtype, t * size);
+    void *out = args->out ? cpu_element_out(args->out, dtype, t * size) : NULL;
+    void *x = cpu_element_out(args->x, dtype, t * size);
+    if (args->post_norm) cpu_norm_row(kernels, args->post_norm, x, x, size, dtype);
+    add_row(kernels, residual, x, args->multiplier, dtype, size);
+    if (out) cpu_norm_row(kernels, &args->norm, out, residual, size, dtype);
+}
+
 void cpu_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_args *args)
 {
     const struct cpu_state *s = cpu_state(b);
-    const int64_t size = args->size;
-#pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens *size))
-    for (int32_t t = 0; t < args->num_tokens; t++) {
-        void *residual = cpu_element_out(args->residual, args->dtype, t * size);
-        add_row(s->kernels, residual, cpu_element(args->x, args->dtype, t * size), args->multiplier, args->dtype, size);
-        cpu_norm_row(s->kernels, &args->norm, cpu_element_out(args->out, args->dtype, t * size), residual, size,
-                     args->dtype);
-    }
+#pragma omp parallel for num_threads(cpu_threads_for(s, (int64_t)args->num_tokens * args->size))
+    for (int32_t t = 0; t < args->num_tokens; t++) add_norm_row(s->kernels, args, t);
 }

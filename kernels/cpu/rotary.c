@@ -21,6 +21,22 @@ static void rotate_head(const struct cpu_kernels *kernels, void *head, enum dtyp
     }
 }
 
+/* Pairs of neighbours: they are taken apart, rotated, and put together again. */
+static void rotate_head_interleaved(const struct cpu_kernels *kernels, void *head, enum dtype dtype,
+                                    const float *cos_sin, int64_t pairs)
+{
+    float both[2 * CPU_PIECE], first[CPU_PIECE], second[CPU_PIECE];
+    for (int64_t i = 0; i < pairs; i += CPU_PIECE) {
+        const int64_t n = min_i64(CPU_PIECE, pairs - i);
+        void *at = cpu_element_out(head, dtype, 2 * i);
+        kernels->to_float(both, at, dtype, 2 * n);
+        for (int64_t j = 0; j < n; j++) first[j] = both[2 * j], second[j] = both[2 * j + 1];
+        kernels->rotate(first, second, cos_sin + i, cos_sin + pairs + i, n);
+        for (int64_t j = 0; j < n; j++) both[2 * j] = first[j], both[2 * j + 1] = second[j];
+        kernels->from_float(at, both, dtype, 2 * n);
+    }
+}
+
 /* The heads of one token: norm, then rotation (cos_sin is NULL: none). Each result is rounded to dtype, as rms_norm and
  * a plain rotation do. */
 static void process_heads(const struct cpu_kernels *kernels, const struct rotary_args *args, void *row,
@@ -29,7 +45,12 @@ static void process_heads(const struct cpu_kernels *kernels, const struct rotary
     for (int64_t h = 0; h < num_heads; h++) {
         void *head = cpu_element_out(row, args->dtype, h * args->head_size);
         if (norm) cpu_norm_row(kernels, norm, head, head, args->head_size, args->dtype);
-        if (cos_sin) rotate_head(kernels, head, args->dtype, cos_sin, args->rotary_dim / 2);
+        if (!cos_sin) continue;
+        if (args->interleaved) {
+            rotate_head_interleaved(kernels, head, args->dtype, cos_sin, args->rotary_dim / 2);
+        } else {
+            rotate_head(kernels, head, args->dtype, cos_sin, args->rotary_dim / 2);
+        }
     }
 }
 

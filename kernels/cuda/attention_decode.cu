@@ -863,7 +863,7 @@ bool cuda_decode_attention(struct backend *b, const struct decode_attention_args
                                  {}};
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
-    const bool rotation = rotary->rotary_dim == rotary->head_size || rotary->rotary_dim == 0;
+    const bool rotation = (rotary->rotary_dim == rotary->head_size && !rotary->interleaved) || rotary->rotary_dim == 0;
     if (!aligned || !rotation || !norms_of(rotary, attention->params, &fresh.norms) ||
         !is_for_tensor_cores(cuda_state(b), attention))
         return false;

@@ -84,10 +84,11 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     *spec = (struct model_spec){
         .embedding_multiplier = 1,
         .logits_multiplier = 1,
-        .names = {.attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"},
+        .names = {.attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm", .down = "mlp.down_proj"},
+        .num_ropes = 1,
     };
     family->read(r, spec);
-    family_read_rope(r, spec);
+    family_read_rope(r, family, spec);
     read_dtype(r, spec);
     known_keys_check(r, family, spec);
     if (!key_is_in("layer_types", family->reads)) family_check_layer_types(r, spec);

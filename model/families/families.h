@@ -12,9 +12,11 @@
 
 struct family {
     const char *model_type, *architecture; /* of config.json: "llama", "LlamaForCausalLM" */
-    /* Fills what is this family's own: sizes, layers, multipliers, names of norms. `spec` comes with Llama's names, and
-     * with everything else off. Rope and dtype are read for all families alike, after this. */
+    /* Fills what is this family's own: sizes, layers, multipliers, names. `spec` comes with Llama's names, with one
+     * rope, and with everything else off. Ropes and dtype are read for all families alike, after this. */
     void (*read)(struct json_reader *r, struct model_spec *spec);
+    double rope_theta;            /* where the file gives none; 0: 10000 */
+    double partial_rotary_factor; /* the same, of families that read this key; 0: 1 */
     /* Of the keys known to change the arithmetic (known_keys.h): those that read() honours, and those that change
      * nothing in this family. NULL-terminated; NULL: none. A file that gives another one of them is refused. */
     const char *const *reads, *const *ignores;
@@ -34,9 +36,10 @@ const struct family *family_find(struct json_reader *r);
 /* Fills *spec from config.json, which is of this family. */
 void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec);
 
-/* Parts of family_read_spec, the same for all families, after read(): fills spec->rope; fails if the file's layer_types
+/* Parts of family_read_spec, the same for all families, after read(): fills spec->ropes, and narrows the rotary_dim of
+ * layers that rotate if the family reads partial_rotary_factor; fails if the file's layer_types
  * contradict the windows of a family that does not read them. */
-void family_read_rope(struct json_reader *r, struct model_spec *spec);
+void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec);
 void family_check_layer_types(struct json_reader *r, const struct model_spec *spec);
 
 /* --- For the files of families --- */

@@ -38,7 +38,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->names = (struct tensor_names){.attention_norm = "input_layernorm",
                                         .post_attention_norm = "post_attention_layernorm",
                                         .mlp_norm = "pre_feedforward_layernorm",
-                                        .post_mlp_norm = "post_feedforward_layernorm"};
+                                        .post_mlp_norm = "post_feedforward_layernorm",
+                                        .down = "mlp.down_proj"};
 }
 
 static const char *const reads[] = {"attention_bias",

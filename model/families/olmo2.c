@@ -13,7 +13,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->names = (struct tensor_names){.post_attention_norm = "post_attention_layernorm",
                                         .post_mlp_norm = "post_feedforward_layernorm",
                                         .q_norm = "self_attn.q_norm",
-                                        .k_norm = "self_attn.k_norm"};
+                                        .k_norm = "self_attn.k_norm",
+                                        .down = "mlp.down_proj"};
 }
 
 static const char *const reads[] = {"attention_bias", NULL};

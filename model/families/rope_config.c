@@ -80,19 +80,41 @@ static void read_yarn(struct json_reader *r, const struct model_spec *spec, stru
     rope->truncate = json_reader_bool(r, "truncate", true);
 }
 
-/* outer_original: original_max_position_embeddings beside the object, which overrides the one inside; 0: none. */
-static void read_scaling(struct json_reader *r, const struct model_spec *spec, int32_t outer_original,
+/* The rotary_dim of layers that rotate, for a family that reads partial_rotary_factor. It stands in the object or
+ * beside it; the one inside counts. */
+static void narrow_rotation(struct json_reader *r, double factor, struct model_spec *spec)
+{
+    const int32_t dim = (int32_t)(spec->head_size * factor);
+    if (factor == 1) return;
+    if (factor > 1 || dim < 2 || dim % 2 != 0)
+        json_reader_fail(r, STATUS_INVALID,
+                         "partial_rotary_factor %g of a head_dim of %d is no even number up to head_dim", factor,
+                         spec->head_size);
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if (spec->layers[i].rotary_dim > 0) spec->layers[i].rotary_dim = dim;
+}
+
+/* What the keys beside the object say; the object overrides it. */
+struct rope_outer {
+    double partial_rotary_factor;
+    int32_t original_max_position; /* overrides the object's; 0: none */
+    bool reads_partial;            /* the family reads partial_rotary_factor */
+};
+
+static void read_scaling(struct json_reader *r, const struct model_spec *spec, struct rope_outer *outer,
                          struct rope_config *rope)
 {
     check_keys(r);
     rope->type = read_type(r);
     rope->theta = json_reader_number(r, "rope_theta", rope->theta, 2, 1e15);
-    if (json_reader_number(r, "partial_rotary_factor", 1, -1e9, 1e9) != 1)
+    const double partial = json_reader_number(r, "partial_rotary_factor", outer->partial_rotary_factor, -1e9, 1e9);
+    if (partial != outer->partial_rotary_factor && !outer->reads_partial)
         json_reader_fail(r, STATUS_UNSUPPORTED, "%spartial_rotary_factor is %s, but quire rotates whole heads",
                          r->prefix, show_value(json_reader_get(r, "partial_rotary_factor")).text);
+    outer->partial_rotary_factor = partial;
     const int32_t original =
         json_reader_int(r, "original_max_position_embeddings", spec->max_position_embeddings, 1, 1 << 28);
-    rope->original_max_position = outer_original ? outer_original : original;
+    rope->original_max_position = outer->original_max_position ? outer->original_max_position : original;
     if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC)
         rope->factor = json_reader_require_number(r, "factor", 1e-3, 1e6);
     if (rope->type == ROPE_DYNAMIC && spec->head_size <= 2)
@@ -101,32 +123,48 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, i
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);
 }
 
-/* If both rope_scaling and rope_parameters hold something, rope_scaling counts, as in transformers. A key beside the
- * object is the default of the same key inside it, except original_max_position_embeddings, where the one beside it
- * counts. */
-void family_read_rope(struct json_reader *r, struct model_spec *spec)
+/* The object that counts, and what its keys are called in messages; NULL: none. If both rope_scaling and
+ * rope_parameters hold something, rope_scaling counts, as in transformers. */
+static const json_t *find_rope_object(struct json_reader *r, const char **prefix)
 {
-    struct rope_config *rope = &spec->rope;
-    *rope = (struct rope_config){
-        .theta = json_reader_number(r, "rope_theta", 10000, 2, 1e15), .factor = 1, .truncate = true};
-    const int32_t outer = json_reader_int(r, "original_max_position_embeddings", 0, 1, 1 << 28);
-    rope->original_max_position = spec->max_position_embeddings;
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
     static const char *const prefixes[] = {"rope_scaling.", "rope_parameters."};
     for (int i = 0; i < 2; i++) {
         const json_t *value = json_reader_get(r, keys[i]);
         if (!value) continue;
+        *prefix = prefixes[i];
         if (!json_is_object(value)) {
             json_reader_fail(r, STATUS_INVALID, "%s must be an object or null, found %s", keys[i],
                              show_value(value).text);
-            return;
+            return NULL;
         }
-        if (json_object_size(value) == 0) continue;
-        struct json_reader inner = *r;
-        inner.object = value;
-        inner.prefix = prefixes[i];
-        read_scaling(&inner, spec, outer, rope);
-        r->status = inner.status;
-        return;
+        if (json_object_size(value) > 0) return value;
     }
+    return NULL;
+}
+
+/* A key beside the object is the default of the same key inside it, except original_max_position_embeddings, where the
+ * one beside it counts. */
+void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
+{
+    struct rope_config *rope = &spec->ropes[0];
+    const double theta = family->rope_theta > 0 ? family->rope_theta : 10000;
+    const double factor = family->partial_rotary_factor > 0 ? family->partial_rotary_factor : 1;
+    struct rope_outer outer = {.partial_rotary_factor = 1,
+                               .reads_partial = key_is_in("partial_rotary_factor", family->reads)};
+    *rope = (struct rope_config){
+        .theta = json_reader_number(r, "rope_theta", theta, 2, 1e15), .factor = 1, .truncate = true};
+    rope->original_max_position = spec->max_position_embeddings;
+    outer.original_max_position = json_reader_int(r, "original_max_position_embeddings", 0, 1, 1 << 28);
+    if (outer.reads_partial) outer.partial_rotary_factor = json_reader_number(r, "partial_rotary_factor", factor, 0, 1);
+    const char *prefix;
+    const json_t *object = find_rope_object(r, &prefix);
+    if (object) {
+        struct json_reader inner = *r;
+        inner.object = object;
+        inner.prefix = prefix;
+        read_scaling(&inner, spec, &outer, rope);
+        r->status = inner.status;
+    }
+    narrow_rotation(r, outer.partial_rotary_factor, spec);
 }

@@ -57,7 +57,7 @@ enum status open_device(const char *device, int threads, const struct log *log, 
 
 static void warn_of_dynamic_rope(const struct engine_options *o, const struct model_config *config)
 {
-    if (config->spec.rope.type == ROPE_DYNAMIC)
+    if (config->spec.ropes[0].type == ROPE_DYNAMIC)
         log_write(o->log, LOG_WARNING,
                   "%s: rope_type \"dynamic\": quire rotates with the base of the longest context, as vLLM does; "
                   "transformers changes the base with the length of the text, so its answers differ at every length",
