@@ -316,12 +316,13 @@ static void launch_groups(struct backend *b, const char *operation, const struct
 }
 
 void few_tokens_launch(struct backend *b, const char *operation, const struct matmul *m,
-                       const struct few_tokens_plan *plan)
+                       const struct few_tokens_plan *plan, const struct weight *next)
 {
     uint8_t *workspace = cuda_state(b)->regions[CUDA_USER_LINEAR].data;
     struct few_tokens_call call = {};
     call.matmul = *m;
     call.plan = *plan;
+    if (next) call.next = next->data, call.next_bytes = weight_bytes(next);
     if (workspace) {
         call.arrivals = (uint32_t *)workspace;
         call.partials = (float *)(call.arrivals + MAX_SPLIT_TILES);

@@ -19,7 +19,9 @@
  *
  * A kernel begins with an idle memory here, so it starts the copies of all stages at once. x goes first, since it is
  * small and in the L2 cache: it has been normed when the first weights arrive. Small tiles divide the work evenly, and
- * the ring goes on to the next tile while the sums of this one are added. */
+ * the ring goes on to the next tile while the sums of this one are added. And so that memory is not idle between two
+ * kernels, the blocks that have requested their last weights prefetch the first ones of the next matmul into the L2
+ * cache. */
 #include "kernels/cuda/cache_policy.cuh"
 #include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -36,7 +38,8 @@ enum {
     GROUP_BYTES = 2 * TILE * GROUP,
     CHUNK = MMA_WARPS * GROUPS * GROUP,
     CHUNK_BYTES = 2 * TILE * CHUNK,
-    MAX_STAGES = 8 /* 64 KiB in flight to each multiprocessor */
+    MAX_STAGES = 8,           /* 64 KiB in flight to each multiprocessor */
+    PREFETCH_BYTES = 64 << 10 /* of the next matmul's weights, by each block */
 };
 
 #if __CUDA_ARCH__ < 900
@@ -66,10 +69,22 @@ static __device__ __forceinline__ void begin_tile(weight_copies<T> &copies, cons
     copies.left = row < 0 ? 0 : p.size - lane_feature();
 }
 
+/* Prefetches the first PREFETCH_BYTES * gridDim.x bytes of the next matmul's weights, a sector of the L2 cache a
+ * thread.
+ */
+static __device__ __forceinline__ void prefetch_next(const few_tokens_call &c)
+{
+    enum { SECTOR = 32 };
+    const int64_t most = (int64_t)PREFETCH_BYTES * gridDim.x, bytes = c.next_bytes < most ? c.next_bytes : most;
+    const int64_t step = (int64_t)SECTOR * MMA_THREADS * gridDim.x;
+    for (int64_t i = ((int64_t)blockIdx.x * MMA_THREADS + threadIdx.x) * SECTOR; i < bytes; i += step)
+        prefetch((const uint8_t *)c.next + i);
+}
+
 /* Starts the copies of the next chunk, to a stage; beyond the last tile they write zeros, as beyond the last row. */
 template <class T>
-static __device__ __forceinline__ void copy_next(weight_copies<T> &copies, const matmul &m, const block_part &p,
-                                                 int stage)
+static __device__ __forceinline__ void copy_next(weight_copies<T> &copies, const few_tokens_call &c,
+                                                 const block_part &p, int stage)
 {
 #pragma unroll
     for (int i = 0; i < GROUPS; i++)
@@ -79,8 +94,9 @@ static __device__ __forceinline__ void copy_next(weight_copies<T> &copies, const
     copies.from += CHUNK;
     copies.left -= CHUNK;
     if (++copies.chunk < p.chunks) return;
+    if (copies.tile < p.tiles && copies.tile + p.tile_step >= p.tiles) prefetch_next(c);
     copies.tile += p.tile_step;
-    begin_tile(copies, m, p);
+    begin_tile(copies, c.matmul, p);
 }
 
 /* Starts to copy this part's input features of x, with zeros behind them up to the end of the last chunk. */
@@ -98,10 +114,10 @@ static __device__ __forceinline__ void copy_x(const matmul &m, const block_part 
 /* Brings the gains into the L2 cache. */
 static __device__ __forceinline__ void prefetch_gains(const matmul &m)
 {
-    enum { LINE = 128 };
+    enum { SECTOR = 32 };
     const int64_t bytes = m.in_features * (m.gain_is_float ? 4 : 2);
-    for (int64_t i = (int64_t)threadIdx.x * LINE; i < bytes; i += MMA_THREADS * LINE)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"((const uint8_t *)m.gain + i));
+    for (int64_t i = (int64_t)threadIdx.x * SECTOR; i < bytes; i += MMA_THREADS * SECTOR)
+        prefetch((const uint8_t *)m.gain + i);
 }
 
 /* The lane's place in a stage; and in x, the same input features of token g, if there is such a token. */
@@ -136,7 +152,7 @@ static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, 
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             copy_async_wait<STAGES - 1>();
             multiply_chunk<T>(sum, stages + stage * CHUNK_BYTES, lane_x + chunk * CHUNK * 2, g < c.matmul.num_tokens);
-            copy_next(copies, c.matmul, p, stage);
+            copy_next(copies, c, p, stage);
             stage = (stage + 1) % STAGES;
         }
         float *of_tile = sums + side * MMA_WARPS * COUNT;
@@ -152,7 +168,8 @@ static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, 
 
 /* Dynamic shared memory: the ring, x, two sets of the warps' sums. */
 template <class T, int STAGES>
-static __global__ void __launch_bounds__(MMA_THREADS) few_tokens_async_kernel(const __grid_constant__ few_tokens_call c)
+static __global__ void __launch_bounds__(MMA_THREADS, 1)
+    few_tokens_async_kernel(const __grid_constant__ few_tokens_call c)
 {
 #if __CUDA_ARCH__ < 900
     extern __shared__ __align__(128) uint8_t shared[];
@@ -166,7 +183,7 @@ static __global__ void __launch_bounds__(MMA_THREADS) few_tokens_async_kernel(co
     copies.policy = evict_first_policy();
     begin_tile(copies, c.matmul, p);
     copy_x(c.matmul, p, x);
-    for (int stage = 0; stage < STAGES; stage++) copy_next(copies, c.matmul, p, stage);
+    for (int stage = 0; stage < STAGES; stage++) copy_next(copies, c, p, stage);
     if (c.matmul.gain) prefetch_gains(c.matmul);
     copy_async_wait<STAGES>();
     mma_warps_sync();

@@ -24,6 +24,8 @@ struct few_tokens_call {
     struct few_tokens_plan plan;
     uint32_t *arrivals; /* [tiles] parts that are finished; zero before and after the kernel */
     float *partials;    /* [tiles, splits, tokens, TILE] */
+    const void *next;   /* what the next matmul reads first; linear_few_tokens_async.cu prefetches it */
+    int64_t next_bytes; /* 0: nothing */
 };
 
 /* linear_few_tokens_async.cu: few_tokens_plan and few_tokens_launch on devices of compute capability below 9.0. */
