@@ -20,7 +20,7 @@ enum { CHUNK = 16, UNIT_HEADS = 8, DECODE_WARPS = 4, LANES = 32, DECODE_THREADS 
 struct decode_plan {
     int32_t cluster;        /* blocks of a part: 1, 2, 4 or 8 */
     int32_t target;         /* 0: every unit is one part */
-    int32_t stages;         /* of a warp's ring: 2, 4 or 8 */
+    int32_t stages;         /* of a warp's ring: 1, 2, 4 or 8 */
     int32_t units_per_head; /* of a KV head */
     int32_t log_block_size;
     /* The workspace. Only parts of units with several parts have a partial; there are at most 2 target of them. */

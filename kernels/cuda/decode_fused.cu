@@ -17,9 +17,9 @@
  *
  * These operations decline (return false, having done nothing): a norm that is not RMSNorm, whose gain has another type
  * than float32 and the activations', or whose x does not fit into shared memory; more than FUSED_MAX_TOKENS tokens, or
- * more than linear_wgmma takes where there is one, since cuBLAS and separate kernels are as fast from there on; float32;
- * types that differ, that of the bias included; in_features that is not a multiple of 8; addresses that are not a
- * multiple of 16. */
+ * more than linear_wgmma takes where there is one, since cuBLAS and separate kernels are as fast from there on;
+ * float32; types that differ, that of the bias included; in_features that is not a multiple of 8; addresses that are
+ * not a multiple of 16. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_wgmma.cuh"
