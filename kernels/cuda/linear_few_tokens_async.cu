@@ -39,6 +39,7 @@ enum {
     CHUNK = MMA_WARPS * GROUPS * GROUP,
     CHUNK_BYTES = 2 * TILE * CHUNK,
     MAX_STAGES = 8,           /* 64 KiB in flight to each multiprocessor */
+    SECTOR = 32,              /* bytes that a prefetch brings into the L2 cache */
     PREFETCH_BYTES = 64 << 10 /* of the next matmul's weights, by each block */
 };
 
@@ -69,12 +70,9 @@ static __device__ __forceinline__ void begin_tile(weight_copies<T> &copies, cons
     copies.left = row < 0 ? 0 : p.size - lane_feature();
 }
 
-/* Prefetches the first PREFETCH_BYTES * gridDim.x bytes of the next matmul's weights, a sector of the L2 cache a
- * thread.
- */
+/* Prefetches the first PREFETCH_BYTES * gridDim.x bytes of the next matmul's weights. */
 static __device__ __forceinline__ void prefetch_next(const few_tokens_call &c)
 {
-    enum { SECTOR = 32 };
     const int64_t most = (int64_t)PREFETCH_BYTES * gridDim.x, bytes = c.next_bytes < most ? c.next_bytes : most;
     const int64_t step = (int64_t)SECTOR * MMA_THREADS * gridDim.x;
     for (int64_t i = ((int64_t)blockIdx.x * MMA_THREADS + threadIdx.x) * SECTOR; i < bytes; i += step)
@@ -114,7 +112,6 @@ static __device__ __forceinline__ void copy_x(const matmul &m, const block_part 
 /* Brings the gains into the L2 cache. */
 static __device__ __forceinline__ void prefetch_gains(const matmul &m)
 {
-    enum { SECTOR = 32 };
     const int64_t bytes = m.in_features * (m.gain_is_float ? 4 : 2);
     for (int64_t i = (int64_t)threadIdx.x * SECTOR; i < bytes; i += MMA_THREADS * SECTOR)
         prefetch((const uint8_t *)m.gain + i);
@@ -182,9 +179,9 @@ static __global__ void __launch_bounds__(MMA_THREADS, 1)
     copies.tile = p.first_tile;
     copies.policy = evict_first_policy();
     begin_tile(copies, c.matmul, p);
+    if (c.matmul.gain) prefetch_gains(c.matmul);
     copy_x(c.matmul, p, x);
     for (int stage = 0; stage < STAGES; stage++) copy_next(copies, c, p, stage);
-    if (c.matmul.gain) prefetch_gains(c.matmul);
     copy_async_wait<STAGES>();
     mma_warps_sync();
     if (c.matmul.gain) {
