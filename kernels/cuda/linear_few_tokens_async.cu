@@ -216,10 +216,10 @@ static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct m
  * because the memory of such devices is slow, four elsewhere. */
 bool few_tokens_async_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out)
 {
-    const int32_t least = s->max_shared_bytes <= 100 << 10 ? 2 : 4;
+    const int32_t least = s->max_shared_bytes <= 100 << 10 ? 2 : 4, most = s->num_sms < 16 ? s->num_sms : 16;
     *out = {};
     if (m->num_tokens > ASYNC_MAX_TOKENS) return false;
-    for (int32_t splits = 1; splits <= 16 && out->stages == 0; splits *= 2)
+    for (int32_t splits = 1; splits <= most && out->stages == 0; splits *= 2)
         for (int32_t stages = MAX_STAGES; stages >= least && out->stages == 0; stages /= 2)
             *out = plan_of(s, m, splits, stages);
     return out->stages > 0;
