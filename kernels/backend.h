@@ -93,8 +93,9 @@ struct fused_add_rms_norm_args {
     enum dtype dtype;
 };
 
-/* silu(x) = x / (1 + exp(-x)). gelu_tanh(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). */
-enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
+/* silu(x) = x / (1 + exp(-x)). gelu(x) = x / 2 * (1 + erf(x / sqrt(2))). gelu_tanh(x), which approximates it, =
+ * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). */
+enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, NUM_ACTIVATIONS };
 
 /* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. */
 struct act_and_mul_args {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "runtime/commands.h"
-#include "runtime/options/default_model.h"
 #include "runtime/options/engine_flags.h"
+#include "runtime/options/model_folder.h"
 #include "runtime/prompts.h"
 #include "runtime/table.h"
 
@@ -264,7 +264,7 @@ int command_profile(int argc, char **argv)
                            stdout);
         return EXIT_STATUS_OK;
     }
-    if (default_model_require(&o.engine, model, sizeof model, &err) != STATUS_OK)
+    if (model_folder_of_engine(&o.engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
     if (!o.input) o.engine.skip_tokenizer = true; /* a report needs none */
     if (run_profile(&o, &err) != STATUS_OK) return command_fail("profile", &err, EXIT_STATUS_FAILURE);

@@ -275,7 +275,21 @@ static void workspace_for(struct test_backend *tb, const struct fixture *f)
 /* ---- decode_attention ---- */
 
 /* Ways to prepare query and key; a model has one of them in each layer. */
-enum preparation { ROTATED, NORMED_AND_ROTATED, NORMED };
+struct preparation {
+    bool normed, float_gains; /* gains in float32, or else in the case's type */
+    bool partly, interleaved, not_rotated;
+};
+static const struct preparation preparations[] = {
+    {0},
+    {.normed = true},
+    {.normed = true, .float_gains = true, .not_rotated = true},
+    {.partly = true},
+    {.interleaved = true},
+    {.partly = true, .interleaved = true},
+    {.normed = true, .float_gains = true, .partly = true},
+    {.normed = true, .interleaved = true},
+};
+enum { NUM_PREPARATIONS = sizeof preparations / sizeof *preparations };
 
 /* What the three operations need beside a case's fixture. */
 struct fused {
@@ -367,10 +381,12 @@ static void fused_make(struct fused *u, const struct fixture *f, enum dtype gain
     make_arguments(f, u);
 }
 
-static void prepare(struct fused *u, enum preparation preparation)
+static void prepare(struct fused *u, const struct preparation *p)
 {
-    if (preparation == NORMED) u->rotary.rotary_dim = 0;
-    if (preparation == ROTATED) return;
+    if (p->not_rotated) u->rotary.rotary_dim = 0;
+    if (p->partly) u->rotary.rotary_dim = u->rotary.head_size * 3 / 4 / 8 * 8;
+    u->rotary.interleaved = p->interleaved;
+    if (!p->normed) return;
     u->rotary.query_norm = &u->query_norm;
     u->rotary.key_norm = &u->key_norm;
 }
@@ -406,10 +422,9 @@ static void assert_same(const struct tensor *a, const struct tensor *b)
     assert_memory_equal(a->host, b->host, (size_t)a->bytes);
 }
 
-/* Whether the backend has a kernel for it: not for queries and keys that are normed where scores are modified, too. */
-static bool is_for_fused(const struct attention_case *c, bool normed)
+/* Whether the backend has a kernel for it. */
+static bool is_for_fused(const struct attention_case *c)
 {
-    if (normed && (c->alibi || c->params.soft_cap > 0)) return false;
     const bool fp8 = dtype_size(c->cache_dtype) == 1 && c->block_size >= 16 && c->head_size % 16 == 0;
     return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1;
 }
@@ -432,7 +447,7 @@ static bool call_without_slots(struct fixture *f, struct fused *fused, const str
     fused->cache.slot_mapping = nowhere.data;
     const bool taken = call_fused(f, fused);
     fused->cache.slot_mapping = fused->slots.data;
-    assert_int_equal(taken, is_for_fused(f->c, fused->rotary.query_norm));
+    assert_int_equal(taken, is_for_fused(f->c));
     tensor_download(&fused->k_cache), tensor_download(&fused->v_cache), tensor_download(&fused->rows);
     assert_same(&fused->k_cache, &plain->k_cache), assert_same(&fused->v_cache, &plain->v_cache);
     assert_same(&fused->rows, &plain->rows);
@@ -441,11 +456,11 @@ static bool call_without_slots(struct fixture *f, struct fused *fused, const str
 }
 
 /* decode_attention against the operations that it replaces. */
-static void check_fused(struct fixture *f, enum preparation preparation, struct random *random)
+static void check_fused(struct fixture *f, const struct preparation *preparation, struct random *random)
 {
     struct backend *b = f->tb->b;
     const struct attention_case *c = f->c;
-    const enum dtype gain_dtype = preparation == NORMED ? DTYPE_FLOAT32 : c->dtype;
+    const enum dtype gain_dtype = preparation->float_gains ? DTYPE_FLOAT32 : c->dtype;
     struct fused plain, fused;
     fused_make(&plain, f, gain_dtype, random), fused_make(&fused, f, gain_dtype, random);
     copy_inputs(&plain, &fused);
@@ -482,8 +497,8 @@ static void check_case(struct kernel_test *test, const struct attention_case *c)
         if (routes & ROUTE_V2) run_route(&f, ROUTE_V2, "v2");
         if (routes & ROUTE_PREFILL) run_route(&f, ROUTE_PREFILL, "prefill");
         if (routes & ROUTE_MIXED) run_route(&f, ROUTE_MIXED, "mixed");
-        for (enum preparation p = ROTATED; p <= NORMED && f.num_decodes == c->num_seqs; p++)
-            if (tb->b->decode_attention) check_fused(&f, p, &test->random);
+        for (int p = 0; p < NUM_PREPARATIONS && f.num_decodes == c->num_seqs; p++)
+            if (tb->b->decode_attention) check_fused(&f, &preparations[p], &test->random);
         check_workspace(tb);
         fixture_free(&f);
     }
@@ -628,7 +643,7 @@ static void padding_rows(void **state)
         if (!test->backends[i].b->decode_attention) continue;
         fixture_make(&f, &c, &test->backends[i], &test->random);
         workspace_for(&test->backends[i], &f);
-        for (enum preparation p = ROTATED; p <= NORMED; p++) check_fused(&f, p, &test->random);
+        for (int p = 0; p < NUM_PREPARATIONS; p++) check_fused(&f, &preparations[p], &test->random);
         fixture_free(&f);
     }
 }

@@ -21,7 +21,7 @@ template <class T, int N> static __global__ void __launch_bounds__(MAX_THREADS) 
                                       : key + (int64_t)(head - args.num_heads) * args.head_size;
         piece<T, N> *left = (piece<T, N> *)at + split.left(pairs), *right = (piece<T, N> *)at + split.right(pairs);
         piece<T, N> l = *left, r = *right;
-        split.rotate_pieces(l, r, cos + pairs * N, sin + pairs * N);
+        rotate_pieces(l, r, cos + pairs * N, sin + pairs * N, args.interleaved);
         *left = l;
         *right = r;
     }
@@ -98,7 +98,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_rotary_kernel(const 
         const bool has_right = split.right(i) < split.pieces;
         piece<T, N> l = h.normed(split.left(i)), r = {};
         if (has_right) r = h.normed(split.right(i));
-        if (i < split.rotated) split.rotate_pieces(l, r, cos + i * N, cos + (split.rotated + i) * N);
+        if (i < split.rotated) rotate_pieces(l, r, cos + i * N, cos + (split.rotated + i) * N, args.interleaved);
         h.pieces[split.left(i)] = l;
         if (has_right) h.pieces[split.right(i)] = r;
     }
@@ -130,6 +130,8 @@ void cuda_rotary_embedding(struct backend *b, const struct rotary_args *args)
 {
     if (args->num_tokens <= 0 || args->num_heads + args->num_kv_heads <= 0) return;
     if (args->query_norm && args->key_norm) {
+        if (args->query_norm->type != NORM_RMS || args->key_norm->type != NORM_RMS)
+            return cuda_fail(b, "rotary_embedding: there is no kernel for LayerNorm of heads");
         launch_norm_rotary(b, args);
     } else {
         launch_rotary(b, args);

@@ -33,6 +33,18 @@ static __device__ __forceinline__ void rotate_neighbours(piece<T, N> &left, piec
         (j < N ? left.values[j] : right.values[j - N]) = (j % 2 ? second : first).values[j / 2];
 }
 
+/* Rotates the N pairs of two pieces that belong together. */
+template <class T, int N>
+static __device__ __forceinline__ void rotate_pieces(piece<T, N> &left, piece<T, N> &right, const float *cos,
+                                                     const float *sin, bool interleaved)
+{
+    if (interleaved) {
+        rotate_neighbours(left, right, cos, sin);
+    } else {
+        rotate(left, right, cos, sin);
+    }
+}
+
 /* How the pieces of a head, of N elements each, are shared out between lanes: i gets pieces left(i) and right(i), which
  * are the elements of N pairs if i < rotated. right(i) may be `pieces`: there is none. */
 struct head_split {
@@ -44,16 +56,6 @@ struct head_split {
     __device__ __forceinline__ int right(int i) const
     {
         return interleaved ? 2 * i + 1 : i < rotated ? rotated + i : count() + i;
-    }
-    template <class T, int N>
-    __device__ __forceinline__ void rotate_pieces(piece<T, N> &l, piece<T, N> &r, const float *cos,
-                                                  const float *sin) const
-    {
-        if (interleaved) {
-            rotate_neighbours(l, r, cos, sin);
-        } else {
-            rotate(l, r, cos, sin);
-        }
     }
 };
 

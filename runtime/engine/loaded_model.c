@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "model/check_weights.h"
 #include "runtime/engine/memory_plan.h"
 
 /* `option` is the name of a field of struct engine_options, for the sentence. */
@@ -74,6 +75,7 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
         status = model_weights_dummy(&l->config.spec, o->seed, &l->weights, err);
     else
         status = model_weights_open(o->model, &l->config.spec, o->log, &l->weights, err);
+    if (status == STATUS_OK) model_weights_check_finite(&l->weights, o->log);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &l->tokenizer, err);
     if (status == STATUS_OK && l->tokenizer && tokenizer_size(l->tokenizer) > l->config.spec.vocab_size)
         log_write(o->log, LOG_WARNING, "%s: the tokenizer knows %d tokens, the model %d; the last ones cannot be used",
