@@ -173,6 +173,16 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, s
     if (rope->type == ROPE_LONGROPE) read_longrope(r, spec, partial, rope);
 }
 
+/* The object of a key; NULL: none. */
+static const json_t *get_object(struct json_reader *r, const char *key)
+{
+    const json_t *value = json_reader_get(r, key);
+    if (!value || json_is_object(value)) return value;
+    json_reader_fail(r, STATUS_INVALID, "%s%s must be an object or null, found %s", r->prefix, key,
+                     show_value(value).text);
+    return NULL;
+}
+
 /* The object that counts, and what its keys are called in messages; NULL: none. If both rope_scaling and
  * rope_parameters hold something, rope_scaling counts, as in transformers. */
 static const json_t *find_rope_object(struct json_reader *r, const char **prefix)
@@ -180,43 +190,83 @@ static const json_t *find_rope_object(struct json_reader *r, const char **prefix
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
     static const char *const prefixes[] = {"rope_scaling.", "rope_parameters."};
     for (int i = 0; i < 2; i++) {
-        const json_t *value = json_reader_get(r, keys[i]);
-        if (!value) continue;
+        const json_t *value = get_object(r, keys[i]);
         *prefix = prefixes[i];
-        if (!json_is_object(value)) {
-            json_reader_fail(r, STATUS_INVALID, "%s must be an object or null, found %s", keys[i],
-                             show_value(value).text);
-            return NULL;
-        }
         if (json_object_size(value) > 0) return value;
     }
     return NULL;
 }
 
+/* Reads the object, if there is one, whose keys are called prefixKEY. */
+static void read_object(struct json_reader *r, const json_t *object, const char *prefix, const struct model_spec *spec,
+                        struct rope_outer *outer, struct rope_config *rope)
+{
+    struct json_reader inner = *r;
+    if (!object) return;
+    inner.object = object;
+    inner.prefix = prefix;
+    read_scaling(&inner, spec, outer, rope);
+    r->status = inner.status;
+}
+
+static struct rope_config unscaled(const struct model_spec *spec, double theta)
+{
+    return (struct rope_config){
+        .theta = theta, .factor = 1, .truncate = true, .original_max_position = spec->max_position_embeddings};
+}
+
 /* A key beside the object is the default of the same key inside it, except original_max_position_embeddings, where the
  * one beside it counts. */
-void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
+static void read_one_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
-    struct rope_config *rope = &spec->ropes[0];
     const double theta = family->rope_theta > 0 ? family->rope_theta : 10000;
     const double factor = family->partial_rotary_factor > 0 ? family->partial_rotary_factor : 1;
     struct rope_outer outer = {.partial_rotary_factor = 1,
                                .reads_partial = key_is_in("partial_rotary_factor", family->reads),
                                .longrope_only = family->longrope_only};
-    *rope = (struct rope_config){
-        .theta = json_reader_number(r, "rope_theta", theta, 2, 1e15), .factor = 1, .truncate = true};
-    rope->original_max_position = spec->max_position_embeddings;
+    spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", theta, 2, 1e15));
     outer.original_max_position =
         json_reader_int(r, "original_max_position_embeddings", family->original_max_position, 1, 1 << 28);
     if (outer.reads_partial) outer.partial_rotary_factor = json_reader_number(r, "partial_rotary_factor", factor, 0, 1);
     const char *prefix;
     const json_t *object = find_rope_object(r, &prefix);
-    if (object) {
-        struct json_reader inner = *r;
-        inner.object = object;
-        inner.prefix = prefix;
-        read_scaling(&inner, spec, &outer, rope);
-        r->status = inner.status;
-    }
+    read_object(r, object, prefix, spec, &outer, &spec->ropes[0]);
     narrow_rotation(r, outer.partial_rotary_factor, spec);
+}
+
+/* rope_parameters hold an object for each kind of layer. In the layout of transformers 4, rope_theta and rope_scaling
+ * are those of layers without a window, and rope_local_base_freq, which only Gemma 3 has, those of the others. */
+static void read_two_ropes(struct json_reader *r, const struct family *family, struct model_spec *spec)
+{
+    struct rope_outer outer = {.partial_rotary_factor = 1};
+    const json_t *both = get_object(r, "rope_parameters"), *value;
+    const char *key;
+    json_object_foreach((json_t *)both, key, value)
+    {
+        if (strcmp(key, "full_attention") != 0 && strcmp(key, "sliding_attention") != 0)
+            json_reader_fail(r, STATUS_UNSUPPORTED,
+                             "rope_parameters.%s is set, but a %s model has the objects full_attention and "
+                             "sliding_attention there",
+                             show_string(key).text, family->model_type);
+    }
+    spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", family->rope_theta, 2, 1e15));
+    spec->ropes[1] = unscaled(spec, json_reader_number(r, "rope_local_base_freq", family->rope_local_theta, 2, 1e15));
+    struct json_reader parameters = *r;
+    parameters.object = both;
+    parameters.prefix = "rope_parameters.";
+    const json_t *full = get_object(&parameters, "full_attention");
+    const json_t *sliding = get_object(&parameters, "sliding_attention");
+    r->status = parameters.status;
+    read_object(r, full, "rope_parameters.full_attention.", spec, &outer, &spec->ropes[0]);
+    read_object(r, get_object(r, "rope_scaling"), "rope_scaling.", spec, &outer, &spec->ropes[0]);
+    read_object(r, sliding, "rope_parameters.sliding_attention.", spec, &outer, &spec->ropes[1]);
+}
+
+void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
+{
+    if (spec->num_ropes > 1) {
+        read_two_ropes(r, family, spec);
+    } else {
+        read_one_rope(r, family, spec);
+    }
 }
