@@ -40,6 +40,12 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_fact
               original_max_position_embeddings=64)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
 
+
+def longrope(pairs):
+    return dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1 + 0.05 * i for i in range(pairs)],
+                long_factor=[1 + 1.5 * i for i in range(pairs)])
+
+
 # name: (family, dtype, "4" or "5" for the layout of config.json, shard size, config)
 CHECKPOINTS = {
     "mha": ("llama", "bfloat16", "5", None, dict(
@@ -135,13 +141,21 @@ CHECKPOINTS = {
     "seed_oss": ("seed_oss", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, attention_bias=True, attention_out_bias=True)),
+    # longrope, whose switch lies between the prompts' lengths, and a rotation of 24 of a head's 32 elements
+    "phi3": ("phi3", "bfloat16", "4", None, dict(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        tie_word_embeddings=True, sliding_window=40, original_max_position_embeddings=64, partial_rotary_factor=0.75,
+        rope_parameters=longrope(12))),
+    "phi4": ("phi3", "bfloat16", "5", None, dict(
+        hidden_size=128, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=250000.0))),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
     "granite": "Granite", "gemma": "Gemma", "gemma3": "Gemma3", "olmo3": "Olmo3", "smollm3": "SmolLM3",
     "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid",
     "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
-    "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss",
+    "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "phi3": "Phi3",
 }
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
 GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1}  # a gain is this plus what the file holds
@@ -279,8 +293,6 @@ def make_checkpoint(root, name):
 ROPE_SIZES = dict(model_type="llama", hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
                   vocab_size=VOCAB, max_position_embeddings=256)
 ROPE_POSITIONS = [0, 1, 2, 7, 63, 100, 255, 1000, 4095]
-LONGROPE = dict(short_factor=[1.0 + 0.05 * i for i in range(8)], long_factor=[1.0 + 1.5 * i for i in range(8)])
-LONGROPE_PART = {key: value[:6] for key, value in LONGROPE.items()}  # of 12 elements
 ROPE_CONFIGS = {
     "default, no key at all": {},
     "default, transformers 4": dict(rope_theta=500000.0, rope_scaling=None),
@@ -315,18 +327,14 @@ ROPE_CONFIGS = {
     "yarn, no original": dict(rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0)),
     "yarn, original outside": dict(original_max_position_embeddings=32, rope_parameters=dict(
         rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)),
-    "longrope": dict(model_type="phi3", original_max_position_embeddings=64, rope_theta=10000.0,
-                     rope_scaling=dict(type="longrope", **LONGROPE)),
+    "longrope": dict(model_type="phi3", original_max_position_embeddings=64, rope_scaling=longrope(8)),
     "longrope, an old name, a part of each head": dict(
-        model_type="phi3", original_max_position_embeddings=32, rope_theta=250000.0, partial_rotary_factor=0.75,
-        rope_scaling=dict(type="yarn", **LONGROPE_PART)),
-    "longrope, no original": dict(model_type="phi3", max_position_embeddings=16384,
-                                  rope_scaling=dict(type="longrope", **LONGROPE)),
-    "longrope, factor": dict(rope_parameters=dict(rope_type="longrope", rope_theta=20000.0, factor=8.0,
-                                                  original_max_position_embeddings=128, **LONGROPE)),
+        model_type="phi3", original_max_position_embeddings=32, partial_rotary_factor=0.75,
+        rope_scaling={**longrope(6), "rope_type": "yarn"}),
+    "longrope, no original": dict(model_type="phi3", max_position_embeddings=16384, rope_scaling=longrope(8)),
+    "longrope, factor": dict(rope_parameters=dict(factor=8.0, original_max_position_embeddings=128, **longrope(8))),
     "longrope, attention factor": dict(rope_parameters=dict(
-        rope_type="longrope", rope_theta=10000.0, attention_factor=1.375, original_max_position_embeddings=64,
-        **LONGROPE)),
+        attention_factor=1.375, original_max_position_embeddings=64, **longrope(8))),
 }
 
 
