@@ -392,6 +392,9 @@ typedef void destroy_function(struct backend *b);
 
 struct backend {
     const char *name; /* "cpu", "cuda:0" */
+    /* "NVIDIA H200, sm_90, kernels for sm_90a": the device, and which of this build's kernels it runs. NULL: there is
+     * nothing to say. */
+    const char *description;
     void *state;
 
     /* The device has memory of its own: weights are copied to it and gpu_memory_utilization sets quire's share. This is
@@ -461,6 +464,10 @@ struct backend {
  * GPU is used, and is empty where one is. threads: of the CPU backend, 0 for all allowed processors. Free *out with
  * (*out)->destroy(*out). */
 enum status backend_open(const char *device, int threads, struct backend **out, struct error *err);
+
+/* Writes lines to text[size]: what the CUDA kernels of this build were compiled for, and what GPUs there are, or why
+ * none can be used. Opens no device. */
+void backend_describe_cuda(char *text, size_t size);
 
 enum status backend_cpu_open(int threads, struct backend **out, struct error *err);
 enum status backend_cuda_open(int device, struct backend **out, struct error *err);

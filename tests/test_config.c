@@ -157,7 +157,7 @@ static void test_architecture(void **state)
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED,
            "model_type is \"zebra\"; quire runs llama, mistral, ");
-    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and granitemoehybrid");
+    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and seed_oss");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
            "names \"LlamaModel\"; quire runs the causal language models of llama, mistral, ");
@@ -712,6 +712,261 @@ static void test_granite(void **state)
     refuse(*state, base, "\"logit_scale\":2", STATUS_UNSUPPORTED, "logit_scale is 2");
 }
 
+static void test_glm(void **state)
+{
+    /* glm-4-9b-chat-hf */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"GlmForCausalLM\"],\"attention_bias\":true,\"attention_dropout\":0.0,"
+               "\"eos_token_id\":[151329,151336,151338],\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":4096,"
+               "\"initializer_range\":0.02,\"intermediate_size\":13696,\"max_position_embeddings\":131072,"
+               "\"model_type\":\"glm\",\"num_attention_heads\":32,\"num_hidden_layers\":40,\"num_key_value_heads\":2,"
+               "\"pad_token_id\":151329,\"partial_rotary_factor\":0.5,\"rms_norm_eps\":1.5625e-07,"
+               "\"rope_theta\":10000.0,\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\","
+               "\"transformers_version\":\"4.46.0.dev0\",\"use_cache\":true,\"vocab_size\":151552");
+    const struct layer_spec *layer = &c.spec.layers[39];
+    assert_true(layer->qkv_bias && !layer->o_bias && !layer->mlp_bias && c.spec.rope_interleaved);
+    assert_int_equal(layer->rotary_dim, 64);
+    assert_int_equal(layer->norm_placement, NORM_BEFORE);
+    assert_string_equal(c.spec.names.gate_up, "mlp.gate_up_proj");
+    /* GLM-4-9B-0414 */
+    c = accept(*state, "",
+               "\"architectures\":[\"Glm4ForCausalLM\"],\"attention_bias\":true,\"attention_dropout\":0.0,"
+               "\"eos_token_id\":[151329,151336,151338],\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":4096,"
+               "\"initializer_range\":0.02,\"intermediate_size\":13696,\"max_position_embeddings\":32768,"
+               "\"model_type\":\"glm4\",\"num_attention_heads\":32,\"num_hidden_layers\":40,\"num_key_value_heads\":2,"
+               "\"pad_token_id\":151329,\"partial_rotary_factor\":0.5,\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,"
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.52.0.dev0\","
+               "\"use_cache\":true,\"vocab_size\":151552");
+    assert_int_equal(layer->norm_placement, NORM_AROUND);
+    assert_int_equal(layer->rotary_dim, 64);
+    assert_true(layer->qkv_bias && c.spec.rope_interleaved && c.spec.norm_eps == 1e-5);
+    assert_string_equal(c.spec.names.post_attention_norm, "post_self_attn_layernorm");
+    assert_string_equal(c.spec.names.mlp_norm, "post_attention_layernorm");
+    assert_string_equal(c.spec.names.post_mlp_norm, "post_mlp_layernorm");
+    /* absent keys, and the object of transformers 5 */
+    const char *base = SIZES ",\"model_type\":\"glm4\"";
+    c = accept(*state, base, "");
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.num_kv_heads, 2);
+    assert_int_equal(c.spec.layers[1].rotary_dim, 64);
+    assert_true(c.spec.layers[1].qkv_bias && c.spec.norm_eps == 1.5625e-7);
+    c = accept(*state, base, "\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}");
+    assert_int_equal(c.spec.layers[1].rotary_dim, 32);
+    refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true, but a glm4 model");
+    refuse(*state, base, "\"hidden_act\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_act is \"gelu\"");
+    refuse(*state, base, "\"partial_rotary_factor\":0.01", STATUS_INVALID,
+           "partial_rotary_factor 0.01 of a head_dim of");
+}
+
+static void test_cohere(void **state)
+{
+    /* c4ai-command-r-08-2024 */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"CohereForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":5,\"eos_token_id\":255001,\"hidden_act\":\"silu\",\"hidden_size\":8192,"
+               "\"initializer_range\":0.02,\"intermediate_size\":24576,\"layer_norm_eps\":1e-05,"
+               "\"logit_scale\":0.0625,\"max_position_embeddings\":131072,\"model_max_length\":131072,"
+               "\"model_type\":\"cohere\",\"num_attention_heads\":64,\"num_hidden_layers\":40,"
+               "\"num_key_value_heads\":8,\"pad_token_id\":0,\"pretraining_tp\":1,\"rope_theta\":4000000.0,"
+               "\"torch_dtype\":\"float16\",\"transformers_version\":\"4.44.0\",\"use_cache\":true,"
+               "\"use_qk_norm\":false,\"vocab_size\":256000");
+    const struct layer_spec *layer = &c.spec.layers[39];
+    assert_int_equal(layer->norm_placement, NORM_PARALLEL);
+    assert_int_equal(c.spec.norm_type, NORM_LAYER);
+    assert_true(c.spec.norm_eps == 1e-5 && c.spec.logits_multiplier == 0.0625 && c.spec.ropes[0].theta == 4e6);
+    assert_true(c.spec.tie_word_embeddings && c.spec.rope_interleaved && !layer->qkv_bias && !layer->o_bias);
+    assert_int_equal(layer->rotary_dim, 128);
+    assert_int_equal(layer->window, 0);
+    assert_int_equal(model_spec_max_length(&c.spec), 131072);
+    assert_null(c.spec.names.mlp_norm);
+    const char *base = SIZES ",\"model_type\":\"cohere\"";
+    c = accept(*state, base, "\"attention_bias\":true,\"layer_norm_eps\":0.01,\"model_max_length\":131072");
+    assert_true(c.spec.layers[0].qkv_bias && c.spec.layers[0].o_bias && c.spec.norm_eps == 0.01);
+    assert_true(c.spec.ropes[0].theta == 500000);
+    assert_int_equal(model_spec_max_length(&c.spec), 131072); /* not 8192 */
+    refuse(*state, base, "\"use_qk_norm\":true", STATUS_UNSUPPORTED, "use_qk_norm is true, but a cohere model");
+    refuse(*state, base, "\"sliding_window\":24", STATUS_UNSUPPORTED, "sliding_window is 24");
+}
+
+static void test_cohere2(void **state)
+{
+    /* c4ai-command-r7b-12-2024 */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"Cohere2ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":5,\"cache_implementation\":\"hybrid\",\"eos_token_id\":255001,\"head_dim\":128,"
+               "\"hidden_act\":\"silu\",\"hidden_size\":4096,\"initializer_range\":0.02,\"intermediate_size\":14336,"
+               "\"layer_norm_eps\":1e-05,\"layer_switch\":4,\"logit_scale\":0.25,\"max_position_embeddings\":8192,"
+               "\"model_type\":\"cohere2\",\"num_attention_heads\":32,\"num_hidden_layers\":32,"
+               "\"num_key_value_heads\":8,\"order_of_interleaved_layers\":\"local_attn_first\",\"pad_token_id\":0,"
+               "\"position_embedding_type\":\"rope_gptj\",\"rope_scaling\":null,\"rope_theta\":50000,"
+               "\"rotary_pct\":1.0,\"sliding_window\":4096,\"sliding_window_pattern\":4,"
+               "\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.48.0.dev0\",\"use_cache\":true,"
+               "\"use_embedding_sharing\":true,\"use_gated_activation\":true,\"use_parallel_block\":true,"
+               "\"use_parallel_embedding\":false,\"vocab_size\":256000");
+    const struct layer_spec *layers = c.spec.layers;
+    assert_int_equal(layers[0].norm_placement, NORM_PARALLEL);
+    assert_true(c.spec.logits_multiplier == 0.25 && c.spec.tie_word_embeddings && c.spec.rope_interleaved);
+    for (int i = 0; i < 32; i++) {
+        const bool full = i % 4 == 3;
+        assert_int_equal(layers[i].window, full ? 0 : 4096);
+        assert_int_equal(layers[i].rotary_dim, full ? 0 : 128);
+    }
+    const char *base = SIZES ",\"model_type\":\"cohere2\"";
+    c = accept(*state, base, "\"sliding_window\":24,\"layer_types\":[\"full_attention\",\"sliding_attention\"]");
+    assert_int_equal(layers[0].window, 0);
+    assert_int_equal(layers[0].rotary_dim, 0);
+    assert_int_equal(layers[1].window, 24);
+    assert_int_equal(layers[1].rotary_dim, 16);
+    assert_true(c.spec.ropes[0].theta == 10000);
+    c = accept(*state, base, "\"sliding_window_pattern\":1");
+    assert_int_equal(layers[0].window + layers[1].window, 0);
+    c = accept(*state, base, "");
+    assert_int_equal(layers[1].window, 4096);
+    refuse(*state, base, "\"sliding_window\":null", STATUS_UNSUPPORTED, "sliding_window is null, but a cohere2 model");
+    refuse(*state, base, "\"sliding_window_pattern\":0", STATUS_INVALID, "sliding_window_pattern must be an integer");
+    refuse(*state, base, "\"layer_types\":[\"full_attention\",\"chunked_attention\"]", STATUS_UNSUPPORTED,
+           "layer_types[1] is \"chunked_attention\"");
+}
+
+/* config.json of EXAONE-4.0-32B names its 64 layers one by one. */
+static void add_exaone_layers(struct text *json)
+{
+    assert_true(text_append_string(json, "\"layer_types\":["));
+    for (int i = 0; i < 64; i++)
+        assert_true(text_printf(json, "\"%s_attention\"%s", i % 4 == 3 ? "full" : "sliding", i < 63 ? "," : "]"));
+}
+
+static void test_exaone4_published(void **state)
+{
+    /* EXAONE-4.0-1.2B: no windows, every layer rotates */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"Exaone4ForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":1,"
+               "\"eos_token_id\":361,\"head_dim\":64,\"hidden_act\":\"silu\",\"hidden_size\":2048,"
+               "\"initializer_range\":0.02,\"intermediate_size\":4096,\"max_position_embeddings\":65536,"
+               "\"model_type\":\"exaone4\",\"num_attention_heads\":32,\"num_hidden_layers\":30,"
+               "\"num_key_value_heads\":8,\"pad_token_id\":0,\"rms_norm_eps\":1e-05,"
+               "\"rope_scaling\":{\"factor\":16.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,\"original_max_"
+               "position_embeddings\":8192,\"rope_type\":\"llama3\"},"
+               "\"rope_theta\":1000000,\"sliding_window\":null,\"sliding_window_pattern\":null,"
+               "\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.54.0.dev0\","
+               "\"use_cache\":true,\"vocab_size\":102400");
+    const struct layer_spec *layers = c.spec.layers;
+    assert_int_equal(layers[29].norm_placement, NORM_AFTER);
+    assert_int_equal(layers[29].qk_norm, QK_NORM_HEAD);
+    assert_int_equal(layers[29].rotary_dim, 64);
+    assert_int_equal(layers[0].window, 0);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_LLAMA3);
+    assert_true(c.spec.tie_word_embeddings);
+    assert_string_equal(c.spec.names.post_mlp_norm, "post_feedforward_layernorm");
+    /* EXAONE-4.0-32B */
+    struct text types = {0};
+    add_exaone_layers(&types);
+    c = accept(*state,
+               "\"architectures\":[\"Exaone4ForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":1,"
+               "\"eos_token_id\":361,\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":5120,"
+               "\"initializer_range\":0.02,\"intermediate_size\":27392,\"max_position_embeddings\":131072,"
+               "\"model_type\":\"exaone4\",\"num_attention_heads\":40,\"num_hidden_layers\":64,"
+               "\"num_key_value_heads\":8,\"pad_token_id\":0,\"rms_norm_eps\":1e-05,"
+               "\"rope_scaling\":{\"factor\":16.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,\"original_max_"
+               "position_embeddings\":8192,\"rope_type\":\"llama3\"},"
+               "\"rope_theta\":1000000,\"sliding_window\":4096,\"sliding_window_pattern\":\"LLLG\","
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.54.0.dev0\","
+               "\"use_cache\":true,\"vocab_size\":102400",
+               types.data);
+    for (int i = 0; i < 64; i++) {
+        const bool full = i % 4 == 3;
+        assert_int_equal(layers[i].window, full ? 0 : 4096);
+        assert_int_equal(layers[i].rotary_dim, full ? 0 : 128);
+    }
+    text_free(&types);
+}
+
+static void test_exaone4(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"exaone4\",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "");
+    const struct layer_spec *layers = c.spec.layers;
+    assert_int_equal(layers[1].window, 4096);
+    assert_true(c.spec.norm_eps == 1e-5);
+    c = accept(*state, base, "\"sliding_window\":24,\"sliding_window_pattern\":2");
+    assert_int_equal(layers[0].window, 24);
+    assert_int_equal(layers[0].rotary_dim, 16);
+    assert_int_equal(layers[1].window, 0);
+    assert_int_equal(layers[1].rotary_dim, 0);
+    refuse(*state, base, "\"sliding_window_pattern\":\"LG\"", STATUS_INVALID,
+           "sliding_window_pattern must be an integer");
+    refuse(*state, base, "\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+           STATUS_INVALID, "layer_types[1] is \"sliding_attention\", but the model has no sliding_window");
+    refuse(*state, base, "\"attention_bias\":true", STATUS_UNSUPPORTED, "attention_bias is true, but a exaone4");
+    refuse(*state, SIZES, "\"model_type\":\"exaone4\"", STATUS_INVALID, "not a multiple of num_key_value_heads (32)");
+}
+
+static void test_seed_oss(void **state)
+{
+    /* Seed-OSS-36B-Instruct */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"SeedOssForCausalLM\"],\"attention_bias\":true,\"attention_dropout\":0.1,"
+               "\"attention_out_bias\":false,\"bos_token_id\":0,\"pad_token_id\":1,\"eos_token_id\":2,"
+               "\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":5120,\"initializer_range\":0.02,"
+               "\"intermediate_size\":27648,\"max_position_embeddings\":524288,\"mlp_bias\":false,"
+               "\"model_type\":\"seed_oss\",\"num_attention_heads\":80,\"num_hidden_layers\":64,"
+               "\"num_key_value_heads\":8,\"residual_dropout\":0.1,\"rms_norm_eps\":1e-06,"
+               "\"rope_scaling\":{\"rope_type\":\"default\"},\"rope_theta\":10000000.0,"
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.55.0\","
+               "\"use_cache\":true,\"vocab_size\":155136");
+    const struct layer_spec *layer = &c.spec.layers[1];
+    assert_true(layer->qkv_bias && !layer->o_bias && !layer->mlp_bias && c.spec.ropes[0].theta == 1e7);
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.num_kv_heads, 8);
+    const char *base = SIZES ",\"model_type\":\"seed_oss\",\"num_key_value_heads\":2";
+    c = accept(*state, base, "");
+    assert_true(layer->qkv_bias && !layer->o_bias && c.spec.head_size == 128);
+    c = accept(*state, base, "\"attention_bias\":false,\"attention_out_bias\":true,\"mlp_bias\":true,\"head_dim\":64");
+    assert_true(!layer->qkv_bias && layer->o_bias && layer->mlp_bias && c.spec.head_size == 64);
+    refuse(*state, base, "\"qk_norm\":true", STATUS_UNSUPPORTED, "qk_norm is true, but a seed_oss model");
+}
+
+/* Llama with neighbours rotated. */
+static void test_ernie4_5_and_helium(void **state)
+{
+    /* ERNIE-4.5-0.3B-PT */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"Ernie4_5ForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,"
+               "\"hidden_act\":\"silu\",\"hidden_size\":1024,\"intermediate_size\":3072,"
+               "\"max_position_embeddings\":131072,\"model_type\":\"ernie4_5\",\"num_attention_heads\":16,"
+               "\"num_key_value_heads\":2,\"head_dim\":128,\"num_hidden_layers\":18,\"pad_token_id\":0,"
+               "\"rms_norm_eps\":1e-05,\"use_cache\":true,\"vocab_size\":103424,\"rope_theta\":500000,"
+               "\"use_rmsnorm\":true,\"tie_word_embeddings\":true,\"use_bias\":false,\"torch_dtype\":\"bfloat16\"");
+    const struct layer_spec *layer = &c.spec.layers[1];
+    assert_true(c.spec.rope_interleaved && c.spec.tie_word_embeddings && !layer->qkv_bias);
+    assert_int_equal(layer->rotary_dim, 128);
+    const char *ernie = SIZES ",\"model_type\":\"ernie4_5\"";
+    c = accept(*state, ernie, "\"use_bias\":true");
+    assert_true(layer->qkv_bias && layer->o_bias && layer->mlp_bias && c.spec.tie_word_embeddings);
+    assert_true(c.spec.ropes[0].theta == 500000 && c.spec.head_size == 128 && c.spec.num_kv_heads == 2);
+    refuse(*state, ernie, "\"moe_num_experts\":64", STATUS_UNSUPPORTED, "moe_num_experts is 64");
+    /* helium-1-preview-2b */
+    c = accept(*state, "",
+               "\"architectures\":[\"HeliumForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":1,\"eos_token_id\":2,\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":2560,"
+               "\"initializer_range\":0.02,\"intermediate_size\":7040,\"max_position_embeddings\":4096,"
+               "\"mlp_bias\":false,\"model_type\":\"helium\",\"num_attention_heads\":20,\"num_hidden_layers\":24,"
+               "\"num_key_value_heads\":20,\"pad_token_id\":3,\"rms_norm_eps\":1e-08,\"rope_theta\":100000.0,"
+               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.48.0.dev0\","
+               "\"use_cache\":true,\"vocab_size\":48000");
+    assert_true(c.spec.rope_interleaved && !layer->qkv_bias && c.spec.norm_eps == 1e-8);
+    const char *helium = SIZES ",\"model_type\":\"helium\",\"num_key_value_heads\":2";
+    c = accept(*state, helium, "\"attention_bias\":true,\"mlp_bias\":true");
+    assert_true(layer->qkv_bias && !layer->o_bias && layer->mlp_bias && c.spec.ropes[0].theta == 100000);
+    refuse(*state, helium, "\"use_bias\":true", STATUS_UNSUPPORTED, "use_bias is true, but a helium model");
+}
+
 /* --- Sizes and types --- */
 
 static void test_missing_sizes(void **state)
@@ -820,9 +1075,10 @@ static void test_not_json(void **state)
         check_refusal(folder, STATUS_INVALID, "config.json", cases[i].words);
     }
     temp_folder_delete(folder, "config.json");
-    check_refusal(folder, STATUS_IO, "config.json", "cannot open");
     struct model_config config;
     struct error err;
+    assert_int_equal(model_config_load(folder->path, &config, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, ": there is no config.json; a checkpoint folder holds"));
     assert_int_equal(model_config_load("/no/such/folder", &config, &err), STATUS_IO);
     assert_non_null(strstr(err.text, "/no/such/folder: no such folder"));
 }
@@ -900,6 +1156,7 @@ static void test_refused_keys(void **state)
         {"n_routed_experts", "64", NULL},
         {"moe_num_experts", "8", NULL},
         {"pruned_heads", "{\"0\":[1]}", "{}"},
+        {"attention_out_bias", "true", "false"},
         {"attention_multiplier", "1.0", "0.25"},
         {"query_pre_attn_scalar", "256", "16"},
     };
@@ -1251,6 +1508,13 @@ int main(void)
         TEST(test_granite4),
         TEST(test_olmo2),
         TEST(test_granite),
+        TEST(test_glm),
+        TEST(test_cohere),
+        TEST(test_cohere2),
+        TEST(test_exaone4_published),
+        TEST(test_exaone4),
+        TEST(test_seed_oss),
+        TEST(test_ernie4_5_and_helium),
         TEST(test_missing_sizes),
         TEST(test_wrong_sizes),
         TEST(test_sizes_that_do_not_fit),

@@ -1,7 +1,8 @@
 /* What the attention kernels share.
  *
  * attention_generic takes every shape, type pair and variant. attention_decode (one query token a sequence) and
- * attention_prefill are for 16-bit types on tensor cores; each says whether a call is for it. */
+ * attention_prefill are for 16-bit types on tensor cores; each says whether a call is for it. What attention_prefill
+ * takes, attention_prefill_mma does on GPUs without wgmma. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_CUH
 
@@ -24,6 +25,9 @@ static inline struct attention_call attention_call_make(const struct attention_a
 
 /* attention_generic.cu: any call. */
 void cuda_attention_generic(struct backend *b, const struct attention_args *args);
+
+/* attention_prefill_mma.cu: any call that attention_prefill.cu takes. */
+void cuda_attention_prefill_mma(struct backend *b, const struct attention_args *args);
 
 /* Element types of the cache beyond those of activations. */
 static __device__ __forceinline__ float to_float(__nv_fp8_e4m3 x)

@@ -42,9 +42,11 @@ struct decode_fresh {
     const void *key, *value; /* NULL: the query is rotated already, and K and V are in the cache */
     int64_t key_stride, value_stride;
     const int32_t *positions;
-    const float *cos_sin; /* [, head_size]; NULL: heads are not rotated */
+    const float *cos_sin; /* [, rotary_dim]; NULL: heads are not rotated */
     const int64_t *slots;
     struct decode_norms norms;
+    int32_t rotary_dim;
+    bool interleaved;
 };
 
 /* What a block computes: chunks [begin, end) of a unit. A block may have none while others of its cluster have some. */

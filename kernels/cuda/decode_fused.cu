@@ -30,7 +30,7 @@ static bool set_norm(struct matmul *m, const struct norm_params *norm)
     m->gain = norm->gain;
     m->gain_is_float = norm->gain_dtype == DTYPE_FLOAT32;
     m->eps = norm->eps;
-    return norm->gain && (m->gain_is_float || norm->gain_dtype == m->dtype);
+    return norm->gain && norm->type == NORM_RMS && (m->gain_is_float || norm->gain_dtype == m->dtype);
 }
 
 static bool run(struct backend *b, const char *operation, const struct matmul *m)

@@ -5,17 +5,19 @@
 
 #include "model/families/known_keys.h"
 
-static const struct family *const families[] = {&family_llama,   &family_mistral, &family_ministral, &family_qwen2,
-                                                &family_qwen3,   &family_gemma,   &family_gemma2,    &family_gemma3,
-                                                &family_olmo2,   &family_olmo3,   &family_smollm3,   &family_granite,
-                                                &family_granite4};
+static const struct family *const families[] = {
+    &family_llama,    &family_mistral, &family_ministral, &family_qwen2, &family_qwen3,   &family_gemma,
+    &family_gemma2,   &family_gemma3,  &family_olmo2,     &family_olmo3, &family_smollm3, &family_granite,
+    &family_granite4, &family_cohere,  &family_cohere2,   &family_glm,   &family_glm4,    &family_helium,
+    &family_ernie4_5, &family_exaone4, &family_seed_oss,
+};
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* --- Which family a file is of --- */
 
 /* "a, b and c": every family's model_type. */
 struct family_names {
-    char text[512];
+    char text[768];
 };
 
 static struct family_names list_families(void)

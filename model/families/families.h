@@ -1,4 +1,5 @@
-/* The families that quire runs, a file each: how config.json of a family becomes a struct model_spec.
+/* The families that quire runs, a file each, or one for near relatives: how config.json of a family becomes a struct
+ * model_spec.
  *
  * To add a family, write a file beside this one, name its struct here and in the table of families.c, and add a golden
  * checkpoint (tests/scripts/make_golden.py). A family follows its modelling code in transformers, defaults of absent
@@ -36,6 +37,14 @@ extern const struct family family_smollm3;
 extern const struct family family_ministral;
 extern const struct family family_granite;
 extern const struct family family_granite4;
+extern const struct family family_cohere;
+extern const struct family family_cohere2;
+extern const struct family family_glm;
+extern const struct family family_glm4;
+extern const struct family family_helium;
+extern const struct family family_ernie4_5;
+extern const struct family family_exaone4;
+extern const struct family family_seed_oss;
 
 /* The family that model_type and architectures name. Fails if quire does not run it; never NULL. */
 const struct family *family_find(struct json_reader *r);

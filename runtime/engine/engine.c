@@ -559,6 +559,11 @@ const char *engine_device(const struct engine *e)
     return e->loaded.backend->name;
 }
 
+const char *engine_device_description(const struct engine *e)
+{
+    return e->loaded.backend->description;
+}
+
 bool engine_device_is_discrete(const struct engine *e)
 {
     return e->loaded.backend->discrete;

@@ -104,11 +104,42 @@ CHECKPOINTS = {
         embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=0,
         num_experts_per_tok=0, layer_types=["attention", "attention"], position_embedding_type="rope",
         mamba_n_heads=8)),
+    "cohere": ("cohere", "float16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=True, attention_bias=True, layer_norm_eps=1e-3, logit_scale=0.5)),
+    # a window and a rotation in the first layer and in the third, neither in the second
+    "cohere2": ("cohere2", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=True, sliding_window=24, sliding_window_pattern=2, logit_scale=0.5)),
+    # half of each head rotated, biases of Q, K and V, gate and up in one tensor
+    "glm": ("glm", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False)),
+    # the same with four norms, without biases
+    "glm4": ("glm4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_bias=False)),
+    "helium": ("helium", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=True, attention_bias=True, mlp_bias=True)),
+    "ernie4_5": ("ernie4_5", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, use_bias=True)),
+    # a window and a rotation in the first layer, neither in the second; QK norm in both
+    "exaone4": ("exaone4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24, sliding_window_pattern=2)),
+    # biases everywhere but in the MLP
+    "seed_oss": ("seed_oss", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_bias=True, attention_out_bias=True)),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
     "granite": "Granite", "gemma": "Gemma", "gemma3": "Gemma3", "olmo3": "Olmo3", "smollm3": "SmolLM3",
     "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid",
+    "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
+    "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss",
 }
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
 GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1}  # a gain is this plus what the file holds
