@@ -157,7 +157,7 @@ static void test_architecture(void **state)
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED,
            "model_type is \"zebra\"; quire runs llama, mistral, ");
-    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and seed_oss");
+    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and phi3");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
            "names \"LlamaModel\"; quire runs the causal language models of llama, mistral, ");
@@ -395,6 +395,89 @@ static void test_published(void **state)
                "\"rope_theta\":5000000.0,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
                "\"use_cache\":true,\"vocab_size\":49155");
     assert_true(c.spec.logits_multiplier == 0.125);
+}
+
+/* "short_factor":[1.00,1.01, ...],"long_factor":[2.00,2.25, ...], each of `count` numbers. */
+struct factors {
+    char text[2048];
+};
+
+static struct factors longrope_factors(int count)
+{
+    struct factors f;
+    int n = snprintf(f.text, sizeof f.text, "\"short_factor\":[");
+    for (int i = 0; i < count; i++)
+        n += snprintf(f.text + n, sizeof f.text - (size_t)n, "%s%.2f", i ? "," : "", 1 + i / 100.0);
+    n += snprintf(f.text + n, sizeof f.text - (size_t)n, "],\"long_factor\":[");
+    for (int i = 0; i < count; i++)
+        n += snprintf(f.text + n, sizeof f.text - (size_t)n, "%s%.2f", i ? "," : "", 2 + i / 4.0);
+    snprintf(f.text + n, sizeof f.text - (size_t)n, "]");
+    return f;
+}
+
+static void test_published_phi(void **state)
+{
+    const char *mini = "\"architectures\":[\"Phi3ForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":1,"
+                       "\"embd_pdrop\":0.0,\"eos_token_id\":32000,\"hidden_act\":\"silu\",\"hidden_size\":3072,"
+                       "\"initializer_range\":0.02,\"intermediate_size\":8192,\"model_type\":\"phi3\","
+                       "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":32,"
+                       "\"original_max_position_embeddings\":4096,\"pad_token_id\":32000,\"resid_pdrop\":0.0,"
+                       "\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"tie_word_embeddings\":false,"
+                       "\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.40.2\",\"use_cache\":true,"
+                       "\"attention_bias\":false,\"vocab_size\":32064";
+    char extra[4096];
+    struct model_config c = accept(*state, mini,
+                                   "\"_name_or_path\":\"Phi-3-mini-4k-instruct\",\"auto_map\":{\"AutoConfig\":"
+                                   "\"configuration_phi3.Phi3Config\"},\"max_position_embeddings\":4096,"
+                                   "\"rope_scaling\":null,\"sliding_window\":2047");
+    assert_int_equal(c.spec.layers[31].window, 2047);
+    assert_int_equal(c.spec.layers[31].rotary_dim, 96);
+    assert_int_equal(model_spec_rope_switch(&c.spec, 4096), 0);
+    /* Phi-3-mini-128k and Phi-3.5-mini; early files say "su" */
+    for (int su = 0; su < 2; su++) {
+        snprintf(extra, sizeof extra,
+                 "\"max_position_embeddings\":131072,\"sliding_window\":262144,"
+                 "\"rope_scaling\":{%s,\"type\":\"%s\"}",
+                 longrope_factors(48).text, su ? "su" : "longrope");
+        c = accept(*state, mini, extra);
+        assert_int_equal(c.spec.ropes[0].type, ROPE_LONGROPE);
+        assert_true(c.spec.ropes[0].factor == 32);
+        assert_int_equal(model_spec_rope_switch(&c.spec, 131072), 4096);
+    }
+    /* Phi-4 */
+    c = accept(*state, "",
+               "\"architectures\":[\"Phi3ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":100257,\"embd_pdrop\":0.0,\"eos_token_id\":100265,\"hidden_act\":\"silu\","
+               "\"hidden_size\":5120,\"initializer_range\":0.02,\"intermediate_size\":17920,"
+               "\"max_position_embeddings\":16384,\"model_type\":\"phi3\",\"num_attention_heads\":40,"
+               "\"num_hidden_layers\":40,\"num_key_value_heads\":10,\"original_max_position_embeddings\":16384,"
+               "\"pad_token_id\":100349,\"resid_pdrop\":0.0,\"rms_norm_eps\":1e-05,\"rope_scaling\":null,"
+               "\"rope_theta\":250000,\"sliding_window\":null,\"tie_word_embeddings\":false,"
+               "\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.47.0\",\"use_cache\":true,"
+               "\"vocab_size\":100352");
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.layers[39].window, 0);
+    assert_true(c.spec.ropes[0].type == ROPE_DEFAULT && c.spec.ropes[0].theta == 250000);
+    /* Phi-4-mini */
+    snprintf(extra, sizeof extra,
+             "\"interpolate_factor\":1,\"full_attn_mod\":1,\"lm_head_bias\":false,\"mlp_bias\":false,"
+             "\"partial_rotary_factor\":0.75,\"sliding_window\":262144,"
+             "\"rope_scaling\":{%s,\"type\":\"longrope\"}",
+             longrope_factors(48).text);
+    c = accept(*state,
+               "\"architectures\":[\"Phi3ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"auto_map\":{\"AutoConfig\":\"configuration_phi3.Phi3Config\"},\"bos_token_id\":199999,"
+               "\"embd_pdrop\":0.0,\"eos_token_id\":199999,\"hidden_act\":\"silu\",\"hidden_size\":3072,"
+               "\"initializer_range\":0.02,\"intermediate_size\":8192,\"max_position_embeddings\":131072,"
+               "\"model_type\":\"phi3\",\"num_attention_heads\":24,\"num_hidden_layers\":32,"
+               "\"num_key_value_heads\":8,\"original_max_position_embeddings\":4096,\"pad_token_id\":199999,"
+               "\"resid_pdrop\":0.0,\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"tie_word_embeddings\":true,"
+               "\"torch_dtype\":\"bfloat16\",\"use_cache\":true,\"vocab_size\":200064",
+               extra);
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.layers[31].rotary_dim, 96);
+    assert_true(c.spec.tie_word_embeddings);
+    assert_int_equal(model_spec_rope_switch(&c.spec, 8192), 4096);
 }
 
 /* --- Other families --- */
@@ -967,6 +1050,83 @@ static void test_ernie4_5_and_helium(void **state)
     refuse(*state, helium, "\"use_bias\":true", STATUS_UNSUPPORTED, "use_bias is true, but a helium model");
 }
 
+static void test_phi3(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"phi3\"";
+    struct model_config c = accept(*state, base, "");
+    assert_string_equal(c.spec.names.qkv, "self_attn.qkv_proj");
+    assert_string_equal(c.spec.names.gate_up, "mlp.gate_up_proj");
+    assert_true(c.spec.norm_eps == 1e-5 && !c.spec.tie_word_embeddings);
+    assert_int_equal(c.spec.num_kv_heads, 4);
+    assert_int_equal(c.spec.max_position_embeddings, 4096);
+    assert_int_equal(c.spec.layers[1].window, 0);
+    assert_int_equal(c.spec.layers[1].rotary_dim, 16);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_DEFAULT);
+    c = accept(*state, base, "\"attention_bias\":true,\"sliding_window\":8,\"use_sliding_window\":true");
+    assert_false(c.spec.layers[0].qkv_bias || c.spec.layers[0].o_bias);
+    assert_int_equal(c.spec.layers[0].window, 8);
+    refuse(*state, base, "\"hidden_act\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_act is \"gelu\"");
+    refuse(*state, base, "\"sliding_window\":0", STATUS_INVALID, "sliding_window must be");
+    refuse(*state, base, "\"partial_rotary_factor\":0.1", STATUS_INVALID, "partial_rotary_factor 0.1 of a head_dim");
+    refuse(*state, base, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", STATUS_UNSUPPORTED,
+           "rope_type \"linear\" is not supported (default and longrope are)");
+}
+
+/* Which lengths have a switch, and which keys decide about it. */
+static void test_longrope(void **state)
+{
+    static const char *const names[] = {"longrope", "su", "yarn"};
+    const char *base = SIZES ",\"model_type\":\"phi3\"";
+    char extra[4096];
+    for (int i = 0; i < 3; i++) {
+        snprintf(extra, sizeof extra,
+                 "\"max_position_embeddings\":32768,\"rope_scaling\":{\"type\":\"%s\","
+                 "\"original_max_position_embeddings\":64,%s}",
+                 names[i], longrope_factors(8).text);
+        const struct model_config c = accept(*state, base, extra);
+        const struct rope_config *rope = &c.spec.ropes[0];
+        assert_int_equal(rope->type, ROPE_LONGROPE);
+        assert_int_equal(rope->original_max_position, 4096); /* the family's: the one inside does not count */
+        assert_true(rope->factor == 8 && rope->attention_factor <= 0);
+        assert_true(rope->short_factor[7] == 1.07f && rope->long_factor[7] == 3.75f);
+        assert_int_equal(model_spec_max_length(&c.spec), 32768);
+        assert_int_equal(model_spec_rope_switch(&c.spec, 4096), 0);
+        assert_int_equal(rope_table_rows(&c.spec, 4096), 4096);
+        assert_int_equal(model_spec_rope_switch(&c.spec, 4097), 4096);
+        assert_int_equal(rope_table_rows(&c.spec, 4097), 2 * 4097);
+    }
+    snprintf(extra, sizeof extra,
+             "\"original_max_position_embeddings\":1,\"rope_scaling\":{\"rope_type\":\"longrope\",%s}",
+             longrope_factors(8).text);
+    refuse(*state, base, extra, STATUS_INVALID, "original_max_position_embeddings must be at least 2");
+    snprintf(extra, sizeof extra, "\"partial_rotary_factor\":0.75,\"rope_scaling\":{\"type\":\"longrope\",%s}",
+             longrope_factors(8).text);
+    refuse(*state, base, extra, STATUS_INVALID, "short_factor must be an array of 6 numbers, one for each pair");
+    snprintf(extra, sizeof extra, "\"rope_scaling\":{\"partial_rotary_factor\":1e9,\"type\":\"longrope\",%s}",
+             longrope_factors(8).text);
+    refuse(*state, base, extra, STATUS_INVALID, "partial_rotary_factor 1e+09 of a head_dim");
+}
+
+/* A second rope of another type has the same angles before and after the switch. */
+static void test_longrope_beside_another(void **state)
+{
+    enum { LENGTH = 80, DIM = 16 };
+    static float table[2 * LENGTH][DIM];
+    char extra[4096];
+    snprintf(extra, sizeof extra, "\"original_max_position_embeddings\":64,\"rope_scaling\":{\"type\":\"longrope\",%s}",
+             longrope_factors(8).text);
+    struct model_config c = accept(*state, SIZES ",\"model_type\":\"phi3\"", extra);
+    c.spec.num_ropes = 2;
+    c.spec.ropes[1] = (struct rope_config){.theta = 10000, .factor = 1};
+    c.spec.layers[1].rope = 1;
+    assert_int_equal(rope_table_rows(&c.spec, LENGTH), 2 * LENGTH);
+    rope_table(&c.spec, 1, LENGTH, table[0]);
+    assert_true(table[1][0] != table[2][0]);
+    assert_memory_equal(table, table + LENGTH, LENGTH * sizeof *table);
+    rope_table(&c.spec, 0, LENGTH, table[0]);
+    assert_true(table[1][0] != table[LENGTH + 1][0]);
+}
+
 /* --- Sizes and types --- */
 
 static void test_missing_sizes(void **state)
@@ -1265,14 +1425,19 @@ static void test_rope_refused(void **state)
         enum status status;
         const char *words;
     } cases[] = {
-        {"{\"type\":\"longrope\"}", STATUS_UNSUPPORTED, "rope_type \"longrope\" is not supported"},
+        {"{\"type\":\"longrope\"}", STATUS_INVALID,
+         "short_factor must be an array of 8 numbers, one for each pair, found none"},
+        {"{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1]}", STATUS_INVALID,
+         "short_factor must be an array of 8 numbers, one for each pair, found [1,"},
+        {"{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1,0]}", STATUS_INVALID, "short_factor must be a number"},
+        {"{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1,1],\"long_factor\":1}", STATUS_INVALID,
+         "long_factor must be an array of 8 numbers"},
         {"{\"type\":\"su\",\"factor\":2}", STATUS_UNSUPPORTED, "rope_type \"su\" is not supported"},
         {"{\"rope_type\":\"proportional\"}", STATUS_UNSUPPORTED, "rope_type \"proportional\""},
         {"{\"rope_type\":\"mrope\",\"type\":\"default\"}", STATUS_UNSUPPORTED, "rope_type \"mrope\""},
         {"{\"type\":3}", STATUS_INVALID, "type must be a string"},
         {"{\"type\":\"default\",\"mrope_section\":[1,2]}", STATUS_UNSUPPORTED, "mrope_section is set"},
         {"{\"type\":\"dynamic\",\"alpha\":1000,\"factor\":1}", STATUS_UNSUPPORTED, "alpha is set"},
-        {"{\"type\":\"longrope\",\"long_factor\":[1]}", STATUS_UNSUPPORTED, "long_factor is set"},
         {"{\"full_attention\":{\"rope_type\":\"default\"}}", STATUS_UNSUPPORTED, "full_attention is set"},
         {"{\"type\":\"default\",\"partial_rotary_factor\":0.5}", STATUS_UNSUPPORTED, "partial_rotary_factor is 0.5"},
         {"{\"type\":\"linear\"}", STATUS_INVALID, "factor is missing"},
@@ -1306,28 +1471,39 @@ static void test_rope_refused(void **state)
            "needs a head_dim greater than 2");
 }
 
-/* The row of the table at each of the file's positions, against transformers'. An angle is a float32 product of the
- * position and a frequency that may differ in the last bit, so the tolerance grows with the position. */
-static void compare_table(const char *name, const struct model_config *config, const json_t *positions,
-                          const json_t *expected)
+/* Rows of the table at the file's positions, which follow row `first`, against transformers'. An angle is a float32
+ * product of the position and a frequency that may differ in the last bit, so the tolerance grows with the position. */
+static void compare_rows(const char *name, const float *first, int32_t dim, const json_t *positions,
+                         const json_t *expected)
 {
-    const int32_t last = (int32_t)json_integer_value(json_array_get(positions, json_array_size(positions) - 1));
-    float *table = malloc((size_t)(last + 1) * (size_t)config->spec.head_size * sizeof *table);
-    assert_non_null(table);
-    rope_table(&config->spec, 0, last + 1, table);
     assert_int_equal(json_array_size(expected), json_array_size(positions));
     for (size_t i = 0; i < json_array_size(positions); i++) {
         const int64_t position = json_integer_value(json_array_get(positions, i));
         const json_t *row = json_array_get(expected, i);
-        assert_int_equal(json_array_size(row), config->spec.head_size);
-        for (int32_t k = 0; k < config->spec.head_size; k++) {
+        assert_int_equal(json_array_size(row), dim);
+        for (int32_t k = 0; k < dim; k++) {
             const double want = json_number_value(json_array_get(row, (size_t)k));
-            const double got = table[position * config->spec.head_size + k];
+            const double got = first[position * dim + k];
             if (!(fabs(got - want) <= 5e-7 + 3e-7 * (double)position))
                 fail_msg("%s: position %lld, element %d: expected %.9g, found %.9g", name, (long long)position, k, want,
                          got);
         }
     }
+}
+
+/* A case of rope.json. "long_table" is there if the model has a switch before the last of the positions. */
+static void compare_table(const struct model_config *config, const json_t *positions, const json_t *golden)
+{
+    const char *name = json_string_value(json_object_get(golden, "name"));
+    const json_t *long_table = json_object_get(golden, "long_table");
+    const int32_t length = 1 + (int32_t)json_integer_value(json_array_get(positions, json_array_size(positions) - 1));
+    const int32_t rows = rope_table_rows(&config->spec, length), dim = rope_rotary_dim(&config->spec, 0);
+    float *table = malloc((size_t)rows * (size_t)dim * sizeof *table);
+    assert_non_null(table);
+    rope_table(&config->spec, 0, length, table);
+    compare_rows(name, table, dim, positions, json_object_get(golden, "table"));
+    assert_int_equal(rows, long_table ? 2 * length : length);
+    if (long_table) compare_rows(name, table + (int64_t)length * dim, dim, positions, long_table);
     free(table);
 }
 
@@ -1349,9 +1525,9 @@ static void test_rope_golden(void **state)
         free(text);
         if (model_config_load(folder->path, &config, &err) != STATUS_OK) fail_msg("%s: %s", name, err.text);
         types |= 1u << config.spec.ropes[0].type;
-        compare_table(name, &config, positions, json_object_get(c, "table"));
+        compare_table(&config, positions, c);
     }
-    assert_int_equal(types, 31); /* every type was there */
+    assert_int_equal(types, 63); /* every type was there */
     json_decref(root);
 }
 
@@ -1471,10 +1647,11 @@ static void test_mutations(void **state)
             assert_non_null(strstr(err.text, "config.json"));
             continue;
         }
-        float *table = malloc(4 * (size_t)config.spec.head_size * sizeof *table);
+        const int32_t count = rope_table_rows(&config.spec, 4) * rope_rotary_dim(&config.spec, 0);
+        float *table = malloc((size_t)count * sizeof *table);
         assert_non_null(table);
         rope_table(&config.spec, 0, 4, table);
-        for (int i = 0; i < 4 * config.spec.head_size; i++) assert_true(isfinite(table[i]));
+        for (int32_t i = 0; i < count; i++) assert_true(isfinite(table[i]));
         free(table);
         loaded++;
     }
@@ -1515,6 +1692,10 @@ int main(void)
         TEST(test_exaone4),
         TEST(test_seed_oss),
         TEST(test_ernie4_5_and_helium),
+        TEST(test_published_phi),
+        TEST(test_phi3),
+        TEST(test_longrope),
+        TEST(test_longrope_beside_another),
         TEST(test_missing_sizes),
         TEST(test_wrong_sizes),
         TEST(test_sizes_that_do_not_fit),

@@ -7,32 +7,8 @@
 #define QUIRE_KERNELS_CUDA_ATTENTION_MMA_CUH
 
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/mma.cuh"
-
-/* Copies 16 bytes from global to shared memory asynchronously. If `read` is false, nothing is read and zeros are
- * written.
- */
-static __device__ __forceinline__ void copy_async(uint32_t to, const void *from, bool read)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(read ? 16 : 0) : "memory");
-}
-
-static __device__ __forceinline__ void copy_async_commit()
-{
-    asm volatile("cp.async.commit_group;\n" ::: "memory");
-}
-
-/* Waits until at most `pending` of this thread's groups have not arrived. */
-template <int pending> static __device__ __forceinline__ void copy_async_wait()
-{
-    asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");
-}
-
-/* Waits for all of this thread's copies, committed or not. */
-static __device__ __forceinline__ void copy_async_wait_all()
-{
-    asm volatile("cp.async.wait_all;\n" ::: "memory");
-}
 
 static __device__ __forceinline__ void load_matrices(uint32_t r[4], uint32_t address)
 {

@@ -259,6 +259,8 @@ def make_checkpoint(root, name):
 ROPE_SIZES = dict(model_type="llama", hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
                   vocab_size=VOCAB, max_position_embeddings=256)
 ROPE_POSITIONS = [0, 1, 2, 7, 63, 100, 255, 1000, 4095]
+LONGROPE = dict(short_factor=[1.0 + 0.05 * i for i in range(8)], long_factor=[1.0 + 1.5 * i for i in range(8)])
+LONGROPE_PART = {key: value[:6] for key, value in LONGROPE.items()}  # of 12 elements
 ROPE_CONFIGS = {
     "default, no key at all": {},
     "default, transformers 4": dict(rope_theta=500000.0, rope_scaling=None),
@@ -293,12 +295,25 @@ ROPE_CONFIGS = {
     "yarn, no original": dict(rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0)),
     "yarn, original outside": dict(original_max_position_embeddings=32, rope_parameters=dict(
         rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)),
+    "longrope": dict(model_type="phi3", original_max_position_embeddings=64, rope_theta=10000.0,
+                     rope_scaling=dict(type="longrope", **LONGROPE)),
+    "longrope, an old name, a part of each head": dict(
+        model_type="phi3", original_max_position_embeddings=32, rope_theta=250000.0, partial_rotary_factor=0.75,
+        rope_scaling=dict(type="yarn", **LONGROPE_PART)),
+    "longrope, no original": dict(model_type="phi3", max_position_embeddings=16384,
+                                  rope_scaling=dict(type="longrope", **LONGROPE)),
+    "longrope, factor": dict(rope_parameters=dict(rope_type="longrope", rope_theta=20000.0, factor=8.0,
+                                                  original_max_position_embeddings=128, **LONGROPE)),
+    "longrope, attention factor": dict(rope_parameters=dict(
+        rope_type="longrope", rope_theta=10000.0, attention_factor=1.375, original_max_position_embeddings=64,
+        **LONGROPE)),
 }
 
 
-def rope_tables(keys):
-    config = transformers.LlamaConfig(**json.loads(json.dumps({**ROPE_SIZES, **keys})))
+def rope_tables(config, fixed):
+    """What the embedding computes; `fixed`: with the frequencies that it has, whatever the positions."""
     rope = LlamaRotaryEmbedding(config)
+    rope.rope_type = "fixed" if fixed else rope.rope_type
     positions = torch.tensor([ROPE_POSITIONS])
     if config.rope_parameters["rope_type"] == "dynamic":
         # The fixed table: the base of the longest context, whatever the length of the sequence at hand.
@@ -311,9 +326,19 @@ def rope_tables(keys):
     return [[float(f"{value:.9g}") for value in row] for row in table.tolist()]
 
 
+def make_rope_case(name, keys):
+    """"long_table" are the angles of longrope in a sequence past its switch."""
+    keys = {**ROPE_SIZES, **keys}
+    config = transformers.CONFIG_MAPPING[keys["model_type"]](**json.loads(json.dumps(keys)))
+    rope = config.rope_parameters
+    case = dict(name=name, config=keys, table=rope_tables(config, fixed=rope["rope_type"] == "longrope"))
+    if rope["rope_type"] == "longrope" and rope["original_max_position_embeddings"] <= ROPE_POSITIONS[-1]:
+        case["long_table"] = rope_tables(config, fixed=False)
+    return case
+
+
 def make_rope(root):
-    cases = [dict(name=name, config={**ROPE_SIZES, **keys}, table=rope_tables(keys))
-             for name, keys in ROPE_CONFIGS.items()]
+    cases = [make_rope_case(name, keys) for name, keys in ROPE_CONFIGS.items()]
     lines = ",\n".join(json.dumps(case) for case in cases)
     (root / "rope.json").write_text('{"positions": %s, "cases": [\n%s\n]}\n' % (json.dumps(ROPE_POSITIONS), lines))
     print(f"rope.json: {len(cases)} cases")
