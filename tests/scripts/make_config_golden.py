@@ -31,10 +31,19 @@ def build(path):
 
 
 def window_of(config, attention):
-    window = getattr(attention, "sliding_window", None)
-    if config.model_type == "mistral":  # its attention asks the config
-        window = config.sliding_window
-    return window or 0
+    if config.model_type in ("mistral", "phi3"):  # their attention asks the config
+        return config.sliding_window or 0
+    if config.model_type == "exaone4" and not attention.is_sliding:
+        return 0
+    return getattr(attention, "sliding_window", None) or 0
+
+
+def rotates(config, attention):
+    if config.model_type == "cohere2":
+        return attention.sliding_window is not None
+    if config.model_type == "exaone4":
+        return attention.sliding_window is None or attention.is_sliding
+    return getattr(attention, "use_rope", True)
 
 
 def ropes_of(config, model):
@@ -55,9 +64,8 @@ def layers_of(config, model, ropes):
     for i, layer in enumerate(model.model.layers):
         attention = layer.self_attn
         rope = 0 if None in ropes or not ropes else names.index(config.layer_types[i])
-        rotates = ropes and getattr(attention, "use_rope", True)
         windows.append(window_of(config, attention))
-        dims.append(2 * len(ropes[names[rope]][0]) if rotates else 0)
+        dims.append(2 * len(ropes[names[rope]][0]) if ropes and rotates(config, attention) else 0)
         used.append(rope)
     return windows, dims, used
 
@@ -76,7 +84,11 @@ def multipliers_of(config, model):
     embedding = getattr(model.model.embed_tokens, "scalar_embed_scale", 1.0)
     return {"embedding": config.embedding_multiplier if granite else embedding,
             "residual": config.residual_multiplier if granite else 1.0,
-            "logits": 1 / config.logits_scaling if granite else 1.0}
+            "logits": 1 / config.logits_scaling if granite else getattr(config, "logit_scale", 1.0)}
+
+
+def activation_of(mlp):
+    return next(getattr(mlp, name) for name in ("act_fn", "activation_fn", "activation") if hasattr(mlp, name))
 
 
 def describe(path):
@@ -84,6 +96,7 @@ def describe(path):
     layer = model.model.layers[0]
     attention = layer.self_attn
     mlp = getattr(layer, "mlp", None) or layer.shared_mlp
+    norm = model.model.norm
     ropes = ropes_of(config, model)
     windows, dims, used = layers_of(config, model, ropes)
     num_tensors, tensors = tensors_of(model, config.num_hidden_layers - 1)
@@ -92,9 +105,9 @@ def describe(path):
         "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(model.model.layers),
         "num_heads": config.num_attention_heads, "num_kv_heads": config.num_key_value_heads,
         "head_size": attention.head_dim, "max_position": config.max_position_embeddings,
-        "norm_eps": getattr(model.model.norm, "variance_epsilon", None) or model.model.norm.eps,
+        "norm_eps": norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps,
         "tied": model.config.tie_word_embeddings,
-        "activation": type(getattr(mlp, "act_fn", None) or mlp.activation).__name__,
+        "activation": type(activation_of(mlp)).__name__,
         "multipliers": multipliers_of(config, model),
         "windows": windows, "rotary_dims": dims, "ropes": used,
         "scale": attention.scaling,
