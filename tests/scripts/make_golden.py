@@ -3,15 +3,17 @@
 
     python3 tests/scripts/make_golden.py [NAME...]       (needs torch, transformers and safetensors)
 
-Names are those of CHECKPOINTS, or "rope"; without one, everything is made.
+Names are those of CHECKPOINTS, "rope", or "bfloat16", which makes bfloat16_error of all checkpoints anew; without one,
+everything is made.
 
 Each checkpoint's folder holds config.json, the weights, and
 
-    golden.json  {"vocab_size", "cases": [{"prompt": ids, "positions": [...], "logits_offset": n,
+    golden.json  {"vocab_size", "bfloat16_error", "cases": [{"prompt": ids, "positions": [...], "logits_offset": n,
                   "greedy": 64 ids, "gaps": 64 numbers}]}
     golden.bin   little-endian float32: case i's logits [len(positions), vocab_size] start at element logits_offset
 
-"gaps" is the difference between the two highest logits at each greedy step: where it is tiny, two right implementations
+"bfloat16_error" is the error of transformers in bfloat16, |logits - float32 logits| / |float32 logits|, the largest over
+the cases. "gaps" is the difference between the two highest logits at each greedy step: where it is tiny, two right implementations
 may part. rope.json holds the rotation tables of every rope type for small configs.
 
 A seed is taken only if its greedy texts are varied and no step is nearly a tie, so that tests may compare tokens.
@@ -229,10 +231,28 @@ def make_cases(model, seed):
     return cases, numpy.concatenate([block.ravel() for block in blocks])
 
 
-def write_golden(folder, cases, logits):
+def bfloat16_error(folder, model_class, cases, logits):
+    model = model_class.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager").eval()
+    errors = []
+    for case in cases:
+        ours = logits_of(model, case["prompt"])[case["positions"]].to(torch.float32).numpy().ravel()
+        exact = logits[case["logits_offset"]:][:ours.size]
+        errors.append(float(numpy.linalg.norm(ours - exact) / numpy.linalg.norm(exact)))
+    return max(errors)
+
+
+def write_golden(folder, model_class, cases, logits):
     lines = ",\n".join(json.dumps(case) for case in cases)
-    (folder / "golden.json").write_text('{"vocab_size": %d, "cases": [\n%s\n]}\n' % (VOCAB, lines))
+    error = bfloat16_error(folder, model_class, cases, logits)
+    (folder / "golden.json").write_text('{"vocab_size": %d, "bfloat16_error": %.4g, "cases": [\n%s\n]}\n' %
+                                        (VOCAB, error, lines))
     (folder / "golden.bin").write_bytes(logits.tobytes())
+
+
+def remake_bfloat16_errors(root):
+    for name, (family, *_) in CHECKPOINTS.items():
+        golden = json.loads((root / name / "golden.json").read_text())
+        write_golden(root / name, classes(family)[1], golden["cases"], numpy.fromfile(root / name / "golden.bin", "<f4"))
 
 
 def make_checkpoint(root, name):
@@ -247,7 +267,7 @@ def make_checkpoint(root, name):
         model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         made = make_cases(model, seed)
         if made:
-            write_golden(folder, *made)
+            write_golden(folder, model_class, *made)
             gaps = [gap for case in made[0] for gap in case["gaps"]]
             size = sum(path.stat().st_size for path in folder.iterdir())
             print(f"{name}: seed {seed}, smallest gap {min(gaps):.2g}, median {numpy.median(gaps):.2g}, "
@@ -347,7 +367,7 @@ def make_rope(root):
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent / "data" / "golden"
     names = sys.argv[1:] or ["rope", *CHECKPOINTS]
-    unknown = set(names) - {"rope", *CHECKPOINTS}
+    unknown = set(names) - {"rope", "bfloat16", *CHECKPOINTS}
     if unknown:
         sys.exit(f"no such checkpoint: {', '.join(sorted(unknown))}")
     root.mkdir(parents=True, exist_ok=True)
@@ -357,6 +377,8 @@ def main():
     for name in names:
         if name == "rope":
             make_rope(root)
+        elif name == "bfloat16":
+            remake_bfloat16_errors(root)
         else:
             make_checkpoint(root, name)
 

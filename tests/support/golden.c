@@ -49,6 +49,7 @@ static enum status read_cases(const char *path, const json_t *root, size_t num_l
 {
     const json_t *cases = json_object_get(root, "cases");
     golden->vocab_size = (int32_t)json_integer_value(json_object_get(root, "vocab_size"));
+    golden->bfloat16_error = json_number_value(json_object_get(root, "bfloat16_error"));
     golden->cases = calloc(json_array_size(cases) + 1, sizeof *golden->cases);
     if (!golden->cases || golden->vocab_size <= 0 || json_array_size(cases) == 0)
         return error_set(err, STATUS_INVALID, "%s: no cases", path);
