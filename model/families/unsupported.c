@@ -51,7 +51,7 @@ static const struct {
     {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen3_5_moe_text qwen3_next qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
     {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text gemma4_text"},
-    {OTHER, "arcee bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
+    {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
             "cohere_compass_text cwm diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
             "gemma4_unified_text granite_swa hrm_text hunyuan_v1_dense hyperclovax ministral3 "
             "muse_glimmer_assistant muse_glimmer_text nanochat olmo reformer vaultgemma voxtral_realtime_text xlnet"},
