@@ -6,9 +6,9 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
-    &family_llama, &family_mistral, &family_qwen2,    &family_qwen3,   &family_gemma2,
-    &family_olmo2, &family_granite, &family_cohere,   &family_cohere2, &family_glm,
-    &family_glm4,  &family_helium,  &family_ernie4_5, &family_exaone4, &family_seed_oss,
+    &family_llama,    &family_mistral, &family_qwen2,    &family_qwen3, &family_gemma2,  &family_olmo2,
+    &family_granite,  &family_cohere,  &family_cohere2,  &family_glm,   &family_glm4,    &family_helium,
+    &family_ernie4_5, &family_exaone4, &family_seed_oss, &family_arcee, &family_apertus,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 

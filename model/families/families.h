@@ -16,8 +16,9 @@ struct family {
     /* Fills what is this family's own: sizes, layers, multipliers, names. `spec` comes with Llama's names, with one
      * rope, and with everything else off. Ropes and dtype are read for all families alike, after this. */
     void (*read)(struct json_reader *r, struct model_spec *spec);
-    double rope_theta;            /* where the file gives none; 0: 10000 */
-    double partial_rotary_factor; /* the same, of families that read this key; 0: 1 */
+    double rope_theta;              /* where the file gives none; 0: 10000 */
+    const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
+    double partial_rotary_factor;   /* the same, of families that read this key; 0: 1 */
     /* Of the keys known to change the arithmetic (known_keys.h): those that read() honours, and those that change
      * nothing in this family. NULL-terminated; NULL: none. A file that gives another one of them is refused. */
     const char *const *reads, *const *ignores;
@@ -38,6 +39,8 @@ extern const struct family family_helium;
 extern const struct family family_ernie4_5;
 extern const struct family family_exaone4;
 extern const struct family family_seed_oss;
+extern const struct family family_arcee;
+extern const struct family family_apertus;
 
 /* The family that model_type and architectures name. Fails if quire does not run it; never NULL. */
 const struct family *family_find(struct json_reader *r);
@@ -76,6 +79,8 @@ void family_read_layer_types(struct json_reader *r, int32_t window, struct model
 /* Qwen's: use_sliding_window gives the layers from max_window_layers on a window, or those that layer_types names. */
 void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec);
 
+/* Fails unless hidden_act is absent or the one that the family's layers compute. */
+void family_check_activation(struct json_reader *r, const char *expected);
 enum activation family_read_activation(struct json_reader *r, const char *key, enum activation absent);
 
 #endif

@@ -165,6 +165,8 @@ void family_read_rope(struct json_reader *r, const struct family *family, struct
         inner.prefix = prefix;
         read_scaling(&inner, spec, &outer, rope);
         r->status = inner.status;
+    } else if (family->rope) {
+        *rope = *family->rope;
     }
     narrow_rotation(r, outer.partial_rotary_factor, spec);
 }

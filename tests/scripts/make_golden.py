@@ -103,11 +103,17 @@ CHECKPOINTS = {
     "seed_oss": ("seed_oss", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, attention_bias=True, attention_out_bias=True)),
+    "arcee": ("arcee", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, mlp_bias=True)),
+    "apertus": ("apertus", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
     "granite": "Granite", "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
-    "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss",
+    "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "arcee": "Arcee", "apertus": "Apertus",
 }
 GAIN_OFFSETS = {"gemma2": 1}  # a gain is this plus what the file holds
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
@@ -133,6 +139,11 @@ def randomize(model, seed, gain_offset):
                 tensor.copy_(0.4 * noise)
             else:
                 tensor.copy_(0.35 * noise)
+        for name, tensor in model.named_buffers():  # of xIELU; one that bounds many values shows if it is forgotten
+            if name.endswith("act_fn.beta"):
+                tensor.fill_(0.375)
+            elif name.endswith("act_fn.eps"):
+                tensor.fill_(-0.25)
 
 
 def to_transformers_4(config):

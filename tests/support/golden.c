@@ -8,8 +8,8 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
-    "mha",     "gqa",    "mqa",     "sliding", "yarn", "qwen2",  "qwen3",    "gemma2",  "olmo2",
-    "granite", "cohere", "cohere2", "glm",     "glm4", "helium", "ernie4_5", "exaone4", "seed_oss",
+    "mha",    "gqa",     "mqa", "sliding", "yarn",   "qwen2",    "qwen3",   "gemma2",   "olmo2", "granite",
+    "cohere", "cohere2", "glm", "glm4",    "helium", "ernie4_5", "exaone4", "seed_oss", "arcee", "apertus",
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 
