@@ -106,6 +106,23 @@ struct act_and_mul_args {
     enum dtype dtype;
 };
 
+/* xIELU (Huang and Schlag, 2024, arXiv 2411.13010): alpha_p x^2 + beta x where x > 0, and elsewhere
+ * alpha_n (exp(min(x, eps)) - 1 - x) + beta x. With alpha_p 1, alpha_n 0 and beta 0 it is the squared ReLU (So et al.,
+ * 2021). */
+struct xielu_params {
+    float alpha_p, alpha_n, beta;
+    float eps; /* below 0 */
+};
+
+/* out = xielu(x), computed in float32. */
+struct xielu_args {
+    void *out;     /* [num_tokens, size] dtype; may be x */
+    const void *x; /* [num_tokens, size] dtype */
+    struct xielu_params params;
+    int32_t num_tokens, size;
+    enum dtype dtype;
+};
+
 /* ---- matmuls ---- */
 
 /* out[t][o] = sum over i of x[t][i] * weight[o][i], + bias[o]; accumulated in float32. The strides let parts of a fused
@@ -376,6 +393,7 @@ typedef void rotary_embedding_function(struct backend *b, const struct rotary_ar
 typedef void reshape_and_cache_function(struct backend *b, const struct reshape_and_cache_args *args);
 typedef void paged_attention_function(struct backend *b, const struct attention_args *args);
 typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_args *args);
+typedef void xielu_function(struct backend *b, const struct xielu_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
 typedef void gather_rows_function(struct backend *b, const struct gather_rows_args *args);
 typedef void scale_logits_function(struct backend *b, const struct scale_logits_args *args);
@@ -439,6 +457,7 @@ struct backend {
      * sequence. prefill takes any query length. */
     paged_attention_function *paged_attention_v1, *paged_attention_v2, *paged_attention_prefill;
     act_and_mul_function *act_and_mul;
+    xielu_function *xielu;
     linear_function *linear;
     gather_rows_function *gather_rows;
     scale_logits_function *scale_logits;

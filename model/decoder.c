@@ -315,7 +315,13 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
     return d->act.qkv;
 }
 
-/* ---- MLP: down(activation(gate(x)) * up(x)), SwiGLU and GeGLU of Shazeer, 2020 ---- */
+/* ---- MLP: down(activation(gate(x)) * up(x)), SwiGLU and GeGLU of Shazeer, 2020; or down(xielu(up(x))) ---- */
+
+static const struct norm_params *mlp_input_norm(const struct residual_stream *s, int32_t layer)
+{
+    const struct layer_weights *w = &s->d->weights->layers[layer];
+    return s->d->spec->layers[layer].norm_placement == NORM_PARALLEL ? &w->attention_norm : &w->mlp_norm;
+}
 
 /* act.gated = activation(gate(y)) * up(y), where y is the MLP's input. */
 static void gate_and_up(struct residual_stream *s, int32_t layer)
@@ -324,7 +330,7 @@ static void gate_and_up(struct residual_stream *s, int32_t layer)
     struct backend *b = d->backend;
     const struct layer_spec *l = &d->spec->layers[layer];
     const struct layer_weights *w = &d->weights->layers[layer];
-    const struct norm_params *norm = l->norm_placement == NORM_PARALLEL ? &w->attention_norm : &w->mlp_norm;
+    const struct norm_params *norm = mlp_input_norm(s, layer);
     if (fused_gate_up(s, NULL, &w->gate_up, l->activation, norm)) return;
     const void *x = sublayer_input(s, norm);
     if (fused_gate_up(s, x, &w->gate_up, l->activation, NULL)) return;
@@ -336,6 +342,31 @@ static void gate_and_up(struct residual_stream *s, int32_t layer)
                                           .size = d->spec->intermediate_size,
                                           .dtype = d->dtype};
     b->act_and_mul(b, &args);
+}
+
+/* act.gated = xielu(up(y)) */
+static void up_and_xielu(struct residual_stream *s, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    const struct xielu_args args = {.out = d->act.gated,
+                                    .x = d->act.gated,
+                                    .params = w->xielu,
+                                    .num_tokens = s->num_tokens,
+                                    .size = d->spec->intermediate_size,
+                                    .dtype = d->dtype};
+    norm_project(s, d->act.gated, d->dtype, &w->gate_up, mlp_input_norm(s, layer));
+    d->backend->xielu(d->backend, &args);
+}
+
+/* act.gated: all of the MLP but down. */
+static void mlp_inner(struct residual_stream *s, int32_t layer)
+{
+    if (s->d->spec->layers[layer].mlp == MLP_GATED) {
+        gate_and_up(s, layer);
+    } else {
+        up_and_xielu(s, layer);
+    }
 }
 
 /* ---- The whole pass ---- */
@@ -381,9 +412,9 @@ void decoder_forward(const struct decoder *d, const struct step_shape *shape)
             attention = keep_sampled(&s, shape);
         }
         /* A parallel block's MLP reads the residual stream without the attention's output. */
-        if (l->norm_placement == NORM_PARALLEL) gate_and_up(&s, layer);
+        if (l->norm_placement == NORM_PARALLEL) mlp_inner(&s, layer);
         add_to_residual(&s, attention, &w->o, &w->post_attention_norm, l->residual_multiplier);
-        if (l->norm_placement != NORM_PARALLEL) gate_and_up(&s, layer);
+        if (l->norm_placement != NORM_PARALLEL) mlp_inner(&s, layer);
         add_to_residual(&s, d->act.gated, &w->down, &w->post_mlp_norm, l->residual_multiplier);
     }
     compute_logits(&s);

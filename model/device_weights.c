@@ -99,9 +99,12 @@ static enum status place(struct placement *p, const struct tensor *t, struct err
         return place_matrix(p, t, err);
     case TENSOR_BIAS:
         return place_bias(p, t, err);
-    default:
+    case TENSOR_GAIN:
         return place_gain(p, t, err);
+    case TENSOR_SCALAR: /* stays on the host */
+        return STATUS_OK;
     }
+    return STATUS_OK;
 }
 
 /* Links the matrices in the order in which a step reads them; the next step follows the last one. */
@@ -124,8 +127,10 @@ static enum status place_all(struct placement *p, const struct model_spec *spec,
     p->transfers = malloc((size_t)table->count * sizeof *p->transfers);
     if (!p->device->layers || !p->transfers)
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
-    for (int32_t i = 0; i < spec->num_layers; i++)
+    for (int32_t i = 0; i < spec->num_layers; i++) {
         p->device->layers[i].qkv.num_parts = p->device->layers[i].gate_up.num_parts = 1;
+        p->device->layers[i].xielu = p->host->layers[i].xielu;
+    }
     enum status status = STATUS_OK;
     for (int32_t i = 0; i < table->count && status == STATUS_OK; i++) status = place(p, &table->tensors[i], err);
     if (!p->device->lm_head.data) p->device->lm_head = p->device->embedding;
@@ -153,6 +158,7 @@ int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype)
     int64_t bytes = 0;
     for (int32_t i = 0; i < host->table.count; i++) {
         const struct tensor *t = &host->table.tensors[i];
+        if (t->kind == TENSOR_SCALAR) continue;
         const enum dtype stored = t->kind == TENSOR_GAIN ? model_weights_norm(host, t)->gain_dtype : dtype;
         bytes += tensor_elements(t) * dtype_size(stored);
     }

@@ -70,7 +70,8 @@ static int64_t aligned(int64_t bytes)
 
 static int64_t tensor_bytes(const struct dummy *d, int32_t index)
 {
-    return tensor_elements(&d->weights->table.tensors[index]) * dtype_size(d->dtype);
+    const struct tensor *t = &d->weights->table.tensors[index];
+    return t->kind == TENSOR_SCALAR ? 0 : tensor_elements(t) * dtype_size(d->dtype);
 }
 
 /* Each tensor has random numbers of its own, which depend on the seed and its index in the table. */
@@ -79,6 +80,7 @@ static void fill_tensor(const struct dummy *d, int32_t index, uint8_t *data)
     const struct tensor *t = &d->weights->table.tensors[index];
     const int64_t count = tensor_elements(t);
     const int size = dtype_size(d->dtype);
+    if (t->kind == TENSOR_SCALAR) return; /* it has the value with which training begins */
     const uint64_t seed = random_mix(d->seed + (uint64_t)(index + 1) * 0xd1342543de82ef95u);
     if (t->kind == TENSOR_GAIN)
         for (int64_t i = 0; i < count; i++) memcpy(data + i * size, &d->one, (size_t)size);

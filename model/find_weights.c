@@ -43,7 +43,7 @@ static enum status missing(const struct finder *f, const struct tensor *t)
 
 static enum status check_shape(const struct finder *f, const struct tensor *t, const struct safetensor *found)
 {
-    const int num_dims = t->kind == TENSOR_MATRIX ? 2 : 1;
+    const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     const int64_t shape[2] = {t->merged_in_file ? t->merged_rows : t->out_features, t->in_features};
     bool same = found->num_dims == num_dims;
     for (int i = 0; same && i < num_dims; i++) same = found->shape[i] == shape[i];
@@ -86,16 +86,33 @@ static enum status convert_gain(struct finder *f, const struct tensor *t, const 
     return status;
 }
 
+static enum status read_scalar(struct finder *f, const struct tensor *t, const struct safetensor *found,
+                               enum dtype dtype)
+{
+    float stored = 0; /* of any dtype */
+    enum status status = safetensors_read(f->weights->file, found->data, found->bytes, &stored, f->err);
+    if (status == STATUS_OK) model_weights_set_scalar(f->weights, t, dtype_load(&stored, dtype, 0));
+    return status;
+}
+
+/* No training changes these, so a file may lack them. */
+static bool is_constant(const struct tensor *t)
+{
+    return t->role == TENSOR_XIELU_BETA || t->role == TENSOR_XIELU_EPS;
+}
+
 static enum status find_tensor(struct finder *f, const struct tensor *t)
 {
     struct model_weights *w = f->weights;
     const struct safetensor *found = safetensors_find(w->file, t->name);
     enum dtype dtype;
+    if (!found && is_constant(t)) return STATUS_OK;
     if (!found) return missing(f, t);
     enum status status = check_shape(f, t, found);
     if (status == STATUS_OK) status = check_dtype(f, found, &dtype);
     if (status != STATUS_OK) return status;
     f->used[found - safetensors_at(w->file, 0)] = true;
+    if (t->kind == TENSOR_SCALAR) return read_scalar(f, t, found, dtype);
     if (t->kind == TENSOR_GAIN && w->gains) return convert_gain(f, t, found, dtype);
     const int64_t row_bytes = (t->in_features > 0 ? t->in_features : 1) * dtype_size(dtype);
     const int64_t skipped = t->merged_in_file ? t->first_row * row_bytes : 0;

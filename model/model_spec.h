@@ -40,6 +40,10 @@ enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL };
 /* Norms of queries and keys, before rotation: none, over each head, or over all heads of a token at once. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_PROJECTION };
 
+/* GATED: down(activation(gate(x)) * up(x)). XIELU: down(xielu(up(x))), with alphas that the layer has learnt. RELU2:
+ * the same with a squared ReLU. */
+enum mlp_type { MLP_GATED, MLP_XIELU, MLP_RELU2 };
+
 struct layer_spec {
     enum norm_placement norm_placement;
     /* attention */
@@ -50,9 +54,10 @@ struct layer_spec {
     float attention_scale;    /* scores are attention_scale * q.k */
     float attention_soft_cap; /* 0: none */
     int32_t window;           /* a query attends to the last `window` tokens, itself included; 0: to all */
-    /* MLP: down(activation(gate(x)) * up(x)) */
+    /* MLP */
+    enum mlp_type mlp;
     bool mlp_bias;
-    enum activation activation;
+    enum activation activation; /* of a gated MLP */
     /* a sublayer's output is multiplied by this before it is added to the residual stream */
     float residual_multiplier;
 };

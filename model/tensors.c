@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A layer's 13 matrices and gains, and biases of the 7 matrices. Embedding, final norm and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 20, MOST_OF_NO_LAYER = 3 };
+/* A layer's 13 matrices and gains, and biases of the 7 matrices; or, with 4 scalars in place of a gate and its
+ * bias, 22. Embedding, final norm and lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 22, MOST_OF_NO_LAYER = 3 };
 
 static void add(struct tensor_table *table, const struct tensor *tensor, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -84,7 +85,17 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
     add_matrix(table, &o, "self_attn.o_proj", l->o_bias);
 }
 
-static void add_mlp(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+static void add_xielu(struct tensor_table *table, int32_t layer)
+{
+    static const char *const names[] = {"beta", "eps", "alpha_p", "alpha_n"}; /* as the roles follow each other */
+    struct tensor scalar = {.kind = TENSOR_SCALAR, .layer = layer, .out_features = 1};
+    for (int i = 0; i < 4; i++) {
+        scalar.role = (enum tensor_role)(TENSOR_XIELU_BETA + i);
+        add(table, &scalar, "model.layers.%d.mlp.act_fn.%s", layer, names[i]);
+    }
+}
+
+static void add_gate_and_up(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const bool bias = spec->layers[layer].mlp_bias;
     const int64_t hidden = spec->hidden_size, inner = spec->intermediate_size;
@@ -100,9 +111,23 @@ static void add_mlp(struct tensor_table *table, const struct model_spec *spec, i
     add_matrix(table, &gate_up, merged ? merged : "mlp.gate_proj", bias);
     gate_up.role = TENSOR_UP, gate_up.first_row = inner;
     add_matrix(table, &gate_up, merged ? merged : "mlp.up_proj", bias);
+}
+
+static void add_mlp(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct layer_spec *l = &spec->layers[layer];
+    const int64_t hidden = spec->hidden_size, inner = spec->intermediate_size;
+    const struct tensor up = {
+        .role = TENSOR_UP, .layer = layer, .split = SPLIT_OUT_FEATURES, .out_features = inner, .in_features = hidden};
+    if (l->mlp == MLP_GATED) {
+        add_gate_and_up(table, spec, layer);
+    } else {
+        add_matrix(table, &up, "mlp.up_proj", l->mlp_bias);
+    }
+    if (l->mlp == MLP_XIELU) add_xielu(table, layer);
     const struct tensor down = {
         .role = TENSOR_DOWN, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = inner};
-    add_matrix(table, &down, spec->names.down, bias);
+    add_matrix(table, &down, spec->names.down, l->mlp_bias);
 }
 
 static void add_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)

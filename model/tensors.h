@@ -23,6 +23,10 @@ enum tensor_role {
     TENSOR_MLP_NORM,
     TENSOR_GATE,
     TENSOR_UP,
+    TENSOR_XIELU_BETA,
+    TENSOR_XIELU_EPS,
+    TENSOR_XIELU_ALPHA_P,
+    TENSOR_XIELU_ALPHA_N,
     TENSOR_DOWN,
     TENSOR_POST_MLP_NORM,
     TENSOR_FINAL_NORM,
@@ -30,7 +34,8 @@ enum tensor_role {
     NUM_TENSOR_ROLES
 };
 
-enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN };
+/* A scalar is one number, which the host reads: in the file its shape is [] or [1]. */
+enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN, TENSOR_SCALAR };
 
 /* How a tensor is divided among devices that compute a layer together (Megatron-LM: Shoeybi et al., 2019): each device
  * has all of it, some of its rows, or some of its columns. A bias that is added to a sum over devices is whole. */
@@ -44,7 +49,7 @@ struct tensor {
     enum tensor_kind kind;
     enum tensor_split split;
     int32_t layer;                     /* -1: of no layer */
-    int64_t out_features, in_features; /* the shape; in_features is 0 for a bias or a gain, [out_features] */
+    int64_t out_features, in_features; /* the shape; in_features is 0 for all but matrices, [out_features] */
     enum merged_matrix merged;
     int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
                                        there are in all; 0 and out_features for a tensor that is not merged */
@@ -61,7 +66,7 @@ struct tensor_table {
 enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err);
 void tensor_table_free(struct tensor_table *table); /* safe on a zeroed struct */
 
-/* The matrix or gain with that role; NULL if the layer has none. layer is -1 for what belongs to no layer. */
+/* The matrix, gain or scalar with that role; NULL if the layer has none. layer is -1 for what belongs to no layer. */
 const struct tensor *tensor_table_find(const struct tensor_table *table, enum tensor_role role, int32_t layer);
 
 int64_t tensor_elements(const struct tensor *t);

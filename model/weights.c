@@ -1,7 +1,14 @@
 #include "model/weights.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+
+static struct xielu_params initial_xielu(enum mlp_type mlp)
+{
+    if (mlp == MLP_RELU2) return (struct xielu_params){.alpha_p = 1, .eps = -1e-6f};
+    return (struct xielu_params){.alpha_p = 0.8f, .alpha_n = 0.8f, .beta = 0.5f, .eps = -1e-6f};
+}
 
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *w, struct error *err)
 {
@@ -19,7 +26,8 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
     }
     for (int32_t i = 0; i < spec->num_layers; i++) {
         w->layers[i].qkv.num_parts = 3;
-        w->layers[i].gate_up.num_parts = 2;
+        w->layers[i].gate_up.num_parts = spec->layers[i].mlp == MLP_GATED ? 2 : 1;
+        w->layers[i].xielu = initial_xielu(spec->layers[i].mlp);
     }
     for (int32_t i = 0; i < w->table.count; i++)
         if (w->table.tensors[i].kind == TENSOR_GAIN)
@@ -45,7 +53,7 @@ struct weight *model_weights_matrix(const struct model_weights *w, const struct 
     case TENSOR_GATE:
         return &layer->gate_up.parts[0];
     case TENSOR_UP:
-        return &layer->gate_up.parts[1];
+        return &layer->gate_up.parts[layer->gate_up.num_parts - 1];
     case TENSOR_DOWN:
         return &layer->down;
     case TENSOR_LM_HEAD:
@@ -96,6 +104,34 @@ void model_weights_set(struct model_weights *w, const struct tensor *t, const vo
     case TENSOR_GAIN:
         norm->gain = data;
         norm->gain_dtype = dtype;
+        break;
+    case TENSOR_SCALAR:
+        break;
+    }
+}
+
+static float softplus(float x)
+{
+    return x > 20 ? x : log1pf(expf(x));
+}
+
+void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, float value)
+{
+    struct xielu_params *xielu = &w->layers[t->layer].xielu;
+    switch (t->role) {
+    case TENSOR_XIELU_BETA:
+        xielu->beta = value;
+        break;
+    case TENSOR_XIELU_EPS:
+        xielu->eps = value;
+        break;
+    case TENSOR_XIELU_ALPHA_P:
+        xielu->alpha_p = softplus(value);
+        break;
+    case TENSOR_XIELU_ALPHA_N:
+        xielu->alpha_n = xielu->beta + softplus(value);
+        break;
+    default:
         break;
     }
 }

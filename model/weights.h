@@ -27,9 +27,10 @@ struct layer_weights {
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
     struct weight o;                   /* [hidden_size, num_heads * head_size] */
     struct norm_params post_attention_norm, mlp_norm; /* [hidden_size] */
-    struct projection gate_up;                        /* [2 * intermediate_size, hidden_size] */
-    struct weight down;                               /* [hidden_size, intermediate_size] */
-    struct norm_params post_mlp_norm;                 /* [hidden_size] */
+    struct projection gate_up; /* [2 * intermediate_size, hidden_size]; without a gate, up: [intermediate_size, ] */
+    struct xielu_params xielu; /* of an MLP without a gate */
+    struct weight down;        /* [hidden_size, intermediate_size] */
+    struct norm_params post_mlp_norm; /* [hidden_size] */
 };
 
 struct model_weights {
@@ -69,8 +70,11 @@ void model_weights_close(struct model_weights *weights); /* safe on a zeroed str
 /* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
                                struct error *err);
-/* Points a tensor of the table to its data. */
+/* Points a tensor of the table, which is no scalar, to its data. */
 void model_weights_set(struct model_weights *weights, const struct tensor *t, const void *data, enum dtype dtype);
+/* Sets a scalar to what the file holds. Those of a layer are set in the order of the table: the alphas follow from beta
+ * and from what was learnt. Before, they have the values with which training begins. */
+void model_weights_set_scalar(struct model_weights *weights, const struct tensor *t, float value);
 /* The matrix with that tensor's role (a bias has its matrix's role), and the norm with that gain; NULL if the role is
  * the other kind's. As const as the weights are. */
 struct weight *model_weights_matrix(const struct model_weights *weights, const struct tensor *t);

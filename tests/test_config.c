@@ -157,7 +157,7 @@ static void test_architecture(void **state)
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED,
            "model_type is \"zebra\"; quire runs llama, mistral, ");
-    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and phi3");
+    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and apertus");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
            "names \"LlamaModel\"; quire runs the causal language models of llama, mistral, ");
@@ -1025,6 +1025,68 @@ static void test_longrope_beside_another(void **state)
     assert_true(table[1][0] != table[LENGTH + 1][0]);
 }
 
+static void test_apertus(void **state)
+{
+    /* Apertus-8B-Instruct-2509 */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"ApertusForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":1,\"eos_token_id\":68,\"hidden_act\":\"xielu\",\"hidden_dropout\":0.0,"
+               "\"hidden_size\":4096,\"initializer_range\":0.02,\"intermediate_size\":21504,"
+               "\"max_position_embeddings\":65536,\"mlp_bias\":false,\"model_type\":\"apertus\","
+               "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":8,\"pad_token_id\":3,"
+               "\"post_norm\":false,\"qk_norm\":true,\"rms_norm_eps\":1e-05,"
+               "\"rope_scaling\":{\"factor\":8.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,\"original_max_"
+               "position_embeddings\":8192,\"rope_type\":\"llama3\",\"type\":\"llama3\"},"
+               "\"rope_theta\":12000000,\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\","
+               "\"transformers_version\":\"4.56.0.dev0\",\"use_cache\":true,\"vocab_size\":131072");
+    const struct layer_spec *layer = &c.spec.layers[1];
+    assert_int_equal(layer->mlp, MLP_XIELU);
+    assert_int_equal(layer->qk_norm, QK_NORM_HEAD);
+    assert_int_equal(layer->rotary_dim, 128);
+    assert_true(c.spec.ropes[0].type == ROPE_LLAMA3 && c.spec.ropes[0].theta == 12e6);
+    assert_string_equal(c.spec.names.attention_norm, "attention_layernorm");
+    assert_string_equal(c.spec.names.mlp_norm, "feedforward_layernorm");
+    /* without keys for it the rope is llama3's, whatever rope_theta says */
+    const char *base = SIZES ",\"model_type\":\"apertus\"";
+    c = accept(*state, base, "\"rope_theta\":10000,\"attention_bias\":true");
+    const struct rope_config *rope = &c.spec.ropes[0];
+    assert_true(rope->type == ROPE_LLAMA3 && rope->theta == 12e6 && rope->factor == 8);
+    assert_true(rope->low_freq_factor == 1 && rope->high_freq_factor == 4 && rope->original_max_position == 8192);
+    assert_true(layer->qkv_bias && layer->o_bias && c.spec.norm_eps == 1e-5);
+    assert_int_equal(c.spec.max_position_embeddings, 65536);
+    c = accept(*state, base, "\"rope_parameters\":{\"rope_type\":\"default\"}");
+    assert_true(rope->type == ROPE_DEFAULT && rope->theta == 12e6);
+    refuse(*state, base, "\"hidden_act\":\"silu\"", STATUS_UNSUPPORTED, "hidden_act is \"silu\"; in this family");
+    refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true");
+}
+
+static void test_arcee(void **state)
+{
+    /* AFM-4.5B */
+    struct model_config c =
+        accept(*state, "",
+               "\"architectures\":[\"ArceeForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":128000,\"eos_token_id\":128001,\"head_dim\":128,\"hidden_act\":\"relu2\","
+               "\"hidden_size\":2560,\"initializer_range\":0.02,\"intermediate_size\":18432,"
+               "\"max_position_embeddings\":65536,\"mlp_bias\":false,\"model_type\":\"arcee\","
+               "\"num_attention_heads\":20,\"num_hidden_layers\":36,\"num_key_value_heads\":4,"
+               "\"rms_norm_eps\":1e-05,"
+               "\"rope_scaling\":{\"beta_fast\":32.0,\"beta_slow\":1.0,\"factor\":20.0,\"mscale\":1.0,\"original_max_"
+               "position_embeddings\":4096,\"rope_type\":\"yarn\",\"type\":\"yarn\"},"
+               "\"rope_theta\":10000.0,\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\","
+               "\"transformers_version\":\"4.53.2\",\"use_cache\":true,\"vocab_size\":128004");
+    const struct layer_spec *layer = &c.spec.layers[1];
+    assert_int_equal(layer->mlp, MLP_RELU2);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_YARN);
+    assert_int_equal(c.spec.head_size, 128);
+    assert_false(layer->qkv_bias || layer->mlp_bias || layer->qk_norm);
+    const char *base = SIZES ",\"model_type\":\"arcee\"";
+    c = accept(*state, base, "\"attention_bias\":true,\"mlp_bias\":true");
+    assert_true(layer->qkv_bias && layer->o_bias && layer->mlp_bias && c.spec.norm_eps == 1e-5);
+    refuse(*state, base, "\"hidden_act\":\"silu\"", STATUS_UNSUPPORTED, "quire computes \"relu2\"");
+}
+
 /* --- Sizes and types --- */
 
 static void test_missing_sizes(void **state)
@@ -1370,7 +1432,8 @@ static void test_rope_refused(void **state)
 }
 
 /* Rows of the table at the file's positions, which follow row `first`, against transformers'. An angle is a float32
- * product of the position and a frequency that may differ in the last bit, so the tolerance grows with the position. */
+ * product of the position and a frequency that may differ in the last bit, so the tolerance grows with the
+ * position. */
 static void compare_rows(const char *name, const float *first, int32_t dim, const json_t *positions,
                          const json_t *expected)
 {
@@ -1594,6 +1657,8 @@ int main(void)
         TEST(test_phi3),
         TEST(test_longrope),
         TEST(test_longrope_beside_another),
+        TEST(test_apertus),
+        TEST(test_arcee),
         TEST(test_missing_sizes),
         TEST(test_wrong_sizes),
         TEST(test_sizes_that_do_not_fit),

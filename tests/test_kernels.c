@@ -655,6 +655,29 @@ static void activates(struct test_backend *tb, struct random *random)
     }
 }
 
+/* In place too; with the numbers of a squared ReLU, and with an eps that bounds many values. */
+static void computes_xielu(struct test_backend *tb, struct random *random)
+{
+    static const struct xielu_params params[] = {
+        {0.8f, 1.1f, 0.5f, -1e-6f}, {1, 0, 0, -1e-6f}, {0.3f, 0.9f, 0.25f, -0.5f}};
+    static const int32_t sizes[] = {1, 5, 64, 512, 700, 3001};
+    for (int i = 0; i < 54; i++) {
+        const enum dtype dtype = types[i % 3];
+        const int32_t size = sizes[i / 9], tokens = i % 2 ? 2 : 7;
+        struct tensor x = tensor_random(tb->b, dtype, (int64_t)tokens * size, i % 5 ? 4 : 60, random);
+        struct tensor poison = tensor_poison(tb->b, dtype, x.count), *out = i % 4 ? &poison : &x;
+        double *expected = tensor_doubles(&x);
+        struct xielu_args args = xielu_of(out, &x, tokens);
+        args.params = params[i / 3 % 3];
+        tb->b->xielu(tb->b, &args);
+        tensor_download(out);
+        for (int64_t k = 0; k < x.count; k++) expected[k] = reference_xielu(expected[k], &args.params);
+        check_close(tb, "xielu", out, expected, x.count, dtype);
+        free(expected);
+        tensor_free(&x), tensor_free(&poison);
+    }
+}
+
 static void embeds(struct test_backend *tb, struct random *random)
 {
     enum { TOKENS = 6, VOCABULARY = 40, COLUMNS = 515 };
@@ -906,10 +929,12 @@ static void empty_calls(struct test_backend *tb, struct random *random)
     struct linear_args linear = linear_of(&t, &t, &weight);
     struct rms_norm_args norm = rms_norm_of(&t, &t, &t);
     struct act_and_mul_args act = act_and_mul_of(&t, &t, 1);
-    linear.num_tokens = norm.num_tokens = act.num_tokens = 0;
+    struct xielu_args xielu = xielu_of(&t, &t, 1);
+    linear.num_tokens = norm.num_tokens = act.num_tokens = xielu.num_tokens = 0;
     tb->b->linear(tb->b, &linear);
     tb->b->rms_norm(tb->b, &norm);
     tb->b->act_and_mul(tb->b, &act);
+    tb->b->xielu(tb->b, &xielu);
     tb->b->gather_rows(tb->b, &(struct gather_rows_args){.out = t.data, .x = t.data, .size = 8});
     tb->b->embedding(tb->b, &(struct embedding_args){.out = t.data, .table = &weight, .multiplier = 1});
     tb->b->scale_logits(tb->b, &(struct scale_logits_args){.logits = t.data, .vocab_size = 8, .multiplier = 2});
@@ -938,6 +963,7 @@ EVERY_BACKEND_TEST(norm_of_zeros_is_zero)
 EVERY_BACKEND_TEST(rotates)
 EVERY_BACKEND_TEST(norms_heads)
 EVERY_BACKEND_TEST(activates)
+EVERY_BACKEND_TEST(computes_xielu)
 EVERY_BACKEND_TEST(embeds)
 EVERY_BACKEND_TEST(gathers_rows)
 EVERY_BACKEND_TEST(scales_logits)
@@ -965,6 +991,7 @@ int main(void)
         cmocka_unit_test(test_rotates),
         cmocka_unit_test(test_norms_heads),
         cmocka_unit_test(test_activates),
+        cmocka_unit_test(test_computes_xielu),
         cmocka_unit_test(test_embeds),
         cmocka_unit_test(test_gathers_rows),
         cmocka_unit_test(test_scales_logits),

@@ -78,15 +78,29 @@ static void add_layer(struct checkpoint *c, const struct model_spec *m, int i)
     add_linear(c, i, "self_attn.o_proj", m->hidden_size, q, m->layers[0].qkv_bias);
     snprintf(name, sizeof name, "model.layers.%d.post_attention_layernorm.weight", i);
     add(c, name, m->hidden_size, 0);
-    add_linear(c, i, "mlp.gate_proj", m->intermediate_size, m->hidden_size, m->layers[0].mlp_bias);
+    if (m->layers[0].mlp == MLP_GATED)
+        add_linear(c, i, "mlp.gate_proj", m->intermediate_size, m->hidden_size, m->layers[0].mlp_bias);
     add_linear(c, i, "mlp.up_proj", m->intermediate_size, m->hidden_size, m->layers[0].mlp_bias);
     add_linear(c, i, "mlp.down_proj", m->hidden_size, m->intermediate_size, m->layers[0].mlp_bias);
+}
+
+static void add_scalars(struct checkpoint *c, int layer)
+{
+    static const char *const names[] = {"alpha_n", "alpha_p", "beta", "eps"};
+    for (int i = 0; i < 4; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "model.layers.%d.mlp.act_fn.%s", layer, names[i]);
+        add(c, name, 1, 0);
+    }
 }
 
 static void add_model(struct checkpoint *c, const struct model_spec *m, bool head)
 {
     add(c, "model.embed_tokens.weight", m->vocab_size, m->hidden_size);
-    for (int i = 0; i < m->num_layers; i++) add_layer(c, m, i);
+    for (int i = 0; i < m->num_layers; i++) {
+        add_layer(c, m, i);
+        if (m->layers[0].mlp == MLP_XIELU) add_scalars(c, i);
+    }
     add(c, "model.norm.weight", m->hidden_size, 0);
     if (head) add(c, "lm_head.weight", m->vocab_size, m->hidden_size);
 }
@@ -460,6 +474,63 @@ static void test_gain_offset(void **state)
     model_weights_close(&w);
 }
 
+static struct model_weights open_xielu(const struct temp_folder *folder, const struct model_spec *spec,
+                                       const char *skip)
+{
+    struct checkpoint c = {.fill = 0x3f, .skip = skip}; /* each bfloat16 is 0x3f3f */
+    add_model(&c, spec, true);
+    finish(&c, folder);
+    return accept(folder->path, spec);
+}
+
+/* alpha_p and alpha_n are what softplus makes of the file's numbers, and beta more; a file may lack beta and eps. */
+static void test_xielu(void **state)
+{
+    const struct temp_folder *folder = *state;
+    struct model_spec spec = small();
+    spec.layers[0].mlp = spec.layers[1].mlp = MLP_XIELU;
+    const double stored = bf16_to_float(0x3f3f), softplus = log(1 + exp(stored));
+    struct model_weights w = open_xielu(folder, &spec, NULL);
+    const struct xielu_params *xielu = &w.layers[1].xielu;
+    assert_true(fabs(xielu->alpha_p - softplus) < 1e-6 && fabs(xielu->alpha_n - stored - softplus) < 1e-6);
+    assert_true(xielu->beta == (float)stored && xielu->eps == (float)stored);
+    assert_int_equal(w.layers[1].gate_up.num_parts, 1);
+    check_matrix(&w.layers[1].gate_up.parts[0], spec.intermediate_size, spec.hidden_size, DTYPE_BFLOAT16, false);
+    model_weights_close(&w);
+    w = open_xielu(folder, &spec, "model.layers.1.mlp.act_fn.beta");
+    xielu = &w.layers[1].xielu;
+    assert_true(xielu->beta == 0.5f && fabs(xielu->alpha_n - 0.5 - softplus) < 1e-6);
+    model_weights_close(&w);
+    w = open_xielu(folder, &spec, "model.layers.1.mlp.act_fn.eps");
+    assert_true(w.layers[1].xielu.eps == -1e-6f);
+    model_weights_close(&w);
+    struct checkpoint c = {.skip = "model.layers.0.mlp.act_fn.alpha_p"};
+    add_model(&c, &spec, true);
+    finish(&c, folder);
+    refuse(folder, &spec, STATUS_INVALID, "there is no tensor \"model.layers.0.mlp.act_fn.alpha_p\"");
+    c = (struct checkpoint){.reshape = "model.layers.0.mlp.act_fn.alpha_n"};
+    add_model(&c, &spec, true);
+    finish(&c, folder);
+    refuse(folder, &spec, STATUS_INVALID, "alpha_n\" has shape [2], but config.json makes it [1]");
+}
+
+/* Dummy weights have the numbers with which training begins; those of a squared ReLU are constants. */
+static void test_dummy_without_a_gate(void **state)
+{
+    (void)state;
+    struct model_spec spec = small();
+    spec.layers[0].mlp = MLP_XIELU;
+    spec.layers[1].mlp = MLP_RELU2;
+    struct model_weights w;
+    struct error err = {""};
+    assert_int_equal(model_weights_dummy(&spec, 1, &w, &err), STATUS_OK);
+    const struct xielu_params *learnt = &w.layers[0].xielu, *constant = &w.layers[1].xielu;
+    assert_true(learnt->alpha_p == 0.8f && learnt->alpha_n == 0.8f && learnt->beta == 0.5f);
+    assert_true(constant->alpha_p == 1 && constant->alpha_n == 0 && constant->beta == 0);
+    assert_int_equal(w.bytes, expected_bytes(&spec) - (int64_t)2 * 8 * 12 * 2); /* two gates less, and no scalars */
+    model_weights_close(&w);
+}
+
 static const char *const every_tensor[] = {
     "model.embed_tokens.weight",
     "model.layers.0.input_layernorm.weight",
@@ -719,14 +790,23 @@ static void test_dummy_too_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_golden),          TEST(test_golden_families),
-        TEST(test_golden_cases),    TEST(test_well_formed),
-        TEST(test_tied_with_head),  TEST(test_tied_with_another_head),
-        TEST(test_gain_offset),     TEST(test_missing_and_reshaped),
-        TEST(test_hints),           TEST(test_wrong_rank),
-        TEST(test_dtypes),          TEST(test_unused),
-        TEST(test_dummy),           TEST(test_dummy_seed),
+        TEST(test_golden),
+        TEST(test_golden_families),
+        TEST(test_golden_cases),
+        TEST(test_well_formed),
+        TEST(test_tied_with_head),
+        TEST(test_tied_with_another_head),
+        TEST(test_gain_offset),
+        TEST(test_missing_and_reshaped),
+        TEST(test_hints),
+        TEST(test_wrong_rank),
+        TEST(test_dtypes),
+        TEST(test_unused),
+        TEST(test_dummy),
+        TEST(test_dummy_seed),
         TEST(test_dummy_too_large),
+        TEST(test_xielu),
+        TEST(test_dummy_without_a_gate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Gated linear units (Shazeer, "GLU variants improve transformer", 2020): SwiGLU and GEGLU. */
+/* Gated linear units (Shazeer, "GLU variants improve transformer", 2020): SwiGLU and GEGLU. xIELU (Huang and Schlag,
+ * "Deriving activation functions using integration", 2024). */
 #include <math.h>
 
 #include "kernels/cpu/state.h"
@@ -51,4 +52,38 @@ void cpu_act_and_mul(struct backend *b, const struct act_and_mul_args *args)
     const struct cpu_state *s = cpu_state(b);
 #pragma omp parallel for num_threads(cpu_threads_for(s, 3 * (int64_t)args->num_tokens * args->size))
     for (int32_t t = 0; t < args->num_tokens; t++) act_row(s->kernels, args, t);
+}
+
+static void xielu(const struct xielu_params *p, float *out, const float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const float positive = p->alpha_p * x[i] * x[i];
+        const float negative = p->alpha_n * (expm1f(fminf(x[i], p->eps)) - x[i]);
+        out[i] = (x[i] > 0 ? positive : negative) + p->beta * x[i];
+    }
+}
+
+static void xielu_row(const struct cpu_kernels *kernels, const struct xielu_args *args, int64_t t)
+{
+    const enum dtype dtype = args->dtype;
+    const void *x = cpu_element(args->x, dtype, t * args->size);
+    void *out = cpu_element_out(args->out, dtype, t * args->size);
+    if (dtype == DTYPE_FLOAT32) {
+        xielu(&args->params, out, x, args->size);
+        return;
+    }
+    float piece[CPU_PIECE];
+    for (int64_t i = 0; i < args->size; i += CPU_PIECE) {
+        const int64_t n = min_i64(CPU_PIECE, args->size - i);
+        kernels->to_float(piece, cpu_element(x, dtype, i), dtype, n);
+        xielu(&args->params, piece, piece, n);
+        kernels->from_float(cpu_element_out(out, dtype, i), piece, dtype, n);
+    }
+}
+
+void cpu_xielu(struct backend *b, const struct xielu_args *args)
+{
+    const struct cpu_state *s = cpu_state(b);
+#pragma omp parallel for num_threads(cpu_threads_for(s, 8 * (int64_t)args->num_tokens * args->size))
+    for (int32_t t = 0; t < args->num_tokens; t++) xielu_row(s->kernels, args, t);
 }

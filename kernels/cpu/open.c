@@ -76,6 +76,7 @@ static const struct backend operations = {
     .paged_attention_v2 = cpu_paged_attention_v2,
     .paged_attention_prefill = cpu_paged_attention_prefill,
     .act_and_mul = cpu_act_and_mul,
+    .xielu = cpu_xielu,
     .linear = cpu_linear,
     .gather_rows = cpu_gather_rows,
     .scale_logits = cpu_scale_logits,

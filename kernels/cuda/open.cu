@@ -72,6 +72,7 @@ static void fill_table(struct backend *b)
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;
     b->act_and_mul = cuda_act_and_mul;
+    b->xielu = cuda_xielu;
     b->linear = cuda_linear;
     b->gather_rows = cuda_gather_rows;
     b->scale_logits = cuda_scale_logits;

@@ -127,6 +127,14 @@ void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec)
     family_read_layer_types(r, window, spec);
 }
 
+void family_check_activation(struct json_reader *r, const char *expected)
+{
+    const char *name = json_reader_string(r, "hidden_act", expected);
+    if (strcmp(name, expected) != 0)
+        json_reader_fail(r, STATUS_UNSUPPORTED, "hidden_act is \"%s\"; in this family quire computes \"%s\"",
+                         show_string(name).text, expected);
+}
+
 enum activation family_read_activation(struct json_reader *r, const char *key, enum activation absent)
 {
     const char *name = json_reader_string(r, key, NULL);

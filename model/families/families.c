@@ -9,7 +9,7 @@ static const struct family *const families[] = {
     &family_llama,    &family_mistral, &family_ministral, &family_qwen2, &family_qwen3,   &family_gemma,
     &family_gemma2,   &family_gemma3,  &family_olmo2,     &family_olmo3, &family_smollm3, &family_granite,
     &family_granite4, &family_cohere,  &family_cohere2,   &family_glm,   &family_glm4,    &family_helium,
-    &family_ernie4_5, &family_exaone4, &family_seed_oss,  &family_phi3,
+    &family_ernie4_5, &family_exaone4, &family_seed_oss,  &family_phi3,  &family_arcee,   &family_apertus,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 

@@ -16,10 +16,11 @@ struct family {
     /* Fills what is this family's own: sizes, layers, multipliers, names. `spec` comes with Llama's names, with one
      * rope, and with everything else off. Ropes and dtype are read for all families alike, after this. */
     void (*read)(struct json_reader *r, struct model_spec *spec);
-    double rope_theta;             /* where the file gives none; 0: 10000 */
-    double rope_local_theta;       /* of families with two ropes: the same for the second */
-    double partial_rotary_factor;  /* the same, of families that read this key; 0: 1 */
-    int32_t original_max_position; /* the same; 0: max_position_embeddings */
+    double rope_theta;              /* where the file gives none; 0: 10000 */
+    double rope_local_theta;        /* of families with two ropes: the same for the second */
+    const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
+    double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
+    int32_t original_max_position;  /* the same; 0: max_position_embeddings */
     bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
     /* Of the keys known to change the arithmetic (known_keys.h): those that read() honours, and those that change
      * nothing in this family. NULL-terminated; NULL: none. A file that gives another one of them is refused. */
@@ -48,6 +49,8 @@ extern const struct family family_ernie4_5;
 extern const struct family family_exaone4;
 extern const struct family family_seed_oss;
 extern const struct family family_phi3;
+extern const struct family family_arcee;
+extern const struct family family_apertus;
 
 /* The family that model_type and architectures name. Fails if quire does not run it; never NULL. */
 const struct family *family_find(struct json_reader *r);
@@ -107,6 +110,8 @@ void family_read_olmo2(struct json_reader *r, struct model_spec *spec);
 /* Granite's, of layers that are set: scales of attention, residuals, embeddings and logits. */
 void family_read_granite_multipliers(struct json_reader *r, struct model_spec *spec);
 
+/* Fails unless hidden_act is absent or the one that the family's layers compute. */
+void family_check_activation(struct json_reader *r, const char *expected);
 enum activation family_read_activation(struct json_reader *r, const char *key, enum activation absent);
 
 #endif

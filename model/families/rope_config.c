@@ -230,6 +230,7 @@ static void read_one_rope(struct json_reader *r, const struct family *family, st
     if (outer.reads_partial) outer.partial_rotary_factor = json_reader_number(r, "partial_rotary_factor", factor, 0, 1);
     const char *prefix;
     const json_t *object = find_rope_object(r, &prefix);
+    if (!object && family->rope) spec->ropes[0] = *family->rope;
     read_object(r, object, prefix, spec, &outer, &spec->ropes[0]);
     narrow_rotation(r, outer.partial_rotary_factor, spec);
 }

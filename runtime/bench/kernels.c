@@ -59,6 +59,7 @@ enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls
     enum status status = tensor_table_make(spec, false, &table, err);
     for (int i = 0; i < NUM_MATMULS && status == STATUS_OK; i++) {
         const struct tensor *t = tensor_table_find(&table, first_parts[i], i == MATMUL_LM_HEAD ? -1 : 0);
+        if (!t) t = tensor_table_find(&table, TENSOR_UP, 0); /* an MLP without a gate */
         out->out_features[i] = t->merged_rows;
         out->in_features[i] = t->in_features;
     }

@@ -149,6 +149,12 @@ CHECKPOINTS = {
     "phi4": ("phi3", "bfloat16", "5", None, dict(
         hidden_size=128, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=250000.0))),
+    "arcee": ("arcee", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, mlp_bias=True)),
+    "apertus": ("apertus", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
@@ -156,6 +162,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid",
     "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
     "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "phi3": "Phi3",
+    "arcee": "Arcee", "apertus": "Apertus",
 }
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
 GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1}  # a gain is this plus what the file holds
@@ -183,6 +190,11 @@ def randomize(model, seed, gain_offset):
                 tensor.copy_(0.4 * noise)
             else:
                 tensor.copy_(0.35 * noise)
+        for name, tensor in model.named_buffers():  # of xIELU; one that bounds many values shows if it is forgotten
+            if name.endswith("act_fn.beta"):
+                tensor.fill_(0.375)
+            elif name.endswith("act_fn.eps"):
+                tensor.fill_(-0.25)
 
 
 def to_transformers_4(config):

@@ -122,6 +122,13 @@ void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, i
             out[t * size + i] = activate(gate_up[t * 2 * size + i], activation) * gate_up[t * 2 * size + size + i];
 }
 
+double reference_xielu(double x, const struct xielu_params *params)
+{
+    if (x > 0) return params->alpha_p * x * x + params->beta * x;
+    const double bounded = x < params->eps ? x : params->eps;
+    return params->alpha_n * (expm1(bounded) - x) + params->beta * x;
+}
+
 static bool attends(const struct reference_query *q, int32_t token)
 {
     const struct attention_params *p = q->params;

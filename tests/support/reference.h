@@ -26,6 +26,8 @@ void reference_rotary(double *x, const int32_t *positions, const double *cos_sin
 void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size,
                            enum activation activation);
 
+double reference_xielu(double x, const struct xielu_params *params);
+
 /* One head of one token. */
 struct reference_query {
     const double *query;         /* [head_size] */

@@ -1,0 +1,37 @@
+/* Apertus (Swiss AI, 2025): an MLP without a gate, whose xIELU has numbers that each layer learns, and norms of each
+ * head of queries and keys. */
+#include "model/families/families.h"
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    family_read_sizes(r, &(struct size_defaults){.max_position = 65536, .norm_eps = 1e-5}, spec);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.qk_norm = QK_NORM_HEAD;
+    layer.mlp = MLP_XIELU;
+    family_check_activation(r, "xielu");
+    family_set_layers(spec, &layer);
+    spec->names = (struct tensor_names){.attention_norm = "attention_layernorm",
+                                        .mlp_norm = "feedforward_layernorm",
+                                        .q_norm = "self_attn.q_norm",
+                                        .k_norm = "self_attn.k_norm",
+                                        .down = "mlp.down_proj"};
+}
+
+static const char *const reads[] = {"attention_bias", "hidden_act", NULL};
+static const char *const ignores[] = {"qk_norm", NULL}; /* queries and keys always have norms */
+
+static const struct rope_config rope = {.type = ROPE_LLAMA3,
+                                        .theta = 12000000,
+                                        .factor = 8,
+                                        .low_freq_factor = 1,
+                                        .high_freq_factor = 4,
+                                        .original_max_position = 8192};
+
+const struct family family_apertus = {.model_type = "apertus",
+                                      .architecture = "ApertusForCausalLM",
+                                      .read = read,
+                                      .rope_theta = 12000000,
+                                      .rope = &rope,
+                                      .reads = reads,
+                                      .ignores = ignores};
