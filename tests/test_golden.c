@@ -17,10 +17,6 @@
 #include "tests/support/golden.h"
 #include "tests/support/run.h"
 
-static const char *const checkpoints[] = {"mha",   "gqa",   "mqa",    "sliding", "yarn",
-                                          "qwen2", "qwen3", "gemma2", "olmo2",   "granite"};
-enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
-
 /* Where a checkpoint lies, and what transformers computed with it. */
 static void find_folders(const char *name, char *checkpoint, char *golden, size_t size)
 {
@@ -32,6 +28,16 @@ static void find_folders(const char *name, char *checkpoint, char *golden, size_
 static void must(enum status status, const struct error *err)
 {
     if (status != STATUS_OK) fail_msg("%s", err->text);
+}
+
+static struct model_config load_config(const char *name)
+{
+    struct model_config config;
+    struct error err;
+    char folder[512], golden[512];
+    find_folders(name, folder, golden, sizeof folder);
+    must(model_config_load(folder, &config, &err), &err);
+    return config;
 }
 
 /* A model without engine or scheduler, one batch, and its logits. */
@@ -86,7 +92,7 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     };
     *f = (struct fixture){0};
     find_folders(name, folder, golden, sizeof folder);
-    must(model_config_load(folder, &f->config, &err), &err);
+    f->config = load_config(name);
     must(backend_open(run_need_device(), 0, &f->backend, &err), &err);
     if (f->backend->discrete) options.copy_weights = true;
     if (variant->fused) fused_backend_wrap(f->backend, variant->fused, variant->calls);
@@ -255,12 +261,12 @@ static void test_logits_of_the_guide(void **state)
 static void test_logits_float32(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
+    for (int i = 0; i < golden_num_checkpoints; i++) {
         const int32_t chunks[] = {128, 40, 16, 1};
         for (int j = 0; j < 4; j++) {
-            const double error = largest_error(checkpoints[i], &(struct variant){.chunk = chunks[j]});
-            print_message("%s, chunks of %d: relative error %.2g\n", checkpoints[i], chunks[j], error);
-            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+            const double error = largest_error(golden_checkpoints[i], &(struct variant){.chunk = chunks[j]});
+            print_message("%s, chunks of %d: relative error %.2g\n", golden_checkpoints[i], chunks[j], error);
+            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", golden_checkpoints[i], error);
         }
     }
 }
@@ -269,9 +275,9 @@ static void test_logits_float32(void **state)
 static void test_logits_copied_weights(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
-        const double error = largest_error(checkpoints[i], &(struct variant){.chunk = 40, .copy_weights = true});
-        if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+    for (int i = 0; i < golden_num_checkpoints; i++) {
+        const double error = largest_error(golden_checkpoints[i], &(struct variant){.chunk = 40, .copy_weights = true});
+        if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", golden_checkpoints[i], error);
     }
 }
 
@@ -279,9 +285,9 @@ static void test_logits_copied_weights(void **state)
 static void test_logits_of_mixed_types(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
-        const double error = largest_error(checkpoints[i], &(struct variant){.chunk = 40, .mixed = true});
-        if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+    for (int i = 0; i < golden_num_checkpoints; i++) {
+        const double error = largest_error(golden_checkpoints[i], &(struct variant){.chunk = 40, .mixed = true});
+        if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", golden_checkpoints[i], error);
     }
 }
 
@@ -289,23 +295,38 @@ static void test_logits_of_mixed_types(void **state)
 static void test_logits_without_rotation(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
+    for (int i = 0; i < golden_num_checkpoints; i++) {
         const struct variant none = {.chunk = 40, .rotates_nothing = true}, zero = {.chunk = 40, .at_position_0 = true};
-        if (strcmp(checkpoints[i], "yarn") == 0) continue; /* its attention factor scales at position 0 too */
-        const double error = largest_error(checkpoints[i], &none), same = largest_error(checkpoints[i], &zero);
+        const struct model_config config = load_config(golden_checkpoints[i]);
+        if (config.spec.ropes[0].type == ROPE_YARN) continue; /* its attention factor scales at position 0 too */
+        const double error = largest_error(golden_checkpoints[i], &none),
+                     same = largest_error(golden_checkpoints[i], &zero);
         assert_true(error > 1e-3); /* the checkpoints do rotate */
-        if (!(fabs(error - same) < 1e-5 * error)) fail_msg("%s: off by %g and %g", checkpoints[i], error, same);
+        if (!(fabs(error - same) < 1e-5 * error)) fail_msg("%s: off by %g and %g", golden_checkpoints[i], error, same);
     }
+}
+
+/* What a layer's outputs allow: linear_residual adds them as they are. */
+static bool adds_plain_outputs(const struct model_spec *spec)
+{
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct layer_spec *l = &spec->layers[i];
+        const bool post_norms = l->norm_placement == NORM_AFTER || l->norm_placement == NORM_AROUND;
+        if (!post_norms && l->residual_multiplier == 1) return true;
+    }
+    return false;
 }
 
 /* A backend with fused operations, in the layers that allow them: for decodes only, and for prefills too. */
 static void test_logits_of_fused_operations(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
-        const char *name = checkpoints[i];
-        const bool post_norms = strcmp(name, "gemma2") == 0 || strcmp(name, "olmo2") == 0;
-        const bool no_residual = post_norms || strcmp(name, "granite") == 0;
+    for (int i = 0; i < golden_num_checkpoints; i++) {
+        const char *name = golden_checkpoints[i];
+        const struct model_config config = load_config(name);
+        const bool plain_outputs = adds_plain_outputs(&config.spec);
+        /* norm_linear needs an input norm and no pending output, as in the first layer. */
+        const bool norms_input = plain_outputs || config.spec.layers[0].norm_placement != NORM_AFTER;
         for (int decode = 0; decode < 2; decode++) {
             struct fused_calls calls;
             const struct variant variant = {
@@ -313,9 +334,8 @@ static void test_logits_of_fused_operations(void **state)
             const double error = largest_error(name, &variant);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
             assert_true(calls.gate_up > 0);
-            assert_int_equal(calls.linear_residual > 0, !no_residual);
-            /* norm_linear needs an input norm, which olmo2 lacks, and no pending output, as in the first layer. */
-            assert_int_equal(calls.norm_linear > 0, strcmp(name, "olmo2") != 0);
+            assert_int_equal(calls.linear_residual > 0, plain_outputs);
+            assert_int_equal(calls.norm_linear > 0, norms_input);
             assert_true(calls.decode_attention > 0); /* a prompt of one token is a decode too */
         }
     }
@@ -325,10 +345,10 @@ static void test_logits_of_fused_operations(void **state)
 static void test_logits_of_swapped_blocks(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_CHECKPOINTS; i++)
+    for (int i = 0; i < golden_num_checkpoints; i++)
         for (int32_t chunk = 1; chunk <= 40; chunk += 39) {
-            const double error = largest_error(checkpoints[i], &(struct variant){.chunk = chunk, .swaps = true});
-            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+            const double error = largest_error(golden_checkpoints[i], &(struct variant){.chunk = chunk, .swaps = true});
+            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", golden_checkpoints[i], error);
         }
 }
 
@@ -344,24 +364,24 @@ static void test_logits_narrow_types(void **state)
         {DTYPE_FLOAT16, DTYPE_FLOAT16, 3e-2},  {DTYPE_BFLOAT16, DTYPE_BFLOAT16, 2e-1},
         {DTYPE_BFLOAT16, DTYPE_FLOAT32, 2e-1},
     };
-    for (int i = 0; i < NUM_CHECKPOINTS; i++)
+    for (int i = 0; i < golden_num_checkpoints; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
             const struct variant variant = {.dtype = types[t].dtype, .cache_dtype = types[t].cache_dtype, .chunk = 40};
-            const double error = largest_error(checkpoints[i], &variant);
-            print_message("%s, %s with %s cache: relative error %.2g\n", checkpoints[i], dtype_name(types[t].dtype),
-                          dtype_name(types[t].cache_dtype), error);
-            if (!(error < types[t].bound)) fail_msg("%s: the logits are off by %g", checkpoints[i], error);
+            const double error = largest_error(golden_checkpoints[i], &variant);
+            print_message("%s, %s with %s cache: relative error %.2g\n", golden_checkpoints[i],
+                          dtype_name(types[t].dtype), dtype_name(types[t].cache_dtype), error);
+            if (!(error < types[t].bound)) fail_msg("%s: the logits are off by %g", golden_checkpoints[i], error);
         }
 }
 
 static void test_greedy_tokens(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_CHECKPOINTS; i++) {
+    for (int i = 0; i < golden_num_checkpoints; i++) {
         char path[512], folder[64];
         struct golden golden;
         struct error err;
-        snprintf(folder, sizeof folder, "golden/%s", checkpoints[i]);
+        snprintf(folder, sizeof folder, "golden/%s", golden_checkpoints[i]);
         const struct engine_options options = run_options(folder, path, sizeof path);
         struct engine *e = run_engine(&options);
         must(golden_load(path, &golden, &err), &err);
@@ -381,7 +401,7 @@ static void test_greedy_tokens(void **state)
         const struct run reference = {.answers = expected, .num_prompts = golden.num_cases, .n = 1};
         struct run run;
         run_prompts(e, prompts, golden.num_cases, &params, &run);
-        assert_int_equal(run_assert_same(&reference, &run, checkpoints[i]), 0);
+        assert_int_equal(run_assert_same(&reference, &run, golden_checkpoints[i]), 0);
         run_free(&run);
         engine_destroy(e);
         golden_free(&golden);

@@ -249,14 +249,14 @@ static void activations_of_real_sizes(void **state)
     struct backend *g = gpu->b, *c = test->backends[0].b;
     static const int32_t sizes[] = {14336, 3000, 333};
     enum { TOKENS = 7 };
-    for (int i = 0; i < 3 * 3 * 2; i++) {
-        const int64_t count = (int64_t)TOKENS * sizes[i / 6];
+    for (int i = 0; i < 3 * 3 * NUM_ACTIVATIONS; i++) {
+        const int64_t count = (int64_t)TOKENS * sizes[i % 9 / 3];
         const enum dtype dtype = types[i % 3];
         struct tensor both = tensor_random(c, dtype, 2 * count, 40, &test->random), both_on = copy_of(g, &both);
         struct tensor out = tensor_poison(c, dtype, count), out_on = tensor_poison(g, dtype, count);
         struct act_and_mul_args act = act_and_mul_of(&out, &both, TOKENS),
                                 act_on = act_and_mul_of(&out_on, &both_on, TOKENS);
-        act.activation = act_on.activation = i / 3 % 2 ? ACTIVATION_GELU_TANH : ACTIVATION_SILU;
+        act.activation = act_on.activation = (enum activation)(i / 9);
         c->act_and_mul(c, &act);
         g->act_and_mul(g, &act_on);
         check_same(gpu, "act_and_mul", &out_on, &out);

@@ -169,10 +169,20 @@ static __device__ __forceinline__ chunk_copies begin_copies(const chunk_source &
     return copies;
 }
 
+/* Devices of 8.6, 8.9 and 12.0 have so little shared memory that a ring of heads of more than 128 elements of 16 bits
+ * has one stage there: the warps copy and multiply in turn. */
+#if __CUDA_ARCH__ == 900
+static constexpr int32_t FEWEST_STAGES = 2;
+#else
+static constexpr int32_t FEWEST_STAGES = 1;
+#endif
+
 /* Waits until the oldest of `stages` copies has arrived. */
 static __device__ __forceinline__ void wait_for_oldest(int32_t stages)
 {
-    if (stages == 2)
+    if (FEWEST_STAGES == 1 && stages == 1)
+        copy_async_wait<0>();
+    else if (stages == 2)
         copy_async_wait<1>();
     else if (stages == 4)
         copy_async_wait<3>();
@@ -730,22 +740,21 @@ int64_t cuda_attention_workspace(const struct cuda_state *s, const struct worksp
     return 2 * target_parts(s) * (int64_t)(sizeof(uint32_t) + floats * sizeof(float));
 }
 
-/* Heads of more than 128 elements of 16 bits need more shared memory than devices of 8.6, 8.9 and 12.0 have. */
-static bool rings_fit(const struct cuda_state *s, const struct attention_args *args)
+/* Whether the rings fit beside the kernel's static shared memory. */
+static bool rings_fit(const struct cuda_state *s, int32_t stages, int32_t stage_bytes)
 {
     enum { NOT_DYNAMIC = 8192 };
-    const int64_t stage = 2 * CHUNK * (int64_t)padded_head_size(args->head_size) * dtype_size(args->cache_dtype);
-    return DECODE_WARPS * 2 * stage <= s->max_shared_bytes - NOT_DYNAMIC;
+    return DECODE_WARPS * stages * stage_bytes <= s->max_shared_bytes - NOT_DYNAMIC;
 }
 
-static bool is_for_tensor_cores(const struct cuda_state *s, const struct attention_args *args)
+static bool is_for_tensor_cores(const struct attention_args *args)
 {
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
     return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
            !(fp8 && (args->block_size < 16 || args->head_size % 16 != 0)) && !attention_is_sparse(args->params) &&
            args->head_size % 8 == 0 && args->head_size <= 256 && args->query_stride % 4 == 0 &&
            (uintptr_t)args->query % 8 == 0 && (uintptr_t)args->out % 8 == 0 && cuda_is_aligned(args->k_cache) &&
-           cuda_is_aligned(args->v_cache) && rings_fit(s, args);
+           cuda_is_aligned(args->v_cache);
 }
 
 /* A cluster has as many blocks as the GPU has room for, until its rings hold LARGE_CLUSTER chunks. What fits into the
@@ -764,6 +773,7 @@ static struct decode_plan make_plan(const struct cuda_state *s, const struct att
     plan.partials = plan.stats + partials * UNIT_HEADS * 2;
     const int64_t units = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head;
     plan.stages = units <= target_parts(s) ? D::STAGES : D::LEAST_STAGES;
+    if (!rings_fit(s, plan.stages, D::STAGE_BYTES)) plan.stages = 1;
     const float *end = plan.partials + partials * UNIT_HEADS * D::HEAD;
     const bool fits = region->data && (const uint8_t *)end <= region->data + region->bytes;
     if (!may_split || !fits || args->max_seq_len <= CHUNK * DECODE_WARPS) return plan;
@@ -846,7 +856,7 @@ static void launch_type(const struct decode_launch *l)
 
 static void decode(struct backend *b, const struct attention_args *args, bool may_split)
 {
-    if (is_for_tensor_cores(cuda_state(b), args)) {
+    if (is_for_tensor_cores(args)) {
         const struct decode_launch call = {b, args, {}, may_split};
         launch_type(&call);
     } else {
@@ -892,8 +902,7 @@ bool cuda_decode_attention(struct backend *b, const struct decode_attention_args
                                  rotary->interleaved};
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
-    if (!aligned || rotary->rotary_dim % 8 != 0 || !norms_of(rotary, &fresh.norms) ||
-        !is_for_tensor_cores(cuda_state(b), attention))
+    if (!aligned || rotary->rotary_dim % 8 != 0 || !norms_of(rotary, &fresh.norms) || !is_for_tensor_cores(attention))
         return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
     const struct decode_launch call = {b, attention, fresh, may_split};

@@ -91,8 +91,7 @@ static __device__ void attend_chunk(lane_state<C> &s, const struct attention_cal
     if (seen) {
         const int64_t block = q.block_table[token / args.block_size];
         x = score(s.keys + block * s.block_stride, q.values, args.head_size, args.block_size, token % args.block_size);
-        const float slope = params.alibi_slopes ? params.alibi_slopes[q.head] : 0;
-        x = attention_modify<true>(&params, x, slope, token - q.position);
+        x = attention_modify(&params, x, params.alibi_slopes ? params.alibi_slopes[q.head] : 0, token - q.position);
     }
     const float max = fmaxf(s.max, warp_max(x));
     const float base = max == -INFINITY ? 0 : max; /* all scores may be -inf */

@@ -90,6 +90,7 @@ static const struct known_key {
     {"moe_num_experts", OFF, "a mixture of experts"},
     {"pruned_heads", OFF, "pruned heads"},
     {"attention_bias", OFF, "biases"},
+    {"attention_out_bias", OFF, "biases"},
     {"mlp_bias", OFF, "biases"},
     {"attention_multiplier", ATTENTION_SCALE, "another scale of attention"},
     {"query_pre_attn_scalar", HEAD_SIZE, "another scale of attention"},

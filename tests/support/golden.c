@@ -7,6 +7,13 @@
 
 #include "base/file.h"
 
+const char *const golden_checkpoints[] = {
+    "mha",    "gqa",     "mqa",   "sliding", "yarn",   "qwen2",    "qwen3",     "gemma2",
+    "olmo2",  "granite", "gemma", "gemma3",  "olmo3",  "smollm3",  "ministral", "granite4",
+    "cohere", "cohere2", "glm",   "glm4",    "helium", "ernie4_5", "exaone4",   "seed_oss",
+};
+const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
+
 static int32_t *copy_ids(const json_t *array, int32_t *count)
 {
     *count = (int32_t)json_array_size(array);

@@ -7,6 +7,10 @@
 
 #include "base/status.h"
 
+/* The folders' names, one or more for each family. */
+extern const char *const golden_checkpoints[];
+extern const int golden_num_checkpoints;
+
 struct golden_case {
     int32_t *prompt; /* [num_prompt] token ids */
     int32_t num_prompt;

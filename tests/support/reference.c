@@ -111,6 +111,7 @@ void reference_rotary(double *x, const int32_t *positions, const double *cos_sin
 static double activate(double x, enum activation activation)
 {
     if (activation == ACTIVATION_SILU) return x / (1 + exp(-x));
+    if (activation == ACTIVATION_GELU) return x / 2 * erfc(-x / sqrt(2));
     return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
 }
 

@@ -1,0 +1,51 @@
+/* Command R (Cohere, 2024): LayerNorms, parallel blocks, pairs of neighbours rotated, and scaled logits. In Command R7B
+ * and Command A (model_type cohere2) most layers have a sliding window, and only these rotate. */
+#include "model/families/families.h"
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    const struct size_defaults defaults = {.max_position = 8192, .tie_word_embeddings = true};
+    family_read_sizes(r, &defaults, spec);
+    /* Command R gives its context here, and the length of its training texts in max_position_embeddings. */
+    spec->max_position_embeddings = json_reader_int(r, "model_max_length", spec->max_position_embeddings, 1, 1 << 28);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.norm_placement = NORM_PARALLEL;
+    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
+    family_set_layers(spec, &layer);
+    spec->norm_type = NORM_LAYER;
+    spec->norm_eps = json_reader_number(r, "layer_norm_eps", 1e-5, 0, 1);
+    spec->rope_interleaved = true;
+    spec->logits_multiplier = json_reader_number(r, "logit_scale", 0.0625, 1e-6, 1e6);
+    spec->names = (struct tensor_names){.attention_norm = "input_layernorm", .down = "mlp.down_proj"};
+}
+
+static void read_cohere2(struct json_reader *r, struct model_spec *spec)
+{
+    read(r, spec);
+    const int32_t absent = json_reader_has(r, "sliding_window") ? 0 : 4096;
+    const int32_t window = json_reader_int(r, "sliding_window", absent, 1, INT32_MAX);
+    if (window == 0)
+        json_reader_fail(r, STATUS_UNSUPPORTED,
+                         "sliding_window is null, but a cohere2 model is computed only with one");
+    family_set_windows(spec, window, json_reader_int(r, "sliding_window_pattern", 4, 1, INT32_MAX));
+    family_read_layer_types(r, window, spec);
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if (spec->layers[i].window == 0) spec->layers[i].rotary_dim = 0;
+}
+
+static const char *const reads[] = {"attention_bias", "logit_scale", NULL};
+static const char *const reads_cohere2[] = {"attention_bias",         "logit_scale", "sliding_window",
+                                            "sliding_window_pattern", "layer_types", NULL};
+static const char *const ignores[] = {"position_embedding_type", NULL}; /* "rope_gptj", the interleaved rotation */
+
+const struct family family_cohere = {.model_type = "cohere",
+                                     .architecture = "CohereForCausalLM",
+                                     .read = read,
+                                     .rope_theta = 500000,
+                                     .reads = reads,
+                                     .ignores = ignores};
+const struct family family_cohere2 = {.model_type = "cohere2",
+                                      .architecture = "Cohere2ForCausalLM",
+                                      .read = read_cohere2,
+                                      .reads = reads_cohere2,
+                                      .ignores = ignores};

@@ -1,0 +1,21 @@
+/* ERNIE 4.5, dense (Baidu, 2025): Llama that rotates pairs of neighbours, with biases everywhere or nowhere. */
+#include "model/families/families.h"
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    const struct size_defaults defaults = {
+        .max_position = 131072, .num_kv_heads = 2, .head_size = 128, .norm_eps = 1e-5, .tie_word_embeddings = true};
+    family_read_sizes(r, &defaults, spec);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.qkv_bias = layer.o_bias = layer.mlp_bias = json_reader_bool(r, "use_bias", false);
+    family_set_layers(spec, &layer);
+    spec->rope_interleaved = true;
+}
+
+static const char *const reads[] = {"use_bias", NULL};
+
+const struct family family_ernie4_5 = {.model_type = "ernie4_5",
+                                       .architecture = "Ernie4_5ForCausalLM",
+                                       .read = read,
+                                       .rope_theta = 500000,
+                                       .reads = reads};

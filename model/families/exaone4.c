@@ -1,0 +1,36 @@
+/* EXAONE 4 (LG AI Research, 2025): norms after each sublayer instead of before, and of each head of queries and keys.
+ * The 32B model alternates layers with a sliding window, which rotate, and layers that attend to all, which do not;
+ * smaller ones have no windows, and rotate in every layer. */
+#include "model/families/families.h"
+
+/* layer_types counts where it is given, so the pattern may be anything then. */
+static void read_windows(struct json_reader *r, struct model_spec *spec)
+{
+    const int32_t absent = json_reader_has(r, "sliding_window") ? 0 : 4096; /* null turns the windows off */
+    const int32_t window = json_reader_int(r, "sliding_window", absent, 1, INT32_MAX);
+    if (window > 0 && !json_reader_get(r, "layer_types"))
+        family_set_windows(spec, window, json_reader_int(r, "sliding_window_pattern", 4, 1, INT32_MAX));
+    family_read_layer_types(r, window, spec);
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if (window > 0 && spec->layers[i].window == 0) spec->layers[i].rotary_dim = 0;
+}
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    family_read_sizes(r, &(struct size_defaults){.max_position = 2048, .num_kv_heads = 32, .norm_eps = 1e-5}, spec);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.norm_placement = NORM_AFTER;
+    layer.qk_norm = QK_NORM_HEAD;
+    family_set_layers(spec, &layer);
+    read_windows(r, spec);
+    spec->names = (struct tensor_names){.post_attention_norm = "post_attention_layernorm",
+                                        .post_mlp_norm = "post_feedforward_layernorm",
+                                        .q_norm = "self_attn.q_norm",
+                                        .k_norm = "self_attn.k_norm",
+                                        .down = "mlp.down_proj"};
+}
+
+static const char *const reads[] = {"sliding_window", "sliding_window_pattern", "layer_types", NULL};
+
+const struct family family_exaone4 = {
+    .model_type = "exaone4", .architecture = "Exaone4ForCausalLM", .read = read, .reads = reads};
