@@ -42,10 +42,9 @@ bool text_append_string(struct text *t, const char *string)
     return text_append(t, string, strlen(string));
 }
 
-bool text_printf(struct text *t, const char *format, ...)
+bool text_vprintf(struct text *t, const char *format, va_list args)
 {
-    va_list args, again;
-    va_start(args, format);
+    va_list again;
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, format, args);
     bool ok = n >= 0 && text_reserve(t, t->length + (size_t)n);
@@ -54,6 +53,14 @@ bool text_printf(struct text *t, const char *format, ...)
         t->length += (size_t)n;
     }
     va_end(again);
+    return ok;
+}
+
+bool text_printf(struct text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    bool ok = text_vprintf(t, format, args);
     va_end(args);
     return ok;
 }

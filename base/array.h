@@ -22,6 +22,7 @@ bool text_reserve(struct text *t, size_t length); /* room for `length` bytes in 
 bool text_append(struct text *t, const char *bytes, size_t count);
 bool text_append_string(struct text *t, const char *string);
 bool text_printf(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool text_vprintf(struct text *t, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 void text_clear(struct text *t); /* length 0; keeps the memory */
 void text_free(struct text *t);
 

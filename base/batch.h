@@ -45,7 +45,8 @@ struct batch {
     int32_t max_query_len, max_seq_len; /* over the batch */
 
     int32_t *token_ids;     /* [num_tokens] >= 0: a token; -(i + 1): the token that the last step drew as sample i */
-    int32_t *positions;     /* [num_tokens] position of each token in its sequence, from 0 */
+    int32_t *positions;     /* [num_tokens] row of each token in the tables of angles: its position in the sequence,
+                               from 0; plus max_model_len in a sequence past longrope's switch */
     int32_t *query_start;   /* [num_seqs + 1] prefix sums of query lengths; query_start[0] = 0 */
     int32_t *seq_lens;      /* [num_seqs] context length of each sequence after this step */
     int32_t *state_indices; /* [num_seqs] of each sequence's block table and sampling state on the device; distinct */

@@ -1,7 +1,9 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -134,6 +136,20 @@ bool folder_exists(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool folder_find_entry(const char *folder, const char *pattern, char *name, size_t size)
+{
+    bool found = false;
+    DIR *entries = opendir(folder);
+    if (!entries) return false;
+    for (const struct dirent *e; (e = readdir(entries));) {
+        if (fnmatch(pattern, e->d_name, FNM_CASEFOLD) != 0 || strlen(e->d_name) >= size) continue;
+        if (!found || strcmp(e->d_name, name) < 0) strcpy(name, e->d_name);
+        found = true;
+    }
+    closedir(entries);
+    return found;
 }
 
 bool path_join(char *out, size_t size, const char *folder, const char *name)

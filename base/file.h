@@ -33,6 +33,10 @@ enum status file_find(const char *path, bool *found, struct error *err);
 bool file_exists(const char *path);   /* `path` names a regular file */
 bool folder_exists(const char *path); /* `path` names a folder */
 
+/* Writes to name[size] the entry of a folder, of any kind, that matches a pattern of fnmatch, capital letters being
+ * equal to small ones; the first by name if there are several. False if there is none. */
+bool folder_find_entry(const char *folder, const char *pattern, char *name, size_t size);
+
 /* Writes "folder/name" into out[size]; false if it does not fit. */
 bool path_join(char *out, size_t size, const char *folder, const char *name);
 

@@ -1,6 +1,7 @@
 #include "kernels/backend.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The N of "cuda:N", or -1. */
@@ -53,3 +54,10 @@ enum status backend_open(const char *device, int threads, struct backend **out, 
     return error_set(err, STATUS_INVALID,
                      "device '%s' is not known: give 'auto', 'cpu', 'cuda' or 'cuda:N' with N from 0", device);
 }
+
+#ifndef QUIRE_HAVE_CUDA
+void backend_describe_cuda(char *text, size_t size)
+{
+    snprintf(text, size, "no CUDA kernels: built for the CPU alone\n");
+}
+#endif

@@ -51,6 +51,7 @@ struct weight {
     const void *data; /* [out_features, in_features] */
     const void *bias; /* [out_features] bias_dtype, or NULL */
     enum dtype bias_dtype;
+    const struct weight *next; /* that a step reads after this one, so that it can be prefetched; NULL: not known */
 };
 
 enum dtype weight_dtype(const struct weight *w);       /* of the elements of data */
@@ -92,8 +93,9 @@ struct fused_add_rms_norm_args {
     enum dtype dtype;
 };
 
-/* silu(x) = x / (1 + exp(-x)). gelu_tanh(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). */
-enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
+/* silu(x) = x / (1 + exp(-x)). gelu(x) = x / 2 * (1 + erf(x / sqrt(2))). gelu_tanh(x), which approximates it, =
+ * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). */
+enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, NUM_ACTIVATIONS };
 
 /* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. */
 struct act_and_mul_args {
@@ -409,6 +411,9 @@ typedef void destroy_function(struct backend *b);
 
 struct backend {
     const char *name; /* "cpu", "cuda:0" */
+    /* "NVIDIA H200, sm_90, kernels for sm_90a": the device, and which of this build's kernels it runs. NULL: there is
+     * nothing to say. */
+    const char *description;
     void *state;
 
     /* The device has memory of its own: weights are copied to it and gpu_memory_utilization sets quire's share. This is
@@ -479,6 +484,10 @@ struct backend {
  * GPU is used, and is empty where one is. threads: of the CPU backend, 0 for all allowed processors. Free *out with
  * (*out)->destroy(*out). */
 enum status backend_open(const char *device, int threads, struct backend **out, struct error *err);
+
+/* Writes lines to text[size]: what the CUDA kernels of this build were compiled for, and what GPUs there are, or why
+ * none can be used. Opens no device. */
+void backend_describe_cuda(char *text, size_t size);
 
 enum status backend_cpu_open(int threads, struct backend **out, struct error *err);
 enum status backend_cuda_open(int device, struct backend **out, struct error *err);

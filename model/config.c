@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/families/families.h"
+#include "model/foreign_checkpoint.h"
 
 static void add_eos(struct json_reader *r, const json_t *value, struct model_config *config)
 {
@@ -42,6 +43,7 @@ static void read_eos(struct json_reader *r, struct model_config *config)
 static void read_config(struct json_reader *r, struct model_config *config)
 {
     const struct family *family = family_find(r);
+    snprintf(config->model_type, sizeof config->model_type, "%s", family->model_type);
     snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
     family_read_spec(r, family, &config->spec);
     config->bos_token_id = json_reader_int(r, "bos_token_id", -1, -1, INT32_MAX);
@@ -83,18 +85,19 @@ enum status model_config_load(const char *folder, struct model_config *config, s
     const struct generation_config none = {
         .temperature = NAN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN, .top_k = -1, .max_new_tokens = -1};
     *config = (struct model_config){.bos_token_id = -1, .generation = none};
-    if (file_exists(folder))
-        return error_set(err, STATUS_IO, "%s is a file; name the folder that holds config.json and *.safetensors",
-                         folder);
+    if (file_exists(folder)) return foreign_checkpoint_refuse(folder, "config.json", err);
     if (!folder_exists(folder)) return error_set(err, STATUS_IO, "%s: no such folder", folder);
     if (!path_join(path, sizeof path, folder, "generation_config.json"))
         return error_set(err, STATUS_INVALID, "%s: the path is too long", folder);
-    bool found;
-    enum status status = file_find(path, &found, err);
+    bool found, has_generation;
+    enum status status = file_find(path, &has_generation, err);
     if (status != STATUS_OK) return status;
     path_join(path, sizeof path, folder, "config.json"); /* shorter than the name before */
+    status = file_find(path, &found, err);
+    if (status != STATUS_OK) return status;
+    if (!found) return foreign_checkpoint_refuse(folder, "config.json", err);
     status = load(path, config, read_config, err);
-    if (status != STATUS_OK || !found) return status;
+    if (status != STATUS_OK || !has_generation) return status;
     path_join(path, sizeof path, folder, "generation_config.json");
     return load(path, config, read_generation, err);
 }

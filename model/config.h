@@ -23,6 +23,7 @@ struct generation_config {
 };
 
 struct model_config {
+    char model_type[64];   /* the family's: "llama" */
     char architecture[64]; /* "LlamaForCausalLM" */
     struct model_spec spec;
 

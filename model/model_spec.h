@@ -98,7 +98,8 @@ struct model_spec {
 };
 
 /* The most tokens of one sequence that the model is made for: max_position_embeddings, stretched by linear, dynamic or
- * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. */
+ * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. In files of models with two ropes
+ * max_position_embeddings is stretched already. */
 int32_t model_spec_max_length(const struct model_spec *spec);
 
 /* The columns of a rope's table: the rotary_dim of the layers that it rotates; 0 if there are none. */

@@ -76,16 +76,24 @@ static double yarn_mscale(double factor, double mscale)
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
+/* Ding et al., 2024. */
+static double longrope_scale(const struct rope_config *rope)
+{
+    return rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(rope->original_max_position));
+}
+
 static float attention_factor(const struct rope_config *rope)
 {
-    if (rope->type != ROPE_YARN) return 1;
+    if (rope->type != ROPE_YARN && rope->type != ROPE_LONGROPE) return 1;
     if (rope->attention_factor > 0) return (float)rope->attention_factor;
+    if (rope->type == ROPE_LONGROPE) return (float)longrope_scale(rope);
     if (rope->mscale != 0 && rope->mscale_all_dim != 0)
         return (float)(yarn_mscale(rope->factor, rope->mscale) / yarn_mscale(rope->factor, rope->mscale_all_dim));
     return (float)yarn_mscale(rope->factor, 1);
 }
 
-static float pair_frequency(const struct rope_config *rope, int pair, int dim)
+/* `is_long`: in a sequence past longrope's switch. */
+static float pair_frequency(const struct rope_config *rope, int pair, int dim, bool is_long)
 {
     const float wavelength =
         pair_wavelength(rope->type == ROPE_DYNAMIC ? dynamic_base(rope, dim) : rope->theta, pair, dim);
@@ -96,6 +104,8 @@ static float pair_frequency(const struct rope_config *rope, int pair, int dim)
         return yarn_frequency(rope, yarn_range(rope, dim), pair, wavelength);
     case ROPE_LLAMA3:
         return llama3_frequency(rope, 1 / wavelength);
+    case ROPE_LONGROPE:
+        return 1 / ((is_long ? rope->long_factor : rope->short_factor)[pair] * wavelength);
     default:
         return 1 / wavelength;
     }
@@ -132,15 +142,19 @@ void rope_table(const struct model_spec *spec, int32_t rope, int32_t max_length,
 {
     const struct rope_config *config = &spec->ropes[rope];
     const int dim = rope_rotary_dim(spec, rope), pairs = dim / 2;
-    float frequencies[MODEL_MAX_HEAD_SIZE / 2];
-    for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(config, pair, dim);
-    fill_table(frequencies, pairs, attention_factor(config), max_length, table);
+    const int halves = rope_table_rows(spec, max_length) / max_length;
+    for (int half = 0; half < halves; half++, table += (int64_t)max_length * dim) {
+        float frequencies[MODEL_MAX_HEAD_SIZE / 2];
+        for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(config, pair, dim, half == 1);
+        fill_table(frequencies, pairs, attention_factor(config), max_length, table);
+    }
 }
 
 int32_t model_spec_max_length(const struct model_spec *spec)
 {
     const struct rope_config *rope = &spec->ropes[0];
     double length = spec->max_position_embeddings;
+    if (spec->num_ropes > 1) return spec->max_position_embeddings;
     if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC) length *= rope->factor;
     if (rope->type == ROPE_YARN) length = rope->original_max_position * rope->factor;
     return length >= INT32_MAX ? INT32_MAX : length < 1 ? 1 : (int32_t)length;

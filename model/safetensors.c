@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/json.h"
+#include "model/foreign_checkpoint.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian, and so is its data");
 
@@ -247,12 +248,18 @@ static enum status align_tensors(const struct header *h, size_t first)
 /* The header's length, its two ends, and where it leaves the data. *text is [*length] without the padding. */
 static enum status locate_header(struct header *h, const struct mapped_file *map, const char **text, size_t *length)
 {
+    static const char lfs[] = "version https://git-lfs";
     uint64_t n = 0;
     if (map->size < 8)
         return error_set(h->err, STATUS_INVALID,
                          "%s: %llu bytes are too few for a safetensors file, which starts with an 8-byte header length",
                          h->path, (unsigned long long)map->size);
     memcpy(&n, map->data, 8);
+    if (map->size >= sizeof lfs - 1 && memcmp(map->data, lfs, sizeof lfs - 1) == 0)
+        return error_set(h->err, STATUS_INVALID,
+                         "%s: this is only the pointer that Git LFS keeps in place of the file; fetch the file with: "
+                         "git lfs pull",
+                         h->path);
     if (n > SAFETENSORS_MAX_HEADER)
         return error_set(h->err, STATUS_INVALID,
                          "%s: the header length %llu is more than the format's 100 MB; is this a safetensors file?",
@@ -326,7 +333,7 @@ static int compare_names(const void *a, const void *b)
 static enum status sort_names(struct safetensors *set, struct error *err)
 {
     set->by_name = malloc((set->num_tensors + 1) * sizeof *set->by_name);
-    if (!set->by_name) return out_of_memory(safetensors_path(set), err);
+    if (!set->by_name) return out_of_memory(set->sources[0].path, err);
     for (size_t i = 0; i < set->num_tensors; i++) set->by_name[i] = &set->tensors[i];
     qsort(set->by_name, set->num_tensors, sizeof *set->by_name, compare_names);
     for (size_t i = 1; i < set->num_tensors; i++) {
@@ -412,26 +419,6 @@ static enum status add_files(struct safetensors *set, const char *folder, const 
     return STATUS_OK;
 }
 
-/* Every tensor that the index names must lie in the file that it names. */
-static enum status check_map(const struct safetensors *set, const char *index_path, json_t *map, struct error *err)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach(map, name, value)
-    {
-        const struct safetensor *tensor = safetensors_find(set, name);
-        const char *file = json_string_value(value);
-        const char *slash = tensor ? strrchr(tensor->path, '/') : NULL;
-        if (!tensor)
-            return error_set(err, STATUS_INVALID, "%s: weight_map puts tensor \"%s\" in %s, which does not hold it",
-                             index_path, show_string(name).text, show_string(file).text);
-        if (strcmp(slash ? slash + 1 : tensor->path, file) != 0)
-            return error_set(err, STATUS_INVALID, "%s: weight_map puts tensor \"%s\" in %s, but it lies in %s",
-                             index_path, show_string(name).text, show_string(file).text, tensor->path);
-    }
-    return STATUS_OK;
-}
-
 static enum status open_map(struct safetensors *set, const char *folder, const char *index_path, json_t *map,
                             struct error *err)
 {
@@ -443,7 +430,6 @@ static enum status open_map(struct safetensors *set, const char *folder, const c
     enum status status = collect_files(index_path, map, &names, &count, err);
     if (status == STATUS_OK) status = add_files(set, folder, index_path, names, count, err);
     if (status == STATUS_OK) status = sort_names(set, err);
-    if (status == STATUS_OK) status = check_map(set, index_path, map, err);
     free(names);
     return status;
 }
@@ -467,23 +453,20 @@ static enum status open_index(const char *folder, const char *index_path, struct
 
 enum status safetensors_open_folder(const char *folder, struct safetensors **out, struct error *err)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], index_path[PATH_MAX];
     *out = NULL;
     if (!folder_exists(folder)) return error_set(err, STATUS_IO, "%s: no such folder", folder);
-    if (!path_join(path, sizeof path, folder, INDEX_NAME))
+    if (!path_join(path, sizeof path, folder, SINGLE_NAME) ||
+        !path_join(index_path, sizeof index_path, folder, INDEX_NAME))
         return error_set(err, STATUS_INVALID, "%s: the path is too long", folder);
     bool found;
     enum status status = file_find(path, &found, err);
     if (status != STATUS_OK) return status;
-    if (found) return open_index(folder, path, out, err);
-    path_join(path, sizeof path, folder, SINGLE_NAME); /* shorter than the name before */
-    status = file_find(path, &found, err);
-    if (status != STATUS_OK) return status;
     if (found) return safetensors_open_file(path, out, err);
-    return error_set(err, STATUS_IO,
-                     "%s: neither " SINGLE_NAME " nor " INDEX_NAME " is in this folder; quire reads weights in the "
-                     "safetensors format only",
-                     folder);
+    status = file_find(index_path, &found, err);
+    if (status != STATUS_OK) return status;
+    if (found) return open_index(folder, index_path, out, err);
+    return foreign_checkpoint_refuse(folder, SINGLE_NAME " or " INDEX_NAME, err);
 }
 
 void safetensors_close(struct safetensors *s)
@@ -547,9 +530,4 @@ enum status safetensors_read(const struct safetensors *s, const void *data, uint
     }
     memcpy(out, data, bytes); /* an aligned copy */
     return STATUS_OK;
-}
-
-const char *safetensors_path(const struct safetensors *s)
-{
-    return s->num_sources ? s->sources[0].path : "";
 }

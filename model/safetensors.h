@@ -9,8 +9,8 @@
  * __metadata__ is an object of strings; each dtype is known; shape x element size = span; the spans, sorted by start,
  * have no gap and no overlap, and end with the file.
  *
- * An index (model.safetensors.index.json) names files of its own folder by their plain names. Each must be there, hold
- * every tensor that the index puts in it, and none that another one holds.
+ * An index (model.safetensors.index.json) names files of its own folder by their plain names. Each must be there, and
+ * hold no tensor that another one holds. Which tensors there are is read from the files alone, as in transformers.
  *
  * Errors: STATUS_IO, a file cannot be opened; STATUS_INVALID, a rule is broken; STATUS_UNSUPPORTED, a dtype or a number
  * of dimensions that quire does not know; STATUS_OUT_OF_MEMORY.
@@ -58,7 +58,8 @@ struct safetensor {
 
 struct safetensors; /* one file, or all files of an index; read-only once open, so any thread may use it */
 
-/* Opens a folder's weights: model.safetensors.index.json if there is one, else model.safetensors. On failure *out is
+/* Opens a folder's weights: model.safetensors if there is one, else model.safetensors.index.json, as transformers does.
+ * Other files, such as consolidated.safetensors beside an index that does not name it, are ignored. On failure *out is
  * NULL. */
 enum status safetensors_open_folder(const char *folder, struct safetensors **out, struct error *err);
 /* Opens one file. */
@@ -74,8 +75,6 @@ uint64_t safetensors_total_bytes(const struct safetensors *s);                  
  * better read than touched: a page costs no fault, and nothing has to be unmapped. */
 enum status safetensors_read(const struct safetensors *s, const void *data, uint64_t bytes, void *out,
                              struct error *err);
-/* The path of the (first) file, for error messages. */
-const char *safetensors_path(const struct safetensors *s);
 
 const char *safetensors_dtype_name(enum safetensors_dtype dtype); /* "BF16" */
 int safetensors_dtype_bytes(enum safetensors_dtype dtype);

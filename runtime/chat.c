@@ -11,8 +11,8 @@
 #include "runtime/interrupt.h"
 #include "runtime/line_editor.h"
 #include "runtime/line_reader.h"
-#include "runtime/options/default_model.h"
 #include "runtime/options/engine_flags.h"
+#include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
 #include "runtime/prompts.h"
 #include "scheduler/sequence.h"
@@ -29,6 +29,7 @@ struct chat_options {
     struct log log;
     struct sampling_flags sampling;
     const char *prompt, *system;
+    const char *model_name; /* --model as it was given; else the folder of the model */
 };
 
 /* Counts and times of the last answer, for /stats. */
@@ -220,13 +221,14 @@ static enum status take_turn(struct chat *chat, const char *text, size_t length,
 
 static void print_banner(const struct chat *chat, const struct chat_options *o)
 {
-    const char *end = o->engine.model + strlen(o->engine.model);
-    while (end > o->engine.model + 1 && end[-1] == '/') end--;
+    const char *end = o->model_name + strlen(o->model_name);
+    while (end > o->model_name + 1 && end[-1] == '/') end--;
     const char *name = end;
-    while (name > o->engine.model && name[-1] != '/') name--;
-    fprintf(stderr, "quire %s: %.*s on %s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION, (int)(end - name),
-            name, engine_device(chat->engine), engine_limits(chat->engine)->max_model_len,
-            engine_start_seconds(chat->engine));
+    while (name > o->model_name && name[-1] != '/') name--;
+    const char *gpu = engine_device_description(chat->engine);
+    fprintf(stderr, "quire %s: %.*s on %s%s%s%s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION,
+            (int)(end - name), name, engine_device(chat->engine), gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
+            engine_limits(chat->engine)->max_model_len, engine_start_seconds(chat->engine));
     fputs("Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.\n", stderr);
 }
 
@@ -421,8 +423,10 @@ int command_chat(int argc, char **argv)
         if (status != STATUS_OK) error_prefix(&err, status, "--system");
     }
     if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    if (default_model_require(&o.engine, model, sizeof model, &err) != STATUS_OK) {
+    o.model_name = o.engine.model;
+    if (model_folder_of_engine(&o.engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
+    if (!o.model_name) o.model_name = o.engine.model;
     return run(&o);
 }

@@ -1,5 +1,5 @@
-/* The commands: quire chat, generate, profile, bench. Each parses its own flags and returns the exit status: 0, 1 for a
- * failure, 2 for wrong usage. Results go to stdout, everything else to stderr. */
+/* The commands: quire chat, generate, profile, inspect, bench. Each parses its own flags and returns the exit status:
+ * 0, 1 for a failure, 2 for wrong usage. Results go to stdout, everything else to stderr. */
 #ifndef QUIRE_RUNTIME_COMMANDS_H
 #define QUIRE_RUNTIME_COMMANDS_H
 
@@ -13,6 +13,7 @@ enum { EXIT_STATUS_OK = 0, EXIT_STATUS_FAILURE = 1, EXIT_STATUS_USAGE = 2 };
 int command_chat(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_profile(int argc, char **argv);
+int command_inspect(int argc, char **argv);
 int command_bench(int argc, char **argv);
 
 /* The sentence for the user of the command line: the error's text, and its advice as flags ("TEXT: lower

@@ -12,8 +12,8 @@
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
 #include "runtime/line_reader.h"
-#include "runtime/options/default_model.h"
 #include "runtime/options/engine_flags.h"
+#include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
 #include "runtime/output.h"
 #include "runtime/progress.h"
@@ -408,7 +408,7 @@ int command_generate(int argc, char **argv)
     if (sampling_flags_check(&o.sampling, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
-    if (default_model_require(&o.engine, model, sizeof model, &err) != STATUS_OK) {
+    if (model_folder_of_engine(&o.engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
     return generate(&o);

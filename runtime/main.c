@@ -12,6 +12,7 @@
 #include <omp.h>
 #endif
 
+#include "kernels/backend.h"
 #include "runtime/commands.h"
 
 struct command {
@@ -24,6 +25,7 @@ static const struct command commands[] = {
     {"chat", command_chat, "talk with a model in the terminal"},
     {"generate", command_generate, "run a file of prompts through a model"},
     {"profile", command_profile, "show where the memory goes, and how many requests fit"},
+    {"inspect", command_inspect, "show what a checkpoint folder holds, and what of it fits here"},
     {"bench", command_bench, "measure how fast a model runs here"},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -32,7 +34,16 @@ static void print_usage(FILE *out)
 {
     fputs("usage: quire COMMAND [flags]\n\n", out);
     for (int i = 0; i < NUM_COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fputs("\nquire COMMAND --help lists the command's flags; quire --version says which quire this is.\n", out);
+    fputs("\nquire COMMAND --help lists the command's flags; quire --version says which quire this is, and for which "
+          "GPUs.\n",
+          out);
+}
+
+static void print_version(void)
+{
+    char cuda[4096];
+    backend_describe_cuda(cuda, sizeof cuda);
+    printf("quire %s\n%s", QUIRE_VERSION, cuda);
 }
 
 static int unknown_command(const char *name)
@@ -92,7 +103,7 @@ int main(int argc, char **argv)
         return flush_stdout(EXIT_STATUS_OK);
     }
     if (strcmp(name, "--version") == 0) {
-        puts("quire " QUIRE_VERSION);
+        print_version();
         return flush_stdout(EXIT_STATUS_OK);
     }
     for (int i = 0; i < NUM_COMMANDS; i++) {

@@ -7,11 +7,9 @@ enum { MAX_COLUMNS = 32 };
 void table_cell(struct table *t, const char *format, ...)
 {
     va_list args;
-    char cell[256];
     va_start(args, format);
-    vsnprintf(cell, sizeof cell, format, args);
+    if (!text_vprintf(&t->cells, format, args) || !text_append(&t->cells, "", 1)) t->failed = true;
     va_end(args);
-    if (!text_append(&t->cells, cell, strlen(cell) + 1)) t->failed = true;
     t->num_cells++;
 }
 

@@ -32,6 +32,11 @@ void block_manager_free(struct block_manager *m)
     *m = (struct block_manager){0};
 }
 
+static uint64_t empty_prefix(const struct sequence *seq)
+{
+    return seq->request->long_rope ? PREFIX_EMPTY_LONG : PREFIX_EMPTY;
+}
+
 /* Looks the sequence's full blocks up in the cache, up to the first miss; the last token is never looked up, because
  * its logits must be computed. Returns the number of hits; `table` (may be NULL) gets their blocks, *prefix_id the
  * prefix id of the last one, *idle the number of those that have no holder. */
@@ -40,7 +45,7 @@ static int32_t find_prefix(const struct block_manager *m, const struct sequence 
 {
     int32_t hits = 0, most = m->caching ? (seq->num_tokens - 1) / m->block_size : 0;
     *idle = 0;
-    *prefix_id = 0;
+    *prefix_id = empty_prefix(seq);
     for (; hits < most; hits++) {
         int32_t block = prefix_cache_find(&m->cache, *prefix_id, seq->tokens + (size_t)hits * (size_t)m->block_size,
                                           seq->request->extra_key, prefix_id);
@@ -149,7 +154,7 @@ enum status block_manager_reserve(struct block_manager *m, struct sequence *seq,
     memset(seq->block_table, 0, (size_t)num_shared * sizeof *seq->block_table);
     seq->num_blocks = num_shared;
     seq->num_uploaded = seq->num_hashed = seq->num_computed = 0;
-    seq->prefix_id = 0;
+    seq->prefix_id = empty_prefix(seq);
     return extend_table(m, seq, needed, err);
 }
 
@@ -302,7 +307,7 @@ static enum status move_table(struct sequence *seq, struct block_pool *from, str
         status = block_pool_release(from, block, err);
     }
     seq->num_uploaded = seq->num_hashed = 0;
-    seq->prefix_id = 0;
+    seq->prefix_id = empty_prefix(seq);
     return status;
 }
 
@@ -345,7 +350,7 @@ enum status block_manager_release(struct block_manager *m, struct sequence *seq,
         if (status == STATUS_OK) status = released;
     }
     seq->num_blocks = seq->num_uploaded = seq->num_hashed = 0;
-    seq->prefix_id = 0;
+    seq->prefix_id = PREFIX_EMPTY;
     return status;
 }
 

@@ -20,7 +20,8 @@ static uint64_t hash_xxh3(uint64_t parent, const int32_t *tokens, int32_t count,
 
 enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, struct error *err)
 {
-    *cache = (struct prefix_cache){.num_blocks = num_blocks, .block_size = block_size, .next_prefix_id = 1};
+    *cache = (struct prefix_cache){
+        .num_blocks = num_blocks, .block_size = block_size, .next_prefix_id = PREFIX_EMPTY_LONG + 1};
     cache->hash = hash_xxh3;
     cache->num_buckets = 1;
     while (cache->num_buckets < num_blocks && cache->num_buckets < 1 << 29) cache->num_buckets *= 2;

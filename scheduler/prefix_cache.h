@@ -1,7 +1,8 @@
 /* The prefix cache: which block holds a given prefix. The identity of a full block is (the prefix id of the block
  * before it, its tokens, an extra key for whatever else changes K and V: an adapter, a salt). Each identity gets a
- * prefix id of 64 bits that is never used again; 0 is the empty prefix. The hash only finds candidates; the identity is
- * compared before a block is shared. Nothing is allocated after init. */
+ * prefix id of 64 bits that is never used again. A prefix begins with one of two empty ones: PREFIX_EMPTY, or
+ * PREFIX_EMPTY_LONG in a sequence past longrope's switch, whose K and V are others. The hash only finds candidates; the
+ * identity is compared before a block is shared. Nothing is allocated after init. */
 #ifndef QUIRE_SCHEDULER_PREFIX_CACHE_H
 #define QUIRE_SCHEDULER_PREFIX_CACHE_H
 
@@ -11,6 +12,9 @@
 #include "base/status.h"
 
 typedef uint64_t prefix_hash_function(uint64_t parent, const int32_t *tokens, int32_t count, uint64_t extra_key);
+
+#define PREFIX_EMPTY 0
+#define PREFIX_EMPTY_LONG 1
 
 struct prefix_entry;
 

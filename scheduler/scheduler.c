@@ -91,6 +91,7 @@ void scheduler_add(struct scheduler *s, struct request *request)
 {
     const struct batch_limits *limits = &s->config.limits;
     request->arrival = s->next_arrival++;
+    request->long_rope = scheduler_past_switch(s, request);
     request_queue_insert(&s->waiting, request);
     if (request->num_sequences > limits->max_num_seqs) {
         error_set(&request->error, STATUS_INVALID, "n is %d, but at most %d sequences run at once: lower n",
@@ -120,9 +121,26 @@ void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_rea
     check_after(s);
 }
 
+static bool request_in_flight(const struct request *request)
+{
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        if (request->sequences[i].in_flight > 0) return true;
+    return false;
+}
+
+/* Short requests whose sequences have all stopped at the switch return to the queue, and start again as long ones. */
+static void requeue_past_switch(struct scheduler *s)
+{
+    for (struct request *r = s->running.head, *next; r; r = next) {
+        next = r->next;
+        if (!r->long_rope && scheduler_past_switch(s, r) && !request_in_flight(r)) scheduler_requeue(s, r);
+    }
+}
+
 /* Decides what the next step computes, and lays it out. */
 static void choose_step(struct scheduler *s, struct batch *batch)
 {
+    if (s->config.rope_switch > 0) requeue_past_switch(s);
     bool preempted = scheduler_choose_running(s, batch);
     /* A step that preempts admits nothing, unless nothing is left running. */
     bool admits = !preempted || !s->running.head;
@@ -219,13 +237,6 @@ enum status scheduler_collect(struct scheduler *s, const struct sample_output *s
     int32_t count = collect_step(s, samples);
     if (!s->unsound) *num_events = count;
     return soundness(s, err);
-}
-
-static bool request_in_flight(const struct request *request)
-{
-    for (int32_t i = 0; i < request->num_sequences; i++)
-        if (request->sequences[i].in_flight > 0) return true;
-    return false;
 }
 
 struct request *scheduler_next_finished(struct scheduler *s)

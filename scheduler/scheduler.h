@@ -16,6 +16,12 @@
  * sequences are unfinished. It is always recomputed if its sequences still wait for their prompt, or if there are too
  * few host blocks. Swapped requests return before any waiting request is admitted.
  *
+ * Some models rotate a sequence of more than rope_switch tokens by other angles than a shorter one, from its first
+ * token on (longrope), so all its K and V are others. A request is computed either as short or as long. Short, its
+ * sequences stop at rope_switch computed tokens; once all that are unfinished have another token to compute, the
+ * request releases its blocks and is computed again as long, like one that was preempted. The prefix cache keeps both
+ * kinds apart.
+ *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use. Nothing is allocated
  * after scheduler_create, except host blocks, which are allocated when a swap needs more than there are: most runs
  * never swap, and pinning gigabytes of host memory at start-up takes seconds.
@@ -42,6 +48,7 @@ struct scheduler_config {
     enum status (*grow_host_blocks)(void *user, int32_t *added, struct error *err);
     void *user;
     const struct log *log; /* may be NULL */
+    int32_t rope_switch;   /* most tokens of a sequence that is rotated as a short one; 0: all are short */
     bool enable_prefix_caching;
     bool enable_chunked_prefill; /* false: a prompt is computed in one step; needs max_num_tokens >= max_model_len */
     bool check_invariants;       /* after every operation; slow; on in debug builds and tests */

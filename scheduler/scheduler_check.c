@@ -24,6 +24,18 @@ static enum status check_filled(const struct scheduler *s, const struct sequence
     return STATUS_OK;
 }
 
+/* No token past the switch is computed as one of a short sequence, and no shorter sequence as a long one. A sequence
+ * that has ended computes nothing more, whatever its siblings become. */
+static enum status check_switch(const struct scheduler *s, const struct sequence *seq, struct error *err)
+{
+    const bool is_long = seq->request->long_rope;
+    const int32_t most = s->config.rope_switch;
+    if (seq->status == SEQUENCE_FINISHED) return STATUS_OK;
+    if (is_long ? most > 0 && seq->num_tokens > most : most == 0 || seq->num_computed <= most) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "a sequence of %d tokens, %d computed, is rotated as a %s one",
+                     seq->num_tokens, seq->num_computed, is_long ? "long" : "short");
+}
+
 static enum status check_sequence(const struct scheduler *s, const struct request_queue *queue,
                                   const struct sequence *seq, struct error *err)
 {
@@ -38,7 +50,8 @@ static enum status check_sequence(const struct scheduler *s, const struct reques
     if (seq->num_pending > seq->in_flight || seq->in_flight > s->in_flight || seq->num_uploaded > seq->num_blocks)
         return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, is in %d steps of %d in flight",
                          seq->num_pending, seq->in_flight, s->in_flight);
-    return check_filled(s, seq, err);
+    enum status status = check_switch(s, seq, err);
+    return status == STATUS_OK ? check_filled(s, seq, err) : status;
 }
 
 static enum status check_queue(const struct scheduler *s, const struct request_queue *queue, int32_t *num_holders,

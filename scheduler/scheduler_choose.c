@@ -5,12 +5,29 @@ static int32_t num_known(const struct sequence *seq)
     return seq->num_tokens + seq->num_pending;
 }
 
+bool scheduler_past_switch(const struct scheduler *s, const struct request *request)
+{
+    if (s->config.rope_switch == 0) return false;
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        const struct sequence *seq = &request->sequences[i];
+        if (seq->status != SEQUENCE_FINISHED && seq->num_tokens <= s->config.rope_switch) return false;
+    }
+    return true;
+}
+
+/* The tokens of the sequence whose K and V may be computed: all, or those up to the switch. */
+static int32_t num_computable(const struct scheduler *s, const struct sequence *seq)
+{
+    const int32_t known = num_known(seq), most = s->config.rope_switch;
+    return most > 0 && !seq->request->long_rope && known > most ? most : known;
+}
+
 /* Tokens of the sequence that this step computes, at most `budget`. */
 static int32_t tokens_to_compute(const struct scheduler *s, const struct sequence *seq, int32_t budget)
 {
     if (seq->status != SEQUENCE_RUNNING) return 0;
     if (seq->num_pending > 0 && num_known(seq) >= seq->token_capacity) return 0; /* it ends with the pending token */
-    int32_t remaining = num_known(seq) - seq->num_computed;
+    int32_t remaining = num_computable(s, seq) - seq->num_computed;
     if (remaining > budget) return s->config.enable_chunked_prefill ? budget : 0;
     return remaining;
 }

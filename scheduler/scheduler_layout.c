@@ -4,9 +4,10 @@ static void add_tokens(const struct scheduler *s, struct batch *batch, const str
 {
     const struct sequence *seq = c->seq;
     int32_t first = batch->num_tokens, block_size = s->config.limits.block_size, end = c->start + c->count;
+    int32_t first_row = seq->request->long_rope ? s->config.limits.max_model_len : 0;
     for (int32_t t = c->start; t < end; t++) {
         batch->token_ids[first + t - c->start] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
-        batch->positions[first + t - c->start] = t;
+        batch->positions[first + t - c->start] = first_row + t;
     }
     for (int32_t t = c->start, run; t < end; t += run) {
         int32_t block = seq->block_table[t / block_size], offset = t % block_size;

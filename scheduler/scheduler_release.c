@@ -23,6 +23,7 @@ void scheduler_requeue(struct scheduler *s, struct request *request)
         seq->status = SEQUENCE_WAITING;
     }
     request->leader = NULL;
+    request->long_rope = scheduler_past_switch(s, request);
     request->num_preemptions++;
     request_queue_move(&s->waiting, request);
 }

@@ -65,6 +65,8 @@ void scheduler_set_unsound(struct scheduler *s, const struct error *err);
 
 /* ---- scheduler_choose.c ---- */
 
+/* Whether every unfinished sequence has more than rope_switch tokens, so that the request can be computed as long. */
+bool scheduler_past_switch(const struct scheduler *s, const struct request *request);
 /* Whether the free blocks suffice for the next tokens of all running requests, so that nothing is preempted. */
 bool scheduler_running_fits(const struct scheduler *s);
 /* Chooses tokens of running requests, in order of arrival. Returns whether a request was preempted. */
@@ -88,8 +90,8 @@ bool scheduler_start_siblings(struct scheduler *s, struct request *request);
 
 /* Preempts a running request by recompute or swap. No step in flight may name it. */
 void scheduler_preempt(struct scheduler *s, struct batch *batch, struct request *request);
-/* Preemption by recompute: the request releases its blocks, keeps its tokens and is computed again from them. No step
- * in flight may name it. */
+/* Preemption by recompute: the request releases its blocks, keeps its tokens and is computed again from them, as long
+ * if it is past the switch. No step in flight may name it. */
 void scheduler_requeue(struct scheduler *s, struct request *request);
 /* Releases the blocks and the state index of a sequence. */
 void scheduler_release(struct scheduler *s, struct sequence *seq);

@@ -37,7 +37,7 @@ struct sequence {
     int32_t num_blocks;
     int32_t num_uploaded; /* entries of block_table that the device's block table has */
     int32_t num_hashed;   /* full blocks with a prefix id, from the first */
-    uint64_t prefix_id;   /* of the last of those; 0: none */
+    uint64_t prefix_id;   /* of the last of those, or that of an empty prefix */
 
     int32_t state_index; /* of its block table and sampling state on the device; -1: none */
     int32_t in_flight;   /* steps in flight that name it: its blocks are not released before they are collected */
@@ -54,6 +54,7 @@ struct request {
     int32_t num_sequences;
     struct sequence *leader; /* while admitted: computes the prompt, for which the other sequences wait */
     bool forked;             /* the prompt was computed, and each sequence has tokens of its own since */
+    bool long_rope;          /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
     bool aborted;
     int32_t num_preemptions;
     struct error error;          /* with FINISH_ERROR: why */

@@ -37,9 +37,9 @@ static void check_table(const struct model_spec *spec)
 /* config.json of a family, with the input as further keys. */
 static void write_family(const struct temp_folder *folder, int family, const uint8_t *keys, size_t size)
 {
-    static const char *const types[] = {"llama",    "mistral", "qwen2",    "qwen3", "gemma2", "olmo2",
-                                        "granite",  "cohere",  "cohere2",  "glm",   "glm4",   "helium",
-                                        "ernie4_5", "exaone4", "seed_oss", "arcee", "apertus"};
+    static const char *const types[] = {"llama",    "mistral", "qwen2",    "qwen3", "gemma2",  "olmo2",
+                                        "granite",  "cohere",  "cohere2",  "glm",   "glm4",    "helium",
+                                        "ernie4_5", "exaone4", "seed_oss", "arcee", "apertus", "phi3"};
     struct text text = {0};
     const char *type = types[family % (int)(sizeof types / sizeof *types)];
     if (!text_printf(&text, "{\"model_type\":\"%s\"," SIZES "%s", type, size ? "," : "") ||

@@ -15,8 +15,8 @@
 #include "tests/support/temp_folder.h"
 
 /* A command, and the word that bench wants after it. */
-static const char *const COMMANDS[][2] = {{"chat"}, {"generate"}, {"profile"}, {"bench", "latency"}};
-enum { NUM_COMMANDS = 4, MAX_ARGS = 8 };
+static const char *const COMMANDS[][2] = {{"chat"}, {"generate"}, {"profile"}, {"inspect"}, {"bench", "latency"}};
+enum { NUM_COMMANDS = 5, MAX_ARGS = 8 };
 
 static void run(struct program *p, const char *const *args)
 {
@@ -76,7 +76,11 @@ static void test_help(void **state)
     (void)state;
     check_help((const char *[]){"--help", NULL}, "usage: quire COMMAND [flags]", "generate");
     check_help((const char *[]){"-h", NULL}, "usage: quire COMMAND [flags]", "chat");
-    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION "\n", "quire");
+#ifdef QUIRE_HAVE_CUDA
+    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION "\nCUDA kernels for ", "cuda:0: ");
+#else
+    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION "\n", "built for the CPU alone\n");
+#endif
     for (int i = 0; i < NUM_COMMANDS; i++) {
         const char *argv[MAX_ARGS + 1];
         char begins[64];
@@ -165,8 +169,12 @@ static void check_shell(const char *words, const char *sentence)
 static void test_unwritable(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"--version", "--help", "profile --device cpu --max-num-seqs 4",
-                                           "profile --device cpu --max-num-seqs 4 --json"};
+    static const char *const commands[] = {"--version",
+                                           "--help",
+                                           "profile --device cpu --max-num-seqs 4",
+                                           "profile --device cpu --max-num-seqs 4 --json",
+                                           "inspect --device cpu",
+                                           "inspect --device cpu --json"};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         char words[256];
         snprintf(words, sizeof words, "%s >/dev/full", commands[i]);

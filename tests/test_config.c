@@ -155,15 +155,56 @@ static void test_architecture(void **state)
     c = accept(*state, SIZES, "\"model_type\":\"mistral\",\"num_key_value_heads\":2");
     assert_string_equal(c.architecture, "MistralForCausalLM");
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
-    refuse(*state, SIZES, "\"model_type\":\"gemma\"", STATUS_UNSUPPORTED,
-           "model_type is \"gemma\"; quire runs llama, mistral, qwen2, qwen3, gemma2, olmo2, granite");
+    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED,
+           "model_type is \"zebra\"; quire runs llama, mistral, ");
+    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and phi3");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
-           "names \"LlamaModel\"; quire runs LlamaForCausalLM, MistralForCausalLM, ");
+           "names \"LlamaModel\"; quire runs the causal language models of llama, mistral, ");
     refuse(*state, LLAMA, "\"architectures\":[\"MistralForCausalLM\"]", STATUS_INVALID, "contradict");
     refuse(*state, LLAMA, "\"architectures\":[]", STATUS_INVALID, "architectures must be");
     refuse(*state, LLAMA, "\"architectures\":[1]", STATUS_INVALID, "architectures must be");
     refuse(*state, LLAMA, "\"architectures\":\"LlamaForCausalLM\"", STATUS_INVALID, "architectures must be");
+}
+
+/* Types that transformers knows. tests/scripts/list_model_types.py checks that none is forgotten. */
+static void test_unsupported(void **state)
+{
+    static const char *const cases[][2] = {
+        {"mixtral", "a mixture of experts"},
+        {"qwen3_moe", "a mixture of experts"},
+        {"gpt_oss", "a mixture of experts"},
+        {"phimoe", "a mixture of experts"},
+        {"deepseek_v3", "latent attention (MLA) and a mixture of experts"},
+        {"minicpm3", "latent attention (MLA)"},
+        {"mamba2", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
+        {"falcon_h1", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
+        {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and a mixture of experts"},
+        {"glm5_next", "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), latent attention (MLA) "
+                      "and a mixture of experts"},
+        {"llama4", "vision and a mixture of experts"},
+        {"gemma3", "vision"},
+        {"mistral3", "vision"},
+        {"qwen2_vl", "vision"},
+        {"gemma3n", "vision and audio"},
+        {"whisper", "audio"},
+        {"t5", "an encoder"},
+        {"bert", "an encoder"},
+        {"gpt2", "learned positions, ALiBi, or norms with biases"},
+        {"gptj", "learned positions, ALiBi, or norms with biases"},
+        {"patchtst", "time series in place of text"},
+        {"granite_swa", "layers of a kind of its own"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char keys[128], words[256];
+        snprintf(keys, sizeof keys, "\"architectures\":[\"XForCausalLM\"],\"model_type\":\"%s\"", cases[i][0]);
+        snprintf(words, sizeof words, "model_type is \"%s\"; what quire lacks for it: %s", cases[i][0], cases[i][1]);
+        refuse(*state, SIZES, keys, STATUS_UNSUPPORTED, words);
+    }
+    /* no words of the table */
+    refuse(*state, SIZES, "\"model_type\":\"mixtra\"", STATUS_UNSUPPORTED, "model_type is \"mixtra\"; quire runs");
+    refuse(*state, SIZES, "\"model_type\":\"t5 t5_gemma_module\"", STATUS_UNSUPPORTED, "; quire runs");
+    refuse(*state, SIZES, "\"model_type\":\"\"", STATUS_UNSUPPORTED, "model_type is \"\"; quire runs");
 }
 
 static void test_mistral(void **state)
@@ -188,9 +229,10 @@ static void test_mistral(void **state)
            "sliding_window must");
     refuse(*state, MISTRAL ",\"num_key_value_heads\":2", "\"sliding_window\":8,\"use_sliding_window\":false",
            STATUS_UNSUPPORTED, "contradicts");
-    refuse(*state, MISTRAL ",\"num_key_value_heads\":2",
-           "\"sliding_window\":8,\"layer_types\":[\"sliding_attention\",\"full_attention\"]", STATUS_UNSUPPORTED,
-           "layer_types[1] is \"full_attention\"");
+    c = accept(*state, MISTRAL,
+               "\"num_key_value_heads\":2,\"sliding_window\":8,"
+               "\"layer_types\":[\"sliding_attention\",\"full_attention\"]");
+    assert_int_equal(c.spec.layers[1].window, 8); /* layer_types are Ministral's */
     refuse(*state, MISTRAL ",\"num_key_value_heads\":2", "\"attention_bias\":true", STATUS_UNSUPPORTED,
            "attention_bias is true, but a mistral model");
 }
@@ -355,6 +397,89 @@ static void test_published(void **state)
     assert_true(c.spec.logits_multiplier == 0.125);
 }
 
+/* "short_factor":[1.00,1.01, ...],"long_factor":[2.00,2.25, ...], each of `count` numbers. */
+struct factors {
+    char text[2048];
+};
+
+static struct factors longrope_factors(int count)
+{
+    struct factors f;
+    int n = snprintf(f.text, sizeof f.text, "\"short_factor\":[");
+    for (int i = 0; i < count; i++)
+        n += snprintf(f.text + n, sizeof f.text - (size_t)n, "%s%.2f", i ? "," : "", 1 + i / 100.0);
+    n += snprintf(f.text + n, sizeof f.text - (size_t)n, "],\"long_factor\":[");
+    for (int i = 0; i < count; i++)
+        n += snprintf(f.text + n, sizeof f.text - (size_t)n, "%s%.2f", i ? "," : "", 2 + i / 4.0);
+    snprintf(f.text + n, sizeof f.text - (size_t)n, "]");
+    return f;
+}
+
+static void test_published_phi(void **state)
+{
+    const char *mini = "\"architectures\":[\"Phi3ForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":1,"
+                       "\"embd_pdrop\":0.0,\"eos_token_id\":32000,\"hidden_act\":\"silu\",\"hidden_size\":3072,"
+                       "\"initializer_range\":0.02,\"intermediate_size\":8192,\"model_type\":\"phi3\","
+                       "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":32,"
+                       "\"original_max_position_embeddings\":4096,\"pad_token_id\":32000,\"resid_pdrop\":0.0,"
+                       "\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"tie_word_embeddings\":false,"
+                       "\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.40.2\",\"use_cache\":true,"
+                       "\"attention_bias\":false,\"vocab_size\":32064";
+    char extra[4096];
+    struct model_config c = accept(*state, mini,
+                                   "\"_name_or_path\":\"Phi-3-mini-4k-instruct\",\"auto_map\":{\"AutoConfig\":"
+                                   "\"configuration_phi3.Phi3Config\"},\"max_position_embeddings\":4096,"
+                                   "\"rope_scaling\":null,\"sliding_window\":2047");
+    assert_int_equal(c.spec.layers[31].window, 2047);
+    assert_int_equal(c.spec.layers[31].rotary_dim, 96);
+    assert_int_equal(model_spec_rope_switch(&c.spec, 4096), 0);
+    /* Phi-3-mini-128k and Phi-3.5-mini; early files say "su" */
+    for (int su = 0; su < 2; su++) {
+        snprintf(extra, sizeof extra,
+                 "\"max_position_embeddings\":131072,\"sliding_window\":262144,"
+                 "\"rope_scaling\":{%s,\"type\":\"%s\"}",
+                 longrope_factors(48).text, su ? "su" : "longrope");
+        c = accept(*state, mini, extra);
+        assert_int_equal(c.spec.ropes[0].type, ROPE_LONGROPE);
+        assert_true(c.spec.ropes[0].factor == 32);
+        assert_int_equal(model_spec_rope_switch(&c.spec, 131072), 4096);
+    }
+    /* Phi-4 */
+    c = accept(*state, "",
+               "\"architectures\":[\"Phi3ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"bos_token_id\":100257,\"embd_pdrop\":0.0,\"eos_token_id\":100265,\"hidden_act\":\"silu\","
+               "\"hidden_size\":5120,\"initializer_range\":0.02,\"intermediate_size\":17920,"
+               "\"max_position_embeddings\":16384,\"model_type\":\"phi3\",\"num_attention_heads\":40,"
+               "\"num_hidden_layers\":40,\"num_key_value_heads\":10,\"original_max_position_embeddings\":16384,"
+               "\"pad_token_id\":100349,\"resid_pdrop\":0.0,\"rms_norm_eps\":1e-05,\"rope_scaling\":null,"
+               "\"rope_theta\":250000,\"sliding_window\":null,\"tie_word_embeddings\":false,"
+               "\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.47.0\",\"use_cache\":true,"
+               "\"vocab_size\":100352");
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.layers[39].window, 0);
+    assert_true(c.spec.ropes[0].type == ROPE_DEFAULT && c.spec.ropes[0].theta == 250000);
+    /* Phi-4-mini */
+    snprintf(extra, sizeof extra,
+             "\"interpolate_factor\":1,\"full_attn_mod\":1,\"lm_head_bias\":false,\"mlp_bias\":false,"
+             "\"partial_rotary_factor\":0.75,\"sliding_window\":262144,"
+             "\"rope_scaling\":{%s,\"type\":\"longrope\"}",
+             longrope_factors(48).text);
+    c = accept(*state,
+               "\"architectures\":[\"Phi3ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+               "\"auto_map\":{\"AutoConfig\":\"configuration_phi3.Phi3Config\"},\"bos_token_id\":199999,"
+               "\"embd_pdrop\":0.0,\"eos_token_id\":199999,\"hidden_act\":\"silu\",\"hidden_size\":3072,"
+               "\"initializer_range\":0.02,\"intermediate_size\":8192,\"max_position_embeddings\":131072,"
+               "\"model_type\":\"phi3\",\"num_attention_heads\":24,\"num_hidden_layers\":32,"
+               "\"num_key_value_heads\":8,\"original_max_position_embeddings\":4096,\"pad_token_id\":199999,"
+               "\"resid_pdrop\":0.0,\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,\"tie_word_embeddings\":true,"
+               "\"torch_dtype\":\"bfloat16\",\"use_cache\":true,\"vocab_size\":200064",
+               extra);
+    assert_int_equal(c.spec.head_size, 128);
+    assert_int_equal(c.spec.layers[31].rotary_dim, 96);
+    assert_true(c.spec.tie_word_embeddings);
+    assert_int_equal(model_spec_rope_switch(&c.spec, 8192), 4096);
+}
+
 /* --- Other families --- */
 
 static void test_qwen2(void **state)
@@ -455,10 +580,158 @@ static void test_gemma2(void **state)
     assert_int_equal(layers[0].window, 0);
     assert_int_equal(layers[1].window, 24);
     assert_false(c.spec.tie_word_embeddings);
-    refuse(*state, base, "\"hidden_activation\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_activation is \"gelu\"; quire");
+    refuse(*state, base, "\"hidden_activation\":\"relu\"", STATUS_UNSUPPORTED, "hidden_activation is \"relu\"; quire");
     refuse(*state, base, "\"attn_logit_softcapping\":0", STATUS_INVALID, "attn_logit_softcapping must be a number");
     refuse(*state, base, "\"use_bidirectional_attention\":true", STATUS_UNSUPPORTED, "use_bidirectional_attention is");
     refuse(*state, base, "\"rope_local_base_freq\":10000", STATUS_UNSUPPORTED, "rope_local_base_freq is 10000");
+}
+
+static void test_gemma(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"gemma\",\"num_key_value_heads\":1";
+    struct model_config c = accept(*state, base, "");
+    assert_int_equal(c.spec.layers[1].norm_placement, NORM_BEFORE);
+    assert_int_equal(c.spec.layers[1].activation, ACTIVATION_GELU_TANH);
+    assert_int_equal(c.spec.head_size, 256);
+    assert_int_equal(c.spec.max_position_embeddings, 8192);
+    assert_true(c.spec.gain_offset == 1 && c.spec.embedding_multiplier == 8 && c.spec.round_embedding_multiplier);
+    assert_true(c.spec.tie_word_embeddings);
+    /* hidden_act counts, whatever hidden_activation says */
+    c = accept(*state, base, "\"hidden_act\":\"gelu\",\"hidden_activation\":\"gelu_pytorch_tanh\"");
+    assert_int_equal(c.spec.layers[0].activation, ACTIVATION_GELU);
+    c = accept(*state, base, "\"hidden_act\":\"gelu_pytorch_tanh\",\"hidden_activation\":null");
+    assert_int_equal(c.spec.layers[0].activation, ACTIVATION_GELU_TANH);
+    refuse(*state, base, "\"hidden_act\":\"relu\"", STATUS_UNSUPPORTED, "hidden_act is \"relu\"; quire computes");
+    refuse(*state, base, "\"sliding_window\":8", STATUS_UNSUPPORTED, "sliding_window is 8");
+    refuse(*state, base, "\"use_bidirectional_attention\":true", STATUS_UNSUPPORTED, "use_bidirectional_attention is");
+    refuse(*state, SIZES, "\"model_type\":\"gemma\"", STATUS_INVALID, "not a multiple of num_key_value_heads (16)");
+}
+
+#define GEMMA3 "\"model_type\":\"gemma3_text\"," SIZES ",\"num_key_value_heads\":2"
+
+static void test_gemma3(void **state)
+{
+    struct model_config c = accept(*state, GEMMA3, "");
+    const struct layer_spec *layers = c.spec.layers;
+    assert_string_equal(c.architecture, "Gemma3ForCausalLM");
+    assert_int_equal(layers[0].norm_placement, NORM_AROUND);
+    assert_int_equal(layers[0].qk_norm, QK_NORM_HEAD);
+    assert_int_equal(layers[0].activation, ACTIVATION_GELU_TANH);
+    assert_int_equal(layers[1].window, 4096); /* the sixth layer would have none */
+    assert_true(layers[0].attention_soft_cap == 0 && c.spec.logits_soft_cap == 0);
+    assert_true(layers[0].attention_scale == 0.0625f);
+    assert_true(c.spec.gain_offset == 1 && c.spec.embedding_multiplier == 8 && c.spec.round_embedding_multiplier);
+    assert_string_equal(c.spec.names.post_mlp_norm, "post_feedforward_layernorm");
+    assert_string_equal(c.spec.names.k_norm, "self_attn.k_norm");
+    c = accept(*state, GEMMA3, "\"sliding_window_pattern\":2,\"sliding_window\":24,\"final_logit_softcapping\":9");
+    assert_int_equal(layers[0].window, 24);
+    assert_int_equal(layers[1].window, 0);
+    assert_true(c.spec.logits_soft_cap == 9);
+    c = accept(*state, GEMMA3, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]");
+    assert_int_equal(layers[0].window, 0);
+    assert_int_equal(layers[1].window, 4096);
+    assert_int_equal(layers[0].rope, 0);
+    assert_int_equal(layers[1].rope, 1);
+    refuse(*state, GEMMA3, "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but");
+    refuse(*state, GEMMA3, "\"sliding_window_pattern\":0", STATUS_INVALID, "sliding_window_pattern must be");
+    refuse(*state, GEMMA3, "\"attn_logit_softcapping\":50", STATUS_UNSUPPORTED, "attn_logit_softcapping is 50");
+    refuse(*state, GEMMA3, "\"use_bidirectional_attention\":true", STATUS_UNSUPPORTED,
+           "use_bidirectional_attention is");
+}
+
+static void check_ropes(const struct model_config *c, enum rope_type type, double theta, double local_theta)
+{
+    assert_int_equal(c->spec.num_ropes, 2);
+    assert_int_equal(c->spec.ropes[0].type, type);
+    assert_int_equal(c->spec.ropes[1].type, ROPE_DEFAULT);
+    if (c->spec.ropes[0].theta != theta || c->spec.ropes[1].theta != local_theta)
+        fail_msg("theta %g and %g", c->spec.ropes[0].theta, c->spec.ropes[1].theta);
+    assert_int_equal(model_spec_max_length(&c->spec), c->spec.max_position_embeddings);
+}
+
+/* Layers with a window and layers without have a rope each, in both layouts. */
+static void test_two_ropes(void **state)
+{
+    const char *olmo3 = SIZES ",\"model_type\":\"olmo3\"";
+    const char *yarn = "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8.0,"
+                       "\"original_max_position_embeddings\":8192},\"max_position_embeddings\":65536";
+    struct model_config c = accept(*state, GEMMA3, "");
+    check_ropes(&c, ROPE_DEFAULT, 1e6, 1e4);
+    c = accept(*state, GEMMA3,
+               "\"rope_theta\":5000,\"rope_local_base_freq\":400,"
+               "\"rope_scaling\":{\"factor\":8.0,\"rope_type\":\"linear\"}");
+    check_ropes(&c, ROPE_LINEAR, 5000, 400);
+    c = accept(*state, GEMMA3,
+               "\"rope_parameters\":{\"full_attention\":{\"factor\":8.0,\"rope_theta\":5000,"
+               "\"rope_type\":\"linear\"},\"sliding_attention\":{\"rope_theta\":400,\"rope_type\":\"default\"}}");
+    check_ropes(&c, ROPE_LINEAR, 5000, 400);
+    c = accept(*state, GEMMA3, "\"rope_parameters\":{\"full_attention\":null}");
+    check_ropes(&c, ROPE_DEFAULT, 1e6, 1e4);
+    c = accept(*state, olmo3, "");
+    check_ropes(&c, ROPE_DEFAULT, 5e5, 5e5);
+    c = accept(*state, olmo3, yarn);
+    check_ropes(&c, ROPE_YARN, 5e5, 5e5);
+    refuse(*state, GEMMA3, "\"rope_parameters\":{\"rope_type\":\"default\"}", STATUS_UNSUPPORTED,
+           "rope_parameters.rope_type is set, but a gemma3_text model has");
+    refuse(*state, GEMMA3, "\"rope_parameters\":{\"sliding_attention\":3}", STATUS_INVALID,
+           "rope_parameters.sliding_attention must be an object");
+    refuse(*state, GEMMA3, "\"rope_parameters\":{\"sliding_attention\":{\"alpha\":3}}", STATUS_UNSUPPORTED,
+           "rope_parameters.sliding_attention.alpha is set");
+    refuse(*state, GEMMA3, "\"partial_rotary_factor\":0.5", STATUS_UNSUPPORTED, "partial_rotary_factor is 0.5");
+    refuse(*state, olmo3, "\"rope_local_base_freq\":400", STATUS_UNSUPPORTED, "rope_local_base_freq is 400");
+}
+
+#define FIVE_LAYERS                                                                                                    \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":5,\"num_attention_heads\":4,\"vocab_size\":320"
+
+static void test_olmo3(void **state)
+{
+    const char *base = "\"model_type\":\"olmo3\"," FIVE_LAYERS;
+    struct model_config c = accept(*state, base, "");
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(c.spec.layers[i].norm_placement, NORM_AFTER);
+        assert_int_equal(c.spec.layers[i].qk_norm, QK_NORM_PROJECTION);
+        assert_int_equal(c.spec.layers[i].window, i == 3 ? 0 : 4096);
+        assert_int_equal(c.spec.layers[i].rope, i == 3 ? 0 : 1);
+    }
+    assert_true(c.spec.norm_eps == 1e-5);
+    refuse(*state, base, "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but");
+}
+
+static void test_smollm3(void **state)
+{
+    const char *base = "\"model_type\":\"smollm3\"," FIVE_LAYERS;
+    struct model_config c = accept(*state, base, "");
+    for (int i = 0; i < 5; i++) assert_int_equal(c.spec.layers[i].rotary_dim, i == 3 ? 0 : 16);
+    assert_true(c.spec.ropes[0].theta == 2e6 && c.spec.tie_word_embeddings);
+    assert_int_equal(c.spec.num_kv_heads, 4);
+    c = accept(*state, base, "\"no_rope_layer_interval\":2,\"sliding_window\":24,\"use_sliding_window\":true");
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(c.spec.layers[i].rotary_dim, i % 2 ? 0 : 16);
+        assert_int_equal(c.spec.layers[i].window, i % 2 ? 24 : 0);
+    }
+    c = accept(*state, base, "\"no_rope_layers\":[0,1,1,1,0],\"sliding_window\":24,\"mlp_bias\":true");
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(c.spec.layers[i].rotary_dim, i % 4 ? 16 : 0);
+        assert_int_equal(c.spec.layers[i].window, 0);
+    }
+    assert_true(c.spec.layers[0].mlp_bias);
+    refuse(*state, base, "\"no_rope_layers\":[1,1,1,0]", STATUS_INVALID, "no_rope_layers must be an array");
+    refuse(*state, base, "\"no_rope_layers\":[1,1,1,0,2]", STATUS_INVALID, "an element of no_rope_layers must be");
+    refuse(*state, base, "\"no_rope_layer_interval\":0", STATUS_INVALID, "no_rope_layer_interval must be");
+}
+
+static void test_ministral(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"ministral\",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "");
+    assert_int_equal(c.spec.layers[1].window, 4096);
+    c = accept(*state, base, "\"sliding_window\":24,\"layer_types\":[\"sliding_attention\",\"full_attention\"]");
+    assert_int_equal(c.spec.layers[0].window, 24);
+    assert_int_equal(c.spec.layers[1].window, 0);
+    c = accept(*state, base, "\"sliding_window\":null");
+    assert_int_equal(c.spec.layers[1].window, 0);
+    refuse(*state, base, "\"attention_bias\":true", STATUS_UNSUPPORTED, "attention_bias is true");
 }
 
 static void test_olmo2(void **state)
@@ -475,6 +748,35 @@ static void test_olmo2(void **state)
     assert_string_equal(c.spec.names.k_norm, "self_attn.k_norm");
     refuse(*state, base, "\"clip_qkv\":8", STATUS_UNSUPPORTED, "clip_qkv is 8");
     refuse(*state, base, "\"sliding_window\":8", STATUS_UNSUPPORTED, "sliding_window is 8");
+}
+
+#define GRANITE4 "\"model_type\":\"granitemoehybrid\"," SIZES ",\"num_local_experts\":0,\"shared_intermediate_size\":80"
+
+static void test_granite4(void **state)
+{
+    const char *attention = "\"layer_types\":[\"attention\",\"attention\"]";
+    struct model_config c = accept(*state, GRANITE4, attention);
+    assert_string_equal(c.architecture, "GraniteMoeHybridForCausalLM");
+    assert_int_equal(c.spec.intermediate_size, 80);
+    assert_int_equal(c.spec.layers[1].rotary_dim, 0);
+    assert_string_equal(c.spec.names.gate_up, "shared_mlp.input_linear");
+    assert_string_equal(c.spec.names.down, "shared_mlp.output_linear");
+    c = accept(*state, GRANITE4,
+               "\"layers_block_type\":[\"attention\",\"full_attention\"],\"position_embedding_type\":\"rope\","
+               "\"attention_multiplier\":0.015625,\"embedding_multiplier\":12,\"residual_multiplier\":0.22,"
+               "\"logits_scaling\":8,\"attention_bias\":true");
+    assert_int_equal(c.spec.layers[1].rotary_dim, 16);
+    assert_true(c.spec.layers[1].attention_scale == 0.015625f && c.spec.layers[1].residual_multiplier == 0.22f);
+    assert_true(c.spec.embedding_multiplier == 12 && c.spec.logits_multiplier == 0.125);
+    assert_true(c.spec.layers[0].qkv_bias && c.spec.layers[0].o_bias);
+    refuse(*state, GRANITE4, "", STATUS_UNSUPPORTED, "layer_types is missing: all layers are recurrent");
+    refuse(*state, GRANITE4, "\"layer_types\":[\"attention\"]", STATUS_INVALID, "layer_types must be an array of num_");
+    refuse(*state, GRANITE4, "\"layer_types\":[\"attention\",\"mamba\"]", STATUS_UNSUPPORTED,
+           "layer_types[1] is \"mamba\"; quire computes layers of attention only");
+    refuse(*state, "\"model_type\":\"granitemoehybrid\"," SIZES, attention, STATUS_UNSUPPORTED,
+           "num_local_experts is 8: a mixture of experts");
+    refuse(*state, "\"model_type\":\"granitemoehybrid\",\"num_local_experts\":62," SIZES, attention, STATUS_UNSUPPORTED,
+           "num_local_experts is 62");
 }
 
 static void test_granite(void **state)
@@ -810,6 +1112,83 @@ static void test_arcee(void **state)
     refuse(*state, base, "\"hidden_act\":\"silu\"", STATUS_UNSUPPORTED, "quire computes \"relu2\"");
 }
 
+static void test_phi3(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"phi3\"";
+    struct model_config c = accept(*state, base, "");
+    assert_string_equal(c.spec.names.qkv, "self_attn.qkv_proj");
+    assert_string_equal(c.spec.names.gate_up, "mlp.gate_up_proj");
+    assert_true(c.spec.norm_eps == 1e-5 && !c.spec.tie_word_embeddings);
+    assert_int_equal(c.spec.num_kv_heads, 4);
+    assert_int_equal(c.spec.max_position_embeddings, 4096);
+    assert_int_equal(c.spec.layers[1].window, 0);
+    assert_int_equal(c.spec.layers[1].rotary_dim, 16);
+    assert_int_equal(c.spec.ropes[0].type, ROPE_DEFAULT);
+    c = accept(*state, base, "\"attention_bias\":true,\"sliding_window\":8,\"use_sliding_window\":true");
+    assert_false(c.spec.layers[0].qkv_bias || c.spec.layers[0].o_bias);
+    assert_int_equal(c.spec.layers[0].window, 8);
+    refuse(*state, base, "\"hidden_act\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_act is \"gelu\"");
+    refuse(*state, base, "\"sliding_window\":0", STATUS_INVALID, "sliding_window must be");
+    refuse(*state, base, "\"partial_rotary_factor\":0.1", STATUS_INVALID, "partial_rotary_factor 0.1 of a head_dim");
+    refuse(*state, base, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", STATUS_UNSUPPORTED,
+           "rope_type \"linear\" is not supported (default and longrope are)");
+}
+
+/* Which lengths have a switch, and which keys decide about it. */
+static void test_longrope(void **state)
+{
+    static const char *const names[] = {"longrope", "su", "yarn"};
+    const char *base = SIZES ",\"model_type\":\"phi3\"";
+    char extra[4096];
+    for (int i = 0; i < 3; i++) {
+        snprintf(extra, sizeof extra,
+                 "\"max_position_embeddings\":32768,\"rope_scaling\":{\"type\":\"%s\","
+                 "\"original_max_position_embeddings\":64,%s}",
+                 names[i], longrope_factors(8).text);
+        const struct model_config c = accept(*state, base, extra);
+        const struct rope_config *rope = &c.spec.ropes[0];
+        assert_int_equal(rope->type, ROPE_LONGROPE);
+        assert_int_equal(rope->original_max_position, 4096); /* the family's: the one inside does not count */
+        assert_true(rope->factor == 8 && rope->attention_factor <= 0);
+        assert_true(rope->short_factor[7] == 1.07f && rope->long_factor[7] == 3.75f);
+        assert_int_equal(model_spec_max_length(&c.spec), 32768);
+        assert_int_equal(model_spec_rope_switch(&c.spec, 4096), 0);
+        assert_int_equal(rope_table_rows(&c.spec, 4096), 4096);
+        assert_int_equal(model_spec_rope_switch(&c.spec, 4097), 4096);
+        assert_int_equal(rope_table_rows(&c.spec, 4097), 2 * 4097);
+    }
+    snprintf(extra, sizeof extra,
+             "\"original_max_position_embeddings\":1,\"rope_scaling\":{\"rope_type\":\"longrope\",%s}",
+             longrope_factors(8).text);
+    refuse(*state, base, extra, STATUS_INVALID, "original_max_position_embeddings must be at least 2");
+    snprintf(extra, sizeof extra, "\"partial_rotary_factor\":0.75,\"rope_scaling\":{\"type\":\"longrope\",%s}",
+             longrope_factors(8).text);
+    refuse(*state, base, extra, STATUS_INVALID, "short_factor must be an array of 6 numbers, one for each pair");
+    snprintf(extra, sizeof extra, "\"rope_scaling\":{\"partial_rotary_factor\":1e9,\"type\":\"longrope\",%s}",
+             longrope_factors(8).text);
+    refuse(*state, base, extra, STATUS_INVALID, "partial_rotary_factor 1e+09 of a head_dim");
+}
+
+/* A second rope of another type has the same angles before and after the switch. */
+static void test_longrope_beside_another(void **state)
+{
+    enum { LENGTH = 80, DIM = 16 };
+    static float table[2 * LENGTH][DIM];
+    char extra[4096];
+    snprintf(extra, sizeof extra, "\"original_max_position_embeddings\":64,\"rope_scaling\":{\"type\":\"longrope\",%s}",
+             longrope_factors(8).text);
+    struct model_config c = accept(*state, SIZES ",\"model_type\":\"phi3\"", extra);
+    c.spec.num_ropes = 2;
+    c.spec.ropes[1] = (struct rope_config){.theta = 10000, .factor = 1};
+    c.spec.layers[1].rope = 1;
+    assert_int_equal(rope_table_rows(&c.spec, LENGTH), 2 * LENGTH);
+    rope_table(&c.spec, 1, LENGTH, table[0]);
+    assert_true(table[1][0] != table[2][0]);
+    assert_memory_equal(table, table + LENGTH, LENGTH * sizeof *table);
+    rope_table(&c.spec, 0, LENGTH, table[0]);
+    assert_true(table[1][0] != table[LENGTH + 1][0]);
+}
+
 /* --- Sizes and types --- */
 
 static void test_missing_sizes(void **state)
@@ -918,9 +1297,10 @@ static void test_not_json(void **state)
         check_refusal(folder, STATUS_INVALID, "config.json", cases[i].words);
     }
     temp_folder_delete(folder, "config.json");
-    check_refusal(folder, STATUS_IO, "config.json", "cannot open");
     struct model_config config;
     struct error err;
+    assert_int_equal(model_config_load(folder->path, &config, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, ": there is no config.json; a checkpoint folder holds"));
     assert_int_equal(model_config_load("/no/such/folder", &config, &err), STATUS_IO);
     assert_non_null(strstr(err.text, "/no/such/folder: no such folder"));
 }
@@ -1107,14 +1487,19 @@ static void test_rope_refused(void **state)
         enum status status;
         const char *words;
     } cases[] = {
-        {"{\"type\":\"longrope\"}", STATUS_UNSUPPORTED, "rope_type \"longrope\" is not supported"},
+        {"{\"type\":\"longrope\"}", STATUS_INVALID,
+         "short_factor must be an array of 8 numbers, one for each pair, found none"},
+        {"{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1]}", STATUS_INVALID,
+         "short_factor must be an array of 8 numbers, one for each pair, found [1,"},
+        {"{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1,0]}", STATUS_INVALID, "short_factor must be a number"},
+        {"{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1,1],\"long_factor\":1}", STATUS_INVALID,
+         "long_factor must be an array of 8 numbers"},
         {"{\"type\":\"su\",\"factor\":2}", STATUS_UNSUPPORTED, "rope_type \"su\" is not supported"},
         {"{\"rope_type\":\"proportional\"}", STATUS_UNSUPPORTED, "rope_type \"proportional\""},
         {"{\"rope_type\":\"mrope\",\"type\":\"default\"}", STATUS_UNSUPPORTED, "rope_type \"mrope\""},
         {"{\"type\":3}", STATUS_INVALID, "type must be a string"},
         {"{\"type\":\"default\",\"mrope_section\":[1,2]}", STATUS_UNSUPPORTED, "mrope_section is set"},
         {"{\"type\":\"dynamic\",\"alpha\":1000,\"factor\":1}", STATUS_UNSUPPORTED, "alpha is set"},
-        {"{\"type\":\"longrope\",\"long_factor\":[1]}", STATUS_UNSUPPORTED, "long_factor is set"},
         {"{\"full_attention\":{\"rope_type\":\"default\"}}", STATUS_UNSUPPORTED, "full_attention is set"},
         {"{\"type\":\"default\",\"partial_rotary_factor\":0.5}", STATUS_UNSUPPORTED, "partial_rotary_factor is 0.5"},
         {"{\"type\":\"linear\"}", STATUS_INVALID, "factor is missing"},
@@ -1148,28 +1533,39 @@ static void test_rope_refused(void **state)
            "needs a head_dim greater than 2");
 }
 
-/* The row of the table at each of the file's positions, against transformers'. An angle is a float32 product of the
- * position and a frequency that may differ in the last bit, so the tolerance grows with the position. */
-static void compare_table(const char *name, const struct model_config *config, const json_t *positions,
-                          const json_t *expected)
+/* Rows of the table at the file's positions, which follow row `first`, against transformers'. An angle is a float32
+ * product of the position and a frequency that may differ in the last bit, so the tolerance grows with the position. */
+static void compare_rows(const char *name, const float *first, int32_t dim, const json_t *positions,
+                         const json_t *expected)
 {
-    const int32_t last = (int32_t)json_integer_value(json_array_get(positions, json_array_size(positions) - 1));
-    float *table = malloc((size_t)(last + 1) * (size_t)config->spec.head_size * sizeof *table);
-    assert_non_null(table);
-    rope_table(&config->spec, 0, last + 1, table);
     assert_int_equal(json_array_size(expected), json_array_size(positions));
     for (size_t i = 0; i < json_array_size(positions); i++) {
         const int64_t position = json_integer_value(json_array_get(positions, i));
         const json_t *row = json_array_get(expected, i);
-        assert_int_equal(json_array_size(row), config->spec.head_size);
-        for (int32_t k = 0; k < config->spec.head_size; k++) {
+        assert_int_equal(json_array_size(row), dim);
+        for (int32_t k = 0; k < dim; k++) {
             const double want = json_number_value(json_array_get(row, (size_t)k));
-            const double got = table[position * config->spec.head_size + k];
+            const double got = first[position * dim + k];
             if (!(fabs(got - want) <= 5e-7 + 3e-7 * (double)position))
                 fail_msg("%s: position %lld, element %d: expected %.9g, found %.9g", name, (long long)position, k, want,
                          got);
         }
     }
+}
+
+/* A case of rope.json. "long_table" is there if the model has a switch before the last of the positions. */
+static void compare_table(const struct model_config *config, const json_t *positions, const json_t *golden)
+{
+    const char *name = json_string_value(json_object_get(golden, "name"));
+    const json_t *long_table = json_object_get(golden, "long_table");
+    const int32_t length = 1 + (int32_t)json_integer_value(json_array_get(positions, json_array_size(positions) - 1));
+    const int32_t rows = rope_table_rows(&config->spec, length), dim = rope_rotary_dim(&config->spec, 0);
+    float *table = malloc((size_t)rows * (size_t)dim * sizeof *table);
+    assert_non_null(table);
+    rope_table(&config->spec, 0, length, table);
+    compare_rows(name, table, dim, positions, json_object_get(golden, "table"));
+    assert_int_equal(rows, long_table ? 2 * length : length);
+    if (long_table) compare_rows(name, table + (int64_t)length * dim, dim, positions, long_table);
     free(table);
 }
 
@@ -1191,9 +1587,9 @@ static void test_rope_golden(void **state)
         free(text);
         if (model_config_load(folder->path, &config, &err) != STATUS_OK) fail_msg("%s: %s", name, err.text);
         types |= 1u << config.spec.ropes[0].type;
-        compare_table(name, &config, positions, json_object_get(c, "table"));
+        compare_table(&config, positions, c);
     }
-    assert_int_equal(types, 31); /* every type was there */
+    assert_int_equal(types, 63); /* every type was there */
     json_decref(root);
 }
 
@@ -1313,10 +1709,11 @@ static void test_mutations(void **state)
             assert_non_null(strstr(err.text, "config.json"));
             continue;
         }
-        float *table = malloc(4 * (size_t)config.spec.head_size * sizeof *table);
+        const int32_t count = rope_table_rows(&config.spec, 4) * rope_rotary_dim(&config.spec, 0);
+        float *table = malloc((size_t)count * sizeof *table);
         assert_non_null(table);
         rope_table(&config.spec, 0, 4, table);
-        for (int i = 0; i < 4 * config.spec.head_size; i++) assert_true(isfinite(table[i]));
+        for (int32_t i = 0; i < count; i++) assert_true(isfinite(table[i]));
         free(table);
         loaded++;
     }
@@ -1332,6 +1729,7 @@ int main(void)
         TEST(test_values),
         TEST(test_null_is_absent),
         TEST(test_architecture),
+        TEST(test_unsupported),
         TEST(test_mistral),
         TEST(test_llama_window),
         TEST(test_dtype),
@@ -1339,7 +1737,14 @@ int main(void)
         TEST(test_qwen2),
         TEST(test_qwen_windows),
         TEST(test_qwen3),
+        TEST(test_gemma),
         TEST(test_gemma2),
+        TEST(test_gemma3),
+        TEST(test_two_ropes),
+        TEST(test_olmo3),
+        TEST(test_smollm3),
+        TEST(test_ministral),
+        TEST(test_granite4),
         TEST(test_olmo2),
         TEST(test_granite),
         TEST(test_glm),
@@ -1351,6 +1756,10 @@ int main(void)
         TEST(test_ernie4_5_and_helium),
         TEST(test_apertus),
         TEST(test_arcee),
+        TEST(test_published_phi),
+        TEST(test_phi3),
+        TEST(test_longrope),
+        TEST(test_longrope_beside_another),
         TEST(test_missing_sizes),
         TEST(test_wrong_sizes),
         TEST(test_sizes_that_do_not_fit),

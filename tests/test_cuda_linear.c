@@ -336,7 +336,7 @@ static void fused_operations_match_the_plain_ones(void **state)
             struct fused_case c = fused_case_new(gpu, &test->random, &shape);
             check_norm_linear(&c, i % 2 ? DTYPE_FLOAT32 : dtype);
             check_linear_residual(&c, &test->random);
-            for (int k = 0; k < 4; k++) check_gate_up(&c, k % 2 == 0, k < 2 ? ACTIVATION_SILU : ACTIVATION_GELU_TANH);
+            for (int k = 0; k < 2 * NUM_ACTIVATIONS; k++) check_gate_up(&c, k % 2 == 0, (enum activation)(k / 2));
             fused_case_free(&c);
         }
 }
@@ -369,8 +369,7 @@ static void batches_match_the_plain_ones(void **state)
             const struct fused_shape shape = {tokens[n], shapes[i][0], shapes[i][1], dtype, dtype, (n + i) % 3 == 0};
             struct fused_case c = fused_case_new(gpu, &test->random, &shape);
             check_linear_residual(&c, &test->random);
-            check_gate_up(&c, false, ACTIVATION_SILU);
-            check_gate_up(&c, false, ACTIVATION_GELU_TANH);
+            for (int k = 0; k < NUM_ACTIVATIONS; k++) check_gate_up(&c, false, (enum activation)k);
             fused_case_free(&c);
         }
 }

@@ -290,6 +290,131 @@ static void norms(struct test_backend *tb, struct random *random)
     }
 }
 
+/* Rows that are far from 0, so that the mean matters and squares of x alone would lose the variance. */
+static void layer_norms(struct test_backend *tb, struct random *random)
+{
+    static const int32_t sizes[] = {1, 7, 64, 511, 513, 2048, 4100, 20000};
+    for (int i = 0; i < 8 * 9; i++) {
+        const enum dtype dtype = types[i % 3], gain_dtype = types[i / 3 % 3];
+        const int32_t size = sizes[i / 9], tokens = i % 2 ? 1 : 5;
+        struct tensor x = tensor_random(tb->b, dtype, (int64_t)tokens * size, 1, random);
+        struct tensor gain = tensor_random(tb->b, gain_dtype, size, 1, random);
+        struct tensor out = tensor_poison(tb->b, dtype, x.count), *target = i % 4 < 2 ? &out : &x;
+        for (int64_t j = 0; j < x.count; j++) tensor_set(&x, j, tensor_get(&x, j) + (j / size % 2 ? 16 : -12));
+        tensor_upload(&x);
+        double *xs = tensor_doubles(&x), *gains = tensor_doubles(&gain);
+        double *expected = malloc(sizeof(double) * (size_t)out.count);
+        struct rms_norm_args norm = rms_norm_of(target, &x, &gain);
+        norm.norm.type = NORM_LAYER;
+        tb->b->rms_norm(tb->b, &norm);
+        tensor_download(target);
+        reference_layer_norm(expected, xs, gains, 1e-5, tokens, size);
+        if (size > 1) check_close(tb, "LayerNorm", target, expected, out.count, dtype);
+        for (int64_t j = 0; j < out.count && size == 1; j++) assert_true(tensor_get(target, j) == 0);
+        free(xs), free(gains), free(expected);
+        tensor_free(&x), tensor_free(&gain), tensor_free(&out);
+    }
+}
+
+/* What fused_add_rms_norm is called with beyond a plain RMSNorm. */
+struct addition_case {
+    int32_t tokens, size;
+    enum dtype dtype, post_gain_dtype, gain_dtype;
+    enum norm_type post_type, type;
+    bool has_post_norm, has_out, in_place; /* in_place: out is x */
+    float multiplier;
+};
+
+/* The operands of one way to compute it. */
+struct addition {
+    struct tensor x, residual, out;
+    struct fused_add_rms_norm_args args;
+};
+
+static struct tensor copy_of(const struct tensor *t)
+{
+    struct tensor copy = tensor_bytes(t->b, t->host, t->bytes);
+    copy.dtype = t->dtype;
+    copy.count = t->count;
+    return copy;
+}
+
+static struct addition addition_of(const struct addition_case *c, const struct tensor *x, const struct tensor *residual,
+                                   const struct tensor *gain)
+{
+    struct addition a = {copy_of(x), copy_of(residual), tensor_poison(x->b, x->dtype, x->count), {0}};
+    a.args = fused_add_rms_norm_of(&a.out, &a.x, &a.residual, gain);
+    a.args.multiplier = c->multiplier;
+    return a;
+}
+
+static void addition_free(struct addition *a)
+{
+    tensor_free(&a->x), tensor_free(&a->residual), tensor_free(&a->out);
+}
+
+/* By operations that norms() and layer_norms() compare with float64. */
+static void add_one_by_one(struct backend *b, const struct addition_case *c, struct addition *a,
+                           const struct norm_params *post_norm, const struct tensor *gain)
+{
+    struct rms_norm_args norm = rms_norm_of(&a->x, &a->x, gain);
+    norm.norm = *post_norm;
+    if (c->has_post_norm) b->rms_norm(b, &norm);
+    b->fused_add_rms_norm(b, &a->args);
+    norm = rms_norm_of(&a->out, &a->residual, gain);
+    norm.norm.type = c->type;
+    b->rms_norm(b, &norm);
+}
+
+/* The same bits as one operation after the other. */
+static void check_addition(struct test_backend *tb, struct random *random, const struct addition_case *c)
+{
+    const int64_t count = (int64_t)c->tokens * c->size;
+    struct tensor x = tensor_random(tb->b, c->dtype, count, 3, random);
+    struct tensor residual = tensor_random(tb->b, c->dtype, count, 3, random);
+    struct tensor post_gain = tensor_random(tb->b, c->post_gain_dtype, c->size, 2, random);
+    struct tensor gain = tensor_random(tb->b, c->gain_dtype, c->size, 1, random);
+    struct norm_params post_norm = norm_of(&post_gain);
+    post_norm.type = c->post_type;
+    post_norm.eps = 1e-2f;
+    struct addition single = addition_of(c, &x, &residual, &gain), fused = addition_of(c, &x, &residual, &gain);
+    add_one_by_one(tb->b, c, &single, &post_norm, &gain);
+    struct tensor *target = c->in_place ? &fused.x : &fused.out;
+    fused.args.out = c->has_out ? target->data : NULL;
+    fused.args.norm.type = c->type;
+    if (!c->has_out) fused.args.norm = (struct norm_params){0};
+    fused.args.post_norm = c->has_post_norm ? &post_norm : NULL;
+    tb->b->fused_add_rms_norm(tb->b, &fused.args);
+    tensor_download(&single.out), tensor_download(&single.residual);
+    tensor_download(target), tensor_download(&fused.residual);
+    assert_memory_equal(fused.residual.host, single.residual.host, (size_t)residual.bytes);
+    if (c->has_out) assert_memory_equal(target->host, single.out.host, (size_t)residual.bytes);
+    addition_free(&single), addition_free(&fused);
+    tensor_free(&x), tensor_free(&residual), tensor_free(&post_gain), tensor_free(&gain);
+}
+
+/* Every combination of norms, before the addition and after it, in sizes up to more than a GPU's registers hold. */
+static void adds_with_every_norm(struct test_backend *tb, struct random *random)
+{
+    static const int32_t sizes[] = {1, 7, 64, 513, 2048, 4100, 20000};
+    for (int i = 0; i < 7 * 3 * 12; i++) {
+        const struct addition_case c = {.tokens = i % 5 ? 3 : 1,
+                                        .size = sizes[i / 36],
+                                        .dtype = types[i % 3],
+                                        .post_gain_dtype = types[random_between(random, 0, 2)],
+                                        .gain_dtype = types[random_between(random, 0, 2)],
+                                        .post_type = i / 3 % 2 ? NORM_LAYER : NORM_RMS,
+                                        .type = i / 6 % 2 ? NORM_LAYER : NORM_RMS,
+                                        .has_post_norm = i / 12 % 3 > 0,
+                                        .has_out = i / 12 % 3 < 2,
+                                        .in_place = i % 2 == 0,
+                                        .multiplier = i % 4 ? 1 : 0.22f};
+        check_addition(tb, random, &c);
+    }
+    const struct addition_case alone = {.tokens = 3, .size = 2048, .dtype = DTYPE_BFLOAT16, .multiplier = 0.5f};
+    check_addition(tb, random, &alone);
+}
+
 /* Rows with gaps, like the heads of a query in a fused QKV; the gaps stay as they were. In place too. */
 static void check_strided_norm(struct test_backend *tb, struct random *random, enum dtype dtype, bool in_place)
 {
@@ -332,7 +457,7 @@ static void norm_of_zeros_is_zero(struct test_backend *tb, struct random *random
 
 /* Query, key and value lie side by side; the value must stay as it was. */
 static void check_rotary(struct test_backend *tb, struct random *random, enum dtype dtype, int32_t head_size,
-                         int32_t rotary_dim)
+                         int32_t rotary_dim, bool interleaved)
 {
     enum { TOKENS = 9, HEADS = 3, KV_HEADS = 2, POSITIONS = 50 };
     const int64_t q = HEADS * head_size, k = KV_HEADS * head_size, stride = q + 2 * k;
@@ -343,8 +468,9 @@ static void check_rotary(struct test_backend *tb, struct random *random, enum dt
     struct tensor positions_on = tensor_bytes(tb->b, positions, sizeof positions);
     double *expected = tensor_doubles(&x), *tables = tensor_doubles(&table);
     for (int64_t t = 0; t < TOKENS; t++) {
-        reference_rotary(expected + t * stride, positions + t, tables, 1, HEADS, head_size, rotary_dim);
-        reference_rotary(expected + t * stride + q, positions + t, tables, 1, KV_HEADS, head_size, rotary_dim);
+        double *row = expected + t * stride;
+        reference_rotary(row, positions + t, tables, 1, HEADS, head_size, rotary_dim, interleaved);
+        reference_rotary(row + q, positions + t, tables, 1, KV_HEADS, head_size, rotary_dim, interleaved);
     }
     const struct rotary_args args = {.query = x.data,
                                      .key = (uint8_t *)x.data + q * dtype_size(dtype),
@@ -357,6 +483,7 @@ static void check_rotary(struct test_backend *tb, struct random *random, enum dt
                                      .num_kv_heads = KV_HEADS,
                                      .head_size = head_size,
                                      .rotary_dim = rotary_dim,
+                                     .interleaved = interleaved,
                                      .dtype = dtype};
     tb->b->rotary_embedding(tb->b, &args);
     tensor_download(&x);
@@ -370,11 +497,13 @@ static void check_rotary(struct test_backend *tb, struct random *random, enum dt
 
 static void rotates(struct test_backend *tb, struct random *random)
 {
-    for (int i = 0; i < 3; i++) {
-        check_rotary(tb, random, types[i], 64, 64);
-        check_rotary(tb, random, types[i], 128, 128);
-        check_rotary(tb, random, types[i], 80, 32); /* a part of the head */
-        check_rotary(tb, random, types[i], 120, 120);
+    for (int i = 0; i < 2 * 3; i++) {
+        const bool interleaved = i / 3;
+        check_rotary(tb, random, types[i % 3], 64, 64, interleaved);
+        check_rotary(tb, random, types[i % 3], 128, 128, interleaved);
+        check_rotary(tb, random, types[i % 3], 80, 32, interleaved); /* a part of the head */
+        check_rotary(tb, random, types[i % 3], 120, 120, interleaved);
+        check_rotary(tb, random, types[i % 3], 30, 18, interleaved);
     }
 }
 
@@ -450,7 +579,7 @@ static void expect_heads(const struct heads *h, double *rows)
         for (int64_t i = 0; i < args->num_heads + args->num_kv_heads; i++) {
             double *head = rows + t * args->query_stride + i * args->head_size;
             reference_rms_norm(head, head, gains[i >= args->num_heads], 1e-5, 1, args->head_size);
-            reference_rotary(head, positions + t, table, 1, 1, args->head_size, args->rotary_dim);
+            reference_rotary(head, positions + t, table, 1, 1, args->head_size, args->rotary_dim, args->interleaved);
         }
     free(gains[0]), free(gains[1]), free(table);
 }
@@ -459,13 +588,14 @@ static void expect_heads(const struct heads *h, double *rows)
  * for bit on the CPU; a GPU sums the squares of a head in another order. With rotary_dim 0 heads are only normed, and
  * there is no table. */
 static void check_heads(struct test_backend *tb, struct random *random, enum dtype dtype, int32_t head_size,
-                        int32_t rotary_dim)
+                        int32_t rotary_dim, bool interleaved)
 {
     struct backend *b = tb->b;
     struct heads h = heads_new(tb, random, dtype, head_size);
     struct tensor before = tensor_bytes(b, h.rows.host, h.rows.bytes);
     double *expected = tensor_doubles(&h.rows);
     h.args.rotary_dim = rotary_dim;
+    h.args.interleaved = interleaved;
     expect_heads(&h, expected);
     struct rotary_args fused = h.args;
     fused.query_norm = &h.query_norm, fused.key_norm = &h.key_norm;
@@ -494,28 +624,31 @@ static void check_heads(struct test_backend *tb, struct random *random, enum dty
 
 static void norms_heads(struct test_backend *tb, struct random *random)
 {
-    for (int i = 0; i < 3; i++) {
-        check_heads(tb, random, types[i], 64, 64);
-        check_heads(tb, random, types[i], 128, 128);
-        check_heads(tb, random, types[i], 80, 32); /* a part of the head */
-        check_heads(tb, random, types[i], 128, 0); /* none of it */
+    for (int i = 0; i < 2 * 3; i++) {
+        const bool interleaved = i / 3;
+        check_heads(tb, random, types[i % 3], 64, 64, interleaved);
+        check_heads(tb, random, types[i % 3], 128, 128, interleaved);
+        check_heads(tb, random, types[i % 3], 80, 32, interleaved); /* a part of the head */
+        check_heads(tb, random, types[i % 3], 45, 18, interleaved);
+        check_heads(tb, random, types[i % 3], 128, 0, interleaved); /* none of it */
     }
 }
 
 static void activates(struct test_backend *tb, struct random *random)
 {
     static const int32_t sizes[] = {1, 5, 64, 512, 700, 3001};
+    static const char *const names[] = {"silu", "gelu_tanh", "gelu"};
     for (int i = 0; i < 18; i++) {
         const int32_t size = sizes[i / 3], tokens = i % 2 ? 2 : 7;
         struct tensor x = tensor_random(tb->b, types[i % 3], 2 * (int64_t)tokens * size, i % 5 ? 4 : 200, random);
         struct tensor out = tensor_poison(tb->b, types[i % 3], (int64_t)tokens * size);
         double *xs = tensor_doubles(&x), *expected = malloc(sizeof(double) * (size_t)out.count);
         struct act_and_mul_args args = act_and_mul_of(&out, &x, tokens);
-        for (args.activation = ACTIVATION_SILU; args.activation <= ACTIVATION_GELU_TANH; args.activation++) {
+        for (args.activation = ACTIVATION_SILU; args.activation < NUM_ACTIVATIONS; args.activation++) {
             tb->b->act_and_mul(tb->b, &args);
             tensor_download(&out);
             reference_act_and_mul(expected, xs, tokens, size, args.activation);
-            check_close(tb, args.activation ? "gelu_tanh" : "silu", &out, expected, out.count, types[i % 3]);
+            check_close(tb, names[args.activation], &out, expected, out.count, types[i % 3]);
         }
         free(xs), free(expected);
         tensor_free(&x), tensor_free(&out);
@@ -823,6 +956,8 @@ EVERY_BACKEND_TEST(linear_of_large_sizes)
 EVERY_BACKEND_TEST(linear_with_a_small_workspace)
 EVERY_BACKEND_TEST(linear_tokens_are_independent)
 EVERY_BACKEND_TEST(norms)
+EVERY_BACKEND_TEST(layer_norms)
+EVERY_BACKEND_TEST(adds_with_every_norm)
 EVERY_BACKEND_TEST(norms_with_strides)
 EVERY_BACKEND_TEST(norm_of_zeros_is_zero)
 EVERY_BACKEND_TEST(rotates)
@@ -849,6 +984,8 @@ int main(void)
         cmocka_unit_test(test_linear_with_a_small_workspace),
         cmocka_unit_test(test_linear_tokens_are_independent),
         cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_layer_norms),
+        cmocka_unit_test(test_adds_with_every_norm),
         cmocka_unit_test(test_norms_with_strides),
         cmocka_unit_test(test_norm_of_zeros_is_zero),
         cmocka_unit_test(test_rotates),

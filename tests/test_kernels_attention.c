@@ -13,6 +13,10 @@
 
 #include "tests/support/operations.h"
 
+#ifdef QUIRE_HAVE_CUDA
+#include "kernels/cuda/cuda.h"
+#endif
+
 enum { MAX_SEQS = 256 };
 
 enum route { ROUTE_V1 = 1, ROUTE_V2 = 2, ROUTE_PREFILL = 4, ROUTE_MIXED = 8 };
@@ -275,7 +279,21 @@ static void workspace_for(struct test_backend *tb, const struct fixture *f)
 /* ---- decode_attention ---- */
 
 /* Ways to prepare query and key; a model has one of them in each layer. */
-enum preparation { ROTATED, NORMED_AND_ROTATED, NORMED };
+struct preparation {
+    bool normed, float_gains; /* gains in float32, or else in the case's type */
+    bool partly, interleaved, not_rotated;
+};
+static const struct preparation preparations[] = {
+    {0},
+    {.normed = true},
+    {.normed = true, .float_gains = true, .not_rotated = true},
+    {.partly = true},
+    {.interleaved = true},
+    {.partly = true, .interleaved = true},
+    {.normed = true, .float_gains = true, .partly = true},
+    {.normed = true, .interleaved = true},
+};
+enum { NUM_PREPARATIONS = sizeof preparations / sizeof *preparations };
 
 /* What the three operations need beside a case's fixture. */
 struct fused {
@@ -367,10 +385,12 @@ static void fused_make(struct fused *u, const struct fixture *f, enum dtype gain
     make_arguments(f, u);
 }
 
-static void prepare(struct fused *u, enum preparation preparation)
+static void prepare(struct fused *u, const struct preparation *p)
 {
-    if (preparation == NORMED) u->rotary.rotary_dim = 0;
-    if (preparation == ROTATED) return;
+    if (p->not_rotated) u->rotary.rotary_dim = 0;
+    if (p->partly) u->rotary.rotary_dim = u->rotary.head_size * 3 / 4 / 8 * 8;
+    u->rotary.interleaved = p->interleaved;
+    if (!p->normed) return;
     u->rotary.query_norm = &u->query_norm;
     u->rotary.key_norm = &u->key_norm;
 }
@@ -406,10 +426,9 @@ static void assert_same(const struct tensor *a, const struct tensor *b)
     assert_memory_equal(a->host, b->host, (size_t)a->bytes);
 }
 
-/* Whether the backend has a kernel for it: not for queries and keys that are normed where scores are modified, too. */
-static bool is_for_fused(const struct attention_case *c, bool normed)
+/* Whether the backend has a kernel for it. */
+static bool is_for_fused(const struct attention_case *c)
 {
-    if (normed && (c->alibi || c->params.soft_cap > 0)) return false;
     const bool fp8 = dtype_size(c->cache_dtype) == 1 && c->block_size >= 16 && c->head_size % 16 == 0;
     return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1;
 }
@@ -432,7 +451,7 @@ static bool call_without_slots(struct fixture *f, struct fused *fused, const str
     fused->cache.slot_mapping = nowhere.data;
     const bool taken = call_fused(f, fused);
     fused->cache.slot_mapping = fused->slots.data;
-    assert_int_equal(taken, is_for_fused(f->c, fused->rotary.query_norm));
+    assert_int_equal(taken, is_for_fused(f->c));
     tensor_download(&fused->k_cache), tensor_download(&fused->v_cache), tensor_download(&fused->rows);
     assert_same(&fused->k_cache, &plain->k_cache), assert_same(&fused->v_cache, &plain->v_cache);
     assert_same(&fused->rows, &plain->rows);
@@ -441,11 +460,11 @@ static bool call_without_slots(struct fixture *f, struct fused *fused, const str
 }
 
 /* decode_attention against the operations that it replaces. */
-static void check_fused(struct fixture *f, enum preparation preparation, struct random *random)
+static void check_fused(struct fixture *f, const struct preparation *preparation, struct random *random)
 {
     struct backend *b = f->tb->b;
     const struct attention_case *c = f->c;
-    const enum dtype gain_dtype = preparation == NORMED ? DTYPE_FLOAT32 : c->dtype;
+    const enum dtype gain_dtype = preparation->float_gains ? DTYPE_FLOAT32 : c->dtype;
     struct fused plain, fused;
     fused_make(&plain, f, gain_dtype, random), fused_make(&fused, f, gain_dtype, random);
     copy_inputs(&plain, &fused);
@@ -467,6 +486,22 @@ static void check_fused(struct fixture *f, enum preparation preparation, struct 
     fused_free(&plain), fused_free(&fused);
 }
 
+/* Prefill with the kernels for GPUs without wgmma, and with less shared memory. */
+static void run_prefill_of_other_gpus(struct fixture *f)
+{
+#ifdef QUIRE_HAVE_CUDA
+    struct backend *b = f->tb->b;
+    if (!b->discrete) return;
+    backend_cuda_choose_as(b, 80);
+    run_route(f, ROUTE_PREFILL, "prefill as on 8.0");
+    backend_cuda_choose_as(b, 89);
+    run_route(f, ROUTE_PREFILL, "prefill as on 8.9");
+    backend_cuda_choose_as(b, 0);
+#else
+    (void)f;
+#endif
+}
+
 /* Runs a case on every backend through every entry that takes it. With one query token a sequence these are v1, v2 and
  * prefill, which must give the same numbers. */
 static void check_case(struct kernel_test *test, const struct attention_case *c)
@@ -480,10 +515,13 @@ static void check_case(struct kernel_test *test, const struct attention_case *c)
         if (c->routes) routes &= c->routes;
         if (routes & ROUTE_V1) run_route(&f, ROUTE_V1, "v1");
         if (routes & ROUTE_V2) run_route(&f, ROUTE_V2, "v2");
-        if (routes & ROUTE_PREFILL) run_route(&f, ROUTE_PREFILL, "prefill");
+        if (routes & ROUTE_PREFILL) {
+            run_route(&f, ROUTE_PREFILL, "prefill");
+            run_prefill_of_other_gpus(&f);
+        }
         if (routes & ROUTE_MIXED) run_route(&f, ROUTE_MIXED, "mixed");
-        for (enum preparation p = ROTATED; p <= NORMED && f.num_decodes == c->num_seqs; p++)
-            if (tb->b->decode_attention) check_fused(&f, p, &test->random);
+        for (int p = 0; p < NUM_PREPARATIONS && f.num_decodes == c->num_seqs; p++)
+            if (tb->b->decode_attention) check_fused(&f, &preparations[p], &test->random);
         check_workspace(tb);
         fixture_free(&f);
     }
@@ -617,6 +655,7 @@ static void padding_rows(void **state)
             run_route(&f, ROUTE_V2, "v2");
             run_route(&f, ROUTE_V2, "v2 again");
             run_route(&f, ROUTE_PREFILL, "prefill");
+            run_prefill_of_other_gpus(&f);
             fixture_free(&f);
         }
     struct attention_case c = decode_case((const int32_t[]){90, 7, 700, 0, 0}, 5, 4, 2, 64, 16);
@@ -628,7 +667,7 @@ static void padding_rows(void **state)
         if (!test->backends[i].b->decode_attention) continue;
         fixture_make(&f, &c, &test->backends[i], &test->random);
         workspace_for(&test->backends[i], &f);
-        for (enum preparation p = ROTATED; p <= NORMED; p++) check_fused(&f, p, &test->random);
+        for (int p = 0; p < NUM_PREPARATIONS; p++) check_fused(&f, &preparations[p], &test->random);
         fixture_free(&f);
     }
 }
@@ -668,6 +707,7 @@ static void reads_far_blocks(void **state)
             run_route(&f, ROUTE_V1, "v1 far away");
             run_route(&f, ROUTE_V2, "v2 far away");
             run_route(&f, ROUTE_PREFILL, "prefill far away");
+            run_prefill_of_other_gpus(&f);
             f.k_cache.data = near[0], f.v_cache.data = near[1], f.tables.data = near[2];
             tensor_free(&far_tables);
             for (int k = 0; k < 2; k++) b->memory_free(b, MEMORY_DEVICE, far[k], all);
@@ -752,6 +792,29 @@ static void prefills_16_bit_types(void **state)
             c.poison_before_window = c.params.window > 0;
             check_case(*state, &c);
         }
+}
+
+/* Soft cap, ALiBi, both, and each with a window, for every tile size of tensor cores, with 16-bit and fp8 caches. */
+static void prefills_16_bit_variants(void **state)
+{
+    static const int32_t head_sizes[] = {64, 128, 256};
+    static const enum dtype types[] = {DTYPE_FLOAT16, DTYPE_BFLOAT16};
+    for (int i = 0; i < 24; i++) {
+        struct attention_case c = {.num_seqs = 3,
+                                   .query_lens = {1, 60, 33},
+                                   .seq_lens = {1, 200, 133},
+                                   .num_heads = 6,
+                                   .num_kv_heads = 2,
+                                   .head_size = head_sizes[i % 3],
+                                   .block_size = 16,
+                                   .dtype = types[i / 3 % 2],
+                                   .alibi = i % 4 != 1,
+                                   .params = {.soft_cap = i % 4 < 2 ? 5 : 0, .window = i % 2 ? 50 : 0}};
+        c.cache_dtype = i < 12 ? c.dtype : i < 18 ? DTYPE_FP8_E4M3 : DTYPE_FP8_E5M2;
+        c.poison_before_window = c.params.window > 0;
+        if (i >= 12) c.params.k_scale = 0.5f, c.params.v_scale = 0.25f;
+        check_case(*state, &c);
+    }
 }
 
 /* Enough query rows for the largest tiles. */
@@ -928,6 +991,7 @@ int main(void)
         cmocka_unit_test(mixes_decodes_and_chunks),
         cmocka_unit_test(prefills_every_cache_type),
         cmocka_unit_test(prefills_16_bit_types),
+        cmocka_unit_test(prefills_16_bit_variants),
         cmocka_unit_test(prefills_many_rows),
         cmocka_unit_test(alibi),
         cmocka_unit_test(soft_cap),

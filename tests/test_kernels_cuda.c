@@ -55,32 +55,65 @@ static void check_same(const struct test_backend *gpu, const char *what, struct 
     free(values);
 }
 
+/* Sizes that registers hold and not, and numbers of tokens that are fewer and more than a GPU's multiprocessors. */
 static void norms_of_real_sizes(void **state)
 {
     struct kernel_test *test = *state;
     struct test_backend *gpu = kernel_test_gpu(test);
     struct backend *g = gpu->b, *c = test->backends[0].b;
     static const int32_t sizes[] = {32, 2048, 4096, 8192, 8200, 12288, 16384};
-    for (int i = 0; i < 7 * 3 * 3; i++) {
-        const int32_t size = sizes[i / 9], tokens = i % 2 ? 1 : 5;
+    for (int i = 0; i < 7 * 3 * 3 * 2; i++) {
+        const int32_t size = sizes[i / 18], tokens = i % 2 ? 1 : i % 9 ? 5 : 200;
+        const enum norm_type type = i / 9 % 2 ? NORM_LAYER : NORM_RMS;
         const enum dtype dtype = types[i / 3 % 3], gain_dtype = types[i % 3];
         struct tensor x = tensor_random(c, dtype, (int64_t)tokens * size, 2, &test->random), x_on = copy_of(g, &x);
         struct tensor r = tensor_random(c, dtype, (int64_t)tokens * size, 2, &test->random), r_on = copy_of(g, &r);
         struct tensor gain = tensor_random(c, gain_dtype, size, 2, &test->random), gain_on = copy_of(g, &gain);
         struct tensor out = tensor_poison(c, dtype, x.count), out_on = tensor_poison(g, dtype, x.count);
-        const struct rms_norm_args norm = rms_norm_of(&out, &x, &gain), norm_on = rms_norm_of(&out_on, &x_on, &gain_on);
+        struct rms_norm_args norm = rms_norm_of(&out, &x, &gain), norm_on = rms_norm_of(&out_on, &x_on, &gain_on);
+        norm.norm.type = norm_on.norm.type = type;
         c->rms_norm(c, &norm);
         g->rms_norm(g, &norm_on);
         check_same(gpu, "rms_norm", &out_on, &out);
         struct fused_add_rms_norm_args add = fused_add_rms_norm_of(&x, &x, &r, &gain),
                                        add_on = fused_add_rms_norm_of(&x_on, &x_on, &r_on, &gain_on);
         add.multiplier = add_on.multiplier = i % 2 ? 1 : 0.22f;
+        add.norm.type = add_on.norm.type = type;
         c->fused_add_rms_norm(c, &add);
         g->fused_add_rms_norm(g, &add_on);
         check_same(gpu, "fused_add_rms_norm", &x_on, &x);
         check_same(gpu, "fused_add_rms_norm's residual", &r_on, &r);
         tensor_free(&x), tensor_free(&x_on), tensor_free(&r), tensor_free(&r_on), tensor_free(&gain);
         tensor_free(&gain_on), tensor_free(&out), tensor_free(&out_on);
+    }
+}
+
+/* The sizes of Gemma 2's and OLMo 2's layers, and others: a post norm, with a norm after the addition and without. */
+static void post_norms_of_real_sizes(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = kernel_test_gpu(test);
+    struct backend *g = gpu->b, *c = test->backends[0].b;
+    static const int32_t sizes[] = {1152, 3584, 4096, 4099, 20000};
+    for (int i = 0; i < 5 * 3 * 4; i++) {
+        const int32_t size = sizes[i / 12], tokens = i % 2 ? 1 : 200;
+        const enum dtype dtype = types[i % 3], gain_dtype = i % 4 ? dtype : DTYPE_FLOAT32;
+        struct tensor x = tensor_random(c, dtype, (int64_t)tokens * size, 40, &test->random), x_on = copy_of(g, &x);
+        struct tensor r = tensor_random(c, dtype, (int64_t)tokens * size, 2, &test->random), r_on = copy_of(g, &r);
+        struct tensor gain = tensor_random(c, gain_dtype, size, 2, &test->random), gain_on = copy_of(g, &gain);
+        struct tensor post = tensor_random(c, dtype, size, 2, &test->random), post_on = copy_of(g, &post);
+        struct tensor out = tensor_poison(c, dtype, x.count), out_on = tensor_poison(g, dtype, x.count);
+        const struct norm_params post_norm = norm_of(&post), post_norm_on = norm_of(&post_on);
+        struct fused_add_rms_norm_args add = fused_add_rms_norm_of(&out, &x, &r, &gain),
+                                       add_on = fused_add_rms_norm_of(&out_on, &x_on, &r_on, &gain_on);
+        add.post_norm = &post_norm, add_on.post_norm = &post_norm_on;
+        if (i / 3 % 2) add.out = add_on.out = NULL;
+        c->fused_add_rms_norm(c, &add);
+        g->fused_add_rms_norm(g, &add_on);
+        check_same(gpu, "the residual after a post norm", &r_on, &r);
+        if (add.out) check_same(gpu, "fused_add_rms_norm with a post norm", &out_on, &out);
+        tensor_free(&x), tensor_free(&x_on), tensor_free(&r), tensor_free(&r_on), tensor_free(&gain);
+        tensor_free(&gain_on), tensor_free(&post), tensor_free(&post_on), tensor_free(&out), tensor_free(&out_on);
     }
 }
 
@@ -122,7 +155,7 @@ static void norms_inside_wider_rows(void **state)
 struct rotary_case {
     int32_t num_tokens, num_heads, num_kv_heads, head_size, rotary_dim;
     int64_t pad; /* elements behind each row */
-    bool norm;
+    bool norm, interleaved;
 };
 
 static void check_rotary(struct kernel_test *test, const struct rotary_case *c, enum dtype dtype, enum dtype gain_dtype)
@@ -156,6 +189,7 @@ static void check_rotary(struct kernel_test *test, const struct rotary_case *c, 
                                          .num_kv_heads = c->num_kv_heads,
                                          .head_size = c->head_size,
                                          .rotary_dim = c->rotary_dim,
+                                         .interleaved = c->interleaved,
                                          .dtype = dtype};
         b->rotary_embedding(b, &args);
     }
@@ -166,8 +200,8 @@ static void check_rotary(struct kernel_test *test, const struct rotary_case *c, 
     }
 }
 
-/* Whole and partial rotation and none, with norms over the heads and without; heads that fill their lanes and not; rows
- * that allow 16-byte reads and not. */
+/* Whole and partial rotation and none, of neighbours and not, with norms over the heads and without; heads that fill
+ * their lanes and not; rows that allow 16-byte reads and not. */
 static void rotation_of_real_shapes(void **state)
 {
     struct kernel_test *test = *state;
@@ -175,11 +209,15 @@ static void rotation_of_real_shapes(void **state)
         {37, 32, 8, 128, 128, 0, false}, {1, 32, 8, 128, 128, 0, true}, {37, 16, 8, 128, 128, 0, true},
         {5, 8, 1, 256, 256, 8, true},    {7, 12, 12, 80, 80, 0, true},  {64, 4, 2, 64, 32, 0, true},
         {9, 6, 2, 96, 0, 0, true},       {9, 32, 32, 80, 32, 0, false}, {11, 3, 1, 128, 128, 3, true},
-        {3, 5, 5, 36, 20, 1, true},      {6, 7, 7, 30, 30, 0, true},    {4, 2, 1, 512, 512, 0, true},
+        {3, 5, 5, 36, 20, 1, true},      {9, 24, 8, 128, 96, 0, false}, {9, 24, 8, 128, 64, 0, true},
+        {6, 7, 7, 30, 30, 0, true},      {4, 2, 1, 512, 512, 0, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (int k = 0; k < 3 * 2; k++)
-            check_rotary(test, &cases[i], types[k % 3], k < 3 ? types[k % 3] : DTYPE_FLOAT32);
+        for (int k = 0; k < 3 * 2 * 2; k++) {
+            struct rotary_case c = cases[i];
+            c.interleaved = k / 6;
+            check_rotary(test, &c, types[k % 3], k / 3 % 2 ? DTYPE_FLOAT32 : types[k % 3]);
+        }
 }
 
 /* Logits of real vocabularies, and of one that does not allow 16-byte reads. */
@@ -211,14 +249,14 @@ static void activations_of_real_sizes(void **state)
     struct backend *g = gpu->b, *c = test->backends[0].b;
     static const int32_t sizes[] = {14336, 3000, 333};
     enum { TOKENS = 7 };
-    for (int i = 0; i < 3 * 3 * 2; i++) {
-        const int64_t count = (int64_t)TOKENS * sizes[i / 6];
+    for (int i = 0; i < 3 * 3 * NUM_ACTIVATIONS; i++) {
+        const int64_t count = (int64_t)TOKENS * sizes[i % 9 / 3];
         const enum dtype dtype = types[i % 3];
         struct tensor both = tensor_random(c, dtype, 2 * count, 40, &test->random), both_on = copy_of(g, &both);
         struct tensor out = tensor_poison(c, dtype, count), out_on = tensor_poison(g, dtype, count);
         struct act_and_mul_args act = act_and_mul_of(&out, &both, TOKENS),
                                 act_on = act_and_mul_of(&out_on, &both_on, TOKENS);
-        act.activation = act_on.activation = i / 3 % 2 ? ACTIVATION_GELU_TANH : ACTIVATION_SILU;
+        act.activation = act_on.activation = (enum activation)(i / 9);
         c->act_and_mul(c, &act);
         g->act_and_mul(g, &act_on);
         check_same(gpu, "act_and_mul", &out_on, &out);
@@ -644,6 +682,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_of_real_sizes),
+        cmocka_unit_test(post_norms_of_real_sizes),
         cmocka_unit_test(norms_inside_wider_rows),
         cmocka_unit_test(rotation_of_real_shapes),
         cmocka_unit_test(scaled_logits),

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "runtime/options/default_model.h"
+#include "runtime/options/model_folder.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/sampling_flags.h"
 
@@ -447,14 +448,15 @@ static void test_default_model(void **state)
     struct engine_options o = {0};
     struct error err;
     setenv("QUIRE_MODEL", "/nowhere/at/all", 1);
-    assert_int_equal(default_model_require(&o, path, sizeof path, &err), STATUS_OK);
+    assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_OK);
     assert_string_equal(o.model, "/nowhere/at/all");
-    assert_false(default_model_find(path, 4)); /* does not fit */
+    assert_int_equal(default_model_find(path, 4, &err), STATUS_INVALID); /* does not fit */
     o.model = "given";
-    assert_int_equal(default_model_require(&o, path, sizeof path, &err), STATUS_OK);
+    assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_OK);
     assert_string_equal(o.model, "given");
     unsetenv("QUIRE_MODEL");
-    if (default_model_find(path, sizeof path)) { /* found from the build folder, or not there: nothing else */
+    if (default_model_find(path, sizeof path, &err) ==
+        STATUS_OK) { /* found from the build folder, or not there: nothing else */
         struct stat info;
         assert_int_equal(stat(path, &info), 0);
         assert_true(S_ISDIR(info.st_mode));

@@ -17,7 +17,7 @@
 #include "tests/support/temp_folder.h"
 
 static const char QUICKSTART[] = QUIRE_GUIDE "/../../quickstart";
-static const char EVERY_ARCHITECTURE[] = "80;89;90a;100;120\n";
+static const char EVERY_ARCHITECTURE[] = "80;86;89;90a;100;120\n";
 
 /* Runs quickstart with this shell script as nvidia-smi. */
 static void check(const char *nvidia_smi, const char *expected)
@@ -61,6 +61,7 @@ static void test_gpus(void **state)
     check("echo 9.0", "90a\n");
     check("echo 8.0", "80\n");
     check("echo 8.6", "86\n");
+    check("echo 8.9", "89\n"); /* an RTX 4090 */
     check("echo 8.9; echo 8.9", "89\n");
     check("echo 10.0", "100\n");
     check("echo 10.3", "100\n");

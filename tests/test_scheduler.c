@@ -53,6 +53,7 @@ static void world_open(struct world *w, struct scheduler_config config)
         batch_init(&w->batch, &config.limits, config.limits.max_num_seqs, &err) != STATUS_OK ||
         fake_model_init(&w->model, &config.limits, config.num_blocks, config.num_host_blocks, VOCAB, &err) != STATUS_OK)
         fail_msg("%s", err.text);
+    w->model.rope_switch = config.rope_switch;
 }
 
 static void world_check(const struct world *w)
@@ -1070,6 +1071,162 @@ static void test_an_inconsistency_that_only_the_invariants_show(void **state)
     world_abandon(&w);
 }
 
+/* ---- Longrope's switch ---- */
+
+static struct scheduler_config switching_config(int32_t rope_switch)
+{
+    struct scheduler_config config = config_of(100, 8, 64, 8);
+    config.rope_switch = rope_switch;
+    return config;
+}
+
+/* The sequence that reaches the switch is computed again from its first token, as soon as its next token is known. */
+static void test_a_sequence_that_crosses_the_switch_starts_again(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, switching_config(20));
+    struct request *request = world_add(&w, 0, 18, 1, 10), *other = world_add(&w, 7, 5, 1, 30);
+    world_step(&w);
+    world_step(&w);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH); /* samples the 21st token */
+    assert_int_equal(request->sequences[0].num_computed, 20);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH); /* which nobody knows yet: the other goes on alone */
+    assert_int_equal(w.batch.num_seqs, 1);
+    assert_int_equal(w.batch.positions[0], 7);
+    world_collect(&w);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(w.num_admitted, 1);
+    assert_int_equal(w.batch.num_tokens, 1 + 21);
+    assert_int_equal(w.batch.positions[0], 8);
+    for (int32_t t = 0; t < 21; t++) assert_int_equal(w.batch.positions[1 + t], 1024 + t);
+    assert_int_equal(w.batch.output_positions[1], 3);
+    assert_int_equal(world_stats(&w).preemptions, 0);
+    world_collect(&w);
+    world_collect(&w);
+    world_schedule(&w);
+    assert_int_equal(w.batch.num_tokens, 2);
+    assert_int_equal(w.batch.positions[0] + w.batch.positions[1], 9 + 1024 + 21);
+    assert_false(other->long_rope);
+    world_collect(&w);
+    run_out(&w, 2, FINISH_LENGTH);
+    world_close(&w);
+}
+
+/* A token past the switch that ends its sequence is computed nowhere. */
+static void test_the_last_token_may_lie_past_the_switch(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, switching_config(20));
+    world_add(&w, 0, 18, 1, 3);
+    world_add(&w, 0, 20, 1, 1);
+    run_out(&w, 2, FINISH_LENGTH);
+    assert_int_equal(world_stats(&w).tokens, 20 + 20 - 16); /* of 16 cached tokens */
+    world_close(&w);
+}
+
+/* Long from the first chunk on; the cached blocks of short sequences are of no use, those of long ones are. */
+static void test_a_prompt_past_the_switch(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, switching_config(20));
+    world_add(&w, 0, 20, 1, 1);
+    run_out(&w, 1, FINISH_LENGTH);
+    world_add(&w, 0, 100, 1, 2);
+    world_schedule(&w);
+    assert_int_equal(w.batch.num_tokens, 64);
+    assert_int_equal(w.batch.num_samples, 0);
+    assert_int_equal(w.batch.positions[0], 1024);
+    assert_int_equal(w.batch.positions[63], 1024 + 63);
+    world_collect(&w);
+    run_out(&w, 1, FINISH_LENGTH);
+    assert_int_equal(world_stats(&w).prefix_hits, 0);
+    world_add(&w, 0, 21, 1, 2);
+    world_schedule(&w);
+    assert_int_equal(world_stats(&w).prefix_hits, 16);
+    assert_int_equal(w.batch.positions[0], 1024 + 16);
+    world_collect(&w);
+    world_add(&w, 0, 19, 1, 2);
+    world_schedule(&w);
+    assert_int_equal(world_stats(&w).prefix_hits, 32);
+    assert_int_equal(w.batch.positions[w.batch.num_tokens - 1], 18);
+    world_collect(&w);
+    run_out(&w, 2, FINISH_LENGTH);
+    world_close(&w);
+}
+
+/* Answers of one request cross the switch together: those ahead wait, and the prompt is shared again after it. */
+static void test_answers_cross_the_switch_together(void **state)
+{
+    (void)state;
+    for (int caching = 0; caching < 2; caching++) {
+        struct world w;
+        struct scheduler_config config = switching_config(20);
+        config.enable_prefix_caching = caching;
+        config.limits.max_num_tokens = 2; /* of three answers, one falls behind */
+        world_open(&w, config);
+        struct request *request = world_add(&w, 0, 17, 3, 12);
+        const struct sequence *seqs = request->sequences;
+        while (seqs[0].num_tokens < 21) world_step(&w);
+        assert_int_equal(seqs[1].num_tokens, 21);
+        assert_true(seqs[2].num_tokens < 20);
+        for (; seqs[2].num_tokens < 21; world_step(&w)) {
+            assert_int_equal(seqs[0].num_tokens, 21);
+            assert_false(request->long_rope);
+        }
+        world_step(&w);
+        assert_true(request->long_rope);
+        while (seqs[0].num_tokens < 25) world_step(&w);
+        assert_int_equal(seqs[0].block_table[1], seqs[2].block_table[1]); /* the prompt's full blocks */
+        assert_int_not_equal(seqs[0].block_table[2], seqs[2].block_table[2]);
+        run_out(&w, 1, FINISH_LENGTH);
+        world_close(&w);
+    }
+}
+
+/* A request that is preempted while its first answer waits for the others at the switch starts again as a short one. */
+static void test_a_preemption_at_the_switch(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = switching_config(20);
+    config.preemption_mode = PREEMPTION_RECOMPUTE;
+    config.limits.max_num_tokens = 2;
+    config.enable_prefix_caching = false;
+    world_open(&w, config);
+    struct request *request = world_add(&w, 0, 17, 3, 12);
+    while (request->sequences[0].num_tokens < 21) world_step(&w);
+    scheduler_preempt(w.scheduler, &w.batch, request);
+    assert_false(request->long_rope);
+    world_step(&w);
+    assert_int_equal(request->sequences[0].status, SEQUENCE_RUNNING);
+    run_out(&w, 1, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_the_invariants_of_the_switch(void **state)
+{
+    (void)state;
+    struct world w;
+    struct error err;
+    world_open(&w, switching_config(20));
+    struct request *request = world_add(&w, 0, 15, 1, 10);
+    world_step(&w);
+    request->long_rope = true;
+    assert_int_equal(scheduler_check(w.scheduler, &err), STATUS_INTERNAL);
+    assert_non_null(strstr(err.text, "a sequence of 16 tokens, 15 computed, is rotated as a long one"));
+    request->long_rope = false;
+    while (!request->long_rope) world_step(&w);
+    request->long_rope = false;
+    assert_int_equal(scheduler_check(w.scheduler, &err), STATUS_INTERNAL);
+    assert_non_null(strstr(err.text, "a sequence of 22 tokens, 21 computed, is rotated as a short one"));
+    request->long_rope = true;
+    run_out(&w, 1, FINISH_LENGTH);
+    world_close(&w);
+}
+
 /* ---- Anything at random ---- */
 
 struct random {
@@ -1115,7 +1272,7 @@ struct trial {
 
 struct totals {
     int64_t steps, preemptions, hits, evictions, copies, collect_first, errors, aborts, stops, lengths;
-    int64_t swapped_out, swapped_in, swapped_aborts;
+    int64_t swapped_out, swapped_in, swapped_aborts, crossings;
 };
 
 /* Mostly few blocks: enough for a handful of sequences of the largest length. */
@@ -1131,6 +1288,7 @@ static struct scheduler_config random_config(struct random *r)
     c.preemption_mode = chance(r, 20) ? PREEMPTION_RECOMPUTE : chance(r, 50) ? PREEMPTION_SWAP : PREEMPTION_AUTO;
     c.enable_prefix_caching = chance(r, 60);
     c.enable_chunked_prefill = chance(r, 80);
+    c.rope_switch = chance(r, 40) ? random_in(r, 1, max_model_len - 1) : 0;
     if (!c.enable_chunked_prefill && c.limits.max_num_tokens < max_model_len) c.limits.max_num_tokens = max_model_len;
     return c;
 }
@@ -1223,6 +1381,8 @@ static void check_request(struct trial *t, struct request *request, struct total
         assert_memory_equal(seq->tokens, tokens, (size_t)seq->num_tokens * sizeof *tokens);
         assert_int_equal(seq->num_blocks, 0);
         assert_int_equal(seq->state_index, -1);
+        const int32_t most = t->world.config.rope_switch;
+        totals->crossings += most > 0 && seq->prompt_len <= most && seq->num_tokens > most + 1;
         switch (seq->finish_reason) {
         case FINISH_ABORT:
             assert_true(expected->aborted);
@@ -1374,8 +1534,11 @@ static void test_random_work_gives_the_true_tokens(void **state)
     (void)state;
     struct totals totals = {0};
     for (uint64_t seed = 1; seed <= 2000; seed++) run_trial(seed, &totals);
-    print_message("%lld blocks swapped out, %lld in, %lld sequences ended while they were swapped\n",
-                  (long long)totals.swapped_out, (long long)totals.swapped_in, (long long)totals.swapped_aborts);
+    print_message(
+        "%lld blocks swapped out, %lld in, %lld sequences ended while they were swapped, %lld crossed the rope "
+        "switch\n",
+        (long long)totals.swapped_out, (long long)totals.swapped_in, (long long)totals.swapped_aborts,
+        (long long)totals.crossings);
     print_message("%lld steps, %lld preemptions, %lld tokens hit, %lld evictions, %lld copies, %lld times collected "
                   "first; sequences ended: %lld stop, %lld length, %lld abort, %lld error\n",
                   (long long)totals.steps, (long long)totals.preemptions, (long long)totals.hits,
@@ -1385,6 +1548,7 @@ static void test_random_work_gives_the_true_tokens(void **state)
     assert_true(totals.steps > 5000);
     assert_true(totals.preemptions > 100 && totals.hits > 1000 && totals.evictions > 100 && totals.copies > 100);
     assert_true(totals.swapped_out > totals.swapped_in && totals.swapped_in > 1000 && totals.swapped_aborts > 10);
+    assert_true(totals.crossings > 1000);
     assert_true(totals.collect_first > 10 && totals.errors > 10 && totals.aborts > 10);
     assert_true(totals.stops > 100 && totals.lengths > 100);
 }
@@ -1425,6 +1589,12 @@ int main(void)
         cmocka_unit_test(test_an_inconsistency_stops_a_fork),
         cmocka_unit_test(test_an_inconsistency_stops_a_swap),
         cmocka_unit_test(test_an_inconsistency_that_only_the_invariants_show),
+        cmocka_unit_test(test_a_sequence_that_crosses_the_switch_starts_again),
+        cmocka_unit_test(test_the_last_token_may_lie_past_the_switch),
+        cmocka_unit_test(test_a_prompt_past_the_switch),
+        cmocka_unit_test(test_answers_cross_the_switch_together),
+        cmocka_unit_test(test_a_preemption_at_the_switch),
+        cmocka_unit_test(test_the_invariants_of_the_switch),
         cmocka_unit_test(test_random_work_gives_the_true_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

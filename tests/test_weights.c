@@ -590,7 +590,7 @@ static void test_hints(void **state)
     temp_folder_write_string(folder, "model.safetensors", "broken");
     refuse(folder, &spec, STATUS_INVALID, "too few");
     temp_folder_delete(folder, "model.safetensors");
-    refuse(folder, &spec, STATUS_IO, "neither");
+    refuse(folder, &spec, STATUS_IO, "there is no model.safetensors");
 }
 
 /* A matrix where a vector is expected, and the other way round. */

@@ -41,9 +41,14 @@ void cuda_act_and_mul(struct backend *b, const struct act_and_mul_args *args)
     const struct cuda_state *s = cuda_use(b);
     cuda_dispatch(b, "act_and_mul", args->dtype, [&](auto zero) {
         using T = decltype(zero);
-        if (args->activation == ACTIVATION_GELU_TANH) {
+        switch (args->activation) {
+        case ACTIVATION_GELU:
+            launch<T, ACTIVATION_GELU>(s, args);
+            break;
+        case ACTIVATION_GELU_TANH:
             launch<T, ACTIVATION_GELU_TANH>(s, args);
-        } else {
+            break;
+        default:
             launch<T, ACTIVATION_SILU>(s, args);
         }
     });

@@ -1,7 +1,8 @@
 /* What the attention kernels share.
  *
  * attention_generic takes every shape, type pair and variant. attention_decode (one query token a sequence) and
- * attention_prefill are for 16-bit types on tensor cores; each says whether a call is for it. */
+ * attention_prefill are for 16-bit types on tensor cores; each says whether a call is for it. What attention_prefill
+ * takes, attention_prefill_mma does on GPUs without wgmma. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_CUH
 
@@ -24,6 +25,9 @@ static inline struct attention_call attention_call_make(const struct attention_a
 
 /* attention_generic.cu: any call. */
 void cuda_attention_generic(struct backend *b, const struct attention_args *args);
+
+/* attention_prefill_mma.cu: any call that attention_prefill.cu takes. */
+void cuda_attention_prefill_mma(struct backend *b, const struct attention_args *args);
 
 /* Element types of the cache beyond those of activations. */
 static __device__ __forceinline__ float to_float(__nv_fp8_e4m3 x)
@@ -71,12 +75,18 @@ static __device__ __forceinline__ bool attention_sparse_reads(const struct atten
            key_block > query_block - params->sparse_local_blocks;
 }
 
+/* soft_cap * tanh(score / soft_cap), where tanh(x) = 1 - 2 / (exp(2 x) + 1). The error is about 1e-7 soft_cap. */
+static __device__ __forceinline__ float attention_soft_cap(float score, float soft_cap)
+{
+    return soft_cap - __fdividef(2 * soft_cap, __expf(score * (2 / soft_cap)) + 1);
+}
+
 /* Applies soft cap and ALiBi to a score that is scaled already. `distance` is the token's minus the query's position.
  */
 static __device__ __forceinline__ float attention_modify(const struct attention_params *params, float score,
                                                          float slope, int32_t distance)
 {
-    if (params->soft_cap > 0) score = params->soft_cap * tanhf(score / params->soft_cap);
+    if (params->soft_cap > 0) score = attention_soft_cap(score, params->soft_cap);
     return score + slope * (float)distance;
 }
 

@@ -169,10 +169,20 @@ static __device__ __forceinline__ chunk_copies begin_copies(const chunk_source &
     return copies;
 }
 
+/* Devices of 8.6, 8.9 and 12.0 have so little shared memory that a ring of heads of more than 128 elements of 16 bits
+ * has one stage there: the warps copy and multiply in turn. */
+#if __CUDA_ARCH__ == 900
+static constexpr int32_t FEWEST_STAGES = 2;
+#else
+static constexpr int32_t FEWEST_STAGES = 1;
+#endif
+
 /* Waits until the oldest of `stages` copies has arrived. */
 static __device__ __forceinline__ void wait_for_oldest(int32_t stages)
 {
-    if (stages == 2)
+    if (FEWEST_STAGES == 1 && stages == 1)
+        copy_async_wait<0>();
+    else if (stages == 2)
         copy_async_wait<1>();
     else if (stages == 4)
         copy_async_wait<3>();
@@ -298,14 +308,45 @@ struct decode_unit {
     int32_t kv_head, head, heads; /* heads [head, head + heads) */
 };
 
-/* This lane's gains of a row: those of its 4 elements of the first half, and of the 4 of the second half. */
+/* A lane's share of a row: 4 elements from `left` on, and the 4 from `right` on, which rotation pairs them with. */
+struct row_share {
+    int32_t left, right;
+    bool there;   /* the row has such elements */
+    bool rotated; /* they are rotated, and by which angles */
+    piece<float, 4> cos, sin;
+};
+
+/* HEAD / 8 lanes share a row. */
+template <class D, bool ANY>
+static __device__ __forceinline__ row_share share_row(const struct decode_fresh &fresh, int64_t token,
+                                                      int32_t head_size)
+{
+    const int32_t i = threadIdx.x % (D::HEAD / 8), half = head_size / 2;
+    const int32_t rotary_dim = ANY ? fresh.rotary_dim : head_size;
+    row_share share = {4 * i, half + 4 * i, 4 * i < half};
+    if constexpr (ANY) {
+        const head_split split = {head_size / 4, rotary_dim / 8, fresh.interleaved};
+        share.left = 4 * split.left(i);
+        share.right = 4 * split.right(i);
+    }
+    share.rotated = !ANY || 4 * i < rotary_dim / 2;
+    share.cos = share.sin = {};
+    if (fresh.cos_sin && share.there && share.rotated) {
+        const float *angles = fresh.cos_sin + (int64_t)fresh.positions[token] * rotary_dim + 4 * i;
+        share.cos = *(const piece<float, 4> *)angles;
+        share.sin = *(const piece<float, 4> *)(angles + rotary_dim / 2);
+    }
+    return share;
+}
+
+/* The lane's gains of a row. */
 struct row_gains {
     raw_gains<4> left, right;
 };
 
-static __device__ __forceinline__ row_gains load_row_gains(const void *gain, enum dtype dtype, int32_t i, int32_t half)
+static __device__ __forceinline__ row_gains load_row_gains(const void *gain, enum dtype dtype, const row_share &share)
 {
-    return {load_gains<4>(gain, dtype, i / 4), load_gains<4>(gain, dtype, (half + i) / 4)};
+    return {load_gains<4>(gain, dtype, share.left / 4), load_gains<4>(gain, dtype, share.right / 4)};
 }
 
 template <class T>
@@ -317,52 +358,46 @@ static __device__ __forceinline__ void apply_row_gains(piece<T, 4> &left, piece<
 }
 
 /* Loads the `count` rows of the block's token when the previous kernels have ended: `heads` of the query, then K and V.
- * Query and key are normed, with NORM, and rotated. HEAD / 8 lanes share a row; a lane takes 4 elements of the first
- * half and the 4 elements that rotation pairs them with. The gains, which no kernel writes, are read before the wait.
- */
-template <class D, bool NORM>
+ * Query and key are normed and rotated. The gains, which no kernel writes, are read before the wait. */
+template <class D, bool ANY>
 static __device__ __forceinline__ void load_rows(decode_rows<D> *rows, const struct attention_call &call,
                                                  const struct decode_fresh &fresh, const struct decode_unit &unit,
                                                  int32_t count)
 {
     using T = typename D::T;
     constexpr int ROW_LANES = D::HEAD / 8, ROWS_AT_ONCE = DECODE_THREADS / ROW_LANES;
-    const int32_t head_size = call.args.head_size, half = head_size / 2, i = threadIdx.x % ROW_LANES * 4;
-    const int32_t heads = unit.heads;
+    const int32_t head_size = call.args.head_size, heads = unit.heads;
     const struct decode_norms &norms = fresh.norms;
     const T *query = (const T *)call.args.query + unit.token * call.args.query_stride + (int64_t)unit.head * head_size;
     const T *key = (const T *)fresh.key + unit.token * fresh.key_stride + (int64_t)unit.kv_head * head_size;
     const T *value = (const T *)fresh.value + unit.token * fresh.value_stride + (int64_t)unit.kv_head * head_size;
-    piece<float, 4> cos = {}, sin = {};
+    const row_share share = share_row<D, ANY>(fresh, unit.token, head_size);
+    const bool normed = ANY && norms.query_gain;
     row_gains query_gains, key_gains;
-    if (fresh.cos_sin && i < half) {
-        const float *angles = fresh.cos_sin + (int64_t)fresh.positions[unit.token] * head_size + i;
-        cos = *(const piece<float, 4> *)angles;
-        sin = *(const piece<float, 4> *)(angles + half);
-    }
-    if (NORM && i < half) {
-        query_gains = load_row_gains(norms.query_gain, norms.gain_dtype, i, half);
-        key_gains = load_row_gains(norms.key_gain, norms.gain_dtype, i, half);
+    if (normed && share.there) {
+        query_gains = load_row_gains(norms.query_gain, norms.gain_dtype, share);
+        key_gains = load_row_gains(norms.key_gain, norms.gain_dtype, share);
     }
     wait_for_previous();
-    /* With NORM all lanes of a warp make the same number of rounds, because they exchange sums. */
+    /* With ANY all lanes of a warp make the same number of rounds, because they may exchange sums. */
     const int32_t row = threadIdx.x / ROW_LANES;
-    for (int32_t first = 0; first + (NORM ? 0 : row) < count && (NORM || i < half); first += ROWS_AT_ONCE) {
+    for (int32_t first = 0; first + (ANY ? 0 : row) < count && (ANY || share.there); first += ROWS_AT_ONCE) {
         const int32_t r = first + row;
-        const bool there = !NORM || (r < count && i < half);
-        const T *from = (r < heads ? query + r * head_size : r == heads ? key : value) + i;
+        const bool there = !ANY || (r < count && share.there);
+        const T *from = r < heads ? query + r * head_size : r == heads ? key : value;
         piece<T, 4> left = {}, right = {};
-        if (there) left = *(const piece<T, 4> *)from, right = *(const piece<T, 4> *)(from + half);
-        if constexpr (NORM) {
+        if (there) left = *(const piece<T, 4> *)(from + share.left), right = *(const piece<T, 4> *)(from + share.right);
+        if (normed) {
             const float eps = r < heads ? norms.query_eps : norms.key_eps;
             const float factor = head_norm_factor(add_squares(add_squares(0, left), right), ROW_LANES, head_size, eps);
             if (r < heads) apply_row_gains(left, right, factor, query_gains, norms.gain_dtype);
             if (r == heads) apply_row_gains(left, right, factor, key_gains, norms.gain_dtype);
         }
-        if (fresh.cos_sin && r <= heads) rotate(left, right, cos.values, sin.values);
+        if (fresh.cos_sin && share.rotated && r <= heads)
+            rotate_pieces(left, right, share.cos.values, share.sin.values, ANY && fresh.interleaved);
         if (!there) continue;
-        *(piece<T, 4> *)&rows->values[r][i] = left;
-        *(piece<T, 4> *)&rows->values[r][half + i] = right;
+        *(piece<T, 4> *)&rows->values[r][share.left] = left;
+        *(piece<T, 4> *)&rows->values[r][share.right] = right;
     }
 }
 
@@ -628,7 +663,7 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
     if (cluster > 1) cluster_wait();
 }
 
-template <class D, bool NORM>
+template <class D, bool ANY>
 static __device__ __forceinline__ void do_work(const struct decode_work &work, const struct decode_plan &plan,
                                                const struct attention_call &call, const struct decode_fresh &fresh,
                                                uint8_t *rings, decode_rows<D> *rows, struct decode_merge *merge)
@@ -658,7 +693,7 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
     const int64_t slot =
         has_fresh && in_group == 0 ? fresh.slots[token] : -1; /* only one unit of a KV head writes to the cache */
     const struct decode_unit unit = {token, kv_head, head, heads};
-    load_rows<D, NORM>(rows, call, fresh, unit, has_fresh ? heads + 2 : heads);
+    load_rows<D, ANY>(rows, call, fresh, unit, has_fresh ? heads + 2 : heads);
     __syncthreads();
     decode_state<D> state;
     load_query<D>(state, rows, heads, args.head_size);
@@ -669,8 +704,9 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
                    (typename D::T *)args.out + (token * args.num_heads + head) * args.head_size);
 }
 
-/* NORM: queries and keys are normed. */
-template <class D, bool NORM>
+/* ANY: heads may be normed, and rotated in any way. Without it they are not normed, and rotated as a whole or not at
+ * all, which is what most models do. */
+template <class D, bool ANY>
 static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
     decode_kernel(const __grid_constant__ struct attention_call call, const __grid_constant__ struct decode_plan plan,
                   const __grid_constant__ struct decode_fresh fresh)
@@ -682,7 +718,7 @@ static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
     let_next_start();
     if (!fresh.key) wait_for_previous(); /* the previous kernel may have written the cache */
     if (decode_work_of(&work, &call, &plan))
-        do_work<D, NORM>(work, plan, call, fresh, rings, &rows, &merge);
+        do_work<D, ANY>(work, plan, call, fresh, rings, &rows, &merge);
     else if (blockIdx.x == 0) /* at least one block has to wait (dependent.cuh), and perhaps none has work */
         wait_for_previous();
 }
@@ -704,22 +740,21 @@ int64_t cuda_attention_workspace(const struct cuda_state *s, const struct worksp
     return 2 * target_parts(s) * (int64_t)(sizeof(uint32_t) + floats * sizeof(float));
 }
 
-/* Heads of more than 128 elements of 16 bits need more shared memory than devices of 8.6, 8.9 and 12.0 have. */
-static bool rings_fit(const struct cuda_state *s, const struct attention_args *args)
+/* Whether the rings fit beside the kernel's static shared memory. */
+static bool rings_fit(const struct cuda_state *s, int32_t stages, int32_t stage_bytes)
 {
     enum { NOT_DYNAMIC = 8192 };
-    const int64_t stage = 2 * CHUNK * (int64_t)padded_head_size(args->head_size) * dtype_size(args->cache_dtype);
-    return DECODE_WARPS * 2 * stage <= s->max_shared_bytes - NOT_DYNAMIC;
+    return DECODE_WARPS * stages * stage_bytes <= s->max_shared_bytes - NOT_DYNAMIC;
 }
 
-static bool is_for_tensor_cores(const struct cuda_state *s, const struct attention_args *args)
+static bool is_for_tensor_cores(const struct attention_args *args)
 {
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
     return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
            !(fp8 && (args->block_size < 16 || args->head_size % 16 != 0)) && !attention_is_sparse(args->params) &&
            args->head_size % 8 == 0 && args->head_size <= 256 && args->query_stride % 4 == 0 &&
            (uintptr_t)args->query % 8 == 0 && (uintptr_t)args->out % 8 == 0 && cuda_is_aligned(args->k_cache) &&
-           cuda_is_aligned(args->v_cache) && rings_fit(s, args);
+           cuda_is_aligned(args->v_cache);
 }
 
 /* A cluster has as many blocks as the GPU has room for, until its rings hold LARGE_CLUSTER chunks. What fits into the
@@ -738,6 +773,7 @@ static struct decode_plan make_plan(const struct cuda_state *s, const struct att
     plan.partials = plan.stats + partials * UNIT_HEADS * 2;
     const int64_t units = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head;
     plan.stages = units <= target_parts(s) ? D::STAGES : D::LEAST_STAGES;
+    if (!rings_fit(s, plan.stages, D::STAGE_BYTES)) plan.stages = 1;
     const float *end = plan.partials + partials * UNIT_HEADS * D::HEAD;
     const bool fits = region->data && (const uint8_t *)end <= region->data + region->bytes;
     if (!may_split || !fits || args->max_seq_len <= CHUNK * DECODE_WARPS) return plan;
@@ -757,15 +793,15 @@ struct decode_launch {
     bool may_split;
 };
 
-template <class D, bool NORM> static void launch(const struct decode_launch *l)
+template <class D, bool ANY> static void launch(const struct decode_launch *l)
 {
     const struct cuda_state *s = cuda_use(l->b);
     const struct decode_plan plan = make_plan<D>(s, l->args, l->may_split);
     const int shared_bytes = DECODE_WARPS * plan.stages * D::STAGE_BYTES;
     const int64_t units = (int64_t)l->args->num_seqs * l->args->num_kv_heads * plan.units_per_head;
     const dim3 grid((unsigned)((units + plan.target) * plan.cluster));
-    if (!cuda_allow_shared(l->b, "paged attention", decode_kernel<D, NORM>, shared_bytes)) return;
-    cuda_launch_dependent(s, decode_kernel<D, NORM>, {grid, DECODE_THREADS, shared_bytes, plan.cluster},
+    if (!cuda_allow_shared(l->b, "paged attention", decode_kernel<D, ANY>, shared_bytes)) return;
+    cuda_launch_dependent(s, decode_kernel<D, ANY>, {grid, DECODE_THREADS, shared_bytes, plan.cluster},
                           attention_call_make(l->args), plan, l->fresh);
     cuda_check_launch(l->b, "paged attention");
 }
@@ -775,12 +811,13 @@ static bool modifies_scores(const struct attention_params *params)
     return params->alibi_slopes || params->soft_cap > 0;
 }
 
-/* There is no kernel that norms queries and keys and modifies scores: norms_of refuses that. */
 template <class T, bool FP8, int HEAD> static void launch_variant(const struct decode_launch *l)
 {
+    const struct decode_fresh *f = &l->fresh;
+    const bool whole = f->rotary_dim == 0 || f->rotary_dim == l->args->head_size;
     if (modifies_scores(l->args->params))
-        launch<decode_traits<T, FP8, HEAD, true>, false>(l);
-    else if (l->fresh.norms.query_gain)
+        launch<decode_traits<T, FP8, HEAD, true>, true>(l);
+    else if (f->norms.query_gain || f->interleaved || !whole)
         launch<decode_traits<T, FP8, HEAD, false>, true>(l);
     else
         launch<decode_traits<T, FP8, HEAD, false>, false>(l);
@@ -819,7 +856,7 @@ static void launch_type(const struct decode_launch *l)
 
 static void decode(struct backend *b, const struct attention_args *args, bool may_split)
 {
-    if (is_for_tensor_cores(cuda_state(b), args)) {
+    if (is_for_tensor_cores(args)) {
         const struct decode_launch call = {b, args, {}, may_split};
         launch_type(&call);
     } else {
@@ -838,11 +875,11 @@ void cuda_paged_attention_v2(struct backend *b, const struct attention_args *arg
 }
 
 /* Whether there is a kernel for these norms; *out is set if there are any. */
-static bool norms_of(const struct rotary_args *rotary, const struct attention_params *params, struct decode_norms *out)
+static bool norms_of(const struct rotary_args *rotary, struct decode_norms *out)
 {
     const struct norm_params *query = rotary->query_norm, *key = rotary->key_norm;
     if (!query && !key) return true;
-    if (!query || !key || modifies_scores(params) || query->gain_dtype != key->gain_dtype ||
+    if (!query || !key || query->type != NORM_RMS || key->type != NORM_RMS || query->gain_dtype != key->gain_dtype ||
         !gains_are_aligned<4>(query) || !gains_are_aligned<4>(key))
         return false;
     *out = {query->gain, key->gain, query->gain_dtype, query->eps, key->eps};
@@ -860,12 +897,12 @@ bool cuda_decode_attention(struct backend *b, const struct decode_attention_args
                                  rotary->positions,
                                  rotary->rotary_dim > 0 ? rotary->cos_sin : NULL,
                                  args->cache.slot_mapping,
-                                 {}};
+                                 {},
+                                 rotary->rotary_dim,
+                                 rotary->interleaved};
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
-    const bool rotation = rotary->rotary_dim == rotary->head_size || rotary->rotary_dim == 0;
-    if (!aligned || !rotation || !norms_of(rotary, attention->params, &fresh.norms) ||
-        !is_for_tensor_cores(cuda_state(b), attention))
+    if (!aligned || rotary->rotary_dim % 8 != 0 || !norms_of(rotary, &fresh.norms) || !is_for_tensor_cores(attention))
         return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
     const struct decode_launch call = {b, attention, fresh, may_split};

@@ -20,7 +20,7 @@ enum { CHUNK = 16, UNIT_HEADS = 8, DECODE_WARPS = 4, LANES = 32, DECODE_THREADS 
 struct decode_plan {
     int32_t cluster;        /* blocks of a part: 1, 2, 4 or 8 */
     int32_t target;         /* 0: every unit is one part */
-    int32_t stages;         /* of a warp's ring: 2, 4 or 8 */
+    int32_t stages;         /* of a warp's ring: 1, 2, 4 or 8 */
     int32_t units_per_head; /* of a KV head */
     int32_t log_block_size;
     /* The workspace. Only parts of units with several parts have a partial; there are at most 2 target of them. */
@@ -42,9 +42,11 @@ struct decode_fresh {
     const void *key, *value; /* NULL: the query is rotated already, and K and V are in the cache */
     int64_t key_stride, value_stride;
     const int32_t *positions;
-    const float *cos_sin; /* [, head_size]; NULL: heads are not rotated */
+    const float *cos_sin; /* [, rotary_dim]; NULL: heads are not rotated */
     const int64_t *slots;
     struct decode_norms norms;
+    int32_t rotary_dim;
+    bool interleaved;
 };
 
 /* What a block computes: chunks [begin, end) of a unit. A block may have none while others of its cluster have some. */
@@ -98,9 +100,18 @@ static __device__ __forceinline__ void decode_share_part(struct decode_work *wor
     work->end = min(work->begin + share, work->end);
 }
 
+/* On devices without clusters parts meet in global memory. That takes longer than to compute a unit of so few chunks in
+ * one part. */
+#if __CUDA_ARCH__ >= 900
+static constexpr int32_t WHOLE_CHUNKS = 0;
+#else
+static constexpr int32_t WHOLE_CHUNKS = 4 * DECODE_WARPS;
+#endif
+
 /* Chunks of a part, whole rounds of the warps. Clusters need longer parts to be worth their cost. */
 static __device__ __forceinline__ int32_t part_chunks(const struct decode_plan *plan, int32_t chunks, int32_t units)
 {
+    if (WHOLE_CHUNKS > 0 && chunks <= WHOLE_CHUNKS) return WHOLE_CHUNKS;
     const int32_t least = plan->cluster == 1 ? DECODE_WARPS : 4 * DECODE_WARPS * plan->cluster;
     const int32_t share = (int32_t)ceilf((float)chunks * (float)units / (float)plan->target);
     return max(share + DECODE_WARPS - 1, least) / DECODE_WARPS * DECODE_WARPS;

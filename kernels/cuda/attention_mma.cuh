@@ -7,32 +7,8 @@
 #define QUIRE_KERNELS_CUDA_ATTENTION_MMA_CUH
 
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/mma.cuh"
-
-/* Copies 16 bytes from global to shared memory asynchronously. If `read` is false, nothing is read and zeros are
- * written.
- */
-static __device__ __forceinline__ void copy_async(uint32_t to, const void *from, bool read)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(read ? 16 : 0) : "memory");
-}
-
-static __device__ __forceinline__ void copy_async_commit()
-{
-    asm volatile("cp.async.commit_group;\n" ::: "memory");
-}
-
-/* Waits until at most `pending` of this thread's groups have not arrived. */
-template <int pending> static __device__ __forceinline__ void copy_async_wait()
-{
-    asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");
-}
-
-/* Waits for all of this thread's copies, committed or not. */
-static __device__ __forceinline__ void copy_async_wait_all()
-{
-    asm volatile("cp.async.wait_all;\n" ::: "memory");
-}
 
 static __device__ __forceinline__ void load_matrices(uint32_t r[4], uint32_t address)
 {
@@ -63,12 +39,28 @@ template <> __device__ __forceinline__ uint32_t pack_pair<__nv_bfloat16>(float l
     return *(const uint32_t *)&pair;
 }
 
+/* Two e4m3 numbers (the low 16 bits) as two float16. GPUs before compute capability 8.9 have no instruction for it: the
+ * bits in their places of a float16 are the number divided by 2^8, which is the difference of the biases of the
+ * exponents, and all bits are NaN. */
+static __device__ __forceinline__ uint32_t e4m3_pair(uint32_t bits)
+{
+#if __CUDA_ARCH__ >= 890
+    const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)bits, __NV_E4M3);
+    return pair.x | (uint32_t)pair.y << 16;
+#else
+    const uint32_t apart = (bits & 0xff) | (bits & 0xff00) << 8, size = apart & 0x007f007f;
+    const uint32_t small = (apart & 0x00800080) << 8 | size << 7;
+    const __half2 pair = __hmul2(*(const __half2 *)&small, __floats2half2_rn(256, 256));
+    const uint32_t is_nan = (size + 0x00010001) >> 7 & 0x00010001;
+    return *(const uint32_t *)&pair | is_nan * 0x7e00;
+#endif
+}
+
 /* Two fp8 numbers (the low 16 bits) as two float16, which can represent every fp8 number. */
 static __device__ __forceinline__ uint32_t fp8_pair(uint32_t bits, enum dtype dtype)
 {
     if (dtype == DTYPE_FP8_E5M2) return (bits & 0xff) << 8 | (bits & 0xff00) << 16; /* the upper byte of a float16 */
-    const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)bits, __NV_E4M3);
-    return pair.x | (uint32_t)pair.y << 16;
+    return e4m3_pair(bits);
 }
 
 /* Two bfloat16 as two float16. Numbers beyond float16's range become its largest number. */

@@ -15,68 +15,6 @@
 
 #ifdef ATTENTION_HAVE_WGMMA
 
-/* The softmax of one row. A thread of a consumer has two rows, i and i + 8 of its warp's 16. */
-struct row_state {
-    int32_t first, last; /* tokens that it attends to */
-    float max, sum, slope;
-};
-
-/* Applies soft cap and ALiBi to the scores of a tile of tokens from `start`, and sets those of tokens that a row does
- * not attend to to -INFINITY. */
-template <class P>
-static __device__ __forceinline__ void modify_scores(float (&s)[P::TOKENS / 2], const attention_call &call,
-                                                     const row_state rows[2], int32_t start)
-{
-    const int32_t j = threadIdx.x % 4;
-    if constexpr (P::VARIANT) {
-        const float scale = call.params.scale * call.params.k_scale;
-#pragma unroll
-        for (int n = 0; n < P::TOKENS / 2; n++) {
-            const int32_t token = start + n / 4 * 8 + 2 * j + n % 2;
-            s[n] = attention_modify(&call.params, s[n] * scale, rows[n / 2 % 2].slope, token - rows[n / 2 % 2].last);
-        }
-    }
-    const int32_t last = min(__shfl_sync(~0u, rows[0].last, 0), rows[0].last); /* rows are ordered by position */
-    const int32_t first = rows[1].first;
-    if (__all_sync(~0u, start >= first && start + P::TOKENS - 1 <= last)) return;
-#pragma unroll
-    for (int n = 0; n < P::TOKENS / 2; n++) {
-        const int32_t token = start + n / 4 * 8 + 2 * j + n % 2;
-        if (token < rows[n / 2 % 2].first || token > rows[n / 2 % 2].last) s[n] = -INFINITY;
-    }
-}
-
-/* Turns scores into weights. factors: what sums with the previous maximum are to be multiplied by. */
-template <class P>
-static __device__ __forceinline__ void softmax(float (&s)[P::TOKENS / 2], row_state rows[2], float factors[2],
-                                               float scale_log2)
-{
-    float base[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float max[2] = {rows[r].max, rows[r].max}; /* two chains of half the length */
-#pragma unroll
-        for (int n = 0; n < P::TOKENS / 4; n++) max[n % 2] = fmaxf(max[n % 2], s[n / 2 * 4 + r * 2 + n % 2]);
-        max[0] = fmaxf(max[0], max[1]);
-        max[0] = fmaxf(max[0], __shfl_xor_sync(~0u, max[0], 1));
-        max[0] = fmaxf(max[0], __shfl_xor_sync(~0u, max[0], 2));
-        base[r] = max[0] == -INFINITY ? 0 : max[0] * scale_log2;
-        factors[r] = exp2_fast(rows[r].max * scale_log2 - base[r]);
-        rows[r].max = max[0];
-    }
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float sum[2] = {0, 0};
-#pragma unroll
-        for (int n = 0; n < P::TOKENS / 4; n++) {
-            float &x = s[n / 2 * 4 + r * 2 + n % 2];
-            x = exp2_fast(fmaf(x, scale_log2, -base[r]));
-            sum[n % 2] += x;
-        }
-        rows[r].sum = rows[r].sum * factors[r] + (sum[0] + sum[1]);
-    }
-}
-
 /* Starts S = Q K^T. Addresses in descriptors are in units of 16 bytes. */
 template <class P>
 static __device__ __forceinline__ void begin_scores(float (&s)[P::TOKENS / 2], uint32_t q, uint32_t k)
@@ -109,13 +47,6 @@ static __device__ __forceinline__ void begin_values(float (&out)[P::HEAD / 2], c
     wgmma_commit();
 }
 
-template <class P>
-static __device__ __forceinline__ void pack_weights(uint32_t (&weights)[P::TOKENS / 4], const float (&s)[P::TOKENS / 2])
-{
-#pragma unroll
-    for (int n = 0; n < P::TOKENS / 4; n++) weights[n] = pack_pair<typename P::T>(s[2 * n], s[2 * n + 1]);
-}
-
 /* Consumers start their matmuls in turn: each waits for the one before it, and passes the turn on. */
 static __device__ __forceinline__ void turn_wait(int32_t group)
 {
@@ -124,67 +55,6 @@ static __device__ __forceinline__ void turn_wait(int32_t group)
 template <class P> static __device__ __forceinline__ void turn_pass(int32_t group)
 {
     asm volatile("bar.arrive %0, 256;\n" ::"r"((group + 1) % P::CONSUMERS + 1) : "memory");
-}
-
-/* Initializes this thread's rows of a tile. */
-template <class P>
-static __device__ __forceinline__ void start_rows(const attention_call &call, const prefill_tile &tile,
-                                                  int32_t first_row, row_state rows[2])
-{
-    for (int r = 0; r < 2; r++) {
-        const int32_t position = prefill_position(&tile, first_row + r * 8);
-        rows[r] = {attention_first(&call.params, position), position, -INFINITY, 0, 0};
-        if (P::VARIANT && call.params.alibi_slopes)
-            rows[r].slope = call.params.alibi_slopes[prefill_row_of(&tile, first_row + r * 8).head];
-    }
-}
-
-static __device__ __forceinline__ uint4 load_piece(uint32_t from)
-{
-    uint4 piece;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
-                 : "r"(from)
-                 : "memory");
-    return piece;
-}
-
-static __device__ __forceinline__ void store_pair(uint32_t to, uint32_t pair)
-{
-    asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(to), "r"(pair) : "memory");
-}
-
-/* Stores a warp's 16 rows of the result, from row `first_row` of the tile on. They pass through the warp's part of Q in
- * shared memory, which is not needed any more, so that each row is written in one piece. */
-template <class P>
-static __device__ __forceinline__ void store_rows(const attention_call &call, const prefill_tile &tile,
-                                                  const float (&out)[P::HEAD / 2], const row_state rows[2], uint32_t q,
-                                                  int32_t first_row)
-{
-    constexpr int GROUPS = P::HEAD / 8, STEP = 32 / GROUPS;
-    const struct attention_args &args = call.args;
-    const int32_t lane = threadIdx.x % 32, d = lane % GROUPS;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float sum = rows[r].sum;
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        const float inverse = sum == 0 ? 0 : call.params.v_scale / sum;
-#pragma unroll
-        for (int b = 0; b < GROUPS; b++)
-            store_pair(q + b * P::Q_STRIDE + r * 128 + lane * 4,
-                       pack_pair<typename P::T>(out[b * 4 + r * 2] * inverse, out[b * 4 + r * 2 + 1] * inverse));
-    }
-    __syncwarp();
-#pragma unroll
-    for (int r = lane / GROUPS; r < 16; r += STEP) {
-        const struct prefill_row row = prefill_row_of(&tile, first_row + r);
-        const uint4 piece = load_piece(q + d * P::Q_STRIDE + r * 16);
-        if (row.token < tile.seq.query_len && d * 8 < args.head_size)
-            *(uint4 *)((typename P::T *)args.out +
-                       ((tile.seq.first_token + row.token) * args.num_heads + row.head) * args.head_size + d * 8) =
-                piece;
-    }
 }
 
 /* Starts the first scores of a tile. If there is no such tile, it computes scores that are not used. */
@@ -342,10 +212,10 @@ static __global__ void __launch_bounds__(P::THREADS, 1) prefill_kernel(const __g
 #endif
 }
 
-static bool is_for_wgmma(const struct cuda_state *s, const struct attention_args *args)
+static bool is_for_tensor_cores(const struct attention_args *args)
 {
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
-    return s->has_wgmma && args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
+    return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
            !(fp8 && (args->block_size < 16 || args->head_size % 16 != 0)) && !attention_is_sparse(args->params) &&
            args->head_size % 8 == 0 && args->head_size <= 256 && args->params->scale * args->params->k_scale > 0 &&
            args->query_stride % 8 == 0 && cuda_is_aligned(args->query) && cuda_is_aligned(args->out) &&
@@ -431,8 +301,10 @@ template <class T> static void launch_cache(struct backend *b, const struct atte
 void cuda_paged_attention_prefill(struct backend *b, const struct attention_args *args)
 {
     if (args->num_seqs <= 0 || args->max_query_len <= 0) return;
-    if (!is_for_wgmma(cuda_state(b), args)) {
+    if (!is_for_tensor_cores(args)) {
         cuda_attention_generic(b, args);
+    } else if (!cuda_state(b)->has_wgmma) {
+        cuda_attention_prefill_mma(b, args);
     } else if (args->dtype == DTYPE_FLOAT16) {
         launch_cache<__half>(b, args);
     } else {

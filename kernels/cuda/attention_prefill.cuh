@@ -1,11 +1,8 @@
-/* The layout of prefill: tiles of query rows, tiles of tokens, and shared memory.
- *
- * A row is one query token and one head. A tile has ROWS rows of one sequence and one KV head: row r is head r % group
- * of token r / group. So K and V are read once for all heads of a group, whatever the query's length, and a tile has
- * few query tokens, so that the causal mask wastes little of its work. */
+/* The layout of prefill with wgmma: shared memory and its barriers. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_PREFILL_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_PREFILL_CUH
 
+#include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/attention_wgmma.cuh"
 #include "kernels/cuda/bulk_copy.cuh"
 
@@ -105,73 +102,6 @@ struct prefill_call {
 static inline __host__ __device__ int32_t run_tokens(const struct attention_args *args)
 {
     return args->block_size < 16 ? args->block_size : 16;
-}
-
-struct prefill_tile {
-    struct attention_seq seq;
-    int32_t round; /* of the next tile */
-    int32_t kv_head, group, group_inverse;
-    int32_t first_token, first_head; /* of row 0: of the sequence's query, and of the group */
-    int32_t first, end;              /* tokens that some row of the sequence attends to: no others may be read */
-    int32_t start, count;            /* tiles of tokens: the first token of the first one, and how many */
-};
-
-struct prefill_row {
-    int32_t token; /* of the sequence's query; from query_len on there is no such token */
-    int32_t head;
-};
-
-/* Row r of a tile. The multiplication by group_inverse divides by group exactly as long as (ROWS + group) * group is
- * below 2^20. */
-static __device__ __forceinline__ struct prefill_row prefill_row_of(const struct prefill_tile *tile, int32_t r)
-{
-    const int32_t x = tile->first_head + r, tokens = x * tile->group_inverse >> 20;
-    return {tile->first_token + tokens, tile->kv_head * tile->group + x - tokens * tile->group};
-}
-
-/* The position in the sequence of a row's token, or of the last if there is no such token. */
-static __device__ __forceinline__ int32_t prefill_position(const struct prefill_tile *tile, int32_t r)
-{
-    return tile->seq.seq_len - tile->seq.query_len + min(prefill_row_of(tile, r).token, tile->seq.query_len - 1);
-}
-
-/* Tiles of a KV head for the longest query, and of the whole call. */
-template <class P> static inline __host__ __device__ int32_t prefill_head_tiles(const struct attention_args *args)
-{
-    return (int32_t)cuda_div_up((int64_t)args->max_query_len * (args->num_heads / args->num_kv_heads), P::ROWS);
-}
-template <class P> static inline __host__ __device__ int32_t prefill_tiles(const struct attention_args *args)
-{
-    return prefill_head_tiles<P>(args) * args->num_kv_heads * args->num_seqs;
-}
-
-/* The block's next tile; false: there are no more. The last tiles of a prompt have the most work and come first. Every
- * other round goes through the blocks in reverse, so that no block gets the longest tile of each round. */
-template <class P>
-static __device__ __forceinline__ bool prefill_tile_next(struct prefill_tile *tile, const struct attention_call *call)
-{
-    const struct attention_args *args = &call->args;
-    const int32_t tiles = prefill_tiles<P>(args), columns = args->num_kv_heads * args->num_seqs;
-    tile->group = args->num_heads / args->num_kv_heads;
-    tile->group_inverse = (1 << 20) / tile->group + 1;
-    for (int32_t start = tile->round * gridDim.x; start < tiles; start += gridDim.x) {
-        const int32_t index = start + (tile->round++ % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-        const int32_t row = index / columns, column = index - row * columns;
-        if (index >= tiles) continue;
-        tile->seq = attention_seq_load(args, column / args->num_kv_heads);
-        tile->kv_head = column % args->num_kv_heads;
-        const int32_t first_row = (prefill_head_tiles<P>(args) - 1 - row) * P::ROWS;
-        tile->first_token = first_row / tile->group;
-        tile->first_head = first_row % tile->group;
-        if (tile->first_token >= tile->seq.query_len) continue;
-        const int32_t position = tile->seq.seq_len - tile->seq.query_len;
-        tile->first = attention_first(&call->params, position);
-        tile->end = tile->seq.seq_len;
-        tile->start = attention_first(&call->params, position + tile->first_token) / P::TOKENS * P::TOKENS;
-        tile->count = max((prefill_position(tile, P::ROWS - 1) - tile->start) / P::TOKENS + 1, 1);
-        return true;
-    }
-    return false;
 }
 
 #endif

@@ -6,87 +6,18 @@
 
 #ifdef ATTENTION_HAVE_WGMMA
 
-/* What a producer copies from: the tile of rows that it copies tokens for, and the caches. */
-struct tile_source {
-    const struct attention_args *args;
+/* What a producer copies from: also the caches as tensors. */
+struct tile_source : token_source {
     const CUtensorMap *keys, *values;
-    int32_t log_block_size;
-    struct prefill_tile tile;
 };
 
-/* Whether any, or all, of the tokens [token, token + tokens) may be read. */
-static __device__ __forceinline__ bool any_seen(const prefill_tile &tile, int32_t token, int32_t tokens)
-{
-    return token < tile.end && token + tokens > tile.first;
-}
-static __device__ __forceinline__ bool all_seen(const prefill_tile &tile, int32_t token, int32_t tokens)
-{
-    return token >= tile.first && token + tokens <= tile.end;
-}
-
-static __device__ __forceinline__ int32_t block_of(const tile_source &source, int32_t token, int32_t tokens)
-{
-    return any_seen(source.tile, token, tokens) ? source.tile.seq.block_table[token >> source.log_block_size] : 0;
-}
-
-/* Where this KV head's part of a block begins in a cache, in elements. */
-static __device__ __forceinline__ int64_t head_start(const tile_source &source, int32_t block)
-{
-    const struct attention_args &args = *source.args;
-    return ((int64_t)block * args.num_kv_heads + source.tile.kv_head) * args.head_size * args.block_size;
-}
-
-static __device__ __forceinline__ void store_piece(uint32_t to, uint4 piece)
-{
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(piece.x), "r"(piece.y), "r"(piece.z),
-                 "r"(piece.w)
-                 : "memory");
-}
-
-/* Zeros those of the 8 tokens from `token` that must not be read. */
-static __device__ __forceinline__ uint4 mask_piece(const prefill_tile &tile, int32_t token, uint4 piece)
-{
-    uint32_t masks[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        masks[i] =
-            (any_seen(tile, token + 2 * i, 1) ? 0xffffu : 0) | (any_seen(tile, token + 2 * i + 1, 1) ? 0xffff0000u : 0);
-    return make_uint4(piece.x & masks[0], piece.y & masks[1], piece.z & masks[2], piece.w & masks[3]);
-}
-
-/* 8 fp8 numbers as 8 T. */
-template <class T> static __device__ __forceinline__ uint4 convert_piece(uint32_t low, uint32_t high, enum dtype dtype)
-{
-    uint32_t out[4] = {fp8_pair(low & 0xffff, dtype), fp8_pair(low >> 16, dtype), fp8_pair(high & 0xffff, dtype),
-                       fp8_pair(high >> 16, dtype)};
-    if constexpr (!std::is_same_v<T, __half>) {
-        for (int i = 0; i < 4; i++) {
-            const float2 pair = __half22float2(*(const __half2 *)&out[i]);
-            out[i] = pack_pair<T>(pair.x, pair.y);
-        }
-    }
-    return make_uint4(out[0], out[1], out[2], out[3]);
-}
-
-/* The last Q_THREADS threads copy the rows of a tile; rows that do not exist become zeros. */
+/* The last Q_THREADS threads copy the rows of a tile. */
 template <class P>
 static __device__ __forceinline__ void load_query(const tile_source &source, uint32_t q,
                                                   prefill_stage<P::Q_STAGES> *stage)
 {
-    constexpr int GROUPS = P::HEAD / 8, STEP = P::Q_THREADS / GROUPS;
-    const struct attention_args &args = *source.args;
-    const struct prefill_tile &tile = source.tile;
-    const int32_t d = threadIdx.x % GROUPS, thread_row = threadIdx.x % P::Q_THREADS / GROUPS;
-    const uint32_t to = q + stage->index * P::Q_BYTES + d * P::Q_STRIDE;
-    const typename P::T *query = (const typename P::T *)args.query + tile.seq.first_token * args.query_stride + d * 8;
     prefill_wait_empty(*stage);
-#pragma unroll 4
-    for (int r = thread_row; r < P::ROWS; r += STEP) {
-        const struct prefill_row row = prefill_row_of(&tile, r);
-        const bool there = row.token < tile.seq.query_len && d * 8 < args.head_size;
-        copy_async(to + r * 16,
-                   there ? query + row.token * args.query_stride + (int64_t)row.head * args.head_size : query, there);
-    }
+    copy_query<P>(source, q + stage->index * P::Q_BYTES);
     barrier_arrive_copied(prefill_full(*stage));
     prefill_stage_next(stage);
 }
@@ -265,12 +196,11 @@ template <class P>
 static __device__ __forceinline__ void produce(const prefill_call &launch, prefill_shared<P> *shared, uint32_t k,
                                                uint32_t v, uint32_t q)
 {
-    tile_source source = {&launch.call.args, &launch.keys, &launch.values};
+    tile_source source = {token_source_make(&launch.call.args), &launch.keys, &launch.values};
     prefill_stage<P::K_STAGES> k_stage = {&shared->k_barriers};
     prefill_stage<P::V_STAGES> v_stage = {&shared->v_barriers};
     prefill_stage<P::Q_STAGES> q_stage = {&shared->q_barriers};
     const int32_t warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-    while (1 << source.log_block_size < launch.call.args.block_size) source.log_block_size++;
     while (prefill_tile_next<P>(&source.tile, &launch.call)) {
         if constexpr (P::FP8) {
             load_query<P>(source, q, &q_stage);

@@ -6,24 +6,9 @@
 #include <cuda.h>
 
 #include "kernels/cuda/barrier.cuh"
+#include "kernels/cuda/cache_policy.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
-/* For data that is read once and should leave the L2 cache first. */
-static __device__ __forceinline__ uint64_t evict_first_policy()
-{
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
-/* For data that every block reads and that should stay in the L2 cache. */
-static __device__ __forceinline__ uint64_t evict_last_policy()
-{
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
 
 /* Copies `bytes` bytes, a multiple of 16. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void bulk_copy(void *destination, const void *source, uint32_t bytes,

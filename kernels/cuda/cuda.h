@@ -22,6 +22,10 @@ void backend_cuda_fail_allocation(struct backend *b, int countdown);
  * right. This clears the failure, for callers that know what the operation spoiled. */
 void backend_cuda_forget_failure(struct backend *b);
 
+/* From now on operations choose their kernels, shared memory included, as on a GPU of this compute capability, 80 or
+ * 89; 0: as on this GPU. */
+void backend_cuda_choose_as(struct backend *b, int compute_capability);
+
 #ifdef __cplusplus
 }
 #endif

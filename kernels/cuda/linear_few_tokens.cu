@@ -1,4 +1,5 @@
-/* Matmuls with few tokens. The cost is to read the weights once, at the speed of memory.
+/* Matmuls with few tokens (compute capability 9.0 and later). The cost is to read the weights once, at the speed of
+ * memory.
  *
  * A block has COPY_WARPS warps that start copies of weights into a ring in shared memory, through the bulk copy engine,
  * and MMA_WARPS warps that multiply what has arrived:
@@ -20,43 +21,23 @@
  * eighth of a chunk's input features. The order in which a lane multiplies them does not matter as long as it is the
  * same for both operands: lane (g, t) takes input features 8 t .. 8 t + 7 of each 32, of weight rows g and g + 8 and of
  * token g, so that every operand is read in pieces of 16 bytes. The rows of a stage and of x are padded by SKEW bytes,
- * so that the eight lanes that are served together read from different banks.
- *
- * Sums are added in a fixed order: within a warp, over the mma warps, over the parts of a tile. Different blocks
- * compute the parts of a tile, and the block that finishes last adds them up. */
+ * so that the eight lanes that are served together read from different banks. */
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/linear_few_tokens.cuh"
+#include "kernels/cuda/linear_tile.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/operations.h"
 
 enum {
     TILE = 16, /* output features; of MATMUL_GATE 8 gates and the 8 ups that belong to them */
-    MMA_WARPS = 8,
-    MMA_THREADS = 32 * MMA_WARPS,
     COPY_WARPS = 4,
     COPY_WARP_ROWS = TILE / COPY_WARPS, /* rows of a stage that one copy warp copies */
     THREADS = MMA_THREADS + 32 * COPY_WARPS,
-    SKEW = 64, /* bytes */
     MAX_STAGES = 16,
-    SHORT_BYTES = 600 << 10,  /* a weight of fewer bytes than this for each multiprocessor gets large chunks */
-    IN_FLIGHT = 64 << 10,     /* bytes in flight to each multiprocessor; many more make reads slower */
-    PARTIAL_BYTES = 16 << 20, /* of the workspace, for the sums of parts */
-    MAX_SPLIT_TILES = 16384   /* of a matmul in parts: the workspace has a counter for each */
+    SHORT_BYTES = 600 << 10, /* a weight of fewer bytes than this for each multiprocessor gets large chunks */
+    IN_FLIGHT = 64 << 10     /* bytes in flight to each multiprocessor; many more make reads slower */
 };
-
-struct few_tokens_call {
-    struct matmul matmul;
-    struct few_tokens_plan plan;
-    uint32_t *arrivals; /* [tiles] parts that are finished; zero before and after the kernel */
-    float *partials;    /* [tiles, splits, tokens, TILE] */
-};
-
-static inline __host__ __device__ int64_t tile_count(const struct matmul *m)
-{
-    return m->result == MATMUL_GATE ? cuda_div_up(m->out_features / 2, TILE / 2) : cuda_div_up(m->out_features, TILE);
-}
 
 /* The number of sums of a tile. Its tokens are padded to groups of 8. */
 static inline __host__ __device__ int64_t sum_count(int groups)
@@ -70,47 +51,6 @@ static int32_t stage_bytes(int32_t chunk)
 }
 
 #if __CUDA_ARCH__ >= 900
-
-/* Waits for the other mma warps. */
-static __device__ __forceinline__ void mma_warps_sync()
-{
-    asm volatile("bar.sync 1, %0;" ::"r"((int)MMA_THREADS) : "memory");
-}
-
-/* A block's part of the matmul: tiles first_tile, first_tile + tile_step, ..., and of each the input features
- * [begin, begin + size), in `chunks` chunks. */
-struct block_part {
-    int32_t split, first_tile, tile_step;
-    int64_t tiles, begin;
-    int32_t size, chunks;
-    int32_t x_row; /* bytes from a token of x to the next in shared memory */
-};
-
-static __device__ __forceinline__ block_part find_part(const struct few_tokens_plan &plan, const matmul &m)
-{
-    block_part p;
-    p.split = blockIdx.x % plan.splits;
-    p.tile_step = gridDim.x / plan.splits;
-    p.first_tile = blockIdx.x / plan.splits;
-    p.tiles = tile_count(&m);
-    p.begin = p.split * (int64_t)plan.part;
-    const int64_t left = m.in_features - p.begin;
-    p.size = (int32_t)(left < plan.part ? left : plan.part);
-    p.chunks = (p.size + plan.chunk - 1) / plan.chunk;
-    p.x_row = 2 * plan.part + SKEW;
-    return p;
-}
-
-/* The output feature that a row of a tile is; -1: none, the row is beyond the last one. */
-static __device__ __forceinline__ int64_t feature_of(const matmul &m, int64_t tile, int row)
-{
-    if (m.result != MATMUL_GATE) {
-        const int64_t o = tile * TILE + row;
-        return o < m.out_features ? o : -1;
-    }
-    const int64_t half = m.out_features / 2, o = tile * (TILE / 2) + row % (TILE / 2);
-    return o >= half ? -1 : row < TILE / 2 ? o : half + o;
-}
 
 /* The ring and its barriers: full[s] ends a phase when a chunk is in stage s, empty[s] when it has been multiplied. */
 struct weight_ring {
@@ -130,7 +70,7 @@ static __device__ __forceinline__ void copy_weights(const struct few_tokens_plan
     ring_place at = {0, 0}, arrived = {0, 0};
     int in_flight = 0;
     for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
-        const int64_t feature = lane < COPY_WARP_ROWS ? feature_of(m, tile, row) : -1;
+        const int64_t feature = lane < COPY_WARP_ROWS ? feature_of<TILE>(m, tile, row) : -1;
         const int rows = __popc(__ballot_sync(~0u, feature >= 0));
         const T *from = (const T *)m.weight + feature * m.in_features + p.begin;
         for (int chunk = 0; chunk < p.chunks; chunk++) {
@@ -177,134 +117,6 @@ static __device__ __forceinline__ void copy_x(const matmul &m, int cluster, cons
         bulk_copy(x + lane * p.x_row, from, (uint32_t)p.size * 2, full, policy);
     else if (lane % 2 == (int)cluster_rank())
         bulk_copy_to_cluster(x + lane * p.x_row, from, (uint32_t)p.size * 2, full, 3, policy);
-}
-
-template <class T> static __device__ __forceinline__ float square_sum(uint4 words)
-{
-    const T *x = (const T *)&words;
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++) sum += to_float(x[i]) * to_float(x[i]);
-    return sum;
-}
-
-template <class T, class G> static __device__ __forceinline__ uint4 normalize(uint4 words, const G *gain, float factor)
-{
-    T *x = (T *)&words;
-    G gains[8];
-#pragma unroll
-    for (int i = 0; i < (int)sizeof gains / 16; i++) ((uint4 *)gains)[i] = ((const uint4 *)gain)[i];
-#pragma unroll
-    for (int i = 0; i < 8; i++) x[i] = from_float<T>(to_float(x[i]) * factor * to_float(gains[i]));
-    return words;
-}
-
-/* rms_norm of x in shared memory, in place. Every block does it for itself, which costs less than a kernel and its
- * round trip through memory. One to eight warps share a token. sums: scratch for [tokens, MMA_WARPS]. */
-template <class T>
-static __device__ __forceinline__ void norm_x(const matmul &m, uint8_t *x, int x_row, const uint8_t *gain, float *sums)
-{
-    const int pieces = (int)(m.in_features / 8), tokens = m.num_tokens;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int warps = tokens == 1 ? 8 : tokens == 2 ? 4 : tokens <= 4 ? 2 : 1; /* of a token */
-    const int first = warp % warps * 32 + lane;
-    for (int token = warp / warps; token < tokens; token += MMA_WARPS / warps) {
-        float sum = 0;
-#pragma unroll 4
-        for (int i = first; i < pieces; i += warps * 32) sum += square_sum<T>(*(uint4 *)(x + token * x_row + i * 16));
-        for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
-        if (lane == 0) sums[token * MMA_WARPS + warp % warps] = sum;
-    }
-    mma_warps_sync();
-    for (int token = warp / warps; token < tokens; token += MMA_WARPS / warps) {
-        float sum = 0;
-        for (int i = 0; i < warps; i++) sum += sums[token * MMA_WARPS + i];
-        const float factor = rsqrtf(sum / (float)m.in_features + m.eps);
-#pragma unroll 4
-        for (int i = first; i < pieces; i += warps * 32) {
-            uint4 *words = (uint4 *)(x + token * x_row + i * 16);
-            *words = m.gain_is_float ? normalize<T>(*words, (const float *)gain + i * 8, factor)
-                                     : normalize<T>(*words, (const T *)gain + i * 8, factor);
-        }
-    }
-}
-
-/* The element of a tile's result that a thread stores, and what it reads for that before the sum is there: the biases
- * and the element of out that the sum is added to. A tile has at most 16 x 16 elements, one for each mma thread. */
-struct result_place {
-    bool is_there;
-    int token, row; /* of the tile */
-    int64_t at;     /* in out */
-    float bias, up_bias, before;
-};
-
-template <class T> static __device__ __forceinline__ result_place find_place(const matmul &m, int64_t tile)
-{
-    const int rows = m.result == MATMUL_GATE ? TILE / 2 : TILE;
-    result_place place = {};
-    place.token = threadIdx.x / rows;
-    place.row = threadIdx.x % rows;
-    const int64_t o = feature_of(m, tile, place.row);
-    place.is_there = place.token < m.num_tokens && o >= 0;
-    if (!place.is_there) return place;
-    place.at = place.token * m.out_stride + o;
-    if (m.bias) place.bias = to_float(((const T *)m.bias)[o]);
-    if (m.bias && m.result == MATMUL_GATE) place.up_bias = to_float(((const T *)m.bias)[m.out_features / 2 + o]);
-    if (m.result == MATMUL_ADD) place.before = to_float(((const T *)m.out)[place.at]);
-    return place;
-}
-
-/* total(row) returns the sum of the place's token and a row of the tile. */
-template <class T, class Total>
-static __device__ __forceinline__ void write_result(const matmul &m, const result_place &place, Total total)
-{
-    if (!place.is_there) return;
-    const float y = total(place.row) + place.bias;
-    if (m.result == MATMUL_GATE) {
-        const float up = total(place.row + TILE / 2) + place.up_bias;
-        ((T *)m.out)[place.at] = from_float<T>(gate_times_up<T>(m.activation, y, up));
-    } else if (m.result == MATMUL_ADD) {
-        ((T *)m.out)[place.at] = from_float<T>(place.before + to_float(from_float<T>(y)));
-    } else if (m.out_is_float) {
-        ((float *)m.out)[place.at] = y;
-    } else {
-        ((T *)m.out)[place.at] = from_float<T>(y);
-    }
-}
-
-/* Finishes a tile: adds up the warps' sums [MMA_WARPS, tokens, TILE] and stores the result, or leaves the sums of this
- * part for the block that finishes the tile last. */
-template <class T, int GROUPS>
-static __device__ __forceinline__ void finish_tile(const few_tokens_call &c, const block_part &p, int64_t tile,
-                                                   const result_place &place, const float *sums, int *is_last)
-{
-    constexpr int COUNT = GROUPS * 8 * TILE;
-    auto of_warps = [&](int i) {
-        float total = 0;
-#pragma unroll
-        for (int w = 0; w < MMA_WARPS; w++) total += sums[w * COUNT + i];
-        return total;
-    };
-    const matmul &m = c.matmul;
-    const int splits = c.plan.splits;
-    if (splits == 1) {
-        write_result<T>(m, place, [&](int row) { return of_warps(place.token * TILE + row); });
-        return;
-    }
-    float *parts = c.partials + tile * splits * COUNT;
-    for (int i = threadIdx.x; i < m.num_tokens * TILE; i += MMA_THREADS)
-        __stcg(&parts[p.split * COUNT + i], of_warps(i));
-    __threadfence();
-    mma_warps_sync();
-    if (threadIdx.x == 0) *is_last = atomicInc(&c.arrivals[tile], splits - 1) == (uint32_t)splits - 1;
-    mma_warps_sync();
-    if (!*is_last) return;
-    __threadfence();
-    write_result<T>(m, place, [&](int row) {
-        float total = 0;
-        for (int s = 0; s < splits; s++) total += __ldcg(&parts[s * COUNT + place.token * TILE + row]);
-        return total;
-    });
 }
 
 /* A warp's share of one chunk: `left` of the chunk's input features are in the matmul. */
@@ -360,7 +172,7 @@ static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, 
     ring_place at = {0, 0};
     int side = 0;
     for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
-        const result_place place = find_place<T>(c.matmul, tile);
+        const result_place place = find_place<T, TILE>(c.matmul, tile);
         float sum[GROUPS][4] = {};
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             const int begin = chunk * c.plan.chunk;
@@ -373,7 +185,7 @@ static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, 
         }
         leave_sums<GROUPS>(sums + (side * MMA_WARPS + warp) * COUNT, sum);
         mma_warps_sync();
-        finish_tile<T, GROUPS>(c, p, tile, place, sums + side * MMA_WARPS * COUNT, is_last);
+        finish_tile<T, TILE, COUNT>(c, p, tile, place, sums + side * MMA_WARPS * COUNT, is_last);
         side ^= 1;
     }
 }
@@ -392,7 +204,7 @@ static __global__ void __launch_bounds__(THREADS, GROUPS == 1 ? 2 : 1)
     uint8_t *x = shared + c.plan.stages * TILE * (2 * c.plan.chunk + SKEW);
     float *sums = (float *)(x + c.plan.x_bytes);
     uint8_t *gain = (uint8_t *)(sums + 2 * MMA_WARPS * GROUPS * 8 * TILE);
-    const block_part p = find_part(c.plan, c.matmul);
+    const block_part p = find_part<TILE>(c.plan, c.matmul);
     const weight_ring ring = {shared, full, empty};
     let_next_start();
     if (threadIdx.x < c.plan.stages) {
@@ -426,22 +238,21 @@ static int groups_of(int32_t num_tokens)
     return num_tokens <= 8 ? 1 : 2;
 }
 
-/* Whether the kernel can compute it on this device at all. */
-static bool can_compute(const struct cuda_state *s, const struct matmul *m)
+/* Whether this kernel, or the one for devices before 9.0, takes such sizes and alignments. */
+static bool can_compute(const struct matmul *m)
 {
     const bool shape = m->num_tokens >= 1 && m->num_tokens <= FEW_TOKENS_MAX && m->in_features > 0 &&
                        m->in_features % 8 == 0 && m->in_features <= INT32_MAX / 64 && m->out_features > 0 &&
-                       tile_count(m) <= INT32_MAX / 64;
+                       tile_count<TILE>(m) <= INT32_MAX / 64;
     const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
                          (!m->gain || cuda_is_aligned(m->gain));
-    return s->compute_capability >= 90 && shape && aligned;
+    return shape && aligned;
 }
 
 /* A plan with that many splits and input features a chunk; stages is 0 if that does not fit. */
 static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct matmul *m, int32_t splits, int32_t chunk)
 {
-    const int64_t sums = sum_count(groups_of(m->num_tokens)) * (int64_t)sizeof(float), tiles = tile_count(m);
-    const int64_t room = s->max_shared_bytes - 1024; /* less the static shared memory */
+    const int64_t sums = sum_count(groups_of(m->num_tokens)) * (int64_t)sizeof(float), tiles = tile_count<TILE>(m);
     const int64_t part = cuda_div_up(cuda_div_up(m->in_features, splits), chunk) * chunk;
     const int64_t x = m->num_tokens * (2 * part + SKEW);
     const int64_t gain = m->gain ? m->in_features * (m->gain_is_float ? 4 : 2) : 0;
@@ -449,10 +260,8 @@ static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct m
     const int64_t blocks = s->num_sms / splits < tiles ? s->num_sms / splits : tiles;
     const int64_t most = cuda_div_up(tiles, blocks) * (part / chunk); /* chunks that a block has to read */
     struct few_tokens_plan plan = {};
-    if ((splits - 1) * part >= m->in_features) return plan;
-    if (splits > 1 && (!s->regions[CUDA_USER_LINEAR].data || m->gain || tiles > MAX_SPLIT_TILES)) return plan;
-    if (splits > 1 && tiles * splits * sums > PARTIAL_BYTES) return plan;
-    int64_t stages = (room - fixed) / stage_bytes(chunk);
+    if (!few_tokens_can_split(s, m, splits, part, tiles, tiles * sums)) return plan;
+    int64_t stages = (few_tokens_room(s) - fixed) / stage_bytes(chunk);
     if (stages < 2) return plan;
     if (stages > MAX_STAGES) stages = MAX_STAGES;
     if (stages > most) stages = most > 2 ? most : 2; /* the rest of shared memory is for the next kernel's blocks */
@@ -473,7 +282,8 @@ static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct m
  * gets large chunks. */
 bool few_tokens_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out)
 {
-    if (!can_compute(s, m)) return false;
+    if (!can_compute(m)) return false;
+    if (s->compute_capability < 90) return few_tokens_async_plan(s, m, out);
     const bool is_short = m->out_features * m->in_features * 2 < (int64_t)SHORT_BYTES * s->num_sms;
     *out = plan_of(s, m, 1, is_short ? 1024 : 512);
     if (out->stages >= 3) return true;
@@ -506,17 +316,20 @@ static void launch_groups(struct backend *b, const char *operation, const struct
 }
 
 void few_tokens_launch(struct backend *b, const char *operation, const struct matmul *m,
-                       const struct few_tokens_plan *plan)
+                       const struct few_tokens_plan *plan, const struct weight *next)
 {
     uint8_t *workspace = cuda_state(b)->regions[CUDA_USER_LINEAR].data;
     struct few_tokens_call call = {};
     call.matmul = *m;
     call.plan = *plan;
+    if (next) call.next = next->data, call.next_bytes = weight_bytes(next);
     if (workspace) {
         call.arrivals = (uint32_t *)workspace;
         call.partials = (float *)(call.arrivals + MAX_SPLIT_TILES);
     }
-    if (m->dtype == DTYPE_FLOAT16) {
+    if (cuda_state(b)->compute_capability < 90) {
+        few_tokens_async_launch(b, operation, &call);
+    } else if (m->dtype == DTYPE_FLOAT16) {
         launch_groups<__half>(b, operation, &call);
     } else {
         launch_groups<__nv_bfloat16>(b, operation, &call);
@@ -525,6 +338,6 @@ void few_tokens_launch(struct backend *b, const char *operation, const struct ma
 
 int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
-    (void)query;
-    return s->compute_capability >= 90 ? PARTIAL_BYTES + MAX_SPLIT_TILES * (int64_t)sizeof(uint32_t) : 0;
+    (void)s, (void)query;
+    return PARTIAL_BYTES + MAX_SPLIT_TILES * (int64_t)sizeof(uint32_t);
 }

@@ -1,5 +1,6 @@
-/* The kernel for matmuls with few tokens, behind linear and the fused operations (decode_fused.cu): how it splits one
- * matmul between blocks. */
+/* The kernels for matmuls with few tokens, behind linear and the fused operations (decode_fused.cu): how they split one
+ * matmul between blocks. linear_few_tokens.cu has the one for compute capability 9.0 and later,
+ * linear_few_tokens_async.cu the one for 8.x. */
 #ifndef QUIRE_KERNELS_CUDA_LINEAR_FEW_TOKENS_CUH
 #define QUIRE_KERNELS_CUDA_LINEAR_FEW_TOKENS_CUH
 
@@ -7,7 +8,7 @@
 
 enum { FEW_TOKENS_MAX = 16, FEW_TOKENS_BEST = 8, FEW_TOKENS_BEST_ELEMENTS = 20480 };
 
-/* Whether this kernel is faster than linear_wgmma. It keeps all of x in the shared memory of every block, so a large x
+/* Whether they are faster than linear_wgmma. They keep all of x in the shared memory of every block, so a large x
  * leaves too little room for weights. The smaller of the two sizes counts, so that all matmuls of a layer with the same
  * tokens go to the same kernel. */
 static inline bool few_tokens_is_best(const struct matmul *m)
@@ -16,8 +17,9 @@ static inline bool few_tokens_is_best(const struct matmul *m)
     return m->num_tokens <= FEW_TOKENS_BEST && m->num_tokens * size <= FEW_TOKENS_BEST_ELEMENTS;
 }
 
-/* How a matmul is split; a function of its shape and of the device. A tile is 16 output features of the weight, a part
- * is one of the `splits` pieces of a tile along its input features, and a chunk is one stage of the ring. */
+/* How a matmul is split; a function of its shape and of the device. A tile is 16 output features of the weight (8
+ * on 8.x), a part is one of the `splits` pieces of a tile along its input features, and a chunk is one stage of the
+ * ring. */
 struct few_tokens_plan {
     int32_t blocks; /* a multiple of splits */
     int32_t splits;
@@ -29,10 +31,11 @@ struct few_tokens_plan {
     int32_t x_bytes, shared_bytes;
 };
 
-/* False: the kernel cannot compute this matmul on this device, or with these sizes and alignments. */
+/* False: no kernel can compute this matmul on this device, or with these sizes and alignments. */
 bool few_tokens_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out);
 
+/* next: the weight that the matmul after this one reads, or NULL. */
 void few_tokens_launch(struct backend *b, const char *operation, const struct matmul *m,
-                       const struct few_tokens_plan *plan);
+                       const struct few_tokens_plan *plan, const struct weight *next);
 
 #endif

@@ -1,8 +1,12 @@
-/* RMSNorm (Zhang and Sennrich, 2019), with or without an addition to the residual stream before it. One block a token.
+/* RMSNorm (Zhang and Sennrich, 2019) and LayerNorm (Ba et al., 2016), with or without an addition to the residual
+ * stream before it. One block a token.
  *
  * A thread keeps what it reads for the sum of squares in registers, up to KEPT pieces, so that it need not read them
  * again for the result. The gains are read first: the norm of a few tokens spends its time waiting for memory, and no
- * kernel writes the gains, so they can be loaded while the previous kernel still runs. */
+ * kernel writes the gains, so they can be loaded while the previous kernel still runs.
+ *
+ * rms_norm_kernel takes what most models consist of. LayerNorm, a norm of what is added (post norm) and an addition
+ * without a norm after it go to any_norm_kernel, which finds out at run time what it has to do. */
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"
@@ -19,13 +23,17 @@ template <class T> struct norm_call {
     int size;
 };
 
-static __device__ __forceinline__ float sum_of_block(float x)
+struct warp_sums {
+    float of_warps[MAX_THREADS / 32];
+};
+
+/* No two calls of a kernel share `sums`: a warp may read them after another has gone on. */
+static __device__ __forceinline__ float sum_of_block(float x, struct warp_sums *sums)
 {
-    __shared__ float of_warps[MAX_THREADS / 32];
     for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
-    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+    if (threadIdx.x % 32 == 0) sums->of_warps[threadIdx.x / 32] = x;
     __syncthreads();
-    x = threadIdx.x % 32 < blockDim.x / 32 ? of_warps[threadIdx.x % 32] : 0;
+    x = threadIdx.x % 32 < blockDim.x / 32 ? sums->of_warps[threadIdx.x % 32] : 0;
     for (int offset = MAX_THREADS / 64; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
     return __shfl_sync(~0u, x, 0);
 }
@@ -61,6 +69,7 @@ static __device__ __forceinline__ void store_piece(piece<T, N> *out, piece<T, N>
 template <class T, int N, bool ADD>
 static __global__ void __launch_bounds__(MAX_THREADS) rms_norm_kernel(const __grid_constant__ norm_call<T> call)
 {
+    __shared__ struct warp_sums sums;
     const int pieces = call.size / N, step = blockDim.x;
     const void *gain = call.norm.gain;
     const enum dtype gain_dtype = call.norm.gain_dtype;
@@ -82,13 +91,146 @@ static __global__ void __launch_bounds__(MAX_THREADS) rms_norm_kernel(const __gr
             kept[k] = load_piece<T, N, ADD>(from, added, call.multiplier, threadIdx.x + k * step, &sum);
     for (int i = threadIdx.x + KEPT * step; i < pieces; i += step)
         load_piece<T, N, ADD>(from, added, call.multiplier, i, &sum);
-    const float factor = rsqrtf(sum_of_block(sum) / (float)call.size + call.norm.eps);
+    const float factor = rsqrtf(sum_of_block(sum, &sums) / (float)call.size + call.norm.eps);
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
         if ((int)threadIdx.x + k * step < pieces)
             store_piece<T, N>(to, kept[k], gains[k], gain_dtype, factor, threadIdx.x + k * step);
     for (int i = threadIdx.x + KEPT * step; i < pieces; i += step)
         store_piece<T, N>(to, ADD ? added[i] : from[i], load_gains<N>(gain, gain_dtype, i), gain_dtype, factor, i);
+}
+
+/* A call of any_norm_kernel. */
+template <class T> struct any_norm_call {
+    norm_call<T> of;              /* residual NULL: rms_norm; out NULL: only the addition */
+    struct norm_params post_norm; /* of x before the addition; gain NULL: none */
+};
+
+/* A row of x or of the residual stream: the pieces that a thread keeps, and where it reads the others. */
+template <class T, int N> struct norm_row {
+    piece<T, N> kept[KEPT];
+    const piece<T, N> *from;
+    int pieces;
+};
+
+/* f(piece, i, k) of each of the thread's pieces. i: its place in the row; k: its place in `kept`, or KEPT. */
+template <class T, int N, class Function>
+static __device__ __forceinline__ void for_each_piece(norm_row<T, N> &row, Function f)
+{
+    const int step = blockDim.x;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if ((int)threadIdx.x + k * step < row.pieces) f(row.kept[k], threadIdx.x + k * step, k);
+#pragma unroll 1
+    for (int i = threadIdx.x + KEPT * step; i < row.pieces; i += step) {
+        piece<T, N> p = row.from[i];
+        f(p, i, KEPT);
+    }
+}
+
+/* The gains of the thread's pieces, likewise. */
+template <int N> struct norm_gains {
+    raw_gains<N> kept[KEPT];
+};
+
+template <int N>
+static __device__ __forceinline__ void keep_gains(norm_gains<N> &gains, const struct norm_params &norm, int pieces)
+{
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = threadIdx.x + k * blockDim.x;
+        if (norm.gain && i < pieces) gains.kept[k] = load_gains<N>(norm.gain, norm.gain_dtype, i);
+    }
+}
+
+/* A norm is y = (x - mean) * factor * gain, where RMSNorm has no mean. */
+struct norm_moments {
+    float mean, factor;
+};
+
+template <class T, int N>
+static __device__ __forceinline__ norm_moments moments_of(norm_row<T, N> &row, const struct norm_params &norm, int size,
+                                                          struct warp_sums sums[2])
+{
+    float mean = 0, sum = 0;
+    if (norm.type == NORM_LAYER) {
+        for_each_piece(row, [&](const piece<T, N> &p, int, int) {
+#pragma unroll
+            for (int j = 0; j < N; j++) sum += to_float(p.values[j]);
+        });
+        mean = sum_of_block(sum, &sums[0]) / (float)size;
+        sum = 0;
+    }
+    for_each_piece(row, [&](const piece<T, N> &p, int, int) {
+#pragma unroll
+        for (int j = 0; j < N; j++) sum += (to_float(p.values[j]) - mean) * (to_float(p.values[j]) - mean);
+    });
+    return {mean, rsqrtf(sum_of_block(sum, &sums[1]) / (float)size + norm.eps)};
+}
+
+template <class T, int N>
+static __device__ __forceinline__ void norm_piece(piece<T, N> &p, const norm_moments &moments,
+                                                  const struct norm_params &norm, const norm_gains<N> &kept, int i,
+                                                  int k)
+{
+    float gains[N];
+    convert_gains<N>(gains, k < KEPT ? kept.kept[k] : load_gains<N>(norm.gain, norm.gain_dtype, i), norm.gain_dtype);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        p.values[j] = from_float<T>((to_float(p.values[j]) - moments.mean) * moments.factor * gains[j]);
+}
+
+/* residual += multiplier * post_norm(x). `row` is that of x before, and of the residual stream after. */
+template <class T, int N>
+static __device__ __forceinline__ void add_row(norm_row<T, N> &row, const any_norm_call<T> &call,
+                                               const norm_gains<N> &gains, struct warp_sums sums[2])
+{
+    piece<T, N> *residual = (piece<T, N> *)(call.of.residual + (int64_t)blockIdx.x * call.of.size), kept[KEPT];
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = threadIdx.x + k * blockDim.x;
+        if (i < row.pieces) kept[k] = residual[i];
+    }
+    const bool normed = call.post_norm.gain;
+    norm_moments moments = {};
+    if (normed) moments = moments_of(row, call.post_norm, call.of.size, sums);
+    for_each_piece(row, [&](piece<T, N> &p, int i, int k) {
+        if (normed) norm_piece(p, moments, call.post_norm, gains, i, k);
+        const piece<T, N> r = k < KEPT ? kept[k] : residual[i];
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            p.values[j] = from_float<T>(fmaf(call.of.multiplier, to_float(p.values[j]), to_float(r.values[j])));
+        residual[i] = p;
+    });
+    row.from = residual;
+}
+
+/* Whatever fused_add_rms_norm and rms_norm can ask for. size and the strides are multiples of N. */
+template <class T, int N>
+static __global__ void __launch_bounds__(MAX_THREADS) any_norm_kernel(const __grid_constant__ any_norm_call<T> call)
+{
+    __shared__ struct warp_sums sums[2][2];
+    const struct norm_params &norm = call.of.norm;
+    const int pieces = call.of.size / N;
+    norm_gains<N> gains, post_gains;
+    let_next_start();
+    keep_gains(post_gains, call.post_norm, pieces);
+    if (call.of.out) keep_gains(gains, norm, pieces);
+    wait_for_previous();
+    norm_row<T, N> row = {{}, (const piece<T, N> *)(call.of.x + blockIdx.x * call.of.x_stride), pieces};
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = threadIdx.x + k * blockDim.x;
+        if (i < pieces) row.kept[k] = row.from[i];
+    }
+    if (call.of.residual) add_row(row, call, post_gains, sums[0]);
+    if (!call.of.out) return;
+    piece<T, N> *out = (piece<T, N> *)(call.of.out + blockIdx.x * call.of.out_stride);
+    const norm_moments moments = moments_of(row, norm, call.of.size, sums[1]);
+    for_each_piece(row, [&](piece<T, N> &p, int i, int k) {
+        norm_piece(p, moments, norm, gains, i, k);
+        out[i] = p;
+    });
 }
 
 /* Few tokens: as many threads as a token has pieces. Enough tokens for every multiprocessor: fewer threads with KEPT
@@ -98,31 +240,53 @@ static int threads_for(const struct cuda_state *s, int64_t pieces, int32_t num_t
     return cuda_threads_for(num_tokens > s->num_sms ? cuda_div_up(pieces, KEPT) : pieces, MAX_THREADS);
 }
 
+/* What fused_add_rms_norm has beyond rms_norm. */
+struct addition {
+    void *residual; /* NULL: nothing is added */
+    float multiplier;
+    const struct norm_params *post_norm;
+};
+
+template <class T, int N, bool ADD>
+static void launch_norm(const struct cuda_state *s, const norm_call<T> &call, const struct norm_params *post_norm,
+                        int32_t num_tokens)
+{
+    const struct cuda_launch shape = {dim3(num_tokens), threads_for(s, call.size / N, num_tokens)};
+    if (call.norm.type == NORM_RMS && call.out && !post_norm) {
+        cuda_launch_dependent(s, rms_norm_kernel<T, N, ADD>, shape, call);
+    } else {
+        const any_norm_call<T> any = {call, post_norm ? *post_norm : norm_params()};
+        cuda_launch_dependent(s, any_norm_kernel<T, N>, shape, any);
+    }
+}
+
 /* rms_norm; with ADD fused_add_rms_norm. */
 template <bool ADD>
-static void norm(struct backend *b, const char *operation, const struct rms_norm_args *args, void *residual,
-                 float multiplier)
+static void norm(struct backend *b, const char *operation, const struct rms_norm_args *args, const struct addition &add)
 {
     if (args->num_tokens <= 0 || args->size <= 0) return;
     const struct cuda_state *s = cuda_use(b);
     cuda_dispatch(b, operation, args->dtype, [&](auto zero) {
         using T = decltype(zero);
         constexpr int N = 16 / sizeof(T);
-        const norm_call<T> call = {(T *)args->out, (const T *)args->x, (T *)residual, args->out_stride,
-                                   args->x_stride, args->norm,         multiplier,    args->size};
+        const norm_call<T> call = {(T *)args->out, (const T *)args->x, (T *)add.residual, args->out_stride,
+                                   args->x_stride, args->norm,         add.multiplier,    args->size};
         const bool vectors = args->size % N == 0 && args->out_stride % N == 0 && args->x_stride % N == 0 &&
-                             cuda_is_aligned(args->out) && cuda_is_aligned(args->x) && cuda_is_aligned(residual) &&
-                             gains_are_aligned<N>(&args->norm);
-        const int threads = threads_for(s, vectors ? args->size / N : args->size, args->num_tokens);
-        cuda_launch_dependent(s, vectors ? rms_norm_kernel<T, N, ADD> : rms_norm_kernel<T, 1, ADD>,
-                              {dim3(args->num_tokens), threads}, call);
+                             cuda_is_aligned(args->out) && cuda_is_aligned(args->x) && cuda_is_aligned(add.residual) &&
+                             (!args->out || gains_are_aligned<N>(&args->norm)) &&
+                             (!add.post_norm || gains_are_aligned<N>(add.post_norm));
+        if (vectors) {
+            launch_norm<T, N, ADD>(s, call, add.post_norm, args->num_tokens);
+        } else {
+            launch_norm<T, 1, ADD>(s, call, add.post_norm, args->num_tokens);
+        }
     });
     cuda_check_launch(b, operation);
 }
 
 void cuda_rms_norm(struct backend *b, const struct rms_norm_args *args)
 {
-    norm<false>(b, "rms_norm", args, NULL, 1);
+    norm<false>(b, "rms_norm", args, {NULL, 1, NULL});
 }
 
 void cuda_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_args *args)
@@ -135,5 +299,5 @@ void cuda_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_
                                        .num_tokens = args->num_tokens,
                                        .size = args->size,
                                        .dtype = args->dtype};
-    norm<true>(b, "fused_add_rms_norm", &rows, args->residual, args->multiplier);
+    norm<true>(b, "fused_add_rms_norm", &rows, {args->residual, args->multiplier, args->post_norm});
 }

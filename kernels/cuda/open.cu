@@ -136,6 +136,29 @@ static __constant__ struct kernels_target target = {__CUDA_ARCH__ / 10, false};
 static __constant__ struct kernels_target target;
 #endif
 
+/* What to compile for, so that the kernels run on a device of this compute capability: as CMake takes it
+ * (cmake/cuda_architectures.cmake). */
+static int architecture_of(const struct cudaDeviceProp *p)
+{
+    return p->major < 10 ? 10 * p->major + p->minor : p->major < 12 ? 100 : 120;
+}
+
+/* The errors that mean: of the versions of a kernel, the driver can run none. */
+static bool is_no_kernel_image(cudaError_t error)
+{
+    return error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
+           error == cudaErrorUnsupportedPtxVersion || error == cudaErrorJitCompilerNotFound;
+}
+
+static enum status no_kernel_image(const struct cuda_state *s, const struct cudaDeviceProp *p, struct error *err)
+{
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "%s (%s) is sm_%d%d, but this build of quire has kernels for " QUIRE_CUDA_ARCHITECTURES
+                     " alone: run ./quickstart on this machine, which builds for its GPUs, or give CMake "
+                     "-DCMAKE_CUDA_ARCHITECTURES=%d%s",
+                     s->name, p->name, p->major, p->minor, architecture_of(p), p->major == 9 ? "a" : "");
+}
+
 /* The device's properties, and whether this build has kernels for it. */
 static enum status read_device(struct cuda_state *s, struct error *err)
 {
@@ -158,17 +181,44 @@ static enum status read_device(struct cuda_state *s, struct error *err)
     if (error == cudaSuccess) {
         s->compute_capability = kernels.compute_capability;
         s->has_wgmma = kernels.has_wgmma;
+        snprintf(s->description, sizeof s->description, "%s, sm_%d%d, kernels for sm_%d%s", properties.name,
+                 properties.major, properties.minor, kernels.compute_capability, kernels.has_wgmma ? "a" : "");
         return STATUS_OK;
     }
     cudaGetLastError();
-    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction)
-        return error_set(err, STATUS_UNSUPPORTED, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
-    return error_set(
-        err, STATUS_UNSUPPORTED,
-        "%s (%s) has compute capability %d.%d, but this build of quire has kernels for " QUIRE_CUDA_ARCHITECTURES
-        " alone: build it with -DCMAKE_CUDA_ARCHITECTURES=%d%d%s",
-        s->name, properties.name, properties.major, properties.minor, properties.major, properties.minor,
-        properties.major == 9 ? "a" : "");
+    if (is_no_kernel_image(error)) return no_kernel_image(s, &properties, err);
+    return error_set(err, STATUS_UNSUPPORTED, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
+}
+
+void backend_describe_cuda(char *text, size_t size)
+{
+    struct error why;
+    struct cudaDeviceProp properties;
+    size_t n = (size_t)snprintf(text, size, "CUDA kernels for " QUIRE_CUDA_ARCHITECTURES "\n");
+    int count = 0;
+    if (check_device(0, &why) != STATUS_OK) {
+        if (n < size) snprintf(text + n, size - n, "%s\n", why.text);
+        return;
+    }
+    cudaGetDeviceCount(&count);
+    for (int i = 0; i < count && n < size; i++)
+        if (cudaGetDeviceProperties(&properties, i) == cudaSuccess)
+            n += (size_t)snprintf(text + n, size - n, "cuda:%d: %s, sm_%d%d\n", i, properties.name, properties.major,
+                                  properties.minor);
+}
+
+/* The shared memory that a block may have is a property of the device (CUDA C++ programming guide, "compute
+ * capabilities"). */
+void backend_cuda_choose_as(struct backend *b, int compute_capability)
+{
+    enum { SHARED_80 = 163 * 1024, SHARED_89 = 99 * 1024 };
+    struct cuda_state *s = cuda_state(b);
+    struct error err;
+    if (read_device(s, &err) != STATUS_OK || compute_capability == 0) return;
+    const int shared_bytes = compute_capability == 80 ? SHARED_80 : SHARED_89;
+    s->compute_capability = compute_capability;
+    s->has_wgmma = false;
+    if (s->max_shared_bytes > shared_bytes) s->max_shared_bytes = shared_bytes;
 }
 
 /* The device's memory in use, by NVML's count. */
@@ -224,6 +274,7 @@ enum status backend_cuda_open(int device, struct backend **out, struct error *er
     snprintf(s->name, sizeof s->name, "cuda:%d", device);
     s->device = device;
     s->backend.name = s->name;
+    s->backend.description = s->description;
     s->backend.state = s;
     pthread_mutex_init(&s->failure_lock, NULL);
     fill_table(&s->backend);

@@ -1,5 +1,5 @@
-/* rotary_embedding: rotates the pairs (i, i + rotary_dim / 2) of each head, after a norm over the head if there is one
- * (QK norm: Henry et al., 2020). */
+/* rotary_embedding: rotates the pairs of each head, after a norm over the head if there is one (QK norm: Henry et al.,
+ * 2020). */
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rotary.cuh"
@@ -14,13 +14,14 @@ template <class T, int N> static __global__ void __launch_bounds__(MAX_THREADS) 
     const int token = blockIdx.x, half = args.rotary_dim / 2, of_head = half / N;
     const float *cos = args.cos_sin + (int64_t)args.positions[token] * args.rotary_dim, *sin = cos + half;
     T *query = (T *)args.query + token * args.query_stride, *key = (T *)args.key + token * args.key_stride;
+    const head_split split = {2 * of_head, of_head, args.interleaved};
     for (int i = threadIdx.x; i < (args.num_heads + args.num_kv_heads) * of_head; i += blockDim.x) {
-        const int head = i / of_head, first = i % of_head * N;
+        const int head = i / of_head, pairs = i % of_head;
         T *at = head < args.num_heads ? query + (int64_t)head * args.head_size
                                       : key + (int64_t)(head - args.num_heads) * args.head_size;
-        piece<T, N> *left = (piece<T, N> *)(at + first), *right = (piece<T, N> *)(at + half + first);
+        piece<T, N> *left = (piece<T, N> *)at + split.left(pairs), *right = (piece<T, N> *)at + split.right(pairs);
         piece<T, N> l = *left, r = *right;
-        rotate(l, r, cos + first, sin + first);
+        rotate_pieces(l, r, cos + pairs * N, sin + pairs * N, args.interleaved);
         *left = l;
         *right = r;
     }
@@ -63,22 +64,20 @@ template <class T, int N> struct head_lane {
     }
 };
 
-/* This lane's part of the head's sum of squares: pieces lane, lane + lanes, ... of the first half, each with the piece
- * that stands at the same place in the second half. */
+/* This lane's part of the head's sum of squares. */
 template <class T, int N>
-static __device__ __forceinline__ float lane_squares(const piece<T, N> *head, int pieces, int lane, int lanes)
+static __device__ __forceinline__ float lane_squares(const piece<T, N> *head, const head_split &split, int lane,
+                                                     int lanes)
 {
-    const int half = (pieces + 1) / 2;
     float sum = 0;
-    for (int i = lane; i < half; i += lanes) {
-        sum = add_squares(sum, head[i]);
-        if (half + i < pieces) sum = add_squares(sum, head[half + i]);
+    for (int i = lane; i < split.count(); i += lanes) {
+        sum = add_squares(sum, head[split.left(i)]);
+        if (split.right(i) < split.pieces) sum = add_squares(sum, head[split.right(i)]);
     }
     return sum;
 }
 
-/* With a norm. Grid: x the token, y the part of its heads. N divides rotary_dim / 2 and head_size. All lanes have read
- * the head, for its sum of squares, before one of them overwrites a piece of it. */
+/* With a norm. Grid: x the token, y the part of its heads. N divides rotary_dim / 2 and head_size. */
 template <class T, int N>
 static __global__ void __launch_bounds__(NORM_THREADS) norm_rotary_kernel(const __grid_constant__ norm_rotary_call call)
 {
@@ -87,23 +86,22 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_rotary_kernel(const 
     const int head = (blockIdx.y * NORM_THREADS + threadIdx.x) / lanes;
     const bool is_query = head < args.num_heads, there = head < args.num_heads + args.num_kv_heads;
     const struct norm_params &norm = is_query ? call.query_norm : call.key_norm;
-    const int pieces = there ? args.head_size / N : 0, rotated = there ? args.rotary_dim / 2 / N : 0;
+    const head_split split = {there ? args.head_size / N : 0, args.rotary_dim / 2 / N, args.interleaved};
     T *at = is_query ? (T *)args.query + token * args.query_stride + (int64_t)head * args.head_size
                      : (T *)args.key + token * args.key_stride + (int64_t)(head - args.num_heads) * args.head_size;
     head_lane<T, N> h = {(piece<T, N> *)at, norm.gain, norm.gain_dtype, 0};
     let_next_start();
     wait_for_previous();
-    h.factor = head_norm_factor(lane_squares(h.pieces, pieces, lane, lanes), lanes, args.head_size, norm.eps);
-    if (rotated > 0) {
-        const float *cos = args.cos_sin + (int64_t)args.positions[token] * args.rotary_dim;
-        for (int i = lane; i < rotated; i += lanes) {
-            piece<T, N> l = h.normed(i), r = h.normed(rotated + i);
-            rotate(l, r, cos + i * N, cos + (rotated + i) * N);
-            h.pieces[i] = l;
-            h.pieces[rotated + i] = r;
-        }
+    h.factor = head_norm_factor(lane_squares(h.pieces, split, lane, lanes), lanes, args.head_size, norm.eps);
+    const float *cos = split.rotated > 0 ? args.cos_sin + (int64_t)args.positions[token] * args.rotary_dim : NULL;
+    for (int i = lane; i < split.count(); i += lanes) {
+        const bool has_right = split.right(i) < split.pieces;
+        piece<T, N> l = h.normed(split.left(i)), r = {};
+        if (has_right) r = h.normed(split.right(i));
+        if (i < split.rotated) rotate_pieces(l, r, cos + i * N, cos + (split.rotated + i) * N, args.interleaved);
+        h.pieces[split.left(i)] = l;
+        if (has_right) h.pieces[split.right(i)] = r;
     }
-    for (int i = 2 * rotated + lane; i < pieces; i += lanes) h.pieces[i] = h.normed(i);
 }
 
 /* Pieces of 4 elements, as decode_attention has them. */
@@ -132,6 +130,8 @@ void cuda_rotary_embedding(struct backend *b, const struct rotary_args *args)
 {
     if (args->num_tokens <= 0 || args->num_heads + args->num_kv_heads <= 0) return;
     if (args->query_norm && args->key_norm) {
+        if (args->query_norm->type != NORM_RMS || args->key_norm->type != NORM_RMS)
+            return cuda_fail(b, "rotary_embedding: there is no kernel for LayerNorm of heads");
         launch_norm_rotary(b, args);
     } else {
         launch_rotary(b, args);

@@ -18,6 +18,47 @@ static __device__ __forceinline__ void rotate(piece<T, N> &left, piece<T, N> &ri
     }
 }
 
+/* The same of the pairs (x[2 j], x[2 j + 1]), where x is left followed by right. */
+template <class T, int N>
+static __device__ __forceinline__ void rotate_neighbours(piece<T, N> &left, piece<T, N> &right, const float *cos,
+                                                         const float *sin)
+{
+    piece<T, N> first, second;
+#pragma unroll
+    for (int j = 0; j < 2 * N; j++)
+        (j % 2 ? second : first).values[j / 2] = j < N ? left.values[j] : right.values[j - N];
+    rotate(first, second, cos, sin);
+#pragma unroll
+    for (int j = 0; j < 2 * N; j++)
+        (j < N ? left.values[j] : right.values[j - N]) = (j % 2 ? second : first).values[j / 2];
+}
+
+/* Rotates the N pairs of two pieces that belong together. */
+template <class T, int N>
+static __device__ __forceinline__ void rotate_pieces(piece<T, N> &left, piece<T, N> &right, const float *cos,
+                                                     const float *sin, bool interleaved)
+{
+    if (interleaved) {
+        rotate_neighbours(left, right, cos, sin);
+    } else {
+        rotate(left, right, cos, sin);
+    }
+}
+
+/* How the pieces of a head, of N elements each, are shared out between lanes: i gets pieces left(i) and right(i), which
+ * are the elements of N pairs if i < rotated. right(i) may be `pieces`: there is none. */
+struct head_split {
+    int pieces, rotated; /* head_size / N, rotary_dim / 2 / N */
+    bool interleaved;
+
+    __device__ __forceinline__ int count() const { return (pieces + 1) / 2; }
+    __device__ __forceinline__ int left(int i) const { return interleaved ? 2 * i : i < rotated ? i : rotated + i; }
+    __device__ __forceinline__ int right(int i) const
+    {
+        return interleaved ? 2 * i + 1 : i < rotated ? rotated + i : count() + i;
+    }
+};
+
 /* sum + x[0]^2 + x[1]^2 + ..., added up in this order. */
 template <class T, int N> static __device__ __forceinline__ float add_squares(float sum, const piece<T, N> &x)
 {

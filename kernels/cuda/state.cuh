@@ -35,7 +35,8 @@ enum { CUDA_NUM_LOADERS = 2 };
 
 struct cuda_state {
     struct backend backend;
-    char name[32]; /* "cuda:0" */
+    char name[32];         /* "cuda:0" */
+    char description[320]; /* backend.description */
     int device;
     cudaStream_t stream; /* the main stream */
     struct cublas *cublas;

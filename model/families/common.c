@@ -59,6 +59,13 @@ void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_ev
     for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].window = (i + 1) % full_every == 0 ? 0 : window;
 }
 
+void family_set_gemma(struct model_spec *spec)
+{
+    spec->gain_offset = 1;
+    spec->embedding_multiplier = sqrt(spec->hidden_size);
+    spec->round_embedding_multiplier = true;
+}
+
 /* The array of num_hidden_layers strings, or NULL: there is none. */
 static const json_t *get_layer_types(struct json_reader *r, const struct model_spec *spec)
 {
@@ -91,13 +98,30 @@ void family_read_layer_types(struct json_reader *r, int32_t window, struct model
     }
 }
 
+int32_t family_read_window(struct json_reader *r, int32_t absent)
+{
+    return json_reader_int(r, "sliding_window", json_reader_has(r, "sliding_window") ? 0 : absent, 1, INT32_MAX);
+}
+
+void family_read_alternating_windows(struct json_reader *r, int32_t full_every, struct model_spec *spec)
+{
+    const int32_t window = family_read_window(r, 4096);
+    family_set_windows(spec, window, full_every);
+    family_read_layer_types(r, window, spec);
+    if (window == 0 && !json_reader_get(r, "layer_types"))
+        json_reader_fail(r, STATUS_INVALID, "sliding_window is null, but this model has layers with a window");
+}
+
+void family_set_two_ropes(struct model_spec *spec)
+{
+    spec->num_ropes = 2;
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].rope = spec->layers[i].window > 0;
+}
+
 void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec)
 {
     int32_t window = 0;
-    if (json_reader_bool(r, "use_sliding_window", false)) {
-        const int32_t absent = json_reader_has(r, "sliding_window") ? 0 : 4096; /* null turns the window off */
-        window = json_reader_int(r, "sliding_window", absent, 1, INT32_MAX);
-    }
+    if (json_reader_bool(r, "use_sliding_window", false)) window = family_read_window(r, 4096);
     const int32_t first = json_reader_int(r, "max_window_layers", 28, 0, INT32_MAX);
     for (int32_t i = first; i < spec->num_layers; i++) spec->layers[i].window = window;
     family_read_layer_types(r, window, spec);
@@ -117,8 +141,9 @@ enum activation family_read_activation(struct json_reader *r, const char *key, e
     if (!name) return absent;
     if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) return ACTIVATION_SILU;
     if (strcmp(name, "gelu_pytorch_tanh") == 0) return ACTIVATION_GELU_TANH;
-    json_reader_fail(r, STATUS_UNSUPPORTED, "%s is \"%s\"; quire computes \"silu\" and \"gelu_pytorch_tanh\"", key,
-                     show_string(name).text);
+    if (strcmp(name, "gelu") == 0) return ACTIVATION_GELU;
+    json_reader_fail(r, STATUS_UNSUPPORTED, "%s is \"%s\"; quire computes \"silu\", \"gelu\" and \"gelu_pytorch_tanh\"",
+                     key, show_string(name).text);
     return absent;
 }
 

@@ -6,29 +6,46 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
-    &family_llama,    &family_mistral, &family_qwen2,    &family_qwen3, &family_gemma2,  &family_olmo2,
-    &family_granite,  &family_cohere,  &family_cohere2,  &family_glm,   &family_glm4,    &family_helium,
-    &family_ernie4_5, &family_exaone4, &family_seed_oss, &family_arcee, &family_apertus,
+    &family_llama,    &family_mistral, &family_ministral, &family_qwen2, &family_qwen3,   &family_gemma,
+    &family_gemma2,   &family_gemma3,  &family_olmo2,     &family_olmo3, &family_smollm3, &family_granite,
+    &family_granite4, &family_cohere,  &family_cohere2,   &family_glm,   &family_glm4,    &family_helium,
+    &family_ernie4_5, &family_exaone4, &family_seed_oss,  &family_arcee, &family_apertus, &family_phi3,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* --- Which family a file is of --- */
 
-/* "a, b and c": every family's model_type or architecture. */
+/* "a, b and c": every family's model_type. */
 struct family_names {
     char text[768];
 };
 
-static struct family_names list_families(bool architectures)
+static struct family_names list_families(void)
 {
     struct family_names names = {""};
     for (int i = 0; i < NUM_FAMILIES; i++) {
         const size_t n = strlen(names.text);
         const char *between = i == 0 ? "" : i == NUM_FAMILIES - 1 ? " and " : ", ";
-        const char *name = architectures ? families[i]->architecture : families[i]->model_type;
-        snprintf(names.text + n, sizeof names.text - n, "%s%s", between, name);
+        snprintf(names.text + n, sizeof names.text - n, "%s%s", between, families[i]->model_type);
     }
     return names;
+}
+
+static const struct family *find_model_type(struct json_reader *r)
+{
+    const char *name = json_reader_string(r, "model_type", NULL);
+    if (!name) return NULL;
+    for (int i = 0; i < NUM_FAMILIES; i++)
+        if (strcmp(name, families[i]->model_type) == 0) return families[i];
+    const struct missing_parts missing = family_missing_parts(name);
+    if (*missing.text) {
+        json_reader_fail(r, STATUS_UNSUPPORTED, "model_type is \"%s\"; what quire lacks for it: %s", name,
+                         missing.text);
+    } else {
+        json_reader_fail(r, STATUS_UNSUPPORTED, "model_type is \"%s\"; quire runs %s", show_string(name).text,
+                         list_families().text);
+    }
+    return NULL;
 }
 
 static const struct family *find_architecture(struct json_reader *r)
@@ -42,25 +59,14 @@ static const struct family *find_architecture(struct json_reader *r)
     }
     for (int i = 0; i < NUM_FAMILIES; i++)
         if (strcmp(name, families[i]->architecture) == 0) return families[i];
-    json_reader_fail(r, STATUS_UNSUPPORTED, "architectures names \"%s\"; quire runs %s", show_string(name).text,
-                     list_families(true).text);
-    return NULL;
-}
-
-static const struct family *find_model_type(struct json_reader *r)
-{
-    const char *name = json_reader_string(r, "model_type", NULL);
-    if (!name) return NULL;
-    for (int i = 0; i < NUM_FAMILIES; i++)
-        if (strcmp(name, families[i]->model_type) == 0) return families[i];
-    json_reader_fail(r, STATUS_UNSUPPORTED, "model_type is \"%s\"; quire runs %s", show_string(name).text,
-                     list_families(false).text);
+    json_reader_fail(r, STATUS_UNSUPPORTED, "architectures names \"%s\"; quire runs the causal language models of %s",
+                     show_string(name).text, list_families().text);
     return NULL;
 }
 
 const struct family *family_find(struct json_reader *r)
 {
-    const struct family *by_architecture = find_architecture(r), *by_type = find_model_type(r);
+    const struct family *by_type = find_model_type(r), *by_architecture = find_architecture(r);
     if (by_architecture && by_type && by_architecture != by_type)
         json_reader_fail(r, STATUS_INVALID, "model_type \"%s\" and architectures \"%s\" contradict each other",
                          by_type->model_type, by_architecture->architecture);
@@ -94,5 +100,6 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     family_read_rope(r, family, spec);
     read_dtype(r, spec);
     known_keys_check(r, family, spec);
-    if (!key_is_in("layer_types", family->reads)) family_check_layer_types(r, spec);
+    if (!key_is_in("layer_types", family->reads) && !key_is_in("layer_types", family->ignores))
+        family_check_layer_types(r, spec);
 }

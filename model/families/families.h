@@ -18,7 +18,10 @@ struct family {
     void (*read)(struct json_reader *r, struct model_spec *spec);
     double rope_theta;              /* where the file gives none; 0: 10000 */
     const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
+    double rope_local_theta;        /* of families with two ropes: the same for the second */
     double partial_rotary_factor;   /* the same, of families that read this key; 0: 1 */
+    int32_t original_max_position;  /* the same; 0: max_position_embeddings */
+    bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
     /* Of the keys known to change the arithmetic (known_keys.h): those that read() honours, and those that change
      * nothing in this family. NULL-terminated; NULL: none. A file that gives another one of them is refused. */
     const char *const *reads, *const *ignores;
@@ -28,9 +31,15 @@ extern const struct family family_llama;
 extern const struct family family_mistral;
 extern const struct family family_qwen2;
 extern const struct family family_qwen3;
+extern const struct family family_gemma;
 extern const struct family family_gemma2;
+extern const struct family family_gemma3;
 extern const struct family family_olmo2;
+extern const struct family family_olmo3;
+extern const struct family family_smollm3;
+extern const struct family family_ministral;
 extern const struct family family_granite;
+extern const struct family family_granite4;
 extern const struct family family_cohere;
 extern const struct family family_cohere2;
 extern const struct family family_glm;
@@ -41,9 +50,17 @@ extern const struct family family_exaone4;
 extern const struct family family_seed_oss;
 extern const struct family family_arcee;
 extern const struct family family_apertus;
+extern const struct family family_phi3;
 
 /* The family that model_type and architectures name. Fails if quire does not run it; never NULL. */
 const struct family *family_find(struct json_reader *r);
+
+/* What quire lacks to run a model_type that transformers knows: "latent attention (MLA) and a mixture of experts".
+ * Empty for other types. */
+struct missing_parts {
+    char text[192];
+};
+struct missing_parts family_missing_parts(const char *model_type);
 
 /* Fills *spec from config.json, which is of this family. */
 void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec);
@@ -76,8 +93,22 @@ void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_ev
 /* layer_types: a layer of "sliding_attention" gets the window, one of "full_attention" none. Where the key is absent,
  * layers keep theirs. window 0: the model has none. */
 void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec);
+/* sliding_window; 0: none, which null stands for. */
+int32_t family_read_window(struct json_reader *r, int32_t absent);
+/* sliding_window and layer_types of models that need a window, or family_set_windows without layer_types. */
+void family_read_alternating_windows(struct json_reader *r, int32_t full_every, struct model_spec *spec);
 /* Qwen's: use_sliding_window gives the layers from max_window_layers on a window, or those that layer_types names. */
 void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec);
+
+/* Layers without a window are rotated by the first of two ropes, layers with one by the second. */
+void family_set_two_ropes(struct model_spec *spec);
+
+/* Gemma's: gains are stored less 1, embeddings are multiplied by sqrt(hidden_size). */
+void family_set_gemma(struct model_spec *spec);
+/* All of OLMo 2's spec, which OLMo 3 extends. */
+void family_read_olmo2(struct json_reader *r, struct model_spec *spec);
+/* Granite's, of layers that are set: scales of attention, residuals, embeddings and logits. */
+void family_read_granite_multipliers(struct json_reader *r, struct model_spec *spec);
 
 /* Fails unless hidden_act is absent or the one that the family's layers compute. */
 void family_check_activation(struct json_reader *r, const char *expected);

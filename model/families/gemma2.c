@@ -31,15 +31,11 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
     for (int32_t i = 0; i < spec->num_layers; i += 2) spec->layers[i].window = window;
     family_read_layer_types(r, window, spec);
-    spec->gain_offset = 1;
-    spec->embedding_multiplier = sqrt(spec->hidden_size);
-    spec->round_embedding_multiplier = true;
+    family_set_gemma(spec);
     spec->logits_soft_cap = read_soft_cap(r, "final_logit_softcapping", 30);
-    spec->names = (struct tensor_names){.attention_norm = "input_layernorm",
-                                        .post_attention_norm = "post_attention_layernorm",
-                                        .mlp_norm = "pre_feedforward_layernorm",
-                                        .post_mlp_norm = "post_feedforward_layernorm",
-                                        .down = "mlp.down_proj"};
+    spec->names.post_attention_norm = "post_attention_layernorm";
+    spec->names.mlp_norm = "pre_feedforward_layernorm";
+    spec->names.post_mlp_norm = "post_feedforward_layernorm";
 }
 
 static const char *const reads[] = {"attention_bias",

@@ -7,17 +7,26 @@ static double read_multiplier(struct json_reader *r, const char *key)
     return json_reader_number(r, key, 1, 1e-6, 1e6);
 }
 
+void family_read_granite_multipliers(struct json_reader *r, struct model_spec *spec)
+{
+    const double attention = read_multiplier(r, "attention_multiplier");
+    const double residual = read_multiplier(r, "residual_multiplier");
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        spec->layers[i].attention_scale = (float)attention;
+        spec->layers[i].residual_multiplier = (float)residual;
+    }
+    spec->embedding_multiplier = read_multiplier(r, "embedding_multiplier");
+    spec->logits_multiplier = 1 / read_multiplier(r, "logits_scaling");
+}
+
 static void read(struct json_reader *r, struct model_spec *spec)
 {
     family_read_sizes(r, &(struct size_defaults){.max_position = 2048}, spec);
     struct layer_spec layer = family_llama_layer(spec);
     layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
     layer.mlp_bias = json_reader_bool(r, "mlp_bias", false);
-    layer.attention_scale = (float)read_multiplier(r, "attention_multiplier");
-    layer.residual_multiplier = (float)read_multiplier(r, "residual_multiplier");
     family_set_layers(spec, &layer);
-    spec->embedding_multiplier = read_multiplier(r, "embedding_multiplier");
-    spec->logits_multiplier = 1 / read_multiplier(r, "logits_scaling");
+    family_read_granite_multipliers(r, spec);
 }
 
 static const char *const reads[] = {

@@ -3,8 +3,7 @@
 
 static int32_t read_window(struct json_reader *r)
 {
-    const int32_t absent = json_reader_has(r, "sliding_window") ? 0 : 4096; /* null turns the window off */
-    const int32_t window = json_reader_int(r, "sliding_window", absent, 1, INT32_MAX);
+    const int32_t window = family_read_window(r, 4096);
     if (json_reader_bool(r, "use_sliding_window", window > 0) != (window > 0))
         json_reader_fail(r, STATUS_UNSUPPORTED, "use_sliding_window (%s) contradicts sliding_window (%d)",
                          window ? "false" : "true", window);
@@ -20,6 +19,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
 }
 
 static const char *const reads[] = {"sliding_window", "use_sliding_window", NULL};
+static const char *const ignores[] = {"layer_types", NULL}; /* as in transformers; ministral honours it */
 
 const struct family family_mistral = {
-    .model_type = "mistral", .architecture = "MistralForCausalLM", .read = read, .reads = reads};
+    .model_type = "mistral", .architecture = "MistralForCausalLM", .read = read, .reads = reads, .ignores = ignores};

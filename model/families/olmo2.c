@@ -2,7 +2,7 @@
  * once. */
 #include "model/families/families.h"
 
-static void read(struct json_reader *r, struct model_spec *spec)
+void family_read_olmo2(struct json_reader *r, struct model_spec *spec)
 {
     family_read_sizes(r, &(struct size_defaults){.max_position = 2048, .norm_eps = 1e-5}, spec);
     struct layer_spec layer = family_llama_layer(spec);
@@ -20,4 +20,4 @@ static void read(struct json_reader *r, struct model_spec *spec)
 static const char *const reads[] = {"attention_bias", NULL};
 
 const struct family family_olmo2 = {
-    .model_type = "olmo2", .architecture = "Olmo2ForCausalLM", .read = read, .reads = reads};
+    .model_type = "olmo2", .architecture = "Olmo2ForCausalLM", .read = family_read_olmo2, .reads = reads};

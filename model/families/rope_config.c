@@ -5,11 +5,9 @@
 #include "model/families/families.h"
 #include "model/families/known_keys.h"
 
-static const char *const type_names[] = {[ROPE_DEFAULT] = "default",
-                                         [ROPE_LINEAR] = "linear",
-                                         [ROPE_DYNAMIC] = "dynamic",
-                                         [ROPE_YARN] = "yarn",
-                                         [ROPE_LLAMA3] = "llama3"};
+static const char *const type_names[] = {
+    [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
+    [ROPE_YARN] = "yarn",       [ROPE_LLAMA3] = "llama3", [ROPE_LONGROPE] = "longrope"};
 
 /* A key that is neither read here nor known to change nothing may matter, so it is refused. */
 static void check_keys(struct json_reader *r)
@@ -26,6 +24,8 @@ static void check_keys(struct json_reader *r)
                                         "mscale",
                                         "mscale_all_dim",
                                         "truncate",
+                                        "short_factor",
+                                        "long_factor",
                                         "original_max_position_embeddings",
                                         "partial_rotary_factor",
                                         "finetuned",
@@ -40,16 +40,29 @@ static void check_keys(struct json_reader *r)
     }
 }
 
-static enum rope_type read_type(struct json_reader *r)
+/* The type of a family that has no other than longrope. */
+static enum rope_type read_longrope_name(struct json_reader *r, const char *name)
+{
+    static const char *const longrope[] = {"longrope", "su", "yarn", NULL};
+    if (key_is_in(name, longrope)) return ROPE_LONGROPE;
+    if (strcmp(name, "default") != 0)
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%srope_type \"%s\" is not supported (default and longrope are)",
+                         r->prefix, show_string(name).text);
+    return ROPE_DEFAULT;
+}
+
+static enum rope_type read_type(struct json_reader *r, bool longrope_only)
 {
     const char *name = json_reader_string(r, "rope_type", NULL);
     if (!name) name = json_reader_string(r, "type", NULL);
     if (!name) return ROPE_DEFAULT;
+    if (longrope_only) return read_longrope_name(r, name);
     for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++)
         if (strcmp(name, type_names[i]) == 0) return (enum rope_type)i;
     json_reader_fail(r, STATUS_UNSUPPORTED,
-                     "%srope_type \"%s\" is not supported (default, linear, dynamic, yarn and llama3 are)", r->prefix,
-                     show_string(name).text);
+                     "%srope_type \"%s\" is not supported (default, linear, dynamic, yarn, llama3 and "
+                     "longrope are)",
+                     r->prefix, show_string(name).text);
     return ROPE_DEFAULT;
 }
 
@@ -80,13 +93,48 @@ static void read_yarn(struct json_reader *r, const struct model_spec *spec, stru
     rope->truncate = json_reader_bool(r, "truncate", true);
 }
 
+/* Of each head; 0: partial_rotary_factor is out of range. */
+static int32_t rotated_elements(const struct model_spec *spec, double partial_rotary_factor)
+{
+    const bool valid = partial_rotary_factor > 0 && partial_rotary_factor <= 1;
+    return valid ? (int32_t)(spec->head_size * partial_rotary_factor) : 0;
+}
+
+/* short_factor or long_factor: a number for each pair that is rotated. */
+static void read_pair_factors(struct json_reader *r, const char *key, int32_t num_pairs, float *factors)
+{
+    const json_t *list = json_reader_get(r, key);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)num_pairs) {
+        json_reader_fail(r, STATUS_INVALID, "%s%s must be an array of %d numbers, one for each pair, found %s",
+                         r->prefix, key, num_pairs, list ? show_value(list).text : "none");
+        return;
+    }
+    for (int32_t i = 0; i < num_pairs; i++)
+        factors[i] = (float)json_reader_to_number(r, key, json_array_get(list, (size_t)i), 1e-6, 1e6);
+}
+
+static void read_longrope(struct json_reader *r, const struct model_spec *spec, double partial,
+                          struct rope_config *rope)
+{
+    const double stretch = (double)spec->max_position_embeddings / rope->original_max_position;
+    const int32_t num_pairs = rotated_elements(spec, partial) / 2;
+    rope->factor = json_reader_number(r, "factor", stretch, 1e-6, 1e6);
+    rope->attention_factor = json_reader_number(r, "attention_factor", 0, 1e-6, 1e6);
+    if (rope->original_max_position < 2)
+        json_reader_fail(r, STATUS_INVALID,
+                         "original_max_position_embeddings must be at least 2 for %srope_type \"longrope\"", r->prefix);
+    if (r->status != STATUS_OK || num_pairs == 0) return; /* narrow_rotation refuses 0 */
+    read_pair_factors(r, "short_factor", num_pairs, rope->short_factor);
+    read_pair_factors(r, "long_factor", num_pairs, rope->long_factor);
+}
+
 /* The rotary_dim of layers that rotate, for a family that reads partial_rotary_factor. It stands in the object or
  * beside it; the one inside counts. */
 static void narrow_rotation(struct json_reader *r, double factor, struct model_spec *spec)
 {
-    const int32_t dim = (int32_t)(spec->head_size * factor);
+    const int32_t dim = rotated_elements(spec, factor);
     if (factor == 1) return;
-    if (factor > 1 || dim < 2 || dim % 2 != 0)
+    if (dim < 2 || dim % 2 != 0)
         json_reader_fail(r, STATUS_INVALID,
                          "partial_rotary_factor %g of a head_dim of %d is no even number up to head_dim", factor,
                          spec->head_size);
@@ -99,13 +147,14 @@ struct rope_outer {
     double partial_rotary_factor;
     int32_t original_max_position; /* overrides the object's; 0: none */
     bool reads_partial;            /* the family reads partial_rotary_factor */
+    bool longrope_only;            /* of struct family */
 };
 
 static void read_scaling(struct json_reader *r, const struct model_spec *spec, struct rope_outer *outer,
                          struct rope_config *rope)
 {
     check_keys(r);
-    rope->type = read_type(r);
+    rope->type = read_type(r, outer->longrope_only);
     rope->theta = json_reader_number(r, "rope_theta", rope->theta, 2, 1e15);
     const double partial = json_reader_number(r, "partial_rotary_factor", outer->partial_rotary_factor, -1e9, 1e9);
     if (partial != outer->partial_rotary_factor && !outer->reads_partial)
@@ -121,6 +170,17 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, s
         json_reader_fail(r, STATUS_INVALID, "%srope_type \"dynamic\" needs a head_dim greater than 2", r->prefix);
     if (rope->type == ROPE_YARN) read_yarn(r, spec, rope);
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);
+    if (rope->type == ROPE_LONGROPE) read_longrope(r, spec, partial, rope);
+}
+
+/* The object of a key; NULL: none. */
+static const json_t *get_object(struct json_reader *r, const char *key)
+{
+    const json_t *value = json_reader_get(r, key);
+    if (!value || json_is_object(value)) return value;
+    json_reader_fail(r, STATUS_INVALID, "%s%s must be an object or null, found %s", r->prefix, key,
+                     show_value(value).text);
+    return NULL;
 }
 
 /* The object that counts, and what its keys are called in messages; NULL: none. If both rope_scaling and
@@ -130,43 +190,84 @@ static const json_t *find_rope_object(struct json_reader *r, const char **prefix
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
     static const char *const prefixes[] = {"rope_scaling.", "rope_parameters."};
     for (int i = 0; i < 2; i++) {
-        const json_t *value = json_reader_get(r, keys[i]);
-        if (!value) continue;
+        const json_t *value = get_object(r, keys[i]);
         *prefix = prefixes[i];
-        if (!json_is_object(value)) {
-            json_reader_fail(r, STATUS_INVALID, "%s must be an object or null, found %s", keys[i],
-                             show_value(value).text);
-            return NULL;
-        }
         if (json_object_size(value) > 0) return value;
     }
     return NULL;
 }
 
+/* Reads the object, if there is one, whose keys are called prefixKEY. */
+static void read_object(struct json_reader *r, const json_t *object, const char *prefix, const struct model_spec *spec,
+                        struct rope_outer *outer, struct rope_config *rope)
+{
+    struct json_reader inner = *r;
+    if (!object) return;
+    inner.object = object;
+    inner.prefix = prefix;
+    read_scaling(&inner, spec, outer, rope);
+    r->status = inner.status;
+}
+
+static struct rope_config unscaled(const struct model_spec *spec, double theta)
+{
+    return (struct rope_config){
+        .theta = theta, .factor = 1, .truncate = true, .original_max_position = spec->max_position_embeddings};
+}
+
 /* A key beside the object is the default of the same key inside it, except original_max_position_embeddings, where the
  * one beside it counts. */
-void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
+static void read_one_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
-    struct rope_config *rope = &spec->ropes[0];
     const double theta = family->rope_theta > 0 ? family->rope_theta : 10000;
     const double factor = family->partial_rotary_factor > 0 ? family->partial_rotary_factor : 1;
     struct rope_outer outer = {.partial_rotary_factor = 1,
-                               .reads_partial = key_is_in("partial_rotary_factor", family->reads)};
-    *rope = (struct rope_config){
-        .theta = json_reader_number(r, "rope_theta", theta, 2, 1e15), .factor = 1, .truncate = true};
-    rope->original_max_position = spec->max_position_embeddings;
-    outer.original_max_position = json_reader_int(r, "original_max_position_embeddings", 0, 1, 1 << 28);
+                               .reads_partial = key_is_in("partial_rotary_factor", family->reads),
+                               .longrope_only = family->longrope_only};
+    spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", theta, 2, 1e15));
+    outer.original_max_position =
+        json_reader_int(r, "original_max_position_embeddings", family->original_max_position, 1, 1 << 28);
     if (outer.reads_partial) outer.partial_rotary_factor = json_reader_number(r, "partial_rotary_factor", factor, 0, 1);
     const char *prefix;
     const json_t *object = find_rope_object(r, &prefix);
-    if (object) {
-        struct json_reader inner = *r;
-        inner.object = object;
-        inner.prefix = prefix;
-        read_scaling(&inner, spec, &outer, rope);
-        r->status = inner.status;
-    } else if (family->rope) {
-        *rope = *family->rope;
-    }
+    if (!object && family->rope) spec->ropes[0] = *family->rope;
+    read_object(r, object, prefix, spec, &outer, &spec->ropes[0]);
     narrow_rotation(r, outer.partial_rotary_factor, spec);
+}
+
+/* rope_parameters hold an object for each kind of layer. In the layout of transformers 4, rope_theta and rope_scaling
+ * are those of layers without a window, and rope_local_base_freq, which only Gemma 3 has, those of the others. */
+static void read_two_ropes(struct json_reader *r, const struct family *family, struct model_spec *spec)
+{
+    struct rope_outer outer = {.partial_rotary_factor = 1};
+    const json_t *both = get_object(r, "rope_parameters"), *value;
+    const char *key;
+    json_object_foreach((json_t *)both, key, value)
+    {
+        if (strcmp(key, "full_attention") != 0 && strcmp(key, "sliding_attention") != 0)
+            json_reader_fail(r, STATUS_UNSUPPORTED,
+                             "rope_parameters.%s is set, but a %s model has the objects full_attention and "
+                             "sliding_attention there",
+                             show_string(key).text, family->model_type);
+    }
+    spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", family->rope_theta, 2, 1e15));
+    spec->ropes[1] = unscaled(spec, json_reader_number(r, "rope_local_base_freq", family->rope_local_theta, 2, 1e15));
+    struct json_reader parameters = *r;
+    parameters.object = both;
+    parameters.prefix = "rope_parameters.";
+    const json_t *full = get_object(&parameters, "full_attention");
+    const json_t *sliding = get_object(&parameters, "sliding_attention");
+    r->status = parameters.status;
+    read_object(r, full, "rope_parameters.full_attention.", spec, &outer, &spec->ropes[0]);
+    read_object(r, get_object(r, "rope_scaling"), "rope_scaling.", spec, &outer, &spec->ropes[0]);
+    read_object(r, sliding, "rope_parameters.sliding_attention.", spec, &outer, &spec->ropes[1]);
+}
+
+void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
+{
+    if (spec->num_ropes > 1) {
+        read_two_ropes(r, family, spec);
+    } else {
+        read_one_rope(r, family, spec);
+    }
 }

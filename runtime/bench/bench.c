@@ -7,8 +7,8 @@
 
 #include "runtime/bench/kernels.h"
 #include "runtime/commands.h"
-#include "runtime/options/default_model.h"
 #include "runtime/options/engine_flags.h"
+#include "runtime/options/model_folder.h"
 
 struct benchmark {
     const char *name, *summary;
@@ -224,7 +224,7 @@ static int run_named(const struct benchmark *benchmark, int argc, char **argv)
         options_print_help(&table, usage, summary, stdout);
         return EXIT_STATUS_OK;
     }
-    if (default_model_require(&options.engine, model, sizeof model, &err) != STATUS_OK)
+    if (model_folder_of_engine(&options.engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("bench", &err, EXIT_STATUS_FAILURE);
     if (run_benchmark(benchmark, &options, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;

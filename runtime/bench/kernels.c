@@ -11,6 +11,7 @@
 #include "runtime/commands.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/options/engine_flags.h"
+#include "runtime/options/model_folder.h"
 
 const char bench_kernels_summary[] = "each kernel alone: time, and how much of what the device can do";
 
@@ -451,8 +452,9 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
          .kind = OPTION_STRING,
          .target = &o->model,
          .not_empty = true,
-         .argument = "PATH",
-         .help = "Folder whose config.json gives the shapes. Default: those of Llama-3.2-1B."},
+         .argument = "PATH|ORG/NAME",
+         .help = "Folder whose config.json gives the shapes, or a model in the Hugging Face cache. Default: the shapes "
+                 "of Llama-3.2-1B."},
         {.name = "device",
          .kind = OPTION_CUSTOM,
          .target = &o->device,
@@ -493,6 +495,7 @@ int bench_kernels_command(int argc, char **argv)
     struct error err;
     struct kernels_options o = {.device = "auto", .dtype = "auto", .block_size = 16};
     struct option_table table = {0};
+    char model[PATH_MAX];
     bool help = false;
     add_flags(&table, &o);
     if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
@@ -503,6 +506,8 @@ int bench_kernels_command(int argc, char **argv)
         options_print_help(&table, "bench kernels [flags]", summary, stdout);
         return EXIT_STATUS_OK;
     }
+    if (o.model && model_folder_resolve(&o.model, false, model, sizeof model, &err) != STATUS_OK)
+        return command_fail("bench", &err, EXIT_STATUS_FAILURE);
     if (run_kernels(&o, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;
 }

@@ -84,6 +84,7 @@ static enum status create_scheduler(struct engine *e, struct error *err)
         .grow_host_blocks = grow_swap_space,
         .user = e,
         .log = e->options.log,
+        .rope_switch = model_spec_rope_switch(&e->loaded.config.spec, e->loaded.limits.max_model_len),
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .enable_chunked_prefill = e->options.enable_chunked_prefill,
 #ifndef NDEBUG
@@ -557,6 +558,11 @@ const struct batch_limits *engine_limits(const struct engine *e)
 const char *engine_device(const struct engine *e)
 {
     return e->loaded.backend->name;
+}
+
+const char *engine_device_description(const struct engine *e)
+{
+    return e->loaded.backend->description;
 }
 
 bool engine_device_is_discrete(const struct engine *e)

@@ -121,10 +121,11 @@ const struct tokenizer *engine_tokenizer(const struct engine *e); /* NULL with s
 const struct model_config *engine_model_config(const struct engine *e);
 const struct memory_profile *engine_memory_profile(const struct engine *e);
 const struct batch_limits *engine_limits(const struct engine *e);
-const char *engine_device(const struct engine *e);      /* "cpu", "cuda:0" */
-bool engine_device_is_discrete(const struct engine *e); /* it is a GPU: backend->discrete */
-int engine_threads(const struct engine *e);             /* of the CPU */
-double engine_start_seconds(const struct engine *e);    /* how long engine_create took */
+const char *engine_device(const struct engine *e);             /* "cpu", "cuda:0" */
+const char *engine_device_description(const struct engine *e); /* backend->description; NULL: nothing to say */
+bool engine_device_is_discrete(const struct engine *e);        /* it is a GPU: backend->discrete */
+int engine_threads(const struct engine *e);                    /* of the CPU */
+double engine_start_seconds(const struct engine *e);           /* how long engine_create took */
 void engine_stats(struct engine *e, struct scheduler_stats *stats);
 void engine_reset_prefix_cache(struct engine *e); /* only while no request is running */
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "model/check_weights.h"
 #include "runtime/engine/memory_plan.h"
 
 /* `option` is the name of a field of struct engine_options, for the sentence. */
@@ -51,6 +52,7 @@ enum status open_device(const char *device, int threads, const struct log *log, 
     struct error why = {""};
     enum status status = backend_open(device, threads, out, &why);
     if (status != STATUS_OK) return error_set(err, status, "%s", why.text);
+    if ((*out)->description) log_write(log, LOG_INFO, "%s: %s", (*out)->name, (*out)->description);
     if (strcmp(device, "auto") == 0 && why.text[0]) log_write(log, LOG_WARNING, "no GPU is used: %s", why.text);
     return STATUS_OK;
 }
@@ -74,6 +76,7 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
         status = model_weights_dummy(&l->config.spec, o->seed, &l->weights, err);
     else
         status = model_weights_open(o->model, &l->config.spec, o->log, &l->weights, err);
+    if (status == STATUS_OK) model_weights_check_finite(&l->weights, o->log);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &l->tokenizer, err);
     if (status == STATUS_OK && l->tokenizer && tokenizer_size(l->tokenizer) > l->config.spec.vocab_size)
         log_write(o->log, LOG_WARNING, "%s: the tokenizer knows %d tokens, the model %d; the last ones cannot be used",
@@ -81,17 +84,22 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
     return status;
 }
 
+enum status loaded_model_plan(const struct engine_options *options, struct loaded_model *l,
+                              struct model_options *model_options, struct error *err)
+{
+    *model_options =
+        (struct model_options){.enforce_eager = options->enforce_eager, .copy_weights = l->backend->discrete};
+    enum status status = check_block_size(options->block_size, err);
+    if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);
+    return status == STATUS_OK ? memory_plan(options, l, model_options, err) : status;
+}
+
 enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err)
 {
     *out = (struct loaded_model){0};
-    struct model_options model_options = {.enforce_eager = options->enforce_eager};
+    struct model_options model_options;
     enum status status = open_checkpoint(options, out, err);
-    if (status == STATUS_OK) {
-        model_options.copy_weights = out->backend->discrete;
-        status = check_block_size(options->block_size, err);
-    }
-    if (status == STATUS_OK) status = choose_dtypes(options, out, &model_options, err);
-    if (status == STATUS_OK) status = memory_plan(options, out, &model_options, err);
+    if (status == STATUS_OK) status = loaded_model_plan(options, out, &model_options, err);
     if (status == STATUS_OK) status = memory_allocate(options, out, &model_options, err);
     const struct memory_profile *p = &out->profile;
     if (status != STATUS_OK)

@@ -20,6 +20,11 @@ struct loaded_model {
 
 /* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure nothing is left. */
 enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err);
+/* A part of loaded_model_open: chooses the types and plans the memory. Needs l->backend, l->config and l->weights, of
+ * which only the table, the types and `bytes` are read. Fills l->profile, l->limits and *model_options; allocates
+ * nothing. */
+enum status loaded_model_plan(const struct engine_options *options, struct loaded_model *l,
+                              struct model_options *model_options, struct error *err);
 void loaded_model_close(struct loaded_model *l); /* safe on a zeroed struct */
 
 /* backend_open. If device is "auto", the build has CUDA and no GPU can be used, a warning says why. */

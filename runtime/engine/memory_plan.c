@@ -73,7 +73,7 @@ static enum status choose_limits(const struct engine_options *o, struct loaded_m
     return STATUS_OK;
 }
 
-/* On a GPU the blocks get what the other terms leave of the budget. */
+/* On a GPU the blocks get what the other terms leave of the budget; on the CPU the budget is the sum. */
 static void count_blocks(struct memory_profile *p)
 {
     if (p->discrete) {
@@ -81,6 +81,7 @@ static void count_blocks(struct memory_profile *p)
         p->kv_budget = left > 0 ? left : 0;
     }
     memory_profile_count_blocks(p);
+    if (!p->discrete) p->budget = memory_profile_fixed(p) - p->others + p->kv_cache;
 }
 
 /* The terms that follow from max_model_len. */
@@ -218,6 +219,5 @@ enum status memory_allocate(const struct engine_options *o, struct loaded_model 
     enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, err);
     if (status != STATUS_OK) return status;
     if (p->discrete) return allocate_gpu(o, l, err);
-    p->budget = p->weights + p->activations + p->workspace + p->state + p->kv_cache;
     return model_allocate_cache(l->model, p->num_blocks, err);
 }

@@ -31,21 +31,17 @@ static bool find_near_executable(char *path, size_t size)
     return false;
 }
 
-bool default_model_find(char *path, size_t size)
+enum status default_model_find(char *path, size_t size, struct error *err)
 {
     const char *from_environment = getenv("QUIRE_MODEL");
-    if (from_environment && *from_environment) return (size_t)snprintf(path, size, "%s", from_environment) < size;
-    return find_near_executable(path, size) || has_model(QUIRE_SOURCE_FOLDER, "models/guide", path, size);
-}
-
-enum status default_model_require(struct engine_options *options, char *path, size_t size, struct error *err)
-{
-    if (options->model) return STATUS_OK;
-    if (!default_model_find(path, size))
-        return error_set(err, STATUS_INVALID,
-                         "the model that ships with quire was found neither beside the executable nor in %s/models; "
-                         "name a checkpoint folder with --model PATH",
-                         QUIRE_SOURCE_FOLDER);
-    options->model = path;
-    return STATUS_OK;
+    if (from_environment && *from_environment)
+        return (size_t)snprintf(path, size, "%s", from_environment) < size
+                   ? STATUS_OK
+                   : error_set(err, STATUS_INVALID, "the path in QUIRE_MODEL is too long");
+    if (find_near_executable(path, size) || has_model(QUIRE_SOURCE_FOLDER, "models/guide", path, size))
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "the model that ships with quire was found neither beside the executable nor in %s/models; "
+                     "name a checkpoint folder with --model PATH",
+                     QUIRE_SOURCE_FOLDER);
 }

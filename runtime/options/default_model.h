@@ -2,22 +2,16 @@
 #ifndef QUIRE_RUNTIME_DEFAULT_MODEL_H
 #define QUIRE_RUNTIME_DEFAULT_MODEL_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
-#include "runtime/engine/engine.h"
 
 /* Writes its folder to path[size]: the first of
- *   $QUIRE_MODEL, if it is set, whatever is there
+ *   $QUIRE_MODEL, if it is set, whatever it holds
  *   ../share/quire/models/guide, seen from the folder of the executable: an installed quire
  *   models/guide in the folder of the executable or one of three above it: a build folder inside the source tree
  *   models/guide of the source tree that the executable was built from: a build folder elsewhere
- * False if there is none. */
-bool default_model_find(char *path, size_t size);
-
-/* Sets options->model, if it is NULL, to the shipped model, whose folder is written to path[size]; fails if there is
- * none. `path` must outlive the options. */
-enum status default_model_require(struct engine_options *options, char *path, size_t size, struct error *err);
+ * Fails if there is none. */
+enum status default_model_find(char *path, size_t size, struct error *err);
 
 #endif

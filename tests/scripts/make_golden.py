@@ -74,6 +74,36 @@ CHECKPOINTS = {
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, attention_multiplier=0.2, embedding_multiplier=3.0,
         residual_multiplier=0.6, logits_scaling=1.5)),
+    # hidden_act as Gemma 1 was published
+    "gemma": ("gemma", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, hidden_act="gelu")),
+    # a window, and a rope of its own, in the first layer only, as in olmo3 and ministral
+    "gemma3": ("gemma3", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24, sliding_window_pattern=2, query_pre_attn_scalar=48,
+        final_logit_softcapping=10.0,
+        rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+                             sliding_attention=dict(rope_type="default", rope_theta=500.0)))),
+    "olmo3": ("olmo3", "float16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24, layer_types=["sliding_attention", "full_attention"],
+        rope_parameters=dict(full_attention=dict(YARN, rope_theta=500000.0),
+                             sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
+    # no rotation in the second layer
+    "smollm3": ("smollm3", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=True, no_rope_layers=[1, 0])),
+    "ministral": ("ministral", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24,
+        layer_types=["sliding_attention", "full_attention"])),
+    "granite4": ("granitemoehybrid", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=80, shared_intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=64, tie_word_embeddings=False, attention_multiplier=0.2,
+        embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=0,
+        num_experts_per_tok=0, layer_types=["attention", "attention"], position_embedding_type="rope",
+        mamba_n_heads=8)),
     "cohere": ("cohere", "float16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=True, attention_bias=True, layer_norm_eps=1e-3, logit_scale=0.5)),
@@ -112,17 +142,21 @@ CHECKPOINTS = {
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
-    "granite": "Granite", "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
+    "granite": "Granite", "gemma": "Gemma", "gemma3": "Gemma3", "olmo3": "Olmo3", "smollm3": "SmolLM3",
+    "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid",
+    "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
     "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "arcee": "Arcee", "apertus": "Apertus",
 }
-GAIN_OFFSETS = {"gemma2": 1}  # a gain is this plus what the file holds
+CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
+GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1}  # a gain is this plus what the file holds
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
 
 
 def classes(family):
     name = CLASSES[family]
-    return getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForCausalLM")
+    config = CONFIG_CLASSES.get(family, f"{name}Config")
+    return getattr(transformers, config), getattr(transformers, f"{name}ForCausalLM")
 
 
 def randomize(model, seed, gain_offset):
@@ -149,11 +183,17 @@ def randomize(model, seed, gain_offset):
 def to_transformers_4(config):
     """Rewrites the layout of config.json as transformers 4 left it."""
     rope = config.pop("rope_parameters")
+    if "sliding_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        config["sliding_window_pattern"] = config.pop("_sliding_window_pattern")
+        rope = rope["full_attention"]
     config["rope_theta"] = rope.pop("rope_theta")
     config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.57.1"
-    config.pop("layer_types", None)
+    layer_types = config.pop("layer_types", None)
+    if "num_local_experts" in config:
+        config["layer_types"] = [name.removeprefix("full_") for name in layer_types]
     return config
 
 
@@ -230,6 +270,8 @@ def make_checkpoint(root, name):
 ROPE_SIZES = dict(model_type="llama", hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
                   vocab_size=VOCAB, max_position_embeddings=256)
 ROPE_POSITIONS = [0, 1, 2, 7, 63, 100, 255, 1000, 4095]
+LONGROPE = dict(short_factor=[1.0 + 0.05 * i for i in range(8)], long_factor=[1.0 + 1.5 * i for i in range(8)])
+LONGROPE_PART = {key: value[:6] for key, value in LONGROPE.items()}  # of 12 elements
 ROPE_CONFIGS = {
     "default, no key at all": {},
     "default, transformers 4": dict(rope_theta=500000.0, rope_scaling=None),
@@ -264,12 +306,25 @@ ROPE_CONFIGS = {
     "yarn, no original": dict(rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0)),
     "yarn, original outside": dict(original_max_position_embeddings=32, rope_parameters=dict(
         rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)),
+    "longrope": dict(model_type="phi3", original_max_position_embeddings=64, rope_theta=10000.0,
+                     rope_scaling=dict(type="longrope", **LONGROPE)),
+    "longrope, an old name, a part of each head": dict(
+        model_type="phi3", original_max_position_embeddings=32, rope_theta=250000.0, partial_rotary_factor=0.75,
+        rope_scaling=dict(type="yarn", **LONGROPE_PART)),
+    "longrope, no original": dict(model_type="phi3", max_position_embeddings=16384,
+                                  rope_scaling=dict(type="longrope", **LONGROPE)),
+    "longrope, factor": dict(rope_parameters=dict(rope_type="longrope", rope_theta=20000.0, factor=8.0,
+                                                  original_max_position_embeddings=128, **LONGROPE)),
+    "longrope, attention factor": dict(rope_parameters=dict(
+        rope_type="longrope", rope_theta=10000.0, attention_factor=1.375, original_max_position_embeddings=64,
+        **LONGROPE)),
 }
 
 
-def rope_tables(keys):
-    config = transformers.LlamaConfig(**json.loads(json.dumps({**ROPE_SIZES, **keys})))
+def rope_tables(config, fixed):
+    """What the embedding computes; `fixed`: with the frequencies that it has, whatever the positions."""
     rope = LlamaRotaryEmbedding(config)
+    rope.rope_type = "fixed" if fixed else rope.rope_type
     positions = torch.tensor([ROPE_POSITIONS])
     if config.rope_parameters["rope_type"] == "dynamic":
         # The fixed table: the base of the longest context, whatever the length of the sequence at hand.
@@ -282,9 +337,19 @@ def rope_tables(keys):
     return [[float(f"{value:.9g}") for value in row] for row in table.tolist()]
 
 
+def make_rope_case(name, keys):
+    """"long_table" are the angles of longrope in a sequence past its switch."""
+    keys = {**ROPE_SIZES, **keys}
+    config = transformers.CONFIG_MAPPING[keys["model_type"]](**json.loads(json.dumps(keys)))
+    rope = config.rope_parameters
+    case = dict(name=name, config=keys, table=rope_tables(config, fixed=rope["rope_type"] == "longrope"))
+    if rope["rope_type"] == "longrope" and rope["original_max_position_embeddings"] <= ROPE_POSITIONS[-1]:
+        case["long_table"] = rope_tables(config, fixed=False)
+    return case
+
+
 def make_rope(root):
-    cases = [dict(name=name, config={**ROPE_SIZES, **keys}, table=rope_tables(keys))
-             for name, keys in ROPE_CONFIGS.items()]
+    cases = [make_rope_case(name, keys) for name, keys in ROPE_CONFIGS.items()]
     lines = ",\n".join(json.dumps(case) for case in cases)
     (root / "rope.json").write_text('{"positions": %s, "cases": [\n%s\n]}\n' % (json.dumps(ROPE_POSITIONS), lines))
     print(f"rope.json: {len(cases)} cases")

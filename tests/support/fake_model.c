@@ -167,16 +167,24 @@ static enum status check_shape(struct fake_model *m, const struct batch *b, stru
     return error_set(err, STATUS_INTERNAL, "largest query %d, length %d", b->max_query_len, b->max_seq_len);
 }
 
+/* What is added to the positions of sequence i: that of its first token tells whether it is a long one. */
+static int32_t first_row(const struct fake_model *m, const struct batch *b, int32_t i)
+{
+    const int32_t query = b->query_start[i + 1] - b->query_start[i];
+    const bool is_long = m->rope_switch > 0 && b->positions[b->query_start[i]] != b->seq_lens[i] - query;
+    return is_long ? m->limits.max_model_len : 0;
+}
+
 /* Every token goes to the slot that the sequence's own table gives it, and no slot gets two. */
 static enum status write_tokens(struct fake_model *m, const struct batch *b, struct error *err)
 {
     int32_t size = m->limits.block_size;
     for (int32_t i = 0; i < b->num_seqs; i++) {
-        const int32_t *table = table_of(m, b->state_indices[i]);
+        const int32_t *table = table_of(m, b->state_indices[i]), first = first_row(m, b, i);
         int32_t position = b->seq_lens[i] - (b->query_start[i + 1] - b->query_start[i]);
         for (int32_t t = b->query_start[i]; t < b->query_start[i + 1]; t++, position++) {
             int64_t slot = b->slot_mapping[t];
-            if (b->positions[t] != position || slot < size ||
+            if (b->positions[t] != first + position || slot < size ||
                 slot != (int64_t)table[position / size] * size + position % size)
                 return error_set(err, STATUS_INTERNAL, "sequence %d: position %d (for %d) goes to slot %lld", i,
                                  b->positions[t], position, (long long)slot);
@@ -192,13 +200,13 @@ static enum status write_tokens(struct fake_model *m, const struct batch *b, str
 
 static enum status gather(struct fake_model *m, const struct batch *b, int32_t i, struct error *err)
 {
-    const int32_t *table = table_of(m, b->state_indices[i]);
+    const int32_t *table = table_of(m, b->state_indices[i]), first = first_row(m, b, i);
     int32_t size = m->limits.block_size;
     for (int32_t t = 0; t < b->seq_lens[i]; t++) {
         int32_t slot = table[t / size] * size + t % size;
-        if (m->position_at[slot] != t)
+        if (m->position_at[slot] != first + t)
             return error_set(err, STATUS_INTERNAL, "sequence %d: position %d reads slot %d, which holds position %d", i,
-                             t, slot, m->position_at[slot]);
+                             first + t, slot, m->position_at[slot]);
         if (i < b->num_decodes && t < b->seq_lens[i] - 1 && m->written_in[slot] == m->num_submitted + 1)
             return error_set(err, STATUS_INTERNAL, "decode %d: position %d is written in this step", i, t);
         m->context[t] = m->token_at[slot];
@@ -215,6 +223,9 @@ static enum status sample(struct fake_model *m, const struct batch *b, int32_t i
         if (index < 0 || index >= m->limits.max_num_seqs || !m->states[index].started)
             return error_set(err, STATUS_INTERNAL, "sample %d: state index %d is unknown", *next, index);
         const struct fake_state *s = &m->states[index];
+        if ((first_row(m, b, i) > 0) != (m->rope_switch > 0 && b->seq_lens[i] > m->rope_switch))
+            return error_set(err, STATUS_INTERNAL, "sample %d is of %d tokens, at position %d", *next, b->seq_lens[i],
+                             b->positions[b->query_start[i]]);
         if (b->output_positions[*next] != b->seq_lens[i] - s->prompt_len)
             return error_set(err, STATUS_INTERNAL, "sample %d is said to be output %d", *next,
                              b->output_positions[*next]);

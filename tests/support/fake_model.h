@@ -2,8 +2,9 @@
  *
  * Each step it does what a device would: moves blocks, applies the table changes, writes every token at its slot, then
  * gathers each sequence's whole context through its block table. A slot holds a token and its position, so a
- * wrong block, a stale entry or an unwritten slot shows at once. The token that it samples is a hash of the context,
- * the seed and the index of the sequence, so a test can compute it from plain arrays (fake_model_token). */
+ * wrong block, a stale entry or an unwritten slot shows at once. A long sequence's position is another than a short
+ * one's, so K and V of the wrong side of the rope switch show as well. The token that it samples is a hash of the
+ * context, the seed and the index of the sequence, so a test can compute it from plain arrays (fake_model_token). */
 #ifndef QUIRE_TESTS_SUPPORT_FAKE_MODEL_H
 #define QUIRE_TESTS_SUPPORT_FAKE_MODEL_H
 
@@ -21,6 +22,7 @@ struct fake_state {
 struct fake_model {
     struct batch_limits limits;
     int32_t num_blocks, num_host_blocks, vocab_size;
+    int32_t rope_switch;             /* of struct scheduler_config; 0 after init */
     int32_t *token_at, *position_at; /* [blocks * block_size] the cache, host blocks last; -1: never written */
     int64_t *written_in;             /* [blocks * block_size] the step that wrote a slot last */
     int32_t *tables;                 /* [max_num_seqs, max_blocks] by state index */

@@ -8,8 +8,9 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
-    "mha",    "gqa",     "mqa", "sliding", "yarn",   "qwen2",    "qwen3",   "gemma2",   "olmo2", "granite",
-    "cohere", "cohere2", "glm", "glm4",    "helium", "ernie4_5", "exaone4", "seed_oss", "arcee", "apertus",
+    "mha",     "gqa",   "mqa",    "sliding",  "yarn",    "qwen2",     "qwen3",    "gemma2",  "olmo2",
+    "granite", "gemma", "gemma3", "olmo3",    "smollm3", "ministral", "granite4", "cohere",  "cohere2",
+    "glm",     "glm4",  "helium", "ernie4_5", "exaone4", "seed_oss",  "arcee",    "apertus",
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 

@@ -81,23 +81,37 @@ void reference_rms_norm(double *out, const double *x, const double *gain, double
     }
 }
 
+void reference_layer_norm(double *out, const double *x, const double *gain, double eps, int64_t tokens, int64_t size)
+{
+    for (int64_t t = 0; t < tokens; t++, x += size, out += size) {
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < size; i++) sum += x[i];
+        const double mean = sum / (double)size;
+        for (int64_t i = 0; i < size; i++) squares += (x[i] - mean) * (x[i] - mean);
+        for (int64_t i = 0; i < size; i++) out[i] = (x[i] - mean) / sqrt(squares / (double)size + eps) * gain[i];
+    }
+}
+
 void reference_rotary(double *x, const int32_t *positions, const double *cos_sin, int64_t tokens, int64_t heads,
-                      int64_t head_size, int64_t rotary_dim)
+                      int64_t head_size, int64_t rotary_dim, bool interleaved)
 {
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t h = 0; h < heads; h++)
             for (int64_t i = 0; i < rotary_dim / 2; i++) {
-                double *head = x + (t * heads + h) * head_size, a = head[i], b = head[i + rotary_dim / 2];
+                double *head = x + (t * heads + h) * head_size;
+                double *left = head + (interleaved ? 2 * i : i), *right = left + (interleaved ? 1 : rotary_dim / 2);
                 double c = cos_sin[positions[t] * rotary_dim + i];
                 double s = cos_sin[positions[t] * rotary_dim + rotary_dim / 2 + i];
-                head[i] = a * c - b * s;
-                head[i + rotary_dim / 2] = b * c + a * s;
+                const double a = *left, b = *right;
+                *left = a * c - b * s;
+                *right = b * c + a * s;
             }
 }
 
 static double activate(double x, enum activation activation)
 {
     if (activation == ACTIVATION_SILU) return x / (1 + exp(-x));
+    if (activation == ACTIVATION_GELU) return x / 2 * erfc(-x / sqrt(2));
     return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
 }
 

@@ -1,10 +1,12 @@
 #include "tests/support/temp_folder.h"
 
-#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -38,6 +40,19 @@ void temp_folder_write_string(const struct temp_folder *folder, const char *name
     temp_folder_write(folder, name, string, strlen(string));
 }
 
+void temp_folder_add_folder(const struct temp_folder *folder, const char *name)
+{
+    char path[PATH_MAX];
+    path_join(path, sizeof path, folder->path, name);
+    for (char *slash = path + strlen(folder->path) + 1; slash; slash++) {
+        slash = strchr(slash, '/');
+        if (slash) *slash = '\0';
+        if (mkdir(path, 0700) != 0 && errno != EEXIST) give_up("cannot make a folder", path);
+        if (!slash) return;
+        *slash = '/';
+    }
+}
+
 void temp_folder_copy(const struct temp_folder *folder, const char *from, const char *name)
 {
     char path[PATH_MAX];
@@ -55,13 +70,14 @@ void temp_folder_delete(const struct temp_folder *folder, const char *name)
     unlink(path);
 }
 
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *place)
+{
+    (void)info, (void)type, (void)place;
+    if (remove(path) != 0) give_up("cannot remove", path);
+    return 0;
+}
+
 void temp_folder_remove(struct temp_folder *folder)
 {
-    DIR *dir = opendir(folder->path);
-    if (!dir) give_up("cannot open", folder->path);
-    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            temp_folder_delete(folder, entry->d_name);
-    closedir(dir);
-    if (rmdir(folder->path) != 0) give_up("cannot remove", folder->path);
+    if (nftw(folder->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) give_up("cannot open", folder->path);
 }

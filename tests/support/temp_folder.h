@@ -12,8 +12,9 @@ struct temp_folder {
 void temp_folder_make(struct temp_folder *folder);
 void temp_folder_write(const struct temp_folder *folder, const char *name, const void *bytes, size_t count);
 void temp_folder_write_string(const struct temp_folder *folder, const char *name, const char *string);
+void temp_folder_add_folder(const struct temp_folder *folder, const char *name);             /* "a/b" inside, and "a" */
 void temp_folder_copy(const struct temp_folder *folder, const char *from, const char *name); /* from/name */
 void temp_folder_delete(const struct temp_folder *folder, const char *name); /* one file; absent is fine */
-void temp_folder_remove(struct temp_folder *folder);                         /* and its files; no folders in it */
+void temp_folder_remove(struct temp_folder *folder);                         /* with all that is in it */
 
 #endif

@@ -1,0 +1,82 @@
+#include "model/check_weights.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+
+enum { CHUNK = 1 << 16 }; /* elements: they stay in a processor's cache for the second look */
+
+struct tally {
+    int64_t nan, infinite;
+};
+
+/* Without the sign, the bits of floats are ordered as integers; infinity and NaN are the largest. These two loops are
+ * all that sound weights cost, and compilers vectorize them. */
+static int32_t largest_of_16_bits(const uint16_t *bits, int64_t count)
+{
+    int16_t largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int16_t magnitude = (int16_t)(bits[i] & 0x7fff);
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
+static int32_t largest_of_32_bits(const uint32_t *bits, int64_t count)
+{
+    int32_t largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t magnitude = (int32_t)(bits[i] & 0x7fffffff);
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
+static struct tally count_chunk(const void *data, enum dtype dtype, int64_t count)
+{
+    const int32_t infinity = dtype == DTYPE_FLOAT32 ? 0x7f800000 : dtype == DTYPE_FLOAT16 ? 0x7c00 : 0x7f80;
+    const int32_t largest = dtype == DTYPE_FLOAT32 ? largest_of_32_bits(data, count) : largest_of_16_bits(data, count);
+    struct tally tally = {0};
+    for (int64_t i = 0; i < count && largest >= infinity; i++) {
+        const float value = dtype_load(data, dtype, i);
+        tally.nan += isnan(value) != 0;
+        tally.infinite += isinf(value) != 0;
+    }
+    return tally;
+}
+
+static struct tally count_tensor(const void *data, enum dtype dtype, int64_t count)
+{
+    int64_t nan = 0, infinite = 0;
+#pragma omp parallel for schedule(static) reduction(+ : nan, infinite) if (count > CHUNK)
+    for (int64_t first = 0; first < count; first += CHUNK) {
+        const int64_t length = count - first < CHUNK ? count - first : CHUNK;
+        const struct tally chunk = count_chunk((const char *)data + first * dtype_size(dtype), dtype, length);
+        nan += chunk.nan;
+        infinite += chunk.infinite;
+    }
+    return (struct tally){nan, infinite};
+}
+
+void model_weights_check_finite(const struct model_weights *weights, const struct log *log)
+{
+    if (!weights->file || !log || log->level < LOG_INFO) return;
+    const double started = clock_seconds();
+    const int64_t num_tensors = safetensors_count(weights->file);
+    int64_t damaged = 0;
+    for (int64_t i = 0; i < num_tensors; i++) {
+        const struct safetensor *t = safetensors_at(weights->file, i);
+        enum dtype dtype;
+        if (safetensors_to_dtype(t->dtype, &dtype) != 0 || dtype_size(dtype) == 1) continue;
+        const int64_t count = (int64_t)(t->bytes / (uint64_t)dtype_size(dtype));
+        const struct tally found = count_tensor(t->data, dtype, count);
+        if (found.nan == 0 && found.infinite == 0) continue;
+        damaged++;
+        log_write(log, LOG_WARNING,
+                  "%s: tensor \"%s\" is damaged: it holds %lld NaN and %lld infinite values among %lld", t->path,
+                  show_string(t->name).text, (long long)found.nan, (long long)found.infinite, (long long)count);
+    }
+    log_write(log, LOG_INFO, "looked for NaN and infinity in %lld tensors in %.2f s; damaged: %lld",
+              (long long)num_tensors, clock_seconds() - started, (long long)damaged);
+}

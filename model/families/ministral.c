@@ -1,0 +1,17 @@
+/* Ministral (Mistral AI, 2024): Mistral whose layer_types say which layers have the window; without them all have it.
+ */
+#include "model/families/families.h"
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    family_read_sizes(r, &(struct size_defaults){.max_position = 131072, .num_kv_heads = 8}, spec);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.window = family_read_window(r, 4096);
+    family_set_layers(spec, &layer);
+    family_read_layer_types(r, layer.window, spec);
+}
+
+static const char *const reads[] = {"sliding_window", "layer_types", NULL};
+
+const struct family family_ministral = {
+    .model_type = "ministral", .architecture = "MinistralForCausalLM", .read = read, .reads = reads};

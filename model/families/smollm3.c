@@ -1,0 +1,47 @@
+/* SmolLM3 (Hugging Face, 2025): Llama where every fourth layer, or those that no_rope_layers names by 0, rotates
+ * nothing (NoPE: Kazemnejad et al., 2023). */
+#include "model/families/families.h"
+
+/* Whether a layer rotates is 1 or 0 in no_rope_layers, in spite of the key's name. */
+static void read_rotation(struct json_reader *r, struct model_spec *spec)
+{
+    const json_t *list = json_reader_get(r, "no_rope_layers");
+    const int32_t interval = json_reader_int(r, "no_rope_layer_interval", 4, 1, INT32_MAX);
+    if (list && (!json_is_array(list) || json_array_size(list) < (size_t)spec->num_layers)) {
+        json_reader_expected(r, "no_rope_layers", "an array of a 1 or a 0 for each of num_hidden_layers", list);
+        return;
+    }
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const bool rotates =
+            list ? json_reader_to_int64(r, "an element of no_rope_layers", json_array_get(list, (size_t)i), 0, 1)
+                 : (i + 1) % interval != 0;
+        if (!rotates) spec->layers[i].rotary_dim = 0;
+    }
+}
+
+/* Unless layer_types says otherwise, layers that rotate nothing have the window. */
+static void read_windows(struct json_reader *r, struct model_spec *spec)
+{
+    const int32_t window = json_reader_bool(r, "use_sliding_window", false) ? family_read_window(r, 0) : 0;
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if (spec->layers[i].rotary_dim == 0) spec->layers[i].window = window;
+    family_read_layer_types(r, window, spec);
+}
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    const struct size_defaults defaults = {.max_position = 32768, .num_kv_heads = 4, .tie_word_embeddings = true};
+    family_read_sizes(r, &defaults, spec);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.mlp_bias = json_reader_bool(r, "mlp_bias", false);
+    family_set_layers(spec, &layer);
+    read_rotation(r, spec);
+    read_windows(r, spec);
+}
+
+static const char *const reads[] = {"attention_bias", "mlp_bias",           "no_rope_layers", "no_rope_layer_interval",
+                                    "sliding_window", "use_sliding_window", "layer_types",    NULL};
+
+const struct family family_smollm3 = {
+    .model_type = "smollm3", .architecture = "SmolLM3ForCausalLM", .read = read, .rope_theta = 2e6, .reads = reads};

@@ -1,0 +1,177 @@
+/* What quire lacks for each model_type that transformers 5.17 knows and quire does not run. tests/scripts/
+ * list_model_types.py prints those that are neither here nor a family. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/families/families.h"
+
+enum {
+    EXPERTS = 1,
+    LATENT = 2,
+    RECURRENT = 4,
+    VISION = 8,
+    AUDIO = 16,
+    ENCODER = 32,
+    OLDER = 64,
+    SERIES = 128,
+    OTHER = 256,
+};
+
+static const struct {
+    unsigned part;
+    const char *name;
+} parts[] = {
+    {VISION, "vision"},
+    {AUDIO, "audio"},
+    {ENCODER, "an encoder"},
+    {RECURRENT, "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
+    {LATENT, "latent attention (MLA)"},
+    {EXPERTS, "a mixture of experts"},
+    {OLDER, "learned positions, ALiBi, or norms with biases"},
+    {SERIES, "time series in place of text"},
+    {OTHER, "layers of a kind of its own"},
+};
+
+/* Words, separated by spaces. */
+static const struct {
+    unsigned parts;
+    const char *model_types;
+} table[] = {
+    {EXPERTS, "afmoe aria_text cohere2_moe dbrx deepseek_ocr2_text dots1 ernie4_5_moe ernie4_5_vl_moe_text exaone_moe "
+              "flex_olmo glm4_moe glm4v_moe_text gpt_oss granitemoe granitemoe_swa granitemoeshared hunyuan_v1_moe "
+              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text mixtral "
+              "olmoe phimoe qwen2_moe qwen3_moe qwen3_omni_moe_text qwen3_vl_moe_text solar_open step3p5"},
+    {LATENT | EXPERTS,
+     "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
+    {LATENT, "minicpm3 youtu"},
+    {RECURRENT,
+     "bamba falcon_h1 falcon_mamba lfm2 mamba mamba2 nemotron_h olmo_hybrid qwen3_5_text recurrent_gemma rwkv "
+     "xlstm zamba zamba2"},
+    {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen3_5_moe_text qwen3_next qwen4_exp_text zaya"},
+    {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
+    {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text gemma4_text"},
+    {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
+            "cohere_compass_text cwm diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
+            "gemma4_unified_text granite_swa hrm_text hunyuan_v1_dense hyperclovax ministral3 "
+            "muse_glimmer_assistant muse_glimmer_text nanochat olmo reformer vaultgemma voxtral_realtime_text xlnet"},
+    {OLDER, "biogpt bloom codegen cpmant ctrl falcon gpt-sw3 gpt2 gpt_bigcode gpt_neo gpt_neox gpt_neox_japanese gptj "
+            "jais2 modernbert-decoder mpt nemotron openai-gpt opt persimmon phi stablelm starcoder2 xglm"},
+    {ENCODER, "EvollaModel albert bart bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small bros "
+              "camembert canine convbert data2vec-text deberta deberta-v2 distilbert dpr electra encoder-decoder ernie "
+              "esm esmc esmfold2 eurobert evolla flaubert fnet fsmt funnel ibert jina_embeddings_v3 layoutlm led lilt "
+              "longformer longt5 luke m2m_100 marian markuplm mbart megatron-bert mobilebert modernbert mpnet mra mt5 "
+              "mvp nomic_bert nystromformer pegasus pegasus_x plbart prophetnet rag rembert roberta "
+              "roberta-prelayernorm roc_bert roformer splinter squeezebert t5 t5_gemma_module t5gemma tapas trocr umt5 "
+              "xlm xlm-roberta xlm-roberta-xl xmod yoso"},
+    {EXPERTS | ENCODER, "nllb-moe openai_privacy_filter switch_transformers"},
+    {VISION, "aimv2 aimv2_text_model aimv2_vision_model align align_text_model align_vision_model altclip "
+             "altclip_text_model altclip_vision_model aya_vision beit bit blip blip-2 blip_2_qformer "
+             "blip_2_vision_model blip_text_model blip_vision_model bridgetower bridgetower_text_model "
+             "bridgetower_vision_model chameleon chameleon_vqgan chinese_clip chinese_clip_text_model "
+             "chinese_clip_vision_model chmv2 clip clip_text_model clip_vision_model clipseg clipseg_text_model "
+             "clipseg_vision_model cohere2_vision cohere_compass cohere_compass_vision colmodernvbert colpali colqwen2 "
+             "conditional_detr convnext convnextv2 cosmos3_edge cosmos3_edge_text cosmos3_edge_vision cosmos3_omni cvt "
+             "d_fine dab-detr data2vec-vision deepseek_ocr2_encoder deepseek_ocr2_sam_vision_model "
+             "deepseek_ocr2_vision deepseek_vl deepseek_vl_hybrid deformable_detr deimv2 deit depth_anything depth_pro "
+             "detr dinat dinov2 dinov2_with_registers dinov3_convnext dinov3_vit donut-swin dpt edgetam edgetam_video "
+             "edgetam_vision_model efficientloftr efficientnet emu3 emu3_text_model emu3_vqgan eomt eomt_dinov3 "
+             "ernie4_5_vl_moe_vision exaone4_5 exaone4_5_vision fast_vlm flava flava_image_model "
+             "flava_multimodal_model flava_text_model florence2 florence_vision focalnet fuyu gemma3 gemma3n_vision "
+             "gemma4_unified_vision gemma4_vision git git_vision_model glm46v glm4v glm4v_moe_vision glm4v_text "
+             "glm4v_vision glm5_next_vision glm_image glm_image_text glm_image_vision glm_image_vqmodel glm_ocr "
+             "glm_ocr_text glm_ocr_vision glmga glpn got_ocr2 granite4_vision granite4_vision_text grounding-dino "
+             "groupvit groupvit_text_model groupvit_vision_model hgnet_v2 hiera hunyuan_vl hunyuan_vl_text "
+             "hunyuan_vl_vision idefics idefics2 idefics2_perceiver idefics2_vision idefics3 idefics3_vision "
+             "idefics_perciever idefics_vision ijepa imagegpt inkling_vision instructblip instructblip_qformer "
+             "instructblip_vision_model instructblipvideo instructblipvideo_qformer instructblipvideo_vision_model "
+             "internvl internvl_vision janus janus_vision_model janus_vqgan kimi_k25_vision kosmos-2 kosmos-2.5 "
+             "kosmos_2_5_text_model kosmos_2_5_vision_model kosmos_2_text_model kosmos_2_vision_model levit lfm2_vl "
+             "lightglue lighton_ocr llama4_vision_model llava llava_next llava_next_video llava_onevision lw_detr "
+             "lw_detr_vit mask2former maskformer maskformer-swin metaclip_2 metaclip_2_text_model "
+             "metaclip_2_vision_model mgp-str minicpmv4_6 minicpmv4_6_vision minimax_m3_vl_vision mistral3 mlcd "
+             "mlcd_vision_model mllama mllama_text_model mllama_vision_model mm-grounding-dino mobilenet_v1 "
+             "mobilenet_v2 mobilevit mobilevitv2 muse_glimmer muse_glimmer_vision omdet-turbo oneformer ovis2 owlv2 "
+             "owlv2_text_model owlv2_vision_model owlvit owlvit_text_model owlvit_vision_model paddleocr_vl "
+             "paddleocr_vl_text paddleocr_vl_vision paligemma pe_video pe_video_encoder perception_lm "
+             "phi4_multimodal_vision pi0 pix2struct pix2struct_text_model pix2struct_vision_model pixio pixtral "
+             "poolformer pp_chart2table pp_doclayout_v2 pp_doclayout_v3 pp_formulanet pp_lcnet pp_lcnet_v3 pp_lcnet_v4 "
+             "pp_ocrv5_mobile_det pp_ocrv5_mobile_rec pp_ocrv5_server_det pp_ocrv5_server_rec pp_ocrv6_medium_det "
+             "pp_ocrv6_small_det pp_ocrv6_small_rec pp_ocrv6_tiny_rec prompt_depth_anything pvt pvt_v2 qianfan_ocr "
+             "qianfan_ocr_vision qwen2_5_omni_vision_encoder qwen2_5_vl qwen2_5_vl_text qwen2_5_vl_vision qwen2_vl "
+             "qwen2_vl_text qwen2_vl_vision qwen3_5_moe_vision qwen3_5_vision qwen3_omni_moe_vision_encoder qwen3_vl "
+             "qwen3_vl_moe_vision qwen3_vl_text qwen3_vl_vision qwen4_exp_vision radio regnet resnet rf_detr "
+             "rf_detr_dinov2 rt_detr rt_detr_resnet rt_detr_v2 sam sam2 sam2_hiera_det_model sam2_video "
+             "sam2_vision_model sam3 sam3_detr_decoder sam3_detr_encoder sam3_geometry_encoder sam3_lite_text "
+             "sam3_lite_text_detr_decoder sam3_lite_text_detr_encoder sam3_lite_text_geometry_encoder "
+             "sam3_lite_text_mask_decoder sam3_lite_text_text_model sam3_mask_decoder sam3_tracker sam3_tracker_video "
+             "sam3_video sam3_vision_model sam3_vit_model sam_hq sam_hq_vision_model sam_vision_model sapiens2 "
+             "sapiens2_head segformer seggpt shieldgemma2 siglip siglip2 siglip2_text_model siglip2_vision_model "
+             "siglip_text_model siglip_vision_model slanet slanext smolvlm smolvlm_vision step3p5_vision superglue "
+             "superpoint swiftformer swin swin2sr swinv2 table-transformer textnet timesformer timm_backbone "
+             "timm_wrapper tipsv2 tipsv2_dpt tipsv2_text_model tipsv2_vision_model tvp upernet uvdoc uvdoc_backbone "
+             "video_llama_3 video_llama_3_vision video_llava videomae videomt videoprism videoprism_text_model "
+             "videoprism_vision_model vilt vipllava vision-text-dual-encoder vit vit_mae vit_msn vitdet vitmatte "
+             "vitpose vitpose_backbone vivit vjepa2 xclip xclip_text_model xclip_vision_model yolos zoedepth"},
+    {VISION | ENCODER,
+     "layoutlmv2 layoutlmv3 layoutxlm lxmert modernvbert neomme nougat perceiver t5gemma2 t5gemma2_decoder "
+     "t5gemma2_encoder t5gemma2_text udop vision-encoder-decoder visual_bert"},
+    {VISION | AUDIO, "gemma3n gemma4 gemma4_unified pe_audio_video pe_audio_video_encoder phi4_multimodal qwen2_5_omni "
+                     "qwen2_5_omni_text qwen2_5_omni_thinker"},
+    {VISION | EXPERTS,
+     "aria deepseek_ocr2 diffusion_gemma ernie4_5_vl_moe glm4v_moe llama4 minimax_m3_vl qwen3_vl_moe step3p7"},
+    {VISION | LATENT | EXPERTS, "kimi_k25"},
+    {VISION | AUDIO | EXPERTS, "inkling_mm_model qwen3_omni_moe qwen3_omni_moe_thinker"},
+    {VISION | RECURRENT, "qwen3_5"},
+    {VISION | RECURRENT | EXPERTS, "qwen3_5_moe qwen4_exp"},
+    {VISION | RECURRENT | LATENT | EXPERTS, "glm5_next"},
+    {AUDIO, "audio-spectrogram-transformer audioflamingo3 audioflamingo3_encoder bark canary canary_decoder clap "
+            "clap_audio_model clap_text_model clvp clvp_decoder clvp_encoder cohere_asr csm csm_depth_decoder_model "
+            "dac data2vec-audio dia dia_decoder dia_encoder encodec fastspeech2_conformer "
+            "fastspeech2_conformer_hifigan fastspeech2_conformer_with_hifigan fun_asr_nano fun_asr_nano_encoder "
+            "gemma3n_audio gemma4_audio gemma4_unified_audio glmasr glmasr_encoder granite_speech granite_speech5_ctc "
+            "granite_speech5_encoder granite_speech_encoder granite_speech_plus granite_speech_plus_encoder "
+            "higgs_audio_v2 higgs_audio_v2_tokenizer hubert inkling_audio kyutai_speech_to_text lasr_ctc lasr_encoder "
+            "mimi moonshine moonshine_streaming moonshine_streaming_encoder moshi moshi_depth musicflamingo musicgen "
+            "musicgen_decoder musicgen_melody musicgen_melody_decoder nemotron3_5_asr nemotron_asr_streaming "
+            "nemotron_asr_streaming_encoder neucodec parakeet_ctc parakeet_encoder parakeet_rnnt parakeet_tdt "
+            "pe_audio pe_audio_encoder phi4_multimodal_audio pop2piano qwen2_5_omni_audio_encoder "
+            "qwen2_5_omni_bigvgan qwen2_5_omni_dit qwen2_5_omni_talker qwen2_5_omni_token2wav qwen2_audio "
+            "qwen2_audio_encoder qwen3_asr qwen3_asr_encoder qwen3_omni_moe_audio_encoder "
+            "qwen3_omni_moe_talker_code_predictor qwen3_omni_moe_talker_text seamless_m4t seamless_m4t_v2 sew sew-d "
+            "speech-encoder-decoder speech_to_text speecht5 speecht5_hifigan unispeech unispeech-sat univnet "
+            "vibevoice vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_decoder "
+            "vibevoice_acoustic_tokenizer_encoder vibevoice_asr vits voxtral voxtral_encoder voxtral_realtime "
+            "voxtral_realtime_encoder wav2vec2 wav2vec2-bert wav2vec2-conformer wavlm whisper xcodec xcodec2"},
+    {SERIES, "autoformer decision_transformer informer patchtsmixer patchtst time_series_transformer timesfm "
+             "timesfm2_5"},
+};
+
+static bool has_word(const char *words, const char *word)
+{
+    const size_t length = strlen(word);
+    if (length == 0 || strchr(word, ' ')) return false;
+    for (const char *at = words; (at = strstr(at, word)); at += length)
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
+    return false;
+}
+
+/* "a, b and c" */
+static struct missing_parts list_parts(unsigned missing)
+{
+    struct missing_parts list = {""};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!(missing & parts[i].part)) continue;
+        const size_t n = strlen(list.text);
+        missing &= ~parts[i].part;
+        snprintf(list.text + n, sizeof list.text - n, "%s%s", n == 0 ? "" : missing ? ", " : " and ", parts[i].name);
+    }
+    return list;
+}
+
+struct missing_parts family_missing_parts(const char *model_type)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (has_word(table[i].model_types, model_type)) return list_parts(table[i].parts);
+    return (struct missing_parts){""};
+}

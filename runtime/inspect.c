@@ -1,0 +1,262 @@
+#include "runtime/inspect.h"
+
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/json.h"
+#include "runtime/commands.h"
+#include "runtime/options/engine_flags.h"
+#include "runtime/options/model_folder.h"
+
+/* ---- names ---- */
+
+const char *inspect_rope_type(enum rope_type type)
+{
+    static const char *const names[] = {
+        [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
+        [ROPE_YARN] = "yarn",       [ROPE_LLAMA3] = "llama3", [ROPE_LONGROPE] = "longrope"};
+    return names[type];
+}
+
+bool inspect_rope_has_factor(const struct rope_config *rope)
+{
+    return rope->type != ROPE_DEFAULT && rope->type != ROPE_LONGROPE;
+}
+
+bool inspect_rope_has_original(const struct rope_config *rope)
+{
+    return rope->type == ROPE_YARN || rope->type == ROPE_LLAMA3 || rope->type == ROPE_LONGROPE;
+}
+
+const char *inspect_norm_type(enum norm_type type)
+{
+    return type == NORM_RMS ? "RMSNorm" : "LayerNorm";
+}
+
+const char *inspect_activation(const struct layer_spec *layer)
+{
+    if (layer->mlp == MLP_XIELU) return "xielu";
+    if (layer->mlp == MLP_RELU2) return "relu2";
+    return layer->activation == ACTIVATION_SILU ? "silu" : "gelu_pytorch_tanh";
+}
+
+const char *inspect_norm_placement(enum norm_placement placement)
+{
+    static const char *const names[] = {
+        [NORM_BEFORE] = "before", [NORM_AFTER] = "after", [NORM_AROUND] = "around", [NORM_PARALLEL] = "parallel"};
+    return names[placement];
+}
+
+const char *inspect_qk_norm(enum qk_norm norm)
+{
+    return norm == QK_NORM_NONE ? NULL : norm == QK_NORM_HEAD ? "head" : "projection";
+}
+
+const char *inspect_chat_format(const struct inspection *i)
+{
+    switch (chat_format_detect(i->tokenizer_config.chat_template)) {
+    case CHAT_FORMAT_GUIDE:
+        return "guide";
+    case CHAT_FORMAT_CHATML:
+        return "chatml";
+    case CHAT_FORMAT_LLAMA2:
+        return "llama2";
+    default:
+        return NULL;
+    }
+}
+
+/* ---- special tokens ---- */
+
+int32_t inspect_bos(const struct inspection *i)
+{
+    return i->loaded.tokenizer ? tokenizer_bos_id(i->loaded.tokenizer) : i->loaded.config.bos_token_id;
+}
+
+int32_t inspect_eos(const struct inspection *i, int32_t ids[CONFIG_MAX_EOS])
+{
+    const struct model_config *config = &i->loaded.config;
+    memcpy(ids, config->eos_token_ids, sizeof config->eos_token_ids);
+    if (config->num_eos > 0 || !i->loaded.tokenizer) return config->num_eos;
+    ids[0] = tokenizer_eos_id(i->loaded.tokenizer);
+    return ids[0] >= 0;
+}
+
+struct shown inspect_token(const struct inspection *i, int32_t id)
+{
+    const struct tokenizer_config *c = &i->tokenizer_config;
+    struct shown out = {""};
+    size_t length;
+    if (i->loaded.tokenizer) {
+        const char *bytes = tokenizer_token_bytes(i->loaded.tokenizer, id, true, &length);
+        snprintf(out.text, sizeof out.text, "%.*s", (int)length, bytes);
+        return show_string(out.text);
+    }
+    for (size_t t = 0; t < c->num_added; t++)
+        if (c->added[t].id == id) return show_string(c->added[t].content);
+    return out;
+}
+
+/* ---- reading ---- */
+
+/* Weights of the config's shapes and type, without data: enough to count them. */
+static enum status size_weights(struct loaded_model *l, struct error *err)
+{
+    const struct model_spec *spec = &l->config.spec;
+    struct model_weights *w = &l->weights;
+    enum status status = model_weights_init(spec, spec->tie_word_embeddings, w, err);
+    if (status != STATUS_OK) return status;
+    for (int32_t i = 0; i < w->table.count; i++) {
+        const struct tensor *t = &w->table.tensors[i];
+        if (t->kind == TENSOR_SCALAR) continue;                                  /* is no weight on a device */
+        const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
+        const enum dtype dtype = converted ? DTYPE_FLOAT32 : spec->dtype;
+        model_weights_set(w, t, NULL, dtype);
+        w->bytes += tensor_elements(t) * dtype_size(dtype);
+    }
+    return STATUS_OK;
+}
+
+static enum status open_weights(struct inspection *i, struct error *err)
+{
+    struct loaded_model *l = &i->loaded;
+    const struct engine_options *o = i->options;
+    if (o->load_format == LOAD_FORMAT_DUMMY) return size_weights(l, err);
+    if (model_weights_open(o->model, &l->config.spec, o->log, &l->weights, &i->weights_error) == STATUS_OK)
+        return STATUS_OK;
+    return size_weights(l, err);
+}
+
+static void count_parameters(struct inspection *i)
+{
+    const struct tensor_table *table = &i->loaded.weights.table;
+    for (int32_t t = 0; t < table->count; t++) {
+        const int64_t count = tensor_elements(&table->tensors[t]);
+        i->num_parameters += count;
+        if (table->tensors[t].role == TENSOR_EMBEDDING) i->num_embedding_parameters = count;
+    }
+    i->tied = !tensor_table_find(table, TENSOR_LM_HEAD, -1);
+}
+
+/* The tensors are in order of file name. */
+static void count_files(struct inspection *i)
+{
+    const struct safetensors *file = i->loaded.weights.file;
+    const char *last = "";
+    for (int64_t t = 0; file && t < safetensors_count(file); t++) {
+        const char *path = safetensors_at(file, t)->path;
+        struct stat info;
+        if (strcmp(path, last) == 0) continue;
+        last = path;
+        i->num_files++;
+        if (stat(path, &info) == 0) i->file_bytes += info.st_size;
+    }
+}
+
+/* On the CPU the plan leaves out the weights, which stay in their file. There they are read in every step, so a model
+ * that does not fit runs at the speed of the disk. */
+static void check_host_memory(struct inspection *i)
+{
+    const struct memory_profile *p = &i->loaded.profile;
+    const double GIB = 1024.0 * 1024.0 * 1024.0;
+    const int64_t free_bytes = p->total - p->others;
+    if (p->discrete || p->budget <= free_bytes) return;
+    error_set(&i->memory_error, STATUS_OUT_OF_MEMORY,
+              "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free: parts of the weights "
+              "would be read from the file in every step",
+              (double)p->weights / GIB, (double)p->budget / GIB, (double)free_bytes / GIB);
+    if (p->budget - p->kv_cache < free_bytes) error_advise(&i->memory_error, ADVICE_LOWER, "kv_cache_space", NULL);
+}
+
+static enum status plan(struct inspection *i, struct error *err)
+{
+    struct model_options ignored;
+    enum status status = loaded_model_plan(i->options, &i->loaded, &ignored, err);
+    if (status == STATUS_OUT_OF_MEMORY)
+        i->memory_error = *err;
+    else if (status == STATUS_OK)
+        check_host_memory(i);
+    else
+        return status;
+    return STATUS_OK;
+}
+
+static enum status inspect(struct inspection *i, struct error *err)
+{
+    const struct engine_options *o = i->options;
+    struct loaded_model *l = &i->loaded;
+    struct error same; /* as that of the tokenizer */
+    enum status status = model_config_load(o->model, &l->config, err);
+    if (status == STATUS_OK) status = open_device(o->device, o->threads, o->log, &l->backend, err);
+    if (status == STATUS_OK) status = open_weights(i, err);
+    if (status != STATUS_OK) return status;
+    count_parameters(i);
+    count_files(i);
+    tokenizer_open(o->model, &l->tokenizer, &i->tokenizer_error);
+    tokenizer_config_read(o->model, &i->tokenizer_config, &same);
+    return plan(i, err);
+}
+
+static void inspection_free(struct inspection *i)
+{
+    tokenizer_config_free(&i->tokenizer_config);
+    loaded_model_close(&i->loaded);
+}
+
+/* ---- the command ---- */
+
+static enum status print_json(const struct inspection *i, struct error *err)
+{
+    json_t *json = inspection_json(i);
+    if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
+    const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
+    const bool ok = json_dumpf(json, stdout, style) == 0 && putchar('\n') != EOF;
+    json_decref(json);
+    return ok ? STATUS_OK : error_set(err, STATUS_IO, "cannot write the report to standard output");
+}
+
+static enum status print_text(const struct inspection *i, struct error *err)
+{
+    if (inspection_print(i)) return STATUS_OK;
+    return error_set(err, STATUS_IO, "cannot write the report to standard output");
+}
+
+static enum status run_inspect(const struct engine_options *o, bool json, struct error *err)
+{
+    struct inspection i = {.options = o};
+    enum status status = inspect(&i, err);
+    if (status == STATUS_OK) status = json ? print_json(&i, err) : print_text(&i, err);
+    inspection_free(&i);
+    return status;
+}
+
+int command_inspect(int argc, char **argv)
+{
+    struct error err;
+    struct log log = {LOG_WARNING};
+    struct engine_options o = engine_options_default();
+    struct option_table table = {0};
+    char model[PATH_MAX];
+    bool help = false, json = false;
+    const struct option_spec flag = {.heading = "Inspect:",
+                                     .name = "json",
+                                     .kind = OPTION_SWITCH,
+                                     .target = &json,
+                                     .help = "Print one JSON object; sizes are bytes. Default: off."};
+    o.log = &log;
+    option_table_add(&table, &flag, 1);
+    engine_flags_add(&table, &o, &log);
+    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
+        return command_fail("inspect", &err, EXIT_STATUS_USAGE);
+    if (help) {
+        options_print_help(&table, "inspect [flags]",
+                           "Shows what a checkpoint folder holds and what of it fits this machine, without loading it.",
+                           stdout);
+        return EXIT_STATUS_OK;
+    }
+    if (model_folder_resolve(&o.model, false, model, sizeof model, &err) != STATUS_OK ||
+        run_inspect(&o, json, &err) != STATUS_OK)
+        return command_fail("inspect", &err, EXIT_STATUS_FAILURE);
+    return EXIT_STATUS_OK;
+}

@@ -1,0 +1,48 @@
+/* quire inspect: what a checkpoint folder holds, and what of it fits this machine. Reads config.json, the headers of
+ * the weights and the files of the tokenizer, and plans the memory as quire profile does, but loads nothing. */
+#ifndef QUIRE_RUNTIME_INSPECT_H
+#define QUIRE_RUNTIME_INSPECT_H
+
+#include <jansson.h>
+
+#include "runtime/engine/loaded_model.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer_config.h"
+
+/* Only config.json must be right. What is wrong with the rest is a fact like any other: a sentence in an error below,
+ * whose text is "" where nothing is wrong. */
+struct inspection {
+    const struct engine_options *options;
+    struct loaded_model loaded; /* no model. The weights have no data if their files cannot be read, only the shapes
+                                   and the type that config.json gives them */
+    struct tokenizer_config tokenizer_config;
+    struct error weights_error, tokenizer_error;
+    struct error memory_error; /* "": the weights and a request of loaded.profile.max_model_len tokens fit */
+    bool tied;                 /* lm_head is the embedding */
+    int64_t num_parameters, num_embedding_parameters; /* tied ones counted once */
+    int64_t file_bytes;                               /* of the files with the weights; 0: there are none */
+    int32_t num_files;
+};
+
+/* Prints names and values in groups on stdout. False if it could not be written. */
+bool inspection_print(const struct inspection *i);
+/* The same facts as one object; NULL if memory ran out. The caller owns it. */
+json_t *inspection_json(const struct inspection *i);
+
+/* For both: words of config.json where it has them ("gelu_pytorch_tanh"). */
+const char *inspect_rope_type(enum rope_type type);
+bool inspect_rope_has_factor(const struct rope_config *rope);
+bool inspect_rope_has_original(const struct rope_config *rope); /* original_max_position */
+const char *inspect_norm_type(enum norm_type type);
+const char *inspect_activation(const struct layer_spec *layer);
+const char *inspect_norm_placement(enum norm_placement placement);
+const char *inspect_qk_norm(enum qk_norm norm);              /* NULL: none */
+const char *inspect_chat_format(const struct inspection *i); /* NULL: no template, or one that quire does not render */
+
+/* Ids that begin and end a text, as the engine takes them. */
+int32_t inspect_bos(const struct inspection *i);                              /* -1: none */
+int32_t inspect_eos(const struct inspection *i, int32_t ids[CONFIG_MAX_EOS]); /* returns how many */
+/* The spelling of a token; "" if the files that can be read do not tell. */
+struct shown inspect_token(const struct inspection *i, int32_t id);
+
+#endif

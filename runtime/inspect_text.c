@@ -1,0 +1,320 @@
+/* The facts of quire inspect as lines of a name and a value. */
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "runtime/commands.h"
+#include "runtime/inspect.h"
+#include "runtime/table.h"
+
+/* ---- values ---- */
+
+struct words {
+    char text[64];
+};
+
+/* 1.5 MiB, 8.03 billion. */
+static struct words in_units(double value, double unit, const char *const *units, int num_units)
+{
+    struct words out;
+    int i = 0;
+    for (; value >= unit && i + 1 < num_units; i++) value /= unit;
+    snprintf(out.text, sizeof out.text, "%.*f%s", i == 0 ? 0 : 2, value, units[i]);
+    return out;
+}
+
+static struct words size_words(int64_t bytes)
+{
+    static const char *const units[] = {" bytes", " KiB", " MiB", " GiB", " TiB"};
+    return in_units((double)bytes, 1024, units, 5);
+}
+
+static struct words count_words(int64_t count)
+{
+    static const char *const units[] = {"", " thousand", " million", " billion", " trillion"};
+    return in_units((double)count, 1000, units, 5);
+}
+
+/* How many there are of each kind, in the order in which the kinds were met. */
+enum { TALLY_MAX = 16 };
+struct tally {
+    struct words kinds[TALLY_MAX];
+    int64_t counts[TALLY_MAX];
+    int num_kinds;
+};
+
+static void tally_add(struct tally *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void tally_add(struct tally *t, const char *format, ...)
+{
+    struct words kind;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(kind.text, sizeof kind.text, format, args);
+    va_end(args);
+    int k = 0;
+    while (k < t->num_kinds && strcmp(t->kinds[k].text, kind.text) != 0) k++;
+    if (k == TALLY_MAX) snprintf(t->kinds[--k].text, sizeof kind.text, "others");
+    if (k == t->num_kinds) t->kinds[t->num_kinds++] = kind;
+    t->counts[k]++;
+}
+
+/* A row: "silu", or "13 sliding (window 4096), 13 full". */
+static void tally_row(struct table *table, const char *name, const char *before, const struct tally *t)
+{
+    struct text value = {0};
+    bool ok = text_append_string(&value, before);
+    for (int k = 0; k < t->num_kinds && ok; k++) {
+        if (t->num_kinds > 1) ok = text_printf(&value, "%s%lld ", k ? ", " : "", (long long)t->counts[k]);
+        ok = ok && text_append_string(&value, t->kinds[k].text);
+    }
+    table_cell(table, "%s", name);
+    table_cell(table, "%s", ok ? value.data : "");
+    if (!ok) table->failed = true;
+    text_free(&value);
+}
+
+static void row(struct table *table, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void row(struct table *table, const char *name, const char *format, ...)
+{
+    struct text value = {0};
+    va_list args;
+    va_start(args, format);
+    if (!text_vprintf(&value, format, args)) table->failed = true;
+    va_end(args);
+    table_cell(table, "%s", name);
+    table_cell(table, "%s", value.data ? value.data : "");
+    text_free(&value);
+}
+
+static void end_group(struct table *table)
+{
+    row(table, "", "%s", "");
+}
+
+/* ---- the checkpoint ---- */
+
+static void dtype_rows(struct table *t, const struct inspection *i)
+{
+    const struct safetensors *file = i->loaded.weights.file;
+    struct tally stored = {0};
+    row(t, "dtype", "%s", dtype_name(i->loaded.config.spec.dtype));
+    for (int64_t s = 0; file && s < safetensors_count(file); s++)
+        tally_add(&stored, "%s", safetensors_dtype_name(safetensors_at(file, s)->dtype));
+    if (stored.num_kinds > 1) tally_row(t, "tensors", "", &stored);
+}
+
+static void checkpoint_rows(struct table *t, const struct inspection *i)
+{
+    const struct model_config *config = &i->loaded.config;
+    row(t, "checkpoint", "%s", i->options->model);
+    row(t, "family", "%s (%s)", config->model_type, config->architecture);
+    row(t, "parameters", "%lld, %s", (long long)i->num_parameters, count_words(i->num_parameters).text);
+    row(t, "  embedding", "%lld%s", (long long)i->num_embedding_parameters,
+        i->tied ? ", which is lm_head too" : ", and as many in lm_head");
+    dtype_rows(t, i);
+    if (i->weights_error.text[0])
+        row(t, "size on disk", "the weights cannot be loaded: %s", command_sentence(&i->weights_error).text);
+    else if (i->num_files)
+        row(t, "size on disk", "%lld bytes, %s, in %d file%s", (long long)i->file_bytes, size_words(i->file_bytes).text,
+            i->num_files, plural(i->num_files));
+    end_group(t);
+}
+
+/* ---- the layers ---- */
+
+static void attention_row(struct table *t, const struct model_spec *spec)
+{
+    struct tally kinds = {0};
+    char before[32];
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const int32_t window = spec->layers[i].window;
+        if (window)
+            tally_add(&kinds, "sliding (window %d)", window);
+        else
+            tally_add(&kinds, "full");
+    }
+    snprintf(before, sizeof before, "%d: ", spec->num_layers);
+    tally_row(t, "layers", before, &kinds);
+}
+
+static void norm_row(struct table *t, const struct model_spec *spec)
+{
+    struct tally kinds = {0};
+    char before[64];
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        tally_add(&kinds, "%s", inspect_norm_placement(spec->layers[i].norm_placement));
+    snprintf(before, sizeof before, "%s, eps %g, ", inspect_norm_type(spec->norm_type), spec->norm_eps);
+    tally_row(t, "  norms", before, &kinds);
+}
+
+static void rotation_row(struct table *t, const struct model_spec *spec)
+{
+    struct tally kinds = {0};
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const int32_t rotary_dim = spec->layers[i].rotary_dim;
+        if (rotary_dim)
+            tally_add(&kinds, "%d of %d elements of a head", rotary_dim, spec->head_size);
+        else
+            tally_add(&kinds, "without");
+    }
+    tally_row(t, "  rotation", spec->rope_interleaved ? "neighbours, " : "", &kinds);
+}
+
+static void layer_rows(struct table *t, const struct model_spec *spec)
+{
+    struct tally qk_norms = {0}, activations = {0}, biases = {0}, caps = {0};
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct layer_spec *l = &spec->layers[i];
+        const char *qk_norm = inspect_qk_norm(l->qk_norm);
+        tally_add(&qk_norms, qk_norm ? "of each %s" : "none", qk_norm);
+        tally_add(&activations, "%s", inspect_activation(l));
+        if (l->qkv_bias) tally_add(&biases, "qkv");
+        if (l->o_bias) tally_add(&biases, "o");
+        if (l->mlp_bias) tally_add(&biases, "MLP");
+        if (l->attention_soft_cap > 0) tally_add(&caps, "%g", (double)l->attention_soft_cap);
+    }
+    attention_row(t, spec);
+    rotation_row(t, spec);
+    norm_row(t, spec);
+    tally_row(t, "  QK norm", "", &qk_norms);
+    tally_row(t, "  activation", "", &activations);
+    if (biases.num_kinds) tally_row(t, "  biases", "", &biases);
+    if (caps.num_kinds) tally_row(t, "  soft cap", "of the scores: ", &caps);
+    if (spec->logits_soft_cap > 0) row(t, "  logits", "soft cap %g", spec->logits_soft_cap);
+    if (spec->names.qkv) row(t, "  in one tensor", "q, k and v: %s", spec->names.qkv);
+    if (spec->names.gate_up) row(t, "  in one tensor", "gate and up: %s", spec->names.gate_up);
+}
+
+/* A line for each rope, with the number of its layers where there are several. */
+static void rope_rows(struct table *t, const struct model_spec *spec)
+{
+    for (int32_t r = 0; r < spec->num_ropes; r++) {
+        const struct rope_config *rope = &spec->ropes[r];
+        struct words factor = {""}, original = {""}, layers = {""};
+        int32_t count = 0;
+        for (int32_t i = 0; i < spec->num_layers; i++)
+            count += spec->layers[i].rope == r && spec->layers[i].rotary_dim > 0;
+        if (inspect_rope_has_factor(rope)) snprintf(factor.text, sizeof factor.text, ", factor %g", rope->factor);
+        if (inspect_rope_has_original(rope))
+            snprintf(original.text, sizeof original.text, ", original length %d", rope->original_max_position);
+        if (spec->num_ropes > 1) snprintf(layers.text, sizeof layers.text, " (%d layer%s)", count, plural(count));
+        row(t, "rope", "%s, theta %g%s%s%s", inspect_rope_type(rope->type), rope->theta, factor.text, original.text,
+            layers.text);
+    }
+}
+
+static void model_rows(struct table *t, const struct inspection *i)
+{
+    const struct model_spec *spec = &i->loaded.config.spec;
+    const struct memory_profile *p = &i->loaded.profile;
+    layer_rows(t, spec);
+    row(t, "hidden size", "%d", spec->hidden_size);
+    row(t, "intermediate", "%d", spec->intermediate_size);
+    row(t, "heads", "%d of %d elements, %d of K and V", spec->num_heads, spec->head_size, spec->num_kv_heads);
+    row(t, "vocabulary", "%d", spec->vocab_size);
+    row(t, "context", "%d tokens", model_spec_max_length(spec));
+    rope_rows(t, spec);
+    row(t, "KV cache", "%lld bytes a token, %s a block of %d tokens, %s", (long long)(p->block_bytes / p->block_size),
+        size_words(p->block_bytes).text, p->block_size, dtype_name(p->cache_dtype));
+    end_group(t);
+}
+
+/* ---- the tokenizer ---- */
+
+static void token_row(struct table *t, const struct inspection *i, const char *name, const int32_t *ids, int32_t count)
+{
+    struct text value = {0};
+    bool ok = text_append_string(&value, count ? "" : "none");
+    for (int32_t k = 0; k < count && ok; k++) {
+        const struct shown text = inspect_token(i, ids[k]);
+        ok = text_printf(&value, "%s%d%s%s", k ? ", " : "", ids[k], text.text[0] ? " " : "", text.text);
+    }
+    row(t, name, "%s", ok ? value.data : "");
+    text_free(&value);
+}
+
+static void template_row(struct table *t, const struct inspection *i)
+{
+    const char *format = inspect_chat_format(i);
+    if (!i->tokenizer_config.chat_template)
+        row(t, "chat template", "no");
+    else if (format)
+        row(t, "chat template", "yes, %s", format);
+    else
+        row(t, "chat template", "yes, but not one that quire renders: quire generate takes plain prompts");
+}
+
+static void tokenizer_rows(struct table *t, const struct inspection *i)
+{
+    const int32_t bos = inspect_bos(i);
+    int32_t eos[CONFIG_MAX_EOS];
+    const int32_t num_eos = inspect_eos(i, eos);
+    if (i->loaded.tokenizer)
+        row(t, "tokenizer", "SentencePiece, %d tokens", tokenizer_size(i->loaded.tokenizer));
+    else
+        row(t, "tokenizer", "cannot be used: %s", command_sentence(&i->tokenizer_error).text);
+    token_row(t, i, "bos", &bos, bos >= 0);
+    token_row(t, i, "eos", eos, num_eos);
+    template_row(t, i);
+}
+
+static void sampling_row(struct table *t, const struct generation_config *g)
+{
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"temperature", g->temperature},
+                   {"top_p", g->top_p},
+                   {"min_p", g->min_p},
+                   {"repetition_penalty", g->repetition_penalty},
+                   {"top_k", g->top_k < 0 ? NAN : g->top_k},
+                   {"max_new_tokens", g->max_new_tokens < 0 ? NAN : g->max_new_tokens}};
+    struct text value = {0};
+    bool ok = text_append_string(&value, !g->do_sample_given ? ""
+                                         : g->do_sample      ? "do_sample true"
+                                                             : "do_sample false");
+    for (size_t n = 0; n < sizeof numbers / sizeof *numbers && ok; n++)
+        if (!isnan(numbers[n].value))
+            ok = text_printf(&value, "%s%s %g", value.length ? ", " : "", numbers[n].name, numbers[n].value);
+    row(t, "sampling", "%s",
+        !g->present          ? "no generation_config.json"
+        : ok && value.length ? value.data
+                             : "no defaults");
+    text_free(&value);
+    end_group(t);
+}
+
+/* ---- this machine ---- */
+
+static void machine_rows(struct table *t, const struct inspection *i)
+{
+    const struct memory_profile *p = &i->loaded.profile;
+    const int64_t rest = memory_profile_fixed(p) - p->others - p->context - p->weights;
+    const char *gpu = i->loaded.backend->description;
+    row(t, "device", "%s%s%s%s, %s free of %s", p->device, gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
+        size_words(p->total - p->others - p->context).text, size_words(p->total).text);
+    if (p->discrete) row(t, "  for quire", "%s, %.2f of it", size_words(p->budget).text, p->utilization);
+    row(t, "  weights", "%s", size_words(p->weights).text);
+    row(t, "  step", "%s for the largest, computed in %s", size_words(rest).text, dtype_name(p->dtype));
+    row(t, "  KV cache", "%s", size_words(p->kv_cache).text);
+    row(t, "blocks", "%d", p->num_blocks);
+    row(t, "tokens", "%lld", (long long)memory_profile_tokens(p));
+    row(t, "max_model_len", p->max_model_len < p->model_max_len ? "%d of the model's %d" : "%d", p->max_model_len,
+        p->model_max_len);
+    row(t, "requests", "%.2f of max_model_len tokens each, nothing shared", memory_profile_concurrency(p));
+    row(t, "fits", "%s%s", i->memory_error.text[0] ? "no: " : "yes", command_sentence(&i->memory_error).text);
+}
+
+bool inspection_print(const struct inspection *i)
+{
+    struct table t = {.columns = "ll"};
+    checkpoint_rows(&t, i);
+    model_rows(&t, i);
+    tokenizer_rows(&t, i);
+    sampling_row(&t, &i->loaded.config.generation);
+    machine_rows(&t, i);
+    const bool ok = table_print(&t, stdout);
+    table_free(&t);
+    return ok;
+}

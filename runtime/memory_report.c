@@ -1,0 +1,158 @@
+#include "runtime/memory_report.h"
+
+#include "runtime/commands.h"
+#include "runtime/table.h"
+
+static const double KIB = 1024.0, MIB = 1024.0 * 1024.0, GIB = 1024.0 * 1024.0 * 1024.0;
+
+static void memory_row(struct table *t, const char *label, int64_t bytes, const char *note)
+{
+    table_cell(t, "%s", label);
+    table_cell(t, "%.4f", (double)bytes / GIB);
+    table_cell(t, "%.2f", (double)bytes / MIB);
+    table_cell(t, "%s", note);
+}
+
+static int64_t report_sum(const struct memory_profile *p)
+{
+    return memory_profile_fixed(p) + p->kv_cache;
+}
+
+static void others_row(struct table *t, const struct memory_profile *p)
+{
+    if (!p->others_unknown) {
+        memory_row(t, "  held by others", p->others, "");
+        return;
+    }
+    table_cell(t, "  held by others");
+    table_cell(t, "?");
+    table_cell(t, "?");
+    table_cell(t, "not told apart from the context");
+}
+
+/* The memory in use by the device's own count, and by how much the report differs from it. */
+static void device_row(struct table *t, const struct memory_profile *p)
+{
+    char note[96];
+    const double percent = 100 * ((double)report_sum(p) / (double)p->in_use - 1);
+    snprintf(note, sizeof note, "in use; the sum of the above is %.2f %% %s", percent < 0 ? -percent : percent,
+             percent < 0 ? "less" : "more");
+    memory_row(t, "device says", p->in_use, note);
+}
+
+static void memory_rows(struct table *t, const struct memory_profile *p)
+{
+    const bool gpu = p->discrete;
+    char note[96];
+    table_cell(t, "memory of %s", p->device);
+    table_cell(t, "GiB");
+    table_cell(t, "MiB");
+    table_cell(t, "%s", "");
+    memory_row(t, "total", p->total, "");
+    if (!gpu) memory_row(t, "held by others", p->others, "");
+    snprintf(note, sizeof note, gpu ? "%.2f of the total" : "the sum of what follows", p->utilization);
+    memory_row(t, gpu ? "to be used" : "for quire", p->budget, note);
+    if (gpu) others_row(t, p);
+    if (gpu) memory_row(t, "  CUDA context", p->context, "with the kernels loaded into it");
+    memory_row(t, "  weights", p->weights, "");
+    memory_row(t, "  activations", p->activations, "of the largest step");
+    memory_row(t, "  workspace", p->workspace, "");
+    if (p->graphs) memory_row(t, "  graphs", p->graphs, "captured decode steps");
+    memory_row(t, "  state", p->state, "block tables, sampling, inputs and outputs");
+    snprintf(note, sizeof note, "%d block%s%s", p->num_blocks, plural(p->num_blocks),
+             p->num_blocks_override ? ", as asked for" : "");
+    memory_row(t, "  KV cache", p->kv_cache, note);
+    if (p->in_use) device_row(t, p);
+    snprintf(note, sizeof note, "on the host, %d block%s; allocated as it is needed", p->num_host_blocks,
+             plural(p->num_host_blocks));
+    memory_row(t, "swap space", memory_profile_swap_space(p), note);
+    if (gpu && p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
+}
+
+static void block_rows(struct table *t, const struct memory_profile *p)
+{
+    table_cell(t, "bytes of a block");
+    table_cell(t, "%lld", (long long)p->block_bytes);
+    table_cell(t, "%.4g KiB: K and V of %d tokens in every layer, %s", (double)p->block_bytes / KIB, p->block_size,
+               dtype_name(p->cache_dtype));
+    table_cell(t, "blocks");
+    table_cell(t, "%d", p->num_blocks);
+    table_cell(t, "%s", "");
+    table_cell(t, "tokens");
+    table_cell(t, "%lld", (long long)memory_profile_tokens(p));
+    table_cell(t, "%s", "");
+    table_cell(t, "max_model_len");
+    table_cell(t, "%d", p->max_model_len);
+    table_cell(t, p->max_model_len < p->model_max_len ? "the model was made for %d" : "%.0d",
+               p->max_model_len < p->model_max_len ? p->model_max_len : 0);
+    table_cell(t, "requests that fit");
+    table_cell(t, "%.2f", memory_profile_concurrency(p));
+    table_cell(t, "of max_model_len tokens each, nothing shared");
+}
+
+bool memory_report_print(const struct memory_profile *p)
+{
+    struct table memory = {.columns = "lrrl"}, blocks = {.columns = "lrl"};
+    memory_rows(&memory, p);
+    block_rows(&blocks, p);
+    bool ok = table_print(&memory, stdout);
+    putchar('\n');
+    ok = table_print(&blocks, stdout) && ok;
+    table_free(&memory);
+    table_free(&blocks);
+    return ok;
+}
+
+static void set_bytes(json_t *json, const char *key, int64_t bytes)
+{
+    json_object_set_new(json, key, json_integer(bytes));
+}
+
+static void set_string(json_t *json, const char *key, const char *value)
+{
+    json_object_set_new(json, key, json_string(value));
+}
+
+static void set_memory(json_t *json, const struct memory_profile *p)
+{
+    const bool gpu = p->discrete;
+    set_bytes(json, "total_memory", p->total);
+    json_object_set_new(json, "others_memory", p->others_unknown ? json_null() : json_integer(p->others));
+    set_bytes(json, "context_memory", p->context);
+    json_object_set_new(json, "gpu_memory_utilization", json_real(p->utilization));
+    set_bytes(json, "budget_memory", p->budget);
+    set_bytes(json, "weights_memory", p->weights);
+    set_bytes(json, "activation_memory", p->activations);
+    set_bytes(json, "workspace_memory", p->workspace);
+    set_bytes(json, "graph_memory", p->graphs);
+    set_bytes(json, "state_memory", p->state);
+    set_bytes(json, "kv_cache_memory", p->kv_cache);
+    set_bytes(json, "available_kv_cache_memory", p->kv_budget);
+    set_bytes(json, "pinned_host_memory", gpu ? p->host : 0);           /* on the CPU it is a part of the state */
+    set_bytes(json, "swap_space_memory", memory_profile_swap_space(p)); /* on the host, allocated as it is needed */
+    if (p->in_use == 0) return;
+    set_bytes(json, "reported_memory", report_sum(p));
+    set_bytes(json, "device_memory_in_use", p->in_use);
+}
+
+static void set_blocks(json_t *json, const struct memory_profile *p)
+{
+    set_bytes(json, "block_bytes", p->block_bytes);
+    json_object_set_new(json, "block_size", json_integer(p->block_size));
+    json_object_set_new(json, "num_gpu_blocks", json_integer(p->num_blocks));
+    json_object_set_new(json, "num_cpu_blocks", json_integer(p->num_host_blocks));
+    json_object_set_new(json, "num_gpu_blocks_override", json_integer(p->num_blocks_override));
+    json_object_set_new(json, "kv_cache_tokens", json_integer(memory_profile_tokens(p)));
+    json_object_set_new(json, "max_model_len", json_integer(p->max_model_len));
+    json_object_set_new(json, "model_max_len", json_integer(p->model_max_len));
+    json_object_set_new(json, "max_concurrency", json_real(memory_profile_concurrency(p)));
+}
+
+void memory_report_add(json_t *json, const struct memory_profile *p)
+{
+    set_string(json, "device", p->device);
+    set_string(json, "dtype", dtype_name(p->dtype));
+    set_string(json, "kv_cache_dtype", dtype_name(p->cache_dtype));
+    set_memory(json, p);
+    set_blocks(json, p);
+}

@@ -1,0 +1,22 @@
+/* From --model to the folder that it means. */
+#ifndef QUIRE_RUNTIME_MODEL_FOLDER_H
+#define QUIRE_RUNTIME_MODEL_FOLDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "runtime/engine/engine.h"
+
+/* Replaces *model by a folder, which is written to path[size] where it is not what was given:
+ *   NULL                         the model that ships with quire (default_model.h)
+ *   org/name, org/name@revision  unless a file or folder has that name: a snapshot in the Hugging Face cache
+ *                                (hub_cache.h), where weights are looked for if `with_weights`
+ *   any other text               a folder as it stands, whether it exists or not
+ * `path` must live as long as *model is used. */
+enum status model_folder_resolve(const char **model, bool with_weights, char *path, size_t size, struct error *err);
+
+/* The same for options->model; with weights, unless dummy ones are asked for. */
+enum status model_folder_of_engine(struct engine_options *options, char *path, size_t size, struct error *err);
+
+#endif

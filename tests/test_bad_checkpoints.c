@@ -1,0 +1,451 @@
+/* Checkpoints that are not what they seem, through quire generate: what is accepted gives the answer of the sound
+ * checkpoint, and what is not gives one sentence. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "base/array.h"
+#include "base/file.h"
+#include "model/safetensors.h"
+#include "runtime/commands.h"
+#include "tests/support/program.h"
+#include "tests/support/temp_folder.h"
+
+#define GOLDEN QUIRE_TEST_DATA "/golden/mha"
+#define SINGLE "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+#define UP "model.layers.1.mlp.up_proj.weight"
+
+/* ---- building ---- */
+
+/* What is wrong with a copy of tensors whose names hold `name`. */
+struct change {
+    const char *name; /* NULL: nothing */
+    enum { DROP, WIDEN, LENGTHEN, RENAME, DAMAGE } kind;
+};
+
+/* [first, last) of golden/mha's tensors, or all if last is 0. */
+struct range {
+    int64_t first, last;
+};
+
+static void add_entry(struct text *header, const char *name, const char *dtype, const struct safetensor *t,
+                      int64_t more, uint64_t first, uint64_t last)
+{
+    char shape[64];
+    if (t->num_dims == 2) {
+        snprintf(shape, sizeof shape, "%lld,%lld", (long long)t->shape[0], (long long)t->shape[1]);
+    } else {
+        snprintf(shape, sizeof shape, "%lld", (long long)(t->shape[0] + more));
+    }
+    assert_true(text_printf(header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
+                            header->length ? "," : "", name, dtype, shape, (unsigned long long)first,
+                            (unsigned long long)last));
+}
+
+/* All are bfloat16. */
+static void add_tensor(struct text *header, struct text *data, const struct safetensor *t, const struct change *change)
+{
+    const bool changed = change->name && strstr(t->name, change->name);
+    const uint64_t first = data->length;
+    if (changed && change->kind == DROP) return;
+    if (changed && change->kind == WIDEN) {
+        for (uint64_t i = 0; i < t->bytes / 2; i++) {
+            const float value = bf16_to_float(((const uint16_t *)t->data)[i]);
+            assert_true(text_append(data, (const char *)&value, sizeof value));
+        }
+    } else {
+        assert_true(text_append(data, t->data, t->bytes));
+    }
+    if (changed && change->kind == LENGTHEN) assert_true(text_append(data, "\0", 2));
+    if (changed && change->kind == DAMAGE) {
+        static const uint16_t bad[] = {0x7fc0, 0x7f80, 0xff80, 0xff81, 0x7f7f}; /* NaN, two infinities, NaN, finite */
+        memcpy(data->data + first, bad, sizeof bad);
+        memcpy(data->data + data->length - 2, bad, 2);
+    }
+    add_entry(header, changed && change->kind == RENAME ? "another" : t->name,
+              changed && change->kind == WIDEN ? "F32" : "BF16", t, changed && change->kind == LENGTHEN, first,
+              data->length);
+}
+
+static void write_weights(const struct temp_folder *folder, const char *name, struct range range, struct change change)
+{
+    struct safetensors *set = NULL;
+    struct text header = {0}, data = {0}, file = {0};
+    struct error err;
+    if (safetensors_open_file(GOLDEN "/" SINGLE, &set, &err) != STATUS_OK) fail_msg("%s", err.text);
+    const int64_t last = range.last ? range.last : safetensors_count(set);
+    assert_true(text_append(&data, "", 0));
+    for (int64_t i = range.first; i < last; i++) add_tensor(&header, &data, safetensors_at(set, i), &change);
+    const uint64_t length = header.length + 2;
+    assert_true(text_append(&file, (const char *)&length, sizeof length));
+    assert_true(text_printf(&file, "{%s}", header.data));
+    assert_true(text_append(&file, data.data, data.length));
+    temp_folder_write(folder, name, file.data, file.length);
+    text_free(&header);
+    text_free(&data);
+    text_free(&file);
+    safetensors_close(set);
+}
+
+static void write_config(const struct temp_folder *folder, const char *key, json_t *value)
+{
+    json_t *config = json_load_file(GOLDEN "/config.json", 0, NULL);
+    assert_non_null(config);
+    if (key) json_object_set_new(config, key, value);
+    char *text = json_dumps(config, 0);
+    temp_folder_write_string(folder, "config.json", text);
+    free(text);
+    json_decref(config);
+}
+
+static int setup(void **state)
+{
+    struct temp_folder *folder = malloc(sizeof *folder);
+    if (!folder) return -1;
+    temp_folder_make(folder);
+    write_config(folder, NULL, NULL);
+    *state = folder;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    temp_folder_remove(*state);
+    free(*state);
+    return 0;
+}
+
+/* ---- running ---- */
+
+static const char PROMPTS[] = "{\"prompt_token_ids\":[3,9,4,100,7]}\n{\"prompt_token_ids\":[1,200]}\n";
+
+static void generate(struct program *p, const char *model, const char *flag)
+{
+    program_run(p,
+                (const char *[]){QUIRE_EXECUTABLE, "generate", "--device", "cpu", "--skip-tokenizer-init",
+                                 "--return-token-ids", "--quiet", "--ordered", "--max-num-seqs", "4", "--temperature",
+                                 "0", "--max-tokens", "8", "--model", model, flag, NULL},
+                PROMPTS);
+}
+
+/* The answers are golden/mha's, and stderr holds `warning` ("": it is empty). */
+static void accept(const char *model, const char *warning)
+{
+    struct program sound, p;
+    generate(&sound, GOLDEN, NULL);
+    assert_int_equal(sound.exit_status, EXIT_STATUS_OK);
+    generate(&p, model, NULL);
+    if (p.exit_status != EXIT_STATUS_OK) fail_msg("%s", p.err.data);
+    assert_string_equal(p.out.data, sound.out.data);
+    if (!*warning) assert_string_equal(p.err.data, "");
+    if (!strstr(p.err.data, warning)) fail_msg("no '%s' in: %s", warning, p.err.data);
+    program_free(&p);
+    program_free(&sound);
+}
+
+/* One sentence that begins with "quire generate: PATH" and holds `words`. */
+static void refuse(const char *path, const char *words)
+{
+    struct program p;
+    char begins[512];
+    generate(&p, path, NULL);
+    assert_int_equal(p.exit_status, EXIT_STATUS_FAILURE);
+    assert_int_equal(p.out.length, 0);
+    snprintf(begins, sizeof begins, "quire generate: %s", path);
+    if (strncmp(p.err.data, begins, strlen(begins)) != 0 || !strstr(p.err.data, words))
+        fail_msg("no '%s' in: %s", words, p.err.data);
+    assert_true(strchr(p.err.data, '\n') == p.err.data + p.err.length - 1);
+    program_free(&p);
+}
+
+/* ---- tensors ---- */
+
+static void test_tensors(void **state)
+{
+    static const struct {
+        struct change change;
+        const char *words; /* of the refusal; NULL: accepted */
+    } cases[] = {
+        {{NULL, DROP}, NULL},
+        {{"mlp", WIDEN}, NULL},
+        {{"norm", WIDEN}, NULL},
+        {{"embed", WIDEN}, NULL},
+        {{UP, DROP}, ": there is no tensor \"" UP "\" in the safetensors files"},
+        {{"lm_head", DROP}, "there is no tensor \"lm_head.weight\" in the safetensors files; a model without it has"},
+        {{"model.norm.weight", LENGTHEN}, "\"model.norm.weight\" has shape [65], but config.json makes it [64]"},
+        {{UP, RENAME}, ": there is no tensor \"" UP "\""},
+    };
+    const struct temp_folder *folder = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_weights(folder, SINGLE, (struct range){0}, cases[i].change);
+        if (cases[i].words) {
+            refuse(folder->path, cases[i].words);
+        } else {
+            accept(folder->path, "");
+        }
+    }
+}
+
+/* Tied by config.json, but the files have another lm_head: it is used, as in transformers. */
+static void test_tied_and_present(void **state)
+{
+    const struct temp_folder *folder = *state;
+    write_weights(folder, SINGLE, (struct range){0}, (struct change){NULL, DROP});
+    write_config(folder, "tie_word_embeddings", json_true());
+    accept(folder->path, "");
+}
+
+static void test_vocabulary_of_config(void **state)
+{
+    const struct temp_folder *folder = *state;
+    write_weights(folder, SINGLE, (struct range){0}, (struct change){NULL, DROP});
+    write_config(folder, "vocab_size", json_integer(300));
+    refuse(folder->path, "\"model.embed_tokens.weight\" has shape [320, 64], but config.json makes it [300, 64]");
+}
+
+/* ---- files ---- */
+
+static void test_shards(void **state)
+{
+    const struct temp_folder *folder = *state;
+    const struct change none = {NULL, DROP};
+    write_weights(folder, "m-1.safetensors", (struct range){0, 8}, none);
+    refuse(folder->path, "but m-1.safetensors, a file of weights; was the download complete?");
+    temp_folder_write_string(folder, INDEX,
+                             "{\"weight_map\":{\"ghost\":\"m-1.safetensors\",\"" UP "\":\"m-2.safetensors\"}}");
+    refuse(folder->path, "weight_map names m-2.safetensors, which is not there; was the download complete?");
+    write_weights(folder, "m-2.safetensors", (struct range){8, 0}, none);
+    accept(folder->path, "");
+    /* Files that the index does not name are no part of the model. */
+    write_weights(folder, "consolidated.safetensors", (struct range){0}, (struct change){"weight", DAMAGE});
+    write_weights(folder, "m-3.safetensors", (struct range){0, 8}, none);
+    accept(folder->path, "");
+    write_weights(folder, "m-2.safetensors", (struct range){7, 0}, none);
+    refuse(folder->path, "m-2.safetensors too; each must be in one file");
+    write_weights(folder, "m-2.safetensors", (struct range){9, 0}, none);
+    refuse(folder->path, ": there is no tensor ");
+    /* The single file goes before the index. */
+    write_weights(folder, SINGLE, (struct range){0}, none);
+    accept(folder->path, "");
+}
+
+static void test_not_the_weights(void **state)
+{
+    const struct temp_folder *folder = *state;
+    temp_folder_write_string(folder, SINGLE, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 123\n");
+    refuse(folder->path, "the pointer that Git LFS keeps in place of the file; fetch the file with: git lfs pull");
+    temp_folder_write_string(folder, SINGLE, "");
+    refuse(folder->path, "0 bytes are too few for a safetensors file");
+    temp_folder_write_string(folder, SINGLE, "<html><body>Access denied</body></html>");
+    refuse(folder->path, "is this a safetensors file?");
+}
+
+/* Each line: the files of a folder, and what is said of it. */
+static void test_foreign_folders(void **state)
+{
+    static const struct {
+        const char *files[3], *words;
+    } cases[] = {
+        {{"README.md"}, ": there is no config.json; a checkpoint folder holds config.json and *.safetensors"},
+        {{"model.safetensors"},
+         ": there is no config.json, but model.safetensors, a file of weights; was the download"},
+        {{"config.json", "pytorch_model.bin"},
+         ": there is no model.safetensors or " INDEX
+         ", but pytorch_model.bin, weights as a PyTorch pickle; quire reads "
+         "safetensors: download the model in that form, or save it so with transformers (save_pretrained)"},
+        {{"config.json", "pytorch_model-00001-of-00002.bin"}, "but pytorch_model-00001-of-00002.bin, weights as a Py"},
+        {{"b.Q8_0.gguf", "a.Q4_0.GGUF"}, "no config.json, but a.Q4_0.GGUF, a GGUF file; quire reads the original"},
+        {{"config.json", "a.gguf"}, ", but a.gguf, a GGUF file; quire reads the original checkpoint: name the folder"},
+        {{"adapter_config.json", "adapter_model.safetensors"},
+         ", but adapter_config.json, the description of an adapter (LoRA); merge the adapter into its base model"},
+        {{"config.json", "adapter_config.json"}, ", but adapter_config.json, the description of an adapter (LoRA)"},
+        {{"params.json", "consolidated.safetensors"},
+         ", but consolidated.safetensors, weights in Mistral's own layout"},
+        {{"config.json", "consolidated.safetensors"},
+         ", but consolidated.safetensors, weights in Mistral's own layout"},
+        {{"params.json", "consolidated.00.pth"},
+         ", but consolidated.00.pth, weights in Meta's own layout; name a fold"},
+        {{"original/"}, ", but original, a folder for weights in Meta's own layout; name a folder with"},
+        {{"snapshots/"}, ", but snapshots, which marks a model in the Hugging Face cache; name the model as org/name"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct temp_folder folder;
+        temp_folder_make(&folder);
+        for (int k = 0; k < 3 && cases[i].files[k]; k++) {
+            const char *name = cases[i].files[k];
+            if (strcmp(name, "config.json") == 0) {
+                write_config(&folder, NULL, NULL);
+            } else if (name[strlen(name) - 1] == '/') {
+                temp_folder_add_folder(&folder, name);
+            } else {
+                temp_folder_write_string(&folder, name, "");
+            }
+        }
+        refuse(folder.path, cases[i].words);
+        temp_folder_remove(&folder);
+    }
+}
+
+static void test_files(void **state)
+{
+    static const char *const cases[][2] = {
+        {"a.Q4_K_M.gguf", " is a GGUF file; quire reads the original checkpoint: name the folder with its config.json"},
+        {"pytorch_model.bin", " is weights as a PyTorch pickle; quire reads safetensors: download the model in that"},
+        {"other.bin", " is a file of weights as a PyTorch pickle; quire reads safetensors: download the model in that"},
+        {"model.pt", " is a file of weights as a PyTorch pickle; quire reads safetensors: download the model in that"},
+        {"model.PTH", " is a file of weights as a PyTorch pickle; quire reads safetensors: download the model in that"},
+        {"consolidated.00.pth", " is weights in Meta's own layout; name a folder with the model as transformers saves"},
+        {"model.safetensors", " is a file of weights; name the folder that holds it and config.json"},
+        {"config.json", " is a file; name the folder that holds config.json and *.safetensors"},
+    };
+    const struct temp_folder *folder = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[512];
+        path_join(path, sizeof path, folder->path, cases[i][0]);
+        temp_folder_write_string(folder, cases[i][0], "");
+        refuse(path, cases[i][1]);
+    }
+}
+
+/* ---- NaN and infinity ---- */
+
+/* The damaged tensor is used for every token, so every request ends with an error; --verbose says which tensor it is.
+ */
+static void test_damaged_tensor(void **state)
+{
+    static const char warning[] = "warning: %s/" SINGLE ": tensor \"" UP "\" is damaged: it holds 3 NaN "
+                                  "and 2 infinite values among 6144\n";
+    const struct temp_folder *folder = *state;
+    for (int verbose = 0; verbose <= 1; verbose++) {
+        char words[512];
+        struct program p;
+        write_weights(folder, SINGLE, (struct range){0}, (struct change){UP, DAMAGE});
+        generate(&p, folder->path, verbose ? "--verbose" : NULL);
+        assert_int_equal(p.exit_status, EXIT_STATUS_FAILURE);
+        assert_non_null(strstr(p.out.data, "{\"id\": 1, \"error\": \"line 1: the model computed NaN or infinity"));
+        assert_non_null(strstr(p.out.data, "{\"id\": 2, \"error\": \"line 2: the model computed NaN or infinity"));
+        snprintf(words, sizeof words, warning, folder->path);
+        if ((strstr(p.err.data, words) != NULL) != verbose) fail_msg("%s", p.err.data);
+        assert_int_equal(strstr(p.err.data, "in 21 tensors in ") != NULL, verbose);
+        assert_int_equal(strstr(p.err.data, "s; damaged: 1\n") != NULL, verbose);
+        program_free(&p);
+    }
+}
+
+/* Every damaged tensor is named, whatever its type and place; sound ones are not. */
+static void test_damaged_types(void **state)
+{
+    static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[3,50000],\"data_offsets\":[0,600000]},"
+                                 "\"b\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[600000,600008]},"
+                                 "\"c\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[600008,600012]},"
+                                 "\"d\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[600012,600016]},"
+                                 "\"e\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[600016,600020]},"
+                                 "\"f\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[600020,600024]}}";
+    static const uint16_t halves[] = {0x7c00, 0xfc00, 0xfe00, 0x7bff, 0x7bff, 0xfbff, 0xffff, 0x7fff, 0x7f7f, 0x8000};
+    const struct temp_folder *folder = *state;
+    const uint64_t length = sizeof header - 1;
+    const float largest = -3.4028235e38f;
+    struct text file = {0};
+    float *values = calloc(150000, sizeof *values);
+    struct program p;
+    assert_non_null(values);
+    values[0] = NAN;
+    values[65535] = -INFINITY;
+    values[65536] = INFINITY;
+    values[149999] = -NAN;
+    assert_true(text_append(&file, (const char *)&length, sizeof length) && text_append(&file, header, length) &&
+                text_append(&file, (const char *)values, 600000) &&
+                text_append(&file, (const char *)halves, sizeof halves) &&
+                text_append(&file, (const char *)&largest, sizeof largest));
+    temp_folder_write(folder, "m-2.safetensors", file.data, file.length);
+    write_weights(folder, "m-1.safetensors", (struct range){0}, (struct change){NULL, DROP});
+    temp_folder_write_string(folder, INDEX, "{\"weight_map\":{\"x\":\"m-1.safetensors\",\"y\":\"m-2.safetensors\"}}");
+    generate(&p, folder->path, "-v");
+    assert_int_equal(p.exit_status, EXIT_STATUS_OK);
+    assert_non_null(strstr(p.err.data, "\"a\" is damaged: it holds 2 NaN and 2 infinite values among 150000\n"));
+    assert_non_null(strstr(p.err.data, "\"b\" is damaged: it holds 1 NaN and 2 infinite values among 4\n"));
+    assert_non_null(strstr(p.err.data, "in 27 tensors in "));
+    assert_non_null(strstr(p.err.data, "s; damaged: 2\n"));
+    program_free(&p);
+    text_free(&file);
+    free(values);
+}
+
+/* ---- vocabulary and tokenizer ---- */
+
+/* The model of the guide with random weights and `vocab_size` rows. */
+static void ask(const struct temp_folder *folder, int64_t vocab_size, struct program *p)
+{
+    json_t *config = json_load_file(QUIRE_GUIDE "/config.json", 0, NULL);
+    assert_non_null(config);
+    json_object_set_new(config, "vocab_size", json_integer(vocab_size));
+    char *text = json_dumps(config, 0);
+    temp_folder_write_string(folder, "config.json", text);
+    free(text);
+    json_decref(config);
+    temp_folder_copy(folder, QUIRE_GUIDE, "tokenizer.model");
+    program_run(p,
+                (const char *[]){QUIRE_EXECUTABLE, "generate", "--device", "cpu", "--load-format", "dummy",
+                                 "--return-token-ids", "--quiet", "--ordered", "--max-num-seqs", "4", "--temperature",
+                                 "1", "--max-tokens", "16", "--ignore-eos", "--model", folder->path, NULL},
+                "{\"prompt\":\"Hello\"}\n{\"prompt_token_ids\":[5,6,7]}\n");
+}
+
+/* Rows beyond the tokenizer's are padding: with random weights they are sampled, and stand for no text. */
+static void test_more_rows_than_tokens(void **state)
+{
+    struct program p;
+    int beyond = 0;
+    ask(*state, 20000, &p);
+    assert_int_equal(p.exit_status, EXIT_STATUS_OK);
+    assert_string_equal(p.err.data, "");
+    json_t *answer = json_loads(p.out.data, JSON_DISABLE_EOF_CHECK, NULL), *id;
+    size_t i;
+    json_array_foreach(json_object_get(answer, "token_ids"), i, id) beyond += json_integer_value(id) >= 4096;
+    assert_int_equal(json_array_size(json_object_get(answer, "token_ids")), 16);
+    assert_true(beyond > 0);
+    assert_true(json_is_string(json_object_get(answer, "text")));
+    json_decref(answer);
+    program_free(&p);
+}
+
+/* A prompt with a token that the model does not have ends with an error; another one is answered. */
+static void test_fewer_rows_than_tokens(void **state)
+{
+    struct program p;
+    ask(*state, 300, &p);
+    assert_int_equal(p.exit_status, EXIT_STATUS_FAILURE);
+    assert_non_null(strstr(p.err.data, "the tokenizer knows 4096 tokens, the model 300; the last ones cannot be used"));
+    assert_non_null(strstr(p.out.data, "of the prompt is 1464, but the model's ids are 0 to 299\"}\n"));
+    assert_non_null(strstr(p.out.data, "{\"id\": 2, \"text\": "));
+    program_free(&p);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_tensors),
+        TEST(test_tied_and_present),
+        TEST(test_vocabulary_of_config),
+        TEST(test_shards),
+        TEST(test_not_the_weights),
+        TEST(test_foreign_folders),
+        TEST(test_files),
+        TEST(test_damaged_tensor),
+        TEST(test_damaged_types),
+        TEST(test_more_rows_than_tokens),
+        TEST(test_fewer_rows_than_tokens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
