@@ -295,108 +295,6 @@ static void test_eos(void **state)
     refuse(*state, LLAMA, "\"bos_token_id\":[1]", STATUS_INVALID, "bos_token_id must be an integer");
 }
 
-/* The keys of well-known checkpoints, as they were published. */
-static void test_published(void **state)
-{
-    /* Llama 3.2 1B */
-    struct model_config c = accept(
-        *state, "",
-        "\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
-        "\"bos_token_id\":128000,\"eos_token_id\":[128001,128008,128009],\"head_dim\":64,\"hidden_act\":\"silu\","
-        "\"hidden_size\":2048,\"initializer_range\":0.02,\"intermediate_size\":8192,"
-        "\"max_position_embeddings\":131072,\"mlp_bias\":false,\"model_type\":\"llama\","
-        "\"num_attention_heads\":32,\"num_hidden_layers\":16,\"num_key_value_heads\":8,\"pretraining_tp\":1,"
-        "\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"factor\":32.0,\"high_freq_factor\":4.0,"
-        "\"low_freq_factor\":1.0,\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},"
-        "\"rope_theta\":500000.0,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
-        "\"transformers_version\":\"4.45.0.dev0\",\"use_cache\":true,\"vocab_size\":128256");
-    assert_int_equal(c.spec.ropes[0].type, ROPE_LLAMA3);
-    assert_int_equal(c.num_eos, 3);
-    /* SmolLM2 135M */
-    c = accept(*state, "",
-               "\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
-               "\"bos_token_id\":1,\"eos_token_id\":2,\"hidden_act\":\"silu\",\"hidden_size\":576,"
-               "\"initializer_range\":0.041666666666666664,\"intermediate_size\":1536,\"is_llama_config\":true,"
-               "\"max_position_embeddings\":8192,\"mlp_bias\":false,\"model_type\":\"llama\","
-               "\"num_attention_heads\":9,\"num_hidden_layers\":30,\"num_key_value_heads\":3,\"pad_token_id\":2,"
-               "\"pretraining_tp\":1,\"rms_norm_eps\":1e-05,\"rope_interleaved\":false,\"rope_scaling\":null,"
-               "\"rope_theta\":100000,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
-               "\"transformers.js_config\":{\"kv_cache_dtype\":{\"q4f16\":\"float16\"}},\"use_cache\":true,"
-               "\"vocab_size\":49152");
-    assert_int_equal(c.spec.head_size, 64);
-    /* Mistral 7B 0.1 and 0.3 */
-    const char *mistral =
-        "\"architectures\":[\"MistralForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,\"hidden_act\":\"silu\","
-        "\"hidden_size\":4096,\"initializer_range\":0.02,\"intermediate_size\":14336,"
-        "\"max_position_embeddings\":32768,\"model_type\":\"mistral\",\"num_attention_heads\":32,"
-        "\"num_hidden_layers\":32,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":false,"
-        "\"torch_dtype\":\"bfloat16\",\"use_cache\":true,\"vocab_size\":32000";
-    c = accept(*state, mistral, "\"rope_theta\":10000.0,\"sliding_window\":4096");
-    assert_int_equal(c.spec.layers[0].window, 4096);
-    c = accept(*state, mistral, "\"rope_theta\":1000000.0,\"sliding_window\":null,\"attention_dropout\":0.0");
-    assert_int_equal(c.spec.layers[0].window, 0);
-    assert_int_equal(model_spec_max_length(&c.spec), 32768);
-    /* Qwen2.5 7B */
-    c = accept(*state, "",
-               "\"architectures\":[\"Qwen2ForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":151643,"
-               "\"eos_token_id\":151645,\"hidden_act\":\"silu\",\"hidden_size\":3584,\"initializer_range\":0.02,"
-               "\"intermediate_size\":18944,\"max_position_embeddings\":32768,\"max_window_layers\":28,"
-               "\"model_type\":\"qwen2\",\"num_attention_heads\":28,\"num_hidden_layers\":28,"
-               "\"num_key_value_heads\":4,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,"
-               "\"sliding_window\":131072,\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\","
-               "\"transformers_version\":\"4.43.1\",\"use_cache\":true,\"use_sliding_window\":false,"
-               "\"vocab_size\":152064");
-    assert_int_equal(c.spec.head_size, 128);
-    assert_int_equal(c.spec.layers[27].window, 0);
-    /* Qwen3 8B */
-    c = accept(*state, "",
-               "\"architectures\":[\"Qwen3ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
-               "\"bos_token_id\":151643,\"eos_token_id\":151645,\"head_dim\":128,\"hidden_act\":\"silu\","
-               "\"hidden_size\":4096,\"initializer_range\":0.02,\"intermediate_size\":12288,"
-               "\"max_position_embeddings\":40960,\"max_window_layers\":36,\"model_type\":\"qwen3\","
-               "\"num_attention_heads\":32,\"num_hidden_layers\":36,\"num_key_value_heads\":8,"
-               "\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":1000000,\"sliding_window\":null,"
-               "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"use_cache\":true,"
-               "\"use_sliding_window\":false,\"vocab_size\":151936");
-    assert_int_equal(c.spec.layers[35].qk_norm, QK_NORM_HEAD);
-    /* Gemma 2 2B */
-    c = accept(*state, "",
-               "\"architectures\":[\"Gemma2ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
-               "\"attn_logit_softcapping\":50.0,\"bos_token_id\":2,\"cache_implementation\":\"hybrid\","
-               "\"eos_token_id\":[1,107],\"final_logit_softcapping\":30.0,\"head_dim\":256,"
-               "\"hidden_act\":\"gelu_pytorch_tanh\",\"hidden_activation\":\"gelu_pytorch_tanh\","
-               "\"hidden_size\":2304,\"initializer_range\":0.02,\"intermediate_size\":9216,"
-               "\"max_position_embeddings\":8192,\"model_type\":\"gemma2\",\"num_attention_heads\":8,"
-               "\"num_hidden_layers\":26,\"num_key_value_heads\":4,\"pad_token_id\":0,"
-               "\"query_pre_attn_scalar\":256,\"rms_norm_eps\":1e-06,\"rope_theta\":10000.0,"
-               "\"sliding_window\":4096,\"torch_dtype\":\"bfloat16\",\"use_cache\":true,\"vocab_size\":256000");
-    assert_int_equal(c.spec.layers[24].window, 4096);
-    assert_int_equal(c.spec.layers[25].window, 0);
-    assert_true(c.spec.embedding_multiplier == 48);
-    /* OLMo 2 7B */
-    c = accept(*state, "",
-               "\"architectures\":[\"Olmo2ForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
-               "\"eos_token_id\":100257,\"hidden_act\":\"silu\",\"hidden_size\":4096,\"initializer_range\":0.02,"
-               "\"intermediate_size\":11008,\"max_position_embeddings\":4096,\"model_type\":\"olmo2\","
-               "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"num_key_value_heads\":32,"
-               "\"pad_token_id\":100277,\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":500000,"
-               "\"tie_word_embeddings\":false,\"torch_dtype\":\"float32\",\"use_cache\":false,"
-               "\"vocab_size\":100352");
-    assert_int_equal(c.spec.layers[31].norm_placement, NORM_AFTER);
-    /* Granite 3.1 2B */
-    c = accept(*state, "",
-               "\"architectures\":[\"GraniteForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.1,"
-               "\"attention_multiplier\":0.015625,\"bos_token_id\":0,\"embedding_multiplier\":12.0,"
-               "\"eos_token_id\":0,\"hidden_act\":\"silu\",\"hidden_size\":2048,\"initializer_range\":0.02,"
-               "\"intermediate_size\":8192,\"logits_scaling\":8.0,\"max_position_embeddings\":131072,"
-               "\"mlp_bias\":false,\"model_type\":\"granite\",\"num_attention_heads\":32,"
-               "\"num_hidden_layers\":40,\"num_key_value_heads\":8,\"pad_token_id\":0,"
-               "\"residual_multiplier\":0.22,\"rms_norm_eps\":1e-05,\"rope_scaling\":null,"
-               "\"rope_theta\":5000000.0,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\","
-               "\"use_cache\":true,\"vocab_size\":49155");
-    assert_true(c.spec.logits_multiplier == 0.125);
-}
-
 /* "short_factor":[1.00,1.01, ...],"long_factor":[2.00,2.25, ...], each of `count` numbers. */
 struct factors {
     char text[2048];
@@ -1776,7 +1674,6 @@ int main(void)
         TEST(test_bad_generation),
         TEST(test_strange_files),
         TEST(test_mutations),
-        TEST(test_published),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,6 +152,13 @@ static void test_same_tokens_sliding(void **state)
     same_tokens("golden/sliding");
 }
 
+/* Most of its sequences cross longrope's switch, or begin past it. */
+static void test_same_tokens_longrope(void **state)
+{
+    (void)state;
+    same_tokens("golden/phi3");
+}
+
 /* ---- forks ---- */
 
 static const struct variant roomy = {"roomy", 16, 16, 512, 0, true, 0, PREEMPTION_AUTO};
@@ -159,9 +166,8 @@ static const struct variant roomy = {"roomy", 16, 16, 512, 0, true, 0, PREEMPTIO
 /* vLLM's rule: several answers need a temperature. With this one the draw decides nothing but near ties. */
 #define NEARLY_GREEDY 2e-5
 
-static void test_forks_are_one_answer(void **state)
+static void forks_are_one_answer(const char *folder)
 {
-    (void)state;
     struct sampling_params params = greedy();
     const struct variant forms[] = {roomy,
                                     {"two in flight", 16, 16, 512, 0, true, 1, PREEMPTION_AUTO},
@@ -169,7 +175,7 @@ static void test_forks_are_one_answer(void **state)
                                     {"swapped", 8, 16, 512, 40, false, 0, PREEMPTION_AUTO},
                                     {"swapped, cache, in flight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO},
                                     {"preempted", 8, 16, 512, 40, false, 0, PREEMPTION_RECOMPUTE}};
-    struct engine *e = variant_engine("golden/gqa", &roomy);
+    struct engine *e = variant_engine(folder, &roomy);
     struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct run one, many;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &one);
@@ -177,7 +183,7 @@ static void test_forks_are_one_answer(void **state)
     params.n = 3;
     params.temperature = NEARLY_GREEDY;
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
-        e = variant_engine("golden/gqa", &forms[f]);
+        e = variant_engine(folder, &forms[f]);
         run_prompts(e, prompts, NUM_PROMPTS, &params, &many);
         check_preemptions(e, &forms[f], 3);
         for (int32_t j = 0; j < 3; j++) { /* every fork is the one greedy answer */
@@ -191,6 +197,18 @@ static void test_forks_are_one_answer(void **state)
     }
     run_free(&one);
     run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+static void test_forks_are_one_answer(void **state)
+{
+    (void)state;
+    forks_are_one_answer("golden/gqa");
+}
+
+static void test_forks_of_longrope_are_one_answer(void **state)
+{
+    (void)state;
+    forks_are_one_answer("golden/phi3");
 }
 
 static struct sampling_params three_seeded(void)
@@ -774,7 +792,9 @@ int main(void)
         cmocka_unit_test(test_same_tokens_gqa),
         cmocka_unit_test(test_same_tokens_mqa),
         cmocka_unit_test(test_same_tokens_sliding),
+        cmocka_unit_test(test_same_tokens_longrope),
         cmocka_unit_test(test_forks_are_one_answer),
+        cmocka_unit_test(test_forks_of_longrope_are_one_answer),
         cmocka_unit_test(test_seed_whatever_the_batch),
         cmocka_unit_test(test_seed_whatever_the_preemption),
         cmocka_unit_test(test_lengths_and_stop_ids),
@@ -795,7 +815,9 @@ int main(void)
         cmocka_unit_test(test_same_tokens_gqa),
         cmocka_unit_test(test_same_tokens_mqa),
         cmocka_unit_test(test_same_tokens_sliding),
+        cmocka_unit_test(test_same_tokens_longrope),
         cmocka_unit_test(test_forks_are_one_answer),
+        cmocka_unit_test(test_forks_of_longrope_are_one_answer),
         cmocka_unit_test(test_seed_whatever_the_batch),
         cmocka_unit_test(test_seed_whatever_the_preemption),
         cmocka_unit_test(test_lengths_and_stop_ids),

@@ -3,15 +3,17 @@
 
     python3 tests/scripts/make_golden.py [NAME...]       (needs torch, transformers and safetensors)
 
-Names are those of CHECKPOINTS, or "rope"; without one, everything is made.
+Names are those of CHECKPOINTS, "rope", or "bfloat16", which makes bfloat16_error of all checkpoints anew; without one,
+everything is made.
 
 Each checkpoint's folder holds config.json, the weights, and
 
-    golden.json  {"vocab_size", "cases": [{"prompt": ids, "positions": [...], "logits_offset": n,
+    golden.json  {"vocab_size", "bfloat16_error", "cases": [{"prompt": ids, "positions": [...], "logits_offset": n,
                   "greedy": 64 ids, "gaps": 64 numbers}]}
     golden.bin   little-endian float32: case i's logits [len(positions), vocab_size] start at element logits_offset
 
-"gaps" is the difference between the two highest logits at each greedy step: where it is tiny, two right implementations
+"bfloat16_error" is the error of transformers in bfloat16, |logits - float32 logits| / |float32 logits|, the largest over
+the cases. "gaps" is the difference between the two highest logits at each greedy step: where it is tiny, two right implementations
 may part. rope.json holds the rotation tables of every rope type for small configs.
 
 A seed is taken only if its greedy texts are varied and no step is nearly a tie, so that tests may compare tokens.
@@ -37,6 +39,12 @@ FEWEST_DISTINCT = 20  # of the 64 greedy tokens
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
+
+
+def longrope(pairs):
+    return dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1 + 0.05 * i for i in range(pairs)],
+                long_factor=[1 + 1.5 * i for i in range(pairs)])
+
 
 # name: (family, dtype, "4" or "5" for the layout of config.json, shard size, config)
 CHECKPOINTS = {
@@ -139,6 +147,14 @@ CHECKPOINTS = {
     "apertus": ("apertus", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
+    # longrope, whose switch lies between the prompts' lengths, and a rotation of 24 of a head's 32 elements
+    "phi3": ("phi3", "bfloat16", "4", None, dict(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        tie_word_embeddings=True, sliding_window=40, original_max_position_embeddings=64, partial_rotary_factor=0.75,
+        rope_parameters=longrope(12))),
+    "phi4": ("phi3", "bfloat16", "5", None, dict(
+        hidden_size=128, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=250000.0))),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
@@ -146,6 +162,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid",
     "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
     "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "arcee": "Arcee", "apertus": "Apertus",
+    "phi3": "Phi3",
 }
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
 GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1}  # a gain is this plus what the file holds
@@ -240,10 +257,28 @@ def make_cases(model, seed):
     return cases, numpy.concatenate([block.ravel() for block in blocks])
 
 
-def write_golden(folder, cases, logits):
+def bfloat16_error(folder, model_class, cases, logits):
+    model = model_class.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager").eval()
+    errors = []
+    for case in cases:
+        ours = logits_of(model, case["prompt"])[case["positions"]].to(torch.float32).numpy().ravel()
+        exact = logits[case["logits_offset"]:][:ours.size]
+        errors.append(float(numpy.linalg.norm(ours - exact) / numpy.linalg.norm(exact)))
+    return max(errors)
+
+
+def write_golden(folder, model_class, cases, logits):
     lines = ",\n".join(json.dumps(case) for case in cases)
-    (folder / "golden.json").write_text('{"vocab_size": %d, "cases": [\n%s\n]}\n' % (VOCAB, lines))
+    error = bfloat16_error(folder, model_class, cases, logits)
+    (folder / "golden.json").write_text('{"vocab_size": %d, "bfloat16_error": %.4g, "cases": [\n%s\n]}\n' %
+                                        (VOCAB, error, lines))
     (folder / "golden.bin").write_bytes(logits.tobytes())
+
+
+def remake_bfloat16_errors(root):
+    for name, (family, *_) in CHECKPOINTS.items():
+        golden = json.loads((root / name / "golden.json").read_text())
+        write_golden(root / name, classes(family)[1], golden["cases"], numpy.fromfile(root / name / "golden.bin", "<f4"))
 
 
 def make_checkpoint(root, name):
@@ -258,7 +293,7 @@ def make_checkpoint(root, name):
         model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         made = make_cases(model, seed)
         if made:
-            write_golden(folder, *made)
+            write_golden(folder, model_class, *made)
             gaps = [gap for case in made[0] for gap in case["gaps"]]
             size = sum(path.stat().st_size for path in folder.iterdir())
             print(f"{name}: seed {seed}, smallest gap {min(gaps):.2g}, median {numpy.median(gaps):.2g}, "
@@ -270,8 +305,6 @@ def make_checkpoint(root, name):
 ROPE_SIZES = dict(model_type="llama", hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
                   vocab_size=VOCAB, max_position_embeddings=256)
 ROPE_POSITIONS = [0, 1, 2, 7, 63, 100, 255, 1000, 4095]
-LONGROPE = dict(short_factor=[1.0 + 0.05 * i for i in range(8)], long_factor=[1.0 + 1.5 * i for i in range(8)])
-LONGROPE_PART = {key: value[:6] for key, value in LONGROPE.items()}  # of 12 elements
 ROPE_CONFIGS = {
     "default, no key at all": {},
     "default, transformers 4": dict(rope_theta=500000.0, rope_scaling=None),
@@ -306,18 +339,14 @@ ROPE_CONFIGS = {
     "yarn, no original": dict(rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0)),
     "yarn, original outside": dict(original_max_position_embeddings=32, rope_parameters=dict(
         rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)),
-    "longrope": dict(model_type="phi3", original_max_position_embeddings=64, rope_theta=10000.0,
-                     rope_scaling=dict(type="longrope", **LONGROPE)),
+    "longrope": dict(model_type="phi3", original_max_position_embeddings=64, rope_scaling=longrope(8)),
     "longrope, an old name, a part of each head": dict(
-        model_type="phi3", original_max_position_embeddings=32, rope_theta=250000.0, partial_rotary_factor=0.75,
-        rope_scaling=dict(type="yarn", **LONGROPE_PART)),
-    "longrope, no original": dict(model_type="phi3", max_position_embeddings=16384,
-                                  rope_scaling=dict(type="longrope", **LONGROPE)),
-    "longrope, factor": dict(rope_parameters=dict(rope_type="longrope", rope_theta=20000.0, factor=8.0,
-                                                  original_max_position_embeddings=128, **LONGROPE)),
+        model_type="phi3", original_max_position_embeddings=32, partial_rotary_factor=0.75,
+        rope_scaling={**longrope(6), "rope_type": "yarn"}),
+    "longrope, no original": dict(model_type="phi3", max_position_embeddings=16384, rope_scaling=longrope(8)),
+    "longrope, factor": dict(rope_parameters=dict(factor=8.0, original_max_position_embeddings=128, **longrope(8))),
     "longrope, attention factor": dict(rope_parameters=dict(
-        rope_type="longrope", rope_theta=10000.0, attention_factor=1.375, original_max_position_embeddings=64,
-        **LONGROPE)),
+        attention_factor=1.375, original_max_position_embeddings=64, **longrope(8))),
 }
 
 
@@ -358,7 +387,7 @@ def make_rope(root):
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent / "data" / "golden"
     names = sys.argv[1:] or ["rope", *CHECKPOINTS]
-    unknown = set(names) - {"rope", *CHECKPOINTS}
+    unknown = set(names) - {"rope", "bfloat16", *CHECKPOINTS}
     if unknown:
         sys.exit(f"no such checkpoint: {', '.join(sorted(unknown))}")
     root.mkdir(parents=True, exist_ok=True)
@@ -368,6 +397,8 @@ def main():
     for name in names:
         if name == "rope":
             make_rope(root)
+        elif name == "bfloat16":
+            remake_bfloat16_errors(root)
         else:
             make_checkpoint(root, name)
 

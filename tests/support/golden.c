@@ -8,9 +8,9 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
-    "mha",     "gqa",   "mqa",    "sliding",  "yarn",    "qwen2",     "qwen3",    "gemma2",  "olmo2",
-    "granite", "gemma", "gemma3", "olmo3",    "smollm3", "ministral", "granite4", "cohere",  "cohere2",
-    "glm",     "glm4",  "helium", "ernie4_5", "exaone4", "seed_oss",  "arcee",    "apertus",
+    "mha",    "gqa",      "mqa",     "sliding",  "yarn",      "qwen2",    "qwen3",  "gemma2",  "olmo2", "granite",
+    "gemma",  "gemma3",   "olmo3",   "smollm3",  "ministral", "granite4", "cohere", "cohere2", "glm",   "glm4",
+    "helium", "ernie4_5", "exaone4", "seed_oss", "arcee",     "apertus",  "phi3",   "phi4",
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 
@@ -49,6 +49,7 @@ static enum status read_cases(const char *path, const json_t *root, size_t num_l
 {
     const json_t *cases = json_object_get(root, "cases");
     golden->vocab_size = (int32_t)json_integer_value(json_object_get(root, "vocab_size"));
+    golden->bfloat16_error = json_number_value(json_object_get(root, "bfloat16_error"));
     golden->cases = calloc(json_array_size(cases) + 1, sizeof *golden->cases);
     if (!golden->cases || golden->vocab_size <= 0 || json_array_size(cases) == 0)
         return error_set(err, STATUS_INVALID, "%s: no cases", path);

@@ -26,7 +26,8 @@ struct golden {
     struct golden_case *cases; /* [num_cases] prompts of length 1, 7, 33, 100 */
     int32_t num_cases;
     int32_t vocab_size;
-    float *logits; /* of all cases */
+    float *logits;         /* of all cases */
+    double bfloat16_error; /* of transformers' logits in bfloat16: the largest over the cases */
 };
 
 /* Reads folder/golden.json and folder/golden.bin. Free with golden_free. */

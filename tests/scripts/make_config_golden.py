@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Makes tests/data/config_golden.json: what transformers computes from each file in tests/data/configs.
+
+    python3 tests/scripts/make_config_golden.py       (needs torch and transformers)
+
+Each file is the config.json of a well-known checkpoint. The model is built from it without memory for its weights, and
+what is written is what its modules are, not what its config says:
+
+    {"name", sizes, "norm_eps", "tied", "activation", "multipliers", "windows" and "rotary_dims" and "ropes": [layers],
+     "scale", "soft_cap", "logits_soft_cap", "frequencies": [ropes][rotary_dim / 2], "rope_scale": [ropes],
+     "num_tensors", "tensors": {name: shape} of no layer, of the first and of the last}
+
+A window of 0 and a rotary_dim of 0 mean none.
+"""
+
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+
+DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+
+
+def build(path):
+    config = transformers.AutoConfig.from_pretrained(path)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    return config, model
+
+
+def window_of(config, attention):
+    if config.model_type in ("mistral", "phi3"):  # their attention asks the config
+        return config.sliding_window or 0
+    if config.model_type == "exaone4" and not attention.is_sliding:
+        return 0
+    return getattr(attention, "sliding_window", None) or 0
+
+
+def rotates(config, attention):
+    if config.model_type == "cohere2":
+        return attention.sliding_window is not None
+    if config.model_type == "exaone4":
+        return attention.sliding_window is None or attention.is_sliding
+    return getattr(attention, "use_rope", True)
+
+
+def ropes_of(config, model):
+    """(frequencies, scale) by layer type; the key None stands for all types."""
+    meta = getattr(model.model, "rotary_emb", None)
+    if meta is None:
+        return {}
+    rope = type(meta)(config)
+    if hasattr(rope, "inv_freq"):
+        return {None: (rope.inv_freq, rope.attention_scaling)}
+    return {name: (getattr(rope, f"{name}_inv_freq"), getattr(rope, f"{name}_attention_scaling"))
+            for name in ("full_attention", "sliding_attention") if hasattr(rope, f"{name}_inv_freq")}
+
+
+def layers_of(config, model, ropes):
+    names = list(ropes)
+    windows, dims, used = [], [], []
+    for i, layer in enumerate(model.model.layers):
+        attention = layer.self_attn
+        rope = 0 if None in ropes or not ropes else names.index(config.layer_types[i])
+        windows.append(window_of(config, attention))
+        dims.append(2 * len(ropes[names[rope]][0]) if ropes and rotates(config, attention) else 0)
+        used.append(rope)
+    return windows, dims, used
+
+
+def tensors_of(model, last):
+    state = model.state_dict()
+    if model.config.tie_word_embeddings:
+        del state["lm_head.weight"]
+    kept = {name: list(tensor.shape) for name, tensor in state.items()
+            if ".layers." not in name or f".layers.{last}." in name or ".layers.0." in name}
+    return len(state), kept
+
+
+def multipliers_of(config, model):
+    granite = config.model_type.startswith("granite")
+    embedding = getattr(model.model.embed_tokens, "scalar_embed_scale", 1.0)
+    return {"embedding": config.embedding_multiplier if granite else embedding,
+            "residual": config.residual_multiplier if granite else 1.0,
+            "logits": 1 / config.logits_scaling if granite else getattr(config, "logit_scale", 1.0)}
+
+
+def activation_of(mlp):
+    return next(getattr(mlp, name) for name in ("act_fn", "activation_fn", "activation") if hasattr(mlp, name))
+
+
+def describe(path):
+    config, model = build(path)
+    layer = model.model.layers[0]
+    attention = layer.self_attn
+    mlp = getattr(layer, "mlp", None) or layer.shared_mlp
+    norm = model.model.norm
+    ropes = ropes_of(config, model)
+    windows, dims, used = layers_of(config, model, ropes)
+    num_tensors, tensors = tensors_of(model, config.num_hidden_layers - 1)
+    return {
+        "name": path.stem,
+        "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(model.model.layers),
+        "num_heads": config.num_attention_heads, "num_kv_heads": config.num_key_value_heads,
+        "head_size": attention.head_dim, "max_position": config.max_position_embeddings,
+        "norm_eps": norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps,
+        "tied": model.config.tie_word_embeddings,
+        "activation": type(activation_of(mlp)).__name__,
+        "multipliers": multipliers_of(config, model),
+        "windows": windows, "rotary_dims": dims, "ropes": used,
+        "scale": attention.scaling,
+        "soft_cap": (config.attn_logit_softcapping or 0) if config.model_type == "gemma2" else 0,
+        "logits_soft_cap": getattr(config, "final_logit_softcapping", None) or 0,
+        "frequencies": [[float(f"{value:.9g}") for value in frequencies.tolist()]
+                        for frequencies, _ in ropes.values()],
+        "rope_scale": [scale for _, scale in ropes.values()],
+        "num_tensors": num_tensors, "tensors": tensors,
+    }
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    paths = sorted((DATA / "configs").glob("*.json"))
+    lines = ",\n".join(json.dumps(describe(path)) for path in paths)
+    (DATA / "config_golden.json").write_text(f"[\n{lines}\n]\n")
+    print(f"config_golden.json: {len(paths)} configs, {(DATA / 'config_golden.json').stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
