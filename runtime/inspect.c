@@ -34,9 +34,11 @@ const char *inspect_norm_type(enum norm_type type)
     return type == NORM_RMS ? "RMSNorm" : "LayerNorm";
 }
 
-const char *inspect_activation(enum activation activation)
+const char *inspect_activation(const struct layer_spec *layer)
 {
-    return activation == ACTIVATION_SILU ? "silu" : "gelu_pytorch_tanh";
+    if (layer->mlp == MLP_XIELU) return "xielu";
+    if (layer->mlp == MLP_RELU2) return "relu2";
+    return layer->activation == ACTIVATION_SILU ? "silu" : "gelu_pytorch_tanh";
 }
 
 const char *inspect_norm_placement(enum norm_placement placement)
@@ -107,6 +109,7 @@ static enum status size_weights(struct loaded_model *l, struct error *err)
     if (status != STATUS_OK) return status;
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
+        if (t->kind == TENSOR_SCALAR) continue;                                  /* is no weight on a device */
         const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
         const enum dtype dtype = converted ? DTYPE_FLOAT32 : spec->dtype;
         model_weights_set(w, t, NULL, dtype);

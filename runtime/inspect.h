@@ -34,7 +34,7 @@ const char *inspect_rope_type(enum rope_type type);
 bool inspect_rope_has_factor(const struct rope_config *rope);
 bool inspect_rope_has_original(const struct rope_config *rope); /* original_max_position */
 const char *inspect_norm_type(enum norm_type type);
-const char *inspect_activation(enum activation activation);
+const char *inspect_activation(const struct layer_spec *layer);
 const char *inspect_norm_placement(enum norm_placement placement);
 const char *inspect_qk_norm(enum qk_norm norm);              /* NULL: none */
 const char *inspect_chat_format(const struct inspection *i); /* NULL: no template, or one that quire does not render */

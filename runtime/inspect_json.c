@@ -57,7 +57,7 @@ static json_t *layer_json(const struct layer_spec *l)
     json_object_set_new(json, "mlp_bias", json_boolean(l->mlp_bias));
     set_string(json, "qk_norm", inspect_qk_norm(l->qk_norm));
     set_string(json, "norm_placement", inspect_norm_placement(l->norm_placement));
-    set_string(json, "hidden_act", inspect_activation(l->activation));
+    set_string(json, "hidden_act", inspect_activation(l));
     set_real(json, "residual_multiplier", (double)l->residual_multiplier);
     return json;
 }

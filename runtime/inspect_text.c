@@ -168,7 +168,7 @@ static void layer_rows(struct table *t, const struct model_spec *spec)
         const struct layer_spec *l = &spec->layers[i];
         const char *qk_norm = inspect_qk_norm(l->qk_norm);
         tally_add(&qk_norms, qk_norm ? "of each %s" : "none", qk_norm);
-        tally_add(&activations, "%s", inspect_activation(l->activation));
+        tally_add(&activations, "%s", inspect_activation(l));
         if (l->qkv_bias) tally_add(&biases, "qkv");
         if (l->o_bias) tally_add(&biases, "o");
         if (l->mlp_bias) tally_add(&biases, "MLP");

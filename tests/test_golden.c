@@ -193,11 +193,16 @@ static void swap_batch(struct fixture *f, int32_t first, int32_t step)
     batch->num_swap_out = 0;
 }
 
-/* Computes the prompt in chunks; returns ||logits - golden|| / ||golden|| over all wanted positions. */
-static double logits_error(struct fixture *f, const struct golden_case *c, int32_t chunk)
+/* Sums of squares: logits - golden, and golden. */
+struct squares {
+    double difference, size;
+};
+
+/* Computes the prompt in chunks; over all wanted positions. */
+static struct squares run_case(struct fixture *f, const struct golden_case *c, int32_t chunk)
 {
     const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1, .prompt_len = c->num_prompt};
-    double difference = 0, size = 0;
+    struct squares sum = {0, 0};
     int32_t done = 0;
     struct error err;
     model_set_sampling_state(f->model, 3, &greedy, c->prompt, c->num_prompt);
@@ -212,13 +217,13 @@ static double logits_error(struct fixture *f, const struct golden_case *c, int32
         must(f->backend->stream_synchronize(f->backend, NULL, &err), &err);
         for (int32_t i = 0; i < out.num_samples * f->config.spec.vocab_size; i++) {
             const double golden = c->logits[(int64_t)done * f->config.spec.vocab_size + i], d = f->logits[i] - golden;
-            difference += d * d;
-            size += golden * golden;
+            sum.difference += d * d;
+            sum.size += golden * golden;
         }
         done += out.num_samples;
     }
     assert_int_equal(done, c->num_positions);
-    return sqrt(difference / size);
+    return sum;
 }
 
 /* A GPU adds in another order. */
@@ -239,25 +244,40 @@ static void take_swap_space(struct fixture *f)
     }
 }
 
-static double largest_error(const char *name, const struct variant *variant)
+/* ||logits - golden|| / ||golden||: the largest of a case, and that of all cases as one. */
+struct errors {
+    double largest, together;
+};
+
+static struct errors errors_of(const char *name, const struct variant *variant)
 {
     struct fixture f;
     struct golden golden;
     struct error err;
     char folder[512], data[512];
-    double largest = 0;
+    struct errors errors = {0, 0};
+    struct squares all = {0, 0};
     run_need_device(); /* before anything is allocated */
     find_folders(name, folder, data, sizeof folder);
     must(golden_load(data, &golden, &err), &err);
     fixture_open(&f, name, variant);
     if (variant->swaps) take_swap_space(&f);
     for (int32_t i = 0; i < golden.num_cases; i++) {
-        const double error = logits_error(&f, &golden.cases[i], variant->chunk);
-        if (!(error <= largest)) largest = error; /* a NaN stays */
+        const struct squares squares = run_case(&f, &golden.cases[i], variant->chunk);
+        const double error = sqrt(squares.difference / squares.size);
+        if (!(error <= errors.largest)) errors.largest = error; /* a NaN stays */
+        all.difference += squares.difference;
+        all.size += squares.size;
     }
     fixture_close(&f);
     golden_free(&golden);
-    return largest;
+    errors.together = sqrt(all.difference / all.size);
+    return errors;
+}
+
+static double largest_error(const char *name, const struct variant *variant)
+{
+    return errors_of(name, variant).largest;
 }
 
 static void test_logits_of_the_guide(void **state)
@@ -391,8 +411,9 @@ static void test_logits_narrow_types(void **state)
     };
     for (int i = 0; i < golden_num_checkpoints; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-            const struct variant variant = {.dtype = types[t].dtype, .cache_dtype = types[t].cache_dtype, .chunk = 40};
-            const double error = largest_error(golden_checkpoints[i], &variant);
+            const struct variant variant = {
+                .dtype = types[t].dtype, .cache_dtype = types[t].cache_dtype, .chunk = 40, .copy_weights = true};
+            const double error = errors_of(golden_checkpoints[i], &variant).together;
             print_message("%s, %s with %s cache: relative error %.2g\n", golden_checkpoints[i],
                           dtype_name(types[t].dtype), dtype_name(types[t].cache_dtype), error);
             const double bound = types[t].bound > 0 ? types[t].bound : 1.5 * bfloat16_error(golden_checkpoints[i]);

@@ -200,6 +200,14 @@ static void layers_of_different_kinds(void **state)
     assert_non_null(strstr(p.out.data, "around\n"));
     program_free(&p);
 
+    static const char *const without_a_gate[][2] = {{QUIRE_TEST_DATA "/golden/apertus", "xielu"},
+                                                    {QUIRE_TEST_DATA "/golden/arcee", "relu2"}};
+    for (int i = 0; i < 2; i++) {
+        json = run_json("inspect", without_a_gate[i][0], ARGUMENTS("--json"));
+        check_string(json_array_get(json_object_get(json, "layer_kinds"), 0), "hidden_act", without_a_gate[i][1]);
+        json_decref(json);
+    }
+
     json = run_json("inspect", QUIRE_TEST_DATA "/golden/yarn", ARGUMENTS("--json"));
     const json_t *rope = json_array_get(json_object_get(json, "ropes"), 0);
     check_string(rope, "rope_type", "yarn");

@@ -27,7 +27,7 @@ struct golden {
     int32_t num_cases;
     int32_t vocab_size;
     float *logits;         /* of all cases */
-    double bfloat16_error; /* of transformers' logits in bfloat16: the largest over the cases */
+    double bfloat16_error; /* of transformers' logits in bfloat16, over all cases together */
 };
 
 /* Reads folder/golden.json and folder/golden.bin. Free with golden_free. */
