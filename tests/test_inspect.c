@@ -193,13 +193,6 @@ static void layers_of_different_kinds(void **state)
     json_decref(config);
     json_decref(json);
 
-    struct program p;
-    run(&p, "inspect", folder, ARGUMENTS("--no-json"));
-    assert_int_equal(p.exit_status, 0);
-    assert_non_null(strstr(p.out.data, "2: 1 sliding (window 24), 1 full\n"));
-    assert_non_null(strstr(p.out.data, "around\n"));
-    program_free(&p);
-
     static const char *const without_a_gate[][2] = {{QUIRE_TEST_DATA "/golden/apertus", "xielu"},
                                                     {QUIRE_TEST_DATA "/golden/arcee", "relu2"}};
     for (int i = 0; i < 2; i++) {
@@ -215,6 +208,56 @@ static void layers_of_different_kinds(void **state)
     assert_int_equal(json_require_integer(rope, "original_max_position_embeddings"), 64);
     assert_int_equal(json_array_size(json_object_get(json, "layer_kinds")), 1);
     json_decref(json);
+}
+
+/* The rows of a report in the order of `rows`, which have one space between name and value. */
+static void check_rows(const char *checkpoint, const char *const *rows)
+{
+    char folder[512];
+    struct program p;
+    snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", checkpoint);
+    run(&p, "inspect", folder, ARGUMENTS("--no-json"));
+    assert_int_equal(p.exit_status, 0);
+    for (char *line = strtok(p.out.data, "\n"); line && *rows; line = strtok(NULL, "\n")) {
+        const char *name = line + strspn(line, " "), *gap = strstr(name, "  ");
+        char found[512];
+        if (!gap) continue;
+        snprintf(found, sizeof found, "%.*s %s", (int)(gap - name), name, gap + strspn(gap, " "));
+        if (strcmp(found, *rows) == 0) rows++;
+    }
+    if (*rows) fail_msg("%s: there is no row '%s', or not where it was expected", checkpoint, *rows);
+    program_free(&p);
+}
+
+/* Each row is what the config.json in the folder says; the scores of a head of 64 elements are times 0.125 but where
+ * the file says otherwise. */
+static void rows_of_every_kind_of_layer(void **state)
+{
+    (void)state;
+    check_rows("gemma2", ARGUMENTS("layers 2: sliding window 24 (1 layer), full attention (1 layer)",
+                                   "rotation 64 of 64 elements of a head",
+                                   "norms RMSNorm, eps 1e-05, before and after each sublayer", "QK norm none",
+                                   "scores times 0.144338, soft cap 5", "MLP gelu_pytorch_tanh with a gate",
+                                   "embedding times 5.65685", "logits soft cap 10", "rope default, theta 10000"));
+    check_rows("gemma3", ARGUMENTS("QK norm of each head", "rope linear, theta 1000000, factor 8 (1 layer)",
+                                   "rope default, theta 500 (1 layer)"));
+    check_rows("olmo3", ARGUMENTS("norms RMSNorm, eps 1e-05, after each sublayer", "QK norm of each projection",
+                                  "rope yarn, theta 500000, factor 4, original length 64 (1 layer)"));
+    check_rows("cohere2",
+               ARGUMENTS("layers 3: sliding window 24 (2 layers), full attention (1 layer)",
+                         "rotation interleaved, 64 of 64 elements of a head (2 layers), none (1 layer)",
+                         "norms LayerNorm, eps 1e-05, before attention and MLP in parallel", "logits times 0.5"));
+    check_rows("granite",
+               ARGUMENTS("layers 2: full attention", "scores times 0.2", "outputs of the sublayers, times 0.6",
+                         "embedding times 3", "logits times 0.666667"));
+    check_rows("phi3", ARGUMENTS("rotation 24 of 32 elements of a head",
+                                 "merged q, k and v in self_attn.qkv_proj, gate and up in mlp.gate_up_proj",
+                                 "rope longrope, theta 10000, original length 64"));
+    check_rows("glm4", ARGUMENTS("rotation interleaved, 32 of 64 elements of a head",
+                                 "merged gate and up in mlp.gate_up_proj", "eos 151329, 151336, 151338"));
+    check_rows("apertus", ARGUMENTS("MLP xielu without a gate"));
+    check_rows("arcee", ARGUMENTS("MLP relu2 without a gate", "biases MLP"));
+    check_rows("qwen2", ARGUMENTS("biases qkv"));
 }
 
 /* ---- folders that cannot be run ---- */
@@ -275,7 +318,7 @@ static void what_cannot_be_read_is_a_line(void **state)
     temp_folder_write_string(folder, "model.safetensors", "not a header");
     run(&p, "inspect", folder->path, ARGUMENTS("--no-json"));
     assert_int_equal(p.exit_status, 0);
-    assert_non_null(strstr(p.out.data, "the weights cannot be loaded: "));
+    assert_non_null(strstr(p.out.data, "\nweights        cannot be loaded: "));
     assert_non_null(strstr(p.out.data, "70553706496, 70.55 billion"));
     assert_non_null(strstr(p.out.data, "tokenizer      cannot be used: "));
     assert_non_null(strstr(p.out.data, "chat template  no\n"));
@@ -331,6 +374,12 @@ static void a_model_that_does_not_fit_is_an_answer(void **state)
     assert_int_equal(p.exit_status, 0);
     assert_non_null(strstr(p.out.data, "no: the weights take "));
     program_free(&p);
+
+    /* Weights that fit beside a smaller cache. */
+    run(&p, "inspect", QUIRE_GUIDE, ARGUMENTS("--kv-cache-space", "100000"));
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "in every step: lower --kv-cache-space to "));
+    program_free(&p);
 }
 
 /* A name of the Hugging Face cache, where only config.json was downloaded. */
@@ -384,6 +433,7 @@ int main(void)
         cmocka_unit_test(the_plan_is_that_of_profile),
         cmocka_unit_test(several_files_are_added_up),
         cmocka_unit_test(layers_of_different_kinds),
+        cmocka_unit_test(rows_of_every_kind_of_layer),
         cmocka_unit_test(a_config_alone_is_enough),
         cmocka_unit_test(what_cannot_be_read_is_a_line),
         cmocka_unit_test(special_tokens_need_no_vocabulary),
