@@ -131,6 +131,7 @@ static void test_banner(void **state)
     snprintf(expected, sizeof expected, ": %s on cpu, %d tokens of context", strrchr(f->model.path, '/') + 1,
              TOY_MODEL_LENGTH);
     pty_expect(&p, expected);
+    pty_expect(&p, "> ");
     pty_type(&p, "\x04");
     assert_int_equal(pty_finish(&p), 0);
 
@@ -146,6 +147,7 @@ static void test_banner(void **state)
     pty_start(&p, argv);
     unsetenv("HF_HUB_CACHE");
     pty_expect(&p, ": org/name@pr/1 on cpu, ");
+    pty_expect(&p, "> ");
     pty_type(&p, "\x04");
     assert_int_equal(pty_finish(&p), 0);
     assert_int_equal(unlink(snapshot), 0);
