@@ -97,14 +97,21 @@ static void end_group(struct table *table)
 
 /* ---- the checkpoint ---- */
 
+/* Files may hold another type than config.json says, or several. */
 static void dtype_rows(struct table *t, const struct inspection *i)
 {
     const struct safetensors *file = i->loaded.weights.file;
+    const enum dtype dtype = i->loaded.config.spec.dtype;
     struct tally stored = {.thing = "tensor", .total = file ? safetensors_count(file) : 0};
-    row(t, "dtype", "%s", dtype_name(i->loaded.config.spec.dtype));
-    for (int64_t s = 0; s < stored.total; s++)
-        tally_add(&stored, "%s", safetensors_dtype_name(safetensors_at(file, s)->dtype));
-    if (stored.num_kinds > 1) tally_row(t, "  stored", "", &stored);
+    bool as_said = true;
+    for (int64_t s = 0; s < stored.total; s++) {
+        const enum safetensors_dtype found = safetensors_at(file, s)->dtype;
+        enum dtype same;
+        tally_add(&stored, "%s", safetensors_dtype_name(found));
+        as_said = as_said && safetensors_to_dtype(found, &same) == 0 && same == dtype;
+    }
+    row(t, "dtype", "%s", dtype_name(dtype));
+    if (!as_said) tally_row(t, "  stored", "", &stored);
 }
 
 static void checkpoint_rows(struct table *t, const struct inspection *i)

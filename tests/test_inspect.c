@@ -291,16 +291,37 @@ static size_t copy_with_float32(const struct temp_folder *to, const char *from)
     return count;
 }
 
-static void tensors_of_several_types(void **state)
+/* gemma3 is bfloat16, and so says its config.json: no row. Then with a tensor of another type, and with another type in
+ * config.json. */
+static void types_that_config_does_not_say(void **state)
 {
     (void)state;
     struct temp_folder folder;
+    struct program p;
     char row[64];
+    run(&p, "inspect", GOLDEN "/gemma3", ARGUMENTS("--no-json"));
+    assert_null(strstr(p.out.data, "stored"));
+    program_free(&p);
+
     temp_folder_make(&folder);
     temp_folder_copy(&folder, GOLDEN "/gemma3", "config.json");
-    snprintf(row, sizeof row, "stored BF16 (%zu tensors), F32 (1 tensor)",
-             copy_with_float32(&folder, GOLDEN "/gemma3"));
+    const size_t count = copy_with_float32(&folder, GOLDEN "/gemma3");
+    snprintf(row, sizeof row, "stored BF16 (%zu tensors), F32 (1 tensor)", count);
     check_rows(folder.path, ARGUMENTS("dtype bfloat16", row));
+    json_t *json = run_json("inspect", folder.path, ARGUMENTS("--json")),
+           *expected = json_pack("{s:I, s:i}", "BF16", (json_int_t)count, "F32", 1);
+    assert_true(json_equal(json_object_get(json, "stored_dtypes"), expected));
+    json_decref(expected);
+    json_decref(json);
+
+    json_t *config = read_json(GOLDEN "/gemma3", "config.json");
+    json_object_set_new(config, "torch_dtype", json_string("float16"));
+    char *text = json_dumps(config, 0);
+    temp_folder_write_string(&folder, "config.json", text);
+    temp_folder_copy(&folder, GOLDEN "/gemma3", "model.safetensors");
+    check_rows(folder.path, ARGUMENTS("dtype float16", "stored BF16"));
+    free(text);
+    json_decref(config);
     temp_folder_remove(&folder);
 }
 
@@ -478,7 +499,7 @@ int main(void)
         cmocka_unit_test(several_files_are_added_up),
         cmocka_unit_test(layers_of_different_kinds),
         cmocka_unit_test(rows_of_every_kind_of_layer),
-        cmocka_unit_test(tensors_of_several_types),
+        cmocka_unit_test(types_that_config_does_not_say),
         cmocka_unit_test(a_config_alone_is_enough),
         cmocka_unit_test(what_cannot_be_read_is_a_line),
         cmocka_unit_test(special_tokens_need_no_vocabulary),
