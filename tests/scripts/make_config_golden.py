@@ -3,14 +3,15 @@
 
     python3 tests/scripts/make_config_golden.py       (needs torch and transformers)
 
-Each file is the config.json of a well-known checkpoint. The model is built from it without memory for its weights, and
-what is written is what its modules are, not what its config says:
+Each file is the config.json of a well-known checkpoint; only longrope's short_factor and long_factor hold numbers that
+are made up. The model is built from it without memory for its weights, and what is written is what its modules are, not
+what its config says:
 
     {"name", sizes, "norm_eps", "tied", "activation", "multipliers", "windows" and "rotary_dims" and "ropes": [layers],
      "scale", "soft_cap", "logits_soft_cap", "frequencies": [ropes][rotary_dim / 2], "rope_scale": [ropes],
      "num_tensors", "tensors": {name: shape} of no layer, of the first and of the last}
 
-A window of 0 and a rotary_dim of 0 mean none.
+A window of 0 and a rotary_dim of 0 mean none. The shape of a scalar is [1].
 """
 
 import json
@@ -74,7 +75,7 @@ def tensors_of(model, last):
     state = model.state_dict()
     if model.config.tie_word_embeddings:
         del state["lm_head.weight"]
-    kept = {name: list(tensor.shape) for name, tensor in state.items()
+    kept = {name: list(tensor.shape) or [1] for name, tensor in state.items()
             if ".layers." not in name or f".layers.{last}." in name or ".layers.0." in name}
     return len(state), kept
 
