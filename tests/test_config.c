@@ -156,11 +156,11 @@ static void test_architecture(void **state)
     assert_string_equal(c.architecture, "MistralForCausalLM");
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED,
-           "model_type is \"zebra\"; quire runs llama, mistral, ");
-    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and apertus");
+           "model_type is \"zebra\"; quire runs apertus, arcee, ");
+    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and smollm3");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
-           "names \"LlamaModel\"; quire runs the causal language models of llama, mistral, ");
+           "names \"LlamaModel\"; quire runs the causal language models of apertus, arcee, ");
     refuse(*state, LLAMA, "\"architectures\":[\"MistralForCausalLM\"]", STATUS_INVALID, "contradict");
     refuse(*state, LLAMA, "\"architectures\":[]", STATUS_INVALID, "architectures must be");
     refuse(*state, LLAMA, "\"architectures\":[1]", STATUS_INVALID, "architectures must be");
@@ -252,6 +252,21 @@ static void test_llama_window(void **state)
     refuse(*state, LLAMA, "\"layer_types\":[\"full_attention\",3]", STATUS_UNSUPPORTED, "layer_types[1] is 3");
 }
 
+/* These read sliding_window without use_sliding_window, as transformers does. */
+static void test_use_sliding_window_is_ignored(void **state)
+{
+    static const char *const model_types[] = {"cohere2", "exaone4", "gemma2", "gemma3_text", "ministral", "olmo3"};
+    for (size_t i = 0; i < sizeof model_types / sizeof *model_types; i++)
+        for (int use = 0; use < 2; use++) {
+            char extra[128];
+            snprintf(extra, sizeof extra,
+                     "\"model_type\":\"%s\",\"num_key_value_heads\":2,\"sliding_window\":24,"
+                     "\"use_sliding_window\":%s",
+                     model_types[i], use ? "true" : "false");
+            assert_int_equal(accept(*state, SIZES, extra).spec.layers[0].window, 24);
+        }
+}
+
 static void test_dtype(void **state)
 {
     static const struct {
@@ -337,7 +352,7 @@ static void test_qwen_windows(void **state)
         assert_int_equal(c.spec.layers[0].window, 24);
         assert_int_equal(c.spec.layers[1].window, 0);
         refuse(*state, base, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]", STATUS_INVALID,
-               "layer_types[1] is \"sliding_attention\", but the model has no sliding_window");
+               "layer_types[1] is \"sliding_attention\", but sliding_window is null or use_sliding_window is false");
         refuse(*state, base, "\"layer_types\":[\"full_attention\",\"chunked_attention\"]", STATUS_UNSUPPORTED,
                "layer_types[1] is \"chunked_attention\"");
         refuse(*state, base, "\"layer_types\":[\"full_attention\"]", STATUS_INVALID, "layer_types must be an array of");
@@ -355,8 +370,6 @@ static void test_qwen3(void **state)
     assert_int_equal(c.spec.layers[1].rotary_dim, 128);
     assert_true(c.spec.layers[1].attention_scale == (float)(1 / sqrt(128)));
     assert_false(c.spec.layers[1].qkv_bias || c.spec.layers[1].o_bias);
-    assert_string_equal(c.spec.names.q_norm, "self_attn.q_norm");
-    assert_string_equal(c.spec.names.k_norm, "self_attn.k_norm");
     assert_string_equal(c.spec.names.mlp_norm, "post_attention_layernorm");
     c = accept(*state, base, "\"head_dim\":64,\"attention_bias\":true");
     assert_int_equal(c.spec.head_size, 64);
@@ -384,7 +397,6 @@ static void test_gemma2(void **state)
     assert_string_equal(c.spec.names.post_attention_norm, "post_attention_layernorm");
     assert_string_equal(c.spec.names.mlp_norm, "pre_feedforward_layernorm");
     assert_string_equal(c.spec.names.post_mlp_norm, "post_feedforward_layernorm");
-    assert_null(c.spec.names.q_norm);
     c = accept(*state, base,
                "\"hidden_act\":\"gelu\",\"hidden_activation\":\"silu\",\"attn_logit_softcapping\":null,"
                "\"final_logit_softcapping\":null,\"query_pre_attn_scalar\":144,\"head_dim\":64,\"sliding_window\":24,"
@@ -395,6 +407,7 @@ static void test_gemma2(void **state)
     assert_int_equal(layers[0].window, 0);
     assert_int_equal(layers[1].window, 24);
     assert_false(c.spec.tie_word_embeddings);
+    refuse(*state, base, "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but");
     refuse(*state, base, "\"hidden_activation\":\"relu\"", STATUS_UNSUPPORTED, "hidden_activation is \"relu\"; quire");
     refuse(*state, base, "\"attn_logit_softcapping\":0", STATUS_INVALID, "attn_logit_softcapping must be a number");
     refuse(*state, base, "\"use_bidirectional_attention\":true", STATUS_UNSUPPORTED, "use_bidirectional_attention is");
@@ -437,7 +450,6 @@ static void test_gemma3(void **state)
     assert_true(layers[0].attention_scale == 0.0625f);
     assert_true(c.spec.gain_offset == 1 && c.spec.embedding_multiplier == 8 && c.spec.round_embedding_multiplier);
     assert_string_equal(c.spec.names.post_mlp_norm, "post_feedforward_layernorm");
-    assert_string_equal(c.spec.names.k_norm, "self_attn.k_norm");
     c = accept(*state, GEMMA3, "\"sliding_window_pattern\":2,\"sliding_window\":24,\"final_logit_softcapping\":9");
     assert_int_equal(layers[0].window, 24);
     assert_int_equal(layers[1].window, 0);
@@ -480,6 +492,16 @@ static void test_two_ropes(void **state)
                "\"rope_parameters\":{\"full_attention\":{\"factor\":8.0,\"rope_theta\":5000,"
                "\"rope_type\":\"linear\"},\"sliding_attention\":{\"rope_theta\":400,\"rope_type\":\"default\"}}");
     check_ropes(&c, ROPE_LINEAR, 5000, 400);
+    c = accept(*state, GEMMA3,
+               "\"rope_parameters\":{\"full_attention\":{\"factor\":8.0,\"rope_type\":\"linear\"}},"
+               "\"rope_scaling\":{}");
+    check_ropes(&c, ROPE_LINEAR, 1e6, 1e4);
+    assert_true(c.spec.ropes[0].factor == 8);
+    c = accept(*state, GEMMA3,
+               "\"rope_parameters\":{\"full_attention\":{\"factor\":8.0,\"rope_type\":\"linear\"}},"
+               "\"rope_scaling\":{\"factor\":4.0}");
+    check_ropes(&c, ROPE_LINEAR, 1e6, 1e4);
+    assert_true(c.spec.ropes[0].factor == 4);
     c = accept(*state, GEMMA3, "\"rope_parameters\":{\"full_attention\":null}");
     check_ropes(&c, ROPE_DEFAULT, 1e6, 1e4);
     c = accept(*state, olmo3, "");
@@ -556,11 +578,8 @@ static void test_olmo2(void **state)
     assert_int_equal(c.spec.layers[1].norm_placement, NORM_AFTER);
     assert_int_equal(c.spec.layers[1].qk_norm, QK_NORM_PROJECTION);
     assert_true(c.spec.norm_eps == 1e-5);
-    assert_null(c.spec.names.attention_norm);
-    assert_null(c.spec.names.mlp_norm);
     assert_string_equal(c.spec.names.post_attention_norm, "post_attention_layernorm");
     assert_string_equal(c.spec.names.post_mlp_norm, "post_feedforward_layernorm");
-    assert_string_equal(c.spec.names.k_norm, "self_attn.k_norm");
     refuse(*state, base, "\"clip_qkv\":8", STATUS_UNSUPPORTED, "clip_qkv is 8");
     refuse(*state, base, "\"sliding_window\":8", STATUS_UNSUPPORTED, "sliding_window is 8");
 }
@@ -664,7 +683,7 @@ static void test_cohere2(void **state)
     assert_int_equal(layers[0].window + layers[1].window, 0);
     c = accept(*state, base, "");
     assert_int_equal(layers[1].window, 4096);
-    refuse(*state, base, "\"sliding_window\":null", STATUS_UNSUPPORTED, "sliding_window is null, but a cohere2 model");
+    refuse(*state, base, "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but");
     refuse(*state, base, "\"sliding_window_pattern\":0", STATUS_INVALID, "sliding_window_pattern must be an integer");
     refuse(*state, base, "\"layer_types\":[\"full_attention\",\"chunked_attention\"]", STATUS_UNSUPPORTED,
            "layer_types[1] is \"chunked_attention\"");
@@ -685,7 +704,8 @@ static void test_exaone4(void **state)
     refuse(*state, base, "\"sliding_window_pattern\":\"LG\"", STATUS_INVALID,
            "sliding_window_pattern must be an integer");
     refuse(*state, base, "\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
-           STATUS_INVALID, "layer_types[1] is \"sliding_attention\", but the model has no sliding_window");
+           STATUS_INVALID,
+           "layer_types[1] is \"sliding_attention\", but sliding_window is null or use_sliding_window is false");
     refuse(*state, base, "\"attention_bias\":true", STATUS_UNSUPPORTED, "attention_bias is true, but a exaone4");
     refuse(*state, SIZES, "\"model_type\":\"exaone4\"", STATUS_INVALID, "not a multiple of num_key_value_heads (32)");
 }
@@ -698,6 +718,8 @@ static void test_seed_oss(void **state)
     assert_true(layer->qkv_bias && !layer->o_bias && !layer->mlp_bias && c.spec.head_size == 128);
     c = accept(*state, base, "\"attention_bias\":false,\"attention_out_bias\":true,\"mlp_bias\":true,\"head_dim\":64");
     assert_true(!layer->qkv_bias && layer->o_bias && layer->mlp_bias && c.spec.head_size == 64);
+    c = accept(*state, base, "\"head_dim\":null");
+    assert_int_equal(c.spec.head_size, 16); /* hidden_size / num_attention_heads */
     refuse(*state, base, "\"qk_norm\":true", STATUS_UNSUPPORTED, "qk_norm is true, but a seed_oss model");
 }
 
@@ -826,6 +848,10 @@ static void test_apertus(void **state)
     assert_int_equal(c.spec.max_position_embeddings, 65536);
     c = accept(*state, base, "\"rope_parameters\":{\"rope_type\":\"default\"}");
     assert_true(rope->type == ROPE_DEFAULT && rope->theta == 12e6);
+    c = accept(*state, base, "\"rope_parameters\":{}");
+    assert_true(rope->type == ROPE_DEFAULT && rope->theta == 12e6);
+    c = accept(*state, base, "\"rope_scaling\":{}");
+    assert_true(rope->type == ROPE_LLAMA3);
     refuse(*state, base, "\"hidden_act\":\"silu\"", STATUS_UNSUPPORTED, "hidden_act is \"silu\"; in this family");
     refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true");
 }
@@ -1384,6 +1410,7 @@ int main(void)
         TEST(test_unsupported),
         TEST(test_mistral),
         TEST(test_llama_window),
+        TEST(test_use_sliding_window_is_ignored),
         TEST(test_dtype),
         TEST(test_eos),
         TEST(test_qwen2),

@@ -51,11 +51,11 @@ static enum rope_type read_longrope_name(struct json_reader *r, const char *name
     return ROPE_DEFAULT;
 }
 
-static enum rope_type read_type(struct json_reader *r, bool longrope_only)
+static enum rope_type read_type(struct json_reader *r, enum rope_type absent, bool longrope_only)
 {
     const char *name = json_reader_string(r, "rope_type", NULL);
     if (!name) name = json_reader_string(r, "type", NULL);
-    if (!name) return ROPE_DEFAULT;
+    if (!name) return absent;
     if (longrope_only) return read_longrope_name(r, name);
     for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++)
         if (strcmp(name, type_names[i]) == 0) return (enum rope_type)i;
@@ -154,7 +154,7 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, s
                          struct rope_config *rope)
 {
     check_keys(r);
-    rope->type = read_type(r, outer->longrope_only);
+    rope->type = read_type(r, rope->type, outer->longrope_only);
     rope->theta = json_reader_number(r, "rope_theta", rope->theta, 2, 1e15);
     const double partial = json_reader_number(r, "partial_rotary_factor", outer->partial_rotary_factor, -1e9, 1e9);
     if (partial != outer->partial_rotary_factor && !outer->reads_partial)
@@ -197,12 +197,12 @@ static const json_t *find_rope_object(struct json_reader *r, const char **prefix
     return NULL;
 }
 
-/* Reads the object, if there is one, whose keys are called prefixKEY. */
+/* Reads the object, unless there is none or it is empty. Its keys are called prefixKEY; absent ones leave *rope. */
 static void read_object(struct json_reader *r, const json_t *object, const char *prefix, const struct model_spec *spec,
                         struct rope_outer *outer, struct rope_config *rope)
 {
     struct json_reader inner = *r;
-    if (!object) return;
+    if (json_object_size(object) == 0) return;
     inner.object = object;
     inner.prefix = prefix;
     read_scaling(&inner, spec, outer, rope);
@@ -230,7 +230,7 @@ static void read_one_rope(struct json_reader *r, const struct family *family, st
     if (outer.reads_partial) outer.partial_rotary_factor = json_reader_number(r, "partial_rotary_factor", factor, 0, 1);
     const char *prefix;
     const json_t *object = find_rope_object(r, &prefix);
-    if (!object && family->rope) spec->ropes[0] = *family->rope;
+    if (!object && family->rope && !json_reader_get(r, "rope_parameters")) spec->ropes[0] = *family->rope;
     read_object(r, object, prefix, spec, &outer, &spec->ropes[0]);
     narrow_rotation(r, outer.partial_rotary_factor, spec);
 }
