@@ -649,7 +649,7 @@ static void test_glm(void **state)
     refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true, but a glm4 model");
     refuse(*state, base, "\"hidden_act\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_act is \"gelu\"");
     refuse(*state, base, "\"partial_rotary_factor\":0.01", STATUS_INVALID,
-           "partial_rotary_factor 0.01 of a head_dim of");
+           "partial_rotary_factor is 0.01, but must rotate an even number of the 128 elements of a head");
 }
 
 static void test_cohere(void **state)
@@ -757,7 +757,8 @@ static void test_phi3(void **state)
     assert_int_equal(c.spec.layers[0].window, 8);
     refuse(*state, base, "\"hidden_act\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_act is \"gelu\"");
     refuse(*state, base, "\"sliding_window\":0", STATUS_INVALID, "sliding_window must be");
-    refuse(*state, base, "\"partial_rotary_factor\":0.1", STATUS_INVALID, "partial_rotary_factor 0.1 of a head_dim");
+    refuse(*state, base, "\"partial_rotary_factor\":0.1", STATUS_INVALID,
+           "partial_rotary_factor is 0.1, but must rotate an even");
     refuse(*state, base, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", STATUS_UNSUPPORTED,
            "rope_type \"linear\" is not supported (default and longrope are)");
 }
@@ -810,7 +811,7 @@ static void test_longrope(void **state)
     refuse(*state, base, extra, STATUS_INVALID, "short_factor must be an array of 6 numbers, one for each pair");
     snprintf(extra, sizeof extra, "\"rope_scaling\":{\"partial_rotary_factor\":1e9,\"type\":\"longrope\",%s}",
              longrope_factors().text);
-    refuse(*state, base, extra, STATUS_INVALID, "partial_rotary_factor 1e+09 of a head_dim");
+    refuse(*state, base, extra, STATUS_INVALID, "partial_rotary_factor is 1e+09, but must rotate an even");
 }
 
 /* A second rope of another type has the same angles before and after the switch. */

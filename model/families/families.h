@@ -66,9 +66,9 @@ struct missing_parts family_missing_parts(const char *model_type);
 /* Fills *spec from config.json, which is of this family. */
 void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec);
 
-/* Parts of family_read_spec, the same for all families, after read(): fills spec->ropes, and narrows the rotary_dim of
- * layers that rotate if the family reads partial_rotary_factor; fails if the file's layer_types
- * contradict the windows of a family that does not read them. */
+/* Parts of family_read_spec, the same for all families, after read(). The first fills spec->ropes, and narrows the
+ * rotary_dim of layers that rotate if the family reads partial_rotary_factor. The second is for families that do not
+ * read layer_types: it fails if these contradict the layers' windows. */
 void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec);
 void family_check_layer_types(struct json_reader *r, const struct model_spec *spec);
 
