@@ -234,7 +234,7 @@ static void test_mistral(void **state)
                "\"layer_types\":[\"sliding_attention\",\"full_attention\"]");
     assert_int_equal(c.spec.layers[1].window, 8); /* layer_types are Ministral's */
     refuse(*state, MISTRAL ",\"num_key_value_heads\":2", "\"attention_bias\":true", STATUS_UNSUPPORTED,
-           "attention_bias is true, but a mistral model");
+           "attention_bias is true, but quire computes mistral models");
 }
 
 static void test_llama_window(void **state)
@@ -244,7 +244,7 @@ static void test_llama_window(void **state)
     accept(*state, LLAMA, "\"layer_types\":[\"full_attention\",\"full_attention\"]");
     refuse(*state, LLAMA, "\"sliding_window\":16", STATUS_UNSUPPORTED, "sliding_window is 16");
     refuse(*state, LLAMA, "\"use_sliding_window\":true", STATUS_UNSUPPORTED,
-           "use_sliding_window is true, but a llama model is computed only with false there");
+           "use_sliding_window is true, but quire computes llama models only with false there");
     refuse(*state, LLAMA, "\"layer_types\":[\"full_attention\"]", STATUS_INVALID, "layer_types must be an array of");
     refuse(*state, LLAMA, "\"layer_types\":{}", STATUS_INVALID, "layer_types must be an array of");
     refuse(*state, LLAMA, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]", STATUS_UNSUPPORTED,
@@ -374,7 +374,7 @@ static void test_qwen3(void **state)
     c = accept(*state, base, "\"head_dim\":64,\"attention_bias\":true");
     assert_int_equal(c.spec.head_size, 64);
     assert_true(c.spec.layers[0].qkv_bias && c.spec.layers[0].o_bias);
-    refuse(*state, base, "\"qkv_bias\":true", STATUS_UNSUPPORTED, "qkv_bias is true, but a qwen3 model");
+    refuse(*state, base, "\"qkv_bias\":true", STATUS_UNSUPPORTED, "qkv_bias is true, but quire computes qwen3 models");
     refuse(*state, base, "\"num_experts\":8", STATUS_UNSUPPORTED, "num_experts is 8");
 }
 
@@ -509,7 +509,7 @@ static void test_two_ropes(void **state)
     c = accept(*state, olmo3, yarn);
     check_ropes(&c, ROPE_YARN, 5e5, 5e5);
     refuse(*state, GEMMA3, "\"rope_parameters\":{\"rope_type\":\"default\"}", STATUS_UNSUPPORTED,
-           "rope_parameters.rope_type is set, but a gemma3_text model has");
+           "rope_parameters.rope_type is set, but gemma3_text models have");
     refuse(*state, GEMMA3, "\"rope_parameters\":{\"sliding_attention\":3}", STATUS_INVALID,
            "rope_parameters.sliding_attention must be an object");
     refuse(*state, GEMMA3, "\"rope_parameters\":{\"sliding_attention\":{\"alpha\":3}}", STATUS_UNSUPPORTED,
@@ -646,7 +646,7 @@ static void test_glm(void **state)
     assert_int_equal(layer->norm_placement, NORM_BEFORE);
     assert_int_equal(layer->rotary_dim, 64);
     assert_true(layer->qkv_bias && c.spec.rope_interleaved);
-    refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true, but a glm4 model");
+    refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true, but quire computes glm4 models");
     refuse(*state, base, "\"hidden_act\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_act is \"gelu\"");
     refuse(*state, base, "\"partial_rotary_factor\":0.01", STATUS_INVALID,
            "partial_rotary_factor is 0.01, but must rotate an even number of the 128 elements of a head");
@@ -663,7 +663,8 @@ static void test_cohere(void **state)
     assert_true(c.spec.logits_multiplier == 0.0625 && c.spec.ropes[0].theta == 500000);
     assert_true(c.spec.tie_word_embeddings && c.spec.rope_interleaved);
     assert_int_equal(model_spec_max_length(&c.spec), 131072); /* not 8192 */
-    refuse(*state, base, "\"use_qk_norm\":true", STATUS_UNSUPPORTED, "use_qk_norm is true, but a cohere model");
+    refuse(*state, base, "\"use_qk_norm\":true", STATUS_UNSUPPORTED,
+           "use_qk_norm is true, but quire computes cohere models");
     refuse(*state, base, "\"sliding_window\":24", STATUS_UNSUPPORTED, "sliding_window is 24");
 }
 
@@ -706,7 +707,8 @@ static void test_exaone4(void **state)
     refuse(*state, base, "\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
            STATUS_INVALID,
            "layer_types[1] is \"sliding_attention\", but sliding_window is null or use_sliding_window is false");
-    refuse(*state, base, "\"attention_bias\":true", STATUS_UNSUPPORTED, "attention_bias is true, but a exaone4");
+    refuse(*state, base, "\"attention_bias\":true", STATUS_UNSUPPORTED,
+           "attention_bias is true, but quire computes exaone4 models");
     refuse(*state, SIZES, "\"model_type\":\"exaone4\"", STATUS_INVALID, "not a multiple of num_key_value_heads (32)");
 }
 
@@ -720,7 +722,7 @@ static void test_seed_oss(void **state)
     assert_true(!layer->qkv_bias && layer->o_bias && layer->mlp_bias && c.spec.head_size == 64);
     c = accept(*state, base, "\"head_dim\":null");
     assert_int_equal(c.spec.head_size, 16); /* hidden_size / num_attention_heads */
-    refuse(*state, base, "\"qk_norm\":true", STATUS_UNSUPPORTED, "qk_norm is true, but a seed_oss model");
+    refuse(*state, base, "\"qk_norm\":true", STATUS_UNSUPPORTED, "qk_norm is true, but quire computes seed_oss models");
 }
 
 /* Llama with neighbours rotated. */
@@ -737,7 +739,8 @@ static void test_ernie4_5_and_helium(void **state)
     c = accept(*state, helium, "\"attention_bias\":true,\"mlp_bias\":true");
     assert_true(layer->qkv_bias && !layer->o_bias && layer->mlp_bias && c.spec.ropes[0].theta == 100000);
     assert_true(c.spec.rope_interleaved && c.spec.norm_eps == 1e-8 && c.spec.head_size == 128);
-    refuse(*state, helium, "\"use_bias\":true", STATUS_UNSUPPORTED, "use_bias is true, but a helium model");
+    refuse(*state, helium, "\"use_bias\":true", STATUS_UNSUPPORTED,
+           "use_bias is true, but quire computes helium models");
 }
 
 static void test_phi3(void **state)

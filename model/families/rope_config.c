@@ -248,7 +248,7 @@ static void read_two_ropes(struct json_reader *r, const struct family *family, s
     {
         if (strcmp(key, "full_attention") != 0 && strcmp(key, "sliding_attention") != 0)
             json_reader_fail(r, STATUS_UNSUPPORTED,
-                             "rope_parameters.%s is set, but a %s model has the objects full_attention and "
+                             "rope_parameters.%s is set, but %s models have the objects full_attention and "
                              "sliding_attention there",
                              show_string(key).text, family->model_type);
     }
