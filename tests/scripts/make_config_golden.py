@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes tests/data/config_golden.json: what transformers computes from each file in tests/data/configs.
+"""Makes tests/data/config_golden.json: what transformers computes from each file in tests/data/configs, and from files
+with hardly any keys.
 
     python3 tests/scripts/make_config_golden.py       (needs torch and transformers)
 
 Each file is the config.json of a well-known checkpoint; only longrope's short_factor and long_factor hold numbers that
-are made up. The model is built from it without memory for its weights, and what is written is what its modules are, not
-what its config says:
+are made up. Files with hardly any keys show what transformers takes for absent ones. The model is built without memory for
+its weights, and what is written is what its modules are, not what its config says:
 
-    {"name", sizes, "norm_eps", "tied", "activation", "multipliers", "windows" and "rotary_dims" and "ropes": [layers],
+    {"name", "config" (unless it is a file), sizes, "norm_eps", "tied", "activation", "multipliers", "windows" and "rotary_dims" and "ropes": [layers],
      "scale", "soft_cap", "logits_soft_cap", "frequencies": [ropes][rotary_dim / 2], "rope_scale": [ropes],
      "num_tensors", "tensors": {name: shape} of no layer, of the first and of the last}
 
@@ -17,11 +18,48 @@ A window of 0 and a rotary_dim of 0 mean none. The shape of a scalar is [1].
 import json
 import pathlib
 import sys
+import tempfile
 
 import torch
 import transformers
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+
+
+# Keys that a family cannot do without.
+SIZES = dict(hidden_size=2048, intermediate_size=96, num_hidden_layers=8, num_attention_heads=32, vocab_size=300000)
+NEEDED = {
+    "granitemoehybrid": dict(num_local_experts=0, layer_types=["attention"] * 8),
+    "helium": dict(hidden_size=2560, num_attention_heads=20),
+    "ministral": dict(head_dim=64),
+}
+FAMILIES = ("apertus arcee cohere cohere2 ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 granite granitemoehybrid "
+            "helium llama ministral mistral olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3").split()
+
+# Further keys: null, empty, and in combinations that no published file has.
+ODD = (
+    ("apertus", dict(rope_parameters={})),
+    ("apertus", dict(rope_scaling={}, rope_theta=500.0)),
+    ("cohere2", dict(sliding_window=24, sliding_window_pattern=3)),
+    ("ernie4_5", dict(head_dim=None, num_key_value_heads=None)),
+    ("exaone4", dict(sliding_window=None, layer_types=["full_attention"] * 8)),
+    ("exaone4", dict(sliding_window=24, sliding_window_pattern=3, use_sliding_window=False)),
+    ("gemma2", dict(attn_logit_softcapping=None, final_logit_softcapping=None, use_sliding_window=True)),
+    ("gemma3_text", dict(rope_scaling={}, rope_parameters=dict(full_attention=dict(rope_type="linear", factor=8.0)))),
+    ("gemma3_text", dict(rope_scaling=dict(factor=4.0), sliding_window_pattern=3,
+                         rope_parameters=dict(full_attention=dict(rope_type="linear", factor=8.0)))),
+    ("glm", dict(partial_rotary_factor=0.25, rope_parameters=dict(rope_type="default", rope_theta=500.0))),
+    ("glm4", dict(partial_rotary_factor=0.25, rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75))),
+    ("ministral", dict(sliding_window=24, use_sliding_window=True)),
+    ("mistral", dict(sliding_window=None)),
+    ("olmo3", dict(rope_theta=500.0, rope_scaling=dict(rope_type="linear", factor=8.0))),
+    ("phi3", dict(sliding_window=24, partial_rotary_factor=0.5)),
+    ("qwen2", dict(use_sliding_window=True, sliding_window=24, max_window_layers=5)),
+    ("qwen3", dict(use_sliding_window=True, max_window_layers=5, head_dim=64)),
+    ("seed_oss", dict(head_dim=None, num_key_value_heads=None)),
+    ("smollm3", dict(use_sliding_window=True, sliding_window=24, no_rope_layer_interval=3)),
+    ("smollm3", dict(num_key_value_heads=None, no_rope_layers=[0, 1, 1, 0, 1, 1, 0, 1])),
+)
 
 
 def build(path):
@@ -102,7 +140,6 @@ def describe(path):
     windows, dims, used = layers_of(config, model, ropes)
     num_tensors, tensors = tensors_of(model, config.num_hidden_layers - 1)
     return {
-        "name": path.stem,
         "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(model.model.layers),
         "num_heads": config.num_attention_heads, "num_kv_heads": config.num_key_value_heads,
         "head_size": attention.head_dim, "max_position": config.max_position_embeddings,
@@ -121,12 +158,22 @@ def describe(path):
     }
 
 
+def describe_keys(config):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "config.json"
+        path.write_text(json.dumps(config))
+        return describe(path)
+
+
 def main():
     transformers.logging.set_verbosity_error()
-    paths = sorted((DATA / "configs").glob("*.json"))
-    lines = ",\n".join(json.dumps(describe(path)) for path in paths)
+    cases = [{"name": path.stem, **describe(path)} for path in sorted((DATA / "configs").glob("*.json"))]
+    for model_type, keys in (*((name, {}) for name in FAMILIES), *ODD):
+        config = {"model_type": model_type, **SIZES, **NEEDED.get(model_type, {}), **keys}
+        cases.append({"name": f"{model_type} {json.dumps(keys)}", "config": config, **describe_keys(config)})
+    lines = ",\n".join(json.dumps(case) for case in cases)
     (DATA / "config_golden.json").write_text(f"[\n{lines}\n]\n")
-    print(f"config_golden.json: {len(paths)} configs, {(DATA / 'config_golden.json').stat().st_size} bytes")
+    print(f"config_golden.json: {len(cases)} configs, {(DATA / 'config_golden.json').stat().st_size} bytes")
 
 
 if __name__ == "__main__":
