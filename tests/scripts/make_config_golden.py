@@ -36,29 +36,49 @@ NEEDED = {
 FAMILIES = ("apertus arcee cohere cohere2 ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 granite granitemoehybrid "
             "helium llama ministral mistral olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3").split()
 
-# Further keys: null, empty, and in combinations that no published file has.
-ODD = (
+FULL, SLIDING = "full_attention", "sliding_attention"
+LINEAR = dict(rope_type="linear", factor=8.0)
+MULTIPLIERS = dict(attention_multiplier=0.015625, embedding_multiplier=12.0, residual_multiplier=0.22, logits_scaling=8.0)
+
+# Further keys: biases, multipliers, null, empty objects, and combinations that no published file has.
+FURTHER = (
+    ("apertus", dict(attention_bias=True)),
     ("apertus", dict(rope_parameters={})),
     ("apertus", dict(rope_scaling={}, rope_theta=500.0)),
+    ("arcee", dict(attention_bias=True, mlp_bias=True)),
+    ("cohere", dict(attention_bias=True, layer_norm_eps=0.01)),
     ("cohere2", dict(sliding_window=24, sliding_window_pattern=3)),
+    ("cohere2", dict(sliding_window=24, layer_types=[FULL, SLIDING] * 4)),
+    ("ernie4_5", dict(use_bias=True)),
     ("ernie4_5", dict(head_dim=None, num_key_value_heads=None)),
-    ("exaone4", dict(sliding_window=None, layer_types=["full_attention"] * 8)),
+    ("exaone4", dict(sliding_window=None, layer_types=[FULL] * 8)),
     ("exaone4", dict(sliding_window=24, sliding_window_pattern=3, use_sliding_window=False)),
+    ("gemma", dict(attention_bias=True, hidden_act="gelu")),
     ("gemma2", dict(attn_logit_softcapping=None, final_logit_softcapping=None, use_sliding_window=True)),
-    ("gemma3_text", dict(rope_scaling={}, rope_parameters=dict(full_attention=dict(rope_type="linear", factor=8.0)))),
+    ("gemma2", dict(hidden_activation="silu", query_pre_attn_scalar=144, layer_types=[FULL, SLIDING] * 4)),
+    ("gemma3_text", dict(rope_scaling={}, rope_parameters=dict(full_attention=LINEAR))),
     ("gemma3_text", dict(rope_scaling=dict(factor=4.0), sliding_window_pattern=3,
-                         rope_parameters=dict(full_attention=dict(rope_type="linear", factor=8.0)))),
+                         rope_parameters=dict(full_attention=LINEAR))),
     ("glm", dict(partial_rotary_factor=0.25, rope_parameters=dict(rope_type="default", rope_theta=500.0))),
-    ("glm4", dict(partial_rotary_factor=0.25, rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75))),
-    ("ministral", dict(sliding_window=24, use_sliding_window=True)),
+    ("glm4", dict(attention_bias=False, partial_rotary_factor=0.25,
+                  rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75))),
+    ("granite", dict(attention_bias=True, mlp_bias=True, **MULTIPLIERS)),
+    ("granitemoehybrid", dict(attention_bias=True, position_embedding_type="rope", shared_intermediate_size=80,
+                              **MULTIPLIERS)),
+    ("helium", dict(attention_bias=True, mlp_bias=True)),
+    ("llama", dict(attention_bias=True, mlp_bias=True)),
+    ("ministral", dict(sliding_window=24, use_sliding_window=True, layer_types=[SLIDING, FULL] * 4)),
+    ("ministral", dict(sliding_window=None)),
     ("mistral", dict(sliding_window=None)),
-    ("olmo3", dict(rope_theta=500.0, rope_scaling=dict(rope_type="linear", factor=8.0))),
-    ("phi3", dict(sliding_window=24, partial_rotary_factor=0.5)),
-    ("qwen2", dict(use_sliding_window=True, sliding_window=24, max_window_layers=5)),
-    ("qwen3", dict(use_sliding_window=True, max_window_layers=5, head_dim=64)),
+    ("olmo2", dict(attention_bias=True)),
+    ("olmo3", dict(rope_theta=500.0, rope_scaling=LINEAR)),
+    ("phi3", dict(attention_bias=True, sliding_window=24, partial_rotary_factor=0.5)),
+    ("qwen2", dict(attention_bias=False, use_sliding_window=True, sliding_window=24, max_window_layers=5)),
+    ("qwen3", dict(attention_bias=True, use_sliding_window=True, max_window_layers=5, head_dim=64)),
+    ("seed_oss", dict(attention_bias=False, attention_out_bias=True, mlp_bias=True, head_dim=64)),
     ("seed_oss", dict(head_dim=None, num_key_value_heads=None)),
     ("smollm3", dict(use_sliding_window=True, sliding_window=24, no_rope_layer_interval=3)),
-    ("smollm3", dict(num_key_value_heads=None, no_rope_layers=[0, 1, 1, 0, 1, 1, 0, 1])),
+    ("smollm3", dict(mlp_bias=True, num_key_value_heads=None, no_rope_layers=[0, 1, 1, 0, 1, 1, 0, 1])),
 )
 
 
@@ -168,7 +188,7 @@ def describe_keys(config):
 def main():
     transformers.logging.set_verbosity_error()
     cases = [{"name": path.stem, **describe(path)} for path in sorted((DATA / "configs").glob("*.json"))]
-    for model_type, keys in (*((name, {}) for name in FAMILIES), *ODD):
+    for model_type, keys in (*((name, {}) for name in FAMILIES), *FURTHER):
         config = {"model_type": model_type, **SIZES, **NEEDED.get(model_type, {}), **keys}
         cases.append({"name": f"{model_type} {json.dumps(keys)}", "config": config, **describe_keys(config)})
     lines = ",\n".join(json.dumps(case) for case in cases)
