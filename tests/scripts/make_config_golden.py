@@ -56,6 +56,7 @@ FURTHER = (
     ("gemma", dict(attention_bias=True, hidden_act="gelu")),
     ("gemma2", dict(attn_logit_softcapping=None, final_logit_softcapping=None, use_sliding_window=True)),
     ("gemma2", dict(hidden_activation="silu", query_pre_attn_scalar=144, layer_types=[FULL, SLIDING] * 4)),
+    ("gemma3_text", dict(final_logit_softcapping=9.0, layer_types=[FULL, SLIDING] * 4)),
     ("gemma3_text", dict(rope_scaling={}, rope_parameters=dict(full_attention=LINEAR))),
     ("gemma3_text", dict(rope_scaling=dict(factor=4.0), sliding_window_pattern=3,
                          rope_parameters=dict(full_attention=LINEAR))),
