@@ -67,17 +67,24 @@ static enum status refuse_file(const char *path, struct error *err)
     return error_set(err, STATUS_IO, "%s is %s; %s", path, form->what, form->advice);
 }
 
+static enum status refuse_incomplete(const char *folder, const char *missing, const char *weights, struct error *err)
+{
+    return error_set(err, STATUS_IO, "%s: there is no %s, but %s, a file of weights; was the download complete?",
+                     folder, missing, show_string(weights).text);
+}
+
+/* Files called as transformers calls weights go before other forms, which hubs offer beside them. */
 enum status foreign_checkpoint_refuse(const char *path, const char *missing, struct error *err)
 {
     char name[NAME_MAX + 1];
     if (file_exists(path)) return refuse_file(path, err);
+    if (folder_find_entry(path, "model*.safetensors", name, sizeof name))
+        return refuse_incomplete(path, missing, name, err);
     const struct form *form = find_in_folder(path, name, sizeof name);
     if (form)
         return error_set(err, STATUS_UNSUPPORTED, "%s: there is no %s, but %s, %s; %s", path, missing,
                          show_string(name).text, form->what, form->advice);
-    if (folder_find_entry(path, "*.safetensors", name, sizeof name))
-        return error_set(err, STATUS_IO, "%s: there is no %s, but %s, a file of weights; was the download complete?",
-                         path, missing, show_string(name).text);
+    if (folder_find_entry(path, "*.safetensors", name, sizeof name)) return refuse_incomplete(path, missing, name, err);
     return error_set(err, STATUS_IO, "%s: there is no %s; a checkpoint folder holds config.json and *.safetensors",
                      path, missing);
 }

@@ -62,18 +62,17 @@ struct layer_spec {
     float residual_multiplier;
 };
 
-/* What the file calls a layer's tensors: the part of the name after "model.layers.N.", without ".weight". Everything
- * else is named as in Llama.
+/* What the file calls a layer's tensors, where families differ: the part of the name after "model.layers.N.", without
+ * ".weight".
  *
- * Gains: NULL where the layer has no such norm. attention_norm and mlp_norm norm a sublayer's input, the post norms its
- * output; q_norm and k_norm are those of enum qk_norm.
+ * Gains: attention_norm and mlp_norm norm a sublayer's input, the post norms its output. Which of them a layer has
+ * follows from its norm_placement.
  *
  * Matrices: qkv and gate_up are one tensor each, whose rows are q, k, v or gate, up; NULL where the file has q_proj,
  * k_proj, v_proj or gate_proj, up_proj. */
 struct tensor_names {
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
-    const char *q_norm, *k_norm;
     const char *qkv, *gate_up;
     const char *down;
 };

@@ -54,10 +54,10 @@ static void add_qk_norms(struct tensor_table *table, const struct model_spec *sp
     if (kind == QK_NORM_NONE) return;
     gain.role = TENSOR_Q_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? spec->head_size : (int64_t)spec->num_heads * spec->head_size;
-    add_gain(table, &gain, spec->names.q_norm);
+    add_gain(table, &gain, "self_attn.q_norm");
     gain.role = TENSOR_K_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? spec->head_size : (int64_t)spec->num_kv_heads * spec->head_size;
-    add_gain(table, &gain, spec->names.k_norm);
+    add_gain(table, &gain, "self_attn.k_norm");
 }
 
 static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)

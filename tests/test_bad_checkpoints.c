@@ -251,7 +251,7 @@ static void test_not_the_weights(void **state)
     refuse(folder->path, "is this a safetensors file?");
 }
 
-/* Each line: the files of a folder, and what is said of it. */
+/* The files of a folder, and what is said of it. */
 static void test_foreign_folders(void **state)
 {
     static const struct {
@@ -276,6 +276,8 @@ static void test_foreign_folders(void **state)
          ", but consolidated.safetensors, weights in Mistral's own layout"},
         {{"params.json", "consolidated.00.pth"},
          ", but consolidated.00.pth, weights in Meta's own layout; name a fold"},
+        {{"config.json", "model-00001-of-00002.safetensors", "original/"},
+         ", but model-00001-of-00002.safetensors, a file of weights; was the download complete?"},
         {{"original/"}, ", but original, a folder for weights in Meta's own layout; name a folder with"},
         {{"snapshots/"}, ", but snapshots, which marks a model in the Hugging Face cache; name the model as org/name"},
     };

@@ -29,8 +29,6 @@ static struct model_spec small(void)
                                          .post_attention_norm = "norm_b",
                                          .mlp_norm = "norm_c",
                                          .post_mlp_norm = "norm_d",
-                                         .q_norm = "self_attn.norm_q",
-                                         .k_norm = "self_attn.norm_k",
                                          .down = "mlp.down_proj"}};
 }
 
@@ -108,8 +106,8 @@ static void test_everything(void **state)
         "model.layers.0.self_attn.k_proj.bias 12 qkv 24/48 by out",
         "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
         "model.layers.0.self_attn.v_proj.bias 12 qkv 36/48 by out",
-        "model.layers.0.self_attn.norm_q.weight 6 gain whole",
-        "model.layers.0.self_attn.norm_k.weight 6 gain whole",
+        "model.layers.0.self_attn.q_norm.weight 6 gain whole",
+        "model.layers.0.self_attn.k_norm.weight 6 gain whole",
         "model.layers.0.self_attn.o_proj.weight 8x24 by in",
         "model.layers.0.self_attn.o_proj.bias 8 whole",
         "model.layers.0.norm_b.weight 8 gain whole",
@@ -141,8 +139,8 @@ static void test_layers_differ(void **state)
         "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
         "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
         "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
-        "model.layers.0.self_attn.norm_q.weight 24 gain by out",
-        "model.layers.0.self_attn.norm_k.weight 12 gain by out",
+        "model.layers.0.self_attn.q_norm.weight 24 gain by out",
+        "model.layers.0.self_attn.k_norm.weight 12 gain by out",
         "model.layers.0.self_attn.o_proj.weight 8x24 by in",
         "model.layers.0.norm_b.weight 8 gain whole",
         "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",

@@ -11,11 +11,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.mlp = MLP_XIELU;
     family_check_activation(r, "xielu");
     family_set_layers(spec, &layer);
-    spec->names = (struct tensor_names){.attention_norm = "attention_layernorm",
-                                        .mlp_norm = "feedforward_layernorm",
-                                        .q_norm = "self_attn.q_norm",
-                                        .k_norm = "self_attn.k_norm",
-                                        .down = "mlp.down_proj"};
+    spec->names.attention_norm = "attention_layernorm";
+    spec->names.mlp_norm = "feedforward_layernorm";
 }
 
 static const char *const reads[] = {"attention_bias", "hidden_act", NULL};

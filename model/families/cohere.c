@@ -16,19 +16,12 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->norm_eps = json_reader_number(r, "layer_norm_eps", 1e-5, 0, 1);
     spec->rope_interleaved = true;
     spec->logits_multiplier = json_reader_number(r, "logit_scale", 0.0625, 1e-6, 1e6);
-    spec->names = (struct tensor_names){.attention_norm = "input_layernorm", .down = "mlp.down_proj"};
 }
 
 static void read_cohere2(struct json_reader *r, struct model_spec *spec)
 {
     read(r, spec);
-    const int32_t absent = json_reader_has(r, "sliding_window") ? 0 : 4096;
-    const int32_t window = json_reader_int(r, "sliding_window", absent, 1, INT32_MAX);
-    if (window == 0)
-        json_reader_fail(r, STATUS_UNSUPPORTED,
-                         "sliding_window is null, but a cohere2 model is computed only with one");
-    family_set_windows(spec, window, json_reader_int(r, "sliding_window_pattern", 4, 1, INT32_MAX));
-    family_read_layer_types(r, window, spec);
+    family_read_alternating_windows(r, json_reader_int(r, "sliding_window_pattern", 4, 1, INT32_MAX), spec);
     for (int32_t i = 0; i < spec->num_layers; i++)
         if (spec->layers[i].window == 0) spec->layers[i].rotary_dim = 0;
 }
@@ -36,7 +29,9 @@ static void read_cohere2(struct json_reader *r, struct model_spec *spec)
 static const char *const reads[] = {"attention_bias", "logit_scale", NULL};
 static const char *const reads_cohere2[] = {"attention_bias",         "logit_scale", "sliding_window",
                                             "sliding_window_pattern", "layer_types", NULL};
-static const char *const ignores[] = {"position_embedding_type", NULL}; /* "rope_gptj", the interleaved rotation */
+/* position_embedding_type is "rope_gptj", the interleaved rotation */
+static const char *const ignores[] = {"position_embedding_type", NULL};
+static const char *const ignores_cohere2[] = {"position_embedding_type", "use_sliding_window", NULL};
 
 const struct family family_cohere = {.model_type = "cohere",
                                      .architecture = "CohereForCausalLM",
@@ -48,4 +43,4 @@ const struct family family_cohere2 = {.model_type = "cohere2",
                                       .architecture = "Cohere2ForCausalLM",
                                       .read = read_cohere2,
                                       .reads = reads_cohere2,
-                                      .ignores = ignores};
+                                      .ignores = ignores_cohere2};

@@ -6,6 +6,8 @@
 
 static void read_head_size(struct json_reader *r, int32_t absent, struct model_spec *spec)
 {
+    /* null stands for the quotient, too */
+    if (json_reader_has(r, "head_dim")) absent = 0;
     spec->head_size = json_reader_int(r, "head_dim", absent, 2, MODEL_MAX_HEAD_SIZE);
     if (spec->head_size == 0) {
         if (spec->hidden_size % spec->num_heads != 0)
@@ -92,8 +94,10 @@ void family_read_layer_types(struct json_reader *r, int32_t window, struct model
                              "layer_types[%d] is %s; quire computes \"sliding_attention\" and \"full_attention\"", i,
                              show_value(value).text);
         if (sliding && window == 0)
-            json_reader_fail(r, STATUS_INVALID,
-                             "layer_types[%d] is \"sliding_attention\", but the model has no sliding_window", i);
+            json_reader_fail(
+                r, STATUS_INVALID,
+                "layer_types[%d] is \"sliding_attention\", but sliding_window is null or use_sliding_window is false",
+                i);
         spec->layers[i].window = sliding ? window : 0;
     }
 }

@@ -6,8 +6,7 @@
 /* layer_types counts where it is given, so the pattern may be anything then. */
 static void read_windows(struct json_reader *r, struct model_spec *spec)
 {
-    const int32_t absent = json_reader_has(r, "sliding_window") ? 0 : 4096; /* null turns the windows off */
-    const int32_t window = json_reader_int(r, "sliding_window", absent, 1, INT32_MAX);
+    const int32_t window = family_read_window(r, 4096);
     if (window > 0 && !json_reader_get(r, "layer_types"))
         family_set_windows(spec, window, json_reader_int(r, "sliding_window_pattern", 4, 1, INT32_MAX));
     family_read_layer_types(r, window, spec);
@@ -23,14 +22,11 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.qk_norm = QK_NORM_HEAD;
     family_set_layers(spec, &layer);
     read_windows(r, spec);
-    spec->names = (struct tensor_names){.post_attention_norm = "post_attention_layernorm",
-                                        .post_mlp_norm = "post_feedforward_layernorm",
-                                        .q_norm = "self_attn.q_norm",
-                                        .k_norm = "self_attn.k_norm",
-                                        .down = "mlp.down_proj"};
 }
 
 static const char *const reads[] = {"sliding_window", "sliding_window_pattern", "layer_types", NULL};
 
+static const char *const ignores[] = {"use_sliding_window", NULL};
+
 const struct family family_exaone4 = {
-    .model_type = "exaone4", .architecture = "Exaone4ForCausalLM", .read = read, .reads = reads};
+    .model_type = "exaone4", .architecture = "Exaone4ForCausalLM", .read = read, .reads = reads, .ignores = ignores};

@@ -6,10 +6,10 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
-    &family_llama,    &family_mistral, &family_ministral, &family_qwen2, &family_qwen3,   &family_gemma,
-    &family_gemma2,   &family_gemma3,  &family_olmo2,     &family_olmo3, &family_smollm3, &family_granite,
-    &family_granite4, &family_cohere,  &family_cohere2,   &family_glm,   &family_glm4,    &family_helium,
-    &family_ernie4_5, &family_exaone4, &family_seed_oss,  &family_phi3,  &family_arcee,   &family_apertus,
+    &family_apertus,  &family_arcee,  &family_cohere, &family_cohere2,   &family_ernie4_5, &family_exaone4,
+    &family_gemma,    &family_gemma2, &family_gemma3, &family_glm,       &family_glm4,     &family_granite,
+    &family_granite4, &family_helium, &family_llama,  &family_ministral, &family_mistral,  &family_olmo2,
+    &family_olmo3,    &family_phi3,   &family_qwen2,  &family_qwen3,     &family_seed_oss, &family_smollm3,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
@@ -93,7 +93,11 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     *spec = (struct model_spec){
         .embedding_multiplier = 1,
         .logits_multiplier = 1,
-        .names = {.attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm", .down = "mlp.down_proj"},
+        .names = {.attention_norm = "input_layernorm",
+                  .post_attention_norm = "post_attention_layernorm",
+                  .mlp_norm = "post_attention_layernorm",
+                  .post_mlp_norm = "post_feedforward_layernorm",
+                  .down = "mlp.down_proj"},
         .num_ropes = 1,
     };
     family->read(r, spec);

@@ -1,9 +1,9 @@
 /* The families that quire runs, a file each, or one for near relatives: how config.json of a family becomes a struct
  * model_spec.
  *
- * To add a family, write a file beside this one, name its struct here and in the table of families.c, and add a golden
- * checkpoint (tests/scripts/make_golden.py). A family follows its modelling code in transformers, defaults of absent
- * keys included.
+ * To add a family, write a file beside this one, name its struct here and in the table of families.c, both in
+ * alphabetical order, and add a golden checkpoint (tests/scripts/make_golden.py). A family follows its modelling code
+ * in transformers, defaults of absent keys included.
  */
 #ifndef QUIRE_MODEL_FAMILIES_FAMILIES_H
 #define QUIRE_MODEL_FAMILIES_FAMILIES_H
@@ -13,8 +13,9 @@
 
 struct family {
     const char *model_type, *architecture; /* of config.json: "llama", "LlamaForCausalLM" */
-    /* Fills what is this family's own: sizes, layers, multipliers, names. `spec` comes with Llama's names, with one
-     * rope, and with everything else off. Ropes and dtype are read for all families alike, after this. */
+    /* Fills what is this family's own: sizes, layers, multipliers, names. `spec` comes with Llama's names and OLMo 2's
+     * for post norms, with one rope, and with everything else off. Ropes and dtype are read for all families alike,
+     * after this. */
     void (*read)(struct json_reader *r, struct model_spec *spec);
     double rope_theta;              /* where the file gives none; 0: 10000 */
     double rope_local_theta;        /* of families with two ropes: the same for the second */
@@ -27,30 +28,30 @@ struct family {
     const char *const *reads, *const *ignores;
 };
 
-extern const struct family family_llama;
-extern const struct family family_mistral;
-extern const struct family family_qwen2;
-extern const struct family family_qwen3;
+extern const struct family family_apertus;
+extern const struct family family_arcee;
+extern const struct family family_cohere;
+extern const struct family family_cohere2;
+extern const struct family family_ernie4_5;
+extern const struct family family_exaone4;
 extern const struct family family_gemma;
 extern const struct family family_gemma2;
 extern const struct family family_gemma3;
-extern const struct family family_olmo2;
-extern const struct family family_olmo3;
-extern const struct family family_smollm3;
-extern const struct family family_ministral;
-extern const struct family family_granite;
-extern const struct family family_granite4;
-extern const struct family family_cohere;
-extern const struct family family_cohere2;
 extern const struct family family_glm;
 extern const struct family family_glm4;
+extern const struct family family_granite;
+extern const struct family family_granite4;
 extern const struct family family_helium;
-extern const struct family family_ernie4_5;
-extern const struct family family_exaone4;
-extern const struct family family_seed_oss;
+extern const struct family family_llama;
+extern const struct family family_ministral;
+extern const struct family family_mistral;
+extern const struct family family_olmo2;
+extern const struct family family_olmo3;
 extern const struct family family_phi3;
-extern const struct family family_arcee;
-extern const struct family family_apertus;
+extern const struct family family_qwen2;
+extern const struct family family_qwen3;
+extern const struct family family_seed_oss;
+extern const struct family family_smollm3;
 
 /* The family that model_type and architectures name. Fails if quire does not run it; never NULL. */
 const struct family *family_find(struct json_reader *r);
@@ -65,9 +66,9 @@ struct missing_parts family_missing_parts(const char *model_type);
 /* Fills *spec from config.json, which is of this family. */
 void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec);
 
-/* Parts of family_read_spec, the same for all families, after read(): fills spec->ropes, and narrows the rotary_dim of
- * layers that rotate if the family reads partial_rotary_factor; fails if the file's layer_types
- * contradict the windows of a family that does not read them. */
+/* Parts of family_read_spec, the same for all families, after read(). The first fills spec->ropes, and narrows the
+ * rotary_dim of layers that rotate if the family reads partial_rotary_factor. The second is for families that do not
+ * read layer_types: it fails if these contradict the layers' windows. */
 void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec);
 void family_check_layer_types(struct json_reader *r, const struct model_spec *spec);
 
@@ -105,6 +106,8 @@ void family_set_two_ropes(struct model_spec *spec);
 
 /* Gemma's: gains are stored less 1, embeddings are multiplied by sqrt(hidden_size). */
 void family_set_gemma(struct model_spec *spec);
+/* What Gemma 2 and 3 share: all but layers and soft caps. Returns their layer, without soft cap, QK norm and window. */
+struct layer_spec family_read_gemma2(struct json_reader *r, int32_t max_position, struct model_spec *spec);
 /* All of OLMo 2's spec, which OLMo 3 extends. */
 void family_read_olmo2(struct json_reader *r, struct model_spec *spec);
 /* Granite's, of layers that are set: scales of attention, residuals, embeddings and logits. */

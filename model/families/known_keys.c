@@ -150,7 +150,7 @@ void known_keys_check(struct json_reader *r, const struct family *family, const 
         const struct known_key *known = &known_keys[i];
         if (key_is_in(known->key, family->reads) || key_is_in(known->key, family->ignores)) continue;
         if (!is_neutral(r, known, spec))
-            json_reader_fail(r, STATUS_UNSUPPORTED, "%s is %s, but a %s model is computed only with %s there (%s)",
+            json_reader_fail(r, STATUS_UNSUPPORTED, "%s is %s, but quire computes %s models only with %s there (%s)",
                              known->key, show_value(json_reader_get(r, known->key)).text, family->model_type,
                              neutral_names[known->neutral], known->what);
     }

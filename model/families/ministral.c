@@ -1,5 +1,4 @@
-/* Ministral (Mistral AI, 2024): Mistral whose layer_types say which layers have the window; without them all have it.
- */
+/* Ministral (Mistral AI, 2024): Mistral whose layer_types name the layers that have the window. */
 #include "model/families/families.h"
 
 static void read(struct json_reader *r, struct model_spec *spec)
@@ -13,5 +12,10 @@ static void read(struct json_reader *r, struct model_spec *spec)
 
 static const char *const reads[] = {"sliding_window", "layer_types", NULL};
 
-const struct family family_ministral = {
-    .model_type = "ministral", .architecture = "MinistralForCausalLM", .read = read, .reads = reads};
+static const char *const ignores[] = {"use_sliding_window", NULL};
+
+const struct family family_ministral = {.model_type = "ministral",
+                                        .architecture = "MinistralForCausalLM",
+                                        .read = read,
+                                        .reads = reads,
+                                        .ignores = ignores};

@@ -10,11 +10,6 @@ void family_read_olmo2(struct json_reader *r, struct model_spec *spec)
     layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
     layer.qk_norm = QK_NORM_PROJECTION;
     family_set_layers(spec, &layer);
-    spec->names = (struct tensor_names){.post_attention_norm = "post_attention_layernorm",
-                                        .post_mlp_norm = "post_feedforward_layernorm",
-                                        .q_norm = "self_attn.q_norm",
-                                        .k_norm = "self_attn.k_norm",
-                                        .down = "mlp.down_proj"};
 }
 
 static const char *const reads[] = {"attention_bias", NULL};

@@ -9,8 +9,6 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.qk_norm = QK_NORM_HEAD;
     family_set_layers(spec, &layer);
     family_read_qwen_windows(r, spec);
-    spec->names.q_norm = "self_attn.q_norm";
-    spec->names.k_norm = "self_attn.k_norm";
 }
 
 static const char *const reads[] = {"attention_bias", "sliding_window", "use_sliding_window", "layer_types", NULL};

@@ -51,11 +51,11 @@ static enum rope_type read_longrope_name(struct json_reader *r, const char *name
     return ROPE_DEFAULT;
 }
 
-static enum rope_type read_type(struct json_reader *r, bool longrope_only)
+static enum rope_type read_type(struct json_reader *r, enum rope_type absent, bool longrope_only)
 {
     const char *name = json_reader_string(r, "rope_type", NULL);
     if (!name) name = json_reader_string(r, "type", NULL);
-    if (!name) return ROPE_DEFAULT;
+    if (!name) return absent;
     if (longrope_only) return read_longrope_name(r, name);
     for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++)
         if (strcmp(name, type_names[i]) == 0) return (enum rope_type)i;
@@ -128,36 +128,39 @@ static void read_longrope(struct json_reader *r, const struct model_spec *spec, 
     read_pair_factors(r, "long_factor", num_pairs, rope->long_factor);
 }
 
-/* The rotary_dim of layers that rotate, for a family that reads partial_rotary_factor. It stands in the object or
- * beside it; the one inside counts. */
+/* Sets the rotary_dim of layers that rotate, if they rotate only a part of each head. */
 static void narrow_rotation(struct json_reader *r, double factor, struct model_spec *spec)
 {
     const int32_t dim = rotated_elements(spec, factor);
     if (factor == 1) return;
     if (dim < 2 || dim % 2 != 0)
         json_reader_fail(r, STATUS_INVALID,
-                         "partial_rotary_factor %g of a head_dim of %d is no even number up to head_dim", factor,
-                         spec->head_size);
+                         "partial_rotary_factor is %g, but must rotate an even number of the %d elements of a head",
+                         factor, spec->head_size);
     for (int32_t i = 0; i < spec->num_layers; i++)
         if (spec->layers[i].rotary_dim > 0) spec->layers[i].rotary_dim = dim;
 }
 
-/* What the keys beside the object say; the object overrides it. */
+/* What counts for the object besides its own keys: the family, and keys beside the object. */
 struct rope_outer {
-    double partial_rotary_factor;
+    const struct family *family;
+    double partial_rotary_factor;  /* the object's overrides it */
     int32_t original_max_position; /* overrides the object's; 0: none */
-    bool reads_partial;            /* the family reads partial_rotary_factor */
-    bool longrope_only;            /* of struct family */
 };
+
+static bool reads_partial_rotary_factor(const struct family *family)
+{
+    return key_is_in("partial_rotary_factor", family->reads);
+}
 
 static void read_scaling(struct json_reader *r, const struct model_spec *spec, struct rope_outer *outer,
                          struct rope_config *rope)
 {
     check_keys(r);
-    rope->type = read_type(r, outer->longrope_only);
+    rope->type = read_type(r, rope->type, outer->family->longrope_only);
     rope->theta = json_reader_number(r, "rope_theta", rope->theta, 2, 1e15);
     const double partial = json_reader_number(r, "partial_rotary_factor", outer->partial_rotary_factor, -1e9, 1e9);
-    if (partial != outer->partial_rotary_factor && !outer->reads_partial)
+    if (partial != outer->partial_rotary_factor && !reads_partial_rotary_factor(outer->family))
         json_reader_fail(r, STATUS_UNSUPPORTED, "%spartial_rotary_factor is %s, but quire rotates whole heads",
                          r->prefix, show_value(json_reader_get(r, "partial_rotary_factor")).text);
     outer->partial_rotary_factor = partial;
@@ -197,12 +200,12 @@ static const json_t *find_rope_object(struct json_reader *r, const char **prefix
     return NULL;
 }
 
-/* Reads the object, if there is one, whose keys are called prefixKEY. */
+/* Reads the object, unless there is none or it is empty. Its keys are called prefixKEY; absent ones leave *rope. */
 static void read_object(struct json_reader *r, const json_t *object, const char *prefix, const struct model_spec *spec,
                         struct rope_outer *outer, struct rope_config *rope)
 {
     struct json_reader inner = *r;
-    if (!object) return;
+    if (json_object_size(object) == 0) return;
     inner.object = object;
     inner.prefix = prefix;
     read_scaling(&inner, spec, outer, rope);
@@ -221,16 +224,15 @@ static void read_one_rope(struct json_reader *r, const struct family *family, st
 {
     const double theta = family->rope_theta > 0 ? family->rope_theta : 10000;
     const double factor = family->partial_rotary_factor > 0 ? family->partial_rotary_factor : 1;
-    struct rope_outer outer = {.partial_rotary_factor = 1,
-                               .reads_partial = key_is_in("partial_rotary_factor", family->reads),
-                               .longrope_only = family->longrope_only};
+    struct rope_outer outer = {.family = family, .partial_rotary_factor = 1};
     spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", theta, 2, 1e15));
     outer.original_max_position =
         json_reader_int(r, "original_max_position_embeddings", family->original_max_position, 1, 1 << 28);
-    if (outer.reads_partial) outer.partial_rotary_factor = json_reader_number(r, "partial_rotary_factor", factor, 0, 1);
+    if (reads_partial_rotary_factor(family))
+        outer.partial_rotary_factor = json_reader_number(r, "partial_rotary_factor", factor, 0, 1);
     const char *prefix;
     const json_t *object = find_rope_object(r, &prefix);
-    if (!object && family->rope) spec->ropes[0] = *family->rope;
+    if (!object && family->rope && !json_reader_get(r, "rope_parameters")) spec->ropes[0] = *family->rope;
     read_object(r, object, prefix, spec, &outer, &spec->ropes[0]);
     narrow_rotation(r, outer.partial_rotary_factor, spec);
 }
@@ -239,14 +241,14 @@ static void read_one_rope(struct json_reader *r, const struct family *family, st
  * are those of layers without a window, and rope_local_base_freq, which only Gemma 3 has, those of the others. */
 static void read_two_ropes(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
-    struct rope_outer outer = {.partial_rotary_factor = 1};
+    struct rope_outer outer = {.family = family, .partial_rotary_factor = 1};
     const json_t *both = get_object(r, "rope_parameters"), *value;
     const char *key;
     json_object_foreach((json_t *)both, key, value)
     {
         if (strcmp(key, "full_attention") != 0 && strcmp(key, "sliding_attention") != 0)
             json_reader_fail(r, STATUS_UNSUPPORTED,
-                             "rope_parameters.%s is set, but a %s model has the objects full_attention and "
+                             "rope_parameters.%s is set, but %s models have the objects full_attention and "
                              "sliding_attention there",
                              show_string(key).text, family->model_type);
     }

@@ -1,26 +1,86 @@
 #!/usr/bin/env python3
-"""Makes tests/data/config_golden.json: what transformers computes from each file in tests/data/configs.
+"""Makes tests/data/config_golden.json: what transformers computes from each file in tests/data/configs, and from files
+with hardly any keys.
 
     python3 tests/scripts/make_config_golden.py       (needs torch and transformers)
 
-Each file is the config.json of a well-known checkpoint. The model is built from it without memory for its weights, and
-what is written is what its modules are, not what its config says:
+Each file is the config.json of a well-known checkpoint; only longrope's short_factor and long_factor hold numbers that
+are made up. Files with hardly any keys show what transformers takes for absent ones. The model is built without memory for
+its weights, and what is written is what its modules are, not what its config says:
 
-    {"name", sizes, "norm_eps", "tied", "activation", "multipliers", "windows" and "rotary_dims" and "ropes": [layers],
+    {"name", "config" (unless it is a file), sizes, "norm_eps", "tied", "activation", "multipliers", "windows" and "rotary_dims" and "ropes": [layers],
      "scale", "soft_cap", "logits_soft_cap", "frequencies": [ropes][rotary_dim / 2], "rope_scale": [ropes],
      "num_tensors", "tensors": {name: shape} of no layer, of the first and of the last}
 
-A window of 0 and a rotary_dim of 0 mean none.
+A window of 0 and a rotary_dim of 0 mean none. The shape of a scalar is [1].
 """
 
 import json
 import pathlib
 import sys
+import tempfile
 
 import torch
 import transformers
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+
+
+# Keys that a family cannot do without.
+SIZES = dict(hidden_size=2048, intermediate_size=96, num_hidden_layers=8, num_attention_heads=32, vocab_size=300000)
+NEEDED = {
+    "granitemoehybrid": dict(num_local_experts=0, layer_types=["attention"] * 8),
+    "helium": dict(hidden_size=2560, num_attention_heads=20),
+    "ministral": dict(head_dim=64),
+}
+FAMILIES = ("apertus arcee cohere cohere2 ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 granite granitemoehybrid "
+            "helium llama ministral mistral olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3").split()
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+LINEAR = dict(rope_type="linear", factor=8.0)
+MULTIPLIERS = dict(attention_multiplier=0.015625, embedding_multiplier=12.0, residual_multiplier=0.22, logits_scaling=8.0)
+
+# Further keys: biases, multipliers, null, empty objects, and combinations that no published file has.
+FURTHER = (
+    ("apertus", dict(attention_bias=True)),
+    ("apertus", dict(rope_parameters={})),
+    ("apertus", dict(rope_scaling={}, rope_theta=500.0)),
+    ("arcee", dict(attention_bias=True, mlp_bias=True)),
+    ("cohere", dict(attention_bias=True, layer_norm_eps=0.01)),
+    ("cohere2", dict(sliding_window=24, sliding_window_pattern=3)),
+    ("cohere2", dict(sliding_window=24, layer_types=[FULL, SLIDING] * 4)),
+    ("ernie4_5", dict(use_bias=True)),
+    ("ernie4_5", dict(head_dim=None, num_key_value_heads=None)),
+    ("exaone4", dict(sliding_window=None, layer_types=[FULL] * 8)),
+    ("exaone4", dict(sliding_window=24, sliding_window_pattern=3, use_sliding_window=False)),
+    ("gemma", dict(attention_bias=True, hidden_act="gelu")),
+    ("gemma2", dict(attn_logit_softcapping=None, final_logit_softcapping=None, use_sliding_window=True)),
+    ("gemma2", dict(hidden_activation="silu", query_pre_attn_scalar=144, layer_types=[FULL, SLIDING] * 4)),
+    ("gemma3_text", dict(final_logit_softcapping=9.0, layer_types=[FULL, SLIDING] * 4)),
+    ("gemma3_text", dict(rope_scaling={}, rope_parameters=dict(full_attention=LINEAR))),
+    ("gemma3_text", dict(rope_scaling=dict(factor=4.0), sliding_window_pattern=3,
+                         rope_parameters=dict(full_attention=LINEAR))),
+    ("glm", dict(partial_rotary_factor=0.25, rope_parameters=dict(rope_type="default", rope_theta=500.0))),
+    ("glm4", dict(attention_bias=False, partial_rotary_factor=0.25,
+                  rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75))),
+    ("granite", dict(attention_bias=True, mlp_bias=True, **MULTIPLIERS)),
+    ("granitemoehybrid", dict(attention_bias=True, position_embedding_type="rope", shared_intermediate_size=80,
+                              **MULTIPLIERS)),
+    ("helium", dict(attention_bias=True, mlp_bias=True)),
+    ("llama", dict(attention_bias=True, mlp_bias=True)),
+    ("ministral", dict(sliding_window=24, use_sliding_window=True, layer_types=[SLIDING, FULL] * 4)),
+    ("ministral", dict(sliding_window=None)),
+    ("mistral", dict(sliding_window=None)),
+    ("olmo2", dict(attention_bias=True)),
+    ("olmo3", dict(rope_theta=500.0, rope_scaling=LINEAR)),
+    ("phi3", dict(attention_bias=True, sliding_window=24, partial_rotary_factor=0.5)),
+    ("qwen2", dict(attention_bias=False, use_sliding_window=True, sliding_window=24, max_window_layers=5)),
+    ("qwen3", dict(attention_bias=True, use_sliding_window=True, max_window_layers=5, head_dim=64)),
+    ("seed_oss", dict(attention_bias=False, attention_out_bias=True, mlp_bias=True, head_dim=64)),
+    ("seed_oss", dict(head_dim=None, num_key_value_heads=None)),
+    ("smollm3", dict(use_sliding_window=True, sliding_window=24, no_rope_layer_interval=3)),
+    ("smollm3", dict(mlp_bias=True, num_key_value_heads=None, no_rope_layers=[0, 1, 1, 0, 1, 1, 0, 1])),
+)
 
 
 def build(path):
@@ -74,7 +134,7 @@ def tensors_of(model, last):
     state = model.state_dict()
     if model.config.tie_word_embeddings:
         del state["lm_head.weight"]
-    kept = {name: list(tensor.shape) for name, tensor in state.items()
+    kept = {name: list(tensor.shape) or [1] for name, tensor in state.items()
             if ".layers." not in name or f".layers.{last}." in name or ".layers.0." in name}
     return len(state), kept
 
@@ -101,7 +161,6 @@ def describe(path):
     windows, dims, used = layers_of(config, model, ropes)
     num_tensors, tensors = tensors_of(model, config.num_hidden_layers - 1)
     return {
-        "name": path.stem,
         "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(model.model.layers),
         "num_heads": config.num_attention_heads, "num_kv_heads": config.num_key_value_heads,
         "head_size": attention.head_dim, "max_position": config.max_position_embeddings,
@@ -120,12 +179,22 @@ def describe(path):
     }
 
 
+def describe_keys(config):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "config.json"
+        path.write_text(json.dumps(config))
+        return describe(path)
+
+
 def main():
     transformers.logging.set_verbosity_error()
-    paths = sorted((DATA / "configs").glob("*.json"))
-    lines = ",\n".join(json.dumps(describe(path)) for path in paths)
+    cases = [{"name": path.stem, **describe(path)} for path in sorted((DATA / "configs").glob("*.json"))]
+    for model_type, keys in (*((name, {}) for name in FAMILIES), *FURTHER):
+        config = {"model_type": model_type, **SIZES, **NEEDED.get(model_type, {}), **keys}
+        cases.append({"name": f"{model_type} {json.dumps(keys)}", "config": config, **describe_keys(config)})
+    lines = ",\n".join(json.dumps(case) for case in cases)
     (DATA / "config_golden.json").write_text(f"[\n{lines}\n]\n")
-    print(f"config_golden.json: {len(paths)} configs, {(DATA / 'config_golden.json').stat().st_size} bytes")
+    print(f"config_golden.json: {len(cases)} configs, {(DATA / 'config_golden.json').stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
-    "mha",    "gqa",      "mqa",     "sliding",  "yarn",      "qwen2",    "qwen3",  "gemma2",  "olmo2", "granite",
-    "gemma",  "gemma3",   "olmo3",   "smollm3",  "ministral", "granite4", "cohere", "cohere2", "glm",   "glm4",
-    "helium", "ernie4_5", "exaone4", "seed_oss", "phi3",      "phi4",     "arcee",  "apertus",
+    "apertus", "arcee", "cohere",  "cohere2",  "ernie4_5", "exaone4", "gemma",     "gemma2", "gemma3", "glm",
+    "glm4",    "gqa",   "granite", "granite4", "helium",   "mha",     "ministral", "mqa",    "olmo2",  "olmo3",
+    "phi3",    "phi4",  "qwen2",   "qwen3",    "seed_oss", "sliding", "smollm3",   "yarn",
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 
