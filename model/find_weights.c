@@ -46,7 +46,7 @@ static enum status missing(const struct finder *f, const struct tensor *t)
 {
     const char *hint = "";
     if (t->role == TENSOR_LM_HEAD) hint = "; a model without it has \"tie_word_embeddings\": true in config.json";
-    if (t->kind == TENSOR_BIAS) hint = "; config.json says that this layer has biases";
+    if (t->kind == TENSOR_BIAS) hint = "; by its config.json the model has biases here";
     return error_set(f->err, STATUS_INVALID, "%s: there is no tensor \"%s\" in the safetensors files%s", f->folder,
                      t->name, hint);
 }

@@ -2,8 +2,8 @@
  * is: a whole config.json, more keys of one that is valid, or a generation_config.json. Not part of the build:
  *
  *     clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -I. tests/fuzz_config.c model/config.c \
- *         model/rope.c model/families/[a-z]*.c base/json.c base/file.c base/array.c base/status.c kernels/dtype.c \
- *         tests/support/temp_folder.c -ljansson -lm -o fuzz_config
+ *         model/foreign_checkpoint.c model/rope.c model/families/[a-z]*.c base/json.c base/file.c base/array.c \
+ *         base/status.c kernels/dtype.c tests/support/temp_folder.c -ljansson -lm -o fuzz_config
  *     ./fuzz_config -max_len=4096 CORPUS
  */
 #include <math.h>
