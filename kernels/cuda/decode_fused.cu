@@ -37,7 +37,7 @@ static bool set_norm(struct matmul *m, const struct norm_params *norm)
 static bool run(struct backend *b, const char *operation, const struct matmul *m, const struct weight *next)
 {
     struct few_tokens_plan plan;
-    const struct cuda_state *s = cuda_use(b);
+    const struct cuda_state *s = cuda_state(b);
     if (s->has_wgmma && !few_tokens_is_best(m)) return linear_wgmma(b, operation, m);
     if (m->num_tokens > FUSED_MAX_TOKENS || !few_tokens_plan(s, m, &plan)) return false;
     few_tokens_launch(b, operation, m, &plan, next);

@@ -328,7 +328,7 @@ void few_tokens_launch(struct backend *b, const char *operation, const struct ma
         call.partials = (float *)(call.arrivals + MAX_SPLIT_TILES);
     }
     if (cuda_state(b)->compute_capability < 90) {
-        few_tokens_async_launch(b, operation, &call);
+        few_tokens_async_add(b, &call, workspace ? (uint32_t *)(workspace + ARRIVED_AT) : NULL);
     } else if (m->dtype == DTYPE_FLOAT16) {
         launch_groups<__half>(b, operation, &call);
     } else {
@@ -339,5 +339,5 @@ void few_tokens_launch(struct backend *b, const char *operation, const struct ma
 int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
     (void)s, (void)query;
-    return PARTIAL_BYTES + MAX_SPLIT_TILES * (int64_t)sizeof(uint32_t);
+    return ARRIVED_AT + (int64_t)sizeof(uint32_t);
 }

@@ -38,20 +38,38 @@ enum {
     GROUP_BYTES = 2 * TILE * GROUP,
     CHUNK = MMA_WARPS * GROUPS * GROUP,
     CHUNK_BYTES = 2 * TILE * CHUNK,
+    MAX_CHAIN = 4,            /* o, gate_up, down, and the next layer's qkv or lm_head */
     MAX_STAGES = 8,           /* 64 KiB in flight to each multiprocessor */
     SECTOR = 32,              /* bytes that a prefetch brings into the L2 cache */
     PREFETCH_BYTES = 64 << 10 /* of the next matmul's weights, by each block */
 };
 
+/* Matmuls of which each may read what those before it write. */
+struct matmul_chain {
+    struct few_tokens_call calls[MAX_CHAIN];
+    int32_t num_calls;
+    uint32_t *arrived; /* wait_for_blocks' counter, in the workspace; NULL: there is no workspace, so no chain */
+};
+
 #if __CUDA_ARCH__ < 900
+
+/* A block's part of a call. The blocks beyond the call's own have no tiles. */
+static __device__ __forceinline__ block_part part_of(const few_tokens_call &c)
+{
+    block_part p = find_part<TILE>(c.plan, c.matmul);
+    if ((int)blockIdx.x >= c.plan.blocks) p.first_tile = (int32_t)p.tiles;
+    return p;
+}
 
 /* A lane's copies of weights. */
 template <class T> struct weight_copies {
-    uint32_t ring; /* the lane's place in the first stage */
-    int64_t tile;  /* of the next chunk */
-    int chunk;     /* of the tile */
-    const T *from; /* what the lane copies first of the next chunk */
-    int left;      /* input features from there to the end of the part; 0 or less: there is nothing to copy */
+    uint32_t ring;   /* the lane's place in the first stage */
+    int call;        /* of the next chunk */
+    block_part part; /* of this call */
+    int64_t tile;    /* of this part; beyond the last one: there is nothing left to copy */
+    int chunk;       /* of the tile */
+    const T *from;   /* what the lane copies first of the next chunk */
+    int left;        /* input features from there to the end of the part; 0 or less: there is nothing to copy */
     uint64_t policy;
 };
 
@@ -62,15 +80,28 @@ static __device__ __forceinline__ int lane_feature()
 }
 
 template <class T>
-static __device__ __forceinline__ void begin_tile(weight_copies<T> &copies, const matmul &m, const block_part &p)
+static __device__ __forceinline__ void begin_call(weight_copies<T> &copies, const matmul_chain &chain, int call)
 {
+    copies.call = call;
+    copies.part = part_of(chain.calls[call]);
+    copies.tile = copies.part.first_tile;
+}
+
+/* Begins the tile, or if the block has no more tiles of this call, the first one of a later call. */
+template <class T>
+static __device__ __forceinline__ void begin_tile(weight_copies<T> &copies, const matmul_chain &chain)
+{
+    while (copies.tile >= copies.part.tiles && copies.call + 1 < chain.num_calls)
+        begin_call(copies, chain, copies.call + 1);
+    const matmul &m = chain.calls[copies.call].matmul;
+    const block_part &p = copies.part;
     const int64_t row = copies.tile < p.tiles ? feature_of<TILE>(m, copies.tile, threadIdx.x % 32 / 4) : -1;
     copies.chunk = 0;
     copies.from = (const T *)m.weight + (row < 0 ? 0 : row * m.in_features + p.begin + lane_feature());
     copies.left = row < 0 ? 0 : p.size - lane_feature();
 }
 
-/* Prefetches the first PREFETCH_BYTES * gridDim.x bytes of the next matmul's weights. */
+/* Prefetches the first PREFETCH_BYTES * gridDim.x bytes of the weights that are read after the chain. */
 static __device__ __forceinline__ void prefetch_next(const few_tokens_call &c)
 {
     const int64_t most = (int64_t)PREFETCH_BYTES * gridDim.x, bytes = c.next_bytes < most ? c.next_bytes : most;
@@ -81,8 +112,7 @@ static __device__ __forceinline__ void prefetch_next(const few_tokens_call &c)
 
 /* Starts the copies of the next chunk, to a stage; beyond the last tile they write zeros, as beyond the last row. */
 template <class T>
-static __device__ __forceinline__ void copy_next(weight_copies<T> &copies, const few_tokens_call &c,
-                                                 const block_part &p, int stage)
+static __device__ __forceinline__ void copy_next(weight_copies<T> &copies, const matmul_chain &chain, int stage)
 {
 #pragma unroll
     for (int i = 0; i < GROUPS; i++)
@@ -91,22 +121,33 @@ static __device__ __forceinline__ void copy_next(weight_copies<T> &copies, const
     copy_async_commit();
     copies.from += CHUNK;
     copies.left -= CHUNK;
-    if (++copies.chunk < p.chunks) return;
-    if (copies.tile < p.tiles && copies.tile + p.tile_step >= p.tiles) prefetch_next(c);
-    copies.tile += p.tile_step;
-    begin_tile(copies, c.matmul, p);
+    if (++copies.chunk < copies.part.chunks) return;
+    const bool was_there = copies.tile < copies.part.tiles;
+    copies.tile += copies.part.tile_step;
+    begin_tile(copies, chain);
+    if (was_there && copies.tile >= copies.part.tiles) prefetch_next(chain.calls[chain.num_calls - 1]);
 }
 
-/* Starts to copy this part's input features of x, with zeros behind them up to the end of the last chunk. */
-static __device__ __forceinline__ void copy_x(const matmul &m, const block_part &p, uint8_t *x)
+/* Loads this part's input features of x, with zeros behind them up to the end of the last chunk. Earlier calls of the
+ * chain have written x, so it is read from the L2 cache. */
+static __device__ __forceinline__ void load_x(const matmul &m, const block_part &p, uint8_t *x)
 {
-    for (int token = 0; token < m.num_tokens; token++) {
-        const uint16_t *from = (const uint16_t *)m.x + token * m.x_stride + p.begin;
-        const uint32_t to = shared_address(x + token * p.x_row);
-        for (int i = threadIdx.x * 8; i < p.chunks * CHUNK; i += MMA_THREADS * 8)
-            copy_async(to + i * 2, from + i, i < p.size);
+    enum { AT_ONCE = 8 };
+    const int pieces = p.chunks * CHUNK / 8, count = m.num_tokens * pieces;
+    for (int first = threadIdx.x; first < count; first += AT_ONCE * MMA_THREADS) {
+        uint4 words[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            const int i = first + j * MMA_THREADS, token = i / pieces, feature = i % pieces * 8;
+            const uint16_t *from = (const uint16_t *)m.x + token * m.x_stride + p.begin + feature;
+            words[j] = i < count && feature < p.size ? __ldcg((const uint4 *)from) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            const int i = first + j * MMA_THREADS, token = i / pieces, feature = i % pieces * 8;
+            if (i < count) *(uint4 *)(x + token * p.x_row + feature * 2) = words[j];
+        }
     }
-    copy_async_commit();
 }
 
 /* Brings the gains into the L2 cache. */
@@ -132,25 +173,32 @@ static __device__ __forceinline__ void multiply_chunk(float (&sum)[2][4], const 
     }
 }
 
-/* All chunks of all tiles. sums: two sets of [MMA_WARPS, tokens, TILE], used in turn, so that one barrier a tile is
- * enough. */
+/* The lane's stages of the ring, and the one with its next chunk. */
+struct ring_reader {
+    const uint8_t *stages;
+    int stage;
+};
+
+/* All chunks of all tiles of a call. sums: two sets of [MMA_WARPS, tokens, TILE], used in turn, so that one barrier a
+ * tile is enough. */
 template <class T, int STAGES>
-static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, const block_part &p,
-                                                      weight_copies<T> &copies, const uint8_t *ring, const uint8_t *x,
+static __device__ __forceinline__ void multiply_tiles(const matmul_chain &chain, int call, const block_part &p,
+                                                      weight_copies<T> &copies, ring_reader &ring, const uint8_t *x,
                                                       float *sums, int *is_last)
 {
+    const few_tokens_call &c = chain.calls[call];
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const uint8_t *stages = ring + threadIdx.x % 32 * 16 + warp * GROUPS * GROUP_BYTES;
     const uint8_t *lane_x = x + g * p.x_row + lane_feature() * 2;
-    int stage = 0, side = 0;
+    const bool has_token = g < c.matmul.num_tokens;
+    int side = 0;
     for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
         const result_place place = find_place<T, TILE>(c.matmul, tile);
         float sum[2][4] = {};
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             copy_async_wait<STAGES - 1>();
-            multiply_chunk<T>(sum, stages + stage * CHUNK_BYTES, lane_x + chunk * CHUNK * 2, g < c.matmul.num_tokens);
-            copy_next(copies, c, p, stage);
-            stage = (stage + 1) % STAGES;
+            multiply_chunk<T>(sum, ring.stages + ring.stage * CHUNK_BYTES, lane_x + chunk * CHUNK * 2, has_token);
+            copy_next(copies, chain, ring.stage);
+            ring.stage = (ring.stage + 1) % STAGES;
         }
         float *of_tile = sums + side * MMA_WARPS * COUNT;
         *(float2 *)(of_tile + warp * COUNT + g * TILE + 2 * t) =
@@ -161,34 +209,63 @@ static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, 
     }
 }
 
+static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *from)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+/* Waits until all blocks have come here; what they wrote before can be read after. Together the blocks add 2^31 to the
+ * counter: one each, and block 0 what is missing. So the last one to come flips the top bit, and the other bits are
+ * zero again for the next time. */
+static __device__ __forceinline__ void wait_for_blocks(uint32_t *counter)
+{
+    const uint32_t top = 1u << 31;
+    mma_warps_sync();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        const uint32_t before = atomicAdd(counter, blockIdx.x == 0 ? top - (gridDim.x - 1) : 1);
+        while (((load_acquire(counter) ^ before) & top) == 0) continue;
+    }
+    mma_warps_sync();
+}
+
 #endif
 
-/* Dynamic shared memory: the ring, x, two sets of the warps' sums. */
+/* Dynamic shared memory: the ring, two sets of the warps' sums, x. */
 template <class T, int STAGES>
 static __global__ void __launch_bounds__(MMA_THREADS, 1)
-    few_tokens_async_kernel(const __grid_constant__ few_tokens_call c)
+    few_tokens_async_kernel(const __grid_constant__ matmul_chain chain)
 {
 #if __CUDA_ARCH__ < 900
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ int is_last;
-    uint8_t *x = shared + STAGES * CHUNK_BYTES;
-    float *sums = (float *)(x + c.plan.x_bytes);
-    const block_part p = find_part<TILE>(c.plan, c.matmul);
+    float *sums = (float *)(shared + STAGES * CHUNK_BYTES);
+    uint8_t *x = (uint8_t *)(sums + 2 * MMA_WARPS * COUNT);
+    const int place = threadIdx.x / 32 * GROUPS * GROUP_BYTES + threadIdx.x % 32 * 16;
+    ring_reader ring = {shared + place, 0};
     weight_copies<T> copies;
-    copies.ring = shared_address(shared + threadIdx.x / 32 * GROUPS * GROUP_BYTES + threadIdx.x % 32 * 16);
-    copies.tile = p.first_tile;
+    copies.ring = shared_address(shared + place);
     copies.policy = evict_first_policy();
-    begin_tile(copies, c.matmul, p);
-    if (c.matmul.gain) prefetch_gains(c.matmul);
-    copy_x(c.matmul, p, x);
-    for (int stage = 0; stage < STAGES; stage++) copy_next(copies, c, p, stage);
-    copy_async_wait<STAGES>();
-    mma_warps_sync();
-    if (c.matmul.gain) {
-        norm_x<T>(c.matmul, x, p.x_row, (const uint8_t *)c.matmul.gain, sums);
+    begin_call(copies, chain, 0);
+    begin_tile(copies, chain);
+    for (int stage = 0; stage < STAGES; stage++) copy_next(copies, chain, stage);
+    for (int i = 0; i < chain.num_calls; i++)
+        if (chain.calls[i].matmul.gain) prefetch_gains(chain.calls[i].matmul);
+    for (int i = 0; i < chain.num_calls; i++) {
+        const matmul &m = chain.calls[i].matmul;
+        const block_part p = part_of(chain.calls[i]);
+        if (i > 0) wait_for_blocks(chain.arrived);
+        if (p.first_tile >= p.tiles) continue;
+        load_x(m, p, x);
         mma_warps_sync();
+        if (m.gain) {
+            norm_x<T>(m, x, p.x_row, (const uint8_t *)m.gain, sums);
+            mma_warps_sync();
+        }
+        multiply_tiles<T, STAGES>(chain, i, p, copies, ring, x, sums, &is_last);
     }
-    multiply_tiles<T, STAGES>(c, p, copies, shared, x, sums, &is_last);
 #endif
 }
 
@@ -225,34 +302,61 @@ bool few_tokens_async_plan(const struct cuda_state *s, const struct matmul *m, s
     return out->stages > 0;
 }
 
-template <class T, int STAGES>
-static void launch(struct backend *b, const char *operation, const struct few_tokens_call *call)
+template <class T, int STAGES> static void launch(struct backend *b, const struct matmul_chain *chain)
 {
-    const int shared_bytes = call->plan.shared_bytes;
+    static const char operation[] = "a matmul of few tokens";
+    const struct cuda_state *s = cuda_use(b);
+    const bool is_one = chain->num_calls == 1;
+    struct cuda_launch shape = {dim3(is_one ? chain->calls[0].plan.blocks : s->num_sms), MMA_THREADS};
     auto *kernel = few_tokens_async_kernel<T, STAGES>;
-    if (!cuda_allow_shared(b, operation, kernel, shared_bytes)) return;
-    cuda_launch_kernel(cuda_use(b), kernel, {dim3(call->plan.blocks), MMA_THREADS, shared_bytes}, false, *call);
+    for (int i = 0; i < chain->num_calls; i++)
+        if (chain->calls[i].plan.shared_bytes > shape.shared_bytes)
+            shape.shared_bytes = chain->calls[i].plan.shared_bytes;
+    shape.cooperative = !is_one;
+    if (!cuda_allow_shared(b, operation, kernel, shape.shared_bytes)) return;
+    cuda_launch_kernel(s, kernel, shape, false, *chain);
     cuda_check_launch(b, operation);
 }
 
-template <class T>
-static void launch_stages(struct backend *b, const char *operation, const struct few_tokens_call *call)
+template <class T> static void launch_stages(struct backend *b, const struct matmul_chain *chain)
 {
-    switch (call->plan.stages) {
+    switch (chain->calls[0].plan.stages) {
     case 2:
-        return launch<T, 2>(b, operation, call);
+        return launch<T, 2>(b, chain);
     case 4:
-        return launch<T, 4>(b, operation, call);
+        return launch<T, 4>(b, chain);
     default:
-        return launch<T, MAX_STAGES>(b, operation, call);
+        return launch<T, MAX_STAGES>(b, chain);
     }
 }
 
-void few_tokens_async_launch(struct backend *b, const char *operation, const struct few_tokens_call *call)
+void cuda_launch_chain(struct backend *b)
 {
-    if (call->matmul.dtype == DTYPE_FLOAT16) {
-        launch_stages<__half>(b, operation, call);
+    struct cuda_state *s = cuda_state(b);
+    s->has_chain = false;
+    if (s->chain->calls[0].matmul.dtype == DTYPE_FLOAT16) {
+        launch_stages<__half>(b, s->chain);
     } else {
-        launch_stages<__nv_bfloat16>(b, operation, call);
+        launch_stages<__nv_bfloat16>(b, s->chain);
     }
+    s->chain->num_calls = 0;
+}
+
+/* Whether one kernel can compute both: its type and its ring are those of the first call. */
+static bool belongs_to(const struct matmul_chain *chain, const struct few_tokens_call *call)
+{
+    const struct few_tokens_call *first = &chain->calls[0];
+    return chain->arrived && chain->num_calls < MAX_CHAIN && call->matmul.dtype == first->matmul.dtype &&
+           call->plan.stages == first->plan.stages;
+}
+
+void few_tokens_async_add(struct backend *b, const struct few_tokens_call *call, uint32_t *arrived)
+{
+    struct cuda_state *s = cuda_state(b);
+    if (!s->chain) s->chain = (struct matmul_chain *)calloc(1, sizeof *s->chain);
+    if (!s->chain) return cuda_fail(b, "out of host memory for a chain of matmuls");
+    if (s->has_chain && !belongs_to(s->chain, call)) cuda_launch_chain(b);
+    s->chain->arrived = arrived;
+    s->chain->calls[s->chain->num_calls++] = *call;
+    s->has_chain = true;
 }
