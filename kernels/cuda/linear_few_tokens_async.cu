@@ -19,9 +19,19 @@
  *
  * A kernel begins with an idle memory here, so it starts the copies of all stages at once. x goes first, since it is
  * small and in the L2 cache: it has been normed when the first weights arrive. Small tiles divide the work evenly, and
- * the ring goes on to the next tile while the sums of this one are added. And so that memory is not idle between two
- * kernels, the blocks that have requested their last weights prefetch the first ones of the next matmul into the L2
- * cache. */
+ * the ring goes on to the next tile while the sums of this one are added.
+ *
+ * So that memory is not idle between two matmuls either, matmuls that follow each other are one kernel, a chain of
+ * calls, with a barrier of all blocks after each call. The ring goes on across the barrier, because weights do not
+ * depend on it: when a block arrives, the first weights of its next call are on their way.
+ *
+ *     a block     | o, last chunk | arrive, wait | x, norm | gate_up, chunk 0 | chunk 1 | ...
+ *     its copies  | gate_up, chunks 0 .. 7 ----------------->                | chunk 8 | ...
+ *
+ * The operations add their matmul to the chain of the backend, and whatever else is put on the main stream launches it
+ * before (cuda_use). A matmul has the same bits in a chain as on its own. */
+#include <stdlib.h>
+
 #include "kernels/cuda/cache_policy.cuh"
 #include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -38,17 +48,15 @@ enum {
     GROUP_BYTES = 2 * TILE * GROUP,
     CHUNK = MMA_WARPS * GROUPS * GROUP,
     CHUNK_BYTES = 2 * TILE * CHUNK,
-    MAX_CHAIN = 4,            /* o, gate_up, down, and the next layer's qkv or lm_head */
-    MAX_STAGES = 8,           /* 64 KiB in flight to each multiprocessor */
-    SECTOR = 32,              /* bytes that a prefetch brings into the L2 cache */
-    PREFETCH_BYTES = 64 << 10 /* of the next matmul's weights, by each block */
+    MAX_CHAIN = 4, /* o, gate_up, down, and the next layer's qkv or lm_head */
+    MAX_STAGES = 8 /* 64 KiB in flight to each multiprocessor */
 };
 
 /* Matmuls of which each may read what those before it write. */
 struct matmul_chain {
     struct few_tokens_call calls[MAX_CHAIN];
     int32_t num_calls;
-    uint32_t *arrived; /* wait_for_blocks' counter, in the workspace; NULL: there is no workspace, so no chain */
+    uint32_t *counter; /* of the barrier, in the workspace; NULL: no workspace, so chains of one call */
 };
 
 #if __CUDA_ARCH__ < 900
@@ -101,15 +109,6 @@ static __device__ __forceinline__ void begin_tile(weight_copies<T> &copies, cons
     copies.left = row < 0 ? 0 : p.size - lane_feature();
 }
 
-/* Prefetches the first PREFETCH_BYTES * gridDim.x bytes of the weights that are read after the chain. */
-static __device__ __forceinline__ void prefetch_next(const few_tokens_call &c)
-{
-    const int64_t most = (int64_t)PREFETCH_BYTES * gridDim.x, bytes = c.next_bytes < most ? c.next_bytes : most;
-    const int64_t step = (int64_t)SECTOR * MMA_THREADS * gridDim.x;
-    for (int64_t i = ((int64_t)blockIdx.x * MMA_THREADS + threadIdx.x) * SECTOR; i < bytes; i += step)
-        prefetch((const uint8_t *)c.next + i);
-}
-
 /* Starts the copies of the next chunk, to a stage; beyond the last tile they write zeros, as beyond the last row. */
 template <class T>
 static __device__ __forceinline__ void copy_next(weight_copies<T> &copies, const matmul_chain &chain, int stage)
@@ -122,40 +121,28 @@ static __device__ __forceinline__ void copy_next(weight_copies<T> &copies, const
     copies.from += CHUNK;
     copies.left -= CHUNK;
     if (++copies.chunk < copies.part.chunks) return;
-    const bool was_there = copies.tile < copies.part.tiles;
     copies.tile += copies.part.tile_step;
     begin_tile(copies, chain);
-    if (was_there && copies.tile >= copies.part.tiles) prefetch_next(chain.calls[chain.num_calls - 1]);
 }
 
-/* Loads this part's input features of x, with zeros behind them up to the end of the last chunk. Earlier calls of the
- * chain have written x, so it is read from the L2 cache. */
-static __device__ __forceinline__ void load_x(const matmul &m, const block_part &p, uint8_t *x)
+/* Starts to copy this part's input features of x, with zeros behind them up to the end of the last chunk. Earlier calls
+ * of the chain have written x; these copies read from the L2 cache, so they see it. */
+static __device__ __forceinline__ void copy_x(const matmul &m, const block_part &p, uint8_t *x)
 {
-    enum { AT_ONCE = 8 };
-    const int pieces = p.chunks * CHUNK / 8, count = m.num_tokens * pieces;
-    for (int first = threadIdx.x; first < count; first += AT_ONCE * MMA_THREADS) {
-        uint4 words[AT_ONCE];
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            const int i = first + j * MMA_THREADS, token = i / pieces, feature = i % pieces * 8;
-            const uint16_t *from = (const uint16_t *)m.x + token * m.x_stride + p.begin + feature;
-            words[j] = i < count && feature < p.size ? __ldcg((const uint4 *)from) : make_uint4(0, 0, 0, 0);
-        }
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            const int i = first + j * MMA_THREADS, token = i / pieces, feature = i % pieces * 8;
-            if (i < count) *(uint4 *)(x + token * p.x_row + feature * 2) = words[j];
-        }
+    for (int token = 0; token < m.num_tokens; token++) {
+        const uint16_t *from = (const uint16_t *)m.x + token * m.x_stride + p.begin;
+        const uint32_t to = shared_address(x + token * p.x_row);
+        for (int i = threadIdx.x * 8; i < p.chunks * CHUNK; i += MMA_THREADS * 8)
+            copy_async(to + i * 2, from + i, i < p.size);
     }
 }
 
-/* Brings the gains into the L2 cache. */
-static __device__ __forceinline__ void prefetch_gains(const matmul &m)
+/* Starts to copy the gains. */
+static __device__ __forceinline__ void copy_gains(const matmul &m, uint8_t *gain)
 {
-    const int64_t bytes = m.in_features * (m.gain_is_float ? 4 : 2);
-    for (int64_t i = (int64_t)threadIdx.x * SECTOR; i < bytes; i += MMA_THREADS * SECTOR)
-        prefetch((const uint8_t *)m.gain + i);
+    const int bytes = m.gain ? (int)m.in_features * (m.gain_is_float ? 4 : 2) : 0;
+    for (int i = threadIdx.x * 16; i < bytes; i += MMA_THREADS * 16)
+        copy_async(shared_address(gain + i), (const uint8_t *)m.gain + i, true);
 }
 
 /* The lane's place in a stage; and in x, the same input features of token g, if there is such a token. */
@@ -209,31 +196,45 @@ static __device__ __forceinline__ void multiply_tiles(const matmul_chain &chain,
     }
 }
 
-static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *from)
+/* The barrier between two calls of a chain. To arrive, the blocks together add 2^31 to the counter: one each, and block
+ * 0 what is missing. So the last one to arrive flips the top bit, and the other bits are zero again for the next time.
+ * Nothing has to be reset between two kernels. */
+struct chain_barrier {
+    uint32_t *counter;
+    uint32_t before; /* its top bit is the counter's until all blocks have arrived */
+};
+enum : uint32_t { TOP_BIT = 1u << 31 };
+
+/* The top bit cannot flip before this block arrives. */
+static __device__ __forceinline__ chain_barrier find_barrier(const matmul_chain &chain)
 {
-    uint32_t value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-    return value;
+    chain_barrier barrier = {chain.counter, 0};
+    if (chain.num_calls > 1 && threadIdx.x == 0) barrier.before = *(volatile uint32_t *)chain.counter;
+    return barrier;
 }
 
-/* Waits until all blocks have come here; what they wrote before can be read after. Together the blocks add 2^31 to the
- * counter: one each, and block 0 what is missing. So the last one to come flips the top bit, and the other bits are
- * zero again for the next time. */
-static __device__ __forceinline__ void wait_for_blocks(uint32_t *counter)
+/* After the wait, every block can read what the others have written before they arrived. */
+static __device__ __forceinline__ void arrive(const chain_barrier &barrier)
 {
-    const uint32_t top = 1u << 31;
     mma_warps_sync();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        const uint32_t before = atomicAdd(counter, blockIdx.x == 0 ? top - (gridDim.x - 1) : 1);
-        while (((load_acquire(counter) ^ before) & top) == 0) continue;
-    }
+    if (threadIdx.x > 0) return;
+    const uint32_t share = blockIdx.x == 0 ? TOP_BIT - (gridDim.x - 1) : 1;
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(barrier.counter), "r"(share) : "memory");
+}
+
+static __device__ __forceinline__ void wait_for_blocks(chain_barrier &barrier)
+{
+    uint32_t now = barrier.before;
+    if (threadIdx.x == 0)
+        while (((now ^ barrier.before) & TOP_BIT) == 0)
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier.counter) : "memory");
+    barrier.before ^= TOP_BIT;
     mma_warps_sync();
 }
 
 #endif
 
-/* Dynamic shared memory: the ring, two sets of the warps' sums, x. */
+/* Dynamic shared memory: the ring, two sets of the warps' sums, x, the gains. */
 template <class T, int STAGES>
 static __global__ void __launch_bounds__(MMA_THREADS, 1)
     few_tokens_async_kernel(const __grid_constant__ matmul_chain chain)
@@ -245,26 +246,34 @@ static __global__ void __launch_bounds__(MMA_THREADS, 1)
     uint8_t *x = (uint8_t *)(sums + 2 * MMA_WARPS * COUNT);
     const int place = threadIdx.x / 32 * GROUPS * GROUP_BYTES + threadIdx.x % 32 * 16;
     ring_reader ring = {shared + place, 0};
+    chain_barrier barrier = find_barrier(chain);
     weight_copies<T> copies;
     copies.ring = shared_address(shared + place);
     copies.policy = evict_first_policy();
     begin_call(copies, chain, 0);
+    block_part p = copies.part;
+    copy_x(chain.calls[0].matmul, p, x);
+    copy_gains(chain.calls[0].matmul, x + chain.calls[0].plan.x_bytes);
+    copy_async_commit();
     begin_tile(copies, chain);
+#pragma unroll 1 /* less code to load */
     for (int stage = 0; stage < STAGES; stage++) copy_next(copies, chain, stage);
-    for (int i = 0; i < chain.num_calls; i++)
-        if (chain.calls[i].matmul.gain) prefetch_gains(chain.calls[i].matmul);
-    for (int i = 0; i < chain.num_calls; i++) {
-        const matmul &m = chain.calls[i].matmul;
-        const block_part p = part_of(chain.calls[i]);
-        if (i > 0) wait_for_blocks(chain.arrived);
-        if (p.first_tile >= p.tiles) continue;
-        load_x(m, p, x);
+    copy_async_wait<STAGES>();
+    for (int call = 0;;) {
+        const few_tokens_call &c = chain.calls[call];
         mma_warps_sync();
-        if (m.gain) {
-            norm_x<T>(m, x, p.x_row, (const uint8_t *)m.gain, sums);
+        if (c.matmul.gain && p.first_tile < p.tiles) {
+            norm_x<T>(c.matmul, x, p.x_row, x + c.plan.x_bytes, sums);
             mma_warps_sync();
         }
-        multiply_tiles<T, STAGES>(chain, i, p, copies, ring, x, sums, &is_last);
+        multiply_tiles<T, STAGES>(chain, call, p, copies, ring, x, sums, &is_last);
+        if (++call == chain.num_calls) return;
+        arrive(barrier);
+        p = part_of(chain.calls[call]);
+        copy_gains(chain.calls[call].matmul, x + chain.calls[call].plan.x_bytes);
+        wait_for_blocks(barrier);
+        copy_x(chain.calls[call].matmul, p, x);
+        copy_async_wait_all();
     }
 #endif
 }
@@ -274,7 +283,8 @@ static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct m
 {
     const int64_t part = cuda_div_up(cuda_div_up(m->in_features, splits), CHUNK) * CHUNK, tiles = tile_count<TILE>(m);
     const int64_t x = m->num_tokens * (2 * part + SKEW), sums = COUNT * (int64_t)sizeof(float);
-    const int64_t bytes = (int64_t)stages * CHUNK_BYTES + x + 2 * MMA_WARPS * sums;
+    const int64_t gain = m->gain ? m->in_features * (m->gain_is_float ? 4 : 2) : 0;
+    const int64_t bytes = (int64_t)stages * CHUNK_BYTES + x + 2 * MMA_WARPS * sums + gain;
     const int64_t blocks = s->num_sms / splits < tiles ? s->num_sms / splits : tiles;
     struct few_tokens_plan plan = {};
     if (bytes > few_tokens_room(s) || !few_tokens_can_split(s, m, splits, part, tiles, tiles * sums)) return plan;
@@ -346,17 +356,17 @@ void cuda_launch_chain(struct backend *b)
 static bool belongs_to(const struct matmul_chain *chain, const struct few_tokens_call *call)
 {
     const struct few_tokens_call *first = &chain->calls[0];
-    return chain->arrived && chain->num_calls < MAX_CHAIN && call->matmul.dtype == first->matmul.dtype &&
+    return chain->counter && chain->num_calls < MAX_CHAIN && call->matmul.dtype == first->matmul.dtype &&
            call->plan.stages == first->plan.stages;
 }
 
-void few_tokens_async_add(struct backend *b, const struct few_tokens_call *call, uint32_t *arrived)
+void few_tokens_async_add(struct backend *b, const struct few_tokens_call *call, uint32_t *counter)
 {
     struct cuda_state *s = cuda_state(b);
     if (!s->chain) s->chain = (struct matmul_chain *)calloc(1, sizeof *s->chain);
     if (!s->chain) return cuda_fail(b, "out of host memory for a chain of matmuls");
     if (s->has_chain && !belongs_to(s->chain, call)) cuda_launch_chain(b);
-    s->chain->arrived = arrived;
+    s->chain->counter = counter;
     s->chain->calls[s->chain->num_calls++] = *call;
     s->has_chain = true;
 }
