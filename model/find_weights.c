@@ -16,6 +16,16 @@ struct finder {
     struct error *err;
 };
 
+/* The tensor of that name; in a checkpoint saved from transformers' base model the "model." before it is missing. */
+static const struct safetensor *find_by_name(const struct safetensors *file, const char *name)
+{
+    static const char prefix[] = "model.";
+    const size_t length = sizeof prefix - 1;
+    const struct safetensor *found = safetensors_find(file, name);
+    if (!found && strncmp(name, prefix, length) == 0) found = safetensors_find(file, name + length);
+    return found;
+}
+
 /* ---- checks ---- */
 
 struct shape_text {
@@ -49,7 +59,7 @@ static enum status check_shape(const struct finder *f, const struct tensor *t, c
     for (int i = 0; same && i < num_dims; i++) same = found->shape[i] == shape[i];
     if (same) return STATUS_OK;
     return error_set(f->err, STATUS_INVALID, "%s: tensor \"%s\" has shape %s, but config.json makes it %s", found->path,
-                     t->name, shape_text(found->shape, found->num_dims).text, shape_text(shape, num_dims).text);
+                     found->name, shape_text(found->shape, found->num_dims).text, shape_text(shape, num_dims).text);
 }
 
 static enum status check_dtype(const struct finder *f, const struct safetensor *found, enum dtype *dtype)
@@ -104,7 +114,7 @@ static bool is_constant(const struct tensor *t)
 static enum status find_tensor(struct finder *f, const struct tensor *t)
 {
     struct model_weights *w = f->weights;
-    const struct safetensor *found = safetensors_find(w->file, t->name);
+    const struct safetensor *found = find_by_name(w->file, t->name);
     enum dtype dtype;
     if (!found && is_constant(t)) return STATUS_OK;
     if (!found) return missing(f, t);
@@ -167,7 +177,7 @@ static enum status find_tie(const struct model_spec *spec, const struct safetens
                             struct error *err)
 {
     const struct safetensor *head = safetensors_find(file, "lm_head.weight");
-    const struct safetensor *embedding = safetensors_find(file, "model.embed_tokens.weight");
+    const struct safetensor *embedding = find_by_name(file, "model.embed_tokens.weight");
     *tied = spec->tie_word_embeddings;
     if (!*tied || !head || !embedding) return STATUS_OK;
     *tied = head->dtype == embedding->dtype && head->bytes == embedding->bytes;

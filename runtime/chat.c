@@ -29,7 +29,7 @@ struct chat_options {
     struct log log;
     struct sampling_flags sampling;
     const char *prompt, *system;
-    const char *model_name; /* --model as it was given; else the folder of the model */
+    const char *hub_name; /* --model, if the model is in the Hugging Face cache; else NULL */
 };
 
 /* Counts and times of the last answer, for /stats. */
@@ -221,10 +221,11 @@ static enum status take_turn(struct chat *chat, const char *text, size_t length,
 
 static void print_banner(const struct chat *chat, const struct chat_options *o)
 {
-    const char *end = o->model_name + strlen(o->model_name);
-    while (end > o->model_name + 1 && end[-1] == '/') end--;
-    const char *name = end;
-    while (name > o->model_name && name[-1] != '/') name--;
+    const char *name = o->hub_name ? o->hub_name : o->engine.model, *end = name + strlen(name);
+    while (end > name + 1 && end[-1] == '/') end--;
+    if (!o->hub_name)
+        for (const char *c = name; c < end - 1; c++)
+            if (*c == '/') name = c + 1;
     const char *gpu = engine_device_description(chat->engine);
     fprintf(stderr, "quire %s: %.*s on %s%s%s%s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION,
             (int)(end - name), name, engine_device(chat->engine), gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
@@ -423,10 +424,10 @@ int command_chat(int argc, char **argv)
         if (status != STATUS_OK) error_prefix(&err, status, "--system");
     }
     if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    o.model_name = o.engine.model;
+    const char *given = o.engine.model;
     if (model_folder_of_engine(&o.engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
-    if (!o.model_name) o.model_name = o.engine.model;
+    o.hub_name = given != o.engine.model ? given : NULL;
     return run(&o);
 }

@@ -1,6 +1,7 @@
 #include "runtime/inspect.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -161,12 +162,13 @@ static void check_host_memory(struct inspection *i)
     const struct memory_profile *p = &i->loaded.profile;
     const double GIB = 1024.0 * 1024.0 * 1024.0;
     const int64_t free_bytes = p->total - p->others;
+    const double cache_space = floor((double)(free_bytes - (p->budget - p->kv_cache)) / GIB * 10) / 10;
     if (p->discrete || p->budget <= free_bytes) return;
     error_set(&i->memory_error, STATUS_OUT_OF_MEMORY,
-              "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free: parts of the weights "
-              "would be read from the file in every step",
+              "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free, so that parts of "
+              "the weights would be read from the file in every step",
               (double)p->weights / GIB, (double)p->budget / GIB, (double)free_bytes / GIB);
-    if (p->budget - p->kv_cache < free_bytes) error_advise(&i->memory_error, ADVICE_LOWER, "kv_cache_space", NULL);
+    if (cache_space > 0) error_advise(&i->memory_error, ADVICE_LOWER, "kv_cache_space", "%.1f", cache_space);
 }
 
 static enum status plan(struct inspection *i, struct error *err)

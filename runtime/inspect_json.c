@@ -27,6 +27,17 @@ static void set_error(json_t *json, const char *key, const struct error *err)
     set_string(json, key, err->text[0] ? command_sentence(err).text : NULL);
 }
 
+/* How many tensors the files hold in each type, by its name in safetensors. */
+static json_t *stored_dtypes(const struct safetensors *file)
+{
+    json_t *json = json_object();
+    for (int64_t t = 0; file && t < safetensors_count(file); t++) {
+        const char *name = safetensors_dtype_name(safetensors_at(file, t)->dtype);
+        set_integer(json, name, json_integer_value(json_object_get(json, name)) + 1);
+    }
+    return json;
+}
+
 static void set_checkpoint(json_t *json, const struct inspection *i)
 {
     const struct model_config *config = &i->loaded.config;
@@ -37,6 +48,7 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
     set_integer(json, "num_embedding_parameters", i->num_embedding_parameters);
     json_object_set_new(json, "tie_word_embeddings", json_boolean(i->tied));
     set_string(json, "dtype", dtype_name(config->spec.dtype));
+    json_object_set_new(json, "stored_dtypes", stored_dtypes(i->loaded.weights.file));
     set_integer(json, "num_files", i->num_files);
     set_integer(json, "file_bytes", i->file_bytes);
     set_error(json, "weights_error", &i->weights_error);

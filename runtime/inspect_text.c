@@ -36,9 +36,11 @@ static struct words count_words(int64_t count)
     return in_units((double)count, 1000, units, 5);
 }
 
-/* How many there are of each kind, in the order in which the kinds were met. */
+/* The kinds that things are of, in the order in which they were met, and how many things are of each. */
 enum { TALLY_MAX = 16 };
 struct tally {
+    const char *thing; /* what is counted: "layer" */
+    int64_t total;     /* things in all */
     struct words kinds[TALLY_MAX];
     int64_t counts[TALLY_MAX];
     int num_kinds;
@@ -59,14 +61,15 @@ static void tally_add(struct tally *t, const char *format, ...)
     t->counts[k]++;
 }
 
-/* A row: "silu", or "13 sliding (window 4096), 13 full". */
+/* A row: "full attention", or "sliding window 4096 (13 layers), full attention (13 layers)". */
 static void tally_row(struct table *table, const char *name, const char *before, const struct tally *t)
 {
     struct text value = {0};
     bool ok = text_append_string(&value, before);
     for (int k = 0; k < t->num_kinds && ok; k++) {
-        if (t->num_kinds > 1) ok = text_printf(&value, "%s%lld ", k ? ", " : "", (long long)t->counts[k]);
-        ok = ok && text_append_string(&value, t->kinds[k].text);
+        ok = text_printf(&value, "%s%s", k ? ", " : "", t->kinds[k].text);
+        if (ok && t->counts[k] < t->total)
+            ok = text_printf(&value, " (%lld %s%s)", (long long)t->counts[k], t->thing, plural(t->counts[k]));
     }
     table_cell(table, "%s", name);
     table_cell(table, "%s", ok ? value.data : "");
@@ -94,14 +97,21 @@ static void end_group(struct table *table)
 
 /* ---- the checkpoint ---- */
 
+/* Files may hold another type than config.json says, or several. */
 static void dtype_rows(struct table *t, const struct inspection *i)
 {
     const struct safetensors *file = i->loaded.weights.file;
-    struct tally stored = {0};
-    row(t, "dtype", "%s", dtype_name(i->loaded.config.spec.dtype));
-    for (int64_t s = 0; file && s < safetensors_count(file); s++)
-        tally_add(&stored, "%s", safetensors_dtype_name(safetensors_at(file, s)->dtype));
-    if (stored.num_kinds > 1) tally_row(t, "tensors", "", &stored);
+    const enum dtype dtype = i->loaded.config.spec.dtype;
+    struct tally stored = {.thing = "tensor", .total = file ? safetensors_count(file) : 0};
+    bool as_said = true;
+    for (int64_t s = 0; s < stored.total; s++) {
+        const enum safetensors_dtype found = safetensors_at(file, s)->dtype;
+        enum dtype same;
+        tally_add(&stored, "%s", safetensors_dtype_name(found));
+        as_said = as_said && safetensors_to_dtype(found, &same) == 0 && same == dtype;
+    }
+    row(t, "dtype", "%s", dtype_name(dtype));
+    if (!as_said) tally_row(t, "  stored", "", &stored);
 }
 
 static void checkpoint_rows(struct table *t, const struct inspection *i)
@@ -114,7 +124,7 @@ static void checkpoint_rows(struct table *t, const struct inspection *i)
         i->tied ? ", which is lm_head too" : ", and as many in lm_head");
     dtype_rows(t, i);
     if (i->weights_error.text[0])
-        row(t, "size on disk", "the weights cannot be loaded: %s", command_sentence(&i->weights_error).text);
+        row(t, "weights", "cannot be loaded: %s", command_sentence(&i->weights_error).text);
     else if (i->num_files)
         row(t, "size on disk", "%lld bytes, %s, in %d file%s", (long long)i->file_bytes, size_words(i->file_bytes).text,
             i->num_files, plural(i->num_files));
@@ -123,67 +133,96 @@ static void checkpoint_rows(struct table *t, const struct inspection *i)
 
 /* ---- the layers ---- */
 
+static struct tally layer_tally(const struct model_spec *spec)
+{
+    return (struct tally){.thing = "layer", .total = spec->num_layers};
+}
+
 static void attention_row(struct table *t, const struct model_spec *spec)
 {
-    struct tally kinds = {0};
+    struct tally kinds = layer_tally(spec);
     char before[32];
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const int32_t window = spec->layers[i].window;
         if (window)
-            tally_add(&kinds, "sliding (window %d)", window);
+            tally_add(&kinds, "sliding window %d", window);
         else
-            tally_add(&kinds, "full");
+            tally_add(&kinds, "full attention");
     }
     snprintf(before, sizeof before, "%d: ", spec->num_layers);
     tally_row(t, "layers", before, &kinds);
 }
 
-static void norm_row(struct table *t, const struct model_spec *spec)
-{
-    struct tally kinds = {0};
-    char before[64];
-    for (int32_t i = 0; i < spec->num_layers; i++)
-        tally_add(&kinds, "%s", inspect_norm_placement(spec->layers[i].norm_placement));
-    snprintf(before, sizeof before, "%s, eps %g, ", inspect_norm_type(spec->norm_type), spec->norm_eps);
-    tally_row(t, "  norms", before, &kinds);
-}
-
 static void rotation_row(struct table *t, const struct model_spec *spec)
 {
-    struct tally kinds = {0};
+    struct tally kinds = layer_tally(spec);
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const int32_t rotary_dim = spec->layers[i].rotary_dim;
         if (rotary_dim)
             tally_add(&kinds, "%d of %d elements of a head", rotary_dim, spec->head_size);
         else
-            tally_add(&kinds, "without");
+            tally_add(&kinds, "none");
     }
-    tally_row(t, "  rotation", spec->rope_interleaved ? "neighbours, " : "", &kinds);
+    tally_row(t, "  rotation", spec->rope_interleaved ? "interleaved, " : "", &kinds);
 }
 
-static void layer_rows(struct table *t, const struct model_spec *spec)
+static void norm_row(struct table *t, const struct model_spec *spec)
 {
-    struct tally qk_norms = {0}, activations = {0}, biases = {0}, caps = {0};
+    static const char *const places[] = {[NORM_BEFORE] = "before each sublayer",
+                                         [NORM_AFTER] = "after each sublayer",
+                                         [NORM_AROUND] = "before and after each sublayer",
+                                         [NORM_PARALLEL] = "before attention and MLP in parallel"};
+    struct tally kinds = layer_tally(spec);
+    char before[64];
+    for (int32_t i = 0; i < spec->num_layers; i++) tally_add(&kinds, "%s", places[spec->layers[i].norm_placement]);
+    snprintf(before, sizeof before, "%s, eps %g, ", inspect_norm_type(spec->norm_type), spec->norm_eps);
+    tally_row(t, "  norms", before, &kinds);
+}
+
+/* What is done to scores or logits: "times 0.0625, soft cap 30". */
+static struct words scaling_words(double multiplier, double soft_cap)
+{
+    struct words out = {"as they are"};
+    if (multiplier != 1 && soft_cap > 0)
+        snprintf(out.text, sizeof out.text, "times %g, soft cap %g", multiplier, soft_cap);
+    else if (multiplier != 1)
+        snprintf(out.text, sizeof out.text, "times %g", multiplier);
+    else if (soft_cap > 0)
+        snprintf(out.text, sizeof out.text, "soft cap %g", soft_cap);
+    return out;
+}
+
+static void sublayer_rows(struct table *t, const struct model_spec *spec)
+{
+    struct tally qk_norms = layer_tally(spec), scores = qk_norms, mlps = qk_norms, biases = qk_norms,
+                 outputs = qk_norms;
+    bool scaled = false;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
         const char *qk_norm = inspect_qk_norm(l->qk_norm);
         tally_add(&qk_norms, qk_norm ? "of each %s" : "none", qk_norm);
-        tally_add(&activations, "%s", inspect_activation(l));
+        tally_add(&scores, "%s", scaling_words((double)l->attention_scale, (double)l->attention_soft_cap).text);
+        tally_add(&mlps, "%s %s a gate", inspect_activation(l), l->mlp == MLP_GATED ? "with" : "without");
         if (l->qkv_bias) tally_add(&biases, "qkv");
         if (l->o_bias) tally_add(&biases, "o");
         if (l->mlp_bias) tally_add(&biases, "MLP");
-        if (l->attention_soft_cap > 0) tally_add(&caps, "%g", (double)l->attention_soft_cap);
+        tally_add(&outputs, "times %g", (double)l->residual_multiplier);
+        scaled = scaled || l->residual_multiplier != 1;
     }
-    attention_row(t, spec);
-    rotation_row(t, spec);
-    norm_row(t, spec);
     tally_row(t, "  QK norm", "", &qk_norms);
-    tally_row(t, "  activation", "", &activations);
+    tally_row(t, "  scores", "", &scores);
+    tally_row(t, "  MLP", "", &mlps);
     if (biases.num_kinds) tally_row(t, "  biases", "", &biases);
-    if (caps.num_kinds) tally_row(t, "  soft cap", "of the scores: ", &caps);
-    if (spec->logits_soft_cap > 0) row(t, "  logits", "soft cap %g", spec->logits_soft_cap);
-    if (spec->names.qkv) row(t, "  in one tensor", "q, k and v: %s", spec->names.qkv);
-    if (spec->names.gate_up) row(t, "  in one tensor", "gate and up: %s", spec->names.gate_up);
+    if (scaled) tally_row(t, "  outputs", "of the sublayers, ", &outputs);
+}
+
+static void merged_row(struct table *t, const struct tensor_names *names)
+{
+    struct words qkv = {""}, gate_up = {""};
+    if (names->qkv) snprintf(qkv.text, sizeof qkv.text, "q, k and v in %s", names->qkv);
+    if (names->gate_up) snprintf(gate_up.text, sizeof gate_up.text, "gate and up in %s", names->gate_up);
+    if (names->qkv || names->gate_up)
+        row(t, "  merged", "%s%s%s", qkv.text, names->qkv && names->gate_up ? ", " : "", gate_up.text);
 }
 
 /* A line for each rope, with the number of its layers where there are several. */
@@ -199,7 +238,7 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
         if (inspect_rope_has_original(rope))
             snprintf(original.text, sizeof original.text, ", original length %d", rope->original_max_position);
         if (spec->num_ropes > 1) snprintf(layers.text, sizeof layers.text, " (%d layer%s)", count, plural(count));
-        row(t, "rope", "%s, theta %g%s%s%s", inspect_rope_type(rope->type), rope->theta, factor.text, original.text,
+        row(t, "rope", "%s, theta %.10g%s%s%s", inspect_rope_type(rope->type), rope->theta, factor.text, original.text,
             layers.text);
     }
 }
@@ -208,11 +247,18 @@ static void model_rows(struct table *t, const struct inspection *i)
 {
     const struct model_spec *spec = &i->loaded.config.spec;
     const struct memory_profile *p = &i->loaded.profile;
-    layer_rows(t, spec);
+    attention_row(t, spec);
+    rotation_row(t, spec);
+    norm_row(t, spec);
+    sublayer_rows(t, spec);
+    merged_row(t, &spec->names);
     row(t, "hidden size", "%d", spec->hidden_size);
     row(t, "intermediate", "%d", spec->intermediate_size);
     row(t, "heads", "%d of %d elements, %d of K and V", spec->num_heads, spec->head_size, spec->num_kv_heads);
     row(t, "vocabulary", "%d", spec->vocab_size);
+    if (spec->embedding_multiplier != 1) row(t, "embedding", "times %g", spec->embedding_multiplier);
+    if (spec->logits_multiplier != 1 || spec->logits_soft_cap > 0)
+        row(t, "logits", "%s", scaling_words(spec->logits_multiplier, spec->logits_soft_cap).text);
     row(t, "context", "%d tokens", model_spec_max_length(spec));
     rope_rows(t, spec);
     row(t, "KV cache", "%lld bytes a token, %s a block of %d tokens, %s", (long long)(p->block_bytes / p->block_size),

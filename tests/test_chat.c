@@ -119,6 +119,41 @@ static void test_two_turns(void **state)
     assert_int_equal(pty_finish(&p), 0);
 }
 
+/* The banner says the last part of a folder's path, and all of a name in the Hugging Face cache. */
+static void test_banner(void **state)
+{
+    static const char commit[] = "0123456789abcdef0123456789abcdef01234567";
+    const struct fixture *f = *state;
+    struct temp_folder cache;
+    struct pty p;
+    char expected[512], snapshot[512];
+    start(&p, f, (const char *[]){NULL});
+    snprintf(expected, sizeof expected, ": %s on cpu, %d tokens of context", strrchr(f->model.path, '/') + 1,
+             TOY_MODEL_LENGTH);
+    pty_expect(&p, expected);
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x04");
+    assert_int_equal(pty_finish(&p), 0);
+
+    temp_folder_make(&cache);
+    temp_folder_add_folder(&cache, "models--org--name/refs/pr");
+    temp_folder_add_folder(&cache, "models--org--name/snapshots");
+    temp_folder_write_string(&cache, "models--org--name/refs/pr/1", commit);
+    snprintf(snapshot, sizeof snapshot, "%s/models--org--name/snapshots/%s", cache.path, commit);
+    assert_int_equal(symlink(f->model.path, snapshot), 0);
+    setenv("HF_HUB_CACHE", cache.path, 1);
+    const char *argv[MAX_ARGS + 1];
+    make_argv(argv, "org/name@pr/1", (const char *[]){NULL});
+    pty_start(&p, argv);
+    unsetenv("HF_HUB_CACHE");
+    pty_expect(&p, ": org/name@pr/1 on cpu, ");
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x04");
+    assert_int_equal(pty_finish(&p), 0);
+    assert_int_equal(unlink(snapshot), 0);
+    temp_folder_remove(&cache);
+}
+
 static void test_interrupted_answer(void **state)
 {
     struct pty p;
@@ -459,6 +494,7 @@ static void test_shipped_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_banner),
         cmocka_unit_test(test_two_turns),
         cmocka_unit_test(test_interrupted_answer),
         cmocka_unit_test(test_keys_at_the_prompt),

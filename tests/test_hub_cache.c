@@ -231,7 +231,7 @@ static void test_what_wins(void **state)
     assert_true(before >= 0 && chdir(folder->path) == 0);
     resolve("org/name", snapshot);
     resolve("some/missing/path", "some/missing/path");
-    resolve("missing", "missing");
+    resolve("./missing", "./missing");
     setenv("QUIRE_MODEL", "org/name", 1);
     resolve(NULL, snapshot);
     temp_folder_add_folder(folder, "org/name");
@@ -264,6 +264,10 @@ static void test_commands(void **state)
     }
     run(&p, "generate", "--quiet", "some/missing/path");
     assert_non_null(strstr(p.err.data, "some/missing/path: no such folder\n"));
+    program_free(&p);
+    run(&p, "inspect", "--json", "missing");
+    assert_non_null(
+        strstr(p.err.data, "missing: no such folder; a model in the Hugging Face cache is named ORG/NAME\n"));
     program_free(&p);
     add_snapshot(folder);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) add_file(folder, files[i], QUIRE_GUIDE);

@@ -15,6 +15,8 @@
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 
+#define GOLDEN QUIRE_TEST_DATA "/golden"
+
 enum { MAX_ARGUMENTS = 32 };
 
 static void run(struct program *p, const char *command, const char *model, const char *const *arguments)
@@ -156,7 +158,7 @@ static void the_plan_is_that_of_profile(void **state)
 static void several_files_are_added_up(void **state)
 {
     (void)state;
-    const char *folder = QUIRE_TEST_DATA "/golden/gqa";
+    const char *folder = GOLDEN "/gqa";
     json_t *json = run_json("inspect", folder, ARGUMENTS("--json")), *config = read_json(folder, "config.json");
     int64_t bytes = 0, elements = 0;
     for (int i = 1; i <= 3; i++) {
@@ -175,7 +177,7 @@ static void several_files_are_added_up(void **state)
 static void layers_of_different_kinds(void **state)
 {
     (void)state;
-    const char *folder = QUIRE_TEST_DATA "/golden/gemma2";
+    const char *folder = GOLDEN "/gemma2";
     json_t *json = run_json("inspect", folder, ARGUMENTS("--json")), *config = read_json(folder, "config.json");
     check_same(json, config, SIZES);
     check_same(json, config, ARGUMENTS("layer_types", "dtype", "final_logit_softcapping"));
@@ -193,28 +195,134 @@ static void layers_of_different_kinds(void **state)
     json_decref(config);
     json_decref(json);
 
-    struct program p;
-    run(&p, "inspect", folder, ARGUMENTS("--no-json"));
-    assert_int_equal(p.exit_status, 0);
-    assert_non_null(strstr(p.out.data, "2: 1 sliding (window 24), 1 full\n"));
-    assert_non_null(strstr(p.out.data, "around\n"));
-    program_free(&p);
-
-    static const char *const without_a_gate[][2] = {{QUIRE_TEST_DATA "/golden/apertus", "xielu"},
-                                                    {QUIRE_TEST_DATA "/golden/arcee", "relu2"}};
+    static const char *const without_a_gate[][2] = {{GOLDEN "/apertus", "xielu"}, {GOLDEN "/arcee", "relu2"}};
     for (int i = 0; i < 2; i++) {
         json = run_json("inspect", without_a_gate[i][0], ARGUMENTS("--json"));
         check_string(json_array_get(json_object_get(json, "layer_kinds"), 0), "hidden_act", without_a_gate[i][1]);
         json_decref(json);
     }
 
-    json = run_json("inspect", QUIRE_TEST_DATA "/golden/yarn", ARGUMENTS("--json"));
+    json = run_json("inspect", GOLDEN "/yarn", ARGUMENTS("--json"));
     const json_t *rope = json_array_get(json_object_get(json, "ropes"), 0);
     check_string(rope, "rope_type", "yarn");
     assert_float_equal(json_require_number(rope, "factor"), 4, 0);
     assert_int_equal(json_require_integer(rope, "original_max_position_embeddings"), 64);
     assert_int_equal(json_array_size(json_object_get(json, "layer_kinds")), 1);
     json_decref(json);
+}
+
+/* The rows of a report in the order of `rows`, which have one space between name and value. */
+static void check_rows(const char *folder, const char *const *rows)
+{
+    struct program p;
+    run(&p, "inspect", folder, ARGUMENTS("--no-json"));
+    assert_int_equal(p.exit_status, 0);
+    for (char *line = strtok(p.out.data, "\n"); line && *rows; line = strtok(NULL, "\n")) {
+        const char *name = line + strspn(line, " "), *gap = strstr(name, "  ");
+        char found[512];
+        if (!gap) continue;
+        snprintf(found, sizeof found, "%.*s %s", (int)(gap - name), name, gap + strspn(gap, " "));
+        if (strcmp(found, *rows) == 0) rows++;
+    }
+    if (*rows) fail_msg("%s: there is no row '%s', or not where it was expected", folder, *rows);
+    program_free(&p);
+}
+
+/* Each row is what the config.json in the folder says; the scores of a head of 64 elements are times 0.125 but where
+ * the file says otherwise. */
+static void rows_of_every_kind_of_layer(void **state)
+{
+    (void)state;
+    check_rows(GOLDEN "/gemma2",
+               ARGUMENTS("layers 2: sliding window 24 (1 layer), full attention (1 layer)",
+                         "rotation 64 of 64 elements of a head",
+                         "norms RMSNorm, eps 1e-05, before and after each sublayer", "QK norm none",
+                         "scores times 0.144338, soft cap 5", "MLP gelu_pytorch_tanh with a gate",
+                         "embedding times 5.65685", "logits soft cap 10", "rope default, theta 10000"));
+    check_rows(GOLDEN "/gemma3", ARGUMENTS("QK norm of each head", "rope linear, theta 1000000, factor 8 (1 layer)",
+                                           "rope default, theta 500 (1 layer)"));
+    check_rows(GOLDEN "/olmo3", ARGUMENTS("norms RMSNorm, eps 1e-05, after each sublayer", "QK norm of each projection",
+                                          "rope yarn, theta 500000, factor 4, original length 64 (1 layer)"));
+    check_rows(GOLDEN "/cohere2",
+               ARGUMENTS("layers 3: sliding window 24 (2 layers), full attention (1 layer)",
+                         "rotation interleaved, 64 of 64 elements of a head (2 layers), none (1 layer)",
+                         "norms LayerNorm, eps 1e-05, before attention and MLP in parallel", "logits times 0.5"));
+    check_rows(GOLDEN "/granite",
+               ARGUMENTS("layers 2: full attention", "scores times 0.2", "outputs of the sublayers, times 0.6",
+                         "embedding times 3", "logits times 0.666667"));
+    check_rows(GOLDEN "/phi3", ARGUMENTS("rotation 24 of 32 elements of a head",
+                                         "merged q, k and v in self_attn.qkv_proj, gate and up in mlp.gate_up_proj",
+                                         "rope longrope, theta 10000, original length 64"));
+    check_rows(GOLDEN "/glm4", ARGUMENTS("rotation interleaved, 32 of 64 elements of a head",
+                                         "merged gate and up in mlp.gate_up_proj", "eos 151329, 151336, 151338"));
+    check_rows(GOLDEN "/apertus", ARGUMENTS("MLP xielu without a gate"));
+    check_rows(GOLDEN "/arcee", ARGUMENTS("MLP relu2 without a gate", "biases MLP"));
+    check_rows(GOLDEN "/qwen2", ARGUMENTS("biases qkv"));
+}
+
+/* Copies model.safetensors from one folder to another, and adds a tensor of one float32. Returns how many tensors there
+ * were. */
+static size_t copy_with_float32(const struct temp_folder *to, const char *from)
+{
+    char path[512];
+    struct text file = {0}, copy = {0};
+    struct error err;
+    uint64_t length;
+    assert_true(path_join(path, sizeof path, from, "model.safetensors"));
+    assert_int_equal(file_read(path, &file, &err), STATUS_OK);
+    memcpy(&length, file.data, sizeof length);
+    json_t *json = json_loadb(file.data + 8, length, 0, NULL);
+    const size_t count = json_object_size(json) - (json_object_get(json, "__metadata__") != NULL);
+    const json_int_t first = (json_int_t)(file.length - 8 - length);
+    json_object_set_new(
+        json, "more",
+        json_pack("{s:s, s:[i], s:[I, I]}", "dtype", "F32", "shape", 1, "data_offsets", first, first + 4));
+    char *dumped = json_dumps(json, 0);
+    length = strlen(dumped);
+    assert_true(text_append(&copy, (const char *)&length, sizeof length));
+    assert_true(text_append_string(&copy, dumped));
+    assert_true(text_append(&copy, file.data + (file.length - (size_t)first), (size_t)first));
+    assert_true(text_append(&copy, "\0\0\0\0", 4));
+    temp_folder_write(to, "model.safetensors", copy.data, copy.length);
+    free(dumped);
+    json_decref(json);
+    text_free(&copy);
+    text_free(&file);
+    return count;
+}
+
+/* gemma3 is bfloat16, and so says its config.json: no row. Then with a tensor of another type, and with another type in
+ * config.json. */
+static void types_that_config_does_not_say(void **state)
+{
+    (void)state;
+    struct temp_folder folder;
+    struct program p;
+    char row[64];
+    run(&p, "inspect", GOLDEN "/gemma3", ARGUMENTS("--no-json"));
+    assert_null(strstr(p.out.data, "stored"));
+    program_free(&p);
+
+    temp_folder_make(&folder);
+    temp_folder_copy(&folder, GOLDEN "/gemma3", "config.json");
+    const size_t count = copy_with_float32(&folder, GOLDEN "/gemma3");
+    snprintf(row, sizeof row, "stored BF16 (%zu tensors), F32 (1 tensor)", count);
+    check_rows(folder.path, ARGUMENTS("dtype bfloat16", row));
+    json_t *json = run_json("inspect", folder.path, ARGUMENTS("--json")),
+           *expected = json_pack("{s:I, s:i}", "BF16", (json_int_t)count, "F32", 1);
+    assert_true(json_equal(json_object_get(json, "stored_dtypes"), expected));
+    json_decref(expected);
+    json_decref(json);
+
+    json_t *config = read_json(GOLDEN "/gemma3", "config.json");
+    json_object_set_new(config, "torch_dtype", json_string("float16"));
+    char *text = json_dumps(config, 0);
+    temp_folder_write_string(&folder, "config.json", text);
+    temp_folder_copy(&folder, GOLDEN "/gemma3", "model.safetensors");
+    check_rows(folder.path, ARGUMENTS("dtype float16", "stored BF16"));
+    free(text);
+    json_decref(config);
+    temp_folder_remove(&folder);
 }
 
 /* ---- folders that cannot be run ---- */
@@ -275,7 +383,7 @@ static void what_cannot_be_read_is_a_line(void **state)
     temp_folder_write_string(folder, "model.safetensors", "not a header");
     run(&p, "inspect", folder->path, ARGUMENTS("--no-json"));
     assert_int_equal(p.exit_status, 0);
-    assert_non_null(strstr(p.out.data, "the weights cannot be loaded: "));
+    assert_non_null(strstr(p.out.data, "\nweights        cannot be loaded: "));
     assert_non_null(strstr(p.out.data, "70553706496, 70.55 billion"));
     assert_non_null(strstr(p.out.data, "tokenizer      cannot be used: "));
     assert_non_null(strstr(p.out.data, "chat template  no\n"));
@@ -331,6 +439,12 @@ static void a_model_that_does_not_fit_is_an_answer(void **state)
     assert_int_equal(p.exit_status, 0);
     assert_non_null(strstr(p.out.data, "no: the weights take "));
     program_free(&p);
+
+    /* Weights that fit beside a smaller cache. */
+    run(&p, "inspect", QUIRE_GUIDE, ARGUMENTS("--kv-cache-space", "100000"));
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "in every step: lower --kv-cache-space to "));
+    program_free(&p);
 }
 
 /* A name of the Hugging Face cache, where only config.json was downloaded. */
@@ -384,6 +498,8 @@ int main(void)
         cmocka_unit_test(the_plan_is_that_of_profile),
         cmocka_unit_test(several_files_are_added_up),
         cmocka_unit_test(layers_of_different_kinds),
+        cmocka_unit_test(rows_of_every_kind_of_layer),
+        cmocka_unit_test(types_that_config_does_not_say),
         cmocka_unit_test(a_config_alone_is_enough),
         cmocka_unit_test(what_cannot_be_read_is_a_line),
         cmocka_unit_test(special_tokens_need_no_vocabulary),

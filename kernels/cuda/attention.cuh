@@ -75,18 +75,12 @@ static __device__ __forceinline__ bool attention_sparse_reads(const struct atten
            key_block > query_block - params->sparse_local_blocks;
 }
 
-/* soft_cap * tanh(score / soft_cap), where tanh(x) = 1 - 2 / (exp(2 x) + 1). The error is about 1e-7 soft_cap. */
-static __device__ __forceinline__ float attention_soft_cap(float score, float soft_cap)
-{
-    return soft_cap - __fdividef(2 * soft_cap, __expf(score * (2 / soft_cap)) + 1);
-}
-
 /* Applies soft cap and ALiBi to a score that is scaled already. `distance` is the token's minus the query's position.
- */
+ * attention_mma.cuh has a faster version for 16-bit operands. */
 static __device__ __forceinline__ float attention_modify(const struct attention_params *params, float score,
                                                          float slope, int32_t distance)
 {
-    if (params->soft_cap > 0) score = attention_soft_cap(score, params->soft_cap);
+    if (params->soft_cap > 0) score = params->soft_cap * tanhf(score / params->soft_cap);
     return score + slope * (float)distance;
 }
 

@@ -275,8 +275,8 @@ static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, cons
     for (int e = 0; e < 4; e++) {
         const int32_t token = start + chunk_token<D>(row + e / 2 * 8);
         if constexpr (D::VARIANT) {
-            s[e] =
-                attention_modify(&call.params, s[e] * scale, slopes[e % 2], token - source.end + 1) * ATTENTION_LOG2E;
+            s[e] = attention_modify_fast(&call.params, s[e] * scale, slopes[e % 2], token - source.end + 1) *
+                   ATTENTION_LOG2E;
         } else {
             s[e] *= scale * ATTENTION_LOG2E;
         }

@@ -23,7 +23,8 @@ static __device__ __forceinline__ void modify_scores(float (&s)[P::TOKENS / 2], 
 #pragma unroll
         for (int n = 0; n < P::TOKENS / 2; n++) {
             const int32_t token = start + n / 4 * 8 + 2 * j + n % 2;
-            s[n] = attention_modify(&call.params, s[n] * scale, rows[n / 2 % 2].slope, token - rows[n / 2 % 2].last);
+            s[n] =
+                attention_modify_fast(&call.params, s[n] * scale, rows[n / 2 % 2].slope, token - rows[n / 2 % 2].last);
         }
     }
     const int32_t last = min(__shfl_sync(~0u, rows[0].last, 0), rows[0].last); /* rows are ordered by position */

@@ -1,5 +1,6 @@
 #include "runtime/options/model_folder.h"
 
+#include <string.h>
 #include <sys/stat.h>
 
 #include "runtime/options/default_model.h"
@@ -13,7 +14,11 @@ enum status model_folder_resolve(const char **model, bool with_weights, char *pa
         status = default_model_find(path, size, err);
         *model = path;
     }
-    if (status != STATUS_OK || lstat(*model, &info) == 0 || !hub_cache_is_name(*model)) return status;
+    if (status != STATUS_OK || lstat(*model, &info) == 0) return status;
+    if (!strchr(*model, '/'))
+        return error_set(err, STATUS_IO, "%s: no such folder; a model in the Hugging Face cache is named ORG/NAME",
+                         *model);
+    if (!hub_cache_is_name(*model)) return STATUS_OK;
     status = hub_cache_find(*model, with_weights, path, size, err);
     *model = path;
     return status;

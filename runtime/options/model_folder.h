@@ -12,8 +12,9 @@
  *   NULL                         the model that ships with quire (default_model.h)
  *   org/name, org/name@revision  unless a file or folder has that name: a snapshot in the Hugging Face cache
  *                                (hub_cache.h), where weights are looked for if `with_weights`
- *   any other text               a folder as it stands, whether it exists or not
- * `path` must live as long as *model is used. */
+ *   any other text               a folder as it stands
+ * A folder that does not exist is left to who opens it, but for a name without a slash: STATUS_IO, with a sentence
+ * about names in the cache. `path` must live as long as *model is used. */
 enum status model_folder_resolve(const char **model, bool with_weights, char *path, size_t size, struct error *err);
 
 /* The same for options->model; with weights, unless dummy ones are asked for. */
