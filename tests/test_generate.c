@@ -950,9 +950,8 @@ static void check_interrupt(void **state, int signal_number, const char *flag)
     assert_int_equal(WEXITSTATUS(status), 1);
     int answered = count_lines(&answers); /* the third line's answer may have been ready */
     assert_true(answered == 1 || answered == 2);
-    char sentence[128];
-    snprintf(sentence, sizeof sentence, "interrupted; %d prompts that were read have no answer, and the input was not",
-             3 - answered);
+    const char *sentence = answered == 1 ? "interrupted; 2 prompts that were read have no answer, and the input was not"
+                                         : "interrupted; 1 prompt that was read has no answer, and the input was not";
     if (!strstr(said.data, sentence)) fail_msg("no '%s' in: %s", sentence, said.data);
     line = json_line(&answers, answered - 1);
     assert_int_equal(integer_of(line, "id"), answered == 1 ? 1 : 3);
