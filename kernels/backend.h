@@ -51,6 +51,7 @@ struct weight {
     const void *data; /* [out_features, in_features] */
     const void *bias; /* [out_features] bias_dtype, or NULL */
     enum dtype bias_dtype;
+    const struct weight *next; /* that a step reads after this one, so that it can be prefetched; NULL: not known */
 };
 
 enum dtype weight_dtype(const struct weight *w);       /* of the elements of data */
