@@ -451,9 +451,9 @@ static void test_default_model(void **state)
     assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_OK);
     assert_string_equal(o.model, "/nowhere/at/all");
     assert_int_equal(default_model_find(path, 4, &err), STATUS_INVALID); /* does not fit */
-    o.model = "given";
+    o.model = "./given";
     assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_OK);
-    assert_string_equal(o.model, "given");
+    assert_string_equal(o.model, "./given");
     unsetenv("QUIRE_MODEL");
     if (default_model_find(path, sizeof path, &err) ==
         STATUS_OK) { /* found from the build folder, or not there: nothing else */
