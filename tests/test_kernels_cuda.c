@@ -368,8 +368,8 @@ static void cache_writes_of_real_shapes(void **state)
                                               .block_size = block_size,
                                               .dtype = dtype,
                                               .cache_dtype = cache,
-                                              .k_scale = 0.013f,
-                                              .v_scale = 0.7f};
+                                              .k_scale = 0x1p-6f,  /* exact: the CPU divides by it, the GPU */
+                                              .v_scale = 0x1p-1f}; /* multiplies by its inverse */
         c->reshape_and_cache(c, &args);
         args.key = kv_on.data;
         args.value = (uint8_t *)kv_on.data + ROW * dtype_size(dtype);
