@@ -14,7 +14,7 @@
 #define MODEL_MAX_HEAD_SIZE 1024
 #define MODEL_MAX_ROPES 2
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3, ROPE_LONGROPE };
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3, ROPE_LONGROPE, NUM_ROPE_TYPES };
 
 /* rope_theta and rope_scaling (transformers 4), or rope_parameters (5). Formulas: transformers' modeling_rope_utils. */
 struct rope_config {
@@ -100,6 +100,10 @@ struct model_spec {
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. In files of models with two ropes
  * max_position_embeddings is stretched already. */
 int32_t model_spec_max_length(const struct model_spec *spec);
+
+/* As config.json calls them: "llama3", "gelu_pytorch_tanh". */
+extern const char *const rope_type_names[NUM_ROPE_TYPES];
+extern const char *const activation_names[NUM_ACTIVATIONS];
 
 /* The columns of a rope's table: the rotary_dim of the layers that it rotates; 0 if there are none. */
 int32_t rope_rotary_dim(const struct model_spec *spec, int32_t rope);

@@ -4,6 +4,10 @@
 
 #include "model/model_spec.h"
 
+const char *const rope_type_names[NUM_ROPE_TYPES] = {
+    [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
+    [ROPE_YARN] = "yarn",       [ROPE_LLAMA3] = "llama3", [ROPE_LONGROPE] = "longrope"};
+
 /* base ^ (2 * pair / dim), in float32. */
 static float pair_wavelength(double base, int pair, int dim)
 {

@@ -12,14 +12,6 @@
 
 /* ---- names ---- */
 
-const char *inspect_rope_type(enum rope_type type)
-{
-    static const char *const names[] = {
-        [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
-        [ROPE_YARN] = "yarn",       [ROPE_LLAMA3] = "llama3", [ROPE_LONGROPE] = "longrope"};
-    return names[type];
-}
-
 bool inspect_rope_has_factor(const struct rope_config *rope)
 {
     return rope->type != ROPE_DEFAULT && rope->type != ROPE_LONGROPE;
@@ -39,7 +31,7 @@ const char *inspect_activation(const struct layer_spec *layer)
 {
     if (layer->mlp == MLP_XIELU) return "xielu";
     if (layer->mlp == MLP_RELU2) return "relu2";
-    return layer->activation == ACTIVATION_SILU ? "silu" : "gelu_pytorch_tanh";
+    return activation_names[layer->activation];
 }
 
 const char *inspect_norm_placement(enum norm_placement placement)

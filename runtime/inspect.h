@@ -30,7 +30,6 @@ bool inspection_print(const struct inspection *i);
 json_t *inspection_json(const struct inspection *i);
 
 /* For both: words of config.json where it has them ("gelu_pytorch_tanh"). */
-const char *inspect_rope_type(enum rope_type type);
 bool inspect_rope_has_factor(const struct rope_config *rope);
 bool inspect_rope_has_original(const struct rope_config *rope); /* original_max_position */
 const char *inspect_norm_type(enum norm_type type);

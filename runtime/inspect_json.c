@@ -105,7 +105,7 @@ static void set_ropes(json_t *json, const struct model_spec *spec)
     for (int32_t r = 0; r < spec->num_ropes; r++) {
         const struct rope_config *rope = &spec->ropes[r];
         json_t *out = json_object();
-        set_string(out, "rope_type", inspect_rope_type(rope->type));
+        set_string(out, "rope_type", rope_type_names[rope->type]);
         set_real(out, "rope_theta", rope->theta);
         if (inspect_rope_has_factor(rope)) set_real(out, "factor", rope->factor);
         if (inspect_rope_has_original(rope))

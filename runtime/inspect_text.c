@@ -238,7 +238,7 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
         if (inspect_rope_has_original(rope))
             snprintf(original.text, sizeof original.text, ", original length %d", rope->original_max_position);
         if (spec->num_ropes > 1) snprintf(layers.text, sizeof layers.text, " (%d layer%s)", count, plural(count));
-        row(t, "rope", "%s, theta %.10g%s%s%s", inspect_rope_type(rope->type), rope->theta, factor.text, original.text,
+        row(t, "rope", "%s, theta %.10g%s%s%s", rope_type_names[rope->type], rope->theta, factor.text, original.text,
             layers.text);
     }
 }

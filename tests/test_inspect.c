@@ -255,6 +255,7 @@ static void rows_of_every_kind_of_layer(void **state)
                                          "rope longrope, theta 10000, original length 64"));
     check_rows(GOLDEN "/glm4", ARGUMENTS("rotation interleaved, 32 of 64 elements of a head",
                                          "merged gate and up in mlp.gate_up_proj", "eos 151329, 151336, 151338"));
+    check_rows(GOLDEN "/gemma", ARGUMENTS("MLP gelu with a gate"));
     check_rows(GOLDEN "/apertus", ARGUMENTS("MLP xielu without a gate"));
     check_rows(GOLDEN "/arcee", ARGUMENTS("MLP relu2 without a gate", "biases MLP"));
     check_rows(GOLDEN "/qwen2", ARGUMENTS("biases qkv"));

@@ -4,6 +4,9 @@
 
 #include "model/families/families.h"
 
+const char *const activation_names[NUM_ACTIVATIONS] = {
+    [ACTIVATION_SILU] = "silu", [ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh", [ACTIVATION_GELU] = "gelu"};
+
 static void read_head_size(struct json_reader *r, int32_t absent, struct model_spec *spec)
 {
     /* null stands for the quotient, too */
@@ -143,9 +146,9 @@ enum activation family_read_activation(struct json_reader *r, const char *key, e
 {
     const char *name = json_reader_string(r, key, NULL);
     if (!name) return absent;
-    if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) return ACTIVATION_SILU;
-    if (strcmp(name, "gelu_pytorch_tanh") == 0) return ACTIVATION_GELU_TANH;
-    if (strcmp(name, "gelu") == 0) return ACTIVATION_GELU;
+    if (strcmp(name, "swish") == 0) return ACTIVATION_SILU;
+    for (int i = 0; i < NUM_ACTIVATIONS; i++)
+        if (strcmp(name, activation_names[i]) == 0) return (enum activation)i;
     json_reader_fail(r, STATUS_UNSUPPORTED, "%s is \"%s\"; quire computes \"silu\", \"gelu\" and \"gelu_pytorch_tanh\"",
                      key, show_string(name).text);
     return absent;

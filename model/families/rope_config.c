@@ -5,10 +5,6 @@
 #include "model/families/families.h"
 #include "model/families/known_keys.h"
 
-static const char *const type_names[] = {
-    [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
-    [ROPE_YARN] = "yarn",       [ROPE_LLAMA3] = "llama3", [ROPE_LONGROPE] = "longrope"};
-
 /* A key that is neither read here nor known to change nothing may matter, so it is refused. */
 static void check_keys(struct json_reader *r)
 {
@@ -57,8 +53,8 @@ static enum rope_type read_type(struct json_reader *r, enum rope_type absent, bo
     if (!name) name = json_reader_string(r, "type", NULL);
     if (!name) return absent;
     if (longrope_only) return read_longrope_name(r, name);
-    for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++)
-        if (strcmp(name, type_names[i]) == 0) return (enum rope_type)i;
+    for (size_t i = 0; i < NUM_ROPE_TYPES; i++)
+        if (strcmp(name, rope_type_names[i]) == 0) return (enum rope_type)i;
     json_reader_fail(r, STATUS_UNSUPPORTED,
                      "%srope_type \"%s\" is not supported (default, linear, dynamic, yarn, llama3 and "
                      "longrope are)",
