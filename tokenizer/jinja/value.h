@@ -1,0 +1,228 @@
+/* Python's values, as far as templates see them, and one rendering (struct jinja_run) that owns their memory.
+ *
+ * All memory comes from the run and is freed with it, so values are passed around freely. Nothing returns an error: the
+ * first failure stays in the run, after which functions return undefined or false at once, and the evaluator stops when
+ * it sees jinja_failed(). Semantics are those of Python 3.11 and jinja2 3.1; error texts follow theirs where that helps
+ * the author of a template. */
+#ifndef QUIRE_TOKENIZER_JINJA_VALUE_H
+#define QUIRE_TOKENIZER_JINJA_VALUE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/array.h"
+#include "base/status.h"
+#include "tokenizer/jinja/jinja.h"
+
+/* --- the run --- */
+
+struct jinja_block; /* of memory; private to run.c */
+
+struct jinja_run {
+    const struct jinja_context *context;
+    struct jinja_block *blocks;
+    size_t bytes, max_bytes; /* allocated, and the limit */
+    double deadline;         /* on base/clock.h's clock */
+    uint32_t ticks;          /* counts calls of jinja_tick, so that the clock is read rarely */
+    int depth;               /* of evaluation: jinja_enter and jinja_leave */
+    int line, column;        /* of the node being evaluated, from 1; the evaluator sets them */
+    enum status status;      /* of the first failure */
+    struct error *err;
+};
+
+void jinja_run_begin(struct jinja_run *run, const struct jinja_context *context, struct error *err);
+void jinja_run_end(struct jinja_run *run); /* frees all values */
+
+static inline bool jinja_failed(const struct jinja_run *run)
+{
+    return run->status != STATUS_OK;
+}
+/* Fails with "line L, column C: " and the formatted sentence, unless the run has failed already. */
+void jinja_fail(struct jinja_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Memory for `size` bytes, zeroed and aligned for any type; NULL after a failure (the limit is one). */
+void *jinja_alloc(struct jinja_run *run, size_t size);
+/* Called for each node and each element of a loop: fails when the time is up. False after a failure. */
+bool jinja_tick(struct jinja_run *run);
+/* One level deeper; fails beyond JINJA_MAX_DEPTH. Each enter that returned true is followed by a leave. */
+bool jinja_enter(struct jinja_run *run);
+void jinja_leave(struct jinja_run *run);
+
+/* --- values --- */
+
+enum jinja_kind {
+    JINJA_UNDEFINED,
+    JINJA_NONE,
+    JINJA_BOOL,
+    JINJA_INT, /* int64: an operation that overflows fails */
+    JINJA_FLOAT,
+    JINJA_STRING,
+    JINJA_LIST,
+    JINJA_TUPLE,
+    JINJA_DICT,
+    JINJA_OBJECT /* anything else: namespace, loop, macro, function, bound method, cycler, ... */
+};
+
+struct jinja_value {
+    enum jinja_kind kind;
+    union {
+        const char *missing; /* UNDEFINED: the sentence that using it gives, such as "'x' is undefined"; NULL: none */
+        bool boolean;
+        int64_t integer;
+        double real;
+        const struct jinja_string *string;
+        struct jinja_list *list; /* LIST and TUPLE; shared by all values that refer to it, as in Python */
+        struct jinja_dict *dict;
+        struct jinja_object *object;
+    };
+};
+
+/* Valid UTF-8, immutable. */
+struct jinja_string {
+    const char *bytes; /* [length], not NUL-terminated */
+    size_t length;
+    size_t count;         /* of characters (code points) */
+    const uint8_t *marks; /* [length]; NULL: every byte has the mark `marked` */
+    bool marked;
+};
+
+struct jinja_list {
+    struct jinja_value *items; /* [count] */
+    size_t count, capacity;
+};
+
+/* In the order of insertion. Any hashable value is a key; a JSON object's keys are strings. */
+struct jinja_dict {
+    struct jinja_pair {
+        struct jinja_value key, value;
+    } *pairs; /* [count] */
+    size_t count, capacity;
+    uint32_t *index; /* private to dict.c */
+    size_t index_size;
+};
+
+struct jinja_keyword {
+    struct jinja_value name; /* a string */
+    struct jinja_value value;
+};
+struct jinja_args {
+    const struct jinja_value *positional; /* [count] */
+    size_t count;
+    const struct jinja_keyword *keywords; /* [num_keywords] */
+    size_t num_keywords;
+};
+
+/* Kinds of objects. Any function may be NULL: then there are no attributes, or the object cannot be called. */
+struct jinja_object_type {
+    const char *name; /* what "'NAME' object has no attribute" says */
+    /* False: there is no such attribute. */
+    bool (*get_attribute)(struct jinja_run *run, struct jinja_object *self, const struct jinja_string *name,
+                          struct jinja_value *out);
+    bool (*set_attribute)(struct jinja_run *run, struct jinja_object *self, const struct jinja_string *name,
+                          struct jinja_value value); /* {% set object.name = value %}: namespace alone has it */
+    struct jinja_value (*call)(struct jinja_run *run, struct jinja_object *self, const struct jinja_args *args);
+};
+struct jinja_object { /* the first member of each object's own struct */
+    const struct jinja_object_type *type;
+};
+
+/* A function without state, such as range; also the form of filters and of methods: `self` is what stands before the
+ * bar or the dot. */
+typedef struct jinja_value (*jinja_function)(struct jinja_run *run, struct jinja_value self,
+                                             const struct jinja_args *args);
+
+/* --- making values --- */
+
+struct jinja_value jinja_undefined(const char *missing); /* `missing` lives as long as the run */
+struct jinja_value jinja_undefined_name(struct jinja_run *run, const struct jinja_string *name); /* "'x' is undefined" */
+struct jinja_value jinja_none(void);
+struct jinja_value jinja_bool(bool value);
+struct jinja_value jinja_int(int64_t value);
+struct jinja_value jinja_float(double value);
+struct jinja_value jinja_object(struct jinja_object *object);
+/* An object that calls `function` with `self`; `name` (a literal) names it in messages. */
+struct jinja_value jinja_make_function(struct jinja_run *run, const char *name, jinja_function function,
+                                       struct jinja_value self);
+/* Refers to bytes[length], valid UTF-8 that lives as long as the run. */
+struct jinja_value jinja_string_of(struct jinja_run *run, const char *bytes, size_t length, bool marked);
+struct jinja_value jinja_string_copy(struct jinja_run *run, const char *bytes, size_t length, bool marked);
+struct jinja_value jinja_literal(struct jinja_run *run, const char *text); /* NUL-terminated, unmarked */
+/* Bytes from .. to of s, with their marks. */
+struct jinja_value jinja_substring(struct jinja_run *run, const struct jinja_string *s, size_t from, size_t to);
+struct jinja_value jinja_list_new(struct jinja_run *run, enum jinja_kind list_or_tuple);
+bool jinja_list_append(struct jinja_run *run, struct jinja_list *list, struct jinja_value item);
+struct jinja_value jinja_dict_new(struct jinja_run *run);
+bool jinja_dict_set(struct jinja_run *run, struct jinja_dict *dict, struct jinja_value key, struct jinja_value value);
+const struct jinja_value *jinja_dict_get(struct jinja_run *run, const struct jinja_dict *dict, struct jinja_value key);
+struct jinja_value jinja_from_json(struct jinja_run *run, const struct jinja_variable *variable);
+
+/* A string being put together, with its marks. Zero-initialise it; the memory is the run's. */
+struct jinja_builder {
+    char *bytes;
+    uint8_t *marks; /* NULL as long as all bytes have the mark `marked` */
+    size_t length, capacity;
+    bool marked;
+};
+bool jinja_build_string(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s);
+bool jinja_build_bytes(struct jinja_run *run, struct jinja_builder *b, const char *bytes, size_t length, bool marked);
+struct jinja_value jinja_build_end(struct jinja_run *run, struct jinja_builder *b);
+
+/* --- operations: what the operators of the language do --- */
+
+const char *jinja_type_name(struct jinja_value v); /* Python's: "str", "int", "dict", "jinja2's Undefined", ... */
+bool jinja_is_true(struct jinja_run *run, struct jinja_value v);
+bool jinja_equal(struct jinja_run *run, struct jinja_value a, struct jinja_value b); /* 1 == 1.0 == True */
+/* -1, 0 or 1; fails for values that Python does not order. */
+int jinja_compare(struct jinja_run *run, struct jinja_value a, struct jinja_value b);
+bool jinja_contains(struct jinja_run *run, struct jinja_value container, struct jinja_value item); /* item in c */
+
+enum jinja_operator {
+    JINJA_ADD,
+    JINJA_SUBTRACT,
+    JINJA_MULTIPLY,
+    JINJA_DIVIDE,
+    JINJA_FLOOR_DIVIDE,
+    JINJA_MODULO, /* of a string: Python's % formatting */
+    JINJA_POWER
+};
+struct jinja_value jinja_arithmetic(struct jinja_run *run, enum jinja_operator op, struct jinja_value a,
+                                    struct jinja_value b);
+struct jinja_value jinja_negate(struct jinja_run *run, struct jinja_value v, bool plus); /* -v, or +v */
+struct jinja_value jinja_concatenate(struct jinja_run *run, const struct jinja_value *items, size_t count); /* a ~ b */
+
+/* object.name: an attribute or method, else an item. object[key]: an item, else an attribute. Undefined if there is
+ * neither; fails on an undefined object. As in the sandbox, names that begin with "__" are undefined, and the methods
+ * that change a list or dict are refused. */
+struct jinja_value jinja_get_attribute(struct jinja_run *run, struct jinja_value object,
+                                       const struct jinja_string *name);
+struct jinja_value jinja_get_item(struct jinja_run *run, struct jinja_value object, struct jinja_value key);
+/* object[start:stop:step]; NONE stands for a bound that is not given. */
+struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value object, struct jinja_value start,
+                               struct jinja_value stop, struct jinja_value step);
+struct jinja_value jinja_call(struct jinja_run *run, struct jinja_value callee, const struct jinja_args *args);
+/* The elements that a loop over v sees: items of a list, keys of a dict, characters of a string. NULL after a failure:
+ * v cannot be iterated. The list may be v's own. */
+const struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value v);
+
+/* str(v) and repr(v) as Python writes them; marks of the strings within are kept. What {{ v }} prints is str(v), and
+ * nothing for an undefined v. */
+bool jinja_build_str(struct jinja_run *run, struct jinja_builder *b, struct jinja_value v);
+bool jinja_build_repr(struct jinja_run *run, struct jinja_builder *b, struct jinja_value v);
+struct jinja_value jinja_str(struct jinja_run *run, struct jinja_value v);
+
+/* --- filters, tests and globals (jinja2's, and those of transformers) --- */
+
+/* NULL: there is no filter or test of this name. A test returns JINJA_BOOL. */
+jinja_function jinja_find_filter(const struct jinja_string *name);
+jinja_function jinja_find_test(const struct jinja_string *name);
+/* range, dict, namespace, joiner, cycler, raise_exception, strftime_now. False: there is no such global. */
+bool jinja_find_global(struct jinja_run *run, const struct jinja_string *name, struct jinja_value *out);
+
+/* Binds arguments to parameters, as Python does for "def f(a, b=...)": values[i] gets the argument for names[i], or
+ * UNDEFINED if it is not given. Fails ("NAME() got ...") for arguments too many, unknown or given twice, and if one of
+ * the first `num_required` is missing. */
+bool jinja_bind(struct jinja_run *run, const char *function, const struct jinja_args *args, const char *const *names,
+                size_t num_names, size_t num_required, struct jinja_value *values);
+
+#endif

@@ -1,0 +1,32 @@
+/* The "normalizer" of a tokenizer.json (Hugging Face's tokenizers 0.23): what is done to text before it is split.
+ * Sequence, NFC, NFD, NFKC, NFKD, Replace, Prepend, Lowercase, Strip, StripAccents; another type is refused by name. */
+#ifndef QUIRE_TOKENIZER_NORMALIZER_H
+#define QUIRE_TOKENIZER_NORMALIZER_H
+
+#include <jansson.h>
+
+#include "base/array.h"
+#include "base/status.h"
+
+struct normalizer;
+
+/* Text whose bytes may be marked: 1 for text that a person wrote, in which special tokens are not looked for. */
+struct marked_text {
+    struct text text;
+    struct text marks; /* [text.length], or empty: no byte is marked */
+};
+void marked_text_free(struct marked_text *t);
+
+/* `value` is the JSON of "normalizer", NULL or null for none; `path` names the file in messages. */
+enum status normalizer_open(const json_t *value, const char *path, struct normalizer **out, struct error *err);
+void normalizer_close(struct normalizer *n); /* NULL is allowed */
+
+/* Whether normalizing changes nothing, for any text. */
+bool normalizer_is_identity(const struct normalizer *n);
+
+/* Overwrites *out with the normalized text[length], which is valid UTF-8. marks: [length], or NULL. A byte of the result
+ * is marked if one of those that it was made of is. False if memory ran out. Thread-safe. */
+bool normalizer_apply(const struct normalizer *n, const char *text, const char *marks, size_t length,
+                      struct marked_text *out);
+
+#endif
