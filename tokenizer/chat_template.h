@@ -1,46 +1,48 @@
-/* A conversation to token ids, in three forms. A chat template is Jinja; quire does not run it. It knows the text of a
- * few templates (white space and spelling apart: template_text.h) and writes what they render; any other template is
- * refused, because a model answers badly to a prompt that differs from the ones that it was trained with. The text of a
- * message is never searched for special tokens, so that no one can speak as another by writing "<|end|>". */
+/* A conversation to text and token ids, through the checkpoint's own chat template (Jinja), as transformers'
+ * apply_chat_template renders it.
+ *
+ * Text of a message never becomes a special token, whatever it spells: the interpreter marks every byte of the rendered
+ * text that came from a message, a tool or a document, and encoding looks for special tokens in the other bytes only.
+ * The role of a message is marked too, unless it is one of the usual ones: "system", "user", "assistant", "tool",
+ * "developer", "ipython" and so on, which some templates make a special token of. */
 #ifndef QUIRE_TOKENIZER_CHAT_TEMPLATE_H
 #define QUIRE_TOKENIZER_CHAT_TEMPLATE_H
 
+#include <jansson.h>
+
+#include "tokenizer/normalizer.h"
 #include "tokenizer/tokenizer.h"
 
-enum chat_format {
-    CHAT_FORMAT_UNKNOWN,
-    CHAT_FORMAT_GUIDE,  /* <s><|user|>...<|end|><|assistant|>: models/guide; each role has a token */
-    CHAT_FORMAT_CHATML, /* <|im_start|>user\n...<|im_end|>\n<|im_start|>assistant\n; a bos first if the template has it
-                         */
-    CHAT_FORMAT_LLAMA2  /* <s>[INST] <<SYS>>\n...\n<</SYS>>\n\n... [/INST] answer </s>; messages are trimmed */
+struct chat_template;
+
+/* Parses the templates of the tokenizer's folder, or `source` in place of all of them if it is not NULL. STATUS_INVALID
+ * with line and column for a template with an error in it; STATUS_UNSUPPORTED if there is none: the sentence says where
+ * quire looked. */
+enum status chat_template_open(const struct tokenizer *t, const char *source, struct chat_template **out,
+                               struct error *err);
+void chat_template_close(struct chat_template *c); /* NULL is allowed */
+
+/* What is rendered: the arguments of apply_chat_template. */
+struct chat_input {
+    const json_t *messages;  /* a list of objects with "role", and most often "content" */
+    const json_t *tools;     /* a list of JSON schemas of functions, or NULL; with them the template "tool_use" is taken,
+                                if there is one */
+    const json_t *documents; /* a list of objects, or NULL */
+    const json_t *kwargs;    /* an object with further variables such as enable_thinking, or NULL */
+    bool add_generation_prompt; /* the text ends where the answer begins */
+    bool allow_special;         /* do not mark: special tokens are found in messages too */
 };
 
-/* The form that the template renders; UNKNOWN for NULL and for every template whose text is not a known one. */
-enum chat_format chat_format_detect(const char *chat_template);
-/* STATUS_UNSUPPORTED for UNKNOWN: the sentence says why, which templates are known, and to give plain prompts. */
-enum status chat_format_check(const struct tokenizer *t, enum chat_format format, struct error *err);
+/* Checks what every template expects: messages is a list of objects with a string "role", and content that is text, a
+ * list of parts, null or absent. Errors name the message. */
+enum status chat_input_check(const struct chat_input *input, struct error *err);
 
-struct chat_message {
-    const char *role; /* "system", "user" or "assistant" */
-    const char *content;
-    size_t length; /* bytes of content */
-};
-
-/* Appends the ids of messages[count] to *out and, with add_generation_prompt, what precedes an answer. Errors name the
- * message: an unknown role, or a system message that is not the first; in LLAMA2 also a user or assistant message out
- * of turn, or a missing question before an answer. For an UNKNOWN format the error is that of chat_format_check. After
- * a failure *out is as it was. */
-enum status chat_render(const struct tokenizer *t, enum chat_format format, const struct chat_message *messages,
-                        size_t count, bool add_generation_prompt, struct token_list *out, struct error *err);
-
-/* Appends the ids of a new turn to a conversation whose ids end with the model's answer, so that a conversation is
- * never encoded again and its K and V in the cache stay valid. `answer_ended`: the model wrote the end marker itself;
- * otherwise it was stopped before, and the marker is appended first.
- *
- * The result equals chat_render of the whole conversation, provided that encoding the answer's text gives the ids that
- * the model sampled (in CHATML with TOKENIZER_CONTINUES, because the text follows "assistant\n"). In LLAMA2 the
- * template puts a space before eos, and a model that ends its answer itself does not write it. */
-enum status chat_render_turn(const struct tokenizer *t, enum chat_format format, const struct chat_message *user,
-                             bool answer_ended, struct token_list *out, struct error *err);
+/* Renders the input. Lists of parts are given to a template that loops over the parts of a content; to any other, their
+ * texts joined by newlines, as vLLM does; a part that is not text is refused there. Overwrites *out. */
+enum status chat_template_render(const struct chat_template *c, const struct chat_input *input, struct marked_text *out,
+                                 struct error *err);
+/* Renders the input and appends the ids of the text to *out. */
+enum status chat_template_encode(const struct chat_template *c, const struct chat_input *input, struct token_list *out,
+                                 struct error *err);
 
 #endif
