@@ -28,17 +28,6 @@ void prompt_free(struct prompt *p)
     *p = (struct prompt){0};
 }
 
-size_t utf8_valid_prefix(const char *text, size_t length)
-{
-    size_t at = 0;
-    while (at < length) {
-        int n = utf8_length(text + at, length - at);
-        if (n <= 0) break;
-        at += (size_t)n;
-    }
-    return at;
-}
-
 enum status prompt_check_text(const char *text, size_t length, struct error *err)
 {
     const size_t valid = utf8_valid_prefix(text, length);

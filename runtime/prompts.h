@@ -65,7 +65,4 @@ enum status prompt_read(const struct prompt_rules *rules, enum line_result kind,
  * is wrong. */
 enum status prompt_check_text(const char *text, size_t length, struct error *err);
 
-/* Bytes of text[length] before the first that is not UTF-8. */
-size_t utf8_valid_prefix(const char *text, size_t length);
-
 #endif

@@ -5,12 +5,18 @@
 
 #include "tokenizer/tokenizer.h"
 
+/* A run of byte tokens with a byte that is in no character is decoded as a whole in BYTE_FALLBACK (token_table.h), so
+ * the run is held back to its end; one of more bytes than this is decoded in parts. */
+enum { DETOKENIZER_MAX_PENDING = 64 };
+
 struct detokenizer {
     const struct tokenizer *tokenizer;
-    bool strip_space;   /* drop the first space of the next token's text: encoding added it */
-    bool with_special;  /* emit special tokens as text */
-    char pending[4];    /* the first bytes of an incomplete character */
-    int pending_length; /* 0 to 3 between calls */
+    bool with_special;                     /* emit special tokens as text */
+    bool strip_space;                      /* SENTENCEPIECE: drop the first space of the next token's text */
+    bool first;                            /* no token has been added yet, and the tokens begin a text */
+    uint32_t strip_spaces;                 /* drop so many spaces at the start of the text */
+    char pending[DETOKENIZER_MAX_PENDING]; /* bytes that are not decided yet */
+    int pending_length;
 };
 
 /* at_start: the tokens begin a text (an answer in a chat), so the space before the first word is dropped; false: they

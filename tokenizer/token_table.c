@@ -18,10 +18,8 @@ struct token token_table_get(const struct token_table *table, int32_t id)
 static bool grow(struct token_table *table, int32_t count)
 {
     if (count <= table->count) return true;
-    struct token *tokens = realloc(table->tokens, (size_t)count * sizeof *tokens);
-    if (!tokens) return false;
-    memset(tokens + table->count, 0, (size_t)(count - table->count) * sizeof *tokens);
-    table->tokens = tokens;
+    if (!array_reserve(&table->tokens, &table->capacity, (size_t)count, sizeof *table->tokens)) return false;
+    memset(table->tokens + table->count, 0, (size_t)(count - table->count) * sizeof *table->tokens);
     table->count = count;
     return true;
 }
@@ -34,22 +32,18 @@ static void put(struct token_table *table, int32_t id, size_t offset, uint32_t f
     if (length > table->longest) table->longest = length;
 }
 
-/* The text of a token must be valid UTF-8, whatever the model file holds. */
-static bool append_valid(struct text *out, const char *text, size_t length)
-{
-    bool ok = true;
-    for (size_t i = 0; i < length && ok;) {
-        int n = utf8_length(text + i, length - i);
-        ok = n > 0 ? text_append(out, text + i, (size_t)n) : text_append(out, UTF8_REPLACEMENT, 3);
-        i += n > 0 ? (size_t)n : 1;
-    }
-    return ok;
-}
-
-bool token_table_set(struct token_table *table, int32_t id, const char *text, size_t length, uint32_t flags)
+bool token_table_set(struct token_table *table, int32_t id, const char *bytes, size_t length, uint32_t flags)
 {
     size_t offset = table->bytes.length;
-    if (!grow(table, id + 1) || !append_valid(&table->bytes, text, length)) return false;
+    if (!grow(table, id + 1) || !text_append(&table->bytes, bytes, length)) return false;
+    put(table, id, offset, flags);
+    return true;
+}
+
+bool token_table_set_text(struct token_table *table, int32_t id, const char *text, size_t length, uint32_t flags)
+{
+    size_t offset = table->bytes.length;
+    if (!grow(table, id + 1) || !utf8_append_valid(&table->bytes, text, length)) return false;
     put(table, id, offset, flags);
     return true;
 }
@@ -59,10 +53,7 @@ static bool set_byte(struct token_table *table, int32_t id, const char *piece)
     unsigned value = 0;
     sscanf(piece, "<0x%2X>", &value); /* the library refuses a byte piece in another form */
     char byte = (char)value;
-    size_t offset = table->bytes.length;
-    if (!text_append(&table->bytes, &byte, 1)) return false;
-    put(table, id, offset, TOKEN_BYTE);
-    return true;
+    return token_table_set(table, id, &byte, 1, TOKEN_BYTE);
 }
 
 /* A piece with each U+2581 as a space. */
@@ -74,7 +65,7 @@ static bool set_piece(struct token_table *table, int32_t id, const char *piece, 
     bool ok = true;
     while (piece < end && ok) {
         const char *space = memmem(piece, (size_t)(end - piece), SPACE_SYMBOL, SPACE_SYMBOL_LENGTH);
-        ok = append_valid(&table->bytes, piece, (size_t)((space ? space : end) - piece));
+        ok = utf8_append_valid(&table->bytes, piece, (size_t)((space ? space : end) - piece));
         if (space && ok) ok = text_append(&table->bytes, " ", 1);
         piece = space ? space + SPACE_SYMBOL_LENGTH : end;
     }
@@ -90,7 +81,7 @@ static enum status set_unknown(struct token_table *table, const struct sentencep
     size_t length;
     enum status status = sentencepiece_decode(sp, &id, 1, &surface, &length, err);
     if (status) return status;
-    if (!token_table_set(table, id, surface, length, 0))
+    if (!token_table_set_text(table, id, surface, length, 0))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the table of tokens");
     free(surface);
     return status;
@@ -106,7 +97,7 @@ static enum status set_from_model(struct token_table *table, const struct senten
     if (type == PIECE_UNKNOWN)
         return set_unknown(table, sp, id, err);
     else if (type == PIECE_CONTROL)
-        ok = token_table_set(table, id, piece, length, TOKEN_SPECIAL | TOKEN_MATCHED);
+        ok = token_table_set_text(table, id, piece, length, TOKEN_SPECIAL | TOKEN_ADDED);
     else if (type == PIECE_BYTE)
         ok = set_byte(table, id, piece);
     else
@@ -117,8 +108,10 @@ static enum status set_from_model(struct token_table *table, const struct senten
 enum status token_table_build(struct token_table *table, const struct sentencepiece_model *sp, struct error *err)
 {
     *table = (struct token_table){0};
-    table->strips_every_space = sentencepiece_removes_extra_whitespaces(sp);
-    table->strips_first_space = sentencepiece_adds_dummy_prefix(sp) || table->strips_every_space;
+    const bool every = sentencepiece_removes_extra_whitespaces(sp);
+    table->rules = (struct decoding_rules){.decoding = DECODE_SENTENCEPIECE,
+                                           .strips_first_space = sentencepiece_adds_dummy_prefix(sp) || every,
+                                           .strips_every_space = every};
     int32_t size = sentencepiece_size(sp);
     if (!grow(table, size)) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %d tokens", (int)size);
     for (int32_t id = 0; id < size; id++) {

@@ -35,7 +35,8 @@ bool token_list_append(struct token_list *list, const int32_t *ids, size_t count
 void token_list_free(struct token_list *list);
 
 /* Opens the tokenizer of a checkpoint folder: a component of tokenizer.json that quire does not have is refused by name.
- * tokenizer_file says which file was taken. */
+ * tokenizer_file says which file was taken. add_eos_token is ignored, because a model has nothing to add to a prompt that
+ * ends with eos. */
 enum status tokenizer_open(const char *folder, struct tokenizer **out, struct error *err);
 void tokenizer_close(struct tokenizer *t); /* NULL is allowed */
 
@@ -70,7 +71,10 @@ enum tokenizer_flags {
     TOKENIZER_ADD_SPECIAL = 1,  /* put around the text what the tokenizer puts there: most often bos in front */
     TOKENIZER_PARSE_SPECIAL = 2 /* find special tokens in the text. Without this flag no text can produce one */
 };
-/* Appends the ids of text[length] to *out; after a failure *out is as it was. */
+enum { TOKENIZER_MAX_TEXT = 1 << 29 }; /* bytes of one text */
+
+/* Appends the ids of text[length] to *out; after a failure *out is as it was. Each byte that is not part of a UTF-8
+ * character counts as U+FFFD. */
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, unsigned flags,
                              struct token_list *out, struct error *err);
 /* The same for a text of which a person wrote a part: special tokens are found where no byte of them is marked

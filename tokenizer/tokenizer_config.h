@@ -1,6 +1,6 @@
-/* What the files of a checkpoint folder say about its tokenizer: tokenizer_config.json; where it lacks a key,
- * special_tokens_map.json, added_tokens.json and the added_tokens of tokenizer.json; and chat_template.jinja, which
- * replaces the template of tokenizer_config.json. The layouts are those of transformers 4 and 5. Any file may be
+/* What the files of a checkpoint folder say about its tokenizer besides the vocabulary: tokenizer_config.json; where it
+ * lacks a key, special_tokens_map.json and added_tokens.json; and chat_template.jinja and additional_chat_templates/,
+ * which replace the templates of tokenizer_config.json. The layouts are those of transformers 4 and 5. Any file may be
  * missing. */
 #ifndef QUIRE_TOKENIZER_TOKENIZER_CONFIG_H
 #define QUIRE_TOKENIZER_TOKENIZER_CONFIG_H
@@ -9,12 +9,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/json.h"
 #include "base/status.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/tokenizer.h"
 
-struct added_token {
+/* A token that a file adds to the vocabulary. */
+struct config_token {
     int32_t id;    /* >= 0 */
     char *content; /* never empty */
-    bool special;
+    unsigned flags; /* enum added_token_flags */
 };
 
 /* A token that a file names by its text: bos_token, eos_token. */
@@ -23,14 +27,18 @@ struct named_token {
     char *content; /* NULL: the value is null, there is no such token */
 };
 
+enum setting { SETTING_NOT_GIVEN, SETTING_FALSE, SETTING_TRUE };
+
 struct tokenizer_config {
-    struct added_token *added; /* [num_added] */
+    struct config_token *added; /* [num_added] */
     size_t num_added, added_capacity;
     char **special_names; /* [num_special_names] texts that some file lists as special tokens */
     size_t num_special_names, special_names_capacity;
     struct named_token bos, eos;
-    bool add_bos_token;  /* true if the files do not say */
-    char *chat_template; /* Jinja source, or NULL */
+    enum setting add_bos_token;
+    json_t *variables;                /* tokenizer_template_variables */
+    struct named_template *templates; /* [num_templates] tokenizer_chat_templates */
+    size_t num_templates, templates_capacity;
 };
 
 /* The id of an added token must be below this. */
@@ -40,5 +48,12 @@ enum { TOKENIZER_CONFIG_MAX_ID = 1 << 22 };
  * tokenizer_config_free, also after a failure. */
 enum status tokenizer_config_read(const char *folder, struct tokenizer_config *config, struct error *err);
 void tokenizer_config_free(struct tokenizer_config *config);
+
+void named_templates_free(struct named_template *templates, size_t count); /* [count] */
+
+/* Reads one entry of added_tokens_decoder or of tokenizer.json's added_tokens: {"content": ..., "special": ...}. False:
+ * it is not one, and r says why. */
+bool config_token_read(struct json_reader *r, json_int_t id, const json_t *entry, const char **content,
+                       unsigned *flags);
 
 #endif

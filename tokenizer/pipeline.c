@@ -1,0 +1,132 @@
+#include "tokenizer/pipeline.h"
+
+#include <stdlib.h>
+
+#include "tokenizer/bpe.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/piece_decoder.h"
+#include "tokenizer/pre_tokenizer.h"
+
+struct pipeline {
+    struct normalizer *normalizer;
+    struct pre_tokenizer *pre_tokenizer;
+    struct bpe *bpe;
+    struct piece_decoder *decoder;
+    struct text bytes;         /* for the decoder, while the tokenizer is opened */
+    struct added_tokens added; /* those that are looked for in normalized text */
+};
+
+static enum status out_of_memory(struct error *err)
+{
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory in the tokenizer");
+}
+
+/* --- opening --- */
+
+bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t id, const char *piece, size_t length,
+                        uint32_t token_flags)
+{
+    bool is_byte;
+    return piece_decoder_apply(p->decoder, piece, length, &p->bytes, &is_byte) &&
+           token_table_set(table, id, p->bytes.data, p->bytes.length, token_flags | (is_byte ? TOKEN_BYTE : 0));
+}
+
+static enum status build_table(struct pipeline *p, const struct tokenizer_json *file, struct token_table *table,
+                               struct error *err)
+{
+    for (size_t i = 0; i < file->num_vocab; i++) {
+        const struct json_piece *piece = &file->vocab[i];
+        if (!pipeline_set_piece(p, table, piece->id, file->strings.data + piece->offset, piece->length, 0))
+            return out_of_memory(err);
+    }
+    return STATUS_OK;
+}
+
+enum status pipeline_open(const struct tokenizer_json *file, const char *path, struct pipeline **out,
+                          struct token_table *table, struct error *err)
+{
+    const json_t *rest = file->rest;
+    struct pipeline *p = *out = calloc(1, sizeof *p);
+    if (!p) return out_of_memory(err);
+    enum status status = normalizer_open(json_object_get(rest, "normalizer"), path, &p->normalizer, err);
+    if (!status) status = pre_tokenizer_open(json_object_get(rest, "pre_tokenizer"), path, &p->pre_tokenizer, err);
+    if (!status) status = bpe_open(file, pre_tokenizer_is_byte_level(p->pre_tokenizer), path, &p->bpe, err);
+    if (!status) status = piece_decoder_open(json_object_get(rest, "decoder"), path, &p->decoder, &table->rules, err);
+    if (!status) status = build_table(p, file, table, err);
+    return status;
+}
+
+void pipeline_close(struct pipeline *p)
+{
+    if (!p) return;
+    normalizer_close(p->normalizer);
+    pre_tokenizer_close(p->pre_tokenizer);
+    bpe_close(p->bpe);
+    piece_decoder_close(p->decoder);
+    text_free(&p->bytes);
+    added_tokens_free(&p->added);
+    free(p);
+}
+
+bool pipeline_add_token(struct pipeline *p, const char *text, size_t length, int32_t id, unsigned flags)
+{
+    struct marked_text normalized = {0};
+    bool ok = normalizer_apply(p->normalizer, text, NULL, length, &normalized);
+    if (ok && normalized.text.length)
+        ok = added_tokens_add(&p->added, normalized.text.data, normalized.text.length, id, flags);
+    marked_text_free(&normalized);
+    return ok;
+}
+
+void pipeline_sort_added(struct pipeline *p)
+{
+    added_tokens_sort(&p->added);
+}
+
+void pipeline_scratch_free(struct pipeline_scratch *s)
+{
+    marked_text_free(&s->normalized);
+    words_free(&s->words);
+}
+
+/* --- encoding --- */
+
+static enum status encode_words(const struct pipeline *p, const char *text, size_t length, bool first,
+                                struct pipeline_scratch *s, struct token_list *out, struct error *err)
+{
+    if (length == 0) return STATUS_OK;
+    enum status status = pre_tokenizer_split(p->pre_tokenizer, text, length, first, &s->words, err);
+    return status ? status : bpe_encode(p->bpe, &s->words, out, err);
+}
+
+/* Encodes normalized text: its added tokens, and the text between them. */
+static enum status encode_normalized(const struct pipeline *p, struct added_search *search, bool first,
+                                     struct pipeline_scratch *s, struct token_list *out, struct error *err)
+{
+    size_t from = 0;
+    struct added_match match;
+    while (added_tokens_next(&p->added, search, &match)) {
+        if (match.from > from) {
+            enum status status =
+                encode_words(p, search->text + from, match.from - from, first && from == 0, s, out, err);
+            if (status) return status;
+        }
+        if (!token_list_append(out, &match.id, 1)) return out_of_memory(err);
+        from = match.to;
+    }
+    if (from >= search->length) return STATUS_OK;
+    return encode_words(p, search->text + from, search->length - from, first && from == 0, s, out, err);
+}
+
+enum status pipeline_encode(const struct pipeline *p, const struct added_search *text, bool first,
+                            struct pipeline_scratch *s, struct token_list *out, struct error *err)
+{
+    struct added_search search = *text;
+    if (normalizer_is_identity(p->normalizer)) return encode_normalized(p, &search, first, s, out, err);
+    if (!normalizer_apply(p->normalizer, text->text, text->marks, text->length, &s->normalized))
+        return out_of_memory(err);
+    search.text = s->normalized.text.data;
+    search.length = s->normalized.text.length;
+    search.marks = s->normalized.marks.length ? s->normalized.marks.data : NULL;
+    return search.length ? encode_normalized(p, &search, first, s, out, err) : STATUS_OK;
+}
