@@ -37,7 +37,9 @@ bool pre_tokenizer_is_byte_level(const struct pre_tokenizer *p); /* it has a Byt
 enum status pre_tokenizer_split(const struct pre_tokenizer *p, const char *text, size_t length, bool first,
                                 struct words *out, struct error *err);
 
-/* The table of ByteLevel (GPT-2's bytes_to_unicode): the byte that a character stands for, or -1. */
+/* The table of ByteLevel (GPT-2's bytes_to_unicode): the byte (0 to 255) that a character stands for, or -1; and the
+ * character of a byte. */
 int byte_level_byte(uint32_t character);
+uint32_t byte_level_character(int byte);
 
 #endif
