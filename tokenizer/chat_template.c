@@ -1,399 +1,284 @@
 #include "tokenizer/chat_template.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/array.h"
-#include "tokenizer/template_text.h"
+#include "base/json.h"
+#include "tokenizer/jinja/jinja.h"
 
-/* A conversation being written. The first failure is kept, and later writes do nothing. */
-struct writer {
-    const struct tokenizer *t;
-    struct token_list *out;
-    enum status status;
-    struct error *err;
+struct parsed_template {
+    const char *name;
+    struct jinja_template *jinja;
+    bool takes_parts; /* it loops over the parts of a content */
 };
 
-enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_UNKNOWN };
-
-static const char *const role_names[] = {"system", "user", "assistant"};
-
-/* --- which form a template is --- */
-
-static const char bos_first[] = "{{ bos_token }}";
-static const char guide_text[] = "{% for message in messages %}"
-                                 "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
-                                 "{% endfor %}"
-                                 "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
-static const char prompt_off[] = "{% if not add_generation_prompt is defined %}"
-                                 "{% set add_generation_prompt = false %}"
-                                 "{% endif %}";
-static const char chatml_text[] =
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-static const char llama2_text[] =
-    "{% if messages[0]['role'] == 'system' %}"
-    "{% set loop_messages = messages[1:] %}{% set system_message = messages[0]['content'] %}"
-    "{% else %}"
-    "{% set loop_messages = messages %}{% set system_message = false %}"
-    "{% endif %}"
-    "{% for message in loop_messages %}"
-    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
-    "{% endif %}"
-    "{% if loop.index0 == 0 and system_message != false %}"
-    "{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}"
-    "{% else %}{% set content = message['content'] %}{% endif %}"
-    "{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
-    "{% elif message['role'] == 'assistant' %}{{ ' ' + content.strip() + ' ' + eos_token }}"
-    "{% endif %}"
-    "{% endfor %}";
-
-/* The templates whose rendering chat_render writes, in the parts that they consist of. */
-static const struct {
-    enum chat_format format;
-    const char *parts[3];
-} known_templates[] = {
-    {CHAT_FORMAT_GUIDE, {bos_first, guide_text}},
-    {CHAT_FORMAT_CHATML, {chatml_text}},
-    {CHAT_FORMAT_CHATML, {bos_first, chatml_text}},
-    {CHAT_FORMAT_CHATML, {prompt_off, chatml_text}},
-    {CHAT_FORMAT_CHATML, {bos_first, prompt_off, chatml_text}},
-    {CHAT_FORMAT_CHATML, {prompt_off, bos_first, chatml_text}},
-    {CHAT_FORMAT_LLAMA2, {llama2_text}},
+struct chat_template {
+    const struct tokenizer *tokenizer;
+    struct parsed_template *items; /* [count] */
+    size_t count;
 };
 
-enum { NUM_PARTS = sizeof known_templates->parts / sizeof *known_templates->parts };
-
-static bool has_canonical_text(const char *const *parts, const struct text *expected)
+static enum status out_of_memory(struct error *err)
 {
-    struct text text = {0};
-    bool ok = true;
-    for (int i = 0; i < NUM_PARTS && parts[i] && ok; i++) ok = template_text_canonical(parts[i], &text);
-    ok = ok && text.length == expected->length && memcmp(text.data, expected->data, text.length) == 0;
-    text_free(&text);
-    return ok;
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the chat template");
 }
 
-enum chat_format chat_format_detect(const char *chat_template)
+/* --- opening --- */
+
+static enum status parse(const char *name, const char *source, struct parsed_template *out, struct error *err)
 {
-    struct text text = {0};
-    enum chat_format format = CHAT_FORMAT_UNKNOWN;
-    const bool ok = chat_template && template_text_canonical(chat_template, &text) && text.length > 0;
-    for (size_t i = 0; ok && i < sizeof known_templates / sizeof *known_templates; i++)
-        if (has_canonical_text(known_templates[i].parts, &text)) format = known_templates[i].format;
-    text_free(&text);
-    return format;
-}
-
-/* --- the parts that all forms are made of --- */
-
-static void put_id(struct writer *w, int32_t id)
-{
-    if (!w->status && !token_list_append(w->out, &id, 1))
-        w->status =
-            error_set(w->err, STATUS_OUT_OF_MEMORY, "out of memory for a conversation of %zu tokens", w->out->count);
-}
-
-static void put_special(struct writer *w, const char *text)
-{
-    int32_t id = tokenizer_special_id(w->t, text);
-    if (id >= 0)
-        put_id(w, id);
-    else if (!w->status)
-        w->status = error_set(w->err, STATUS_INVALID,
-                              "the chat template needs the special token %s, which the tokenizer does not have; check "
-                              "that tokenizer.model and tokenizer_config.json belong together",
-                              text);
-}
-
-/* bos or eos, which a template names by their role and not by their text. */
-static void put_named(struct writer *w, const char *name, int32_t id)
-{
-    if (id >= 0)
-        put_id(w, id);
-    else if (!w->status)
-        w->status = error_set(w->err, STATUS_INVALID,
-                              "the chat template needs a %s, which the tokenizer does not have; name it in "
-                              "tokenizer_config.json",
-                              name);
-}
-
-static void put_text(struct writer *w, const char *text, size_t length, unsigned flags)
-{
-    if (!w->status) w->status = tokenizer_encode(w->t, text, length, flags, w->out, w->err);
-}
-
-static void check_memory(struct writer *w, bool ok)
-{
-    if (!ok && !w->status) w->status = error_set(w->err, STATUS_OUT_OF_MEMORY, "out of memory for a chat message");
-}
-
-static enum role role_of(const struct chat_message *message)
-{
-    for (int role = ROLE_SYSTEM; role < ROLE_UNKNOWN; role++)
-        if (message->role && strcmp(message->role, role_names[role]) == 0) return (enum role)role;
-    return ROLE_UNKNOWN;
-}
-
-/* --- GUIDE --- */
-
-static void guide_message(struct writer *w, const struct chat_message *message)
-{
-    static const char *const markers[] = {"<|system|>", "<|user|>", "<|assistant|>"};
-    put_special(w, markers[role_of(message)]);
-    put_text(w, message->content, message->length, 0);
-    put_special(w, "<|end|>");
-}
-
-static void guide_render(struct writer *w, const struct chat_message *messages, size_t count, bool prompt)
-{
-    put_named(w, "bos_token", tokenizer_bos_id(w->t));
-    for (size_t i = 0; i < count; i++) guide_message(w, &messages[i]);
-    if (prompt) put_special(w, "<|assistant|>");
-}
-
-static void guide_turn(struct writer *w, const struct chat_message *user, bool answer_ended)
-{
-    if (!answer_ended) put_special(w, "<|end|>");
-    guide_message(w, user);
-    put_special(w, "<|assistant|>");
-}
-
-/* --- CHATML --- */
-
-static void chatml_end(struct writer *w)
-{
-    put_special(w, "<|im_end|>");
-    put_text(w, "\n", 1, 0);
-}
-
-static void chatml_prompt(struct writer *w)
-{
-    put_special(w, "<|im_start|>");
-    put_text(w, "assistant\n", strlen("assistant\n"), 0);
-}
-
-static void chatml_message(struct writer *w, const struct chat_message *message)
-{
-    enum role role = role_of(message);
-    if (role == ROLE_ASSISTANT) { /* in two parts, because the model writes the second */
-        chatml_prompt(w);
-        put_text(w, message->content, message->length, TOKENIZER_CONTINUES);
-    } else {
-        struct text text = {0};
-        put_special(w, "<|im_start|>");
-        check_memory(w, text_append_string(&text, role_names[role]) && text_append(&text, "\n", 1) &&
-                            text_append(&text, message->content, message->length));
-        put_text(w, text.data, text.length, 0);
-        text_free(&text);
-    }
-    chatml_end(w);
-}
-
-static void chatml_render(struct writer *w, const struct chat_message *messages, size_t count, bool prompt)
-{
-    const char *source = tokenizer_chat_template(w->t);
-    if (source && strstr(source, "bos_token")) put_named(w, "bos_token", tokenizer_bos_id(w->t));
-    for (size_t i = 0; i < count; i++) chatml_message(w, &messages[i]);
-    if (prompt) chatml_prompt(w);
-}
-
-static void chatml_turn(struct writer *w, const struct chat_message *user, bool answer_ended)
-{
-    if (answer_ended)
-        put_text(w, "\n", 1, 0); /* the model writes <|im_end|>, never what follows it */
-    else
-        chatml_end(w);
-    chatml_message(w, user);
-    chatml_prompt(w);
-}
-
-/* --- LLAMA2 --- */
-
-/* Bytes of the white space character at the start of text[length], as Python's str.strip() counts white space; 0: there
- * is none. */
-static size_t space_length(const char *text, size_t length)
-{
-    static const char *const wide[] = {"\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
-                                       "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86",
-                                       "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
-                                       "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
-    if (length == 0) return 0;
-    if ((*text >= '\t' && *text <= '\r') || (*text >= 0x1c && *text <= ' ')) return 1;
-    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
-        size_t size = strlen(wide[i]);
-        if (size <= length && memcmp(text, wide[i], size) == 0) return size;
-    }
-    return 0;
-}
-
-static void trim(const char **text, size_t *length)
-{
-    for (size_t size; (size = space_length(*text, *length)); *length -= size) *text += size;
-    for (size_t size = 1; size <= 3 && size <= *length;) {
-        if (space_length(*text + *length - size, size) == size) {
-            *length -= size;
-            size = 1;
-        } else {
-            size++;
-        }
-    }
-}
-
-static bool append_system(struct text *out, const struct chat_message *system)
-{
-    return !system || (text_append_string(out, "<<SYS>>\n") && text_append(out, system->content, system->length) &&
-                       text_append_string(out, "\n<</SYS>>\n\n"));
-}
-
-/* <s>[INST] user [/INST]; the first one contains the system message. */
-static void llama2_question(struct writer *w, const struct chat_message *system, const struct chat_message *user)
-{
-    struct text body = {0}, whole = {0};
-    check_memory(w, append_system(&body, system) && text_append(&body, user->content, user->length));
-    const char *text = body.data;
-    size_t length = body.length;
-    trim(&text, &length);
-    check_memory(w, text_append_string(&whole, "[INST] ") && text_append(&whole, text, length) &&
-                        text_append_string(&whole, " [/INST]"));
-    put_named(w, "bos_token", tokenizer_bos_id(w->t));
-    put_text(w, whole.data, whole.length, 0);
-    text_free(&body);
-    text_free(&whole);
-}
-
-static void llama2_end(struct writer *w)
-{
-    put_text(w, " ", 1, TOKENIZER_CONTINUES);
-    put_named(w, "eos_token", tokenizer_eos_id(w->t));
-}
-
-static void llama2_answer(struct writer *w, const struct chat_message *answer)
-{
-    const char *text = answer->content;
-    size_t length = answer->length;
-    trim(&text, &length);
-    if (length > 0)
-        put_text(w, text, length, 0); /* the dummy prefix gives the space after [/INST] */
-    else
-        put_text(w, " ", 1, TOKENIZER_CONTINUES);
-    llama2_end(w);
-}
-
-static void llama2_render(struct writer *w, const struct chat_message *messages, size_t count)
-{
-    const struct chat_message *system = NULL;
-    for (size_t i = 0; i < count; i++) {
-        enum role role = role_of(&messages[i]);
-        if (role == ROLE_SYSTEM) {
-            system = &messages[i];
-        } else if (role == ROLE_USER) {
-            llama2_question(w, system, &messages[i]);
-            system = NULL;
-        } else {
-            llama2_answer(w, &messages[i]);
-        }
-    }
-}
-
-static void llama2_turn(struct writer *w, const struct chat_message *user, bool answer_ended)
-{
-    if (!answer_ended) llama2_end(w);
-    llama2_question(w, NULL, user);
-}
-
-/* --- what a conversation may be --- */
-
-enum status chat_format_check(const struct tokenizer *t, enum chat_format format, struct error *err)
-{
-    if (format == CHAT_FORMAT_GUIDE || format == CHAT_FORMAT_CHATML || format == CHAT_FORMAT_LLAMA2) return STATUS_OK;
-    return error_set(err, STATUS_UNSUPPORTED,
-                     "the checkpoint has no chat template that quire knows: %s; give it plain prompts, or put one of "
-                     "the known templates (models/guide's, plain ChatML, Llama 2) into tokenizer_config.json if the "
-                     "model was trained with it",
-                     tokenizer_chat_template(t) ? "what tokenizer_config.json or chat_template.jinja has does more "
-                                                  "than those that quire can render exactly"
-                                                : "neither tokenizer_config.json nor chat_template.jinja has any");
-}
-
-static enum status check_message(const struct chat_message *messages, size_t i, struct error *err)
-{
-    enum role role = role_of(&messages[i]);
-    if (role == ROLE_UNKNOWN)
-        return error_set(err, STATUS_INVALID, "message %zu has the role \"%s\"; expected system, user or assistant",
-                         i + 1, messages[i].role ? messages[i].role : "");
-    if (role == ROLE_SYSTEM && i > 0)
-        return error_set(err, STATUS_INVALID, "message %zu is a system message; only the first may be one", i + 1);
+    enum status status = jinja_parse(source, strlen(source), &out->jinja, err);
+    if (status != STATUS_OK) return error_prefix(err, status, "the chat template");
+    out->name = name;
+    out->takes_parts = jinja_template_loops_over(out->jinja, "content");
     return STATUS_OK;
 }
 
-static enum status check_alternation(const struct chat_message *messages, size_t count, bool prompt, struct error *err)
+enum status chat_template_open(const struct tokenizer *t, const char *source, struct chat_template **out,
+                               struct error *err)
 {
-    enum role expected = ROLE_USER;
-    for (size_t i = 0; i < count; i++) {
-        enum role role = role_of(&messages[i]);
-        if (role == ROLE_SYSTEM) continue;
-        if (role != expected)
-            return error_set(err, STATUS_INVALID,
-                             "message %zu is from the %s; in the Llama 2 form user and assistant take turns, the user "
-                             "first",
-                             i + 1, role_names[role]);
-        expected = role == ROLE_USER ? ROLE_ASSISTANT : ROLE_USER;
+    *out = NULL;
+    const struct named_template given = {"default", (char *)source}, *templates = &given;
+    size_t count = 1;
+    if (!source) templates = tokenizer_chat_templates(t, &count);
+    if (count == 0)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the checkpoint has no chat template: neither chat_template.jinja nor a chat_template in "
+                         "tokenizer_config.json; give it plain prompts, or the template that the model was trained "
+                         "with");
+    struct chat_template *c = calloc(1, sizeof *c);
+    if (c) c->items = calloc(count, sizeof *c->items);
+    if (!c || !c->items) {
+        free(c);
+        return out_of_memory(err);
     }
-    bool unasked = count > 0 && role_of(&messages[count - 1]) == ROLE_SYSTEM;
-    if (expected == ROLE_USER && (prompt || unasked))
-        return error_set(err, STATUS_INVALID,
-                         "message %zu must be from the user: in the Llama 2 form an answer needs a question",
-                         count + 1);
-    return STATUS_OK;
-}
-
-static enum status check_messages(const struct tokenizer *t, enum chat_format format,
-                                  const struct chat_message *messages, size_t count, bool prompt, struct error *err)
-{
-    enum status status = chat_format_check(t, format, err);
-    for (size_t i = 0; i < count && !status; i++) status = check_message(messages, i, err);
-    if (!status && format == CHAT_FORMAT_LLAMA2) status = check_alternation(messages, count, prompt, err);
+    c->tokenizer = t;
+    enum status status = STATUS_OK;
+    for (; c->count < count && !status; c->count++)
+        status = parse(templates[c->count].name, templates[c->count].source, &c->items[c->count], err);
+    if (status)
+        chat_template_close(c);
+    else
+        *out = c;
     return status;
 }
 
-/* --- the two functions --- */
-
-enum status chat_render(const struct tokenizer *t, enum chat_format format, const struct chat_message *messages,
-                        size_t count, bool add_generation_prompt, struct token_list *out, struct error *err)
+void chat_template_close(struct chat_template *c)
 {
-    size_t before = out->count;
-    struct writer w = {.t = t, .out = out, .err = err};
-    w.status = check_messages(t, format, messages, count, add_generation_prompt, err);
-    if (w.status) return w.status;
-    if (format == CHAT_FORMAT_GUIDE)
-        guide_render(&w, messages, count, add_generation_prompt);
-    else if (format == CHAT_FORMAT_CHATML)
-        chatml_render(&w, messages, count, add_generation_prompt);
-    else
-        llama2_render(&w, messages, count);
-    if (w.status) out->count = before;
-    return w.status;
+    if (!c) return;
+    for (size_t i = 0; i < c->count; i++) jinja_template_free(c->items[i].jinja);
+    free(c->items);
+    free(c);
 }
 
-enum status chat_render_turn(const struct tokenizer *t, enum chat_format format, const struct chat_message *user,
-                             bool answer_ended, struct token_list *out, struct error *err)
+static const struct parsed_template *find(const struct chat_template *c, const char *name)
 {
-    size_t before = out->count;
-    struct writer w = {.t = t, .out = out, .err = err};
-    w.status = chat_format_check(t, format, err);
-    if (!w.status && role_of(user) != ROLE_USER)
-        w.status = error_set(err, STATUS_INVALID, "a new turn has the role \"%s\"; expected user",
-                             user->role ? user->role : "");
-    if (w.status) return w.status;
-    if (format == CHAT_FORMAT_GUIDE)
-        guide_turn(&w, user, answer_ended);
-    else if (format == CHAT_FORMAT_CHATML)
-        chatml_turn(&w, user, answer_ended);
-    else
-        llama2_turn(&w, user, answer_ended);
-    if (w.status) out->count = before;
-    return w.status;
+    for (size_t i = 0; i < c->count; i++)
+        if (strcmp(c->items[i].name, name) == 0) return &c->items[i];
+    return NULL;
+}
+
+static enum status choose(const struct chat_template *c, const struct chat_input *input,
+                          const struct parsed_template **out, struct error *err)
+{
+    *out = input->tools ? find(c, "tool_use") : NULL;
+    if (!*out) *out = find(c, "default");
+    if (*out) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "the checkpoint has chat templates with names such as \"%s\", but none of the name \"default\"; "
+                     "give the one that is to be used",
+                     c->items[0].name);
+}
+
+/* --- the input --- */
+
+static enum status check_part(size_t message, const json_t *part, struct error *err)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    if (json_is_string(json_object_get(part, "text")) && (!type || strcmp(type, "text") == 0)) return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "message %zu has a part of its content that is not {\"type\": \"text\", \"text\": ...}; the model "
+                     "takes text alone",
+                     message);
+}
+
+static enum status check_message(size_t number, const json_t *message, struct error *err)
+{
+    const json_t *content = json_object_get(message, "content"), *part;
+    size_t i;
+    if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
+        return error_set(err, STATUS_INVALID, "message %zu must be an object with a string \"role\"", number);
+    json_array_foreach((json_t *)content, i, part)
+    {
+        enum status status = check_part(number, part, err);
+        if (status) return status;
+    }
+    if (!content || json_is_string(content) || json_is_null(content) || json_is_array(content)) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "the \"content\" of message %zu must be a string or a list of parts", number);
+}
+
+static enum status check_list(const char *name, const json_t *list, struct error *err)
+{
+    const json_t *element;
+    size_t i;
+    bool ok = !list || json_is_array(list);
+    json_array_foreach((json_t *)list, i, element) ok = ok && json_is_object(element);
+    return ok ? STATUS_OK : error_set(err, STATUS_INVALID, "%s must be a list of objects", name);
+}
+
+static enum status check_kwargs(const json_t *kwargs, struct error *err)
+{
+    static const char *const taken[] = {"messages", "tools", "documents", "add_generation_prompt"};
+    if (kwargs && !json_is_object(kwargs))
+        return error_set(err, STATUS_INVALID, "chat_template_kwargs must be an object");
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        if (json_object_get(kwargs, taken[i]))
+            return error_set(err, STATUS_INVALID, "chat_template_kwargs must not have the name \"%s\"", taken[i]);
+    return STATUS_OK;
+}
+
+enum status chat_input_check(const struct chat_input *input, struct error *err)
+{
+    const json_t *message;
+    size_t i;
+    if (!json_is_array(input->messages)) return error_set(err, STATUS_INVALID, "messages must be a list");
+    if (json_array_size(input->messages) == 0) return error_set(err, STATUS_INVALID, "messages is empty");
+    json_array_foreach((json_t *)input->messages, i, message)
+    {
+        enum status status = check_message(i + 1, message, err);
+        if (status) return status;
+    }
+    enum status status = check_list("tools", input->tools, err);
+    if (!status) status = check_list("documents", input->documents, err);
+    return status ? status : check_kwargs(input->kwargs, err);
+}
+
+/* --- parts of a content, for a template that expects a string --- */
+
+static json_t *join_parts(const json_t *parts)
+{
+    struct text text = {0};
+    const json_t *part;
+    size_t i;
+    bool ok = text_append(&text, "", 0);
+    json_array_foreach((json_t *)parts, i, part)
+    {
+        const json_t *piece = json_object_get(part, "text");
+        ok = ok && (i == 0 || text_append(&text, "\n", 1)) &&
+             text_append(&text, json_string_value(piece), json_string_length(piece));
+    }
+    json_t *joined = ok ? json_stringn(text.data, text.length) : NULL;
+    text_free(&text);
+    return joined;
+}
+
+/* A copy of the messages in which each content is a string; NULL: memory ran out. */
+static json_t *with_joined_parts(const json_t *messages)
+{
+    json_t *copy = json_array();
+    const json_t *message;
+    size_t i;
+    json_array_foreach((json_t *)messages, i, message)
+    {
+        const json_t *content = json_object_get(message, "content");
+        json_t *changed = json_copy((json_t *)message);
+        if (json_is_array(content)) json_object_set_new(changed, "content", join_parts(content));
+        if (json_array_append_new(copy, changed) != 0) {
+            json_decref(copy);
+            return NULL;
+        }
+    }
+    return copy;
+}
+
+static bool has_parts(const json_t *messages)
+{
+    const json_t *message;
+    size_t i;
+    json_array_foreach((json_t *)messages, i, message) if (json_is_array(json_object_get(message, "content")))
+        return true;
+    return false;
+}
+
+/* --- rendering --- */
+
+/* The usual roles may be part of a special token; any other role is text that a person wrote. */
+static bool is_marked(const char *key, const char *string)
+{
+    static const char *const roles[] = {"system",  "user",        "assistant", "tool",   "developer", "ipython",
+                                        "model",   "function",    "tools",     "chatbot", "documents", "context",
+                                        "latest_reminder", "environment", "observation"};
+    if (strcmp(key, "role") != 0) return true;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(string, roles[i]) == 0) return false;
+    return true;
+}
+
+/* Fills variables[4 + tokens + kwargs]; returns how many there are. */
+static size_t fill_variables(const struct chat_template *c, const struct chat_input *input, const json_t *messages,
+                             struct jinja_variable *variables)
+{
+    size_t n = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)tokenizer_template_variables(c->tokenizer), name, value) variables[n++] =
+        (struct jinja_variable){.name = name, .value = value};
+    variables[n++] = (struct jinja_variable){"messages", messages, true, is_marked};
+    variables[n++] = (struct jinja_variable){"tools", input->tools ? input->tools : json_null(), true, NULL};
+    variables[n++] = (struct jinja_variable){"documents", input->documents ? input->documents : json_null(), true, NULL};
+    variables[n++] =
+        (struct jinja_variable){"add_generation_prompt", json_boolean(input->add_generation_prompt), false, NULL};
+    json_object_foreach((json_t *)input->kwargs, name, value) variables[n++] =
+        (struct jinja_variable){name, value, true, NULL};
+    return n;
+}
+
+static enum status render(const struct chat_template *c, const struct parsed_template *template,
+                          const struct chat_input *input, const json_t *messages, struct jinja_output *out,
+                          struct error *err)
+{
+    const size_t room = 4 + json_object_size(tokenizer_template_variables(c->tokenizer)) +
+                        json_object_size(input->kwargs);
+    struct jinja_variable *variables = calloc(room, sizeof *variables);
+    if (!variables) return out_of_memory(err);
+    const struct jinja_context context = {.variables = variables,
+                                          .num_variables = fill_variables(c, input, messages, variables),
+                                          .now = (int64_t)time(NULL)};
+    enum status status = jinja_render(template->jinja, &context, out, err);
+    free(variables);
+    return status ? error_prefix(err, status, "the chat template") : status;
+}
+
+enum status chat_template_render(const struct chat_template *c, const struct chat_input *input, struct marked_text *out,
+                                 struct error *err)
+{
+    const struct parsed_template *template;
+    enum status status = chat_input_check(input, err);
+    if (!status) status = choose(c, input, &template, err);
+    if (status) return status;
+    json_t *joined = NULL;
+    if (!template->takes_parts && has_parts(input->messages) && !(joined = with_joined_parts(input->messages)))
+        return out_of_memory(err);
+    struct jinja_output output = {0};
+    status = render(c, template, input, joined ? joined : input->messages, &output, err);
+    json_decref(joined);
+    if (status) {
+        jinja_output_free(&output);
+        return status;
+    }
+    if (input->allow_special) text_free(&output.marks);
+    marked_text_free(out);
+    *out = (struct marked_text){output.text, output.marks};
+    return STATUS_OK;
+}
+
+enum status chat_template_encode(const struct chat_template *c, const struct chat_input *input, struct token_list *out,
+                                 struct error *err)
+{
+    struct marked_text text = {0};
+    enum status status = chat_template_render(c, input, &text, err);
+    if (!status) status = tokenizer_encode_marked(c->tokenizer, &text, out, err);
+    marked_text_free(&text);
+    return status;
 }

@@ -5,6 +5,7 @@
 
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/post_processor.h"
+#include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/tokenizer_json.h"
 

@@ -26,8 +26,9 @@ struct jinja_template;
 enum status jinja_parse(const char *source, size_t length, struct jinja_template **out, struct error *err);
 void jinja_template_free(struct jinja_template *t); /* NULL is allowed */
 
-/* Whether the source names this variable or attribute anywhere: what a template that ignores tools never does. */
-bool jinja_template_mentions(const struct jinja_template *t, const char *name);
+/* Whether the template has a loop over something of this name, be it a variable, an attribute or an item: a template
+ * that loops over the "content" of a message knows that it can be a list of parts. */
+bool jinja_template_loops_over(const struct jinja_template *t, const char *name);
 
 /* A variable of the rendering. JSON's objects, lists, strings, numbers and null become Python's dict, list, str, int or
  * float, and None. */
@@ -42,7 +43,7 @@ struct jinja_variable {
 enum { JINJA_MAX_DEPTH = 200 };
 
 struct jinja_context {
-    const struct jinja_variable *variables; /* [num_variables] */
+    const struct jinja_variable *variables; /* [num_variables]; of two with the same name the later one counts */
     size_t num_variables;
     int64_t now;      /* what strftime_now sees: seconds since 1970, shown in local time */
     double seconds;   /* a longer rendering is an error; 0: 1 second */
