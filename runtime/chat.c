@@ -14,6 +14,7 @@
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
+#include "runtime/options/template_flags.h"
 #include "runtime/prompts.h"
 #include "scheduler/sequence.h"
 
@@ -28,6 +29,7 @@ struct chat_options {
     struct engine_options engine;
     struct log log;
     struct sampling_flags sampling;
+    struct template_flags template;
     const char *prompt, *system;
     const char *hub_name; /* --model, if the model is in the Hugging Face cache; else NULL */
 };
@@ -41,6 +43,8 @@ struct turn_stats {
 struct chat {
     struct engine *engine;
     struct sampling_params params;
+    const struct log *log;
+    struct chat_setup setup;
     struct conversation conversation;
     int32_t turns;
     struct turn_stats stats;
@@ -51,7 +55,6 @@ struct chat {
     int write_error; /* errno of the write that failed, or 0 */
     double started;
     enum finish_reason finish_reason;
-    bool ended;           /* by the model's own end-of-sequence token */
     struct error failure; /* with FINISH_ERROR */
 };
 
@@ -90,6 +93,7 @@ static void add_flags(struct option_table *table, struct chat_options *o)
          .help = "System message: what the model is told before the conversation. Default: none."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+    template_flags_add(table, &o->template, NULL);
     engine_flags_add(table, &o->engine, &o->log);
     sampling_flags_add(table, &o->sampling);
 }
@@ -99,9 +103,9 @@ static void add_flags(struct option_table *table, struct chat_options *o)
 static void deliver(void *user, const struct answer_piece *piece)
 {
     struct chat *chat = user;
-    for (int32_t i = 0; i < piece->num_tokens; i++) {
-        if (!conversation_add(&chat->conversation, piece->token_ids[i])) chat->no_memory = true;
-    }
+    if (!conversation_add_tokens(&chat->conversation, piece->token_ids, (size_t)piece->num_tokens) ||
+        !conversation_add_text(&chat->conversation, piece->text, piece->text_length))
+        chat->no_memory = true;
     if (piece->text_length && !chat->write_error &&
         (fwrite(piece->text, 1, piece->text_length, stdout) != piece->text_length || fflush(stdout) != 0))
         chat->write_error = errno;
@@ -113,7 +117,6 @@ static void deliver(void *user, const struct answer_piece *piece)
     stats->output_tokens = piece->output_tokens;
     if (piece->finish_reason == FINISH_NONE) return;
     chat->finish_reason = piece->finish_reason;
-    chat->ended = piece->finish_reason == FINISH_STOP && !piece->stop_reason && piece->stop_token < 0;
     if (piece->error) chat->failure = *piece->error;
 }
 
@@ -146,7 +149,6 @@ static enum status start_answer(struct chat *chat, uint64_t *request, struct err
 {
     enum status status = check_length(chat, err);
     if (status != STATUS_OK) return status;
-    chat->ended = false;
     chat->finish_reason = FINISH_NONE;
     chat->failure.text[0] = '\0';
     chat->stats = (struct turn_stats){0};
@@ -196,6 +198,11 @@ static enum status take_turn(struct chat *chat, const char *text, size_t length,
     if (status != STATUS_OK) return error_prefix(err, status, "the question");
     status = conversation_ask(&chat->conversation, text, length, err);
     if (status != STATUS_OK) return status;
+    if (chat->conversation.rewritten)
+        log_write(chat->log, LOG_DEBUG,
+                  "the chat template, or encoding the answer's text, changed the last %zu tokens of the earlier turns: "
+                  "they are computed again",
+                  chat->conversation.rewritten);
     uint64_t request = 0;
     status = start_answer(chat, &request, err);
     if (status != STATUS_OK) {
@@ -210,7 +217,8 @@ static enum status take_turn(struct chat *chat, const char *text, size_t length,
         *err = chat->failure;
         return STATUS_INVALID;
     }
-    conversation_end(&chat->conversation, chat->ended);
+    if (!conversation_end(&chat->conversation))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a longer conversation");
     chat->turns++;
     end_line(chat);
     if (!chat->write_error) return STATUS_OK;
@@ -271,7 +279,7 @@ static bool do_command(struct chat *chat, const char *line, size_t length)
     if (is_word(line, word, "/help")) {
         print_help();
     } else if (is_word(line, word, "/clear")) {
-        conversation_clear(&chat->conversation);
+        if (!conversation_clear(&chat->conversation)) chat->no_memory = true;
         chat->turns = 0;
         fputs("(a new conversation)\n", stderr);
     } else if (is_word(line, word, "/stats")) {
@@ -371,11 +379,16 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
 {
     enum status status = engine_create(&o->engine, &chat->engine, err);
     if (status != STATUS_OK) return status;
-    conversation_init(&chat->conversation, engine_tokenizer(chat->engine), o->system);
+    const struct tokenizer *tokenizer = engine_tokenizer(chat->engine);
+    chat->log = o->engine.log;
+    status = chat_setup_open(tokenizer, &o->template, &chat->setup, err);
+    if (status != STATUS_OK) return status;
     struct error reason;
-    status = chat_format_check(engine_tokenizer(chat->engine), chat->conversation.format, &reason);
+    status = chat_setup_check(&chat->setup, &reason);
     if (status != STATUS_OK)
         return error_set(err, status, "%s: %s (quire generate takes plain prompts)", o->engine.model, reason.text);
+    if (!conversation_init(&chat->conversation, tokenizer, &chat->setup, o->system))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a conversation");
     engine_default_sampling(chat->engine, &chat->params);
     chat->params.max_tokens = -1;
     sampling_flags_apply(&o->sampling, &chat->params);
@@ -397,6 +410,7 @@ static int run(struct chat_options *o)
     else
         exit_status = chat_on_pipe(&chat);
     conversation_free(&chat.conversation);
+    chat_setup_close(&chat.setup);
     engine_leave(chat.engine);
     return exit_status;
 }

@@ -2,55 +2,88 @@
 
 #include <string.h>
 
-void conversation_init(struct conversation *c, const struct tokenizer *tokenizer, const char *system)
+static bool add_message(json_t *messages, const char *role, const char *content, size_t length)
 {
-    *c = (struct conversation){.tokenizer = tokenizer, .system = system};
-    c->format = chat_format_detect(tokenizer_chat_template(tokenizer));
+    json_t *message = json_pack("{s:s, s:s%}", "role", role, "content", content, length);
+    return message && json_array_append_new(messages, message) == 0;
+}
+
+bool conversation_clear(struct conversation *c)
+{
+    c->ids.count = c->answer.length = c->rewritten = 0;
+    json_decref(c->messages);
+    c->messages = json_array();
+    return c->messages && (!c->system || add_message(c->messages, "system", c->system, strlen(c->system)));
+}
+
+bool conversation_init(struct conversation *c, const struct tokenizer *tokenizer, const struct chat_setup *setup,
+                       const char *system)
+{
+    *c = (struct conversation){.tokenizer = tokenizer, .setup = setup, .system = system};
+    return conversation_clear(c);
 }
 
 void conversation_free(struct conversation *c)
 {
     token_list_free(&c->ids);
+    text_free(&c->answer);
+    json_decref(c->messages);
+    *c = (struct conversation){0};
 }
 
-void conversation_clear(struct conversation *c)
+/* Renders the messages, and makes the result the prompt. */
+static enum status render(struct conversation *c, struct error *err)
 {
-    c->ids.count = c->before = 0;
-    c->answer_ended = c->ended_before = false;
+    const struct chat_input input = {.messages = c->messages, .add_generation_prompt = true};
+    struct marked_text text = {0};
+    struct token_list ids = {0};
+    enum status status = chat_setup_render(c->setup, input, &text, err);
+    if (status == STATUS_OK) status = tokenizer_encode_marked(c->tokenizer, &text, &ids, err);
+    marked_text_free(&text);
+    if (status != STATUS_OK) {
+        token_list_free(&ids);
+        return status;
+    }
+    size_t same = 0;
+    while (same < ids.count && same < c->ids.count && ids.ids[same] == c->ids.ids[same]) same++;
+    c->rewritten = c->ids.count - same;
+    token_list_free(&c->ids);
+    c->ids = ids;
+    c->answer.length = 0;
+    return STATUS_OK;
 }
 
-static enum status first_turn(struct conversation *c, const struct chat_message *user, struct error *err)
+static void drop_last(struct conversation *c)
 {
-    if (!c->system) return chat_render(c->tokenizer, c->format, user, 1, true, &c->ids, err);
-    const struct chat_message messages[] = {{"system", c->system, strlen(c->system)}, *user};
-    return chat_render(c->tokenizer, c->format, messages, 2, true, &c->ids, err);
+    json_array_remove(c->messages, json_array_size(c->messages) - 1);
 }
 
 enum status conversation_ask(struct conversation *c, const char *text, size_t length, struct error *err)
 {
-    const struct chat_message user = {"user", text, length};
-    size_t before = c->ids.count;
-    enum status status = before == 0 ? first_turn(c, &user, err)
-                                     : chat_render_turn(c->tokenizer, c->format, &user, c->answer_ended, &c->ids, err);
-    if (status != STATUS_OK) return status;
-    c->before = before;
-    c->ended_before = c->answer_ended;
-    c->answer_ended = false;
-    return STATUS_OK;
+    if (!add_message(c->messages, "user", text, length))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a conversation");
+    enum status status = render(c, err);
+    if (status != STATUS_OK) drop_last(c);
+    return status;
 }
 
-bool conversation_add(struct conversation *c, int32_t token)
+bool conversation_add_tokens(struct conversation *c, const int32_t *ids, size_t count)
 {
-    return token_list_append(&c->ids, &token, 1);
+    return token_list_append(&c->ids, ids, count);
 }
 
-void conversation_end(struct conversation *c, bool ended)
+bool conversation_add_text(struct conversation *c, const char *text, size_t length)
 {
-    c->answer_ended = ended;
+    return text_append(&c->answer, text, length);
+}
+
+bool conversation_end(struct conversation *c)
+{
+    return add_message(c->messages, "assistant", c->answer.length ? c->answer.data : "", c->answer.length);
 }
 
 void conversation_undo(struct conversation *c)
 {
-    c->ids.count = c->before;
-    c->answer_ended = c->ended_before;
+    drop_last(c);
+    c->ids.count = c->answer.length = 0;
 }

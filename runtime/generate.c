@@ -24,7 +24,7 @@ static const char COMMAND[] = "generate";
 static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
-    "\"prompt_token_ids\" or \"messages\", an \"id\" or \"custom_id\", and sampling fields of their own, named as the "
+    "\"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an \"id\" or \"custom_id\", and sampling fields of their own, named as the "
     "flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, which "
     "is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line that "
     "cannot be answered gives an \"error\", and the exit status is then 1.";
@@ -35,6 +35,7 @@ struct generate_options {
     struct engine_options engine;
     struct log log;
     struct sampling_flags sampling;
+    struct template_flags template;
     const char *input, *output, *format;
     bool overwrite, ordered, return_token_ids, quiet;
 };
@@ -133,6 +134,7 @@ static void add_flags(struct option_table *table, struct generate_options *o)
     add_file_flags(table, o);
     engine_flags_add(table, &o->engine, &o->log);
     add_answer_flags(table, o);
+    template_flags_add(table, &o->template, "Conversations:");
     sampling_flags_add(table, &o->sampling);
 }
 
@@ -362,7 +364,8 @@ static int run_to_end(struct run *run, const struct generate_options *o)
 static enum status start(struct run *run, struct generate_options *o, struct error *err)
 {
     enum status status = engine_create(&o->engine, &run->engine, err);
-    if (status == STATUS_OK) status = prompt_rules_make(run->engine, o->format, &o->sampling, &run->prompts, err);
+    if (status == STATUS_OK)
+        status = prompt_rules_make(run->engine, o->format, &o->sampling, &o->template, &run->prompts, err);
     run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer, .return_token_ids = o->return_token_ids};
     return status;
 }
@@ -380,6 +383,7 @@ static int generate(struct generate_options *o)
     }
     if (status == STATUS_OK) status = start(&run, o, &err);
     exit_status = status == STATUS_OK ? run_to_end(&run, o) : command_fail(COMMAND, &err, exit_status);
+    prompt_rules_free(&run.prompts);
     engine_leave(run.engine);
     struct result *r;
     while ((r = result_queue_take_any(&run.queue)) != NULL) result_free(r);

@@ -82,8 +82,10 @@ static enum status read_prompts(struct profile_run *run, struct engine *e, const
 {
     struct prompt_rules rules;
     run->input = strcmp(o->input, "-") == 0 ? "standard input" : o->input;
-    enum status status = prompt_rules_make(e, o->format, &o->sampling, &rules, err);
-    return status == STATUS_OK ? add_lines(run, &rules, input, err) : status;
+    enum status status = prompt_rules_make(e, o->format, &o->sampling, NULL, &rules, err);
+    if (status == STATUS_OK) status = add_lines(run, &rules, input, err);
+    prompt_rules_free(&rules);
+    return status;
 }
 
 static void profile_run_free(struct profile_run *run)

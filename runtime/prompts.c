@@ -8,17 +8,23 @@
 #include "tokenizer/utf8.h"
 
 enum status prompt_rules_make(const struct engine *e, const char *format, const struct sampling_flags *flags,
-                              struct prompt_rules *out, struct error *err)
+                              const struct template_flags *template, struct prompt_rules *out, struct error *err)
 {
+    const struct template_flags none = {0};
     *out = (struct prompt_rules){.tokenizer = engine_tokenizer(e),
                                  .vocab_size = engine_model_config(e)->spec.vocab_size,
                                  .max_n = engine_limits(e)->max_num_seqs};
-    if (out->tokenizer) out->chat_format = chat_format_detect(tokenizer_chat_template(out->tokenizer));
     if (strcmp(format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;
     if (strcmp(format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
     engine_default_sampling(e, &out->defaults);
     sampling_flags_apply(flags, &out->defaults);
-    return sampling_params_check(&out->defaults, out->vocab_size, err);
+    enum status status = chat_setup_open(out->tokenizer, template ? template : &none, &out->chat, err);
+    return status ? status : sampling_params_check(&out->defaults, out->vocab_size, err);
+}
+
+void prompt_rules_free(struct prompt_rules *rules)
+{
+    chat_setup_close(&rules->chat);
 }
 
 void prompt_free(struct prompt *p)
@@ -68,7 +74,7 @@ static enum status encode_text(const struct prompt_rules *rules, const char *tex
     enum status status = need_tokenizer(rules, err);
     if (status != STATUS_OK) return status;
     if (length == 0) return error_set(err, STATUS_INVALID, "the prompt is empty");
-    return tokenizer_encode(rules->tokenizer, text, length, TOKENIZER_ADD_BOS, &out->tokens, err);
+    return tokenizer_encode(rules->tokenizer, text, length, TOKENIZER_ADD_SPECIAL, &out->tokens, err);
 }
 
 static void read_ids(struct json_reader *r, const struct prompt_rules *rules, const char *key, const json_t *list,
@@ -84,43 +90,53 @@ static void read_ids(struct json_reader *r, const struct prompt_rules *rules, co
     }
 }
 
-static struct chat_message read_message(struct json_reader *r, size_t number, const json_t *value)
+/* OpenAI's clients write the arguments of a tool call as a string of JSON; templates expect an object. Replaces each
+ * such string, as vLLM does. */
+static void parse_arguments(const json_t *messages)
 {
-    const json_t *role = json_object_get(value, "role"), *content = json_object_get(value, "content");
-    if (!json_is_object(value))
-        json_reader_expected(r, "a message", "an object", value);
-    else if (!json_is_string(role) || !json_is_string(content) || json_object_size(value) != 2)
-        json_reader_fail(r, STATUS_INVALID,
-                         "message %zu must have the strings \"role\" and \"content\", and nothing else", number);
-    return (struct chat_message){json_string_value(role), json_string_value(content), json_string_length(content)};
+    const json_t *message, *call;
+    size_t i, k;
+    json_array_foreach((json_t *)messages, i, message)
+    {
+        json_array_foreach(json_object_get(message, "tool_calls"), k, call)
+        {
+            json_t *function = json_object_get(call, "function"), *text = json_object_get(function, "arguments");
+            json_t *parsed = NULL;
+            if (json_is_string(text))
+                json_object_parse(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL, &parsed, NULL);
+            if (parsed) json_object_set_new(function, "arguments", parsed);
+        }
+    }
 }
 
-static void render_messages(struct json_reader *r, const struct prompt_rules *rules, const json_t *list,
+static void render_messages(struct json_reader *r, const struct prompt_rules *rules, const json_t *messages,
                             struct prompt *out)
 {
-    const size_t count = json_array_size(list);
+    const struct chat_input input = {.messages = messages,
+                                     .tools = json_reader_get(r, "tools"),
+                                     .documents = json_reader_get(r, "documents"),
+                                     .kwargs = json_reader_get(r, "chat_template_kwargs"),
+                                     .add_generation_prompt = true};
+    struct marked_text text = {0};
     r->status = need_tokenizer(rules, r->err);
-    if (!json_is_array(list))
-        json_reader_expected(r, "messages", "a list of messages", list);
-    else if (count == 0)
-        json_reader_fail(r, STATUS_INVALID, "messages is empty");
     if (r->status != STATUS_OK) return;
-    struct chat_message *messages = calloc(count, sizeof *messages);
-    if (!messages) json_reader_fail(r, STATUS_OUT_OF_MEMORY, "no memory for %zu messages", count);
-    for (size_t i = 0; i < count && r->status == STATUS_OK; i++)
-        messages[i] = read_message(r, i + 1, json_array_get(list, i));
-    if (r->status == STATUS_OK)
-        r->status = chat_render(rules->tokenizer, rules->chat_format, messages, count, true, &out->tokens, r->err);
+    parse_arguments(messages);
+    r->status = chat_setup_render(&rules->chat, input, &text, r->err);
+    if (r->status == STATUS_OK) r->status = tokenizer_encode_marked(rules->tokenizer, &text, &out->tokens, r->err);
     out->is_chat = true;
-    free(messages);
+    marked_text_free(&text);
 }
 
 static void read_prompt(struct json_reader *r, const struct prompt_rules *rules, struct prompt *out)
 {
     const json_t *prompt = json_reader_get(r, "prompt"), *ids = json_reader_get(r, "prompt_token_ids");
     const json_t *messages = json_reader_get(r, "messages");
+    const bool beside = json_reader_get(r, "tools") || json_reader_get(r, "documents") ||
+                        json_reader_get(r, "chat_template_kwargs");
     if (!!prompt + !!ids + !!messages != 1)
         json_reader_fail(r, STATUS_INVALID, "one of prompt, prompt_token_ids and messages must be given, and only one");
+    else if (beside && !messages)
+        json_reader_fail(r, STATUS_INVALID, "tools, documents and chat_template_kwargs go with messages only");
     else if (messages)
         render_messages(r, rules, messages, out);
     else if (ids && !json_is_array(ids))
@@ -148,7 +164,8 @@ static void read_id(struct json_reader *r, struct prompt *out)
 /* A field of an unknown name is refused: a misspelt one would be ignored silently. */
 static void check_names(struct json_reader *r)
 {
-    static const char *const others[] = {"prompt", "prompt_token_ids", "messages", "id", "custom_id"};
+    static const char *const others[] = {"prompt", "prompt_token_ids", "messages", "id", "custom_id",
+                                         "tools",  "documents",        "chat_template_kwargs"};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)r->object, name, value)

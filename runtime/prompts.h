@@ -3,7 +3,8 @@
  *
  *   {"prompt": "text"}                        encoded as the tokenizer does, bos included if it adds one
  *   {"prompt": [1, 2]}, {"prompt_token_ids": [1, 2]}                       token ids, taken as they are
- *   {"messages": [{"role": "user", "content": "text"}]}     through the model's chat template, ready for an answer
+ *   {"messages": [{"role": "user", "content": "text"}]}     through the model's chat template, ready for an answer;
+ *                                             "tools", "documents" and "chat_template_kwargs" may stand beside it
  *
  * with "id" (or "custom_id"), a string or an integer, which comes back with the answer, and any of the sampling fields
  * of scheduler/sampling_params.h by their names. null counts as not given. A field of another name is refused: a
@@ -13,11 +14,11 @@
 
 #include <jansson.h>
 
+#include "runtime/chat_setup.h"
 #include "runtime/engine/engine.h"
 #include "runtime/line_reader.h"
 #include "runtime/options/sampling_flags.h"
 #include "scheduler/sampling_params.h"
-#include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
 enum prompt_format {
@@ -30,16 +31,18 @@ enum prompt_format {
 /* What all lines of an input have in common. */
 struct prompt_rules {
     const struct tokenizer *tokenizer; /* NULL: prompts are token ids */
-    enum chat_format chat_format;
+    struct chat_setup chat;
     enum prompt_format format;
     struct sampling_params defaults; /* for the fields that a line does not give */
     int32_t vocab_size, max_n;       /* bounds of token ids and of n */
 };
 
 /* The rules of a command: the engine's tokenizer, chat template and limits, and its sampling defaults with the flags
- * that were given in their place. `format` is one of PROMPT_FORMAT_CHOICES. INVALID: the flags do not fit the model. */
+ * that were given in their place. `format` is one of PROMPT_FORMAT_CHOICES; template: NULL for no flags. INVALID: the
+ * flags do not fit the model. Free with prompt_rules_free, also after a failure. */
 enum status prompt_rules_make(const struct engine *e, const char *format, const struct sampling_flags *flags,
-                              struct prompt_rules *out, struct error *err);
+                              const struct template_flags *template, struct prompt_rules *out, struct error *err);
+void prompt_rules_free(struct prompt_rules *rules); /* safe on a zeroed struct */
 
 struct prompt {
     json_t *id; /* a string or an integer; NULL: the line has none */

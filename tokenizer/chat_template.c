@@ -244,7 +244,7 @@ static enum status render(const struct chat_template *c, const struct parsed_tem
     if (!variables) return out_of_memory(err);
     const struct jinja_context context = {.variables = variables,
                                           .num_variables = fill_variables(c, input, messages, variables),
-                                          .now = (int64_t)time(NULL)};
+                                          .now = input->now ? input->now : (int64_t)time(NULL)};
     enum status status = jinja_render(template->jinja, &context, out, err);
     free(variables);
     return status ? error_prefix(err, status, "the chat template") : status;

@@ -31,6 +31,7 @@ struct chat_input {
     const json_t *kwargs;    /* an object with further variables such as enable_thinking, or NULL */
     bool add_generation_prompt; /* the text ends where the answer begins */
     bool allow_special;         /* do not mark: special tokens are found in messages too */
+    int64_t now;                /* what templates that print the date see: seconds since 1970; 0: the present */
 };
 
 /* Checks what every template expects: messages is a list of objects with a string "role", and content that is text, a

@@ -1,0 +1,78 @@
+#include "runtime/chat_setup.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "tokenizer/utf8.h"
+
+static enum status read_kwargs(const char *text, json_t **out, struct error *err)
+{
+    if (!text) return STATUS_OK;
+    return json_object_parse(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, "--chat-template-kwargs",
+                             out, err);
+}
+
+static enum status open_file(const struct tokenizer *t, const char *path, struct chat_template **out,
+                             struct error *err)
+{
+    struct text source = {0};
+    enum status status = file_read(path, &source, err);
+    if (status == STATUS_OK && utf8_valid_prefix(source.data, source.length) < source.length)
+        status = error_set(err, STATUS_INVALID, "%s: the chat template is not UTF-8", path);
+    if (status == STATUS_OK) {
+        status = chat_template_open(t, source.length ? source.data : "", out, err);
+        if (status != STATUS_OK) error_prefix(err, status, path);
+    }
+    text_free(&source);
+    return status;
+}
+
+enum status chat_setup_open(const struct tokenizer *t, const struct template_flags *flags, struct chat_setup *out,
+                            struct error *err)
+{
+    *out = (struct chat_setup){.allow_special = flags->allow_special};
+    enum status status = read_kwargs(flags->kwargs, &out->kwargs, err);
+    if (status == STATUS_OK && flags->file)
+        status = t ? open_file(t, flags->file, &out->template, err)
+                   : error_set(err, STATUS_INVALID, "--chat-template needs a tokenizer");
+    else if (status == STATUS_OK && t)
+        out->status = chat_template_open(t, NULL, &out->template, &out->reason);
+    return status;
+}
+
+void chat_setup_close(struct chat_setup *setup)
+{
+    chat_template_close(setup->template);
+    json_decref(setup->kwargs);
+    *setup = (struct chat_setup){0};
+}
+
+enum status chat_setup_check(const struct chat_setup *setup, struct error *err)
+{
+    if (setup->status != STATUS_OK) *err = setup->reason;
+    return setup->status;
+}
+
+/* The setup's kwargs with those of one input over them. */
+static json_t *merge_kwargs(const struct chat_setup *setup, const json_t *own)
+{
+    json_t *merged = setup->kwargs ? json_copy(setup->kwargs) : json_object();
+    if (merged && json_is_object(own)) json_object_update(merged, (json_t *)own);
+    return merged;
+}
+
+enum status chat_setup_render(const struct chat_setup *setup, struct chat_input input, struct marked_text *out,
+                              struct error *err)
+{
+    enum status status = chat_setup_check(setup, err);
+    if (status == STATUS_OK) status = chat_input_check(&input, err);
+    if (status != STATUS_OK) return status;
+    json_t *kwargs = merge_kwargs(setup, input.kwargs);
+    if (!kwargs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a conversation");
+    input.kwargs = kwargs;
+    input.allow_special = setup->allow_special;
+    status = chat_template_render(setup->template, &input, out, err);
+    json_decref(kwargs);
+    return status;
+}

@@ -1,0 +1,26 @@
+#include "runtime/options/template_flags.h"
+
+void template_flags_add(struct option_table *table, struct template_flags *flags, const char *heading)
+{
+    const struct option_spec specs[] = {
+        {.heading = heading,
+         .name = "chat-template",
+         .kind = OPTION_STRING,
+         .target = &flags->file,
+         .not_empty = true,
+         .argument = "FILE",
+         .help = "A chat template (Jinja) in place of the checkpoint's own."},
+        {.name = "chat-template-kwargs",
+         .kind = OPTION_STRING,
+         .target = &flags->kwargs,
+         .not_empty = true,
+         .argument = "JSON",
+         .help = "Further variables for the chat template, such as '{\"enable_thinking\": false}'."},
+        {.name = "allow-special-in-messages",
+         .kind = OPTION_SWITCH,
+         .target = &flags->allow_special,
+         .help = "Let the text of messages name special tokens, such as <|im_end|>; only for text that you trust. "
+                 "Default: off, such text stays text."},
+    };
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+}

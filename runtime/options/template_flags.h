@@ -1,0 +1,17 @@
+/* The flags that say how conversations are rendered: --chat-template, --chat-template-kwargs and
+ * --allow-special-in-messages. */
+#ifndef QUIRE_RUNTIME_TEMPLATE_FLAGS_H
+#define QUIRE_RUNTIME_TEMPLATE_FLAGS_H
+
+#include "runtime/options/options.h"
+
+struct template_flags {
+    const char *file;   /* NULL: the checkpoint's own templates */
+    const char *kwargs; /* JSON, or NULL */
+    bool allow_special;
+};
+
+/* `flags` must outlive the table. `heading`: of the group that begins with them, or NULL. */
+void template_flags_add(struct option_table *table, struct template_flags *flags, const char *heading);
+
+#endif
