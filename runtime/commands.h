@@ -1,4 +1,4 @@
-/* The commands: quire chat, generate, profile, inspect, bench. Each parses its own flags and returns the exit status:
+/* The commands: quire chat, generate and so on. Each parses its own flags and returns the exit status:
  * 0, 1 for a failure, 2 for wrong usage. Results go to stdout, everything else to stderr. */
 #ifndef QUIRE_RUNTIME_COMMANDS_H
 #define QUIRE_RUNTIME_COMMANDS_H
@@ -14,6 +14,8 @@ int command_chat(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_profile(int argc, char **argv);
 int command_inspect(int argc, char **argv);
+int command_tokenize(int argc, char **argv);
+int command_template(int argc, char **argv);
 int command_bench(int argc, char **argv);
 
 /* The sentence for the user of the command line: the error's text, and its advice as flags ("TEXT: lower

@@ -46,20 +46,6 @@ const char *inspect_qk_norm(enum qk_norm norm)
     return norm == QK_NORM_NONE ? NULL : norm == QK_NORM_HEAD ? "head" : "projection";
 }
 
-const char *inspect_chat_format(const struct inspection *i)
-{
-    switch (chat_format_detect(i->tokenizer_config.chat_template)) {
-    case CHAT_FORMAT_GUIDE:
-        return "guide";
-    case CHAT_FORMAT_CHATML:
-        return "chatml";
-    case CHAT_FORMAT_LLAMA2:
-        return "llama2";
-    default:
-        return NULL;
-    }
-}
-
 /* ---- special tokens ---- */
 
 int32_t inspect_bos(const struct inspection *i)
@@ -189,7 +175,17 @@ static enum status inspect(struct inspection *i, struct error *err)
     count_files(i);
     tokenizer_open(o->model, &l->tokenizer, &i->tokenizer_error);
     tokenizer_config_read(o->model, &i->tokenizer_config, &same);
+    try_templates(i);
     return plan(i, err);
+}
+
+/* The sentence of template_error, if the templates have an error in them. */
+static void try_templates(struct inspection *i)
+{
+    struct chat_template *template = NULL;
+    if (i->loaded.tokenizer && i->tokenizer_config.num_templates > 0)
+        chat_template_open(i->loaded.tokenizer, NULL, &template, &i->template_error);
+    chat_template_close(template);
 }
 
 static void inspection_free(struct inspection *i)

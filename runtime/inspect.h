@@ -17,8 +17,9 @@ struct inspection {
                                    and the type that config.json gives them */
     struct tokenizer_config tokenizer_config;
     struct error weights_error, tokenizer_error;
-    struct error memory_error; /* "": the weights and a request of loaded.profile.max_model_len tokens fit */
-    bool tied;                 /* lm_head is the embedding */
+    struct error template_error; /* "": the chat templates, if there are any, can be used */
+    struct error memory_error;   /* "": the weights and a request of loaded.profile.max_model_len tokens fit */
+    bool tied;                   /* lm_head is the embedding */
     int64_t num_parameters, num_embedding_parameters; /* tied ones counted once */
     int64_t file_bytes;                               /* of the files with the weights; 0: there are none */
     int32_t num_files;
@@ -35,8 +36,7 @@ bool inspect_rope_has_original(const struct rope_config *rope); /* original_max_
 const char *inspect_norm_type(enum norm_type type);
 const char *inspect_activation(const struct layer_spec *layer);
 const char *inspect_norm_placement(enum norm_placement placement);
-const char *inspect_qk_norm(enum qk_norm norm);              /* NULL: none */
-const char *inspect_chat_format(const struct inspection *i); /* NULL: no template, or one that quire does not render */
+const char *inspect_qk_norm(enum qk_norm norm); /* NULL: none */
 
 /* Ids that begin and end a text, as the engine takes them. */
 int32_t inspect_bos(const struct inspection *i);                              /* -1: none */

@@ -156,7 +156,10 @@ static void set_tokenizer(json_t *json, const struct inspection *i)
         json_array_append_new(ids, json_integer(eos[k]));
         json_array_append_new(texts, json_string(inspect_token(i, eos[k]).text));
     }
-    set_string(json, "tokenizer", i->loaded.tokenizer ? "sentencepiece" : NULL);
+    json_t *templates = json_array();
+    for (size_t k = 0; k < i->tokenizer_config.num_templates; k++)
+        json_array_append_new(templates, json_string(i->tokenizer_config.templates[k].name));
+    set_string(json, "tokenizer", i->loaded.tokenizer ? tokenizer_file(i->loaded.tokenizer) : NULL);
     set_error(json, "tokenizer_error", &i->tokenizer_error);
     json_object_set_new(json, "tokenizer_size",
                         i->loaded.tokenizer ? json_integer(tokenizer_size(i->loaded.tokenizer)) : json_null());
@@ -164,8 +167,8 @@ static void set_tokenizer(json_t *json, const struct inspection *i)
     set_string(json, "bos_token", bos >= 0 ? inspect_token(i, bos).text : NULL);
     json_object_set_new(json, "eos_token_id", ids);
     json_object_set_new(json, "eos_token", texts);
-    json_object_set_new(json, "has_chat_template", json_boolean(i->tokenizer_config.chat_template));
-    set_string(json, "chat_format", inspect_chat_format(i));
+    json_object_set_new(json, "chat_templates", templates);
+    set_error(json, "chat_template_error", &i->template_error);
 }
 
 static void set_given(json_t *json, const char *key, double value)

@@ -282,13 +282,16 @@ static void token_row(struct table *t, const struct inspection *i, const char *n
 
 static void template_row(struct table *t, const struct inspection *i)
 {
-    const char *format = inspect_chat_format(i);
-    if (!i->tokenizer_config.chat_template)
-        row(t, "chat template", "no");
-    else if (format)
-        row(t, "chat template", "yes, %s", format);
+    const struct tokenizer_config *c = &i->tokenizer_config;
+    struct text names = {0};
+    bool ok = text_append_string(&names, c->num_templates ? "yes" : "no");
+    for (size_t k = 0; k < c->num_templates && c->num_templates > 1 && ok; k++)
+        ok = text_printf(&names, "%s%s", k ? ", " : ": ", c->templates[k].name);
+    if (i->template_error.text[0])
+        row(t, "chat template", "cannot be used: %s", command_sentence(&i->template_error).text);
     else
-        row(t, "chat template", "yes, but not one that quire renders: quire generate takes plain prompts");
+        row(t, "chat template", "%s", ok ? names.data : "");
+    text_free(&names);
 }
 
 static void tokenizer_rows(struct table *t, const struct inspection *i)
@@ -297,7 +300,7 @@ static void tokenizer_rows(struct table *t, const struct inspection *i)
     int32_t eos[CONFIG_MAX_EOS];
     const int32_t num_eos = inspect_eos(i, eos);
     if (i->loaded.tokenizer)
-        row(t, "tokenizer", "SentencePiece, %d tokens", tokenizer_size(i->loaded.tokenizer));
+        row(t, "tokenizer", "%s, %d tokens", tokenizer_file(i->loaded.tokenizer), tokenizer_size(i->loaded.tokenizer));
     else
         row(t, "tokenizer", "cannot be used: %s", command_sentence(&i->tokenizer_error).text);
     token_row(t, i, "bos", &bos, bos >= 0);

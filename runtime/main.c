@@ -26,6 +26,8 @@ static const struct command commands[] = {
     {"generate", command_generate, "run a file of prompts through a model"},
     {"profile", command_profile, "show where the memory goes, and how many requests fit"},
     {"inspect", command_inspect, "show what a checkpoint folder holds, and what of it fits here"},
+    {"tokenize", command_tokenize, "show the token ids of a text, or the text of ids"},
+    {"template", command_template, "show what the chat template makes of a conversation"},
     {"bench", command_bench, "measure how fast a model runs here"},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };

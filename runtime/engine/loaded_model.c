@@ -1,7 +1,9 @@
 #include "runtime/engine/loaded_model.h"
 
+#include <limits.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "model/check_weights.h"
 #include "runtime/engine/memory_plan.h"
 
@@ -66,6 +68,15 @@ static void warn_of_dynamic_rope(const struct engine_options *o, const struct mo
                   o->model);
 }
 
+/* A folder may have the same vocabulary in two files. */
+static void report_tokenizer(const struct engine_options *o, const struct tokenizer *t)
+{
+    char other[PATH_MAX];
+    if (strcmp(tokenizer_file(t), "tokenizer.json") == 0 &&
+        path_join(other, sizeof other, o->model, "tokenizer.model") && file_exists(other))
+        log_write(o->log, LOG_INFO, "%s: the tokenizer is tokenizer.json; tokenizer.model is not read", o->model);
+}
+
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = model_config_load(o->model, &l->config, err);
@@ -78,6 +89,7 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
         status = model_weights_open(o->model, &l->config.spec, o->log, &l->weights, err);
     if (status == STATUS_OK) model_weights_check_finite(&l->weights, o->log);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &l->tokenizer, err);
+    if (status == STATUS_OK && l->tokenizer) report_tokenizer(o, l->tokenizer);
     if (status == STATUS_OK && l->tokenizer && tokenizer_size(l->tokenizer) > l->config.spec.vocab_size)
         log_write(o->log, LOG_WARNING, "%s: the tokenizer knows %d tokens, the model %d; the last ones cannot be used",
                   o->model, tokenizer_size(l->tokenizer), l->config.spec.vocab_size);

@@ -291,8 +291,14 @@ static enum status refused(const struct option_table *table, int code, const cha
     return unknown_flag(table, word, err);
 }
 
-static enum status refuse_word(const char *word, struct error *err)
+static enum status take_word(const struct option_table *table, const char *word, struct error *err)
 {
+    if (table->word && *table->word)
+        return error_set(err, STATUS_INVALID, "'%s' is a word too many; put a text of several words in quotes", word);
+    if (table->word) {
+        *table->word = word;
+        return STATUS_OK;
+    }
     return error_set(err, STATUS_INVALID, "'%s' is not a flag; flags begin with --, and --help lists them", word);
 }
 
@@ -307,7 +313,11 @@ enum status options_parse(const struct option_table *table, int argc, char **arg
         optopt = 0;
         const int code = getopt_long(argc, argv, tables.letters, tables.longs, NULL);
         if (code == -1) break;
-        if (code == 1) return refuse_word(optarg, err);
+        if (code == 1) {
+            const enum status taken = take_word(table, optarg, err);
+            if (taken != STATUS_OK) return taken;
+            continue;
+        }
         if (code == '?' || code == ':') return refused(table, code, argv[optind - 1], err);
         if (code == CODE_HELP) {
             *help = true;
@@ -318,7 +328,10 @@ enum status options_parse(const struct option_table *table, int argc, char **arg
         if (status != STATUS_OK) return status;
         if (spec->given) *spec->given |= spec->given_bit;
     }
-    return optind < argc ? refuse_word(argv[optind], err) : STATUS_OK; /* what follows "--" */
+    enum status status = STATUS_OK;
+    for (; optind < argc && status == STATUS_OK; optind++) /* what follows "--" */
+        status = take_word(table, argv[optind], err);
+    return status;
 }
 
 /* ---- help ---- */

@@ -42,10 +42,11 @@ struct option_spec {
 struct option_table {
     struct option_spec specs[OPTIONS_MAX];
     int count;
+    const char **word; /* gets the one word that is no flag; NULL: such a word is an error */
 };
 void option_table_add(struct option_table *table, const struct option_spec *specs, int count);
 
-/* Parses argv[1..argc). A bad flag or value, or a word that is no flag, leaves a sentence that says what it got and
+/* Parses argv[1..argc). A bad flag or value, or a word too many, leaves a sentence that says what it got and
  * what it takes, and for an unknown flag the nearest known one; the caller exits with status 2. *help is set by --help
  * (-h), and then nothing after it is looked at. */
 enum status options_parse(const struct option_table *table, int argc, char **argv, bool *help, struct error *err);

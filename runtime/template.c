@@ -1,0 +1,146 @@
+/* quire template: what the chat template makes of a conversation. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "runtime/chat_setup.h"
+#include "runtime/commands.h"
+#include "runtime/input.h"
+#include "runtime/options/model_folder.h"
+
+static const char COMMAND[] = "template";
+
+struct template_options {
+    const char *model, *messages;
+    struct template_flags flags;
+    bool ids, generation_prompt;
+};
+
+static void add_flags(struct option_table *table, struct template_options *o)
+{
+    const struct option_spec specs[] = {
+        {.heading = "Template:",
+         .name = "model",
+         .letter = 'm',
+         .kind = OPTION_STRING,
+         .target = &o->model,
+         .not_empty = true,
+         .argument = "PATH|ORG/NAME[@REVISION]",
+         .help = "Checkpoint folder, or a model in the Hugging Face cache. Default: the model that ships with quire."},
+        {.name = "messages",
+         .kind = OPTION_STRING,
+         .target = &o->messages,
+         .not_empty = true,
+         .argument = "FILE",
+         .help =
+             "JSON: a list of messages, or an object with \"messages\" and, if need be, \"tools\", \"documents\" and "
+             "\"chat_template_kwargs\"; -: standard input. Default: -."},
+        {.name = "add-generation-prompt",
+         .kind = OPTION_SWITCH,
+         .target = &o->generation_prompt,
+         .help = "End where the model's answer begins. Default: on."},
+        {.name = "ids", .kind = OPTION_SWITCH, .target = &o->ids, .help = "Print the token ids. Default: off."},
+    };
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+    template_flags_add(table, &o->flags, NULL);
+}
+
+/* ---- the conversation ---- */
+
+/* Parses the file; a list becomes {"messages": list}. */
+static enum status read_conversation(const char *name, json_t **out, struct error *err)
+{
+    struct text source = {0}, object = {0};
+    const char *shown = strcmp(name, "-") == 0 ? "standard input" : name;
+    enum status status = input_read_all(name, false, &source, err);
+    const bool is_list = status == STATUS_OK && source.data[strspn(source.data, " \t\r\n")] == '[';
+    bool ok = text_append_string(&object, is_list ? "{\"messages\":" : "") &&
+              text_append(&object, source.length ? source.data : "", source.length) &&
+              text_append_string(&object, is_list ? "}" : "");
+    if (status == STATUS_OK && !ok) status = error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory", shown);
+    if (status == STATUS_OK) status = json_object_parse(object.data, object.length, JSON_ALLOW_NUL, shown, out, err);
+    text_free(&source);
+    text_free(&object);
+    return status;
+}
+
+/* ---- what is printed ---- */
+
+/* At a terminal the template's own text is dim, and the messages' is not. */
+static void print_text(const struct marked_text *text)
+{
+    const bool coloured = isatty(STDOUT_FILENO);
+    for (size_t i = 0, end; i < text->text.length; i = end) {
+        const char mark = text->marks.length ? text->marks.data[i] : 0;
+        for (end = i + 1; end < text->text.length && text->marks.length && text->marks.data[end] == mark;) end++;
+        if (!text->marks.length) end = text->text.length;
+        if (coloured) fputs(mark ? "\033[1m" : "\033[2;36m", stdout);
+        fwrite(text->text.data + i, 1, end - i, stdout);
+        if (coloured) fputs("\033[0m", stdout);
+    }
+    if (coloured && text->text.length && text->text.data[text->text.length - 1] != '\n') putchar('\n');
+}
+
+static enum status print_ids(const struct tokenizer *t, const struct marked_text *text, struct error *err)
+{
+    struct token_list ids = {0};
+    enum status status = tokenizer_encode_marked(t, text, &ids, err);
+    for (size_t i = 0; i < ids.count; i++) printf("%s%d", i ? " " : "", ids.ids[i]);
+    if (status == STATUS_OK) putchar('\n');
+    token_list_free(&ids);
+    return status;
+}
+
+static enum status render(const struct tokenizer *t, const struct template_options *o, const json_t *conversation,
+                          struct error *err)
+{
+    const struct chat_input input = {.messages = json_object_get(conversation, "messages"),
+                                     .tools = json_object_get(conversation, "tools"),
+                                     .documents = json_object_get(conversation, "documents"),
+                                     .kwargs = json_object_get(conversation, "chat_template_kwargs"),
+                                     .add_generation_prompt = o->generation_prompt};
+    struct chat_setup setup = {0};
+    struct marked_text text = {0};
+    enum status status = chat_setup_open(t, &o->flags, &setup, err);
+    if (status == STATUS_OK) status = chat_setup_render(&setup, input, &text, err);
+    if (status == STATUS_OK && o->ids) status = print_ids(t, &text, err);
+    if (status == STATUS_OK && !o->ids) print_text(&text);
+    marked_text_free(&text);
+    chat_setup_close(&setup);
+    return status;
+}
+
+static enum status run(struct template_options *o, struct error *err)
+{
+    struct tokenizer *t = NULL;
+    json_t *conversation = NULL;
+    char model[PATH_MAX];
+    enum status status = read_conversation(o->messages, &conversation, err);
+    if (status == STATUS_OK) status = model_folder_resolve(&o->model, false, model, sizeof model, err);
+    if (status == STATUS_OK) status = tokenizer_open(o->model, &t, err);
+    if (status == STATUS_OK) status = render(t, o, conversation, err);
+    json_decref(conversation);
+    tokenizer_close(t);
+    return status;
+}
+
+int command_template(int argc, char **argv)
+{
+    struct template_options o = {.messages = "-", .generation_prompt = true};
+    struct option_table table = {0};
+    struct error err;
+    bool help;
+    add_flags(&table, &o);
+    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
+        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
+    if (help) {
+        options_print_help(&table, "template [flags]",
+                           "Renders a conversation through the model's chat template. At a terminal the template's own "
+                           "text and that of the messages look different.",
+                           stdout);
+        return EXIT_STATUS_OK;
+    }
+    return run(&o, &err) == STATUS_OK ? EXIT_STATUS_OK : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+}
