@@ -162,6 +162,15 @@ static enum status plan(struct inspection *i, struct error *err)
     return STATUS_OK;
 }
 
+/* The sentence of template_error, if the templates have an error in them. */
+static void try_templates(struct inspection *i)
+{
+    struct chat_template *template = NULL;
+    if (i->loaded.tokenizer && i->tokenizer_config.num_templates > 0)
+        chat_template_open(i->loaded.tokenizer, NULL, &template, &i->template_error);
+    chat_template_close(template);
+}
+
 static enum status inspect(struct inspection *i, struct error *err)
 {
     const struct engine_options *o = i->options;
@@ -177,15 +186,6 @@ static enum status inspect(struct inspection *i, struct error *err)
     tokenizer_config_read(o->model, &i->tokenizer_config, &same);
     try_templates(i);
     return plan(i, err);
-}
-
-/* The sentence of template_error, if the templates have an error in them. */
-static void try_templates(struct inspection *i)
-{
-    struct chat_template *template = NULL;
-    if (i->loaded.tokenizer && i->tokenizer_config.num_templates > 0)
-        chat_template_open(i->loaded.tokenizer, NULL, &template, &i->template_error);
-    chat_template_close(template);
 }
 
 static void inspection_free(struct inspection *i)
