@@ -90,6 +90,23 @@ struct shown show_value(const json_t *value)
     return shown;
 }
 
+/* --- Writing --- */
+
+void json_put_integer(json_t *object, const char *key, int64_t value)
+{
+    json_object_set_new(object, key, json_integer(value));
+}
+
+void json_put_real(json_t *object, const char *key, double value)
+{
+    json_object_set_new(object, key, json_real(value));
+}
+
+void json_put_string(json_t *object, const char *key, const char *value)
+{
+    json_object_set_new(object, key, value ? json_string(value) : json_null());
+}
+
 /* --- Typed reading --- */
 
 struct json_reader json_reader(const json_t *object, const char *source, struct error *err)

@@ -1,4 +1,5 @@
 /* JSON from outside: files of a checkpoint and lines of requests, parsed by jansson. Errors name the file and the key.
+ * And shorthands for writing objects.
  *
  *     struct json_reader r = json_reader(object, path, err);
  *     int32_t size = json_reader_require_int(&r, "hidden_size", 1, 1 << 20);
@@ -30,6 +31,12 @@ struct shown {
 };
 struct shown show_string(const char *string); /* NULL shows as nothing, as below */
 struct shown show_value(const json_t *value); /* as compact JSON */
+
+/* Sets a key of an object that is to be printed. A NULL string is written as null. A number that is not finite, a
+ * string that is not UTF-8, and any value for which there is no memory leave the object as it is. */
+void json_put_integer(json_t *object, const char *key, int64_t value);
+void json_put_real(json_t *object, const char *key, double value);
+void json_put_string(json_t *object, const char *key, const char *value);
 
 /* Typed reading of one object. A message is "SOURCE: PREFIXkey must be ..., found ...". The first failure sticks: later
  * ones leave `status` and the message as they are, so that a caller reads every key and checks `status` once. A null

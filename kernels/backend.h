@@ -11,6 +11,7 @@
  * - Operations run in the order of their calls, on the backend's main stream. A call returns before the work is done
  *   (on the CPU, after): the device memory that the arguments point to is read and written later, the args struct
  *   itself and host memory that a comment calls "host" are read before the call returns.
+ * - One thread calls the operations. Other threads may create, use and destroy streams and events of their own.
  * - Operations cannot fail where they are called. stream_synchronize and event_synchronize report a device error.
  * - Operations do not allocate and do not synchronize. Scratch memory is the workspace that was set at start-up.
  * - A launch depends on the host-side counts in the arguments only, never on a length that only the device knows, so
@@ -51,7 +52,6 @@ struct weight {
     const void *data; /* [out_features, in_features] */
     const void *bias; /* [out_features] bias_dtype, or NULL */
     enum dtype bias_dtype;
-    const struct weight *next; /* that a step reads after this one, so that it can be prefetched; NULL: not known */
 };
 
 enum dtype weight_dtype(const struct weight *w);       /* of the elements of data */

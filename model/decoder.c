@@ -9,6 +9,7 @@ struct residual_stream {
     bool pending;
     float multiplier;                    /* of the pending output */
     const struct norm_params *post_norm; /* of the pending output; NULL: none */
+    const struct norm_params *normed;    /* hidden is this norm of residual; NULL: of none */
 };
 
 static char *at_column(void *row, int64_t column, enum dtype dtype)
@@ -65,7 +66,7 @@ static bool fused_gate_up(const struct residual_stream *s, const void *x, const 
 {
     const struct decoder *d = s->d;
     struct backend *b = d->backend;
-    if (!b->gate_up || p->num_parts > 1 || (norm && (s->pending || !norm->gain))) return false;
+    if (!b->gate_up || p->num_parts > 1 || (norm && (s->pending || s->normed == norm || !norm->gain))) return false;
     struct gate_up_args args = {.linear = linear_of(s, d->act.gated, norm ? s->residual : x, &p->parts[0]),
                                 .norm = norm,
                                 .activation = activation};
@@ -121,6 +122,7 @@ static const void *sublayer_input(struct residual_stream *s, const struct norm_p
 {
     const struct decoder *d = s->d;
     const int32_t size = d->spec->hidden_size;
+    if (s->normed == norm) return s->hidden; /* in a parallel block, which has one norm for attention and MLP */
     if (s->pending) {
         add_pending(s, norm->gain ? norm : NULL);
     } else if (norm->gain) {
@@ -134,7 +136,9 @@ static const void *sublayer_input(struct residual_stream *s, const struct norm_p
                                            .dtype = d->dtype};
         d->backend->rms_norm(d->backend, &args);
     }
-    return norm->gain ? s->hidden : s->residual;
+    if (!norm->gain) return s->residual;
+    s->normed = norm;
+    return s->hidden;
 }
 
 /* residual += multiplier * post_norm(w(x)), at once or pending. */
@@ -142,6 +146,7 @@ static void add_to_residual(struct residual_stream *s, const void *x, const stru
                             const struct norm_params *post_norm, float multiplier)
 {
     struct backend *b = s->d->backend;
+    s->normed = NULL;
     if (fused_linear_residual(s, x, w, post_norm, multiplier)) return;
     if (s->pending) add_pending(s, NULL); /* of a parallel block's attention */
     const struct linear_args args = linear_of(s, s->hidden, x, w);
@@ -311,6 +316,7 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
     void *old = s->residual;
     s->residual = s->hidden;
     s->hidden = old;
+    s->normed = NULL;
     s->num_tokens = shape->num_samples;
     return d->act.qkv;
 }

@@ -107,19 +107,6 @@ static enum status place(struct placement *p, const struct tensor *t, struct err
     return STATUS_OK;
 }
 
-/* Links the matrices in the order in which a step reads them; the next step follows the last one. */
-static void link_matrices(struct model_weights *w, int32_t num_layers)
-{
-    for (int32_t i = 0; i < num_layers; i++) {
-        struct layer_weights *l = &w->layers[i];
-        l->qkv.parts[0].next = &l->o;
-        l->o.next = &l->gate_up.parts[0];
-        l->gate_up.parts[0].next = &l->down;
-        l->down.next = i + 1 < num_layers ? &w->layers[i + 1].qkv.parts[0] : &w->lm_head;
-    }
-    w->lm_head.next = &w->layers[0].qkv.parts[0];
-}
-
 static enum status place_all(struct placement *p, const struct model_spec *spec, struct error *err)
 {
     const struct tensor_table *table = &p->host->table;
@@ -134,7 +121,6 @@ static enum status place_all(struct placement *p, const struct model_spec *spec,
     enum status status = STATUS_OK;
     for (int32_t i = 0; i < table->count && status == STATUS_OK; i++) status = place(p, &table->tensors[i], err);
     if (!p->device->lm_head.data) p->device->lm_head = p->device->embedding;
-    link_matrices(p->device, spec->num_layers);
     return status;
 }
 

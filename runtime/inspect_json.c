@@ -6,25 +6,10 @@
 #include "runtime/inspect.h"
 #include "runtime/memory_report.h"
 
-static void set_integer(json_t *json, const char *key, int64_t value)
-{
-    json_object_set_new(json, key, json_integer(value));
-}
-
-static void set_string(json_t *json, const char *key, const char *value)
-{
-    json_object_set_new(json, key, value ? json_string(value) : json_null());
-}
-
-static void set_real(json_t *json, const char *key, double value)
-{
-    json_object_set_new(json, key, json_real(value));
-}
-
 /* null where nothing is wrong */
 static void set_error(json_t *json, const char *key, const struct error *err)
 {
-    set_string(json, key, err->text[0] ? command_sentence(err).text : NULL);
+    json_put_string(json, key, err->text[0] ? command_sentence(err).text : NULL);
 }
 
 /* How many tensors the files hold in each type, by its name in safetensors. */
@@ -33,7 +18,7 @@ static json_t *stored_dtypes(const struct safetensors *file)
     json_t *json = json_object();
     for (int64_t t = 0; file && t < safetensors_count(file); t++) {
         const char *name = safetensors_dtype_name(safetensors_at(file, t)->dtype);
-        set_integer(json, name, json_integer_value(json_object_get(json, name)) + 1);
+        json_put_integer(json, name, json_integer_value(json_object_get(json, name)) + 1);
     }
     return json;
 }
@@ -41,36 +26,36 @@ static json_t *stored_dtypes(const struct safetensors *file)
 static void set_checkpoint(json_t *json, const struct inspection *i)
 {
     const struct model_config *config = &i->loaded.config;
-    set_string(json, "model", i->options->model);
-    set_string(json, "model_type", config->model_type);
+    json_put_string(json, "model", i->options->model);
+    json_put_string(json, "model_type", config->model_type);
     json_object_set_new(json, "architectures", json_pack("[s]", config->architecture));
-    set_integer(json, "num_parameters", i->num_parameters);
-    set_integer(json, "num_embedding_parameters", i->num_embedding_parameters);
+    json_put_integer(json, "num_parameters", i->num_parameters);
+    json_put_integer(json, "num_embedding_parameters", i->num_embedding_parameters);
     json_object_set_new(json, "tie_word_embeddings", json_boolean(i->tied));
-    set_string(json, "dtype", dtype_name(config->spec.dtype));
+    json_put_string(json, "dtype", dtype_name(config->spec.dtype));
     json_object_set_new(json, "stored_dtypes", stored_dtypes(i->loaded.weights.file));
-    set_integer(json, "num_files", i->num_files);
-    set_integer(json, "file_bytes", i->file_bytes);
+    json_put_integer(json, "num_files", i->num_files);
+    json_put_integer(json, "file_bytes", i->file_bytes);
     set_error(json, "weights_error", &i->weights_error);
 }
 
 static json_t *layer_json(const struct layer_spec *l)
 {
     json_t *json = json_object();
-    set_string(json, "layer_type", l->window ? "sliding_attention" : "full_attention");
+    json_put_string(json, "layer_type", l->window ? "sliding_attention" : "full_attention");
     json_object_set_new(json, "sliding_window", l->window ? json_integer(l->window) : json_null());
-    set_integer(json, "rotary_dim", l->rotary_dim);
-    set_integer(json, "rope", l->rope);
-    set_real(json, "scaling", (double)l->attention_scale);
+    json_put_integer(json, "rotary_dim", l->rotary_dim);
+    json_put_integer(json, "rope", l->rope);
+    json_put_real(json, "scaling", (double)l->attention_scale);
     json_object_set_new(json, "attn_logit_softcapping",
                         l->attention_soft_cap > 0 ? json_real((double)l->attention_soft_cap) : json_null());
     json_object_set_new(json, "qkv_bias", json_boolean(l->qkv_bias));
     json_object_set_new(json, "o_bias", json_boolean(l->o_bias));
     json_object_set_new(json, "mlp_bias", json_boolean(l->mlp_bias));
-    set_string(json, "qk_norm", inspect_qk_norm(l->qk_norm));
-    set_string(json, "norm_placement", inspect_norm_placement(l->norm_placement));
-    set_string(json, "hidden_act", inspect_activation(l));
-    set_real(json, "residual_multiplier", (double)l->residual_multiplier);
+    json_put_string(json, "qk_norm", inspect_qk_norm(l->qk_norm));
+    json_put_string(json, "norm_placement", inspect_norm_placement(l->norm_placement));
+    json_put_string(json, "hidden_act", inspect_activation(l));
+    json_put_real(json, "residual_multiplier", (double)l->residual_multiplier);
     return json;
 }
 
@@ -93,7 +78,7 @@ static void set_layers(json_t *json, const struct model_spec *spec)
     for (size_t k = 0; k < json_array_size(kinds); k++)
         json_object_set(json_array_get(kinds, k), "layers", json_array_get(numbers, k));
     json_decref(numbers);
-    set_integer(json, "num_hidden_layers", spec->num_layers);
+    json_put_integer(json, "num_hidden_layers", spec->num_layers);
     json_object_set_new(json, "layer_types", types);
     json_object_set_new(json, "layer_kinds", kinds);
 }
@@ -105,11 +90,11 @@ static void set_ropes(json_t *json, const struct model_spec *spec)
     for (int32_t r = 0; r < spec->num_ropes; r++) {
         const struct rope_config *rope = &spec->ropes[r];
         json_t *out = json_object();
-        set_string(out, "rope_type", rope_type_names[rope->type]);
-        set_real(out, "rope_theta", rope->theta);
-        if (inspect_rope_has_factor(rope)) set_real(out, "factor", rope->factor);
+        json_put_string(out, "rope_type", rope_type_names[rope->type]);
+        json_put_real(out, "rope_theta", rope->theta);
+        if (inspect_rope_has_factor(rope)) json_put_real(out, "factor", rope->factor);
         if (inspect_rope_has_original(rope))
-            set_integer(out, "original_max_position_embeddings", rope->original_max_position);
+            json_put_integer(out, "original_max_position_embeddings", rope->original_max_position);
         json_array_append_new(ropes, out);
     }
     json_object_set_new(json, "ropes", ropes);
@@ -119,31 +104,31 @@ static void set_ropes(json_t *json, const struct model_spec *spec)
 /* What is the same in all layers, or in none of them. */
 static void set_arithmetic(json_t *json, const struct model_spec *spec)
 {
-    set_string(json, "norm_type", inspect_norm_type(spec->norm_type));
-    set_real(json, "norm_eps", spec->norm_eps);
-    set_real(json, "embedding_multiplier", spec->embedding_multiplier);
-    set_real(json, "logits_multiplier", spec->logits_multiplier);
+    json_put_string(json, "norm_type", inspect_norm_type(spec->norm_type));
+    json_put_real(json, "norm_eps", spec->norm_eps);
+    json_put_real(json, "embedding_multiplier", spec->embedding_multiplier);
+    json_put_real(json, "logits_multiplier", spec->logits_multiplier);
     json_object_set_new(json, "final_logit_softcapping",
                         spec->logits_soft_cap > 0 ? json_real(spec->logits_soft_cap) : json_null());
-    set_string(json, "qkv_tensor", spec->names.qkv);
-    set_string(json, "gate_up_tensor", spec->names.gate_up);
+    json_put_string(json, "qkv_tensor", spec->names.qkv);
+    json_put_string(json, "gate_up_tensor", spec->names.gate_up);
 }
 
 static void set_sizes(json_t *json, const struct inspection *i)
 {
     const struct model_spec *spec = &i->loaded.config.spec;
     const struct memory_profile *p = &i->loaded.profile;
-    set_integer(json, "hidden_size", spec->hidden_size);
-    set_integer(json, "intermediate_size", spec->intermediate_size);
-    set_integer(json, "num_attention_heads", spec->num_heads);
-    set_integer(json, "num_key_value_heads", spec->num_kv_heads);
-    set_integer(json, "head_dim", spec->head_size);
-    set_integer(json, "vocab_size", spec->vocab_size);
-    set_integer(json, "max_position_embeddings", spec->max_position_embeddings);
-    set_integer(json, "model_max_len", model_spec_max_length(spec));
+    json_put_integer(json, "hidden_size", spec->hidden_size);
+    json_put_integer(json, "intermediate_size", spec->intermediate_size);
+    json_put_integer(json, "num_attention_heads", spec->num_heads);
+    json_put_integer(json, "num_key_value_heads", spec->num_kv_heads);
+    json_put_integer(json, "head_dim", spec->head_size);
+    json_put_integer(json, "vocab_size", spec->vocab_size);
+    json_put_integer(json, "max_position_embeddings", spec->max_position_embeddings);
+    json_put_integer(json, "model_max_len", model_spec_max_length(spec));
     set_ropes(json, spec);
     set_arithmetic(json, spec);
-    set_integer(json, "kv_bytes_per_token", p->block_bytes / p->block_size);
+    json_put_integer(json, "kv_bytes_per_token", p->block_bytes / p->block_size);
 }
 
 static void set_tokenizer(json_t *json, const struct inspection *i)
@@ -159,21 +144,26 @@ static void set_tokenizer(json_t *json, const struct inspection *i)
     json_t *templates = json_array();
     for (size_t k = 0; k < i->tokenizer_config.num_templates; k++)
         json_array_append_new(templates, json_string(i->tokenizer_config.templates[k].name));
-    set_string(json, "tokenizer", i->loaded.tokenizer ? tokenizer_file(i->loaded.tokenizer) : NULL);
+    json_put_string(json, "tokenizer", i->loaded.tokenizer ? tokenizer_file(i->loaded.tokenizer) : NULL);
     set_error(json, "tokenizer_error", &i->tokenizer_error);
     json_object_set_new(json, "tokenizer_size",
                         i->loaded.tokenizer ? json_integer(tokenizer_size(i->loaded.tokenizer)) : json_null());
     json_object_set_new(json, "bos_token_id", bos >= 0 ? json_integer(bos) : json_null());
-    set_string(json, "bos_token", bos >= 0 ? inspect_token(i, bos).text : NULL);
+    json_put_string(json, "bos_token", bos >= 0 ? inspect_token(i, bos).text : NULL);
     json_object_set_new(json, "eos_token_id", ids);
     json_object_set_new(json, "eos_token", texts);
+<<<<<<< HEAD
     json_object_set_new(json, "chat_templates", templates);
     set_error(json, "chat_template_error", &i->template_error);
+=======
+    json_object_set_new(json, "has_chat_template", json_boolean(i->tokenizer_config.chat_template));
+    json_put_string(json, "chat_format", inspect_chat_format(i));
+>>>>>>> main
 }
 
 static void set_given(json_t *json, const char *key, double value)
 {
-    if (!isnan(value)) set_real(json, key, value);
+    if (!isnan(value)) json_put_real(json, key, value);
 }
 
 /* null without the file; what the file does not give is left out. */
@@ -185,8 +175,8 @@ static void set_generation(json_t *json, const struct generation_config *g)
     set_given(out, "top_p", g->top_p);
     set_given(out, "min_p", g->min_p);
     set_given(out, "repetition_penalty", g->repetition_penalty);
-    if (g->top_k >= 0) set_integer(out, "top_k", g->top_k);
-    if (g->max_new_tokens >= 0) set_integer(out, "max_new_tokens", g->max_new_tokens);
+    if (g->top_k >= 0) json_put_integer(out, "top_k", g->top_k);
+    if (g->max_new_tokens >= 0) json_put_integer(out, "max_new_tokens", g->max_new_tokens);
     json_object_set_new(json, "generation_config", out);
 }
 
@@ -199,7 +189,7 @@ json_t *inspection_json(const struct inspection *i)
     set_tokenizer(json, i);
     set_generation(json, &i->loaded.config.generation);
     memory_report_add(memory, &i->loaded.profile);
-    set_string(memory, "device_description", i->loaded.backend->description);
+    json_put_string(memory, "device_description", i->loaded.backend->description);
     json_object_set_new(memory, "fits", json_boolean(!i->memory_error.text[0]));
     set_error(memory, "error", &i->memory_error);
     json_object_set_new(json, "memory", memory);

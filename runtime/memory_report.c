@@ -1,5 +1,6 @@
 #include "runtime/memory_report.h"
 
+#include "base/json.h"
 #include "runtime/commands.h"
 #include "runtime/table.h"
 
@@ -103,56 +104,47 @@ bool memory_report_print(const struct memory_profile *p)
     return ok;
 }
 
-static void set_bytes(json_t *json, const char *key, int64_t bytes)
-{
-    json_object_set_new(json, key, json_integer(bytes));
-}
-
-static void set_string(json_t *json, const char *key, const char *value)
-{
-    json_object_set_new(json, key, json_string(value));
-}
-
 static void set_memory(json_t *json, const struct memory_profile *p)
 {
     const bool gpu = p->discrete;
-    set_bytes(json, "total_memory", p->total);
+    json_put_integer(json, "total_memory", p->total);
     json_object_set_new(json, "others_memory", p->others_unknown ? json_null() : json_integer(p->others));
-    set_bytes(json, "context_memory", p->context);
-    json_object_set_new(json, "gpu_memory_utilization", json_real(p->utilization));
-    set_bytes(json, "budget_memory", p->budget);
-    set_bytes(json, "weights_memory", p->weights);
-    set_bytes(json, "activation_memory", p->activations);
-    set_bytes(json, "workspace_memory", p->workspace);
-    set_bytes(json, "graph_memory", p->graphs);
-    set_bytes(json, "state_memory", p->state);
-    set_bytes(json, "kv_cache_memory", p->kv_cache);
-    set_bytes(json, "available_kv_cache_memory", p->kv_budget);
-    set_bytes(json, "pinned_host_memory", gpu ? p->host : 0);           /* on the CPU it is a part of the state */
-    set_bytes(json, "swap_space_memory", memory_profile_swap_space(p)); /* on the host, allocated as it is needed */
+    json_put_integer(json, "context_memory", p->context);
+    json_put_real(json, "gpu_memory_utilization", p->utilization);
+    json_put_integer(json, "budget_memory", p->budget);
+    json_put_integer(json, "weights_memory", p->weights);
+    json_put_integer(json, "activation_memory", p->activations);
+    json_put_integer(json, "workspace_memory", p->workspace);
+    json_put_integer(json, "graph_memory", p->graphs);
+    json_put_integer(json, "state_memory", p->state);
+    json_put_integer(json, "kv_cache_memory", p->kv_cache);
+    json_put_integer(json, "available_kv_cache_memory", p->kv_budget);
+    json_put_integer(json, "pinned_host_memory", gpu ? p->host : 0); /* on the CPU it is a part of the state */
+    /* on the host, allocated as it is needed */
+    json_put_integer(json, "swap_space_memory", memory_profile_swap_space(p));
     if (p->in_use == 0) return;
-    set_bytes(json, "reported_memory", report_sum(p));
-    set_bytes(json, "device_memory_in_use", p->in_use);
+    json_put_integer(json, "reported_memory", report_sum(p));
+    json_put_integer(json, "device_memory_in_use", p->in_use);
 }
 
 static void set_blocks(json_t *json, const struct memory_profile *p)
 {
-    set_bytes(json, "block_bytes", p->block_bytes);
-    json_object_set_new(json, "block_size", json_integer(p->block_size));
-    json_object_set_new(json, "num_gpu_blocks", json_integer(p->num_blocks));
-    json_object_set_new(json, "num_cpu_blocks", json_integer(p->num_host_blocks));
-    json_object_set_new(json, "num_gpu_blocks_override", json_integer(p->num_blocks_override));
-    json_object_set_new(json, "kv_cache_tokens", json_integer(memory_profile_tokens(p)));
-    json_object_set_new(json, "max_model_len", json_integer(p->max_model_len));
-    json_object_set_new(json, "model_max_len", json_integer(p->model_max_len));
-    json_object_set_new(json, "max_concurrency", json_real(memory_profile_concurrency(p)));
+    json_put_integer(json, "block_bytes", p->block_bytes);
+    json_put_integer(json, "block_size", p->block_size);
+    json_put_integer(json, "num_gpu_blocks", p->num_blocks);
+    json_put_integer(json, "num_cpu_blocks", p->num_host_blocks);
+    json_put_integer(json, "num_gpu_blocks_override", p->num_blocks_override);
+    json_put_integer(json, "kv_cache_tokens", memory_profile_tokens(p));
+    json_put_integer(json, "max_model_len", p->max_model_len);
+    json_put_integer(json, "model_max_len", p->model_max_len);
+    json_put_real(json, "max_concurrency", memory_profile_concurrency(p));
 }
 
 void memory_report_add(json_t *json, const struct memory_profile *p)
 {
-    set_string(json, "device", p->device);
-    set_string(json, "dtype", dtype_name(p->dtype));
-    set_string(json, "kv_cache_dtype", dtype_name(p->cache_dtype));
+    json_put_string(json, "device", p->device);
+    json_put_string(json, "dtype", dtype_name(p->dtype));
+    json_put_string(json, "kv_cache_dtype", dtype_name(p->cache_dtype));
     set_memory(json, p);
     set_blocks(json, p);
 }

@@ -94,7 +94,7 @@ void scheduler_add(struct scheduler *s, struct request *request)
     request->long_rope = scheduler_past_switch(s, request);
     request_queue_insert(&s->waiting, request);
     if (request->num_sequences > limits->max_num_seqs) {
-        error_set(&request->error, STATUS_INVALID, "n is %d, but at most %d sequences run at once: lower n",
+        error_set(&request->error, STATUS_INVALID, "n is %d, but at most %d sequences run at once",
                   request->num_sequences, limits->max_num_seqs);
         error_advise(&request->error, ADVICE_RAISE, "max_num_seqs", "%d", request->num_sequences);
         scheduler_end_request(s, request, FINISH_ERROR);

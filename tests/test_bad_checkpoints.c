@@ -279,7 +279,9 @@ static void test_foreign_folders(void **state)
         {{"config.json", "model-00001-of-00002.safetensors", "original/"},
          ", but model-00001-of-00002.safetensors, a file of weights; was the download complete?"},
         {{"original/"}, ", but original, a folder for weights in Meta's own layout; name a folder with"},
-        {{"snapshots/"}, ", but snapshots, which marks a model in the Hugging Face cache; name the model as org/name"},
+        {{"snapshots/"},
+         ", but snapshots, which marks a model in the Hugging Face cache; name the model as org/name, or the "
+         "folder of a snapshot in it: snapshots/COMMIT"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

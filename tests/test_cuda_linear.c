@@ -1,6 +1,7 @@
 /* Matmuls with few tokens and with a batch of tokens on a GPU, against float64; and the fused operations of a decode
  * step, against the operations that they replace. Skipped where there is no GPU. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -341,6 +342,167 @@ static void fused_operations_match_the_plain_ones(void **state)
         }
 }
 
+/* A layer of a decode step from the attention's output to the next layer's q, k and v. */
+struct layer_case {
+    struct test_backend *gpu;
+    struct tensor attention, start, residual, gated, qkv; /* start: the residual stream before the layer */
+    struct tensor weights[4], gains[2];
+    struct weight o, gate_up, down, next_qkv;
+};
+
+struct layer_shape {
+    int32_t tokens;
+    int64_t hidden, inner, qkv;
+    enum dtype dtype;
+};
+
+static struct layer_case layer_case_new(struct test_backend *gpu, struct random *random, const struct layer_shape *s)
+{
+    struct backend *b = gpu->b;
+    struct layer_case c = {.gpu = gpu};
+    const int64_t sizes[4] = {s->hidden * s->hidden, 2 * s->inner * s->hidden, s->hidden * s->inner,
+                              s->qkv * s->hidden};
+    c.attention = tensor_random(b, s->dtype, s->tokens * s->hidden, 1, random);
+    c.start = tensor_random(b, s->dtype, s->tokens * s->hidden, 1, random);
+    c.residual = tensor_poison(b, s->dtype, s->tokens * s->hidden);
+    c.gated = tensor_poison(b, s->dtype, s->tokens * s->inner);
+    c.qkv = tensor_poison(b, s->dtype, s->tokens * s->qkv);
+    for (int i = 0; i < 4; i++) c.weights[i] = tensor_random(b, s->dtype, sizes[i], 0.05, random);
+    for (int i = 0; i < 2; i++) c.gains[i] = tensor_random(b, s->dtype, s->hidden, 1, random);
+    c.o = weight_of(&c.weights[0], s->hidden, NULL);
+    c.gate_up = weight_of(&c.weights[1], s->hidden, NULL);
+    c.down = weight_of(&c.weights[2], s->inner, NULL);
+    c.next_qkv = weight_of(&c.weights[3], s->hidden, NULL);
+    return c;
+}
+
+static void layer_case_free(struct layer_case *c)
+{
+    tensor_free(&c->attention), tensor_free(&c->start), tensor_free(&c->residual);
+    tensor_free(&c->gated), tensor_free(&c->qkv);
+    for (int i = 0; i < 4; i++) tensor_free(&c->weights[i]);
+    for (int i = 0; i < 2; i++) tensor_free(&c->gains[i]);
+}
+
+/* apart: each operation has ended before the next one is called. */
+static void compute_layer(struct layer_case *c, bool apart)
+{
+    struct backend *b = c->gpu->b;
+    struct error err;
+    const struct norm_params mlp_norm = norm_of(&c->gains[0]);
+    const struct linear_args o = linear_of(&c->residual, &c->attention, &c->o);
+    const struct linear_args down = linear_of(&c->residual, &c->gated, &c->down);
+    const struct norm_linear_args qkv = {linear_of(&c->qkv, &c->residual, &c->next_qkv), norm_of(&c->gains[1])};
+    struct gate_up_args gate_up = {linear_of(&c->gated, &c->residual, &c->gate_up), &mlp_norm, ACTIVATION_SILU};
+    gate_up.linear.out_stride = c->down.in_features;
+    b->copy(b, c->residual.data, c->start.data, c->start.bytes, NULL);
+    assert_true(b->linear_residual(b, &o));
+    if (apart) assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_OK);
+    assert_true(b->gate_up(b, &gate_up));
+    if (apart) assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_OK);
+    assert_true(b->linear_residual(b, &down));
+    if (apart) assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_OK);
+    assert_true(b->norm_linear(b, &qkv));
+}
+
+/* The layer's results; free them. */
+static uint8_t *layer_results(struct layer_case *c)
+{
+    uint8_t *results = malloc((size_t)(c->residual.bytes + c->qkv.bytes));
+    tensor_download(&c->residual), tensor_download(&c->qkv);
+    memcpy(results, c->residual.host, (size_t)c->residual.bytes);
+    memcpy(results + c->residual.bytes, c->qkv.host, (size_t)c->qkv.bytes);
+    return results;
+}
+
+static void check_layer(struct layer_case *c, int32_t times)
+{
+    struct backend *b = c->gpu->b;
+    struct error err;
+    backend_graph graph = NULL;
+    compute_layer(c, true);
+    uint8_t *expected = layer_results(c);
+    assert_int_equal(b->capture_begin(b, &err), STATUS_OK);
+    compute_layer(c, false);
+    assert_int_equal(b->capture_end(b, &graph, &err), STATUS_OK);
+    for (int i = 0; i < times; i++) {
+        b->fill(b, c->qkv.data, 0xff, c->qkv.bytes);
+        if (i % 2) {
+            compute_layer(c, false);
+        } else {
+            b->graph_launch(b, graph);
+        }
+        uint8_t *results = layer_results(c);
+        assert_memory_equal(results, expected, (size_t)(c->residual.bytes + c->qkv.bytes));
+        free(results);
+    }
+    b->graph_destroy(b, graph);
+    check_workspace(c->gpu);
+    free(expected);
+}
+
+/* The matmuls of a layer in a row, which a GPU may compute in one kernel, have the bits of each on its own: with fewer
+ * tiles than blocks, a last tile that is not full, tiles in parts. */
+static void matmuls_in_a_row(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = kernel_test_gpu(test);
+    static const int64_t shapes[][3] = {{64, 96, 200}, {520, 1000, 777}, {200, 14336, 1512}, {2048, 2816, 3072}};
+    workspace_for(gpu, 2 * 14336, 14336);
+    for (int32_t tokens = 1; tokens <= FUSED_MAX_TOKENS; tokens++)
+        for (int i = 0; i < 4; i++) {
+            const enum dtype dtype = (tokens + i) % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
+            const struct layer_shape shape = {tokens, shapes[i][0], shapes[i][1], shapes[i][2], dtype};
+            struct layer_case c = layer_case_new(gpu, &test->random, &shape);
+            check_layer(&c, tokens == 1 ? 1000 : 20);
+            layer_case_free(&c);
+        }
+}
+
+/* A thread that creates and destroys streams and events, as those that upload the weights do. */
+struct stream_maker {
+    struct backend *b;
+    pthread_t thread;
+    bool stops;
+    enum status status;
+    struct error err;
+};
+
+static void *make_streams(void *argument)
+{
+    struct stream_maker *m = argument;
+    struct backend *b = m->b;
+    while (m->status == STATUS_OK && !__atomic_load_n(&m->stops, __ATOMIC_RELAXED)) {
+        backend_stream stream = NULL;
+        backend_event event = NULL;
+        m->status = b->stream_create(b, &stream, &m->err);
+        for (int i = 0; i < 100 && m->status == STATUS_OK; i++) {
+            m->status = b->event_create(b, &event, &m->err);
+            b->event_destroy(b, event);
+        }
+        b->stream_destroy(b, stream);
+    }
+    return NULL;
+}
+
+/* What other threads do on streams of their own changes nothing about the matmuls in a row. */
+static void matmuls_in_a_row_beside_a_thread(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = kernel_test_gpu(test);
+    const struct layer_shape shape = {1, 64, 96, 200, DTYPE_BFLOAT16};
+    static struct stream_maker maker; /* outlives a failure */
+    maker = (struct stream_maker){.b = gpu->b};
+    workspace_for(gpu, 200, 96);
+    struct layer_case c = layer_case_new(gpu, &test->random, &shape);
+    assert_int_equal(pthread_create(&maker.thread, NULL, make_streams, &maker), 0);
+    check_layer(&c, 5000);
+    __atomic_store_n(&maker.stops, true, __ATOMIC_RELAXED);
+    pthread_join(maker.thread, NULL);
+    if (maker.status != STATUS_OK) fail_msg("%s", maker.err.text);
+    layer_case_free(&c);
+}
+
 /* Whether this GPU has a kernel for more than FUSED_MAX_TOKENS. */
 static bool has_fused_batches(struct test_backend *gpu, struct random *random)
 {
@@ -438,6 +600,8 @@ int main(void)
         cmocka_unit_test(biases_of_any_type),
 #ifdef QUIRE_HAVE_CUDA
         cmocka_unit_test(fused_operations_match_the_plain_ones),
+        cmocka_unit_test(matmuls_in_a_row),
+        cmocka_unit_test(matmuls_in_a_row_beside_a_thread),
         cmocka_unit_test(batches_match_the_plain_ones),
         cmocka_unit_test(wide_tokens_are_added),
         cmocka_unit_test(fused_operations_refuse),

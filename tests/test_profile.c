@@ -178,6 +178,23 @@ static void check_step(const json_t *step, int64_t total)
     assert_true(json_require_integer(step, "num_running") <= 8);
 }
 
+/* More than the address space of a process. */
+static void a_cache_without_room_is_an_error_that_says_what_to_do(void **state)
+{
+    static const char *const flags[][2] = {{"--kv-cache-space", "1048576"},
+                                           {"--num-gpu-blocks-override", "2147483646"}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        struct program p;
+        char advice[64];
+        profile(&p, *state, NULL, "--block-size", "128", flags[i][0], flags[i][1], NULL);
+        assert_int_equal(p.exit_status, 1);
+        assert_non_null(strstr(p.err.data, "there is no room for a KV cache of "));
+        snprintf(advice, sizeof advice, ": lower %s\n", flags[i][0]);
+        assert_non_null(strstr(p.err.data, advice));
+        program_free(&p);
+    }
+}
+
 static void every_step_accounts_for_every_block(void **state)
 {
     struct text lines = {0};
@@ -332,6 +349,7 @@ int main(void)
         cmocka_unit_test(override_wins),
         cmocka_unit_test(table_names_every_term),
         cmocka_unit_test(too_few_blocks_is_an_error_that_says_what_to_do),
+        cmocka_unit_test(a_cache_without_room_is_an_error_that_says_what_to_do),
         cmocka_unit_test(every_step_accounts_for_every_block),
         cmocka_unit_test(swapped_requests_are_shown),
         cmocka_unit_test(every_thins_out),

@@ -723,11 +723,6 @@ static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
         wait_for_previous();
 }
 
-static int padded_head_size(int head_size)
-{
-    return head_size <= 64 ? 64 : head_size <= 128 ? 128 : 256;
-}
-
 /* How many parts a call is cut into: two for each multiprocessor. */
 static int32_t target_parts(const struct cuda_state *s)
 {
@@ -806,16 +801,12 @@ template <class D, bool ANY> static void launch(const struct decode_launch *l)
     cuda_check_launch(l->b, "paged attention");
 }
 
-static bool modifies_scores(const struct attention_params *params)
-{
-    return params->alibi_slopes || params->soft_cap > 0;
-}
-
-template <class T, bool FP8, int HEAD> static void launch_variant(const struct decode_launch *l)
+template <class T, bool FP8, int HEAD>
+static void launch_variant(attention_types<T, FP8, HEAD>, const struct decode_launch *l)
 {
     const struct decode_fresh *f = &l->fresh;
     const bool whole = f->rotary_dim == 0 || f->rotary_dim == l->args->head_size;
-    if (modifies_scores(l->args->params))
+    if (attention_modifies_scores(l->args->params))
         launch<decode_traits<T, FP8, HEAD, true>, true>(l);
     else if (f->norms.query_gain || f->interleaved || !whole)
         launch<decode_traits<T, FP8, HEAD, false>, true>(l);
@@ -823,42 +814,16 @@ template <class T, bool FP8, int HEAD> static void launch_variant(const struct d
         launch<decode_traits<T, FP8, HEAD, false>, false>(l);
 }
 
-template <class T, bool FP8> static void launch_head_size(const struct decode_launch *l)
+static void launch_call(const struct decode_launch *l)
 {
-    switch (padded_head_size(l->args->head_size)) {
-    case 64:
-        return launch_variant<T, FP8, 64>(l);
-    case 128:
-        return launch_variant<T, FP8, 128>(l);
-    default:
-        return launch_variant<T, FP8, 256>(l);
-    }
-}
-
-template <class T> static void launch_cache(const struct decode_launch *l)
-{
-    if (dtype_size(l->args->cache_dtype) == 1) {
-        launch_head_size<T, true>(l);
-    } else {
-        launch_head_size<T, false>(l);
-    }
-}
-
-static void launch_type(const struct decode_launch *l)
-{
-    if (l->args->num_seqs <= 0) return;
-    if (l->args->dtype == DTYPE_FLOAT16) {
-        launch_cache<__half>(l);
-    } else {
-        launch_cache<__nv_bfloat16>(l);
-    }
+    if (l->args->num_seqs > 0) attention_dispatch(l->args, [&](auto types) { launch_variant(types, l); });
 }
 
 static void decode(struct backend *b, const struct attention_args *args, bool may_split)
 {
     if (is_for_tensor_cores(args)) {
         const struct decode_launch call = {b, args, {}, may_split};
-        launch_type(&call);
+        launch_call(&call);
     } else {
         cuda_attention_generic(b, args);
     }
@@ -906,6 +871,6 @@ bool cuda_decode_attention(struct backend *b, const struct decode_attention_args
         return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
     const struct decode_launch call = {b, attention, fresh, may_split};
-    launch_type(&call);
+    launch_call(&call);
     return true;
 }

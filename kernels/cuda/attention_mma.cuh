@@ -6,6 +6,8 @@
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_MMA_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_MMA_CUH
 
+#include <type_traits>
+
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -92,5 +94,50 @@ static __device__ __forceinline__ float attention_modify_fast(const struct atten
 }
 
 #define ATTENTION_LOG2E 1.4426950408889634f
+
+/* Whether there is a soft cap or ALiBi. */
+static inline bool attention_modifies_scores(const struct attention_params *params)
+{
+    return params->alibi_slopes || params->soft_cap > 0;
+}
+
+static inline int padded_head_size(int head_size)
+{
+    return head_size <= 64 ? 64 : head_size <= 128 ? 128 : 256;
+}
+
+/* What the kernels are compiled for: activations of type T, a cache of the same type or of fp8, and heads padded to
+ * HEAD elements. */
+template <class T, bool FP8, int HEAD> struct attention_types {
+};
+
+/* Calls f with the attention_types of a call. */
+template <class Function> static inline void attention_dispatch(const struct attention_args *args, Function f)
+{
+    auto with_cache = [&](auto zero, auto fp8) {
+        using T = decltype(zero);
+        constexpr bool FP8 = decltype(fp8)::value;
+        switch (padded_head_size(args->head_size)) {
+        case 64:
+            return f(attention_types<T, FP8, 64>());
+        case 128:
+            return f(attention_types<T, FP8, 128>());
+        default:
+            return f(attention_types<T, FP8, 256>());
+        }
+    };
+    auto with_type = [&](auto zero) {
+        if (dtype_size(args->cache_dtype) == 1) {
+            with_cache(zero, std::true_type());
+        } else {
+            with_cache(zero, std::false_type());
+        }
+    };
+    if (args->dtype == DTYPE_FLOAT16) {
+        with_type(__half());
+    } else {
+        with_type(__nv_bfloat16());
+    }
+}
 
 #endif

@@ -265,36 +265,17 @@ template <class P> static void launch(struct backend *b, const struct attention_
 
 /* Three computing warpgroups use each tile of K and V for more rows; they are worth it if there are enough rows to keep
  * the device busy. */
-template <class T, bool FP8, int HEAD> static void launch_variant(struct backend *b, const struct attention_args *args)
+template <class T, bool FP8, int HEAD>
+static void launch_variant(attention_types<T, FP8, HEAD>, struct backend *b, const struct attention_args *args)
 {
     constexpr int MOST = HEAD == 64 && !FP8 ? 3 : 2;
     using wide = prefill_traits<T, FP8, HEAD, false, MOST>;
-    if (args->params->alibi_slopes || args->params->soft_cap > 0) {
+    if (attention_modifies_scores(args->params)) {
         launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args);
     } else if (prefill_tiles<wide>(args) >= 2 * cuda_state(b)->num_sms) {
         launch<wide>(b, args);
     } else {
         launch<prefill_traits<T, FP8, HEAD, false, 2>>(b, args);
-    }
-}
-
-template <class T, bool FP8> static void launch_head_size(struct backend *b, const struct attention_args *args)
-{
-    if (args->head_size <= 64) {
-        launch_variant<T, FP8, 64>(b, args);
-    } else if (args->head_size <= 128) {
-        launch_variant<T, FP8, 128>(b, args);
-    } else {
-        launch_variant<T, FP8, 256>(b, args);
-    }
-}
-
-template <class T> static void launch_cache(struct backend *b, const struct attention_args *args)
-{
-    if (dtype_size(args->cache_dtype) == 1) {
-        launch_head_size<T, true>(b, args);
-    } else {
-        launch_head_size<T, false>(b, args);
     }
 }
 
@@ -305,9 +286,7 @@ void cuda_paged_attention_prefill(struct backend *b, const struct attention_args
         cuda_attention_generic(b, args);
     } else if (!cuda_state(b)->has_wgmma) {
         cuda_attention_prefill_mma(b, args);
-    } else if (args->dtype == DTYPE_FLOAT16) {
-        launch_cache<__half>(b, args);
     } else {
-        launch_cache<__nv_bfloat16>(b, args);
+        attention_dispatch(args, [&](auto types) { launch_variant(types, b, args); });
     }
 }

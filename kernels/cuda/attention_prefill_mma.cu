@@ -287,40 +287,17 @@ static void launch_tokens(struct backend *b, const struct attention_args *args)
     launch<narrow>(b, args);
 }
 
-template <class T, bool FP8, int HEAD> static void launch_variant(struct backend *b, const struct attention_args *args)
+template <class T, bool FP8, int HEAD>
+static void launch_variant(attention_types<T, FP8, HEAD>, struct backend *b, const struct attention_args *args)
 {
-    if (args->params->alibi_slopes || args->params->soft_cap > 0) {
+    if (attention_modifies_scores(args->params)) {
         launch_tokens<T, FP8, HEAD, true>(b, args);
     } else {
         launch_tokens<T, FP8, HEAD, false>(b, args);
     }
 }
 
-template <class T, bool FP8> static void launch_head_size(struct backend *b, const struct attention_args *args)
-{
-    if (args->head_size <= 64) {
-        launch_variant<T, FP8, 64>(b, args);
-    } else if (args->head_size <= 128) {
-        launch_variant<T, FP8, 128>(b, args);
-    } else {
-        launch_variant<T, FP8, 256>(b, args);
-    }
-}
-
-template <class T> static void launch_cache(struct backend *b, const struct attention_args *args)
-{
-    if (dtype_size(args->cache_dtype) == 1) {
-        launch_head_size<T, true>(b, args);
-    } else {
-        launch_head_size<T, false>(b, args);
-    }
-}
-
 void cuda_attention_prefill_mma(struct backend *b, const struct attention_args *args)
 {
-    if (args->dtype == DTYPE_FLOAT16) {
-        launch_cache<__half>(b, args);
-    } else {
-        launch_cache<__nv_bfloat16>(b, args);
-    }
+    attention_dispatch(args, [&](auto types) { launch_variant(types, b, args); });
 }

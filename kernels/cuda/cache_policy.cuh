@@ -1,4 +1,4 @@
-/* What the L2 cache keeps, and for how long (compute capability 8.0 and later; PTX ISA, "createpolicy", "prefetch"). */
+/* What the L2 cache keeps, and for how long (compute capability 8.0 and later; PTX ISA, "createpolicy"). */
 #ifndef QUIRE_KERNELS_CUDA_CACHE_POLICY_CUH
 #define QUIRE_KERNELS_CUDA_CACHE_POLICY_CUH
 
@@ -18,12 +18,6 @@ static __device__ __forceinline__ uint64_t evict_last_policy()
     uint64_t policy;
     asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     return policy;
-}
-
-/* Reads the 32 bytes at `data` into the L2 cache. */
-static __device__ __forceinline__ void prefetch(const void *data)
-{
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(data));
 }
 
 #endif

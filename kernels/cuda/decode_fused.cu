@@ -1,7 +1,7 @@
 /* The fused operations of a decode step. For few tokens a layer takes half as many kernels as with the plain
  * operations: each matmul kernel norms its own input, and applies the activation or adds to the residual stream when it
  * stores its result. From compute capability 9.0 on there are no gaps between them either: each kernel reads its first
- * weights while the previous one still runs. On 8.x each matmul kernel prefetches the next one's into the L2 cache.
+ * weights while the previous one still runs. On 8.x all matmuls between the attentions of two layers are one kernel.
  *
  *     plain operations                                    fused
  *     fused_add_rms_norm, linear (qkv)                    norm_linear
@@ -34,27 +34,26 @@ static bool set_norm(struct matmul *m, const struct norm_params *norm)
     return norm->gain && norm->type == NORM_RMS && (m->gain_is_float || norm->gain_dtype == m->dtype);
 }
 
-static bool run(struct backend *b, const char *operation, const struct matmul *m, const struct weight *next)
+static bool run(struct backend *b, const char *operation, const struct matmul *m)
 {
     struct few_tokens_plan plan;
-    const struct cuda_state *s = cuda_use(b);
+    const struct cuda_state *s = cuda_state(b);
     if (s->has_wgmma && !few_tokens_is_best(m)) return linear_wgmma(b, operation, m);
     if (m->num_tokens > FUSED_MAX_TOKENS || !few_tokens_plan(s, m, &plan)) return false;
-    few_tokens_launch(b, operation, m, &plan, next);
+    few_tokens_launch(b, operation, m, &plan);
     return true;
 }
 
 bool cuda_norm_linear(struct backend *b, const struct norm_linear_args *args)
 {
     struct matmul m;
-    return matmul_of(&args->linear, MATMUL_STORE, &m) && set_norm(&m, &args->norm) &&
-           run(b, "norm_linear", &m, args->linear.weight->next);
+    return matmul_of(&args->linear, MATMUL_STORE, &m) && set_norm(&m, &args->norm) && run(b, "norm_linear", &m);
 }
 
 bool cuda_linear_residual(struct backend *b, const struct linear_args *args)
 {
     struct matmul m;
-    return matmul_of(args, MATMUL_ADD, &m) && run(b, "linear_residual", &m, args->weight->next);
+    return matmul_of(args, MATMUL_ADD, &m) && run(b, "linear_residual", &m);
 }
 
 bool cuda_gate_up(struct backend *b, const struct gate_up_args *args)
@@ -62,5 +61,5 @@ bool cuda_gate_up(struct backend *b, const struct gate_up_args *args)
     struct matmul m;
     if (!matmul_of(&args->linear, MATMUL_GATE, &m) || m.out_features % 2 != 0) return false;
     m.activation = args->activation;
-    return (!args->norm || set_norm(&m, args->norm)) && run(b, "gate_up", &m, args->linear.weight->next);
+    return (!args->norm || set_norm(&m, args->norm)) && run(b, "gate_up", &m);
 }

@@ -8,8 +8,9 @@
 struct cuda_launch {
     dim3 grid;
     int threads;
-    int shared_bytes = 0; /* of dynamic shared memory */
-    int cluster = 1;      /* blocks of a cluster, along x; 1: no clusters */
+    int shared_bytes = 0;     /* of dynamic shared memory */
+    int cluster = 1;          /* blocks of a cluster, along x; 1: no clusters */
+    bool cooperative = false; /* all blocks run at a time, so that they can wait for each other */
 };
 
 /* Launches a kernel, as a programmatic dependent (see dependent.cuh) if `dependent`. The caller's cuda_check_launch
@@ -18,7 +19,7 @@ template <class... Parameters, class... Arguments>
 static inline void cuda_launch_kernel(const struct cuda_state *s, void (*kernel)(Parameters...),
                                       const struct cuda_launch &launch, bool dependent, Arguments &&...arguments)
 {
-    cudaLaunchAttribute attributes[2] = {};
+    cudaLaunchAttribute attributes[3] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = launch.grid;
     config.blockDim = dim3(launch.threads);
@@ -34,6 +35,10 @@ static inline void cuda_launch_kernel(const struct cuda_state *s, void (*kernel)
         attributes[config.numAttrs].val.clusterDim.x = launch.cluster;
         attributes[config.numAttrs].val.clusterDim.y = attributes[config.numAttrs].val.clusterDim.z = 1;
         config.numAttrs++;
+    }
+    if (launch.cooperative) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+        attributes[config.numAttrs++].val.cooperative = 1;
     }
     cudaLaunchKernelEx(&config, kernel, arguments...);
 }

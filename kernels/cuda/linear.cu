@@ -41,7 +41,7 @@ static bool run_own_kernel(struct backend *b, const struct linear_args *args)
     if (!matmul_of(args, MATMUL_STORE, &m)) return false;
     if (!few_tokens_is_best(&m) && linear_wgmma(b, "linear", &m)) return true;
     if (!few_tokens_plan(cuda_state(b), &m, &plan) || plan.splits > 1) return false;
-    few_tokens_launch(b, "linear", &m, &plan, args->weight->next);
+    few_tokens_launch(b, "linear", &m, &plan);
     return true;
 }
 

@@ -316,19 +316,18 @@ static void launch_groups(struct backend *b, const char *operation, const struct
 }
 
 void few_tokens_launch(struct backend *b, const char *operation, const struct matmul *m,
-                       const struct few_tokens_plan *plan, const struct weight *next)
+                       const struct few_tokens_plan *plan)
 {
     uint8_t *workspace = cuda_state(b)->regions[CUDA_USER_LINEAR].data;
     struct few_tokens_call call = {};
     call.matmul = *m;
     call.plan = *plan;
-    if (next) call.next = next->data, call.next_bytes = weight_bytes(next);
     if (workspace) {
         call.arrivals = (uint32_t *)workspace;
         call.partials = (float *)(call.arrivals + MAX_SPLIT_TILES);
     }
     if (cuda_state(b)->compute_capability < 90) {
-        few_tokens_async_launch(b, operation, &call);
+        few_tokens_async_add(b, &call, workspace ? (uint32_t *)(workspace + CHAIN_COUNTER_AT) : NULL);
     } else if (m->dtype == DTYPE_FLOAT16) {
         launch_groups<__half>(b, operation, &call);
     } else {
@@ -339,5 +338,5 @@ void few_tokens_launch(struct backend *b, const char *operation, const struct ma
 int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
     (void)s, (void)query;
-    return PARTIAL_BYTES + MAX_SPLIT_TILES * (int64_t)sizeof(uint32_t);
+    return CHAIN_COUNTER_AT + (int64_t)sizeof(uint32_t);
 }

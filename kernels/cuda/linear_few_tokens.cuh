@@ -34,8 +34,8 @@ struct few_tokens_plan {
 /* False: no kernel can compute this matmul on this device, or with these sizes and alignments. */
 bool few_tokens_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out);
 
-/* next: the weight that the matmul after this one reads, or NULL. */
+/* On 8.x the matmul is launched later, together with those that follow it (linear_few_tokens_async.cu). */
 void few_tokens_launch(struct backend *b, const char *operation, const struct matmul *m,
-                       const struct few_tokens_plan *plan, const struct weight *next);
+                       const struct few_tokens_plan *plan);
 
 #endif

@@ -16,7 +16,8 @@ enum {
     MMA_THREADS = 32 * MMA_WARPS,
     SKEW = 64, /* bytes between the tokens of x in shared memory, so that they begin in different banks */
     PARTIAL_BYTES = 16 << 20, /* of the workspace, for the sums of parts */
-    MAX_SPLIT_TILES = 16384   /* of a matmul in parts: the workspace has a counter for each */
+    MAX_SPLIT_TILES = 16384,  /* of a matmul in parts: the workspace has a counter for each */
+    CHAIN_COUNTER_AT = MAX_SPLIT_TILES * 4 + PARTIAL_BYTES /* in the workspace: the counter of a chain's blocks */
 };
 
 struct few_tokens_call {
@@ -24,13 +25,12 @@ struct few_tokens_call {
     struct few_tokens_plan plan;
     uint32_t *arrivals; /* [tiles] parts that are finished; zero before and after the kernel */
     float *partials;    /* [tiles, splits, tokens, TILE] */
-    const void *next;   /* what the next matmul reads first; linear_few_tokens_async.cu prefetches it */
-    int64_t next_bytes; /* 0: nothing */
 };
 
-/* linear_few_tokens_async.cu: few_tokens_plan and few_tokens_launch on devices of compute capability below 9.0. */
+/* linear_few_tokens_async.cu, for devices of compute capability below 9.0: few_tokens_plan; and few_tokens_launch,
+ * which adds the call to a chain. counter: CHAIN_COUNTER_AT in the workspace, or NULL. */
 bool few_tokens_async_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out);
-void few_tokens_async_launch(struct backend *b, const char *operation, const struct few_tokens_call *call);
+void few_tokens_async_add(struct backend *b, const struct few_tokens_call *call, uint32_t *counter);
 
 /* Bytes of dynamic shared memory that a block may have: what is left beside the static shared memory. */
 static inline int64_t few_tokens_room(const struct cuda_state *s)
@@ -72,7 +72,7 @@ static __device__ __forceinline__ block_part find_part(const struct few_tokens_p
 {
     block_part p;
     p.split = blockIdx.x % plan.splits;
-    p.tile_step = gridDim.x / plan.splits;
+    p.tile_step = plan.blocks / plan.splits;
     p.first_tile = blockIdx.x / plan.splits;
     p.tiles = tile_count<TILE>(&m);
     p.begin = p.split * (int64_t)plan.part;

@@ -248,7 +248,9 @@ static __device__ __forceinline__ void load_biases(float (&out)[4], const matmul
     for (int i = 0; i < 4; i++) out[i] = m.bias && i < count ? to_float(((const T *)m.bias)[feature + i]) : 0.0f;
 }
 
-/* MATMUL_GATE: a thread has four output features of the gate and those of up that belong to them. */
+/* MATMUL_GATE: a thread has four output features of the gate and those of up that belong to them. The exact GELU is
+ * long and behind a branch. One branch for all four elements, not one for each, lets the compiler compute the four of
+ * another activation side by side. */
 template <class T, class L>
 static __device__ __forceinline__ void write_gated_tile(const wgmma_call &call, const block_part &part,
                                                         const float *sums)
@@ -267,10 +269,13 @@ static __device__ __forceinline__ void write_gated_tile(const wgmma_call &call, 
         const float *const from[] = {gate, gate + half};
         float4 y[2];
         load_totals(y, from, call.splits);
-        const float4 gated = {gate_times_up<T>(m.activation, y[0].x + gate_bias[0], y[1].x + up_bias[0]),
-                              gate_times_up<T>(m.activation, y[0].y + gate_bias[1], y[1].y + up_bias[1]),
-                              gate_times_up<T>(m.activation, y[0].z + gate_bias[2], y[1].z + up_bias[2]),
-                              gate_times_up<T>(m.activation, y[0].w + gate_bias[3], y[1].w + up_bias[3])};
+        auto gate_four = [&](enum activation activation) {
+            return float4{gate_times_up<T>(activation, y[0].x + gate_bias[0], y[1].x + up_bias[0]),
+                          gate_times_up<T>(activation, y[0].y + gate_bias[1], y[1].y + up_bias[1]),
+                          gate_times_up<T>(activation, y[0].z + gate_bias[2], y[1].z + up_bias[2]),
+                          gate_times_up<T>(activation, y[0].w + gate_bias[3], y[1].w + up_bias[3])};
+        };
+        const float4 gated = m.activation == ACTIVATION_GELU ? gate_four(ACTIVATION_GELU) : gate_four(m.activation);
         store_four((T *)m.out + share.feature + token * m.out_stride, gated, none, call.fours, share.count, false);
     }
 }

@@ -48,6 +48,7 @@ static void destroy(struct backend *b)
     cublas_close(s->cublas);
     if (s->stream) cudaStreamDestroy(s->stream);
     pthread_mutex_destroy(&s->failure_lock);
+    free(s->chain);
     free(s);
 }
 

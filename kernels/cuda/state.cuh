@@ -53,6 +53,11 @@ struct cuda_state {
 
     struct cuda_loader loaders[CUDA_NUM_LOADERS];
 
+    /* Matmuls that wait to be launched as one kernel (linear_few_tokens_async.cu), before whatever else the main stream
+     * is given. Compute capability below 9.0. */
+    struct matmul_chain *chain;
+    bool has_chain;
+
     pthread_mutex_t failure_lock;
     char failure[512];   /* the first operation that failed, as a sentence; "": none */
     int fail_allocation; /* backend_cuda_fail_allocation's countdown */
@@ -63,19 +68,32 @@ static inline struct cuda_state *cuda_state(struct backend *b)
     return (struct cuda_state *)b->state;
 }
 
+/* Launches the matmuls that wait for it. */
+void cuda_launch_chain(struct backend *b);
+
 /* Makes the backend's device the calling thread's current device; the CUDA runtime keeps one for each thread. */
+static inline void cuda_set_device(struct backend *b)
+{
+    cudaSetDevice(cuda_state(b)->device);
+}
+
+/* The same, and then the main stream can be given work. Only for the thread that calls the operations, because the
+ * matmuls that wait are its own; other threads use cuda_set_device and streams of their own. */
 static inline struct cuda_state *cuda_use(struct backend *b)
 {
     struct cuda_state *s = cuda_state(b);
-    cudaSetDevice(s->device);
+    cuda_set_device(b);
+    if (s->has_chain) cuda_launch_chain(b);
     return s;
 }
 
-/* The same, and the CUDA stream that a handle stands for. */
+/* cuda_use, for the CUDA stream that a handle stands for. Streams other than the main one wait for its work by events
+ * alone, so the matmuls need not be launched, and any thread may use them. */
 static inline cudaStream_t cuda_stream(struct backend *b, backend_stream stream)
 {
-    const struct cuda_state *s = cuda_use(b);
-    return stream ? (cudaStream_t)stream : s->stream;
+    if (!stream) return cuda_use(b)->stream;
+    cuda_set_device(b);
+    return (cudaStream_t)stream;
 }
 
 /* Records that an operation failed, unless one did before. Every later stream_synchronize and event_synchronize returns

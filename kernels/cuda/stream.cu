@@ -24,7 +24,7 @@ static enum status stream_create(struct backend *b, backend_stream *out, struct 
 {
     cudaStream_t stream = NULL;
     *out = NULL;
-    cuda_stream(b, NULL);
+    cuda_set_device(b);
     cudaError_t error = cuda_allocation_fails(b) ? cudaErrorMemoryAllocation
                                                  : cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (error != cudaSuccess) return cannot(b, "create a stream", error, err);
@@ -46,7 +46,7 @@ static enum status event_create(struct backend *b, backend_event *out, struct er
 {
     cudaEvent_t event = NULL;
     *out = NULL;
-    cuda_stream(b, NULL);
+    cuda_set_device(b);
     cudaError_t error =
         cuda_allocation_fails(b) ? cudaErrorMemoryAllocation : cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     if (error != cudaSuccess) return cannot(b, "create an event", error, err);

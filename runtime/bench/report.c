@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+
 void samples_add(struct samples *s, double value)
 {
     if (!array_reserve(&s->values, &s->capacity, s->count + 1, sizeof *s->values)) {
@@ -69,14 +71,14 @@ static void number_row(struct report *r, const char *label, const char *value, c
 
 void report_string(struct report *r, const char *key, const char *value)
 {
-    json_object_set_new(r->json, key, json_string(value));
+    json_put_string(r->json, key, value);
 }
 
 void report_integer(struct report *r, const char *key, const char *label, int64_t value)
 {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)value);
-    if (key) json_object_set_new(r->json, key, json_integer(value));
+    if (key) json_put_integer(r->json, key, value);
     number_row(r, label, text, "");
 }
 
@@ -92,7 +94,7 @@ void report_number(struct report *r, const char *key, const char *label, double 
     if (!isfinite(value)) return;
     char text[64];
     report_format(text, sizeof text, value);
-    if (key) json_object_set_new(r->json, key, json_real(value));
+    if (key) json_put_real(r->json, key, value);
     number_row(r, label, text, unit);
 }
 
@@ -100,7 +102,7 @@ static void distribution_cell(struct report *r, const char *name, const char *ke
 {
     char full_key[64], text[64];
     snprintf(full_key, sizeof full_key, "%s_%s_ms", name, key);
-    json_object_set_new(r->json, full_key, json_real(milliseconds));
+    json_put_real(r->json, full_key, milliseconds);
     report_format(text, sizeof text, milliseconds);
     table_cell(&r->distributions, "%s", text);
 }

@@ -187,7 +187,7 @@ static enum status check_request(const struct engine *e, const struct engine_req
     if (status == STATUS_OK) status = check_prompt(e, r, err);
     if (status != STATUS_OK) return status;
     if (r->params->n > e->loaded.limits.max_num_seqs) {
-        error_set(err, STATUS_INVALID, "n is %d, but at most %d sequences run at once: lower n", r->params->n,
+        error_set(err, STATUS_INVALID, "n is %d, but at most %d sequences run at once", r->params->n,
                   e->loaded.limits.max_num_seqs);
         error_advise(err, ADVICE_RAISE, "max_num_seqs", "%d", r->params->n);
         return STATUS_INVALID;

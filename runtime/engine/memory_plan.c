@@ -174,6 +174,21 @@ enum status memory_plan(const struct engine_options *o, struct loaded_model *l, 
 
 /* ---- allocating ---- */
 
+static enum status allocate_cache(struct loaded_model *l, struct error *err)
+{
+    const struct memory_profile *p = &l->profile;
+    const char *setting = p->num_blocks_override > 0 ? "num_gpu_blocks_override"
+                          : p->discrete              ? "gpu_memory_utilization"
+                                                     : "kv_cache_space";
+    struct error cause;
+    const enum status status = model_allocate_cache(l->model, p->num_blocks, &cause);
+    if (status == STATUS_OK) return status;
+    if (status != STATUS_OUT_OF_MEMORY) return error_set(err, status, "%s", cause.text);
+    error_set(err, status, "there is no room for a KV cache of %.2f GiB (%s)", (double)p->kv_cache / GIB, cause.text);
+    error_advise(err, ADVICE_LOWER, setting, NULL);
+    return status;
+}
+
 /* Runs a small step of each kind, so that everything that a GPU loads on first use (kernels, cuBLAS) is loaded, and
  * counts the blocks again with what the device then says it holds. If there are fewer than planned, max_model_len may
  * become shorter than the tables that were allocated for it. */
@@ -200,7 +215,7 @@ static enum status allocate_gpu(const struct engine_options *o, struct loaded_mo
     struct memory_profile *p = &l->profile;
     int64_t before, after;
     enum status status = measure_context(o, l, err);
-    if (status == STATUS_OK) status = model_allocate_cache(l->model, p->num_blocks, err);
+    if (status == STATUS_OK) status = allocate_cache(l, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
     if (status == STATUS_OK) status = model_capture(l->model, err);
     if (status == STATUS_OK) status = model_wait_for_weights(l->model, err);
@@ -214,10 +229,8 @@ static enum status allocate_gpu(const struct engine_options *o, struct loaded_mo
 enum status memory_allocate(const struct engine_options *o, struct loaded_model *l,
                             const struct model_options *model_options, struct error *err)
 {
-    struct memory_profile *p = &l->profile;
     if (l->backend->preload) l->backend->preload(l->backend, model_options->dtype);
     enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, err);
     if (status != STATUS_OK) return status;
-    if (p->discrete) return allocate_gpu(o, l, err);
-    return model_allocate_cache(l->model, p->num_blocks, err);
+    return l->profile.discrete ? allocate_gpu(o, l, err) : allocate_cache(l, err);
 }
