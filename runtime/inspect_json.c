@@ -152,13 +152,8 @@ static void set_tokenizer(json_t *json, const struct inspection *i)
     json_put_string(json, "bos_token", bos >= 0 ? inspect_token(i, bos).text : NULL);
     json_object_set_new(json, "eos_token_id", ids);
     json_object_set_new(json, "eos_token", texts);
-<<<<<<< HEAD
     json_object_set_new(json, "chat_templates", templates);
     set_error(json, "chat_template_error", &i->template_error);
-=======
-    json_object_set_new(json, "has_chat_template", json_boolean(i->tokenizer_config.chat_template));
-    json_put_string(json, "chat_format", inspect_chat_format(i));
->>>>>>> main
 }
 
 static void set_given(json_t *json, const char *key, double value)
