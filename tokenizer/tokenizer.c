@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/pipeline.h"
