@@ -18,6 +18,7 @@ struct tokenizer {
     struct pipeline *pipeline;      /* ... of tokenizer.json; the other is NULL */
     struct token_table table;
     struct added_tokens added;  /* those that are found in a text as it is given */
+    struct added_tokens names;  /* all, by their own spelling */
     struct post_processor post; /* what TOKENIZER_ADD_SPECIAL adds */
     int32_t bos_id, eos_id;
     struct named_template *templates; /* [num_templates] */
@@ -139,12 +140,12 @@ static bool add_token(struct tokenizer *t, int32_t id, const char *content, unsi
 {
     const size_t length = strlen(content);
     const uint32_t token_flags = TOKEN_ADDED | (flags & ADDED_TOKEN_SPECIAL ? TOKEN_SPECIAL : 0);
+    if (!added_tokens_add(&t->names, content, length, id, flags)) return false;
+    if (t->pipeline && (flags & ADDED_TOKEN_NORMALIZED))
+        return pipeline_add_token(t->pipeline, &t->table, id, content, length, flags, token_flags);
     const bool set = t->pipeline ? pipeline_set_piece(t->pipeline, &t->table, id, content, length, token_flags)
                                  : token_table_set_text(&t->table, id, content, length, token_flags);
-    if (!set) return false;
-    if (t->pipeline && (flags & ADDED_TOKEN_NORMALIZED))
-        return pipeline_add_token(t->pipeline, content, length, id, flags);
-    return added_tokens_add(&t->added, content, length, id, flags);
+    return set && added_tokens_add(&t->added, content, length, id, flags);
 }
 
 /* Adds a token of the configuration files, unless the vocabulary has it as text. */
@@ -155,6 +156,7 @@ static bool add_config_token(struct tokenizer *t, const struct config_token *tok
         return true;
     return add_token(t, token->id, token->content, token->flags);
 }
+
 /* The added tokens of tokenizer.json, which has them in the order of their ids. */
 static enum status add_json_tokens(struct tokenizer *t, const struct opening *o, struct error *err)
 {
@@ -180,7 +182,9 @@ static bool add_control_pieces(struct tokenizer *t)
         size_t length;
         if (sentencepiece_type(t->sp, id) != PIECE_CONTROL) continue;
         const char *piece = sentencepiece_piece(t->sp, id, &length);
-        if (!added_tokens_add(&t->added, piece, length, id, ADDED_TOKEN_SPECIAL)) return false;
+        if (!added_tokens_add(&t->added, piece, length, id, ADDED_TOKEN_SPECIAL) ||
+            !added_tokens_add(&t->names, piece, length, id, ADDED_TOKEN_SPECIAL))
+            return false;
     }
     return true;
 }
@@ -218,6 +222,7 @@ static enum status add_tokens(struct tokenizer *t, struct opening *o, struct err
         ok = set_special_name(t, o, o->config.special_names[i]);
     if (!ok) return out_of_memory(err);
     added_tokens_sort(&t->added);
+    added_tokens_sort(&t->names);
     if (t->pipeline) pipeline_sort_added(t->pipeline);
     return STATUS_OK;
 }
@@ -291,6 +296,7 @@ void tokenizer_close(struct tokenizer *t)
     sentencepiece_close(t->sp);
     pipeline_close(t->pipeline);
     added_tokens_free(&t->added);
+    added_tokens_free(&t->names);
     post_processor_free(&t->post);
     token_table_free(&t->table);
     named_templates_free(t->templates, t->num_templates);
@@ -332,7 +338,7 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
 
 int32_t tokenizer_special_id(const struct tokenizer *t, const char *text)
 {
-    const struct added_token *token = added_tokens_find(&t->added, text, strlen(text));
+    const struct added_token *token = added_tokens_find(&t->names, text, strlen(text));
     return token ? token->id : -1;
 }
 
