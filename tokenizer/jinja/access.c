@@ -279,10 +279,12 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value object,
     struct jinja_slice_indices slice;
     bool sliceable = object.kind == JINJA_STRING || object.kind == JINJA_LIST || object.kind == JINJA_TUPLE ||
                      jinja_is_range(object);
-    if (!sliceable) return jinja_undefined("only strings, lists and ranges can be sliced");
-    jinja_length(object, &length);
-    if (!jinja_slice_indices(run, start, stop, step, length, &slice))
-        return jinja_undefined("the bounds of a slice must be integers");
+    if (!sliceable) jinja_fail(run, "'%s' object cannot be sliced", jinja_type_name(object));
+    if (!sliceable || !jinja_length(object, &length)) return jinja_undefined(NULL);
+    if (!jinja_slice_indices(run, start, stop, step, length, &slice)) {
+        jinja_fail(run, "the bounds of a slice must be integers");
+        return jinja_undefined(NULL);
+    }
     if (object.kind == JINJA_STRING) return slice_string(run, object.string, slice);
     return object.kind == JINJA_OBJECT ? jinja_range_slice(run, object, slice) : slice_list(run, object, slice);
 }

@@ -5,6 +5,8 @@
 #include "tokenizer/jinja/format.h"
 #include "tokenizer/jinja/str_methods.h"
 
+enum { MAX_DEPTH = 3 }; /* of fields in the format of a field */
+
 struct formatter {
     struct jinja_run *run;
     const struct jinja_args *args;
@@ -144,7 +146,7 @@ static size_t end_of_field(const struct jinja_string *s, size_t at)
 
 static bool build_formatted(struct formatter *f, struct jinja_builder *b, const struct jinja_string *s, int depth)
 {
-    if (depth > 2) return fail(f, "Max string recursion exceeded");
+    if (depth > MAX_DEPTH) return fail(f, "Max string recursion exceeded");
     size_t done = 0;
     for (size_t at = 0; at < s->length && !jinja_failed(f->run); at++) {
         char c = s->bytes[at];
