@@ -82,8 +82,8 @@ static bool is_unsafe(struct jinja_value object, const struct jinja_string *name
     static const char *const of_list[] = {"append", "clear",  "pop",    "reverse", "insert",
                                           "sort",   "extend", "remove", NULL};
     static const char *const of_dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
-    bool dunder = name->length >= 4 && memcmp(name->bytes, "__", 2) == 0 &&
-                  memcmp(name->bytes + name->length - 2, "__", 2) == 0;
+    bool dunder =
+        name->length >= 4 && memcmp(name->bytes, "__", 2) == 0 && memcmp(name->bytes + name->length - 2, "__", 2) == 0;
     return dunder || (object.kind == JINJA_LIST && is_one_of(name, of_list)) ||
            (object.kind == JINJA_DICT && is_one_of(name, of_dict));
 }
@@ -163,8 +163,7 @@ static bool find_character(struct jinja_run *run, const struct jinja_string *s, 
     return true;
 }
 
-static bool find_item(struct jinja_run *run, struct jinja_value object, struct jinja_value key,
-                      struct jinja_value *out)
+static bool find_item(struct jinja_run *run, struct jinja_value object, struct jinja_value key, struct jinja_value *out)
 {
     int64_t i;
     const struct jinja_value *value;

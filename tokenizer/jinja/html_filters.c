@@ -92,7 +92,8 @@ struct jinja_value jinja_filter_xmlattr(struct jinja_run *run, struct jinja_valu
 static struct jinja_value remove_between(struct jinja_run *run, const struct jinja_string *s, const char *open,
                                          const char *close)
 {
-    struct jinja_string first = {.bytes = open, .length = strlen(open)}, last = {.bytes = close, .length = strlen(close)};
+    struct jinja_string first = {.bytes = open, .length = strlen(open)},
+                        last = {.bytes = close, .length = strlen(close)};
     struct jinja_builder b = {0};
     size_t done = 0, from, to;
     while (!jinja_failed(run) && (from = jinja_find_bytes(s, done, s->length, &first)) != SIZE_MAX &&
@@ -126,7 +127,8 @@ static uint32_t character_reference(const struct jinja_string *s, size_t at, siz
     }
     bool hex = name[0] == '#' && (name[1] == 'x' || name[1] == 'X');
     const char *digits = name + (hex ? 2 : 1);
-    bool is_number = name[0] == '#' && *digits && !digits[strspn(digits, hex ? "0123456789abcdefABCDEF" : "0123456789")];
+    bool is_number =
+        name[0] == '#' && *digits && !digits[strspn(digits, hex ? "0123456789abcdefABCDEF" : "0123456789")];
     unsigned long c = is_number ? strtoul(digits, NULL, hex ? 16 : 10) : 0;
     bool is_text = c >= ' ' && (c < 0x7F || c >= 0xA0) && c <= 0x10FFFF && (c < 0xD800 || c >= 0xE000);
     return is_text || c == '\n' || c == '\t' ? (uint32_t)c : 0;
@@ -142,7 +144,9 @@ static struct jinja_value unescape(struct jinja_run *run, const struct jinja_str
         if (!found) break;
         size_t start = end;
         uint32_t c = character_reference(s, start, &end);
-        if (!c) jinja_fail(run, "striptags knows only numbers, &amp; &lt; &gt; &quot; &apos; and &nbsp; after an ampersand");
+        if (!c)
+            jinja_fail(run,
+                       "striptags knows only numbers, &amp; &lt; &gt; &quot; &apos; and &nbsp; after an ampersand");
         jinja_build_character(run, &b, c, jinja_mark_at(s, start));
     }
     return jinja_build_end(run, &b);
