@@ -1,5 +1,5 @@
 /* jinja/value.h: the marks of strings through methods, operators and filters; keys of dicts; limits. What the values
- * look like is compared with jinja2 in test_jinja.c's golden cases. */
+ * look like is compared with jinja2 in test_jinja_filters.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -178,7 +178,6 @@ STATEMENTS = [
 
 
 def expressions(block):
-    """Splits at bars that are not a filter's: the line is cut greedily into the longest parts that are no new case."""
     for line in block.strip().splitlines():
         yield from split_line(line)
 
@@ -248,7 +247,7 @@ def main():
         try:
             case = render(template)
         except jinja2.exceptions.TemplateSyntaxError:
-            continue  # names of filters and tests are checked before rendering: the evaluator's cases have those
+            continue  # such as an unknown filter
         if " at 0x" not in case.get("expected", ""):  # an object's address
             cases.append(case)
     print("[")

@@ -85,7 +85,9 @@ struct jinja_string {
     size_t count;         /* of characters (code points) */
     const uint8_t *marks; /* [length]; NULL: every byte has the mark `marked` */
     bool marked;
-    bool is_markup; /* jinja2's Markup, which the filters escape and safe make: + escapes what it is added to */
+    /* jinja2's Markup, which the filters escape and safe make: + escapes what it is added to. Methods and % give plain
+     * strings. */
+    bool is_markup;
 };
 
 struct jinja_list {
