@@ -167,8 +167,8 @@ static enum status add_json_tokens(struct tokenizer *t, const struct opening *o,
     {
         const char *content;
         unsigned flags;
-        const int64_t id = json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"),
-                                                INT64_MIN, INT64_MAX);
+        const int64_t id =
+            json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"), INT64_MIN, INT64_MAX);
         if (r.status || !config_token_read(&r, id, entry, &content, &flags)) break;
         if (!add_token(t, (int32_t)id, content, flags)) return out_of_memory(err);
     }
@@ -463,7 +463,9 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     enum status status = token_list_append(out, front->ids, front->count) ? STATUS_OK : out_of_memory(err);
     if (!status && text) status = make_valid(t, text, length, &valid, err);
     const struct added_search search = {.text = valid.length ? valid.data : text,
-                                        .length = !text ? 0 : valid.length ? valid.length : length,
+                                        .length = !text          ? 0
+                                                  : valid.length ? valid.length
+                                                                 : length,
                                         .special = (flags & TOKENIZER_PARSE_SPECIAL) != 0};
     if (!status) status = encode(t, search, out, err);
     if (!status && !token_list_append(out, back->ids, back->count)) status = out_of_memory(err);

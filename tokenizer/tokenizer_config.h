@@ -18,8 +18,8 @@ struct json_reader;
 
 /* A token that a file adds to the vocabulary. */
 struct config_token {
-    int32_t id;    /* >= 0 */
-    char *content; /* never empty */
+    int32_t id;     /* >= 0 */
+    char *content;  /* never empty */
     unsigned flags; /* enum added_token_flags */
 };
 
