@@ -100,7 +100,7 @@ static void test_two_turns(void **state)
     start(&p, *state, (const char *[]){"--max-tokens", "20", NULL});
     pty_expect(&p, "of context");
     pty_expect(&p, "> ");
-    pty_type(&p, "What is a block?\r");
+    pty_type(&p, "What is a block, and why are there so many of them?\r"); /* a block of prompt */
     pty_expect(&p, "(cut at --max-tokens)");
     pty_expect(&p, "> ");
     pty_type(&p, "/stats\r");

@@ -210,6 +210,58 @@ static void test_prompt_forms(void **state)
     prompt_free(&chat);
 }
 
+/* The text of the ids of a line, of a prompt that is a chat. */
+static void expect_rendered(const struct fixture *f, const struct prompt_rules *rules, const char *line,
+                            const char *expected)
+{
+    struct prompt p;
+    struct error err = {""};
+    struct text text = {0};
+    if (prompt_parse(rules, line, strlen(line), &p, &err) != STATUS_OK) fail_msg("%s", err.text);
+    assert_true(p.is_chat);
+    assert_int_equal(tokenizer_decode(f->tokenizer, p.tokens.ids, p.tokens.count, true, &text, &err), STATUS_OK);
+    assert_string_equal(text.data, expected);
+    text_free(&text);
+    prompt_free(&p);
+}
+
+/* tools, documents, chat_template_kwargs, parts of a content, and tool calls as OpenAI's clients write them, through a
+ * template of --chat-template with --chat-template-kwargs. */
+static void test_what_templates_see(void **state)
+{
+    const struct fixture *f = *state;
+    char path[512];
+    struct prompt_rules rules = f->rules;
+    struct error err = {""};
+    temp_folder_write_string(
+        &f->files, "tools.jinja",
+        "{% for t in tools or [] %}{{ t.function.name }},{% endfor %}"
+        "{% for d in documents or [] %}{{ d.text }},{% endfor %}{{ mode }} {{ other }};"
+        "{% for m in messages %}{{ m.role }}={{ m.content }}"
+        "{% for c in m.tool_calls or [] %}{{ c.function.arguments.city }}{% endfor %};{% endfor %}");
+    assert_true(path_join(path, sizeof path, f->files.path, "tools.jinja"));
+    const struct template_flags flags = {.file = path, .kwargs = "{\"mode\": \"slow\", \"other\": 1}"};
+    if (chat_setup_open(f->tokenizer, &flags, &rules.chat, &err) != STATUS_OK) fail_msg("%s", err.text);
+    expect_rendered(f, &rules, "{\"messages\": [{\"role\": \"developer\", \"content\": \"x\"}]}",
+                    "slow 1;developer=x;");
+    expect_rendered(f, &rules,
+                    "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"},"
+                    " {\"type\": \"text\", \"text\": \"b\"}]}], \"chat_template_kwargs\": {\"mode\": \"quick\"},"
+                    " \"documents\": [{\"text\": \"page\"}], \"tools\": [{\"function\": {\"name\": \"add\"}}]}",
+                    "add,page,quick 1;user=a\nb;");
+    expect_rendered(f, &rules,
+                    "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": "
+                    "{\"name\": \"w\", \"arguments\": \"{\\\"city\\\": \\\"Bonn\\\"}\"}}]},"
+                    " {\"role\": \"tool\", \"content\": \"rain\"}]}",
+                    "slow 1;assistant=NoneBonn;tool=rain;");
+    chat_setup_close(&rules.chat);
+    const struct template_flags wrong = {.kwargs = "[1]"};
+    assert_int_equal(chat_setup_open(f->tokenizer, &wrong, &rules.chat, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "--chat-template-kwargs"));
+    chat_setup_close(&rules.chat);
+    temp_folder_delete(&f->files, "tools.jinja");
+}
+
 static void test_every_field(void **state)
 {
     struct fixture f = *(struct fixture *)*state;
@@ -1122,6 +1174,7 @@ int main(void)
         cmocka_unit_test(test_lines_do_not_wait),
         cmocka_unit_test(test_line_too_long),
         cmocka_unit_test(test_prompt_forms),
+        cmocka_unit_test(test_what_templates_see),
         cmocka_unit_test(test_every_field),
         cmocka_unit_test(test_refused_lines),
         cmocka_unit_test(test_id_of_a_bad_line),
