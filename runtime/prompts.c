@@ -103,7 +103,8 @@ static void parse_arguments(const json_t *messages)
             json_t *function = json_object_get(call, "function"), *text = json_object_get(function, "arguments");
             json_t *parsed = NULL;
             if (json_is_string(text))
-                json_object_parse(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL, &parsed, NULL);
+                json_object_parse(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL, &parsed,
+                                  NULL);
             if (parsed) json_object_set_new(function, "arguments", parsed);
         }
     }
@@ -131,8 +132,8 @@ static void read_prompt(struct json_reader *r, const struct prompt_rules *rules,
 {
     const json_t *prompt = json_reader_get(r, "prompt"), *ids = json_reader_get(r, "prompt_token_ids");
     const json_t *messages = json_reader_get(r, "messages");
-    const bool beside = json_reader_get(r, "tools") || json_reader_get(r, "documents") ||
-                        json_reader_get(r, "chat_template_kwargs");
+    const bool beside =
+        json_reader_get(r, "tools") || json_reader_get(r, "documents") || json_reader_get(r, "chat_template_kwargs");
     if (!!prompt + !!ids + !!messages != 1)
         json_reader_fail(r, STATUS_INVALID, "one of prompt, prompt_token_ids and messages must be given, and only one");
     else if (beside && !messages)
@@ -164,8 +165,8 @@ static void read_id(struct json_reader *r, struct prompt *out)
 /* A field of an unknown name is refused: a misspelt one would be ignored silently. */
 static void check_names(struct json_reader *r)
 {
-    static const char *const others[] = {"prompt", "prompt_token_ids", "messages", "id", "custom_id",
-                                         "tools",  "documents",        "chat_template_kwargs"};
+    static const char *const others[] = {"prompt",    "prompt_token_ids",    "messages", "id", "custom_id", "tools",
+                                         "documents", "chat_template_kwargs"};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)r->object, name, value)

@@ -89,7 +89,8 @@ static enum status read_strip(struct reading *r, const json_t *value)
     const json_int_t start = json_integer_value(json_object_get(value, "start"));
     const json_int_t stop = json_integer_value(json_object_get(value, "stop"));
     if (!content || strcmp(content, " ") != 0) return unsupported(r, "Strip of something else than a space");
-    if (start < 0 || stop < 0 || start > 1000 || stop > 1000) return malformed(r, "Strip has a wrong \"start\" or \"stop\"");
+    if (start < 0 || stop < 0 || start > 1000 || stop > 1000)
+        return malformed(r, "Strip has a wrong \"start\" or \"stop\"");
     if (r->fused && stop > 0) return unsupported(r, "Strip at the end of a text");
     if (r->fused) {
         r->rules->strip_spaces = (uint32_t)start;

@@ -68,13 +68,14 @@ void pipeline_close(struct pipeline *p)
     free(p);
 }
 
-bool pipeline_add_token(struct pipeline *p, const char *text, size_t length, int32_t id, unsigned flags)
+bool pipeline_add_token(struct pipeline *p, struct token_table *table, int32_t id, const char *text, size_t length,
+                        unsigned flags, uint32_t token_flags)
 {
-    struct marked_text normalized = {0};
-    bool ok = normalizer_apply(p->normalizer, text, NULL, length, &normalized);
-    if (ok && normalized.text.length)
-        ok = added_tokens_add(&p->added, normalized.text.data, normalized.text.length, id, flags);
-    marked_text_free(&normalized);
+    struct marked_text n = {0};
+    bool ok = normalizer_apply(p->normalizer, text, NULL, length, &n) &&
+              pipeline_set_piece(p, table, id, n.text.data, n.text.length, token_flags);
+    if (ok && n.text.length) ok = added_tokens_add(&p->added, n.text.data, n.text.length, id, flags);
+    marked_text_free(&n);
     return ok;
 }
 

@@ -19,8 +19,10 @@ void pipeline_close(struct pipeline *p); /* NULL is allowed */
 /* Sets a token of the table to what the decoder makes of `piece`. False if memory ran out. */
 bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t id, const char *piece, size_t length,
                         uint32_t token_flags);
-/* Adds a token that is found in normalized text; pipeline_sort_added makes those that were added ready. */
-bool pipeline_add_token(struct pipeline *p, const char *text, size_t length, int32_t id, unsigned flags);
+/* Adds a token that is found in normalized text, and whose own text is normalized, too. pipeline_sort_added makes those
+ * that were added ready. */
+bool pipeline_add_token(struct pipeline *p, struct token_table *table, int32_t id, const char *text, size_t length,
+                        unsigned flags, uint32_t token_flags);
 void pipeline_sort_added(struct pipeline *p);
 
 /* What a call of tokenizer_encode needs again and again. Zero-initialise it; free with pipeline_scratch_free. */

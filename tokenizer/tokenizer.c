@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/pipeline.h"
@@ -17,6 +18,7 @@ struct tokenizer {
     struct pipeline *pipeline;      /* ... of tokenizer.json; the other is NULL */
     struct token_table table;
     struct added_tokens added;  /* those that are found in a text as it is given */
+    struct added_tokens names;  /* all, by their own spelling */
     struct post_processor post; /* what TOKENIZER_ADD_SPECIAL adds */
     int32_t bos_id, eos_id;
     struct named_template *templates; /* [num_templates] */
@@ -138,12 +140,12 @@ static bool add_token(struct tokenizer *t, int32_t id, const char *content, unsi
 {
     const size_t length = strlen(content);
     const uint32_t token_flags = TOKEN_ADDED | (flags & ADDED_TOKEN_SPECIAL ? TOKEN_SPECIAL : 0);
+    if (!added_tokens_add(&t->names, content, length, id, flags)) return false;
+    if (t->pipeline && (flags & ADDED_TOKEN_NORMALIZED))
+        return pipeline_add_token(t->pipeline, &t->table, id, content, length, flags, token_flags);
     const bool set = t->pipeline ? pipeline_set_piece(t->pipeline, &t->table, id, content, length, token_flags)
                                  : token_table_set_text(&t->table, id, content, length, token_flags);
-    if (!set) return false;
-    if (t->pipeline && (flags & ADDED_TOKEN_NORMALIZED))
-        return pipeline_add_token(t->pipeline, content, length, id, flags);
-    return added_tokens_add(&t->added, content, length, id, flags);
+    return set && added_tokens_add(&t->added, content, length, id, flags);
 }
 
 /* Adds a token of the configuration files, unless the vocabulary has it as text. */
@@ -154,6 +156,7 @@ static bool add_config_token(struct tokenizer *t, const struct config_token *tok
         return true;
     return add_token(t, token->id, token->content, token->flags);
 }
+
 /* The added tokens of tokenizer.json, which has them in the order of their ids. */
 static enum status add_json_tokens(struct tokenizer *t, const struct opening *o, struct error *err)
 {
@@ -164,8 +167,8 @@ static enum status add_json_tokens(struct tokenizer *t, const struct opening *o,
     {
         const char *content;
         unsigned flags;
-        const int64_t id = json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"),
-                                                INT64_MIN, INT64_MAX);
+        const int64_t id =
+            json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"), INT64_MIN, INT64_MAX);
         if (r.status || !config_token_read(&r, id, entry, &content, &flags)) break;
         if (!add_token(t, (int32_t)id, content, flags)) return out_of_memory(err);
     }
@@ -179,7 +182,9 @@ static bool add_control_pieces(struct tokenizer *t)
         size_t length;
         if (sentencepiece_type(t->sp, id) != PIECE_CONTROL) continue;
         const char *piece = sentencepiece_piece(t->sp, id, &length);
-        if (!added_tokens_add(&t->added, piece, length, id, ADDED_TOKEN_SPECIAL)) return false;
+        if (!added_tokens_add(&t->added, piece, length, id, ADDED_TOKEN_SPECIAL) ||
+            !added_tokens_add(&t->names, piece, length, id, ADDED_TOKEN_SPECIAL))
+            return false;
     }
     return true;
 }
@@ -217,6 +222,7 @@ static enum status add_tokens(struct tokenizer *t, struct opening *o, struct err
         ok = set_special_name(t, o, o->config.special_names[i]);
     if (!ok) return out_of_memory(err);
     added_tokens_sort(&t->added);
+    added_tokens_sort(&t->names);
     if (t->pipeline) pipeline_sort_added(t->pipeline);
     return STATUS_OK;
 }
@@ -290,6 +296,7 @@ void tokenizer_close(struct tokenizer *t)
     sentencepiece_close(t->sp);
     pipeline_close(t->pipeline);
     added_tokens_free(&t->added);
+    added_tokens_free(&t->names);
     post_processor_free(&t->post);
     token_table_free(&t->table);
     named_templates_free(t->templates, t->num_templates);
@@ -331,7 +338,7 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
 
 int32_t tokenizer_special_id(const struct tokenizer *t, const char *text)
 {
-    const struct added_token *token = added_tokens_find(&t->added, text, strlen(text));
+    const struct added_token *token = added_tokens_find(&t->names, text, strlen(text));
     return token ? token->id : -1;
 }
 
@@ -456,7 +463,9 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     enum status status = token_list_append(out, front->ids, front->count) ? STATUS_OK : out_of_memory(err);
     if (!status && text) status = make_valid(t, text, length, &valid, err);
     const struct added_search search = {.text = valid.length ? valid.data : text,
-                                        .length = !text ? 0 : valid.length ? valid.length : length,
+                                        .length = !text          ? 0
+                                                  : valid.length ? valid.length
+                                                                 : length,
                                         .special = (flags & TOKENIZER_PARSE_SPECIAL) != 0};
     if (!status) status = encode(t, search, out, err);
     if (!status && !token_list_append(out, back->ids, back->count)) status = out_of_memory(err);
