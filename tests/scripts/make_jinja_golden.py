@@ -464,6 +464,8 @@ STATEMENTS = r"""
 {% set ns = namespace(v=0) %}{% for x in xs if x > ns.v %}{{ x }}{% set ns.v = ns.v + 2 %}{% endfor %}
 {% set ns = namespace(v=0) %}{% for x in xs if x > ns.v %}{{ loop.length }}{% set ns.v = 3 %}{% endfor %}
 {% set ns = namespace(v=0) %}{% for x in xs if x > ns.v %}{{ loop.last }}{{ x }}{% set ns.v = 3 %}{% endfor %}
+{% for x in xs if x < a %}{% generation %}{{ loop.length }}{{ x }}{% endgeneration %}{% endfor %}
+{% macro m(l) %}{{ l.length }}{{ l.nextitem }}{% endmacro %}{% for x in xs if x < a %}{{ m(loop) }};{% endfor %}
 {% set x = 1 %}{{ x }}
 {% set x = 1, 2 %}{{ x }}
 {% set x, y = 1, 2 %}{{ x }}{{ y }}
