@@ -80,6 +80,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     const struct device_state *s = &m->state;
     struct sample_args args = {
         .logits = m->decoder.act.logits,
+        .logits_stride = m->spec.vocab_size,
         .num_samples = batch->num_samples,
         .vocab_size = m->spec.vocab_size,
         .state_indices = m->inputs.sample_state_indices,
