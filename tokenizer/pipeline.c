@@ -68,15 +68,15 @@ void pipeline_close(struct pipeline *p)
     free(p);
 }
 
-bool pipeline_add_token(struct pipeline *p, struct token_table *table, int32_t id, const char *text, size_t length,
-                        unsigned flags, uint32_t token_flags)
+enum status pipeline_add_token(struct pipeline *p, struct token_table *table, int32_t id, const char *text,
+                               size_t length, unsigned flags, uint32_t token_flags, struct error *err)
 {
     struct marked_text n = {0};
-    bool ok = normalizer_apply(p->normalizer, text, NULL, length, &n) &&
-              pipeline_set_piece(p, table, id, n.text.data, n.text.length, token_flags);
-    if (ok && n.text.length) ok = added_tokens_add(&p->added, n.text.data, n.text.length, id, flags);
+    enum status status = normalizer_apply(p->normalizer, text, NULL, length, &n, err);
+    bool ok = status || pipeline_set_piece(p, table, id, n.text.data, n.text.length, token_flags);
+    if (ok && !status && n.text.length) ok = added_tokens_add(&p->added, n.text.data, n.text.length, id, flags);
     marked_text_free(&n);
-    return ok;
+    return ok ? status : out_of_memory(err);
 }
 
 void pipeline_sort_added(struct pipeline *p)
@@ -124,8 +124,8 @@ enum status pipeline_encode(const struct pipeline *p, const struct added_search 
 {
     struct added_search search = *text;
     if (normalizer_is_identity(p->normalizer)) return encode_normalized(p, &search, first, s, out, err);
-    if (!normalizer_apply(p->normalizer, text->text, text->marks, text->length, &s->normalized))
-        return out_of_memory(err);
+    enum status status = normalizer_apply(p->normalizer, text->text, text->marks, text->length, &s->normalized, err);
+    if (status) return status;
     search.text = s->normalized.text.data;
     search.length = s->normalized.text.length;
     search.marks = s->normalized.marks.length ? s->normalized.marks.data : NULL;

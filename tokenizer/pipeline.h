@@ -21,8 +21,8 @@ bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t i
                         uint32_t token_flags);
 /* Adds a token that is found in normalized text, and whose own text is normalized, too. pipeline_sort_added makes those
  * that were added ready. */
-bool pipeline_add_token(struct pipeline *p, struct token_table *table, int32_t id, const char *text, size_t length,
-                        unsigned flags, uint32_t token_flags);
+enum status pipeline_add_token(struct pipeline *p, struct token_table *table, int32_t id, const char *text,
+                               size_t length, unsigned flags, uint32_t token_flags, struct error *err);
 void pipeline_sort_added(struct pipeline *p);
 
 /* What a call of tokenizer_encode needs again and again. Zero-initialise it; free with pipeline_scratch_free. */
