@@ -495,6 +495,9 @@ STATEMENTS = r"""
 {% set x = 0 %}{% for y in xs %}{% set x = x + y %}{{ x }},{% endfor %}{{ x }}
 {% for y in xs %}{% set z = y %}{% endfor %}{{ z }}
 {% for y in xs %}{{ z }}{% set z = y %}{% endfor %}
+{% for y in xs %}{% with %}[{{ q }}]{% endwith %}{% set q = y %}{% endfor %}
+{% for y in xs %}{% for z in [1] %}[{{ q }}]{% endfor %}{% set q = y %}{% endfor %}
+{% for y in xs %}{% macro m() %}[{{ q }}]{% endmacro %}{{ m() }}{% set q = y %}{{ m() }}{% endfor %}
 {% if t %}{% set x = 5 %}{% endif %}{{ x }}
 {% if e %}{% set x = 5 %}{% endif %}{{ x }}
 {% if e %}{% set a = 5 %}{% endif %}{{ a }}
