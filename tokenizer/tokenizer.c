@@ -110,15 +110,10 @@ static enum status open_vocabulary(struct tokenizer *t, struct opening *o, struc
 }
 
 /* The id of the vocabulary's piece with this text, or -1. */
-static int32_t piece_id(const struct tokenizer *t, const struct opening *o, const char *text)
+static int32_t piece_id(const struct tokenizer *t, const char *text)
 {
     size_t length = strlen(text);
-    for (size_t i = 0; i < o->json.num_vocab; i++) {
-        const struct json_piece *piece = &o->json.vocab[i];
-        if (piece->length == length && memcmp(o->json.strings.data + piece->offset, text, length) == 0)
-            return piece->id;
-    }
-    if (!t->sp) return -1;
+    if (t->pipeline) return pipeline_piece_id(t->pipeline, text, length);
     int32_t id = sentencepiece_piece_to_id(t->sp, text);
     const char *piece = sentencepiece_piece(t->sp, id, &length);
     return length == strlen(text) && memcmp(piece, text, length) == 0 ? id : -1;
@@ -217,7 +212,7 @@ static enum status set_special_name(struct tokenizer *t, const struct opening *o
         const bool special = added.flags & ADDED_TOKEN_SPECIAL;
         return special ? STATUS_OK : add_token(t, added.id, name, added.flags | ADDED_TOKEN_SPECIAL, err);
     }
-    const int32_t id = *name ? piece_id(t, o, name) : -1;
+    const int32_t id = *name ? piece_id(t, name) : -1;
     if (id < 0 || !may_be_special(t, id, name)) return STATUS_OK;
     return add_token(t, id, name, ADDED_TOKEN_SPECIAL, err);
 }
@@ -243,7 +238,7 @@ static enum status resolve(const struct tokenizer *t, const struct opening *o, c
     *id = named->given ? -1 : model_id;
     if (!named->content || !*named->content) return STATUS_OK;
     *id = tokenizer_special_id(t, named->content);
-    if (*id < 0) *id = piece_id(t, o, named->content);
+    if (*id < 0) *id = piece_id(t, named->content);
     if (*id < 0)
         return error_set(err, STATUS_INVALID, "%s: %s is \"%s\", which is neither a piece of %s nor an added token",
                          o->folder, key, named->content, tokenizer_file(t));
