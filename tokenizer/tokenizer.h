@@ -45,7 +45,8 @@ int32_t tokenizer_bos_id(const struct tokenizer *t);   /* -1: none */
 int32_t tokenizer_eos_id(const struct tokenizer *t);   /* -1: none */
 bool tokenizer_adds_bos(const struct tokenizer *t);    /* TOKENIZER_ADD_SPECIAL puts bos first */
 const char *tokenizer_file(const struct tokenizer *t); /* "tokenizer.json" or "tokenizer.model" */
-/* Control pieces and added tokens marked special are special; the unknown piece is not, because it stands for text. */
+/* Control pieces and added tokens marked special are special. The unknown piece of a tokenizer.model is not, because it
+ * stands for text; that of a tokenizer.json often is, and then decoding drops it. */
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 /* The id of the special or added token with this text, or -1. */
 int32_t tokenizer_special_id(const struct tokenizer *t, const char *text);
