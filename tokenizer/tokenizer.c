@@ -217,7 +217,7 @@ static enum status set_special_name(struct tokenizer *t, const struct opening *o
     return add_token(t, id, name, ADDED_TOKEN_SPECIAL, err);
 }
 
-static enum status add_tokens(struct tokenizer *t, struct opening *o, struct error *err)
+static enum status add_tokens(struct tokenizer *t, const struct opening *o, struct error *err)
 {
     enum status status = add_json_tokens(t, o, err);
     if (!status) status = add_control_pieces(t, err);
