@@ -6,6 +6,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Makes room for `count` elements of `element_size` bytes: *data is moved when *capacity (in elements) is too small,
  * doubling so that appending is O(1). `data` is the address of the array's pointer. Returns false when memory ran out
  * (the array is as it was). New elements are not initialised. Free *data with free(). */
@@ -25,5 +29,9 @@ bool text_printf(struct text *t, const char *format, ...) __attribute__((format(
 bool text_vprintf(struct text *t, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 void text_clear(struct text *t); /* length 0; keeps the memory */
 void text_free(struct text *t);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

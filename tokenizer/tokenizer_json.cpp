@@ -1,0 +1,260 @@
+#include "tokenizer/tokenizer_json.h"
+
+#include <simdjson.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+extern "C" {
+#include "base/file.h"
+}
+#include "tokenizer/tokenizer_config.h"
+
+namespace
+{
+namespace ondemand = simdjson::ondemand;
+
+// What ends the reading: a sentence without the file's name.
+struct failure {
+    enum status status;
+    std::string sentence;
+};
+
+[[noreturn]] void fail(const std::string &sentence, enum status status = STATUS_INVALID)
+{
+    throw failure{status, sentence};
+}
+
+// Text from the file, made fit for a message: cut at a whole character, control characters replaced by '?'.
+std::string show(std::string_view text)
+{
+    const size_t longest = 80;
+    size_t length = text.size() < longest ? text.size() : longest;
+    while (length < text.size() && length > 0 && (text[length] & 0xC0) == 0x80) length--;
+    std::string shown(text.substr(0, length));
+    for (char &c : shown)
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+    return "\"" + shown + (length < text.size() ? "...\"" : "\"");
+}
+
+template <typename T> T *append(T **items, size_t *count, size_t *capacity)
+{
+    if (!array_reserve(items, capacity, *count + 1, sizeof(T))) throw std::bad_alloc();
+    return &(*items)[(*count)++];
+}
+
+struct reader {
+    struct tokenizer_json *out;
+    size_t vocab_capacity = 0, merges_capacity = 0;
+
+    // Where the bytes are put in out->strings.
+    uint32_t put(std::string_view bytes)
+    {
+        const size_t offset = out->strings.length;
+        if (!text_append(&out->strings, bytes.data(), bytes.size())) throw std::bad_alloc();
+        return static_cast<uint32_t>(offset);
+    }
+
+    void read_vocab(ondemand::value value);
+    void read_merge(ondemand::value value, size_t number);
+    void read_merges(ondemand::value value);
+    void read_model(ondemand::value value);
+    void read(ondemand::document &document);
+};
+
+void reader::read_vocab(ondemand::value value)
+{
+    ondemand::object vocab;
+    if (value.get_object().get(vocab)) fail("\"vocab\" must be an object of pieces and their ids");
+    for (auto field : vocab) {
+        const std::string_view piece = field.unescaped_key();
+        int64_t id;
+        const simdjson::error_code error = field.value().get_int64().get(id);
+        if (error || id < 0 || id >= TOKENIZER_CONFIG_MAX_ID)
+            fail("the id of the piece " + show(piece) + " must be an integer from 0 to " +
+                 std::to_string(TOKENIZER_CONFIG_MAX_ID - 1));
+        *append(&out->vocab, &out->num_vocab, &vocab_capacity) = {put(piece), static_cast<uint32_t>(piece.size()),
+                                                                  static_cast<int32_t>(id)};
+    }
+}
+
+std::string_view merge_part(simdjson::simdjson_result<ondemand::value> value, size_t number)
+{
+    std::string_view part;
+    if (value.get_string().get(part)) fail("merge " + std::to_string(number) + " must have two strings");
+    return part;
+}
+
+// "left right", or ["left", "right"] where pieces may hold spaces.
+void reader::read_merge(ondemand::value value, size_t number)
+{
+    std::string_view left, right;
+    if (value.type() == ondemand::json_type::string) {
+        const std::string_view both = value.get_string();
+        const size_t space = both.find(' ');
+        if (space == both.npos || both.find(' ', space + 1) != both.npos)
+            fail("merge " + std::to_string(number) + " must be two pieces with a space between them, found " +
+                 show(both));
+        left = both.substr(0, space);
+        right = both.substr(space + 1);
+    } else {
+        ondemand::array parts;
+        if (value.get_array().get(parts)) fail("merge " + std::to_string(number) + " must be a string or an array");
+        size_t count = 0;
+        for (auto part : parts) {
+            (count++ == 0 ? left : right) = merge_part(part, number);
+            if (count > 2) break;
+        }
+        if (count != 2) fail("merge " + std::to_string(number) + " must have two strings");
+    }
+    *append(&out->merges, &out->num_merges, &merges_capacity) = {put(left), static_cast<uint32_t>(left.size()),
+                                                                 put(right), static_cast<uint32_t>(right.size())};
+}
+
+void reader::read_merges(ondemand::value value)
+{
+    ondemand::array merges;
+    if (value.get_array().get(merges)) fail("\"merges\" must be an array");
+    size_t number = 0;
+    for (ondemand::value merge : merges) read_merge(merge, number++);
+}
+
+// Parses a value with jansson and puts it into `object`.
+void put_json(json_t *object, const std::string &key, ondemand::value value)
+{
+    if (json_object_get(object, key.c_str())) fail("the key " + show(key) + " is there twice");
+    const std::string_view text = simdjson::to_json_string(value);
+    json_error_t error;
+    json_t *parsed = json_loadb(text.data(), text.size(), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    if (!parsed) fail(show(key) + " is not valid JSON (" + error.text + ")");
+    if (json_object_set_new(object, key.c_str(), parsed) != 0)
+        fail("the key " + show(key) + " is not valid UTF-8, or memory ran out");
+}
+
+void reader::read_model(ondemand::value value)
+{
+    bool has_vocab = false, has_merges = false;
+    json_t *model = json_object();
+    if (!model || json_object_set_new(out->rest, "model", model) != 0) throw std::bad_alloc();
+    for (auto field : value.get_object()) {
+        const std::string key(std::string_view(field.unescaped_key()));
+        bool *has = key == "vocab" ? &has_vocab : key == "merges" ? &has_merges : nullptr;
+        if (has && *has) fail("the key " + show(key) + " is there twice");
+        if (has) *has = true;
+        if (has == &has_vocab)
+            read_vocab(field.value());
+        else if (has == &has_merges)
+            read_merges(field.value());
+        else
+            put_json(model, key, field.value());
+    }
+    if (!has_vocab || !has_merges) fail("\"model\" has no \"" + std::string(has_vocab ? "merges" : "vocab") + "\"");
+}
+
+// Files of early versions of tokenizers do not name their model; one with merges is BPE.
+void check_model(ondemand::document &document)
+{
+    ondemand::object model;
+    std::string_view type;
+    if (document["model"].get_object().get(model)) fail("there is no object \"model\"");
+    const simdjson::error_code error = model["type"].get_string().get(type);
+    if (error && error != simdjson::NO_SUCH_FIELD) fail("the model's \"type\" must be a string");
+    if (!error && type != "BPE")
+        fail("the model's type " + show(type) + " is not supported, only BPE is", STATUS_UNSUPPORTED);
+    document.rewind();
+    if (error && document["model"]["merges"].error())
+        fail("the model has no type and no merges; only BPE is supported", STATUS_UNSUPPORTED);
+    document.rewind();
+}
+
+void check_ids(const struct tokenizer_json *file)
+{
+    std::vector<int32_t> owner(TOKENIZER_CONFIG_MAX_ID, -1);
+    for (size_t i = 0; i < file->num_vocab; i++) {
+        int32_t &first = owner[file->vocab[i].id];
+        if (first >= 0) {
+            const struct json_piece &a = file->vocab[first], &b = file->vocab[i];
+            fail("the pieces " + show({file->strings.data + a.offset, a.length}) + " and " +
+                 show({file->strings.data + b.offset, b.length}) + " have the same id " + std::to_string(b.id));
+        }
+        first = static_cast<int32_t>(i);
+    }
+}
+
+void reader::read(ondemand::document &document)
+{
+    check_model(document);
+    out->rest = json_object();
+    if (!out->rest) throw std::bad_alloc();
+    for (auto field : document.get_object()) {
+        const std::string key(std::string_view(field.unescaped_key()));
+        if (key == "model" && json_object_get(out->rest, "model")) fail("the key \"model\" is there twice");
+        if (key == "model")
+            read_model(field.value());
+        else
+            put_json(out->rest, key, field.value());
+    }
+    if (!document.current_location().error()) fail("something follows the object");
+    check_ids(out);
+}
+
+void read_bytes(const char *path, struct text *bytes, struct tokenizer_json *out, struct error *err)
+{
+    static const char lfs[] = "version https://git-lfs";
+    const enum status status = file_read(path, bytes, err);
+    if (status) throw status;
+    if (bytes->length == 0) fail("the file is empty");
+    if (bytes->length >= sizeof lfs && std::memcmp(bytes->data, lfs, sizeof lfs - 1) == 0)
+        fail("a Git LFS pointer, not the file that it points to; fetch it with `git lfs pull`");
+    // No string is longer than its text in the file, so `strings` never moves.
+    if (!text_reserve(bytes, bytes->length + simdjson::SIMDJSON_PADDING) || !text_reserve(&out->strings, bytes->length))
+        throw std::bad_alloc();
+    ondemand::parser parser;
+    ondemand::document document = parser.iterate(bytes->data, bytes->length, bytes->capacity);
+    reader{out}.read(document);
+}
+
+// No exception may reach C.
+enum status guarded(const char *path, struct text *bytes, struct tokenizer_json *out, struct error *err) noexcept
+{
+    try {
+        read_bytes(path, bytes, out, err);
+        return STATUS_OK;
+    } catch (enum status status) {
+        return status;
+    } catch (const failure &f) {
+        return error_set(err, f.status, "%s: %s", path, f.sentence.c_str());
+    } catch (const simdjson::simdjson_error &e) {
+        if (e.error() == simdjson::MEMALLOC)
+            return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
+        return error_set(err, STATUS_INVALID, "%s: not valid JSON (%s); is it cut short?", path, e.what());
+    } catch (const std::bad_alloc &) {
+        return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
+    } catch (const std::exception &e) {
+        return error_set(err, STATUS_INTERNAL, "%s: simdjson failed: %s", path, e.what());
+    }
+}
+} // namespace
+
+enum status tokenizer_json_read(const char *path, struct tokenizer_json *out, struct error *err)
+{
+    struct text bytes = {};
+    *out = {};
+    const enum status status = guarded(path, &bytes, out, err);
+    text_free(&bytes);
+    return status;
+}
+
+void tokenizer_json_free(struct tokenizer_json *file)
+{
+    text_free(&file->strings);
+    std::free(file->vocab);
+    std::free(file->merges);
+    json_decref(file->rest);
+    *file = {};
+}
