@@ -85,11 +85,13 @@ struct jinja_string {
     size_t count;         /* of characters (code points) */
     const uint8_t *marks; /* [length]; NULL: every byte has the mark `marked` */
     bool marked;
+    bool is_markup; /* jinja2's Markup, which the filters escape and safe make: + escapes what it is added to */
 };
 
 struct jinja_list {
     struct jinja_value *items; /* [count] */
     size_t count, capacity;
+    const char *const *names; /* [count] of a named tuple's items, which groupby makes; NULL: none */
 };
 
 /* In the order of insertion. Any hashable value is a key; a JSON object's keys are strings. */
@@ -113,7 +115,9 @@ struct jinja_args {
     size_t num_keywords;
 };
 
-/* Kinds of objects. Any function may be NULL: then there are no attributes, or the object cannot be called. */
+struct jinja_builder;
+
+/* Kinds of objects. Any function may be NULL: then the object has no attributes, cannot be called, and so on. */
 struct jinja_object_type {
     const char *name; /* what "'NAME' object has no attribute" says */
     /* False: there is no such attribute. */
@@ -122,6 +126,12 @@ struct jinja_object_type {
     bool (*set_attribute)(struct jinja_run *run, struct jinja_object *self, const struct jinja_string *name,
                           struct jinja_value value); /* {% set object.name = value %}: namespace alone has it */
     struct jinja_value (*call)(struct jinja_run *run, struct jinja_object *self, const struct jinja_args *args);
+    /* What a loop over the object sees; NULL after a failure. A generator's elements are seen once. */
+    const struct jinja_list *(*iterate)(struct jinja_run *run, struct jinja_object *self);
+    size_t (*length)(struct jinja_object *self); /* len(object); an object of length 0 is false */
+    /* object[key]. False: there is no such item. */
+    bool (*get_item)(struct jinja_run *run, struct jinja_object *self, struct jinja_value key, struct jinja_value *out);
+    bool (*build_repr)(struct jinja_run *run, struct jinja_builder *b, struct jinja_object *self); /* "<NAME object>" */
 };
 struct jinja_object { /* the first member of each object's own struct */
     const struct jinja_object_type *type;
@@ -173,7 +183,7 @@ struct jinja_value jinja_build_end(struct jinja_run *run, struct jinja_builder *
 const char *jinja_type_name(struct jinja_value v); /* Python's: "str", "int", "dict", "jinja2's Undefined", ... */
 bool jinja_is_true(struct jinja_run *run, struct jinja_value v);
 bool jinja_equal(struct jinja_run *run, struct jinja_value a, struct jinja_value b); /* 1 == 1.0 == True */
-/* -1, 0 or 1; fails for values that Python does not order. */
+/* -1, 0 or 1; fails for values that Python does not order. 2: one of them is NaN. */
 int jinja_compare(struct jinja_run *run, struct jinja_value a, struct jinja_value b);
 bool jinja_contains(struct jinja_run *run, struct jinja_value container, struct jinja_value item); /* item in c */
 

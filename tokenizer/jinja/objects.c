@@ -1,0 +1,209 @@
+/* Objects that more than one part makes: functions, generators, ranges and the views of a dict. */
+#include <inttypes.h>
+
+#include "tokenizer/jinja/library.h"
+
+/* --- functions, and methods bound to their object --- */
+
+struct function {
+    struct jinja_object base;
+    const char *name;
+    jinja_function function;
+    struct jinja_value self;
+};
+
+static struct jinja_value call_function(struct jinja_run *run, struct jinja_object *self, const struct jinja_args *args)
+{
+    const struct function *f = (const struct function *)self;
+    return f->function(run, f->self, args);
+}
+
+static bool build_function(struct jinja_run *run, struct jinja_builder *b, struct jinja_object *self)
+{
+    return jinja_build_printf(run, b, "<function %s>", ((const struct function *)self)->name);
+}
+
+static const struct jinja_object_type function_type = {
+    .name = "function", .call = call_function, .build_repr = build_function};
+
+struct jinja_value jinja_make_function(struct jinja_run *run, const char *name, jinja_function function,
+                                       struct jinja_value self)
+{
+    struct function *f = jinja_alloc(run, sizeof *f);
+    if (!f) return jinja_undefined(NULL);
+    *f = (struct function){{&function_type}, name, function, self};
+    return jinja_object(&f->base);
+}
+
+/* --- generators: what filters such as map give. Their items are known at once, but seen only once --- */
+
+struct generator {
+    struct jinja_object base;
+    struct jinja_list rest;
+};
+
+static const struct jinja_list *iterate_generator(struct jinja_run *run, struct jinja_object *self)
+{
+    struct generator *g = (struct generator *)self;
+    struct jinja_list *rest = jinja_alloc(run, sizeof *rest);
+    if (!rest) return NULL;
+    *rest = g->rest;
+    g->rest.count = 0;
+    return rest;
+}
+
+static const struct jinja_object_type generator_type = {.name = "generator", .iterate = iterate_generator};
+
+struct jinja_value jinja_generator(struct jinja_run *run, struct jinja_value items)
+{
+    struct generator *g = jinja_alloc(run, sizeof *g);
+    if (!g || items.kind != JINJA_LIST) return jinja_undefined(NULL);
+    *g = (struct generator){{&generator_type}, *items.list};
+    return jinja_object(&g->base);
+}
+
+bool jinja_first_element(struct jinja_run *run, struct jinja_value v, struct jinja_value *out)
+{
+    if (v.kind == JINJA_STRING && v.string->count && !jinja_failed(run)) {
+        *out = jinja_substring(run, v.string, 0, jinja_byte_of(v.string, 1));
+        return true;
+    }
+    struct generator *g = v.kind == JINJA_OBJECT && v.object->type == &generator_type ? (void *)v.object : NULL;
+    const struct jinja_list *list = g ? &g->rest : jinja_iterate(run, v);
+    if (!list || list->count == 0 || jinja_failed(run)) return false;
+    *out = list->items[0];
+    if (g) {
+        g->rest.items++;
+        g->rest.count--;
+    }
+    return true;
+}
+
+/* --- range --- */
+
+struct range {
+    struct jinja_object base;
+    int64_t start, stop, step, count;
+};
+
+static struct jinja_value range_element(const struct range *r, int64_t i)
+{
+    return jinja_int(r->start + i * r->step);
+}
+
+static const struct jinja_list *iterate_range(struct jinja_run *run, struct jinja_object *self)
+{
+    const struct range *r = (const struct range *)self;
+    struct jinja_list *list = jinja_alloc(run, sizeof *list);
+    struct jinja_value *items = jinja_alloc(run, ((size_t)r->count + 1) * sizeof *items);
+    if (!list || !items) return NULL;
+    for (int64_t i = 0; i < r->count; i++) items[i] = range_element(r, i);
+    *list = (struct jinja_list){.items = items, .count = (size_t)r->count};
+    return list;
+}
+
+static size_t range_length(struct jinja_object *self)
+{
+    return (size_t)((const struct range *)self)->count;
+}
+
+static bool range_item(struct jinja_run *run, struct jinja_object *self, struct jinja_value key,
+                       struct jinja_value *out)
+{
+    (void)run;
+    const struct range *r = (const struct range *)self;
+    int64_t i;
+    if (!jinja_is_int(key, &i)) return false;
+    if (i < 0) i += r->count;
+    if (i < 0 || i >= r->count) return false;
+    *out = range_element(r, i);
+    return true;
+}
+
+static bool build_range(struct jinja_run *run, struct jinja_builder *b, struct jinja_object *self)
+{
+    const struct range *r = (const struct range *)self;
+    jinja_build_printf(run, b, "range(%" PRId64 ", %" PRId64, r->start, r->stop);
+    if (r->step != 1) jinja_build_printf(run, b, ", %" PRId64, r->step);
+    return jinja_build_text(run, b, ")");
+}
+
+static const struct jinja_object_type range_type = {.name = "range",
+                                                    .iterate = iterate_range,
+                                                    .length = range_length,
+                                                    .get_item = range_item,
+                                                    .build_repr = build_range};
+
+bool jinja_is_range(struct jinja_value v)
+{
+    return v.kind == JINJA_OBJECT && v.object->type == &range_type;
+}
+
+struct jinja_value jinja_range(struct jinja_run *run, struct jinja_slice_indices indices)
+{
+    struct range *r = jinja_alloc(run, sizeof *r);
+    if (!r) return jinja_undefined(NULL);
+    *r = (struct range){{&range_type}, indices.start, indices.stop, indices.step, indices.count};
+    return jinja_object(&r->base);
+}
+
+struct jinja_value jinja_range_slice(struct jinja_run *run, struct jinja_value range, struct jinja_slice_indices slice)
+{
+    const struct range *r = (const struct range *)range.object;
+    return jinja_range(run, (struct jinja_slice_indices){.start = r->start + slice.start * r->step,
+                                                         .stop = r->start + slice.stop * r->step,
+                                                         .step = r->step * slice.step,
+                                                         .count = slice.count});
+}
+
+/* --- views of a dict: what its methods keys, values and items give --- */
+
+struct view {
+    struct jinja_object base;
+    struct jinja_dict *dict;
+    enum jinja_view view;
+};
+
+static const struct jinja_list *iterate_view(struct jinja_run *run, struct jinja_object *self)
+{
+    const struct view *v = (const struct view *)self;
+    struct jinja_value list = jinja_list_new(run, JINJA_LIST);
+    for (size_t i = 0; i < v->dict->count && !jinja_failed(run); i++) {
+        const struct jinja_pair *pair = &v->dict->pairs[i];
+        struct jinja_value both[] = {pair->key, pair->value};
+        jinja_list_append(run, list.list, v->view == JINJA_ITEMS ? jinja_tuple(run, both, 2) : both[v->view]);
+    }
+    return jinja_failed(run) ? NULL : list.list;
+}
+
+static size_t view_length(struct jinja_object *self)
+{
+    return ((const struct view *)self)->dict->count;
+}
+
+static bool build_view(struct jinja_run *run, struct jinja_builder *b, struct jinja_object *self)
+{
+    const struct jinja_list *list = iterate_view(run, self);
+    if (!list) return false;
+    jinja_build_printf(run, b, "%s(", self->type->name);
+    jinja_build_repr(run, b, (struct jinja_value){.kind = JINJA_LIST, .list = (struct jinja_list *)list});
+    return jinja_build_text(run, b, ")");
+}
+
+#define VIEW_TYPE(type_name)                                                                                           \
+    {                                                                                                                  \
+        .name = type_name, .iterate = iterate_view, .length = view_length, .build_repr = build_view                    \
+    }
+static const struct jinja_object_type view_types[] = {
+    [JINJA_KEYS] = VIEW_TYPE("dict_keys"),
+    [JINJA_VALUES] = VIEW_TYPE("dict_values"),
+    [JINJA_ITEMS] = VIEW_TYPE("dict_items"),
+};
+
+struct jinja_value jinja_dict_view(struct jinja_run *run, struct jinja_dict *dict, enum jinja_view view)
+{
+    struct view *v = jinja_alloc(run, sizeof *v);
+    if (!v) return jinja_undefined(NULL);
+    *v = (struct view){{&view_types[view]}, dict, view};
+    return jinja_object(&v->base);
+}

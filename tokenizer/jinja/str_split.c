@@ -1,0 +1,212 @@
+/* str methods that take strings apart. */
+#include "tokenizer/jinja/characters.h"
+#include "tokenizer/jinja/str_methods.h"
+
+static bool append_range(struct jinja_run *run, struct jinja_value list, const struct jinja_string *s, size_t from,
+                         size_t to)
+{
+    return !jinja_failed(run) && jinja_list_append(run, list.list, jinja_substring(run, s, from, to));
+}
+
+/* The character that ends at byte `end` > 0; *start is where it begins. */
+static uint32_t character_before(const struct jinja_string *s, size_t end, size_t *start)
+{
+    size_t at = end;
+    do {
+        at--;
+    } while (((unsigned char)s->bytes[at] & 0xC0) == 0x80);
+    *start = at;
+    return character_decode(s->bytes, &at);
+}
+
+static size_t skip_spaces(const struct jinja_string *s, size_t at)
+{
+    for (size_t next = at; next < s->length; at = next) {
+        if (!character_is_space(character_decode(s->bytes, &next))) return at;
+    }
+    return s->length;
+}
+
+static size_t skip_spaces_back(const struct jinja_string *s, size_t end)
+{
+    for (size_t start; end > 0; end = start) {
+        if (!character_is_space(character_before(s, end, &start))) return end;
+    }
+    return 0;
+}
+
+/* --- at white space --- */
+
+static void split_words(struct jinja_run *run, struct jinja_value list, const struct jinja_string *s, int64_t max)
+{
+    size_t at = skip_spaces(s, 0);
+    for (; at < s->length && max != 0 && !jinja_failed(run); max--) {
+        size_t end = at;
+        for (size_t next = at; next < s->length; end = next) {
+            if (character_is_space(character_decode(s->bytes, &next))) break;
+        }
+        append_range(run, list, s, at, end);
+        at = skip_spaces(s, end);
+    }
+    if (at < s->length) append_range(run, list, s, at, skip_spaces_back(s, s->length));
+}
+
+static void rsplit_words(struct jinja_run *run, struct jinja_value list, const struct jinja_string *s, int64_t max)
+{
+    size_t end = skip_spaces_back(s, s->length);
+    for (; end > 0 && max != 0 && !jinja_failed(run); max--) {
+        size_t start = end;
+        for (size_t before = end; start > 0; start = before) {
+            if (character_is_space(character_before(s, start, &before))) break;
+        }
+        append_range(run, list, s, start, end);
+        end = skip_spaces_back(s, start);
+    }
+    if (end > 0) append_range(run, list, s, skip_spaces(s, 0), end);
+}
+
+/* --- at a separator --- */
+
+static void split_at(struct jinja_run *run, struct jinja_value list, const struct jinja_string *s,
+                     const struct jinja_string *separator, int64_t max)
+{
+    size_t at = 0;
+    for (; max != 0 && !jinja_failed(run); max--) {
+        size_t found = jinja_find_bytes(s, at, s->length, separator);
+        if (found == SIZE_MAX) break;
+        append_range(run, list, s, at, found);
+        at = found + separator->length;
+    }
+    append_range(run, list, s, at, s->length);
+}
+
+/* The last place at which `needle` lies within the first `end` bytes. */
+static size_t find_last(const struct jinja_string *s, size_t end, const struct jinja_string *needle)
+{
+    if (end < needle->length) return SIZE_MAX;
+    for (size_t at = end - needle->length + 1; at-- > 0;) {
+        if (jinja_find_bytes(s, at, at + needle->length, needle) == at) return at;
+    }
+    return SIZE_MAX;
+}
+
+static void rsplit_at(struct jinja_run *run, struct jinja_value list, const struct jinja_string *s,
+                      const struct jinja_string *separator, int64_t max)
+{
+    size_t end = s->length;
+    for (; max != 0 && !jinja_failed(run); max--) {
+        size_t found = find_last(s, end, separator);
+        if (found == SIZE_MAX) break;
+        append_range(run, list, s, found + separator->length, end);
+        end = found;
+    }
+    append_range(run, list, s, 0, end);
+}
+
+static void reverse(struct jinja_list *list)
+{
+    for (size_t i = 0, j = list->count; i + 1 < j; i++) {
+        j--;
+        struct jinja_value other = list->items[i];
+        list->items[i] = list->items[j];
+        list->items[j] = other;
+    }
+}
+
+static const struct jinja_string *expect_separator(struct jinja_run *run, const char *name, struct jinja_value v)
+{
+    const struct jinja_string *separator = jinja_expect_string(run, name, v);
+    if (separator && separator->length == 0) jinja_fail(run, "empty separator");
+    return jinja_failed(run) ? NULL : separator;
+}
+
+static struct jinja_value split(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args,
+                                bool from_right)
+{
+    static const char *const names[] = {"sep", "maxsplit"};
+    const char *name = from_right ? "rsplit" : "split";
+    struct jinja_value v[2];
+    int64_t max;
+    if (!jinja_bind(run, name, args, names, 2, 0, v) || !jinja_expect_int(run, name, v[1], -1, &max))
+        return jinja_undefined(NULL);
+    struct jinja_value list = jinja_list_new(run, JINJA_LIST);
+    if (v[0].kind == JINJA_UNDEFINED || v[0].kind == JINJA_NONE) {
+        (from_right ? rsplit_words : split_words)(run, list, self.string, max);
+    } else {
+        const struct jinja_string *separator = expect_separator(run, name, v[0]);
+        if (!separator) return jinja_undefined(NULL);
+        (from_right ? rsplit_at : split_at)(run, list, self.string, separator, max);
+    }
+    if (from_right && !jinja_failed(run)) reverse(list.list);
+    return list;
+}
+
+struct jinja_value jinja_str_split(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+{
+    return split(run, self, args, false);
+}
+
+struct jinja_value jinja_str_rsplit(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+{
+    return split(run, self, args, true);
+}
+
+static struct jinja_value partition(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args,
+                                    bool last)
+{
+    const char *name = last ? "rpartition" : "partition";
+    const struct jinja_string *s = self.string;
+    struct jinja_value v, parts[3];
+    if (!jinja_bind_positional(run, name, args, 1, 1, &v)) return jinja_undefined(NULL);
+    const struct jinja_string *separator = expect_separator(run, name, v);
+    if (!separator) return jinja_undefined(NULL);
+    size_t found = last ? find_last(s, s->length, separator) : jinja_find_bytes(s, 0, s->length, separator);
+    size_t from = found != SIZE_MAX ? found : last ? 0 : s->length;
+    size_t to = found != SIZE_MAX ? found + separator->length : from;
+    parts[0] = jinja_substring(run, s, 0, from);
+    parts[1] = jinja_substring(run, s, from, to);
+    parts[2] = jinja_substring(run, s, to, s->length);
+    return jinja_tuple(run, parts, 3);
+}
+
+struct jinja_value jinja_str_partition(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+{
+    return partition(run, self, args, false);
+}
+
+struct jinja_value jinja_str_rpartition(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+{
+    return partition(run, self, args, true);
+}
+
+/* --- at line ends --- */
+
+static struct jinja_value split_lines(struct jinja_run *run, const struct jinja_string *s, bool keep_ends)
+{
+    struct jinja_value list = jinja_list_new(run, JINJA_LIST);
+    size_t from = 0;
+    for (size_t at = 0; at < s->length && !jinja_failed(run);) {
+        size_t end = at;
+        uint32_t c = character_decode(s->bytes, &at);
+        if (!character_is_line_end(c)) continue;
+        if (c == '\r' && at < s->length && s->bytes[at] == '\n') at++;
+        append_range(run, list, s, from, keep_ends ? at : end);
+        from = at;
+    }
+    if (from < s->length) append_range(run, list, s, from, s->length);
+    return list;
+}
+
+const struct jinja_list *jinja_lines(struct jinja_run *run, const struct jinja_string *s)
+{
+    struct jinja_value lines = split_lines(run, s, false);
+    return jinja_failed(run) ? NULL : lines.list;
+}
+
+struct jinja_value jinja_str_splitlines(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+{
+    static const char *const names[] = {"keepends"};
+    struct jinja_value keep;
+    if (!jinja_bind(run, "splitlines", args, names, 1, 0, &keep)) return jinja_undefined(NULL);
+    return split_lines(run, self.string, jinja_is_true(run, keep));
+}

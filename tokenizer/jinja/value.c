@@ -1,0 +1,251 @@
+/* Values without memory of their own, and what all values have: a type, a truth, an order. */
+#include <math.h>
+#include <string.h>
+
+#include "tokenizer/jinja/library.h"
+
+struct jinja_value jinja_undefined(const char *missing)
+{
+    return (struct jinja_value){.kind = JINJA_UNDEFINED, .missing = missing};
+}
+
+struct jinja_value jinja_undefined_name(struct jinja_run *run, const struct jinja_string *name)
+{
+    struct jinja_builder b = {0};
+    jinja_build_text(run, &b, "'");
+    jinja_build_string(run, &b, name);
+    jinja_build_bytes(run, &b, "' is undefined", sizeof "' is undefined", false); /* with its NUL */
+    return jinja_undefined(jinja_failed(run) ? NULL : b.bytes);
+}
+
+struct jinja_value jinja_none(void)
+{
+    return (struct jinja_value){.kind = JINJA_NONE};
+}
+
+struct jinja_value jinja_bool(bool value)
+{
+    return (struct jinja_value){.kind = JINJA_BOOL, .boolean = value};
+}
+
+struct jinja_value jinja_int(int64_t value)
+{
+    return (struct jinja_value){.kind = JINJA_INT, .integer = value};
+}
+
+struct jinja_value jinja_float(double value)
+{
+    return (struct jinja_value){.kind = JINJA_FLOAT, .real = value};
+}
+
+struct jinja_value jinja_object(struct jinja_object *object)
+{
+    return (struct jinja_value){.kind = JINJA_OBJECT, .object = object};
+}
+
+const char *jinja_type_name(struct jinja_value v)
+{
+    static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict"};
+    return v.kind == JINJA_OBJECT ? v.object->type->name : names[v.kind];
+}
+
+bool jinja_length(struct jinja_value v, size_t *length)
+{
+    switch (v.kind) {
+    case JINJA_UNDEFINED:
+        *length = 0;
+        return true;
+    case JINJA_STRING:
+        *length = v.string->count;
+        return true;
+    case JINJA_LIST:
+    case JINJA_TUPLE:
+        *length = v.list->count;
+        return true;
+    case JINJA_DICT:
+        *length = v.dict->count;
+        return true;
+    case JINJA_OBJECT:
+        if (v.object->type->length) *length = v.object->type->length(v.object);
+        return v.object->type->length != NULL;
+    default:
+        return false;
+    }
+}
+
+bool jinja_is_true(struct jinja_run *run, struct jinja_value v)
+{
+    size_t length;
+    if (jinja_failed(run)) return false;
+    switch (v.kind) {
+    case JINJA_NONE:
+        return false;
+    case JINJA_BOOL:
+        return v.boolean;
+    case JINJA_INT:
+        return v.integer != 0;
+    case JINJA_FLOAT:
+        return v.real != 0;
+    default:
+        return !jinja_length(v, &length) || length > 0;
+    }
+}
+
+/* --- numbers --- */
+
+bool jinja_is_int(struct jinja_value v, int64_t *out)
+{
+    if (v.kind == JINJA_INT) *out = v.integer;
+    if (v.kind == JINJA_BOOL) *out = v.boolean;
+    return v.kind == JINJA_INT || v.kind == JINJA_BOOL;
+}
+
+bool jinja_is_number(struct jinja_value v)
+{
+    return v.kind == JINJA_INT || v.kind == JINJA_BOOL || v.kind == JINJA_FLOAT;
+}
+
+double jinja_to_double(struct jinja_value number)
+{
+    return number.kind == JINJA_FLOAT ? number.real : number.kind == JINJA_BOOL ? number.boolean : (double)number.integer;
+}
+
+/* An int64 and a double, compared exactly. */
+static int compare_int_float(int64_t i, double d)
+{
+    if (isnan(d)) return 2;
+    if (d >= 0x1p63) return -1;
+    if (d < -0x1p63) return 1;
+    int64_t whole = (int64_t)d;
+    if (i != whole) return i < whole ? -1 : 1;
+    double rest = d - (double)whole;
+    return rest > 0 ? -1 : rest < 0;
+}
+
+static int compare_numbers(struct jinja_value a, struct jinja_value b)
+{
+    int64_t i, j;
+    bool a_int = jinja_is_int(a, &i), b_int = jinja_is_int(b, &j);
+    if (a_int && b_int) return (i > j) - (i < j);
+    if (a_int) return compare_int_float(i, b.real);
+    if (b_int) {
+        int order = compare_int_float(j, a.real);
+        return order == 2 ? 2 : -order;
+    }
+    if (isnan(a.real) || isnan(b.real)) return 2;
+    return (a.real > b.real) - (a.real < b.real);
+}
+
+/* --- equality and order --- */
+
+static bool equal_lists(struct jinja_run *run, const struct jinja_list *a, const struct jinja_list *b)
+{
+    if (a->count != b->count) return false;
+    for (size_t i = 0; i < a->count; i++) {
+        if (!jinja_tick(run) || !jinja_equal(run, a->items[i], b->items[i])) return false;
+    }
+    return true;
+}
+
+static bool equal_dicts(struct jinja_run *run, const struct jinja_dict *a, const struct jinja_dict *b)
+{
+    if (a->count != b->count) return false;
+    for (size_t i = 0; i < a->count; i++) {
+        const struct jinja_value *other = jinja_dict_get(run, b, a->pairs[i].key);
+        if (!jinja_tick(run) || !other || !jinja_equal(run, a->pairs[i].value, *other)) return false;
+    }
+    return true;
+}
+
+static bool equal_ranges(struct jinja_run *run, struct jinja_value a, struct jinja_value b)
+{
+    if (a.object == b.object) return true;
+    if (!jinja_is_range(a) || !jinja_is_range(b)) return false;
+    const struct jinja_list *x = jinja_iterate(run, a), *y = jinja_iterate(run, b);
+    return x && y && equal_lists(run, x, y);
+}
+
+static bool equal_containers(struct jinja_run *run, struct jinja_value a, struct jinja_value b)
+{
+    if (!jinja_enter(run)) return false;
+    bool equal = a.kind == JINJA_DICT     ? equal_dicts(run, a.dict, b.dict)
+                 : a.kind == JINJA_OBJECT ? equal_ranges(run, a, b)
+                                          : equal_lists(run, a.list, b.list);
+    jinja_leave(run);
+    return equal;
+}
+
+bool jinja_equal(struct jinja_run *run, struct jinja_value a, struct jinja_value b)
+{
+    if (jinja_failed(run)) return false;
+    if (jinja_is_number(a) && jinja_is_number(b)) return compare_numbers(a, b) == 0;
+    if (a.kind != b.kind) return false;
+    switch (a.kind) {
+    case JINJA_UNDEFINED:
+    case JINJA_NONE:
+        return true;
+    case JINJA_STRING:
+        return jinja_strings_equal(a.string, b.string);
+    default:
+        return equal_containers(run, a, b);
+    }
+}
+
+static int compare_strings(const struct jinja_string *a, const struct jinja_string *b)
+{
+    size_t common = a->length < b->length ? a->length : b->length;
+    int order = memcmp(a->bytes, b->bytes, common); /* the order of UTF-8's bytes is that of code points */
+    if (order == 0) return (a->length > b->length) - (a->length < b->length);
+    return order < 0 ? -1 : 1;
+}
+
+static int compare_lists(struct jinja_run *run, const struct jinja_list *a, const struct jinja_list *b)
+{
+    if (!jinja_enter(run)) return 0;
+    int order = (a->count > b->count) - (a->count < b->count);
+    for (size_t i = 0; i < a->count && i < b->count; i++) {
+        if (!jinja_tick(run) || jinja_equal(run, a->items[i], b->items[i])) continue;
+        order = jinja_compare(run, a->items[i], b->items[i]);
+        break;
+    }
+    jinja_leave(run);
+    return order;
+}
+
+int jinja_compare(struct jinja_run *run, struct jinja_value a, struct jinja_value b)
+{
+    if (jinja_failed(run)) return 0;
+    if (jinja_is_number(a) && jinja_is_number(b)) return compare_numbers(a, b);
+    if (a.kind == JINJA_STRING && b.kind == JINJA_STRING) return compare_strings(a.string, b.string);
+    if (a.kind == b.kind && (a.kind == JINJA_LIST || a.kind == JINJA_TUPLE)) return compare_lists(run, a.list, b.list);
+    if (a.kind == JINJA_UNDEFINED || b.kind == JINJA_UNDEFINED) {
+        jinja_wrong_type(run, "the comparison", "defined values", a.kind == JINJA_UNDEFINED ? a : b);
+    } else {
+        jinja_fail(run, "'<' is not supported between instances of '%s' and '%s'", jinja_type_name(a),
+                   jinja_type_name(b));
+    }
+    return 0;
+}
+
+/* --- in --- */
+
+static bool is_element(struct jinja_run *run, struct jinja_value container, struct jinja_value item)
+{
+    const struct jinja_list *items = jinja_iterate(run, container);
+    for (size_t i = 0; items && i < items->count; i++) {
+        if (!jinja_tick(run)) return false;
+        if (jinja_equal(run, items->items[i], item)) return true;
+    }
+    return false;
+}
+
+bool jinja_contains(struct jinja_run *run, struct jinja_value container, struct jinja_value item)
+{
+    if (container.kind == JINJA_DICT) return jinja_dict_get(run, container.dict, item) != NULL;
+    if (container.kind != JINJA_STRING) return is_element(run, container, item);
+    if (item.kind != JINJA_STRING) {
+        jinja_fail(run, "'in <string>' requires string as left operand, not %s", jinja_type_name(item));
+        return false;
+    }
+    return jinja_find_bytes(container.string, 0, container.string->length, item.string) != SIZE_MAX;
+}
