@@ -102,10 +102,7 @@ bool jinja_enter(struct jinja_run *run)
 {
     if (jinja_failed(run)) return false;
     if (run->depth == JINJA_MAX_DEPTH) {
-        jinja_fail(run,
-                   "nested more than %d levels deep; look for a macro or a recursive loop that calls itself without "
-                   "end",
-                   JINJA_MAX_DEPTH);
+        jinja_fail(run, "nested more than %d levels deep", JINJA_MAX_DEPTH);
         return false;
     }
     run->depth++;

@@ -1,0 +1,241 @@
+/* {% for %} and its variable `loop`. As in jinja2, the elements that a test lets through are found one at a time, so
+ * that the test sees what the body has changed. */
+#include "tokenizer/jinja/evaluator.h"
+
+#include <stdio.h>
+
+#include "tokenizer/jinja/library.h"
+
+struct loop {
+    struct jinja_object object;
+    struct evaluator *e;
+    const struct jinja_statement *s;
+    struct frame *outer; /* of a recursive loop: where it stands */
+    const struct jinja_list *source;
+    size_t next;    /* in source */
+    bool has_test;  /* source's elements are still to be tested */
+    bool has_after; /* `after` is the element after the current one */
+    int64_t index0, depth0;
+    int64_t length; /* -1: not known */
+    struct jinja_value before, current, after;
+    struct jinja_value changed; /* a tuple: what `changed` was given last; UNDEFINED: nothing yet */
+};
+
+/* --- elements --- */
+
+/* Whether the test lets this element through, which it may replace: of "for a, b in" comes a tuple. The test is
+ * evaluated where the loop stands, also for a recursive loop. */
+static bool passes(struct loop *l, struct jinja_value *element)
+{
+    struct evaluator *e = l->e;
+    const struct jinja_for *f = l->s->loop;
+    struct frame *frame = e->frame;
+    if (f->recursive) e->frame = l->outer;
+    enter_scope(e, &f->test_scope);
+    assign(e, f->test_target, *element);
+    const bool passed = jinja_is_true(&e->run, evaluate(e, f->test)) && !jinja_failed(&e->run);
+    if (passed) *element = evaluate(e, f->test_target);
+    e->frame = frame;
+    return passed;
+}
+
+/* The next element of the source; false: there is none, or a failure. */
+static bool pull(struct loop *l, struct jinja_value *out)
+{
+    while (l->next < l->source->count && jinja_tick(&l->e->run)) {
+        *out = l->source->items[l->next++];
+        if (!l->has_test || passes(l, out)) return !jinja_failed(&l->e->run);
+    }
+    return false;
+}
+
+static bool peek(struct loop *l)
+{
+    if (!l->has_after) l->has_after = pull(l, &l->after);
+    return l->has_after;
+}
+
+static bool step(struct loop *l)
+{
+    struct jinja_value element;
+    if (l->has_after)
+        element = l->after;
+    else if (!pull(l, &element))
+        return false;
+    l->has_after = false;
+    l->before = l->current;
+    l->current = element;
+    l->index0++;
+    return true;
+}
+
+/* With a test, all elements that are left are tested now. */
+static int64_t length(struct loop *l)
+{
+    struct jinja_run *run = &l->e->run;
+    if (l->length >= 0) return l->length;
+    const struct jinja_value rest = jinja_list_new(run, JINJA_LIST);
+    struct jinja_value element;
+    while (pull(l, &element)) jinja_list_append(run, rest.list, element);
+    if (jinja_failed(run)) return 0;
+    l->source = rest.list;
+    l->next = 0;
+    l->has_test = false;
+    l->length = (int64_t)rest.list->count + l->index0 + 1 + l->has_after;
+    return l->length;
+}
+
+/* --- the object --- */
+
+static struct jinja_value cycle(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+{
+    const struct loop *l = (const struct loop *)self.object;
+    if (args->num_keywords) jinja_fail(run, "cycle() takes no keyword arguments");
+    if (!args->count) jinja_fail(run, "no items for cycling given");
+    return jinja_failed(run) ? jinja_none() : args->positional[l->index0 % (int64_t)args->count];
+}
+
+static struct jinja_value changed(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+{
+    struct loop *l = (struct loop *)self.object;
+    if (args->num_keywords) jinja_fail(run, "changed() takes no keyword arguments");
+    const struct jinja_value values = jinja_tuple(run, args->positional, args->count);
+    if (jinja_failed(run)) return jinja_none();
+    const bool is_new = l->changed.kind == JINJA_UNDEFINED || !jinja_equal(run, l->changed, values);
+    l->changed = values;
+    return jinja_bool(is_new);
+}
+
+static bool loop_attribute(struct jinja_run *run, struct jinja_object *self, const struct jinja_string *name,
+                           struct jinja_value *out)
+{
+    struct loop *l = (struct loop *)self;
+    const struct jinja_value object = jinja_object(self);
+    if (jinja_string_is(name, "index"))
+        *out = jinja_int(l->index0 + 1);
+    else if (jinja_string_is(name, "index0"))
+        *out = jinja_int(l->index0);
+    else if (jinja_string_is(name, "first"))
+        *out = jinja_bool(l->index0 == 0);
+    else if (jinja_string_is(name, "last"))
+        *out = jinja_bool(!peek(l));
+    else if (jinja_string_is(name, "length"))
+        *out = jinja_int(length(l));
+    else if (jinja_string_is(name, "revindex"))
+        *out = jinja_int(length(l) - l->index0);
+    else if (jinja_string_is(name, "revindex0"))
+        *out = jinja_int(length(l) - l->index0 - 1);
+    else if (jinja_string_is(name, "depth"))
+        *out = jinja_int(l->depth0 + 1);
+    else if (jinja_string_is(name, "depth0"))
+        *out = jinja_int(l->depth0);
+    else if (jinja_string_is(name, "previtem"))
+        *out = l->index0 > 0 ? l->before : jinja_undefined("there is no previous item");
+    else if (jinja_string_is(name, "nextitem"))
+        *out = peek(l) ? l->after : jinja_undefined("there is no next item");
+    else if (jinja_string_is(name, "cycle"))
+        *out = jinja_make_function(run, "cycle", cycle, object);
+    else if (jinja_string_is(name, "changed"))
+        *out = jinja_make_function(run, "changed", changed, object);
+    else
+        return false;
+    return true;
+}
+
+static size_t loop_length(struct jinja_object *self)
+{
+    return (size_t)length((struct loop *)self);
+}
+
+static bool loop_repr(struct jinja_run *run, struct jinja_builder *b, struct jinja_object *self)
+{
+    struct loop *l = (struct loop *)self;
+    return jinja_build_printf(run, b, "<LoopContext %lld/%lld>", (long long)l->index0 + 1, (long long)length(l));
+}
+
+static struct jinja_value loop_call(struct jinja_run *run, struct jinja_object *self, const struct jinja_args *args);
+
+static const struct jinja_object_type loop_type = {.name = "LoopContext",
+                                                   .get_attribute = loop_attribute,
+                                                   .call = loop_call,
+                                                   .length = loop_length,
+                                                   .build_repr = loop_repr};
+
+/* --- the statement --- */
+
+static struct loop *new_loop(struct evaluator *e, const struct jinja_statement *s, struct frame *outer,
+                             struct jinja_value iterable, int64_t depth0)
+{
+    struct loop *l = jinja_alloc(&e->run, sizeof *l);
+    const struct jinja_list *source = jinja_iterate(&e->run, iterable);
+    if (!l || !source) return NULL;
+    *l = (struct loop){.object = {&loop_type}, .e = e, .s = s, .outer = outer, .source = source, .depth0 = depth0};
+    l->has_test = s->loop->test != NULL;
+    l->length = l->has_test ? -1 : (int64_t)source->count;
+    l->index0 = -1;
+    return l;
+}
+
+/* Runs the body for each element, and the else body unless an element's body was run to its end. */
+static enum flow run_loop(struct evaluator *e, struct loop *l)
+{
+    const struct jinja_statement *s = l->s;
+    bool completed = false;
+    enum flow flow = FLOW_NEXT;
+    while (flow != FLOW_BREAK && flow != FLOW_STOP && step(l)) {
+        assign(e, s->targets.first, l->current);
+        e->frame->slots[s->loop->loop_slot] = jinja_object(&l->object);
+        enter_scope(e, &s->scope);
+        flow = execute(e, &s->body);
+        completed = completed || flow == FLOW_NEXT;
+    }
+    leave_scope(e, &s->scope);
+    if (jinja_failed(&e->run)) return FLOW_STOP;
+    if (completed || !s->loop->otherwise.first) return FLOW_NEXT;
+    enter_scope(e, &s->loop->else_scope);
+    flow = execute(e, &s->loop->otherwise);
+    leave_scope(e, &s->loop->else_scope);
+    return flow;
+}
+
+/* A recursive loop is a function: what its bodies print is a string. */
+static struct jinja_value run_recursive(struct evaluator *e, const struct jinja_statement *s, struct frame *outer,
+                                        struct jinja_value iterable, int64_t depth0)
+{
+    struct frame *frame = e->frame;
+    struct jinja_builder text = {0}, *around = e->out;
+    struct loop *l = new_loop(e, s, outer, iterable, depth0);
+    struct frame *own = l ? new_frame(e, outer, s->loop->num_slots) : NULL;
+    if (!own || !jinja_enter(&e->run)) return jinja_none();
+    e->frame = own;
+    e->out = &text;
+    run_loop(e, l);
+    e->out = around;
+    e->frame = frame;
+    jinja_leave(&e->run);
+    return jinja_failed(&e->run) ? jinja_none() : jinja_build_end(&e->run, &text);
+}
+
+/* loop(children) */
+static struct jinja_value loop_call(struct jinja_run *run, struct jinja_object *self, const struct jinja_args *args)
+{
+    static const char *const names[] = {"iterable"};
+    const struct loop *l = (const struct loop *)self;
+    struct jinja_value iterable;
+    if (!jinja_bind(run, "loop", args, names, 1, 1, &iterable)) return jinja_none();
+    if (l->s->loop->recursive) return run_recursive(l->e, l->s, l->outer, iterable, l->depth0 + 1);
+    jinja_fail(run, "The loop must have the 'recursive' marker to be called recursively.");
+    return jinja_none();
+}
+
+enum flow execute_for(struct evaluator *e, const struct jinja_statement *s)
+{
+    const struct jinja_value iterable = evaluate(e, s->exprs.first);
+    if (jinja_failed(&e->run)) return FLOW_STOP;
+    if (!s->loop->recursive) {
+        struct loop *l = new_loop(e, s, NULL, iterable, 0);
+        return l ? run_loop(e, l) : FLOW_STOP;
+    }
+    const struct jinja_value text = run_recursive(e, s, e->frame, iterable, 0);
+    return !jinja_failed(&e->run) && jinja_build_str(&e->run, e->out, text) ? FLOW_NEXT : FLOW_STOP;
+}
