@@ -24,9 +24,10 @@ void normalizer_close(struct normalizer *n); /* NULL is allowed */
 /* Whether normalizing changes nothing, for any text. */
 bool normalizer_is_identity(const struct normalizer *n);
 
-/* Overwrites *out with the normalized text[length], which is valid UTF-8. marks: [length], or NULL. A byte of the result
- * is marked if one of those that it was made of is. False if memory ran out. Thread-safe. */
-bool normalizer_apply(const struct normalizer *n, const char *text, const char *marks, size_t length,
-                      struct marked_text *out);
+/* Overwrites *out with the normalized text[length], which is valid UTF-8. marks: [length], or NULL. A byte of the
+ * result is marked if one of those that it was made of is. Thread-safe. Fails if memory ran out, or if the search for a
+ * regular expression is given up (regexp.h). */
+enum status normalizer_apply(const struct normalizer *n, const char *text, const char *marks, size_t length,
+                             struct marked_text *out, struct error *err);
 
 #endif

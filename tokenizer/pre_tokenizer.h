@@ -1,9 +1,10 @@
-/* The "pre_tokenizer" of a tokenizer.json (Hugging Face's tokenizers 0.23): splits normalized text into words, which are
- * then encoded one by one. Sequence, Split (a string, or a regular expression in Oniguruma's syntax; all behaviours;
- * invert), ByteLevel, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit; another type is refused by name.
+/* The "pre_tokenizer" of a tokenizer.json (Hugging Face's tokenizers 0.23): splits normalized text into words, which
+ * are then encoded one by one. Sequence, Split (a string, or a regular expression in Oniguruma's syntax; all
+ * behaviours; invert), ByteLevel, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit; another type is refused
+ * by name.
  *
- * ByteLevel writes each byte as a character of its own in tokenizers; here words stay the bytes that they stand for, and
- * so does the vocabulary (bpe.h). */
+ * ByteLevel writes each byte as a character of its own in tokenizers; here words stay the bytes that they stand for,
+ * and so does the vocabulary (bpe.h). */
 #ifndef QUIRE_TOKENIZER_PRE_TOKENIZER_H
 #define QUIRE_TOKENIZER_PRE_TOKENIZER_H
 
