@@ -71,7 +71,8 @@ void pipeline_close(struct pipeline *p)
 bool pipeline_add_token(struct pipeline *p, const char *text, size_t length, int32_t id, unsigned flags)
 {
     struct marked_text normalized = {0};
-    bool ok = normalizer_apply(p->normalizer, text, NULL, length, &normalized);
+    struct error err;
+    bool ok = normalizer_apply(p->normalizer, text, NULL, length, &normalized, &err) == STATUS_OK;
     if (ok && normalized.text.length)
         ok = added_tokens_add(&p->added, normalized.text.data, normalized.text.length, id, flags);
     marked_text_free(&normalized);
@@ -123,8 +124,9 @@ enum status pipeline_encode(const struct pipeline *p, const struct added_search 
 {
     struct added_search search = *text;
     if (normalizer_is_identity(p->normalizer)) return encode_normalized(p, &search, first, s, out, err);
-    if (!normalizer_apply(p->normalizer, text->text, text->marks, text->length, &s->normalized))
-        return out_of_memory(err);
+    enum status status =
+        normalizer_apply(p->normalizer, text->text, text->marks, text->length, &s->normalized, err);
+    if (status) return status;
     search.text = s->normalized.text.data;
     search.length = s->normalized.text.length;
     search.marks = s->normalized.marks.length ? s->normalized.marks.data : NULL;

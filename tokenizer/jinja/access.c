@@ -82,8 +82,8 @@ static bool is_unsafe(struct jinja_value object, const struct jinja_string *name
     static const char *const of_list[] = {"append", "clear",  "pop",    "reverse", "insert",
                                           "sort",   "extend", "remove", NULL};
     static const char *const of_dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
-    bool dunder = name->length >= 4 && memcmp(name->bytes, "__", 2) == 0 &&
-                  memcmp(name->bytes + name->length - 2, "__", 2) == 0;
+    bool dunder =
+        name->length >= 4 && memcmp(name->bytes, "__", 2) == 0 && memcmp(name->bytes + name->length - 2, "__", 2) == 0;
     return dunder || (object.kind == JINJA_LIST && is_one_of(name, of_list)) ||
            (object.kind == JINJA_DICT && is_one_of(name, of_dict));
 }
@@ -163,8 +163,7 @@ static bool find_character(struct jinja_run *run, const struct jinja_string *s, 
     return true;
 }
 
-static bool find_item(struct jinja_run *run, struct jinja_value object, struct jinja_value key,
-                      struct jinja_value *out)
+static bool find_item(struct jinja_run *run, struct jinja_value object, struct jinja_value key, struct jinja_value *out)
 {
     int64_t i;
     const struct jinja_value *value;
@@ -279,10 +278,12 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value object,
     struct jinja_slice_indices slice;
     bool sliceable = object.kind == JINJA_STRING || object.kind == JINJA_LIST || object.kind == JINJA_TUPLE ||
                      jinja_is_range(object);
-    if (!sliceable) return jinja_undefined("only strings, lists and ranges can be sliced");
-    jinja_length(object, &length);
-    if (!jinja_slice_indices(run, start, stop, step, length, &slice))
-        return jinja_undefined("the bounds of a slice must be integers");
+    if (!sliceable) jinja_fail(run, "'%s' object cannot be sliced", jinja_type_name(object));
+    if (!sliceable || !jinja_length(object, &length)) return jinja_undefined(NULL);
+    if (!jinja_slice_indices(run, start, stop, step, length, &slice)) {
+        jinja_fail(run, "the bounds of a slice must be integers");
+        return jinja_undefined(NULL);
+    }
     if (object.kind == JINJA_STRING) return slice_string(run, object.string, slice);
     return object.kind == JINJA_OBJECT ? jinja_range_slice(run, object, slice) : slice_list(run, object, slice);
 }

@@ -97,7 +97,8 @@ static struct jinja_value power_of_floats(struct jinja_run *run, double base, do
 {
     if (base == 0 && exponent < 0) return fail(run, "0.0 cannot be raised to a negative power");
     if (base < 0 && isfinite(base) && isfinite(exponent) && exponent != floor(exponent))
-        return fail(run, "a negative number raised to a fraction would be a complex number, which templates do not have");
+        return fail(run,
+                    "a negative number raised to a fraction would be a complex number, which templates do not have");
     double result = pow(base, exponent);
     if (isinf(result) && isfinite(base) && isfinite(exponent)) return fail(run, "the result is too large for a float");
     return jinja_float(result);
@@ -109,7 +110,8 @@ static struct jinja_value float_arithmetic(struct jinja_run *run, enum jinja_ope
     if (op == JINJA_SUBTRACT) return jinja_float(a - b);
     if (op == JINJA_MULTIPLY) return jinja_float(a * b);
     if (op == JINJA_POWER) return power_of_floats(run, a, b);
-    if (b == 0) return fail(run, op == JINJA_DIVIDE ? "float division by zero" : "float floor division or modulo by zero");
+    if (b == 0)
+        return fail(run, op == JINJA_DIVIDE ? "float division by zero" : "float floor division or modulo by zero");
     if (op == JINJA_DIVIDE) return jinja_float(a / b);
     return jinja_float(op == JINJA_MODULO ? float_modulo(a, b) : float_floor_divide(a, b));
 }

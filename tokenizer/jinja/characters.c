@@ -46,8 +46,8 @@ static bool in_ranges(uint32_t c, const struct character_range *ranges, size_t c
 
 bool character_is_space(uint32_t c)
 {
-    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || (c > 0x85 && category(c) == UTF8PROC_CATEGORY_ZS) ||
-           c == 0x2028 || c == 0x2029;
+    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 ||
+           (c > 0x85 && category(c) == UTF8PROC_CATEGORY_ZS) || c == 0x2028 || c == 0x2029;
 }
 
 bool character_is_line_end(uint32_t c)
@@ -112,9 +112,9 @@ bool character_is_case_ignorable(uint32_t c)
     case UTF8PROC_CATEGORY_SK:
         return true;
     default: /* and what may stand within a word (Word_Break MidLetter, MidNumLet, Single_Quote) */
-        return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x387 || c == 0x55F || c == 0x5F4 || c == 0x2018 ||
-               c == 0x2019 || c == 0x2024 || c == 0x2027 || c == 0xFE13 || c == 0xFE52 || c == 0xFE55 || c == 0xFF07 ||
-               c == 0xFF0E || c == 0xFF1A;
+        return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x387 || c == 0x55F || c == 0x5F4 ||
+               c == 0x2018 || c == 0x2019 || c == 0x2024 || c == 0x2027 || c == 0xFE13 || c == 0xFE52 || c == 0xFE55 ||
+               c == 0xFF07 || c == 0xFF0E || c == 0xFF1A;
     }
 }
 

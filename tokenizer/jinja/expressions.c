@@ -130,7 +130,7 @@ static struct jinja_expr *parse_bracketed(struct jinja_parser *p, enum jinja_exp
     return parser_expect(p, end) ? e : NULL;
 }
 
-static struct jinja_expr *parse_values(struct jinja_parser *p, bool conditions, enum jinja_tuple_end end, bool bracket);
+static struct jinja_expr *parse_values(struct jinja_parser *p, bool conditions, bool bracket);
 
 static struct jinja_expr *parse_primary(struct jinja_parser *p)
 {
@@ -150,7 +150,7 @@ static struct jinja_expr *parse_primary(struct jinja_parser *p)
     if (parser_at(p, "[")) return parse_bracketed(p, JINJA_EXPR_LIST, "]");
     if (parser_at(p, "{")) return parse_bracketed(p, JINJA_EXPR_DICT, "}");
     if (parser_accept(p, "(")) {
-        struct jinja_expr *e = parse_values(p, true, JINJA_ENDS_TAG, true);
+        struct jinja_expr *e = parse_values(p, true, true);
         return parser_expect(p, ")") ? e : NULL;
     }
     parser_unexpected(p, "an expression");
@@ -175,7 +175,11 @@ static struct jinja_expr *parse_slice(struct jinja_parser *p, struct jinja_expr 
 /* object[key]; the bracket is taken already. */
 static struct jinja_expr *parse_item(struct jinja_parser *p, struct jinja_expr *object, const struct jinja_token *at)
 {
-    struct jinja_expr *key = parser_at(p, ":") ? NULL : parser_expression(p);
+    struct jinja_expr *key = NULL;
+    if (parser_at(p, "]")) /* a[] is a[()] */
+        key = parser_new_expr(p, JINJA_EXPR_TUPLE, at);
+    else if (!parser_at(p, ":"))
+        key = parser_expression(p);
     if (jinja_failed(p->run)) return NULL;
     if (parser_at(p, ":")) {
         struct jinja_expr *slice = parse_slice(p, object, key);
@@ -498,19 +502,17 @@ struct jinja_expr *parser_expression(struct jinja_parser *p)
     return e;
 }
 
-static bool at_tuple_end(const struct jinja_parser *p, enum jinja_tuple_end end)
+static bool at_tuple_end(const struct jinja_parser *p)
 {
-    return p->token.kind == JINJA_TOKEN_PRINT_END || p->token.kind == JINJA_TOKEN_BLOCK_END || parser_at(p, ")") ||
-           (end == JINJA_ENDS_AT_IN && parser_at(p, "in")) ||
-           (end == JINJA_ENDS_AT_RECURSIVE && parser_at(p, "recursive"));
+    return p->token.kind == JINJA_TOKEN_PRINT_END || p->token.kind == JINJA_TOKEN_BLOCK_END || parser_at(p, ")");
 }
 
 /* `bracket`: within ( and ), where there may be no value at all. */
-static struct jinja_expr *parse_values(struct jinja_parser *p, bool conditions, enum jinja_tuple_end end, bool bracket)
+static struct jinja_expr *parse_values(struct jinja_parser *p, bool conditions, bool bracket)
 {
     const struct jinja_token first = p->token;
     struct jinja_expr *tuple = NULL;
-    while (!at_tuple_end(p, end)) {
+    while (!at_tuple_end(p)) {
         struct jinja_expr *e = conditions ? parser_expression(p) : parse_level(p, LEVEL_OR);
         if (!e || (!tuple && !parser_at(p, ","))) return e;
         if (!tuple) tuple = parser_new_expr(p, JINJA_EXPR_TUPLE, &first);
@@ -522,14 +524,12 @@ static struct jinja_expr *parse_values(struct jinja_parser *p, bool conditions, 
     return tuple || jinja_failed(p->run) ? tuple : parser_new_expr(p, JINJA_EXPR_TUPLE, &first);
 }
 
-struct jinja_expr *parser_tuple(struct jinja_parser *p, bool conditions, enum jinja_tuple_end end)
+struct jinja_expr *parser_tuple(struct jinja_parser *p, bool conditions)
 {
-    return parse_values(p, conditions, end, false);
+    return parse_values(p, conditions, false);
 }
 
 /* --- targets of assignments --- */
-
-static struct jinja_expr *parse_targets(struct jinja_parser *p, bool attributes, enum jinja_tuple_end end);
 
 /* A name, an attribute of a namespace, or targets in brackets. */
 static struct jinja_expr *parse_target(struct jinja_parser *p, bool attributes)
@@ -537,7 +537,7 @@ static struct jinja_expr *parse_target(struct jinja_parser *p, bool attributes)
     const struct jinja_token token = p->token;
     struct jinja_value value;
     if (parser_accept(p, "(")) {
-        struct jinja_expr *e = parse_targets(p, false, JINJA_ENDS_TAG);
+        struct jinja_expr *e = parser_target(p, false);
         return parser_expect(p, ")") ? e : NULL;
     }
     if (token.kind != JINJA_TOKEN_NAME || named_constant(&token, &value)) {
@@ -557,20 +557,15 @@ static struct jinja_expr *parse_target(struct jinja_parser *p, bool attributes)
     return e;
 }
 
-static struct jinja_expr *parse_targets(struct jinja_parser *p, bool attributes, enum jinja_tuple_end end)
+struct jinja_expr *parser_target(struct jinja_parser *p, bool attributes)
 {
     if (!jinja_enter(p->run)) return NULL;
     const struct jinja_token first = p->token;
     struct jinja_expr *e = parse_target(p, attributes);
     if (e && parser_at(p, ",")) {
         e = with_operand(p, parser_new_expr(p, JINJA_EXPR_TUPLE, &first), e);
-        while (e && parser_accept(p, ",") && !at_tuple_end(p, end)) e = with_operand(p, e, parse_target(p, attributes));
+        while (e && parser_accept(p, ",") && !at_tuple_end(p)) e = with_operand(p, e, parse_target(p, attributes));
     }
     jinja_leave(p->run);
     return jinja_failed(p->run) ? NULL : e;
-}
-
-struct jinja_expr *parser_target(struct jinja_parser *p, bool attributes, enum jinja_tuple_end end)
-{
-    return parse_targets(p, attributes, end);
 }

@@ -73,7 +73,8 @@ bool jinja_format_parse(struct jinja_run *run, const struct jinja_string *s, str
     }
     if (at < s->length) out->type = s->bytes[at++];
     if (at != s->length || out->type < 0) jinja_fail(run, "Invalid format specifier");
-    if (out->precision > MAX_PRECISION || out->width > MAX_WIDTH) jinja_fail(run, "the width or precision of a format is too large");
+    if (out->precision > MAX_PRECISION || out->width > MAX_WIDTH)
+        jinja_fail(run, "the width or precision of a format is too large");
     return !jinja_failed(run);
 }
 
@@ -188,7 +189,8 @@ bool jinja_build_int_format(struct jinja_run *run, struct jinja_builder *b, int6
     default:
         snprintf(digits, sizeof digits, "%" PRIu64, magnitude);
     }
-    if (f->alternate) n.prefix = f->type == 'b' ? "0b" : f->type == 'o' ? "0o" : f->type == 'x' ? "0x" : f->type == 'X' ? "0X" : "";
+    if (f->alternate)
+        n.prefix = f->type == 'b' ? "0b" : f->type == 'o' ? "0o" : f->type == 'x' ? "0x" : f->type == 'X' ? "0X" : "";
     return build_number(run, b, n, f);
 }
 

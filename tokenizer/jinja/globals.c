@@ -28,7 +28,8 @@ static struct jinja_value global_range(struct jinja_run *run, struct jinja_value
     __int128 count = span <= 0 || !stride ? 0 : (span + stride - 1) / stride;
     if (count > MAX_RANGE) fail(run, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
     if (jinja_failed(run)) return jinja_undefined(NULL);
-    return jinja_range(run, (struct jinja_slice_indices){.start = start, .stop = stop, .step = step, .count = (int64_t)count});
+    return jinja_range(
+        run, (struct jinja_slice_indices){.start = start, .stop = stop, .step = step, .count = (int64_t)count});
 }
 
 /* --- dict and namespace --- */
@@ -57,7 +58,8 @@ static struct jinja_value global_dict(struct jinja_run *run, struct jinja_value 
     return dict;
 }
 
-struct namespace {
+struct namespace
+{
     struct jinja_object base;
     struct jinja_dict *attributes;
 };
@@ -85,10 +87,8 @@ static bool build_namespace(struct jinja_run *run, struct jinja_builder *b, stru
     return jinja_build_text(run, b, ">");
 }
 
-static const struct jinja_object_type namespace_type = {.name = "Namespace",
-                                                        .get_attribute = namespace_get,
-                                                        .set_attribute = namespace_set,
-                                                        .build_repr = build_namespace};
+static const struct jinja_object_type namespace_type = {
+    .name = "Namespace", .get_attribute = namespace_get, .set_attribute = namespace_set, .build_repr = build_namespace};
 
 static struct jinja_value global_namespace(struct jinja_run *run, struct jinja_value self,
                                            const struct jinja_args *args)
@@ -257,7 +257,8 @@ bool jinja_find_global(struct jinja_run *run, const struct jinja_string *name, s
     const struct jinja_named *found = jinja_find_named(globals, sizeof globals / sizeof globals[0], name);
     if (found) *out = jinja_make_function(run, found->name, found->function, jinja_none());
     if (!found && jinja_string_is(name, "lipsum")) {
-        *out = jinja_undefined("the function 'lipsum' is not supported: the same conversation must always give the same text");
+        *out = jinja_undefined(
+            "the function 'lipsum' is not supported: the same conversation must always give the same text");
         return true;
     }
     return found != NULL;

@@ -92,7 +92,8 @@ struct jinja_value jinja_filter_xmlattr(struct jinja_run *run, struct jinja_valu
 static struct jinja_value remove_between(struct jinja_run *run, const struct jinja_string *s, const char *open,
                                          const char *close)
 {
-    struct jinja_string first = {.bytes = open, .length = strlen(open)}, last = {.bytes = close, .length = strlen(close)};
+    struct jinja_string first = {.bytes = open, .length = strlen(open)},
+                        last = {.bytes = close, .length = strlen(close)};
     struct jinja_builder b = {0};
     size_t done = 0, from, to;
     while (!jinja_failed(run) && (from = jinja_find_bytes(s, done, s->length, &first)) != SIZE_MAX &&
@@ -104,24 +105,30 @@ static struct jinja_value remove_between(struct jinja_run *run, const struct jin
     return jinja_build_end(run, &b);
 }
 
-/* The character that "&name;" or "&#number;" at byte `at` stands for, whose end is *end; 0: none is known. */
+/* The character that "&name;" or "&#number;" at byte `at` stands for, whose end is *end; an ampersand that no semicolon
+ * follows stands for itself. 0: the character is not known. */
 static uint32_t character_reference(const struct jinja_string *s, size_t at, size_t *end)
 {
     static const struct {
         const char *name;
         uint32_t character;
     } known[] = {{"amp", '&'}, {"lt", '<'}, {"gt", '>'}, {"quot", '"'}, {"apos", '\''}, {"nbsp", 0xA0}};
-    const char *semicolon = memchr(s->bytes + at, ';', s->length - at < 12 ? s->length - at : 12);
-    if (!semicolon) return 0;
+    size_t semicolon = at + 1 + (at + 1 < s->length && s->bytes[at + 1] == '#');
+    while (semicolon < s->length && isalnum((unsigned char)s->bytes[semicolon])) semicolon++;
+    *end = at + 1;
+    if (semicolon == s->length || s->bytes[semicolon] != ';' || semicolon == at + 1) return '&';
     char name[12] = {0};
-    memcpy(name, s->bytes + at + 1, (size_t)(semicolon - (s->bytes + at)) - 1);
-    *end = (size_t)(semicolon - s->bytes) + 1;
+    size_t length = semicolon - at - 1;
+    if (length >= sizeof name) return 0;
+    memcpy(name, s->bytes + at + 1, length);
+    *end = semicolon + 1;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(name, known[i].name) == 0) return known[i].character;
     }
     bool hex = name[0] == '#' && (name[1] == 'x' || name[1] == 'X');
     const char *digits = name + (hex ? 2 : 1);
-    bool is_number = name[0] == '#' && *digits && !digits[strspn(digits, hex ? "0123456789abcdefABCDEF" : "0123456789")];
+    bool is_number =
+        name[0] == '#' && *digits && !digits[strspn(digits, hex ? "0123456789abcdefABCDEF" : "0123456789")];
     unsigned long c = is_number ? strtoul(digits, NULL, hex ? 16 : 10) : 0;
     bool is_text = c >= ' ' && (c < 0x7F || c >= 0xA0) && c <= 0x10FFFF && (c < 0xD800 || c >= 0xE000);
     return is_text || c == '\n' || c == '\t' ? (uint32_t)c : 0;
@@ -135,10 +142,11 @@ static struct jinja_value unescape(struct jinja_run *run, const struct jinja_str
         end = found ? (size_t)(found - s->bytes) : s->length;
         jinja_build_range(run, &b, s, at, end);
         if (!found) break;
-        bool is_name = end + 1 < s->length && (isalpha((unsigned char)found[1]) || found[1] == '#');
-        size_t start = end++;
-        uint32_t c = is_name ? character_reference(s, start, &end) : '&';
-        if (!c) jinja_fail(run, "striptags knows only numbers, &amp; &lt; &gt; &quot; &apos; and &nbsp; after an ampersand");
+        size_t start = end;
+        uint32_t c = character_reference(s, start, &end);
+        if (!c)
+            jinja_fail(run,
+                       "striptags knows only numbers, &amp; &lt; &gt; &quot; &apos; and &nbsp; after an ampersand");
         jinja_build_character(run, &b, c, jinja_mark_at(s, start));
     }
     return jinja_build_end(run, &b);

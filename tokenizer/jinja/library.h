@@ -56,7 +56,8 @@ bool jinja_expect_int(struct jinja_run *run, const char *function, struct jinja_
 bool jinja_is_number(struct jinja_value v);
 bool jinja_is_int(struct jinja_value v, int64_t *out); /* an int or a bool */
 double jinja_to_double(struct jinja_value number);
-/* Fails: "FUNCTION() must have EXPECTED, not TYPE"; or, for an undefined v, with its own sentence. Returns undefined. */
+/* Fails: "FUNCTION() must have EXPECTED, not TYPE"; or, for an undefined v, with its own sentence. Returns undefined.
+ */
 struct jinja_value jinja_wrong_type(struct jinja_run *run, const char *function, const char *expected,
                                     struct jinja_value v);
 
@@ -98,6 +99,7 @@ struct jinja_value jinja_no_item(struct jinja_run *run, struct jinja_value objec
 enum { JINJA_FLOAT_TEXT = 32 };
 void jinja_float_repr(double value, char out[JINJA_FLOAT_TEXT]); /* the shortest decimal that reads back as value */
 /* text % args */
-struct jinja_value jinja_percent_format(struct jinja_run *run, const struct jinja_string *text, struct jinja_value args);
+struct jinja_value jinja_percent_format(struct jinja_run *run, const struct jinja_string *text,
+                                        struct jinja_value args);
 
 #endif

@@ -15,7 +15,8 @@ struct jinja_value jinja_filter_list(struct jinja_run *run, struct jinja_value s
     if (!jinja_bind_positional(run, "list", args, 0, 0, NULL)) return jinja_undefined(NULL);
     const struct jinja_list *from = jinja_iterate(run, self);
     struct jinja_value list = jinja_list_new(run, JINJA_LIST);
-    for (size_t i = 0; from && i < from->count && jinja_tick(run); i++) jinja_list_append(run, list.list, from->items[i]);
+    for (size_t i = 0; from && i < from->count && jinja_tick(run); i++)
+        jinja_list_append(run, list.list, from->items[i]);
     return list;
 }
 
@@ -67,7 +68,8 @@ struct jinja_value jinja_filter_reverse(struct jinja_run *run, struct jinja_valu
     bool was_list = !jinja_length(self, &length); /* a generator becomes a list, others a generator */
     const struct jinja_list *from = jinja_iterate(run, self);
     struct jinja_value list = jinja_list_new(run, JINJA_LIST);
-    for (size_t i = from ? from->count : 0; i-- > 0 && jinja_tick(run);) jinja_list_append(run, list.list, from->items[i]);
+    for (size_t i = from ? from->count : 0; i-- > 0 && jinja_tick(run);)
+        jinja_list_append(run, list.list, from->items[i]);
     return was_list ? list : jinja_generator(run, list);
 }
 

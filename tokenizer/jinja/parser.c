@@ -187,7 +187,7 @@ static struct jinja_statement *parse_print(struct jinja_parser *p)
 {
     struct jinja_statement *s = new_statement(p, JINJA_PRINT, &p->token);
     parser_take(p);
-    struct jinja_expr *e = parser_tuple(p, true, JINJA_ENDS_TAG);
+    struct jinja_expr *e = parser_tuple(p, true);
     if (!s || !e || !expect_kind(p, JINJA_TOKEN_PRINT_END, "}}")) return NULL;
     parser_list_append(&s->exprs, e);
     return s;
@@ -264,7 +264,7 @@ static struct jinja_statement *parse_if(struct jinja_parser *p, const struct jin
         struct jinja_branch *branch = *end = jinja_alloc(p->run, sizeof *branch);
         if (!branch) return NULL;
         end = &branch->next;
-        if (!is_else) branch->test = parser_tuple(p, false, JINJA_ENDS_TAG);
+        if (!is_else) branch->test = parser_tuple(p, false);
         if ((!is_else && !branch->test) || !parse_body(p, &branch->body, is_else ? behind_else : behind_if, tag))
             return NULL;
         more = !parser_at(p, "endif");
@@ -284,9 +284,9 @@ static bool assigns(const struct jinja_expr *target, const struct jinja_name *na
     return found;
 }
 
-static bool add_target(struct jinja_parser *p, struct jinja_statement *s, bool attributes, enum jinja_tuple_end end)
+static bool add_target(struct jinja_parser *p, struct jinja_statement *s, bool attributes)
 {
-    struct jinja_expr *target = s ? parser_target(p, attributes, end) : NULL;
+    struct jinja_expr *target = s ? parser_target(p, attributes) : NULL;
     if (!target) return false;
     parser_list_append(&s->targets, target);
     if (s->kind != JINJA_WITH && p->all_loops > 0 && assigns(target, p->t->loop))
@@ -312,8 +312,8 @@ static struct jinja_expr *copy_target(struct jinja_parser *p, const struct jinja
 /* "TARGET in VALUES [if TEST] [recursive]" */
 static bool parse_for_head(struct jinja_parser *p, struct jinja_statement *s)
 {
-    if (!add_target(p, s, false, JINJA_ENDS_AT_IN) || !parser_expect(p, "in")) return false;
-    struct jinja_expr *values = parser_tuple(p, false, JINJA_ENDS_AT_RECURSIVE);
+    if (!add_target(p, s, false) || !parser_expect(p, "in")) return false;
+    struct jinja_expr *values = parser_tuple(p, false);
     if (!values) return false;
     parser_list_append(&s->exprs, values);
     if (parser_accept(p, "if")) {
@@ -362,9 +362,9 @@ static struct jinja_expr *captured(struct jinja_parser *p)
 static struct jinja_statement *parse_set(struct jinja_parser *p, const struct jinja_token *tag)
 {
     struct jinja_statement *s = new_statement(p, JINJA_SET, tag);
-    if (!add_target(p, s, true, JINJA_ENDS_TAG)) return NULL;
+    if (!add_target(p, s, true)) return NULL;
     const bool is_block = !parser_accept(p, "=");
-    struct jinja_expr *e = is_block ? parser_filters(p, captured(p), false) : parser_tuple(p, true, JINJA_ENDS_TAG);
+    struct jinja_expr *e = is_block ? parser_filters(p, captured(p), false) : parser_tuple(p, true);
     if (!e) return NULL;
     parser_list_append(&s->exprs, e);
     if (!is_block) return s;
@@ -377,7 +377,7 @@ static struct jinja_statement *parse_with(struct jinja_parser *p, const struct j
     struct jinja_statement *s = new_statement(p, JINJA_WITH, tag);
     while (s && p->token.kind != JINJA_TOKEN_BLOCK_END) {
         if (s->targets.count && !parser_expect(p, ",")) return NULL;
-        if (!add_target(p, s, false, JINJA_ENDS_TAG) || !parser_expect(p, "=")) return NULL;
+        if (!add_target(p, s, false) || !parser_expect(p, "=")) return NULL;
         struct jinja_expr *value = parser_expression(p);
         if (!value) return NULL;
         parser_list_append(&s->exprs, value);

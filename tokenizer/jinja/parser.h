@@ -37,12 +37,11 @@ void parser_fail_at(struct jinja_parser *p, int line, int column, const char *fo
 struct jinja_name *parser_name(struct jinja_parser *p, const char *text, size_t length);
 
 /* Expressions. All return NULL after a failure. */
-enum jinja_tuple_end { JINJA_ENDS_TAG, JINJA_ENDS_AT_IN, JINJA_ENDS_AT_RECURSIVE };
 struct jinja_expr *parser_expression(struct jinja_parser *p);
 /* One expression, or several with commas between them: a tuple. `conditions`: a value may be an inline if. */
-struct jinja_expr *parser_tuple(struct jinja_parser *p, bool conditions, enum jinja_tuple_end end);
+struct jinja_expr *parser_tuple(struct jinja_parser *p, bool conditions);
 /* What a for, set or with assigns to; attributes of namespaces only if allowed. */
-struct jinja_expr *parser_target(struct jinja_parser *p, bool attributes, enum jinja_tuple_end end);
+struct jinja_expr *parser_target(struct jinja_parser *p, bool attributes);
 /* Notes that a name is assigned to. */
 void parser_declare(struct jinja_parser *p, const struct jinja_name *name);
 /* "a | b(c)" behind a block's text; the text is JINJA_EXPR_CAPTURED. */

@@ -74,8 +74,9 @@ struct jinja_value jinja_filter_map(struct jinja_run *run, struct jinja_value se
     const struct jinja_list *list = jinja_iterate(run, self);
     for (size_t i = 0; list && i < list->count && jinja_tick(run); i++) {
         struct jinja_value item = list->items[i];
-        jinja_list_append(run, out.list, filter.function ? filter.function(run, item, &filter.args)
-                                                         : jinja_attribute_get(run, &attribute, item));
+        jinja_list_append(run, out.list,
+                          filter.function ? filter.function(run, item, &filter.args)
+                                          : jinja_attribute_get(run, &attribute, item));
     }
     return jinja_generator(run, out);
 }

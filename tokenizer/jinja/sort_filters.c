@@ -6,8 +6,8 @@
 
 /* --- sorting: a stable merge sort, so that a comparison that fails does no harm --- */
 
-static bool merge(struct jinja_run *run, struct jinja_keyed *from, struct jinja_keyed *to, size_t left, size_t middle, size_t right,
-                  bool reverse)
+static bool merge(struct jinja_run *run, struct jinja_keyed *from, struct jinja_keyed *to, size_t left, size_t middle,
+                  size_t right, bool reverse)
 {
     size_t i = left, j = middle;
     for (size_t k = left; k < right; k++) {
@@ -88,8 +88,8 @@ struct jinja_value jinja_attribute_get(struct jinja_run *run, const struct jinja
 }
 
 /* The elements of `self` with their keys; *count is how many. NULL after a failure. */
-static struct jinja_keyed *keyed_elements(struct jinja_run *run, struct jinja_value self, const struct jinja_attribute *a,
-                                    size_t *count)
+static struct jinja_keyed *keyed_elements(struct jinja_run *run, struct jinja_value self,
+                                          const struct jinja_attribute *a, size_t *count)
 {
     const struct jinja_list *list = jinja_iterate(run, self);
     struct jinja_keyed *elements = list ? jinja_alloc(run, (list->count + 1) * sizeof *elements) : NULL;
@@ -148,7 +148,8 @@ struct jinja_value jinja_filter_dictsort(struct jinja_run *run, struct jinja_val
     struct jinja_value v[3];
     if (!jinja_bind(run, "dictsort", args, names, 3, 0, v)) return jinja_undefined(NULL);
     bool by_value = v[1].kind == JINJA_STRING && jinja_string_is(v[1].string, "value");
-    if (v[1].kind != JINJA_UNDEFINED && !by_value && !(v[1].kind == JINJA_STRING && jinja_string_is(v[1].string, "key")))
+    if (v[1].kind != JINJA_UNDEFINED && !by_value &&
+        !(v[1].kind == JINJA_STRING && jinja_string_is(v[1].string, "key")))
         jinja_fail(run, "You can only sort by either \"key\" or \"value\"");
     if (self.kind != JINJA_DICT) return jinja_wrong_type(run, "dictsort", "a mapping", self);
     size_t count = self.dict->count;

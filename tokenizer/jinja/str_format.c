@@ -5,6 +5,8 @@
 #include "tokenizer/jinja/format.h"
 #include "tokenizer/jinja/str_methods.h"
 
+enum { MAX_DEPTH = 3 }; /* of fields in the format of a field */
+
 struct formatter {
     struct jinja_run *run;
     const struct jinja_args *args;
@@ -53,8 +55,10 @@ static bool first_value(struct formatter *f, struct jinja_value name, struct jin
         bool automatic = name.string->length == 0;
         if (automatic ? f->manual : f->automatic)
             return fail(f, "cannot switch between manual field specification and automatic field numbering");
-        if (automatic) f->automatic = true;
-        else f->manual = true;
+        if (automatic)
+            f->automatic = true;
+        else
+            f->manual = true;
         return positional(f, automatic ? f->next++ : to_number(name.string), out);
     }
     const struct jinja_value *found = f->mapping ? jinja_dict_get(f->run, f->mapping, name) : NULL;
@@ -64,7 +68,8 @@ static bool first_value(struct formatter *f, struct jinja_value name, struct jin
         *out = f->args->keywords[i].value;
         return true;
     }
-    if (!found) jinja_fail(f->run, "format() has no argument '%.*s'", (int)(name.string->length % 100), name.string->bytes);
+    if (!found)
+        jinja_fail(f->run, "format() has no argument '%.*s'", (int)(name.string->length % 100), name.string->bytes);
     return found != NULL;
 }
 
@@ -78,8 +83,10 @@ static bool field_value(struct formatter *f, const struct jinja_string *field, s
     while (at < field->length && !jinja_failed(f->run)) {
         bool item = field->bytes[at] == '[';
         size_t from = ++at;
-        if (!item && field->bytes[from - 1] != '.') return fail(f, "Only '.' or '[' may follow ']' in format field specifier");
-        while (at < field->length && (item ? field->bytes[at] != ']' : field->bytes[at] != '.' && field->bytes[at] != '['))
+        if (!item && field->bytes[from - 1] != '.')
+            return fail(f, "Only '.' or '[' may follow ']' in format field specifier");
+        while (at < field->length &&
+               (item ? field->bytes[at] != ']' : field->bytes[at] != '.' && field->bytes[at] != '['))
             at++;
         if (item && at == field->length) return fail(f, "Missing ']' in format string");
         if (at == from) return fail(f, "Empty attribute in format string");
@@ -96,10 +103,14 @@ static bool field_value(struct formatter *f, const struct jinja_string *field, s
 static bool convert(struct formatter *f, char conversion, struct jinja_value *v)
 {
     struct jinja_builder b = {0};
-    if (conversion == 's') jinja_build_str(f->run, &b, *v);
-    else if (conversion == 'r') jinja_build_repr(f->run, &b, *v);
-    else if (conversion == 'a') jinja_build_ascii(f->run, &b, *v);
-    else return fail(f, "Unknown conversion specifier");
+    if (conversion == 's')
+        jinja_build_str(f->run, &b, *v);
+    else if (conversion == 'r')
+        jinja_build_repr(f->run, &b, *v);
+    else if (conversion == 'a')
+        jinja_build_ascii(f->run, &b, *v);
+    else
+        return fail(f, "Unknown conversion specifier");
     *v = jinja_build_end(f->run, &b);
     return !jinja_failed(f->run);
 }
@@ -144,7 +155,7 @@ static size_t end_of_field(const struct jinja_string *s, size_t at)
 
 static bool build_formatted(struct formatter *f, struct jinja_builder *b, const struct jinja_string *s, int depth)
 {
-    if (depth > 2) return fail(f, "Max string recursion exceeded");
+    if (depth > MAX_DEPTH) return fail(f, "Max string recursion exceeded");
     size_t done = 0;
     for (size_t at = 0; at < s->length && !jinja_failed(f->run); at++) {
         char c = s->bytes[at];

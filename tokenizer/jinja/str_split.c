@@ -48,7 +48,7 @@ static void split_words(struct jinja_run *run, struct jinja_value list, const st
         append_range(run, list, s, at, end);
         at = skip_spaces(s, end);
     }
-    if (at < s->length) append_range(run, list, s, at, skip_spaces_back(s, s->length));
+    if (at < s->length) append_range(run, list, s, at, s->length);
 }
 
 static void rsplit_words(struct jinja_run *run, struct jinja_value list, const struct jinja_string *s, int64_t max)
@@ -62,7 +62,7 @@ static void rsplit_words(struct jinja_run *run, struct jinja_value list, const s
         append_range(run, list, s, start, end);
         end = skip_spaces_back(s, start);
     }
-    if (end > 0) append_range(run, list, s, skip_spaces(s, 0), end);
+    if (end > 0) append_range(run, list, s, 0, end);
 }
 
 /* --- at a separator --- */

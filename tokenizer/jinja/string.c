@@ -175,10 +175,9 @@ bool jinja_build_repeated(struct jinja_run *run, struct jinja_builder *b, const 
 struct jinja_value jinja_build_end(struct jinja_run *run, struct jinja_builder *b)
 {
     if (jinja_failed(run)) return jinja_undefined(NULL);
-    return new_string(run, (struct jinja_string){.bytes = b->bytes ? b->bytes : "",
-                                                 .length = b->length,
-                                                 .marks = b->marks,
-                                                 .marked = b->marked});
+    return new_string(
+        run, (struct jinja_string){
+                 .bytes = b->bytes ? b->bytes : "", .length = b->length, .marks = b->marks, .marked = b->marked});
 }
 
 struct jinja_value jinja_escape(struct jinja_run *run, struct jinja_value v)

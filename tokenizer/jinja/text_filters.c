@@ -88,7 +88,8 @@ struct jinja_value jinja_filter_format(struct jinja_run *run, struct jinja_value
     if (args->count && args->num_keywords)
         jinja_fail(run, "can't handle positional and keyword arguments at the same time");
     if (jinja_failed(run)) return jinja_undefined(NULL);
-    if (!args->num_keywords) return jinja_percent_format(run, text.string, jinja_tuple(run, args->positional, args->count));
+    if (!args->num_keywords)
+        return jinja_percent_format(run, text.string, jinja_tuple(run, args->positional, args->count));
     struct jinja_value keywords = jinja_dict_new(run);
     for (size_t i = 0; i < args->num_keywords && !jinja_failed(run); i++)
         jinja_dict_set(run, keywords.dict, args->keywords[i].name, args->keywords[i].value);
@@ -174,8 +175,8 @@ struct jinja_value jinja_filter_truncate(struct jinja_run *run, struct jinja_val
     static const char *const names[] = {"length", "killwords", "end", "leeway"};
     struct jinja_value v[4];
     int64_t length, leeway;
-    if (!jinja_bind(run, "truncate", args, names, 4, 0, v) ||
-        !jinja_expect_int(run, "truncate", v[0], 255, &length) || !jinja_expect_int(run, "truncate", v[3], 5, &leeway))
+    if (!jinja_bind(run, "truncate", args, names, 4, 0, v) || !jinja_expect_int(run, "truncate", v[0], 255, &length) ||
+        !jinja_expect_int(run, "truncate", v[3], 5, &leeway))
         return jinja_undefined(NULL);
     if (self.kind == JINJA_UNDEFINED) return self;
     const struct jinja_string *s = jinja_expect_string(run, "truncate", self);

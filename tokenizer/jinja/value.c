@@ -45,7 +45,8 @@ struct jinja_value jinja_object(struct jinja_object *object)
 
 const char *jinja_type_name(struct jinja_value v)
 {
-    static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict"};
+    static const char *const names[] = {"Undefined", "NoneType", "bool",  "int", "float",
+                                        "str",       "list",     "tuple", "dict"};
     return v.kind == JINJA_OBJECT ? v.object->type->name : names[v.kind];
 }
 
@@ -107,7 +108,9 @@ bool jinja_is_number(struct jinja_value v)
 
 double jinja_to_double(struct jinja_value number)
 {
-    return number.kind == JINJA_FLOAT ? number.real : number.kind == JINJA_BOOL ? number.boolean : (double)number.integer;
+    return number.kind == JINJA_FLOAT  ? number.real
+           : number.kind == JINJA_BOOL ? number.boolean
+                                       : (double)number.integer;
 }
 
 /* An int64 and a double, compared exactly. */

@@ -85,7 +85,9 @@ struct jinja_string {
     size_t count;         /* of characters (code points) */
     const uint8_t *marks; /* [length]; NULL: every byte has the mark `marked` */
     bool marked;
-    bool is_markup; /* jinja2's Markup, which the filters escape and safe make: + escapes what it is added to */
+    /* jinja2's Markup, which the filters escape and safe make: + escapes what it is added to. Methods and % give plain
+     * strings. */
+    bool is_markup;
 };
 
 struct jinja_list {
@@ -98,7 +100,7 @@ struct jinja_list {
 struct jinja_dict {
     struct jinja_pair {
         struct jinja_value key, value;
-    } *pairs; /* [count] */
+    } * pairs; /* [count] */
     size_t count, capacity;
     uint32_t *index; /* private to dict.c */
     size_t index_size;
@@ -145,7 +147,8 @@ typedef struct jinja_value (*jinja_function)(struct jinja_run *run, struct jinja
 /* --- making values --- */
 
 struct jinja_value jinja_undefined(const char *missing); /* `missing` lives as long as the run */
-struct jinja_value jinja_undefined_name(struct jinja_run *run, const struct jinja_string *name); /* "'x' is undefined" */
+struct jinja_value jinja_undefined_name(struct jinja_run *run,
+                                        const struct jinja_string *name); /* "'x' is undefined" */
 struct jinja_value jinja_none(void);
 struct jinja_value jinja_bool(bool value);
 struct jinja_value jinja_int(int64_t value);

@@ -170,8 +170,8 @@ struct jinja_value jinja_filter_wordwrap(struct jinja_run *run, struct jinja_val
     const struct jinja_string *s = jinja_expect_string(run, "wordwrap", self);
     w.break_words = v[1].kind == JINJA_UNDEFINED || jinja_is_true(run, v[1]);
     w.break_on_hyphens = v[3].kind == JINJA_UNDEFINED || jinja_is_true(run, v[3]);
-    w.line_end = v[2].kind == JINJA_UNDEFINED || v[2].kind == JINJA_NONE ? &newline
-                                                                         : jinja_expect_string(run, "wordwrap", v[2]);
+    w.line_end =
+        v[2].kind == JINJA_UNDEFINED || v[2].kind == JINJA_NONE ? &newline : jinja_expect_string(run, "wordwrap", v[2]);
     const struct jinja_list *lines = jinja_failed(run) ? NULL : jinja_lines(run, s);
     if (lines && lines->count && w.width <= 0) jinja_fail(run, "invalid width %d (must be > 0)", (int)w.width);
     struct jinja_builder b = {0};
