@@ -1,0 +1,333 @@
+/* The Jinja interpreter: every construct against jinja2 (tests/scripts/make_jinja_golden.py), marks, limits and errors.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tokenizer/jinja/jinja.h"
+
+/* --- rendering --- */
+
+static enum status render_in(const char *source, size_t length, const struct jinja_context *context,
+                             struct jinja_output *out, struct error *err)
+{
+    struct jinja_template *t;
+    const enum status status = jinja_parse(source, length, &t, err);
+    if (status) {
+        assert_null(t);
+        return status;
+    }
+    const enum status rendered = jinja_render(t, context, out, err);
+    jinja_template_free(t);
+    return rendered;
+}
+
+static void assert_renders(const char *source, const struct jinja_context *context, const char *expected)
+{
+    struct jinja_output out = {0};
+    struct error err = {""};
+    if (render_in(source, strlen(source), context, &out, &err)) fail_msg("%s: %s", source, err.text);
+    assert_int_equal(out.marks.length, out.text.length);
+    if (out.text.length != strlen(expected) || memcmp(out.text.data, expected, out.text.length) != 0)
+        fail_msg("%s: got \"%s\", expected \"%s\"", source, out.text.data, expected);
+    jinja_output_free(&out);
+}
+
+static void assert_refused(const char *source, const struct jinja_context *context, const char *words)
+{
+    struct jinja_output out = {0};
+    struct error err = {""};
+    assert_int_equal(render_in(source, strlen(source), context, &out, &err), STATUS_INVALID);
+    if (!strstr(err.text, words)) fail_msg("expected \"%s\", found: %s", words, err.text);
+    jinja_output_free(&out);
+}
+
+static const struct jinja_context nothing; /* no variables, the default limits */
+
+/* --- golden cases --- */
+
+enum { MAX_VARIABLES = 32 };
+
+static void check_case(const json_t *pair, const struct jinja_context *context)
+{
+    const json_t *source = json_array_get(pair, 0), *expected = json_array_get(pair, 1);
+    struct jinja_output out = {0};
+    struct error err = {""};
+    const enum status status = render_in(json_string_value(source), json_string_length(source), context, &out, &err);
+    if (json_is_null(expected)) {
+        if (!status) fail_msg("%s: got \"%s\", expected an error", json_string_value(source), out.text.data);
+        if (strncmp(err.text, "line ", 5) != 0) fail_msg("%s: no line in: %s", json_string_value(source), err.text);
+    } else if (status) {
+        fail_msg("%s: %s", json_string_value(source), err.text);
+    } else if (out.text.length != json_string_length(expected) ||
+               (out.text.length && memcmp(out.text.data, json_string_value(expected), out.text.length) != 0)) {
+        fail_msg("%s: got \"%s\", expected \"%s\"", json_string_value(source), out.text.data,
+                 json_string_value(expected));
+    }
+    jinja_output_free(&out);
+}
+
+static void test_golden(void **state)
+{
+    (void)state;
+    json_error_t error;
+    json_t *file = json_load_file(QUIRE_TEST_DATA "/jinja.json", JSON_ALLOW_NUL, &error);
+    if (!file) fail_msg("jinja.json: %s", error.text);
+    struct jinja_variable variables[MAX_VARIABLES];
+    struct jinja_context context = {.variables = variables};
+    const char *name;
+    json_t *value;
+    json_object_foreach(json_object_get(file, "variables"), name, value)
+    {
+        assert_true(context.num_variables < MAX_VARIABLES);
+        variables[context.num_variables++] = (struct jinja_variable){.name = name, .value = value};
+    }
+    size_t i;
+    json_t *pair;
+    json_array_foreach(json_object_get(file, "cases"), i, pair) check_case(pair, &context);
+    assert_true(i >= 300);
+    json_decref(file);
+}
+
+/* --- marks --- */
+
+static bool not_roles(const char *key, const char *string)
+{
+    (void)string;
+    return strcmp(key, "role") != 0;
+}
+
+/* Renders a template with the marked variable m; `expected` has marked text in square brackets. */
+static void assert_marks(const char *source, const char *expected)
+{
+    json_t *m = json_pack("{s:s, s:s}", "role", "user", "content", " hi you ");
+    const struct jinja_variable variable = {"m", m, true, not_roles};
+    const struct jinja_context context = {.variables = &variable, .num_variables = 1};
+    struct jinja_output out = {0};
+    struct error err = {""};
+    if (render_in(source, strlen(source), &context, &out, &err)) fail_msg("%s: %s", source, err.text);
+    struct text shown = {0};
+    for (size_t i = 0; i < out.text.length; i++) {
+        const bool before = i > 0 && out.marks.data[i - 1], marked = out.marks.data[i];
+        if (before != marked) text_append(&shown, marked ? "[" : "]", 1);
+        text_append(&shown, out.text.data + i, 1);
+    }
+    if (out.text.length && out.marks.data[out.text.length - 1]) text_append(&shown, "]", 1);
+    assert_string_equal(shown.data, expected);
+    text_free(&shown);
+    jinja_output_free(&out);
+    json_decref(m);
+}
+
+static void test_marks(void **state)
+{
+    (void)state;
+    assert_marks("<|{{ m.role }}|>{{ m.content }}<|end|>", "<|user|>[ hi you ]<|end|>");
+    assert_marks("{{ '<' + m.content.strip() + '>' }}", "<[hi you]>");
+    assert_marks("{% set x = '<' ~ m.content ~ '>' %}{{ x[:3] }}{{ x[-2:] }}", "<[ h ]>");
+    assert_marks("{% set x %}a{{ m.content|trim }}b{% endset %}{{ x|upper }}", "A[HI YOU]B");
+    assert_marks("{% macro f(x) %}({{ x }}){% endmacro %}{{ f(m.content|trim) }}", "([hi you])");
+    assert_marks("{% for w in m.content.split() %}{{ w }},{% endfor %}", "[hi],[you],");
+    assert_marks("{% filter replace('y', 'Y') %}<y>{{ m.content }}{% endfilter %}", "<Y>[ hi ]Y[ou ]");
+    assert_marks("{% macro f() %}<{{ caller() }}>{% endmacro %}{% call f() %}{{ m.content }}{% endcall %}",
+                 "<[ hi you ]>");
+    assert_marks("{% generation %}a{{ m.content }}{% endgeneration %}", "a[ hi you ]");
+}
+
+/* --- limits --- */
+
+static void append_times(struct text *t, const char *string, int times)
+{
+    for (int i = 0; i < times; i++) assert_true(text_append_string(t, string));
+}
+
+/* What is nested, and how deep it may be: `before` n times, `middle`, `after` n times, between head and tail. */
+static const struct nesting {
+    const char *head, *before, *middle, *after, *tail;
+    int deepest;
+} nestings[] = {
+    {"", "{% if 1 %}", "{{ 1 }}", "{% endif %}", "", 200},
+    {"", "{% for x in [1] %}", "{{ x }}", "{% endfor %}", "", 200},
+    {"", "{% filter upper %}", "x", "{% endfilter %}", "", 200},
+    {"", "{% set x %}", "x", "{% endset %}", "", 200},
+    {"", "{% macro m() %}", "x", "{% endmacro %}", "", 200},
+    /* An expression is one deep by itself. */
+    {"{{ ", "(", "1", ")", " }}", 199},
+    {"{{ ", "[", "", "]", " }}", 200},
+    {"{{ ", "{1: ", "1", "}", " }}", 199},
+    {"{{ ", "not ", "1", "", " }}", 199},
+    {"{{ ", "-", "1", "", " }}", 199},
+    {"{{ 1", "", "", " + 1", " }}", 199},
+    {"{{ 'x'", "", "", "|upper", " }}", 199},
+    {"{{ x", "", "", " if 1", " }}", 199},
+    {"{% set ", "(", "x", ")", " = 1 %}", 199},
+    {"{% macro m(n) %}{{ m(n[1:]) if n }}{% endmacro %}{{ m('", "", "", "x", "') }}", 199},
+};
+
+static enum status render_nested(const struct nesting *n, int depth, struct error *err)
+{
+    struct text t = {0};
+    struct jinja_output out = {0};
+    append_times(&t, n->head, 1);
+    append_times(&t, n->before, depth);
+    append_times(&t, n->middle, 1);
+    append_times(&t, n->after, depth);
+    append_times(&t, n->tail, 1);
+    const enum status status = render_in(t.data, t.length, &nothing, &out, err);
+    jinja_output_free(&out);
+    text_free(&t);
+    return status;
+}
+
+/* Runs on a thread of its own, where cmocka cannot fail: what is wrong goes to *failure. */
+static void *check_depths(void *failure)
+{
+    struct error *err = failure;
+    for (size_t i = 0; i < sizeof nestings / sizeof *nestings; i++) {
+        const struct nesting *n = &nestings[i];
+        if (render_nested(n, n->deepest, err)) {
+            error_prefix(err, STATUS_INVALID, n->before[0] ? n->before : n->after);
+            return NULL;
+        }
+        const int too_deep[] = {n->deepest + 1, 100000};
+        for (int k = 0; k < 2; k++) {
+            if (render_nested(n, too_deep[k], err) == STATUS_INVALID && strstr(err->text, "nested more than 200"))
+                continue;
+            error_set(err, STATUS_INVALID, "%s%s, %d deep, is not refused for its depth", n->before, n->after,
+                      too_deep[k]);
+            return NULL;
+        }
+    }
+    err->text[0] = '\0';
+    return NULL;
+}
+
+/* A stack of 8 MiB is enough, for a sanitizer's frames too. */
+static void test_depth(void **state)
+{
+    (void)state;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    struct error err = {""};
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, 8 << 20), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, check_depths, &err), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_attr_destroy(&attributes);
+    if (err.text[0]) fail_msg("%s", err.text);
+}
+
+/* Calls within calls multiply the depth of a template with that of its calls: both are as deep as they may be. */
+static void test_depth_of_calls(void **state)
+{
+    (void)state;
+    struct text t = {0};
+    append_times(&t, "{% macro m(n) %}", 1);
+    append_times(&t, "{% if 1 %}", 150);
+    append_times(&t, "{{ ", 1);
+    append_times(&t, "[", 150);
+    append_times(&t, "m(n)", 1);
+    append_times(&t, "]", 150);
+    append_times(&t, " }}", 1);
+    append_times(&t, "{% endif %}", 150);
+    append_times(&t, "{% endmacro %}{{ m(1) }}", 1);
+    assert_refused(t.data, &nothing, "nested more than");
+    text_free(&t);
+    assert_refused("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", &nothing, "nested more than 200 levels");
+    assert_refused("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", &nothing, "nested more than 200 levels");
+    assert_refused("{% macro m() %}{{ caller() }}{% call m() %}{% endcall %}{% endmacro %}{% call m() %}{% endcall %}",
+                   &nothing, "nested more than 200 levels");
+}
+
+static void test_time_and_memory(void **state)
+{
+    (void)state;
+    const struct jinja_context short_time = {.seconds = 0.05}, small = {.max_bytes = 1 << 20};
+    assert_refused("{% set r = range(1000)|list %}{% for a in r %}{% for b in r %}{% for c in r %}{% endfor %}"
+                   "{% endfor %}{% endfor %}",
+                   &short_time, "takes longer than 0.05 s");
+    assert_refused("{% set ns = namespace(x='x') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+                   &nothing, "needs more than 64 MiB");
+    assert_refused("{{ 'x' * 2000000 }}", &small, "memory");
+    assert_refused("{% set x %}{% for i in range(99999) %}0123456789abcdef{% endfor %}{% endset %}", &small,
+                   "needs more than 1 MiB");
+    assert_renders("{{ ('x' * 2000000)|length }}", &nothing, "2000000");
+}
+
+/* --- errors --- */
+
+static void test_places(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *words;
+    } cases[] = {
+        {"a\n {{ 1 + }}", "line 2, column 9: expected an expression, found }}"},
+        {"é {{ x.y }}", "line 1, column 7: 'x' is undefined"},
+        {"{{ 1 }}\n\n{{ 'a' + 1 }}", "line 3, column 8: "},
+        {"{% if 1 %}\n{% for x in [1] %}{% endif %}", "line 2, column 22: unexpected tag {% endif %}"},
+        {"x\n{% if 1 %}\ny", "line 2, column 4: {% if %} has no {% endif %}"},
+        {"{% for x in [] %}{% else %}", "line 1, column 4: {% for %} has no {% endfor %}"},
+        {"{% break %}", "line 1, column 4: {% break %} stands outside of a loop"},
+        {"\n{# ", "line 2, column 1: this comment has no end"},
+        {"{% raw %} {{ ", "{% raw %} has no {% endraw %}"},
+        {"{{ 'abc }}", "line 1, column 4: this string has no closing quote"},
+        {"{{ (1] }}", "line 1, column 6: unexpected ']', expected ')'"},
+        {"{{ a $ b }}", "line 1, column 6: unexpected character '$'"},
+        {"{{ 9223372036854775808 }}", "line 1, column 4: the integer 9223372036854775808 is too large"},
+        {"\r\n{{ 1|nope }}", "line 2, column 6: there is no filter \"nope\""},
+        {"{{ 1 is nope }}", "line 1, column 6: there is no test \"nope\""},
+        {"{% if 1 %}{{ 1|nope }}{% endif %}", "line 1, column 16: there is no filter \"nope\""},
+        {"{% include 'a' %}", "line 1, column 4: {% include %} is not supported"},
+        {"{% import 'a' as b %}", "{% import %} is not supported"},
+        {"{% from 'a' import b %}", "{% from %} is not supported"},
+        {"{% extends 'a' %}", "{% extends %} is not supported"},
+        {"{% block a %}{% endblock %}", "{% block %} is not supported"},
+        {"{% autoescape true %}{% endautoescape %}", "line 1, column 15: only {% autoescape false %} is supported"},
+        {"{% do [].append(1) %}", "line 1, column 4: unexpected tag {% do %}"},
+        {"{% set x.y = 1 %}", "line 1, column 9: cannot assign attribute on non-namespace object"},
+        {"{% for a, b in [[1]] %}{% endfor %}", "not enough values to unpack (expected 2, got 1)"},
+        {"{% macro m(a) %}{% endmacro %}\n{{ m(1, 2) }}", "macro 'm' takes not more than 1 argument(s)"},
+        {"{% macro m(a) %}{{ 1/0 }}{% endmacro %}\n{{ m(1) }}", "line 1, column 21: "},
+        {"{{ 'a' if 0 }}{{ ('a' if 0).x }}", "the inline if-expression on line 1 evaluated to false"},
+        {" {{ raise_exception('Roles must alternate') }}", "line 1, column 20: Roles must alternate"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_refused(cases[i].source, &nothing, cases[i].words);
+    struct error err = {""};
+    struct jinja_output out = {0};
+    assert_int_equal(render_in("\xc3(", 2, &nothing, &out, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "not valid UTF-8"));
+}
+
+/* --- what a template mentions --- */
+
+static void test_mentions(void **state)
+{
+    (void)state;
+    static const char source[] = "{# documents #}tools{{ a.b['c'] }}{% if tool_calls %}{{ 'role' }}{% endif %}";
+    struct jinja_template *t;
+    struct error err = {""};
+    assert_int_equal(jinja_parse(source, sizeof source - 1, &t, &err), STATUS_OK);
+    static const char *const named[] = {"a", "b", "c", "tool_calls"};
+    static const char *const not_named[] = {"documents", "tools", "role", "loop", "caller", "a.b", "tool", ""};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) assert_true(jinja_template_mentions(t, named[i]));
+    for (size_t i = 0; i < sizeof not_named / sizeof *not_named; i++)
+        assert_false(jinja_template_mentions(t, not_named[i]));
+    jinja_template_free(t);
+    jinja_template_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),         cmocka_unit_test(test_marks),           cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_depth_of_calls), cmocka_unit_test(test_time_and_memory), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_mentions),
+    };
+    return cmocka_run_group_tests_name("jinja", tests, NULL, NULL);
+}
