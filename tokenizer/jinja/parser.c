@@ -136,16 +136,12 @@ struct jinja_name *parser_name(struct jinja_parser *p, const char *text, size_t 
     const struct jinja_value key = jinja_string_of(p->run, text, length, false);
     if (jinja_failed(p->run)) return NULL;
     const struct jinja_value *known = jinja_dict_get(p->run, t->names_index.dict, key);
-    if (known) {
-        t->names[known->integer]->mentioned = true;
-        return t->names[known->integer];
-    }
+    if (known) return t->names[known->integer];
     struct jinja_name *name = jinja_alloc(p->run, sizeof *name);
     if (!name || !reserve_name(p)) return NULL;
     name->string = *key.string;
     name->undefined = sentence_about(p, "'%.*s' is undefined", key.string);
     name->index = t->num_names;
-    name->mentioned = true;
     if (!jinja_dict_set(p->run, t->names_index.dict, key, jinja_int((int64_t)name->index))) return NULL;
     t->names[t->num_names++] = name;
     return name;
@@ -310,12 +306,24 @@ static struct jinja_expr *copy_target(struct jinja_parser *p, const struct jinja
 }
 
 /* "TARGET in VALUES [if TEST] [recursive]" */
+/* Remembers the name of what a loop goes over: a variable, an attribute or an item, filtered or not. */
+static void note_loop(struct jinja_parser *p, const struct jinja_expr *e)
+{
+    while (e->kind == JINJA_EXPR_FILTER || e->kind == JINJA_EXPR_SLICE) e = e->operands.first;
+    const struct jinja_expr *key = e->kind == JINJA_EXPR_ITEM ? e->operands.first->next : NULL;
+    struct jinja_name *name = e->kind == JINJA_EXPR_NAME || e->kind == JINJA_EXPR_ATTRIBUTE ? e->name : NULL;
+    if (key && key->kind == JINJA_EXPR_CONSTANT && key->value.kind == JINJA_STRING)
+        name = parser_name(p, key->value.string->bytes, key->value.string->length);
+    if (name) name->looped_over = true;
+}
+
 static bool parse_for_head(struct jinja_parser *p, struct jinja_statement *s)
 {
     if (!add_target(p, s, false) || !parser_expect(p, "in")) return false;
     struct jinja_expr *values = parser_tuple(p, false);
     if (!values) return false;
     parser_list_append(&s->exprs, values);
+    note_loop(p, values);
     if (parser_accept(p, "if")) {
         s->loop->test = parser_expression(p);
         s->loop->test_target = copy_target(p, s->targets.first);
@@ -572,9 +580,7 @@ static bool is_utf8(const char *source, size_t length)
 /* A name that the rules know, whether the source has it or not. */
 static struct jinja_name *special_name(struct jinja_parser *p, const char *text)
 {
-    struct jinja_name *name = parser_name(p, text, strlen(text));
-    if (name) name->mentioned = false;
-    return name;
+    return parser_name(p, text, strlen(text));
 }
 
 static void parse_template(struct jinja_parser *p, const char *source, size_t length)
@@ -618,12 +624,12 @@ void jinja_template_free(struct jinja_template *t)
     free(t);
 }
 
-bool jinja_template_mentions(const struct jinja_template *t, const char *name)
+bool jinja_template_loops_over(const struct jinja_template *t, const char *name)
 {
     const size_t length = strlen(name);
     for (size_t i = 0; i < t->num_names; i++) {
         const struct jinja_string *s = &t->names[i]->string;
-        if (s->length == length && memcmp(s->bytes, name, length) == 0) return t->names[i]->mentioned;
+        if (s->length == length && memcmp(s->bytes, name, length) == 0) return t->names[i]->looped_over;
     }
     return false;
 }

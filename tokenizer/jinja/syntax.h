@@ -13,7 +13,7 @@ struct jinja_name {
     struct jinja_string string;
     const char *undefined;         /* "'x' is undefined" */
     size_t index;                  /* in the template's table of names */
-    bool mentioned;                /* by the source */
+    bool looped_over;              /* by a for */
     struct jinja_binding *binding; /* private to scopes.c: the innermost one while scopes are resolved */
 };
 
