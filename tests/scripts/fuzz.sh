@@ -19,7 +19,10 @@ fuzzers() {
 fuzz() {
   local name=$1 corpus=build/fuzz/corpus/$1 findings=build/fuzz/findings log=build/fuzz/$1.log options=()
   mkdir -p "$corpus" "$findings"
-  [ ! -e "tests/fuzz/$name.dict" ] || options+=("-dict=tests/fuzz/$name.dict")
+  case $name in
+    jinja | chat_template) options=(-dict=tests/fuzz/jinja.dict) ;;
+    tokenizer_json) options=(-dict=tests/fuzz/tokenizer_json.dict) ;;
+  esac
   if "build/fuzz/fuzz_$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="$findings/$name-" "${options[@]}" "$corpus" "tests/fuzz/seeds/$name" >"$log" 2>&1; then
     echo "  $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs, no finding"
