@@ -9,12 +9,11 @@
 static enum status read_kwargs(const char *text, json_t **out, struct error *err)
 {
     if (!text) return STATUS_OK;
-    return json_object_parse(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, "--chat-template-kwargs",
-                             out, err);
+    return json_object_parse(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, "--chat-template-kwargs", out,
+                             err);
 }
 
-static enum status open_file(const struct tokenizer *t, const char *path, struct chat_template **out,
-                             struct error *err)
+static enum status open_file(const struct tokenizer *t, const char *path, struct chat_template **out, struct error *err)
 {
     struct text source = {0};
     enum status status = file_read(path, &source, err);

@@ -11,9 +11,9 @@ struct conversation {
     const struct chat_setup *setup;
     const char *system; /* system message, or NULL */
     json_t *messages;
-    struct token_list ids;   /* the last prompt, and the answer as far as it is there */
-    struct text answer;      /* the text of that answer */
-    size_t rewritten;        /* ids of the turn before that the last prompt does not begin with */
+    struct token_list ids; /* the last prompt, and the answer as far as it is there */
+    struct text answer;    /* the text of that answer */
+    size_t rewritten;      /* ids of the turn before that the last prompt does not begin with */
 };
 
 /* tokenizer, setup and system are referred to. False if memory ran out. */

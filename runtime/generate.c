@@ -24,7 +24,8 @@ static const char COMMAND[] = "generate";
 static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
-    "\"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an \"id\" or \"custom_id\", and sampling fields of their own, named as the "
+    "\"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an \"id\" or "
+    "\"custom_id\", and sampling fields of their own, named as the "
     "flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, which "
     "is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line that "
     "cannot be answered gives an \"error\", and the exit status is then 1.";

@@ -13,13 +13,14 @@ enum status prompt_rules_make(const struct engine *e, const char *format, const 
     const struct template_flags none = {0};
     *out = (struct prompt_rules){.tokenizer = engine_tokenizer(e),
                                  .vocab_size = engine_model_config(e)->spec.vocab_size,
+                                 .num_ids = engine_num_ids(e),
                                  .max_n = engine_limits(e)->max_num_seqs};
     if (strcmp(format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;
     if (strcmp(format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
     engine_default_sampling(e, &out->defaults);
     sampling_flags_apply(flags, &out->defaults);
     enum status status = chat_setup_open(out->tokenizer, template ? template : &none, &out->chat, err);
-    return status ? status : sampling_params_check(&out->defaults, out->vocab_size, err);
+    return status ? status : sampling_params_check(&out->defaults, out->num_ids, err);
 }
 
 void prompt_rules_free(struct prompt_rules *rules)
@@ -103,7 +104,8 @@ static void parse_arguments(const json_t *messages)
             json_t *function = json_object_get(call, "function"), *text = json_object_get(function, "arguments");
             json_t *parsed = NULL;
             if (json_is_string(text))
-                json_object_parse(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL, &parsed, NULL);
+                json_object_parse(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL, &parsed,
+                                  NULL);
             if (parsed) json_object_set_new(function, "arguments", parsed);
         }
     }
@@ -131,8 +133,8 @@ static void read_prompt(struct json_reader *r, const struct prompt_rules *rules,
 {
     const json_t *prompt = json_reader_get(r, "prompt"), *ids = json_reader_get(r, "prompt_token_ids");
     const json_t *messages = json_reader_get(r, "messages");
-    const bool beside = json_reader_get(r, "tools") || json_reader_get(r, "documents") ||
-                        json_reader_get(r, "chat_template_kwargs");
+    const bool beside =
+        json_reader_get(r, "tools") || json_reader_get(r, "documents") || json_reader_get(r, "chat_template_kwargs");
     if (!!prompt + !!ids + !!messages != 1)
         json_reader_fail(r, STATUS_INVALID, "one of prompt, prompt_token_ids and messages must be given, and only one");
     else if (beside && !messages)
@@ -164,8 +166,8 @@ static void read_id(struct json_reader *r, struct prompt *out)
 /* A field of an unknown name is refused: a misspelt one would be ignored silently. */
 static void check_names(struct json_reader *r)
 {
-    static const char *const others[] = {"prompt", "prompt_token_ids", "messages", "id", "custom_id",
-                                         "tools",  "documents",        "chat_template_kwargs"};
+    static const char *const others[] = {"prompt",    "prompt_token_ids",    "messages", "id", "custom_id", "tools",
+                                         "documents", "chat_template_kwargs"};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)r->object, name, value)
@@ -183,7 +185,7 @@ static enum status check_params(const struct prompt_rules *rules, const struct s
         return error_set(err, STATUS_INVALID, "n is %d, but --max-num-seqs lets %d sequences run at once", params->n,
                          rules->max_n);
     }
-    return sampling_params_check(params, rules->vocab_size, err);
+    return sampling_params_check(params, rules->num_ids, err);
 }
 
 static enum status parse_json(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,

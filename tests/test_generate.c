@@ -43,6 +43,7 @@ static int set_up(void **state)
                                     .chat_format = chat_format_detect(tokenizer_chat_template(f.tokenizer)),
                                     .defaults = sampling_params_default(),
                                     .vocab_size = tokenizer_size(f.tokenizer),
+                                    .num_ids = tokenizer_size(f.tokenizer),
                                     .max_n = 8};
     *state = &f;
     return 0;

@@ -304,21 +304,20 @@ static void test_places(void **state)
     assert_non_null(strstr(err.text, "not valid UTF-8"));
 }
 
-/* --- what a template loops over --- */
+/* --- what a template mentions --- */
 
-static void test_loops_over(void **state)
+static void test_mentions(void **state)
 {
     (void)state;
-    static const char source[] = "{# for x in documents #}{% for x in a.b['c'] | list %}{% for y in x.parts[1:] %}{{ role }}"
-                                 "{% endfor %}{% endfor %}{% for z in tools if tool %}{% endfor %}";
+    static const char source[] = "{# documents #}tools{{ a.b['c'] }}{% if tool_calls %}{{ 'role' }}{% endif %}";
     struct jinja_template *t;
     struct error err = {""};
     assert_int_equal(jinja_parse(source, sizeof source - 1, &t, &err), STATUS_OK);
-    static const char *const named[] = {"c", "parts", "tools"};
-    static const char *const not_named[] = {"documents", "a", "b", "x", "role", "tool", "loop", "a.b", ""};
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++) assert_true(jinja_template_loops_over(t, named[i]));
+    static const char *const named[] = {"a", "b", "c", "tool_calls"};
+    static const char *const not_named[] = {"documents", "tools", "role", "loop", "caller", "a.b", "tool", ""};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) assert_true(jinja_template_mentions(t, named[i]));
     for (size_t i = 0; i < sizeof not_named / sizeof *not_named; i++)
-        assert_false(jinja_template_loops_over(t, not_named[i]));
+        assert_false(jinja_template_mentions(t, not_named[i]));
     jinja_template_free(t);
     jinja_template_free(NULL);
 }
@@ -328,7 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),         cmocka_unit_test(test_marks),           cmocka_unit_test(test_depth),
         cmocka_unit_test(test_depth_of_calls), cmocka_unit_test(test_time_and_memory), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_loops_over),
+        cmocka_unit_test(test_mentions),
     };
     return cmocka_run_group_tests_name("jinja", tests, NULL, NULL);
 }

@@ -77,7 +77,6 @@ static void test_golden(void **state)
         json_array_foreach(json_object_get(golden, "encode"), i, entry)
         {
             check_encoding(t, entry, "ids", 0);
-            check_encoding(t, entry, "continues", TOKENIZER_CONTINUES);
             check_decoding(t, entry, "decoded");
         }
         assert_true(i > 20);
@@ -181,6 +180,16 @@ static void test_decode_out_of_range(void **state)
 
 /* --- special tokens --- */
 
+/* The source of the chat template named "default", or NULL. */
+static const char *default_template(const struct tokenizer *t)
+{
+    size_t count;
+    const struct named_template *templates = tokenizer_chat_templates(t, &count);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(templates[i].name, "default") == 0) return templates[i].source;
+    return NULL;
+}
+
 static void test_vocabulary(void **state)
 {
     (void)state;
@@ -199,7 +208,8 @@ static void test_vocabulary(void **state)
     assert_int_equal(tokenizer_special_id(t, ""), -1);
     for (int32_t id = 0; id < 602; id++)
         assert_int_equal(tokenizer_is_special(t, id), (id >= 1 && id <= 6) || id == 600);
-    assert_non_null(strstr(tokenizer_chat_template(t), "add_generation_prompt"));
+    assert_string_equal(tokenizer_file(t), "tokenizer.model");
+    assert_non_null(strstr(default_template(t), "add_generation_prompt"));
     tokenizer_close(t);
 
     t = open_tokenizer(UNIGRAM);
@@ -208,7 +218,7 @@ static void test_vocabulary(void **state)
     assert_int_equal(tokenizer_eos_id(t), tokenizer_special_id(t, "<|im_end|>"));
     assert_true(tokenizer_is_special(t, tokenizer_special_id(t, "<|im_start|>")));
     assert_int_equal(tokenizer_special_id(t, "<sep>"), -1);
-    assert_non_null(strstr(tokenizer_chat_template(t), "<|im_start|>"));
+    assert_non_null(strstr(default_template(t), "<|im_start|>"));
     tokenizer_close(t);
 }
 
@@ -241,11 +251,7 @@ static void test_token_bytes(void **state)
 static size_t count_special(const struct tokenizer *t, const struct token_list *ids)
 {
     size_t count = 0;
-    for (size_t i = 0; i < ids->count; i++) {
-        size_t length;
-        tokenizer_token_bytes(t, ids->ids[i], true, &length);
-        count += tokenizer_is_special(t, ids->ids[i]) || ids->ids[i] >= 600;
-    }
+    for (size_t i = 0; i < ids->count; i++) count += tokenizer_is_special(t, ids->ids[i]);
     return count;
 }
 
@@ -264,7 +270,7 @@ static void test_text_never_names_a_token(void **state)
             text_free(&back);
         }
         struct token_list parsed = encode(t, text, sizeof text - 1, TOKENIZER_PARSE_SPECIAL);
-        assert_int_equal(count_special(t, &parsed), 6);
+        assert_int_equal(count_special(t, &parsed), f == 0 ? 5 : 6);
         token_list_free(&plain);
         token_list_free(&parsed);
         tokenizer_close(t);
@@ -366,22 +372,22 @@ static void test_bos(void **state)
 {
     (void)state;
     struct tokenizer *t = open_tokenizer(BPE);
-    struct token_list ids = encode(t, "", 0, TOKENIZER_ADD_BOS);
+    struct token_list ids = encode(t, "", 0, TOKENIZER_ADD_SPECIAL);
     assert_int_equal(ids.count, 1);
     assert_int_equal(ids.ids[0], 1);
-    assert_int_equal(tokenizer_encode(t, "the", 3, TOKENIZER_ADD_BOS, &ids, NULL), STATUS_OK); /* appends */
+    assert_int_equal(tokenizer_encode(t, "the", 3, TOKENIZER_ADD_SPECIAL, &ids, NULL), STATUS_OK); /* appends */
     assert_int_equal(ids.ids[1], 1);
     token_list_free(&ids);
     tokenizer_close(t);
     t = open_tokenizer(UNIGRAM); /* add_bos_token is false */
-    ids = encode(t, NULL, 0, TOKENIZER_ADD_BOS);
+    ids = encode(t, NULL, 0, TOKENIZER_ADD_SPECIAL);
     assert_int_equal(ids.count, 0);
     token_list_free(&ids);
     tokenizer_close(t);
     t = open_with_config(BPE, "{\"bos_token\": null, \"eos_token\": \"\"}");
     assert_int_equal(tokenizer_bos_id(t), -1);
     assert_int_equal(tokenizer_eos_id(t), -1);
-    ids = encode(t, "", 0, TOKENIZER_ADD_BOS);
+    ids = encode(t, "", 0, TOKENIZER_ADD_SPECIAL);
     assert_int_equal(ids.count, 0);
     token_list_free(&ids);
     tokenizer_close(t);
@@ -419,7 +425,7 @@ static void test_random_bytes(void **state)
             char bytes[40];
             uint32_t n = random_below(&seed, sizeof bytes);
             for (uint32_t i = 0; i < n; i++) bytes[i] = (char)random_below(&seed, 256);
-            struct token_list ids = encode(t, bytes, n, round & 7);
+            struct token_list ids = encode(t, bytes, n, round & 3);
             struct text back = decode(t, &ids, true);
             for (size_t i = 0; i < back.length;) {
                 int length = utf8_length(back.data + i, back.length - i);
@@ -472,7 +478,7 @@ static void test_too_long(void **state)
     struct tokenizer *t = open_tokenizer(BPE);
     struct token_list ids = {0};
     struct error err = {{0}};
-    assert_int_equal(tokenizer_encode(t, "x", (size_t)1 << 40, TOKENIZER_ADD_BOS, &ids, &err), STATUS_INVALID);
+    assert_int_equal(tokenizer_encode(t, "x", (size_t)1 << 40, TOKENIZER_ADD_SPECIAL, &ids, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "too long"));
     assert_int_equal(ids.count, 0);
     token_list_free(&ids);
@@ -489,7 +495,7 @@ static void *encode_many(void *tokenizer)
     for (unsigned i = 0; i < 80; i++) {
         struct token_list ids = {0};
         struct text back = {0};
-        if (!tokenizer_encode(t, text, sizeof text - 1, i % 8, &ids, NULL) &&
+        if (!tokenizer_encode(t, text, sizeof text - 1, i % 4, &ids, NULL) &&
             !tokenizer_decode(t, ids.ids, ids.count, i % 2, &back, NULL))
             total += ids.count + back.length;
         token_list_free(&ids);
@@ -532,10 +538,26 @@ static void test_missing(void **state)
     char folder[64];
     assert_refused("/nonexistent/folder", STATUS_IO, (const char *[]){"/nonexistent/folder", "no such folder", NULL});
     make_folder(folder);
-    assert_refused(folder, STATUS_IO, (const char *[]){folder, "no tokenizer.model", NULL});
+    assert_refused(folder, STATUS_IO, (const char *[]){folder, "no tokenizer.json and no tokenizer.model", NULL});
     write_string(folder, "tokenizer.json", "{}");
-    assert_refused(folder, STATUS_UNSUPPORTED, (const char *[]){folder, "tokenizer.json", NULL});
+    assert_refused(folder, STATUS_INVALID, (const char *[]){folder, "tokenizer.json", "model", NULL});
     remove_folder(folder);
+}
+
+/* A vocabulary in tiktoken's form is recognised, and the sentence says what to take. */
+static void test_tiktoken(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tokenizer.model", "qwen.tiktoken"};
+    for (size_t i = 0; i < 2; i++) {
+        char folder[64], path[96];
+        make_folder(folder);
+        write_string(folder, names[i], "IQ== 0\nIg== 1\nIw== 2\n");
+        assert_refused(folder, STATUS_UNSUPPORTED, (const char *[]){names[i], "tiktoken", "tokenizer.json", NULL});
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        assert_int_equal(unlink(path), 0);
+        remove_folder(folder);
+    }
 }
 
 static void test_bad_models(void **state)
@@ -673,6 +695,9 @@ static void test_bad_configs(void **state)
     remove_folder(folder);
 }
 
+/* The smallest tokenizer.json, with one thing more. */
+#define JSON_WITH(member) "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, " member "}"
+
 static void test_bad_other_files(void **state)
 {
     (void)state;
@@ -683,8 +708,13 @@ static void test_bad_other_files(void **state)
         {"special_tokens_map.json", "{\"bos_token\": 1}", "bos_token must be"},
         {"added_tokens.json", "{\"<a>\": \"600\"}", "must be an integer, found \"600\""},
         {"added_tokens.json", "[7]", "expected a JSON object"},
-        {"tokenizer.json", "{\"added_tokens\": [{\"content\": \"a\"}]}", "must be an integer, found nothing"},
-        {"tokenizer.json", "{\"added_tokens\": [{\"id\": 5}]}", "added token 5"},
+        {"tokenizer.json", JSON_WITH("\"added_tokens\": [{\"content\": \"a\"}]"), "must be an integer, found nothing"},
+        {"tokenizer.json", JSON_WITH("\"added_tokens\": [{\"id\": 5}]"), "added token 5"},
+        {"tokenizer.json", JSON_WITH("\"added_tokens\": [{\"id\": -5, \"content\": \"a\"}]"), "id -5"},
+        {"tokenizer.json", JSON_WITH("\"added_tokens\": [{\"id\": 5, \"content\": \"a\", \"lstrip\": 1}]"),
+         "\"lstrip\" of an added token must be true or false"},
+        {"tokenizer.json", JSON_WITH("\"post_processor\": {\"type\": \"TemplateProcessing\"}"), "post_processor"},
+        {"tokenizer.json", JSON_WITH("\"decoder\": {\"type\": \"Sequence\"}"), "decoder"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char folder[64];
@@ -730,7 +760,7 @@ static void test_no_config(void **state)
     assert_int_equal(tokenizer_bos_id(t), 1);
     assert_int_equal(tokenizer_eos_id(t), 2);
     assert_true(tokenizer_adds_bos(t));
-    assert_null(tokenizer_chat_template(t));
+    assert_null(default_template(t));
     tokenizer_close(t);
 }
 
@@ -752,27 +782,72 @@ static void test_added_tokens_json(void **state)
     remove_folder(folder);
 }
 
+/* Where there are both files, tokenizer.json is taken. */
 static void test_transformers_5(void **state)
 {
     (void)state;
     char folder[64];
     make_folder(folder);
     link_model(folder, BPE);
-    write_string(folder, "tokenizer_config.json",
-                 "{\"backend\": \"tokenizers\", \"bos_token\": \"<s>\", \"eos_token\": \"<x>\","
-                 " \"extra_special_tokens\": {\"image_token\": \"<y>\"}, \"add_prefix_space\": null}");
+    write_string(
+        folder, "tokenizer_config.json",
+        "{\"backend\": \"tokenizers\", \"bos_token\": \"<s>\", \"eos_token\": \"<x>\", \"add_prefix_space\": null,"
+        " \"extra_special_tokens\": {\"image_token\": \"<y>\"}, \"chat_template\": \"from the configuration\"}");
     write_string(folder, "tokenizer.json",
-                 "{\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true},"
-                 "{\"id\": 600, \"content\": \"<x>\", \"special\": true},"
-                 "{\"id\": 601, \"content\": \"<y>\", \"special\": false},"
-                 "{\"id\": 300, \"content\": \"ignored\", \"special\": false}]}");
+                 JSON_WITH("\"added_tokens\": [{\"id\": 0, \"content\": \"<s>\", \"special\": true},"
+                           "{\"id\": 7, \"content\": \"<x>\", \"special\": true, \"normalized\": true},"
+                           "{\"id\": 8, \"content\": \"<y>\", \"special\": false},"
+                           "{\"id\": 9, \"content\": \"<z>\", \"special\": false}]"));
     write_string(folder, "chat_template.jinja", "from the file");
     struct tokenizer *t = open_tokenizer(folder);
-    assert_int_equal(tokenizer_eos_id(t), 600);
-    assert_true(tokenizer_is_special(t, 600) && tokenizer_is_special(t, 601) && !tokenizer_is_special(t, 0));
-    assert_int_equal(tokenizer_special_id(t, "ignored"), -1);
-    assert_string_equal(tokenizer_chat_template(t), "from the file");
+    assert_string_equal(tokenizer_file(t), "tokenizer.json");
+    assert_int_equal(tokenizer_size(t), 10);
+    assert_int_equal(tokenizer_eos_id(t), 7);
+    assert_int_equal(tokenizer_special_id(t, "<z>"), 9);
+    assert_true(tokenizer_is_special(t, 0) && tokenizer_is_special(t, 7) && !tokenizer_is_special(t, 9));
+    assert_string_equal(default_template(t), "from the file");
+    const json_t *variables = tokenizer_template_variables(t);
+    assert_string_equal(json_string_value(json_object_get(variables, "eos_token")), "<x>");
+    assert_string_equal(json_string_value(json_object_get(variables, "image_token")), "<y>");
     tokenizer_close(t);
+    remove_folder(folder);
+}
+
+/* chat_template.jinja and additional_chat_templates/ replace the templates of tokenizer_config.json. */
+static void test_template_files(void **state)
+{
+    (void)state;
+    char folder[64], more[96];
+    size_t count;
+    make_folder(folder);
+    link_model(folder, BPE);
+    snprintf(more, sizeof more, "%s/additional_chat_templates", folder);
+    assert_int_equal(mkdir(more, 0700), 0);
+    write_string(folder, "tokenizer_config.json",
+                 "{\"chat_template\": [{\"name\": \"default\", \"template\": \"d\"}, {\"name\": \"rag\", \"template\": "
+                 "\"r\"}]}");
+    struct tokenizer *t = open_tokenizer(folder);
+    assert_string_equal(default_template(t), "d");
+    assert_string_equal(tokenizer_chat_templates(t, &count)[1].source, "r");
+    assert_int_equal(count, 2);
+    tokenizer_close(t);
+    write_string(more, "tool_use.jinja", "with tools");
+    write_string(more, "notes.txt", "no template");
+    write_string(folder, "chat_template.jinja", "plain");
+    t = open_tokenizer(folder);
+    const struct named_template *templates = tokenizer_chat_templates(t, &count);
+    assert_int_equal(count, 2);
+    assert_string_equal(default_template(t), "plain");
+    assert_string_equal(templates[1].name, "tool_use");
+    assert_string_equal(templates[1].source, "with tools");
+    tokenizer_close(t);
+    static const char *const files[] = {"tool_use.jinja", "notes.txt"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", more, files[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(more), 0);
     remove_folder(folder);
 }
 
@@ -780,10 +855,10 @@ static void test_template_list(void **state)
 {
     (void)state;
     struct tokenizer *t = open_with_config(BPE, "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"r\"}]}");
-    assert_null(tokenizer_chat_template(t));
+    assert_null(default_template(t));
     tokenizer_close(t);
     t = open_with_config(BPE, "{\"chat_template\": null, \"added_tokens_decoder\": null, \"add_bos_token\": null}");
-    assert_null(tokenizer_chat_template(t));
+    assert_null(default_template(t));
     assert_true(tokenizer_adds_bos(t));
     tokenizer_close(t);
 }
@@ -895,6 +970,8 @@ int main(void)
         cmocka_unit_test(test_no_config),
         cmocka_unit_test(test_added_tokens_json),
         cmocka_unit_test(test_transformers_5),
+        cmocka_unit_test(test_template_files),
+        cmocka_unit_test(test_tiktoken),
         cmocka_unit_test(test_template_list),
         cmocka_unit_test(test_ordinary_text_stays_text),
         cmocka_unit_test(test_sentencepiece),

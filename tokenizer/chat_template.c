@@ -196,8 +196,8 @@ static bool has_parts(const json_t *messages)
 {
     const json_t *message;
     size_t i;
-    json_array_foreach((json_t *)messages, i, message) if (json_is_array(json_object_get(message, "content")))
-        return true;
+    json_array_foreach((json_t *)messages, i,
+                       message) if (json_is_array(json_object_get(message, "content"))) return true;
     return false;
 }
 
@@ -206,9 +206,9 @@ static bool has_parts(const json_t *messages)
 /* The usual roles may be part of a special token; any other role is text that a person wrote. */
 static bool is_marked(const char *key, const char *string)
 {
-    static const char *const roles[] = {"system",  "user",        "assistant", "tool",   "developer", "ipython",
-                                        "model",   "function",    "tools",     "chatbot", "documents", "context",
-                                        "latest_reminder", "environment", "observation"};
+    static const char *const roles[] = {"system",    "user",    "assistant",       "tool",        "developer",
+                                        "ipython",   "model",   "function",        "tools",       "chatbot",
+                                        "documents", "context", "latest_reminder", "environment", "observation"};
     if (strcmp(key, "role") != 0) return true;
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strcmp(string, roles[i]) == 0) return false;
@@ -226,7 +226,8 @@ static size_t fill_variables(const struct chat_template *c, const struct chat_in
         (struct jinja_variable){.name = name, .value = value};
     variables[n++] = (struct jinja_variable){"messages", messages, true, is_marked};
     variables[n++] = (struct jinja_variable){"tools", input->tools ? input->tools : json_null(), true, NULL};
-    variables[n++] = (struct jinja_variable){"documents", input->documents ? input->documents : json_null(), true, NULL};
+    variables[n++] =
+        (struct jinja_variable){"documents", input->documents ? input->documents : json_null(), true, NULL};
     variables[n++] =
         (struct jinja_variable){"add_generation_prompt", json_boolean(input->add_generation_prompt), false, NULL};
     json_object_foreach((json_t *)input->kwargs, name, value) variables[n++] =
@@ -238,8 +239,8 @@ static enum status render(const struct chat_template *c, const struct parsed_tem
                           const struct chat_input *input, const json_t *messages, struct jinja_output *out,
                           struct error *err)
 {
-    const size_t room = 4 + json_object_size(tokenizer_template_variables(c->tokenizer)) +
-                        json_object_size(input->kwargs);
+    const size_t room =
+        4 + json_object_size(tokenizer_template_variables(c->tokenizer)) + json_object_size(input->kwargs);
     struct jinja_variable *variables = calloc(room, sizeof *variables);
     if (!variables) return out_of_memory(err);
     const struct jinja_context context = {.variables = variables,

@@ -24,11 +24,11 @@ void chat_template_close(struct chat_template *c); /* NULL is allowed */
 
 /* What is rendered: the arguments of apply_chat_template. */
 struct chat_input {
-    const json_t *messages;  /* a list of objects with "role", and most often "content" */
-    const json_t *tools;     /* a list of JSON schemas of functions, or NULL; with them the template "tool_use" is taken,
-                                if there is one */
-    const json_t *documents; /* a list of objects, or NULL */
-    const json_t *kwargs;    /* an object with further variables such as enable_thinking, or NULL */
+    const json_t *messages; /* a list of objects with "role", and most often "content" */
+    const json_t *tools;    /* a list of JSON schemas of functions, or NULL; with them the template "tool_use" is taken,
+                               if there is one */
+    const json_t *documents;    /* a list of objects, or NULL */
+    const json_t *kwargs;       /* an object with further variables such as enable_thinking, or NULL */
     bool add_generation_prompt; /* the text ends where the answer begins */
     bool allow_special;         /* do not mark: special tokens are found in messages too */
     int64_t now;                /* what templates that print the date see: seconds since 1970; 0: the present */

@@ -62,24 +62,35 @@ static size_t emit_pending(struct detokenizer *d, bool at_end, char *out)
     return written;
 }
 
-/* Ends a run of byte tokens: if a byte of it is in no character, each of its bytes becomes U+FFFD. */
-static size_t emit_run(struct detokenizer *d, char *out)
+/* Each of the pending bytes becomes U+FFFD. */
+static size_t replace_pending(struct detokenizer *d, char *out)
 {
-    bool valid = true;
-    for (int i = 0, n; valid && i < d->pending_length; i += n) {
-        n = utf8_length(d->pending + i, (size_t)(d->pending_length - i));
-        valid = n > 0;
-    }
-    if (valid) return emit_pending(d, true, out);
     const size_t count = (size_t)d->pending_length;
     for (size_t i = 0; i < count; i++) memcpy(out + i * REPLACEMENT_LENGTH, UTF8_REPLACEMENT, REPLACEMENT_LENGTH);
     d->pending_length = 0;
     return count * REPLACEMENT_LENGTH;
 }
 
+/* Whether the pending bytes are characters, of which the last may be incomplete if `begun`. */
+static bool are_characters(const struct detokenizer *d, bool begun)
+{
+    for (int i = 0, n; i < d->pending_length; i += n) {
+        n = utf8_length(d->pending + i, (size_t)(d->pending_length - i));
+        if (n <= 0) return n == 0 && begun;
+    }
+    return true;
+}
+
+/* Ends a run of byte tokens. */
+static size_t end_run(struct detokenizer *d, char *out)
+{
+    d->broken_run = false;
+    return are_characters(d, false) ? emit_pending(d, true, out) : replace_pending(d, out);
+}
+
 static size_t end_pending(struct detokenizer *d, char *out)
 {
-    return rules(d)->decoding == DECODE_BYTE_FALLBACK ? emit_run(d, out) : emit_pending(d, true, out);
+    return rules(d)->decoding == DECODE_BYTE_FALLBACK ? end_run(d, out) : emit_pending(d, true, out);
 }
 
 /* --- SentencePiece --- */
@@ -116,9 +127,10 @@ static size_t add_piece(struct detokenizer *d, struct token token, const char *b
 
 static size_t add_to_run(struct detokenizer *d, char byte, char *out)
 {
-    const size_t written = d->pending_length == DETOKENIZER_MAX_PENDING ? emit_run(d, out) : 0;
     d->pending[d->pending_length++] = byte;
-    return written;
+    if (!are_characters(d, true)) d->broken_run = true;
+    if (d->broken_run) return replace_pending(d, out);
+    return d->pending_length == DETOKENIZER_MAX_PENDING ? emit_pending(d, false, out) : 0;
 }
 
 static size_t add_bytes(struct detokenizer *d, const char *bytes, size_t length, char *out)
@@ -133,7 +145,7 @@ static size_t add_bytes(struct detokenizer *d, const char *bytes, size_t length,
 
 static size_t add_text(struct detokenizer *d, const char *bytes, size_t length, char *out)
 {
-    size_t written = emit_run(d, out);
+    size_t written = end_run(d, out);
     const bool spaceless = d->first && rules(d)->spaceless_first_token;
     if (!d->first && rules(d)->space_between) out[written++] = ' ';
     for (size_t i = 0; i < length; i++)

@@ -5,8 +5,9 @@
 
 #include "tokenizer/tokenizer.h"
 
-/* A run of byte tokens with a byte that is in no character is decoded as a whole in BYTE_FALLBACK (token_table.h), so
- * the run is held back to its end; one of more bytes than this is decoded in parts. */
+/* In a run of byte tokens with a byte that is in no character, each byte is decoded as U+FFFD in BYTE_FALLBACK
+ * (token_table.h). So bytes are held back until the run ends or proves to be such a one; but of a longer run than this
+ * the characters are written. */
 enum { DETOKENIZER_MAX_PENDING = 64 };
 
 struct detokenizer {
@@ -15,6 +16,7 @@ struct detokenizer {
     bool strip_space;                      /* SENTENCEPIECE: drop the first space of the next token's text */
     bool first;                            /* no token has been added yet, and the tokens begin a text */
     uint32_t strip_spaces;                 /* drop so many spaces at the start of the text */
+    bool broken_run;                       /* BYTE_FALLBACK: a byte of this run is in no character */
     char pending[DETOKENIZER_MAX_PENDING]; /* bytes that are not decided yet */
     int pending_length;
 };

@@ -10,8 +10,8 @@
 
 struct piece_decoder;
 
-/* `value` is the JSON of "decoder", NULL or null for none; `path` names the file in messages. *rules gets what the table
- * of tokens must know. */
+/* `value` is the JSON of "decoder", NULL or null for none; `path` names the file in messages. *rules gets what the
+ * table of tokens must know. */
 enum status piece_decoder_open(const json_t *value, const char *path, struct piece_decoder **out,
                                struct decoding_rules *rules, struct error *err);
 void piece_decoder_close(struct piece_decoder *d); /* NULL is allowed */

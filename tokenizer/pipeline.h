@@ -19,8 +19,12 @@ void pipeline_close(struct pipeline *p); /* NULL is allowed */
 /* Sets a token of the table to what the decoder makes of `piece`. False if memory ran out. */
 bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t id, const char *piece, size_t length,
                         uint32_t token_flags);
-/* Adds a token that is found in normalized text; pipeline_sort_added makes those that were added ready. */
-bool pipeline_add_token(struct pipeline *p, const char *text, size_t length, int32_t id, unsigned flags);
+/* The id of the vocabulary's piece with this text, or -1. */
+int32_t pipeline_piece_id(const struct pipeline *p, const char *text, size_t length);
+/* Adds a token that is found in normalized text, and whose own text is normalized, too. pipeline_sort_added makes those
+ * that were added ready. */
+enum status pipeline_add_token(struct pipeline *p, struct token_table *table, int32_t id, const char *text,
+                               size_t length, unsigned flags, uint32_t token_flags, struct error *err);
 void pipeline_sort_added(struct pipeline *p);
 
 /* What a call of tokenizer_encode needs again and again. Zero-initialise it; free with pipeline_scratch_free. */

@@ -12,10 +12,11 @@
 #include "tokenizer/sentencepiece.h"
 
 enum token_flags {
-    TOKEN_SPECIAL = 1,      /* shown only on request: control pieces and special added tokens */
-    TOKEN_BYTE = 2,         /* one byte of a character that no piece covers */
-    TOKEN_LEADING_SPACE = 4, /* SENTENCEPIECE: begins with U+2581, a space, which decoding drops at the start of a text */
-    TOKEN_ADDED = 8          /* found in a text by its spelling (added_tokens.h) */
+    TOKEN_SPECIAL = 1, /* shown only on request: control pieces and special added tokens */
+    TOKEN_BYTE = 2,    /* one byte of a character that no piece covers */
+    TOKEN_LEADING_SPACE =
+        4,          /* SENTENCEPIECE: begins with U+2581, a space, which decoding drops at the start of a text */
+    TOKEN_ADDED = 8 /* found in a text by its spelling (added_tokens.h) */
 };
 
 struct token {
@@ -26,7 +27,8 @@ struct token {
 /* How bytes that are no character are decoded. */
 enum decoding {
     DECODE_SENTENCEPIECE, /* SentencePiece: each becomes U+FFFD */
-    DECODE_BYTE_FALLBACK, /* tokenizers' ByteFallback: all bytes of a run of byte tokens do, if one is in no character */
+    DECODE_BYTE_FALLBACK, /* tokenizers' ByteFallback: all bytes of a run of byte tokens do, if one is in no character
+                           */
     DECODE_BYTE_LEVEL     /* tokenizers' ByteLevel: each maximal part of a character becomes one U+FFFD */
 };
 
@@ -55,8 +57,8 @@ struct token_table {
 enum status token_table_build(struct token_table *table, const struct sentencepiece_model *sp, struct error *err);
 void token_table_free(struct token_table *table);
 
-/* Sets the bytes and the flags of token `id`. An id past the end extends the table; the ids between have no bytes. False
- * if memory ran out. */
+/* Sets the bytes and the flags of token `id`. An id past the end extends the table; the ids between have no bytes.
+ * False if memory ran out. */
 bool token_table_set(struct token_table *table, int32_t id, const char *bytes, size_t length, uint32_t flags);
 /* The same, with U+FFFD for each byte of `text` that is not part of a UTF-8 character. */
 bool token_table_set_text(struct token_table *table, int32_t id, const char *text, size_t length, uint32_t flags);

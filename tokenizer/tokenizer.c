@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/pipeline.h"
@@ -17,6 +18,7 @@ struct tokenizer {
     struct pipeline *pipeline;      /* ... of tokenizer.json; the other is NULL */
     struct token_table table;
     struct added_tokens added;  /* those that are found in a text as it is given */
+    struct added_tokens names;  /* all, by their own spelling */
     struct post_processor post; /* what TOKENIZER_ADD_SPECIAL adds */
     int32_t bos_id, eos_id;
     struct named_template *templates; /* [num_templates] */
@@ -108,15 +110,10 @@ static enum status open_vocabulary(struct tokenizer *t, struct opening *o, struc
 }
 
 /* The id of the vocabulary's piece with this text, or -1. */
-static int32_t piece_id(const struct tokenizer *t, const struct opening *o, const char *text)
+static int32_t piece_id(const struct tokenizer *t, const char *text)
 {
     size_t length = strlen(text);
-    for (size_t i = 0; i < o->json.num_vocab; i++) {
-        const struct json_piece *piece = &o->json.vocab[i];
-        if (piece->length == length && memcmp(o->json.strings.data + piece->offset, text, length) == 0)
-            return piece->id;
-    }
-    if (!t->sp) return -1;
+    if (t->pipeline) return pipeline_piece_id(t->pipeline, text, length);
     int32_t id = sentencepiece_piece_to_id(t->sp, text);
     const char *piece = sentencepiece_piece(t->sp, id, &length);
     return length == strlen(text) && memcmp(piece, text, length) == 0 ? id : -1;
@@ -134,26 +131,27 @@ static bool may_be_special(const struct tokenizer *t, int32_t id, const char *co
 }
 
 /* Makes `id` an added token with this text. */
-static bool add_token(struct tokenizer *t, int32_t id, const char *content, unsigned flags)
+static enum status add_token(struct tokenizer *t, int32_t id, const char *content, unsigned flags, struct error *err)
 {
     const size_t length = strlen(content);
     const uint32_t token_flags = TOKEN_ADDED | (flags & ADDED_TOKEN_SPECIAL ? TOKEN_SPECIAL : 0);
+    if (!added_tokens_add(&t->names, content, length, id, flags)) return out_of_memory(err);
+    if (t->pipeline && (flags & ADDED_TOKEN_NORMALIZED))
+        return pipeline_add_token(t->pipeline, &t->table, id, content, length, flags, token_flags, err);
     const bool set = t->pipeline ? pipeline_set_piece(t->pipeline, &t->table, id, content, length, token_flags)
                                  : token_table_set_text(&t->table, id, content, length, token_flags);
-    if (!set) return false;
-    if (t->pipeline && (flags & ADDED_TOKEN_NORMALIZED))
-        return pipeline_add_token(t->pipeline, content, length, id, flags);
-    return added_tokens_add(&t->added, content, length, id, flags);
+    return set && added_tokens_add(&t->added, content, length, id, flags) ? STATUS_OK : out_of_memory(err);
 }
 
 /* Adds a token of the configuration files, unless the vocabulary has it as text. */
-static bool add_config_token(struct tokenizer *t, const struct config_token *token)
+static enum status add_config_token(struct tokenizer *t, const struct config_token *token, struct error *err)
 {
     const bool special = token->flags & ADDED_TOKEN_SPECIAL;
     if (t->sp && token->id < sentencepiece_size(t->sp) && (!special || !may_be_special(t, token->id, token->content)))
-        return true;
-    return add_token(t, token->id, token->content, token->flags);
+        return STATUS_OK;
+    return add_token(t, token->id, token->content, token->flags, err);
 }
+
 /* The added tokens of tokenizer.json, which has them in the order of their ids. */
 static enum status add_json_tokens(struct tokenizer *t, const struct opening *o, struct error *err)
 {
@@ -166,57 +164,69 @@ static enum status add_json_tokens(struct tokenizer *t, const struct opening *o,
         unsigned flags;
         const int64_t id = json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"),
                                                 INT64_MIN, INT64_MAX);
-        if (r.status || !config_token_read(&r, id, entry, &content, &flags)) break;
-        if (!add_token(t, (int32_t)id, content, flags)) return out_of_memory(err);
+        if (r.status || !config_token_read(&r, id, entry, &content, &flags)) return r.status;
+        enum status status = add_token(t, (int32_t)id, content, flags, err);
+        if (status) return status;
     }
-    return r.status;
+    return STATUS_OK;
 }
 
 /* The control pieces of tokenizer.model. */
-static bool add_control_pieces(struct tokenizer *t)
+static enum status add_control_pieces(struct tokenizer *t, struct error *err)
 {
     for (int32_t id = 0; t->sp && id < sentencepiece_size(t->sp); id++) {
         size_t length;
         if (sentencepiece_type(t->sp, id) != PIECE_CONTROL) continue;
         const char *piece = sentencepiece_piece(t->sp, id, &length);
-        if (!added_tokens_add(&t->added, piece, length, id, ADDED_TOKEN_SPECIAL)) return false;
+        if (!added_tokens_add(&t->added, piece, length, id, ADDED_TOKEN_SPECIAL) ||
+            !added_tokens_add(&t->names, piece, length, id, ADDED_TOKEN_SPECIAL))
+            return out_of_memory(err);
     }
-    return true;
+    return STATUS_OK;
 }
 
 /* The added tokens of the configuration files: tokenizer.json has its own, which come first. */
-static bool add_config_tokens(struct tokenizer *t, const struct tokenizer_config *config)
+static enum status add_config_tokens(struct tokenizer *t, const struct tokenizer_config *config, struct error *err)
 {
-    for (size_t i = 0; i < config->num_added; i++) {
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < config->num_added && !status; i++) {
         const struct config_token *token = &config->added[i];
         const bool known = t->pipeline && (token_table_get(&t->table, token->id).flags & TOKEN_ADDED);
-        if (!known && !add_config_token(t, token)) return false;
+        if (!known) status = add_config_token(t, token, err);
     }
-    return true;
+    return status;
 }
 
 /* Makes a token that a file lists as special so: an added token, or a piece of the vocabulary. */
-static bool set_special_name(struct tokenizer *t, const struct opening *o, const char *name)
+static enum status set_special_name(struct tokenizer *t, const struct opening *o, const char *name, struct error *err)
 {
+    const size_t length = strlen(name);
     for (size_t i = 0; i < o->config.num_added && !t->pipeline; i++) {
         struct config_token token = o->config.added[i];
         token.flags |= ADDED_TOKEN_SPECIAL;
-        if (strcmp(token.content, name) == 0) return add_config_token(t, &token);
+        if (strcmp(token.content, name) == 0) return add_config_token(t, &token, err);
     }
-    const int32_t id = *name ? piece_id(t, o, name) : -1;
-    if (id < 0 || !may_be_special(t, id, name)) return true;
-    return add_token(t, id, name, ADDED_TOKEN_SPECIAL);
+    for (size_t i = 0; i < t->names.count && t->pipeline; i++) {
+        const struct added_token added = t->names.items[i];
+        if (added.length != length || memcmp(t->names.text.data + added.offset, name, length) != 0) continue;
+        const bool special = added.flags & ADDED_TOKEN_SPECIAL;
+        return special ? STATUS_OK : add_token(t, added.id, name, added.flags | ADDED_TOKEN_SPECIAL, err);
+    }
+    const int32_t id = *name ? piece_id(t, name) : -1;
+    if (id < 0 || !may_be_special(t, id, name)) return STATUS_OK;
+    return add_token(t, id, name, ADDED_TOKEN_SPECIAL, err);
 }
 
 static enum status add_tokens(struct tokenizer *t, struct opening *o, struct error *err)
 {
     enum status status = add_json_tokens(t, o, err);
+    if (!status) status = add_control_pieces(t, err);
+    if (!status) status = add_config_tokens(t, &o->config, err);
+    for (size_t i = 0; i < o->config.num_special_names && !status; i++)
+        status = set_special_name(t, o, o->config.special_names[i], err);
     if (status) return status;
-    bool ok = add_control_pieces(t) && add_config_tokens(t, &o->config);
-    for (size_t i = 0; i < o->config.num_special_names && ok; i++)
-        ok = set_special_name(t, o, o->config.special_names[i]);
-    if (!ok) return out_of_memory(err);
     added_tokens_sort(&t->added);
+    added_tokens_sort(&t->names);
     if (t->pipeline) pipeline_sort_added(t->pipeline);
     return STATUS_OK;
 }
@@ -228,7 +238,7 @@ static enum status resolve(const struct tokenizer *t, const struct opening *o, c
     *id = named->given ? -1 : model_id;
     if (!named->content || !*named->content) return STATUS_OK;
     *id = tokenizer_special_id(t, named->content);
-    if (*id < 0) *id = piece_id(t, o, named->content);
+    if (*id < 0) *id = piece_id(t, named->content);
     if (*id < 0)
         return error_set(err, STATUS_INVALID, "%s: %s is \"%s\", which is neither a piece of %s nor an added token",
                          o->folder, key, named->content, tokenizer_file(t));
@@ -303,6 +313,7 @@ void tokenizer_close(struct tokenizer *t)
     sentencepiece_close(t->sp);
     pipeline_close(t->pipeline);
     added_tokens_free(&t->added);
+    added_tokens_free(&t->names);
     post_processor_free(&t->post);
     token_table_free(&t->table);
     named_templates_free(t->templates, t->num_templates);
@@ -344,7 +355,7 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
 
 int32_t tokenizer_special_id(const struct tokenizer *t, const char *text)
 {
-    const struct added_token *token = added_tokens_find(&t->added, text, strlen(text));
+    const struct added_token *token = added_tokens_find(&t->names, text, strlen(text));
     return token ? token->id : -1;
 }
 
@@ -469,7 +480,9 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     enum status status = token_list_append(out, front->ids, front->count) ? STATUS_OK : out_of_memory(err);
     if (!status && text) status = make_valid(t, text, length, &valid, err);
     const struct added_search search = {.text = valid.length ? valid.data : text,
-                                        .length = !text ? 0 : valid.length ? valid.length : length,
+                                        .length = !text          ? 0
+                                                  : valid.length ? valid.length
+                                                                 : length,
                                         .special = (flags & TOKENIZER_PARSE_SPECIAL) != 0};
     if (!status) status = encode(t, search, out, err);
     if (!status && !token_list_append(out, back->ids, back->count)) status = out_of_memory(err);

@@ -8,9 +8,9 @@
  * is found only where the caller says that the text may name it; the others, such as runs of spaces, stand for text and
  * are found everywhere.
  *
- * Spaces. A text is encoded with the dummy prefix of its model, if that has one: "Hello" becomes the pieces of " Hello".
- * With tokenizer.model the text between two added tokens counts as a text of its own and gets the prefix too, as in
- * Llama's reference code and in llama.cpp; with tokenizer.json that file says so. */
+ * Spaces. A text is encoded with the dummy prefix of its model, if that has one: "Hello" becomes the pieces of "
+ * Hello". With tokenizer.model the text between two added tokens counts as a text of its own and gets the prefix too,
+ * as in Llama's reference code and in llama.cpp; with tokenizer.json that file says so. */
 #ifndef QUIRE_TOKENIZER_TOKENIZER_H
 #define QUIRE_TOKENIZER_TOKENIZER_H
 
@@ -34,18 +34,19 @@ struct token_list {
 bool token_list_append(struct token_list *list, const int32_t *ids, size_t count);
 void token_list_free(struct token_list *list);
 
-/* Opens the tokenizer of a checkpoint folder: a component of tokenizer.json that quire does not have is refused by name.
- * tokenizer_file says which file was taken. add_eos_token is ignored, because a model has nothing to add to a prompt that
- * ends with eos. */
+/* Opens the tokenizer of a checkpoint folder: a component of tokenizer.json that quire does not have is refused by
+ * name. tokenizer_file says which file was taken. add_eos_token is ignored, because a model has nothing to add to a
+ * prompt that ends with eos. */
 enum status tokenizer_open(const char *folder, struct tokenizer **out, struct error *err);
 void tokenizer_close(struct tokenizer *t); /* NULL is allowed */
 
-int32_t tokenizer_size(const struct tokenizer *t);   /* ids are 0 .. size-1, added tokens included */
-int32_t tokenizer_bos_id(const struct tokenizer *t); /* -1: none */
-int32_t tokenizer_eos_id(const struct tokenizer *t); /* -1: none */
-bool tokenizer_adds_bos(const struct tokenizer *t);  /* TOKENIZER_ADD_SPECIAL puts bos first */
+int32_t tokenizer_size(const struct tokenizer *t);     /* ids are 0 .. size-1, added tokens included */
+int32_t tokenizer_bos_id(const struct tokenizer *t);   /* -1: none */
+int32_t tokenizer_eos_id(const struct tokenizer *t);   /* -1: none */
+bool tokenizer_adds_bos(const struct tokenizer *t);    /* TOKENIZER_ADD_SPECIAL puts bos first */
 const char *tokenizer_file(const struct tokenizer *t); /* "tokenizer.json" or "tokenizer.model" */
-/* Control pieces and added tokens marked special are special; the unknown piece is not, because it stands for text. */
+/* Control pieces and added tokens marked special are special. The unknown piece of a tokenizer.model is not, because it
+ * stands for text; that of a tokenizer.json often is, and then decoding drops it. */
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 /* The id of the special or added token with this text, or -1. */
 int32_t tokenizer_special_id(const struct tokenizer *t, const char *text);
@@ -81,9 +82,10 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
  * (normalizer.h). */
 enum status tokenizer_encode_marked(const struct tokenizer *t, const struct marked_text *text, struct token_list *out,
                                     struct error *err);
-/* Appends the text of ids[count] to *out, as the library of the tokenizer's file decodes it (SentencePiece, tokenizers):
- * without the space that encoding put before the first word, and with U+FFFD for bytes that form no character. With
- * `with_special`, special tokens are shown. Fails on an id outside the vocabulary; then *out is as it was. */
+/* Appends the text of ids[count] to *out, as the library of the tokenizer's file decodes it (SentencePiece,
+ * tokenizers): without the space that encoding put before the first word, and with U+FFFD for bytes that form no
+ * character. With `with_special`, special tokens are shown. Fails on an id outside the vocabulary; then *out is as it
+ * was. */
 enum status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t count, bool with_special,
                              struct text *out, struct error *err);
 

@@ -91,8 +91,7 @@ static void add_special_name(struct reader *r, const char *content)
     if (copy) config->special_names[config->num_special_names++] = copy;
 }
 
-bool config_token_read(struct json_reader *r, json_int_t id, const json_t *entry, const char **content,
-                       unsigned *flags)
+bool config_token_read(struct json_reader *r, json_int_t id, const json_t *entry, const char **content, unsigned *flags)
 {
     static const struct {
         const char *key;
@@ -185,8 +184,7 @@ static void add_variable(struct reader *r, const char *name, const json_t *value
 {
     json_t *variables = r->config->variables;
     const char *content = token_content(value);
-    if (content && !json_object_get(variables, name) &&
-        json_object_set_new(variables, name, json_string(content)) != 0)
+    if (content && !json_object_get(variables, name) && json_object_set_new(variables, name, json_string(content)) != 0)
         out_of_memory(r);
 }
 

@@ -5,19 +5,21 @@
 #ifndef QUIRE_TOKENIZER_TOKENIZER_CONFIG_H
 #define QUIRE_TOKENIZER_TOKENIZER_CONFIG_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/json.h"
 #include "base/status.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/tokenizer.h"
 
+struct json_reader;
+
 /* A token that a file adds to the vocabulary. */
 struct config_token {
-    int32_t id;    /* >= 0 */
-    char *content; /* never empty */
+    int32_t id;     /* >= 0 */
+    char *content;  /* never empty */
     unsigned flags; /* enum added_token_flags */
 };
 

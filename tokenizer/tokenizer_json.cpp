@@ -2,6 +2,7 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -34,7 +35,7 @@ struct failure {
 std::string show(std::string_view text)
 {
     const size_t longest = 80;
-    size_t length = text.size() < longest ? text.size() : longest;
+    size_t length = std::min(text.size(), longest);
     while (length < text.size() && length > 0 && (text[length] & 0xC0) == 0x80) length--;
     std::string shown(text.substr(0, length));
     for (char &c : shown)
@@ -161,9 +162,12 @@ void check_model(ondemand::document &document)
 {
     ondemand::object model;
     std::string_view type;
-    if (document["model"].get_object().get(model)) fail("there is no object \"model\"");
-    const simdjson::error_code error = model["type"].get_string().get(type);
-    if (error && error != simdjson::NO_SUCH_FIELD) fail("the model's \"type\" must be a string");
+    simdjson::error_code error = document["model"].get_object().get(model);
+    if (error == simdjson::NO_SUCH_FIELD || error == simdjson::INCORRECT_TYPE) fail("there is no object \"model\"");
+    if (error) throw simdjson::simdjson_error(error);
+    error = model["type"].get_string().get(type);
+    if (error == simdjson::INCORRECT_TYPE) fail("the model's \"type\" must be a string");
+    if (error && error != simdjson::NO_SUCH_FIELD) throw simdjson::simdjson_error(error);
     if (!error && type != "BPE")
         fail("the model's type " + show(type) + " is not supported, only BPE is", STATUS_UNSUPPORTED);
     document.rewind();
@@ -174,7 +178,9 @@ void check_model(ondemand::document &document)
 
 void check_ids(const struct tokenizer_json *file)
 {
-    std::vector<int32_t> owner(TOKENIZER_CONFIG_MAX_ID, -1);
+    int32_t last = -1;
+    for (size_t i = 0; i < file->num_vocab; i++) last = std::max(last, file->vocab[i].id);
+    std::vector<int32_t> owner(static_cast<size_t>(last) + 1, -1); // of each id, the piece
     for (size_t i = 0; i < file->num_vocab; i++) {
         int32_t &first = owner[file->vocab[i].id];
         if (first >= 0) {

@@ -74,7 +74,7 @@ class Tokenizers:
 
     def __init__(self, folder):
         self.path = folder / "tokenizer.json"
-        self.tokenizer, self.plain = tokenizers.Tokenizer.from_file(str(self.path)), train_tokenizers.without_added(folder)
+        self.tokenizer, self.plain = tokenizers.Tokenizer.from_file(str(self.path)), train_tokenizers.without_special(folder)
         self.size = self.tokenizer.get_vocab_size()
         self.specials = [t.content for t in self.tokenizer.get_added_tokens_decoder().values()]
         self.encoders = [("parsed", PARSE_SPECIAL, lambda text: self.tokenizer.encode(text, add_special_tokens=False).ids),

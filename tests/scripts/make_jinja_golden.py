@@ -464,6 +464,8 @@ STATEMENTS = r"""
 {% set ns = namespace(v=0) %}{% for x in xs if x > ns.v %}{{ x }}{% set ns.v = ns.v + 2 %}{% endfor %}
 {% set ns = namespace(v=0) %}{% for x in xs if x > ns.v %}{{ loop.length }}{% set ns.v = 3 %}{% endfor %}
 {% set ns = namespace(v=0) %}{% for x in xs if x > ns.v %}{{ loop.last }}{{ x }}{% set ns.v = 3 %}{% endfor %}
+{% for x in xs if x < a %}{% generation %}{{ loop.length }}{{ x }}{% endgeneration %}{% endfor %}
+{% macro m(l) %}{{ l.length }}{{ l.nextitem }}{% endmacro %}{% for x in xs if x < a %}{{ m(loop) }};{% endfor %}
 {% set x = 1 %}{{ x }}
 {% set x = 1, 2 %}{{ x }}
 {% set x, y = 1, 2 %}{{ x }}{{ y }}
@@ -493,6 +495,9 @@ STATEMENTS = r"""
 {% set x = 0 %}{% for y in xs %}{% set x = x + y %}{{ x }},{% endfor %}{{ x }}
 {% for y in xs %}{% set z = y %}{% endfor %}{{ z }}
 {% for y in xs %}{{ z }}{% set z = y %}{% endfor %}
+{% for y in xs %}{% with %}[{{ q }}]{% endwith %}{% set q = y %}{% endfor %}
+{% for y in xs %}{% for z in [1] %}[{{ q }}]{% endfor %}{% set q = y %}{% endfor %}
+{% for y in xs %}{% macro m() %}[{{ q }}]{% endmacro %}{{ m() }}{% set q = y %}{{ m() }}{% endfor %}
 {% if t %}{% set x = 5 %}{% endif %}{{ x }}
 {% if e %}{% set x = 5 %}{% endif %}{{ x }}
 {% if e %}{% set a = 5 %}{% endif %}{{ a }}

@@ -15,7 +15,6 @@ import tempfile
 import sentencepiece
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
-NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"  # normalizer_spec { add_dummy_prefix: false }, merged by protobuf
 
 GUIDE_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
@@ -106,15 +105,14 @@ def train_unigram():
 
 def golden(model, rng):
     sp = sentencepiece.SentencePieceProcessor(model_proto=model)
-    bare = sentencepiece.SentencePieceProcessor(model_proto=model + NO_DUMMY_PREFIX)
     texts = TEXTS + list(sentences(rng, 10))
     lists = [[rng.randrange(sp.get_piece_size()) for _ in range(rng.randrange(1, 24))] for _ in range(60)]
     if sp.piece_to_id("<0x00>") != sp.unk_id():
         first = sp.piece_to_id("<0x00>")
         lists += [[first + rng.choice([0x41, 0x80, 0xBF, 0xC3, 0xA9, 0xE2, 0x96, 0x81, 0xED, 0xF0, 0x9F, 0x98, 0xFF])
                    for _ in range(rng.randrange(1, 12))] for _ in range(60)]
-    return sp, bare, {
-        "encode": [{"text": t, "ids": sp.encode(t), "continues": bare.encode(t), "decoded": sp.decode(sp.encode(t))}
+    return sp, {
+        "encode": [{"text": t, "ids": sp.encode(t), "decoded": sp.decode(sp.encode(t))}
                    for t in texts],
         "decode": [{"ids": ids, "text": sp.decode(ids)} for ids in lists],
     }
@@ -127,15 +125,11 @@ def guide_ids(sp, messages):
     return ids + [sp.piece_to_id("<|assistant|>")]
 
 
-def chatml_ids(sp, bare, messages):
+def chatml_ids(sp, messages):
     start, end = sp.piece_to_id("<|im_start|>"), sp.piece_to_id("<|im_end|>")
     ids = []
     for m in messages:
-        if m["role"] == "assistant":
-            ids += [start] + sp.encode("assistant\n") + bare.encode(m["content"])
-        else:
-            ids += [start] + sp.encode(m["role"] + "\n" + m["content"])
-        ids += [end] + sp.encode("\n")
+        ids += [start] + sp.encode(m["role"] + "\n" + m["content"]) + [end] + sp.encode("\n")
     return ids + [start] + sp.encode("assistant\n")
 
 
@@ -164,7 +158,7 @@ def write_config(folder, name, contents):
 
 def make_bpe():
     model = train_bpe()
-    sp, _, expected = golden(model, random.Random(11))
+    sp, expected = golden(model, random.Random(11))
     expected["conversation"] = CONVERSATION
     expected["guide"] = guide_ids(sp, CONVERSATION)
     expected["llama2"] = llama2_ids(sp, CONVERSATION)
@@ -182,9 +176,9 @@ def make_bpe():
 
 def make_unigram():
     model = train_unigram()
-    sp, bare, expected = golden(model, random.Random(13))
+    sp, expected = golden(model, random.Random(13))
     expected["conversation"] = CONVERSATION
-    expected["chatml"] = chatml_ids(sp, bare, CONVERSATION)
+    expected["chatml"] = chatml_ids(sp, CONVERSATION)
     write("tokenizer_unigram", "tokenizer.model", model)
     write("tokenizer_unigram", "golden.json", expected)
     write_config("tokenizer_unigram", "tokenizer_config.json", {  # the layout of transformers 5

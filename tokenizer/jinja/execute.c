@@ -33,6 +33,7 @@ void enter_scope(struct evaluator *e, const struct jinja_scope *scope)
 {
     for (size_t i = 0; i < scope->count; i++) {
         const struct jinja_load *load = &scope->loads[i];
+        if (load->how == JINJA_LOAD_UNDEFINED) e->frame->slots[load->slot] = (struct jinja_value){0};
         if (load->how == JINJA_LOAD_GLOBAL) e->frame->slots[load->slot] = global(e, load->name);
         if (load->how == JINJA_LOAD_OUTER) e->frame->slots[load->slot] = *slot_at(e, load->outer);
     }

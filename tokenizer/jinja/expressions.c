@@ -189,8 +189,6 @@ static struct jinja_expr *parse_item(struct jinja_parser *p, struct jinja_expr *
         key = with_operand(p, parser_new_expr(p, JINJA_EXPR_TUPLE, at), key);
         while (key && parser_accept(p, ",")) key = with_operand(p, key, parser_expression(p));
     }
-    if (key && key->kind == JINJA_EXPR_CONSTANT && key->value.kind == JINJA_STRING)
-        parser_name(p, key->value.string->bytes, key->value.string->length); /* for jinja_template_mentions */
     struct jinja_expr *item = with_operand(p, parser_new_expr(p, JINJA_EXPR_ITEM, at), object);
     item = with_operand(p, item, key);
     return parser_expect(p, "]") ? item : NULL;

@@ -10,7 +10,7 @@ struct loop {
     struct jinja_object object;
     struct evaluator *e;
     const struct jinja_statement *s;
-    struct frame *outer; /* of a recursive loop: where it stands */
+    struct frame *frame; /* where it stands */
     const struct jinja_list *source;
     size_t next;    /* in source */
     bool has_test;  /* source's elements are still to be tested */
@@ -24,13 +24,13 @@ struct loop {
 /* --- elements --- */
 
 /* Whether the test lets this element through, which it may replace: of "for a, b in" comes a tuple. The test is
- * evaluated where the loop stands, also for a recursive loop. */
+ * evaluated where the loop stands, whoever asks for the element. */
 static bool passes(struct loop *l, struct jinja_value *element)
 {
     struct evaluator *e = l->e;
     const struct jinja_for *f = l->s->loop;
     struct frame *frame = e->frame;
-    if (f->recursive) e->frame = l->outer;
+    e->frame = l->frame;
     enter_scope(e, &f->test_scope);
     assign(e, f->test_target, *element);
     const bool passed = jinja_is_true(&e->run, evaluate(e, f->test)) && !jinja_failed(&e->run);
@@ -163,13 +163,13 @@ static const struct jinja_object_type loop_type = {.name = "LoopContext",
 
 /* --- the statement --- */
 
-static struct loop *new_loop(struct evaluator *e, const struct jinja_statement *s, struct frame *outer,
+static struct loop *new_loop(struct evaluator *e, const struct jinja_statement *s, struct frame *standing,
                              struct jinja_value iterable, int64_t depth0)
 {
     struct loop *l = jinja_alloc(&e->run, sizeof *l);
     const struct jinja_list *source = jinja_iterate(&e->run, iterable);
     if (!l || !source) return NULL;
-    *l = (struct loop){.object = {&loop_type}, .e = e, .s = s, .outer = outer, .source = source, .depth0 = depth0};
+    *l = (struct loop){.object = {&loop_type}, .e = e, .s = s, .frame = standing, .source = source, .depth0 = depth0};
     l->has_test = s->loop->test != NULL;
     l->length = l->has_test ? -1 : (int64_t)source->count;
     l->index0 = -1;
@@ -199,13 +199,13 @@ static enum flow run_loop(struct evaluator *e, struct loop *l)
 }
 
 /* A recursive loop is a function: what its bodies print is a string. */
-static struct jinja_value run_recursive(struct evaluator *e, const struct jinja_statement *s, struct frame *outer,
+static struct jinja_value run_recursive(struct evaluator *e, const struct jinja_statement *s, struct frame *standing,
                                         struct jinja_value iterable, int64_t depth0)
 {
     struct frame *frame = e->frame;
     struct jinja_builder text = {0}, *around = e->out;
-    struct loop *l = new_loop(e, s, outer, iterable, depth0);
-    struct frame *own = l ? new_frame(e, outer, s->loop->num_slots) : NULL;
+    struct loop *l = new_loop(e, s, standing, iterable, depth0);
+    struct frame *own = l ? new_frame(e, standing, s->loop->num_slots) : NULL;
     if (!own || !jinja_enter(&e->run)) return jinja_none();
     e->frame = own;
     e->out = &text;
@@ -223,7 +223,7 @@ static struct jinja_value loop_call(struct jinja_run *run, struct jinja_object *
     const struct loop *l = (const struct loop *)self;
     struct jinja_value iterable;
     if (!jinja_bind(run, "loop", args, names, 1, 1, &iterable)) return jinja_none();
-    if (l->s->loop->recursive) return run_recursive(l->e, l->s, l->outer, iterable, l->depth0 + 1);
+    if (l->s->loop->recursive) return run_recursive(l->e, l->s, l->frame, iterable, l->depth0 + 1);
     jinja_fail(run, "The loop must have the 'recursive' marker to be called recursively.");
     return jinja_none();
 }
@@ -233,7 +233,7 @@ enum flow execute_for(struct evaluator *e, const struct jinja_statement *s)
     const struct jinja_value iterable = evaluate(e, s->exprs.first);
     if (jinja_failed(&e->run)) return FLOW_STOP;
     if (!s->loop->recursive) {
-        struct loop *l = new_loop(e, s, NULL, iterable, 0);
+        struct loop *l = new_loop(e, s, e->frame, iterable, 0);
         return l ? run_loop(e, l) : FLOW_STOP;
     }
     const struct jinja_value text = run_recursive(e, s, e->frame, iterable, 0);

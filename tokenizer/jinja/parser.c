@@ -306,24 +306,12 @@ static struct jinja_expr *copy_target(struct jinja_parser *p, const struct jinja
 }
 
 /* "TARGET in VALUES [if TEST] [recursive]" */
-/* Remembers the name of what a loop goes over: a variable, an attribute or an item, filtered or not. */
-static void note_loop(struct jinja_parser *p, const struct jinja_expr *e)
-{
-    while (e->kind == JINJA_EXPR_FILTER || e->kind == JINJA_EXPR_SLICE) e = e->operands.first;
-    const struct jinja_expr *key = e->kind == JINJA_EXPR_ITEM ? e->operands.first->next : NULL;
-    struct jinja_name *name = e->kind == JINJA_EXPR_NAME || e->kind == JINJA_EXPR_ATTRIBUTE ? e->name : NULL;
-    if (key && key->kind == JINJA_EXPR_CONSTANT && key->value.kind == JINJA_STRING)
-        name = parser_name(p, key->value.string->bytes, key->value.string->length);
-    if (name) name->looped_over = true;
-}
-
 static bool parse_for_head(struct jinja_parser *p, struct jinja_statement *s)
 {
     if (!add_target(p, s, false) || !parser_expect(p, "in")) return false;
     struct jinja_expr *values = parser_tuple(p, false);
     if (!values) return false;
     parser_list_append(&s->exprs, values);
-    note_loop(p, values);
     if (parser_accept(p, "if")) {
         s->loop->test = parser_expression(p);
         s->loop->test_target = copy_target(p, s->targets.first);
@@ -622,14 +610,4 @@ void jinja_template_free(struct jinja_template *t)
     if (!t) return;
     jinja_run_end(&t->run);
     free(t);
-}
-
-bool jinja_template_loops_over(const struct jinja_template *t, const char *name)
-{
-    const size_t length = strlen(name);
-    for (size_t i = 0; i < t->num_names; i++) {
-        const struct jinja_string *s = &t->names[i]->string;
-        if (s->length == length && memcmp(s->bytes, name, length) == 0) return t->names[i]->looped_over;
-    }
-    return false;
 }

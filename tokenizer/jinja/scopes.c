@@ -83,7 +83,7 @@ static void note_store(struct resolver *r, struct jinja_name *name)
         b->load.outer = place_of(r, outer);
     } else {
         /* What is assigned first in any case is undefined until then, even if the rendering has such a variable. */
-        b->load.how = r->conditional ? JINJA_LOAD_GLOBAL : JINJA_LOAD_NOTHING;
+        b->load.how = r->conditional ? JINJA_LOAD_GLOBAL : JINJA_LOAD_UNDEFINED;
     }
 }
 

@@ -13,7 +13,6 @@ struct jinja_name {
     struct jinja_string string;
     const char *undefined;         /* "'x' is undefined" */
     size_t index;                  /* in the template's table of names */
-    bool looped_over;              /* by a for */
     struct jinja_binding *binding; /* private to scopes.c: the innermost one while scopes are resolved */
 };
 
@@ -98,9 +97,10 @@ struct jinja_expr {
 /* What becomes of a variable when its scope is entered. */
 struct jinja_load {
     enum {
-        JINJA_LOAD_NOTHING, /* a parameter or loop target, which is assigned, or no value yet */
-        JINJA_LOAD_GLOBAL,  /* a variable of the rendering, or a global function */
-        JINJA_LOAD_OUTER    /* a copy of the variable of the same name in a scope around this one */
+        JINJA_LOAD_NOTHING,   /* a parameter or a loop's target, which is assigned anyway */
+        JINJA_LOAD_UNDEFINED, /* it has no value yet */
+        JINJA_LOAD_GLOBAL,    /* a variable of the rendering, or a global function */
+        JINJA_LOAD_OUTER      /* a copy of the variable of the same name in a scope around this one */
     } how;
     uint32_t slot;
     struct jinja_place outer;
