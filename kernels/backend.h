@@ -312,7 +312,9 @@ struct sampling_state {
 };
 
 struct sample_args {
-    float *logits; /* [num_samples, vocab_size]; overwritten */
+    float *logits; /* [num_samples, logits_stride]; overwritten. The first vocab_size of a row are sampled from; the
+                      others belong to padding of the lm_head and are not read */
+    int64_t logits_stride; /* at least vocab_size */
     int32_t num_samples, vocab_size;
     const int32_t *state_indices;        /* [num_samples] */
     const int32_t *output_positions;     /* [num_samples] */

@@ -478,6 +478,7 @@ static void write_sample(const struct bench_sizes *s, const struct bench_case *c
 static bool call_sample(struct backend *b, const struct bench_call *call)
 {
     const struct sample_args args = {.logits = part(call, 0),
+                                     .logits_stride = call->sizes->vocab_size,
                                      .num_samples = call->c->count,
                                      .vocab_size = call->sizes->vocab_size,
                                      .state_indices = fixed(call, 0),

@@ -23,6 +23,7 @@ struct model_options {
     struct batch_limits limits;
     enum dtype dtype;       /* of activations */
     enum dtype cache_dtype; /* of the KV cache */
+    int32_t num_ids;        /* only ids 0 .. num_ids - 1 are sampled, at most vocab_size; 0: vocab_size */
     bool keep_logits;       /* model_logits() works; for tests */
     bool copy_weights;      /* the device has memory of its own: weights are copied to it, projections merged */
     bool enforce_eager;     /* no graphs */

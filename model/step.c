@@ -80,8 +80,9 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     const struct device_state *s = &m->state;
     struct sample_args args = {
         .logits = m->decoder.act.logits,
+        .logits_stride = m->spec.vocab_size,
         .num_samples = batch->num_samples,
-        .vocab_size = m->spec.vocab_size,
+        .vocab_size = m->options.num_ids > 0 ? m->options.num_ids : m->spec.vocab_size,
         .state_indices = m->inputs.sample_state_indices,
         .output_positions = m->inputs.output_positions,
         .states = s->sampling,

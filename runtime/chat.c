@@ -392,7 +392,7 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
     engine_default_sampling(chat->engine, &chat->params);
     chat->params.max_tokens = -1;
     sampling_flags_apply(&o->sampling, &chat->params);
-    return sampling_params_check(&chat->params, engine_model_config(chat->engine)->spec.vocab_size, err);
+    return sampling_params_check(&chat->params, engine_num_ids(chat->engine), err);
 }
 
 static int run(struct chat_options *o)

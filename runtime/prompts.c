@@ -13,13 +13,14 @@ enum status prompt_rules_make(const struct engine *e, const char *format, const 
     const struct template_flags none = {0};
     *out = (struct prompt_rules){.tokenizer = engine_tokenizer(e),
                                  .vocab_size = engine_model_config(e)->spec.vocab_size,
+                                 .num_ids = engine_num_ids(e),
                                  .max_n = engine_limits(e)->max_num_seqs};
     if (strcmp(format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;
     if (strcmp(format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
     engine_default_sampling(e, &out->defaults);
     sampling_flags_apply(flags, &out->defaults);
     enum status status = chat_setup_open(out->tokenizer, template ? template : &none, &out->chat, err);
-    return status ? status : sampling_params_check(&out->defaults, out->vocab_size, err);
+    return status ? status : sampling_params_check(&out->defaults, out->num_ids, err);
 }
 
 void prompt_rules_free(struct prompt_rules *rules)
@@ -184,7 +185,7 @@ static enum status check_params(const struct prompt_rules *rules, const struct s
         return error_set(err, STATUS_INVALID, "n is %d, but --max-num-seqs lets %d sequences run at once", params->n,
                          rules->max_n);
     }
-    return sampling_params_check(params, rules->vocab_size, err);
+    return sampling_params_check(params, rules->num_ids, err);
 }
 
 static enum status parse_json(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,

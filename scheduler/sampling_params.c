@@ -242,13 +242,13 @@ static enum status check_counts(const struct sampling_params *p, struct error *e
     return status;
 }
 
-static enum status check_tokens(const char *name, const int32_t *tokens, int32_t count, int32_t vocab_size,
+static enum status check_tokens(const char *name, const int32_t *tokens, int32_t count, int32_t num_ids,
                                 struct error *err)
 {
     for (int32_t i = 0; i < count; i++)
-        if (tokens[i] < 0 || tokens[i] >= vocab_size)
+        if (tokens[i] < 0 || tokens[i] >= num_ids)
             return error_set(err, STATUS_INVALID, "%s names token %d; this model's tokens are 0 to %d", name, tokens[i],
-                             vocab_size - 1);
+                             num_ids - 1);
     return STATUS_OK;
 }
 
@@ -263,16 +263,16 @@ static enum status check_stop(const struct sampling_params *p, struct error *err
     return STATUS_OK;
 }
 
-enum status sampling_params_check(const struct sampling_params *params, int32_t vocab_size, struct error *err)
+enum status sampling_params_check(const struct sampling_params *params, int32_t num_ids, struct error *err)
 {
     enum status status = check_counts(params, err);
     for (int i = 0; i < NUM_SAMPLING_FIELDS && status == STATUS_OK; i++)
         status = check_field(&sampling_fields[i], params, err);
     if (status == STATUS_OK) status = check_together(params, err);
     if (status == STATUS_OK)
-        status = check_tokens("stop_token_ids", params->stop_token_ids, params->num_stop_token_ids, vocab_size, err);
+        status = check_tokens("stop_token_ids", params->stop_token_ids, params->num_stop_token_ids, num_ids, err);
     if (status == STATUS_OK)
-        status = check_tokens("logit_bias", params->bias_ids, params->num_logit_bias, vocab_size, err);
+        status = check_tokens("logit_bias", params->bias_ids, params->num_logit_bias, num_ids, err);
     if (status == STATUS_OK) status = check_stop(params, err);
     return status;
 }

@@ -67,7 +67,8 @@ void sampling_field_copy(const struct sampling_field *field, const struct sampli
 /* The defaults of the table. */
 struct sampling_params sampling_params_default(void);
 
-/* Checks every range; the sentence names the field, the value and the range. vocab_size bounds the token ids. */
-enum status sampling_params_check(const struct sampling_params *params, int32_t vocab_size, struct error *err);
+/* Checks every range; the sentence names the field, the value and the range. num_ids bounds the token ids:
+ * stop_token_ids and logit_bias may name those that can be sampled, 0 .. num_ids - 1. */
+enum status sampling_params_check(const struct sampling_params *params, int32_t num_ids, struct error *err);
 
 #endif

@@ -92,7 +92,8 @@ static void run(struct test_backend *tb, struct sampling *s)
     struct backend *b = tb->b;
     const int64_t n = s->count, word = 4, top = n * SAMPLING_MAX_LOGPROBS;
     use_workspace_of(tb, s);
-    struct tensor logits = tensor_bytes(b, s->logits, n * s->vocab_size * word);
+    int64_t logits_stride;
+    struct tensor logits = tensor_padded_logits(tb, s->logits, n, s->vocab_size, &logits_stride);
     struct tensor states = tensor_bytes(b, s->states, n * (int64_t)sizeof *s->states);
     struct tensor indices = tensor_bytes(b, s->state_indices, n * word);
     struct tensor positions = tensor_bytes(b, s->positions, n * word);
@@ -101,6 +102,7 @@ static void run(struct test_backend *tb, struct sampling *s)
     struct tensor logprobs = tensor_poison(b, DTYPE_FLOAT32, n);
     struct tensor top_ids = tensor_poison(b, DTYPE_FLOAT32, top), top_logprobs = tensor_poison(b, DTYPE_FLOAT32, top);
     struct sample_args args = {.logits = logits.data,
+                               .logits_stride = logits_stride,
                                .num_samples = s->count,
                                .vocab_size = s->vocab_size,
                                .state_indices = indices.data,

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "runtime/commands.h"
+#include "tests/support/padded_model.h"
 #include "tests/support/run.h"
 #include "tests/support/temp_folder.h"
 
@@ -347,6 +348,101 @@ static void test_refused_prompts(void **state)
     assert_non_null(strstr(command_sentence(&err).text, "raise --max-num-seqs to 17"));
     assert_false(engine_has_work(e));
     engine_destroy(e);
+}
+
+/* ---- padding of the vocabulary ---- */
+
+enum { FEW = 4 }; /* of test_prompts: the guide is larger than the models of the other tests */
+
+static struct engine *guide_engine(const char *folder, bool skip_tokenizer)
+{
+    char path[512];
+    struct engine_options o = run_options(folder, path, sizeof path);
+    o.max_model_len = 200;
+    o.skip_tokenizer = skip_tokenizer;
+    return run_engine(&o);
+}
+
+static void check_tokens(const struct run *run, int32_t num_ids)
+{
+    for (int32_t i = 0; i < run->num_prompts * run->n; i++)
+        for (int32_t k = 0; k < run->answers[i].count; k++) assert_in_range(run->answers[i].tokens[k], 0, num_ids - 1);
+}
+
+/* Without cuts and with them. */
+static void check_random(struct engine *e, const struct run_prompt *prompts, int32_t num_ids)
+{
+    struct sampling_params params = greedy();
+    struct run run;
+    params.n = 3;
+    params.temperature = 1;
+    for (int cuts = 0; cuts < 2; cuts++) {
+        params.top_p = cuts ? 0.9 : 1;
+        params.top_k = cuts ? 50 : 0;
+        run_prompts(e, prompts, FEW, &params, &run);
+        check_tokens(&run, num_ids);
+        run_free(&run);
+    }
+}
+
+/* The ids from num_ids on can be in a prompt, but not in what changes sampling. */
+static void check_bounds(struct engine *e, const struct run_prompt *prompt, int32_t num_ids)
+{
+    struct sampling_params params = greedy();
+    struct run run;
+    struct error err;
+    char bound[64];
+    snprintf(bound, sizeof bound, "names token %d; this model's tokens are 0 to %d", num_ids, num_ids - 1);
+    params.num_logit_bias = 1;
+    params.bias_ids[0] = num_ids;
+    assert_int_equal(add_prompt(e, prompt->ids, prompt->length, &params, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, bound));
+    params = greedy();
+    params.num_stop_token_ids = 1;
+    params.stop_token_ids[0] = num_ids;
+    assert_int_equal(add_prompt(e, prompt->ids, prompt->length, &params, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, bound));
+    ((int32_t *)prompt->ids)[0] = 2 * num_ids - 1;
+    params = greedy();
+    params.repetition_penalty = 1.5; /* reads the prompt */
+    run_prompts(e, prompt, 1, &params, &run);
+    check_tokens(&run, num_ids);
+    run_free(&run);
+}
+
+/* The largest logits are those of padding: without a tokenizer they are sampled. With it the answers are those of the
+ * same model without padding. One engine at a time, because each counts on its share of a GPU. */
+static void test_padding_is_never_sampled(void **state)
+{
+    (void)state;
+    run_need_device();
+    struct temp_folder folder;
+    const struct sampling_params params = greedy();
+    struct run expected, run;
+    int32_t beyond = 0;
+    struct engine *e = guide_engine(QUIRE_GUIDE, false);
+    const int32_t num_ids = tokenizer_size(engine_tokenizer(e));
+    struct run_prompt *prompts = test_prompts(num_ids);
+    run_prompts(e, prompts, FEW, &params, &expected);
+    engine_destroy(e);
+    padded_model_make(&folder, QUIRE_GUIDE);
+    e = guide_engine(folder.path, true);
+    run_prompts(e, prompts, FEW, &params, &run);
+    for (int32_t i = 0; i < FEW; i++) beyond += run.answers[i].tokens[0] >= num_ids;
+    assert_true(beyond > FEW / 2);
+    run_free(&run);
+    engine_destroy(e);
+    e = guide_engine(folder.path, false);
+    assert_int_equal(engine_model_config(e)->spec.vocab_size, 2 * num_ids);
+    run_prompts(e, prompts, FEW, &params, &run);
+    assert_true(run_assert_same(&expected, &run, "padded") <= 1);
+    run_free(&run);
+    check_random(e, prompts, num_ids);
+    check_bounds(e, &prompts[1], num_ids);
+    engine_destroy(e);
+    run_free(&expected);
+    temp_folder_remove(&folder);
+    run_prompts_free(prompts, NUM_PROMPTS);
 }
 
 /* A max_model_len that is the model's own cannot be raised. */
@@ -801,6 +897,7 @@ int main(void)
         cmocka_unit_test(test_refused_prompts),
         cmocka_unit_test(test_prompt_longer_than_the_model),
         cmocka_unit_test(test_too_few_blocks),
+        cmocka_unit_test(test_padding_is_never_sampled),
         cmocka_unit_test(test_lone_request_cannot_grow),
         cmocka_unit_test(test_damaged_weights),
         cmocka_unit_test(test_damage_in_float16),
@@ -821,6 +918,7 @@ int main(void)
         cmocka_unit_test(test_seed_whatever_the_batch),
         cmocka_unit_test(test_seed_whatever_the_preemption),
         cmocka_unit_test(test_lengths_and_stop_ids),
+        cmocka_unit_test(test_padding_is_never_sampled),
         cmocka_unit_test(test_lone_request_cannot_grow),
         cmocka_unit_test(test_damaged_weights),
         cmocka_unit_test(test_damage_in_float16),

@@ -43,6 +43,7 @@ static int set_up(void **state)
     f.rules = (struct prompt_rules){.tokenizer = f.tokenizer,
                                     .defaults = sampling_params_default(),
                                     .vocab_size = tokenizer_size(f.tokenizer),
+                                    .num_ids = tokenizer_size(f.tokenizer),
                                     .max_n = 8};
     if (chat_setup_open(f.tokenizer, &(struct template_flags){0}, &f.rules.chat, &err)) fail_msg("%s", err.text);
     *state = &f;

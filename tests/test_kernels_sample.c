@@ -1,5 +1,5 @@
 /* Sampling: known answers of the generator, each option alone, all options combined against a sampler that sorts in
- * float64, and the distribution of the tokens drawn. */
+ * float64, and the distribution of the tokens drawn. Rows of logits end with padding (tensor_padded_logits). */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -90,7 +90,8 @@ static void run(struct test_backend *tb, struct sampling *s)
     struct backend *b = tb->b;
     const int64_t n = s->count, word = 4;
     workspace_for(tb, s->vocab_size);
-    struct tensor logits = tensor_bytes(b, s->logits, n * s->vocab_size * word);
+    int64_t logits_stride;
+    struct tensor logits = tensor_padded_logits(tb, s->logits, n, s->vocab_size, &logits_stride);
     struct tensor states = tensor_bytes(b, s->states, (int64_t)sizeof s->states);
     struct tensor state_indices = tensor_bytes(b, s->state_indices, n * word);
     struct tensor output_positions = tensor_bytes(b, s->output_positions, n * word);
@@ -100,6 +101,7 @@ static void run(struct test_backend *tb, struct sampling *s)
     struct tensor top_ids = tensor_poison(b, DTYPE_FLOAT32, n * SAMPLING_MAX_LOGPROBS);
     struct tensor top_logprobs = tensor_poison(b, DTYPE_FLOAT32, n * SAMPLING_MAX_LOGPROBS);
     struct sample_args args = {.logits = logits.data,
+                               .logits_stride = logits_stride,
                                .num_samples = s->count,
                                .vocab_size = s->vocab_size,
                                .state_indices = state_indices.data,

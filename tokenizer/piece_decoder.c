@@ -205,15 +205,17 @@ static bool fall_back(struct text *bytes)
 /* The bytes that the characters of the piece stand for; a piece with another character is left as it is. */
 static void from_byte_level(struct text *bytes)
 {
-    size_t count = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < bytes->length;) {
-            uint32_t character;
-            i += utf8_decode(bytes->data + i, bytes->length - i, &character);
-            const int byte = byte_level_byte(character);
-            if (byte < 0) return;
-            if (pass) bytes->data[count++] = (char)byte;
-        }
+    size_t at = 0;
+    while (at < bytes->length && bytes->data[at] > ' ' && bytes->data[at] < 0x7F) at++; /* these stand for themselves */
+    const size_t same = at;
+    for (uint32_t c; at < bytes->length;) {
+        at += utf8_decode(bytes->data + at, bytes->length - at, &c);
+        if (byte_level_byte(c) < 0) return;
+    }
+    size_t count = same;
+    for (uint32_t c = at = same; at < bytes->length;) {
+        at += utf8_decode(bytes->data + at, bytes->length - at, &c);
+        bytes->data[count++] = (char)byte_level_byte(c);
     }
     bytes->length = count;
 }

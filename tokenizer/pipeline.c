@@ -1,5 +1,6 @@
 #include "tokenizer/pipeline.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "tokenizer/bpe.h"
@@ -31,15 +32,39 @@ bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t i
            token_table_set(table, id, p->bytes.data, p->bytes.length, token_flags | (is_byte ? TOKEN_BYTE : 0));
 }
 
-static enum status build_table(struct pipeline *p, const struct tokenizer_json *file, struct token_table *table,
-                               struct error *err)
+/* The table of pieces, which a thread of its own builds: with the vocabulary of a large model that takes as long as the
+ * encoder, and opening a tokenizer is most of what `inspect` or a short answer of a small model waits for. */
+struct table_builder {
+    struct pipeline *pipeline;
+    const struct tokenizer_json *file;
+    struct token_table *table;
+    bool ok;
+};
+
+static void *build_table(void *user)
 {
-    for (size_t i = 0; i < file->num_vocab; i++) {
-        const struct json_piece *piece = &file->vocab[i];
-        if (!pipeline_set_piece(p, table, piece->id, file->strings.data + piece->offset, piece->length, 0))
-            return out_of_memory(err);
+    struct table_builder *b = user;
+    b->ok = text_reserve(&b->table->bytes, b->file->strings.length);
+    for (size_t i = 0; i < b->file->num_vocab && b->ok; i++) {
+        const struct json_piece *piece = &b->file->vocab[i];
+        b->ok = pipeline_set_piece(b->pipeline, b->table, piece->id, b->file->strings.data + piece->offset,
+                                   piece->length, 0);
     }
-    return STATUS_OK;
+    return NULL;
+}
+
+static enum status open_encoder(struct pipeline *p, const struct tokenizer_json *file, const char *path,
+                                struct token_table *table, struct error *err)
+{
+    struct table_builder builder = {p, file, table, false};
+    pthread_t thread;
+    const bool threaded = pthread_create(&thread, NULL, build_table, &builder) == 0;
+    enum status status = bpe_open(file, pre_tokenizer_is_byte_level(p->pre_tokenizer), path, &p->bpe, err);
+    if (threaded)
+        pthread_join(thread, NULL);
+    else
+        build_table(&builder);
+    return status || builder.ok ? status : out_of_memory(err);
 }
 
 enum status pipeline_open(const struct tokenizer_json *file, const char *path, struct pipeline **out,
@@ -50,10 +75,8 @@ enum status pipeline_open(const struct tokenizer_json *file, const char *path, s
     if (!p) return out_of_memory(err);
     enum status status = normalizer_open(json_object_get(rest, "normalizer"), path, &p->normalizer, err);
     if (!status) status = pre_tokenizer_open(json_object_get(rest, "pre_tokenizer"), path, &p->pre_tokenizer, err);
-    if (!status) status = bpe_open(file, pre_tokenizer_is_byte_level(p->pre_tokenizer), path, &p->bpe, err);
     if (!status) status = piece_decoder_open(json_object_get(rest, "decoder"), path, &p->decoder, &table->rules, err);
-    if (!status) status = build_table(p, file, table, err);
-    return status;
+    return status ? status : open_encoder(p, file, path, table, err);
 }
 
 void pipeline_close(struct pipeline *p)
@@ -73,11 +96,15 @@ enum status pipeline_add_token(struct pipeline *p, struct token_table *table, in
 {
     struct marked_text n = {0};
     enum status status = normalizer_apply(p->normalizer, text, NULL, length, &n, err);
-    if (status) return status;
-    bool ok = pipeline_set_piece(p, table, id, n.text.data, n.text.length, token_flags);
-    if (ok && n.text.length) ok = added_tokens_add(&p->added, n.text.data, n.text.length, id, flags);
+    bool ok = status || pipeline_set_piece(p, table, id, n.text.data, n.text.length, token_flags);
+    if (ok && !status && n.text.length) ok = added_tokens_add(&p->added, n.text.data, n.text.length, id, flags);
     marked_text_free(&n);
-    return ok ? STATUS_OK : out_of_memory(err);
+    return ok ? status : out_of_memory(err);
+}
+
+int32_t pipeline_piece_id(const struct pipeline *p, const char *text, size_t length)
+{
+    return bpe_piece_id(p->bpe, text, length);
 }
 
 void pipeline_sort_added(struct pipeline *p)

@@ -19,6 +19,8 @@ void pipeline_close(struct pipeline *p); /* NULL is allowed */
 /* Sets a token of the table to what the decoder makes of `piece`. False if memory ran out. */
 bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t id, const char *piece, size_t length,
                         uint32_t token_flags);
+/* The id of the vocabulary's piece with this text, or -1. */
+int32_t pipeline_piece_id(const struct pipeline *p, const char *text, size_t length);
 /* Adds a token that is found in normalized text, and whose own text is normalized, too. pipeline_sort_added makes those
  * that were added ready. */
 enum status pipeline_add_token(struct pipeline *p, struct token_table *table, int32_t id, const char *text,

@@ -110,15 +110,10 @@ static enum status open_vocabulary(struct tokenizer *t, struct opening *o, struc
 }
 
 /* The id of the vocabulary's piece with this text, or -1. */
-static int32_t piece_id(const struct tokenizer *t, const struct opening *o, const char *text)
+static int32_t piece_id(const struct tokenizer *t, const char *text)
 {
     size_t length = strlen(text);
-    for (size_t i = 0; i < o->json.num_vocab; i++) {
-        const struct json_piece *piece = &o->json.vocab[i];
-        if (piece->length == length && memcmp(o->json.strings.data + piece->offset, text, length) == 0)
-            return piece->id;
-    }
-    if (!t->sp) return -1;
+    if (t->pipeline) return pipeline_piece_id(t->pipeline, text, length);
     int32_t id = sentencepiece_piece_to_id(t->sp, text);
     const char *piece = sentencepiece_piece(t->sp, id, &length);
     return length == strlen(text) && memcmp(piece, text, length) == 0 ? id : -1;
@@ -149,13 +144,12 @@ static enum status add_token(struct tokenizer *t, int32_t id, const char *conten
 }
 
 /* Adds a token of the configuration files, unless the vocabulary has it as text. */
-static enum status add_config_token(struct tokenizer *t, const struct config_token *token, unsigned flags,
-                                    struct error *err)
+static enum status add_config_token(struct tokenizer *t, const struct config_token *token, struct error *err)
 {
-    const bool special = flags & ADDED_TOKEN_SPECIAL;
+    const bool special = token->flags & ADDED_TOKEN_SPECIAL;
     if (t->sp && token->id < sentencepiece_size(t->sp) && (!special || !may_be_special(t, token->id, token->content)))
         return STATUS_OK;
-    return add_token(t, token->id, token->content, flags, err);
+    return add_token(t, token->id, token->content, token->flags, err);
 }
 
 /* The added tokens of tokenizer.json, which has them in the order of their ids. */
@@ -168,17 +162,17 @@ static enum status add_json_tokens(struct tokenizer *t, const struct opening *o,
     {
         const char *content;
         unsigned flags;
-        const int64_t id =
-            json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"), INT64_MIN, INT64_MAX);
-        if (r.status || !config_token_read(&r, id, entry, &content, &flags)) break;
-        r.status = add_token(t, (int32_t)id, content, flags, err);
-        if (r.status) break;
+        const int64_t id = json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"),
+                                                INT64_MIN, INT64_MAX);
+        if (r.status || !config_token_read(&r, id, entry, &content, &flags)) return r.status;
+        enum status status = add_token(t, (int32_t)id, content, flags, err);
+        if (status) return status;
     }
-    return r.status;
+    return STATUS_OK;
 }
 
 /* The control pieces of tokenizer.model. */
-static bool add_control_pieces(struct tokenizer *t)
+static enum status add_control_pieces(struct tokenizer *t, struct error *err)
 {
     for (int32_t id = 0; t->sp && id < sentencepiece_size(t->sp); id++) {
         size_t length;
@@ -186,9 +180,9 @@ static bool add_control_pieces(struct tokenizer *t)
         const char *piece = sentencepiece_piece(t->sp, id, &length);
         if (!added_tokens_add(&t->added, piece, length, id, ADDED_TOKEN_SPECIAL) ||
             !added_tokens_add(&t->names, piece, length, id, ADDED_TOKEN_SPECIAL))
-            return false;
+            return out_of_memory(err);
     }
-    return true;
+    return STATUS_OK;
 }
 
 /* The added tokens of the configuration files: tokenizer.json has its own, which come first. */
@@ -198,7 +192,7 @@ static enum status add_config_tokens(struct tokenizer *t, const struct tokenizer
     for (size_t i = 0; i < config->num_added && !status; i++) {
         const struct config_token *token = &config->added[i];
         const bool known = t->pipeline && (token_table_get(&t->table, token->id).flags & TOKEN_ADDED);
-        if (!known) status = add_config_token(t, token, token->flags, err);
+        if (!known) status = add_config_token(t, token, err);
     }
     return status;
 }
@@ -206,21 +200,27 @@ static enum status add_config_tokens(struct tokenizer *t, const struct tokenizer
 /* Makes a token that a file lists as special so: an added token, or a piece of the vocabulary. */
 static enum status set_special_name(struct tokenizer *t, const struct opening *o, const char *name, struct error *err)
 {
+    const size_t length = strlen(name);
     for (size_t i = 0; i < o->config.num_added && !t->pipeline; i++) {
-        const struct config_token *token = &o->config.added[i];
-        if (strcmp(token->content, name) == 0)
-            return add_config_token(t, token, token->flags | ADDED_TOKEN_SPECIAL, err);
+        struct config_token token = o->config.added[i];
+        token.flags |= ADDED_TOKEN_SPECIAL;
+        if (strcmp(token.content, name) == 0) return add_config_token(t, &token, err);
     }
-    const int32_t id = *name ? piece_id(t, o, name) : -1;
-    const bool already = token_table_get(&t->table, id).flags & TOKEN_SPECIAL;
-    if (id < 0 || already || !may_be_special(t, id, name)) return STATUS_OK;
+    for (size_t i = 0; i < t->names.count && t->pipeline; i++) {
+        const struct added_token added = t->names.items[i];
+        if (added.length != length || memcmp(t->names.text.data + added.offset, name, length) != 0) continue;
+        const bool special = added.flags & ADDED_TOKEN_SPECIAL;
+        return special ? STATUS_OK : add_token(t, added.id, name, added.flags | ADDED_TOKEN_SPECIAL, err);
+    }
+    const int32_t id = *name ? piece_id(t, name) : -1;
+    if (id < 0 || !may_be_special(t, id, name)) return STATUS_OK;
     return add_token(t, id, name, ADDED_TOKEN_SPECIAL, err);
 }
 
 static enum status add_tokens(struct tokenizer *t, const struct opening *o, struct error *err)
 {
     enum status status = add_json_tokens(t, o, err);
-    if (!status && !add_control_pieces(t)) status = out_of_memory(err);
+    if (!status) status = add_control_pieces(t, err);
     if (!status) status = add_config_tokens(t, &o->config, err);
     for (size_t i = 0; i < o->config.num_special_names && !status; i++)
         status = set_special_name(t, o, o->config.special_names[i], err);
@@ -238,10 +238,21 @@ static enum status resolve(const struct tokenizer *t, const struct opening *o, c
     *id = named->given ? -1 : model_id;
     if (!named->content || !*named->content) return STATUS_OK;
     *id = tokenizer_special_id(t, named->content);
-    if (*id < 0) *id = piece_id(t, o, named->content);
+    if (*id < 0) *id = piece_id(t, named->content);
     if (*id < 0)
         return error_set(err, STATUS_INVALID, "%s: %s is \"%s\", which is neither a piece of %s nor an added token",
                          o->folder, key, named->content, tokenizer_file(t));
+    return STATUS_OK;
+}
+
+static enum status check_ids(const struct tokenizer *t, const struct token_list *ids, const char *path,
+                             struct error *err)
+{
+    for (size_t i = 0; i < ids->count; i++)
+        if (ids->ids[i] >= t->table.count)
+            return error_set(err, STATUS_INVALID,
+                             "%s: post_processor: token id %d is not in the vocabulary, which has ids 0 to %d", path,
+                             (int)ids->ids[i], (int)t->table.count - 1);
     return STATUS_OK;
 }
 
@@ -252,6 +263,8 @@ static enum status read_post_processor(struct tokenizer *t, const struct opening
     const enum setting add_bos = o->config.add_bos_token;
     const json_t *value = json_object_get(o->json.rest, "post_processor");
     enum status status = post_processor_read(value, o->path, &t->post, err);
+    if (!status) status = check_ids(t, &t->post.before, o->path, err);
+    if (!status) status = check_ids(t, &t->post.after, o->path, err);
     if (status != STATUS_OK || (t->pipeline && add_bos == SETTING_NOT_GIVEN)) return status;
     t->post.before.count = t->post.after.count = 0;
     if (add_bos == SETTING_FALSE || t->bos_id < 0) return STATUS_OK;

@@ -268,7 +268,7 @@ static void sample_one(const struct cpu_state *s, const struct sample_args *args
     const struct sampling_state *row = &args->states[args->state_indices[i]];
     int32_t output = args->output_positions[i], vocab_size = args->vocab_size;
     int32_t *history = args->history + args->state_indices[i] * args->history_stride;
-    float *logits = args->logits + (int64_t)i * vocab_size;
+    float *logits = args->logits + i * args->logits_stride;
     struct scratch scratch = thread_scratch(s, vocab_size);
     bool logprobs = args->any_logprobs && row->num_logprobs >= 0;
     const float *raw = logits;

@@ -129,7 +129,7 @@ static __device__ __forceinline__ choice choice_of(const sample_args &args, cons
 {
     const sampling_state *state = sample_state_of(args, i);
     choice c = {};
-    c.logits = args.logits + (int64_t)i * args.vocab_size;
+    c.logits = args.logits + i * args.logits_stride;
     c.vocab_size = args.vocab_size;
     c.random = sample_is_random(args, state);
     if (c.random) {
@@ -191,7 +191,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const int i = blockIdx.y;
     if (!sample_wants_logprobs(sample_state_of(args, i)) || args.token_ids[i] < 0) return;
-    const float *logits = args.logits + (int64_t)i * args.vocab_size;
+    const float *logits = args.logits + i * args.logits_stride;
     const float sampled = logits[args.token_ids[i]];
     const int64_t begin = 4 * (int64_t)blockIdx.x * quads_of_chunk, end = begin + 4 * (int64_t)quads_of_chunk;
     int higher = 0;
@@ -270,7 +270,7 @@ static struct sample_args samples_of(const struct sample_args *args, int64_t fir
 {
     struct sample_args part = *args;
     part.num_samples = (int32_t)count;
-    part.logits += first * args->vocab_size;
+    part.logits += first * args->logits_stride;
     part.state_indices += first;
     part.output_positions += first;
     part.token_ids += first;

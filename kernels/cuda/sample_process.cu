@@ -107,7 +107,7 @@ static __global__ void __launch_bounds__(THREADS) process_kernel(sample_args arg
     if (!penalties && !stops && state->num_bias <= 0) return;
     const bool keep = args.any_logprobs && sample_wants_logprobs(state);
     const int32_t begin = blockIdx.x * CHUNK;
-    const process_part p = {args.logits + (int64_t)i * args.vocab_size,
+    const process_part p = {args.logits + i * args.logits_stride,
                             begin,
                             args.vocab_size - begin < CHUNK ? args.vocab_size : begin + CHUNK,
                             changed,
@@ -130,7 +130,7 @@ static __global__ void __launch_bounds__(THREADS) restore_kernel(sample_args arg
     if (!sample_wants_logprobs(sample_state_of(args, i))) return;
     const int64_t count = scratch.results[i].num_saved;
     const saved_logit *saved = scratch.saved + i * scratch.saved_stride;
-    float *logits = args.logits + (int64_t)i * args.vocab_size;
+    float *logits = args.logits + i * args.logits_stride;
     for (int64_t j = threadIdx.x; j < count && j < scratch.saved_stride; j += THREADS)
         logits[saved[j].id] = saved[j].logit;
 }

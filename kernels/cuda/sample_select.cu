@@ -335,7 +335,7 @@ static __device__ selection_row row_of(row_blocks &cluster, const sample_args &a
 {
     const int64_t size = args.vocab_size, blocks = cluster.num_blocks(), rank = cluster.block_rank();
     selection_row row = {};
-    row.logits = args.logits + i * size;
+    row.logits = args.logits + i * args.logits_stride;
     row.begin = (int32_t)(size * rank / blocks);
     row.end = (int32_t)(size * (rank + 1) / blocks);
     row.temperature = temperature;

@@ -183,7 +183,7 @@ static enum status check_prompt(const struct engine *e, const struct engine_requ
 
 static enum status check_request(const struct engine *e, const struct engine_request *r, struct error *err)
 {
-    enum status status = sampling_params_check(r->params, e->loaded.config.spec.vocab_size, err);
+    enum status status = sampling_params_check(r->params, engine_num_ids(e), err);
     if (status == STATUS_OK) status = check_prompt(e, r, err);
     if (status != STATUS_OK) return status;
     if (r->params->n > e->loaded.limits.max_num_seqs) {
@@ -543,6 +543,11 @@ const struct tokenizer *engine_tokenizer(const struct engine *e)
 const struct model_config *engine_model_config(const struct engine *e)
 {
     return &e->loaded.config;
+}
+
+int32_t engine_num_ids(const struct engine *e)
+{
+    return loaded_model_num_ids(&e->loaded);
 }
 
 const struct memory_profile *engine_memory_profile(const struct engine *e)

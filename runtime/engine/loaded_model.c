@@ -77,6 +77,26 @@ static void report_tokenizer(const struct engine_options *o, const struct tokeni
         log_write(o->log, LOG_INFO, "%s: the tokenizer is tokenizer.json; tokenizer.model is not read", o->model);
 }
 
+int32_t loaded_model_num_ids(const struct loaded_model *l)
+{
+    const int32_t vocab_size = l->config.spec.vocab_size;
+    return l->tokenizer && tokenizer_size(l->tokenizer) < vocab_size ? tokenizer_size(l->tokenizer) : vocab_size;
+}
+
+static void warn_of_vocabulary(const struct engine_options *o, const struct loaded_model *l)
+{
+    const struct model_config *c = &l->config;
+    const int32_t num_ids = loaded_model_num_ids(l);
+    if (l->tokenizer && tokenizer_size(l->tokenizer) > c->spec.vocab_size)
+        log_write(o->log, LOG_WARNING, "%s: the tokenizer knows %d tokens, the model %d; the last ones cannot be used",
+                  o->model, tokenizer_size(l->tokenizer), c->spec.vocab_size);
+    for (int32_t i = 0; i < c->num_eos; i++)
+        if (c->eos_token_ids[i] >= num_ids)
+            log_write(o->log, LOG_WARNING,
+                      "%s: the end-of-sequence id %d is never sampled: this model's tokens are 0 to %d", o->model,
+                      c->eos_token_ids[i], num_ids - 1);
+}
+
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = model_config_load(o->model, &l->config, err);
@@ -90,17 +110,16 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
     if (status == STATUS_OK) model_weights_check_finite(&l->weights, o->log);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &l->tokenizer, err);
     if (status == STATUS_OK && l->tokenizer) report_tokenizer(o, l->tokenizer);
-    if (status == STATUS_OK && l->tokenizer && tokenizer_size(l->tokenizer) > l->config.spec.vocab_size)
-        log_write(o->log, LOG_WARNING, "%s: the tokenizer knows %d tokens, the model %d; the last ones cannot be used",
-                  o->model, tokenizer_size(l->tokenizer), l->config.spec.vocab_size);
+    if (status == STATUS_OK) warn_of_vocabulary(o, l);
     return status;
 }
 
 enum status loaded_model_plan(const struct engine_options *options, struct loaded_model *l,
                               struct model_options *model_options, struct error *err)
 {
-    *model_options =
-        (struct model_options){.enforce_eager = options->enforce_eager, .copy_weights = l->backend->discrete};
+    *model_options = (struct model_options){.num_ids = loaded_model_num_ids(l),
+                                            .enforce_eager = options->enforce_eager,
+                                            .copy_weights = l->backend->discrete};
     enum status status = check_block_size(options->block_size, err);
     if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);
     return status == STATUS_OK ? memory_plan(options, l, model_options, err) : status;

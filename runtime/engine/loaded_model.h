@@ -18,11 +18,15 @@ struct loaded_model {
     struct batch_limits limits;
 };
 
+/* Answers have the ids 0 .. n - 1: those of the tokenizer, because checkpoints pad the model's vocabulary to a round
+ * number; without a tokenizer all of the model's. An id below the tokenizer's size that is no token can be sampled. */
+int32_t loaded_model_num_ids(const struct loaded_model *l);
+
 /* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure nothing is left. */
 enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err);
-/* A part of loaded_model_open: chooses the types and plans the memory. Needs l->backend, l->config and l->weights, of
- * which only the table, the types and `bytes` are read. Fills l->profile, l->limits and *model_options; allocates
- * nothing. */
+/* A part of loaded_model_open: chooses the types and plans the memory. Needs l->backend, l->config,
+ * l->tokenizer if there is one, and l->weights, of which only the table, the types and `bytes` are read. Fills
+ * l->profile, l->limits and *model_options; allocates nothing. */
 enum status loaded_model_plan(const struct engine_options *options, struct loaded_model *l,
                               struct model_options *model_options, struct error *err);
 void loaded_model_close(struct loaded_model *l); /* safe on a zeroed struct */

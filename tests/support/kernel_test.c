@@ -1,5 +1,6 @@
 #include "tests/support/kernel_test.h"
 
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@ enum { GUARD = 64, GUARD_BYTE = 0xa5 };
 static void add_backend(struct kernel_test *test, struct backend *b, const char *name)
 {
     struct test_backend *tb = &test->backends[test->num_backends++];
-    *tb = (struct test_backend){.b = b};
+    *tb = (struct test_backend){.b = b, .random = &test->random};
     snprintf(tb->name, sizeof tb->name, "%s", name);
 }
 
@@ -161,6 +162,20 @@ struct tensor tensor_bytes(struct backend *b, const void *bytes, int64_t count)
 {
     struct tensor t = tensor_new(b, DTYPE_FP8_E4M3, count, count);
     if (count > 0) memcpy(t.host, bytes, (size_t)count);
+    tensor_upload(&t);
+    return t;
+}
+
+struct tensor tensor_padded_logits(const struct test_backend *tb, const float *logits, int64_t count,
+                                   int64_t vocab_size, int64_t *stride)
+{
+    *stride = vocab_size + random_between(tb->random, 0, 8);
+    struct tensor t = tensor_new(tb->b, DTYPE_FLOAT32, count * *stride, count * *stride * (int64_t)sizeof(float));
+    for (int64_t i = 0; i < count; i++) {
+        float *row = (float *)t.host + i * *stride;
+        memcpy(row, logits + i * vocab_size, sizeof *row * (size_t)vocab_size);
+        for (int64_t j = vocab_size; j < *stride; j++) row[j] = (j - vocab_size) % 2 ? NAN : FLT_MAX;
+    }
     tensor_upload(&t);
     return t;
 }

@@ -13,6 +13,7 @@ struct test_backend {
     char name[32];      /* "cpu avx2", "cuda:0" */
     uint8_t *workspace; /* with guards; NULL: none yet */
     int64_t workspace_bytes;
+    struct random *random; /* the test's */
 };
 
 struct kernel_test {
@@ -49,6 +50,10 @@ struct tensor tensor_random(struct backend *b, enum dtype dtype, int64_t count, 
                             struct random *random);
 /* Any bytes at all, e.g. int32 arrays. */
 struct tensor tensor_bytes(struct backend *b, const void *bytes, int64_t count);
+/* logits [count, vocab_size] in rows of *stride, which is up to 8 more. The padding of a row holds FLT_MAX and NaN, so
+ * that sampling cannot use it unnoticed. */
+struct tensor tensor_padded_logits(const struct test_backend *tb, const float *logits, int64_t count,
+                                   int64_t vocab_size, int64_t *stride);
 void tensor_upload(struct tensor *t);
 void tensor_download(struct tensor *t); /* waits for the device; checks the guards */
 void tensor_free(struct tensor *t);     /* checks the guards */

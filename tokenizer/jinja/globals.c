@@ -37,6 +37,7 @@ static struct jinja_value global_range(struct jinja_run *run, struct jinja_value
 static bool add_pairs(struct jinja_run *run, struct jinja_dict *dict, struct jinja_value from)
 {
     if (from.kind == JINJA_DICT) from = jinja_dict_view(run, from.dict, JINJA_ITEMS);
+    if (from.kind == JINJA_UNDEFINED) jinja_wrong_type(run, "dict()", "a mapping", from);
     const struct jinja_list *list = jinja_iterate(run, from);
     for (size_t i = 0; list && i < list->count && jinja_tick(run); i++) {
         const struct jinja_list *pair = jinja_iterate(run, list->items[i]);

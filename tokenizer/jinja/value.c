@@ -127,7 +127,7 @@ static int compare_int_float(int64_t i, double d)
 
 static int compare_numbers(struct jinja_value a, struct jinja_value b)
 {
-    int64_t i, j;
+    int64_t i = 0, j = 0;
     bool a_int = jinja_is_int(a, &i), b_int = jinja_is_int(b, &j);
     if (a_int && b_int) return (i > j) - (i < j);
     if (a_int) return compare_int_float(i, b.real);
