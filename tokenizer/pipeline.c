@@ -28,6 +28,7 @@ bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t i
                         uint32_t token_flags)
 {
     bool is_byte;
+    if (memchr(piece, ' ', length)) token_flags |= TOKEN_LITERAL_SPACE;
     return piece_decoder_apply(p->decoder, piece, length, &p->bytes, &is_byte) &&
            token_table_set(table, id, p->bytes.data, p->bytes.length, token_flags | (is_byte ? TOKEN_BYTE : 0));
 }
@@ -105,6 +106,17 @@ enum status pipeline_add_token(struct pipeline *p, struct token_table *table, in
 int32_t pipeline_piece_id(const struct pipeline *p, const char *text, size_t length)
 {
     return bpe_piece_id(p->bpe, text, length);
+}
+
+bool pipeline_forbid_special(struct pipeline *p, const struct token_table *table)
+{
+    struct token_list special = {0};
+    bool ok = true;
+    for (int32_t id = 0; id < table->count && ok; id++)
+        if (table->tokens[id].flags & TOKEN_SPECIAL) ok = token_list_append(&special, &id, 1);
+    ok = ok && bpe_forbid(p->bpe, special.ids, special.count);
+    token_list_free(&special);
+    return ok;
 }
 
 void pipeline_sort_added(struct pipeline *p)
