@@ -194,6 +194,7 @@ static void take_spaces(const struct added_search *s, const struct added_token *
     while ((token->flags & ADDED_TOKEN_LSTRIP) && match->from > 0 &&
            is_space(character_before(s->text, match->from, &bytes)))
         match->from -= bytes;
+    if ((token->flags & ADDED_TOKEN_LSTRIP) && match->from < s->taken) match->from = s->taken;
     while ((token->flags & ADDED_TOKEN_RSTRIP) && match->to < s->length &&
            is_space(character_after(s->text, s->length, match->to, &bytes)))
         match->to += bytes;
@@ -214,6 +215,8 @@ bool added_tokens_next(const struct added_tokens *a, struct added_search *search
         search->at = i;
         *out = (struct added_match){at, at + token->length, token->id};
         take_spaces(search, token, out);
+        if (out->from >= out->to) continue; /* the token before it took all of it as white space */
+        search->taken = out->to;
         return true;
     }
     search->at = search->length;

@@ -46,6 +46,7 @@ struct added_search {
     const char *marks; /* [length] 1: no special token has this byte; NULL: no byte is marked */
     bool special;      /* find special tokens at all */
     size_t at;         /* where the search goes on; 0 at first */
+    size_t taken;      /* where the last match ends, with its white space; 0 at first */
 };
 struct added_match {
     size_t from, to; /* the bytes that the token takes, white space of LSTRIP and RSTRIP included. `from` may lie before

@@ -31,6 +31,7 @@ bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t i
                         uint32_t token_flags)
 {
     bool is_byte;
+    if (memchr(piece, ' ', length)) token_flags |= TOKEN_LITERAL_SPACE;
     return piece_decoder_apply(p->decoder, piece, length, &p->bytes, &is_byte) &&
            token_table_set(table, id, p->bytes.data, p->bytes.length, token_flags | (is_byte ? TOKEN_BYTE : 0));
 }
@@ -131,13 +132,14 @@ static enum status encode_words(const struct pipeline *p, const struct words *wo
                                 struct error *err);
 
 /* Appends the ids of the spelling of a special token, in two parts, so that they do not give the token again. A single
- * character has no other spelling, and is left out. */
+ * character stands for text, special or not. */
 static enum status encode_spelling(const struct pipeline *p, int32_t id, struct token_list *out, struct error *err)
 {
     const struct token token = token_table_get(p->table, id);
     const char *text = p->table->bytes.data + token.offset;
     const int first = token.length ? utf8_length(text, token.length) : 0;
-    if (first <= 0 || (uint32_t)first == token.length) return STATUS_OK;
+    if (first <= 0 || (uint32_t)first == token.length)
+        return token_list_append(out, &id, 1) ? STATUS_OK : out_of_memory(err);
     struct word parts[] = {{0, (uint32_t)first}, {(uint32_t)first, token.length - (uint32_t)first}};
     struct words words = {.items = parts, .count = 2};
     enum status status = text_append(&words.text, text, token.length) ? STATUS_OK : out_of_memory(err);

@@ -186,13 +186,18 @@ static enum status add_control_pieces(struct tokenizer *t, struct error *err)
 }
 
 /* The added tokens of the configuration files: tokenizer.json has its own, which come first. */
-static enum status add_config_tokens(struct tokenizer *t, const struct tokenizer_config *config, struct error *err)
+static enum status add_config_tokens(struct tokenizer *t, const struct opening *o, struct error *err)
 {
+    const struct tokenizer_config *config = &o->config;
     enum status status = STATUS_OK;
     for (size_t i = 0; i < config->num_added && !status; i++) {
         const struct config_token *token = &config->added[i];
-        const bool known = t->pipeline && (token_table_get(&t->table, token->id).flags & TOKEN_ADDED);
-        if (!known) status = add_config_token(t, token, err);
+        const struct token there = token_table_get(&t->table, token->id);
+        if (t->pipeline && (there.flags & TOKEN_ADDED)) continue;
+        if (t->pipeline && there.length > 0 && piece_id(t, token->content) != token->id)
+            return error_set(err, STATUS_INVALID, "%s: the added token \"%s\" has the id %d, but in %s that is another piece",
+                             o->folder, show_string(token->content).text, (int)token->id, tokenizer_file(t));
+        status = add_config_token(t, token, err);
     }
     return status;
 }
@@ -221,7 +226,7 @@ static enum status add_tokens(struct tokenizer *t, const struct opening *o, stru
 {
     enum status status = add_json_tokens(t, o, err);
     if (!status) status = add_control_pieces(t, err);
-    if (!status) status = add_config_tokens(t, &o->config, err);
+    if (!status) status = add_config_tokens(t, o, err);
     for (size_t i = 0; i < o->config.num_special_names && !status; i++)
         status = set_special_name(t, o, o->config.special_names[i], err);
     if (status) return status;

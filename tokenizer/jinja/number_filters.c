@@ -196,7 +196,7 @@ struct jinja_value jinja_filter_round(struct jinja_run *run, struct jinja_value 
     if (common && self.kind == JINJA_FLOAT) return jinja_float(round_float(self.real, precision));
     if (common && jinja_is_int(self, &i)) return jinja_int(precision >= 0 ? i : round_int(i, precision));
     double unit = pow(10, (double)precision), scaled = jinja_to_double(self) * unit;
-    return jinja_float((ceiling ? ceil(scaled) : floor(scaled)) / unit);
+    return jinja_float(((ceiling ? ceil(scaled) : floor(scaled)) + 0.0) / unit); /* not -0.0: the integer 0 in Python */
 }
 
 struct jinja_value jinja_filter_filesizeformat(struct jinja_run *run, struct jinja_value self,
