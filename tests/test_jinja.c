@@ -304,21 +304,48 @@ static void test_places(void **state)
     assert_non_null(strstr(err.text, "not valid UTF-8"));
 }
 
-/* --- what a template mentions --- */
+/* --- what a template loops over --- */
 
-static void test_mentions(void **state)
+static bool loops_over_content(const char *source)
 {
-    (void)state;
-    static const char source[] = "{# documents #}tools{{ a.b['c'] }}{% if tool_calls %}{{ 'role' }}{% endif %}";
     struct jinja_template *t;
     struct error err = {""};
-    assert_int_equal(jinja_parse(source, sizeof source - 1, &t, &err), STATUS_OK);
-    static const char *const named[] = {"a", "b", "c", "tool_calls"};
-    static const char *const not_named[] = {"documents", "tools", "role", "loop", "caller", "a.b", "tool", ""};
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++) assert_true(jinja_template_mentions(t, named[i]));
-    for (size_t i = 0; i < sizeof not_named / sizeof *not_named; i++)
-        assert_false(jinja_template_mentions(t, not_named[i]));
+    if (jinja_parse(source, strlen(source), &t, &err)) fail_msg("%s: %s", source, err.text);
+    const bool found = jinja_template_loops_over(t, "content");
     jinja_template_free(t);
+    return found;
+}
+
+static void test_loops_over(void **state)
+{
+    (void)state;
+    static const char *const yes[] = {
+        "{% for p in content %}{% endfor %}",
+        "{% for p in m.content %}{% endfor %}",
+        "{% for p in m['content'] %}{% endfor %}",
+        "{% for p in m['content'][1:] | list | reverse %}{% endfor %}",
+        "{% for p in m.content or [] %}{% endfor %}",
+        "{% for p in (m.content if m.content is not string else [m.content]) %}{% endfor %}",
+        "{% macro f(m) %}{% if m %}{% for p in m.content %}{% endfor %}{% endif %}{% endmacro %}",
+        "{% for m in messages %}{% else %}{% for p in m.content %}{% endfor %}{% endfor %}",
+        "{% if a %}{% elif b %}{% for p in m.content %}{% endfor %}{% endif %}",
+        "{% set x %}{% filter upper %}{% for p in m.content %}{% endfor %}{% endfilter %}{% endset %}",
+        "{% call f() %}{% generation %}{% for p in m.content %}{% endfor %}{% endgeneration %}{% endcall %}",
+    };
+    static const char *const no[] = {
+        "{% for m in messages %}{{ m.content }}{% endfor %}",
+        "{% for p in content.parts %}{% endfor %}",
+        "{% for p in parts[content] %}{% endfor %}",
+        "{% for content in messages %}{% endfor %}",
+        "{% for p in contents %}{% endfor %}",
+        "{% for p in m.x if m.content %}{% endfor %}",
+        "{% for p in ([] if m.content else [1]) %}{% endfor %}",
+        "{# {% for p in content %}{% endfor %} #}{% raw %}{% for p in content %}{% endraw %}",
+    };
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+        if (!loops_over_content(yes[i])) fail_msg("no loop over content is found in: %s", yes[i]);
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+        if (loops_over_content(no[i])) fail_msg("a loop over content is found in: %s", no[i]);
     jinja_template_free(NULL);
 }
 
@@ -327,7 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),         cmocka_unit_test(test_marks),           cmocka_unit_test(test_depth),
         cmocka_unit_test(test_depth_of_calls), cmocka_unit_test(test_time_and_memory), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_mentions),
+        cmocka_unit_test(test_loops_over),
     };
     return cmocka_run_group_tests_name("jinja", tests, NULL, NULL);
 }
