@@ -23,7 +23,8 @@ void chat_setup_close(struct chat_setup *setup); /* safe on a zeroed struct */
 /* STATUS_OK if there is a template; otherwise its reason. */
 enum status chat_setup_check(const struct chat_setup *setup, struct error *err);
 
-/* Renders `input`, in which allow_special and those kwargs that it does not have itself come from the setup. */
+/* Renders `input`, in which allow_special and those kwargs that it does not have itself come from the setup, and parts
+ * are joined. */
 enum status chat_setup_render(const struct chat_setup *setup, struct chat_input input, struct marked_text *out,
                               struct error *err);
 

@@ -398,7 +398,7 @@ static void test_no_template(void **state)
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(p.out.length, 0);
     assert_int_equal(count_lines(&p.err), 1);
-    assert_non_null(strstr(p.err.data, "no chat template that quire knows"));
+    assert_non_null(strstr(p.err.data, "has no chat template"));
     assert_non_null(strstr(p.err.data, "quire generate"));
     program_free(&p);
 }
@@ -419,35 +419,45 @@ static void test_conversation_ids(void **state)
 {
     const struct fixture *f = *state;
     struct tokenizer *t = NULL;
+    struct chat_setup setup;
     struct error err = {""};
     if (tokenizer_open(f->model.path, &t, &err) != STATUS_OK) fail_msg("%s", err.text);
+    if (chat_setup_open(t, &(struct template_flags){0}, &setup, &err) != STATUS_OK) fail_msg("%s", err.text);
     struct conversation c;
-    conversation_init(&c, t, "Be kind.");
+    assert_true(conversation_init(&c, t, &setup, "Be kind."));
     assert_int_equal(conversation_ask(&c, "one", 3, &err), STATUS_OK);
-    const struct chat_message messages[] = {{"system", "Be kind.", 8}, {"user", "one", 3}};
+    const struct chat_input input = {.messages = c.messages, .add_generation_prompt = true};
     struct token_list whole = {0};
-    assert_int_equal(chat_render(t, c.format, messages, 2, true, &whole, &err), STATUS_OK);
+    assert_int_equal(chat_template_encode(setup.template, &input, &whole, &err), STATUS_OK);
     assert_int_equal(whole.count, c.ids.count);
     assert_memory_equal(whole.ids, c.ids.ids, whole.count * sizeof *whole.ids);
-    size_t asked = c.ids.count;
-    assert_true(conversation_add(&c, 77) && conversation_add(&c, tokenizer_eos_id(t)));
-    conversation_end(&c, true);
-    size_t answered = c.ids.count;
+    const size_t asked = c.ids.count;
+    /* The answer's own tokens are those of its text, so the next turn begins with them. */
+    struct token_list answer = {0};
+    assert_int_equal(tokenizer_encode(t, "a block", 7, 0, &answer, &err), STATUS_OK);
+    const int32_t end = tokenizer_eos_id(t);
+    assert_true(conversation_add_tokens(&c, answer.ids, answer.count) && conversation_add_tokens(&c, &end, 1));
+    assert_true(conversation_add_text(&c, "a block", 7) && conversation_end(&c));
     assert_int_equal(conversation_ask(&c, "two", 3, &err), STATUS_OK);
-    size_t two = c.ids.count;
-    assert_true(two > answered);
-    assert_int_equal(c.ids.ids[asked], 77); /* nothing before the new turn was touched */
+    assert_int_equal(c.rewritten, 0);
+    assert_memory_equal(c.ids.ids + asked, answer.ids, answer.count * sizeof *answer.ids);
+    const size_t two = c.ids.count;
     conversation_undo(&c);
-    assert_int_equal(c.ids.count, answered);
-    assert_true(c.answer_ended);
-    conversation_end(&c, false); /* an answer that was stopped gets its end marker with the next turn */
+    assert_int_equal(json_array_size(c.messages), 3);
     assert_int_equal(conversation_ask(&c, "two", 3, &err), STATUS_OK);
-    assert_int_equal(c.ids.count, two + 1);
-    conversation_clear(&c);
+    assert_int_equal(c.ids.count, two);
+    /* Tokens other than those of the text are computed again. */
+    assert_true(conversation_add_tokens(&c, (int32_t[]){77, 78}, 2) && conversation_add_text(&c, "no", 2));
+    assert_true(conversation_end(&c));
+    assert_int_equal(conversation_ask(&c, "three", 5, &err), STATUS_OK);
+    assert_int_equal(c.rewritten, 2);
+    assert_true(conversation_clear(&c));
     assert_int_equal(conversation_ask(&c, "one", 3, &err), STATUS_OK);
     assert_int_equal(c.ids.count, asked);
+    token_list_free(&answer);
     token_list_free(&whole);
     conversation_free(&c);
+    chat_setup_close(&setup);
     tokenizer_close(t);
 }
 

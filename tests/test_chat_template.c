@@ -319,7 +319,8 @@ static void assert_rendered(const struct chat_template *c, const char *shape, co
     json_t *root = parse(shape);
     const struct chat_input input = {.messages = json_object_get(root, "messages"),
                                      .tools = json_object_get(root, "tools"),
-                                     .kwargs = json_object_get(root, "kwargs")};
+                                     .kwargs = json_object_get(root, "kwargs"),
+                                     .join_parts = true};
     struct marked_text text = {0};
     struct error err = {{0}};
     if (chat_template_render(c, &input, &text, &err)) fail_msg("%s", err.text);

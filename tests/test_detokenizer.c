@@ -4,7 +4,8 @@
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/utf8.h"
 
-static const char *const folders[] = {BPE, UNIGRAM};
+#define OF(name) QUIRE_TEST_DATA "/tokenizers/" name
+static const char *const folders[] = {BPE, UNIGRAM, OF("llama3"), OF("llama2"), OF("metaspace")};
 
 static void assert_utf8(const char *bytes, size_t length)
 {
@@ -52,7 +53,7 @@ static void check_sequence(const struct tokenizer *t, const int32_t *ids, size_t
 static void test_joined_is_whole(void **state)
 {
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         struct tokenizer *t = open_tokenizer(folders[f]);
         uint64_t seed = 3;
         for (int round = 0; round < 4000; round++) {
@@ -168,6 +169,30 @@ static void test_first_space(void **state)
     tokenizer_close(t);
 }
 
+/* A run of byte tokens longer than what is held back: whole characters stay whole, and where it breaks each byte after
+ * what was written is U+FFFD. */
+static void test_long_run_of_bytes(void **state)
+{
+    (void)state;
+    struct tokenizer *t = open_tokenizer(QUIRE_TEST_DATA "/tokenizers/llama2");
+    const int32_t byte = 3; /* the first byte token */
+    struct detokenizer d;
+    struct text out = {0};
+    int32_t ids[400];
+    for (int i = 0; i < 400; i++) ids[i] = byte + (unsigned char)"\xe2\x96\x87"[i % 3];
+    detokenizer_init(&d, t, true, false);
+    stream(&d, ids, 399, detokenizer_max_bytes(t), &out);
+    assert_int_equal(out.length, 399);
+    for (int i = 0; i < 399; i += 3) assert_memory_equal(out.data + i, "\xe2\x96\x87", 3);
+    out.length = 0;
+    detokenizer_init(&d, t, true, false);
+    stream(&d, ids + 1, 30, detokenizer_max_bytes(t), &out); /* broken from the start: every byte */
+    assert_int_equal(out.length, 90);
+    for (int i = 0; i < 90; i += 3) assert_memory_equal(out.data + i, UTF8_REPLACEMENT, 3);
+    text_free(&out);
+    tokenizer_close(t);
+}
+
 static void test_ids_out_of_range(void **state)
 {
     (void)state;
@@ -189,7 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joined_is_whole),       cmocka_unit_test(test_split_points),
         cmocka_unit_test(test_waits_for_a_character), cmocka_unit_test(test_first_space),
-        cmocka_unit_test(test_ids_out_of_range),
+        cmocka_unit_test(test_ids_out_of_range),      cmocka_unit_test(test_long_run_of_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@
 #include "tests/support/program.h"
 #include "tests/support/pty.h"
 #include "tests/support/toy_model.h"
+#include "tokenizer/utf8.h"
 
 struct fixture {
     struct temp_folder model; /* a chat model */
@@ -40,11 +41,11 @@ static int set_up(void **state)
     temp_folder_make(&f.files);
     if (tokenizer_open(f.model.path, &f.tokenizer, &err) != STATUS_OK) fail_msg("%s", err.text);
     f.rules = (struct prompt_rules){.tokenizer = f.tokenizer,
-                                    .chat_format = chat_format_detect(tokenizer_chat_template(f.tokenizer)),
                                     .defaults = sampling_params_default(),
                                     .vocab_size = tokenizer_size(f.tokenizer),
                                     .num_ids = tokenizer_size(f.tokenizer),
                                     .max_n = 8};
+    if (chat_setup_open(f.tokenizer, &(struct template_flags){0}, &f.rules.chat, &err)) fail_msg("%s", err.text);
     *state = &f;
     return 0;
 }
@@ -52,6 +53,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
+    prompt_rules_free(&f->rules);
     tokenizer_close(f->tokenizer);
     temp_folder_remove(&f->files);
     temp_folder_remove(&f->model);
@@ -193,10 +195,13 @@ static void test_prompt_forms(void **state)
     parse(f, "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"u\"}]}",
           &chat);
     assert_true(chat.is_chat);
-    const struct chat_message messages[] = {{"system", "s", 1}, {"user", "u", 1}};
+    json_t *messages =
+        json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "system", "content", "s", "role", "user", "content", "u");
+    const struct chat_input input = {.messages = messages, .add_generation_prompt = true};
     struct token_list expected = {0};
     struct error err;
-    assert_int_equal(chat_render(f->tokenizer, f->rules.chat_format, messages, 2, true, &expected, &err), STATUS_OK);
+    assert_int_equal(chat_template_encode(f->rules.chat.template, &input, &expected, &err), STATUS_OK);
+    json_decref(messages);
     assert_int_equal(expected.count, chat.tokens.count);
     assert_memory_equal(expected.ids, chat.tokens.ids, expected.count * sizeof(int32_t));
     token_list_free(&expected);
@@ -268,13 +273,16 @@ static void test_refused_lines(void **state)
         {"{\"prompt\": [1.5]}", "a token id in prompt must be an integer"},
         {"{\"prompt\": [3000000000]}", "found 3000000000"},
         {"{\"prompt_token_ids\": \"x\"}", "prompt_token_ids must be a list of token ids, found \"x\""},
-        {"{\"messages\": {}}", "messages must be a list of messages, found {}"},
+        {"{\"messages\": {}}", "messages must be a list"},
         {"{\"messages\": []}", "messages is empty"},
-        {"{\"messages\": [3]}", "a message must be an object, found 3"},
-        {"{\"messages\": [{\"role\": \"user\"}]}", "message 1 must have the strings \"role\" and \"content\""},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": 3}]}", "message 1 must have the strings"},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": \"x\", \"name\": \"y\"}]}", "nothing else"},
-        {"{\"messages\": [{\"role\": \"robot\", \"content\": \"x\"}]}", "the role \"robot\""},
+        {"{\"messages\": [3]}", "message 1 must be an object with a string \"role\""},
+        {"{\"messages\": [{\"content\": \"x\"}]}", "message 1 must be an object with a string \"role\""},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": 3}]}", "the \"content\" of message 1 must be"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}", "takes text alone"},
+        {"{\"messages\": [{\"role\": \"user\"}], \"tools\": {}}", "tools must be a list of objects"},
+        {"{\"messages\": [{\"role\": \"user\"}], \"documents\": 5}", "documents must be a list of objects"},
+        {"{\"messages\": [{\"role\": \"user\"}], \"chat_template_kwargs\": []}", "must be an object"},
+        {"{\"prompt\": \"x\", \"tools\": []}", "go with messages only"},
         {"{\"prompt\": \"x\", \"id\": 1.5}", "id must be a string or an integer, found 1.5"},
         {"{\"prompt\": \"x\", \"id\": [1]}", "id must be a string or an integer, found [1]"},
         {"{\"prompt\": \"x\", \"custom_id\": true}", "custom_id must be a string or an integer, found true"},
@@ -338,9 +346,9 @@ static void test_refused_lines(void **state)
     refused(&rules, "text", 4, "without a tokenizer a prompt must be a list of token ids");
     refused(&rules, "{\"messages\": []}", 16, "without a tokenizer");
     rules.tokenizer = f->tokenizer;
-    rules.chat_format = CHAT_FORMAT_UNKNOWN;
+    rules.chat = (struct chat_setup){.status = STATUS_UNSUPPORTED, .reason = {"no template"}};
     const char *chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}";
-    refused(&rules, chat, strlen(chat), "no chat template that quire knows");
+    refused(&rules, chat, strlen(chat), "no template");
 }
 
 static void test_id_of_a_bad_line(void **state)

@@ -47,19 +47,23 @@ static struct engine *guide_engine(void)
     return run_engine(&o);
 }
 
+/* The prompt for the answer to the last of the messages. */
 static void render(const struct tokenizer *t, const json_t *messages, struct token_list *out)
 {
-    struct chat_message list[16];
+    const struct chat_input input = {.messages = messages, .add_generation_prompt = true};
+    struct chat_template *c;
     struct error err;
-    const size_t count = json_array_size(messages);
-    assert_true(count > 0 && count <= 16);
-    for (size_t i = 0; i < count; i++) {
-        const json_t *message = json_array_get(messages, i), *content = json_object_get(message, "content");
-        list[i] = (struct chat_message){json_string_value(json_object_get(message, "role")), json_string_value(content),
-                                        json_string_length(content)};
-    }
-    const enum chat_format format = chat_format_detect(tokenizer_chat_template(t));
-    if (chat_render(t, format, list, count, true, out, &err) != STATUS_OK) fail_msg("%s", err.text);
+    if (chat_template_open(t, NULL, &c, &err) != STATUS_OK) fail_msg("%s", err.text);
+    out->count = 0;
+    if (chat_template_encode(c, &input, out, &err) != STATUS_OK) fail_msg("%s", err.text);
+    chat_template_close(c);
+}
+
+static void add_message(json_t *messages, const char *role, const char *content)
+{
+    json_t *message = json_pack("{s:s, s:s}", "role", role, "content", content);
+    assert_non_null(message);
+    assert_int_equal(json_array_append_new(messages, message), 0);
 }
 
 static void test_prompts(void **state)
@@ -134,46 +138,70 @@ static void collect(void *user, const struct answer_piece *piece)
     a->done = piece->request_finished;
 }
 
-/* Twenty turns: each finds all full blocks of the ones before in the cache. */
+static int32_t common_prefix(const struct token_list *a, const struct token_list *b)
+{
+    size_t same = 0;
+    while (same < a->count && same < b->count && a->ids[same] == b->ids[same]) same++;
+    return (int32_t)same;
+}
+
+/* Answers the conversation; *ids is then its prompt and the answer, of which *known tokens were computed. */
+static void take_turn(struct engine *e, json_t *messages, const struct sampling_params *params, struct token_list *ids,
+                      int32_t *known)
+{
+    const struct tokenizer *t = engine_tokenizer(e);
+    struct token_list prompt = {0};
+    struct answer answer = {.done = false};
+    struct text text = {0};
+    struct error err;
+    bool worked;
+    render(t, messages, &prompt);
+    const int32_t same = common_prefix(&prompt, ids), computed = same < *known ? same : *known;
+    const struct engine_request request = {.prompt = prompt.ids,
+                                           .prompt_len = (int32_t)prompt.count,
+                                           .params = params,
+                                           .at_start = true,
+                                           .deliver = collect,
+                                           .user = &answer};
+    assert_int_equal(engine_add(e, &request, NULL, &err), STATUS_OK);
+    while (engine_has_work(e)) assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
+    assert_true(answer.done);
+    /* A step that was in flight when the answer ended has computed its last token too. */
+    if (answer.cached_tokens != computed / 16 * 16)
+        assert_true(same > *known && answer.cached_tokens == same / 16 * 16);
+    assert_int_equal(tokenizer_decode(t, answer.ids.ids, answer.ids.count, false, &text, &err), STATUS_OK);
+    add_message(messages, "assistant", text.length ? text.data : "");
+    assert_true(token_list_append(&prompt, answer.ids.ids, answer.ids.count));
+    *known = (int32_t)prompt.count - 1; /* the last token was sampled, not computed */
+    token_list_free(ids);
+    *ids = prompt;
+    token_list_free(&answer.ids);
+    text_free(&text);
+}
+
+/* Twenty turns: each finds in the cache all full blocks of the ones before, which its template leaves as they were. */
 static void test_conversation_computes_what_is_new(void **state)
 {
     (void)state;
     static const char *const questions[] = {"hello", "What is a block?", "tell me more", "what is 3 + 4?",
                                             "What is copy-on-write?"};
     struct engine *e = guide_engine();
-    const struct tokenizer *t = engine_tokenizer(e);
-    const enum chat_format format = chat_format_detect(tokenizer_chat_template(t));
     struct token_list ids = {0};
     struct sampling_params params;
-    struct error err;
+    json_t *messages = json_array();
     int32_t known = 0; /* tokens whose K and V have been computed */
     engine_default_sampling(e, &params);
     params.max_tokens = 80;
     for (int turn = 0; turn < 20; turn++) {
-        const char *text = questions[turn % 5];
-        const struct chat_message user = {"user", text, strlen(text)};
-        struct answer answer = {.done = false};
-        bool worked;
-        if (turn == 0)
-            assert_int_equal(chat_render(t, format, &user, 1, true, &ids, &err), STATUS_OK);
-        else
-            assert_int_equal(chat_render_turn(t, format, &user, true, &ids, &err), STATUS_OK);
-        const struct engine_request request = {.prompt = ids.ids,
-                                               .prompt_len = (int32_t)ids.count,
-                                               .params = &params,
-                                               .at_start = true,
-                                               .deliver = collect,
-                                               .user = &answer};
-        assert_int_equal(engine_add(e, &request, NULL, &err), STATUS_OK);
-        while (engine_has_work(e)) assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
-        assert_true(answer.done);
-        /* A step that was in flight when the answer ended has computed its last token too. */
-        assert_true(answer.cached_tokens == known / 16 * 16 || answer.cached_tokens == (known + 1) / 16 * 16);
-        assert_true(token_list_append(&ids, answer.ids.ids, answer.ids.count));
-        known = (int32_t)ids.count - 1; /* the last token was sampled, not computed */
-        token_list_free(&answer.ids);
+        struct token_list before = ids, prompt = {0};
+        add_message(messages, "user", questions[turn % 5]);
+        render(engine_tokenizer(e), messages, &prompt);
+        assert_true((size_t)common_prefix(&prompt, &before) + 4 > before.count);
+        token_list_free(&prompt);
+        take_turn(e, messages, &params, &ids, &known);
     }
     token_list_free(&ids);
+    json_decref(messages);
     engine_destroy(e);
 }
 
@@ -183,13 +211,13 @@ static void test_stop_strings(void **state)
     struct engine *e = guide_engine();
     const struct tokenizer *t = engine_tokenizer(e);
     static const char question[] = "What is a block table?";
-    const struct chat_message user = {"user", question, sizeof question - 1};
+    json_t *messages = json_array();
     struct token_list ids = {0};
     struct sampling_params params;
-    struct error err;
     struct run whole, run;
-    assert_int_equal(chat_render(t, chat_format_detect(tokenizer_chat_template(t)), &user, 1, true, &ids, &err),
-                     STATUS_OK);
+    add_message(messages, "user", question);
+    render(t, messages, &ids);
+    json_decref(messages);
     const struct run_prompt prompt = {ids.ids, (int32_t)ids.count};
     engine_default_sampling(e, &params);
     params.max_tokens = 80;

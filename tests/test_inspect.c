@@ -114,14 +114,14 @@ static void the_guide_is_what_its_files_say(void **state)
     assert_int_equal(json_require_integer(json, "num_parameters"), elements);
     assert_int_equal(json_require_integer(json, "num_embedding_parameters"),
                      json_require_integer(config, "vocab_size") * json_require_integer(config, "hidden_size"));
-    check_string(json, "tokenizer", "sentencepiece");
+    check_string(json, "tokenizer", "tokenizer.model");
     assert_int_equal(json_require_integer(json, "tokenizer_size"), 4096);
     check_string(json, "bos_token", "<s>");
     json_t *eos = json_pack("[i, i]", 6, 2), *texts = json_pack("[s, s]", "<|end|>", "</s>");
     assert_true(json_equal(json_object_get(json, "eos_token_id"), eos)); /* of both files */
     assert_true(json_equal(json_object_get(json, "eos_token"), texts));
-    assert_true(json_is_true(json_object_get(json, "has_chat_template")));
-    check_string(json, "chat_format", "guide");
+    assert_int_equal(json_array_size(json_object_get(json, "chat_templates")), 1);
+    assert_true(json_is_null(json_object_get(json, "chat_template_error")));
     assert_true(json_is_null(json_object_get(json, "weights_error")));
     assert_true(json_is_null(json_object_get(json, "tokenizer_error")));
     json_decref(texts);
@@ -405,13 +405,12 @@ static void special_tokens_need_no_vocabulary(void **state)
     const json_t *texts = json_object_get(json, "eos_token");
     assert_string_equal(json_string_value(json_array_get(texts, 0)), "");
     assert_string_equal(json_string_value(json_array_get(texts, 1)), "<|eom_id|>");
-    assert_true(json_is_true(json_object_get(json, "has_chat_template")));
-    assert_true(json_is_null(json_object_get(json, "chat_format")));
+    assert_string_equal(json_string_value(json_array_get(json_object_get(json, "chat_templates"), 0)), "default");
     json_decref(json);
     struct program p;
     run(&p, "inspect", folder->path, ARGUMENTS("--no-json"));
     assert_non_null(strstr(p.out.data, "128001, 128008 <|eom_id|>\n"));
-    assert_non_null(strstr(p.out.data, "yes, but not one that quire renders"));
+    assert_non_null(strstr(p.out.data, "chat template  yes\n"));
     program_free(&p);
     temp_folder_delete(folder, "tokenizer_config.json");
 }

@@ -82,7 +82,7 @@ static void make_table(struct option_table *table, struct values *v)
         {.name = "three", .kind = OPTION_TRISTATE, .target = &v->three, .help = "On, off or neither."},
         {.name = "plain", .kind = OPTION_INT32, .target = &v->plain, .argument = "N", .help = "Without bounds."},
     };
-    table->count = 0;
+    *table = (struct option_table){0};
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);
 }
 
@@ -204,6 +204,35 @@ static void test_refusals(void **state)
         bool help;
         if (parse(&v, line, &help, &err) == STATUS_OK) fail_msg("accepted: %s", cases[i].line);
         if (!strstr(err.text, cases[i].sentence)) fail_msg("%s: %s", cases[i].line, err.text);
+    }
+}
+
+/* The one word of a command that takes one, wherever it stands. */
+static void test_word(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *word; /* NULL: refused */
+    } cases[] = {{"word --number 3", "word"}, {"--number 3 word", "word"}, {"-- --word", "--word"}, {"-", "-"},
+                 {"one two", NULL},           {"one -- two", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[256], *argv[MAX_WORDS + 1];
+        const char *word = NULL;
+        struct values v = defaults();
+        struct option_table table;
+        struct error err = {""};
+        bool help;
+        snprintf(line, sizeof line, "%s", cases[i].line);
+        make_table(&table, &v);
+        table.word = &word;
+        const enum status status = options_parse(&table, split(line, argv), argv, &help, &err);
+        if (cases[i].word) {
+            assert_int_equal(status, STATUS_OK);
+            assert_string_equal(word, cases[i].word);
+        } else {
+            assert_int_equal(status, STATUS_INVALID);
+            assert_non_null(strstr(err.text, "'two' is a word too many"));
+        }
     }
 }
 
@@ -466,11 +495,17 @@ static void test_default_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_kind),         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_long_unknown_flag), cmocka_unit_test(test_help),
-        cmocka_unit_test(test_help_text),         cmocka_unit_test(test_engine_flags),
-        cmocka_unit_test(test_sampling_help),     cmocka_unit_test(test_readme_lists_sampling_flags),
-        cmocka_unit_test(test_sampling_flags),    cmocka_unit_test(test_sampling_limits),
+        cmocka_unit_test(test_each_kind),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_word),
+        cmocka_unit_test(test_long_unknown_flag),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_help_text),
+        cmocka_unit_test(test_engine_flags),
+        cmocka_unit_test(test_sampling_help),
+        cmocka_unit_test(test_readme_lists_sampling_flags),
+        cmocka_unit_test(test_sampling_flags),
+        cmocka_unit_test(test_sampling_limits),
         cmocka_unit_test(test_default_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -366,7 +366,7 @@ static enum status encode(struct encoder *e, const char *word, size_t length)
         if (id >= 0) return append_id(e, id) ? STATUS_OK : out_of_memory(e->err);
     }
     const enum status status = append_symbols(e, word, length);
-    if (status) return status;
+    if (status || e->out->count == begin) return status; /* no id: ids may be NULL */
     const size_t left = merges_apply(&e->bpe->merges, e->scratch, e->out->ids + begin, e->out->count - begin);
     if (left == SIZE_MAX) return out_of_memory(e->err);
     e->out->count = begin + left;

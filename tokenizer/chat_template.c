@@ -259,8 +259,10 @@ enum status chat_template_render(const struct chat_template *c, const struct cha
     if (!status) status = choose(c, input, &template, err);
     if (status) return status;
     json_t *joined = NULL;
-    if (!template->takes_parts && has_parts(input->messages) && !(joined = with_joined_parts(input->messages)))
-        return out_of_memory(err);
+    if (input->join_parts && !template->takes_parts && has_parts(input->messages)) {
+        joined = with_joined_parts(input->messages);
+        if (!joined) return out_of_memory(err);
+    }
     struct jinja_output output = {0};
     status = render(c, template, input, joined ? joined : input->messages, &output, err);
     json_decref(joined);

@@ -30,16 +30,17 @@ struct chat_input {
     const json_t *documents;    /* a list of objects, or NULL */
     const json_t *kwargs;       /* an object with further variables such as enable_thinking, or NULL */
     bool add_generation_prompt; /* the text ends where the answer begins */
-    bool allow_special;         /* do not mark: special tokens are found in messages too */
-    int64_t now;                /* what templates that print the date see: seconds since 1970; 0: the present */
+    bool join_parts;    /* a list of parts in place of a content becomes their texts, joined by newlines, as in vLLM,
+                           unless the template loops over parts */
+    bool allow_special; /* do not mark: special tokens are found in messages too */
+    int64_t now;        /* what templates that print the date see: seconds since 1970; 0: the present */
 };
 
 /* Checks what every template expects: messages is a list of objects with a string "role", and content that is text, a
  * list of parts, null or absent. Errors name the message. */
 enum status chat_input_check(const struct chat_input *input, struct error *err);
 
-/* Renders the input. Lists of parts are given to a template that loops over the parts of a content; to any other, their
- * texts joined by newlines, as vLLM does; a part that is not text is refused there. Overwrites *out. */
+/* Renders the input. Overwrites *out. */
 enum status chat_template_render(const struct chat_template *c, const struct chat_input *input, struct marked_text *out,
                                  struct error *err);
 /* Renders the input and appends the ids of the text to *out. */

@@ -217,7 +217,7 @@ static enum status set_special_name(struct tokenizer *t, const struct opening *o
     return add_token(t, id, name, ADDED_TOKEN_SPECIAL, err);
 }
 
-static enum status add_tokens(struct tokenizer *t, struct opening *o, struct error *err)
+static enum status add_tokens(struct tokenizer *t, const struct opening *o, struct error *err)
 {
     enum status status = add_json_tokens(t, o, err);
     if (!status) status = add_control_pieces(t, err);
@@ -245,6 +245,17 @@ static enum status resolve(const struct tokenizer *t, const struct opening *o, c
     return STATUS_OK;
 }
 
+static enum status check_ids(const struct tokenizer *t, const struct token_list *ids, const char *path,
+                             struct error *err)
+{
+    for (size_t i = 0; i < ids->count; i++)
+        if (ids->ids[i] >= t->table.count)
+            return error_set(err, STATUS_INVALID,
+                             "%s: post_processor: token id %d is not in the vocabulary, which has ids 0 to %d", path,
+                             (int)ids->ids[i], (int)t->table.count - 1);
+    return STATUS_OK;
+}
+
 /* What TOKENIZER_ADD_SPECIAL adds: add_bos_token wins over tokenizer.json's post_processor; without either, a
  * tokenizer.model has bos first. */
 static enum status read_post_processor(struct tokenizer *t, const struct opening *o, struct error *err)
@@ -252,6 +263,8 @@ static enum status read_post_processor(struct tokenizer *t, const struct opening
     const enum setting add_bos = o->config.add_bos_token;
     const json_t *value = json_object_get(o->json.rest, "post_processor");
     enum status status = post_processor_read(value, o->path, &t->post, err);
+    if (!status) status = check_ids(t, &t->post.before, o->path, err);
+    if (!status) status = check_ids(t, &t->post.after, o->path, err);
     if (status != STATUS_OK || (t->pipeline && add_bos == SETTING_NOT_GIVEN)) return status;
     t->post.before.count = t->post.after.count = 0;
     if (add_bos == SETTING_FALSE || t->bos_id < 0) return STATUS_OK;

@@ -1,4 +1,7 @@
 #include <stdlib.h>
+#if QUIRE_X86
+#include <cpuid.h>
+#endif
 
 #include "base/clock.h"
 #include "kernels/cpu/state.h"
@@ -9,10 +12,19 @@ const char *cpu_isa_name(enum cpu_isa isa)
     return names[isa];
 }
 
+#if QUIRE_X86
+/* clang 14 does not know the name "f16c". */
+static bool supports_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
+
 bool cpu_isa_supported(enum cpu_isa isa)
 {
 #if QUIRE_X86
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && supports_f16c();
     if (isa == CPU_AVX2) return avx2;
     if (isa == CPU_AVX512)
         return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -20,10 +20,11 @@ static struct jinja_value global(struct evaluator *e, const struct jinja_name *n
     if (e->known[name->index]) return *value;
     e->known[name->index] = true;
     const struct jinja_context *context = e->run.context;
-    for (size_t i = 0; i < context->num_variables; i++) {
-        const char *other = context->variables[i].name;
-        if (strlen(other) == name->string.length && memcmp(other, name->string.bytes, name->string.length) == 0)
-            return *value = jinja_from_json(&e->run, &context->variables[i]);
+    for (size_t i = context->num_variables; i > 0; i--) {
+        const struct jinja_variable *variable = &context->variables[i - 1];
+        if (strlen(variable->name) == name->string.length &&
+            memcmp(variable->name, name->string.bytes, name->string.length) == 0)
+            return *value = jinja_from_json(&e->run, variable);
     }
     jinja_find_global(&e->run, &name->string, value);
     return *value;

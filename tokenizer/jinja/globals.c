@@ -37,6 +37,7 @@ static struct jinja_value global_range(struct jinja_run *run, struct jinja_value
 static bool add_pairs(struct jinja_run *run, struct jinja_dict *dict, struct jinja_value from)
 {
     if (from.kind == JINJA_DICT) from = jinja_dict_view(run, from.dict, JINJA_ITEMS);
+    if (from.kind == JINJA_UNDEFINED) jinja_wrong_type(run, "dict()", "a mapping", from);
     const struct jinja_list *list = jinja_iterate(run, from);
     for (size_t i = 0; list && i < list->count && jinja_tick(run); i++) {
         const struct jinja_list *pair = jinja_iterate(run, list->items[i]);
@@ -243,6 +244,17 @@ static struct jinja_value global_strftime_now(struct jinja_run *run, struct jinj
     return jinja_build_end(run, &b);
 }
 
+/* jinja2's `self` holds the blocks of a template, of which there are none here. */
+static bool make_self(struct jinja_run *run, struct jinja_value *out)
+{
+    static const struct jinja_object_type type = {.name = "jinja2.runtime.TemplateReference"};
+    struct jinja_object *self = jinja_alloc(run, sizeof *self);
+    if (!self) return false;
+    self->type = &type;
+    *out = jinja_object(self);
+    return true;
+}
+
 bool jinja_find_global(struct jinja_run *run, const struct jinja_string *name, struct jinja_value *out)
 {
     static const struct jinja_named globals[] = {
@@ -256,6 +268,7 @@ bool jinja_find_global(struct jinja_run *run, const struct jinja_string *name, s
     };
     const struct jinja_named *found = jinja_find_named(globals, sizeof globals / sizeof globals[0], name);
     if (found) *out = jinja_make_function(run, found->name, found->function, jinja_none());
+    if (jinja_string_is(name, "self")) return make_self(run, out);
     if (!found && jinja_string_is(name, "lipsum")) {
         *out = jinja_undefined(
             "the function 'lipsum' is not supported: the same conversation must always give the same text");

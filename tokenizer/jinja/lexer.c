@@ -143,7 +143,8 @@ static struct jinja_token raw_text(struct jinja_lexer *l, size_t from)
         set_behind_tag(l, end);
         return data;
     }
-    jinja_fail(l->run, "{%% raw %%} has no {%% endraw %%}");
+    /* jinja2's lexer stops at the end of the source before it looks for the end of the block. */
+    if (from < l->length) jinja_fail(l->run, "{%% raw %%} has no {%% endraw %%}");
     return (struct jinja_token){JINJA_TOKEN_END};
 }
 

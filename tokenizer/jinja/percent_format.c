@@ -176,7 +176,8 @@ static bool build_field(struct percent *p, struct jinja_builder *b)
 struct jinja_value jinja_percent_format(struct jinja_run *run, const struct jinja_string *text, struct jinja_value args)
 {
     struct percent p = {.run = run, .text = text, .args = args};
-    p.is_mapping = args.kind == JINJA_DICT || args.kind == JINJA_LIST || args.kind == JINJA_UNDEFINED;
+    p.is_mapping =
+        args.kind == JINJA_DICT || args.kind == JINJA_LIST || args.kind == JINJA_UNDEFINED || jinja_is_range(args);
     struct jinja_builder b = {0};
     while (p.at < text->length && !jinja_failed(run)) {
         const char *percent = memchr(text->bytes + p.at, '%', text->length - p.at);

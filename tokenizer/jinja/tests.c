@@ -147,14 +147,22 @@ static struct jinja_value test_upper(struct jinja_run *run, struct jinja_value s
     return judge(run, self, args, jinja_str_isupper);
 }
 
+/* The tables of filters and tests are dicts in jinja2. */
+static bool is_key(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+{
+    if (!no_arguments(run, args)) return false;
+    if (!jinja_is_hashable(self)) jinja_fail(run, "unhashable type: '%s'", jinja_type_name(self));
+    return self.kind == JINJA_STRING && !jinja_failed(run);
+}
+
 static struct jinja_value test_filter(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
 {
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_STRING && jinja_find_filter(self.string));
+    return jinja_bool(is_key(run, self, args) && jinja_find_filter(self.string));
 }
 
 static struct jinja_value test_test(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
 {
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_STRING && jinja_find_test(self.string));
+    return jinja_bool(is_key(run, self, args) && jinja_find_test(self.string));
 }
 
 /* --- comparisons --- */

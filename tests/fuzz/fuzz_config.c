@@ -1,20 +1,13 @@
-/* libFuzzer's way into the reader of config.json and generation_config.json. The input's first byte says what the rest
- * is: a whole config.json, more keys of one that is valid, or a generation_config.json. Not part of the build:
- *
- *     clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -I. tests/fuzz_config.c model/config.c \
- *         model/foreign_checkpoint.c model/rope.c model/families/[a-z]*.c base/json.c base/file.c base/array.c \
- *         base/status.c kernels/dtype.c tests/support/temp_folder.c -ljansson -lm -o fuzz_config
- *     ./fuzz_config -max_len=4096 CORPUS
- */
+/* config.json and generation_config.json. The first byte of the input says what the rest is: a whole config.json, more
+ * keys of one that is valid, or a generation_config.json. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "model/config.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/support/temp_folder.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define SIZES                                                                                                          \
     "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":8,"                   \

@@ -1,9 +1,4 @@
-/* libFuzzer's way into the safetensors reader. Not part of the build:
- *
- *     clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -I. tests/fuzz_safetensors.c model/safetensors.c \
- *         base/json.c base/file.c base/array.c base/status.c -ljansson -o fuzz_safetensors
- *     ./fuzz_safetensors -max_len=4096 CORPUS
- */
+/* Headers of safetensors files. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +6,7 @@
 #include <unistd.h>
 
 #include "model/safetensors.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/fuzz.h"
 
 /* Every byte that the reader vouches for must be readable, and every name findable. */
 static void touch(const struct safetensors *s)

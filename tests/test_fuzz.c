@@ -1,0 +1,82 @@
+/* The fuzzers on their seeds, and on the inputs that once were findings. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+#include <limits.h>
+
+#include "tests/support/program.h"
+
+/* Seeds of "fuzz_NAME" are in seeds/NAME. The program's own sentence comes last of what it says. */
+static void replay(const char *name)
+{
+    char path[PATH_MAX], seeds[PATH_MAX];
+    struct program p;
+    snprintf(path, sizeof path, "%s/fuzz_%s", QUIRE_FUZZERS, name);
+    snprintf(seeds, sizeof seeds, "%s/../fuzz/seeds/%s", QUIRE_TEST_DATA, name);
+    program_run(&p, (const char *const[]){path, seeds, NULL}, NULL);
+    if (p.exit_status != 0) fail_msg("exit status %d:\n%s", p.exit_status, p.err.data);
+    program_free(&p);
+}
+
+static void test_tokenizer_json(void **state)
+{
+    (void)state;
+    replay("tokenizer_json");
+}
+
+static void test_tokenizer_model(void **state)
+{
+    (void)state;
+    replay("tokenizer_model");
+}
+
+static void test_tokenizer_config(void **state)
+{
+    (void)state;
+    replay("tokenizer_config");
+}
+
+static void test_jinja(void **state)
+{
+    (void)state;
+    replay("jinja");
+}
+
+static void test_chat_template(void **state)
+{
+    (void)state;
+    replay("chat_template");
+}
+
+static void test_prompts(void **state)
+{
+    (void)state;
+    replay("prompts");
+}
+
+static void test_config(void **state)
+{
+    (void)state;
+    replay("config");
+}
+
+static void test_safetensors(void **state)
+{
+    (void)state;
+    replay("safetensors");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokenizer_json),   cmocka_unit_test(test_tokenizer_model),
+        cmocka_unit_test(test_tokenizer_config), cmocka_unit_test(test_jinja),
+        cmocka_unit_test(test_chat_template),    cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_config),           cmocka_unit_test(test_safetensors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
