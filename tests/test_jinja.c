@@ -291,6 +291,7 @@ static void test_places(void **state)
         {"{% autoescape true %}{% endautoescape %}", "line 1, column 15: only {% autoescape false %} is supported"},
         {"{% do [].append(1) %}", "line 1, column 4: unexpected tag {% do %}"},
         {"{% set x.y = 1 %}", "line 1, column 9: cannot assign attribute on non-namespace object"},
+        {"{% set n = namespace() %}{% set n, n.x = (1, 2) %}", "line 1, column 37: cannot assign attribute"},
         {"{% for a, b in [[1]] %}{% endfor %}", "not enough values to unpack (expected 2, got 1)"},
         {"{% macro m(a) %}{% endmacro %}\n{{ m(1, 2) }}", "macro 'm' takes not more than 1 argument(s)"},
         {"{% macro m(a) %}{{ 1/0 }}{% endmacro %}\n{{ m(1) }}", "line 1, column 21: "},
