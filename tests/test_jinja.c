@@ -166,6 +166,7 @@ static const struct nesting {
     {"{{ 'x'", "", "", "|upper", " }}", 199},
     {"{{ x", "", "", " if 1", " }}", 199},
     {"{% set ", "(", "x", ")", " = 1 %}", 199},
+    {"{{ 'x'|map(", "'map', ", "'upper'", "", ")|list }}", 199},
     {"{% macro m(n) %}{{ m(n[1:]) if n }}{% endmacro %}{{ m('", "", "", "x", "') }}", 199},
 };
 
@@ -257,6 +258,21 @@ static void test_time_and_memory(void **state)
     assert_refused("{% set x %}{% for i in range(99999) %}0123456789abcdef{% endfor %}{% endset %}", &small,
                    "needs more than 1 MiB");
     assert_renders("{{ ('x' * 2000000)|length }}", &nothing, "2000000");
+}
+
+/* What 64 bits do not hold is an error, or cut where it is no part of the result. */
+static void test_large_integers(void **state)
+{
+    (void)state;
+    assert_refused("{{ 9223372036854775807|round(-1) }}", &nothing, "too large for 64 bits");
+    assert_refused("{{ 9223372036854775807|round(-19) }}", &nothing, "too large for 64 bits");
+    assert_renders("{{ 8600000000000000000|round(-18) }} {{ -9223372036854775807|round(-20) }}", &nothing,
+                   "9000000000000000000 0");
+    assert_refused("{{ 'x'|truncate(-9223372036854775807 - 1) }}", &nothing, "expected length >= 3");
+    assert_refused("{{ '%*d' % (-9223372036854775807 - 1, 5) }}", &nothing, "width or precision");
+    assert_renders("{{ '%*d|%*d' % (-3, 5, 3, 6) }}", &nothing, "5  |  6");
+    assert_renders("{{ range(5, 9223372036854775807, 9223372036854775806)[::]|list }}", &nothing, "[5]");
+    assert_renders("{{ range(0, 10, 3)[1::9223372036854775807]|list }}", &nothing, "[3]");
 }
 
 /* --- errors --- */
@@ -355,7 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),         cmocka_unit_test(test_marks),           cmocka_unit_test(test_depth),
         cmocka_unit_test(test_depth_of_calls), cmocka_unit_test(test_time_and_memory), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_loops_over),
+        cmocka_unit_test(test_loops_over),     cmocka_unit_test(test_large_integers),
     };
     return cmocka_run_group_tests_name("jinja", tests, NULL, NULL);
 }

@@ -6,6 +6,8 @@
 #include "tokenizer/jinja/characters.h"
 #include "tokenizer/jinja/format.h"
 
+enum { MAX_PRECISION = 10000, MAX_WIDTH = 1 << 24 };
+
 struct percent {
     struct jinja_run *run;
     const struct jinja_string *text;
@@ -62,7 +64,7 @@ static int64_t parse_number(struct percent *p, char *c)
         return n;
     }
     for (; isdigit((unsigned char)*c); *c = next(p)) {
-        if (n < 1 << 24) n = n * 10 + (*c - '0');
+        if (n <= MAX_WIDTH) n = n * 10 + (*c - '0');
     }
     return n;
 }
@@ -155,15 +157,17 @@ static bool build_field(struct percent *p, struct jinja_builder *b)
         if (c == '+' || (c == ' ' && f.sign != '+')) f.sign = c;
     }
     f.width = parse_number(p, &c);
-    if (f.width < 0) left = true;
-    if (f.width < 0) f.width = -f.width;
+    if (f.width < 0) {
+        left = true;
+        f.width = f.width < -MAX_WIDTH ? MAX_WIDTH + 1 : -f.width;
+    }
     if (c == '.') {
         c = next(p);
         f.precision = parse_number(p, &c);
         if (f.precision < 0) f.precision = 0;
     }
     while (c == 'h' || c == 'l' || c == 'L') c = next(p);
-    if (f.width > 1 << 24 || f.precision > 10000) jinja_fail(p->run, "the width or precision of a format is too large");
+    if (f.width > MAX_WIDTH || f.precision > MAX_PRECISION) jinja_fail(p->run, "the width or precision of a format is too large");
     if (jinja_failed(p->run)) return false;
     if (c == '%') return jinja_build_text(p->run, b, "%");
     f.type = c;

@@ -182,16 +182,17 @@ struct jinja_value jinja_filter_truncate(struct jinja_run *run, struct jinja_val
     const struct jinja_string *s = jinja_expect_string(run, "truncate", self);
     struct jinja_value end = v[2].kind == JINJA_UNDEFINED ? jinja_literal(run, "...") : v[2];
     if (!s || !jinja_expect_string(run, "truncate", end)) return jinja_undefined(NULL);
-    int64_t keep = length - (int64_t)end.string->count;
-    if (keep < 0) jinja_fail(run, "expected length >= %zu, got %d", end.string->count, (int)length);
+    if (length < (int64_t)end.string->count)
+        jinja_fail(run, "expected length >= %zu, got %lld", end.string->count, (long long)length);
     if (leeway < 0) jinja_fail(run, "expected leeway >= 0");
+    if (jinja_failed(run)) return jinja_undefined(NULL);
     if ((int64_t)s->count <= length || (int64_t)s->count - length <= leeway) return self;
-    size_t to = jinja_byte_of(s, (size_t)keep);
+    size_t to = jinja_byte_of(s, (size_t)length - end.string->count);
     size_t space = to;
     while (space > 0 && s->bytes[space - 1] != ' ') space--;
     if (space && !jinja_is_true(run, v[1])) to = space - 1;
     struct jinja_builder b = {0};
-    if (!jinja_failed(run)) jinja_build_range(run, &b, s, 0, to);
+    jinja_build_range(run, &b, s, 0, to);
     jinja_build_string(run, &b, end.string);
     return jinja_build_end(run, &b);
 }
