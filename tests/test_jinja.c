@@ -260,6 +260,37 @@ static void test_time_and_memory(void **state)
     assert_renders("{{ ('x' * 2000000)|length }}", &nothing, "2000000");
 }
 
+/* What would take hours if only statements and elements were counted: a value that is small but has 2^100 elements, a
+ * search that compares half of the string everywhere, arguments that are compared with each other. */
+static void test_slow_operations(void **state)
+{
+    (void)state;
+    static const char doubled[] = "{% set ns = namespace(t=1) %}{% for i in range(100) %}{% set ns.t = (ns.t, ns.t) %}"
+                                  "{% endfor %}";
+    static const char *const slow[] = {
+        "{{ ns.t in {} }}",
+        "{{ {}[ns.t] }}",
+        "{{ {ns.t: 1} }}",
+        "{{ [ns.t]|unique|list }}",
+        "{{ ns.t is filter }}",
+        "{{ ns.t|tojson }}",
+        "{% set h = 'a' * 1000000 %}{{ (h * 2).rfind(h ~ 'b') }}",
+        "{% set h = 'a' * 1000000 %}{{ (h * 2).rsplit(h ~ 'b') }}",
+        "{% set h = 'a' * 1000000 %}{{ (h * 2).rpartition(h ~ 'b') }}",
+        "{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{{ s.isalpha() }}{% endfor %}",
+        "{% macro m() %}{{ kwargs }}{% endmacro %}{% set ns.d = {} %}{% for i in range(300) %}"
+        "{% set ns.d = dict(ns.d, **{'k' ~ i: i}) %}{% endfor %}{% for i in range(9999) %}{{ m(**ns.d) }}{% endfor %}",
+    };
+    const struct jinja_context short_time = {.seconds = 0.05};
+    for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) {
+        struct text t = {0};
+        append_times(&t, doubled, 1);
+        append_times(&t, slow[i], 1);
+        assert_refused(t.data, &short_time, "takes longer than 0.05 s");
+        text_free(&t);
+    }
+}
+
 /* What 64 bits do not hold is an error, or cut where it is no part of the result. */
 static void test_large_integers(void **state)
 {
@@ -369,9 +400,11 @@ static void test_loops_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),         cmocka_unit_test(test_marks),           cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_depth_of_calls), cmocka_unit_test(test_time_and_memory), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_loops_over),     cmocka_unit_test(test_large_integers),
+        cmocka_unit_test(test_golden),          cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_depth),           cmocka_unit_test(test_depth_of_calls),
+        cmocka_unit_test(test_time_and_memory), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_loops_over),      cmocka_unit_test(test_large_integers),
+        cmocka_unit_test(test_slow_operations),
     };
     return cmocka_run_group_tests_name("jinja", tests, NULL, NULL);
 }

@@ -3,7 +3,8 @@
 #include "tokenizer/jinja/syntax.h"
 
 /* Whether an expression is what `name` names, filtered, sliced, or one of several alternatives: x.name,
- * x['name'][1:], name | reverse, x.name or [], x.name if test else []. Expressions nest at most JINJA_MAX_DEPTH deep. */
+ * x['name'][1:], name | reverse, x.name or [], x.name if test else []. Expressions nest at most JINJA_MAX_DEPTH deep.
+ */
 static bool ends_in(const struct jinja_expr *e, const char *name)
 {
     const struct jinja_expr *first = e->operands.first, *last = e->operands.last;

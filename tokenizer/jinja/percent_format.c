@@ -167,7 +167,8 @@ static bool build_field(struct percent *p, struct jinja_builder *b)
         if (f.precision < 0) f.precision = 0;
     }
     while (c == 'h' || c == 'l' || c == 'L') c = next(p);
-    if (f.width > MAX_WIDTH || f.precision > MAX_PRECISION) jinja_fail(p->run, "the width or precision of a format is too large");
+    if (f.width > MAX_WIDTH || f.precision > MAX_PRECISION)
+        jinja_fail(p->run, "the width or precision of a format is too large");
     if (jinja_failed(p->run)) return false;
     if (c == '%') return jinja_build_text(p->run, b, "%");
     f.type = c;
@@ -183,7 +184,7 @@ struct jinja_value jinja_percent_format(struct jinja_run *run, const struct jinj
     p.is_mapping =
         args.kind == JINJA_DICT || args.kind == JINJA_LIST || args.kind == JINJA_UNDEFINED || jinja_is_range(args);
     struct jinja_builder b = {0};
-    while (p.at < text->length && !jinja_failed(run)) {
+    while (p.at < text->length && jinja_tick(run)) {
         const char *percent = memchr(text->bytes + p.at, '%', text->length - p.at);
         size_t end = percent ? (size_t)(percent - text->bytes) : text->length;
         jinja_build_range(run, &b, text, p.at, end);
