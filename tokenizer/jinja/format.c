@@ -57,6 +57,7 @@ bool jinja_format_parse(struct jinja_run *run, const struct jinja_string *s, str
     size_t at = 0;
     char c;
     *out = (struct jinja_format){.fill = ' ', .sign = '-', .precision = -1};
+    out->fill_marked = s->length && jinja_mark_at(s, 0);
     parse_fill(s, &at, out);
     bool own_fill = out->fill != ' ' || out->align;
     take(s, &at, "+- ", &out->sign);

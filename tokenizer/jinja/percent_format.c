@@ -141,7 +141,8 @@ static bool build_value(struct percent *p, struct jinja_builder *b, struct jinja
 /* What follows a percent sign. */
 static bool build_field(struct percent *p, struct jinja_builder *b)
 {
-    struct jinja_format f = {.fill = ' ', .align = '>', .sign = '-', .precision = -1};
+    const bool marked = jinja_mark_at(p->text, p->at - 1); /* of the percent sign, and so of what fills the field */
+    struct jinja_format f = {.fill = ' ', .fill_marked = marked, .align = '>', .sign = '-', .precision = -1};
     struct jinja_value v = jinja_undefined(NULL);
     bool left = false, zero = false;
     char c = next(p);
@@ -170,7 +171,7 @@ static bool build_field(struct percent *p, struct jinja_builder *b)
     if (f.width > MAX_WIDTH || f.precision > MAX_PRECISION)
         jinja_fail(p->run, "the width or precision of a format is too large");
     if (jinja_failed(p->run)) return false;
-    if (c == '%') return jinja_build_text(p->run, b, "%");
+    if (c == '%') return jinja_build_bytes(p->run, b, "%", 1, marked);
     f.type = c;
     if (zero) f.fill = '0';
     if (zero || left) f.align = left ? '<' : '0';
