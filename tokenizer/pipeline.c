@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tokenizer/bpe.h"
 #include "tokenizer/normalizer.h"
