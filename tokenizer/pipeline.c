@@ -8,7 +8,7 @@
 #include "tokenizer/normalizer.h"
 #include "tokenizer/piece_decoder.h"
 #include "tokenizer/pre_tokenizer.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 struct pipeline {
     struct normalizer *normalizer;
