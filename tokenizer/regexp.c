@@ -134,7 +134,9 @@ static enum status find_code(struct regexp_search *s, size_t *start, size_t *end
 static void find_literal(const struct regexp_search *s, size_t *start, size_t *end)
 {
     const struct text *literal = &s->re->literal;
-    const char *found = memmem(s->text + s->from, s->length - s->from, literal->data, literal->length);
+    const char *from = s->text + s->from;
+    const bool here = s->length - s->from >= literal->length && memcmp(from, literal->data, literal->length) == 0;
+    const char *found = here ? from : memmem(from, s->length - s->from, literal->data, literal->length);
     *start = found ? (size_t)(found - s->text) : SIZE_MAX;
     *end = found ? *start + literal->length : SIZE_MAX;
 }
