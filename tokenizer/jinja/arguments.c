@@ -17,8 +17,7 @@ static bool bind_keyword(struct jinja_run *run, const char *function, const stru
         given[i] = true;
         return true;
     }
-    jinja_fail(run, "%s() got an unexpected keyword argument '%.*s'", function,
-               (int)(name->length < 100 ? name->length : 100), name->bytes);
+    jinja_fail(run, "%s() got an unexpected keyword argument '%.*s'", function, (int)name->length, name->bytes);
     return false;
 }
 

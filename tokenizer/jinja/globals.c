@@ -200,8 +200,7 @@ static struct jinja_value global_raise_exception(struct jinja_run *run, struct j
     struct jinja_value message;
     if (!jinja_bind(run, "raise_exception", args, names, 1, 1, &message)) return jinja_undefined(NULL);
     struct jinja_value text = jinja_str(run, message);
-    if (text.kind == JINJA_STRING)
-        jinja_fail(run, "%.*s", (int)(text.string->length < 900 ? text.string->length : 900), text.string->bytes);
+    if (text.kind == JINJA_STRING) jinja_fail(run, "%.*s", (int)text.string->length, text.string->bytes);
     return jinja_undefined(NULL);
 }
 

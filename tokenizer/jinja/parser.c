@@ -555,14 +555,19 @@ static struct jinja_statement *parse_statement(struct jinja_parser *p)
 
 /* --- templates --- */
 
-static bool is_utf8(const char *source, size_t length)
+/* Refuses a source that is not UTF-8, with the place where it is not. */
+static enum status check_utf8(const char *source, size_t length, struct error *err)
 {
+    int line = 1, column = 1;
     for (size_t at = 0; at < length;) {
         const int n = utf8_length(source + at, length - at);
-        if (n <= 0) return false;
+        if (n <= 0)
+            return error_set(err, STATUS_INVALID, "line %d, column %d: the template is not valid UTF-8", line, column);
+        column = source[at] == '\n' ? 1 : column + 1;
+        line += source[at] == '\n';
         at += (size_t)n;
     }
-    return true;
+    return STATUS_OK;
 }
 
 /* A name that the rules know, whether the source has it or not. */
@@ -590,7 +595,7 @@ enum status jinja_parse(const char *source, size_t length, struct jinja_template
 {
     static const struct jinja_context limits; /* of parsing: the defaults */
     *out = NULL;
-    if (!is_utf8(source, length)) return error_set(err, STATUS_INVALID, "the template is not valid UTF-8");
+    if (check_utf8(source, length, err)) return STATUS_INVALID;
     struct jinja_template *t = calloc(1, sizeof *t);
     if (!t) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a template of %zu bytes", length);
     jinja_run_begin(&t->run, &limits, err);

@@ -49,8 +49,7 @@ static struct jinja_value keyed_argument(struct percent *p)
     struct jinja_value key = jinja_substring(p->run, p->text, from, p->at - 1);
     const struct jinja_value *value = jinja_dict_get(p->run, p->args.dict, key);
     if (value) return *value;
-    jinja_fail(p->run, "the format's key '%.*s' is not in the mapping", (int)(key.string->length % 100),
-               key.string->bytes);
+    jinja_fail(p->run, "the format's key '%.*s' is not in the mapping", (int)key.string->length, key.string->bytes);
     return jinja_undefined(NULL);
 }
 

@@ -39,7 +39,7 @@ static bool parse_applied(struct jinja_run *run, const struct jinja_args *args, 
     out->function = find(name.string);
     if (!out->function) {
         const struct jinja_string *s = name.string;
-        jinja_fail(run, "No %s named '%.*s'.", kind, (int)(s->length < 100 ? s->length : 100), s->bytes);
+        jinja_fail(run, "No %s named '%.*s'.", kind, (int)s->length, s->bytes);
     }
     out->args = *args;
     out->args.positional += at + 1;

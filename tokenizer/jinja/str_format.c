@@ -68,8 +68,7 @@ static bool first_value(struct formatter *f, struct jinja_value name, struct jin
         *out = f->args->keywords[i].value;
         return true;
     }
-    if (!found)
-        jinja_fail(f->run, "format() has no argument '%.*s'", (int)(name.string->length % 100), name.string->bytes);
+    if (!found) jinja_fail(f->run, "format() has no argument '%.*s'", (int)name.string->length, name.string->bytes);
     return found != NULL;
 }
 

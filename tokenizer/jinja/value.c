@@ -9,15 +9,6 @@ struct jinja_value jinja_undefined(const char *missing)
     return (struct jinja_value){.kind = JINJA_UNDEFINED, .missing = missing};
 }
 
-struct jinja_value jinja_undefined_name(struct jinja_run *run, const struct jinja_string *name)
-{
-    struct jinja_builder b = {0};
-    jinja_build_text(run, &b, "'");
-    jinja_build_string(run, &b, name);
-    jinja_build_bytes(run, &b, "' is undefined", sizeof "' is undefined", false); /* with its NUL */
-    return jinja_undefined(jinja_failed(run) ? NULL : b.bytes);
-}
-
 struct jinja_value jinja_none(void)
 {
     return (struct jinja_value){.kind = JINJA_NONE};

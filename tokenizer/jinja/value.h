@@ -149,8 +149,6 @@ typedef struct jinja_value (*jinja_function)(struct jinja_run *run, struct jinja
 /* --- making values --- */
 
 struct jinja_value jinja_undefined(const char *missing); /* `missing` lives as long as the run */
-struct jinja_value jinja_undefined_name(struct jinja_run *run,
-                                        const struct jinja_string *name); /* "'x' is undefined" */
 struct jinja_value jinja_none(void);
 struct jinja_value jinja_bool(bool value);
 struct jinja_value jinja_int(int64_t value);
@@ -207,7 +205,7 @@ struct jinja_value jinja_negate(struct jinja_run *run, struct jinja_value v, boo
 struct jinja_value jinja_concatenate(struct jinja_run *run, const struct jinja_value *items, size_t count); /* a ~ b */
 
 /* object.name: an attribute or method, else an item. object[key]: an item, else an attribute. Undefined if there is
- * neither; fails on an undefined object. As in the sandbox, names that begin with "__" are undefined, and the methods
+ * neither; fails on an undefined object. As in the sandbox, attributes named "__...__" are undefined, and the methods
  * that change a list or dict are refused. */
 struct jinja_value jinja_get_attribute(struct jinja_run *run, struct jinja_value object,
                                        const struct jinja_string *name);
