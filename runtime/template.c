@@ -142,5 +142,6 @@ int command_template(int argc, char **argv)
                            stdout);
         return EXIT_STATUS_OK;
     }
+    if (template_flags_check(&o.flags, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     return run(&o, &err) == STATUS_OK ? EXIT_STATUS_OK : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
 }

@@ -131,7 +131,7 @@ static void test_template_refuses(void **state)
     expect_error(plain, "[{\"role\": \"user\"}]", EXIT_STATUS_FAILURE, "the chat template: line 1, column");
     expect_error(TEMPLATE("--messages", "/nonexistent"), NULL, EXIT_STATUS_FAILURE, "/nonexistent");
     expect_error(TEMPLATE("--chat-template", "/nonexistent"), CHAT, EXIT_STATUS_FAILURE, "/nonexistent");
-    expect_error(TEMPLATE("--chat-template-kwargs", "3"), CHAT, EXIT_STATUS_FAILURE, "--chat-template-kwargs");
+    expect_error(TEMPLATE("--chat-template-kwargs", "3"), CHAT, EXIT_STATUS_USAGE, "--chat-template-kwargs");
     expect_error(TEMPLATE("word"), CHAT, EXIT_STATUS_USAGE, "'word' is not a flag");
     expect_error(ARGS("template", "--model", QWEN), CHAT, EXIT_STATUS_FAILURE, "no chat template");
 }

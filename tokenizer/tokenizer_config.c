@@ -314,6 +314,8 @@ static enum status read_template_file(const char *folder, const char *file, cons
     r.json = json_reader(NULL, r.path, err);
     enum status status = file_find(r.path, &found, err);
     if (status == STATUS_OK && found) status = file_read(r.path, &source, err);
+    if (status == STATUS_OK && source.length > 0 && strlen(source.data) < source.length)
+        status = error_set(err, STATUS_INVALID, "%s: there is a NUL byte in it; a chat template is text", r.path);
     if (status == STATUS_OK && source.length > 0) {
         if (!*replaced) free_templates(config);
         *replaced = true;
