@@ -162,8 +162,8 @@ static enum status add_json_tokens(struct tokenizer *t, const struct opening *o,
     {
         const char *content;
         unsigned flags;
-        const int64_t id = json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"),
-                                                INT64_MIN, INT64_MAX);
+        const int64_t id =
+            json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"), INT64_MIN, INT64_MAX);
         if (r.status || !config_token_read(&r, id, entry, &content, &flags)) return r.status;
         enum status status = add_token(t, (int32_t)id, content, flags, err);
         if (status) return status;
