@@ -172,6 +172,13 @@ static enum status make_valid(const struct tokenizer *t, const char *text, size_
     return utf8_append_valid(out, text, length) ? STATUS_OK : out_of_memory(err);
 }
 
+static enum status check_length(size_t length, struct error *err)
+{
+    if (length <= TOKENIZER_MAX_TEXT) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "a text of %zu bytes is too long; at most %d bytes can be encoded", length,
+                     TOKENIZER_MAX_TEXT);
+}
+
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, unsigned flags,
                              struct token_list *out, struct error *err)
 {
@@ -179,10 +186,8 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     const struct token_list none = {0}, *front = flags & TOKENIZER_ADD_SPECIAL ? &t->post.before : &none,
                             *back = flags & TOKENIZER_ADD_SPECIAL ? &t->post.after : &none;
     struct text valid = {0};
-    if (length > TOKENIZER_MAX_TEXT)
-        return error_set(err, STATUS_INVALID, "a text of %zu bytes is too long; at most %d bytes can be encoded",
-                         length, TOKENIZER_MAX_TEXT);
-    enum status status = token_list_append(out, front->ids, front->count) ? STATUS_OK : out_of_memory(err);
+    enum status status = check_length(length, err);
+    if (!status && !token_list_append(out, front->ids, front->count)) status = out_of_memory(err);
     if (!status && text) status = make_valid(t, text, length, &valid, err);
     const struct added_search search = {.text = valid.length ? valid.data : text,
                                         .length = !text          ? 0
@@ -204,7 +209,8 @@ enum status tokenizer_encode_marked(const struct tokenizer *t, const struct mark
                                         .length = text->text.length,
                                         .marks = text->marks.length ? text->marks.data : NULL,
                                         .special = true};
-    enum status status = encode(t, search, out, err);
+    enum status status = check_length(search.length, err);
+    if (!status) status = encode(t, search, out, err);
     if (status) out->count = before;
     return status;
 }
