@@ -119,6 +119,12 @@ static enum status add_config_token(struct tokenizer *t, const struct config_tok
     return add_token(t, token->id, token->content, token->flags, err);
 }
 
+/* ADDED_TOKEN_SPECIAL, if a file lists this text as a special token. */
+static unsigned listed(const struct opening *o, const char *content)
+{
+    return json_object_get(o->config.special_names, content) ? ADDED_TOKEN_SPECIAL : 0;
+}
+
 /* The added tokens of tokenizer.json, which has them in the order of their ids. */
 static enum status add_json_tokens(struct tokenizer *t, const struct opening *o, struct error *err)
 {
@@ -132,7 +138,7 @@ static enum status add_json_tokens(struct tokenizer *t, const struct opening *o,
         const int64_t id =
             json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"), INT64_MIN, INT64_MAX);
         if (r.status || !config_token_read(&r, id, entry, &content, &flags)) return r.status;
-        enum status status = add_token(t, (int32_t)id, content, flags, err);
+        enum status status = add_token(t, (int32_t)id, content, flags | listed(o, content), err);
         if (status) return status;
     }
     return STATUS_OK;
@@ -153,44 +159,45 @@ static enum status add_control_pieces(struct tokenizer *t, struct error *err)
 }
 
 /* The added tokens of the configuration files: tokenizer.json has its own, which come first. */
-static enum status add_config_tokens(struct tokenizer *t, const struct tokenizer_config *config, struct error *err)
+static enum status add_config_tokens(struct tokenizer *t, const struct opening *o, struct error *err)
 {
     enum status status = STATUS_OK;
-    for (size_t i = 0; i < config->num_added && !status; i++) {
-        const struct config_token *token = &config->added[i];
-        const bool known = t->pipeline && (token_table_get(&t->table, token->id).flags & TOKEN_ADDED);
-        if (!known) status = add_config_token(t, token, err);
+    for (size_t i = 0; i < o->config.num_added && !status; i++) {
+        struct config_token token = o->config.added[i];
+        const bool known = t->pipeline && (token_table_get(&t->table, token.id).flags & TOKEN_ADDED);
+        token.flags |= listed(o, token.content);
+        if (!known) status = add_config_token(t, &token, err);
     }
     return status;
 }
 
-/* Makes a token that a file lists as special so: an added token, or a piece of the vocabulary. */
-static enum status set_special_name(struct tokenizer *t, const struct opening *o, const char *name, struct error *err)
+/* The pieces of the vocabulary that a file lists as special tokens, unless they are added tokens already. */
+static enum status add_special_pieces(struct tokenizer *t, const struct opening *o, struct error *err)
 {
-    const size_t length = strlen(name);
-    for (size_t i = 0; i < o->config.num_added && !t->pipeline; i++) {
-        struct config_token token = o->config.added[i];
-        token.flags |= ADDED_TOKEN_SPECIAL;
-        if (strcmp(token.content, name) == 0) return add_config_token(t, &token, err);
+    enum status status = STATUS_OK;
+    const char *name;
+    json_t *value;
+    void *next;
+    added_tokens_sort(&t->names); /* for tokenizer_special_id */
+    json_object_foreach_safe(o->config.special_names, next, name, value)
+    {
+        if (tokenizer_special_id(t, name) >= 0) json_object_del(o->config.special_names, name);
     }
-    for (size_t i = 0; i < t->names.count && t->pipeline; i++) {
-        const struct added_token added = t->names.items[i];
-        if (added.length != length || memcmp(t->names.text.data + added.offset, name, length) != 0) continue;
-        const bool special = added.flags & ADDED_TOKEN_SPECIAL;
-        return special ? STATUS_OK : add_token(t, added.id, name, added.flags | ADDED_TOKEN_SPECIAL, err);
+    json_object_foreach(o->config.special_names, name, value)
+    {
+        const int32_t id = *name ? piece_id(t, name) : -1;
+        if (id >= 0 && may_be_special(t, id, name)) status = add_token(t, id, name, ADDED_TOKEN_SPECIAL, err);
+        if (status) break;
     }
-    const int32_t id = *name ? piece_id(t, name) : -1;
-    if (id < 0 || !may_be_special(t, id, name)) return STATUS_OK;
-    return add_token(t, id, name, ADDED_TOKEN_SPECIAL, err);
+    return status;
 }
 
 static enum status add_tokens(struct tokenizer *t, const struct opening *o, struct error *err)
 {
     enum status status = add_json_tokens(t, o, err);
     if (!status) status = add_control_pieces(t, err);
-    if (!status) status = add_config_tokens(t, &o->config, err);
-    for (size_t i = 0; i < o->config.num_special_names && !status; i++)
-        status = set_special_name(t, o, o->config.special_names[i], err);
+    if (!status) status = add_config_tokens(t, o, err);
+    if (!status) status = add_special_pieces(t, o, err);
     if (status) return status;
     added_tokens_sort(&t->added);
     added_tokens_sort(&t->names);
@@ -208,7 +215,7 @@ static enum status resolve(const struct tokenizer *t, const struct opening *o, c
     if (*id < 0) *id = piece_id(t, named->content);
     if (*id < 0)
         return error_set(err, STATUS_INVALID, "%s: %s is \"%s\", which is neither a piece of %s nor an added token",
-                         o->folder, key, named->content, tokenizer_file(t));
+                         o->folder, key, show_string(named->content).text, tokenizer_file(t));
     return STATUS_OK;
 }
 
