@@ -1,5 +1,7 @@
 #include "tokenizer/utf8.h"
 
+#include <utf8proc.h>
+
 /* The least and greatest second byte after `lead` (Unicode 15, table 3-7): this shuts out overlong forms, surrogates
  * and what lies above U+10FFFF. */
 static void second_byte_range(unsigned char lead, unsigned char *least, unsigned char *greatest)
@@ -37,6 +39,30 @@ size_t utf8_decode(const char *bytes, size_t count, uint32_t *character)
     *character = (unsigned char)bytes[0] & lead_bits[length];
     for (int i = 1; i < length; i++) *character = *character << 6 | ((unsigned char)bytes[i] & 0x3F);
     return (size_t)length;
+}
+
+uint32_t utf8_next(const char *text, size_t *position)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    uint32_t c = bytes[0];
+    if (c < 0x80) {
+        *position += 1;
+        return c;
+    }
+    int length = c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    c &= 0x7Fu >> length;
+    for (int i = 1; i < length; i++) c = c << 6 | (bytes[i] & 0x3F);
+    *position += (size_t)length;
+    return c;
+}
+
+size_t utf8_write(uint32_t character, char *bytes)
+{
+    if (character < 0x80) {
+        bytes[0] = (char)character;
+        return 1;
+    }
+    return (size_t)utf8proc_encode_char((utf8proc_int32_t)character, (utf8proc_uint8_t *)bytes);
 }
 
 size_t utf8_valid_prefix(const char *text, size_t length)
