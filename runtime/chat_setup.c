@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static enum status open_file(const struct tokenizer *t, const char *path, struct chat_template **out, struct error *err)
 {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tokenizer/token_table.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { REPLACEMENT_LENGTH = sizeof UTF8_REPLACEMENT - 1 };
 
@@ -143,12 +143,12 @@ static size_t add_bytes(struct detokenizer *d, const char *bytes, size_t length,
     return written;
 }
 
-static size_t add_text(struct detokenizer *d, const char *bytes, size_t length, char *out)
+static size_t add_text(struct detokenizer *d, struct token token, const char *bytes, char *out)
 {
     size_t written = end_run(d, out);
-    const bool spaceless = d->first && rules(d)->spaceless_first_token;
+    const bool spaceless = d->first && rules(d)->spaceless_first_token && !(token.flags & TOKEN_LITERAL_SPACE);
     if (!d->first && rules(d)->space_between) out[written++] = ' ';
-    for (size_t i = 0; i < length; i++)
+    for (size_t i = 0; i < token.length; i++)
         if (!spaceless || bytes[i] != ' ') out[written++] = bytes[i];
     return written;
 }
@@ -172,7 +172,7 @@ static size_t add_decoded(struct detokenizer *d, struct token token, const char 
     else if (rules(d)->decoding == DECODE_BYTE_LEVEL)
         written = add_bytes(d, bytes, token.length, out);
     else
-        written = add_text(d, bytes, token.length, out);
+        written = add_text(d, token, bytes, out);
     d->first = false;
     return strip_start(d, out, written);
 }

@@ -9,7 +9,7 @@
 #include "tokenizer/normal_form.h"
 #include "tokenizer/regexp.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #define MAX_DEPTH 100
 

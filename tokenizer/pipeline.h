@@ -11,7 +11,8 @@
 
 struct pipeline;
 
-/* Builds the pipeline of a file, which may be freed afterwards, and the table of its pieces. Errors name `path`. */
+/* Builds the pipeline of a file, which may be freed afterwards, and the table of its pieces, which is referred to.
+ * Errors name `path`. */
 enum status pipeline_open(const struct tokenizer_json *file, const char *path, struct pipeline **out,
                           struct token_table *table, struct error *err);
 void pipeline_close(struct pipeline *p); /* NULL is allowed */

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "tokenizer/regexp.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 /* \w+|[^\w\s]+ as Rust's regex library has it: its \w has the joiners, too. */

@@ -5,7 +5,7 @@
 
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer_parts.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static enum status out_of_memory(struct error *err)
 {

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_parts.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static enum status out_of_memory(struct error *err)
 {
@@ -164,9 +164,14 @@ static enum status add_config_tokens(struct tokenizer *t, const struct opening *
     enum status status = STATUS_OK;
     for (size_t i = 0; i < o->config.num_added && !status; i++) {
         struct config_token token = o->config.added[i];
-        const bool known = t->pipeline && (token_table_get(&t->table, token.id).flags & TOKEN_ADDED);
+        const struct token there = token_table_get(&t->table, token.id);
+        if (t->pipeline && (there.flags & TOKEN_ADDED)) continue;
+        if (t->pipeline && there.length > 0 && piece_id(t, token.content) != token.id)
+            return error_set(err, STATUS_INVALID,
+                             "%s: the added token \"%s\" has the id %d, but in %s that is another piece", o->folder,
+                             show_string(token.content).text, (int)token.id, tokenizer_file(t));
         token.flags |= listed(o, token.content);
-        if (!known) status = add_config_token(t, &token, err);
+        status = add_config_token(t, &token, err);
     }
     return status;
 }

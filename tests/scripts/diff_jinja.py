@@ -358,7 +358,8 @@ LIMITS = [  # a template, jinja2's answer, quire's answer
     (r"", r"", r"cannot be sliced"),                    # jinja2 gives an undefined value if all of it is constant
     (r"truncate", r"", r"truncate must have a string"), # jinja2 takes anything that has a length
     (r"pprint", r"is undefined", r""),                  # jinja2 cannot order undefined keys of a dict
-    (r"wordwrap ?\((\d+, *)?[a-z]\w*\)", r"", r""),     # an undefined argument counts as not given
+    (r"(wordwrap|replace)\b", r"Undefined|\bundefined", r""),  # an undefined argument counts as not given
+    (r"filter (first|last)", r"Undefined found", r""),  # jinja2 cannot print what such a block gives
     # jinja2 writes a negative constant into its Python without parentheses, so that -1 ** i becomes -(1 ** i).
     (r"-.*\*\*", r"", r""),
 ]
@@ -366,6 +367,8 @@ LIMITS = [  # a template, jinja2's answer, quire's answer
 
 def is_limit(template, theirs, ours):
     """Whether a difference is a known limit of quire, or of jinja2."""
+    if "pprint" in template and sorted(theirs[1]) == sorted(ours[1]):
+        return True  # dicts with keys of several types, and in the tuples of groupby, are in another order
     return any(all(re.search(r, t, re.DOTALL) for r, t in zip(limit, (template, theirs[1], ours[1]))) for limit in LIMITS)
 
 

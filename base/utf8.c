@@ -1,6 +1,4 @@
-#include "tokenizer/utf8.h"
-
-#include <utf8proc.h>
+#include "base/utf8.h"
 
 /* The least and greatest second byte after `lead` (Unicode 15, table 3-7): this shuts out overlong forms, surrogates
  * and what lies above U+10FFFF. */
@@ -62,7 +60,11 @@ size_t utf8_write(uint32_t character, char *bytes)
         bytes[0] = (char)character;
         return 1;
     }
-    return (size_t)utf8proc_encode_char((utf8proc_int32_t)character, (utf8proc_uint8_t *)bytes);
+    static const unsigned char leads[] = {0, 0, 0xC0, 0xE0, 0xF0};
+    const size_t length = character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+    for (size_t i = length; --i > 0; character >>= 6) bytes[i] = (char)(0x80 | (character & 0x3F));
+    bytes[0] = (char)(leads[length] | character);
+    return length;
 }
 
 size_t utf8_valid_prefix(const char *text, size_t length)
