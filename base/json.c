@@ -29,8 +29,8 @@ static enum status fail(const char *source, enum status status, struct error *er
     return status;
 }
 
-enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
-                              struct error *err)
+enum status json_value_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
+                             struct error *err)
 {
     json_error_t problem;
     *out = json_loadb(bytes, length, flags, &problem);
@@ -41,7 +41,14 @@ enum status json_object_parse(const char *bytes, size_t length, size_t flags, co
         return fail(source, memory ? STATUS_OUT_OF_MEMORY : STATUS_INVALID, err, "not valid JSON at %scolumn %d: %s",
                     line, problem.column, show_string(problem.text).text);
     }
-    if (json_is_object(*out)) return STATUS_OK;
+    return STATUS_OK;
+}
+
+enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
+                              struct error *err)
+{
+    enum status status = json_value_parse(bytes, length, flags, source, out, err);
+    if (status != STATUS_OK || json_is_object(*out)) return status;
     json_decref(*out);
     *out = NULL;
     return fail(source, STATUS_INVALID, err, "expected a JSON object {...}, found an array");

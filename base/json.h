@@ -16,13 +16,16 @@
 
 #include "base/status.h"
 
-/* Parses bytes[length], which must be one JSON object and white space: valid UTF-8, numbers within the range of int64
- * and double. `flags` are jansson's: JSON_REJECT_DUPLICATES refuses an object with two equal keys (otherwise the last
- * one counts), JSON_ALLOW_NUL accepts "\u0000" in strings. `source` names the JSON in messages; NULL: nothing does.
- * Free *out with json_decref. */
+/* Parses bytes[length], which must be one JSON object or array and white space: valid UTF-8, numbers within the range
+ * of int64 and double. `flags` are jansson's: JSON_REJECT_DUPLICATES refuses an object with two equal keys (otherwise
+ * the last one counts), JSON_ALLOW_NUL accepts "\u0000" in strings. `source` names the JSON in messages; NULL: nothing
+ * does. Free *out with json_decref. */
+enum status json_value_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
+                             struct error *err);
+/* The same for an object only. */
 enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
                               struct error *err);
-/* The same for a regular file. */
+/* The same for an object in a regular file. */
 enum status json_object_read(const char *path, size_t flags, json_t **out, struct error *err);
 
 /* Text from outside, made fit for a message: cut at a whole character, control characters replaced by '?'. */

@@ -39,6 +39,34 @@ size_t utf8_decode(const char *bytes, size_t count, uint32_t *character)
     return (size_t)length;
 }
 
+uint32_t utf8_next(const char *text, size_t *position)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    uint32_t c = bytes[0];
+    if (c < 0x80) {
+        *position += 1;
+        return c;
+    }
+    int length = c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    c &= 0x7Fu >> length;
+    for (int i = 1; i < length; i++) c = c << 6 | (bytes[i] & 0x3F);
+    *position += (size_t)length;
+    return c;
+}
+
+size_t utf8_write(uint32_t character, char *bytes)
+{
+    if (character < 0x80) {
+        bytes[0] = (char)character;
+        return 1;
+    }
+    static const unsigned char leads[] = {0, 0, 0xC0, 0xE0, 0xF0};
+    const size_t length = character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+    for (size_t i = length; --i > 0; character >>= 6) bytes[i] = (char)(0x80 | (character & 0x3F));
+    bytes[0] = (char)(leads[length] | character);
+    return length;
+}
+
 size_t utf8_valid_prefix(const char *text, size_t length)
 {
     size_t at = 0;

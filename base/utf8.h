@@ -14,9 +14,14 @@
  * whose end is not there yet; -1 if no character begins with them. */
 int utf8_length(const char *bytes, size_t count);
 
-/* The character at the start of bytes[count], count >= 1, which is valid UTF-8; returns its bytes. What is not valid
- * reads as U+FFFD, one byte long. */
+/* The character at the start of bytes[count], count >= 1; returns its bytes. Where none begins it reads U+FFFD, one byte
+ * long. */
 size_t utf8_decode(const char *bytes, size_t count, uint32_t *character);
+
+/* The same for text that is known to be valid: adds the bytes to *position. */
+uint32_t utf8_next(const char *text, size_t *position);
+/* Writes 1 to 4 bytes and returns how many. */
+size_t utf8_write(uint32_t character, char *bytes);
 
 /* Bytes of text[length] before the first that is not UTF-8. */
 size_t utf8_valid_prefix(const char *text, size_t length);

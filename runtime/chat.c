@@ -430,6 +430,7 @@ int command_chat(int argc, char **argv)
         return EXIT_STATUS_OK;
     }
     if (status == STATUS_OK) status = sampling_flags_check(&o.sampling, &err);
+    if (status == STATUS_OK) status = template_flags_check(&o.template, &err);
     if (status == STATUS_OK && o.prompt && prompt_line_is_blank(o.prompt, strlen(o.prompt))) {
         status = error_set(&err, STATUS_INVALID, "--prompt is empty; give it a text to answer");
     }

@@ -3,15 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/utf8.h"
-
-static enum status read_kwargs(const char *text, json_t **out, struct error *err)
-{
-    if (!text) return STATUS_OK;
-    return json_object_parse(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, "--chat-template-kwargs", out,
-                             err);
-}
 
 static enum status open_file(const struct tokenizer *t, const char *path, struct chat_template **out, struct error *err)
 {
@@ -19,8 +11,11 @@ static enum status open_file(const struct tokenizer *t, const char *path, struct
     enum status status = file_read(path, &source, err);
     if (status == STATUS_OK && utf8_valid_prefix(source.data, source.length) < source.length)
         status = error_set(err, STATUS_INVALID, "%s: the chat template is not UTF-8", path);
+    if (status == STATUS_OK && (source.length == 0 || strlen(source.data) < source.length))
+        status = error_set(err, STATUS_INVALID, "%s: %s; expected a chat template (Jinja)", path,
+                           source.length ? "there is a NUL byte in the file" : "the file is empty");
     if (status == STATUS_OK) {
-        status = chat_template_open(t, source.length ? source.data : "", out, err);
+        status = chat_template_open(t, source.data, out, err);
         if (status != STATUS_OK) error_prefix(err, status, path);
     }
     text_free(&source);
@@ -31,7 +26,7 @@ enum status chat_setup_open(const struct tokenizer *t, const struct template_fla
                             struct error *err)
 {
     *out = (struct chat_setup){.allow_special = flags->allow_special};
-    enum status status = read_kwargs(flags->kwargs, &out->kwargs, err);
+    enum status status = template_flags_kwargs(flags, &out->kwargs, err);
     if (status == STATUS_OK && flags->file)
         status = t ? open_file(t, flags->file, &out->template, err)
                    : error_set(err, STATUS_INVALID, "--chat-template needs a tokenizer");

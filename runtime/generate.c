@@ -410,7 +410,7 @@ int command_generate(int argc, char **argv)
         options_print_help(&table, USAGE, SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
-    if (sampling_flags_check(&o.sampling, &err) != STATUS_OK) {
+    if (sampling_flags_check(&o.sampling, &err) != STATUS_OK || template_flags_check(&o.template, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
     if (model_folder_of_engine(&o.engine, model, sizeof model, &err) != STATUS_OK) {

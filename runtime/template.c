@@ -43,21 +43,36 @@ static void add_flags(struct option_table *table, struct template_options *o)
 
 /* ---- the conversation ---- */
 
+/* A misspelt name would be ignored silently. */
+static enum status check_names(const char *shown, const json_t *conversation, struct error *err)
+{
+    static const char *const names[] = {"messages", "tools", "documents", "chat_template_kwargs"};
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)conversation, name, value)
+    {
+        size_t i = 0;
+        while (i < sizeof names / sizeof *names && strcmp(name, names[i]) != 0) i++;
+        if (i == sizeof names / sizeof *names)
+            return error_set(err, STATUS_INVALID,
+                             "%s: unknown field \"%s\"; a conversation has messages, tools, documents and "
+                             "chat_template_kwargs",
+                             shown, show_string(name).text);
+    }
+    return STATUS_OK;
+}
+
 /* Parses the file; a list becomes {"messages": list}. */
 static enum status read_conversation(const char *name, json_t **out, struct error *err)
 {
-    struct text source = {0}, object = {0};
+    struct text source = {0};
     const char *shown = strcmp(name, "-") == 0 ? "standard input" : name;
     enum status status = input_read_all(name, false, &source, err);
-    const bool is_list = status == STATUS_OK && source.data[strspn(source.data, " \t\r\n")] == '[';
-    bool ok = text_append_string(&object, is_list ? "{\"messages\":" : "") &&
-              text_append(&object, source.length ? source.data : "", source.length) &&
-              text_append_string(&object, is_list ? "}" : "");
-    if (status == STATUS_OK && !ok) status = error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory", shown);
-    if (status == STATUS_OK) status = json_object_parse(object.data, object.length, JSON_ALLOW_NUL, shown, out, err);
+    if (status == STATUS_OK) status = json_value_parse(source.data, source.length, JSON_ALLOW_NUL, shown, out, err);
     text_free(&source);
-    text_free(&object);
-    return status;
+    if (status != STATUS_OK) return status;
+    if (json_is_array(*out)) *out = json_pack("{s:o}", "messages", *out);
+    return *out ? check_names(shown, *out, err) : error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory", shown);
 }
 
 /* ---- what is printed ---- */
@@ -136,5 +151,6 @@ int command_template(int argc, char **argv)
                            stdout);
         return EXIT_STATUS_OK;
     }
+    if (template_flags_check(&o.flags, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     return run(&o, &err) == STATUS_OK ? EXIT_STATUS_OK : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
 }

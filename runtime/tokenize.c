@@ -46,20 +46,22 @@ static void add_flags(struct option_table *table, struct tokenize_options *o)
 
 /* ---- what is printed ---- */
 
-/* Appends the bytes of a token so that they can be read: a character that is not printed as itself is escaped. */
+/* Appends the bytes of a token so that they can be read: what is not printed as itself is escaped, with the control
+ * characters of Latin-1 (U+0080 to U+009F), which some terminals obey. */
 static bool append_shown(struct text *out, const char *bytes, size_t length)
 {
     bool ok = true;
     for (size_t i = 0; i < length && ok;) {
         const int n = utf8_length(bytes + i, length - i);
         const unsigned char c = (unsigned char)bytes[i];
-        if (n <= 0 || c < ' ' || c == 0x7F)
-            ok = c == '\n' && n > 0   ? text_append(out, "\\n", 2)
-                 : c == '\t' && n > 0 ? text_append(out, "\\t", 2)
-                                      : text_printf(out, "\\x%02x", c);
+        const bool printed = n > 0 && c >= ' ' && c != 0x7F && !(c == 0xC2 && (unsigned char)bytes[i + 1] < 0xA0);
+        if (c == '\n' || c == '\t')
+            ok = text_append_string(out, c == '\n' ? "\\n" : "\\t");
+        else if (!printed)
+            ok = text_printf(out, "\\x%02x", c);
         else
             ok = (c != '\\' || text_append(out, "\\", 1)) && text_append(out, bytes + i, (size_t)n);
-        i += n > 0 ? (size_t)n : 1;
+        i += printed ? (size_t)n : 1;
     }
     return ok;
 }
@@ -104,6 +106,16 @@ static bool print_tokens_json(const struct tokenizer *t, const struct token_list
     return print_json(json_pack("{s:I, s:o, s:o}", "count", (json_int_t)ids->count, "ids", list, "pieces", pieces));
 }
 
+static bool print_text(const struct text *text)
+{
+    return fwrite(text->length ? text->data : "", 1, text->length, stdout) == text->length && putchar('\n') != EOF;
+}
+
+static bool print_text_json(const struct text *text)
+{
+    return print_json(json_pack("{s:s%}", "text", text->length ? text->data : "", text->length));
+}
+
 /* ---- both ways ---- */
 
 static enum status encode(const struct tokenizer *t, const struct tokenize_options *o, const struct text *text,
@@ -133,6 +145,10 @@ static enum status read_ids(const struct text *text, struct token_list *ids, str
         if (!token_list_append(ids, &id, 1)) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory");
         at = end;
     }
+    if (strlen(text->data) < text->length)
+        return error_set(err, STATUS_INVALID,
+                         "there is a NUL among the token ids; expected numbers with spaces between "
+                         "them");
     return STATUS_OK;
 }
 
@@ -143,10 +159,8 @@ static enum status decode(const struct tokenizer *t, const struct tokenize_optio
     struct text text = {0};
     enum status status = read_ids(input, &ids, err);
     if (status == STATUS_OK) status = tokenizer_decode(t, ids.ids, ids.count, o->special, &text, err);
-    bool ok = status != STATUS_OK;
-    if (!ok && o->json) ok = print_json(json_pack("{s:s%}", "text", text.length ? text.data : "", text.length));
-    if (!ok) ok = fwrite(text.length ? text.data : "", 1, text.length, stdout) == text.length && putchar('\n') != EOF;
-    if (!ok) status = error_set(err, STATUS_IO, "cannot write to standard output");
+    if (status == STATUS_OK && !(o->json ? print_text_json(&text) : print_text(&text)))
+        status = error_set(err, STATUS_IO, "cannot write to standard output");
     text_free(&text);
     token_list_free(&ids);
     return status;

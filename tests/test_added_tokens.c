@@ -5,6 +5,8 @@
 
 enum { A, A_B, LEFT, RIGHT, WORD, AB, ABC, BCD, BOTH, NUM_TOKENS };
 
+enum { LONG_RUN = 1 << 18 }; /* bytes */
+
 static const struct {
     const char *text;
     unsigned flags;
@@ -134,9 +136,35 @@ static void test_find(void **state)
     added_tokens_free(&none);
 }
 
+/* What a match has taken as white space is no match of its own where that takes white space before it, too; a long run
+ * is not walked through again and again, which would take minutes. */
+static void test_white_space_is_taken_once(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned flags;
+        size_t matches;
+    } cases[] = {
+        {ADDED_TOKEN_LSTRIP | ADDED_TOKEN_RSTRIP, 1}, {ADDED_TOKEN_RSTRIP, LONG_RUN}, {ADDED_TOKEN_LSTRIP, LONG_RUN}};
+    static char text[LONG_RUN];
+    memset(text, '\n', sizeof text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct added_tokens a = {0};
+        struct added_search search = {.text = text, .length = sizeof text};
+        struct added_match match;
+        size_t count = 0;
+        assert_true(added_tokens_add(&a, "\n", 1, 0, cases[i].flags));
+        added_tokens_sort(&a);
+        for (; added_tokens_next(&a, &search, &match); count++)
+            assert_int_equal(match.to, cases[i].flags & ADDED_TOKEN_RSTRIP ? sizeof text : count + 1);
+        assert_int_equal(count, cases[i].matches);
+        added_tokens_free(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_matches), cmocka_unit_test(test_marks),
-                                       cmocka_unit_test(test_find)};
+                                       cmocka_unit_test(test_find), cmocka_unit_test(test_white_space_is_taken_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,12 +126,14 @@ static void test_template_refuses(void **state)
     (void)state;
     const char *const *plain = ARGS("template", "--model", BPE);
     expect_error(plain, "x", EXIT_STATUS_FAILURE, "standard input: not valid JSON");
+    expect_error(plain, "[{\"role\": x}]", EXIT_STATUS_FAILURE, "at line 1, column 11");
+    expect_error(plain, "{\"messages\": " CHAT ", \"tool\": []}", EXIT_STATUS_FAILURE, "unknown field \"tool\"");
     expect_error(plain, "", EXIT_STATUS_FAILURE, "standard input");
     expect_error(plain, "{\"messages\": 3}", EXIT_STATUS_FAILURE, "messages must be a list");
     expect_error(plain, "[{\"role\": \"user\"}]", EXIT_STATUS_FAILURE, "the chat template: line 1, column");
     expect_error(TEMPLATE("--messages", "/nonexistent"), NULL, EXIT_STATUS_FAILURE, "/nonexistent");
     expect_error(TEMPLATE("--chat-template", "/nonexistent"), CHAT, EXIT_STATUS_FAILURE, "/nonexistent");
-    expect_error(TEMPLATE("--chat-template-kwargs", "3"), CHAT, EXIT_STATUS_FAILURE, "--chat-template-kwargs");
+    expect_error(TEMPLATE("--chat-template-kwargs", "3"), CHAT, EXIT_STATUS_USAGE, "--chat-template-kwargs");
     expect_error(TEMPLATE("word"), CHAT, EXIT_STATUS_USAGE, "'word' is not a flag");
     expect_error(ARGS("template", "--model", QWEN), CHAT, EXIT_STATUS_FAILURE, "no chat template");
 }

@@ -841,6 +841,8 @@ static void test_template_files(void **state)
     assert_string_equal(templates[1].name, "tool_use");
     assert_string_equal(templates[1].source, "with tools");
     tokenizer_close(t);
+    write_bytes(folder, "chat_template.jinja", "a\0b", 3);
+    assert_refused(folder, STATUS_INVALID, (const char *[]){folder, "chat_template.jinja: there is a NUL byte", NULL});
     static const char *const files[] = {"tool_use.jinja", "notes.txt"};
     for (size_t i = 0; i < 2; i++) {
         char path[128];

@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 
 #include "tokenizer/unicode.h"
+#include "base/utf8.h"
 
 /* Characters that are stable in these forms: alone they are normalized, and they neither move nor combine with what
  * stands before them. Not all that are, but most of most texts. */

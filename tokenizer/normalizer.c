@@ -9,6 +9,7 @@
 #include "tokenizer/normal_form.h"
 #include "tokenizer/regexp.h"
 #include "tokenizer/unicode.h"
+#include "base/utf8.h"
 
 #define MAX_DEPTH 100
 

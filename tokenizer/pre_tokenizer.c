@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "tokenizer/regexp.h"
 #include "tokenizer/unicode.h"
+#include "base/utf8.h"
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 /* \w+|[^\w\s]+ as Rust's regex library has it: its \w has the joiners, too. */
@@ -398,6 +399,13 @@ static bool rewrite_word(const struct step *step, struct text *out, const char *
     return replace_spaces(out, text, length, step->mark);
 }
 
+/* Words count their bytes in 32 bits. Text that was short enough may have grown: normalizers and steps replace. */
+static enum status check_length(size_t length, struct error *err)
+{
+    if (length <= UINT32_MAX) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "a text of 4 GiB or more cannot be tokenized in one piece");
+}
+
 static enum status rewrite_words(const struct step *step, struct splitting *s)
 {
     const struct words *from = s->words;
@@ -410,9 +418,7 @@ static enum status rewrite_words(const struct step *step, struct splitting *s)
             s->memory_ran_out = true;
         add_word(s, start, out->length);
     }
-    if (out->length > UINT32_MAX)
-        return error_set(s->err, STATUS_INVALID, "a text of 4 GiB or more cannot be tokenized in one piece");
-    return STATUS_OK;
+    return check_length(out->length, s->err);
 }
 
 /* Makes the words of one step the words of the next. */
@@ -429,9 +435,10 @@ enum status pre_tokenizer_split(const struct pre_tokenizer *p, const char *text,
 {
     struct words other = {0};
     struct splitting s = {.words = &other, .next = out, .at_start = first, .err = err};
-    enum status status = STATUS_OK;
+    enum status status = check_length(length, err);
     text_clear(&out->text);
     out->count = 0;
+    if (status) return status;
     if (!text_append(&out->text, text, length)) s.memory_ran_out = true;
     if (length) add_word(&s, 0, length);
     take_step(&s);

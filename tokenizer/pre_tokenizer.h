@@ -33,8 +33,8 @@ void pre_tokenizer_close(struct pre_tokenizer *p); /* NULL is allowed */
 
 bool pre_tokenizer_is_byte_level(const struct pre_tokenizer *p); /* it has a ByteLevel */
 
-/* Overwrites *out with the words of text[length], valid UTF-8 of less than 4 GiB. `first`: the text begins the input,
- * so that Metaspace's prepend_scheme "first" applies. Thread-safe. Fails if memory ran out or PCRE2 fails. */
+/* Overwrites *out with the words of text[length], valid UTF-8; 4 GiB or more are refused. `first`: the text begins the
+ * input, so that Metaspace's prepend_scheme "first" applies. Thread-safe. Fails if memory ran out or PCRE2 fails. */
 enum status pre_tokenizer_split(const struct pre_tokenizer *p, const char *text, size_t length, bool first,
                                 struct words *out, struct error *err);
 

@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 #include "tokenizer/regexp_syntax.h"
-#include "tokenizer/unicode.h"
+#include "base/utf8.h"
 
 /* A search that tries more is given up: a second, about. Repeats of single characters count once, so that expressions
  * that published tokenizers have stay far below it on any text. */

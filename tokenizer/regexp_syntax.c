@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 
 #include "tokenizer/unicode.h"
+#include "base/utf8.h"
 
 struct unicode_class {
     const char *name; /* in lower case, without spaces, - and _ */

@@ -80,15 +80,7 @@ static void add_token(struct reader *r, json_int_t id, const char *content, unsi
 
 static void add_special_name(struct reader *r, const char *content)
 {
-    struct tokenizer_config *config = r->config;
-    if (!content) return;
-    if (!array_reserve(&config->special_names, &config->special_names_capacity, config->num_special_names + 1,
-                       sizeof *config->special_names)) {
-        out_of_memory(r);
-        return;
-    }
-    char *copy = copy_string(r, content);
-    if (copy) config->special_names[config->num_special_names++] = copy;
+    if (content && json_object_set_new(r->config->special_names, content, json_true()) != 0) out_of_memory(r);
 }
 
 bool config_token_read(struct json_reader *r, json_int_t id, const json_t *entry, const char **content, unsigned *flags)
@@ -314,6 +306,8 @@ static enum status read_template_file(const char *folder, const char *file, cons
     r.json = json_reader(NULL, r.path, err);
     enum status status = file_find(r.path, &found, err);
     if (status == STATUS_OK && found) status = file_read(r.path, &source, err);
+    if (status == STATUS_OK && source.length > 0 && strlen(source.data) < source.length)
+        status = error_set(err, STATUS_INVALID, "%s: there is a NUL byte in it; a chat template is text", r.path);
     if (status == STATUS_OK && source.length > 0) {
         if (!*replaced) free_templates(config);
         *replaced = true;
@@ -349,8 +343,9 @@ static enum status read_template_files(const char *folder, struct tokenizer_conf
 
 enum status tokenizer_config_read(const char *folder, struct tokenizer_config *config, struct error *err)
 {
-    *config = (struct tokenizer_config){.variables = json_object()};
-    if (!config->variables) return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory", folder);
+    *config = (struct tokenizer_config){.special_names = json_object(), .variables = json_object()};
+    if (!config->special_names || !config->variables)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory", folder);
     enum status status = read_main(folder, config, err);
     if (!status) status = read_map(folder, config, err);
     if (!status && !config->num_added) status = read_added_file(folder, config, err);
@@ -361,12 +356,11 @@ enum status tokenizer_config_read(const char *folder, struct tokenizer_config *c
 void tokenizer_config_free(struct tokenizer_config *config)
 {
     for (size_t i = 0; i < config->num_added; i++) free(config->added[i].content);
-    for (size_t i = 0; i < config->num_special_names; i++) free(config->special_names[i]);
     free_templates(config);
     free(config->added);
-    free(config->special_names);
     free(config->bos.content);
     free(config->eos.content);
+    json_decref(config->special_names);
     json_decref(config->variables);
     *config = (struct tokenizer_config){0};
 }

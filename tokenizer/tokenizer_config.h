@@ -34,8 +34,7 @@ enum setting { SETTING_NOT_GIVEN, SETTING_FALSE, SETTING_TRUE };
 struct tokenizer_config {
     struct config_token *added; /* [num_added] */
     size_t num_added, added_capacity;
-    char **special_names; /* [num_special_names] texts that some file lists as special tokens */
-    size_t num_special_names, special_names_capacity;
+    json_t *special_names; /* an object: its keys are the texts that some file lists as special tokens */
     struct named_token bos, eos;
     enum setting add_bos_token;
     json_t *variables;                /* tokenizer_template_variables */

@@ -169,7 +169,9 @@ void check_model(ondemand::document &document)
     if (error == simdjson::INCORRECT_TYPE) fail("the model's \"type\" must be a string");
     if (error && error != simdjson::NO_SUCH_FIELD) throw simdjson::simdjson_error(error);
     if (!error && type != "BPE")
-        fail("the model's type " + show(type) + " is not supported, only BPE is", STATUS_UNSUPPORTED);
+        fail("the model's type " + show(type) +
+                 " is not supported, only BPE is; without this file quire reads tokenizer.model, if the folder has one",
+             STATUS_UNSUPPORTED);
     document.rewind();
     if (error && document["model"]["merges"].error())
         fail("the model has no type and no merges; only BPE is supported", STATUS_UNSUPPORTED);

@@ -22,30 +22,6 @@ static bool in_ranges(const struct range *ranges, size_t count, uint32_t c)
     return low < count && c >= ranges[low].first;
 }
 
-uint32_t utf8_next(const char *text, size_t *position)
-{
-    const unsigned char *bytes = (const unsigned char *)text;
-    uint32_t c = bytes[0];
-    if (c < 0x80) {
-        *position += 1;
-        return c;
-    }
-    int length = c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
-    c &= 0x7Fu >> length;
-    for (int i = 1; i < length; i++) c = c << 6 | (bytes[i] & 0x3F);
-    *position += (size_t)length;
-    return c;
-}
-
-size_t utf8_write(uint32_t character, char *bytes)
-{
-    if (character < 0x80) {
-        bytes[0] = (char)character;
-        return 1;
-    }
-    return (size_t)utf8proc_encode_char((utf8proc_int32_t)character, (utf8proc_uint8_t *)bytes);
-}
-
 bool unicode_is_white_space(uint32_t c)
 {
     if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');

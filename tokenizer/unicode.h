@@ -8,11 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The character at the start of valid UTF-8; adds its bytes to *position. */
-uint32_t utf8_next(const char *text, size_t *position);
-/* Writes 1 to 4 bytes and returns how many. */
-size_t utf8_write(uint32_t character, char *bytes);
-
 bool unicode_is_white_space(uint32_t c);
 bool unicode_is_numeric(uint32_t c);     /* of \p{N} */
 bool unicode_is_punctuation(uint32_t c); /* of \p{P}, or one of ASCII's symbols */

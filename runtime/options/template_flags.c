@@ -1,5 +1,9 @@
 #include "runtime/options/template_flags.h"
 
+#include <string.h>
+
+#include "base/json.h"
+
 void template_flags_add(struct option_table *table, struct template_flags *flags, const char *heading)
 {
     const struct option_spec specs[] = {
@@ -23,4 +27,20 @@ void template_flags_add(struct option_table *table, struct template_flags *flags
                  "Default: off, such text stays text."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+}
+
+enum status template_flags_kwargs(const struct template_flags *flags, json_t **out, struct error *err)
+{
+    *out = NULL;
+    if (!flags->kwargs) return STATUS_OK;
+    return json_object_parse(flags->kwargs, strlen(flags->kwargs), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
+                             "--chat-template-kwargs", out, err);
+}
+
+enum status template_flags_check(const struct template_flags *flags, struct error *err)
+{
+    json_t *kwargs;
+    enum status status = template_flags_kwargs(flags, &kwargs, err);
+    json_decref(kwargs);
+    return status;
 }

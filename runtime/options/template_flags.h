@@ -3,6 +3,8 @@
 #ifndef QUIRE_RUNTIME_TEMPLATE_FLAGS_H
 #define QUIRE_RUNTIME_TEMPLATE_FLAGS_H
 
+#include <jansson.h>
+
 #include "runtime/options/options.h"
 
 struct template_flags {
@@ -13,5 +15,10 @@ struct template_flags {
 
 /* `flags` must outlive the table. `heading`: of the group that begins with them, or NULL. */
 void template_flags_add(struct option_table *table, struct template_flags *flags, const char *heading);
+
+/* What options_parse cannot see: that the kwargs are a JSON object. */
+enum status template_flags_check(const struct template_flags *flags, struct error *err);
+/* The kwargs as an object, which the caller owns; NULL: none were given. */
+enum status template_flags_kwargs(const struct template_flags *flags, json_t **out, struct error *err);
 
 #endif
