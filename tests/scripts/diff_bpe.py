@@ -44,6 +44,12 @@ def byte_characters():
 BYTES = byte_characters()
 
 
+def normalize(normalizer, text):
+    empty = {"version": "1.0", "added_tokens": [], "normalizer": normalizer, "pre_tokenizer": None, "post_processor": None, "decoder": None,
+             "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    return tokenizers.Tokenizer.from_str(json.dumps(empty)).normalizer.normalize_str(text)
+
+
 class Maker:
     def __init__(self, seed):
         self.rng = random.Random(seed)
@@ -149,7 +155,11 @@ class Maker:
         if len({token["id"] for token in added}) and [t["id"] for t in added if t["id"] >= len(model["vocab"])]:
             for i, token in enumerate(t for t in added if t["id"] >= len(model["vocab"])):
                 token["id"] = len(model["vocab"]) + i
-        pre_tokenizer = self.pre_tokenizer()
+        normalizer, pre_tokenizer = self.normalizer(), self.pre_tokenizer()
+        if "first" in json.dumps(pre_tokenizer):  # goes by the offset before normalization in tokenizers
+            normalizer = None
+        for token in added:  # of which a normalizer leaves nothing is found everywhere by tokenizers
+            token["normalized"] &= normalizer is None or bool(normalize(normalizer, token["content"]))
         if byte_level:
             pre_tokenizer = train_tokenizers.sequence("pretokenizers", *([pre_tokenizer] if pre_tokenizer else []), self.byte_level())
         post = None
@@ -157,7 +167,7 @@ class Maker:
             token = self.rng.choice(added)
             post = train_tokenizers.bos_first(token["content"])
             post["special_tokens"][token["content"]]["ids"] = [token["id"]]
-        return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": self.normalizer(),
+        return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": normalizer,
                 "pre_tokenizer": pre_tokenizer, "post_processor": post, "decoder": self.decoder(byte_level), "model": model}
 
     def texts(self, file, seed):
