@@ -97,7 +97,7 @@ static size_t count_lines(const struct text *t)
 static void test_two_turns(void **state)
 {
     struct pty p;
-    start(&p, *state, (const char *[]){"--max-tokens", "20", NULL});
+    start(&p, *state, (const char *[]){"--max-tokens", "20", "--temperature", "0", NULL});
     pty_expect(&p, "of context");
     pty_expect(&p, "> ");
     pty_type(&p, "What is a block, and why are there so many of them?\r"); /* a block of prompt */

@@ -304,21 +304,38 @@ static void test_places(void **state)
     assert_non_null(strstr(err.text, "not valid UTF-8"));
 }
 
-/* --- what a template mentions --- */
+/* --- what a template loops over --- */
 
-static void test_mentions(void **state)
+static void test_loops_over(void **state)
 {
     (void)state;
-    static const char source[] = "{# documents #}tools{{ a.b['c'] }}{% if tool_calls %}{{ 'role' }}{% endif %}";
-    struct jinja_template *t;
-    struct error err = {""};
-    assert_int_equal(jinja_parse(source, sizeof source - 1, &t, &err), STATUS_OK);
-    static const char *const named[] = {"a", "b", "c", "tool_calls"};
-    static const char *const not_named[] = {"documents", "tools", "role", "loop", "caller", "a.b", "tool", ""};
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++) assert_true(jinja_template_mentions(t, named[i]));
-    for (size_t i = 0; i < sizeof not_named / sizeof *not_named; i++)
-        assert_false(jinja_template_mentions(t, not_named[i]));
-    jinja_template_free(t);
+    static const struct {
+        const char *source;
+        bool loops;
+    } cases[] = {
+        {"{% for p in content %}{% endfor %}", true},
+        {"{% for p in message.content %}{% endfor %}", true},
+        {"{% for p in m['content'] | selectattr('type') | list %}{% endfor %}", true},
+        {"{% for p in m.content[1:] %}{% endfor %}", true},
+        {"{% macro f(m) %}{% if m %}{% else %}{% for p in m.content %}{% endfor %}{% endif %}{% endmacro %}", true},
+        {"{% for m in x %}{% else %}{% for p in m.content %}{% endfor %}{% endfor %}", true},
+        {"{% call(m) f() %}{% for p in m.content %}{% endfor %}{% endcall %}", true},
+        {"{% set x %}{% for p in content %}{% endfor %}{% endset %}", true},
+        {"", false},
+        {"{{ content }}{{ m.content }}{% if content %}{% endif %}{# {% for p in content %} #}", false},
+        {"{% for p in content.parts %}{% endfor %}", false},
+        {"{% for content in messages %}{% endfor %}", false},
+        {"{% for p in m[content] %}{% endfor %}", false},
+        {"{% for p in contents %}{% endfor %}", false},
+        {"{% for p in 'content' %}{% endfor %}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct jinja_template *t;
+        struct error err = {""};
+        if (jinja_parse(cases[i].source, strlen(cases[i].source), &t, &err)) fail_msg("%s", err.text);
+        if (jinja_template_loops_over(t, "content") != cases[i].loops) fail_msg("%s", cases[i].source);
+        jinja_template_free(t);
+    }
     jinja_template_free(NULL);
 }
 
@@ -327,7 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),         cmocka_unit_test(test_marks),           cmocka_unit_test(test_depth),
         cmocka_unit_test(test_depth_of_calls), cmocka_unit_test(test_time_and_memory), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_mentions),
+        cmocka_unit_test(test_loops_over),
     };
     return cmocka_run_group_tests_name("jinja", tests, NULL, NULL);
 }

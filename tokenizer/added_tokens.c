@@ -4,6 +4,9 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "tokenizer/unicode.h"
+#include "tokenizer/utf8.h"
+
 bool added_tokens_add(struct added_tokens *a, const char *text, size_t length, int32_t id, unsigned flags)
 {
     const size_t offset = a->text.length;
@@ -123,37 +126,19 @@ static const struct added_token *longest_at(const struct added_tokens *a, const 
 }
 
 /* The character that ends at text + at, and in *length its bytes. */
-static utf8proc_int32_t character_before(const char *text, size_t at, size_t *length)
+static uint32_t character_before(const char *text, size_t at, size_t *length)
 {
-    utf8proc_int32_t character = -1;
+    uint32_t character;
     *length = 1;
     while (*length < at && *length < 4 && ((unsigned char)text[at - *length] & 0xC0) == 0x80) ++*length;
-    utf8proc_iterate((const utf8proc_uint8_t *)text + at - *length, (utf8proc_ssize_t)*length, &character);
+    utf8_decode(text + at - *length, *length, &character);
     return character;
-}
-
-static utf8proc_int32_t character_after(const char *text, size_t length, size_t at, size_t *size)
-{
-    utf8proc_int32_t character = -1;
-    const utf8proc_ssize_t bytes =
-        utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(length - at), &character);
-    *size = bytes > 0 ? (size_t)bytes : 1;
-    return character;
-}
-
-/* White_Space of Unicode. */
-static bool is_space(utf8proc_int32_t c)
-{
-    if ((c >= '\t' && c <= '\r') || c == ' ' || c == 0x85) return true;
-    if (c < 0x80) return false;
-    const utf8proc_category_t category = utf8proc_category(c);
-    return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
 }
 
 /* \w of Unicode (UTS 18): letters, marks, decimal digits, connectors, and the joiners. */
-static bool is_word(utf8proc_int32_t c)
+static bool is_word(uint32_t c)
 {
-    switch (utf8proc_category(c)) {
+    switch (utf8proc_category((utf8proc_int32_t)c)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
@@ -175,8 +160,11 @@ static bool is_word(utf8proc_int32_t c)
 static bool stands_alone(const struct added_search *s, size_t from, size_t to)
 {
     size_t bytes;
-    return (from == 0 || !is_word(character_before(s->text, from, &bytes))) &&
-           (to == s->length || !is_word(character_after(s->text, s->length, to, &bytes)));
+    uint32_t after;
+    if (from > 0 && is_word(character_before(s->text, from, &bytes))) return false;
+    if (to == s->length) return true;
+    utf8_decode(s->text + to, s->length - to, &after);
+    return !is_word(after);
 }
 
 static bool may_match(const struct added_search *s, const struct added_token *token, size_t at)
@@ -188,16 +176,30 @@ static bool may_match(const struct added_search *s, const struct added_token *to
     return !(token->flags & ADDED_TOKEN_SINGLE_WORD) || stands_alone(s, at, at + token->length);
 }
 
-static void take_spaces(const struct added_search *s, const struct added_token *token, struct added_match *match)
+static size_t spaces_end(const struct added_search *s, size_t at)
+{
+    while (at < s->length) {
+        uint32_t character;
+        const size_t bytes = utf8_decode(s->text + at, s->length - at, &character);
+        if (!unicode_is_white_space(character)) break;
+        at += bytes;
+    }
+    return at;
+}
+
+/* No white space is looked at twice, even where every token takes it along and is white space itself. */
+static void take_spaces(struct added_search *s, const struct added_token *token, struct added_match *match)
 {
     size_t bytes;
-    while ((token->flags & ADDED_TOKEN_LSTRIP) && match->from > 0 &&
-           is_space(character_before(s->text, match->from, &bytes)))
-        match->from -= bytes;
-    if ((token->flags & ADDED_TOKEN_LSTRIP) && match->from < s->taken) match->from = s->taken;
-    while ((token->flags & ADDED_TOKEN_RSTRIP) && match->to < s->length &&
-           is_space(character_after(s->text, s->length, match->to, &bytes)))
-        match->to += bytes;
+    if (token->flags & ADDED_TOKEN_LSTRIP) {
+        while (match->from > s->last_end && unicode_is_white_space(character_before(s->text, match->from, &bytes)))
+            match->from -= bytes;
+        if (match->from < s->last_end) match->from = s->last_end;
+    }
+    if (token->flags & ADDED_TOKEN_RSTRIP) {
+        if (match->to >= s->spaces_end) s->spaces_end = spaces_end(s, match->to);
+        match->to = s->spaces_end;
+    }
 }
 
 bool added_tokens_next(const struct added_tokens *a, struct added_search *search, struct added_match *out)
@@ -215,8 +217,8 @@ bool added_tokens_next(const struct added_tokens *a, struct added_search *search
         search->at = i;
         *out = (struct added_match){at, at + token->length, token->id};
         take_spaces(search, token, out);
-        if (out->from >= out->to) continue; /* the token before it took all of it as white space */
-        search->taken = out->to;
+        if (out->from >= out->to) continue; /* the match before has taken all of it as white space */
+        search->last_end = out->to;
         return true;
     }
     search->at = search->length;

@@ -41,12 +41,14 @@ const struct added_token *added_tokens_find(const struct added_tokens *a, const 
 
 /* A text that is searched from front to back. */
 struct added_search {
-    const char *text; /* [length], valid UTF-8 */
+    const char *text; /* [length] */
     size_t length;
     const char *marks; /* [length] 1: no special token has this byte; NULL: no byte is marked */
     bool special;      /* find special tokens at all */
-    size_t at;         /* where the search goes on; 0 at first */
-    size_t taken;      /* where the last match ends, with its white space; 0 at first */
+    /* The state of the search, 0 at first: */
+    size_t at;         /* where it goes on */
+    size_t last_end;   /* of the last match */
+    size_t spaces_end; /* of the white space that the last RSTRIP took */
 };
 struct added_match {
     size_t from, to; /* the bytes that the token takes, white space of LSTRIP and RSTRIP included. `from` may lie before

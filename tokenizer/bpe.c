@@ -29,10 +29,6 @@ struct bpe {
     /* A word is encoded in parts where no merge can join them: before each U+2581, unless a merge joins one to a
      * character that ends with the byte before it. */
     bool splits, joins_space[256];
-    int32_t *forbidden; /* [num_forbidden] sorted */
-    size_t num_forbidden;
-    struct merge *undone; /* [num_undone] one for each forbidden piece that merges make, sorted by result */
-    size_t num_undone;
 };
 
 static enum status out_of_memory(struct error *err)
@@ -242,51 +238,7 @@ void bpe_close(struct bpe *b)
     text_free(&b->unk_token);
     text_free(&b->prefix);
     text_free(&b->suffix);
-    free(b->forbidden);
-    free(b->undone);
     free(b);
-}
-
-/* --- forbidden pieces --- */
-
-static int compare_ids(const void *a, const void *b)
-{
-    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-static int compare_results(const void *a, const void *b)
-{
-    return compare_ids(&((const struct merge *)a)->result, &((const struct merge *)b)->result);
-}
-
-static bool is_forbidden(const struct bpe *b, int32_t id)
-{
-    return b->num_forbidden && bsearch(&id, b->forbidden, b->num_forbidden, sizeof id, compare_ids);
-}
-
-/* A merge with an empty piece makes one of its own parts, and need not be undone. */
-static bool is_to_undo(const struct bpe *b, const struct merge *m)
-{
-    return m->left != m->result && m->right != m->result && is_forbidden(b, m->result);
-}
-
-bool bpe_forbid(struct bpe *b, const int32_t *ids, size_t count)
-{
-    size_t capacity = 0;
-    if (count == 0) return true;
-    b->forbidden = malloc(count * sizeof *ids);
-    if (!b->forbidden) return false;
-    memcpy(b->forbidden, ids, count * sizeof *ids);
-    b->num_forbidden = count;
-    qsort(b->forbidden, count, sizeof *ids, compare_ids);
-    for (size_t i = 0; i < b->merges.count; i++) {
-        if (!is_to_undo(b, &b->merges.items[i])) continue;
-        if (!array_reserve(&b->undone, &capacity, b->num_undone + 1, sizeof *b->undone)) return false;
-        b->undone[b->num_undone++] = b->merges.items[i];
-    }
-    if (b->num_undone) qsort(b->undone, b->num_undone, sizeof *b->undone, compare_results);
-    return true;
 }
 
 /* --- encoding --- */
@@ -406,41 +358,18 @@ static enum status append_symbols(struct encoder *e, const char *word, size_t le
     return STATUS_OK;
 }
 
-/* Appends a piece, or the parts of one that is forbidden. */
-static bool append_allowed(struct encoder *e, int32_t id)
-{
-    const struct bpe *b = e->bpe;
-    const struct merge key = {.result = id};
-    const struct merge *m = bsearch(&key, b->undone, b->num_undone, sizeof key, compare_results);
-    return m ? append_allowed(e, m->left) && append_allowed(e, m->right) : append_id(e, id);
-}
-
-/* Undoes the merges that made forbidden pieces of the ids from `begin` on. */
-static bool undo_forbidden(struct encoder *e, size_t begin)
-{
-    const size_t count = e->out->count - begin;
-    int32_t *ids = malloc((count + 1) * sizeof *ids);
-    bool ok = ids != NULL;
-    if (ok) memcpy(ids, e->out->ids + begin, count * sizeof *ids);
-    e->out->count = begin;
-    for (size_t i = 0; i < count && ok; i++) ok = append_allowed(e, ids[i]);
-    free(ids);
-    return ok;
-}
-
 static enum status encode(struct encoder *e, const char *word, size_t length)
 {
     const size_t begin = e->out->count;
     if (e->bpe->ignore_merges) {
         const int32_t id = find_spelled(e->bpe, word, length, &e->spelled);
-        if (id >= 0 && !is_forbidden(e->bpe, id)) return append_id(e, id) ? STATUS_OK : out_of_memory(e->err);
+        if (id >= 0) return append_id(e, id) ? STATUS_OK : out_of_memory(e->err);
     }
     const enum status status = append_symbols(e, word, length);
     if (status || e->out->count == begin) return status; /* no id: ids may be NULL */
     const size_t left = merges_apply(&e->bpe->merges, e->scratch, e->out->ids + begin, e->out->count - begin);
     if (left == SIZE_MAX) return out_of_memory(e->err);
     e->out->count = begin + left;
-    if (e->bpe->num_undone && !undo_forbidden(e, begin)) return out_of_memory(e->err);
     return STATUS_OK;
 }
 

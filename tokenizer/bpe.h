@@ -21,10 +21,6 @@ void bpe_close(struct bpe *b); /* NULL is allowed */
  * ByteLevel's (an added token) is found by its spelling. */
 int32_t bpe_piece_id(const struct bpe *b, const char *bytes, size_t length);
 
-/* Text never becomes these pieces of the vocabulary, unless a single symbol is one: ignore_merges does not find them, and
- * a merge that makes one is undone. To be called once, before encoding. False if memory ran out. */
-bool bpe_forbid(struct bpe *b, const int32_t *ids, size_t count);
-
 /* Appends the ids of all words, in order; after a failure *out is as it was. Fails if memory ran out, or on a character
  * that needs an unk_token which is not in the vocabulary. Thread-safe. */
 enum status bpe_encode(const struct bpe *b, const struct words *words, struct token_list *out, struct error *err);

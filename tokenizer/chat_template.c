@@ -204,14 +204,14 @@ static bool has_parts(const json_t *messages)
 /* --- rendering --- */
 
 /* The usual roles may be part of a special token; any other role is text that a person wrote. */
-static bool is_marked(const char *key, const char *string)
+static bool is_marked(const char *key, const char *string, size_t length)
 {
     static const char *const roles[] = {"system",    "user",    "assistant",       "tool",        "developer",
                                         "ipython",   "model",   "function",        "tools",       "chatbot",
                                         "documents", "context", "latest_reminder", "environment", "observation"};
     if (strcmp(key, "role") != 0) return true;
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (strcmp(string, roles[i]) == 0) return false;
+        if (strlen(roles[i]) == length && memcmp(roles[i], string, length) == 0) return false;
     return true;
 }
 

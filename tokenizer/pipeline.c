@@ -7,12 +7,15 @@
 #include "tokenizer/normalizer.h"
 #include "tokenizer/piece_decoder.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/utf8.h"
 
 struct pipeline {
     struct normalizer *normalizer;
     struct pre_tokenizer *pre_tokenizer;
     struct bpe *bpe;
     struct piece_decoder *decoder;
+    const struct token_table *table;
+    int32_t unk_id;            /* of the model's unk_token, which stands for text though it may be special; -1: none */
     struct text bytes;         /* for the decoder, while the tokenizer is opened */
     struct added_tokens added; /* those that are looked for in normalized text */
 };
@@ -65,6 +68,9 @@ static enum status open_encoder(struct pipeline *p, const struct tokenizer_json 
         pthread_join(thread, NULL);
     else
         build_table(&builder);
+    const json_t *unk = json_object_get(json_object_get(file->rest, "model"), "unk_token");
+    p->unk_id =
+        !status && json_is_string(unk) ? bpe_piece_id(p->bpe, json_string_value(unk), json_string_length(unk)) : -1;
     return status || builder.ok ? status : out_of_memory(err);
 }
 
@@ -74,6 +80,7 @@ enum status pipeline_open(const struct tokenizer_json *file, const char *path, s
     const json_t *rest = file->rest;
     struct pipeline *p = *out = calloc(1, sizeof *p);
     if (!p) return out_of_memory(err);
+    p->table = table;
     enum status status = normalizer_open(json_object_get(rest, "normalizer"), path, &p->normalizer, err);
     if (!status) status = pre_tokenizer_open(json_object_get(rest, "pre_tokenizer"), path, &p->pre_tokenizer, err);
     if (!status) status = piece_decoder_open(json_object_get(rest, "decoder"), path, &p->decoder, &table->rules, err);
@@ -108,17 +115,6 @@ int32_t pipeline_piece_id(const struct pipeline *p, const char *text, size_t len
     return bpe_piece_id(p->bpe, text, length);
 }
 
-bool pipeline_forbid_special(struct pipeline *p, const struct token_table *table)
-{
-    struct token_list special = {0};
-    bool ok = true;
-    for (int32_t id = 0; id < table->count && ok; id++)
-        if (table->tokens[id].flags & TOKEN_SPECIAL) ok = token_list_append(&special, &id, 1);
-    ok = ok && bpe_forbid(p->bpe, special.ids, special.count);
-    token_list_free(&special);
-    return ok;
-}
-
 void pipeline_sort_added(struct pipeline *p)
 {
     added_tokens_sort(&p->added);
@@ -132,12 +128,66 @@ void pipeline_scratch_free(struct pipeline_scratch *s)
 
 /* --- encoding --- */
 
-static enum status encode_words(const struct pipeline *p, const char *text, size_t length, bool first,
-                                struct pipeline_scratch *s, struct token_list *out, struct error *err)
+static enum status encode_words(const struct pipeline *p, const struct words *words, struct token_list *out,
+                                struct error *err);
+
+/* Appends the ids of the spelling of a special token, in two parts, so that they do not give the token again. A single
+ * character stands for text, special or not. */
+static enum status encode_spelling(const struct pipeline *p, int32_t id, struct token_list *out, struct error *err)
+{
+    const struct token token = token_table_get(p->table, id);
+    const char *text = p->table->bytes.data + token.offset;
+    const int first = token.length ? utf8_length(text, token.length) : 0;
+    if (first <= 0 || (uint32_t)first == token.length)
+        return token_list_append(out, &id, 1) ? STATUS_OK : out_of_memory(err);
+    struct word parts[] = {{0, (uint32_t)first}, {(uint32_t)first, token.length - (uint32_t)first}};
+    struct words words = {.items = parts, .count = 2};
+    enum status status = text_append(&words.text, text, token.length) ? STATUS_OK : out_of_memory(err);
+    if (!status) status = encode_words(p, &words, out, err);
+    text_free(&words.text);
+    return status;
+}
+
+static bool is_special(const struct pipeline *p, int32_t id)
+{
+    return id != p->unk_id && (p->table->tokens[id].flags & TOKEN_SPECIAL);
+}
+
+/* A vocabulary may hold its special tokens too, and a word may be one. The text of a word never names it: replaces each
+ * special token among the ids from `from` on. */
+static enum status spell_special(const struct pipeline *p, size_t from, struct token_list *out, struct error *err)
+{
+    size_t i = from;
+    while (i < out->count && !is_special(p, out->ids[i])) i++;
+    if (i == out->count) return STATUS_OK;
+    struct token_list rest = {0};
+    enum status status = token_list_append(&rest, out->ids + i, out->count - i) ? STATUS_OK : out_of_memory(err);
+    out->count = i;
+    for (size_t k = 0; k < rest.count && !status; k++) {
+        if (is_special(p, rest.ids[k]))
+            status = encode_spelling(p, rest.ids[k], out, err);
+        else if (!token_list_append(out, &rest.ids[k], 1))
+            status = out_of_memory(err);
+    }
+    token_list_free(&rest);
+    return status;
+}
+
+static enum status encode_words(const struct pipeline *p, const struct words *words, struct token_list *out,
+                                struct error *err)
+{
+    const size_t from = out->count;
+    enum status status = bpe_encode(p->bpe, words, out, err);
+    return status ? status : spell_special(p, from, out, err);
+}
+
+/* Encodes normalized text without added tokens. */
+static enum status encode_text(const struct pipeline *p, const char *text, size_t length, bool first,
+                               struct pipeline_scratch *s, struct token_list *out, struct error *err)
 {
     if (length == 0) return STATUS_OK;
     enum status status = pre_tokenizer_split(p->pre_tokenizer, text, length, first, &s->words, err);
-    return status ? status : bpe_encode(p->bpe, &s->words, out, err);
+    return status ? status : encode_words(p, &s->words, out, err);
 }
 
 /* Encodes normalized text: its added tokens, and the text between them. */
@@ -149,14 +199,14 @@ static enum status encode_normalized(const struct pipeline *p, struct added_sear
     while (added_tokens_next(&p->added, search, &match)) {
         if (match.from > from) {
             enum status status =
-                encode_words(p, search->text + from, match.from - from, first && from == 0, s, out, err);
+                encode_text(p, search->text + from, match.from - from, first && from == 0, s, out, err);
             if (status) return status;
         }
         if (!token_list_append(out, &match.id, 1)) return out_of_memory(err);
         from = match.to;
     }
     if (from >= search->length) return STATUS_OK;
-    return encode_words(p, search->text + from, search->length - from, first && from == 0, s, out, err);
+    return encode_text(p, search->text + from, search->length - from, first && from == 0, s, out, err);
 }
 
 enum status pipeline_encode(const struct pipeline *p, const struct added_search *text, bool first,

@@ -11,7 +11,8 @@
 
 struct pipeline;
 
-/* Builds the pipeline of a file, which may be freed afterwards, and the table of its pieces. Errors name `path`. */
+/* Builds the pipeline of a file, which may be freed afterwards, and the table of its pieces, which is referred to.
+ * Errors name `path`. */
 enum status pipeline_open(const struct tokenizer_json *file, const char *path, struct pipeline **out,
                           struct token_table *table, struct error *err);
 void pipeline_close(struct pipeline *p); /* NULL is allowed */
@@ -26,8 +27,6 @@ int32_t pipeline_piece_id(const struct pipeline *p, const char *text, size_t len
 enum status pipeline_add_token(struct pipeline *p, struct token_table *table, int32_t id, const char *text,
                                size_t length, unsigned flags, uint32_t token_flags, struct error *err);
 void pipeline_sort_added(struct pipeline *p);
-/* The special ones among the ids of a table are not made of text (bpe_forbid). False if memory ran out. */
-bool pipeline_forbid_special(struct pipeline *p, const struct token_table *table);
 
 /* What a call of tokenizer_encode needs again and again. Zero-initialise it; free with pipeline_scratch_free. */
 struct pipeline_scratch {

@@ -232,9 +232,8 @@ static enum status add_tokens(struct tokenizer *t, const struct opening *o, stru
     if (status) return status;
     added_tokens_sort(&t->added);
     added_tokens_sort(&t->names);
-    if (!t->pipeline) return STATUS_OK;
-    pipeline_sort_added(t->pipeline);
-    return pipeline_forbid_special(t->pipeline, &t->table) ? STATUS_OK : out_of_memory(err);
+    if (t->pipeline) pipeline_sort_added(t->pipeline);
+    return STATUS_OK;
 }
 
 /* bos_token or eos_token: from the files, otherwise from the model. */

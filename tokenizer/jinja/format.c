@@ -117,8 +117,9 @@ static bool build_grouped(struct jinja_run *run, struct jinja_builder *b, const 
                           char separator, size_t group)
 {
     size_t count = strlen(digits), room = 2 * (count + (width > 0 ? (size_t)width : 0)) + 2;
-    char *text = jinja_alloc(run, room), *p = text + room;
+    char *text = jinja_alloc(run, room);
     if (!text) return false;
+    char *p = text + room;
     size_t written = 0, length = 0;
     while (written < count || (int64_t)length < width) {
         if (separator && written && written % group == 0) {

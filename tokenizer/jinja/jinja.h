@@ -37,7 +37,7 @@ struct jinja_variable {
     const json_t *value;
     bool marked; /* its strings are marked, keys of objects included ... */
     /* ... except those members of objects for which this says no. NULL: no exception. */
-    bool (*is_marked)(const char *key, const char *string);
+    bool (*is_marked)(const char *key, const char *string, size_t length);
 };
 
 enum { JINJA_MAX_DEPTH = 200 };

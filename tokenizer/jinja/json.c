@@ -25,7 +25,7 @@ static struct jinja_value from_object(struct jinja_run *run, const struct jinja_
     {
         bool marked = variable->marked;
         if (marked && variable->is_marked && json_is_string(member))
-            marked = variable->is_marked(key, json_string_value(member));
+            marked = variable->is_marked(key, json_string_value(member), json_string_length(member));
         if (!jinja_tick(run)) break;
         struct jinja_value name = jinja_literal(run, key);
         if (variable->marked) name = jinja_string_of(run, key, strlen(key), true);
