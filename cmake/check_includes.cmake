@@ -6,12 +6,13 @@
 # its path begins with; so does what it includes: to include kernels/cpu/ a folder must name kernels/cpu, not kernels.
 cmake_minimum_required(VERSION 3.25)
 
-set(folders base kernels kernels/cpu kernels/cuda tokenizer model scheduler runtime/engine runtime)
+set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/jinja model scheduler runtime/engine runtime)
 set(allowed_base base)
 set(allowed_kernels base kernels kernels/cpu kernels/cuda)
 set(allowed_kernels/cpu base kernels kernels/cpu)
 set(allowed_kernels/cuda base kernels kernels/cuda)
-set(allowed_tokenizer base tokenizer)
+set(allowed_tokenizer base tokenizer tokenizer/jinja)
+set(allowed_tokenizer/jinja base tokenizer/jinja)
 set(allowed_model base kernels model)
 set(allowed_scheduler base scheduler)
 set(allowed_runtime/engine base kernels tokenizer model scheduler runtime/engine)

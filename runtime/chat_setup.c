@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static enum status read_kwargs(const char *text, json_t **out, struct error *err)
 {

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "runtime/sampling_json.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum status prompt_rules_make(const struct engine *e, const char *format, const struct sampling_flags *flags,
                               const struct template_flags *template, struct prompt_rules *out, struct error *err)

@@ -15,7 +15,7 @@
 #include "runtime/options/options.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static const char COMMAND[] = "tokenize";
 

@@ -2,7 +2,7 @@
 #include "test_tokenizer_support.h"
 
 #include "tokenizer/detokenizer.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #define OF(name) QUIRE_TEST_DATA "/tokenizers/" name
 static const char *const folders[] = {BPE, UNIGRAM, OF("llama3"), OF("llama2"), OF("metaspace")};

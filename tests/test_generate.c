@@ -24,7 +24,7 @@
 #include "tests/support/program.h"
 #include "tests/support/pty.h"
 #include "tests/support/toy_model.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 struct fixture {
     struct temp_folder model; /* a chat model */

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "tokenizer/sentencepiece.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static const char *const folders[] = {BPE, UNIGRAM};
 

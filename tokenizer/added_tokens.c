@@ -5,7 +5,7 @@
 #include <utf8proc.h>
 
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 bool added_tokens_add(struct added_tokens *a, const char *text, size_t length, int32_t id, unsigned flags)
 {

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "tokenizer/merges.h"
 #include "tokenizer/piece_table.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static const char SPACE_SYMBOL[] = "\xe2\x96\x81"; /* U+2581 */
 enum { SPACE_SYMBOL_LENGTH = 3 };

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tokenizer/token_table.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { REPLACEMENT_LENGTH = sizeof UTF8_REPLACEMENT - 1 };
 

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "tokenizer/pre_tokenizer.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { MAX_STEPS = 16 };
 

@@ -2,12 +2,13 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tokenizer/bpe.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/piece_decoder.h"
 #include "tokenizer/pre_tokenizer.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 struct pipeline {
     struct normalizer *normalizer;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static const char SPACE_SYMBOL[] = "\xe2\x96\x81"; /* U+2581 */
 enum { SPACE_SYMBOL_LENGTH = 3 };

@@ -11,7 +11,7 @@
 #include "tokenizer/pipeline.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/tokenizer_config.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 struct tokenizer {
     struct sentencepiece_model *sp; /* of tokenizer.model, or ... */
@@ -162,8 +162,8 @@ static enum status add_json_tokens(struct tokenizer *t, const struct opening *o,
     {
         const char *content;
         unsigned flags;
-        const int64_t id = json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"),
-                                                INT64_MIN, INT64_MAX);
+        const int64_t id =
+            json_reader_to_int64(&r, "the id of an added token", json_object_get(entry, "id"), INT64_MIN, INT64_MAX);
         if (r.status || !config_token_read(&r, id, entry, &content, &flags)) return r.status;
         enum status status = add_token(t, (int32_t)id, content, flags, err);
         if (status) return status;
@@ -195,8 +195,9 @@ static enum status add_config_tokens(struct tokenizer *t, const struct opening *
         const struct token there = token_table_get(&t->table, token->id);
         if (t->pipeline && (there.flags & TOKEN_ADDED)) continue;
         if (t->pipeline && there.length > 0 && piece_id(t, token->content) != token->id)
-            return error_set(err, STATUS_INVALID, "%s: the added token \"%s\" has the id %d, but in %s that is another piece",
-                             o->folder, show_string(token->content).text, (int)token->id, tokenizer_file(t));
+            return error_set(err, STATUS_INVALID,
+                             "%s: the added token \"%s\" has the id %d, but in %s that is another piece", o->folder,
+                             show_string(token->content).text, (int)token->id, tokenizer_file(t));
         status = add_config_token(t, token, err);
     }
     return status;

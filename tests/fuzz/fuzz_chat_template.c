@@ -5,7 +5,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/chat_template.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static void check_text(const struct marked_text *text)
 {
@@ -24,7 +24,8 @@ static void check_render(const struct chat_template *template, const struct chat
         check_text(&text);
     else
         fuzz_require(err.text[0] != '\0', "a failure without a sentence");
-    if (chat_template_encode(template, input, &ids, &err) != STATUS_OK) fuzz_require(ids.count == 0, "ids after a failure");
+    if (chat_template_encode(template, input, &ids, &err) != STATUS_OK)
+        fuzz_require(ids.count == 0, "ids after a failure");
     for (size_t i = 0; i < ids.count; i++)
         fuzz_require(ids.ids[i] >= 0 && ids.ids[i] < size, "an id outside the vocabulary");
     marked_text_free(&text);

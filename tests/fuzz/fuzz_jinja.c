@@ -5,7 +5,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/jinja/jinja.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #define PERSON "\xf3\xb2\xa9\xbc"
 
@@ -13,7 +13,8 @@ static const char variables[] =
     "{\"messages\":[{\"role\":\"user" PERSON "\",\"content\":\" Hello " PERSON " <b>you</b>\\n\",\"n\":[1,-2.5,null]},"
     "{\"role\":\"assistant" PERSON "\",\"content\":[{\"type\":\"text" PERSON "\",\"text\":\"a" PERSON "\"}],"
     "\"tool_calls\":[{\"function\":{\"name\":\"f" PERSON "\",\"arguments\":{\"x" PERSON "\":true}}}]}],"
-    "\"s\":\"" PERSON "x,y" PERSON " Zz\",\"i\":7,\"f\":0.5,\"none\":null,\"l\":[3,1,2],\"d\":{\"b" PERSON "\":1,\"a\":2},"
+    "\"s\":\"" PERSON "x,y" PERSON " Zz\",\"i\":7,\"f\":0.5,\"none\":null,\"l\":[3,1,2],\"d\":{\"b" PERSON
+    "\":1,\"a\":2},"
     "\"tools\":[{\"type\":\"function" PERSON "\",\"function\":{\"name\":\"g" PERSON "\",\"parameters\":{}}}],"
     "\"add_generation_prompt\":true}";
 
@@ -25,15 +26,15 @@ static void check_output(const struct jinja_output *out, bool template_has_it)
     for (size_t i = 0; i < length; i++) {
         fuzz_require(out->marks.data[i] == 0 || out->marks.data[i] == 1, "a mark that is none");
         if (!template_has_it && length - i >= strlen(PERSON) && memcmp(out->text.data + i, PERSON, strlen(PERSON)) == 0)
-            fuzz_require(memcmp(out->marks.data + i, "\1\1\1\1", strlen(PERSON)) == 0, "text of a variable lost its mark");
+            fuzz_require(memcmp(out->marks.data + i, "\1\1\1\1", strlen(PERSON)) == 0,
+                         "text of a variable lost its mark");
     }
 }
 
 static void render(const struct jinja_template *template, const json_t *values, bool template_has_it)
 {
     struct jinja_variable list[16];
-    struct jinja_context context = {
-        .variables = list, .now = 1700000000, .seconds = 0.2, .max_bytes = (size_t)4 << 20};
+    struct jinja_context context = {.variables = list, .now = 1700000000, .seconds = 0.2, .max_bytes = (size_t)4 << 20};
     struct jinja_output out = {0};
     struct error err = {""};
     const char *name;

@@ -174,7 +174,7 @@ static bool find_item(struct jinja_run *run, struct jinja_value object, struct j
     case JINJA_STRING:
         return jinja_is_int(key, &i) && find_character(run, object.string, i, out);
     case JINJA_DICT:
-        value = jinja_is_hashable(key) ? jinja_dict_get(run, object.dict, key) : NULL;
+        value = jinja_is_hashable(run, key) ? jinja_dict_get(run, object.dict, key) : NULL;
         if (value) *out = *value;
         return value != NULL;
     case JINJA_OBJECT:
@@ -255,7 +255,7 @@ static struct jinja_value slice_string(struct jinja_run *run, const struct jinja
     }
     begins[s->count] = s->length;
     struct jinja_builder b = {0};
-    for (int64_t i = 0; i < slice.count && !jinja_failed(run); i++) {
+    for (int64_t i = 0; i < slice.count && jinja_tick(run); i++) {
         int64_t at = slice.start + i * slice.step;
         jinja_build_range(run, &b, s, begins[at], begins[at + 1]);
     }
@@ -265,7 +265,7 @@ static struct jinja_value slice_string(struct jinja_run *run, const struct jinja
 static struct jinja_value slice_list(struct jinja_run *run, struct jinja_value v, struct jinja_slice_indices slice)
 {
     struct jinja_value out = jinja_list_new(run, v.kind);
-    for (int64_t i = 0; i < slice.count && !jinja_failed(run); i++)
+    for (int64_t i = 0; i < slice.count && jinja_tick(run); i++)
         jinja_list_append(run, out.list, v.list->items[slice.start + i * slice.step]);
     return out;
 }

@@ -76,8 +76,9 @@ static uint64_t hash_double(double d)
 }
 
 /* Of a hashable value. Nesting is bounded: what a template nests deeper than JINJA_MAX_DEPTH does not get a hash of its
- * own. */
-static uint64_t hash_value(struct jinja_value v, int depth)
+ * own. A tuple that holds another one twice, and that another one ..., is small and has many elements: each is a tick.
+ */
+static uint64_t hash_value(struct jinja_run *run, struct jinja_value v, int depth)
 {
     switch (v.kind) {
     case JINJA_BOOL:
@@ -90,8 +91,8 @@ static uint64_t hash_value(struct jinja_value v, int depth)
         return mix(hash_bytes(v.string->bytes, v.string->length));
     case JINJA_TUPLE: {
         uint64_t h = v.list->count;
-        for (size_t i = 0; i < v.list->count && depth < JINJA_MAX_DEPTH; i++)
-            h = mix(h * 31 + hash_value(v.list->items[i], depth + 1));
+        for (size_t i = 0; i < v.list->count && depth < JINJA_MAX_DEPTH && jinja_tick(run); i++)
+            h = mix(h * 31 + hash_value(run, v.list->items[i], depth + 1));
         return h;
     }
     case JINJA_OBJECT:
@@ -101,25 +102,26 @@ static uint64_t hash_value(struct jinja_value v, int depth)
     }
 }
 
-static const char *unhashable(struct jinja_value v, int depth)
+/* The type of what cannot be hashed in v; NULL: nothing (or a failure). */
+static const char *unhashable(struct jinja_run *run, struct jinja_value v, int depth)
 {
     if (v.kind == JINJA_LIST || v.kind == JINJA_DICT) return jinja_type_name(v);
     if (v.kind != JINJA_TUPLE || depth == JINJA_MAX_DEPTH) return NULL;
-    for (size_t i = 0; i < v.list->count; i++) {
-        const char *name = unhashable(v.list->items[i], depth + 1);
+    for (size_t i = 0; i < v.list->count && jinja_tick(run); i++) {
+        const char *name = unhashable(run, v.list->items[i], depth + 1);
         if (name) return name;
     }
     return NULL;
 }
 
-bool jinja_is_hashable(struct jinja_value v)
+bool jinja_is_hashable(struct jinja_run *run, struct jinja_value v)
 {
-    return unhashable(v, 0) == NULL;
+    return unhashable(run, v, 0) == NULL && !jinja_failed(run);
 }
 
 static bool check_hashable(struct jinja_run *run, struct jinja_value key)
 {
-    const char *name = unhashable(key, 0);
+    const char *name = unhashable(run, key, 0);
     if (name) jinja_fail(run, "unhashable type: '%s'", name);
     return !jinja_failed(run);
 }
@@ -138,7 +140,7 @@ static bool same_key(struct jinja_run *run, struct jinja_value a, struct jinja_v
 static uint32_t *find_slot(struct jinja_run *run, const struct jinja_dict *dict, struct jinja_value key)
 {
     size_t mask = dict->index_size - 1;
-    for (size_t i = hash_value(key, 0) & mask;; i = (i + 1) & mask) {
+    for (size_t i = hash_value(run, key, 0) & mask;; i = (i + 1) & mask) {
         uint32_t *slot = &dict->index[i];
         if (!*slot || same_key(run, dict->pairs[*slot - 1].key, key)) return slot;
         if (!jinja_tick(run)) return slot;

@@ -187,7 +187,7 @@ static void add_list(struct evaluator *e, struct arguments *a, const struct jinj
 
 static void add_keyword(struct evaluator *e, struct arguments *a, struct jinja_value name, struct jinja_value value)
 {
-    for (size_t i = 0; i < a->args.num_keywords; i++)
+    for (size_t i = 0; i < a->args.num_keywords && jinja_tick(&e->run); i++)
         if (jinja_equal(&e->run, a->keywords[i].name, name))
             jinja_fail(&e->run, "got multiple values for keyword argument '%.*s'", (int)name.string->length,
                        name.string->bytes);

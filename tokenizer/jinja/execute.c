@@ -54,6 +54,16 @@ static void fail_at(struct evaluator *e, const struct jinja_expr *expr, const ch
     jinja_fail(&e->run, "%s", sentence);
 }
 
+/* The object whose attribute the target is; NULL after a failure: attributes can be set of namespaces alone. */
+static struct jinja_object *attribute_holder(struct evaluator *e, const struct jinja_expr *target)
+{
+    const struct jinja_value object = evaluate(e, target->operands.first);
+    if (jinja_failed(&e->run)) return NULL;
+    if (object.kind == JINJA_OBJECT && object.object->type->set_attribute) return object.object;
+    fail_at(e, target, "cannot assign attribute on non-namespace object");
+    return NULL;
+}
+
 static void unpack(struct evaluator *e, const struct jinja_expr *target, struct jinja_value value)
 {
     const struct jinja_list *list = jinja_iterate(&e->run, value);
@@ -77,20 +87,15 @@ void assign(struct evaluator *e, const struct jinja_expr *target, struct jinja_v
     } else if (target->kind == JINJA_EXPR_TUPLE) {
         unpack(e, target, value);
     } else {
-        const struct jinja_value object = evaluate(e, target->operands.first);
-        if (!jinja_failed(&e->run))
-            object.object->type->set_attribute(&e->run, object.object, &target->name->string, value);
+        struct jinja_object *object = attribute_holder(e, target);
+        if (object) object->type->set_attribute(&e->run, object, &target->name->string, value);
     }
 }
 
-/* Attributes can be set of namespaces alone; said before the value is evaluated. */
+/* Said before the value is evaluated. */
 static bool can_assign(struct evaluator *e, const struct jinja_expr *target)
 {
-    if (target->kind == JINJA_EXPR_ATTRIBUTE) {
-        const struct jinja_value object = evaluate(e, target->operands.first);
-        if (object.kind == JINJA_OBJECT && object.object->type->set_attribute) return true;
-        fail_at(e, target, "cannot assign attribute on non-namespace object");
-    }
+    if (target->kind == JINJA_EXPR_ATTRIBUTE) return attribute_holder(e, target) != NULL;
     if (target->kind == JINJA_EXPR_TUPLE)
         for (const struct jinja_expr *part = target->operands.first; part; part = part->next) can_assign(e, part);
     return !jinja_failed(&e->run);

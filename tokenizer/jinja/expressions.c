@@ -219,7 +219,7 @@ static bool add_keyword(struct jinja_parser *p, struct jinja_arguments *args, co
     if (!keyword || !value) return false;
     keyword->name = jinja_string_of(p->run, name->text, name->length, false);
     keyword->value = value;
-    for (; *end; end = &(*end)->next) {
+    for (; *end && jinja_tick(p->run); end = &(*end)->next) {
         const struct jinja_string *other = (*end)->name.string;
         if (other->length == name->length && memcmp(other->bytes, name->text, name->length) == 0)
             parser_fail_at(p, name->line, name->column, "the argument %.*s is given twice", (int)name->length,

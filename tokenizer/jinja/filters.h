@@ -29,6 +29,9 @@ jinja_filter jinja_filter_attr, jinja_filter_default, jinja_filter_map, jinja_fi
 /* json.c, pprint.c */
 jinja_filter jinja_filter_tojson, jinja_filter_pprint;
 
+extern const struct jinja_named jinja_filters[];
+extern const size_t jinja_num_filters;
+
 /* An attribute as filters name it: "name", "a.b.0" or 0. */
 struct jinja_attribute {
     struct jinja_value parts[16]; /* [count] keys, one after another; none: the item itself */

@@ -57,6 +57,7 @@ bool jinja_format_parse(struct jinja_run *run, const struct jinja_string *s, str
     size_t at = 0;
     char c;
     *out = (struct jinja_format){.fill = ' ', .sign = '-', .precision = -1};
+    out->fill_marked = s->length && jinja_mark_at(s, 0);
     parse_fill(s, &at, out);
     bool own_fill = out->fill != ' ' || out->align;
     take(s, &at, "+- ", &out->sign);
@@ -317,7 +318,7 @@ bool jinja_build_ascii(struct jinja_run *run, struct jinja_builder *b, struct ji
     struct jinja_value text = jinja_build_end(run, &repr);
     if (text.kind != JINJA_STRING) return false;
     const struct jinja_string *s = text.string;
-    for (size_t at = 0; at < s->length && !jinja_failed(run);) {
+    for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t start = at;
         uint32_t c = character_decode(s->bytes, &at);
         char escape[16];

@@ -6,7 +6,7 @@
 
 struct jinja_format {
     uint32_t fill;
-    bool fill_marked;
+    bool fill_marked; /* the mark of the specification's first byte, if it names no fill */
     char align; /* one of "<>=^"; 0: the type's own */
     char sign;  /* one of "+- " */
     bool alternate;

@@ -54,7 +54,7 @@ static struct jinja_value global_dict(struct jinja_run *run, struct jinja_value 
     struct jinja_value dict = jinja_dict_new(run);
     if (args->count > 1) fail(run, "dict() takes at most 1 argument without a name");
     if (args->count && !jinja_failed(run)) add_pairs(run, dict.dict, args->positional[0]);
-    for (size_t i = 0; i < args->num_keywords && !jinja_failed(run); i++)
+    for (size_t i = 0; i < args->num_keywords && jinja_tick(run); i++)
         jinja_dict_set(run, dict.dict, args->keywords[i].name, args->keywords[i].value);
     return dict;
 }
@@ -228,7 +228,7 @@ static struct jinja_value global_strftime_now(struct jinja_run *run, struct jinj
     const struct jinja_string *s = jinja_expect_string(run, "strftime_now", v);
     if (!localtime_r(&now, &when)) fail(run, "strftime_now: the time cannot be shown");
     struct jinja_builder b = {0};
-    for (size_t at = 0; s && at < s->length && !jinja_failed(run);) {
+    for (size_t at = 0; s && at < s->length && jinja_tick(run);) {
         char code[4] = {s->bytes[at]};
         size_t length = 1;
         bool marked = jinja_mark_at(s, at);

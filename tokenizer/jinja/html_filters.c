@@ -14,7 +14,7 @@ static bool build_quoted(struct jinja_run *run, struct jinja_builder *b, struct 
     struct jinja_value text = jinja_str(run, v);
     if (text.kind != JINJA_STRING) return false;
     const struct jinja_string *s = text.string;
-    for (size_t i = 0; i < s->length && !jinja_failed(run); i++) {
+    for (size_t i = 0; i < s->length && jinja_tick(run); i++) {
         static const char hex[] = "0123456789ABCDEF";
         unsigned char c = (unsigned char)s->bytes[i];
         const char escape[] = {'%', hex[c >> 4], hex[c & 15]};
@@ -96,7 +96,7 @@ static struct jinja_value remove_between(struct jinja_run *run, const struct jin
                         last = {.bytes = close, .length = strlen(close)};
     struct jinja_builder b = {0};
     size_t done = 0, from, to;
-    while (!jinja_failed(run) && (from = jinja_find_bytes(s, done, s->length, &first)) != SIZE_MAX &&
+    while (jinja_tick(run) && (from = jinja_find_bytes(s, done, s->length, &first)) != SIZE_MAX &&
            (to = jinja_find_bytes(s, from, s->length, &last)) != SIZE_MAX) {
         jinja_build_range(run, &b, s, done, from);
         done = to + last.length;
@@ -137,7 +137,7 @@ static uint32_t character_reference(const struct jinja_string *s, size_t at, siz
 static struct jinja_value unescape(struct jinja_run *run, const struct jinja_string *s)
 {
     struct jinja_builder b = {0};
-    for (size_t at = 0, end; at < s->length && !jinja_failed(run); at = end) {
+    for (size_t at = 0, end; at < s->length && jinja_tick(run); at = end) {
         const char *found = memchr(s->bytes + at, '&', s->length - at);
         end = found ? (size_t)(found - s->bytes) : s->length;
         jinja_build_range(run, &b, s, at, end);
@@ -157,7 +157,7 @@ static struct jinja_value collapse_spaces(struct jinja_run *run, struct jinja_va
 {
     struct jinja_value words = jinja_str_split(run, text, &(struct jinja_args){0});
     struct jinja_builder b = {0};
-    for (size_t i = 0; !jinja_failed(run) && i < words.list->count; i++) {
+    for (size_t i = 0; jinja_tick(run) && i < words.list->count; i++) {
         if (i) jinja_build_bytes(run, &b, " ", 1, jinja_mark_at(words.list->items[i].string, 0));
         jinja_build_string(run, &b, words.list->items[i].string);
     }

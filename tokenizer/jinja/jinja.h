@@ -26,8 +26,9 @@ struct jinja_template;
 enum status jinja_parse(const char *source, size_t length, struct jinja_template **out, struct error *err);
 void jinja_template_free(struct jinja_template *t); /* NULL is allowed */
 
-/* Whether the template has a loop over something of this name, be it a variable, an attribute or an item: a template
- * that loops over the "content" of a message knows that it can be a list of parts. */
+/* Whether the template has a loop over something of this name, be it a variable, an attribute or an item, also filtered
+ * (name | list), sliced, or one side of `or` or of an inline if: a template that loops over the "content" of a message
+ * knows that it can be a list of parts. A loop over a variable of another name that holds it is not found. */
 bool jinja_template_loops_over(const struct jinja_template *t, const char *name);
 
 /* A variable of the rendering. JSON's objects, lists, strings, numbers and null become Python's dict, list, str, int or

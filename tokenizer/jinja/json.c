@@ -112,7 +112,7 @@ static bool dump_string(struct dumper *d, const struct jinja_string *s)
 {
     size_t done = 0;
     jinja_build_text(d->run, &d->b, "\"");
-    for (size_t at = 0; at < s->length && !jinja_failed(d->run);) {
+    for (size_t at = 0; at < s->length && jinja_tick(d->run);) {
         size_t start = at;
         uint32_t c = character_decode(s->bytes, &at);
         if (c >= ' ' && c != '"' && c != '\\' && (c < 0x7F || !d->ensure_ascii)) continue;
@@ -246,7 +246,7 @@ static bool parse_separators(struct jinja_run *run, struct jinja_value v, struct
     if (v.kind != JINJA_UNDEFINED && v.kind != JINJA_NONE) {
         const struct jinja_list *list = jinja_iterate(run, v);
         if (list && list->count != 2) jinja_fail(run, "tojson: separators must be a pair of strings");
-        for (size_t i = 0; i < 2 && !jinja_failed(run); i++) pair[i] = list->items[i];
+        for (size_t i = 0; i < 2 && jinja_tick(run); i++) pair[i] = list->items[i];
     }
     d->item_separator = jinja_expect_string(run, "separators", pair[0]);
     d->key_separator = jinja_expect_string(run, "separators", pair[1]);

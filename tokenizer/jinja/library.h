@@ -29,8 +29,13 @@ bool jinja_string_is(const struct jinja_string *s, const char *text);
 bool jinja_strings_equal(const struct jinja_string *a, const struct jinja_string *b);
 /* The byte at which character `index` begins; s->length for index s->count. */
 size_t jinja_byte_of(const struct jinja_string *s, size_t index);
-/* The first byte from `from` on at which `needle` begins, before `to`; SIZE_MAX: nowhere. */
+/* The first place at which `needle` lies between the bytes `from` and `to`; SIZE_MAX: nowhere. */
 size_t jinja_find_bytes(const struct jinja_string *s, size_t from, size_t to, const struct jinja_string *needle);
+/* The last place. SIZE_MAX also after a failure: this may take long. */
+size_t jinja_find_last_bytes(struct jinja_run *run, const struct jinja_string *s, size_t from, size_t to,
+                             const struct jinja_string *needle);
+/* Whether `text` lies at byte `at`. */
+bool jinja_has_bytes_at(const struct jinja_string *s, size_t at, const struct jinja_string *text);
 bool jinja_build_range(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s, size_t from,
                        size_t to);
 bool jinja_build_text(struct jinja_run *run, struct jinja_builder *b, const char *text); /* unmarked */
@@ -68,7 +73,7 @@ struct jinja_value jinja_tuple(struct jinja_run *run, const struct jinja_value *
 struct jinja_value jinja_generator(struct jinja_run *run, struct jinja_value items);
 enum jinja_view { JINJA_KEYS, JINJA_VALUES, JINJA_ITEMS };
 struct jinja_value jinja_dict_view(struct jinja_run *run, struct jinja_dict *dict, enum jinja_view view);
-bool jinja_is_hashable(struct jinja_value v);
+bool jinja_is_hashable(struct jinja_run *run, struct jinja_value v); /* false also after a failure */
 /* The next element alone; a generator keeps the others. False: there is none (or a failure). */
 bool jinja_first_element(struct jinja_run *run, struct jinja_value v, struct jinja_value *out);
 /* len(v); false: v has none. */

@@ -1,22 +1,30 @@
 /* What loops of a template are over. */
-#include <string.h>
-
+#include "tokenizer/jinja/library.h"
 #include "tokenizer/jinja/syntax.h"
 
-static bool is(const struct jinja_string *s, const char *name)
-{
-    return s->length == strlen(name) && memcmp(s->bytes, name, s->length) == 0;
-}
-
-/* Whether an expression is what `name` names, filtered or sliced: x.name, x['name'][1:] or name | reverse. */
+/* Whether an expression is what `name` names, filtered, sliced, or one of several alternatives: x.name,
+ * x['name'][1:], name | reverse, x.name or [], x.name if test else []. Expressions nest at most JINJA_MAX_DEPTH deep.
+ */
 static bool ends_in(const struct jinja_expr *e, const char *name)
 {
-    while (e && (e->kind == JINJA_EXPR_FILTER || e->kind == JINJA_EXPR_SLICE)) e = e->operands.first;
-    if (!e) return false;
-    if (e->kind == JINJA_EXPR_NAME || e->kind == JINJA_EXPR_ATTRIBUTE) return is(&e->name->string, name);
-    if (e->kind != JINJA_EXPR_ITEM) return false;
-    const struct jinja_expr *key = e->operands.last;
-    return key->kind == JINJA_EXPR_CONSTANT && key->value.kind == JINJA_STRING && is(key->value.string, name);
+    const struct jinja_expr *first = e->operands.first, *last = e->operands.last;
+    switch (e->kind) {
+    case JINJA_EXPR_NAME:
+    case JINJA_EXPR_ATTRIBUTE:
+        return jinja_string_is(&e->name->string, name);
+    case JINJA_EXPR_ITEM:
+        return last->kind == JINJA_EXPR_CONSTANT && last->value.kind == JINJA_STRING &&
+               jinja_string_is(last->value.string, name);
+    case JINJA_EXPR_FILTER:
+    case JINJA_EXPR_SLICE:
+        return ends_in(first, name);
+    case JINJA_EXPR_OR:
+        return ends_in(first, name) || ends_in(last, name);
+    case JINJA_EXPR_CONDITION: /* the test is no alternative */
+        return ends_in(first->next, name) || ends_in(last, name);
+    default:
+        return false;
+    }
 }
 
 static bool body_loops_over(const struct jinja_body *body, const char *name);

@@ -26,9 +26,9 @@ struct keywords {
 };
 
 /* False: there is no such keyword. */
-static bool take(struct keywords *k, const struct jinja_name *name, struct jinja_value *out)
+static bool take(struct jinja_run *run, struct keywords *k, const struct jinja_name *name, struct jinja_value *out)
 {
-    for (size_t i = 0; i < k->count; i++) {
+    for (size_t i = 0; i < k->count && jinja_tick(run); i++) {
         if (k->taken[i] || !jinja_strings_equal(k->list[i].name.string, &name->string)) continue;
         *out = k->list[i].value;
         return k->taken[i] = true;
@@ -80,9 +80,9 @@ static void bind_arguments(struct macro *macro, const struct jinja_args *args, s
         if (i < args->count)
             frame->slots[p->slot] = args->positional[i];
         else
-            take(&k, p->name, &frame->slots[p->slot]);
+            take(run, &k, p->name, &frame->slots[p->slot]);
     }
-    if (m->uses_caller && !m->explicit_caller && !take(&k, macro->e->t->caller, &frame->slots[m->caller_slot]))
+    if (m->uses_caller && !m->explicit_caller && !take(run, &k, macro->e->t->caller, &frame->slots[m->caller_slot]))
         frame->slots[m->caller_slot] = jinja_undefined("No caller defined");
     use_other_keywords(macro, &k, frame);
     use_other_values(macro, args, frame);

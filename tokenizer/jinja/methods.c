@@ -128,7 +128,7 @@ static struct jinja_value dict_copy(struct jinja_run *run, struct jinja_value se
 {
     struct jinja_value copy = jinja_dict_new(run);
     if (!jinja_bind_positional(run, "copy", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    for (size_t i = 0; i < self.dict->count && !jinja_failed(run); i++)
+    for (size_t i = 0; i < self.dict->count && jinja_tick(run); i++)
         jinja_dict_set(run, copy.dict, self.dict->pairs[i].key, self.dict->pairs[i].value);
     return copy;
 }

@@ -165,18 +165,17 @@ static double round_float(double f, int64_t precision)
 }
 
 /* round(i, precision): to tens, hundreds, ...; half to even. */
-static int64_t round_int(int64_t i, int64_t precision)
+static struct jinja_value round_int(struct jinja_run *run, int64_t i, int64_t precision)
 {
-    int64_t unit = 1;
-    for (; precision < 0; precision++) {
-        if (unit > INT64_MAX / 100) return 0;
-        unit *= 10;
-    }
-    int64_t rest = i % unit, down = i - rest;
-    int64_t twice = 2 * (rest < 0 ? -rest : rest);
-    bool odd = (down / unit) % 2 != 0;
-    bool away = twice > unit || (twice == unit && odd);
-    return away ? down + (rest < 0 ? -unit : unit) : down;
+    if (precision < -19) return jinja_int(0);
+    __int128 unit = 1;
+    for (; precision < 0; precision++) unit *= 10;
+    __int128 rest = i % unit, rounded = i - rest;
+    __int128 twice = 2 * (rest < 0 ? -rest : rest);
+    bool odd = (rounded / unit) % 2 != 0;
+    if (twice > unit || (twice == unit && odd)) rounded += rest < 0 ? -unit : unit;
+    if (rounded < INT64_MIN || rounded > INT64_MAX) jinja_fail(run, "round: the result is too large for 64 bits");
+    return jinja_int((int64_t)rounded);
 }
 
 struct jinja_value jinja_filter_round(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
@@ -194,7 +193,7 @@ struct jinja_value jinja_filter_round(struct jinja_run *run, struct jinja_value 
     if (jinja_failed(run)) return jinja_undefined(NULL);
     if (!jinja_is_number(self)) return jinja_wrong_type(run, "round", "a number", self);
     if (common && self.kind == JINJA_FLOAT) return jinja_float(round_float(self.real, precision));
-    if (common && jinja_is_int(self, &i)) return jinja_int(precision >= 0 ? i : round_int(i, precision));
+    if (common && jinja_is_int(self, &i)) return round_int(run, i, precision);
     double unit = pow(10, (double)precision), scaled = jinja_to_double(self) * unit;
     return jinja_float(((ceiling ? ceil(scaled) : floor(scaled)) + 0.0) / unit); /* not -0.0: the integer 0 in Python */
 }

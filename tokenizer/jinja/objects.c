@@ -147,12 +147,19 @@ struct jinja_value jinja_range(struct jinja_run *run, struct jinja_slice_indices
     return jinja_object(&r->base);
 }
 
+/* a * b + c. What lies outside of 64 bits, which the end or step of a slice may do, becomes the nearest integer. */
+static int64_t multiply_add(int64_t a, int64_t b, int64_t c)
+{
+    const __int128 sum = (__int128)a * b + c;
+    return sum > INT64_MAX ? INT64_MAX : sum < INT64_MIN ? INT64_MIN : (int64_t)sum;
+}
+
 struct jinja_value jinja_range_slice(struct jinja_run *run, struct jinja_value range, struct jinja_slice_indices slice)
 {
     const struct range *r = (const struct range *)range.object;
-    return jinja_range(run, (struct jinja_slice_indices){.start = r->start + slice.start * r->step,
-                                                         .stop = r->start + slice.stop * r->step,
-                                                         .step = r->step * slice.step,
+    return jinja_range(run, (struct jinja_slice_indices){.start = multiply_add(slice.start, r->step, r->start),
+                                                         .stop = multiply_add(slice.stop, r->step, r->start),
+                                                         .step = multiply_add(slice.step, r->step, 0),
                                                          .count = slice.count});
 }
 

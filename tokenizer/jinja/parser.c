@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 /* --- tokens --- */
 
@@ -424,7 +424,7 @@ static bool add_parameter(struct jinja_parser *p, struct jinja_macro *m, struct 
     struct jinja_parameter *parameter = jinja_alloc(p->run, sizeof *parameter);
     if (!parameter || !(parameter->name = parser_name(p, name->text, name->length))) return false;
     parameter->not_provided = sentence_about(p, "parameter '%.*s' was not provided", &parameter->name->string);
-    for (const struct jinja_parameter *other = m->parameters; other; other = other->next)
+    for (const struct jinja_parameter *other = m->parameters; other && jinja_tick(p->run); other = other->next)
         if (other->name == parameter->name)
             parser_fail_at(p, name->line, name->column, "two parameters are called %.*s", (int)name->length,
                            name->text);

@@ -6,6 +6,8 @@
 #include "tokenizer/jinja/characters.h"
 #include "tokenizer/jinja/format.h"
 
+enum { MAX_PRECISION = 10000, MAX_WIDTH = 1 << 24 };
+
 struct percent {
     struct jinja_run *run;
     const struct jinja_string *text;
@@ -62,7 +64,7 @@ static int64_t parse_number(struct percent *p, char *c)
         return n;
     }
     for (; isdigit((unsigned char)*c); *c = next(p)) {
-        if (n < 1 << 24) n = n * 10 + (*c - '0');
+        if (n <= MAX_WIDTH) n = n * 10 + (*c - '0');
     }
     return n;
 }
@@ -139,7 +141,8 @@ static bool build_value(struct percent *p, struct jinja_builder *b, struct jinja
 /* What follows a percent sign. */
 static bool build_field(struct percent *p, struct jinja_builder *b)
 {
-    struct jinja_format f = {.fill = ' ', .align = '>', .sign = '-', .precision = -1};
+    const bool marked = jinja_mark_at(p->text, p->at - 1); /* of the percent sign, and so of what fills the field */
+    struct jinja_format f = {.fill = ' ', .fill_marked = marked, .align = '>', .sign = '-', .precision = -1};
     struct jinja_value v = jinja_undefined(NULL);
     bool left = false, zero = false;
     char c = next(p);
@@ -155,17 +158,20 @@ static bool build_field(struct percent *p, struct jinja_builder *b)
         if (c == '+' || (c == ' ' && f.sign != '+')) f.sign = c;
     }
     f.width = parse_number(p, &c);
-    if (f.width < 0) left = true;
-    if (f.width < 0) f.width = -f.width;
+    if (f.width < 0) {
+        left = true;
+        f.width = f.width < -MAX_WIDTH ? MAX_WIDTH + 1 : -f.width;
+    }
     if (c == '.') {
         c = next(p);
         f.precision = parse_number(p, &c);
         if (f.precision < 0) f.precision = 0;
     }
     while (c == 'h' || c == 'l' || c == 'L') c = next(p);
-    if (f.width > 1 << 24 || f.precision > 10000) jinja_fail(p->run, "the width or precision of a format is too large");
+    if (f.width > MAX_WIDTH || f.precision > MAX_PRECISION)
+        jinja_fail(p->run, "the width or precision of a format is too large");
     if (jinja_failed(p->run)) return false;
-    if (c == '%') return jinja_build_text(p->run, b, "%");
+    if (c == '%') return jinja_build_bytes(p->run, b, "%", 1, marked);
     f.type = c;
     if (zero) f.fill = '0';
     if (zero || left) f.align = left ? '<' : '0';
@@ -179,7 +185,7 @@ struct jinja_value jinja_percent_format(struct jinja_run *run, const struct jinj
     p.is_mapping =
         args.kind == JINJA_DICT || args.kind == JINJA_LIST || args.kind == JINJA_UNDEFINED || jinja_is_range(args);
     struct jinja_builder b = {0};
-    while (p.at < text->length && !jinja_failed(run)) {
+    while (p.at < text->length && jinja_tick(run)) {
         const char *percent = memchr(text->bytes + p.at, '%', text->length - p.at);
         size_t end = percent ? (size_t)(percent - text->bytes) : text->length;
         jinja_build_range(run, &b, text, p.at, end);

@@ -63,7 +63,7 @@ static bool build_string_repr(struct jinja_run *run, struct jinja_builder *b, co
     if (s->is_markup) jinja_build_text(run, b, "Markup(");
     jinja_build_character(run, b, quote, false);
     size_t done = 0;
-    for (size_t i = 0; i < s->length && !jinja_failed(run);) {
+    for (size_t i = 0; i < s->length && jinja_tick(run);) {
         size_t start = i;
         uint32_t c = character_decode(s->bytes, &i);
         bool backslash = c == '\\' || c == quote;

@@ -72,12 +72,14 @@ struct jinja_value jinja_filter_map(struct jinja_run *run, struct jinja_value se
     if (!parse_applied(run, args, 0, "filter", jinja_find_filter, &filter)) return jinja_undefined(NULL);
     if (!filter.function && !parse_map_attribute(run, args, &attribute)) return jinja_undefined(NULL);
     const struct jinja_list *list = jinja_iterate(run, self);
+    if (!jinja_enter(run)) return jinja_undefined(NULL); /* the filter may be map itself */
     for (size_t i = 0; list && i < list->count && jinja_tick(run); i++) {
         struct jinja_value item = list->items[i];
         jinja_list_append(run, out.list,
                           filter.function ? filter.function(run, item, &filter.args)
                                           : jinja_attribute_get(run, &attribute, item));
     }
+    jinja_leave(run);
     return jinja_generator(run, out);
 }
 

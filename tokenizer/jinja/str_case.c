@@ -47,7 +47,7 @@ static bool build_cased(struct jinja_run *run, struct jinja_builder *b, const st
 static bool build_range_cased(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s, size_t from,
                               size_t to, enum character_case wanted)
 {
-    while (from < to && build_cased(run, b, s, &from, wanted)) continue;
+    while (from < to && jinja_tick(run) && build_cased(run, b, s, &from, wanted)) continue;
     return !jinja_failed(run);
 }
 
@@ -103,7 +103,7 @@ struct jinja_value jinja_str_title(struct jinja_run *run, struct jinja_value sel
     struct jinja_builder b = {0};
     bool in_word = false;
     if (!jinja_bind_positional(run, "title", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    for (size_t at = 0; at < s->length;) {
+    for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t next = at;
         bool cased = character_is_cased(character_decode(s->bytes, &next));
         if (!build_cased(run, &b, s, &at, in_word ? CHARACTER_LOWER : CHARACTER_TITLE)) break;
@@ -117,7 +117,7 @@ struct jinja_value jinja_str_swapcase(struct jinja_run *run, struct jinja_value 
     const struct jinja_string *s = self.string;
     struct jinja_builder b = {0};
     if (!jinja_bind_positional(run, "swapcase", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    for (size_t at = 0; at < s->length && !jinja_failed(run);) {
+    for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t start = at, next = at;
         uint32_t c = character_decode(s->bytes, &next);
         if (character_is_upper(c) || character_is_lower(c)) {
@@ -138,7 +138,7 @@ static struct jinja_value all(struct jinja_run *run, const char *name, struct ji
 {
     const struct jinja_string *s = self.string;
     if (!jinja_bind_positional(run, name, args, 0, 0, NULL)) return jinja_undefined(NULL);
-    for (size_t at = 0; at < s->length;) {
+    for (size_t at = 0; at < s->length && jinja_tick(run);) {
         if (!is(character_decode(s->bytes, &at))) return jinja_bool(false);
     }
     return jinja_bool(s->length > 0);
@@ -196,7 +196,7 @@ static struct jinja_value all_cased(struct jinja_run *run, const char *name, str
     const struct jinja_string *s = self.string;
     bool found = false;
     if (!jinja_bind_positional(run, name, args, 0, 0, NULL)) return jinja_undefined(NULL);
-    for (size_t at = 0; at < s->length;) {
+    for (size_t at = 0; at < s->length && jinja_tick(run);) {
         uint32_t c = character_decode(s->bytes, &at);
         if (!character_is_cased(c)) continue;
         if (!is(c)) return jinja_bool(false);
@@ -220,7 +220,7 @@ struct jinja_value jinja_str_istitle(struct jinja_run *run, struct jinja_value s
     const struct jinja_string *s = self.string;
     bool found = false, in_word = false;
     if (!jinja_bind_positional(run, "istitle", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    for (size_t at = 0; at < s->length;) {
+    for (size_t at = 0; at < s->length && jinja_tick(run);) {
         uint32_t c = character_decode(s->bytes, &at);
         bool small = character_is_lower(c), cased = character_is_cased(c);
         if (cased && small != in_word) return jinja_bool(false);
@@ -234,7 +234,7 @@ struct jinja_value jinja_str_isidentifier(struct jinja_run *run, struct jinja_va
 {
     const struct jinja_string *s = self.string;
     if (!jinja_bind_positional(run, "isidentifier", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    for (size_t at = 0; at < s->length;) {
+    for (size_t at = 0; at < s->length && jinja_tick(run);) {
         bool first = at == 0;
         uint32_t c = character_decode(s->bytes, &at);
         if (!(first ? character_starts_identifier(c) : character_continues_identifier(c))) return jinja_bool(false);

@@ -63,7 +63,7 @@ static bool first_value(struct formatter *f, struct jinja_value name, struct jin
     }
     const struct jinja_value *found = f->mapping ? jinja_dict_get(f->run, f->mapping, name) : NULL;
     if (found) *out = *found;
-    for (size_t i = 0; !found && i < f->args->num_keywords; i++) {
+    for (size_t i = 0; !found && i < f->args->num_keywords && jinja_tick(f->run); i++) {
         if (!jinja_strings_equal(f->args->keywords[i].name.string, name.string)) continue;
         *out = f->args->keywords[i].value;
         return true;
@@ -80,7 +80,7 @@ static bool field_value(struct formatter *f, const struct jinja_string *field, s
     while (at < field->length && field->bytes[at] != '.' && field->bytes[at] != '[') at++;
     struct jinja_value name = jinja_substring(f->run, field, 0, at);
     if (jinja_failed(f->run) || !first_value(f, name, out)) return false;
-    while (at < field->length && !jinja_failed(f->run)) {
+    while (at < field->length && jinja_tick(f->run)) {
         bool item = field->bytes[at] == '[';
         size_t from = ++at;
         if (!item && field->bytes[from - 1] != '.')
@@ -157,7 +157,7 @@ static bool build_formatted(struct formatter *f, struct jinja_builder *b, const 
 {
     if (depth > MAX_DEPTH) return fail(f, "Max string recursion exceeded");
     size_t done = 0;
-    for (size_t at = 0; at < s->length && !jinja_failed(f->run); at++) {
+    for (size_t at = 0; at < s->length && jinja_tick(f->run); at++) {
         char c = s->bytes[at];
         if (c != '{' && c != '}') continue;
         bool doubled = at + 1 < s->length && s->bytes[at + 1] == c;

@@ -20,15 +20,6 @@ static bool search_bounds(struct jinja_run *run, const char *name, const struct 
     return true;
 }
 
-static size_t find_last(const struct jinja_string *s, size_t from, size_t to, const struct jinja_string *needle)
-{
-    if (to - from < needle->length) return SIZE_MAX;
-    for (size_t at = to - needle->length + 1; at-- > from;) {
-        if (jinja_find_bytes(s, at, at + needle->length, needle) == at) return at;
-    }
-    return SIZE_MAX;
-}
-
 /* The index of the character at which the argument is found; -1: nowhere, or a failure. */
 static int64_t find(struct jinja_run *run, const char *name, const struct jinja_string *s,
                     const struct jinja_args *args, bool last)
@@ -38,7 +29,7 @@ static int64_t find(struct jinja_run *run, const char *name, const struct jinja_
     if (!jinja_bind_positional(run, name, args, 3, 1, v)) return -1;
     const struct jinja_string *needle = jinja_expect_string(run, name, v[0]);
     if (!needle || !search_bounds(run, name, s, v + 1, &from, &to)) return -1;
-    size_t found = last ? find_last(s, from, to, needle) : jinja_find_bytes(s, from, to, needle);
+    size_t found = last ? jinja_find_last_bytes(run, s, from, to, needle) : jinja_find_bytes(s, from, to, needle);
     if (found == SIZE_MAX) return -1;
     int64_t index = 0;
     for (size_t i = 0; i < found; i++) index += ((unsigned char)s->bytes[i] & 0xC0) != 0x80;
@@ -93,8 +84,7 @@ struct jinja_value jinja_str_count(struct jinja_run *run, struct jinja_value sel
 static bool is_at_end(const struct jinja_string *s, size_t from, size_t to, const struct jinja_string *text, bool start)
 {
     if (to - from < text->length) return false;
-    size_t at = start ? from : to - text->length;
-    return jinja_find_bytes(s, at, at + text->length, text) == at;
+    return jinja_has_bytes_at(s, start ? from : to - text->length, text);
 }
 
 static struct jinja_value has_end(struct jinja_run *run, const char *name, struct jinja_value self,
@@ -130,7 +120,7 @@ static void interleave(struct jinja_run *run, struct jinja_builder *b, const str
                        const struct jinja_string *new_text, int64_t max)
 {
     size_t at = 0;
-    for (; max != 0 && !jinja_failed(run); max--) {
+    for (; max != 0 && jinja_tick(run); max--) {
         jinja_build_string(run, b, new_text);
         if (at == s->length) return;
         size_t next = at + 1;
@@ -157,7 +147,7 @@ struct jinja_value jinja_str_replace(struct jinja_run *run, struct jinja_value s
         interleave(run, &b, s, new_text, max);
         return jinja_build_end(run, &b);
     }
-    for (; max != 0 && !jinja_failed(run) && (found = jinja_find_bytes(s, at, s->length, old)) != SIZE_MAX; max--) {
+    for (; max != 0 && jinja_tick(run) && (found = jinja_find_bytes(s, at, s->length, old)) != SIZE_MAX; max--) {
         jinja_build_range(run, &b, s, at, found);
         jinja_build_string(run, &b, new_text);
         at = found + old->length;

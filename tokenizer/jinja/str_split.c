@@ -40,7 +40,7 @@ static size_t skip_spaces_back(const struct jinja_string *s, size_t end)
 static void split_words(struct jinja_run *run, struct jinja_value list, const struct jinja_string *s, int64_t max)
 {
     size_t at = skip_spaces(s, 0);
-    for (; at < s->length && max != 0 && !jinja_failed(run); max--) {
+    for (; at < s->length && max != 0 && jinja_tick(run); max--) {
         size_t end = at;
         for (size_t next = at; next < s->length; end = next) {
             if (character_is_space(character_decode(s->bytes, &next))) break;
@@ -54,7 +54,7 @@ static void split_words(struct jinja_run *run, struct jinja_value list, const st
 static void rsplit_words(struct jinja_run *run, struct jinja_value list, const struct jinja_string *s, int64_t max)
 {
     size_t end = skip_spaces_back(s, s->length);
-    for (; end > 0 && max != 0 && !jinja_failed(run); max--) {
+    for (; end > 0 && max != 0 && jinja_tick(run); max--) {
         size_t start = end;
         for (size_t before = end; start > 0; start = before) {
             if (character_is_space(character_before(s, start, &before))) break;
@@ -71,7 +71,7 @@ static void split_at(struct jinja_run *run, struct jinja_value list, const struc
                      const struct jinja_string *separator, int64_t max)
 {
     size_t at = 0;
-    for (; max != 0 && !jinja_failed(run); max--) {
+    for (; max != 0 && jinja_tick(run); max--) {
         size_t found = jinja_find_bytes(s, at, s->length, separator);
         if (found == SIZE_MAX) break;
         append_range(run, list, s, at, found);
@@ -80,22 +80,12 @@ static void split_at(struct jinja_run *run, struct jinja_value list, const struc
     append_range(run, list, s, at, s->length);
 }
 
-/* The last place at which `needle` lies within the first `end` bytes. */
-static size_t find_last(const struct jinja_string *s, size_t end, const struct jinja_string *needle)
-{
-    if (end < needle->length) return SIZE_MAX;
-    for (size_t at = end - needle->length + 1; at-- > 0;) {
-        if (jinja_find_bytes(s, at, at + needle->length, needle) == at) return at;
-    }
-    return SIZE_MAX;
-}
-
 static void rsplit_at(struct jinja_run *run, struct jinja_value list, const struct jinja_string *s,
                       const struct jinja_string *separator, int64_t max)
 {
     size_t end = s->length;
-    for (; max != 0 && !jinja_failed(run); max--) {
-        size_t found = find_last(s, end, separator);
+    for (; max != 0 && jinja_tick(run); max--) {
+        size_t found = jinja_find_last_bytes(run, s, 0, end, separator);
         if (found == SIZE_MAX) break;
         append_range(run, list, s, found + separator->length, end);
         end = found;
@@ -160,7 +150,8 @@ static struct jinja_value partition(struct jinja_run *run, struct jinja_value se
     if (!jinja_bind_positional(run, name, args, 1, 1, &v)) return jinja_undefined(NULL);
     const struct jinja_string *separator = expect_separator(run, name, v);
     if (!separator) return jinja_undefined(NULL);
-    size_t found = last ? find_last(s, s->length, separator) : jinja_find_bytes(s, 0, s->length, separator);
+    size_t found =
+        last ? jinja_find_last_bytes(run, s, 0, s->length, separator) : jinja_find_bytes(s, 0, s->length, separator);
     size_t from = found != SIZE_MAX ? found : last ? 0 : s->length;
     size_t to = found != SIZE_MAX ? found + separator->length : from;
     parts[0] = jinja_substring(run, s, 0, from);
@@ -185,7 +176,7 @@ static struct jinja_value split_lines(struct jinja_run *run, const struct jinja_
 {
     struct jinja_value list = jinja_list_new(run, JINJA_LIST);
     size_t from = 0;
-    for (size_t at = 0; at < s->length && !jinja_failed(run);) {
+    for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t end = at;
         uint32_t c = character_decode(s->bytes, &at);
         if (!character_is_line_end(c)) continue;

@@ -24,13 +24,13 @@ static struct jinja_value strip(struct jinja_run *run, const char *name, struct 
     if (v.kind != JINJA_UNDEFINED && v.kind != JINJA_NONE) chars = jinja_expect_string(run, name, v);
     if (jinja_failed(run)) return jinja_undefined(NULL);
     size_t from = 0, to = s->length;
-    while (left && from < to) {
+    while (left && from < to && jinja_tick(run)) {
         size_t next = from;
         character_decode(s->bytes, &next);
         if (!is_stripped(s, from, next, chars)) break;
         from = next;
     }
-    while (right && to > from) {
+    while (right && to > from && jinja_tick(run)) {
         size_t start = to - 1;
         while (((unsigned char)s->bytes[start] & 0xC0) == 0x80) start--;
         if (!is_stripped(s, start, to, chars)) break;
@@ -61,8 +61,7 @@ struct jinja_value jinja_str_removeprefix(struct jinja_run *run, struct jinja_va
     if (!jinja_bind_positional(run, "removeprefix", args, 1, 1, &v)) return jinja_undefined(NULL);
     const struct jinja_string *prefix = jinja_expect_string(run, "removeprefix", v);
     if (!prefix) return jinja_undefined(NULL);
-    bool found = s->length >= prefix->length && jinja_find_bytes(s, 0, prefix->length, prefix) == 0;
-    return found ? jinja_substring(run, s, prefix->length, s->length) : self;
+    return jinja_has_bytes_at(s, 0, prefix) ? jinja_substring(run, s, prefix->length, s->length) : self;
 }
 
 struct jinja_value jinja_str_removesuffix(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
@@ -73,7 +72,7 @@ struct jinja_value jinja_str_removesuffix(struct jinja_run *run, struct jinja_va
     const struct jinja_string *suffix = jinja_expect_string(run, "removesuffix", v);
     if (!suffix || s->length < suffix->length) return self;
     size_t end = s->length - suffix->length;
-    return jinja_find_bytes(s, end, s->length, suffix) == end ? jinja_substring(run, s, 0, end) : self;
+    return jinja_has_bytes_at(s, end, suffix) ? jinja_substring(run, s, 0, end) : self;
 }
 
 /* --- padding --- */
@@ -154,7 +153,7 @@ struct jinja_value jinja_str_expandtabs(struct jinja_run *run, struct jinja_valu
     if (!jinja_bind(run, "expandtabs", args, names, 1, 0, &v) || !jinja_expect_int(run, "expandtabs", v, 8, &size))
         return jinja_undefined(NULL);
     struct jinja_builder b = {0};
-    for (size_t at = 0; at < s->length && !jinja_failed(run);) {
+    for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t start = at;
         uint32_t c = character_decode(s->bytes, &at);
         if (c != '\t') {

@@ -76,6 +76,20 @@ size_t jinja_find_bytes(const struct jinja_string *s, size_t from, size_t to, co
     return found ? (size_t)(found - s->bytes) : SIZE_MAX;
 }
 
+bool jinja_has_bytes_at(const struct jinja_string *s, size_t at, const struct jinja_string *text)
+{
+    return at <= s->length && s->length - at >= text->length && memcmp(s->bytes + at, text->bytes, text->length) == 0;
+}
+
+size_t jinja_find_last_bytes(struct jinja_run *run, const struct jinja_string *s, size_t from, size_t to,
+                             const struct jinja_string *needle)
+{
+    if (from > to || to - from < needle->length) return SIZE_MAX;
+    for (size_t at = to - needle->length + 1; at-- > from && jinja_tick(run);)
+        if (jinja_has_bytes_at(s, at, needle)) return at;
+    return SIZE_MAX;
+}
+
 static bool reserve(struct jinja_run *run, struct jinja_builder *b, size_t more)
 {
     if (jinja_failed(run)) return false;

@@ -151,7 +151,7 @@ static struct jinja_value test_upper(struct jinja_run *run, struct jinja_value s
 static bool is_key(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
 {
     if (!no_arguments(run, args)) return false;
-    if (!jinja_is_hashable(self)) jinja_fail(run, "unhashable type: '%s'", jinja_type_name(self));
+    if (!jinja_is_hashable(run, self)) jinja_fail(run, "unhashable type: '%s'", jinja_type_name(self));
     return self.kind == JINJA_STRING && !jinja_failed(run);
 }
 

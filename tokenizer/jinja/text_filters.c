@@ -91,7 +91,7 @@ struct jinja_value jinja_filter_format(struct jinja_run *run, struct jinja_value
     if (!args->num_keywords)
         return jinja_percent_format(run, text.string, jinja_tuple(run, args->positional, args->count));
     struct jinja_value keywords = jinja_dict_new(run);
-    for (size_t i = 0; i < args->num_keywords && !jinja_failed(run); i++)
+    for (size_t i = 0; i < args->num_keywords && jinja_tick(run); i++)
         jinja_dict_set(run, keywords.dict, args->keywords[i].name, args->keywords[i].value);
     return jinja_percent_format(run, text.string, keywords);
 }
@@ -109,7 +109,7 @@ struct jinja_value jinja_filter_title(struct jinja_run *run, struct jinja_value 
     if (!jinja_bind_positional(run, "title", args, 0, 0, NULL)) return jinja_undefined(NULL);
     const struct jinja_string *s = text.string;
     struct jinja_builder b = {0};
-    for (size_t at = 0; at < s->length && !jinja_failed(run);) {
+    for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t start = at, end;
         if (separates_words(character_decode(s->bytes, &at))) {
             jinja_build_range(run, &b, s, start, at);
@@ -182,16 +182,17 @@ struct jinja_value jinja_filter_truncate(struct jinja_run *run, struct jinja_val
     const struct jinja_string *s = jinja_expect_string(run, "truncate", self);
     struct jinja_value end = v[2].kind == JINJA_UNDEFINED ? jinja_literal(run, "...") : v[2];
     if (!s || !jinja_expect_string(run, "truncate", end)) return jinja_undefined(NULL);
-    int64_t keep = length - (int64_t)end.string->count;
-    if (keep < 0) jinja_fail(run, "expected length >= %zu, got %d", end.string->count, (int)length);
+    if (length < (int64_t)end.string->count)
+        jinja_fail(run, "expected length >= %zu, got %lld", end.string->count, (long long)length);
     if (leeway < 0) jinja_fail(run, "expected leeway >= 0");
+    if (jinja_failed(run)) return jinja_undefined(NULL);
     if ((int64_t)s->count <= length || (int64_t)s->count - length <= leeway) return self;
-    size_t to = jinja_byte_of(s, (size_t)keep);
+    size_t to = jinja_byte_of(s, (size_t)length - end.string->count);
     size_t space = to;
     while (space > 0 && s->bytes[space - 1] != ' ') space--;
     if (space && !jinja_is_true(run, v[1])) to = space - 1;
     struct jinja_builder b = {0};
-    if (!jinja_failed(run)) jinja_build_range(run, &b, s, 0, to);
+    jinja_build_range(run, &b, s, 0, to);
     jinja_build_string(run, &b, end.string);
     return jinja_build_end(run, &b);
 }
@@ -202,7 +203,7 @@ struct jinja_value jinja_filter_wordcount(struct jinja_run *run, struct jinja_va
     if (!jinja_bind_positional(run, "wordcount", args, 0, 0, NULL)) return jinja_undefined(NULL);
     int64_t count = 0;
     bool in_word = false;
-    for (size_t at = 0; at < text.string->length;) {
+    for (size_t at = 0; at < text.string->length && jinja_tick(run);) {
         bool is_word = character_is_word(character_decode(text.string->bytes, &at));
         count += is_word && !in_word;
         in_word = is_word;

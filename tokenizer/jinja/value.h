@@ -43,7 +43,9 @@ static inline bool jinja_failed(const struct jinja_run *run)
 void jinja_fail(struct jinja_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Memory for `size` bytes, zeroed and aligned for any type; NULL after a failure (the limit is one). */
 void *jinja_alloc(struct jinja_run *run, size_t size);
-/* Called for each node and each element of a loop: fails when the time is up. False after a failure. */
+/* Called for each node, and for each element or character that a loop goes through: fails when the time is up. False
+ * after a failure. What the C library does in one call (memmem, memcpy) is not counted: it is at most max_bytes long.
+ */
 bool jinja_tick(struct jinja_run *run);
 /* One level deeper; fails beyond JINJA_MAX_DEPTH. Each enter that returned true is followed by a leave. */
 bool jinja_enter(struct jinja_run *run);

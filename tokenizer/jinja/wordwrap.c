@@ -176,8 +176,12 @@ struct jinja_value jinja_filter_wordwrap(struct jinja_run *run, struct jinja_val
     if (lines && lines->count && w.width <= 0) jinja_fail(run, "invalid width %d (must be > 0)", (int)w.width);
     struct jinja_builder b = {0};
     for (size_t i = 0; lines && i < lines->count && !jinja_failed(run); i++) {
-        if (i) jinja_build_string(run, &b, w.line_end);
-        build_wrapped(run, &b, lines->items[i].string, &w);
+        const struct jinja_string *line = lines->items[i].string;
+        if (i && w.line_end == &newline) /* stands for the end of the line before, and has its mark */
+            jinja_build_bytes(run, &b, "\n", 1, jinja_mark_at(s, (size_t)(line->bytes - s->bytes) - 1));
+        else if (i)
+            jinja_build_string(run, &b, w.line_end);
+        build_wrapped(run, &b, line, &w);
     }
     return jinja_build_end(run, &b);
 }

@@ -1,4 +1,4 @@
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 /* The least and greatest second byte after `lead` (Unicode 15, table 3-7): this shuts out overlong forms, surrogates
  * and what lies above U+10FFFF. */

@@ -1,6 +1,6 @@
-/* UTF-8, as SentencePiece judges it: 1 to 4 bytes, no overlong forms, no surrogates, nothing above U+10FFFF. */
-#ifndef QUIRE_TOKENIZER_UTF8_H
-#define QUIRE_TOKENIZER_UTF8_H
+/* UTF-8, as Unicode defines it: 1 to 4 bytes, no overlong forms, no surrogates, nothing above U+10FFFF. */
+#ifndef QUIRE_BASE_UTF8_H
+#define QUIRE_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
