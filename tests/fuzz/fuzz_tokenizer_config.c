@@ -14,7 +14,8 @@ static void check_templates(const struct tokenizer *t)
     struct chat_template *template;
     struct error err = {""};
     const enum status status = chat_template_open(t, NULL, &template, &err);
-    fuzz_require((status == STATUS_OK) == (template != NULL) && (template || err.text[0]), "a failure without a sentence");
+    fuzz_require((status == STATUS_OK) == (template != NULL) && (template || err.text[0]),
+                 "a failure without a sentence");
     chat_template_close(template);
 }
 
