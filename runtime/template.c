@@ -8,6 +8,7 @@
 #include "runtime/chat_setup.h"
 #include "runtime/commands.h"
 #include "runtime/input.h"
+#include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 
 static const char COMMAND[] = "template";
@@ -20,15 +21,8 @@ struct template_options {
 
 static void add_flags(struct option_table *table, struct template_options *o)
 {
+    model_flag_add(table, &o->model, "Template:");
     const struct option_spec specs[] = {
-        {.heading = "Template:",
-         .name = "model",
-         .letter = 'm',
-         .kind = OPTION_STRING,
-         .target = &o->model,
-         .not_empty = true,
-         .argument = "PATH|ORG/NAME[@REVISION]",
-         .help = "Checkpoint folder, or a model in the Hugging Face cache. Default: the model that ships with quire."},
         {.name = "messages",
          .kind = OPTION_STRING,
          .target = &o->messages,

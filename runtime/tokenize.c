@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "runtime/commands.h"
 #include "runtime/input.h"
+#include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/options.h"
 #include "tokenizer/token_table.h"
@@ -26,15 +27,8 @@ struct tokenize_options {
 
 static void add_flags(struct option_table *table, struct tokenize_options *o)
 {
+    model_flag_add(table, &o->model, "Tokenize:");
     const struct option_spec specs[] = {
-        {.heading = "Tokenize:",
-         .name = "model",
-         .letter = 'm',
-         .kind = OPTION_STRING,
-         .target = &o->model,
-         .not_empty = true,
-         .argument = "PATH|ORG/NAME[@REVISION]",
-         .help = "Checkpoint folder, or a model in the Hugging Face cache. Default: the model that ships with quire."},
         {.name = "special",
          .kind = OPTION_SWITCH,
          .target = &o->special,

@@ -60,17 +60,24 @@ static enum status parse_verbose(void *target, const char *text, struct error *e
     return STATUS_OK;
 }
 
+void model_flag_add(struct option_table *table, const char **model, const char *heading)
+{
+    const struct option_spec spec = {
+        .heading = heading,
+        .name = "model",
+        .letter = 'm',
+        .kind = OPTION_STRING,
+        .target = model,
+        .not_empty = true,
+        .argument = "PATH|ORG/NAME[@REVISION]",
+        .help = "Checkpoint folder, or a model in the Hugging Face cache. Default: the model that ships with quire."};
+    option_table_add(table, &spec, 1);
+}
+
 static void add_model_flags(struct option_table *table, struct engine_options *o, struct log *log)
 {
+    model_flag_add(table, &o->model, "Model and device:");
     const struct option_spec specs[] = {
-        {.heading = "Model and device:",
-         .name = "model",
-         .letter = 'm',
-         .kind = OPTION_STRING,
-         .target = &o->model,
-         .not_empty = true,
-         .argument = "PATH|ORG/NAME[@REVISION]",
-         .help = "Checkpoint folder, or a model in the Hugging Face cache. Default: the model that ships with quire."},
         {.name = "device",
          .kind = OPTION_CUSTOM,
          .target = &o->device,

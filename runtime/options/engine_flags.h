@@ -12,4 +12,7 @@ void engine_flags_add(struct option_table *table, struct engine_options *options
 enum status engine_flags_parse_block_size(void *target, const char *text, struct error *err);
 enum status engine_flags_parse_device(void *target, const char *text, struct error *err);
 
+/* Adds --model alone, for a command that runs no engine. `heading`: of the group that begins with it. */
+void model_flag_add(struct option_table *table, const char **model, const char *heading);
+
 #endif
