@@ -376,6 +376,7 @@ static enum status encode(struct encoder *e, const char *word, size_t length)
 static bool append_again(struct encoder *e, const struct seen *seen)
 {
     struct token_list *out = e->out;
+    if (seen->count == 0) return true; /* ids may be NULL */
     if (!array_reserve(&out->ids, &out->capacity, out->count + seen->count, sizeof *out->ids)) return false;
     memcpy(out->ids + out->count, out->ids + e->first_id + seen->first, seen->count * sizeof *out->ids);
     out->count += seen->count;

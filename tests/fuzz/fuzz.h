@@ -1,5 +1,6 @@
-/* What the fuzzers share. Each fuzz_NAME.c is a program whose main gives LLVMFuzzerTestOneInput one input after another:
- * libFuzzer's main with the preset "fuzz", otherwise that of replay.c. An input that breaks a promise aborts. */
+/* What the fuzzers share. Each fuzz_NAME.c is a program whose main gives LLVMFuzzerTestOneInput one input after
+ * another: libFuzzer's main with the preset "fuzz", otherwise that of replay.c. An input that breaks a promise aborts.
+ */
 #ifndef QUIRE_TESTS_FUZZ_FUZZ_H
 #define QUIRE_TESTS_FUZZ_FUZZ_H
 

@@ -1,5 +1,5 @@
-/* The main of a fuzzer where libFuzzer's is not linked: gives it each file of the folders that are named, in the order of
- * their names, and aborts as it does. */
+/* The main of a fuzzer where libFuzzer's is not linked: gives it each file of the folders that are named, in the order
+ * of their names, and aborts as it does. */
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>

@@ -356,6 +356,8 @@ LIMITS = [  # a template, jinja2's answer, quire's answer
     (r"", r"(?i) at\s0x[0-9a-f]+>|\d{20}", r""),        # addresses; integers of more than 64 bits
     (r"", r"Markup\(", r""),                            # methods of Markup give plain strings
     (r"", r"", r"cannot be sliced"),                    # jinja2 gives an undefined value if all of it is constant
+    (r"", r"", r"there is no (test|filter)"),           # jinja2 does not see one in what constants make unreachable
+    (r"escape|safe|\|e\b", r"", r"must have a string|expected str"), # methods of Markup escape
     (r"truncate", r"", r"truncate must have a string"), # jinja2 takes anything that has a length
     (r"pprint", r"is undefined", r""),                  # jinja2 cannot order undefined keys of a dict
     (r"(wordwrap|replace)\b", r"Undefined|\bundefined", r""),  # an undefined argument counts as not given

@@ -36,6 +36,7 @@ fuzz() {
 export -f fuzz
 export seconds
 
+mkdir -p build
 cmake --preset fuzz >build/fuzz.log 2>&1 && cmake --build --preset fuzz --parallel "$(nproc)" >>build/fuzz.log 2>&1 ||
   { cat build/fuzz.log && exit 1; }
 # Each input makes a folder: in memory, where that can be had.
