@@ -401,12 +401,22 @@ static enum status encode_part(struct encoder *e, uint32_t offset, uint32_t leng
     return STATUS_OK;
 }
 
+/* Where the next U+2581 stands, or NULL. In a run of them each stands where the last one ends. */
+static const char *next_space(const char *from, const char *end)
+{
+    const size_t length = (size_t)(end - from), after = SPACE_SYMBOL_LENGTH - 1; /* from: the last one, and a byte */
+    if (length >= after + SPACE_SYMBOL_LENGTH && memcmp(from + after, SPACE_SYMBOL, SPACE_SYMBOL_LENGTH) == 0 &&
+        memchr(from, *SPACE_SYMBOL, after) == NULL)
+        return from + after;
+    return memmem(from, length, SPACE_SYMBOL, SPACE_SYMBOL_LENGTH);
+}
+
 /* The length of the first part of a word (struct bpe). */
 static uint32_t part_length(const struct bpe *b, const char *word, uint32_t length)
 {
     if (!b->splits) return length;
     const char *end = word + length, *space = word;
-    while (space + 1 < end && (space = memmem(space + 1, (size_t)(end - space - 1), SPACE_SYMBOL, SPACE_SYMBOL_LENGTH)))
+    while (space + 1 < end && (space = next_space(space + 1, end)))
         if (!b->joins_space[(unsigned char)space[-1]]) return (uint32_t)(space - word);
     return length;
 }
