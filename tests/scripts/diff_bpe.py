@@ -152,9 +152,8 @@ class Maker:
         for token in added:
             token["id"] = model["vocab"].get(token["content"], token["id"])
             token["special"] &= token["content"] not in merged
-        if len({token["id"] for token in added}) and [t["id"] for t in added if t["id"] >= len(model["vocab"])]:
-            for i, token in enumerate(t for t in added if t["id"] >= len(model["vocab"])):
-                token["id"] = len(model["vocab"]) + i
+        for i, token in enumerate(t for t in added if t["id"] >= len(model["vocab"])):
+            token["id"] = len(model["vocab"]) + i
         normalizer, pre_tokenizer = self.normalizer(), self.pre_tokenizer()
         if "first" in json.dumps(pre_tokenizer):  # goes by the offset before normalization in tokenizers
             normalizer = None
