@@ -14,8 +14,8 @@
  * whose end is not there yet; -1 if no character begins with them. */
 int utf8_length(const char *bytes, size_t count);
 
-/* The character at the start of bytes[count], count >= 1; returns its bytes. Where none begins it reads U+FFFD, one byte
- * long. */
+/* The character at the start of bytes[count], count >= 1; returns its bytes. Where none begins it reads U+FFFD, one
+ * byte long. */
 size_t utf8_decode(const char *bytes, size_t count, uint32_t *character);
 
 /* The same for text that is known to be valid: adds the bytes to *position. */

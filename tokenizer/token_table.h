@@ -15,8 +15,8 @@ enum token_flags {
     TOKEN_SPECIAL = 1, /* shown only on request: control pieces and special added tokens */
     TOKEN_BYTE = 2,    /* one byte of a character that no piece covers */
     TOKEN_LEADING_SPACE =
-        4,          /* SENTENCEPIECE: begins with U+2581, a space, which decoding drops at the start of a text */
-    TOKEN_ADDED = 8,        /* found in a text by its spelling (added_tokens.h) */
+        4,           /* SENTENCEPIECE: begins with U+2581, a space, which decoding drops at the start of a text */
+    TOKEN_ADDED = 8, /* found in a text by its spelling (added_tokens.h) */
     TOKEN_LITERAL_SPACE = 16 /* has a space that does not stand for U+2581, so spaceless_first_token keeps its spaces */
 };
 

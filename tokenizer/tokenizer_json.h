@@ -1,6 +1,6 @@
-/* Reads tokenizer.json, the file of Hugging Face's tokenizers library, in one pass: the vocabulary and the merges, which
- * are nearly all of it, as flat arrays, and the rest as JSON. simdjson behind a C interface; no C++ exception crosses
- * it. */
+/* Reads tokenizer.json, the file of Hugging Face's tokenizers library, in one pass: the vocabulary and the merges,
+ * which are nearly all of it, as flat arrays, and the rest as JSON. simdjson behind a C interface; no C++ exception
+ * crosses it. */
 #ifndef QUIRE_TOKENIZER_TOKENIZER_JSON_H
 #define QUIRE_TOKENIZER_TOKENIZER_JSON_H
 
