@@ -142,7 +142,7 @@ class Maker:
         contents = {self.pick(self.word(3), f"<{self.word(2)}>", "<unk>", "  ", "<s>") for _ in range(self.rng.randrange(5))}
         return [{"id": size + i, "content": content, "single_word": self.chance(0.2), "lstrip": self.chance(0.2), "rstrip": self.chance(0.2),
                  **self.pick({"normalized": False, "special": True}, {"normalized": self.chance(0.5), "special": False})}
-                for i, content in enumerate(sorted(contents))]
+                for i, content in enumerate(sorted(contents)) if not (" " in content and "▁" in content)]
 
     def file(self):
         byte_level = self.chance(0.5)
@@ -157,6 +157,8 @@ class Maker:
         normalizer, pre_tokenizer = self.normalizer(), self.pre_tokenizer()
         if "first" in json.dumps(pre_tokenizer):  # goes by the offset before normalization in tokenizers
             normalizer = None
+            if json.dumps(pre_tokenizer).count("Metaspace") > 1:  # the second sees the first one's prefix at that offset
+                pre_tokenizer = None
         # What a normalizer makes of an added token is left out where that is nothing, which tokenizers finds everywhere; where it is another
         # added token; and where it has a space and a U+2581, which a Metaspace does not tell apart in quire.
         for token in added:
