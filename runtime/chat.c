@@ -386,7 +386,8 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
     struct error reason;
     status = chat_setup_check(&chat->setup, &reason);
     if (status != STATUS_OK)
-        return error_set(err, status, "%s: %s (quire generate takes plain prompts; --chat-template names a template)", o->engine.model, reason.text);
+        return error_set(err, status, "%s: %s (quire generate takes plain prompts; --chat-template names a template)",
+                         o->engine.model, reason.text);
     if (!conversation_init(&chat->conversation, tokenizer, &chat->setup, o->system))
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a conversation");
     engine_default_sampling(chat->engine, &chat->params);
