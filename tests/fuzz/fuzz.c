@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tests/support/temp_folder.h"
 
 void fuzz_require(bool right, const char *sentence)
@@ -56,4 +57,11 @@ const struct tokenizer *fuzz_shared_tokenizer(void)
     temp_folder_remove(&folder);
     fuzz_require(status == STATUS_OK, err.text);
     return shared;
+}
+
+void fuzz_require_sentence(const struct error *err)
+{
+    const size_t length = strlen(err->text);
+    fuzz_require(length > 0, "a failure without a sentence");
+    fuzz_require(utf8_valid_prefix(err->text, length) == length, "a sentence that is not UTF-8");
 }

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 #include "tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -35,5 +37,8 @@ void fuzz_tokenizer(const struct tokenizer *t, struct fuzz_part text);
 extern const char fuzz_tokenizer_json[];
 /* The tokenizer of that file; opened once, and open until the program ends. */
 const struct tokenizer *fuzz_shared_tokenizer(void);
+
+/* Stops the fuzzer unless the error has a sentence, in UTF-8. */
+void fuzz_require_sentence(const struct error *err);
 
 #endif

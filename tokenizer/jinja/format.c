@@ -73,7 +73,7 @@ bool jinja_format_parse(struct jinja_run *run, const struct jinja_string *s, str
         if (out->precision < 0) jinja_fail(run, "Format specifier missing precision");
     }
     if (at < s->length) out->type = s->bytes[at++];
-    if (at != s->length || out->type < 0) jinja_fail(run, "Invalid format specifier");
+    if (at != s->length || (unsigned char)out->type >= 0x80) jinja_fail(run, "Invalid format specifier");
     if (out->precision > MAX_PRECISION || out->width > MAX_WIDTH)
         jinja_fail(run, "the width or precision of a format is too large");
     return !jinja_failed(run);

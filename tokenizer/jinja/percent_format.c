@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/jinja/characters.h"
 #include "tokenizer/jinja/format.h"
 
@@ -133,7 +134,9 @@ static bool build_value(struct percent *p, struct jinja_builder *b, struct jinja
         jinja_fail(p->run, "must be real number, not %s", jinja_type_name(v));
         return false;
     }
-    jinja_fail(p->run, "unsupported format character '%c' at index %zu", f->type, p->at - 1);
+    const char *character = p->text->bytes + p->at - 1;
+    const int length = utf8_length(character, p->text->length - (p->at - 1));
+    jinja_fail(p->run, "unsupported format character '%.*s' at index %zu", length, character, p->at - 1);
     return false;
 }
 
