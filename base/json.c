@@ -236,3 +236,9 @@ double json_reader_require_number(struct json_reader *r, const char *key, double
     require(r, key);
     return json_reader_number(r, key, min, min, max);
 }
+
+bool json_reader_require_bool(struct json_reader *r, const char *key)
+{
+    if (!json_reader_get(r, key)) json_reader_expected(r, key, "true or false", NULL);
+    return json_reader_bool(r, key, false);
+}

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "runtime/sampling_json.h"
 #include "base/utf8.h"
+#include "runtime/sampling_json.h"
 
 enum status prompt_rules_make(const struct engine *e, const char *format, const struct sampling_flags *flags,
                               const struct template_flags *template, struct prompt_rules *out, struct error *err)

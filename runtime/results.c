@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "runtime/commands.h"
 #include "scheduler/sequence.h"
-#include "base/utf8.h"
 
 /* JSON has no infinity; vLLM's server writes this for the logarithm of 0. */
 static const double LOWEST_LOGPROB = -9999.0;

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "runtime/commands.h"
 #include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
@@ -16,7 +17,6 @@
 #include "runtime/options/options.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/tokenizer.h"
-#include "base/utf8.h"
 
 static const char COMMAND[] = "tokenize";
 

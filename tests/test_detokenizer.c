@@ -1,8 +1,8 @@
 /* detokenizer.h: streaming gives the whole decode, in whole characters. */
 #include "test_tokenizer_support.h"
 
-#include "tokenizer/detokenizer.h"
 #include "base/utf8.h"
+#include "tokenizer/detokenizer.h"
 
 #define OF(name) QUIRE_TEST_DATA "/tokenizers/" name
 static const char *const folders[] = {BPE, UNIGRAM, OF("llama3"), OF("llama2"), OF("metaspace")};

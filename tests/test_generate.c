@@ -18,13 +18,13 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "runtime/commands.h"
 #include "runtime/line_reader.h"
 #include "runtime/prompts.h"
 #include "tests/support/program.h"
 #include "tests/support/pty.h"
 #include "tests/support/toy_model.h"
-#include "base/utf8.h"
 
 struct fixture {
     struct temp_folder model; /* a chat model */

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "tokenizer/sentencepiece.h"
 #include "base/utf8.h"
+#include "tokenizer/sentencepiece.h"
 
 static const char *const folders[] = {BPE, UNIGRAM};
 

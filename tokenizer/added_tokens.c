@@ -4,8 +4,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "tokenizer/unicode.h"
 #include "base/utf8.h"
+#include "tokenizer/unicode.h"
 
 bool added_tokens_add(struct added_tokens *a, const char *text, size_t length, int32_t id, unsigned flags)
 {

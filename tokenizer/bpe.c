@@ -8,12 +8,10 @@
 #include <xxhash.h>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "tokenizer/merges.h"
 #include "tokenizer/piece_table.h"
-#include "base/utf8.h"
-
-static const char SPACE_SYMBOL[] = "\xe2\x96\x81"; /* U+2581 */
-enum { SPACE_SYMBOL_LENGTH = 3 };
+#include "tokenizer/token_table.h"
 
 /* Pieces are kept as the file spells them. With byte_level, the bytes of a word are looked up by the characters that
  * stand for them. So a piece with other characters, such as an added token, is never found in a text: tokenizers does

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "tokenizer/token_table.h"
 #include "base/utf8.h"
+#include "tokenizer/token_table.h"
 
 enum { REPLACEMENT_LENGTH = sizeof UTF8_REPLACEMENT - 1 };
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "tokenizer/unicode.h"
 #include "base/utf8.h"
+#include "tokenizer/unicode.h"
 
 /* Characters that are stable in these forms: alone they are normalized, and they neither move nor combine with what
  * stands before them. Not all that are, but most of most texts. */

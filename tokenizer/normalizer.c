@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "tokenizer/normal_form.h"
 #include "tokenizer/regexp.h"
 #include "tokenizer/unicode.h"
-#include "base/utf8.h"
 
 #define MAX_DEPTH 100
 
@@ -60,12 +60,6 @@ void normalizer_close(struct normalizer *n)
 }
 
 /* ---- opening ---- */
-
-static bool read_required_bool(struct json_reader *r, const char *key)
-{
-    if (!json_reader_get(r, key)) json_reader_expected(r, key, "true or false", NULL);
-    return json_reader_bool(r, key, false);
-}
 
 static void read_content(struct json_reader *r, const char *key, struct step *step)
 {
@@ -123,8 +117,8 @@ static void read_step(struct json_reader *r, const char *type, struct step *step
     } else if (step->kind == STEP_PREPEND) {
         read_content(r, "prepend", step);
     } else if (step->kind == STEP_STRIP) {
-        step->left = read_required_bool(r, "strip_left");
-        step->right = read_required_bool(r, "strip_right");
+        step->left = json_reader_require_bool(r, "strip_left");
+        step->right = json_reader_require_bool(r, "strip_right");
     }
 }
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "tokenizer/pre_tokenizer.h"
 #include "base/utf8.h"
+#include "tokenizer/pre_tokenizer.h"
 
 enum { MAX_STEPS = 16 };
 

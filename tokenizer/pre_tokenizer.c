@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "tokenizer/regexp.h"
 #include "tokenizer/unicode.h"
-#include "base/utf8.h"
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 /* \w+|[^\w\s]+ as Rust's regex library has it: its \w has the joiners, too. */
@@ -110,19 +110,13 @@ static enum behavior read_behavior(struct json_reader *r, const char *absent)
     return ISOLATED;
 }
 
-static bool read_required_bool(struct json_reader *r, const char *key)
-{
-    if (!json_reader_get(r, key)) json_reader_expected(r, key, "true or false", NULL);
-    return json_reader_bool(r, key, false);
-}
-
 static enum status open_split(struct opening *o, struct json_reader *r)
 {
     const json_t *pattern = json_reader_get(r, "pattern");
     const json_t *string = json_object_get(pattern, "String"), *regex = json_object_get(pattern, "Regex");
     const json_t *text = string ? string : regex;
     enum behavior behavior = read_behavior(r, NULL);
-    bool invert = read_required_bool(r, "invert");
+    bool invert = json_reader_require_bool(r, "invert");
     if (!json_is_string(text)) json_reader_expected(r, "pattern", "{\"String\": ...} or {\"Regex\": ...}", pattern);
     if (r->status) return r->status;
     return add_pattern(o, json_string_value(text), json_string_length(text), text == string, behavior, invert);
@@ -130,7 +124,7 @@ static enum status open_split(struct opening *o, struct json_reader *r)
 
 static enum status open_byte_level(struct opening *o, struct json_reader *r)
 {
-    bool prepend = read_required_bool(r, "add_prefix_space"), use_regex = json_reader_bool(r, "use_regex", true);
+    bool prepend = json_reader_require_bool(r, "add_prefix_space"), use_regex = json_reader_bool(r, "use_regex", true);
     enum status status = r->status;
     if (status == STATUS_OK && prepend) status = add_step(o, (struct step){.kind = STEP_PREPEND});
     if (status == STATUS_OK && use_regex)
@@ -203,7 +197,7 @@ static enum status open_one(struct opening *o, const json_t *value, int depth)
         return add_pattern(o, WHITESPACE_PATTERN, strlen(WHITESPACE_PATTERN), false, REMOVED, true);
     if (strcmp(type, "Digits") == 0) {
         characters.is_match = unicode_is_numeric;
-        characters.behavior = read_required_bool(&r, "individual_digits") ? ISOLATED : CONTIGUOUS;
+        characters.behavior = json_reader_require_bool(&r, "individual_digits") ? ISOLATED : CONTIGUOUS;
     } else if (strcmp(type, "Punctuation") == 0) {
         characters.is_match = unicode_is_punctuation;
         characters.behavior = read_behavior(&r, "Isolated");

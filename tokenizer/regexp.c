@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "tokenizer/regexp_syntax.h"
 #include "base/utf8.h"
+#include "tokenizer/regexp_syntax.h"
 
 /* A search that tries more is given up: a second, about. Repeats of single characters count once, so that expressions
  * that published tokenizers have stay far below it on any text. */

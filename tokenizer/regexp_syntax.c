@@ -5,8 +5,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "tokenizer/unicode.h"
 #include "base/utf8.h"
+#include "tokenizer/unicode.h"
 
 struct unicode_class {
     const char *name; /* in lower case, without spaces, - and _ */

@@ -6,9 +6,6 @@
 
 #include "base/utf8.h"
 
-static const char SPACE_SYMBOL[] = "\xe2\x96\x81"; /* U+2581 */
-enum { SPACE_SYMBOL_LENGTH = 3 };
-
 struct token token_table_get(const struct token_table *table, int32_t id)
 {
     if (id < 0 || id >= table->count) return (struct token){0};

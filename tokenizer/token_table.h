@@ -11,6 +11,10 @@
 #include "base/status.h"
 #include "tokenizer/sentencepiece.h"
 
+/* U+2581, which stands for a space in the pieces of SentencePiece and of Metaspace. */
+#define SPACE_SYMBOL "\xe2\x96\x81"
+enum { SPACE_SYMBOL_LENGTH = sizeof SPACE_SYMBOL - 1 };
+
 enum token_flags {
     TOKEN_SPECIAL = 1, /* shown only on request: control pieces and special added tokens */
     TOKEN_BYTE = 2,    /* one byte of a character that no piece covers */

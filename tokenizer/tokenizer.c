@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer_parts.h"
-#include "base/utf8.h"
 
 static enum status out_of_memory(struct error *err)
 {

@@ -5,9 +5,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_parts.h"
-#include "base/utf8.h"
 
 static enum status out_of_memory(struct error *err)
 {

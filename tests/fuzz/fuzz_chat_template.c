@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/chat_template.h"
-#include "base/utf8.h"
 
 static void check_text(const struct marked_text *text)
 {

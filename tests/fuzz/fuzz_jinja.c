@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/jinja/jinja.h"
-#include "base/utf8.h"
 
 #define PERSON "\xf3\xb2\xa9\xbc"
 

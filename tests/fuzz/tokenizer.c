@@ -1,10 +1,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/temp_folder.h"
 #include "tokenizer/detokenizer.h"
-#include "base/utf8.h"
 
 /* Token by token the ids give the same text as at once. */
 static void check_stream(const struct tokenizer *t, const struct token_list *ids, const struct text *whole,
