@@ -10,9 +10,9 @@
 #include "base/utf8.h"
 #include "tokenizer/regexp_syntax.h"
 
-/* A search that tries more is given up: a second, about. Repeats of single characters count once, so that expressions
- * that published tokenizers have stay far below it on any text. */
-#define MATCH_LIMIT 20000000
+/* A search that backtracks more often than this, and than twice for each byte of the text, is given up. Expressions of
+ * published tokenizers backtrack at most once for each byte. */
+#define MATCH_LIMIT 1000000
 /* Repeats of groups need memory for each repeat. Only what is used of it is taken from the system. */
 #define STACK_START (64 * 1024)
 #define STACK_LIMIT ((size_t)1 << 30)
@@ -82,7 +82,6 @@ struct regexp_memory *regexp_memory_new(void)
         regexp_memory_free(m);
         return NULL;
     }
-    pcre2_set_match_limit(m->context, MATCH_LIMIT);
     return m;
 }
 
@@ -97,6 +96,8 @@ void regexp_memory_free(struct regexp_memory *m)
 
 struct regexp_search regexp_search(const struct regexp *re, struct regexp_memory *m, const char *text, size_t length)
 {
+    const size_t limit = MATCH_LIMIT + 2 * length;
+    pcre2_set_match_limit(m->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
     return (struct regexp_search){re, m, text, length, 0, SIZE_MAX};
 }
 
