@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 bool array_reserve(void *data, size_t *capacity, size_t count, size_t element_size)
 {
@@ -18,6 +19,16 @@ bool array_reserve(void *data, size_t *capacity, size_t count, size_t element_si
     memcpy(data, &grown, sizeof grown);
     *capacity = wanted;
     return true;
+}
+
+void *table_new(size_t bytes)
+{
+    const size_t huge = (size_t)2 << 20;
+    const bool is_large = bytes >= huge && bytes % huge == 0;
+    void *table = is_large ? aligned_alloc(huge, bytes) : malloc(bytes);
+    if (!table) return NULL;
+    if (is_large) madvise(table, bytes, MADV_HUGEPAGE); /* a hint: errors do not matter */
+    return memset(table, 0xFF, bytes);
 }
 
 bool text_reserve(struct text *t, size_t length)

@@ -1,4 +1,5 @@
-/* Growable memory: array_reserve for arrays of any type, struct text for bytes and strings. */
+/* Memory: array_reserve for arrays of any type that grow, struct text for bytes and strings that grow, table_new for
+ * tables. */
 #ifndef QUIRE_BASE_ARRAY_H
 #define QUIRE_BASE_ARRAY_H
 
@@ -14,6 +15,10 @@ extern "C" {
  * doubling so that appending is O(1). `data` is the address of the array's pointer. Returns false when memory ran out
  * (the array is as it was). New elements are not initialised. Free *data with free(). */
 bool array_reserve(void *data, size_t *capacity, size_t count, size_t element_size);
+
+/* Memory for a table that is looked up at random, every byte 0xFF: on huge pages, which the processor finds faster,
+ * where it is large enough and the system has them. NULL when memory ran out. Free it with free(). */
+void *table_new(size_t bytes);
 
 /* A byte string that grows. Always NUL-terminated once something was appended; may hold NULs. Zero-initialise it. */
 struct text {

@@ -94,11 +94,11 @@ bool mapped_file_read(const struct mapped_file *file, uint64_t offset, void *out
 enum status file_read(const char *path, struct text *out, struct error *err)
 {
     int fd;
-    uint64_t size;
+    uint64_t size = 0;
     enum status status = open_regular(path, &fd, &size, err);
     if (status != STATUS_OK) return status;
-    for (;;) {
-        if (!text_reserve(out, out->length + 65536)) {
+    for (size_t rest = (size_t)size;; rest = 0) { /* room for all at once: the size is nearly always right */
+        if (!text_reserve(out, out->length + rest + 65536)) {
             status = error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
             break;
         }

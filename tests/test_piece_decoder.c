@@ -22,7 +22,7 @@ static struct piece_decoder *open_decoder(const char *json, struct decoding_rule
     return d;
 }
 
-static void assert_piece(const struct piece_decoder *d, const char *piece, const char *expected, bool expected_byte)
+static void assert_piece(struct piece_decoder *d, const char *piece, const char *expected, bool expected_byte)
 {
     struct text bytes = {0};
     bool is_byte;
@@ -46,6 +46,7 @@ static void test_byte_fallback(void **state)
     assert_int_equal(rules.strip_spaces, 1);
     assert_false(rules.space_between);
     assert_piece(d, "\xe2\x96\x81\xe2\x96\x81the\xe2\x96\x81", "  the ", false);
+    assert_piece(d, "\xe2\x96\xe2\x96\x82", "\xe2\x96\xe2\x96\x82", false); /* the pattern's first bytes alone */
     assert_piece(d, "<0x41>", "A", true);
     assert_piece(d, "<0xfF>", "\xff", true);
     assert_piece(d, "<0x4>", "<0x4>", false);

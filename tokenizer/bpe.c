@@ -109,6 +109,9 @@ static enum status read_options(struct bpe *b, const json_t *model, const char *
     return STATUS_OK;
 }
 
+/* The table of a large vocabulary is in no near cache: its slots are fetched so many pieces or merges ahead. */
+enum { AHEAD = 8 };
+
 static enum status add_pieces(struct bpe *b, const struct tokenizer_json *file, const char *path, struct error *err)
 {
     size_t bytes = 0;
@@ -117,6 +120,8 @@ static enum status add_pieces(struct bpe *b, const struct tokenizer_json *file, 
     for (size_t i = 0; i < file->num_vocab; i++) {
         const struct json_piece *piece = &file->vocab[i];
         const char *text = file->strings.data + piece->offset;
+        if (i + AHEAD < file->num_vocab)
+            piece_table_prefetch(&b->pieces, file->strings.data + piece[AHEAD].offset, piece[AHEAD].length);
         if (!piece_table_add(&b->pieces, text, piece->length, piece->id))
             return error_set(err, STATUS_INVALID, "%s: the piece \"%s\" is in the vocabulary twice", path,
                              show_piece(text, piece->length).text);
@@ -182,13 +187,21 @@ static enum status read_merge(struct bpe *b, const struct tokenizer_json *file, 
     return STATUS_OK;
 }
 
+static void prefetch_merge(const struct bpe *b, const struct tokenizer_json *file, const struct json_merge *m)
+{
+    piece_table_prefetch(&b->pieces, file->strings.data + m->left, m->left_length);
+    piece_table_prefetch(&b->pieces, file->strings.data + m->right, m->right_length);
+}
+
 static enum status read_merges(struct bpe *b, const struct tokenizer_json *file, const char *path, struct error *err)
 {
     struct text joined = {0};
     struct merge *items = malloc((file->num_merges + 1) * sizeof *items);
     enum status status = items ? STATUS_OK : out_of_memory(err);
-    for (size_t rank = 0; rank < file->num_merges && !status; rank++)
+    for (size_t rank = 0; rank < file->num_merges && !status; rank++) {
+        if (rank + AHEAD < file->num_merges) prefetch_merge(b, file, &file->merges[rank + AHEAD]);
         status = read_merge(b, file, rank, &items[rank], &joined, path, err);
+    }
     text_free(&joined);
     if (status) {
         free(items);

@@ -42,9 +42,8 @@ bool merges_init(struct merges *m, struct merge *items, size_t count)
     size_t slots = 8;
     while (slots < count + count / 2) slots *= 2;
     *m = (struct merges){.items = items, .count = count, .mask = slots - 1};
-    m->slots = malloc(slots * sizeof *m->slots);
+    m->slots = table_new(slots * sizeof *m->slots); /* ranks are NO_RANK */
     if (!m->slots) return false;
-    memset(m->slots, 0xFF, slots * sizeof *m->slots); /* NO_RANK */
     for (size_t rank = 0; rank < count; rank++) {
         const struct merge *merge = &items[rank];
         *find_slot(m, merge->left, merge->right) = (struct pair_slot){merge->left, merge->right, (uint32_t)rank};

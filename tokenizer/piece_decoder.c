@@ -20,6 +20,7 @@ struct step {
 struct piece_decoder {
     struct step steps[MAX_STEPS];
     int num_steps;
+    struct text replaced; /* room for REPLACE */
 };
 
 /* --- opening --- */
@@ -155,26 +156,35 @@ void piece_decoder_close(struct piece_decoder *d)
         free(d->steps[i].pattern);
         free(d->steps[i].content);
     }
+    text_free(&d->replaced);
     free(d);
 }
 
 /* --- one piece --- */
 
-static bool replace(const struct step *step, struct text *bytes)
+/* memmem, which takes long to begin, is only asked about pieces that have the pattern's first byte. */
+static const char *find(const char *from, const char *end, const char *pattern, size_t length)
+{
+    const char *first = memchr(from, pattern[0], (size_t)(end - from));
+    return first ? memmem(first, (size_t)(end - first), pattern, length) : NULL;
+}
+
+static bool replace(const struct step *step, struct text *bytes, struct text *room)
 {
     const size_t pattern = strlen(step->pattern), content = strlen(step->content);
-    struct text result = {0};
-    const char *from = bytes->data, *end = from + bytes->length, *found;
-    bool ok = true;
-    if (bytes->length == 0 || !memmem(from, bytes->length, step->pattern, pattern)) return true;
-    while (ok && (found = memmem(from, (size_t)(end - from), step->pattern, pattern))) {
-        ok = text_append(&result, from, (size_t)(found - from)) && text_append(&result, step->content, content);
+    const char *from = bytes->data, *end = from + bytes->length, *found = find(from, end, step->pattern, pattern);
+    if (!found) return true;
+    text_clear(room);
+    for (; found; found = find(from, end, step->pattern, pattern)) {
+        if (!text_append(room, from, (size_t)(found - from)) || !text_append(room, step->content, content))
+            return false;
         from = found + pattern;
     }
-    ok = ok && text_append(&result, from, (size_t)(end - from));
-    text_free(bytes);
+    if (!text_append(room, from, (size_t)(end - from))) return false;
+    const struct text result = *room;
+    *room = *bytes;
     *bytes = result;
-    return ok;
+    return true;
 }
 
 static void strip(const struct step *step, struct text *bytes)
@@ -220,15 +230,14 @@ static void from_byte_level(struct text *bytes)
     bytes->length = count;
 }
 
-bool piece_decoder_apply(const struct piece_decoder *d, const char *piece, size_t length, struct text *bytes,
-                         bool *is_byte)
+bool piece_decoder_apply(struct piece_decoder *d, const char *piece, size_t length, struct text *bytes, bool *is_byte)
 {
     text_clear(bytes);
     *is_byte = false;
     if (!text_append(bytes, piece, length)) return false;
     for (int i = 0; i < d->num_steps && !*is_byte; i++) {
         const struct step *step = &d->steps[i];
-        if (step->kind == STEP_REPLACE && !replace(step, bytes)) return false;
+        if (step->kind == STEP_REPLACE && !replace(step, bytes, &d->replaced)) return false;
         if (step->kind == STEP_STRIP) strip(step, bytes);
         if (step->kind == STEP_BYTE_LEVEL) from_byte_level(bytes);
         if (step->kind == STEP_BYTE_FALLBACK) *is_byte = fall_back(bytes);

@@ -17,7 +17,6 @@ enum status piece_decoder_open(const json_t *value, const char *path, struct pie
 void piece_decoder_close(struct piece_decoder *d); /* NULL is allowed */
 
 /* Overwrites *bytes with the text of a piece; *is_byte: it is one byte of a character. False if memory ran out. */
-bool piece_decoder_apply(const struct piece_decoder *d, const char *piece, size_t length, struct text *bytes,
-                         bool *is_byte);
+bool piece_decoder_apply(struct piece_decoder *d, const char *piece, size_t length, struct text *bytes, bool *is_byte);
 
 #endif

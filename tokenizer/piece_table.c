@@ -18,10 +18,8 @@ bool piece_table_init(struct piece_table *table, size_t count, size_t bytes)
     size_t slots = 8;
     while (slots < count + count / 2) slots *= 2;
     *table = (struct piece_table){.mask = slots - 1};
-    table->slots = malloc(slots * sizeof *table->slots);
-    if (!table->slots || !text_reserve(&table->strings, bytes)) return false;
-    memset(table->slots, 0xFF, slots * sizeof *table->slots); /* ids are -1 */
-    return true;
+    table->slots = table_new(slots * sizeof *table->slots); /* ids are -1 */
+    return table->slots && text_reserve(&table->strings, bytes);
 }
 
 void piece_table_free(struct piece_table *table)
@@ -41,6 +39,11 @@ static struct piece_slot *find_slot(const struct piece_table *table, const char 
             memcmp(table->strings.data + slot->offset, text, length) == 0)
             return slot;
     }
+}
+
+void piece_table_prefetch(const struct piece_table *table, const char *text, size_t length)
+{
+    __builtin_prefetch(&table->slots[XXH3_64bits(text, length) & table->mask]);
 }
 
 bool piece_table_add(struct piece_table *table, const char *text, size_t length, int32_t id)

@@ -22,6 +22,9 @@ void piece_table_free(struct piece_table *table); /* safe on a zeroed struct */
 /* id >= 0. False if there is a piece of the same text already. Only as many may be added as there is room for. */
 bool piece_table_add(struct piece_table *table, const char *text, size_t length, int32_t id);
 
+/* Has the memory fetched that adding or finding a piece will look at first. */
+void piece_table_prefetch(const struct piece_table *table, const char *text, size_t length);
+
 /* The id of the piece text[length], or -1. */
 int32_t piece_table_find(const struct piece_table *table, const char *text, size_t length);
 

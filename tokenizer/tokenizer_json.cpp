@@ -53,11 +53,13 @@ struct reader {
     struct tokenizer_json *out;
     size_t vocab_capacity = 0, merges_capacity = 0;
 
-    // Where the bytes are put in out->strings.
+    // Where the bytes are put in out->strings: over text of the file that has been read, because no string is longer
+    // than its text there.
     uint32_t put(std::string_view bytes)
     {
         const size_t offset = out->strings.length;
-        if (!text_append(&out->strings, bytes.data(), bytes.size())) throw std::bad_alloc();
+        std::memcpy(out->strings.data + offset, bytes.data(), bytes.size());
+        out->strings.length += bytes.size();
         return static_cast<uint32_t>(offset);
     }
 
@@ -211,27 +213,30 @@ void reader::read(ondemand::document &document)
     check_ids(out);
 }
 
-void read_bytes(const char *path, struct text *bytes, struct tokenizer_json *out, struct error *err)
+void read_file(const char *path, struct tokenizer_json *out, struct error *err)
 {
     static const char lfs[] = "version https://git-lfs";
+    struct text *const bytes = &out->strings;
     const enum status status = file_read(path, bytes, err);
     if (status) throw status;
     if (bytes->length == 0) fail("the file is empty");
     if (bytes->length >= sizeof lfs && std::memcmp(bytes->data, lfs, sizeof lfs - 1) == 0)
         fail("a Git LFS pointer, not the file that it points to; fetch it with `git lfs pull`");
-    // No string is longer than its text in the file, so `strings` never moves.
-    if (!text_reserve(bytes, bytes->length + simdjson::SIMDJSON_PADDING) || !text_reserve(&out->strings, bytes->length))
-        throw std::bad_alloc();
+    if (!text_reserve(bytes, bytes->length + simdjson::SIMDJSON_PADDING)) throw std::bad_alloc();
     ondemand::parser parser;
     ondemand::document document = parser.iterate(bytes->data, bytes->length, bytes->capacity);
+    bytes->length = 0; // the strings take the place of what has been read
     reader{out}.read(document);
+    bytes->data[bytes->length] = '\0';
+    if (void *shrunk = std::realloc(bytes->data, bytes->length + 1))
+        *bytes = {static_cast<char *>(shrunk), bytes->length, bytes->length + 1};
 }
 
 // No exception may reach C.
-enum status guarded(const char *path, struct text *bytes, struct tokenizer_json *out, struct error *err) noexcept
+enum status guarded(const char *path, struct tokenizer_json *out, struct error *err) noexcept
 {
     try {
-        read_bytes(path, bytes, out, err);
+        read_file(path, out, err);
         return STATUS_OK;
     } catch (enum status status) {
         return status;
@@ -251,11 +256,8 @@ enum status guarded(const char *path, struct text *bytes, struct tokenizer_json 
 
 enum status tokenizer_json_read(const char *path, struct tokenizer_json *out, struct error *err)
 {
-    struct text bytes = {};
     *out = {};
-    const enum status status = guarded(path, &bytes, out, err);
-    text_free(&bytes);
-    return status;
+    return guarded(path, out, err);
 }
 
 void tokenizer_json_free(struct tokenizer_json *file)
