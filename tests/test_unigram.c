@@ -123,6 +123,9 @@ static void test_unknown(void **state)
     check_model(MODEL("[\"a\", -1]"), "a<unk>\xc3\xa9", "1 0 ");
     check_model(MODEL("[\"a\", -1], [\"\", -100]"), "aa", "1 1 ");
     check_model(MODEL("[\"a\", -1], [\"\", -100]"), "", "");
+    /* The lowest score is -5, so an unknown character has -15. */
+    check_model(MODEL("[\"a\", 10.5], [\"xa\", -5]"), "xa", "0 1 ");
+    check_model(MODEL("[\"a\", 9.5], [\"xa\", -5]"), "xa", "2 ");
     /* With scores above 0 two unknown characters are better than a piece of both, which is then what stands for them.
      */
     check_model("\"unk_id\": 0, \"vocab\": [[\"<unk>\", 100], [\"xy\", 100]]", "xy", "1 ");
@@ -189,6 +192,11 @@ static void test_hidden(void **state)
     check(u, "<unk>", "0 ");
     assert_int_equal(unigram_piece_id(u, "<s>", 3), 1);
     assert_int_equal(unigram_piece_id(u, "<t>", 3), -1);
+    unigram_close(u);
+    /* Unknown characters that spell it */
+    assert_int_equal(open_model(MODEL("[\"<s>\", 0], [\"a\", -5]"), false, &u, NULL), 0);
+    unigram_hide(u, 1);
+    check(u, "a<s>", "2 0 ");
     unigram_close(u);
 }
 

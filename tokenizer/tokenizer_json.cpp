@@ -91,13 +91,14 @@ void reader::read_vocab(ondemand::value value)
 // is not always the nearest double, and the last bit decides between ways whose scores are otherwise equal.
 bool read_score(ondemand::value value, double *score)
 {
-    const std::string_view token = value.raw_json_token();
-    std::string digits(token.substr(0, token.find_last_of("0123456789") + 1)); // white space may follow
-    const size_t point = digits.find('.');
+    const std::string_view token = value.raw_json_token(); // white space may follow
     if (value.get_double().get(*score)) return false;
-    if (point == digits.npos || digits.find_first_of("eE") != digits.npos || digits.size() > 21) return true;
+    const size_t begin = token.find_first_of("0123456789"), end = token.find_last_of("0123456789") + 1;
+    std::string digits(token.substr(begin, end - begin));
+    const size_t point = digits.find('.');
+    if (point == digits.npos || digits.find_first_of("eE") != digits.npos || digits.size() > 20) return true;
     digits.erase(point, 1);
-    const double size = std::strtoull(digits.c_str() + (digits[0] == '-'), nullptr, 10);
+    const double size = std::strtoull(digits.c_str(), nullptr, 10);
     *score = std::copysign(size / std::pow(10, digits.size() - point), *score);
     return true;
 }

@@ -98,7 +98,7 @@ DEFAULTS = {
     "bytes": False,          # <0x00> .. <0xFF> follow `first`
     "unigram": False,        # the model is Unigram, not BPE
     "pairs": True,           # merges as pairs; otherwise as strings, as older files have them
-    "bos": None, "eos": None, "add_bos": False,
+    "bos": None, "eos": None, "add_bos": False, "padding": None,
 }
 
 FAMILIES = {
@@ -198,7 +198,9 @@ FAMILIES = {
         "decoder": sequence("decoders", *SENTENCEPIECE_DECODER["decoders"], STRIP_ONE),
         "first": specials("<unk>", "<s>", "</s>", "<pad>", "<|user|>") + [added("\n", normalized=False),
                                                                          added("<code>", normalized=False)],
-        "bytes": True, "bos": "<s>", "eos": "</s>", "add_bos": True},
+        "bytes": True, "bos": "<s>", "eos": "</s>", "add_bos": True,
+        "padding": {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 3,
+                    "pad_type_id": 0, "pad_token": "<pad>"}},
     "unigram": {  # no byte pieces, as Unigram models from before byte_fallback
         "unigram": True,
         "normalizer": sequence("normalizers", {"type": "NFKC"}, replace(" {2,}", " ", kind="Regex")),
@@ -247,7 +249,8 @@ def train_unigram(family, size, text):
     """The vocabulary with scores. Those that are learnt are rounded, because the trainer's differ from run to run, which also
     makes equal ones; then to 32 bits, which published scores have."""
     trainee, alphabet = training_pipeline(family, size, text)
-    first = [t["content"] for t in family["first"]] + (BYTES if family["bytes"] else [])
+    first = [t["content"] for t in family["first"] if t["content"] != "\n"]
+    first += ["\n" if b == "<0x0A>" else b for b in BYTES] if family["bytes"] else []  # as in Helium's
     trainee.model, known = tokenizers.models.Unigram(), set(alphabet) | {" "}
     trainer = trainers.UnigramTrainer(vocab_size=size - len(first), show_progress=False)
     trainee.train_from_iterator(["".join(c for c in p if c in known) for p in text], trainer)
@@ -287,7 +290,7 @@ def build(name, size, text):
         model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
                  **family["options"], "vocab": vocab, "merges": merges if family["pairs"] else [" ".join(m) for m in merges]}
-    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens,
+    tokenizer = {"version": "1.0", "truncation": None, "padding": family["padding"], "added_tokens": tokens,
                  "normalizer": family["normalizer"], "pre_tokenizer": family["pre_tokenizer"], "post_processor": post,
                  "decoder": family["decoder"], "model": model}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": family["bos"], "eos_token": family["eos"],
