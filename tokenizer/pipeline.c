@@ -9,15 +9,17 @@
 #include "tokenizer/normalizer.h"
 #include "tokenizer/piece_decoder.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/unigram.h"
 
 struct pipeline {
     struct normalizer *normalizer;
     struct pre_tokenizer *pre_tokenizer;
-    struct bpe *bpe;
+    struct bpe *bpe;         /* the model is this or ... */
+    struct unigram *unigram; /* ... this; the other is NULL */
     struct piece_decoder *decoder;
     const struct token_table *table;
-    int32_t unk_id;            /* of the model's unk_token, which stands for text though it may be special; -1: none */
-    struct text bytes;         /* for the decoder, while the tokenizer is opened */
+    int32_t unk_id;    /* of the model's unknown piece, which stands for text though it may be special; -1: none */
+    struct text bytes; /* for the decoder, while the tokenizer is opened */
     struct added_tokens added; /* those that are looked for in normalized text */
 };
 
@@ -32,6 +34,8 @@ bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t i
                         uint32_t token_flags)
 {
     bool is_byte;
+    if ((token_flags & TOKEN_SPECIAL) && p->unigram && utf8_length(piece, length) != (int)length)
+        unigram_hide(p->unigram, id);
     if (memchr(piece, ' ', length)) token_flags |= TOKEN_LITERAL_SPACE;
     return piece_decoder_apply(p->decoder, piece, length, &p->bytes, &is_byte) &&
            token_table_set(table, id, p->bytes.data, p->bytes.length, token_flags | (is_byte ? TOKEN_BYTE : 0));
@@ -64,14 +68,19 @@ static enum status open_encoder(struct pipeline *p, const struct tokenizer_json 
     struct table_builder builder = {p, file, table, false};
     pthread_t thread;
     const bool threaded = pthread_create(&thread, NULL, build_table, &builder) == 0;
-    enum status status = bpe_open(file, pre_tokenizer_is_byte_level(p->pre_tokenizer), path, &p->bpe, err);
+    const json_t *unk =
+        json_object_get(json_object_get(file->rest, "model"), file->is_unigram ? "unk_id" : "unk_token");
+    const bool byte_level = pre_tokenizer_is_byte_level(p->pre_tokenizer);
+    enum status status = file->is_unigram ? unigram_open(file, byte_level, path, &p->unigram, err)
+                                          : bpe_open(file, byte_level, path, &p->bpe, err);
     if (threaded)
         pthread_join(thread, NULL);
     else
         build_table(&builder);
-    const json_t *unk = json_object_get(json_object_get(file->rest, "model"), "unk_token");
-    p->unk_id =
-        !status && json_is_string(unk) ? bpe_piece_id(p->bpe, json_string_value(unk), json_string_length(unk)) : -1;
+    p->unk_id = status                 ? -1
+                : json_is_integer(unk) ? (int32_t)json_integer_value(unk)
+                : json_is_string(unk)  ? bpe_piece_id(p->bpe, json_string_value(unk), json_string_length(unk))
+                                       : -1;
     return status || builder.ok ? status : out_of_memory(err);
 }
 
@@ -94,6 +103,7 @@ void pipeline_close(struct pipeline *p)
     normalizer_close(p->normalizer);
     pre_tokenizer_close(p->pre_tokenizer);
     bpe_close(p->bpe);
+    unigram_close(p->unigram);
     piece_decoder_close(p->decoder);
     text_free(&p->bytes);
     added_tokens_free(&p->added);
@@ -113,7 +123,7 @@ enum status pipeline_add_token(struct pipeline *p, struct token_table *table, in
 
 int32_t pipeline_piece_id(const struct pipeline *p, const char *text, size_t length)
 {
-    return bpe_piece_id(p->bpe, text, length);
+    return p->bpe ? bpe_piece_id(p->bpe, text, length) : unigram_piece_id(p->unigram, text, length);
 }
 
 void pipeline_sort_added(struct pipeline *p)
@@ -178,7 +188,7 @@ static enum status encode_words(const struct pipeline *p, const struct words *wo
                                 struct error *err)
 {
     const size_t from = out->count;
-    enum status status = bpe_encode(p->bpe, words, out, err);
+    enum status status = p->bpe ? bpe_encode(p->bpe, words, out, err) : unigram_encode(p->unigram, words, out, err);
     return status ? status : spell_special(p, from, out, err);
 }
 

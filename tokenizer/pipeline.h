@@ -17,7 +17,8 @@ enum status pipeline_open(const struct tokenizer_json *file, const char *path, s
                           struct token_table *table, struct error *err);
 void pipeline_close(struct pipeline *p); /* NULL is allowed */
 
-/* Sets a token of the table to what the decoder makes of `piece`. False if memory ran out. */
+/* Sets a token of the table to what the decoder makes of `piece`. A special one is no longer found in words by
+ * Unigram. False if memory ran out. */
 bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t id, const char *piece, size_t length,
                         uint32_t token_flags);
 /* The id of the vocabulary's piece with this text, or -1. */

@@ -3,6 +3,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -64,6 +65,7 @@ struct reader {
     }
 
     void read_vocab(ondemand::value value);
+    void read_scored_vocab(ondemand::value value);
     void read_merge(ondemand::value value, size_t number);
     void read_merges(ondemand::value value);
     void read_model(ondemand::value value);
@@ -73,6 +75,7 @@ struct reader {
 void reader::read_vocab(ondemand::value value)
 {
     ondemand::object vocab;
+    if (out->is_unigram) return read_scored_vocab(value);
     if (value.get_object().get(vocab)) fail("\"vocab\" must be an object of pieces and their ids");
     for (auto field : vocab) {
         const std::string_view piece = field.unescaped_key();
@@ -82,7 +85,45 @@ void reader::read_vocab(ondemand::value value)
             fail("the id of the piece " + show(piece) + " must be an integer from 0 to " +
                  std::to_string(TOKENIZER_CONFIG_MAX_ID - 1));
         *append(&out->vocab, &out->num_vocab, &vocab_capacity) = {put(piece), static_cast<uint32_t>(piece.size()),
-                                                                  static_cast<int32_t>(id)};
+                                                                  static_cast<int32_t>(id), 0};
+    }
+}
+
+// Whether a value is a number, as tokenizers reads a score: the digits as an integer, divided by a power of ten. That
+// is not always the nearest double, and the last bit decides between ways whose scores are otherwise equal.
+bool read_score(ondemand::value value, double *score)
+{
+    const std::string_view token = value.raw_json_token(); // white space may follow
+    if (value.get_double().get(*score)) return false;
+    const size_t begin = token.find_first_of("0123456789"), end = token.find_last_of("0123456789") + 1;
+    std::string digits(token.substr(begin, end - begin));
+    const size_t point = digits.find('.');
+    if (point == digits.npos || digits.find_first_of("eE") != digits.npos || digits.size() > 20) return true;
+    digits.erase(point, 1);
+    const double size = std::strtoull(digits.c_str(), nullptr, 10);
+    *score = std::copysign(size / std::pow(10, digits.size() - point), *score);
+    return true;
+}
+
+// [[piece, score], ...]
+void reader::read_scored_vocab(ondemand::value value)
+{
+    ondemand::array vocab, pair;
+    if (value.get_array().get(vocab)) fail("the \"vocab\" of Unigram must be an array of pieces and their scores");
+    for (ondemand::value entry : vocab) {
+        const size_t id = out->num_vocab;
+        std::string_view piece;
+        double score;
+        bool valid = !entry.get_array().get(pair);
+        if (valid) {
+            auto part = pair.begin(), end = pair.end();
+            valid = part != end && !(*part).get_string().get(piece) && ++part != end && read_score(*part, &score) &&
+                    !(++part != end);
+        }
+        if (!valid) fail("piece " + std::to_string(id) + " must be an array of a string and its score, a number");
+        if (id == TOKENIZER_CONFIG_MAX_ID) fail("more than " + std::to_string(id) + " pieces");
+        *append(&out->vocab, &out->num_vocab, &vocab_capacity) = {put(piece), static_cast<uint32_t>(piece.size()),
+                                                                  static_cast<int32_t>(id), score};
     }
 }
 
@@ -156,11 +197,12 @@ void reader::read_model(ondemand::value value)
         else
             put_json(model, key, field.value());
     }
+    has_merges |= out->is_unigram;
     if (!has_vocab || !has_merges) fail("\"model\" has no \"" + std::string(has_vocab ? "merges" : "vocab") + "\"");
 }
 
-// Files of early versions of tokenizers do not name their model; one with merges is BPE.
-void check_model(ondemand::document &document)
+// Files of early versions of tokenizers do not name their model; one with merges is BPE. Returns whether it is Unigram.
+bool check_model(ondemand::document &document)
 {
     ondemand::object model;
     std::string_view type;
@@ -170,14 +212,17 @@ void check_model(ondemand::document &document)
     error = model["type"].get_string().get(type);
     if (error == simdjson::INCORRECT_TYPE) fail("the model's \"type\" must be a string");
     if (error && error != simdjson::NO_SUCH_FIELD) throw simdjson::simdjson_error(error);
-    if (!error && type != "BPE")
+    const bool is_unigram = !error && type == "Unigram";
+    if (!error && !is_unigram && type != "BPE")
         fail("the model's type " + show(type) +
-                 " is not supported, only BPE is; without this file quire reads tokenizer.model, if the folder has one",
+                 " is not supported, only BPE and Unigram are; without this file quire reads tokenizer.model, if the "
+                 "folder has one",
              STATUS_UNSUPPORTED);
     document.rewind();
     if (error && document["model"]["merges"].error())
-        fail("the model has no type and no merges; only BPE is supported", STATUS_UNSUPPORTED);
+        fail("the model has no type and no merges; only BPE is supported so", STATUS_UNSUPPORTED);
     document.rewind();
+    return is_unigram;
 }
 
 void check_ids(const struct tokenizer_json *file)
@@ -198,7 +243,7 @@ void check_ids(const struct tokenizer_json *file)
 
 void reader::read(ondemand::document &document)
 {
-    check_model(document);
+    out->is_unigram = check_model(document);
     out->rest = json_object();
     if (!out->rest) throw std::bad_alloc();
     for (auto field : document.get_object()) {

@@ -5,6 +5,7 @@
 #define QUIRE_TOKENIZER_TOKENIZER_JSON_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ extern "C" {
 struct json_piece {
     uint32_t offset, length; /* bytes of tokenizer_json.strings */
     int32_t id;
+    double score; /* of Unigram */
 };
 struct json_merge {
     uint32_t left, left_length, right, right_length; /* bytes of tokenizer_json.strings */
@@ -27,14 +29,16 @@ struct tokenizer_json {
     struct text strings;
     struct json_piece *vocab; /* [num_vocab] in the file's order */
     size_t num_vocab;
+    bool is_unigram;           /* otherwise BPE */
     struct json_merge *merges; /* [num_merges] by rank; given as "left right" or as ["left", "right"] */
     size_t num_merges;
     json_t *rest; /* the file's object without model.vocab and model.merges */
 };
 
 /* Errors name the file and what is wrong: not JSON, cut short, a vocabulary that is not an object of ids 0 to
- * TOKENIZER_CONFIG_MAX_ID - 1, two pieces of one id, a merge without two parts. A model type other than BPE is
- * STATUS_UNSUPPORTED. Free with tokenizer_json_free, also after a failure. */
+ * TOKENIZER_CONFIG_MAX_ID - 1, two pieces of one id, a merge without two parts, for Unigram a vocabulary that is not
+ * an array of pieces with scores. A model type other than BPE and Unigram is STATUS_UNSUPPORTED. Free with
+ * tokenizer_json_free, also after a failure. */
 enum status tokenizer_json_read(const char *path, struct tokenizer_json *out, struct error *err);
 void tokenizer_json_free(struct tokenizer_json *file);
 

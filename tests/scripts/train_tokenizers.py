@@ -14,6 +14,7 @@ import collections
 import json
 import pathlib
 import random
+import struct
 
 import tokenizers
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers, trainers
@@ -95,8 +96,9 @@ DEFAULTS = {
     "first": [],             # added tokens whose ids come first; they are in the model's vocabulary
     "last": [],              # added tokens whose ids follow the model's vocabulary
     "bytes": False,          # <0x00> .. <0xFF> follow `first`
+    "unigram": False,        # the model is Unigram, not BPE
     "pairs": True,           # merges as pairs; otherwise as strings, as older files have them
-    "bos": None, "eos": None, "add_bos": False,
+    "bos": None, "eos": None, "add_bos": False, "padding": None,
 }
 
 FAMILIES = {
@@ -188,6 +190,25 @@ FAMILIES = {
         "options": {"unk_token": "<unk>", "fuse_unk": True},
         "first": specials("<unk>", "<s>", "</s>"), "last": specials("<sep>") + [added("<mask>", lstrip=True)],
         "bos": "<s>", "eos": "</s>", "add_bos": True},
+    "helium": {
+        "unigram": True,
+        "normalizer": sequence("normalizers", {"type": "Prepend", "prepend": " "}, FROM_SPACE),
+        "pre_tokenizer": sequence("pretokenizers", split("\n", "Contiguous", kind="String")),
+        "post_processor": bos_first("<s>"),
+        "decoder": sequence("decoders", *SENTENCEPIECE_DECODER["decoders"], STRIP_ONE),
+        "first": specials("<unk>", "<s>", "</s>", "<pad>", "<|user|>") + [added("\n", normalized=False),
+                                                                         added("<code>", normalized=False)],
+        "bytes": True, "bos": "<s>", "eos": "</s>", "add_bos": True,
+        "padding": {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 3,
+                    "pad_type_id": 0, "pad_token": "<pad>"}},
+    "unigram": {  # no byte pieces, as Unigram models from before byte_fallback
+        "unigram": True,
+        "normalizer": sequence("normalizers", {"type": "NFKC"}, replace(" {2,}", " ", kind="Regex")),
+        "pre_tokenizer": metaspace("always", True),
+        "post_processor": bos_first("<s>"),
+        "decoder": metaspace("always", True),
+        "first": specials("<s>", "<pad>", "</s>", "<unk>", "<sep>"), "last": [added("<mask>", lstrip=True)],
+        "bos": "<s>", "eos": "</s>", "add_bos": True},
 }
 
 
@@ -224,6 +245,20 @@ def train(family, size, text):
     return model["vocab"], model["merges"]
 
 
+def train_unigram(family, size, text):
+    """The vocabulary with scores. Those that are learnt are rounded, because the trainer's differ from run to run, which also
+    makes equal ones; then to 32 bits, which published scores have."""
+    trainee, alphabet = training_pipeline(family, size, text)
+    first = [t["content"] for t in family["first"] if t["content"] != "\n"]
+    first += ["\n" if b == "<0x0A>" else b for b in BYTES] if family["bytes"] else []  # as in Helium's
+    trainee.model, known = tokenizers.models.Unigram(), set(alphabet) | {" "}
+    trainer = trainers.UnigramTrainer(vocab_size=size - len(first), show_progress=False)
+    trainee.train_from_iterator(["".join(c for c in p if c in known) for p in text], trainer)
+    learnt = [(round(score, 1), piece) for piece, score in json.loads(trainee.to_str())["model"]["vocab"]]
+    learnt = sorted((-score, piece) for score, piece in learnt if piece not in first)
+    return [[t, 0.0] for t in first] + [[piece, struct.unpack("f", struct.pack("f", -score))[0]] for score, piece in learnt]
+
+
 def merge_first_runs(family, vocab, merges):
     """As in Gemma's vocabulary, merges give the runs among `first` where they are not matched as added tokens."""
     if not family["bytes"]:
@@ -236,8 +271,12 @@ def merge_first_runs(family, vocab, merges):
 def build(name, size, text):
     """The contents of tokenizer.json and tokenizer_config.json."""
     family = {**DEFAULTS, **FAMILIES[name]}
-    vocab, merges = train(family, size, text)
-    merges = merge_first_runs(family, vocab, merges)
+    if family["unigram"]:
+        pieces = train_unigram(family, size, text)
+        vocab = {piece: i for i, (piece, _) in enumerate(pieces)}
+    else:
+        vocab, merges = train(family, size, text)
+        merges = merge_first_runs(family, vocab, merges)
     tokens = [{"id": vocab[t["content"]], **t} for t in family["first"]]
     tokens += [{"id": len(vocab) + i, **t} for i, t in enumerate(family["last"])]
     ids = {t["content"]: t["id"] for t in tokens}
@@ -245,10 +284,13 @@ def build(name, size, text):
     for processor in (post or {}).get("processors", [post]):
         for token in (processor or {}).get("special_tokens", {}).values():
             token["ids"] = [ids[token["id"]]]
-    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-             **family["options"], "vocab": vocab, "merges": merges if family["pairs"] else [" ".join(m) for m in merges]}
-    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens,
+    if family["unigram"]:
+        model = {"type": "Unigram", "unk_id": ids["<unk>"], "vocab": pieces, "byte_fallback": family["bytes"]}
+    else:
+        model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                 "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                 **family["options"], "vocab": vocab, "merges": merges if family["pairs"] else [" ".join(m) for m in merges]}
+    tokenizer = {"version": "1.0", "truncation": None, "padding": family["padding"], "added_tokens": tokens,
                  "normalizer": family["normalizer"], "pre_tokenizer": family["pre_tokenizer"], "post_processor": post,
                  "decoder": family["decoder"], "model": model}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": family["bos"], "eos_token": family["eos"],
@@ -267,8 +309,15 @@ def write(folder, tokenizer, config):
 # --- cases
 
 def without_special(folder):
-    """The tokenizer that finds no special token in a text: what quire uses for the text of messages."""
-    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    """The tokenizer that finds no special token in a text: what quire uses for the text of messages. A Unigram model would still
+    find those in its vocabulary, except by another name."""
+    file = json.loads((folder / "tokenizer.json").read_text())
+    if file["model"]["type"] == "Unigram":
+        for token in file["added_tokens"]:
+            id, vocab = token["id"], file["model"]["vocab"]
+            if token["special"] and id < len(vocab) and id != file["model"]["unk_id"]:
+                token["content"] = vocab[id][0] = f"\U0010fffe\U0010fffe{id}"
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(file))
     tokenizer.encode_special_tokens = True
     return tokenizer
 
