@@ -139,22 +139,26 @@ void pipeline_scratch_free(struct pipeline_scratch *s)
 
 /* --- encoding --- */
 
-static enum status encode_words(const struct pipeline *p, const struct words *words, struct token_list *out,
-                                struct error *err);
+static enum status encode_words(const struct pipeline *p, const struct words *words, size_t longest,
+                                struct token_list *out, struct error *err);
 
 /* Appends the ids of the spelling of a special token, in two parts, so that they do not give the token again. A single
- * character stands for text, special or not. */
-static enum status encode_spelling(const struct pipeline *p, int32_t id, struct token_list *out, struct error *err)
+ * character stands for text, special or not. The spellings of spellings grow shorter, unless a decoder adds text. */
+static enum status encode_spelling(const struct pipeline *p, int32_t id, size_t longest, struct token_list *out,
+                                   struct error *err)
 {
     const struct token token = token_table_get(p->table, id);
     const char *text = p->table->bytes.data + token.offset;
+    if (token.length > longest)
+        return error_set(err, STATUS_UNSUPPORTED, "the tokenizer decodes special token %d to more text than it encodes",
+                         id);
     const int first = token.length ? utf8_length(text, token.length) : 0;
     if (first <= 0 || (uint32_t)first == token.length)
         return token_list_append(out, &id, 1) ? STATUS_OK : out_of_memory(err);
     struct word parts[] = {{0, (uint32_t)first}, {(uint32_t)first, token.length - (uint32_t)first}};
     struct words words = {.items = parts, .count = 2};
     enum status status = text_append(&words.text, text, token.length) ? STATUS_OK : out_of_memory(err);
-    if (!status) status = encode_words(p, &words, out, err);
+    if (!status) status = encode_words(p, &words, token.length - 1, out, err);
     text_free(&words.text);
     return status;
 }
@@ -166,7 +170,8 @@ static bool is_special(const struct pipeline *p, int32_t id)
 
 /* A vocabulary may hold its special tokens too, and a word may be one. The text of a word never names it: replaces each
  * special token among the ids from `from` on. */
-static enum status spell_special(const struct pipeline *p, size_t from, struct token_list *out, struct error *err)
+static enum status spell_special(const struct pipeline *p, size_t from, size_t longest, struct token_list *out,
+                                 struct error *err)
 {
     size_t i = from;
     while (i < out->count && !is_special(p, out->ids[i])) i++;
@@ -176,7 +181,7 @@ static enum status spell_special(const struct pipeline *p, size_t from, struct t
     out->count = i;
     for (size_t k = 0; k < rest.count && !status; k++) {
         if (is_special(p, rest.ids[k]))
-            status = encode_spelling(p, rest.ids[k], out, err);
+            status = encode_spelling(p, rest.ids[k], longest, out, err);
         else if (!token_list_append(out, &rest.ids[k], 1))
             status = out_of_memory(err);
     }
@@ -184,12 +189,13 @@ static enum status spell_special(const struct pipeline *p, size_t from, struct t
     return status;
 }
 
-static enum status encode_words(const struct pipeline *p, const struct words *words, struct token_list *out,
-                                struct error *err)
+/* longest: bytes that a special token may have which the words name. */
+static enum status encode_words(const struct pipeline *p, const struct words *words, size_t longest,
+                                struct token_list *out, struct error *err)
 {
     const size_t from = out->count;
     enum status status = p->bpe ? bpe_encode(p->bpe, words, out, err) : unigram_encode(p->unigram, words, out, err);
-    return status ? status : spell_special(p, from, out, err);
+    return status ? status : spell_special(p, from, longest, out, err);
 }
 
 /* Encodes normalized text without added tokens. */
@@ -198,7 +204,7 @@ static enum status encode_text(const struct pipeline *p, const char *text, size_
 {
     if (length == 0) return STATUS_OK;
     enum status status = pre_tokenizer_split(p->pre_tokenizer, text, length, first, &s->words, err);
-    return status ? status : encode_words(p, &s->words, out, err);
+    return status ? status : encode_words(p, &s->words, SIZE_MAX, out, err);
 }
 
 /* Encodes normalized text: its added tokens, and the text between them. */
