@@ -104,7 +104,7 @@ void scheduler_abort(struct scheduler *s, struct request *request);
  */
 void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_reason reason);
 
-/* Fills `batch`, which was made for config.limits with max_pairs >= max_num_seqs.
+/* Fills `batch`, which was made for config.limits.
  *
  * Here and in scheduler_collect, STATUS_INTERNAL means that an internal inconsistency was found: a block that is not
  * free for a step that was found to fit, the release of a free block, a broken free list. The batch is empty then,

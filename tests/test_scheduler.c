@@ -50,7 +50,7 @@ static void world_open(struct world *w, struct scheduler_config config)
     struct error err = {{0}};
     *w = (struct world){.config = config};
     if (scheduler_create(&config, &w->scheduler, &err) != STATUS_OK ||
-        batch_init(&w->batch, &config.limits, config.limits.max_num_seqs, &err) != STATUS_OK ||
+        batch_init(&w->batch, &config.limits, &err) != STATUS_OK ||
         fake_model_init(&w->model, &config.limits, config.num_blocks, config.num_host_blocks, VOCAB, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     w->model.rope_switch = config.rope_switch;

@@ -106,7 +106,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     pthread_mutex_init(&e->schedule_lock, NULL);
     enum status status = loaded_model_open(options, &e->loaded, err);
     if (status == STATUS_OK) status = create_scheduler(e, err);
-    if (status == STATUS_OK) status = batch_init(&e->batch, &e->loaded.limits, e->loaded.limits.max_num_seqs, err);
+    if (status == STATUS_OK) status = batch_init(&e->batch, &e->loaded.limits, err);
     if (status != STATUS_OK) {
         engine_destroy(e);
         return status;

@@ -100,7 +100,8 @@ static void forget(struct fake_model *m, const struct block_pair *pairs, int32_t
 static enum status move_all(struct fake_model *m, const struct batch *b, struct error *err)
 {
     const struct block_range device = {1, m->num_blocks}, host = {m->num_blocks + 1, m->num_host_blocks};
-    if (b->num_copies > b->max_pairs || b->num_swap_out > b->max_deltas || b->num_swap_in > b->max_deltas)
+    if (b->num_copies > m->limits.max_num_seqs * m->limits.num_groups || b->num_swap_out > b->max_deltas ||
+        b->num_swap_in > b->max_deltas)
         return error_set(err, STATUS_INTERNAL, "%d copies, %d blocks swapped out and %d in", b->num_copies,
                          b->num_swap_out, b->num_swap_in);
     enum status status = move_blocks(m, b->swap_out, b->num_swap_out, device, host, err);
