@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/batch.h"
 #include "base/status.h"
 #include "scheduler/sampling_params.h"
 
@@ -16,6 +17,14 @@ const char *finish_reason_name(enum finish_reason reason); /* "stop", "length", 
 
 struct request;
 struct request_queue;
+
+/* The blocks of one KV cache group that hold a sequence's K and V. */
+struct block_table {
+    int32_t *blocks;      /* [ceil(token_capacity / block_size)] physical blocks; 0: the null block */
+    int32_t num_blocks;   /* entries so far */
+    int32_t first;        /* the entries before this one are null: their blocks have left the window */
+    int32_t num_uploaded; /* entries that the device's block table has */
+};
 
 struct sequence {
     struct request *request;
@@ -33,11 +42,9 @@ struct sequence {
     int32_t num_computed;   /* tokens whose K and V are written, or will be by a submitted step */
     int32_t num_cached;     /* of the prompt, tokens found in the prefix cache at the (first) admission */
 
-    int32_t *block_table; /* [ceil(token_capacity / block_size)] physical blocks; 0: the null block */
-    int32_t num_blocks;
-    int32_t num_uploaded; /* entries of block_table that the device's block table has */
-    int32_t num_hashed;   /* full blocks with a prefix id, from the first */
-    uint64_t prefix_id;   /* of the last of those, or that of an empty prefix */
+    struct block_table *tables; /* [num_groups] */
+    int32_t num_hashed;         /* full blocks of tokens that the prefix cache knows, from the first */
+    int32_t prefix;             /* those, pinned (prefix_cache.h); PREFIX_NONE: num_hashed is 0 */
 
     int32_t state_index; /* of its block table and sampling state on the device; -1: none */
     int32_t in_flight;   /* steps in flight that name it: its blocks are not released before they are collected */
@@ -49,25 +56,28 @@ struct request {
     uint64_t arrival; /* smaller is older */
     struct sampling_params params;
     int32_t eos_token_ids[16], num_eos;
-    uint64_t extra_key;         /* part of every block's identity: adapter, salt; 0: none */
+    char *cache_salt;           /* owned; blocks are shared only with requests of the same salt; NULL: none */
+    int32_t priority;           /* smaller is scheduled earlier, with SCHEDULING_PRIORITY */
     struct sequence *sequences; /* [params.n] */
     int32_t num_sequences;
     struct sequence *leader; /* while admitted: computes the prompt, for which the other sequences wait */
     bool forked;             /* the prompt was computed, and each sequence has tokens of its own since */
     bool long_rope;          /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
+    bool beams;              /* beam search: its sequences go on by scheduler_set_beams */
     bool aborted;
     int32_t num_preemptions;
+    int64_t retry_gains;         /* block_manager.gains before which it cannot start: see block_manager_can_allocate */
     struct error error;          /* with FINISH_ERROR: why */
     void *user;                  /* the engine's */
     struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
     struct request *next, *previous;
 };
 
-/* Allocates a request with params.n sequences of at most max_model_len tokens in blocks of block_size, and copies the
- * prompt to each. prompt_len must be 1 to max_model_len (STATUS_INVALID). A prompt of max_model_len tokens still gets
+/* Allocates a request with params.n sequences of at most limits->max_model_len tokens, and copies the prompt to each.
+ * prompt_len must be 1 to max_model_len (STATUS_INVALID). A prompt of max_model_len tokens still gets
  * one output token, whose K and V are never computed; `tokens` has room for it. */
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
-                           int32_t max_model_len, int32_t block_size, struct request **out, struct error *err);
+                           const struct batch_limits *limits, struct request **out, struct error *err);
 void request_destroy(struct request *request);
 
 bool request_finished(const struct request *request);                     /* all its sequences are */
