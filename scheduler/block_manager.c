@@ -446,25 +446,26 @@ enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks,
     return block_pool_grow(&m->host, num_blocks, err);
 }
 
-/* Blocks of the table that m->scratch has not noted. It notes them, or is zeroed. */
-static int32_t note_table(struct block_manager *m, const struct block_table *t, bool note)
+/* Counts the blocks of the sequence that are still read and that m->scratch has not noted. It notes them, or forgets
+ * them. */
+static int32_t note_sequence(struct block_manager *m, const struct sequence *seq, bool note)
 {
     int32_t count = 0;
-    for (int32_t i = t->first; i < t->num_blocks; i++) {
-        count += m->scratch[t->blocks[i]] == 0;
-        m->scratch[t->blocks[i]] = note;
-    }
+    for (int32_t g = 0; g < m->limits.num_groups; g++)
+        for (int32_t i = first_read(m, g, seq->num_computed); i < seq->tables[g].num_blocks; i++) {
+            int32_t *noted = &m->scratch[seq->tables[g].blocks[i]];
+            count += *noted == 0;
+            *noted = note;
+        }
     return count;
 }
 
-/* Blocks that the request's sequences hold, a shared one counted once. */
+/* Blocks that the request's sequences hold and still read, a shared one counted once. */
 static int32_t num_distinct(struct block_manager *m, const struct request *request)
 {
     int32_t count = 0;
-    for (int32_t i = 0; i < request->num_sequences; i++)
-        for (int32_t g = 0; g < m->limits.num_groups; g++) count += note_table(m, &request->sequences[i].tables[g], true);
-    for (int32_t i = 0; i < request->num_sequences; i++)
-        for (int32_t g = 0; g < m->limits.num_groups; g++) note_table(m, &request->sequences[i].tables[g], false);
+    for (int32_t i = 0; i < request->num_sequences; i++) count += note_sequence(m, &request->sequences[i], true);
+    for (int32_t i = 0; i < request->num_sequences; i++) note_sequence(m, &request->sequences[i], false);
     return count;
 }
 
@@ -556,9 +557,15 @@ static enum status move_blocks(struct block_manager *m, struct request *request,
     return status;
 }
 
+/* Blocks that have left their window are not moved: they could become free in the very step that brings them back. */
 enum status block_manager_swap_out(struct block_manager *m, struct request *request, struct block_pair *pairs,
                                    int32_t *num_pairs, struct error *err)
 {
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
+            status = trim_table(m, g, &request->sequences[i], err);
+    if (status != STATUS_OK) return status;
     return move_blocks(m, request, &(struct move){&m->pool, &m->host, pairs, num_pairs}, err);
 }
 
