@@ -2,12 +2,12 @@
 
 #include <stdlib.h>
 
-enum status batch_init(struct batch *batch, const struct batch_limits *limits, int32_t max_pairs, struct error *err)
+enum status batch_init(struct batch *batch, const struct batch_limits *limits, struct error *err)
 {
     const size_t tokens = (size_t)limits->max_num_tokens;
     const size_t seqs = (size_t)limits->max_num_seqs;
     const size_t groups = (size_t)limits->num_groups;
-    *batch = (struct batch){.limits = *limits, .max_pairs = max_pairs};
+    *batch = (struct batch){.limits = *limits};
     /* The most that a step can change: every entry of every block table, if all sequences start at once with their
      * prefixes cached. A swap moves no more blocks than that. */
     batch->max_deltas = (int32_t)(groups * seqs * (size_t)batch_max_blocks(limits));
@@ -23,7 +23,7 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, i
     batch->output_positions = calloc(seqs, sizeof *batch->output_positions);
     batch->swap_out = calloc((size_t)batch->max_deltas, sizeof *batch->swap_out);
     batch->swap_in = calloc((size_t)batch->max_deltas, sizeof *batch->swap_in);
-    batch->copies = calloc((size_t)max_pairs + 1, sizeof *batch->copies);
+    batch->copies = calloc(groups * seqs, sizeof *batch->copies);
     if (batch->token_ids && batch->positions && batch->query_start && batch->seq_lens && batch->state_indices &&
         batch->slot_mapping && batch->deltas && batch->logits_indices && batch->sample_state_indices &&
         batch->output_positions && batch->swap_out && batch->swap_in && batch->copies)

@@ -19,13 +19,20 @@
 
 #include "base/status.h"
 
+/* A KV cache group is a set of layers whose attention reads the same tokens: all, or those of a sliding window. A
+ * sequence has a block table for each group. All groups take their blocks from one pool: a block is as large in one
+ * group as in another, because every group has as many layers (the design follows vLLM's hybrid KV cache manager). */
+#define KV_MAX_GROUPS 8
+
 /* The largest step. Everything that is allocated at start-up is sized by it. */
 struct batch_limits {
     int32_t max_num_tokens; /* max_num_batched_tokens */
     int32_t max_num_seqs;   /* sequences that run at once; state indices are 0 .. max_num_seqs - 1 */
     int32_t max_model_len;  /* tokens of one sequence, prompt and output */
     int32_t block_size;
-    int32_t num_groups; /* KV cache groups; 1 until a model needs more */
+    int32_t num_groups;             /* KV cache groups, 1 .. KV_MAX_GROUPS */
+    int32_t windows[KV_MAX_GROUPS]; /* [num_groups] a query reads its own token and those before it, so many in all; 0:
+                                       it reads all */
 };
 
 /* A block to copy, K and V of every layer. */
@@ -66,14 +73,13 @@ struct batch {
     int32_t num_swap_out, num_swap_in, num_copies; /* copied before the forward pass, one array after the other */
     struct block_pair *swap_out;                   /* device block -> host block; at most max_deltas */
     struct block_pair *swap_in;                    /* host block -> device block; at most max_deltas */
-    struct block_pair *copies;                     /* device -> device (copy-on-write); at most max_pairs */
-    int32_t max_pairs;
+    struct block_pair *copies; /* device -> device (copy-on-write); at most one for each sequence and group */
 
     struct batch_limits limits;
 };
 
-/* Allocates every array for `limits`; `max_pairs` bounds the copies. Free with batch_free. */
-enum status batch_init(struct batch *batch, const struct batch_limits *limits, int32_t max_pairs, struct error *err);
+/* Allocates every array for `limits`. Free with batch_free. */
+enum status batch_init(struct batch *batch, const struct batch_limits *limits, struct error *err);
 void batch_free(struct batch *batch);  /* safe on a zeroed struct */
 void batch_clear(struct batch *batch); /* empties it; keeps the memory */
 
@@ -81,6 +87,32 @@ void batch_clear(struct batch *batch); /* empties it; keeps the memory */
 static inline int32_t batch_max_blocks(const struct batch_limits *limits)
 {
     return (limits->max_model_len + limits->block_size - 1) / limits->block_size;
+}
+
+/* The first block of the group that a query at this position, or at a later one, reads. Blocks before it are given
+ * back. */
+static inline int32_t batch_first_block(const struct batch_limits *limits, int32_t group, int32_t position)
+{
+    const int32_t window = limits->windows[group];
+    return window == 0 || position < window ? 0 : (position - window + 1) / limits->block_size;
+}
+
+/* Most blocks that a sequence of num_tokens tokens holds at a time, of one group: with a window, those that the window
+ * and a step's tokens before and after it can touch. */
+static inline int32_t batch_group_blocks(const struct batch_limits *limits, int32_t group, int32_t num_tokens)
+{
+    const int32_t size = limits->block_size, all = (num_tokens + size - 1) / size;
+    const int64_t span = (int64_t)limits->windows[group] - 1 + limits->max_num_tokens;
+    const int64_t most = (span + size - 2) / size + 1;
+    return limits->windows[group] == 0 || all < most ? all : (int32_t)most;
+}
+
+/* The same, of all groups. */
+static inline int32_t batch_sequence_blocks(const struct batch_limits *limits, int32_t num_tokens)
+{
+    int32_t blocks = 0;
+    for (int32_t g = 0; g < limits->num_groups; g++) blocks += batch_group_blocks(limits, g, num_tokens);
+    return blocks;
 }
 
 /* Blocks of a pool that admission leaves free, so that running sequences can grow: 1 % of them, as in vLLM. */

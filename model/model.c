@@ -203,7 +203,7 @@ enum status model_warm_up(struct model *m, struct error *err)
     int32_t longest = limits->max_num_tokens < limits->max_model_len ? limits->max_num_tokens : limits->max_model_len;
     if (longest > 256) longest = 256;
     struct batch batch;
-    enum status status = batch_init(&batch, limits, 1, err);
+    enum status status = batch_init(&batch, limits, err);
     if (status == STATUS_OK) status = model_allocate_cache(m, 0, err);
     if (status == STATUS_OK) {
         model_set_sampling_state(m, 0, &greedy, NULL, 0);

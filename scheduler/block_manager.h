@@ -1,15 +1,24 @@
-/* Block tables: which sequence holds which block. Allocation of prompts, with or without prefix caching; appending with
- * copy-on-write; forks; swapping; release.
+/* Block tables: which sequence holds which block. Admission, appending with copy-on-write, forks, windows, swapping,
+ * release.
  *
  * Two sequences forked after a prompt of 10 tokens, block_size 4. They share the two full blocks; the third was copied
  * when the second sequence wrote its first token (copy-on-write):
  *
- *     sequence A, 12 tokens: block_table [ 5, 2, 7 ]        block:      2   5   7   9
- *     sequence B, 11 tokens: block_table [ 5, 2, 9 ]        ref_count:  2   2   1   1
- *                                                           filled:     4   4   4   3
+ *     sequence A, 12 tokens: table [ 5, 2, 7 ]        block:      2   5   7   9
+ *     sequence B, 11 tokens: table [ 5, 2, 9 ]        ref_count:  2   2   1   1
+ *                                                     filled:     4   4   4   3
  *
- * Token t of a sequence is in block block_table[t / block_size], at offset t % block_size; the two together are its
- * slot, block * block_size + offset. */
+ * Token t of a sequence is in block table[t / block_size], at offset t % block_size; the two together are its slot,
+ * block * block_size + offset.
+ *
+ * A sequence has a table for each KV cache group (struct batch_limits). In a group with a window, blocks that no later
+ * query reads are given back as the sequence grows, and their entries become 0, the null block. Window 6, block_size 4,
+ * 13 tokens computed: the query of token 13 reads tokens 8 to 13.
+ *
+ *     full attention: table [ 5, 2, 7, 9 ]            window 6: table [ 0, 0, 3, 8 ]
+ *
+ * Unless a comment says otherwise, functions that take blocks check first that there are enough: too few are
+ * STATUS_INTERNAL, and nothing has changed. */
 #ifndef QUIRE_SCHEDULER_BLOCK_MANAGER_H
 #define QUIRE_SCHEDULER_BLOCK_MANAGER_H
 
@@ -21,64 +30,69 @@
 enum allocate_result { ALLOCATE_OK, ALLOCATE_LATER, ALLOCATE_NEVER };
 
 struct block_manager {
+    struct batch_limits limits;
     struct block_pool pool;    /* of the device */
     struct block_pool host;    /* of swap space; empty until block_manager_grow_host. Never cached */
     struct prefix_cache cache; /* unused when caching is off */
     bool caching;
-    int32_t block_size;
     int32_t watermark; /* blocks that admission leaves free: batch_watermark */
     int64_t evictions; /* cached blocks that were taken for other contents */
-    int32_t *scratch;  /* [pool.end, then host.end] for block_manager_check */
+    int64_t gains;     /* blocks that became free or findable so far: what a request that waits for blocks waits for */
+    int32_t *scratch;  /* [pool.end, then host.end] zeros between calls */
 };
 
-enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int32_t block_size, bool caching,
-                               struct error *err);
+enum status block_manager_init(struct block_manager *m, int32_t num_blocks, const struct batch_limits *limits,
+                               bool caching, struct error *err);
 void block_manager_free(struct block_manager *m);
 
-/* Whether blocks for all unfinished sequences of a waiting request can be allocated with the watermark left free.
- * *required gets the number of blocks: those of the first unfinished sequence's tokens and, if the request was forked
- * before it was preempted, those of its siblings beyond the prompt's full blocks, which they share. A preempted request
- * may have grown so large that no pool could leave the watermark free; then only *required counts, so that it can
- * still finish. */
-enum allocate_result block_manager_can_allocate(const struct block_manager *m, const struct request *request,
-                                                int32_t *required);
-/* Allocates blocks for all known tokens of the sequence, those of a cached prefix from the cache: sets block_table,
- * num_blocks, num_computed (the cached tokens: whole blocks, and never the last token), num_hashed and prefix_id. Call
- * it after can_allocate answered OK. Too few free blocks are an error, and then nothing has changed. */
+/* Whether a waiting request can start with the watermark left free. *required gets the blocks that its unfinished
+ * sequences need for their tokens: those of the first, and of the others beyond the prompt, whose blocks they share; of
+ * a group with a window no more than a sequence holds at a time (batch_group_blocks). A preempted request may have
+ * grown so large that no pool could leave the watermark free; then only *required counts, so that it can still finish.
+ *
+ * Blocks found in the prefix cache lower the need. The answer LATER is kept in the request until m->gains has grown by
+ * the number of blocks that are missing, so that a request at the head of the queue is not looked up at every step. It
+ * is never kept for good, but may be kept a little too long where one block makes several others findable again. */
+enum allocate_result block_manager_can_allocate(struct block_manager *m, struct request *request, int32_t *required);
+/* Starts a sequence that holds no blocks: finds the longest cached prefix, shares its blocks, and takes blocks for its
+ * tokens; for the prompt alone if its request has other sequences, which start from those blocks; in a group with a
+ * window, for as many as one step can compute. Sets num_computed (the cached tokens: whole blocks, and never the last
+ * token), num_hashed and prefix. A hit needs the blocks of full attention from the first to the last, and of a window
+ * those that the next token still reads. Call it after can_allocate answered OK. */
 enum status block_manager_allocate(struct block_manager *m, struct sequence *seq, struct error *err);
 
-/* Blocks that the sequence must take to hold num_tokens tokens: new ones, and one more if the block that it writes to
- * next is shared (copy-on-write). */
-int32_t block_manager_append_cost(const struct block_manager *m, const struct sequence *seq, int32_t num_tokens);
-/* Makes room for num_tokens tokens in all, and makes the block of the first uncomputed token writable: takes blocks,
- * and if that block is shared, replaces it by a fresh one and reports the copy in *copy (source BLOCK_NONE: none).
- * Too few free blocks are an error, and then nothing has changed. */
+/* What a sequence computes next: the tokens num_computed .. num_tokens - 1. */
+struct growth {
+    struct sequence *seq;
+    int32_t num_tokens;
+};
+/* Blocks that must be free for these growths, appended in this order, the sequences all different: exact, whichever of
+ * them share a block that several write to, and whatever leaves their windows and becomes free. */
+int32_t block_manager_append_cost(struct block_manager *m, const struct growth *growths, int32_t count);
+/* Makes room for num_tokens tokens in all, and makes the slots of tokens num_computed .. num_tokens - 1 writable. In
+ * each group: gives back the blocks that have left the window, replaces each block in that range that others hold
+ * (copy-on-write), and takes new ones. Only the block of the first of these tokens can hold tokens of this sequence
+ * already; it alone is copied. The copies, at most one a group, are added to copies[*num_copies]. */
 enum status block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens,
-                                 struct block_pair *copy, struct error *err);
+                                 struct block_pair *copies, int32_t *num_copies, struct error *err);
 
-/* Copies the parent's block table to the child and adds a holder to each block; num_computed, num_cached and num_hashed
- * become the parent's as well. */
+/* The child, which holds no blocks, gets the parent's tables and one more holder is counted for each block;
+ * num_computed, num_cached, num_hashed and prefix become the parent's as well. */
 enum status block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child,
                                struct error *err);
-
-/* For a forked request that was preempted: allocates blocks for the sequence's tokens except the first num_shared
- * blocks. Their table entries stay null until the leader has computed these blocks and block_manager_share() adds the
- * sequence as a holder. */
-enum status block_manager_reserve(struct block_manager *m, struct sequence *seq, int32_t num_shared, struct error *err);
-enum status block_manager_share(struct block_manager *m, const struct sequence *from, struct sequence *seq,
-                                int32_t num_shared, struct error *err);
 
 /* Adds num_blocks host blocks. Their numbers follow the device's. */
 enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks, struct error *err);
 /* Host blocks needed to swap the request out: the blocks that it holds, a shared one counted once. */
-int32_t block_manager_swap_out_cost(const struct block_manager *m, const struct request *request);
-/* Whether a swapped request can return: its blocks, and one for each unfinished sequence to grow into, must leave the
- * watermark free. */
-enum allocate_result block_manager_can_swap_in(const struct block_manager *m, const struct request *request);
+int32_t block_manager_swap_out_cost(struct block_manager *m, const struct request *request);
+/* Whether a swapped request can return: its blocks, and one a group for each unfinished sequence to grow into, must
+ * leave the watermark free. A sequence that was preempted in the middle of its known tokens needs those that it lacks
+ * instead of the one. */
+enum allocate_result block_manager_can_swap_in(struct block_manager *m, const struct request *request);
 /* Moves the request to blocks of the other pool. A block that several of its sequences hold is moved once and stays
  * shared. The copies to make are added to pairs[*num_pairs]. The old blocks are released at once, so the copies must
  * run before anything else is written to them. A device block that is swapped out stays in the prefix cache under its
- * old number; a block that returns enters the cache like any full block, by block_manager_hash. */
+ * old number. On the way in, blocks that the prefix cache still finds are shared instead of copied. */
 enum status block_manager_swap_out(struct block_manager *m, struct request *request, struct block_pair *pairs,
                                    int32_t *num_pairs, struct error *err);
 enum status block_manager_swap_in(struct block_manager *m, struct request *request, struct block_pair *pairs,
@@ -86,11 +100,11 @@ enum status block_manager_swap_in(struct block_manager *m, struct request *reque
 
 /* Enters the sequence's blocks that are full of known, computed tokens into the prefix cache. */
 void block_manager_hash(struct block_manager *m, struct sequence *seq);
-/* Releases every block of the sequence, of the device or of the host, and empties its table. The last block is released
- * first, so that the end of a cached prefix is evicted before its beginning. */
+/* Releases every block of the sequence, of the device or of the host, and empties its tables: nothing of it is computed
+ * any more. The last block is released first, so that the end of a cached prefix is evicted before its beginning. */
 enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err);
 
-/* Empties the prefix cache. */
+/* Empties the prefix cache. No sequence may hold blocks. */
 void block_manager_reset_cache(struct block_manager *m);
 
 /* Rules 1, 2 and 5 of ARCHITECTURE.md over all sequences given (those that hold blocks). For debug builds and tests. */

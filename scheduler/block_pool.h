@@ -26,41 +26,47 @@
 
 struct block {
     int32_t ref_count;
-    int32_t previous, next; /* neighbours in the free list; BLOCK_NONE outside it */
-    int32_t filled;         /* slots written since the block was taken, submitted steps included */
-    int32_t moved_to;       /* during a swap: the block that gets this one's contents; otherwise 0 */
-    bool cached;            /* the prefix cache can find it */
+    int32_t previous; /* of count 0: its neighbour in the free list; BLOCK_NONE: it is the first */
+    union {
+        int32_t next;   /* of count 0: the other neighbour; BLOCK_NONE: it is the last */
+        int32_t filled; /* in use: slots written since the block was taken, submitted steps included. A cached block is
+                           full: block_pool_share sets this again */
+    };
+    int32_t prefix; /* the prefix that the prefix cache knows it by (prefix_cache.h); PREFIX_NONE: it cannot be found */
 };
 
 struct block_pool {
     struct block *blocks; /* [end] by number; the pool's own begin at `first` */
     int32_t first, end;
+    int32_t block_size;
     int32_t head, tail; /* of the free list */
     int32_t untaken;    /* this block and those after it were never taken */
     int32_t num_free;   /* in the free list, cached ones included, or never taken */
     int32_t num_cached; /* of those, cached */
 };
 
-/* num_blocks blocks, numbered first .. first + num_blocks - 1, all free; first is at least 1. */
-enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, struct error *err);
+/* num_blocks blocks of block_size slots, numbered first .. first + num_blocks - 1, all free; first is at least 1. */
+enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, int32_t block_size,
+                            struct error *err);
 /* num_blocks more, after the last. On failure nothing has changed. */
 enum status block_pool_grow(struct block_pool *pool, int32_t num_blocks, struct error *err);
 void block_pool_free(struct block_pool *pool); /* safe on a zeroed struct */
 
 /* Takes the block at the head of the free list, or one never taken rather than a cached one; its count becomes 1.
- * BLOCK_NONE if there is none, or if the head of the free list is not a free block. *evicted says that the block was
- * cached: the caller must make the prefix cache forget it. */
-int32_t block_pool_take(struct block_pool *pool, bool *evicted);
+ * BLOCK_NONE if there is none, or if the head of the free list is not a free block. A block that the prefix cache knew
+ * is evicted: *evicted gets the prefix that must forget it, otherwise PREFIX_NONE. */
+int32_t block_pool_take(struct block_pool *pool, int32_t *evicted);
 /* Adds a holder: a fork, or a hit in the prefix cache, which takes a block of count 0 out of the free list. A block
  * that is neither in use nor cached cannot be shared: the error names the block. */
 enum status block_pool_share(struct block_pool *pool, int32_t block, struct error *err);
 /* Removes a holder. At 0 the block returns to the free list: to the tail if it is cached, otherwise to the head.
  * Releasing a block of count 0, the null block or a number outside the pool is an error that names the block. */
 enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err);
-/* The prefix cache can (or no longer can) find this block. */
-void block_pool_set_cached(struct block_pool *pool, int32_t block, bool cached);
+/* The prefix cache can find this block, which is full and in use, by `prefix`; PREFIX_NONE: it no longer can, and a
+ * cached block becomes a free one. */
+void block_pool_set_prefix(struct block_pool *pool, int32_t block, int32_t prefix);
 /* Records that `count` slots from `offset` on are written. Slots are written in ascending order, each once, and only
- * while the block has one holder: anything else is an error that names the block. */
+ * while the block has one holder: anything else is an error that names the block, and changes nothing. */
 enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offset, int32_t count, struct error *err);
 
 int32_t block_pool_num_total(const struct block_pool *pool);

@@ -1,8 +1,24 @@
-/* The prefix cache: which block holds a given prefix. The identity of a full block is (the prefix id of the block
- * before it, its tokens, an extra key for whatever else changes K and V: an adapter, a salt). Each identity gets a
- * prefix id of 64 bits that is never used again. A prefix begins with one of two empty ones: PREFIX_EMPTY, or
- * PREFIX_EMPTY_LONG in a sequence past longrope's switch, whose K and V are others. The hash only finds candidates; the
- * identity is compared before a block is shared. Nothing is allocated after init. */
+/* The prefix cache: which blocks hold the K and V of a given prefix.
+ *
+ * A prefix is a sequence's first full blocks of tokens, and whatever else changes their K and V. Prefixes form a tree:
+ * each but the roots is its parent and one more block of tokens, and that is its identity. The hash only finds
+ * candidates; the parent and the tokens are compared before a block is shared. So the identity of a prefix is exact,
+ * however long it is.
+ *
+ *     root --[The quick brown]-- 5 --[fox jumps over]-- 9        5 and 9 are prefixes of 1 and 2 blocks
+ *                                 \--[dog sleeps on]--- 12
+ *
+ * A prefix has at most one block of each KV cache group: that of its last block_size tokens. It need not have any. A
+ * sliding group's block may be evicted while longer prefixes still have theirs, and is not missed where the window has
+ * passed it. A prefix exists as long as it has a block or a longer prefix, or is pinned; then its number may be used
+ * again. Who keeps the number of a prefix therefore pins it.
+ *
+ * Roots keep apart what must not be shared though the tokens are the same: sequences past longrope's switch, and
+ * requests with different cache salts (a salt is a path of prefixes without blocks, under a root of its own; its bytes
+ * are compared, too).
+ *
+ * Nothing is allocated after init, and init touches no memory. A prefix costs 12 bytes, 4 for each group, 4 for each
+ * token of a block, and at most 2 for the hash table. */
 #ifndef QUIRE_SCHEDULER_PREFIX_CACHE_H
 #define QUIRE_SCHEDULER_PREFIX_CACHE_H
 
@@ -11,35 +27,55 @@
 
 #include "base/status.h"
 
-typedef uint64_t prefix_hash_function(uint64_t parent, const int32_t *tokens, int32_t count, uint64_t extra_key);
+#define PREFIX_NONE 0
 
-#define PREFIX_EMPTY 0
-#define PREFIX_EMPTY_LONG 1
+typedef uint64_t prefix_hash_function(int32_t parent, const int32_t *tokens, int32_t count);
 
-struct prefix_entry;
+struct prefix;
 
 struct prefix_cache {
-    struct prefix_entry *entries; /* [num_blocks + 1], by block */
-    int32_t *tokens;              /* [num_blocks + 1, block_size], by block */
-    int32_t *buckets;             /* [num_buckets] first block of each chain; 0, the null block, for none */
-    int32_t num_blocks, num_buckets, block_size;
-    uint64_t next_prefix_id;
+    struct prefix *prefixes; /* [capacity], by number; 0 is PREFIX_NONE */
+    int32_t *tokens;         /* [capacity, block_size] row 0, of no prefix, is scratch memory for salts */
+    int32_t *blocks;         /* [capacity, num_groups] 0, the null block: it has none of this group */
+    int32_t *buckets;        /* [num_buckets] first prefix of each chain; PREFIX_NONE: the chain is empty */
+    int32_t capacity, num_buckets, block_size, num_groups;
+    int32_t num_unused;         /* the numbers from capacity - num_unused on were never used */
+    int32_t first_free;         /* of a list of numbers that are free again */
     prefix_hash_function *hash; /* XXH3 unless a test puts a colliding one here, before the first insertion */
 };
 
-enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, struct error *err);
-void prefix_cache_free(struct prefix_cache *cache);
+/* Room for as many prefixes as there are blocks, and a few for salts. */
+enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, int32_t num_groups,
+                              struct error *err);
+void prefix_cache_free(struct prefix_cache *cache); /* safe on a zeroed struct */
 
-/* The block that holds this identity, and its prefix id; BLOCK_NONE if there is none. */
-int32_t prefix_cache_find(const struct prefix_cache *cache, uint64_t parent, const int32_t *tokens, uint64_t extra_key,
-                          uint64_t *prefix_id);
-/* Gives `block` (not in the cache) this identity and returns its prefix id. If another block already has the identity,
- * nothing is inserted, *inserted is false and that block's prefix id is returned. */
-uint64_t prefix_cache_insert(struct prefix_cache *cache, int32_t block, uint64_t parent, const int32_t *tokens,
-                             uint64_t extra_key, bool *inserted);
-/* Forgets `block` (eviction), which must be in the cache. Its prefix id is never used again. */
-void prefix_cache_forget(struct prefix_cache *cache, int32_t block);
-/* The prefix id of `block`; 0: it is not in the cache. */
-uint64_t prefix_cache_id(const struct prefix_cache *cache, int32_t block);
+/* The empty prefix of requests with this salt (NULL: none), long_rope or not. PREFIX_NONE: no request with this salt
+ * has anything in the cache. */
+int32_t prefix_cache_root(const struct prefix_cache *cache, bool long_rope, const char *salt);
+/* The same, but it is made where it does not exist, like a prefix by prefix_cache_insert. PREFIX_NONE: the cache has no
+ * room. */
+int32_t prefix_cache_make_root(struct prefix_cache *cache, bool long_rope, const char *salt);
+
+/* The prefix that follows `parent` by tokens[block_size]; PREFIX_NONE: it does not exist, or parent is PREFIX_NONE. */
+int32_t prefix_cache_find(const struct prefix_cache *cache, int32_t parent, const int32_t *tokens);
+/* The same, but it is made where it does not exist. PREFIX_NONE: the cache has no room, or parent is PREFIX_NONE. The
+ * caller pins a new prefix, gives it a block or inserts what follows it, before it calls another function. A parent
+ * that has nothing but this child to keep it is removed when the insertion fails. */
+int32_t prefix_cache_insert(struct prefix_cache *cache, int32_t parent, const int32_t *tokens);
+
+/* The block of this group; 0: it has none. */
+int32_t prefix_cache_block(const struct prefix_cache *cache, int32_t prefix, int32_t group);
+/* Gives the prefix its block of this group, of which it has none. */
+void prefix_cache_attach(struct prefix_cache *cache, int32_t prefix, int32_t group, int32_t block);
+/* Takes the block, of whichever group, from the prefix (eviction), which has it. */
+void prefix_cache_detach(struct prefix_cache *cache, int32_t prefix, int32_t block);
+
+/* Keeps the prefix, or no longer. PREFIX_NONE and roots without a salt are ignored. */
+void prefix_cache_pin(struct prefix_cache *cache, int32_t prefix);
+void prefix_cache_unpin(struct prefix_cache *cache, int32_t prefix);
+
+/* Checks the counts, the chains and the free list. A prefix without references is an error: nothing would ever remove
+ * it. For debug builds and tests. */
+enum status prefix_cache_check(const struct prefix_cache *cache, struct error *err);
 
 #endif

@@ -35,12 +35,16 @@
 #include "scheduler/sequence.h"
 
 enum preemption_mode { PREEMPTION_AUTO, PREEMPTION_RECOMPUTE, PREEMPTION_SWAP };
+/* In which order requests run, and in which reverse order they are preempted: that of arrival, or first that of
+ * request->priority and then that of arrival. */
+enum scheduling_policy { SCHEDULING_FCFS, SCHEDULING_PRIORITY };
 
 struct scheduler_config {
     struct batch_limits limits;
     int32_t num_blocks;
     int32_t num_host_blocks; /* in swap space, numbered num_blocks + 1 .. num_blocks + num_host_blocks; 0: none */
     enum preemption_mode preemption_mode;
+    enum scheduling_policy policy;
     /* Allocates memory for more host blocks; called when a swap needs more than there are (at first there are none),
      * and never for more than num_host_blocks in all. *added gets the number of new blocks. If it fails, its sentence
      * is logged as a warning, it is not called again, and requests that do not fit in the host blocks are recomputed
@@ -60,7 +64,7 @@ struct scheduler_stats {
     int64_t prefix_queries, prefix_hits, evictions;                  /* tokens, tokens, blocks */
     int32_t host_blocks_in_use;
     int64_t blocks_swapped_out, blocks_swapped_in;
-    int64_t preemptions, steps;
+    int64_t preemptions_recompute, preemptions_swap, steps;
     int64_t tokens; /* computed, steps in flight included */
 };
 
@@ -78,6 +82,11 @@ struct schedule {
      * from the first sequence's last token. */
     struct sequence *const *admitted;
     int32_t num_admitted;
+};
+
+/* A beam of the next step: the sequence that it continues, by index, and its next token. */
+struct beam {
+    int32_t parent, token;
 };
 
 /* A token that a collected step sampled for one sequence. */
@@ -104,7 +113,15 @@ void scheduler_abort(struct scheduler *s, struct request *request);
  */
 void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_reason reason);
 
-/* Fills `batch`, which was made for config.limits with max_pairs >= max_num_seqs.
+/* Beam search: the request's sequences are its beams, and the caller decides after every collected step how they go on.
+ * Until it has, none of them is scheduled. Sequence i becomes a copy of sequence beams[i].parent, of all of its tokens
+ * and blocks, followed by beams[i].token. A parent may be named any number of times; a sequence that nobody names gives
+ * its blocks back. Of a request with request->beams, scheduler_collect appends no token: its events say which sequences
+ * have samples to choose from. Call it for a request of which every unfinished sequence had an event. A beam whose
+ * tokens reach their capacity is not computed any further: the caller ends it with scheduler_finish. */
+void scheduler_set_beams(struct scheduler *s, struct request *request, const struct beam *beams);
+
+/* Fills `batch`, which was made for config.limits.
  *
  * Here and in scheduler_collect, STATUS_INTERNAL means that an internal inconsistency was found: a block that is not
  * free for a step that was found to fit, the release of a free block, a broken free list. The batch is empty then,

@@ -105,7 +105,7 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     must(model_allocate_cache(f->model, 20, &err), &err);
     must(model_capture(f->model, &err), &err);
     must(model_wait_for_weights(f->model, &err), &err);
-    must(batch_init(&f->batch, &options.limits, 1, &err), &err);
+    must(batch_init(&f->batch, &options.limits, &err), &err);
     f->logits = malloc((size_t)options.limits.max_num_seqs * (size_t)f->config.spec.vocab_size * sizeof *f->logits);
     assert_non_null(f->logits);
 }

@@ -106,7 +106,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     pthread_mutex_init(&e->schedule_lock, NULL);
     enum status status = loaded_model_open(options, &e->loaded, err);
     if (status == STATUS_OK) status = create_scheduler(e, err);
-    if (status == STATUS_OK) status = batch_init(&e->batch, &e->loaded.limits, e->loaded.limits.max_num_seqs, err);
+    if (status == STATUS_OK) status = batch_init(&e->batch, &e->loaded.limits, err);
     if (status != STATUS_OK) {
         engine_destroy(e);
         return status;
@@ -227,8 +227,7 @@ static enum status job_create(const struct engine *e, const struct engine_reques
     if (!job) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     job->deliver = r->deliver;
     job->user = r->user;
-    enum status status = request_create(r->params, r->prompt, r->prompt_len, e->loaded.limits.max_model_len,
-                                        e->loaded.limits.block_size, &job->request, err);
+    enum status status = request_create(r->params, r->prompt, r->prompt_len, &e->loaded.limits, &job->request, err);
     if (status == STATUS_OK && !create_answers(job, e->loaded.tokenizer, r->at_start))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     if (status != STATUS_OK) {

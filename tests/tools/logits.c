@@ -42,7 +42,7 @@ static void open_model(struct tool *t, const char *folder, const char *device, c
     must(model_create(t->backend, &t->config.spec, &t->weights, &options, &t->model, &err), &err);
     must(model_allocate_cache(t->model, longest / 16 + 1, &err), &err);
     must(model_wait_for_weights(t->model, &err), &err);
-    must(batch_init(&t->batch, &options.limits, 1, &err), &err);
+    must(batch_init(&t->batch, &options.limits, &err), &err);
     t->logits = malloc((size_t)t->config.spec.vocab_size * sizeof *t->logits);
 }
 
