@@ -94,12 +94,12 @@ void scheduler_add(struct scheduler *s, struct request *request)
     request->long_rope = scheduler_past_switch(s, request);
     request_queue_insert(&s->waiting, request);
     if (request->num_sequences > limits->max_num_seqs) {
-        error_set(&request->error, STATUS_INVALID, "n is %d, but at most %d sequences run at once",
+        error_set(request_error(request), STATUS_INVALID, "n is %d, but at most %d sequences run at once",
                   request->num_sequences, limits->max_num_seqs);
-        error_advise(&request->error, ADVICE_RAISE, "max_num_seqs", "%d", request->num_sequences);
+        error_advise(request_error(request), ADVICE_RAISE, "max_num_seqs", "%d", request->num_sequences);
         scheduler_end_request(s, request, FINISH_ERROR);
     } else if (request->sequences[0].token_capacity > limits->max_model_len) {
-        error_set(&request->error, STATUS_INVALID, "the request may grow to %d tokens, but max_model_len is %d",
+        error_set(request_error(request), STATUS_INVALID, "the request may grow to %d tokens, but max_model_len is %d",
                   request->sequences[0].token_capacity, limits->max_model_len);
         scheduler_end_request(s, request, FINISH_ERROR);
     }

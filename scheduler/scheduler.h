@@ -35,12 +35,16 @@
 #include "scheduler/sequence.h"
 
 enum preemption_mode { PREEMPTION_AUTO, PREEMPTION_RECOMPUTE, PREEMPTION_SWAP };
+/* In which order requests run, and in which reverse order they are preempted: that of arrival, or first that of
+ * request->priority and then that of arrival. */
+enum scheduling_policy { SCHEDULING_FCFS, SCHEDULING_PRIORITY };
 
 struct scheduler_config {
     struct batch_limits limits;
     int32_t num_blocks;
     int32_t num_host_blocks; /* in swap space, numbered num_blocks + 1 .. num_blocks + num_host_blocks; 0: none */
     enum preemption_mode preemption_mode;
+    enum scheduling_policy policy;
     /* Allocates memory for more host blocks; called when a swap needs more than there are (at first there are none),
      * and never for more than num_host_blocks in all. *added gets the number of new blocks. If it fails, its sentence
      * is logged as a warning, it is not called again, and requests that do not fit in the host blocks are recomputed

@@ -127,11 +127,11 @@ static bool make_room(struct scheduler *s, struct batch *batch, struct request *
         *preempted = true;
         if (youngest == request && request == s->running.head) {
             int32_t total = block_pool_num_total(&s->blocks.pool);
-            error_set(&request->error, STATUS_OUT_OF_MEMORY,
+            error_set(request_error(request), STATUS_OUT_OF_MEMORY,
                       "the request has outgrown the KV cache: it needs %d blocks of %d tokens, but there are %d",
                       total - s->blocks.pool.num_free + cost, s->config.limits.block_size, total);
-            scheduler_advise_more_blocks(&request->error);
-            error_advise(&request->error, ADVICE_LOWER, "max_model_len", NULL);
+            scheduler_advise_more_blocks(request_error(request));
+            error_advise(request_error(request), ADVICE_LOWER, "max_model_len", NULL);
             scheduler_end_request(s, request, FINISH_ERROR);
             return false;
         }

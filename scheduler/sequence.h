@@ -46,10 +46,12 @@ struct sequence {
 
 struct request {
     uint64_t id;
-    uint64_t arrival; /* smaller is older */
-    struct sampling_params params;
+    uint64_t arrival;              /* smaller is older */
+    struct sampling_params params; /* owned */
     int32_t eos_token_ids[16], num_eos;
     uint64_t extra_key;         /* part of every block's identity: adapter, salt; 0: none */
+    char *cache_salt;           /* owned; blocks are shared only with requests of the same salt; NULL: none */
+    int32_t priority;           /* smaller is scheduled earlier, with SCHEDULING_PRIORITY */
     struct sequence *sequences; /* [params.n] */
     int32_t num_sequences;
     struct sequence *leader; /* while admitted: computes the prompt, for which the other sequences wait */
@@ -57,18 +59,22 @@ struct request {
     bool long_rope;          /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
     bool aborted;
     int32_t num_preemptions;
-    struct error error;          /* with FINISH_ERROR: why */
+    struct error *error;         /* owned; with FINISH_ERROR: why, or NULL if memory ran out; see request_error */
     void *user;                  /* the engine's */
     struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
     struct request *next, *previous;
 };
 
 /* Allocates a request with params.n sequences of at most max_model_len tokens in blocks of block_size, and copies the
- * prompt to each. prompt_len must be 1 to max_model_len (STATUS_INVALID). A prompt of max_model_len tokens still gets
- * one output token, whose K and V are never computed; `tokens` has room for it. */
+ * params, and the prompt to each. prompt_len must be 1 to max_model_len (STATUS_INVALID). A prompt of max_model_len
+ * tokens still gets one output token, whose K and V are never computed; `tokens` has room for it. */
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
                            int32_t max_model_len, int32_t block_size, struct request **out, struct error *err);
 void request_destroy(struct request *request);
+
+/* For writing why the request failed: request->error, which is allocated here, because few requests need it. NULL if
+ * memory ran out, which error_set and error_advise allow. */
+struct error *request_error(struct request *request);
 
 bool request_finished(const struct request *request);                     /* all its sequences are */
 struct sequence *request_first_unfinished(const struct request *request); /* NULL: none */

@@ -305,10 +305,10 @@ static void test_more_answers_than_max_num_seqs(void **state)
     struct world w;
     world_open(&w, config_of(100, 16, 32, 4));
     struct request *request = world_add(&w, 0, 40, 5, 20);
-    assert_true(strstr(request->error.text, "n is 5, but at most 4") != NULL);
-    assert_int_equal(request->error.num_advice, 1);
-    assert_string_equal(request->error.advice[0].setting, "max_num_seqs");
-    assert_string_equal(request->error.advice[0].value, "5");
+    assert_true(strstr(request->error->text, "n is 5, but at most 4") != NULL);
+    assert_int_equal(request->error->num_advice, 1);
+    assert_string_equal(request->error->advice[0].setting, "max_num_seqs");
+    assert_string_equal(request->error->advice[0].value, "5");
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -345,8 +345,8 @@ static void test_a_prompt_that_never_fits(void **state)
     world_step(&w);
     assert_ptr_equal(scheduler_next_finished(w.scheduler), never);
     assert_ended(never, FINISH_ERROR);
-    assert_true(strstr(never->error.text, "100 KV cache blocks") != NULL);
-    assert_int_equal(never->error.num_advice, 3);
+    assert_true(strstr(never->error->text, "100 KV cache blocks") != NULL);
+    assert_int_equal(never->error->num_advice, 3);
     assert_int_equal(fits->sequences[0].num_computed, 60);
     request_destroy(never);
     run_out(&w, 1, FINISH_LENGTH);
@@ -362,9 +362,9 @@ static void test_a_lone_request_that_outgrows_the_cache(void **state)
     for (int i = 0; i < 50 && scheduler_has_work(w.scheduler) && request->sequences[0].status != SEQUENCE_FINISHED; i++)
         world_step(&w);
     assert_int_equal(request->sequences[0].num_tokens, 33);
-    assert_true(strstr(request->error.text, "needs 5 blocks of 8 tokens, but there are 4") != NULL);
-    assert_int_equal(request->error.num_advice, 4);
-    assert_string_equal(request->error.advice[3].setting, "max_model_len");
+    assert_true(strstr(request->error->text, "needs 5 blocks of 8 tokens, but there are 4") != NULL);
+    assert_int_equal(request->error->num_advice, 4);
+    assert_string_equal(request->error->advice[3].setting, "max_model_len");
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -744,14 +744,14 @@ static void test_stop_tokens_and_min_tokens(void **state)
         world_open(&w, config_of(100, 8, 64, 4));
         struct request *request = world_add(&w, 0, 16, 1, 6);
         request->params.min_tokens = min_tokens;
-        request->params.num_stop_token_ids = 1;
-        request->params.stop_token_ids[0] = fake_model_token(request->sequences[0].tokens, 16, 7, 0, VOCAB);
+        const int32_t stop = fake_model_token(request->sequences[0].tokens, 16, 7, 0, VOCAB);
+        assert_true(sampling_params_add_stop_token_id(&request->params, stop));
         while (!scheduler_next_finished(w.scheduler)) world_step(&w);
         const struct sequence *seq = &request->sequences[0];
         if (min_tokens < 2) {
             assert_int_equal(seq->num_tokens, 17);
             assert_int_equal(seq->finish_reason, FINISH_STOP);
-            assert_int_equal(seq->stop_token, request->params.stop_token_ids[0]);
+            assert_int_equal(seq->stop_token, stop);
         } else {
             assert_true(seq->num_tokens >= 16 + min_tokens);
         }
@@ -810,7 +810,7 @@ static void test_prompts_of_a_wrong_length(void **state)
     params.max_tokens = -1;
     assert_int_equal(request_create(&params, prompt, 8, 1025, 8, &request, &err), STATUS_OK);
     scheduler_add(w.scheduler, request); /* made for a longer model than the scheduler's */
-    assert_true(strstr(request->error.text, "max_model_len is 1024") != NULL);
+    assert_true(strstr(request->error->text, "max_model_len is 1024") != NULL);
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -1310,8 +1310,7 @@ static struct request *random_request(struct trial *t)
     params.ignore_eos = chance(r, 60);
     params.seed = random_next(r) % 3;
     params.num_stop_token_ids = chance(r, 20) ? 2 : 0;
-    params.stop_token_ids[0] = 5;
-    params.stop_token_ids[1] = 9;
+    params.stop_token_ids = (int32_t[]){5, 9};
     assert_int_equal(request_create(&params, prompt, length, limits->max_model_len, limits->block_size, &request, &err),
                      STATUS_OK);
     request->eos_token_ids[0] = EOS;
@@ -1360,7 +1359,7 @@ static void check_error(const struct trial *t, const struct request *request)
     const struct scheduler_config *c = &t->world.config;
     int32_t size = c->limits.block_size, prompt_len = request->sequences[0].prompt_len;
     int32_t shared = prompt_len / size, needed = shared;
-    assert_true(strlen(request->error.text) > 20);
+    assert_true(strlen(request->error->text) > 20);
     for (int32_t i = 0; i < request->num_sequences; i++) {
         const struct sequence *seq = &request->sequences[i];
         if (seq->finish_reason == FINISH_ERROR) needed += (seq->num_tokens + size - 1) / size - shared;
@@ -1445,7 +1444,7 @@ static void check_swaps(struct trial *t, const struct scheduler_stats *before)
     struct scheduler_stats after = world_stats(&t->world);
     if (after.num_swapped > 0) assert_true(after.num_waiting >= before->num_waiting);
     bool failed = false;
-    for (int32_t i = 0; i < t->num_added; i++) failed = failed || (t->live[i] && t->live[i]->error.text[0]);
+    for (int32_t i = 0; i < t->num_added; i++) failed = failed || (t->live[i] && t->live[i]->error);
     if (after.preemptions > before->preemptions && !failed) assert_int_equal(t->world.batch.num_swap_in, 0);
     if (before->num_swapped > 0 && after.num_waiting < before->num_waiting) assert_int_equal(after.num_swapped, 0);
 }

@@ -81,6 +81,7 @@ static enum status create_scheduler(struct engine *e, struct error *err)
         .num_blocks = e->loaded.profile.num_blocks,
         .num_host_blocks = e->loaded.profile.num_host_blocks,
         .preemption_mode = e->options.preemption_mode,
+        .policy = e->options.scheduling_policy,
         .grow_host_blocks = grow_swap_space,
         .user = e,
         .log = e->options.log,
@@ -192,6 +193,11 @@ static enum status check_request(const struct engine *e, const struct engine_req
         error_advise(err, ADVICE_RAISE, "max_num_seqs", "%d", r->params->n);
         return STATUS_INVALID;
     }
+    if (r->priority != 0 && e->options.scheduling_policy != SCHEDULING_PRIORITY) {
+        error_set(err, STATUS_INVALID, "priority is %d, but requests run in order of arrival", r->priority);
+        error_advise(err, ADVICE_SET, "scheduling_policy", "priority");
+        return STATUS_INVALID;
+    }
     if (r->params->num_stop > 0 && !e->loaded.tokenizer)
         return error_set(err, STATUS_INVALID, "stop strings need a tokenizer, and none is loaded");
     return STATUS_OK;
@@ -219,6 +225,12 @@ static bool create_answers(struct job *job, const struct tokenizer *tokenizer, b
     return true;
 }
 
+static bool set_cache_salt(struct request *request, const char *salt)
+{
+    if (salt) request->cache_salt = strdup(salt);
+    return request->cache_salt || !salt;
+}
+
 static enum status job_create(const struct engine *e, const struct engine_request *r, struct job **out,
                               struct error *err)
 {
@@ -229,12 +241,14 @@ static enum status job_create(const struct engine *e, const struct engine_reques
     job->user = r->user;
     enum status status = request_create(r->params, r->prompt, r->prompt_len, e->loaded.limits.max_model_len,
                                         e->loaded.limits.block_size, &job->request, err);
-    if (status == STATUS_OK && !create_answers(job, e->loaded.tokenizer, r->at_start))
+    if (status == STATUS_OK &&
+        (!create_answers(job, e->loaded.tokenizer, r->at_start) || !set_cache_salt(job->request, r->cache_salt)))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     if (status != STATUS_OK) {
         job_free(job);
         return status;
     }
+    job->request->priority = r->priority;
     job->request->user = job;
     set_eos_ids(e, job->request);
     *out = job;
@@ -356,8 +370,10 @@ static void fill_sampling_state(const struct engine *e, const struct sequence *s
         .prompt_len = seq->prompt_len,
         .num_bias = p->num_logit_bias,
     };
-    memcpy(state->bias_ids, p->bias_ids, (size_t)p->num_logit_bias * sizeof *p->bias_ids);
-    memcpy(state->bias_values, p->bias_values, (size_t)p->num_logit_bias * sizeof *p->bias_values);
+    for (int32_t i = 0; i < p->num_logit_bias; i++) {
+        state->bias_ids[i] = p->logit_bias[i].token;
+        state->bias_values[i] = p->logit_bias[i].value;
+    }
     for (int32_t i = 0; i < p->num_stop_token_ids; i++) state->stop_ids[state->num_stop_ids++] = p->stop_token_ids[i];
     for (int32_t i = 0; i < request->num_eos && !p->ignore_eos; i++)
         state->stop_ids[state->num_stop_ids++] = request->eos_token_ids[i];
@@ -437,7 +453,7 @@ static void deliver_event(struct engine *e, const struct token_event *event, con
     struct answer *answer = &job->answers[seq->index];
     if (answer->done) return;
     if (event->token < 0) { /* finish_job delivers the last piece */
-        explain_damage(e, &seq->request->error);
+        explain_damage(e, request_error(seq->request));
         return;
     }
     struct answer_piece piece = new_piece(job, seq);
@@ -481,6 +497,7 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
 /* Delivers the last pieces of the answers that ended without a token (aborted, failed), and frees the job. */
 static void finish_job(struct engine *e, struct job *job)
 {
+    static const struct error no_memory = {"the request failed, and there was no host memory left to say why"};
     for (int32_t i = 0; i < job->num_answers; i++) {
         struct answer *answer = &job->answers[i];
         if (answer->done) continue;
@@ -489,7 +506,7 @@ static void finish_job(struct engine *e, struct job *job)
         piece.index = i;
         if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
         piece.finish_reason = seq->finish_reason;
-        if (piece.finish_reason == FINISH_ERROR) piece.error = &job->request->error;
+        if (piece.finish_reason == FINISH_ERROR) piece.error = job->request->error ? job->request->error : &no_memory;
         finish_answer(job, answer, &piece);
         job->deliver(job->user, &piece);
     }
