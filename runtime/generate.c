@@ -28,9 +28,8 @@ static const char SUMMARY[] =
     "\"custom_id\", a \"cache_salt\" (prompts share cached blocks only with those of the same salt), a \"priority\" "
     "(an integer, smaller is earlier, with --scheduling-policy priority), and sampling fields of their own, named as "
     "the flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, "
-    "which "
-    "is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line that "
-    "cannot be answered gives an \"error\", and the exit status is then 1.";
+    "which is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line "
+    "that cannot be answered gives an \"error\", and the exit status is then 1.";
 
 enum { UNANSWERED_PER_SEQUENCE = 4, RESULTS_PER_SEQUENCE = 64 }; /* bounds, in multiples of max_num_seqs */
 

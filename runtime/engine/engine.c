@@ -45,7 +45,8 @@ struct engine {
     struct batch batch;
     int max_in_flight; /* steps that are submitted before one is collected */
     struct inbox inbox;
-    struct job *jobs; /* running: read from the inbox and not finished */
+    char *text_buffer; /* of the answers' texts; NULL without a tokenizer */
+    struct job *jobs;  /* running: read from the inbox and not finished */
     double start_seconds;
 };
 
@@ -95,6 +96,13 @@ static enum status create_scheduler(struct engine *e, struct error *err)
     return scheduler_create(&config, &e->scheduler, err);
 }
 
+static enum status create_text_buffer(struct engine *e, struct error *err)
+{
+    if (!e->loaded.tokenizer) return STATUS_OK;
+    e->text_buffer = malloc(answer_text_buffer_size(e->loaded.tokenizer));
+    return e->text_buffer ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+}
+
 enum status engine_create(const struct engine_options *options, struct engine **out, struct error *err)
 {
     const double start = clock_seconds();
@@ -108,6 +116,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     enum status status = loaded_model_open(options, &e->loaded, err);
     if (status == STATUS_OK) status = create_scheduler(e, err);
     if (status == STATUS_OK) status = batch_init(&e->batch, &e->loaded.limits, err);
+    if (status == STATUS_OK) status = create_text_buffer(e, err);
     if (status != STATUS_OK) {
         engine_destroy(e);
         return status;
@@ -148,6 +157,7 @@ void engine_destroy(struct engine *e)
     jobs_free(e->inbox.first);
     free(e->inbox.aborts);
     batch_free(&e->batch);
+    free(e->text_buffer);
     loaded_model_close(&e->loaded);
     pthread_cond_destroy(&e->inbox.changed);
     pthread_mutex_destroy(&e->inbox.lock);
@@ -214,14 +224,15 @@ static void set_eos_ids(const struct engine *e, struct request *request)
         request->eos_token_ids[request->num_eos++] = tokenizer_eos_id(e->loaded.tokenizer);
 }
 
-static bool create_answers(struct job *job, const struct tokenizer *tokenizer, bool at_start)
+static bool create_answers(const struct engine *e, struct job *job, bool at_start)
 {
+    const struct tokenizer *tokenizer = e->loaded.tokenizer;
     const struct sampling_params *params = &job->request->params;
     job->answers = calloc((size_t)params->n, sizeof *job->answers);
     if (!job->answers) return false;
     job->num_answers = params->n;
     for (int32_t i = 0; tokenizer && i < params->n; i++)
-        if (!answer_text_init(&job->answers[i].text, tokenizer, params, at_start)) return false;
+        if (!answer_text_init(&job->answers[i].text, tokenizer, params, e->text_buffer, at_start)) return false;
     return true;
 }
 
@@ -241,8 +252,7 @@ static enum status job_create(const struct engine *e, const struct engine_reques
     job->user = r->user;
     enum status status = request_create(r->params, r->prompt, r->prompt_len, e->loaded.limits.max_model_len,
                                         e->loaded.limits.block_size, &job->request, err);
-    if (status == STATUS_OK &&
-        (!create_answers(job, e->loaded.tokenizer, r->at_start) || !set_cache_salt(job->request, r->cache_salt)))
+    if (status == STATUS_OK && (!create_answers(e, job, r->at_start) || !set_cache_salt(job->request, r->cache_salt)))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     if (status != STATUS_OK) {
         job_free(job);
