@@ -173,10 +173,10 @@ static void read_cache_salt(struct json_reader *r, struct prompt *out)
     const char *text = json_string_value(salt);
     if (!text)
         json_reader_expected(r, "cache_salt", "a string", salt);
-    else if (!*text)
-        json_reader_fail(r, STATUS_INVALID, "cache_salt is empty");
     else if (strlen(text) < json_string_length(salt))
         json_reader_fail(r, STATUS_INVALID, "cache_salt holds the character U+0000");
+    else if (!*text)
+        json_reader_fail(r, STATUS_INVALID, "cache_salt is empty");
     else if (!(out->cache_salt = strdup(text)))
         json_reader_fail(r, STATUS_OUT_OF_MEMORY, "no memory for cache_salt");
 }

@@ -384,7 +384,7 @@ static void test_refused_lines(void **state)
         {"{\"prompt\": \"x\", \"logit_bias\": {\"99999999\": 1}}", "99999999"},
         {"{\"prompt\": \"x\", \"cache_salt\": 3}", "cache_salt must be a string, found 3"},
         {"{\"prompt\": \"x\", \"cache_salt\": \"\"}", "cache_salt is empty"},
-        {"{\"prompt\": \"x\", \"cache_salt\": \"a\\u0000\"}", "cache_salt holds the character U+0000"},
+        {"{\"prompt\": \"x\", \"cache_salt\": \"\\u0000a\"}", "cache_salt holds the character U+0000"},
         {"{\"prompt\": \"x\", \"priority\": \"high\"}", "priority must be an integer"},
         {"{\"prompt\": \"x\", \"priority\": 1.5}", "priority must be an integer"},
         {"{\"prompt\": \"x\", \"priority\": 2147483648}", "found 2147483648"},

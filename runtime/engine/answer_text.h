@@ -27,11 +27,10 @@ bool answer_text_init(struct answer_text *t, const struct tokenizer *tokenizer, 
                       char *buffer, bool at_start);
 void answer_text_free(struct answer_text *t); /* safe on a zeroed struct */
 
-/* Adds a token. Returns the text that is certain now, [*length] bytes in the buffer, valid until a
- * call of any answer that shares it. If the token
- * completes a stop string, t->stop says which, the text ends before it (with include_stop_str_in_output: after it), and
- * no token may follow. While may_stop is false (min_tokens), stop strings are not searched for. `last`: the answer ends
- * with this token, and nothing is held back. */
+/* Adds a token. Returns the text that is certain now, [*length] bytes in the buffer, valid until a call of any answer
+ * that shares it. If the token completes a stop string, t->stop says which, the text ends before it (with
+ * include_stop_str_in_output: after it), and no token may follow. While may_stop is false (min_tokens), stop strings
+ * are not searched for. `last`: the answer ends with this token, and nothing is held back. */
 const char *answer_text_add(struct answer_text *t, int32_t token, bool may_stop, bool last, size_t *length);
 /* For an answer that ends without a token (it was aborted): returns everything that was held back. */
 const char *answer_text_finish(struct answer_text *t, size_t *length);
