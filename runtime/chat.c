@@ -392,8 +392,8 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a conversation");
     engine_default_sampling(chat->engine, &chat->params);
     chat->params.max_tokens = -1;
-    sampling_flags_apply(&o->sampling, &chat->params);
-    return sampling_params_check(&chat->params, engine_num_ids(chat->engine), err);
+    status = sampling_flags_apply(&o->sampling, &chat->params, err);
+    return status ? status : sampling_params_check(&chat->params, engine_num_ids(chat->engine), err);
 }
 
 static int run(struct chat_options *o)
@@ -412,38 +412,46 @@ static int run(struct chat_options *o)
         exit_status = chat_on_pipe(&chat);
     conversation_free(&chat.conversation);
     chat_setup_close(&chat.setup);
+    sampling_params_free(&chat.params);
     engine_leave(chat.engine);
     return exit_status;
 }
 
-int command_chat(int argc, char **argv)
+static int parse_and_chat(struct chat_options *o, int argc, char **argv)
 {
-    struct chat_options o;
     struct option_table table = {.count = 0};
     struct error err;
     char model[4096];
     bool help;
-    set_defaults(&o);
-    add_flags(&table, &o);
+    add_flags(&table, o);
     enum status status = options_parse(&table, argc, argv, &help, &err);
     if (status == STATUS_OK && help) {
         options_print_help(&table, USAGE, SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
-    if (status == STATUS_OK) status = sampling_flags_check(&o.sampling, &err);
-    if (status == STATUS_OK) status = template_flags_check(&o.template, &err);
-    if (status == STATUS_OK && o.prompt && prompt_line_is_blank(o.prompt, strlen(o.prompt))) {
+    if (status == STATUS_OK) status = sampling_flags_check(&o->sampling, &err);
+    if (status == STATUS_OK) status = template_flags_check(&o->template, &err);
+    if (status == STATUS_OK && o->prompt && prompt_line_is_blank(o->prompt, strlen(o->prompt))) {
         status = error_set(&err, STATUS_INVALID, "--prompt is empty; give it a text to answer");
     }
-    if (status == STATUS_OK && o.system) {
-        status = prompt_check_text(o.system, strlen(o.system), &err);
+    if (status == STATUS_OK && o->system) {
+        status = prompt_check_text(o->system, strlen(o->system), &err);
         if (status != STATUS_OK) error_prefix(&err, status, "--system");
     }
     if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    const char *given = o.engine.model;
-    if (model_folder_of_engine(&o.engine, model, sizeof model, &err) != STATUS_OK) {
+    const char *given = o->engine.model;
+    if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
-    o.hub_name = given != o.engine.model ? given : NULL;
-    return run(&o);
+    o->hub_name = given != o->engine.model ? given : NULL;
+    return run(o);
+}
+
+int command_chat(int argc, char **argv)
+{
+    struct chat_options o;
+    set_defaults(&o);
+    const int exit_status = parse_and_chat(&o, argc, argv);
+    sampling_flags_free(&o.sampling);
+    return exit_status;
 }

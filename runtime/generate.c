@@ -25,10 +25,11 @@ static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
     "\"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an \"id\" or "
-    "\"custom_id\", and sampling fields of their own, named as the "
-    "flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, which "
-    "is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line that "
-    "cannot be answered gives an \"error\", and the exit status is then 1.";
+    "\"custom_id\", a \"cache_salt\" (prompts share cached blocks only with those of the same salt), a \"priority\" "
+    "(an integer, smaller is earlier, with --scheduling-policy priority), and sampling fields of their own, named as "
+    "the flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, "
+    "which is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line "
+    "that cannot be answered gives an \"error\", and the exit status is then 1.";
 
 enum { UNANSWERED_PER_SEQUENCE = 4, RESULTS_PER_SEQUENCE = 64 }; /* bounds, in multiples of max_num_seqs */
 
@@ -156,6 +157,8 @@ static enum status add_request(struct run *run, const struct prompt *prompt, str
     const struct engine_request request = {.prompt = prompt->tokens.ids,
                                            .prompt_len = (int32_t)prompt->tokens.count,
                                            .params = &prompt->params,
+                                           .cache_salt = prompt->cache_salt,
+                                           .priority = prompt->priority,
                                            .at_start = prompt->is_chat,
                                            .deliver = result_deliver,
                                            .user = result};
@@ -394,15 +397,13 @@ static int generate(struct generate_options *o)
     return exit_status;
 }
 
-int command_generate(int argc, char **argv)
+static int parse_and_generate(struct generate_options *o, int argc, char **argv)
 {
-    struct generate_options o;
     struct option_table table = {.count = 0};
     struct error err;
     char model[4096];
     bool help;
-    set_defaults(&o);
-    add_flags(&table, &o);
+    add_flags(&table, o);
     if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
@@ -410,11 +411,21 @@ int command_generate(int argc, char **argv)
         options_print_help(&table, USAGE, SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
-    if (sampling_flags_check(&o.sampling, &err) != STATUS_OK || template_flags_check(&o.template, &err) != STATUS_OK) {
+    if (sampling_flags_check(&o->sampling, &err) != STATUS_OK ||
+        template_flags_check(&o->template, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
-    if (model_folder_of_engine(&o.engine, model, sizeof model, &err) != STATUS_OK) {
+    if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
-    return generate(&o);
+    return generate(o);
+}
+
+int command_generate(int argc, char **argv)
+{
+    struct generate_options o;
+    set_defaults(&o);
+    const int exit_status = parse_and_generate(&o, argc, argv);
+    sampling_flags_free(&o.sampling);
+    return exit_status;
 }

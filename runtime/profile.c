@@ -86,33 +86,39 @@ static enum status run_profile(const struct profile_options *o, struct error *er
     return status;
 }
 
-int command_profile(int argc, char **argv)
+static int parse_and_profile(struct profile_options *o, struct log *log, int argc, char **argv)
 {
     struct error err;
-    struct log log = {LOG_WARNING};
-    struct profile_options o = {.engine = engine_options_default(),
-                                .sampling = {.params = sampling_params_default()},
-                                .every = 1,
-                                .format = "auto"};
     char model[PATH_MAX];
     bool help = false;
-    o.engine.log = &log;
-
     struct option_table table = {0};
-    add_flags(&table, &o);
-    engine_flags_add(&table, &o.engine, &log);
-    sampling_flags_add(&table, &o.sampling);
+    add_flags(&table, o);
+    engine_flags_add(&table, &o->engine, log);
+    sampling_flags_add(&table, &o->sampling);
     if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK ||
-        sampling_flags_check(&o.sampling, &err) != STATUS_OK)
+        sampling_flags_check(&o->sampling, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_USAGE);
     if (help) {
         options_print_help(&table, "profile [flags]", "Shows where the memory goes, and how many requests fit.",
                            stdout);
         return EXIT_STATUS_OK;
     }
-    if (model_folder_of_engine(&o.engine, model, sizeof model, &err) != STATUS_OK)
+    if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
-    if (!o.input) o.engine.skip_tokenizer = true; /* a report needs none */
-    if (run_profile(&o, &err) != STATUS_OK) return command_fail("profile", &err, EXIT_STATUS_FAILURE);
+    if (!o->input) o->engine.skip_tokenizer = true; /* a report needs none */
+    if (run_profile(o, &err) != STATUS_OK) return command_fail("profile", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;
+}
+
+int command_profile(int argc, char **argv)
+{
+    struct log log = {LOG_WARNING};
+    struct profile_options o = {.engine = engine_options_default(),
+                                .sampling = {.params = sampling_params_default()},
+                                .every = 1,
+                                .format = "auto"};
+    o.engine.log = &log;
+    const int exit_status = parse_and_profile(&o, &log, argc, argv);
+    sampling_flags_free(&o.sampling);
+    return exit_status;
 }

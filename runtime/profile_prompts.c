@@ -121,6 +121,8 @@ static enum status add_all(struct profile_run *run, struct engine *e, struct err
         const struct engine_request request = {.prompt = r->prompt.tokens.ids,
                                                .prompt_len = (int32_t)r->prompt.tokens.count,
                                                .params = &r->prompt.params,
+                                               .cache_salt = r->prompt.cache_salt,
+                                               .priority = r->prompt.priority,
                                                .deliver = deliver,
                                                .user = r};
         enum status status = engine_add(e, &request, NULL, err);

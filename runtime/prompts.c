@@ -18,20 +18,23 @@ enum status prompt_rules_make(const struct engine *e, const char *format, const 
     if (strcmp(format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;
     if (strcmp(format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
     engine_default_sampling(e, &out->defaults);
-    sampling_flags_apply(flags, &out->defaults);
-    enum status status = chat_setup_open(out->tokenizer, template ? template : &none, &out->chat, err);
+    enum status status = sampling_flags_apply(flags, &out->defaults, err);
+    if (status == STATUS_OK) status = chat_setup_open(out->tokenizer, template ? template : &none, &out->chat, err);
     return status ? status : sampling_params_check(&out->defaults, out->num_ids, err);
 }
 
 void prompt_rules_free(struct prompt_rules *rules)
 {
     chat_setup_close(&rules->chat);
+    sampling_params_free(&rules->defaults);
 }
 
 void prompt_free(struct prompt *p)
 {
     json_decref(p->id);
     token_list_free(&p->tokens);
+    sampling_params_free(&p->params);
+    free(p->cache_salt);
     *p = (struct prompt){0};
 }
 
@@ -163,11 +166,27 @@ static void read_id(struct json_reader *r, struct prompt *out)
     if (r->status == STATUS_OK) out->id = json_incref((json_t *)id);
 }
 
+static void read_cache_salt(struct json_reader *r, struct prompt *out)
+{
+    const json_t *salt = json_reader_get(r, "cache_salt");
+    if (!salt) return;
+    const char *text = json_string_value(salt);
+    if (!text)
+        json_reader_expected(r, "cache_salt", "a string", salt);
+    else if (strlen(text) < json_string_length(salt))
+        json_reader_fail(r, STATUS_INVALID, "cache_salt holds the character U+0000");
+    else if (!*text)
+        json_reader_fail(r, STATUS_INVALID, "cache_salt is empty");
+    else if (!(out->cache_salt = strdup(text)))
+        json_reader_fail(r, STATUS_OUT_OF_MEMORY, "no memory for cache_salt");
+}
+
 /* A field of an unknown name is refused: a misspelt one would be ignored silently. */
 static void check_names(struct json_reader *r)
 {
-    static const char *const others[] = {"prompt",    "prompt_token_ids",    "messages", "id", "custom_id", "tools",
-                                         "documents", "chat_template_kwargs"};
+    static const char *const others[] = {
+        "prompt",    "prompt_token_ids",     "messages",   "id",      "custom_id", "tools",
+        "documents", "chat_template_kwargs", "cache_salt", "priority"};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)r->object, name, value)
@@ -197,6 +216,8 @@ static enum status parse_json(const struct prompt_rules *rules, const char *line
     struct json_reader r = json_reader(object, NULL, err);
     read_id(&r, out);
     check_names(&r);
+    read_cache_salt(&r, out);
+    out->priority = json_reader_int(&r, "priority", 0, INT32_MIN, INT32_MAX);
     sampling_json_read(&r, &out->params);
     if (r.status == STATUS_OK) r.status = check_params(rules, &out->params, err);
     if (r.status == STATUS_OK) read_prompt(&r, rules, out);
@@ -207,7 +228,9 @@ static enum status parse_json(const struct prompt_rules *rules, const char *line
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                          struct error *err)
 {
-    *out = (struct prompt){.params = rules->defaults};
+    *out = (struct prompt){0};
+    if (!sampling_params_copy(&rules->defaults, &out->params))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the sampling fields");
     enum status status = prompt_check_text(line, length, err);
     if (status != STATUS_OK) return status;
     size_t blanks = leading_blanks(line, length);
@@ -222,6 +245,6 @@ enum status prompt_read(const struct prompt_rules *rules, enum line_result kind,
                         struct prompt *out, struct error *err)
 {
     if (kind == LINE_READY) return prompt_parse(rules, line, length, out, err);
-    *out = (struct prompt){.params = rules->defaults};
+    *out = (struct prompt){.params = sampling_params_default()};
     return error_set(err, STATUS_INVALID, "the line is longer than %u bytes", LINE_READER_MAX_LINE);
 }

@@ -6,8 +6,9 @@
  *   {"messages": [{"role": "user", "content": "text"}]}     through the model's chat template, ready for an answer;
  *                                             "tools", "documents" and "chat_template_kwargs" may stand beside it
  *
- * with "id" (or "custom_id"), a string or an integer, which comes back with the answer, and any of the sampling fields
- * of scheduler/sampling_params.h by their names. null counts as not given. A field of another name is refused: a
+ * with "id" (or "custom_id"), a string or an integer, which comes back with the answer, "cache_salt", a string, and
+ * "priority", an integer (both as in struct engine_request), and any of the sampling fields of
+ * scheduler/sampling_params.h by their names. null counts as not given. A field of another name is refused: a
  * misspelt one would be ignored silently. */
 #ifndef QUIRE_RUNTIME_PROMPTS_H
 #define QUIRE_RUNTIME_PROMPTS_H
@@ -49,6 +50,8 @@ struct prompt {
     struct token_list tokens;
     bool is_chat; /* made of messages, so that the answer begins a text */
     struct sampling_params params;
+    char *cache_salt; /* NULL: the line has none */
+    int32_t priority;
 };
 void prompt_free(struct prompt *p); /* safe on a zeroed struct */
 

@@ -12,6 +12,12 @@ static int32_t to_int32(struct json_reader *r, const char *name, const json_t *v
     return (int32_t)number;
 }
 
+/* `added` is what a function that adds to a list returned. */
+static void check_added(struct json_reader *r, const char *name, bool added)
+{
+    if (!added) json_reader_fail(r, STATUS_OUT_OF_MEMORY, "no memory for %s", name);
+}
+
 static void add_stop(struct json_reader *r, const json_t *value, struct sampling_params *params)
 {
     const size_t length = json_string_length(value);
@@ -27,7 +33,7 @@ static void add_stop(struct json_reader *r, const json_t *value, struct sampling
     else if (params->num_stop == SAMPLING_PARAMS_MAX_STOP)
         json_reader_fail(r, STATUS_INVALID, "stop holds more than %d strings", SAMPLING_PARAMS_MAX_STOP);
     else
-        memcpy(params->stop[params->num_stop++], json_string_value(value), length + 1);
+        check_added(r, "stop", sampling_params_add_stop(params, json_string_value(value)));
 }
 
 static void read_stop(struct json_reader *r, const json_t *value, struct sampling_params *params)
@@ -45,9 +51,10 @@ static void read_stop_token_ids(struct json_reader *r, const json_t *value, stru
         json_reader_expected(r, "stop_token_ids", "a list of token ids", value);
     else if (count > SAMPLING_PARAMS_MAX_STOP_IDS)
         json_reader_fail(r, STATUS_INVALID, "stop_token_ids holds more than %d ids", SAMPLING_PARAMS_MAX_STOP_IDS);
-    for (size_t i = 0; i < count && r->status == STATUS_OK; i++)
-        params->stop_token_ids[params->num_stop_token_ids++] =
-            to_int32(r, "an id in stop_token_ids", json_array_get(value, i));
+    for (size_t i = 0; i < count && r->status == STATUS_OK; i++) {
+        const int32_t id = to_int32(r, "an id in stop_token_ids", json_array_get(value, i));
+        check_added(r, "stop_token_ids", sampling_params_add_stop_token_id(params, id));
+    }
 }
 
 /* The keys of a JSON object are strings: {"13": -100}. */
@@ -79,8 +86,7 @@ static void read_logit_bias(struct json_reader *r, const json_t *value, struct s
                              show_string(key).text);
         const double added = json_reader_to_number(r, "a value in logit_bias", bias, -INFINITY, INFINITY);
         if (r->status != STATUS_OK) return;
-        params->bias_ids[params->num_logit_bias] = id;
-        params->bias_values[params->num_logit_bias++] = (float)added;
+        check_added(r, "logit_bias", sampling_params_add_logit_bias(params, (struct logit_bias){id, (float)added}));
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/batch.h"
@@ -124,7 +125,23 @@ const struct sampling_field *sampling_field_find(const char *name)
     return NULL;
 }
 
-void sampling_field_copy(const struct sampling_field *field, const struct sampling_params *from,
+/* Replaces the list whose address is `to` by a copy of entries[count]. */
+static bool copy_list(void *to, int32_t *to_count, const void *entries, int32_t count, size_t size)
+{
+    void *old, *copy = NULL;
+    if (count > 0) {
+        copy = malloc((size_t)count * size);
+        if (!copy) return false;
+        memcpy(copy, entries, (size_t)count * size);
+    }
+    memcpy(&old, to, sizeof old);
+    free(old);
+    memcpy(to, &copy, sizeof copy);
+    *to_count = count;
+    return true;
+}
+
+bool sampling_field_copy(const struct sampling_field *field, const struct sampling_params *from,
                          struct sampling_params *to)
 {
     char *member = (char *)to + field->offset;
@@ -144,19 +161,15 @@ void sampling_field_copy(const struct sampling_field *field, const struct sampli
         to->seed = from->seed;
         break;
     case SAMPLING_STOP:
-        to->num_stop = from->num_stop;
-        memcpy(to->stop, from->stop, sizeof to->stop);
-        break;
+        return copy_list(&to->stop, &to->num_stop, from->stop, from->num_stop, sizeof *to->stop);
     case SAMPLING_STOP_TOKEN_IDS:
-        to->num_stop_token_ids = from->num_stop_token_ids;
-        memcpy(to->stop_token_ids, from->stop_token_ids, sizeof to->stop_token_ids);
-        break;
+        return copy_list(&to->stop_token_ids, &to->num_stop_token_ids, from->stop_token_ids, from->num_stop_token_ids,
+                         sizeof *to->stop_token_ids);
     case SAMPLING_LOGIT_BIAS:
-        to->num_logit_bias = from->num_logit_bias;
-        memcpy(to->bias_ids, from->bias_ids, sizeof to->bias_ids);
-        memcpy(to->bias_values, from->bias_values, sizeof to->bias_values);
-        break;
+        return copy_list(&to->logit_bias, &to->num_logit_bias, from->logit_bias, from->num_logit_bias,
+                         sizeof *to->logit_bias);
     }
+    return true;
 }
 
 struct sampling_params sampling_params_default(void)
@@ -170,6 +183,67 @@ struct sampling_params sampling_params_default(void)
         if (f->type == SAMPLING_BOOL) *(bool *)member = f->usual != 0;
     }
     return p;
+}
+
+/* ---- lists ---- */
+
+static void clear_lists(struct sampling_params *p)
+{
+    p->num_stop_token_ids = p->num_logit_bias = p->num_stop = 0;
+    p->stop_token_ids = NULL;
+    p->logit_bias = NULL;
+    p->stop = NULL;
+}
+
+void sampling_params_free(struct sampling_params *params)
+{
+    free(params->stop_token_ids);
+    free(params->logit_bias);
+    free(params->stop);
+    clear_lists(params);
+}
+
+bool sampling_params_copy(const struct sampling_params *from, struct sampling_params *to)
+{
+    bool ok = true;
+    *to = *from;
+    clear_lists(to);
+    for (int i = 0; i < NUM_SAMPLING_FIELDS && ok; i++) ok = sampling_field_copy(&sampling_fields[i], from, to);
+    if (!ok) sampling_params_free(to);
+    return ok;
+}
+
+/* The list with room for one entry more; NULL: memory ran out, and the list is as it was. */
+static void *grown(void *list, int32_t count, size_t size)
+{
+    return realloc(list, ((size_t)count + 1) * size);
+}
+
+bool sampling_params_add_stop(struct sampling_params *params, const char *text)
+{
+    char(*stop)[SAMPLING_PARAMS_MAX_STOP_BYTES] = grown(params->stop, params->num_stop, sizeof *stop);
+    if (!stop) return false;
+    params->stop = stop;
+    snprintf(stop[params->num_stop++], sizeof *stop, "%s", text);
+    return true;
+}
+
+bool sampling_params_add_stop_token_id(struct sampling_params *params, int32_t id)
+{
+    int32_t *ids = grown(params->stop_token_ids, params->num_stop_token_ids, sizeof *ids);
+    if (!ids) return false;
+    params->stop_token_ids = ids;
+    ids[params->num_stop_token_ids++] = id;
+    return true;
+}
+
+bool sampling_params_add_logit_bias(struct sampling_params *params, struct logit_bias bias)
+{
+    struct logit_bias *list = grown(params->logit_bias, params->num_logit_bias, sizeof *list);
+    if (!list) return false;
+    params->logit_bias = list;
+    list[params->num_logit_bias++] = bias;
+    return true;
 }
 
 /* ---- checks ---- */
@@ -211,7 +285,7 @@ static enum status check_field(const struct sampling_field *f, const struct samp
     if (f->type == SAMPLING_DOUBLE) return check_value(f, *(const double *)member, err);
     if (f->type != SAMPLING_LOGIT_BIAS) return STATUS_OK;
     for (int32_t i = 0; i < p->num_logit_bias && status == STATUS_OK; i++)
-        status = check_value(f, (double)p->bias_values[i], err);
+        status = check_value(f, (double)p->logit_bias[i].value, err);
     return status;
 }
 
@@ -242,14 +316,11 @@ static enum status check_counts(const struct sampling_params *p, struct error *e
     return status;
 }
 
-static enum status check_tokens(const char *name, const int32_t *tokens, int32_t count, int32_t num_ids,
-                                struct error *err)
+static enum status check_token(const char *name, int32_t token, int32_t num_ids, struct error *err)
 {
-    for (int32_t i = 0; i < count; i++)
-        if (tokens[i] < 0 || tokens[i] >= num_ids)
-            return error_set(err, STATUS_INVALID, "%s names token %d; this model's tokens are 0 to %d", name, tokens[i],
-                             num_ids - 1);
-    return STATUS_OK;
+    if (token >= 0 && token < num_ids) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "%s names token %d; this model's tokens are 0 to %d", name, token,
+                     num_ids - 1);
 }
 
 static enum status check_stop(const struct sampling_params *p, struct error *err)
@@ -269,10 +340,10 @@ enum status sampling_params_check(const struct sampling_params *params, int32_t 
     for (int i = 0; i < NUM_SAMPLING_FIELDS && status == STATUS_OK; i++)
         status = check_field(&sampling_fields[i], params, err);
     if (status == STATUS_OK) status = check_together(params, err);
-    if (status == STATUS_OK)
-        status = check_tokens("stop_token_ids", params->stop_token_ids, params->num_stop_token_ids, num_ids, err);
-    if (status == STATUS_OK)
-        status = check_tokens("logit_bias", params->bias_ids, params->num_logit_bias, num_ids, err);
+    for (int32_t i = 0; status == STATUS_OK && i < params->num_stop_token_ids; i++)
+        status = check_token("stop_token_ids", params->stop_token_ids[i], num_ids, err);
+    for (int32_t i = 0; status == STATUS_OK && i < params->num_logit_bias; i++)
+        status = check_token("logit_bias", params->logit_bias[i].token, num_ids, err);
     if (status == STATUS_OK) status = check_stop(params, err);
     return status;
 }

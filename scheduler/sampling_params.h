@@ -13,7 +13,13 @@
 #define SAMPLING_PARAMS_MAX_STOP 16        /* stop strings */
 #define SAMPLING_PARAMS_MAX_STOP_BYTES 256 /* of one stop string */
 
-/* sampling_fields has the meaning, the range and the default of each field. */
+struct logit_bias {
+    int32_t token;
+    float value; /* added to its logit */
+};
+
+/* sampling_fields has the meaning, the range and the default of each field. The struct owns its lists, which few
+ * requests have: copy it with sampling_params_copy, not by assignment, and free it with sampling_params_free. */
 struct sampling_params {
     int32_t n, logprobs;
     double temperature, top_p, min_p;
@@ -24,13 +30,10 @@ struct sampling_params {
     bool has_seed; /* false: the engine chooses one */
     uint64_t seed; /* the same seed gives the same text, whatever else is in the batch */
 
-    int32_t num_stop_token_ids;
-    int32_t stop_token_ids[SAMPLING_PARAMS_MAX_STOP_IDS];
-    int32_t num_logit_bias;
-    int32_t bias_ids[SAMPLING_PARAMS_MAX_BIAS];
-    float bias_values[SAMPLING_PARAMS_MAX_BIAS];
-    int32_t num_stop;
-    char stop[SAMPLING_PARAMS_MAX_STOP][SAMPLING_PARAMS_MAX_STOP_BYTES]; /* NUL-terminated UTF-8, not empty */
+    int32_t num_stop_token_ids, num_logit_bias, num_stop;
+    int32_t *stop_token_ids;                      /* [num_stop_token_ids]; a list that is empty may be NULL */
+    struct logit_bias *logit_bias;                /* [num_logit_bias] */
+    char (*stop)[SAMPLING_PARAMS_MAX_STOP_BYTES]; /* [num_stop] NUL-terminated UTF-8, not empty */
 };
 
 enum sampling_type {
@@ -60,12 +63,22 @@ struct sampling_field {
 extern const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS];
 
 const struct sampling_field *sampling_field_find(const char *name); /* NULL: there is none */
-/* Copies one field from one struct to another. */
-void sampling_field_copy(const struct sampling_field *field, const struct sampling_params *from,
+/* Copies one field over that of another struct. False: memory for a list ran out, and *to is as it was. */
+bool sampling_field_copy(const struct sampling_field *field, const struct sampling_params *from,
                          struct sampling_params *to);
 
-/* The defaults of the table. */
+/* The defaults of the table. It has no lists, so there is nothing to free yet. */
 struct sampling_params sampling_params_default(void);
+
+/* Overwrites *to, without freeing what it held. False: memory ran out, and *to has no lists. */
+bool sampling_params_copy(const struct sampling_params *from, struct sampling_params *to);
+void sampling_params_free(struct sampling_params *params); /* frees the lists, which are empty then */
+
+/* Add an entry to a list. The caller keeps to the limits above, of which it knows how to speak. False: memory ran out,
+ * and the list is as it was. */
+bool sampling_params_add_stop(struct sampling_params *params, const char *text);
+bool sampling_params_add_stop_token_id(struct sampling_params *params, int32_t id);
+bool sampling_params_add_logit_bias(struct sampling_params *params, struct logit_bias bias);
 
 /* Checks every range; the sentence names the field, the value and the range. num_ids bounds the token ids:
  * stop_token_ids and logit_bias may name those that can be sampled, 0 .. num_ids - 1. */

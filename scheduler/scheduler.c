@@ -61,8 +61,7 @@ enum status scheduler_create(const struct scheduler_config *config, struct sched
     s->waiting.kind = QUEUE_HEAP;
     s->swapped.kind = s->running.kind = QUEUE_SORTED;
     s->ended.kind = QUEUE_FIFO;
-    status =
-        block_manager_init(&s->blocks, config->num_blocks, &config->limits, config->enable_prefix_caching, err);
+    status = block_manager_init(&s->blocks, config->num_blocks, &config->limits, config->enable_prefix_caching, err);
     if (status == STATUS_OK && !allocate_arrays(s))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a scheduler of %d sequences",
                            config->limits.max_num_seqs);
@@ -102,12 +101,12 @@ void scheduler_add(struct scheduler *s, struct request *request)
     request->long_rope = scheduler_past_switch(s, request);
     request_queue_insert(&s->waiting, request);
     if (request->num_sequences > limits->max_num_seqs) {
-        error_set(&request->error, STATUS_INVALID, "n is %d, but at most %d sequences run at once",
+        error_set(request_error(request), STATUS_INVALID, "n is %d, but at most %d sequences run at once",
                   request->num_sequences, limits->max_num_seqs);
-        error_advise(&request->error, ADVICE_RAISE, "max_num_seqs", "%d", request->num_sequences);
+        error_advise(request_error(request), ADVICE_RAISE, "max_num_seqs", "%d", request->num_sequences);
         scheduler_end_request(s, request, FINISH_ERROR);
     } else if (request->sequences[0].token_capacity > limits->max_model_len) {
-        error_set(&request->error, STATUS_INVALID, "the request may grow to %d tokens, but max_model_len is %d",
+        error_set(request_error(request), STATUS_INVALID, "the request may grow to %d tokens, but max_model_len is %d",
                   request->sequences[0].token_capacity, limits->max_model_len);
         scheduler_end_request(s, request, FINISH_ERROR);
     }

@@ -23,8 +23,8 @@
  * kinds apart.
  *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use. Nothing is allocated
- * after scheduler_create, except host blocks, which are allocated when a swap needs more than there are: most runs
- * never swap, and pinning gigabytes of host memory at start-up takes seconds.
+ * after scheduler_create, except the error of a request that fails, and host blocks, which are allocated when a swap
+ * needs more than there are: most runs never swap, and pinning gigabytes of host memory at start-up takes seconds.
  */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_H
 #define QUIRE_SCHEDULER_SCHEDULER_H

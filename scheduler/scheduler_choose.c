@@ -20,8 +20,8 @@ bool scheduler_has_last_token(const struct sequence *seq)
     return num_known(seq) >= seq->token_capacity && num_known(seq) > seq->prompt_len;
 }
 
-/* The tokens of the sequence whose K and V may be computed now: all; of a leader, the prompt, for which others wait; of a
- * beam, those that the caller has set; of a short sequence, those up to the switch. */
+/* The tokens of the sequence whose K and V may be computed now: all; of a leader, the prompt, for which others wait; of
+ * a beam, those that the caller has set; of a short sequence, those up to the switch. */
 static int32_t num_computable(const struct scheduler *s, const struct sequence *seq)
 {
     const struct request *request = seq->request;
@@ -100,11 +100,11 @@ void scheduler_advise_more_blocks(struct error *err)
 static void fail_outgrown(struct scheduler *s, struct request *request, int32_t needed)
 {
     const int32_t total = block_pool_num_total(&s->blocks.pool);
-    error_set(&request->error, STATUS_OUT_OF_MEMORY,
+    error_set(request_error(request), STATUS_OUT_OF_MEMORY,
               "the request has outgrown the KV cache: it needs %d blocks of %d tokens, but there are %d",
               total - s->blocks.pool.num_free + needed, s->config.limits.block_size, total);
-    scheduler_advise_more_blocks(&request->error);
-    error_advise(&request->error, ADVICE_LOWER, "max_model_len", NULL);
+    scheduler_advise_more_blocks(request_error(request));
+    error_advise(request_error(request), ADVICE_LOWER, "max_model_len", NULL);
     scheduler_end_request(s, request, FINISH_ERROR);
 }
 

@@ -58,10 +58,9 @@ enum status request_create(const struct sampling_params *params, const int32_t *
     struct request *request = calloc(1, sizeof *request);
     bool ok = request != NULL;
     if (ok) {
-        request->params = *params;
         request->num_sequences = params->n;
         request->sequences = calloc((size_t)params->n, sizeof *request->sequences);
-        ok = request->sequences != NULL;
+        ok = sampling_params_copy(params, &request->params) && request->sequences;
     }
     for (int32_t i = 0; ok && i < params->n; i++)
         ok = sequence_init(&request->sequences[i], request, i, prompt, prompt_len, capacity, limits);
@@ -82,8 +81,16 @@ void request_destroy(struct request *request)
         free(request->sequences[i].tables);
     }
     free(request->sequences);
+    sampling_params_free(&request->params);
     free(request->cache_salt);
+    free(request->error);
     free(request);
+}
+
+struct error *request_error(struct request *request)
+{
+    if (!request->error) request->error = calloc(1, sizeof *request->error);
+    return request->error;
 }
 
 struct sequence *request_first_unfinished(const struct request *request)

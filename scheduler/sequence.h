@@ -54,8 +54,8 @@ struct sequence {
 struct request {
     struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
     struct request *next, *previous, *child;
-    uint64_t arrival;           /* smaller is older */
-    int32_t priority;           /* smaller is scheduled earlier; the scheduler makes it 0 unless SCHEDULING_PRIORITY */
+    uint64_t arrival; /* smaller is older */
+    int32_t priority; /* smaller is scheduled earlier; the scheduler makes it 0 unless SCHEDULING_PRIORITY */
     int32_t num_sequences;
     struct sequence *sequences; /* [num_sequences] */
     struct sequence *leader;    /* computes the prompt, for which the other sequences wait; NULL: none waits */
@@ -68,17 +68,22 @@ struct request {
     char *cache_salt;    /* owned; blocks are shared only with requests of the same salt; NULL: none */
     int32_t num_eos, eos_token_ids[16];
     uint64_t id;
-    void *user;         /* the engine's */
-    struct error error; /* with FINISH_ERROR: why */
-    struct sampling_params params;
+    void *user;                    /* the engine's */
+    struct error *error;           /* owned; with FINISH_ERROR: why, or NULL if memory ran out; see request_error */
+    struct sampling_params params; /* owned */
 };
 
-/* Allocates a request with params.n sequences of at most limits->max_model_len tokens, and copies the prompt to each.
+/* Allocates a request with params.n sequences of at most limits->max_model_len tokens, and copies params, and
+ * the prompt to each.
  * prompt_len must be 1 to max_model_len (STATUS_INVALID). A prompt of max_model_len tokens still gets
  * one output token, whose K and V are never computed; `tokens` has room for it. */
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
                            const struct batch_limits *limits, struct request **out, struct error *err);
 void request_destroy(struct request *request);
+
+/* For writing why the request failed: request->error, which is allocated here, because few requests need it. NULL if
+ * memory ran out, which error_set and error_advise allow. */
+struct error *request_error(struct request *request);
 
 bool request_finished(const struct request *request);                     /* all its sequences are */
 struct sequence *request_first_unfinished(const struct request *request); /* NULL: none */

@@ -297,7 +297,7 @@ static void test_lengths_and_stop_ids(void **state)
     int32_t first = 0;
     while (full.answers[0].tokens[first] != stop) first++;
     params.num_stop_token_ids = 1;
-    params.stop_token_ids[0] = stop;
+    params.stop_token_ids = (int32_t[]){stop};
     run_prompts(e, &prompts[9], 1, &params, &run);
     assert_int_equal(run.answers[0].count, first + 1);
     assert_int_equal(run.answers[0].finish, FINISH_STOP);
@@ -394,12 +394,12 @@ static void check_bounds(struct engine *e, const struct run_prompt *prompt, int3
     char bound[64];
     snprintf(bound, sizeof bound, "names token %d; this model's tokens are 0 to %d", num_ids, num_ids - 1);
     params.num_logit_bias = 1;
-    params.bias_ids[0] = num_ids;
+    params.logit_bias = (struct logit_bias[]){{num_ids, 0}};
     assert_int_equal(add_prompt(e, prompt->ids, prompt->length, &params, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, bound));
     params = greedy();
     params.num_stop_token_ids = 1;
-    params.stop_token_ids[0] = num_ids;
+    params.stop_token_ids = (int32_t[]){num_ids};
     assert_int_equal(add_prompt(e, prompt->ids, prompt->length, &params, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, bound));
     ((int32_t *)prompt->ids)[0] = 2 * num_ids - 1;

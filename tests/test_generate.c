@@ -266,15 +266,16 @@ static void test_what_templates_see(void **state)
 static void test_every_field(void **state)
 {
     struct fixture f = *(struct fixture *)*state;
-    f.rules.defaults.num_stop = 1; /* a line's own take the place of the default */
-    strcpy(f.rules.defaults.stop[0], "default");
+    /* A line's own take the place of the default. */
+    assert_true(sampling_params_add_stop(&f.rules.defaults, "default"));
     struct prompt p;
     parse(&f,
           "{\"prompt\": \"x\", \"n\": 2, \"temperature\": 0.5, \"top_p\": 0.75, \"top_k\": 40, \"min_p\": 0.125, "
           "\"repetition_penalty\": 1.5, \"presence_penalty\": -1, \"frequency_penalty\": 2, \"max_tokens\": 9, "
           "\"min_tokens\": 3, \"stop\": [\"a\", \"\\u00fc\"], \"stop_token_ids\": [4, 5], \"ignore_eos\": true, "
           "\"seed\": 9223372036854775807, \"logprobs\": 20, \"logit_bias\": {\"3\": -100, \"12\": 1.5}, "
-          "\"skip_special_tokens\": false, \"include_stop_str_in_output\": true}",
+          "\"skip_special_tokens\": false, \"include_stop_str_in_output\": true, \"cache_salt\": \"mine\", "
+          "\"priority\": -7}",
           &p);
     const struct sampling_params *s = &p.params;
     assert_true(s->n == 2 && s->temperature == 0.5 && s->top_p == 0.75 && s->top_k == 40 && s->min_p == 0.125);
@@ -286,16 +287,20 @@ static void test_every_field(void **state)
     assert_string_equal(s->stop[1], "\xc3\xbc");
     assert_int_equal(s->num_stop_token_ids, 2);
     assert_int_equal(s->num_logit_bias, 2);
-    assert_true(s->bias_ids[1] == 12 && s->bias_values[1] == 1.5f);
+    assert_true(s->logit_bias[1].token == 12 && s->logit_bias[1].value == 1.5f);
+    assert_string_equal(p.cache_salt, "mine");
+    assert_int_equal(p.priority, -7);
     prompt_free(&p);
     parse(&f, "{\"prompt\": \"x\", \"stop\": \"one\", \"seed\": null, \"n\": null, \"temperature\": 0}", &p);
     assert_int_equal(p.params.num_stop, 1);
     assert_string_equal(p.params.stop[0], "one");
     assert_true(!p.params.has_seed && p.params.n == 1 && p.params.temperature == 0);
+    assert_true(!p.cache_salt && p.priority == 0);
     prompt_free(&p);
     parse(&f, "{\"prompt\": \"x\"}", &p);
     assert_string_equal(p.params.stop[0], "default");
     prompt_free(&p);
+    sampling_params_free(&f.rules.defaults);
 }
 
 static void refused(const struct prompt_rules *rules, const char *line, size_t length, const char *sentence)
@@ -377,6 +382,12 @@ static void test_refused_lines(void **state)
         {"{\"prompt\": \"x\", \"logit_bias\": {\"1\": \"b\"}}", "a value in logit_bias must be a number, found \"b\""},
         {"{\"prompt\": \"x\", \"logit_bias\": {\"1\": 101}}", "101"},
         {"{\"prompt\": \"x\", \"logit_bias\": {\"99999999\": 1}}", "99999999"},
+        {"{\"prompt\": \"x\", \"cache_salt\": 3}", "cache_salt must be a string, found 3"},
+        {"{\"prompt\": \"x\", \"cache_salt\": \"\"}", "cache_salt is empty"},
+        {"{\"prompt\": \"x\", \"cache_salt\": \"\\u0000a\"}", "cache_salt holds the character U+0000"},
+        {"{\"prompt\": \"x\", \"priority\": \"high\"}", "priority must be an integer"},
+        {"{\"prompt\": \"x\", \"priority\": 1.5}", "priority must be an integer"},
+        {"{\"prompt\": \"x\", \"priority\": 2147483648}", "found 2147483648"},
         {"not \xff UTF-8", "byte 5 is not UTF-8"},
         {"half a character \xc3", "byte 18 is not UTF-8"},
     };
@@ -444,7 +455,9 @@ static void test_mutated_lines(void **state)
 {
     const struct fixture *f = *state;
     static const char *const seeds[] = {
-        "{\"prompt\": \"Hello\", \"n\": 2, \"temperature\": 0.5, \"stop\": [\"a\", \"b\"], \"seed\": 12}",
+        "{\"prompt\": \"Hello\", \"n\": 2, \"temperature\": 0.5, \"stop\": [\"a\", \"b\"], \"seed\": 12, \"priority\": "
+        "3, "
+        "\"cache_salt\": \"s\"}",
         "{\"prompt\": [5, 6, 7], \"logit_bias\": {\"3\": -100, \"12\": 1.5}, \"stop_token_ids\": [1], \"id\": \"q\"}",
         "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"\\u00fc\"}]}",
     };
@@ -593,6 +606,29 @@ static void test_json_lines(void **state)
         if (i >= 2) assert_int_equal(integer_of(line, "id"), i + 1);
         json_decref(line);
     }
+    program_free(&p);
+}
+
+/* A priority that would be ignored is refused. */
+static void test_priorities_need_their_policy(void **state)
+{
+    struct program p;
+    const char *input = "{\"prompt\": \"x\", \"priority\": 2, \"cache_salt\": \"mine\", \"max_tokens\": 1}\n"
+                        "{\"prompt\": \"x\", \"priority\": 0, \"cache_salt\": \"mine\", \"max_tokens\": 1}\n";
+    run(&p, *state, input, (const char *[]){"--quiet", "--ordered", NULL});
+    assert_int_equal(p.exit_status, 1);
+    json_t *line = json_line(&p.out, 0);
+    assert_string_equal(string_of(line, "error"),
+                        "line 1: priority is 2, but requests run in order of arrival: set --scheduling-policy to "
+                        "priority");
+    json_decref(line);
+    line = json_line(&p.out, 1);
+    assert_int_equal(integer_of(line, "completion_tokens"), 1);
+    json_decref(line);
+    program_free(&p);
+    run(&p, *state, input, (const char *[]){"--quiet", "--ordered", "--scheduling-policy", "priority", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_int_equal(count_lines(&p.out), 2);
     program_free(&p);
 }
 
@@ -1182,6 +1218,7 @@ int main(void)
         cmocka_unit_test(test_mutated_lines),
         cmocka_unit_test(test_text_lines),
         cmocka_unit_test(test_json_lines),
+        cmocka_unit_test(test_priorities_need_their_policy),
         cmocka_unit_test(test_bad_lines),
         cmocka_unit_test(test_several_answers_and_logprobs),
         cmocka_unit_test(test_stop),

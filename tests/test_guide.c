@@ -214,6 +214,7 @@ static void test_stop_strings(void **state)
     json_t *messages = json_array();
     struct token_list ids = {0};
     struct sampling_params params;
+    char stop[2][SAMPLING_PARAMS_MAX_STOP_BYTES] = {"never in this text"};
     struct run whole, run;
     add_message(messages, "user", question);
     render(t, messages, &ids);
@@ -227,14 +228,14 @@ static void test_stop_strings(void **state)
     /* Every piece of the answer, from inside words and across tokens, stops it exactly where it first occurs. */
     for (size_t from = 5; from + 9 < strlen(text) && from < 60; from += 6) {
         params.num_stop = 2;
-        snprintf(params.stop[0], sizeof params.stop[0], "%s", "never in this text");
-        snprintf(params.stop[1], sizeof params.stop[1], "%.9s", text + from);
-        const size_t expected = (size_t)(strstr(text, params.stop[1]) - text);
+        params.stop = stop;
+        snprintf(stop[1], sizeof stop[1], "%.9s", text + from);
+        const size_t expected = (size_t)(strstr(text, stop[1]) - text);
         for (int include = 0; include < 2; include++) {
             params.include_stop_str_in_output = include;
             run_prompts(e, &prompt, 1, &params, &run);
             assert_int_equal(run.answers[0].finish, FINISH_STOP);
-            assert_string_equal(run.answers[0].stop_reason, params.stop[1]);
+            assert_string_equal(run.answers[0].stop_reason, stop[1]);
             assert_int_equal(run.answers[0].text.length, expected + (include ? 9 : 0));
             assert_memory_equal(run.answers[0].text.data, text, expected);
             run_free(&run);

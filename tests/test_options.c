@@ -306,7 +306,7 @@ static void test_engine_flags(void **state)
     struct sampling_flags flags = {0};
     struct error err = {""};
     char line[] = "-m folder --device cuda:1 --dtype bfloat16 --load-format=dummy --block-size 32 -vv --seed 9 -t 2 "
-                  "--no-enable-prefix-caching --swap-space 2.5 --preemption-mode swap";
+                  "--no-enable-prefix-caching --swap-space 2.5 --preemption-mode swap --scheduling-policy priority";
     if (parse_engine(&o, &log, &flags, line, &err) != STATUS_OK) fail_msg("%s", err.text);
     assert_string_equal(o.model, "folder");
     assert_string_equal(o.device, "cuda:1");
@@ -317,6 +317,7 @@ static void test_engine_flags(void **state)
     assert_false(o.enable_prefix_caching);
     assert_true(o.swap_space == 2.5);
     assert_int_equal(o.preemption_mode, PREEMPTION_SWAP);
+    assert_int_equal(o.scheduling_policy, SCHEDULING_PRIORITY);
     assert_int_equal(log.level, LOG_DEBUG);
     assert_true(o.seed == 9);
     assert_true(flags.given == 0); /* --seed is the engine's alone */
@@ -339,6 +340,7 @@ static void test_engine_flags(void **state)
         "--kv-cache-dtype fp9",
         "--swap-space -1",
         "--preemption-mode later",
+        "--scheduling-policy lifo",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char copy[64];
@@ -360,7 +362,7 @@ static void test_sampling_flags(void **state)
                   "--logit-bias 1:-2.5,7:100 --ignore-eos --no-skip-special-tokens --min-tokens 3";
     if (parse_engine(&o, &log, &flags, line, &err) != STATUS_OK) fail_msg("%s", err.text);
     struct sampling_params to = {.top_p = 0.25, .skip_special_tokens = true, .max_tokens = 11, .seed = 5};
-    sampling_flags_apply(&flags, &to);
+    assert_int_equal(sampling_flags_apply(&flags, &to, &err), STATUS_OK);
     assert_true(to.temperature == 0.7 && to.top_p == 0.25 && to.top_k == -1 && to.max_tokens == 11 &&
                 to.min_tokens == 3);
     assert_int_equal(to.num_stop, 2);
@@ -369,9 +371,10 @@ static void test_sampling_flags(void **state)
     assert_int_equal(to.num_stop_token_ids, 3);
     assert_int_equal(to.stop_token_ids[2], 5);
     assert_int_equal(to.num_logit_bias, 2);
-    assert_int_equal(to.bias_ids[1], 7);
-    assert_true(to.bias_values[0] == -2.5f && to.bias_values[1] == 100);
+    assert_int_equal(to.logit_bias[1].token, 7);
+    assert_true(to.logit_bias[0].value == -2.5f && to.logit_bias[1].value == 100);
     assert_true(to.ignore_eos && !to.skip_special_tokens && !to.has_seed && to.seed == 5);
+    sampling_params_free(&to);
 
     static const char *const bad[] = {"--stop=",
                                       "--stop-token-ids x",
@@ -395,6 +398,7 @@ static void test_sampling_flags(void **state)
         if (parse_engine(&o, &log, &flags, copy, &err) == STATUS_OK) fail_msg("accepted: %s", bad[i]);
         assert_true(strncmp(err.text, bad[i], strcspn(bad[i], " =")) == 0);
     }
+    sampling_flags_free(&flags);
 }
 
 /* Names, kinds and defaults come from the table of sampling fields; what the command has set is its default. */
@@ -468,6 +472,7 @@ static void test_sampling_limits(void **state)
     argv[2] = text;
     assert_int_equal(options_parse(&table, 3, argv, &help, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "--stop: expected at most 255 bytes, got 256"));
+    sampling_flags_free(&flags);
 }
 
 static void test_default_model(void **state)

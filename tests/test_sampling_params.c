@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "scheduler/sampling_params.h"
+#include "scheduler/sequence.h"
 
 static void accept(struct sampling_params p)
 {
@@ -134,29 +135,98 @@ static void test_table_bounds(void **state)
     assert_string_equal(err.text, "top_p is 1.5; it must be above 0 and at most 1");
 }
 
+/* Every byte of the scalars is 1, and every list has an entry. */
+static struct sampling_params all_set(void)
+{
+    struct sampling_params p;
+    memset(&p, 1, sizeof p);
+    p.num_stop_token_ids = p.num_logit_bias = p.num_stop = 0;
+    p.stop_token_ids = NULL;
+    p.logit_bias = NULL;
+    p.stop = NULL;
+    for (int32_t i = 0; i < 3; i++) {
+        const char text[] = {(char)('a' + i), '\0'};
+        assert_true(sampling_params_add_stop_token_id(&p, 10 + i));
+        assert_true(sampling_params_add_logit_bias(&p, (struct logit_bias){20 + i, 0.5f + (float)i}));
+        assert_true(sampling_params_add_stop(&p, text));
+    }
+    return p;
+}
+
+/* The lists of all_set, in memory of their own. */
+static void check_lists(const struct sampling_params *p, const struct sampling_params *from)
+{
+    assert_true(p->num_stop_token_ids == 3 && p->num_logit_bias == 3 && p->num_stop == 3);
+    for (int32_t i = 0; i < 3; i++) {
+        const char text[] = {(char)('a' + i), '\0'};
+        assert_int_equal(p->stop_token_ids[i], 10 + i);
+        assert_int_equal(p->logit_bias[i].token, 20 + i);
+        assert_true(p->logit_bias[i].value == 0.5f + (float)i);
+        assert_string_equal(p->stop[i], text);
+    }
+    assert_true(p->stop_token_ids != from->stop_token_ids && p->logit_bias != from->logit_bias);
+    assert_ptr_not_equal(p->stop, from->stop);
+}
+
 /* Each field copies its own members and nothing else; all of them together copy everything. */
 static void test_copying_fields(void **state)
 {
     (void)state;
-    struct sampling_params from, all;
-    memset(&from, 1, sizeof from);
+    struct sampling_params from = all_set(), all;
     memset(&all, 0, sizeof all);
     for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
         struct sampling_params one;
         size_t changed = 0;
         memset(&one, 0, sizeof one);
-        sampling_field_copy(&sampling_fields[i], &from, &one);
+        assert_true(sampling_field_copy(&sampling_fields[i], &from, &one));
         for (size_t k = 0; k < sizeof one; k++) {
             const bool set = ((char *)&one)[k] != 0;
             changed += set;
             if (set) assert_int_equal(((char *)&all)[k], 0); /* no two fields share a byte */
         }
         assert_true(changed > 0);
-        sampling_field_copy(&sampling_fields[i], &from, &all);
+        sampling_params_free(&one);
+        assert_true(sampling_field_copy(&sampling_fields[i], &from, &all));
     }
+    check_lists(&all, &from);
     size_t missing = 0;
-    for (size_t k = 0; k < sizeof all; k++) missing += ((char *)&all)[k] == 0;
+    for (size_t k = 0; k < offsetof(struct sampling_params, num_stop_token_ids); k++) missing += ((char *)&all)[k] == 0;
     assert_true(missing < 16); /* padding */
+    sampling_params_free(&all);
+    sampling_params_free(&from);
+}
+
+/* A copy outlives what it was made from, and a field that is copied takes the place of the one that was there. */
+static void test_copies_own_their_lists(void **state)
+{
+    (void)state;
+    struct sampling_params from = all_set(), copy, none = sampling_params_default();
+    assert_true(sampling_params_copy(&from, &copy));
+    assert_true(copy.top_p == from.top_p && copy.seed == from.seed && copy.n == from.n);
+    check_lists(&copy, &from);
+    assert_true(sampling_params_add_stop(&from, "more"));
+    from.stop[0][0] = 'z';
+    from.stop_token_ids[0] = -1;
+    from.logit_bias[0].token = -1;
+    check_lists(&copy, &from);
+    assert_true(sampling_field_copy(sampling_field_find("stop"), &from, &copy));
+    assert_int_equal(copy.num_stop, 4);
+    assert_string_equal(copy.stop[0], "z");
+    sampling_params_free(&from);
+    assert_true(from.num_stop == 0 && !from.stop && from.num_logit_bias == 0 && from.num_stop_token_ids == 0);
+    assert_string_equal(copy.stop[3], "more");
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++)
+        assert_true(sampling_field_copy(&sampling_fields[i], &none, &copy)); /* empty lists, too */
+    assert_true(copy.num_stop == 0 && !copy.stop && !copy.stop_token_ids && !copy.logit_bias);
+    assert_true(sampling_params_copy(&none, &copy));
+    assert_true(!copy.stop && !copy.stop_token_ids && !copy.logit_bias);
+}
+
+/* Many thousand requests may wait. */
+static void test_a_plain_request_is_small(void **state)
+{
+    (void)state;
+    assert_true(sizeof(struct request) + sizeof(struct sequence) < 1024);
 }
 
 static void test_greedy_has_one_answer(void **state)
@@ -189,44 +259,53 @@ static void test_lists(void **state)
 {
     (void)state;
     struct sampling_params p = sampling_params_default();
-    p.num_stop_token_ids = 1;
-    p.stop_token_ids[0] = 999;
-    p.num_logit_bias = 1;
-    p.bias_values[0] = -100;
-    p.num_stop = 1;
-    memset(p.stop[0], 'x', SAMPLING_PARAMS_MAX_STOP_BYTES - 1);
+    char text[SAMPLING_PARAMS_MAX_STOP_BYTES];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    assert_true(sampling_params_add_stop_token_id(&p, 999));
+    assert_true(sampling_params_add_logit_bias(&p, (struct logit_bias){0, -100}));
+    assert_true(sampling_params_add_stop(&p, text));
+    assert_string_equal(p.stop[0], text);
     accept(p);
 
-    struct sampling_params q = p;
-    q.stop_token_ids[0] = 1000;
-    refuse(q, "stop_token_ids");
-    q = p;
-    q.bias_ids[0] = -1;
-    refuse(q, "logit_bias");
-    q = p;
-    q.bias_values[0] = 100.5f;
-    refuse(q, "logit_bias");
-    q.bias_values[0] = NAN;
-    refuse(q, "logit_bias");
-    q = p;
-    q.stop[0][0] = '\0';
-    refuse(q, "stop");
-    memset(q.stop[0], 'x', SAMPLING_PARAMS_MAX_STOP_BYTES);
-    refuse(q, "stop");
+    p.stop_token_ids[0] = 1000;
+    refuse(p, "stop_token_ids names token 1000; this model's tokens are 0 to 999");
+    p.stop_token_ids[0] = 999;
+    p.logit_bias[0].token = -1;
+    refuse(p, "logit_bias names token -1; this model's tokens are 0 to 999");
+    p.logit_bias[0] = (struct logit_bias){0, 100.5f};
+    refuse(p, "logit_bias");
+    p.logit_bias[0].value = NAN;
+    refuse(p, "logit_bias");
+    p.logit_bias[0].value = 100;
+    accept(p);
+    p.stop[0][0] = '\0';
+    refuse(p, "stop has an empty string at index 0");
+    memset(p.stop[0], 'x', sizeof p.stop[0]);
+    refuse(p, "stop string 0 is longer than 255 bytes");
+    sampling_params_free(&p);
 }
 
 static void test_counts(void **state)
 {
     (void)state;
     struct sampling_params p = sampling_params_default();
-    p.num_stop_token_ids = SAMPLING_PARAMS_MAX_STOP_IDS + 1;
-    refuse(p, "stop_token_ids");
-    p = sampling_params_default();
-    p.num_logit_bias = SAMPLING_PARAMS_MAX_BIAS + 1;
-    refuse(p, "logit_bias");
-    p = sampling_params_default();
+    for (int i = 0; i < SAMPLING_PARAMS_MAX_STOP_IDS; i++) assert_true(sampling_params_add_stop_token_id(&p, i));
+    for (int i = 0; i < SAMPLING_PARAMS_MAX_BIAS; i++)
+        assert_true(sampling_params_add_logit_bias(&p, (struct logit_bias){i, 1}));
+    for (int i = 0; i < SAMPLING_PARAMS_MAX_STOP; i++) assert_true(sampling_params_add_stop(&p, "x"));
+    accept(p);
+    assert_true(sampling_params_add_stop_token_id(&p, 0));
+    refuse(p, "stop_token_ids has 65 entries; at most 64 are possible");
+    p.num_stop_token_ids--;
+    assert_true(sampling_params_add_logit_bias(&p, (struct logit_bias){0, 1}));
+    refuse(p, "logit_bias has 301 entries; at most 300 are possible");
+    p.num_logit_bias--;
+    assert_true(sampling_params_add_stop(&p, "x"));
+    refuse(p, "stop has 17 entries; at most 16 are possible");
     p.num_stop = -1;
     refuse(p, "stop");
+    sampling_params_free(&p);
 }
 
 int main(void)
@@ -237,6 +316,8 @@ int main(void)
         cmocka_unit_test(test_greedy_has_one_answer),
         cmocka_unit_test(test_table_bounds),
         cmocka_unit_test(test_copying_fields),
+        cmocka_unit_test(test_copies_own_their_lists),
+        cmocka_unit_test(test_a_plain_request_is_small),
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_counts),

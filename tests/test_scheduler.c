@@ -310,10 +310,10 @@ static void test_more_answers_than_max_num_seqs(void **state)
     struct world w;
     world_open(&w, config_of(100, 16, 32, 4));
     struct request *request = world_add(&w, 0, 40, 5, 20);
-    assert_true(strstr(request->error.text, "n is 5, but at most 4") != NULL);
-    assert_int_equal(request->error.num_advice, 1);
-    assert_string_equal(request->error.advice[0].setting, "max_num_seqs");
-    assert_string_equal(request->error.advice[0].value, "5");
+    assert_true(strstr(request->error->text, "n is 5, but at most 4") != NULL);
+    assert_int_equal(request->error->num_advice, 1);
+    assert_string_equal(request->error->advice[0].setting, "max_num_seqs");
+    assert_string_equal(request->error->advice[0].value, "5");
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -349,8 +349,8 @@ static void test_a_prompt_that_never_fits(void **state)
     world_step(&w);
     assert_ptr_equal(scheduler_next_finished(w.scheduler), never);
     assert_ended(&w, never, FINISH_ERROR);
-    assert_true(strstr(never->error.text, "100 KV cache blocks") != NULL);
-    assert_int_equal(never->error.num_advice, 3);
+    assert_true(strstr(never->error->text, "100 KV cache blocks") != NULL);
+    assert_int_equal(never->error->num_advice, 3);
     assert_int_equal(fits->sequences[0].num_computed, 60);
     request_destroy(never);
     run_out(&w, 1, FINISH_LENGTH);
@@ -366,9 +366,9 @@ static void test_a_lone_request_that_outgrows_the_cache(void **state)
     for (int i = 0; i < 50 && scheduler_has_work(w.scheduler) && request->sequences[0].status != SEQUENCE_FINISHED; i++)
         world_step(&w);
     assert_int_equal(request->sequences[0].num_tokens, 33);
-    assert_true(strstr(request->error.text, "needs 5 blocks of 8 tokens, but there are 4") != NULL);
-    assert_int_equal(request->error.num_advice, 4);
-    assert_string_equal(request->error.advice[3].setting, "max_model_len");
+    assert_true(strstr(request->error->text, "needs 5 blocks of 8 tokens, but there are 4") != NULL);
+    assert_int_equal(request->error->num_advice, 4);
+    assert_string_equal(request->error->advice[3].setting, "max_model_len");
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -483,7 +483,8 @@ static void test_a_shared_block_is_swapped_once_and_stays_shared(void **state)
         for (int32_t i = 0; i < 4; i++) {
             assert_int_equal(seqs[i].status, SEQUENCE_SWAPPED);
             assert_int_equal(seqs[i].state_index, -1);
-            for (int32_t j = 0; j < seqs[i].tables[0].num_blocks; j++) assert_in_range(seqs[i].tables[0].blocks[j], 35, 84);
+            for (int32_t j = 0; j < seqs[i].tables[0].num_blocks; j++)
+                assert_in_range(seqs[i].tables[0].blocks[j], 35, 84);
             assert_memory_equal(seqs[i].tables[0].blocks, seqs[0].tables[0].blocks, 10 * sizeof(int32_t));
             assert_int_not_equal(seqs[i].tables[0].blocks[10], seqs[(i + 1) % 4].tables[0].blocks[10]);
         }
@@ -500,7 +501,8 @@ static void test_a_shared_block_is_swapped_once_and_stays_shared(void **state)
         assert_int_equal(w.num_admitted, 5); /* in one step: it, and then the one that waited */
         /* Blocks that the prefix cache still finds are not copied. */
         const int64_t out = world_stats(&w).blocks_swapped_out;
-        assert_true(caching ? w.batch.num_swap_in < out && w.batch.num_swap_in >= out - 10 : w.batch.num_swap_in == out);
+        assert_true(caching ? w.batch.num_swap_in < out && w.batch.num_swap_in >= out - 10
+                            : w.batch.num_swap_in == out);
         assert_int_equal(world_stats(&w).host_blocks_in_use, 0);
         for (int32_t i = 1; i < 4; i++)
             assert_memory_equal(seqs[i].tables[0].blocks, seqs[0].tables[0].blocks, 10 * sizeof(int32_t));
@@ -752,14 +754,14 @@ static void test_stop_tokens_and_min_tokens(void **state)
         world_open(&w, config_of(100, 8, 64, 4));
         struct request *request = world_add(&w, 0, 16, 1, 6);
         request->params.min_tokens = min_tokens;
-        request->params.num_stop_token_ids = 1;
-        request->params.stop_token_ids[0] = fake_model_token(request->sequences[0].tokens, 16, 0, 7, 0, VOCAB);
+        const int32_t stop = fake_model_token(request->sequences[0].tokens, 16, 0, 7, 0, VOCAB);
+        assert_true(sampling_params_add_stop_token_id(&request->params, stop));
         while (!scheduler_next_finished(w.scheduler)) world_step(&w);
         const struct sequence *seq = &request->sequences[0];
         if (min_tokens < 2) {
             assert_int_equal(seq->num_tokens, 17);
             assert_int_equal(seq->finish_reason, FINISH_STOP);
-            assert_int_equal(seq->stop_token, request->params.stop_token_ids[0]);
+            assert_int_equal(seq->stop_token, stop);
         } else {
             assert_true(seq->num_tokens >= 16 + min_tokens);
         }
@@ -821,7 +823,7 @@ static void test_prompts_of_a_wrong_length(void **state)
     limits.max_model_len = 1025;
     assert_int_equal(request_create(&params, prompt, 8, &limits, &request, &err), STATUS_OK);
     scheduler_add(w.scheduler, request); /* made for a longer model than the scheduler's */
-    assert_true(strstr(request->error.text, "max_model_len is 1024") != NULL);
+    assert_true(strstr(request->error->text, "max_model_len is 1024") != NULL);
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }
@@ -1330,8 +1332,7 @@ static struct request *random_request(struct trial *t)
     params.ignore_eos = chance(r, 60);
     params.seed = random_next(r) % 3;
     params.num_stop_token_ids = chance(r, 20) ? 2 : 0;
-    params.stop_token_ids[0] = 5;
-    params.stop_token_ids[1] = 9;
+    params.stop_token_ids = (int32_t[]){5, 9};
     assert_int_equal(request_create(&params, prompt, length, limits, &request, &err), STATUS_OK);
     request->eos_token_ids[0] = EOS;
     request->num_eos = 1;
@@ -1386,9 +1387,10 @@ static int32_t smaller(int32_t a, int32_t b)
 static void check_error(const struct trial *t, const struct request *request)
 {
     const struct scheduler_config *c = &t->world.config;
-    const int32_t size = c->limits.block_size, prompt_len = request->sequences[0].prompt_len, shared = prompt_len / size;
+    const int32_t size = c->limits.block_size, prompt_len = request->sequences[0].prompt_len,
+                  shared = prompt_len / size;
     int32_t needed = 0;
-    assert_true(strlen(request->error.text) > 20);
+    assert_true(strlen(request->error->text) > 20);
     for (int32_t g = 0; g < c->limits.num_groups; g++) {
         needed += smaller(shared, batch_group_blocks(&c->limits, g, prompt_len));
         for (int32_t i = 0; i < request->num_sequences; i++) {
@@ -1504,7 +1506,7 @@ static void check_swaps(struct trial *t, const struct scheduler_stats *before)
     struct scheduler_stats after = world_stats(&t->world);
     if (after.num_swapped > 0) assert_true(after.num_waiting >= before->num_waiting);
     bool failed = false;
-    for (int32_t i = 0; i < t->num_added; i++) failed = failed || (t->live[i] && t->live[i]->error.text[0]);
+    for (int32_t i = 0; i < t->num_added; i++) failed = failed || (t->live[i] && t->live[i]->error);
     const int64_t preempted = after.preemptions_recompute + after.preemptions_swap;
     if (preempted > before->preemptions_recompute + before->preemptions_swap && !failed)
         assert_int_equal(t->world.batch.num_swap_in, 0);
@@ -1659,7 +1661,10 @@ static void test_random_work_gives_the_true_tokens(void **state)
     struct totals totals = {0};
     const char *only = getenv("SEED");
     for (uint64_t seed = 1; seed <= 2000; seed++)
-        if (!only || strtoull(only, NULL, 10) == seed) { if (getenv("V")) print_message("seed %d\n", (int)seed); run_trial(seed, &totals); }
+        if (!only || strtoull(only, NULL, 10) == seed) {
+            if (getenv("V")) print_message("seed %d\n", (int)seed);
+            run_trial(seed, &totals);
+        }
     print_message(
         "%lld blocks swapped out, %lld in, %lld sequences ended while they were swapped, %lld crossed the rope "
         "switch\n",

@@ -45,7 +45,8 @@ struct engine {
     struct batch batch;
     int max_in_flight; /* steps that are submitted before one is collected */
     struct inbox inbox;
-    struct job *jobs; /* running: read from the inbox and not finished */
+    char *text_buffer; /* of the answers' texts; NULL without a tokenizer */
+    struct job *jobs;  /* running: read from the inbox and not finished */
     double start_seconds;
 };
 
@@ -81,6 +82,7 @@ static enum status create_scheduler(struct engine *e, struct error *err)
         .num_blocks = e->loaded.profile.num_blocks,
         .num_host_blocks = e->loaded.profile.num_host_blocks,
         .preemption_mode = e->options.preemption_mode,
+        .policy = e->options.scheduling_policy,
         .grow_host_blocks = grow_swap_space,
         .user = e,
         .log = e->options.log,
@@ -92,6 +94,13 @@ static enum status create_scheduler(struct engine *e, struct error *err)
 #endif
     };
     return scheduler_create(&config, &e->scheduler, err);
+}
+
+static enum status create_text_buffer(struct engine *e, struct error *err)
+{
+    if (!e->loaded.tokenizer) return STATUS_OK;
+    e->text_buffer = malloc(answer_text_buffer_size(e->loaded.tokenizer));
+    return e->text_buffer ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
 }
 
 enum status engine_create(const struct engine_options *options, struct engine **out, struct error *err)
@@ -107,6 +116,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     enum status status = loaded_model_open(options, &e->loaded, err);
     if (status == STATUS_OK) status = create_scheduler(e, err);
     if (status == STATUS_OK) status = batch_init(&e->batch, &e->loaded.limits, err);
+    if (status == STATUS_OK) status = create_text_buffer(e, err);
     if (status != STATUS_OK) {
         engine_destroy(e);
         return status;
@@ -147,6 +157,7 @@ void engine_destroy(struct engine *e)
     jobs_free(e->inbox.first);
     free(e->inbox.aborts);
     batch_free(&e->batch);
+    free(e->text_buffer);
     loaded_model_close(&e->loaded);
     pthread_cond_destroy(&e->inbox.changed);
     pthread_mutex_destroy(&e->inbox.lock);
@@ -192,6 +203,11 @@ static enum status check_request(const struct engine *e, const struct engine_req
         error_advise(err, ADVICE_RAISE, "max_num_seqs", "%d", r->params->n);
         return STATUS_INVALID;
     }
+    if (r->priority != 0 && e->options.scheduling_policy != SCHEDULING_PRIORITY) {
+        error_set(err, STATUS_INVALID, "priority is %d, but requests run in order of arrival", r->priority);
+        error_advise(err, ADVICE_SET, "scheduling_policy", "priority");
+        return STATUS_INVALID;
+    }
     if (r->params->num_stop > 0 && !e->loaded.tokenizer)
         return error_set(err, STATUS_INVALID, "stop strings need a tokenizer, and none is loaded");
     return STATUS_OK;
@@ -208,15 +224,22 @@ static void set_eos_ids(const struct engine *e, struct request *request)
         request->eos_token_ids[request->num_eos++] = tokenizer_eos_id(e->loaded.tokenizer);
 }
 
-static bool create_answers(struct job *job, const struct tokenizer *tokenizer, bool at_start)
+static bool create_answers(const struct engine *e, struct job *job, bool at_start)
 {
+    const struct tokenizer *tokenizer = e->loaded.tokenizer;
     const struct sampling_params *params = &job->request->params;
     job->answers = calloc((size_t)params->n, sizeof *job->answers);
     if (!job->answers) return false;
     job->num_answers = params->n;
     for (int32_t i = 0; tokenizer && i < params->n; i++)
-        if (!answer_text_init(&job->answers[i].text, tokenizer, params, at_start)) return false;
+        if (!answer_text_init(&job->answers[i].text, tokenizer, params, e->text_buffer, at_start)) return false;
     return true;
+}
+
+static bool set_cache_salt(struct request *request, const char *salt)
+{
+    if (salt) request->cache_salt = strdup(salt);
+    return request->cache_salt || !salt;
 }
 
 static enum status job_create(const struct engine *e, const struct engine_request *r, struct job **out,
@@ -228,12 +251,13 @@ static enum status job_create(const struct engine *e, const struct engine_reques
     job->deliver = r->deliver;
     job->user = r->user;
     enum status status = request_create(r->params, r->prompt, r->prompt_len, &e->loaded.limits, &job->request, err);
-    if (status == STATUS_OK && !create_answers(job, e->loaded.tokenizer, r->at_start))
+    if (status == STATUS_OK && (!create_answers(e, job, r->at_start) || !set_cache_salt(job->request, r->cache_salt)))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     if (status != STATUS_OK) {
         job_free(job);
         return status;
     }
+    job->request->priority = r->priority;
     job->request->user = job;
     set_eos_ids(e, job->request);
     *out = job;
@@ -355,8 +379,10 @@ static void fill_sampling_state(const struct engine *e, const struct sequence *s
         .prompt_len = seq->prompt_len,
         .num_bias = p->num_logit_bias,
     };
-    memcpy(state->bias_ids, p->bias_ids, (size_t)p->num_logit_bias * sizeof *p->bias_ids);
-    memcpy(state->bias_values, p->bias_values, (size_t)p->num_logit_bias * sizeof *p->bias_values);
+    for (int32_t i = 0; i < p->num_logit_bias; i++) {
+        state->bias_ids[i] = p->logit_bias[i].token;
+        state->bias_values[i] = p->logit_bias[i].value;
+    }
     for (int32_t i = 0; i < p->num_stop_token_ids; i++) state->stop_ids[state->num_stop_ids++] = p->stop_token_ids[i];
     for (int32_t i = 0; i < request->num_eos && !p->ignore_eos; i++)
         state->stop_ids[state->num_stop_ids++] = request->eos_token_ids[i];
@@ -436,7 +462,7 @@ static void deliver_event(struct engine *e, const struct token_event *event, con
     struct answer *answer = &job->answers[seq->index];
     if (answer->done) return;
     if (event->token < 0) { /* finish_job delivers the last piece */
-        explain_damage(e, &seq->request->error);
+        explain_damage(e, request_error(seq->request));
         return;
     }
     struct answer_piece piece = new_piece(job, seq);
@@ -480,6 +506,7 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
 /* Delivers the last pieces of the answers that ended without a token (aborted, failed), and frees the job. */
 static void finish_job(struct engine *e, struct job *job)
 {
+    static const struct error no_memory = {"the request failed, and there was no host memory left to say why"};
     for (int32_t i = 0; i < job->num_answers; i++) {
         struct answer *answer = &job->answers[i];
         if (answer->done) continue;
@@ -488,7 +515,7 @@ static void finish_job(struct engine *e, struct job *job)
         piece.index = i;
         if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
         piece.finish_reason = seq->finish_reason;
-        if (piece.finish_reason == FINISH_ERROR) piece.error = &job->request->error;
+        if (piece.finish_reason == FINISH_ERROR) piece.error = job->request->error ? job->request->error : &no_memory;
         finish_answer(job, answer, &piece);
         job->deliver(job->user, &piece);
     }

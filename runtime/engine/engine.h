@@ -40,6 +40,7 @@ struct engine_options {
     double swap_space;               /* GiB of host memory for preempted requests, allocated as it is needed */
     bool enable_prefix_caching, enable_chunked_prefill;
     enum preemption_mode preemption_mode;
+    enum scheduling_policy scheduling_policy;
     bool enforce_eager;    /* no CUDA graphs */
     int async_scheduling;  /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
     bool skip_tokenizer;   /* open no tokenizer: prompts are token ids, answers have no text */
@@ -89,6 +90,9 @@ struct engine_request {
     const int32_t *prompt; /* [prompt_len] token ids; copied */
     int32_t prompt_len;
     const struct sampling_params *params; /* copied */
+    const char *cache_salt; /* K and V are shared through the prefix cache only among requests of the same salt; NULL:
+                               none; copied */
+    int32_t priority;       /* smaller is earlier, with SCHEDULING_PRIORITY; else it must be 0 */
     bool at_start; /* the answer begins a text, as a chat answer does: the space that the tokenizer puts before a first
                       word is left out of it */
     answer_function *deliver;
@@ -96,7 +100,8 @@ struct engine_request {
 };
 
 /* Queues a request; *id (may be NULL) gets its number, which is never 0. Refuses what can be known at once: no tokens,
- * a token outside the vocabulary, a prompt that leaves no room for one token in max_model_len, params out of range. */
+ * a token outside the vocabulary, a prompt that leaves no room for one token in max_model_len, params out of range, a
+ * priority that would be ignored. */
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err);
 /* Ends a request at the next step: each unfinished answer gets a last piece with FINISH_ABORT. An unknown id is
  * ignored. */

@@ -28,6 +28,19 @@ static enum status parse_preemption_mode(void *target, const char *text, struct 
     return error_set(err, STATUS_INVALID, "expected auto|recompute|swap, got '%s'", text);
 }
 
+static enum status parse_scheduling_policy(void *target, const char *text, struct error *err)
+{
+    enum scheduling_policy *policy = target;
+    if (strcmp(text, "fcfs") == 0) {
+        *policy = SCHEDULING_FCFS;
+    } else if (strcmp(text, "priority") == 0) {
+        *policy = SCHEDULING_PRIORITY;
+    } else {
+        return error_set(err, STATUS_INVALID, "expected fcfs|priority, got '%s'", text);
+    }
+    return STATUS_OK;
+}
+
 enum status engine_flags_parse_device(void *target, const char *text, struct error *err)
 {
     bool numbered = strncmp(text, "cuda:", 5) == 0 && text[5] && text[5 + strspn(text + 5, "0123456789")] == '\0';
@@ -197,6 +210,13 @@ static void add_scheduling_flags(struct option_table *table, struct engine_optio
          .maximum = INFINITY,
          .argument = "N",
          .help = "Most tokens in one step. Default: 8192."},
+        {.name = "scheduling-policy",
+         .kind = OPTION_CUSTOM,
+         .target = &o->scheduling_policy,
+         .parse = parse_scheduling_policy,
+         .argument = "fcfs|priority",
+         .help = "Which requests run first: those that came first, or those whose \"priority\" is smallest. "
+                 "Default: fcfs."},
         {.name = "preemption-mode",
          .kind = OPTION_CUSTOM,
          .target = &o->preemption_mode,

@@ -8,6 +8,11 @@
 
 /* ---- lists ---- */
 
+static enum status out_of_memory(struct error *err)
+{
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the sampling fields");
+}
+
 static enum status parse_stop(void *target, const char *text, struct error *err)
 {
     struct sampling_params *params = target;
@@ -20,8 +25,7 @@ static enum status parse_stop(void *target, const char *text, struct error *err)
     if (params->num_stop >= SAMPLING_PARAMS_MAX_STOP) {
         return error_set(err, STATUS_INVALID, "at most %d stop strings may be given", SAMPLING_PARAMS_MAX_STOP);
     }
-    memcpy(params->stop[params->num_stop++], text, length + 1);
-    return STATUS_OK;
+    return sampling_params_add_stop(params, text) ? STATUS_OK : out_of_memory(err);
 }
 
 /* Reads a token id at *text and moves past it. */
@@ -48,7 +52,7 @@ static enum status parse_stop_ids(void *target, const char *text, struct error *
         if (params->num_stop_token_ids >= SAMPLING_PARAMS_MAX_STOP_IDS) {
             return error_set(err, STATUS_INVALID, "at most %d ids may be given", SAMPLING_PARAMS_MAX_STOP_IDS);
         }
-        params->stop_token_ids[params->num_stop_token_ids++] = id;
+        if (!sampling_params_add_stop_token_id(params, id)) return out_of_memory(err);
         if (!*at) return STATUS_OK;
     }
 }
@@ -69,8 +73,7 @@ static enum status parse_logit_bias(void *target, const char *text, struct error
         if (params->num_logit_bias >= SAMPLING_PARAMS_MAX_BIAS) {
             return error_set(err, STATUS_INVALID, "at most %d ids may be given", SAMPLING_PARAMS_MAX_BIAS);
         }
-        params->bias_ids[params->num_logit_bias] = id;
-        params->bias_values[params->num_logit_bias++] = (float)value;
+        if (!sampling_params_add_logit_bias(params, (struct logit_bias){id, (float)value})) return out_of_memory(err);
         if (!*end) return STATUS_OK;
         at = end;
     }
@@ -172,8 +175,15 @@ enum status sampling_flags_check(const struct sampling_flags *flags, struct erro
     return sampling_params_check(&flags->params, INT32_MAX, err);
 }
 
-void sampling_flags_apply(const struct sampling_flags *flags, struct sampling_params *params)
+enum status sampling_flags_apply(const struct sampling_flags *flags, struct sampling_params *params, struct error *err)
 {
     for (int i = 0; i < NUM_SAMPLING_FIELDS; i++)
-        if (flags->given >> i & 1) sampling_field_copy(&sampling_fields[i], &flags->params, params);
+        if ((flags->given >> i & 1) && !sampling_field_copy(&sampling_fields[i], &flags->params, params))
+            return out_of_memory(err);
+    return STATUS_OK;
+}
+
+void sampling_flags_free(struct sampling_flags *flags)
+{
+    sampling_params_free(&flags->params);
 }

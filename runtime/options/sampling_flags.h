@@ -25,7 +25,8 @@ void sampling_flags_add(struct option_table *table, struct sampling_flags *flags
 
 /* After parsing: the ranges, with the token ids unchecked, because no model is open yet. */
 enum status sampling_flags_check(const struct sampling_flags *flags, struct error *err);
-/* Copies the fields that were given over *params. */
-void sampling_flags_apply(const struct sampling_flags *flags, struct sampling_params *params);
+/* Copies the fields that were given over those of *params. It fails only if memory runs out. */
+enum status sampling_flags_apply(const struct sampling_flags *flags, struct sampling_params *params, struct error *err);
+void sampling_flags_free(struct sampling_flags *flags); /* the lists that were parsed */
 
 #endif
