@@ -276,10 +276,16 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
         .host_blocks_in_use = block_pool_num_in_use(&s->blocks.host),
         .blocks_swapped_out = s->blocks_swapped_out,
         .blocks_swapped_in = s->blocks_swapped_in,
-        .preemptions = s->preemptions,
+        .preemptions_recompute = s->preemptions_recompute,
+        .preemptions_swap = s->preemptions_swap,
         .steps = s->num_steps,
         .tokens = s->num_tokens,
     };
+}
+
+int64_t scheduler_slots_filled(const struct scheduler *s)
+{
+    return block_pool_num_filled(&s->blocks.pool);
 }
 
 void scheduler_reset_prefix_cache(struct scheduler *s)

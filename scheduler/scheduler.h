@@ -60,7 +60,7 @@ struct scheduler_stats {
     int64_t prefix_queries, prefix_hits, evictions;                  /* tokens, tokens, blocks */
     int32_t host_blocks_in_use;
     int64_t blocks_swapped_out, blocks_swapped_in;
-    int64_t preemptions, steps;
+    int64_t preemptions_recompute, preemptions_swap, steps;
     int64_t tokens; /* computed, steps in flight included */
 };
 
@@ -124,6 +124,9 @@ struct request *scheduler_next_finished(struct scheduler *s);
 bool scheduler_has_work(const struct scheduler *s);     /* requests not handed back, or steps in flight */
 int32_t scheduler_in_flight(const struct scheduler *s); /* steps submitted and not collected */
 void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stats);
+/* Slots of the device's blocks in use that hold K and V, or will when the submitted steps have run. Walks all blocks.
+ */
+int64_t scheduler_slots_filled(const struct scheduler *s);
 
 /* Empties the prefix cache, for measuring cold starts. Nothing may be running. */
 void scheduler_reset_prefix_cache(struct scheduler *s);

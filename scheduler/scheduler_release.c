@@ -92,11 +92,13 @@ static void swap_out(struct scheduler *s, struct batch *batch, struct request *r
 
 void scheduler_preempt(struct scheduler *s, struct batch *batch, struct request *request)
 {
-    s->preemptions++;
-    if (should_swap(s, request) && can_swap_out(s, request))
+    if (should_swap(s, request) && can_swap_out(s, request)) {
+        s->preemptions_swap++;
         swap_out(s, batch, request);
-    else
+    } else {
+        s->preemptions_recompute++;
         scheduler_requeue(s, request);
+    }
 }
 
 /* Whether the sequence is the leader, which computes the prompt, and its siblings still wait for the prompt. */

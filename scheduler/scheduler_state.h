@@ -53,7 +53,8 @@ struct scheduler {
 
     struct token_event *events;
     struct sequence **holders; /* scratch of scheduler_check */
-    int64_t prefix_queries, prefix_hits, preemptions, num_steps, num_tokens;
+    int64_t prefix_queries, prefix_hits, num_steps, num_tokens;
+    int64_t preemptions_recompute, preemptions_swap;
     int64_t blocks_swapped_out, blocks_swapped_in;
     bool unsound;           /* an internal inconsistency was found: nothing is scheduled or collected any more */
     struct error violation; /* the first one, if unsound */
