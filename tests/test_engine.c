@@ -637,11 +637,13 @@ static void test_damage_in_float16(void **state)
 struct counter {
     struct engine *engine;
     atomic_int finished;
+    int num_tokens; /* of all requests */
 };
 
 static void count_piece(void *user, const struct answer_piece *piece)
 {
     struct counter *c = user;
+    c->num_tokens += piece->num_tokens;
     if (piece->request_finished) atomic_fetch_add(&c->finished, 1);
 }
 
@@ -683,6 +685,7 @@ static void note_piece(void *user, const struct answer_piece *piece)
         a->crowd->reasons[piece->finish_reason]++;
     }
     if (!piece->request_finished) return;
+    engine_abort(a->crowd->engine, piece->request); /* too late: it is about to be freed */
     a->finished++;
     a->crowd->finished++;
 }
@@ -792,6 +795,53 @@ static void test_add_and_abort_from_threads(void **state)
     run_prompts_free((struct run_prompt *)c->prompts, NUM_PROMPTS);
     free(c);
     temp_folder_remove(&folder);
+}
+
+static void step_until(struct engine *e, const struct counter *c, int finished)
+{
+    struct error err = {""};
+    bool worked;
+    while (atomic_load(&c->finished) < finished)
+        if (engine_step(e, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
+}
+
+/* Still in the inbox, waiting, running, twice, finished: each request ends once, those around it in full. */
+static void test_aborts_at_any_time(void **state)
+{
+    (void)state;
+    enum { REQUESTS = 100 };
+    const struct variant one_at_a_time = {"one at a time", 16, 1, 512, 0, true, 0, PREEMPTION_AUTO};
+    struct engine *e = variant_engine("golden/gqa", &one_at_a_time);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct sampling_params params = greedy();
+    struct error err;
+    struct counter ended = {.engine = e}, aborted = {.engine = e};
+    uint64_t ids[REQUESTS];
+    bool worked;
+    params.max_tokens = 3;
+    for (int i = 0; i < REQUESTS; i++) {
+        struct counter *c = i % 4 == 0 ? &ended : &aborted;
+        assert_int_equal(add_counted(c, &prompts[i % NUM_PROMPTS], &params, &ids[i], &err), STATUS_OK);
+    }
+    for (int i = 1; i < REQUESTS; i += 4) engine_abort(e, ids[i]);
+    assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
+    assert_int_equal(atomic_load(&aborted.finished), REQUESTS / 4);
+    for (int i = REQUESTS - 1; i > 0; i--) { /* now from the back, those that were aborted too */
+        if (i % 4 == 0) continue;
+        engine_abort(e, ids[i]);
+        engine_abort(e, ids[i]);
+    }
+    assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
+    assert_int_equal(atomic_load(&aborted.finished), REQUESTS / 4 * 3);
+    step_until(e, &ended, 1);
+    engine_abort(e, ids[0]); /* finished */
+    step_until(e, &ended, REQUESTS / 4);
+    assert_false(engine_has_work(e));
+    assert_int_equal(atomic_load(&ended.finished), REQUESTS / 4);
+    assert_int_equal(atomic_load(&aborted.finished), REQUESTS / 4 * 3);
+    assert_int_equal(ended.num_tokens, REQUESTS / 4 * 3);
+    engine_destroy(e);
+    run_prompts_free(prompts, NUM_PROMPTS);
 }
 
 /* ---- a thread that serves the others ---- */
@@ -1002,6 +1052,7 @@ int main(void)
         cmocka_unit_test(test_damaged_weights),
         cmocka_unit_test(test_damage_in_float16),
         cmocka_unit_test(test_add_and_abort_from_threads),
+        cmocka_unit_test(test_aborts_at_any_time),
         cmocka_unit_test(test_server_waits_for_work),
         cmocka_unit_test(test_wait_returns_at_once),
         cmocka_unit_test(test_destroy_with_work),

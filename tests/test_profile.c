@@ -295,6 +295,28 @@ static void swapped_requests_are_shown(void **state)
     text_free(&lines);
 }
 
+/* One request after the other. The slots of the first one's blocks no longer count when the second has the most. */
+static void slots_of_released_blocks_are_not_filled(void **state)
+{
+    struct text lines = {0};
+    struct program p;
+    const int lengths[] = {33, 41}, tokens[] = {2, 20};
+    for (int i = 0; i < 2; i++) {
+        assert_true(text_printf(&lines, "{\"max_tokens\": %d, \"ignore_eos\": true, \"prompt\": [%d", tokens[i], i));
+        for (int t = 1; t < lengths[i]; t++) assert_true(text_printf(&lines, ", %d", 10 + t));
+        assert_true(text_append_string(&lines, "]}\n"));
+    }
+    profile(&p, *state, lines.data, "--json", "--num-gpu-blocks-override", "40", "--max-model-len", "128",
+            "--max-num-seqs", "1", "--skip-tokenizer-init", "--input", "-", NULL);
+    json_t *json = program_json(&p), *summary = json_object_get(json, "summary");
+    assert_int_equal(json_require_integer(summary, "max_num_waiting"), 1);
+    assert_int_equal(json_require_integer(summary, "peak_blocks"), 4);
+    assert_float_equal(json_require_number(summary, "peak_blocks_filled"), 49 / (4 * 16.0), 1e-8);
+    json_decref(json);
+    program_free(&p);
+    text_free(&lines);
+}
+
 static void summary_is_printed(void **state)
 {
     static const char *const rows[] = {
@@ -413,6 +435,7 @@ int main(void)
         cmocka_unit_test(a_cache_without_room_is_an_error_that_says_what_to_do),
         cmocka_unit_test(every_step_accounts_for_every_block),
         cmocka_unit_test(swapped_requests_are_shown),
+        cmocka_unit_test(slots_of_released_blocks_are_not_filled),
         cmocka_unit_test(summary_is_printed),
         cmocka_unit_test(every_thins_out),
         cmocka_unit_test(unshared_without_the_cache),

@@ -433,7 +433,7 @@ static void test_files_that_exist(void **state)
     struct program p;
     char long_trace[8192];
     struct span spans[1];
-    memset(long_trace, ' ', sizeof long_trace);
+    memset(long_trace, 'x', sizeof long_trace);
     long_trace[0] = '[';
     temp_folder_write(&folder, "again.json", long_trace, sizeof long_trace);
     const char *const one = "{\"prompt\": [1, 2], \"max_tokens\": 2}\n";
