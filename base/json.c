@@ -35,11 +35,12 @@ enum status json_value_parse(const char *bytes, size_t length, size_t flags, con
     json_error_t problem;
     *out = json_loadb(bytes, length, flags, &problem);
     if (!*out) {
-        const bool memory = json_error_code(&problem) == json_error_out_of_memory;
+        /* jansson names a line for everything but the lack of memory. */
+        if (problem.line < 1) return fail(source, STATUS_OUT_OF_MEMORY, err, "out of host memory while reading JSON");
         char line[32] = ""; /* the number is worth saying of a file, or of a text that has lines */
         if (source || problem.line > 1) snprintf(line, sizeof line, "line %d, ", problem.line);
-        return fail(source, memory ? STATUS_OUT_OF_MEMORY : STATUS_INVALID, err, "not valid JSON at %scolumn %d: %s",
-                    line, problem.column, show_string(problem.text).text);
+        return fail(source, STATUS_INVALID, err, "not valid JSON at %scolumn %d: %s", line, problem.column,
+                    show_string(problem.text).text);
     }
     return STATUS_OK;
 }

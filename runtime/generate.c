@@ -129,6 +129,7 @@ static void add_answer_flags(struct option_table *table, struct generate_options
     sampling_flags_add_field(table, &o->sampling, "n", "Answers:");
     sampling_flags_add_field(table, &o->sampling, "logprobs", NULL);
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+    trace_flag_add(table, &o->engine);
 }
 
 static void add_flags(struct option_table *table, struct generate_options *o)

@@ -71,6 +71,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .help = "Print one JSON object; sizes are bytes. Default: off."},
     };
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);
+    trace_flag_add(table, &o->engine);
 }
 
 static enum status run_profile(const struct profile_options *o, struct error *err)

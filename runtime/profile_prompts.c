@@ -5,16 +5,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/json.h"
 #include "runtime/commands.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
-#include "runtime/table.h"
+#include "runtime/report.h"
 
 /* One prompt, and the progress of its answers. */
 struct profiled {
     struct prompt prompt;
     int64_t line;           /* of the input, from 1 */
     int32_t *output_tokens; /* [n] of each answer */
+    double *last_token;     /* [n] when each got its last token: clock_seconds() */
     bool *ended;            /* [n] */
     int32_t num_ended;
     struct profile_run *run;
@@ -29,9 +32,13 @@ struct profile_run {
     int64_t output_tokens, num_ended; /* tokens, requests */
     int32_t num_errors;
     struct error first_error;
-    /* The most blocks in use after a step, and the most that the same sequences would take without sharing. */
+    struct samples gaps; /* seconds between two tokens of an answer */
+    /* After a step: the most requests of each state, the most blocks in use and what of their slots was filled then,
+     * and the most blocks that the same sequences would take without sharing. */
+    int32_t most_running, most_waiting, most_swapped;
     int32_t peak_blocks;
-    int64_t peak_unshared;
+    int64_t peak_slots_filled, peak_unshared;
+    int64_t most_step_tokens;
 };
 
 /* ---- reading the prompts ---- */
@@ -47,8 +54,9 @@ static enum status add_line(struct profile_run *run, const struct prompt_rules *
     run->count++; /* also if it failed, so that it is freed with the others */
     if (status != STATUS_OK) return status;
     r->output_tokens = calloc((size_t)r->prompt.params.n, sizeof *r->output_tokens);
+    r->last_token = calloc((size_t)r->prompt.params.n, sizeof *r->last_token);
     r->ended = calloc((size_t)r->prompt.params.n, sizeof *r->ended);
-    if (r->output_tokens && r->ended) return STATUS_OK;
+    if (r->output_tokens && r->last_token && r->ended) return STATUS_OK;
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompts", run->count);
 }
 
@@ -93,16 +101,26 @@ static void profile_run_free(struct profile_run *run)
     for (size_t i = 0; i < run->count; i++) {
         prompt_free(&run->requests[i].prompt);
         free(run->requests[i].output_tokens);
+        free(run->requests[i].last_token);
         free(run->requests[i].ended);
     }
     free(run->requests);
+    samples_free(&run->gaps);
 }
 
 /* ---- running them ---- */
 
+static void note_token(struct profiled *r, int32_t answer)
+{
+    const double now = clock_seconds();
+    if (r->output_tokens[answer] > 0) samples_add(&r->run->gaps, now - r->last_token[answer]);
+    r->last_token[answer] = now;
+}
+
 static void deliver(void *user, const struct answer_piece *piece)
 {
     struct profiled *r = user;
+    if (piece->num_tokens > 0) note_token(r, piece->index);
     r->output_tokens[piece->index] += piece->num_tokens;
     r->run->output_tokens += piece->num_tokens;
     if (piece->finish_reason == FINISH_NONE) return;
@@ -147,10 +165,10 @@ static int64_t unshared_blocks(const struct profiled *r, int32_t block_size)
 
 /* Requests run in order of arrival, so the first num_running that have not ended hold the blocks. (A swapped request
  * that came back before an older, recomputed one is an exception, which is neglected.) */
-static void note_peak(struct profile_run *run, const struct scheduler_stats *stats)
+static int64_t unshared_in_all(struct profile_run *run, int32_t num_running)
 {
     int64_t unshared = 0;
-    int32_t left = stats->num_running;
+    int32_t left = num_running;
     while (run->oldest < run->count &&
            run->requests[run->oldest].num_ended == run->requests[run->oldest].prompt.params.n)
         run->oldest++;
@@ -160,8 +178,20 @@ static void note_peak(struct profile_run *run, const struct scheduler_stats *sta
         unshared += unshared_blocks(r, run->block_size);
         left--;
     }
+    return unshared;
+}
+
+static void note_step(struct profile_run *run, struct engine *e, const struct scheduler_stats *stats, int64_t tokens)
+{
+    const int64_t unshared = unshared_in_all(run, stats->num_running);
     if (unshared > run->peak_unshared) run->peak_unshared = unshared;
-    if (stats->blocks_in_use > run->peak_blocks) run->peak_blocks = stats->blocks_in_use;
+    if (tokens > run->most_step_tokens) run->most_step_tokens = tokens;
+    if (stats->num_running > run->most_running) run->most_running = stats->num_running;
+    if (stats->num_waiting > run->most_waiting) run->most_waiting = stats->num_waiting;
+    if (stats->num_swapped > run->most_swapped) run->most_swapped = stats->num_swapped;
+    if (stats->blocks_in_use <= run->peak_blocks) return;
+    run->peak_blocks = stats->blocks_in_use;
+    run->peak_slots_filled = engine_slots_filled(e);
 }
 
 static double hit_rate(const struct scheduler_stats *s)
@@ -173,15 +203,14 @@ static double hit_rate(const struct scheduler_stats *s)
 
 static void print_head(void)
 {
-    printf("%8s %8s %8s %8s %8s %8s %8s %8s\n", "step", "running", "waiting", "tokens", "in use", "cached", "free",
-           "hits");
+    printf("%8s %8s %8s %8s %8s %8s %8s %8s %8s\n", "step", "running", "waiting", "swapped", "tokens", "in use",
+           "cached", "free", "hits");
 }
 
 static void print_step(const struct scheduler_stats *s, int64_t tokens)
 {
-    printf("%8lld %8d %8d %8lld %8d %8d %8d %7.1f%%\n", (long long)s->steps, s->num_running,
-           s->num_waiting + s->num_swapped, (long long)tokens, s->blocks_in_use, s->blocks_cached, s->blocks_free,
-           100 * hit_rate(s));
+    printf("%8lld %8d %8d %8d %8lld %8d %8d %8d %7.1f%%\n", (long long)s->steps, s->num_running, s->num_waiting,
+           s->num_swapped, (long long)tokens, s->blocks_in_use, s->blocks_cached, s->blocks_free, 100 * hit_rate(s));
 }
 
 static enum status step_json(json_t *steps, const struct scheduler_stats *s, int64_t tokens, struct error *err)
@@ -201,7 +230,7 @@ static enum status run_steps(struct profile_run *run, struct engine *e, int32_t 
 {
     struct progress progress;
     progress_start(&progress, steps || !isatty(STDOUT_FILENO)); /* rows on the terminal show the progress already */
-    int64_t shown_steps = 0, shown_tokens = 0;
+    int64_t seen_tokens = 0, shown_steps = 0, shown_tokens = 0;
     enum status status = STATUS_OK;
     engine_stats(e, stats);
     while (status == STATUS_OK && engine_has_work(e)) {
@@ -209,7 +238,8 @@ static enum status run_steps(struct profile_run *run, struct engine *e, int32_t 
         status = engine_step(e, &worked, err);
         engine_stats(e, stats);
         if (status != STATUS_OK || stats->steps == shown_steps) continue;
-        note_peak(run, stats);
+        note_step(run, e, stats, stats->tokens - seen_tokens);
+        seen_tokens = stats->tokens;
         if (progress_due(&progress))
             progress_update(&progress, run->num_ended, run->output_tokens, (double)run->num_ended / (double)run->count);
         if (stats->steps % every != 0 && engine_has_work(e)) continue;
@@ -224,50 +254,92 @@ static enum status run_steps(struct profile_run *run, struct engine *e, int32_t 
     return status;
 }
 
-static void print_summary(const struct profile_run *run, const struct scheduler_stats *s)
+static void report_swaps(struct report *r, const struct scheduler_stats *s, int64_t block_bytes)
 {
-    struct table t = {.columns = "lrl"};
+    const double mib = 1024.0 * 1024.0;
     const struct {
-        const char *label;
-        int64_t value;
-        const char *note;
-    } rows[] = {
-        {"prompts", (int64_t)run->count, ""},
-        {"steps", s->steps, ""},
-        {"tokens computed", s->tokens, ""},
-        {"tokens of answers", run->output_tokens, ""},
-        {"most blocks in use", run->peak_blocks, ""},
-        {"unshared", run->peak_unshared, "the same sequences, each with blocks of its own"},
-        {"tokens found in cache", s->prefix_hits, ""},
-        {"evictions", s->evictions, "cached blocks taken for something else"},
-        {"preemptions", s->preemptions_recompute + s->preemptions_swap, ""},
-        {"swapped out", s->blocks_swapped_out, "blocks copied to the host"},
-        {"swapped in", s->blocks_swapped_in, "and back"},
+        const char *label, *blocks_key, *bytes_key, *where;
+        int64_t blocks;
+    } ways[] = {
+        {"swapped out", "num_swapped_out_blocks", "swapped_out_bytes", "to the host", s->blocks_swapped_out},
+        {"swapped in", "num_swapped_in_blocks", "swapped_in_bytes", "and back", s->blocks_swapped_in},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        table_cell(&t, "%s", rows[i].label);
-        table_cell(&t, "%lld", (long long)rows[i].value);
-        table_cell(&t, "%s", rows[i].note);
+    for (int i = 0; i < 2; i++) {
+        char note[64];
+        const int64_t bytes = ways[i].blocks * block_bytes;
+        snprintf(note, sizeof note, "blocks %s, %.2f MiB", ways[i].where, (double)bytes / mib);
+        report_amount(r, ways[i].blocks_key, ways[i].label, ways[i].blocks, note);
+        json_put_integer(r->json, ways[i].bytes_key, bytes);
     }
-    table_cell(&t, "hit rate");
-    table_cell(&t, "%.1f%%", 100 * hit_rate(s));
-    table_cell(&t, "of the prompts' tokens");
-    putchar('\n');
-    table_print(&t, stdout);
-    table_free(&t);
 }
 
-static json_t *summary_json(const struct profile_run *run, const struct scheduler_stats *s)
+static void report_step_tokens(struct report *r, int64_t most, const struct scheduler_stats *s)
 {
-    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:i, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "num_prompts",
-                     (json_int_t)run->count, "num_failed", run->num_errors, "num_steps", (json_int_t)s->steps,
-                     "num_tokens", (json_int_t)s->tokens, "num_output_tokens", (json_int_t)run->output_tokens,
-                     "peak_blocks", run->peak_blocks, "peak_blocks_unshared", (json_int_t)run->peak_unshared,
-                     "prefix_cache_queries", (json_int_t)s->prefix_queries, "prefix_cache_hits",
-                     (json_int_t)s->prefix_hits, "prefix_cache_hit_rate", hit_rate(s), "num_evictions",
-                     (json_int_t)s->evictions, "num_preemptions",
-                     (json_int_t)(s->preemptions_recompute + s->preemptions_swap), "num_swapped_out_blocks",
-                     (json_int_t)s->blocks_swapped_out, "num_swapped_in_blocks", (json_int_t)s->blocks_swapped_in);
+    char note[64];
+    snprintf(note, sizeof note, "at most %lld", (long long)most);
+    report_number(r, "mean_tokens_per_step", "tokens a step", s->steps ? (double)s->tokens / (double)s->steps : 0,
+                  note);
+    report_integer(r, "max_tokens_per_step", NULL, most);
+}
+
+static void report_queues(struct report *r, const struct profile_run *run, const struct scheduler_stats *s)
+{
+    report_amount(r, "max_num_running", "most running", run->most_running, "requests after a step");
+    report_integer(r, "max_num_waiting", "most waiting", run->most_waiting);
+    report_integer(r, "max_num_swapped", "most swapped", run->most_swapped);
+    report_integer(r, "num_preemptions", NULL, s->preemptions_recompute + s->preemptions_swap);
+    report_amount(r, "num_preemptions_recompute", "preempted, recomputed", s->preemptions_recompute, "requests");
+    report_amount(r, "num_preemptions_swap", "preempted, swapped", s->preemptions_swap, "");
+}
+
+static void report_cache(struct report *r, const struct profile_run *run, const struct scheduler_stats *s)
+{
+    const int64_t slots = (int64_t)run->peak_blocks * run->block_size;
+    const double used = slots ? (double)run->peak_slots_filled / (double)slots : 0;
+    report_integer(r, "peak_blocks", "most blocks in use", run->peak_blocks);
+    json_put_real(r->json, "peak_blocks_filled", used);
+    report_number(r, NULL, "filled", 100 * used, "% of their slots");
+    report_amount(r, "peak_blocks_unshared", "unshared", run->peak_unshared,
+                  "the same sequences, each with blocks of its own");
+    report_integer(r, "prefix_cache_queries", NULL, s->prefix_queries);
+    report_integer(r, "prefix_cache_hits", "tokens found in cache", s->prefix_hits);
+    json_put_real(r->json, "prefix_cache_hit_rate", hit_rate(s));
+    report_number(r, NULL, "hit rate", 100 * hit_rate(s), "% of the prompts' tokens");
+    report_amount(r, "num_evictions", "evictions", s->evictions, "cached blocks taken for something else");
+}
+
+static void make_summary(struct report *r, const struct profile_run *run, struct engine *e,
+                         const struct scheduler_stats *s)
+{
+    report_integer(r, "num_prompts", "prompts", (int64_t)run->count);
+    report_integer(r, "num_failed", NULL, run->num_errors);
+    report_integer(r, "num_steps", "steps", s->steps);
+    report_integer(r, "num_tokens", "tokens computed", s->tokens);
+    report_step_tokens(r, run->most_step_tokens, s);
+    report_integer(r, "num_output_tokens", "tokens of answers", run->output_tokens);
+    report_queues(r, run, s);
+    report_swaps(r, s, engine_memory_profile(e)->block_bytes);
+    report_cache(r, run, s);
+    report_number(r, "max_itl_ms", "longest time between tokens", 1e3 * samples_percentile(&run->gaps, 100), "ms");
+    report_milliseconds(r, "itl", "time between tokens", &run->gaps);
+}
+
+/* The summary is printed, or becomes a part of `json` if that is not NULL. */
+static enum status summarize(const struct profile_run *run, struct engine *e, const struct scheduler_stats *stats,
+                             json_t *json, struct error *err)
+{
+    struct report report;
+    report_init(&report);
+    make_summary(&report, run, e, stats);
+    bool ok = !run->gaps.failed && report.json;
+    if (ok && json) {
+        ok = json_object_set(json, "summary", report.json) == 0;
+    } else if (ok) {
+        putchar('\n');
+        ok = report_print(&report, false, stdout) || ferror(stdout);
+    }
+    report_free(&report);
+    return ok ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
 }
 
 static enum status run_and_report(struct profile_run *run, struct engine *e, const struct profile_options *o,
@@ -285,10 +357,8 @@ static enum status run_and_report(struct profile_run *run, struct engine *e, con
     enum status status = add_all(run, e, err);
     if (status == STATUS_OK) status = run_steps(run, e, o->every, steps, &stats, err);
     if (status != STATUS_OK) return status;
-    if (!json)
-        print_summary(run, &stats);
-    else if (json_object_set_new(json, "summary", summary_json(run, &stats)) != 0)
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
+    status = summarize(run, e, &stats, json, err);
+    if (status != STATUS_OK) return status;
     if (ferror(stdout)) return error_set(err, STATUS_IO, "cannot write the report to standard output");
     if (run->num_errors == 0) return STATUS_OK;
     char how_many[96];

@@ -296,6 +296,11 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
     };
 }
 
+int64_t scheduler_slots_filled(const struct scheduler *s)
+{
+    return block_pool_num_filled(&s->blocks.pool);
+}
+
 void scheduler_reset_prefix_cache(struct scheduler *s)
 {
     block_manager_reset_cache(&s->blocks);

@@ -141,6 +141,9 @@ struct request *scheduler_next_finished(struct scheduler *s);
 bool scheduler_has_work(const struct scheduler *s);     /* requests not handed back, or steps in flight */
 int32_t scheduler_in_flight(const struct scheduler *s); /* steps submitted and not collected */
 void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stats);
+/* Slots of the device's blocks in use that hold K and V, or will when the submitted steps have run. Walks all blocks.
+ */
+int64_t scheduler_slots_filled(const struct scheduler *s);
 
 /* Empties the prefix cache, for measuring cold starts. Nothing may be running. */
 void scheduler_reset_prefix_cache(struct scheduler *s);

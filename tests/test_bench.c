@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "runtime/bench/report.h"
+#include "runtime/report.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 

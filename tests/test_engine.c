@@ -17,7 +17,7 @@
 #include "runtime/commands.h"
 #include "tests/support/padded_model.h"
 #include "tests/support/run.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/toy_model.h"
 
 #define OUTPUT_TOKENS 40
 
@@ -94,7 +94,7 @@ static void check_preemptions(struct engine *e, const struct variant *v, int32_t
     if (v->num_blocks == 0) return;
     const bool swaps = v->preemption_mode == PREEMPTION_AUTO ? n > 1 : v->preemption_mode == PREEMPTION_SWAP;
     if (stats.preemptions_recompute + stats.preemptions_swap == 0) fail_msg("%s: nothing was preempted", v->name);
-    if (swaps != (stats.blocks_swapped_out > 0))
+    if (swaps != (stats.preemptions_swap > 0) || swaps != (stats.blocks_swapped_out > 0))
         fail_msg("%s: %lld blocks were swapped out", v->name, (long long)stats.blocks_swapped_out);
     assert_int_equal(stats.host_blocks_in_use, 0);
 }
@@ -636,14 +636,14 @@ static void test_damage_in_float16(void **state)
 
 struct counter {
     struct engine *engine;
-    atomic_int finished, aborted;
-    const struct run_prompt *prompts;
+    atomic_int finished;
+    int num_tokens; /* of all requests */
 };
 
 static void count_piece(void *user, const struct answer_piece *piece)
 {
     struct counter *c = user;
-    if (piece->finish_reason == FINISH_ABORT) atomic_fetch_add(&c->aborted, 1);
+    c->num_tokens += piece->num_tokens;
     if (piece->request_finished) atomic_fetch_add(&c->finished, 1);
 }
 
@@ -655,43 +655,193 @@ static enum status add_counted(struct counter *c, const struct run_prompt *promp
     return engine_add(c->engine, &request, id, err);
 }
 
-static void *add_many(void *user)
+/* One request of many: what was asked, and what came. */
+struct asked {
+    struct crowd *crowd;
+    int32_t n;
+    int last_pieces[3]; /* [n] */
+    int finished;       /* pieces that said that the request is finished */
+    int too_late;       /* pieces after the last one */
+};
+
+enum { CROWD_THREADS = 8, CROWD_REQUESTS = 40 };
+
+struct crowd {
+    struct engine *engine;
+    const struct run_prompt *prompts;
+    struct asked asked[CROWD_THREADS][CROWD_REQUESTS];
+    int finished, reasons[FINISH_ERROR + 1]; /* counted on the thread that steps */
+    atomic_uint_fast64_t last_id;
+    atomic_int next_thread;
+    atomic_bool done;
+};
+
+static void note_piece(void *user, const struct answer_piece *piece)
 {
-    struct counter *c = user;
-    struct sampling_params params = greedy();
-    for (int i = 0; i < 25; i++) {
-        const struct run_prompt *p = &c->prompts[i % NUM_PROMPTS];
-        uint64_t id;
-        struct error err;
-        params.max_tokens = 1 + i % 7;
-        if (add_counted(c, p, &params, &id, &err) != STATUS_OK) return NULL;
-        if (i % 5 == 0) engine_abort(c->engine, id);
+    struct asked *a = user;
+    if (a->finished || a->last_pieces[piece->index]) a->too_late++;
+    if (piece->finish_reason != FINISH_NONE) {
+        a->last_pieces[piece->index]++;
+        a->crowd->reasons[piece->finish_reason]++;
     }
-    engine_abort(c->engine, 999999); /* unknown ids are ignored */
+    if (!piece->request_finished) return;
+    engine_abort(a->crowd->engine, piece->request); /* too late: it is about to be freed */
+    a->finished++;
+    a->crowd->finished++;
+}
+
+/* One, two or three answers; some end at a stop string, some at once. */
+static void ask(struct crowd *c, struct asked *a, int i)
+{
+    struct sampling_params params = greedy();
+    struct error err = {""};
+    uint64_t id;
+    params.n = a->n = 1 + i % 3;
+    params.temperature = 1;
+    params.max_tokens = 1 + i % 23;
+    params.num_stop = i % 4 == 0;
+    strcpy(params.stop[0], "e");
+    a->crowd = c;
+    const struct run_prompt *p = &c->prompts[i % NUM_PROMPTS];
+    const struct engine_request request = {
+        .prompt = p->ids, .prompt_len = p->length, .params = &params, .deliver = note_piece, .user = a};
+    if (engine_add(c->engine, &request, &id, &err) != STATUS_OK) abort();
+    atomic_store(&c->last_id, id);
+    if (i % 5 == 0) engine_abort(c->engine, id);
+}
+
+/* Besides its own requests it aborts those of others: new ones, old ones, finished ones, the same twice, none. */
+static void *ask_and_abort(void *user)
+{
+    struct crowd *c = user;
+    const int thread = atomic_fetch_add(&c->next_thread, 1);
+    for (int i = 0; i < CROWD_REQUESTS; i++) {
+        ask(c, &c->asked[thread][i], i + thread);
+        const uint64_t last = atomic_load(&c->last_id);
+        if (i % 7 == 0) engine_abort(c->engine, last);
+        if (i % 7 == 1) engine_abort(c->engine, 1 + last / 2);
+        if (i % 7 == 2) engine_abort(c->engine, 1 + last * 7 / 8);
+        if (i % 7 == 2) engine_abort(c->engine, 1 + last * 7 / 8);
+    }
+    engine_abort(c->engine, 0);
+    engine_abort(c->engine, 999999);
     return NULL;
 }
 
+static void *read_stats(void *user)
+{
+    struct crowd *c = user;
+    while (!atomic_load(&c->done)) {
+        struct scheduler_stats s;
+        engine_stats(c->engine, &s);
+        if (s.blocks_in_use + s.blocks_cached + s.blocks_free != s.blocks_total) abort();
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return NULL;
+}
+
+static void run_crowd(struct crowd *c)
+{
+    pthread_t threads[CROWD_THREADS], reader;
+    struct error err = {""};
+    assert_int_equal(pthread_create(&reader, NULL, read_stats, c), 0);
+    for (int i = 0; i < CROWD_THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, ask_and_abort, c), 0);
+    while (c->finished < CROWD_THREADS * CROWD_REQUESTS) {
+        bool worked;
+        engine_wait(c->engine);
+        if (engine_step(c->engine, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
+    }
+    for (int i = 0; i < CROWD_THREADS; i++) pthread_join(threads[i], NULL);
+    atomic_store(&c->done, true);
+    pthread_join(reader, NULL);
+}
+
+static void check_asked(const struct asked *a)
+{
+    assert_int_equal(a->finished, 1);
+    assert_int_equal(a->too_late, 0);
+    for (int32_t i = 0; i < a->n; i++) assert_int_equal(a->last_pieces[i], 1);
+}
+
+/* On few blocks, so that requests are also preempted and swapped. Every answer ends once, and nothing is left. */
 static void test_add_and_abort_from_threads(void **state)
 {
     (void)state;
-    struct engine *e = variant_engine("golden/gqa", &variants[2]);
-    struct counter counter = {.engine = e};
-    counter.prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_many, &counter), 0);
-    struct error err = {""};
-    while (atomic_load(&counter.finished) < 100) {
-        bool worked;
-        engine_wait(e);
-        if (engine_step(e, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
-    }
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-    assert_false(engine_has_work(e));
+    run_need_device();
+    struct temp_folder folder;
+    char path[512];
+    struct crowd *c = calloc(1, sizeof *c);
     struct scheduler_stats stats;
-    engine_stats(e, &stats);
-    assert_int_equal(stats.blocks_in_use, 0);
+    toy_model_make(&folder, QUIRE_GUIDE, false);
+    struct engine_options o = run_options(folder.path, path, sizeof path);
+    o.load_format = LOAD_FORMAT_DUMMY;
+    o.skip_tokenizer = false;
+    o.max_model_len = 200;
+    o.block_size = 8;
+    o.num_gpu_blocks_override = 34;
+    o.async_scheduling = 1;
+    c->engine = run_engine(&o);
+    c->prompts = test_prompts(engine_num_ids(c->engine));
+    run_crowd(c);
+    for (int t = 0; t < CROWD_THREADS; t++)
+        for (int i = 0; i < CROWD_REQUESTS; i++) check_asked(&c->asked[t][i]);
+    assert_true(c->reasons[FINISH_ABORT] > 0 && c->reasons[FINISH_STOP] > 0 && c->reasons[FINISH_LENGTH] > 0);
+    assert_int_equal(c->reasons[FINISH_ERROR], 0);
+    assert_false(engine_has_work(c->engine));
+    engine_stats(c->engine, &stats);
+    assert_true(stats.blocks_in_use == 0 && stats.host_blocks_in_use == 0);
+    assert_true(stats.preemptions_recompute + stats.preemptions_swap > 0);
+    engine_destroy(c->engine);
+    run_prompts_free((struct run_prompt *)c->prompts, NUM_PROMPTS);
+    free(c);
+    temp_folder_remove(&folder);
+}
+
+static void step_until(struct engine *e, const struct counter *c, int finished)
+{
+    struct error err = {""};
+    bool worked;
+    while (atomic_load(&c->finished) < finished)
+        if (engine_step(e, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
+}
+
+/* Still in the inbox, waiting, running, twice, finished: each request ends once, those around it in full. */
+static void test_aborts_at_any_time(void **state)
+{
+    (void)state;
+    enum { REQUESTS = 100 };
+    const struct variant one_at_a_time = {"one at a time", 16, 1, 512, 0, true, 0, PREEMPTION_AUTO};
+    struct engine *e = variant_engine("golden/gqa", &one_at_a_time);
+    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct sampling_params params = greedy();
+    struct error err;
+    struct counter ended = {.engine = e}, aborted = {.engine = e};
+    uint64_t ids[REQUESTS];
+    bool worked;
+    params.max_tokens = 3;
+    for (int i = 0; i < REQUESTS; i++) {
+        struct counter *c = i % 4 == 0 ? &ended : &aborted;
+        assert_int_equal(add_counted(c, &prompts[i % NUM_PROMPTS], &params, &ids[i], &err), STATUS_OK);
+    }
+    for (int i = 1; i < REQUESTS; i += 4) engine_abort(e, ids[i]);
+    assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
+    assert_int_equal(atomic_load(&aborted.finished), REQUESTS / 4);
+    for (int i = REQUESTS - 1; i > 0; i--) { /* now from the back, those that were aborted too */
+        if (i % 4 == 0) continue;
+        engine_abort(e, ids[i]);
+        engine_abort(e, ids[i]);
+    }
+    assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
+    assert_int_equal(atomic_load(&aborted.finished), REQUESTS / 4 * 3);
+    step_until(e, &ended, 1);
+    engine_abort(e, ids[0]); /* finished */
+    step_until(e, &ended, REQUESTS / 4);
+    assert_false(engine_has_work(e));
+    assert_int_equal(atomic_load(&ended.finished), REQUESTS / 4);
+    assert_int_equal(atomic_load(&aborted.finished), REQUESTS / 4 * 3);
+    assert_int_equal(ended.num_tokens, REQUESTS / 4 * 3);
     engine_destroy(e);
-    run_prompts_free((struct run_prompt *)counter.prompts, NUM_PROMPTS);
+    run_prompts_free(prompts, NUM_PROMPTS);
 }
 
 /* ---- a thread that serves the others ---- */
@@ -902,6 +1052,7 @@ int main(void)
         cmocka_unit_test(test_damaged_weights),
         cmocka_unit_test(test_damage_in_float16),
         cmocka_unit_test(test_add_and_abort_from_threads),
+        cmocka_unit_test(test_aborts_at_any_time),
         cmocka_unit_test(test_server_waits_for_work),
         cmocka_unit_test(test_wait_returns_at_once),
         cmocka_unit_test(test_destroy_with_work),

@@ -1068,6 +1068,30 @@ static void test_stream_and_interrupt(void **state)
     check_interrupt(state, SIGTERM, "--ordered"); /* the third answer is kept though the second is missing */
 }
 
+/* The trace of a run that a signal ended is whole, and every request in it ends. */
+static void test_trace_of_interrupted_run(void **state)
+{
+    const struct fixture *f = *state;
+    char path[512], flag[600];
+    json_error_t why;
+    size_t i, begun = 0, ended = 0;
+    json_t *event;
+    path_of(f, "trace.json", path, sizeof path);
+    snprintf(flag, sizeof flag, "--trace=%s", path);
+    check_interrupt(state, SIGINT, flag);
+    json_t *events = json_load_file(path, 0, &why);
+    if (!events) fail_msg("%s: %s", path, why.text);
+    json_array_foreach(events, i, event)
+    {
+        if (strcmp(string_of(event, "name"), "request") != 0) continue;
+        begun += strcmp(string_of(event, "ph"), "b") == 0;
+        ended += strcmp(string_of(event, "ph"), "e") == 0;
+    }
+    assert_int_equal(begun, 3);
+    assert_int_equal(ended, 3);
+    json_decref(events);
+}
+
 /* ---- what is on disk when a run ends early ---- */
 
 enum { QUICK_LINES = 400 }; /* more than are held in memory with --ordered */
@@ -1232,6 +1256,7 @@ int main(void)
         cmocka_unit_test(test_fifo),
         cmocka_unit_test(test_closed_pipe),
         cmocka_unit_test(test_stream_and_interrupt),
+        cmocka_unit_test(test_trace_of_interrupted_run),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_closed_terminal),
         cmocka_unit_test(test_nohup),

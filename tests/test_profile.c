@@ -195,6 +195,42 @@ static void a_cache_without_room_is_an_error_that_says_what_to_do(void **state)
     }
 }
 
+/* The largest number of `key` in the rows is the summary's `summary_key`. */
+static void check_most(const json_t *steps, const json_t *summary, const char *key, const char *summary_key)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < json_array_size(steps); i++) {
+        const int64_t value = json_require_integer(json_array_get(steps, i), key);
+        if (value > most) most = value;
+    }
+    assert_int_equal(json_require_integer(summary, summary_key), most);
+}
+
+static void check_queues(const json_t *steps, const json_t *summary)
+{
+    check_most(steps, summary, "num_running", "max_num_running");
+    check_most(steps, summary, "num_waiting", "max_num_waiting");
+    check_most(steps, summary, "num_swapped", "max_num_swapped");
+    check_most(steps, summary, "num_tokens", "max_tokens_per_step");
+    check_most(steps, summary, "blocks_in_use", "peak_blocks");
+    assert_float_equal(json_require_number(summary, "mean_tokens_per_step"),
+                       (double)json_require_integer(summary, "num_tokens") / (double)json_array_size(steps), 1e-6);
+    assert_int_equal(json_require_integer(summary, "num_preemptions"),
+                     json_require_integer(summary, "num_preemptions_recompute") +
+                         json_require_integer(summary, "num_preemptions_swap"));
+    assert_int_equal(json_require_integer(summary, "swapped_out_bytes"),
+                     json_require_integer(summary, "num_swapped_out_blocks") * BLOCK_BYTES);
+    assert_int_equal(json_require_integer(summary, "swapped_in_bytes"),
+                     json_require_integer(summary, "num_swapped_in_blocks") * BLOCK_BYTES);
+    double before = 0;
+    static const char *const times[] = {"median_itl_ms", "p90_itl_ms", "p99_itl_ms", "max_itl_ms"};
+    for (int i = 0; i < 4; i++) {
+        const double time = json_require_number(summary, times[i]);
+        assert_true(time > 0 && time >= before * (1 - 1e-8)); /* 9 digits are written */
+        before = time;
+    }
+}
+
 static void every_step_accounts_for_every_block(void **state)
 {
     struct text lines = {0};
@@ -219,6 +255,11 @@ static void every_step_accounts_for_every_block(void **state)
     assert_int_equal(json_require_integer(summary, "prefix_cache_hits"), 64);
     assert_int_equal(json_require_integer(summary, "prefix_cache_queries"), 3 * 41);
     assert_int_equal(json_require_integer(summary, "num_preemptions"), 0);
+    check_queues(steps, summary);
+    assert_int_equal(json_require_integer(summary, "max_num_running"), 3);
+    /* The two common blocks and two of each request, when all get their last block for the 49th token. */
+    assert_int_equal(json_require_integer(summary, "peak_blocks"), 8);
+    assert_float_equal(json_require_number(summary, "peak_blocks_filled"), (32 + 3 * 17) / (8 * 16.0), 1e-8);
     const json_t *last = json_array_get(steps, json_array_size(steps) - 1);
     assert_int_equal(json_require_integer(last, "blocks_in_use"), 0);
     assert_int_equal(json_require_integer(last, "num_running"), 0);
@@ -243,12 +284,52 @@ static void swapped_requests_are_shown(void **state)
     int64_t swapped = 0;
     for (size_t i = 0; i < json_array_size(steps); i++)
         swapped += json_require_integer(json_array_get(steps, i), "num_swapped");
-    assert_true(swapped > 0 && json_require_integer(summary, "num_preemptions") > 0);
+    check_queues(steps, summary);
+    assert_true(swapped > 0 && json_require_integer(summary, "num_preemptions_swap") > 0);
     assert_true(json_require_integer(summary, "num_swapped_out_blocks") > 0);
     assert_int_equal(json_require_integer(summary, "num_swapped_out_blocks"),
                      json_require_integer(summary, "num_swapped_in_blocks"));
     assert_int_equal(json_require_integer(summary, "num_output_tokens"), 5 * 3 * 60);
     json_decref(json);
+    program_free(&p);
+    text_free(&lines);
+}
+
+/* One request after the other. The slots of the first one's blocks no longer count when the second has the most. */
+static void slots_of_released_blocks_are_not_filled(void **state)
+{
+    struct text lines = {0};
+    struct program p;
+    const int lengths[] = {33, 41}, tokens[] = {2, 20};
+    for (int i = 0; i < 2; i++) {
+        assert_true(text_printf(&lines, "{\"max_tokens\": %d, \"ignore_eos\": true, \"prompt\": [%d", tokens[i], i));
+        for (int t = 1; t < lengths[i]; t++) assert_true(text_printf(&lines, ", %d", 10 + t));
+        assert_true(text_append_string(&lines, "]}\n"));
+    }
+    profile(&p, *state, lines.data, "--json", "--num-gpu-blocks-override", "40", "--max-model-len", "128",
+            "--max-num-seqs", "1", "--skip-tokenizer-init", "--input", "-", NULL);
+    json_t *json = program_json(&p), *summary = json_object_get(json, "summary");
+    assert_int_equal(json_require_integer(summary, "max_num_waiting"), 1);
+    assert_int_equal(json_require_integer(summary, "peak_blocks"), 4);
+    assert_float_equal(json_require_number(summary, "peak_blocks_filled"), 49 / (4 * 16.0), 1e-8);
+    json_decref(json);
+    program_free(&p);
+    text_free(&lines);
+}
+
+static void summary_is_printed(void **state)
+{
+    static const char *const rows[] = {
+        "most running", "most waiting", "preempted, recomputed", "preempted, swapped", "to the host, 0.00 MiB",
+        "at most 59",   "64.84  % of",  "longest time between",  "milliseconds",       "time between tokens"};
+    struct text lines = {0};
+    struct program p;
+    write_prompts(&lines);
+    profile(&p, *state, lines.data, "--num-gpu-blocks-override", "40", "--max-model-len", "128",
+            "--skip-tokenizer-init", "--input", "-", NULL);
+    assert_int_equal(p.exit_status, 0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (!strstr(p.out.data, rows[i])) fail_msg("the summary has no '%s':\n%s", rows[i], p.out.data);
     program_free(&p);
     text_free(&lines);
 }
@@ -268,6 +349,8 @@ static void every_thins_out(void **state)
     for (size_t i = 0; i < json_array_size(steps); i++)
         tokens += json_require_integer(json_array_get(steps, i), "num_tokens");
     assert_int_equal(tokens, json_require_integer(json_object_get(json, "summary"), "num_tokens"));
+    assert_int_equal(json_require_integer(json_object_get(json, "summary"), "max_tokens_per_step"),
+                     59); /* of one step */
     json_decref(json);
     program_free(&p);
     text_free(&lines);
@@ -352,6 +435,8 @@ int main(void)
         cmocka_unit_test(a_cache_without_room_is_an_error_that_says_what_to_do),
         cmocka_unit_test(every_step_accounts_for_every_block),
         cmocka_unit_test(swapped_requests_are_shown),
+        cmocka_unit_test(slots_of_released_blocks_are_not_filled),
+        cmocka_unit_test(summary_is_printed),
         cmocka_unit_test(every_thins_out),
         cmocka_unit_test(unshared_without_the_cache),
         cmocka_unit_test(a_bad_line_is_named),

@@ -148,6 +148,7 @@ static void add_flags(const struct benchmark *b, struct option_table *table, str
                                 .kind = OPTION_SWITCH,
                                 .target = &o->json,
                                 .help = "Print one JSON object, with the names of vLLM's bench."});
+    trace_flag_add(table, &o->engine);
 }
 
 static enum status check_lengths(const struct bench_options *o, const struct engine *e, struct error *err)

@@ -2,7 +2,7 @@
 #ifndef QUIRE_RUNTIME_BENCH_H
 #define QUIRE_RUNTIME_BENCH_H
 
-#include "runtime/bench/report.h"
+#include "runtime/report.h"
 #include "runtime/bench/run.h"
 
 struct bench_options {

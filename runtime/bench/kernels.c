@@ -7,7 +7,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "model/tensors.h"
-#include "runtime/bench/report.h"
+#include "runtime/report.h"
 #include "runtime/commands.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/options/engine_flags.h"

@@ -8,12 +8,14 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "runtime/engine/answer_text.h"
+#include "runtime/engine/inbox.h"
 #include "runtime/engine/loaded_model.h"
+#include "runtime/engine/trace.h"
 
-/* A request as the engine holds it: the scheduler's request, and where its answers go. Owned by the inbox until a step
- * reads it, then by the list of running jobs. */
+/* A request as the engine holds it: the scheduler's request, and where its answers go. */
 struct job {
-    struct request *request; /* owned */
+    struct inbox_entry entry; /* has the id */
+    struct request *request;  /* owned */
     answer_function *deliver;
     void *user;
     struct answer {
@@ -21,20 +23,8 @@ struct job {
         bool done; /* its last piece was delivered */
     } * answers;   /* [num_answers] */
     int32_t num_answers, num_done;
-    uint64_t id;
-    struct job *next, *previous; /* in the list of running jobs; the inbox uses `next` alone */
-};
-
-/* What other threads leave for the thread that steps. Everything here is read and written under the lock. */
-struct inbox {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;   /* num_jobs became 1, or woken became true */
-    struct job *first, *last; /* in order of arrival */
-    uint64_t *aborts;         /* [num_aborts] ids */
-    size_t num_aborts, aborts_capacity;
-    uint64_t last_id;
-    int64_t num_jobs; /* added and not finished */
-    bool woken;       /* engine_wake was called, and no wait has returned for it yet */
+    double added; /* trace_now */
+    struct trace_request trace;
 };
 
 struct engine {
@@ -43,10 +33,10 @@ struct engine {
     struct scheduler *scheduler;
     pthread_mutex_t schedule_lock; /* the scheduler is used under it, so that other threads can ask for statistics */
     struct batch batch;
-    int max_in_flight; /* steps that are submitted before one is collected */
-    struct inbox inbox;
-    char *text_buffer; /* of the answers' texts; NULL without a tokenizer */
-    struct job *jobs;  /* running: read from the inbox and not finished */
+    int max_in_flight;   /* steps that are submitted before one is collected */
+    struct inbox inbox;  /* has all jobs that are not finished */
+    char *text_buffer;   /* of the answers' texts; NULL without a tokenizer */
+    struct trace *trace; /* NULL: none */
     double start_seconds;
 };
 
@@ -110,10 +100,11 @@ enum status engine_create(const struct engine_options *options, struct engine **
     struct engine *e = calloc(1, sizeof *e);
     if (!e) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     e->options = *options;
-    pthread_mutex_init(&e->inbox.lock, NULL);
-    pthread_cond_init(&e->inbox.changed, NULL);
+    inbox_init(&e->inbox);
     pthread_mutex_init(&e->schedule_lock, NULL);
-    enum status status = loaded_model_open(options, &e->loaded, err);
+    enum status status = STATUS_OK;
+    if (options->trace_file) status = trace_open(options->trace_file, options->log, &e->trace, err);
+    if (status == STATUS_OK) status = loaded_model_open(options, &e->loaded, err);
     if (status == STATUS_OK) status = create_scheduler(e, err);
     if (status == STATUS_OK) status = batch_init(&e->batch, &e->loaded.limits, err);
     if (status == STATUS_OK) status = create_text_buffer(e, err);
@@ -131,8 +122,9 @@ enum status engine_create(const struct engine_options *options, struct engine **
     return STATUS_OK;
 }
 
-static void job_free(struct job *job)
+static void job_free(void *freed)
 {
+    struct job *job = freed;
     if (!job) return;
     for (int32_t i = 0; job->answers && i < job->num_answers; i++) answer_text_free(&job->answers[i].text);
     free(job->answers);
@@ -140,34 +132,26 @@ static void job_free(struct job *job)
     free(job);
 }
 
-static void jobs_free(struct job *job)
-{
-    while (job) {
-        struct job *next = job->next;
-        job_free(job);
-        job = next;
-    }
-}
-
 void engine_destroy(struct engine *e)
 {
     if (!e) return;
+    trace_close(e->trace);
     scheduler_destroy(e->scheduler);
-    jobs_free(e->jobs);
-    jobs_free(e->inbox.first);
-    free(e->inbox.aborts);
+    inbox_free(&e->inbox, job_free);
     batch_free(&e->batch);
     free(e->text_buffer);
     loaded_model_close(&e->loaded);
-    pthread_cond_destroy(&e->inbox.changed);
-    pthread_mutex_destroy(&e->inbox.lock);
     pthread_mutex_destroy(&e->schedule_lock);
     free(e);
 }
 
 void engine_leave(struct engine *e)
 {
-    if (e && !e->loaded.backend->discrete) engine_destroy(e);
+    if (!e) return;
+    if (e->loaded.backend->discrete)
+        trace_close(e->trace);
+    else
+        engine_destroy(e);
 }
 
 /* ---- what any thread may call ---- */
@@ -248,6 +232,8 @@ static enum status job_create(const struct engine *e, const struct engine_reques
     struct job *job = calloc(1, sizeof *job);
     *out = NULL;
     if (!job) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
+    job->entry.job = job;
+    job->added = trace_now(e->trace);
     job->deliver = r->deliver;
     job->user = r->user;
     enum status status = request_create(r->params, r->prompt, r->prompt_len, &e->loaded.limits, &job->request, err);
@@ -264,94 +250,51 @@ static enum status job_create(const struct engine *e, const struct engine_reques
     return STATUS_OK;
 }
 
-/* The id is given out under the lock: once it is released, the job may be finished and freed at any time. */
-static void inbox_put(struct inbox *inbox, struct job *job, uint64_t *id)
-{
-    pthread_mutex_lock(&inbox->lock);
-    job->id = job->request->id = ++inbox->last_id;
-    if (id) *id = job->id;
-    if (inbox->last)
-        inbox->last->next = job;
-    else
-        inbox->first = job;
-    inbox->last = job;
-    if (inbox->num_jobs++ == 0) pthread_cond_signal(&inbox->changed);
-    pthread_mutex_unlock(&inbox->lock);
-}
-
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err)
 {
-    struct job *job;
+    struct job *job = NULL;
     enum status status = check_request(e, request, err);
     if (status == STATUS_OK) status = job_create(e, request, &job, err);
-    if (status == STATUS_OK) inbox_put(&e->inbox, job, id);
+    if (status == STATUS_OK) status = inbox_put(&e->inbox, &job->entry, id, err);
+    if (status != STATUS_OK) job_free(job);
     return status;
 }
 
 void engine_abort(struct engine *e, uint64_t id)
 {
-    struct inbox *inbox = &e->inbox;
-    pthread_mutex_lock(&inbox->lock);
-    if (array_reserve(&inbox->aborts, &inbox->aborts_capacity, inbox->num_aborts + 1, sizeof *inbox->aborts))
-        inbox->aborts[inbox->num_aborts++] = id;
-    pthread_mutex_unlock(&inbox->lock);
+    inbox_abort(&e->inbox, id);
 }
 
 bool engine_has_work(struct engine *e)
 {
-    pthread_mutex_lock(&e->inbox.lock);
-    const bool work = e->inbox.num_jobs > 0;
-    pthread_mutex_unlock(&e->inbox.lock);
-    return work;
+    return inbox_has_work(&e->inbox);
 }
 
 void engine_wait(struct engine *e)
 {
-    struct inbox *inbox = &e->inbox;
-    pthread_mutex_lock(&inbox->lock);
-    while (inbox->num_jobs == 0 && !inbox->woken) pthread_cond_wait(&inbox->changed, &inbox->lock);
-    inbox->woken = false;
-    pthread_mutex_unlock(&inbox->lock);
+    inbox_wait(&e->inbox);
 }
 
 void engine_wake(struct engine *e)
 {
-    pthread_mutex_lock(&e->inbox.lock);
-    e->inbox.woken = true;
-    pthread_cond_signal(&e->inbox.changed);
-    pthread_mutex_unlock(&e->inbox.lock);
+    inbox_wake(&e->inbox);
 }
 
 /* ---- one step ---- */
 
-static void abort_job(struct engine *e, uint64_t id)
-{
-    for (struct job *job = e->jobs; job; job = job->next)
-        if (job->id == id) {
-            scheduler_abort(e->scheduler, job->request);
-            return;
-        }
-}
-
 /* Hands new requests to the scheduler in order of arrival, then ends those that were aborted. */
 static void read_inbox(struct engine *e)
 {
-    struct inbox *inbox = &e->inbox;
-    pthread_mutex_lock(&inbox->lock);
-    struct job *job = inbox->first;
-    inbox->first = inbox->last = NULL;
-    while (job) {
-        struct job *next = job->next;
-        job->previous = NULL;
-        job->next = e->jobs;
-        if (e->jobs) e->jobs->previous = job;
-        e->jobs = job;
+    struct inbox_entry *added, *aborts, *entry;
+    inbox_read(&e->inbox, &added, &aborts);
+    for (entry = added; entry; entry = entry->next_new) {
+        struct job *job = entry->job;
+        job->request->id = entry->id;
+        trace_request_begin(e->trace, &job->trace, job->request, job->added);
         scheduler_add(e->scheduler, job->request);
-        job = next;
     }
-    for (size_t i = 0; i < inbox->num_aborts; i++) abort_job(e, inbox->aborts[i]);
-    inbox->num_aborts = 0;
-    pthread_mutex_unlock(&inbox->lock);
+    while ((entry = inbox_next_abort(&aborts)) != NULL)
+        scheduler_abort(e->scheduler, ((struct job *)entry->job)->request);
 }
 
 /* A request without a seed gets one that depends on the engine's seed and its order of arrival. */
@@ -403,18 +346,25 @@ static enum status schedule_and_submit(struct engine *e, enum schedule_result *r
     const enum status status = check_scheduler(scheduler_schedule(e->scheduler, &e->batch, &schedule, err), err);
     pthread_mutex_unlock(&e->schedule_lock);
     *result = schedule.result;
+    trace_requests_scheduled(e->trace);
+    trace_part_end(e->trace, TRACE_SCHEDULE);
     if (status != STATUS_OK || *result != SCHEDULE_BATCH) return status;
+    trace_batch(e->trace, &e->batch);
     for (int32_t i = 0; i < schedule.num_admitted; i++) {
         const struct sequence *seq = schedule.admitted[i];
+        trace_request_started(e->trace, &((struct job *)seq->request->user)->trace);
         struct sampling_state state;
         fill_sampling_state(e, seq, &state);
         model_set_sampling_state(e->loaded.model, seq->state_index, &state, seq->tokens, seq->num_tokens);
     }
-    return model_submit(e->loaded.model, &e->batch, err);
+    const enum status submitted = model_submit(e->loaded.model, &e->batch, err);
+    trace_part_end(e->trace, TRACE_SUBMIT);
+    return submitted;
 }
 
-static void finish_answer(struct job *job, struct answer *answer, struct answer_piece *piece)
+static void finish_answer(const struct engine *e, struct job *job, struct answer *answer, struct answer_piece *piece)
 {
+    trace_answer_end(e->trace, &job->trace, piece->index, piece->finish_reason, piece->output_tokens);
     answer->done = true;
     job->num_done++;
     piece->request_finished = job->num_done == job->num_answers;
@@ -423,7 +373,7 @@ static void finish_answer(struct job *job, struct answer *answer, struct answer_
 static struct answer_piece new_piece(const struct job *job, const struct sequence *seq)
 {
     return (struct answer_piece){
-        .request = job->id,
+        .request = job->entry.id,
         .index = seq->index,
         .text = "",
         .stop_token = seq->stop_token,
@@ -468,6 +418,7 @@ static void deliver_event(struct engine *e, const struct token_event *event, con
     struct answer_piece piece = new_piece(job, seq);
     piece.token_ids = &event->token;
     piece.num_tokens = 1;
+    trace_request_token(e->trace, &job->trace);
     set_logprobs(job, samples, event->sample, &piece);
     if (e->loaded.tokenizer) {
         const bool may_stop = piece.output_tokens >= job->request->params.min_tokens;
@@ -485,7 +436,7 @@ static void deliver_event(struct engine *e, const struct token_event *event, con
         }
     }
     if (piece.finish_reason == FINISH_NONE) piece.finish_reason = seq->finish_reason;
-    if (piece.finish_reason != FINISH_NONE) finish_answer(job, answer, &piece);
+    if (piece.finish_reason != FINISH_NONE) finish_answer(e, job, answer, &piece);
     job->deliver(job->user, &piece);
 }
 
@@ -499,6 +450,7 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
     pthread_mutex_lock(&e->schedule_lock);
     status = check_scheduler(scheduler_collect(e->scheduler, &samples, &events, &num_events, err), err);
     pthread_mutex_unlock(&e->schedule_lock);
+    trace_part_end(e->trace, TRACE_COLLECT);
     for (int32_t i = 0; i < num_events; i++) deliver_event(e, &events[i], &samples);
     return status;
 }
@@ -516,18 +468,12 @@ static void finish_job(struct engine *e, struct job *job)
         if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
         piece.finish_reason = seq->finish_reason;
         if (piece.finish_reason == FINISH_ERROR) piece.error = job->request->error ? job->request->error : &no_memory;
-        finish_answer(job, answer, &piece);
+        finish_answer(e, job, answer, &piece);
         job->deliver(job->user, &piece);
     }
-    if (job->previous)
-        job->previous->next = job->next;
-    else
-        e->jobs = job->next;
-    if (job->next) job->next->previous = job->previous;
+    trace_request_end(e->trace, &job->trace);
+    inbox_remove(&e->inbox, &job->entry);
     job_free(job);
-    pthread_mutex_lock(&e->inbox.lock);
-    e->inbox.num_jobs--;
-    pthread_mutex_unlock(&e->inbox.lock);
 }
 
 static bool finish_jobs(struct engine *e)
@@ -543,9 +489,19 @@ static bool finish_jobs(struct engine *e)
     }
 }
 
+static void trace_end_of_step(struct engine *e, bool worked)
+{
+    struct scheduler_stats stats;
+    if (!e->trace) return;
+    trace_part_end(e->trace, TRACE_DELIVER);
+    engine_stats(e, &stats);
+    trace_step_end(e->trace, worked, &stats);
+}
+
 enum status engine_step(struct engine *e, bool *worked, struct error *err)
 {
     enum schedule_result result;
+    trace_step_begin(e->trace);
     enum status status = schedule_and_submit(e, &result, err);
     *worked = result == SCHEDULE_BATCH;
     const int32_t in_flight = scheduler_in_flight(e->scheduler);
@@ -556,6 +512,7 @@ enum status engine_step(struct engine *e, bool *worked, struct error *err)
         *worked = true;
     }
     if (status == STATUS_OK && finish_jobs(e)) *worked = true;
+    trace_end_of_step(e, *worked);
     return status;
 }
 
@@ -616,6 +573,14 @@ void engine_stats(struct engine *e, struct scheduler_stats *stats)
     pthread_mutex_lock(&e->schedule_lock);
     scheduler_get_stats(e->scheduler, stats);
     pthread_mutex_unlock(&e->schedule_lock);
+}
+
+int64_t engine_slots_filled(struct engine *e)
+{
+    pthread_mutex_lock(&e->schedule_lock);
+    const int64_t filled = scheduler_slots_filled(e->scheduler);
+    pthread_mutex_unlock(&e->schedule_lock);
+    return filled;
 }
 
 void engine_reset_prefix_cache(struct engine *e)

@@ -41,12 +41,13 @@ struct engine_options {
     bool enable_prefix_caching, enable_chunked_prefill;
     enum preemption_mode preemption_mode;
     enum scheduling_policy scheduling_policy;
-    bool enforce_eager;    /* no CUDA graphs */
-    int async_scheduling;  /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
-    bool skip_tokenizer;   /* open no tokenizer: prompts are token ids, answers have no text */
-    int threads;           /* of the CPU; 0: every processor that this process may use */
-    uint64_t seed;         /* of sampling where a request has none, and of dummy weights */
-    const struct log *log; /* may be NULL */
+    bool enforce_eager;     /* no CUDA graphs */
+    int async_scheduling;   /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
+    bool skip_tokenizer;    /* open no tokenizer: prompts are token ids, answers have no text */
+    int threads;            /* of the CPU; 0: every processor that this process may use */
+    uint64_t seed;          /* of sampling where a request has none, and of dummy weights */
+    const char *trace_file; /* gets a Chrome trace of steps, requests and queues (runtime/engine/trace.h); NULL: none */
+    const struct log *log;  /* may be NULL */
 };
 struct engine_options engine_options_default(void);
 
@@ -103,8 +104,8 @@ struct engine_request {
  * a token outside the vocabulary, a prompt that leaves no room for one token in max_model_len, params out of range, a
  * priority that would be ignored. */
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err);
-/* Ends a request at the next step: each unfinished answer gets a last piece with FINISH_ABORT. An unknown id is
- * ignored. */
+/* Ends a request at the next step: each unfinished answer gets a last piece with FINISH_ABORT. The id of a request that
+ * is finished, aborted already or unknown is ignored. O(1), and takes no memory. */
 void engine_abort(struct engine *e, uint64_t id);
 
 /* ---- the loop ---- */
@@ -133,6 +134,7 @@ bool engine_device_is_discrete(const struct engine *e);        /* it is a GPU: b
 int engine_threads(const struct engine *e);                    /* of the CPU */
 double engine_start_seconds(const struct engine *e);           /* how long engine_create took */
 void engine_stats(struct engine *e, struct scheduler_stats *stats);
+int64_t engine_slots_filled(struct engine *e);    /* scheduler_slots_filled */
 void engine_reset_prefix_cache(struct engine *e); /* only while no request is running */
 
 /* Sampling defaults for this model: sampling_params_default() with the values of generation_config.json over it, as

@@ -246,3 +246,15 @@ void engine_flags_add(struct option_table *table, struct engine_options *options
     add_cache_flags(table, options);
     add_scheduling_flags(table, options);
 }
+
+void trace_flag_add(struct option_table *table, struct engine_options *options)
+{
+    const struct option_spec spec = {
+        .name = "trace",
+        .kind = OPTION_STRING,
+        .target = &options->trace_file,
+        .not_empty = true,
+        .argument = "FILE",
+        .help = "Write a Chrome trace of steps, requests and queues, for ui.perfetto.dev. Default: none."};
+    option_table_add(table, &spec, 1);
+}

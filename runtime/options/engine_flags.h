@@ -8,6 +8,9 @@
 /* The flags set fields of *options and *log, which hold the defaults. */
 void engine_flags_add(struct option_table *table, struct engine_options *options, struct log *log);
 
+/* Adds --trace, for a command that runs requests to their end. */
+void trace_flag_add(struct option_table *table, struct engine_options *options);
+
 /* For OPTION_CUSTOM: a block size, to an int32_t; the name of a device, to a const char *. */
 enum status engine_flags_parse_block_size(void *target, const char *text, struct error *err);
 enum status engine_flags_parse_device(void *target, const char *text, struct error *err);

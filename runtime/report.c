@@ -1,4 +1,4 @@
-#include "runtime/bench/report.h"
+#include "runtime/report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -74,12 +74,17 @@ void report_string(struct report *r, const char *key, const char *value)
     json_put_string(r->json, key, value);
 }
 
-void report_integer(struct report *r, const char *key, const char *label, int64_t value)
+void report_amount(struct report *r, const char *key, const char *label, int64_t value, const char *unit)
 {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)value);
     if (key) json_put_integer(r->json, key, value);
-    number_row(r, label, text, "");
+    number_row(r, label, text, unit);
+}
+
+void report_integer(struct report *r, const char *key, const char *label, int64_t value)
+{
+    report_amount(r, key, label, value, "");
 }
 
 void report_format(char *text, size_t size, double value)
@@ -128,7 +133,7 @@ bool report_print(const struct report *r, bool as_json, FILE *out)
         const bool ok = json_dumpf(r->json, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) == 0;
         return ok && fputc('\n', out) != EOF;
     }
-    fprintf(out, "%s\n\n", r->title);
+    if (r->title[0]) fprintf(out, "%s\n\n", r->title);
     if (!table_print(&r->numbers, out)) return false;
     if (r->distributions.num_cells == 0) return true;
     fputc('\n', out);

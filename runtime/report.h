@@ -1,7 +1,7 @@
-/* The results of a benchmark: numbers and distributions. Printed as two tables, or as one JSON object with the names of
+/* The results of a run: numbers and distributions. Printed as two tables, or as one JSON object with the names of
  * vLLM's bench. */
-#ifndef QUIRE_RUNTIME_BENCH_REPORT_H
-#define QUIRE_RUNTIME_BENCH_REPORT_H
+#ifndef QUIRE_RUNTIME_REPORT_H
+#define QUIRE_RUNTIME_REPORT_H
 
 #include <jansson.h>
 
@@ -21,7 +21,7 @@ double samples_percentile(const struct samples *s, double percent);
 
 struct report {
     json_t *json;
-    char title[512];            /* a line before the tables */
+    char title[512];            /* a line before the tables; "": none */
     struct table numbers;       /* "what", value and unit */
     struct table distributions; /* "what", mean, p50, p90, p99 */
 };
@@ -31,7 +31,8 @@ void report_free(struct report *r);
 void report_string(struct report *r, const char *key, const char *value); /* only in the JSON */
 /* `key` is the name in the JSON, `label` the one in the table; label NULL: only in the JSON. */
 void report_integer(struct report *r, const char *key, const char *label, int64_t value);
-/* `unit` stands after the value ("", "tokens/s"); a NaN is left out. */
+void report_amount(struct report *r, const char *key, const char *label, int64_t value, const char *unit);
+/* `unit` stands after the value ("", "tokens/s"), here and above; a NaN is left out. */
 void report_number(struct report *r, const char *key, const char *label, double value, const char *unit);
 /* mean_KEY_ms, median_KEY_ms, p90_KEY_ms and p99_KEY_ms of samples that are seconds. Adds nothing if there are no
  * samples. */

@@ -1,0 +1,353 @@
+/* Memory that runs out: each allocation in turn fails while an engine is created, while a request is added, and when
+ * swap space grows. What fails says so in a sentence, and what was running goes on. A build with AddressSanitizer also
+ * finds what is leaked.
+ *
+ * The linker gives quire's own calls of malloc and its like to the functions below (--wrap, in CMakeLists.txt). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <jansson.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/support/run.h"
+#include "tests/support/toy_model.h"
+
+/* ---- allocations that fail ---- */
+
+static atomic_long until_failure = -1; /* allocations that still succeed; negative: all do */
+static atomic_bool has_failed;
+
+static bool fails(void)
+{
+    if (atomic_load(&until_failure) < 0 || atomic_fetch_sub(&until_failure, 1) > 0) return false;
+    atomic_store(&has_failed, true);
+    errno = ENOMEM;
+    return true;
+}
+
+/* The allocation after the next `count` fails, that one alone. */
+static void fail_after(long count)
+{
+    atomic_store(&has_failed, false);
+    atomic_store(&until_failure, count);
+}
+
+/* Whether the failure came. From here on everything succeeds. */
+static bool failure_came(void)
+{
+    atomic_store(&until_failure, -1);
+    return atomic_load(&has_failed);
+}
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+int __real_posix_memalign(void **out, size_t alignment, size_t size);
+char *__real_strdup(const char *string);
+void *__real_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t size);
+char *__wrap_strdup(const char *string);
+void *__wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return fails() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails() ? NULL : __real_realloc(old, size);
+}
+
+int __wrap_posix_memalign(void **out, size_t alignment, size_t size)
+{
+    return fails() ? ENOMEM : __real_posix_memalign(out, alignment, size);
+}
+
+char *__wrap_strdup(const char *string)
+{
+    return fails() ? NULL : __real_strdup(string);
+}
+
+void *__wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset)
+{
+    return fails() ? MAP_FAILED : __real_mmap(address, length, protection, flags, fd, offset);
+}
+
+/* ---- creating an engine ---- */
+
+/* Fails each allocation of engine_create in turn. Returns how many there are. */
+static long create_without(const struct engine_options *o)
+{
+    for (long i = 0;; i++) {
+        struct engine *e = NULL;
+        struct error err = {""};
+        fail_after(i);
+        const enum status status = engine_create(o, &e, &err);
+        if (!failure_came()) {
+            assert_int_equal(status, STATUS_OK);
+            engine_destroy(e);
+            return i;
+        }
+        if (status != STATUS_OUT_OF_MEMORY && status != STATUS_IO) /* IO: a file could not be mapped */
+            fail_msg("allocation %ld failed: status %d, \"%s\"", i, status, err.text);
+        assert_null(e);
+        assert_non_null(strstr(err.text, "memory"));
+    }
+}
+
+static void test_create(void **state)
+{
+    (void)state;
+    char path[512];
+    struct engine_options o = run_options("golden/gqa", path, sizeof path);
+    o.trace_file = "/dev/null";
+    assert_true(create_without(&o) > 50);
+}
+
+static struct engine_options toy_options(const struct temp_folder *folder, char *path, size_t size)
+{
+    struct engine_options o = run_options(folder->path, path, size);
+    o.load_format = LOAD_FORMAT_DUMMY;
+    o.skip_tokenizer = false;
+    return o;
+}
+
+static void test_create_with_tokenizer(void **state)
+{
+    (void)state;
+    char path[512];
+    struct temp_folder folder;
+    toy_model_make(&folder, QUIRE_GUIDE, true);
+    const struct engine_options o = toy_options(&folder, path, sizeof path);
+    assert_true(create_without(&o) > 100);
+    temp_folder_remove(&folder);
+}
+
+/* jansson calls some of its own failures bad JSON, and can drop a byte of a string. So all that is asked is that
+ * nothing crashes or leaks, and that a failure has a sentence. */
+static void test_create_without_json(void **state)
+{
+    (void)state;
+    char path[512];
+    const struct engine_options o = run_options("golden/gqa", path, sizeof path);
+    bool came = true;
+    long failed = 0;
+    json_set_alloc_funcs(__wrap_malloc, free);
+    for (long i = 0; came; i++) {
+        struct engine *e = NULL;
+        struct error err = {""};
+        fail_after(i);
+        const enum status status = engine_create(&o, &e, &err);
+        came = failure_came();
+        failed += status != STATUS_OK;
+        assert_int_equal(status == STATUS_OK, e != NULL);
+        assert_int_equal(status == STATUS_OK, err.text[0] == '\0');
+        engine_destroy(e);
+    }
+    json_set_alloc_funcs(malloc, free);
+    assert_true(failed > 500);
+}
+
+/* ---- adding requests ---- */
+
+enum { LONG_ANSWER = 200, NUM_ADDED = 150 };
+
+struct answer {
+    int32_t tokens[LONG_ANSWER];
+    int count;
+    enum finish_reason finish;
+};
+
+static void keep_answer(void *user, const struct answer_piece *piece)
+{
+    struct answer *a = (struct answer *)user + piece->index;
+    for (int32_t i = 0; i < piece->num_tokens && a->count < LONG_ANSWER; i++)
+        a->tokens[a->count++] = piece->token_ids[i];
+    if (piece->finish_reason != FINISH_NONE) a->finish = piece->finish_reason;
+}
+
+static void step(struct engine *e)
+{
+    bool worked;
+    struct error err = {""};
+    if (engine_step(e, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
+}
+
+static struct sampling_params long_answer(void)
+{
+    struct sampling_params params = sampling_params_default();
+    params.temperature = 0;
+    params.max_tokens = LONG_ANSWER;
+    params.ignore_eos = true;
+    return params;
+}
+
+/* Two answers each. Every allocation of engine_add fails once, and then it succeeds; so many requests are added that
+ * the inbox grows. */
+static void add_with_failures(struct engine *e, struct answer *answers)
+{
+    struct sampling_params params = long_answer();
+    params.n = 2;
+    params.temperature = 1;
+    params.max_tokens = 3;
+    params.num_stop = 1;
+    strcpy(params.stop[0], "not a likely text");
+    const struct engine_request request = {
+        .prompt = (int32_t[]){5, 6, 7}, .prompt_len = 3, .params = &params, .deliver = keep_answer, .user = answers};
+    struct error err = {""};
+    for (long i = 0;; i++) {
+        fail_after(i);
+        const enum status status = engine_add(e, &request, NULL, &err);
+        if (!failure_came()) {
+            assert_int_equal(status, STATUS_OK);
+            assert_true(i >= 4);
+            return;
+        }
+        assert_int_equal(status, STATUS_OUT_OF_MEMORY);
+        assert_non_null(strstr(err.text, "out of host memory"));
+    }
+}
+
+static void test_add(void **state)
+{
+    (void)state;
+    char path[512];
+    struct temp_folder folder;
+    struct error err;
+    static struct answer alone, among, added[NUM_ADDED][2];
+    toy_model_make(&folder, QUIRE_GUIDE, false);
+    struct engine_options o = toy_options(&folder, path, sizeof path);
+    o.max_model_len = 256;
+    struct engine *e = run_engine(&o);
+    const struct sampling_params params = long_answer();
+    struct engine_request request = {
+        .prompt = (int32_t[]){1, 2, 3, 4}, .prompt_len = 4, .params = &params, .deliver = keep_answer, .user = &alone};
+    assert_int_equal(engine_add(e, &request, NULL, &err), STATUS_OK);
+    while (engine_has_work(e)) step(e);
+    request.user = &among;
+    assert_int_equal(engine_add(e, &request, NULL, &err), STATUS_OK);
+    for (int i = 0; i < NUM_ADDED; i++) {
+        add_with_failures(e, added[i]);
+        if (i % 10 == 0) step(e);
+    }
+    while (engine_has_work(e)) step(e);
+    for (int i = 0; i < NUM_ADDED; i++)
+        for (int k = 0; k < 2; k++) assert_true(added[i][k].count == 3 && added[i][k].finish == FINISH_LENGTH);
+    assert_int_equal(among.count, LONG_ANSWER);
+    assert_memory_equal(among.tokens, alone.tokens, sizeof alone.tokens);
+    engine_destroy(e);
+    temp_folder_remove(&folder);
+}
+
+/* ---- swap space ---- */
+
+enum { NUM_SWAPPED = 6, SWAPPED_TOKENS = 60 };
+
+/* What is written to stderr between the two calls. */
+static FILE *said;
+static int saved_stderr;
+
+static void listen_to_stderr(void)
+{
+    fflush(stderr);
+    said = tmpfile();
+    assert_non_null(said);
+    saved_stderr = dup(STDERR_FILENO);
+    dup2(fileno(said), STDERR_FILENO);
+}
+
+static void heard_on_stderr(char *text, size_t size)
+{
+    fflush(stderr);
+    dup2(saved_stderr, STDERR_FILENO);
+    close(saved_stderr);
+    rewind(said);
+    text[fread(text, 1, size - 1, said)] = '\0';
+    fclose(said);
+}
+
+/* Runs requests on too few blocks while the allocation after the first `count` of the steps fails. Returns whether it
+ * came to that. */
+static bool swap_without(long count, struct answer *answers, struct scheduler_stats *stats)
+{
+    char path[512], text[2048];
+    struct log log = {LOG_WARNING};
+    struct error err;
+    struct engine_options o = run_options("golden/gqa", path, sizeof path);
+    o.log = &log;
+    o.max_model_len = 128;
+    o.block_size = 8;
+    o.num_gpu_blocks_override = 20;
+    o.preemption_mode = PREEMPTION_SWAP;
+    struct engine *e = run_engine(&o);
+    struct sampling_params params = long_answer();
+    params.max_tokens = SWAPPED_TOKENS;
+    memset(answers, 0, NUM_SWAPPED * sizeof *answers);
+    for (int32_t i = 0; i < NUM_SWAPPED; i++) {
+        const struct engine_request request = {.prompt = (int32_t[]){10 + i, 2 * i},
+                                               .prompt_len = 2,
+                                               .params = &params,
+                                               .deliver = keep_answer,
+                                               .user = &answers[i]};
+        assert_int_equal(engine_add(e, &request, NULL, &err), STATUS_OK);
+    }
+    listen_to_stderr();
+    fail_after(count);
+    while (engine_has_work(e)) step(e);
+    const bool came = failure_came();
+    heard_on_stderr(text, sizeof text);
+    const char *warning = strstr(text, "warning: no more swap space: ");
+    if ((warning != NULL) != came) fail_msg("after %ld allocations: '%s'", count, text);
+    if (warning) assert_null(strstr(warning + 1, "warning: "));
+    engine_stats(e, stats);
+    engine_destroy(e);
+    return came;
+}
+
+/* Requests are recomputed instead, and say the same. */
+static void test_swap_space(void **state)
+{
+    (void)state;
+    struct scheduler_stats stats;
+    static struct answer expected[NUM_SWAPPED], answers[NUM_SWAPPED];
+    assert_false(swap_without(1000, expected, &stats));
+    assert_true(stats.preemptions_swap > 0 && stats.preemptions_recompute == 0);
+    long count = 0;
+    for (; swap_without(count, answers, &stats); count++) {
+        assert_true(stats.preemptions_recompute > 0);
+        assert_int_equal(stats.preemptions_swap, 0); /* what there is was allocated at once */
+        assert_true(stats.blocks_in_use == 0 && stats.host_blocks_in_use == 0);
+        for (int i = 0; i < NUM_SWAPPED; i++) assert_int_equal(answers[i].count, SWAPPED_TOKENS);
+        assert_memory_equal(answers, expected, sizeof expected);
+    }
+    assert_true(count >= 2); /* the memory of the blocks, and the account of them */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_create),
+        cmocka_unit_test(test_create_with_tokenizer),
+        cmocka_unit_test(test_create_without_json),
+        cmocka_unit_test(test_add),
+        cmocka_unit_test(test_swap_space),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
