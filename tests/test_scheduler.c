@@ -1106,7 +1106,7 @@ static void test_thrashing_is_bounded_and_reported(void **state)
     struct request *requests[COUNT];
     int32_t preemptions[COUNT] = {0}, tokens[COUNT] = {0}, most = 0;
     for (int i = 0; i < COUNT; i++) requests[i] = world_add(&w, 9 * i, 16, 1, 280);
-    while (requests[0]->sequences[0].status != SEQUENCE_FINISHED) {
+    while (requests[COUNT - 1]->sequences[0].status != SEQUENCE_FINISHED) {
         world_step(&w);
         for (int i = 0; i < COUNT; i++) {
             if (requests[i]->num_preemptions == preemptions[i]) continue;
