@@ -699,13 +699,13 @@ static void ask(struct crowd *c, struct asked *a, int i)
     params.n = a->n = 1 + i % 3;
     params.temperature = 1;
     params.max_tokens = 1 + i % 23;
-    params.num_stop = i % 4 == 0;
-    strcpy(params.stop[0], "e");
+    if (i % 4 == 0) assert_true(sampling_params_add_stop(&params, "e"));
     a->crowd = c;
     const struct run_prompt *p = &c->prompts[i % NUM_PROMPTS];
     const struct engine_request request = {
         .prompt = p->ids, .prompt_len = p->length, .params = &params, .deliver = note_piece, .user = a};
     if (engine_add(c->engine, &request, &id, &err) != STATUS_OK) abort();
+    sampling_params_free(&params);
     atomic_store(&c->last_id, id);
     if (i % 5 == 0) engine_abort(c->engine, id);
 }

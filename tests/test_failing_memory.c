@@ -207,8 +207,9 @@ static void add_with_failures(struct engine *e, struct answer *answers)
     params.n = 2;
     params.temperature = 1;
     params.max_tokens = 3;
+    char stop[][SAMPLING_PARAMS_MAX_STOP_BYTES] = {"not a likely text"};
     params.num_stop = 1;
-    strcpy(params.stop[0], "not a likely text");
+    params.stop = stop;
     const struct engine_request request = {
         .prompt = (int32_t[]){5, 6, 7}, .prompt_len = 3, .params = &params, .deliver = keep_answer, .user = answers};
     struct error err = {""};
