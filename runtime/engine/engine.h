@@ -29,6 +29,7 @@ struct engine_options {
     const char *dtype;          /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
                                    GPU, float32 on the CPU */
     const char *kv_cache_dtype; /* "auto": as dtype */
+    const char *trace_file;     /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */
     enum load_format load_format;
     int32_t block_size;              /* 8, 16, 32, 64 or 128 */
     int32_t max_model_len;           /* 0: the model's, or the largest that fits */
@@ -41,13 +42,12 @@ struct engine_options {
     bool enable_prefix_caching, enable_chunked_prefill;
     enum preemption_mode preemption_mode;
     enum scheduling_policy scheduling_policy;
-    bool enforce_eager;     /* no CUDA graphs */
-    int async_scheduling;   /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
-    bool skip_tokenizer;    /* open no tokenizer: prompts are token ids, answers have no text */
-    int threads;            /* of the CPU; 0: every processor that this process may use */
-    uint64_t seed;          /* of sampling where a request has none, and of dummy weights */
-    const char *trace_file; /* gets a Chrome trace of steps, requests and queues (runtime/engine/trace.h); NULL: none */
-    const struct log *log;  /* may be NULL */
+    bool enforce_eager;    /* no CUDA graphs */
+    int async_scheduling;  /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
+    bool skip_tokenizer;   /* open no tokenizer: prompts are token ids, answers have no text */
+    int threads;           /* of the CPU; 0: every processor that this process may use */
+    uint64_t seed;         /* of sampling where a request has none, and of dummy weights */
+    const struct log *log; /* may be NULL */
 };
 struct engine_options engine_options_default(void);
 

@@ -1,11 +1,12 @@
 /* A Chrome trace of what the engine does: a JSON array of events, a line each, which Perfetto (ui.perfetto.dev) and
  * chrome://tracing show. It has
  *
- *     slices     a "step" for each engine_step that worked, and inside it "schedule", "submit", "collect" and
- * "deliver". step and submit say which step was submitted and what its batch holds, collect which was collected
- *     requests   an async span "request" for each, with its id, from engine_add to its last piece; inside it one of
- *                "waiting", "running" or "swapped" after the other, and the instants "first token" and, with its
- *                finish reason, "answer" where one of its answers ended
+ *     slices     a "step" for each engine_step that worked, and inside it "schedule", "submit", "collect", "deliver".
+ *                step and submit say which step was submitted and what its batch holds,
+ *                collect says which step was collected
+ *     requests   an async span "request" for each that a step has read, from engine_add to its last piece.
+ *                Inside it one of "waiting", "running" or "swapped" after the other,
+ *                and the instants "first token" and, where an answer ended, "answer" with its finish reason
  *     counters   after each step: requests by state, blocks, host blocks in use, preemptions so far
  *
  * A step copies nothing but numbers and writes through a buffer. If the file cannot be written any further, the trace
@@ -27,7 +28,7 @@ enum trace_part { TRACE_SCHEDULE, TRACE_SUBMIT, TRACE_COLLECT, TRACE_DELIVER };
 enum { TRACE_NUM_PARTS = TRACE_DELIVER + 1 };
 
 /* Creates the file, or replaces a trace that is there; any other file is left alone, and so is one that another open
- * trace or an answer is written to. */
+ * trace or an answer is written to. `path` is referred to. */
 enum status trace_open(const char *path, const struct log *log, struct trace **out, struct error *err);
 /* Ends the spans of requests that are not finished, and the file. */
 void trace_close(struct trace *t);
