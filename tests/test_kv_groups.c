@@ -88,7 +88,7 @@ static void groups_are_as_large_as_the_smallest_kind(void **state)
     const int32_t gemma2[] = {4096, 0}, gemma3[] = {1024, 1024, 1024, 1024, 1024, 0}, three[] = {0, 8, 0, 64, 0, 8, 8};
     check(26, gemma2, 2, 8192, &(struct expected){2, 13, {0, 4096}});
     check(26, gemma2, 2, 4096, &(struct expected){1, 26, {0}});
-    check(48, gemma3, 6, 32768, &(struct expected){6, 8, {0, 1024, 1024, 1024, 1024, 1024}}); /* Gemma 3 12B */
+    check(48, gemma3, 6, 32768, &(struct expected){6, 8, {0, 1024, 1024, 1024, 1024, 1024}});        /* Gemma 3 12B */
     check(62, gemma3, 6, 32768, &(struct expected){7, 10, {0, 1024, 1024, 1024, 1024, 1024, 1024}}); /* 27B */
     check(7, three, 7, 65, &(struct expected){7, 1, {0, 0, 0, 8, 8, 8, 64}});
     check(7, three, 7, 64, &(struct expected){3, 3, {0, 0, 8}}); /* the 64 counts as full: 4 and 3 */
@@ -224,8 +224,7 @@ static void slots_are_packed_by_group(void **state)
         step_inputs_upload(&in, b, &batch, parity ? 4 : 0, parity);
         const int32_t each = parity ? 4 : 3;
         for (int g = 0; g < 3; g++)
-            for (int t = 0; t < each; t++)
-                assert_int_equal(in.slot_mapping[g * each + t], t < 3 ? 1000 * g + t : -1);
+            for (int t = 0; t < each; t++) assert_int_equal(in.slot_mapping[g * each + t], t < 3 ? 1000 * g + t : -1);
         assert_int_equal(in.slot_mapping[3 * each], 77);
         assert_memory_equal(in.copies, batch.copies, 15 * sizeof *in.copies);
         assert_memory_equal(in.deltas, batch.deltas, (size_t)batch.max_deltas * sizeof *in.deltas);
