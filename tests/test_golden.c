@@ -101,6 +101,15 @@ static int32_t grouped_pool_size(const struct batch_limits *limits, int32_t chun
     return batch_sequence_blocks(&step, 128) + limits->num_groups;
 }
 
+/* The model's groups; two for layers of one kind, so that a group has several layers, and not all have as many. */
+static void choose_groups(const struct model_spec *spec, struct batch_limits *limits)
+{
+    kv_groups_choose(spec, limits);
+    if (limits->num_groups > 1) return;
+    limits->num_groups = 2;
+    limits->windows[1] = limits->windows[0];
+}
+
 static void fixture_open(struct fixture *f, const char *name, const struct variant *variant)
 {
     char folder[512], golden[512];
@@ -120,7 +129,7 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     if (variant->fused) fused_backend_wrap(f->backend, variant->fused, variant->calls);
     must(model_weights_open(folder, &f->config.spec, NULL, &f->weights, &err), &err);
     f->grouped = variant->grouped;
-    if (variant->grouped) kv_groups_choose(&f->config.spec, &options.limits);
+    if (variant->grouped) choose_groups(&f->config.spec, &options.limits);
     if (variant->mixed) f->widened = widen(&f->weights.layers[0].qkv.parts[1]);
     for (int32_t i = 0; variant->rotates_nothing && i < f->config.spec.num_layers; i++)
         f->config.spec.layers[i].rotary_dim = 0;
@@ -152,6 +161,26 @@ static int32_t first_row(const struct fixture *f, const struct golden_case *c)
     const int32_t max_length = f->batch.limits.max_model_len;
     const int32_t last_short = model_spec_rope_switch(&f->config.spec, max_length);
     return last_short > 0 && c->num_prompt > last_short ? max_length : 0;
+}
+
+static void run_step(struct fixture *f, struct sample_output *out)
+{
+    struct error err;
+    must(model_submit(f->model, &f->batch, &err), &err);
+    must(model_collect(f->model, out, &err), &err);
+}
+
+/* Swaps the batch's blocks out in a step of their own, before the batch. */
+static void swap_out_first(struct fixture *f)
+{
+    struct batch *batch = &f->batch;
+    const struct batch both = *batch;
+    struct sample_output nothing;
+    batch->num_tokens = batch->num_seqs = batch->num_decodes = batch->num_samples = batch->num_deltas = 0;
+    batch->num_swap_in = 0;
+    run_step(f, &nothing);
+    *batch = both;
+    batch->num_swap_out = 0;
 }
 
 /* Tokens [first, end) of the sequence lie in blocks that are not in order. */
@@ -221,7 +250,8 @@ static void give_back_passed(struct fixture *f, int32_t first)
         }
 }
 
-/* All blocks go to the host and come back elsewhere: each to the place of another one, of any group. */
+/* All blocks go to the host, in this step or in one of their own before it, and come back elsewhere: each to the place
+ * of another one, of any group. */
 static void swap_grouped(struct fixture *f)
 {
     struct batch *b = &f->batch;
@@ -238,6 +268,7 @@ static void swap_grouped(struct fixture *f)
         b->swap_in[b->num_swap_in++] = (struct block_pair){host, *held[k]};
         set_entry(f, place / MAX_BLOCKS, place % MAX_BLOCKS, *held[k]);
     }
+    if (b->seq_lens[0] % 2) swap_out_first(f);
 }
 
 /* The same with KV cache groups: each has a table and slots. Every other step copies the blocks that it goes on
@@ -297,13 +328,6 @@ static void fill_batch(struct fixture *f, const struct golden_case *c, int32_t f
     }
 }
 
-static void run_step(struct fixture *f, struct sample_output *out)
-{
-    struct error err;
-    must(model_submit(f->model, &f->batch, &err), &err);
-    must(model_collect(f->model, out, &err), &err);
-}
-
 /* The blocks of tokens before `first` go to the host, in this step or in one of their own before it, and come back
  * elsewhere. */
 static void swap_batch(struct fixture *f, int32_t first, int32_t step)
@@ -322,14 +346,7 @@ static void swap_batch(struct fixture *f, int32_t first, int32_t step)
         batch->swap_out[batch->num_swap_out++] = (struct block_pair){21 - block, host};
         batch->swap_in[batch->num_swap_in++] = (struct block_pair){host, block};
     }
-    if (step % 4 < 2) return;
-    struct batch both = *batch;
-    struct sample_output nothing;
-    batch->num_tokens = batch->num_seqs = batch->num_decodes = batch->num_samples = batch->num_deltas = 0;
-    batch->num_swap_in = 0;
-    run_step(f, &nothing);
-    *batch = both;
-    batch->num_swap_out = 0;
+    if (step % 4 >= 2) swap_out_first(f);
 }
 
 /* Sums of squares: logits - golden, and golden. */
@@ -566,7 +583,7 @@ static void test_logits_of_groups(void **state)
         const char *name = golden_checkpoints[i];
         struct batch_limits limits = {.max_model_len = 256, .block_size = 16};
         const struct model_config config = load_config(name);
-        kv_groups_choose(&config.spec, &limits);
+        choose_groups(&config.spec, &limits);
         if (limits.windows[limits.num_groups - 1] == 0) continue;
         with_windows++;
         if (limits.num_groups > most_groups) most_groups = limits.num_groups;
