@@ -12,6 +12,8 @@
 #include "model/inputs.h"
 #include "model/kv_cache.h"
 #include "model/memory_profile.h"
+#include "runtime/memory_report.h"
+#include "tests/support/program.h"
 
 static struct model_spec spec;
 
@@ -191,6 +193,34 @@ static void windows_let_more_requests_in(void **state)
     assert_float_equal(memory_profile_concurrency(&p, &limits), 60000.0 / (6 * 2048), 1e-9);
 }
 
+/* What is reported of a model with windows. */
+static void report_has_the_groups(void **state)
+{
+    (void)state;
+    const struct batch_limits limits = {.max_num_tokens = 64,
+                                        .max_num_seqs = 2,
+                                        .max_model_len = 1000,
+                                        .block_size = 16,
+                                        .num_groups = 4,
+                                        .windows = {0, 100, 100, 100}};
+    const struct memory_profile p = {.num_blocks = 500, .group_layers = {3, 4, 4, 3}, .block_bytes = 1};
+    struct text groups = {0};
+    assert_true(memory_report_groups(&groups, &p, &limits));
+    assert_string_equal(groups.data, "1 of 3 layers, no window; 2 of 4 layers, window 100; 1 of 3 layers, window 100");
+    text_free(&groups);
+    json_t *report = json_object();
+    memory_report_add(report, &p, &limits);
+    const json_t *second = json_array_get(json_object_get(report, "kv_groups"), 1);
+    assert_int_equal(json_array_size(json_object_get(report, "kv_groups")), 4);
+    assert_int_equal(json_require_integer(second, "num_layers"), 4);
+    assert_int_equal(json_require_integer(second, "sliding_window"), 100);
+    assert_int_equal(json_require_integer(second, "max_request_blocks"), 12);
+    assert_int_equal(json_require_integer(report, "max_request_blocks"), 63 + 3 * 12);
+    assert_int_equal(json_require_integer(report, "max_request_blocks_without_windows"), 4 * 63);
+    assert_int_equal(json_require_integer(report, "kv_cache_tokens"), 500 / 4 * 16);
+    json_decref(report);
+}
+
 /* A decode batch of 3, padded to 4: the groups' slots lie side by side, each with its padding. */
 static void slots_are_packed_by_group(void **state)
 {
@@ -245,6 +275,7 @@ int main(void)
         cmocka_unit_test(limits_must_suit_the_model),
         cmocka_unit_test(longest_request_is_the_inverse),
         cmocka_unit_test(windows_let_more_requests_in),
+        cmocka_unit_test(report_has_the_groups),
         cmocka_unit_test(slots_are_packed_by_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
