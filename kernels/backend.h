@@ -233,13 +233,14 @@ struct rotary_args {
 };
 
 /* Paged attention of the batch's sequences [first_seq, first_seq + num_seqs). Token t of sequence i lies in block
- * block_tables[state_indices[i]][t / block_size]. Query j of a sequence attends to [0, seq_len - query_len + j]. */
+ * block_tables[state_indices[i]][t / block_size]. Query j of a sequence attends to [0, seq_len - query_len + j], or to
+ * the window that ends there. Entries of blocks that no query of the sequence attends to are not read. */
 struct attention_args {
     void *out;         /* [num_tokens, num_heads, head_size] dtype; the rows of those sequences' tokens are written */
     const void *query; /* [num_tokens, num_heads, head_size] dtype */
     int64_t query_stride;
     const void *k_cache, *v_cache; /* cache_dtype */
-    const int32_t *block_tables;   /* [max_num_seqs, block_table_stride] */
+    const int32_t *block_tables;   /* [max_num_seqs, block_table_stride] of the KV cache group of the layer */
     int64_t block_table_stride;
     const int32_t *seq_lens;      /* [seqs of the batch] context length after this step */
     const int32_t *query_start;   /* [seqs of the batch + 1] */
@@ -261,17 +262,18 @@ struct decode_attention_args {
 
 /* ---- blocks ---- */
 
-/* block_tables[state_index][index] = block, for each delta. */
+/* block_tables[group][state_index][index] = block, for each delta. */
 struct update_block_tables_args {
-    int32_t *block_tables; /* [max_num_seqs, block_table_stride] */
-    int64_t block_table_stride;
+    int32_t *block_tables;                  /* [num_groups, max_num_seqs, block_table_stride] */
+    int64_t block_table_stride;             /* entries from sequence to sequence */
+    int64_t group_stride;                   /* entries from group to group */
     const struct block_table_delta *deltas; /* [num_deltas] on the device */
     int32_t num_deltas;
 };
 
 /* Copies blocks inside each cache tensor. */
 struct copy_blocks_args {
-    void *const *caches; /* [num_caches] host array of device pointers: K and V of every layer */
+    void *const *caches; /* [num_caches] host array of device pointers */
     int32_t num_caches;
     int64_t block_bytes;            /* of one block in one tensor */
     const struct block_pair *pairs; /* [num_pairs] on the device */

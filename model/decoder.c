@@ -226,12 +226,13 @@ static struct rotary_args rotary_of(const struct residual_stream *s, const struc
 static struct reshape_and_cache_args caching_of(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
 {
     const struct decoder *d = s->d;
+    const int64_t group = d->cache->groups.group[layer];
     return (struct reshape_and_cache_args){.key = qkv->k,
                                            .value = qkv->v,
                                            .kv_stride = qkv->stride,
                                            .k_cache = kv_cache_k(d->cache, layer),
                                            .v_cache = kv_cache_v(d->cache, layer),
-                                           .slot_mapping = d->inputs->slot_mapping,
+                                           .slot_mapping = d->inputs->slot_mapping + group * s->num_tokens,
                                            .num_tokens = s->num_tokens,
                                            .num_kv_heads = d->spec->num_kv_heads,
                                            .head_size = d->spec->head_size,
@@ -245,12 +246,13 @@ static struct reshape_and_cache_args caching_of(const struct residual_stream *s,
 static struct attention_args attention_of(const struct decoder *d, const struct qkv *qkv,
                                           const struct step_shape *shape, int32_t layer)
 {
+    const int64_t group = d->cache->groups.group[layer];
     return (struct attention_args){.out = d->act.attention,
                                    .query = qkv->q,
                                    .query_stride = qkv->stride,
                                    .k_cache = kv_cache_k(d->cache, layer),
                                    .v_cache = kv_cache_v(d->cache, layer),
-                                   .block_tables = d->block_tables,
+                                   .block_tables = d->block_tables + group * d->group_stride,
                                    .block_table_stride = d->block_table_stride,
                                    .seq_lens = d->inputs->seq_lens,
                                    .query_start = d->inputs->query_start,
@@ -285,7 +287,7 @@ static void attend(struct residual_stream *s, const struct step_shape *shape, in
         norm_in_place(s, qkv.q, qkv.stride, d->spec->num_heads * d->spec->head_size, &w->q_norm);
         norm_in_place(s, qkv.k, qkv.stride, d->spec->num_kv_heads * d->spec->head_size, &w->k_norm);
     }
-    if (shape->swapped) b->event_wait(b, shape->swapped[layer], NULL);
+    if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
     if (fused_decode_attention(b, shape, &args)) return;
     if (args.rotary.rotary_dim > 0 || args.rotary.query_norm) b->rotary_embedding(b, &args.rotary);
     b->reshape_and_cache(b, &args.cache);

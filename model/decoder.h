@@ -31,9 +31,9 @@ struct decoder {
     const struct model_weights *weights;
     const struct kv_cache *cache;
     const struct step_inputs *inputs;
-    const int32_t *block_tables; /* [S, block_table_stride] on the device, as the next two arrays */
-    int64_t block_table_stride;
-    float *const *cos_sin;       /* [num_ropes] tables of angles */
+    const int32_t *block_tables; /* [num_groups, S, block_table_stride] on the device, as the next two arrays */
+    int64_t block_table_stride, group_stride; /* from sequence to sequence, and from group to group */
+    float *const *cos_sin;                    /* [num_ropes] tables of angles */
     const int32_t *last_sampled; /* [S] the last step's tokens, by sample: token id -(i + 1) stands for the i-th */
     enum dtype dtype;            /* of activations */
     struct activations act;      /* this and the rest are set by decoder_allocate */
@@ -46,7 +46,7 @@ struct step_shape {
     int32_t num_tokens, num_seqs, num_decodes, num_samples;
     int32_t max_query_len, max_seq_len;
     bool all_sampled;             /* sample i is of token i: nothing has to be gathered */
-    const backend_event *swapped; /* [num_layers] recorded when a layer's blocks have been swapped; NULL: no swaps */
+    const backend_event *swapped; /* as in struct swap_space; NULL: no swaps */
 };
 
 /* Allocates the activations and derives from the spec what does not change from step to step. */

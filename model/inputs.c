@@ -8,7 +8,7 @@ static int64_t staged_deltas(const struct batch_limits *limits)
 {
     const int64_t all = (int64_t)limits->max_num_seqs * batch_max_blocks(limits);
     const int64_t usual = (int64_t)limits->max_num_tokens / limits->block_size + 16 * (int64_t)limits->max_num_seqs;
-    return usual < all ? usual : all;
+    return limits->num_groups * (usual < all ? usual : all);
 }
 
 struct packer {
@@ -46,12 +46,15 @@ static void pack_padded(struct packer *p, int32_t *destination, const int32_t *s
     for (int32_t i = 0; i < padding; i++) place[count + i] = value;
 }
 
-static void pack_slot_mapping(struct packer *p, int64_t *destination, const int64_t *source, int32_t count,
-                              int32_t padding)
+/* The groups' slots side by side, each with its padding: one copy, as long as the step and not as the largest one. */
+static void pack_slot_mapping(struct packer *p, int64_t *destination, const struct batch *batch, int32_t padding)
 {
-    int64_t *place = pack_place(p, destination, (int64_t)(count + padding) * (int64_t)sizeof *place);
-    memcpy(place, source, (size_t)count * sizeof *place);
-    for (int32_t i = 0; i < padding; i++) place[count + i] = -1;
+    const int64_t count = batch->num_tokens, groups = batch->limits.num_groups;
+    int64_t *place = pack_place(p, destination, groups * (count + padding) * (int64_t)sizeof *place);
+    for (int64_t g = 0; g < groups; g++, place += count + padding) {
+        memcpy(place, batch->slot_mapping + g * batch->limits.max_num_tokens, (size_t)count * sizeof *place);
+        for (int32_t i = 0; i < padding; i++) place[count + i] = -1;
+    }
 }
 
 static void pack_deltas(const struct step_inputs *in, struct backend *b, struct packer *p, const struct batch *batch)
@@ -71,7 +74,7 @@ void step_inputs_upload(const struct step_inputs *in, struct backend *b, const s
     struct packer p = {.next = in->staging[parity]};
     pack_padded(&p, in->token_ids, batch->token_ids, tokens, padding, 0);
     pack_padded(&p, in->positions, batch->positions, tokens, padding, 0);
-    pack_slot_mapping(&p, in->slot_mapping, batch->slot_mapping, tokens, padding);
+    pack_slot_mapping(&p, in->slot_mapping, batch, padding);
     pack_padded(&p, in->query_start, batch->query_start, seqs + 1, padding, tokens);
     pack_padded(&p, in->seq_lens, batch->seq_lens, seqs, padding, 0);
     pack_padded(&p, in->state_indices, batch->state_indices, seqs, padding, 0);
@@ -88,19 +91,20 @@ enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, co
                                  struct error *err)
 {
     const int64_t T = limits->max_num_tokens, S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits);
+    const int64_t groups = limits->num_groups;
     in->staged_deltas = staged_deltas(limits);
     const struct arena_request arrays[] = {
         {PURPOSE_STATE, T, sizeof *in->token_ids, &in->token_ids},
         {PURPOSE_STATE, T, sizeof *in->positions, &in->positions},
-        {PURPOSE_STATE, T, sizeof *in->slot_mapping, &in->slot_mapping},
+        {PURPOSE_STATE, groups * T, sizeof *in->slot_mapping, &in->slot_mapping},
         {PURPOSE_STATE, S + 1, sizeof *in->query_start, &in->query_start},
         {PURPOSE_STATE, S, sizeof *in->seq_lens, &in->seq_lens},
         {PURPOSE_STATE, S, sizeof *in->state_indices, &in->state_indices},
         {PURPOSE_STATE, S, sizeof *in->logits_indices, &in->logits_indices},
         {PURPOSE_STATE, S, sizeof *in->sample_state_indices, &in->sample_state_indices},
         {PURPOSE_STATE, S, sizeof *in->output_positions, &in->output_positions},
-        {PURPOSE_STATE, S, sizeof *in->copies, &in->copies},
-        {PURPOSE_STATE, S * max_blocks, sizeof *in->deltas, &in->deltas},
+        {PURPOSE_STATE, groups * S, sizeof *in->copies, &in->copies},
+        {PURPOSE_STATE, groups * S * max_blocks, sizeof *in->deltas, &in->deltas},
     };
     enum { COUNT = sizeof arrays / sizeof *arrays };
     int64_t staging = aligned(in->staged_deltas * (int64_t)sizeof *in->deltas);

@@ -8,13 +8,13 @@
 
 /* Arrays on the device at fixed addresses, as in struct batch. T = max_num_tokens, S = max_num_seqs. */
 struct step_inputs {
-    int32_t *token_ids, *positions;                                    /* [T] */
-    int64_t *slot_mapping;                                             /* [T] */
-    int32_t *query_start;                                              /* [S + 1] */
+    int32_t *token_ids, *positions; /* [T] */
+    int64_t *slot_mapping; /* [num_groups, tokens of the step, padding included] packed, room for [num_groups, T] */
+    int32_t *query_start;  /* [S + 1] */
     int32_t *seq_lens, *state_indices;                                 /* [S] */
     int32_t *logits_indices, *sample_state_indices, *output_positions; /* [S] */
-    struct block_table_delta *deltas;                                  /* [S * max_blocks] */
-    struct block_pair *copies;                                         /* [S] */
+    struct block_table_delta *deltas;                                  /* [num_groups * S * max_blocks] */
+    struct block_pair *copies;                                         /* [num_groups * S] */
     uint8_t *staging[2];                                               /* pinned host memory, by parity of the step */
     int64_t staged_deltas;                                             /* how many deltas staging has room for */
 };

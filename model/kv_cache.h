@@ -1,14 +1,17 @@
-/* The KV cache: a K and a V tensor for each layer, made of blocks (layout: struct reshape_and_cache_args). */
+/* The KV cache: a K and a V tensor for each layer of the largest KV cache group, made of blocks (layout: struct
+ * reshape_and_cache_args). Tensor i serves layer i of every group, so a block holds the K and V of one group's layers.
+ */
 #ifndef QUIRE_MODEL_KV_CACHE_H
 #define QUIRE_MODEL_KV_CACHE_H
 
 #include "model/arena.h"
+#include "model/kv_groups.h"
 #include "model/model_spec.h"
 
 struct kv_cache {
-    void **tensors; /* [num_tensors] each [num_blocks + 1, ...]: the K of every layer, then the V of every layer */
-    int32_t num_layers;
-    int32_t num_tensors; /* 2 * num_layers */
+    struct kv_groups groups;
+    void **tensors;      /* [num_tensors] each [num_blocks + 1, ...]: K of index 0, 1, ..., then V of the same */
+    int32_t num_tensors; /* 2 * groups.num_tensors */
     int32_t num_blocks;  /* blocks 1 .. num_blocks can be taken; block 0 is the null block */
     int32_t block_size;  /* tokens */
     enum dtype dtype;
@@ -16,25 +19,29 @@ struct kv_cache {
     int64_t block_bytes;        /* of one block in all tensors, kv_cache_block_bytes; of a host block, too */
 };
 
-/* Bytes of one block: block_size tokens of K and V in every layer, 2 * num_layers * block_size * num_kv_heads *
- * head_size * sizeof(dtype). */
-int64_t kv_cache_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype dtype);
+/* Bytes of one block: block_size tokens of K and V in a group's layers, 2 * groups->num_tensors * block_size *
+ * num_kv_heads * head_size * sizeof(dtype). */
+int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups, int32_t block_size,
+                             enum dtype dtype);
+
+/* Bytes of the K and V of one token in every layer. */
+int64_t kv_cache_token_bytes(const struct model_spec *spec, enum dtype dtype);
 
 /* Sets the sizes and makes room for the pointers; no block is allocated. Free with kv_cache_close. */
-enum status kv_cache_init(struct kv_cache *cache, const struct model_spec *spec, int32_t block_size, enum dtype dtype,
-                          struct error *err);
+enum status kv_cache_init(struct kv_cache *cache, const struct model_spec *spec, const struct batch_limits *limits,
+                          enum dtype dtype, struct error *err);
 /* Allocates the tensors for num_blocks and the null block. */
 enum status kv_cache_allocate(struct kv_cache *cache, struct arena *arena, int32_t num_blocks, struct error *err);
 void kv_cache_close(struct kv_cache *cache); /* the tensors are the arena's; safe on a zeroed struct */
 
 static inline void *kv_cache_k(const struct kv_cache *cache, int32_t layer)
 {
-    return cache->tensors[layer];
+    return cache->tensors[cache->groups.index[layer]];
 }
 
 static inline void *kv_cache_v(const struct kv_cache *cache, int32_t layer)
 {
-    return cache->tensors[cache->num_layers + layer];
+    return cache->tensors[cache->groups.num_tensors + cache->groups.index[layer]];
 }
 
 #endif

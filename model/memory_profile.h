@@ -20,30 +20,31 @@ struct memory_profile {
     double utilization;  /* gpu_memory_utilization; 0 on the CPU */
     int64_t budget;      /* total * utilization; on the CPU the sum of everything below */
     int64_t weights;
-    int64_t activations;         /* the peak: planned for the largest batch, never allocated again */
-    int64_t workspace;           /* of the kernels */
-    int64_t graphs;              /* captured decode steps */
-    int64_t state;               /* block tables, sampling state, inputs and outputs of a step, the null block */
-    int64_t kv_budget;           /* budget - (others + context + weights + activations + workspace + graphs + state), or
-                                    kv_cache_space on the CPU; not below 0 */
-    int64_t block_bytes;         /* of one block: K and V of every layer */
-    int32_t num_blocks;          /* floor(kv_budget / block_bytes), or the override; all of them usable */
-    int32_t num_blocks_override; /* 0: computed */
-    int64_t kv_cache;            /* num_blocks * block_bytes */
-    int64_t swap_space;          /* host memory for blocks of preempted requests, taken as it is needed; no
-                                    part of the budget */
-    int32_t num_host_blocks;     /* floor(swap_space / block_bytes) */
-    int64_t host;                /* pinned host memory for what goes in and out; on the CPU a part of `state` */
-    int32_t block_size, max_model_len, model_max_len;
+    int64_t activations; /* the peak: planned for the largest batch, never allocated again */
+    int64_t workspace;   /* of the kernels */
+    int64_t graphs;      /* captured decode steps */
+    int64_t state;       /* block tables, sampling state, inputs and outputs of a step, the null block */
+    int64_t kv_budget;   /* budget - (others + context + weights + activations + workspace + graphs + state), or
+                            kv_cache_space on the CPU; not below 0 */
+    int64_t block_bytes; /* of one block: K and V of the layers of a KV cache group */
+    int32_t group_layers[KV_MAX_GROUPS]; /* [num_groups] layers of each group */
+    int32_t num_blocks;                  /* floor(kv_budget / block_bytes), or the override; all of them usable */
+    int32_t num_blocks_override;         /* 0: computed */
+    int64_t kv_cache;                    /* num_blocks * block_bytes */
+    int64_t swap_space;                  /* host memory for blocks of preempted requests, taken as it is needed; no
+                                            part of the budget */
+    int32_t num_host_blocks;             /* floor(swap_space / block_bytes) */
+    int64_t host;                        /* pinned host memory for what goes in and out; on the CPU a part of `state` */
+    int32_t model_max_len;               /* what the model was made for */
     enum dtype dtype, cache_dtype;
     int64_t in_use; /* by the device's own count once everything was allocated, others included; 0 on the CPU */
 };
 
-/* Blocks that one request of `tokens` needs so that it can be admitted and grow to its end: ceil(tokens / block_size)
- * and the watermark of 1 % of the pool on top. */
-int32_t memory_blocks_needed(int32_t tokens, int32_t block_size);
-/* The longest request that num_blocks admit; the inverse of the above. */
-int32_t memory_longest_request(int32_t num_blocks, int32_t block_size);
+/* Blocks that one request of `tokens` needs so that it can be admitted and grow to its end: the most that it holds at a
+ * time, batch_sequence_blocks, and the watermark of 1 % of the pool on top. */
+int32_t memory_blocks_needed(const struct batch_limits *limits, int32_t tokens);
+/* The longest request that num_blocks admit, in whole blocks of tokens; the inverse of the above. */
+int32_t memory_longest_request(const struct batch_limits *limits, int32_t num_blocks);
 
 /* Everything that is not blocks: the sum of the terms above. */
 int64_t memory_profile_fixed(const struct memory_profile *p);
@@ -51,14 +52,14 @@ int64_t memory_profile_fixed(const struct memory_profile *p);
 /* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_blocks from swap_space. */
 void memory_profile_count_blocks(struct memory_profile *p);
 /* Whether a request of max_model_len fits in num_blocks. */
-bool memory_profile_fits(const struct memory_profile *p);
+bool memory_profile_fits(const struct memory_profile *p, const struct batch_limits *limits);
 /* The same as an error; the sentence says what to lower or raise, and to which value. */
-enum status memory_profile_check(const struct memory_profile *p, struct error *err);
+enum status memory_profile_check(const struct memory_profile *p, const struct batch_limits *limits, struct error *err);
 
 /* Bytes of the host blocks. */
 int64_t memory_profile_swap_space(const struct memory_profile *p);
-/* Tokens that the blocks hold, and how many requests of max_model_len fit at once. */
-int64_t memory_profile_tokens(const struct memory_profile *p);
-double memory_profile_concurrency(const struct memory_profile *p);
+/* Tokens that the blocks hold in every group, and how many requests of max_model_len fit at once. */
+int64_t memory_profile_tokens(const struct memory_profile *p, const struct batch_limits *limits);
+double memory_profile_concurrency(const struct memory_profile *p, const struct batch_limits *limits);
 
 #endif

@@ -19,7 +19,7 @@ static enum status allocate_state(struct model *m, struct error *err)
     const int64_t i32 = sizeof(int32_t), f32 = sizeof(float);
     struct device_state *s = &m->state;
     const struct arena_request requests[] = {
-        {PURPOSE_STATE, S * max_blocks, i32, &s->block_tables},
+        {PURPOSE_STATE, limits->num_groups * S * max_blocks, i32, &s->block_tables},
         {PURPOSE_STATE, S, sizeof *s->sampling, &s->sampling},
         {PURPOSE_STATE, S * max_len, i32, &s->history},
         {PURPOSE_STATE, S, i32, &s->sampled},
@@ -100,13 +100,15 @@ static void init(struct model *m, struct backend *backend, const struct model_sp
                  const struct model_weights *weights, const struct model_options *options)
 {
     *m = (struct model){.backend = backend, .spec = *spec, .options = *options};
-    m->decoder = (struct decoder){.backend = backend,
-                                  .spec = &m->spec,
-                                  .weights = options->copy_weights ? &m->device_weights : weights,
-                                  .cache = &m->cache,
-                                  .inputs = &m->inputs,
-                                  .block_table_stride = batch_max_blocks(&options->limits),
-                                  .dtype = options->dtype};
+    m->decoder =
+        (struct decoder){.backend = backend,
+                         .spec = &m->spec,
+                         .weights = options->copy_weights ? &m->device_weights : weights,
+                         .cache = &m->cache,
+                         .inputs = &m->inputs,
+                         .block_table_stride = batch_max_blocks(&options->limits),
+                         .group_stride = (int64_t)options->limits.max_num_seqs * batch_max_blocks(&options->limits),
+                         .dtype = options->dtype};
     arena_init(&m->arena, backend);
 }
 
@@ -141,7 +143,7 @@ static enum status allocate(struct model *m, const struct model_weights *weights
     const struct model_options *o = &m->options;
     m->sampling_needs = calloc((size_t)o->limits.max_num_seqs, sizeof *m->sampling_needs);
     if (!m->sampling_needs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    enum status status = kv_cache_init(&m->cache, &m->spec, o->limits.block_size, o->cache_dtype, err);
+    enum status status = kv_cache_init(&m->cache, &m->spec, &o->limits, o->cache_dtype, err);
     if (status == STATUS_OK && o->copy_weights)
         status = device_weights_begin(&m->arena, &m->spec, weights, o->dtype, &m->device_weights, &m->upload, err);
     if (status == STATUS_OK) status = allocate_step_memory(m, &weights->table, err);
@@ -190,7 +192,8 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
     for (int32_t t = 0; t < tokens; t++) {
         batch->token_ids[t] = 0;
         batch->positions[t] = t;
-        batch->slot_mapping[t] = -1;
+        for (int64_t g = 0; g < batch->limits.num_groups; g++)
+            batch->slot_mapping[g * batch->limits.max_num_tokens + t] = -1;
     }
     enum status status = model_submit(m, batch, err);
     return status == STATUS_OK ? model_collect(m, &out, err) : status;
@@ -237,7 +240,7 @@ void model_destroy(struct model *m)
     decode_graphs_destroy(&m->graphs, m->backend);
     for (int i = 0; i < 2; i++)
         if (m->results[i].done) m->backend->event_destroy(m->backend, m->results[i].done);
-    swap_space_close(&m->swap, m->backend, m->spec.num_layers);
+    swap_space_close(&m->swap, m->backend, m->cache.groups.num_tensors);
     model_weights_close(&m->device_weights);
     kv_cache_close(&m->cache);
     arena_free(&m->arena);

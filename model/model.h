@@ -31,7 +31,7 @@ struct model_options {
 
 /* What stays on the device from step to step, and what a step samples. S = max_num_seqs. */
 struct device_state {
-    int32_t *block_tables;           /* [S, max_blocks] */
+    int32_t *block_tables;           /* [num_groups, S, max_blocks] */
     struct sampling_state *sampling; /* [S] by state_index */
     int32_t *history;                /* [S, max_model_len] tokens by state_index */
     float *cos_sin[MODEL_MAX_ROPES]; /* [rope_table_rows, rope_rotary_dim] */

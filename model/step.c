@@ -59,6 +59,7 @@ static void move_blocks(struct model *m, const struct batch *batch)
     const bool swaps = swap_is_needed(batch);
     const struct update_block_tables_args update = {.block_tables = m->state.block_tables,
                                                     .block_table_stride = m->decoder.block_table_stride,
+                                                    .group_stride = m->decoder.group_stride,
                                                     .deltas = m->inputs.deltas,
                                                     .num_deltas = batch->num_deltas};
     const struct copy_blocks_args copies = {.caches = m->cache.tensors,
@@ -69,8 +70,8 @@ static void move_blocks(struct model *m, const struct batch *batch)
     if (batch->num_deltas > 0) b->update_block_tables(b, &update);
     if (swaps) swap_blocks_of_step(&m->swap, b, &m->cache, batch);
     if (batch->num_copies == 0) return;
-    /* Copies are of all layers, so they wait for the swaps of the last. */
-    if (swaps) b->event_wait(b, m->swap.swapped[m->cache.num_layers - 1], NULL);
+    /* Copies are of all tensors, so they wait for the swaps of the last. */
+    if (swaps) b->event_wait(b, m->swap.swapped[m->cache.groups.num_tensors - 1], NULL);
     b->copy_blocks(b, &copies);
 }
 

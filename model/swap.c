@@ -4,15 +4,15 @@
 
 enum { PIECE_BYTES = 64 << 20 }; /* at least */
 
-static enum status create_stream_and_events(struct swap_space *s, struct backend *b, int32_t num_layers,
+static enum status create_stream_and_events(struct swap_space *s, struct backend *b, int32_t num_indices,
                                             struct error *err)
 {
-    s->swapped = calloc((size_t)num_layers, sizeof *s->swapped);
+    s->swapped = calloc((size_t)num_indices, sizeof *s->swapped);
     if (!s->swapped) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     enum status status = b->stream_create(b, &s->stream, err);
     if (status == STATUS_OK) status = b->event_create(b, &s->before, err);
-    for (int32_t i = 0; i < num_layers && status == STATUS_OK; i++) status = b->event_create(b, &s->swapped[i], err);
-    if (status != STATUS_OK) swap_space_close(s, b, num_layers);
+    for (int32_t i = 0; i < num_indices && status == STATUS_OK; i++) status = b->event_create(b, &s->swapped[i], err);
+    if (status != STATUS_OK) swap_space_close(s, b, num_indices);
     return status;
 }
 
@@ -20,7 +20,7 @@ enum status swap_space_grow(struct swap_space *s, struct arena *arena, const str
                             int32_t *added, struct error *err)
 {
     if (!s->swapped) {
-        enum status status = create_stream_and_events(s, arena->backend, cache->num_layers, err);
+        enum status status = create_stream_and_events(s, arena->backend, cache->groups.num_tensors, err);
         if (status != STATUS_OK) return status;
         const int64_t blocks = PIECE_BYTES / cache->block_bytes, least = (limit - 1) / SWAP_MAX_PIECES + 1;
         s->piece_blocks = (int32_t)(blocks < least ? least : blocks < limit ? blocks : limit);
@@ -33,9 +33,9 @@ enum status swap_space_grow(struct swap_space *s, struct arena *arena, const str
     return status;
 }
 
-void swap_space_close(struct swap_space *s, struct backend *b, int32_t num_layers)
+void swap_space_close(struct swap_space *s, struct backend *b, int32_t num_indices)
 {
-    for (int32_t i = 0; s->swapped && i < num_layers; i++)
+    for (int32_t i = 0; s->swapped && i < num_indices; i++)
         if (s->swapped[i]) b->event_destroy(b, s->swapped[i]);
     if (s->before) b->event_destroy(b, s->before);
     if (s->stream) b->stream_destroy(b, s->stream);
@@ -50,17 +50,18 @@ struct direction {
     bool out;
 };
 
-/* Copies the K and V of one layer for the pairs whose host block lies in one piece. A host block holds all tensors of
- * the block, side by side, so in units of tensor_block_bytes the same tensor of the next host block is num_tensors
- * further. */
-static void swap_piece(const struct swap_space *s, struct backend *b, const struct kv_cache *cache, int32_t layer,
+/* Copies the K and V tensors of one index for the pairs whose host block lies in one piece. A host block holds all
+ * tensors of the block, side by side, so in units of tensor_block_bytes the same tensor of the next host block is
+ * num_tensors further. */
+static void swap_piece(const struct swap_space *s, struct backend *b, const struct kv_cache *cache, int32_t index,
                        int32_t piece, const struct direction *d)
 {
     enum { AT_ONCE = 256 };
     const int64_t bytes = cache->tensor_block_bytes;
     const int32_t first = cache->num_blocks + 1 + piece * s->piece_blocks, stride = cache->num_tensors;
-    uint8_t *k = s->pieces[piece] + 2 * layer * bytes;
-    void *const device[] = {kv_cache_k(cache, layer), kv_cache_v(cache, layer)}, *const host[] = {k, k + bytes};
+    uint8_t *k = s->pieces[piece] + 2 * index * bytes;
+    void *const device[] = {cache->tensors[index], cache->tensors[cache->groups.num_tensors + index]};
+    void *const host[] = {k, k + bytes};
     struct block_pair pairs[AT_ONCE];
     struct swap_blocks_args args = {.sources = d->out ? device : host,
                                     .destinations = d->out ? host : device,
@@ -94,9 +95,9 @@ void swap_blocks_of_step(const struct swap_space *s, struct backend *b, const st
                            in = {batch->swap_in, batch->num_swap_in, false};
     b->event_record(b, s->before, NULL);
     b->event_wait(b, s->before, s->stream);
-    for (int32_t layer = 0; layer < cache->num_layers; layer++) {
-        for (int32_t piece = 0; piece < s->num_pieces; piece++) swap_piece(s, b, cache, layer, piece, &out);
-        for (int32_t piece = 0; piece < s->num_pieces; piece++) swap_piece(s, b, cache, layer, piece, &in);
-        b->event_record(b, s->swapped[layer], s->stream);
+    for (int32_t index = 0; index < cache->groups.num_tensors; index++) {
+        for (int32_t piece = 0; piece < s->num_pieces; piece++) swap_piece(s, b, cache, index, piece, &out);
+        for (int32_t piece = 0; piece < s->num_pieces; piece++) swap_piece(s, b, cache, index, piece, &in);
+        b->event_record(b, s->swapped[index], s->stream);
     }
 }

@@ -18,7 +18,7 @@ struct inspection {
     struct tokenizer_config tokenizer_config;
     struct error weights_error, tokenizer_error;
     struct error template_error; /* "": the chat templates, if there are any, can be used */
-    struct error memory_error;   /* "": the weights and a request of loaded.profile.max_model_len tokens fit */
+    struct error memory_error;   /* "": the weights and a request of loaded.limits.max_model_len tokens fit */
     bool tied;                   /* lm_head is the embedding */
     int64_t num_parameters, num_embedding_parameters; /* tied ones counted once */
     int64_t file_bytes;                               /* of the files with the weights; 0: there are none */

@@ -128,7 +128,7 @@ static void set_sizes(json_t *json, const struct inspection *i)
     json_put_integer(json, "model_max_len", model_spec_max_length(spec));
     set_ropes(json, spec);
     set_arithmetic(json, spec);
-    json_put_integer(json, "kv_bytes_per_token", p->block_bytes / p->block_size);
+    json_put_integer(json, "kv_bytes_per_token", kv_cache_token_bytes(spec, p->cache_dtype));
 }
 
 static void set_tokenizer(json_t *json, const struct inspection *i)
@@ -183,7 +183,7 @@ json_t *inspection_json(const struct inspection *i)
     set_sizes(json, i);
     set_tokenizer(json, i);
     set_generation(json, &i->loaded.config.generation);
-    memory_report_add(memory, &i->loaded.profile);
+    memory_report_add(memory, &i->loaded.profile, &i->loaded.limits);
     json_put_string(memory, "device_description", i->loaded.backend->description);
     json_object_set_new(memory, "fits", json_boolean(!i->memory_error.text[0]));
     set_error(memory, "error", &i->memory_error);

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "runtime/commands.h"
 #include "runtime/inspect.h"
+#include "runtime/memory_report.h"
 #include "runtime/table.h"
 
 /* ---- values ---- */
@@ -261,8 +262,9 @@ static void model_rows(struct table *t, const struct inspection *i)
         row(t, "logits", "%s", scaling_words(spec->logits_multiplier, spec->logits_soft_cap).text);
     row(t, "context", "%d tokens", model_spec_max_length(spec));
     rope_rows(t, spec);
-    row(t, "KV cache", "%lld bytes a token, %s a block of %d tokens, %s", (long long)(p->block_bytes / p->block_size),
-        size_words(p->block_bytes).text, p->block_size, dtype_name(p->cache_dtype));
+    row(t, "KV cache", "%lld bytes a token, %s a block of %d tokens, %s",
+        (long long)kv_cache_token_bytes(spec, p->cache_dtype), size_words(p->block_bytes).text,
+        i->loaded.limits.block_size, dtype_name(p->cache_dtype));
     end_group(t);
 }
 
@@ -336,9 +338,26 @@ static void sampling_row(struct table *t, const struct generation_config *g)
 
 /* ---- this machine ---- */
 
+static void groups_row(struct table *t, const struct inspection *i)
+{
+    struct text groups = {0};
+    const bool ok = memory_report_groups(&groups, &i->loaded.profile, &i->loaded.limits);
+    row(t, "KV groups", "%s", ok ? groups.data : "");
+    text_free(&groups);
+}
+
+/* The most blocks that a request of max_model_len tokens holds. */
+static void request_row(struct table *t, const struct batch_limits *limits)
+{
+    const int32_t held = batch_sequence_blocks(limits, limits->max_model_len);
+    const int32_t all = memory_report_unwindowed_blocks(limits);
+    row(t, "  a request", held < all ? "%d at most; without windows %d" : "%d", held, all);
+}
+
 static void machine_rows(struct table *t, const struct inspection *i)
 {
     const struct memory_profile *p = &i->loaded.profile;
+    const struct batch_limits *limits = &i->loaded.limits;
     const int64_t rest = memory_profile_fixed(p) - p->others - p->context - p->weights;
     const char *gpu = i->loaded.backend->description;
     row(t, "device", "%s%s%s%s, %s free of %s", p->device, gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
@@ -347,11 +366,13 @@ static void machine_rows(struct table *t, const struct inspection *i)
     row(t, "  weights", "%s", size_words(p->weights).text);
     row(t, "  step", "%s for the largest, computed in %s", size_words(rest).text, dtype_name(p->dtype));
     row(t, "  KV cache", "%s", size_words(p->kv_cache).text);
+    groups_row(t, i);
     row(t, "blocks", "%d", p->num_blocks);
-    row(t, "tokens", "%lld", (long long)memory_profile_tokens(p));
-    row(t, "max_model_len", p->max_model_len < p->model_max_len ? "%d of the model's %d" : "%d", p->max_model_len,
-        p->model_max_len);
-    row(t, "requests", "%.2f of max_model_len tokens each, nothing shared", memory_profile_concurrency(p));
+    request_row(t, limits);
+    row(t, "tokens", "%lld", (long long)memory_profile_tokens(p, limits));
+    row(t, "max_model_len", limits->max_model_len < p->model_max_len ? "%d of the model's %d" : "%d",
+        limits->max_model_len, p->model_max_len);
+    row(t, "requests", "%.2f of max_model_len tokens each, nothing shared", memory_profile_concurrency(p, limits));
     row(t, "fits", "%s%s", i->memory_error.text[0] ? "no: " : "yes", command_sentence(&i->memory_error).text);
 }
 

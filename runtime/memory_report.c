@@ -14,6 +14,11 @@ static void memory_row(struct table *t, const char *label, int64_t bytes, const 
     table_cell(t, "%s", note);
 }
 
+int32_t memory_report_unwindowed_blocks(const struct batch_limits *limits)
+{
+    return limits->num_groups * batch_max_blocks(limits);
+}
+
 static int64_t report_sum(const struct memory_profile *p)
 {
     return memory_profile_fixed(p) + p->kv_cache;
@@ -70,32 +75,69 @@ static void memory_rows(struct table *t, const struct memory_profile *p)
     if (gpu && p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
 }
 
-static void block_rows(struct table *t, const struct memory_profile *p)
+bool memory_report_groups(struct text *out, const struct memory_profile *p, const struct batch_limits *limits)
+{
+    bool ok = true;
+    for (int32_t g = 0, same; g < limits->num_groups && ok; g += same) {
+        const int32_t window = limits->windows[g];
+        for (same = 1; g + same < limits->num_groups && limits->windows[g + same] == window &&
+                       p->group_layers[g + same] == p->group_layers[g];)
+            same++;
+        ok = text_printf(out, "%s%d of %d layer%s, ", g ? "; " : "", same, p->group_layers[g],
+                         plural(p->group_layers[g])) &&
+             (window ? text_printf(out, "window %d", window) : text_append_string(out, "no window"));
+    }
+    return ok;
+}
+
+static void groups_row(struct table *t, const struct memory_profile *p, const struct batch_limits *limits)
+{
+    struct text note = {0};
+    const bool ok = memory_report_groups(&note, p, limits);
+    table_cell(t, "KV cache groups");
+    table_cell(t, "%d", limits->num_groups);
+    table_cell(t, "%s", ok ? note.data : "");
+    text_free(&note);
+}
+
+/* The most blocks that a request of max_model_len tokens holds, and what it would hold without windows. */
+static void request_row(struct table *t, const struct batch_limits *limits)
+{
+    const int32_t held = batch_sequence_blocks(limits, limits->max_model_len),
+                  all = memory_report_unwindowed_blocks(limits);
+    table_cell(t, "blocks of a request");
+    table_cell(t, "%d", held);
+    table_cell(t, held < all ? "at most; without windows %d" : "%.0d", held < all ? all : 0);
+}
+
+static void block_rows(struct table *t, const struct memory_profile *p, const struct batch_limits *limits)
 {
     table_cell(t, "bytes of a block");
     table_cell(t, "%lld", (long long)p->block_bytes);
-    table_cell(t, "%.4g KiB: K and V of %d tokens in every layer, %s", (double)p->block_bytes / KIB, p->block_size,
-               dtype_name(p->cache_dtype));
+    table_cell(t, "%.4g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
+               limits->block_size, limits->num_groups > 1 ? " of a group" : "", dtype_name(p->cache_dtype));
+    groups_row(t, p, limits);
     table_cell(t, "blocks");
     table_cell(t, "%d", p->num_blocks);
     table_cell(t, "%s", "");
     table_cell(t, "tokens");
-    table_cell(t, "%lld", (long long)memory_profile_tokens(p));
+    table_cell(t, "%lld", (long long)memory_profile_tokens(p, limits));
     table_cell(t, "%s", "");
     table_cell(t, "max_model_len");
-    table_cell(t, "%d", p->max_model_len);
-    table_cell(t, p->max_model_len < p->model_max_len ? "the model was made for %d" : "%.0d",
-               p->max_model_len < p->model_max_len ? p->model_max_len : 0);
+    table_cell(t, "%d", limits->max_model_len);
+    table_cell(t, limits->max_model_len < p->model_max_len ? "the model was made for %d" : "%.0d",
+               limits->max_model_len < p->model_max_len ? p->model_max_len : 0);
+    request_row(t, limits);
     table_cell(t, "requests that fit");
-    table_cell(t, "%.2f", memory_profile_concurrency(p));
+    table_cell(t, "%.2f", memory_profile_concurrency(p, limits));
     table_cell(t, "of max_model_len tokens each, nothing shared");
 }
 
-bool memory_report_print(const struct memory_profile *p)
+bool memory_report_print(const struct memory_profile *p, const struct batch_limits *limits)
 {
     struct table memory = {.columns = "lrrl"}, blocks = {.columns = "lrl"};
     memory_rows(&memory, p);
-    block_rows(&blocks, p);
+    block_rows(&blocks, p, limits);
     bool ok = table_print(&memory, stdout);
     putchar('\n');
     ok = table_print(&blocks, stdout) && ok;
@@ -127,24 +169,42 @@ static void set_memory(json_t *json, const struct memory_profile *p)
     json_put_integer(json, "device_memory_in_use", p->in_use);
 }
 
-static void set_blocks(json_t *json, const struct memory_profile *p)
+/* The groups in the order of their numbers. */
+static json_t *groups_json(const struct memory_profile *p, const struct batch_limits *limits)
+{
+    json_t *groups = json_array();
+    for (int32_t g = 0; g < limits->num_groups; g++) {
+        json_t *group = json_object();
+        json_put_integer(group, "num_layers", p->group_layers[g]);
+        json_object_set_new(group, "sliding_window",
+                            limits->windows[g] ? json_integer(limits->windows[g]) : json_null());
+        json_put_integer(group, "max_request_blocks", batch_group_blocks(limits, g, limits->max_model_len));
+        json_array_append_new(groups, group);
+    }
+    return groups;
+}
+
+static void set_blocks(json_t *json, const struct memory_profile *p, const struct batch_limits *limits)
 {
     json_put_integer(json, "block_bytes", p->block_bytes);
-    json_put_integer(json, "block_size", p->block_size);
+    json_put_integer(json, "block_size", limits->block_size);
     json_put_integer(json, "num_gpu_blocks", p->num_blocks);
     json_put_integer(json, "num_cpu_blocks", p->num_host_blocks);
     json_put_integer(json, "num_gpu_blocks_override", p->num_blocks_override);
-    json_put_integer(json, "kv_cache_tokens", memory_profile_tokens(p));
-    json_put_integer(json, "max_model_len", p->max_model_len);
+    json_put_integer(json, "kv_cache_tokens", memory_profile_tokens(p, limits));
+    json_put_integer(json, "max_model_len", limits->max_model_len);
     json_put_integer(json, "model_max_len", p->model_max_len);
-    json_put_real(json, "max_concurrency", memory_profile_concurrency(p));
+    json_object_set_new(json, "kv_groups", groups_json(p, limits));
+    json_put_integer(json, "max_request_blocks", batch_sequence_blocks(limits, limits->max_model_len));
+    json_put_integer(json, "max_request_blocks_without_windows", memory_report_unwindowed_blocks(limits));
+    json_put_real(json, "max_concurrency", memory_profile_concurrency(p, limits));
 }
 
-void memory_report_add(json_t *json, const struct memory_profile *p)
+void memory_report_add(json_t *json, const struct memory_profile *p, const struct batch_limits *limits)
 {
     json_put_string(json, "device", p->device);
     json_put_string(json, "dtype", dtype_name(p->dtype));
     json_put_string(json, "kv_cache_dtype", dtype_name(p->cache_dtype));
     set_memory(json, p);
-    set_blocks(json, p);
+    set_blocks(json, p, limits);
 }

@@ -5,13 +5,19 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "base/array.h"
 #include "model/memory_profile.h"
 
 /* Prints two tables on stdout: where the memory goes, and the blocks. False if it could not be written. */
-bool memory_report_print(const struct memory_profile *p);
+bool memory_report_print(const struct memory_profile *p, const struct batch_limits *limits);
+
+/* For other reports: appends "1 of 8 layers, no window; 5 of 8 layers, window 1024", the KV cache groups; false if
+ * memory ran out. And the blocks of a request of max_model_len tokens, if windows let go of none. */
+bool memory_report_groups(struct text *out, const struct memory_profile *p, const struct batch_limits *limits);
+int32_t memory_report_unwindowed_blocks(const struct batch_limits *limits);
 
 /* Sets the same as fields of `json`, sizes in bytes: device, dtype, total_memory, ..., num_gpu_blocks, max_concurrency.
  */
-void memory_report_add(json_t *json, const struct memory_profile *p);
+void memory_report_add(json_t *json, const struct memory_profile *p, const struct batch_limits *limits);
 
 #endif

@@ -18,7 +18,7 @@ static enum status run_json(struct engine *e, const struct profile_options *o, s
 {
     json_t *json = json_pack("{s:s}", "model", o->engine.model);
     if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
-    memory_report_add(json, engine_memory_profile(e));
+    memory_report_add(json, engine_memory_profile(e), engine_limits(e));
     enum status status = o->input ? profile_prompts(e, o, input, json, err) : STATUS_OK;
     /* The report is printed even if some prompts failed. */
     const bool complete = !o->input || json_object_get(json, "summary");
@@ -31,7 +31,7 @@ static enum status run_json(struct engine *e, const struct profile_options *o, s
 static enum status run_table(struct engine *e, const struct profile_options *o, struct line_reader *input,
                              struct error *err)
 {
-    if (!memory_report_print(engine_memory_profile(e))) return write_failed(err);
+    if (!memory_report_print(engine_memory_profile(e), engine_limits(e))) return write_failed(err);
     if (!o->input) return STATUS_OK;
     putchar('\n');
     return profile_prompts(e, o, input, NULL, err);

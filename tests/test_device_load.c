@@ -127,13 +127,14 @@ static enum status load(const struct engine_options *o, int64_t total, int64_t l
 }
 
 /* What is loaded on use is not forgotten, and no byte is promised twice. */
-static void check_report(const struct memory_profile *p)
+static void check_report(const struct loaded_model *l)
 {
+    const struct memory_profile *p = &l->profile;
     assert_int_equal(p->in_use, OTHERS + CONTEXT + device.loaded_on_use + device.held);
     assert_int_equal(memory_profile_fixed(p) + p->kv_cache, p->in_use);
     assert_true(p->in_use <= device.total);
     assert_int_equal(p->num_blocks, p->kv_budget / p->block_bytes);
-    assert_true(memory_blocks_needed(p->max_model_len, p->block_size) <= p->num_blocks);
+    assert_true(memory_blocks_needed(&l->limits, l->limits.max_model_len) <= p->num_blocks);
 }
 
 /* Memory of others that the device cannot tell apart is a part of the context, and the report says that. */
@@ -149,7 +150,7 @@ static void test_others_may_be_unknown(void **state)
         assert_int_equal(l.profile.others_unknown, unknown);
         assert_int_equal(l.profile.others, unknown ? 0 : OTHERS);
         assert_int_equal(l.profile.context, unknown ? CONTEXT + OTHERS : CONTEXT);
-        check_report(&l.profile);
+        check_report(&l);
         loaded_model_close(&l);
     }
     device.others_unknown = false;
@@ -173,12 +174,12 @@ static void test_every_size_of_device(void **state)
                 continue;
             }
             const struct memory_profile *p = &l.profile;
-            check_report(p);
-            assert_int_equal(l.limits.max_model_len, p->max_model_len);
-            if (p->max_model_len < TOY_MODEL_LENGTH) {
+            const int32_t length = l.limits.max_model_len;
+            check_report(&l);
+            if (length < TOY_MODEL_LENGTH) {
                 /* A block may be left that the tables of a longer one would take. Short ones make steps smaller too. */
-                const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
-                assert_true(longest - p->max_model_len <= p->block_size || p->max_model_len < 64);
+                const int32_t longest = memory_longest_request(&l.limits, p->num_blocks);
+                assert_true(longest - length <= l.limits.block_size || length < 64);
                 assert_int_equal(whole, 0);
                 shortened++;
             } else {

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "model/config.h"
+#include "model/kv_groups.h"
 #include "model/model.h"
 #include "tests/support/fused_backend.h"
 #include "tests/support/golden.h"
@@ -40,6 +41,15 @@ static struct model_config load_config(const char *name)
     return config;
 }
 
+enum { MAX_BLOCKS = 16, MAX_POOL = KV_MAX_GROUPS * MAX_BLOCKS }; /* of a sequence; of all groups */
+
+/* The blocks of a sequence with KV cache groups. */
+struct grouped_blocks {
+    int32_t tables[KV_MAX_GROUPS][MAX_BLOCKS]; /* 0: none, or given back */
+    int32_t pool[MAX_POOL], count;             /* free blocks; the last one is taken first */
+    int32_t copied[KV_MAX_GROUPS], num_copied; /* to be given back once the step that copies them is over */
+};
+
 /* A model without engine or scheduler, one batch, and its logits. */
 struct fixture {
     struct backend *backend;
@@ -50,6 +60,8 @@ struct fixture {
     struct batch batch;
     int32_t host_blocks; /* > 0: all blocks go through them in every step */
     bool at_position_0;
+    bool grouped;
+    struct grouped_blocks blocks;
     float *widened; /* with `mixed`: a matrix and its bias */
 };
 
@@ -73,11 +85,30 @@ struct variant {
     enum dtype dtype, cache_dtype;
     int32_t chunk; /* tokens of a step at most */
     bool copy_weights, swaps;
+    bool grouped;                        /* layers with different windows have blocks of their own */
     int32_t fused;                       /* fused operations take steps of at most so many tokens; 0: there are none */
     bool mixed;                          /* the first layer's k_proj and its bias are made float32 */
     bool rotates_nothing, at_position_0; /* layers have no rotary embedding; every token is at position 0 */
     struct fused_calls *calls;
 };
+
+/* The fewest blocks: those that a sequence of 128 tokens holds at a time if its steps have `chunk` tokens at most, and
+ * one for a copy in each group. */
+static int32_t grouped_pool_size(const struct batch_limits *limits, int32_t chunk)
+{
+    struct batch_limits step = *limits;
+    step.max_num_tokens = chunk;
+    return batch_sequence_blocks(&step, 128) + limits->num_groups;
+}
+
+/* The model's groups; two for layers of one kind, so that a group has several layers, and not all have as many. */
+static void choose_groups(const struct model_spec *spec, struct batch_limits *limits)
+{
+    kv_groups_choose(spec, limits);
+    if (limits->num_groups > 1) return;
+    limits->num_groups = 2;
+    limits->windows[1] = limits->windows[0];
+}
 
 static void fixture_open(struct fixture *f, const char *name, const struct variant *variant)
 {
@@ -97,12 +128,16 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     if (f->backend->discrete) options.copy_weights = true;
     if (variant->fused) fused_backend_wrap(f->backend, variant->fused, variant->calls);
     must(model_weights_open(folder, &f->config.spec, NULL, &f->weights, &err), &err);
+    f->grouped = variant->grouped;
+    if (variant->grouped) choose_groups(&f->config.spec, &options.limits);
     if (variant->mixed) f->widened = widen(&f->weights.layers[0].qkv.parts[1]);
     for (int32_t i = 0; variant->rotates_nothing && i < f->config.spec.num_layers; i++)
         f->config.spec.layers[i].rotary_dim = 0;
     f->at_position_0 = variant->at_position_0;
     must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
-    must(model_allocate_cache(f->model, 20, &err), &err);
+    must(model_allocate_cache(f->model, variant->grouped ? grouped_pool_size(&options.limits, variant->chunk) : 20,
+                              &err),
+         &err);
     must(model_capture(f->model, &err), &err);
     must(model_wait_for_weights(f->model, &err), &err);
     must(batch_init(&f->batch, &options.limits, &err), &err);
@@ -128,8 +163,143 @@ static int32_t first_row(const struct fixture *f, const struct golden_case *c)
     return last_short > 0 && c->num_prompt > last_short ? max_length : 0;
 }
 
-/* Tokens [first, end) of a prompt at state index 3, in blocks that are not in order; the logits of c->positions are
- * wanted. */
+static void run_step(struct fixture *f, struct sample_output *out)
+{
+    struct error err;
+    must(model_submit(f->model, &f->batch, &err), &err);
+    must(model_collect(f->model, out, &err), &err);
+}
+
+/* Swaps the batch's blocks out in a step of their own, before the batch. */
+static void swap_out_first(struct fixture *f)
+{
+    struct batch *batch = &f->batch;
+    const struct batch both = *batch;
+    struct sample_output nothing;
+    batch->num_tokens = batch->num_seqs = batch->num_decodes = batch->num_samples = batch->num_deltas = 0;
+    batch->num_swap_in = 0;
+    run_step(f, &nothing);
+    *batch = both;
+    batch->num_swap_out = 0;
+}
+
+/* Tokens [first, end) of the sequence lie in blocks that are not in order. */
+static void place_tokens(struct batch *b, int32_t first, int32_t end)
+{
+    for (int32_t t = first; t < end; t++) {
+        const int32_t block = 1 + (t / 16) * 7 % 20;
+        b->slot_mapping[t - first] = (int64_t)block * 16 + t % 16;
+        if (t % 16 == 0 || t == first)
+            b->deltas[b->num_deltas++] = (struct block_table_delta){.state_index = 3, .index = t / 16, .block = block};
+    }
+}
+
+/* Fills a block with NaN in all tensors. */
+static void poison(const struct fixture *f, int32_t block)
+{
+    const struct kv_cache *cache = &f->model->cache;
+    for (int32_t i = 0; i < cache->num_tensors; i++)
+        f->backend->fill(f->backend, (uint8_t *)cache->tensors[i] + block * cache->tensor_block_bytes, 0xff,
+                         cache->tensor_block_bytes);
+}
+
+/* A block that is given back is the next to be taken, by any group. */
+static void give_back(struct fixture *f, int32_t block)
+{
+    poison(f, block);
+    f->blocks.pool[f->blocks.count++] = block;
+}
+
+static void set_entry(struct fixture *f, int32_t group, int32_t index, int32_t block)
+{
+    struct batch *b = &f->batch;
+    b->deltas[b->num_deltas++] = (struct block_table_delta){group, 3, index, block};
+}
+
+/* A free block in the place of another, or of none. */
+static void take(struct fixture *f, int32_t group, int32_t index)
+{
+    struct grouped_blocks *blocks = &f->blocks;
+    assert_true(blocks->count > 0);
+    blocks->tables[group][index] = blocks->pool[--blocks->count];
+    set_entry(f, group, index, blocks->tables[group][index]);
+}
+
+/* Before the first step of a sequence: it has no blocks, and all are NaN, the null block too. */
+static void grouped_begin(struct fixture *f)
+{
+    const int32_t num_blocks = f->model->cache.num_blocks;
+    f->blocks = (struct grouped_blocks){0};
+    poison(f, 0);
+    for (int32_t i = 1; i <= num_blocks; i += 2) give_back(f, i); /* not in order */
+    for (int32_t i = 2; i <= num_blocks; i += 2) give_back(f, i);
+}
+
+/* The blocks that the windows have passed. Their entries become the null block, or stay. */
+static void give_back_passed(struct fixture *f, int32_t first)
+{
+    const struct batch_limits *limits = &f->batch.limits;
+    struct grouped_blocks *blocks = &f->blocks;
+    while (blocks->num_copied > 0) give_back(f, blocks->copied[--blocks->num_copied]);
+    for (int32_t g = 0; g < limits->num_groups; g++)
+        for (int32_t i = 0; i < batch_first_block(limits, g, first); i++) {
+            if (!blocks->tables[g][i]) continue;
+            give_back(f, blocks->tables[g][i]);
+            blocks->tables[g][i] = 0;
+            if (i % 2) set_entry(f, g, i, 0);
+        }
+}
+
+/* All blocks go to the host, in this step or in one of their own before it, and come back elsewhere: each to the place
+ * of another one, of any group. */
+static void swap_grouped(struct fixture *f)
+{
+    struct batch *b = &f->batch;
+    int32_t *held[MAX_POOL], count = 0;
+    for (int32_t g = 0; g < b->limits.num_groups; g++)
+        for (int32_t i = 0; i < MAX_BLOCKS; i++)
+            if (f->blocks.tables[g][i]) held[count++] = &f->blocks.tables[g][i];
+    const int32_t first = count > 0 ? *held[0] : 0;
+    for (int32_t k = 0; k < count; k++) {
+        const int32_t host = f->model->cache.num_blocks + 1 + k % 3 * (f->host_blocks / 3) + k;
+        const int32_t place = (int32_t)(held[k] - f->blocks.tables[0]);
+        b->swap_out[b->num_swap_out++] = (struct block_pair){*held[k], host};
+        *held[k] = k + 1 < count ? *held[k + 1] : first;
+        b->swap_in[b->num_swap_in++] = (struct block_pair){host, *held[k]};
+        set_entry(f, place / MAX_BLOCKS, place % MAX_BLOCKS, *held[k]);
+    }
+    if (b->seq_lens[0] % 2) swap_out_first(f);
+}
+
+/* The same with KV cache groups: each has a table and slots. Every other step copies the blocks that it goes on
+ * writing to, as if a fork shared them. */
+static void place_in_groups(struct fixture *f, int32_t first, int32_t end)
+{
+    struct batch *b = &f->batch;
+    struct grouped_blocks *blocks = &f->blocks;
+    struct batch_limits step = b->limits;
+    step.max_num_tokens = end - first;
+    give_back_passed(f, first);
+    if (f->host_blocks) swap_grouped(f);
+    for (int32_t g = 0; g < step.num_groups; g++) {
+        const int32_t shared = blocks->tables[g][first / 16];
+        if (shared && first % 2) {
+            take(f, g, first / 16);
+            b->copies[b->num_copies++] = (struct block_pair){shared, blocks->tables[g][first / 16]};
+            blocks->copied[blocks->num_copied++] = shared;
+        }
+        for (int32_t t = first; t < end; t++) {
+            if (!blocks->tables[g][t / 16]) take(f, g, t / 16);
+            b->slot_mapping[g * b->limits.max_num_tokens + t - first] =
+                (int64_t)blocks->tables[g][t / 16] * 16 + t % 16;
+        }
+        int32_t held = 0;
+        for (int32_t i = 0; i < MAX_BLOCKS; i++) held += blocks->tables[g][i] != 0;
+        assert_true(held <= batch_group_blocks(&step, g, end));
+    }
+}
+
+/* Tokens [first, end) of a prompt at state index 3; the logits of c->positions are wanted. */
 static void fill_batch(struct fixture *f, const struct golden_case *c, int32_t first, int32_t end)
 {
     struct batch *b = &f->batch;
@@ -143,26 +313,19 @@ static void fill_batch(struct fixture *f, const struct golden_case *c, int32_t f
     b->seq_lens[0] = b->max_seq_len = end;
     b->state_indices[0] = 3;
     for (int32_t t = first; t < end; t++) {
-        const int32_t block = 1 + (t / 16) * 7 % 20;
         b->token_ids[t - first] = c->prompt[t];
         b->positions[t - first] = row + t;
-        b->slot_mapping[t - first] = (int64_t)block * 16 + t % 16;
-        if (t % 16 == 0 || t == first)
-            b->deltas[b->num_deltas++] = (struct block_table_delta){.state_index = 3, .index = t / 16, .block = block};
     }
+    if (f->grouped)
+        place_in_groups(f, first, end);
+    else
+        place_tokens(b, first, end);
     for (int32_t i = 0; i < c->num_positions; i++) {
         if (c->positions[i] < first || c->positions[i] >= end) continue;
         b->logits_indices[b->num_samples] = c->positions[i] - first;
         b->sample_state_indices[b->num_samples] = 3;
         b->output_positions[b->num_samples++] = 0;
     }
-}
-
-static void run_step(struct fixture *f, struct sample_output *out)
-{
-    struct error err;
-    must(model_submit(f->model, &f->batch, &err), &err);
-    must(model_collect(f->model, out, &err), &err);
 }
 
 /* The blocks of tokens before `first` go to the host, in this step or in one of their own before it, and come back
@@ -183,14 +346,7 @@ static void swap_batch(struct fixture *f, int32_t first, int32_t step)
         batch->swap_out[batch->num_swap_out++] = (struct block_pair){21 - block, host};
         batch->swap_in[batch->num_swap_in++] = (struct block_pair){host, block};
     }
-    if (step % 4 < 2) return;
-    struct batch both = *batch;
-    struct sample_output nothing;
-    batch->num_tokens = batch->num_seqs = batch->num_decodes = batch->num_samples = batch->num_deltas = 0;
-    batch->num_swap_in = 0;
-    run_step(f, &nothing);
-    *batch = both;
-    batch->num_swap_out = 0;
+    if (step % 4 >= 2) swap_out_first(f);
 }
 
 /* Sums of squares: logits - golden, and golden. */
@@ -206,11 +362,12 @@ static struct squares run_case(struct fixture *f, const struct golden_case *c, i
     int32_t done = 0;
     struct error err;
     model_set_sampling_state(f->model, 3, &greedy, c->prompt, c->num_prompt);
+    if (f->grouped) grouped_begin(f);
     for (int32_t first = 0; first < c->num_prompt; first += chunk) {
         struct sample_output out;
         fill_batch(f, c, first, first + chunk < c->num_prompt ? first + chunk : c->num_prompt);
         for (int32_t t = 0; f->at_position_0 && t < f->batch.num_tokens; t++) f->batch.positions[t] = 0;
-        if (f->host_blocks) swap_batch(f, first, first / chunk);
+        if (f->host_blocks && !f->grouped) swap_batch(f, first, first / chunk);
         run_step(f, &out);
         f->backend->copy(f->backend, f->logits, model_logits(f->model),
                          (int64_t)out.num_samples * f->config.spec.vocab_size * (int64_t)sizeof *f->logits, NULL);
@@ -396,6 +553,45 @@ static double bfloat16_error(const char *name)
     return error;
 }
 
+/* Layers with windows hold only the blocks that they still read; what they have given back is NaN until other groups
+ * have written to it. */
+static void check_groups_of(const char *name)
+{
+    for (int j = 0; j < 8; j++) {
+        const int32_t chunk = (const int32_t[]){128, 40, 7, 1}[j / 2];
+        const struct variant exact = {.chunk = chunk, .swaps = j % 2 == 1, .grouped = true};
+        const struct variant narrow = {.dtype = DTYPE_BFLOAT16,
+                                       .cache_dtype = DTYPE_BFLOAT16,
+                                       .chunk = chunk,
+                                       .copy_weights = true,
+                                       .swaps = j % 2 == 1,
+                                       .grouped = true};
+        const double error = largest_error(name, &exact), rounded = errors_of(name, &narrow).together;
+        print_message("%s in groups, chunks of %d: relative error %.2g; in bfloat16 %.2g\n", name, chunk, error,
+                      rounded);
+        if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
+        if (!(rounded < 1.5 * bfloat16_error(name)))
+            fail_msg("%s: in bfloat16 the logits are off by %g", name, rounded);
+    }
+}
+
+static void test_logits_of_groups(void **state)
+{
+    (void)state;
+    int32_t with_windows = 0, most_groups = 0;
+    for (int i = 0; i < golden_num_checkpoints; i++) {
+        const char *name = golden_checkpoints[i];
+        struct batch_limits limits = {.max_model_len = 256, .block_size = 16};
+        const struct model_config config = load_config(name);
+        choose_groups(&config.spec, &limits);
+        if (limits.windows[limits.num_groups - 1] == 0) continue;
+        with_windows++;
+        if (limits.num_groups > most_groups) most_groups = limits.num_groups;
+        check_groups_of(name);
+    }
+    assert_true(with_windows >= 8 && most_groups >= 3);
+}
+
 /* Narrow types round at every step, so the logits are only close; with a wrong rotation or mask they are not. In
  * bfloat16 they are no further off than 1.5 times what transformers computes in bfloat16. */
 static void test_logits_narrow_types(void **state)
@@ -463,6 +659,7 @@ int main(void)
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_narrow_types),
         cmocka_unit_test(test_logits_of_swapped_blocks),
+        cmocka_unit_test(test_logits_of_groups),
         cmocka_unit_test(test_greedy_tokens),
         cmocka_unit_test(test_logits_of_fused_operations),
         cmocka_unit_test(test_logits_of_mixed_types),
@@ -471,7 +668,7 @@ int main(void)
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_logits_float32),      cmocka_unit_test(test_logits_of_the_guide),
         cmocka_unit_test(test_logits_narrow_types), cmocka_unit_test(test_logits_of_swapped_blocks),
-        cmocka_unit_test(test_greedy_tokens),
+        cmocka_unit_test(test_greedy_tokens),       cmocka_unit_test(test_logits_of_groups),
     };
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
     run_set_device("cuda");

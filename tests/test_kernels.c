@@ -749,19 +749,22 @@ static void scales_logits(struct test_backend *tb, struct random *random)
 static void updates_block_tables(struct test_backend *tb, struct random *random)
 {
     (void)random;
-    int32_t table[4 * 10];
-    const struct block_table_delta deltas[] = {{0, 3, 9, 77}, {0, 0, 0, 5}, {0, 1, 4, 6}, {0, 1, 4, 8}};
-    for (int i = 0; i < 40; i++) table[i] = -i;
+    int32_t table[2 * 4 * 10];
+    const struct block_table_delta deltas[] = {{0, 3, 9, 77}, {1, 0, 0, 5}, {0, 1, 4, 6}, {1, 2, 3, 9}, {0, 1, 4, 8}};
+    for (int i = 0; i < 80; i++) table[i] = -i;
     struct tensor table_on = tensor_bytes(tb->b, table, sizeof table);
     struct tensor deltas_on = tensor_bytes(tb->b, deltas, sizeof deltas);
-    struct update_block_tables_args args = {
-        .block_tables = table_on.data, .block_table_stride = 10, .deltas = deltas_on.data, .num_deltas = 3};
+    struct update_block_tables_args args = {.block_tables = table_on.data,
+                                            .block_table_stride = 10,
+                                            .group_stride = 40,
+                                            .deltas = deltas_on.data,
+                                            .num_deltas = 4};
     tb->b->update_block_tables(tb->b, &args);
-    args.deltas += 3, args.num_deltas = 1;
+    args.deltas += 4, args.num_deltas = 1;
     tb->b->update_block_tables(tb->b, &args);
     args.num_deltas = 0;
     tb->b->update_block_tables(tb->b, &args);
-    table[39] = 77, table[0] = 5, table[14] = 8;
+    table[39] = 77, table[40] = 5, table[14] = 8, table[63] = 9;
     tensor_download(&table_on);
     assert_memory_equal(table_on.host, table, sizeof table);
     tensor_free(&table_on), tensor_free(&deltas_on);

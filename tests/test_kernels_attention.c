@@ -17,7 +17,7 @@
 #include "kernels/cuda/cuda.h"
 #endif
 
-enum { MAX_SEQS = 256 };
+enum { MAX_SEQS = 256, NO_BLOCK = 1 << 30 };
 
 enum route { ROUTE_V1 = 1, ROUTE_V2 = 2, ROUTE_PREFILL = 4, ROUTE_MIXED = 8 };
 
@@ -28,7 +28,8 @@ struct attention_case {
     enum dtype dtype, cache_dtype;
     struct attention_params params; /* scale, k_scale and v_scale may be left 0: 1/sqrt(head_size), 1, 1 */
     bool alibi;
-    bool poison_before_window; /* tokens before every window are NaN, and their blocks are gone from the table */
+    bool poison_before_window; /* tokens before every window are NaN; for their blocks the table has the null block,
+                                  which is NaN too, or numbers of no block */
     double amplitude;          /* of queries and keys; 0: 1 */
     double grain;              /* queries and keys are multiples of it; 0: any number */
     int routes;                /* the entries to call; 0: all that apply */
@@ -130,7 +131,7 @@ static void make_cache(struct fixture *f, struct random *random)
         memcpy(row, order + next, sizeof *order * (size_t)used);
         fill_sequence(f, i, order + next, random);
         for (int32_t b = 0; b < used; b++)
-            if (is_hidden(f, i, (b + 1) * c->block_size - 1)) row[b] = 0;
+            if (is_hidden(f, i, (b + 1) * c->block_size - 1)) row[b] = b % 2 ? 0 : NO_BLOCK;
         next += used;
     }
     tensor_upload(&f->k_cache), tensor_upload(&f->v_cache);
@@ -880,6 +881,47 @@ static void sliding_window(void **state)
     }
 }
 
+/* Decodes far behind what their windows have passed, with the kernels for tensor cores too: every size of head and
+ * block, few sequences (whose context is cut into parts) and many. */
+static void windows_of_decodes(void **state)
+{
+    static const int32_t head_sizes[] = {64, 72, 128, 256}, windows[] = {1, 24, 100, 700};
+    static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+    int32_t many[40];
+    for (int i = 0; i < 40; i++) many[i] = 1 + i * 17;
+    for (int i = 0; i < 30; i++) {
+        struct attention_case c = i % 4 == 3 ? decode_case(many, 40, 4, 2, 64, block_sizes[i % 5])
+                                             : decode_case((const int32_t[]){2100, 3, 700, 130}, 4, 4, 2,
+                                                           head_sizes[i / 5 % 4], block_sizes[i % 5]);
+        c.dtype = c.cache_dtype = types[i % 3];
+        if (i % 7 == 0 && c.head_size % 16 == 0) c.cache_dtype = i % 2 ? DTYPE_FP8_E4M3 : DTYPE_FP8_E5M2;
+        c.params.window = windows[i / 3 % 4];
+        c.poison_before_window = true;
+        check_case(*state, &c);
+    }
+}
+
+/* Chunks far behind what their windows have passed. */
+static void windows_of_chunks(void **state)
+{
+    static const int32_t head_sizes[] = {64, 128, 256}, windows[] = {1, 24, 100, 512};
+    static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+    for (int i = 0; i < 15; i++) {
+        struct attention_case c = {.num_seqs = 4,
+                                   .query_lens = {1, 16, 140, 33},
+                                   .seq_lens = {900, 600, 700, 333},
+                                   .num_heads = 4,
+                                   .num_kv_heads = 2,
+                                   .head_size = head_sizes[i / 2 % 3],
+                                   .block_size = block_sizes[i % 5],
+                                   .dtype = types[i % 3],
+                                   .params = {.window = windows[i / 3 % 4]},
+                                   .poison_before_window = true};
+        c.cache_dtype = i % 7 == 0 ? DTYPE_FP8_E4M3 : c.dtype;
+        check_case(*state, &c);
+    }
+}
+
 static void block_sparse(void **state)
 {
     static const int32_t strides[] = {2, 3, 8}, steps[] = {0, 1, 3, -1, -2}, sizes[] = {16, 32, 64};
@@ -996,6 +1038,8 @@ int main(void)
         cmocka_unit_test(alibi),
         cmocka_unit_test(soft_cap),
         cmocka_unit_test(sliding_window),
+        cmocka_unit_test(windows_of_decodes),
+        cmocka_unit_test(windows_of_chunks),
         cmocka_unit_test(block_sparse),
         cmocka_unit_test(no_live_key_gives_zero),
         cmocka_unit_test(variants_combine),

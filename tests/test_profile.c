@@ -79,6 +79,9 @@ static void report_is_a_sum(void **state)
                      json_require_integer(json, "num_gpu_blocks") * BLOCK_BYTES);
     assert_int_equal(json_require_integer(json, "kv_cache_tokens"), json_require_integer(json, "num_gpu_blocks") * 16);
     assert_int_equal(json_require_integer(json, "max_model_len"), 512);
+    json_t *groups = json_pack("[{s:i, s:n, s:i}]", "num_layers", 2, "sliding_window", "max_request_blocks", 32);
+    assert_true(json_equal(json_object_get(json, "kv_groups"), groups));
+    json_decref(groups);
     /* Embedding and output, 2 layers of q, k, v, o, gate, up, down and two gains, the last gain; float32. */
     const int64_t layer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 128 * 64 + 2 * 64;
     assert_int_equal(json_require_integer(json, "weights_memory"), 4 * (2 * 256 * 64 + 2 * layer + 64));
@@ -137,9 +140,20 @@ static void override_wins(void **state)
 
 static void table_names_every_term(void **state)
 {
-    static const char *const terms[] = {"total",     "held by others", "weights",           "activations",
-                                        "workspace", "state",          "KV cache",          "blocks",
-                                        "tokens",    "max_model_len",  "requests that fit", "swap space"};
+    static const char *const terms[] = {"total",
+                                        "held by others",
+                                        "weights",
+                                        "activations",
+                                        "workspace",
+                                        "state",
+                                        "KV cache",
+                                        "blocks",
+                                        "tokens",
+                                        "max_model_len",
+                                        "blocks of a request",
+                                        "1 of 2 layers, no window",
+                                        "requests that fit",
+                                        "swap space"};
     struct program p;
     profile(&p, *state, NULL, NULL);
     assert_int_equal(p.exit_status, 0);

@@ -75,7 +75,8 @@ void cpu_update_block_tables(struct backend *b, const struct update_block_tables
     (void)b;
     for (int32_t i = 0; i < args->num_deltas; i++) {
         const struct block_table_delta *delta = &args->deltas[i];
-        args->block_tables[delta->state_index * args->block_table_stride + delta->index] = delta->block;
+        args->block_tables[delta->group * args->group_stride + delta->state_index * args->block_table_stride +
+                           delta->index] = delta->block;
     }
 }
 

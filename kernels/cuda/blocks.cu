@@ -13,20 +13,20 @@ enum {
     SWAP_GRID = 32
 };
 
-static __global__ void update_block_tables_kernel(int32_t *block_tables, int64_t stride,
+static __global__ void update_block_tables_kernel(int32_t *block_tables, int64_t stride, int64_t group_stride,
                                                   const struct block_table_delta *__restrict__ deltas, int num_deltas)
 {
     const int i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= num_deltas) return;
     const struct block_table_delta delta = deltas[i];
-    block_tables[delta.state_index * stride + delta.index] = delta.block;
+    block_tables[delta.group * group_stride + delta.state_index * stride + delta.index] = delta.block;
 }
 
 void cuda_update_block_tables(struct backend *b, const struct update_block_tables_args *args)
 {
     if (args->num_deltas <= 0) return;
     update_block_tables_kernel<<<(unsigned)cuda_div_up(args->num_deltas, THREADS), THREADS, 0, cuda_stream(b, NULL)>>>(
-        args->block_tables, args->block_table_stride, args->deltas, args->num_deltas);
+        args->block_tables, args->block_table_stride, args->group_stride, args->deltas, args->num_deltas);
     cuda_check_launch(b, "update_block_tables");
 }
 

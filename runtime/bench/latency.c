@@ -1,6 +1,7 @@
 #include "runtime/bench/bench.h"
 
 #include "kernels/bench.h"
+#include "model/kv_cache.h"
 
 struct latency {
     struct samples first;   /* time to first token of each request */
@@ -23,14 +24,19 @@ static void add_requests(struct latency *l, const struct bench_run *run)
 }
 
 /* Bytes that a decode step must read: the weights once (of the embedding only a few rows, unless it is the output
- * matrix, too), and the K and V of `context` tokens. */
-static double bytes_read(const struct engine *e, int64_t context)
+ * matrix, too), and the K and V of what each layer attends to. The sequences have `context` tokens together. */
+static double bytes_read(const struct engine *e, int64_t context, int32_t num_seqs)
 {
     const struct model_spec *c = &engine_model_config(e)->spec;
     const struct memory_profile *p = engine_memory_profile(e);
     double weights = (double)p->weights;
     if (!c->tie_word_embeddings) weights -= (double)c->vocab_size * c->hidden_size * dtype_size(c->dtype);
-    return weights + (double)p->block_bytes / p->block_size * (double)context;
+    double tokens = 0; /* of all layers */
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        const double seen = (double)c->layers[i].window * num_seqs;
+        tokens += seen > 0 && seen < (double)context ? seen : (double)context;
+    }
+    return weights + (double)kv_cache_token_bytes(c, p->cache_dtype) / c->num_layers * tokens;
 }
 
 static void add_steps(struct latency *l, const struct bench_run *run, const struct engine *e)
@@ -40,7 +46,7 @@ static void add_steps(struct latency *l, const struct bench_run *run, const stru
         if (step->first_tokens || step->next_tokens != run->count) continue;
         samples_add(&l->step, step->seconds);
         l->decode_seconds += step->seconds;
-        l->decode_bytes += bytes_read(e, step->context);
+        l->decode_bytes += bytes_read(e, step->context, run->count);
     }
 }
 

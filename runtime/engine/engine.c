@@ -117,7 +117,8 @@ enum status engine_create(const struct engine_options *options, struct engine **
     e->start_seconds = clock_seconds() - start;
     const struct memory_profile *p = &e->loaded.profile;
     log_write(options->log, LOG_INFO, "%s ready on %s in %.3f s: %d blocks of %d tokens, max_model_len %d",
-              options->model, p->device, e->start_seconds, p->num_blocks, p->block_size, p->max_model_len);
+              options->model, p->device, e->start_seconds, p->num_blocks, e->loaded.limits.block_size,
+              e->loaded.limits.max_model_len);
     *out = e;
     return STATUS_OK;
 }

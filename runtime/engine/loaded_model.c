@@ -135,11 +135,11 @@ enum status loaded_model_open(const struct engine_options *options, struct loade
     const struct memory_profile *p = &out->profile;
     if (status != STATUS_OK)
         loaded_model_close(out);
-    else if (options->max_model_len == 0 && p->max_model_len < p->model_max_len)
+    else if (options->max_model_len == 0 && out->limits.max_model_len < p->model_max_len)
         log_write(
             options->log, LOG_WARNING,
             "max_model_len is %d of the model's %d tokens: more does not fit in the KV cache, which has %d block%s",
-            p->max_model_len, p->model_max_len, p->num_blocks, p->num_blocks == 1 ? "" : "s");
+            out->limits.max_model_len, p->model_max_len, p->num_blocks, p->num_blocks == 1 ? "" : "s");
     return status;
 }
 

@@ -1,6 +1,9 @@
 #include "runtime/engine/memory_plan.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#include "model/kv_groups.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -43,7 +46,7 @@ static enum status gpu_budget(const struct engine_options *o, struct loaded_mode
 
 static enum status choose_limits(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    const int32_t max_model_len = l->profile.max_model_len;
+    const int32_t max_model_len = l->limits.max_model_len;
     if (o->max_num_batched_tokens < o->max_num_seqs) {
         error_set(err, STATUS_INVALID,
                   "a step of at most %d tokens has no room for %d sequences, each of which takes at least one",
@@ -68,8 +71,21 @@ static enum status choose_limits(const struct engine_options *o, struct loaded_m
         .max_num_seqs = o->max_num_seqs,
         .max_model_len = max_model_len,
         .block_size = o->block_size,
-        .num_groups = 1,
+        .num_groups = 1, /* in place of kv_groups_choose, until the scheduler takes several groups and windows */
     };
+    return STATUS_OK;
+}
+
+/* Blocks are as large as the groups have layers, and which groups there are depends on max_model_len. */
+static enum status plan_groups(struct loaded_model *l, enum dtype cache_dtype, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    const struct model_spec *spec = &l->config.spec;
+    struct kv_groups groups;
+    enum status status = kv_groups_assign(spec, &l->limits, &groups, err);
+    if (status != STATUS_OK) return status;
+    memcpy(p->group_layers, groups.num_layers, sizeof p->group_layers);
+    p->block_bytes = kv_cache_block_bytes(spec, &groups, l->limits.block_size, cache_dtype);
     return STATUS_OK;
 }
 
@@ -91,6 +107,7 @@ static enum status plan_terms(const struct engine_options *o, struct loaded_mode
     struct memory_profile *p = &l->profile;
     int64_t bytes[NUM_PURPOSES];
     enum status status = choose_limits(o, l, err);
+    if (status == STATUS_OK) status = plan_groups(l, model_options->cache_dtype, err);
     if (status != STATUS_OK) return status;
     model_options->limits = l->limits;
     status = model_plan(l->backend, &l->config.spec, &l->weights, model_options, bytes, err);
@@ -105,38 +122,40 @@ static enum status plan_terms(const struct engine_options *o, struct loaded_mode
 }
 
 /* Lowers max_model_len to the longest that fits, in whole blocks, or leaves it where none does. A longer one needs more
- * blocks and leaves less memory for them (its block tables are larger), so a binary search finds it. */
+ * memory for blocks and leaves less for them (its block tables are larger), so a binary search finds it. */
 static enum status plan_shorter(const struct engine_options *o, struct loaded_model *l,
                                 struct model_options *model_options, struct error *err)
 {
     struct memory_profile *p = &l->profile;
-    const int32_t longest = p->max_model_len;
-    int32_t good = 0, bad = (longest + p->block_size - 1) / p->block_size; /* blocks */
+    const int32_t longest = l->limits.max_model_len, block_size = l->limits.block_size;
+    int32_t good = 0, bad = batch_max_blocks(&l->limits);
     while (bad - good > 1) {
         const int32_t middle = good + (bad - good) / 2;
-        p->max_model_len = middle * p->block_size;
+        l->limits.max_model_len = middle * block_size;
         enum status status = plan_terms(o, l, model_options, err);
         if (status != STATUS_OK) return status;
-        *(memory_profile_fits(p) ? &good : &bad) = middle;
+        *(memory_profile_fits(p, &l->limits) ? &good : &bad) = middle;
     }
-    p->max_model_len = good > 0 ? good * p->block_size : longest;
+    l->limits.max_model_len = good > 0 ? good * block_size : longest;
     return plan_terms(o, l, model_options, err);
 }
 
-/* The terms that need no count: types, the size of a block, what was asked for. */
-static enum status plan_blocks(const struct engine_options *o, struct loaded_model *l,
-                               const struct model_options *model_options, struct error *err)
+/* The terms that need no count: types, and what was asked for. */
+static void plan_fixed(const struct engine_options *o, struct loaded_model *l,
+                       const struct model_options *model_options)
 {
     struct memory_profile *p = &l->profile;
     snprintf(p->device, sizeof p->device, "%s", l->backend->name);
     p->discrete = l->backend->discrete;
     p->dtype = model_options->dtype;
     p->cache_dtype = model_options->cache_dtype;
-    p->block_size = o->block_size;
-    p->block_bytes = kv_cache_block_bytes(&l->config.spec, o->block_size, model_options->cache_dtype);
     p->num_blocks_override = o->num_gpu_blocks_override;
     p->graphs = l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
     p->swap_space = (int64_t)(o->swap_space * GIB);
+}
+
+static enum status check_swap_space(const struct engine_options *o, const struct memory_profile *p, struct error *err)
+{
     if (o->preemption_mode != PREEMPTION_SWAP || p->swap_space >= p->block_bytes) return STATUS_OK;
     error_set(err, STATUS_INVALID,
               "preempted requests are to be swapped to host memory, but the swap space of %g GiB does not hold one "
@@ -151,7 +170,7 @@ static enum status choose_length(const struct engine_options *o, struct loaded_m
 {
     struct memory_profile *p = &l->profile;
     p->model_max_len = model_spec_max_length(&l->config.spec);
-    p->max_model_len = o->max_model_len > 0 ? o->max_model_len : p->model_max_len;
+    l->limits.max_model_len = o->max_model_len > 0 ? o->max_model_len : p->model_max_len;
     if (o->max_model_len <= p->model_max_len) return STATUS_OK;
     error_set(err, STATUS_INVALID,
               "max_model_len is %d, but the model was made for %d tokens at most (see %s/config.json)",
@@ -163,13 +182,14 @@ static enum status choose_length(const struct engine_options *o, struct loaded_m
 enum status memory_plan(const struct engine_options *o, struct loaded_model *l, struct model_options *model_options,
                         struct error *err)
 {
-    enum status status = plan_blocks(o, l, model_options, err);
-    if (status == STATUS_OK) status = choose_length(o, l, err);
+    plan_fixed(o, l, model_options);
+    enum status status = choose_length(o, l, err);
     if (status == STATUS_OK) status = l->profile.discrete ? gpu_budget(o, l, err) : cpu_budget(o, l, err);
     if (status == STATUS_OK) status = plan_terms(o, l, model_options, err);
-    if (status == STATUS_OK && o->max_model_len == 0 && !memory_profile_fits(&l->profile))
+    if (status == STATUS_OK && o->max_model_len == 0 && !memory_profile_fits(&l->profile, &l->limits))
         status = plan_shorter(o, l, model_options, err);
-    return status == STATUS_OK ? memory_profile_check(&l->profile, err) : status;
+    if (status == STATUS_OK) status = check_swap_space(o, &l->profile, err);
+    return status == STATUS_OK ? memory_profile_check(&l->profile, &l->limits, err) : status;
 }
 
 /* ---- allocating ---- */
@@ -203,10 +223,9 @@ static enum status measure_context(const struct engine_options *o, struct loaded
     const int64_t known = p->others + p->weights + p->activations + p->workspace + p->state - p->block_bytes;
     if (p->total - available > known) p->context = p->total - available - known;
     count_blocks(p);
-    const int32_t longest = memory_longest_request(p->num_blocks, p->block_size);
-    if (o->max_model_len == 0 && !memory_profile_fits(p) && longest > 0)
-        l->limits.max_model_len = p->max_model_len = longest;
-    return memory_profile_check(p, err);
+    const int32_t longest = memory_longest_request(&l->limits, p->num_blocks);
+    if (o->max_model_len == 0 && !memory_profile_fits(p, &l->limits) && longest > 0) l->limits.max_model_len = longest;
+    return memory_profile_check(p, &l->limits, err);
 }
 
 /* Other threads copy the weights to the GPU meanwhile; this waits for them last. */
