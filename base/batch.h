@@ -35,7 +35,7 @@ struct batch_limits {
                                        it reads all */
 };
 
-/* A block to copy, K and V of every layer. */
+/* A block to copy, K and V of every layer of its group. */
 struct block_pair {
     int32_t source, destination;
 };

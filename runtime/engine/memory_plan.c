@@ -71,8 +71,8 @@ static enum status choose_limits(const struct engine_options *o, struct loaded_m
         .max_num_seqs = o->max_num_seqs,
         .max_model_len = max_model_len,
         .block_size = o->block_size,
-        .num_groups = 1, /* in place of kv_groups_choose, until the scheduler takes several groups and windows */
     };
+    kv_groups_choose(&l->config.spec, &l->limits);
     return STATUS_OK;
 }
 
