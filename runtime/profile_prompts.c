@@ -238,7 +238,7 @@ static void print_summary(const struct profile_run *run, const struct scheduler_
         {"unshared", run->peak_unshared, "the same sequences, each with blocks of its own"},
         {"tokens found in cache", s->prefix_hits, ""},
         {"evictions", s->evictions, "cached blocks taken for something else"},
-        {"preemptions", s->preemptions, ""},
+        {"preemptions", s->preemptions_recompute + s->preemptions_swap, ""},
         {"swapped out", s->blocks_swapped_out, "blocks copied to the host"},
         {"swapped in", s->blocks_swapped_in, "and back"},
     };
@@ -263,7 +263,8 @@ static json_t *summary_json(const struct profile_run *run, const struct schedule
                      "peak_blocks", run->peak_blocks, "peak_blocks_unshared", (json_int_t)run->peak_unshared,
                      "prefix_cache_queries", (json_int_t)s->prefix_queries, "prefix_cache_hits",
                      (json_int_t)s->prefix_hits, "prefix_cache_hit_rate", hit_rate(s), "num_evictions",
-                     (json_int_t)s->evictions, "num_preemptions", (json_int_t)s->preemptions, "num_swapped_out_blocks",
+                     (json_int_t)s->evictions, "num_preemptions",
+                     (json_int_t)(s->preemptions_recompute + s->preemptions_swap), "num_swapped_out_blocks",
                      (json_int_t)s->blocks_swapped_out, "num_swapped_in_blocks", (json_int_t)s->blocks_swapped_in);
 }
 

@@ -3,18 +3,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- groups ---- */
+
 static int32_t blocks_for(const struct block_manager *m, int32_t num_tokens)
 {
-    return (num_tokens + m->block_size - 1) / m->block_size;
+    return (num_tokens + m->limits.block_size - 1) / m->limits.block_size;
 }
 
-enum status block_manager_init(struct block_manager *m, int32_t num_blocks, int32_t block_size, bool caching,
-                               struct error *err)
+static int32_t least(int32_t a, int32_t b)
 {
-    *m = (struct block_manager){.caching = caching, .block_size = block_size, .watermark = batch_watermark(num_blocks)};
-    enum status status = block_pool_init(&m->pool, 1, num_blocks, err);
-    if (status == STATUS_OK) status = block_pool_init(&m->host, m->pool.end, 0, err);
-    if (status == STATUS_OK && caching) status = prefix_cache_init(&m->cache, num_blocks, block_size, err);
+    return a < b ? a : b;
+}
+
+/* The first block of the group that a sequence with so many computed tokens still reads. */
+static int32_t first_read(const struct block_manager *m, int32_t group, int32_t num_computed)
+{
+    return batch_first_block(&m->limits, group, num_computed);
+}
+
+enum status block_manager_init(struct block_manager *m, int32_t num_blocks, const struct batch_limits *limits,
+                               bool caching, struct error *err)
+{
+    *m = (struct block_manager){.limits = *limits, .caching = caching, .watermark = batch_watermark(num_blocks)};
+    enum status status = block_pool_init(&m->pool, 1, num_blocks, limits->block_size, err);
+    if (status == STATUS_OK) status = block_pool_init(&m->host, m->pool.end, 0, limits->block_size, err);
+    if (status == STATUS_OK && caching)
+        status = prefix_cache_init(&m->cache, num_blocks, limits->block_size, limits->num_groups, err);
     if (status == STATUS_OK) {
         m->scratch = calloc((size_t)num_blocks + 1, sizeof *m->scratch);
         if (!m->scratch) status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the block manager");
@@ -32,98 +46,48 @@ void block_manager_free(struct block_manager *m)
     *m = (struct block_manager){0};
 }
 
-static uint64_t empty_prefix(const struct sequence *seq)
+/* ---- single blocks ---- */
+
+static struct block_pool *pool_of(struct block_manager *m, int32_t block)
 {
-    return seq->request->long_rope ? PREFIX_EMPTY_LONG : PREFIX_EMPTY;
+    return block < m->pool.end ? &m->pool : &m->host;
 }
 
-/* Looks the sequence's full blocks up in the cache, up to the first miss; the last token is never looked up, because
- * its logits must be computed. Returns the number of hits; `table` (may be NULL) gets their blocks, *prefix_id the
- * prefix id of the last one, *idle the number of those that have no holder. */
-static int32_t find_prefix(const struct block_manager *m, const struct sequence *seq, int32_t *table, int32_t *idle,
-                           uint64_t *prefix_id)
+static bool in_pool(const struct block_pool *pool, int32_t block)
 {
-    int32_t hits = 0, most = m->caching ? (seq->num_tokens - 1) / m->block_size : 0;
-    *idle = 0;
-    *prefix_id = empty_prefix(seq);
-    for (; hits < most; hits++) {
-        int32_t block = prefix_cache_find(&m->cache, *prefix_id, seq->tokens + (size_t)hits * (size_t)m->block_size,
-                                          seq->request->extra_key, prefix_id);
-        if (block == BLOCK_NONE) break;
-        if (table) table[hits] = block;
-        *idle += m->pool.blocks[block].ref_count == 0;
-    }
-    return hits;
+    return block >= pool->first && block < pool->end;
 }
 
-static int32_t blocks_required(const struct block_manager *m, const struct request *request,
-                               const struct sequence *first)
+static bool is_block_of_prefix(const struct block_manager *m, int32_t block, int32_t prefix)
 {
-    int32_t required = blocks_for(m, first->num_tokens);
-    if (!request->forked) return required;
-    for (int32_t i = first->index + 1; i < request->num_sequences; i++) {
-        const struct sequence *seq = &request->sequences[i];
-        if (seq->status != SEQUENCE_FINISHED)
-            required += blocks_for(m, seq->num_tokens) - seq->prompt_len / m->block_size;
-    }
-    return required;
-}
-
-enum allocate_result block_manager_can_allocate(const struct block_manager *m, const struct request *request,
-                                                int32_t *required)
-{
-    const struct sequence *first = request_first_unfinished(request);
-    *required = blocks_required(m, request, first);
-    int32_t spare = block_pool_num_total(&m->pool) - *required;
-    int32_t watermark = m->watermark;
-    if (request->num_preemptions > 0 && spare < watermark) watermark = spare > 0 ? spare : 0;
-    if (spare < watermark) return ALLOCATE_NEVER;
-    /* Cache hits can only lower the need, so they are counted only if the request does not fit without them. */
-    int32_t free_blocks = m->pool.num_free;
-    if (free_blocks - *required >= watermark) return ALLOCATE_OK;
-    int32_t idle;
-    uint64_t prefix_id;
-    int32_t hits = find_prefix(m, first, NULL, &idle, &prefix_id);
-    return (free_blocks - idle) - (*required - hits) >= watermark ? ALLOCATE_OK : ALLOCATE_LATER;
+    if (!m->caching || prefix < 0 || prefix >= m->cache.capacity) return false;
+    for (int32_t g = 0; g < m->limits.num_groups; g++)
+        if (prefix_cache_block(&m->cache, prefix, g) == block) return true;
+    return false;
 }
 
 /* The caller has made sure that enough blocks are free, so an error means that the pool is inconsistent. */
 static enum status take_block(struct block_manager *m, struct block_pool *pool, int32_t *block, struct error *err)
 {
-    bool evicted;
+    int32_t evicted;
     *block = block_pool_take(pool, &evicted);
     if (*block == BLOCK_NONE)
         return error_set(err, STATUS_INTERNAL,
-                         "%d blocks are counted as free, but none can be taken (the free list "
-                         "begins with block %d)",
+                         "%d blocks are counted as free, but none can be taken (the free list begins with block %d)",
                          pool->num_free, pool->head);
-    if (!evicted) return STATUS_OK;
-    if (!m->caching || prefix_cache_id(&m->cache, *block) == 0)
+    if (evicted == PREFIX_NONE) return STATUS_OK;
+    if (!is_block_of_prefix(m, *block, evicted))
         return error_set(err, STATUS_INTERNAL, "block %d is marked as cached, but is not in the prefix cache", *block);
-    prefix_cache_forget(&m->cache, *block);
+    prefix_cache_detach(&m->cache, evicted, *block);
     m->evictions++;
     return STATUS_OK;
 }
 
-static enum status extend_table(struct block_manager *m, struct sequence *seq, int32_t num_blocks, struct error *err)
+static enum status release_block(struct block_manager *m, int32_t block, struct error *err)
 {
-    enum status status = STATUS_OK;
-    while (seq->num_blocks < num_blocks && status == STATUS_OK) {
-        status = take_block(m, &m->pool, &seq->block_table[seq->num_blocks], err);
-        if (status == STATUS_OK) seq->num_blocks++;
-    }
-    return status;
-}
-
-/* Puts blocks that others hold, or that the prefix cache found, into the first `count` entries of the table. */
-static enum status share_blocks(struct block_manager *m, const int32_t *blocks, int32_t count, struct sequence *seq,
-                                struct error *err)
-{
-    enum status status = STATUS_OK;
-    for (int32_t i = 0; i < count && status == STATUS_OK; i++) {
-        seq->block_table[i] = blocks[i];
-        if (blocks[i]) status = block_pool_share(&m->pool, blocks[i], err);
-    }
+    struct block_pool *pool = pool_of(m, block);
+    const enum status status = block_pool_release(pool, block, err);
+    if (status == STATUS_OK && pool == &m->pool && pool->blocks[block].ref_count == 0) m->gains++;
     return status;
 }
 
@@ -132,208 +96,508 @@ static enum status too_few(const struct block_manager *m, int32_t needed, struct
     return error_set(err, STATUS_INTERNAL, "a sequence needs %d blocks, but %d are free", needed, m->pool.num_free);
 }
 
+/* Takes blocks until the table has `end` entries. */
+static enum status extend_table(struct block_manager *m, struct block_table *table, int32_t end, struct error *err)
+{
+    enum status status = STATUS_OK;
+    while (table->num_blocks < end && status == STATUS_OK) {
+        status = take_block(m, &m->pool, &table->blocks[table->num_blocks], err);
+        if (status == STATUS_OK) table->num_blocks++;
+    }
+    return status;
+}
+
+/* ---- admission ---- */
+
+/* The tokens that a sequence needs blocks for when it starts. Other sequences of its request will start from the blocks
+ * of the prompt, so it computes the prompt first. */
+static int32_t first_tokens(const struct sequence *seq)
+{
+    return request_num_unfinished(seq->request) > 1 ? seq->prompt_len : seq->num_tokens;
+}
+
+/* What the prefix cache has of a sequence. */
+struct hits {
+    int32_t length, prefix; /* the longest prefix that can be shared, in blocks; PREFIX_NONE if that is 0 */
+    int32_t shared, idle;   /* blocks to share, of all groups; of those, without a holder */
+};
+
+/* Notes the blocks of a prefix of index + 1 blocks in the tables, and in run[] how many of each group follow one another
+ * up to here. False if nothing longer can be shared: full attention lacks a block. */
+static bool note_blocks(const struct block_manager *m, const struct sequence *seq, int32_t prefix, int32_t index,
+                        int32_t *run)
+{
+    for (int32_t g = 0; g < m->limits.num_groups; g++) {
+        const int32_t block = prefix_cache_block(&m->cache, prefix, g);
+        if (!block && m->limits.windows[g] == 0) return false;
+        seq->tables[g].blocks[index] = block;
+        run[g] = block ? run[g] + 1 : 0;
+    }
+    return true;
+}
+
+/* Whether each group has all the blocks that a sequence reads which goes on after so many. */
+static bool can_share(const struct block_manager *m, int32_t num_blocks, const int32_t *run)
+{
+    for (int32_t g = 0; g < m->limits.num_groups; g++)
+        if (run[g] < num_blocks - first_read(m, g, num_blocks * m->limits.block_size)) return false;
+    return true;
+}
+
+/* Looks up the blocks of a sequence that holds none. The last token is left out, because its logits must be computed.
+ * The sequence's tables, though empty, get the blocks of the hits: entries first_read .. length - 1 are valid. */
+static struct hits find_hits(const struct block_manager *m, const struct sequence *seq)
+{
+    struct hits hits = {.prefix = PREFIX_NONE};
+    int32_t run[KV_MAX_GROUPS] = {0};
+    const int32_t size = m->limits.block_size, most = m->caching ? (first_tokens(seq) - 1) / size : 0;
+    int32_t prefix = PREFIX_NONE;
+    if (most > 0) prefix = prefix_cache_root(&m->cache, seq->request->long_rope, seq->request->cache_salt);
+    for (int32_t i = 0; i < most; i++) {
+        prefix = prefix_cache_find(&m->cache, prefix, seq->tokens + (size_t)i * (size_t)size);
+        if (prefix == PREFIX_NONE || !note_blocks(m, seq, prefix, i, run)) break;
+        if (!can_share(m, i + 1, run)) continue;
+        hits.length = i + 1;
+        hits.prefix = prefix;
+    }
+    for (int32_t g = 0; g < m->limits.num_groups; g++)
+        for (int32_t i = first_read(m, g, hits.length * size); i < hits.length; i++) {
+            hits.shared++;
+            hits.idle += m->pool.blocks[seq->tables[g].blocks[i]].ref_count == 0;
+        }
+    return hits;
+}
+
+static int32_t blocks_required(const struct block_manager *m, const struct request *request,
+                               const struct sequence *first)
+{
+    int32_t required = batch_sequence_blocks(&m->limits, first->num_tokens);
+    for (int32_t i = first->index + 1; i < request->num_sequences; i++) {
+        const struct sequence *seq = &request->sequences[i];
+        if (seq->status == SEQUENCE_FINISHED || seq->num_tokens == seq->prompt_len) continue;
+        const int32_t own = blocks_for(m, seq->num_tokens) - seq->prompt_len / m->limits.block_size;
+        for (int32_t g = 0; g < m->limits.num_groups; g++)
+            required += least(own, batch_group_blocks(&m->limits, g, seq->num_tokens));
+    }
+    return required;
+}
+
+/* A gain is a block whose count falls to 0, or one that a prefix gets. A request lacks `missing` blocks: it waits for as
+ * many gains. It does not wait for good: missing <= total - free, and each of those blocks is a gain once released. */
+enum allocate_result block_manager_can_allocate(struct block_manager *m, struct request *request, int32_t *required)
+{
+    const struct sequence *first = request_first_unfinished(request);
+    *required = blocks_required(m, request, first);
+    const int32_t spare = block_pool_num_total(&m->pool) - *required;
+    int32_t watermark = m->watermark;
+    if (request->num_preemptions > 0 && spare < watermark) watermark = spare > 0 ? spare : 0;
+    if (spare < watermark) return ALLOCATE_NEVER;
+    if (m->gains < request->retry_gains) return ALLOCATE_LATER;
+    int32_t missing = *required + watermark - m->pool.num_free;
+    if (missing <= 0) return ALLOCATE_OK;
+    const struct hits hits = find_hits(m, first);
+    missing -= hits.shared - hits.idle;
+    if (missing <= 0) return ALLOCATE_OK;
+    request->retry_gains = m->gains + missing;
+    return ALLOCATE_LATER;
+}
+
+/* Entries of the group's table once the sequence has started with this prefix. */
+static int32_t first_entries(const struct block_manager *m, int32_t group, const struct sequence *seq,
+                             const struct hits *hits)
+{
+    const int32_t all = first_tokens(seq);
+    if (m->limits.windows[group] == 0) return blocks_for(m, all);
+    return blocks_for(m, least(all, hits->length * m->limits.block_size + m->limits.max_num_tokens));
+}
+
+/* The table holds the blocks of the hits already. */
+static enum status share_hits(struct block_manager *m, int32_t group, struct block_table *table, int32_t length,
+                              struct error *err)
+{
+    enum status status = STATUS_OK;
+    table->first = first_read(m, group, length * m->limits.block_size);
+    table->num_blocks = length;
+    memset(table->blocks, 0, (size_t)table->first * sizeof *table->blocks);
+    for (int32_t i = table->first; i < length && status == STATUS_OK; i++)
+        status = block_pool_share(&m->pool, table->blocks[i], err);
+    return status;
+}
+
+static void set_prefix(struct block_manager *m, struct sequence *seq, int32_t prefix, int32_t num_hashed)
+{
+    if (m->caching) {
+        prefix_cache_pin(&m->cache, prefix);
+        prefix_cache_unpin(&m->cache, seq->prefix);
+    }
+    seq->prefix = prefix;
+    seq->num_hashed = num_hashed;
+}
+
 enum status block_manager_allocate(struct block_manager *m, struct sequence *seq, struct error *err)
 {
-    int32_t idle, needed = blocks_for(m, seq->num_tokens);
-    uint64_t prefix_id;
-    int32_t hits = find_prefix(m, seq, seq->block_table, &idle, &prefix_id);
-    if (m->pool.num_free - idle < needed - hits) return too_few(m, needed, err);
-    enum status status = share_blocks(m, seq->block_table, hits, seq, err);
+    const struct hits hits = find_hits(m, seq);
+    const int32_t num_groups = m->limits.num_groups;
+    int32_t taken = 0;
+    for (int32_t g = 0; g < num_groups; g++) taken += first_entries(m, g, seq, &hits) - hits.length;
+    if (m->pool.num_free - hits.idle < taken) return too_few(m, taken, err);
+    enum status status = STATUS_OK;
+    for (int32_t g = 0; g < num_groups && status == STATUS_OK; g++)
+        status = share_hits(m, g, &seq->tables[g], hits.length, err);
     if (status != STATUS_OK) return status;
-    seq->num_blocks = seq->num_hashed = hits;
-    seq->prefix_id = prefix_id;
-    seq->num_computed = hits * m->block_size;
-    seq->num_uploaded = 0;
-    return extend_table(m, seq, needed, err);
+    set_prefix(m, seq, hits.prefix, hits.length);
+    seq->num_computed = hits.length * m->limits.block_size;
+    memset(seq->num_uploaded, 0, sizeof seq->num_uploaded);
+    for (int32_t g = 0; g < num_groups && status == STATUS_OK; g++)
+        status = extend_table(m, &seq->tables[g], first_entries(m, g, seq, &hits), err);
+    return status;
 }
 
-enum status block_manager_reserve(struct block_manager *m, struct sequence *seq, int32_t num_shared, struct error *err)
+/* ---- appending ---- */
+
+/* Whether the sequence only goes on in its last block, which it alone holds: then there is nothing to do. */
+static bool has_room(const struct block_manager *m, int32_t group, const struct sequence *seq, int32_t num_tokens)
 {
-    int32_t needed = blocks_for(m, seq->num_tokens);
-    if (m->pool.num_free < needed - num_shared) return too_few(m, needed - num_shared, err);
-    memset(seq->block_table, 0, (size_t)num_shared * sizeof *seq->block_table);
-    seq->num_blocks = num_shared;
-    seq->num_uploaded = seq->num_hashed = seq->num_computed = 0;
-    seq->prefix_id = empty_prefix(seq);
-    return extend_table(m, seq, needed, err);
+    const struct block_table *t = &seq->tables[group];
+    const int32_t last = t->num_blocks - 1, size = m->limits.block_size;
+    return last * size <= seq->num_computed && num_tokens <= t->num_blocks * size &&
+           m->pool.blocks[t->blocks[last]].ref_count == 1 && first_read(m, group, seq->num_computed) == t->first;
 }
 
-enum status block_manager_share(struct block_manager *m, const struct sequence *from, struct sequence *seq,
-                                int32_t num_shared, struct error *err)
+/* Blocks that the growth takes of one group, at their counts less m->scratch, which notes the holders that go. */
+static int32_t growth_cost(struct block_manager *m, int32_t group, const struct growth *growth)
 {
-    seq->num_computed = num_shared * m->block_size;
-    return share_blocks(m, from->block_table, num_shared, seq, err);
+    const struct block_table *t = &growth->seq->tables[group];
+    const int32_t needed = blocks_for(m, growth->num_tokens), end = least(needed, t->num_blocks);
+    int32_t cost = needed - end;
+    for (int32_t i = growth->seq->num_computed / m->limits.block_size; i < end; i++) {
+        const int32_t block = t->blocks[i];
+        if (m->pool.blocks[block].ref_count - m->scratch[block] == 1) continue;
+        m->scratch[block]++;
+        cost++;
+    }
+    return cost;
+}
+
+/* Blocks that become free when those that have left the window are given back. */
+static int32_t trim_gain(struct block_manager *m, int32_t group, const struct sequence *seq)
+{
+    const struct block_table *t = &seq->tables[group];
+    int32_t gain = 0;
+    for (int32_t i = t->first; i < first_read(m, group, seq->num_computed); i++)
+        gain += ++m->scratch[t->blocks[i]] == m->pool.blocks[t->blocks[i]].ref_count;
+    return gain;
+}
+
+/* Zeros what the two noted. */
+static void clear_notes(struct block_manager *m, int32_t group, const struct growth *growth)
+{
+    const struct block_table *t = &growth->seq->tables[group];
+    const int32_t computed = growth->seq->num_computed, end = least(blocks_for(m, growth->num_tokens), t->num_blocks);
+    for (int32_t i = t->first; i < first_read(m, group, computed); i++) m->scratch[t->blocks[i]] = 0;
+    for (int32_t i = computed / m->limits.block_size; i < end; i++) m->scratch[t->blocks[i]] = 0;
+}
+
+int32_t block_manager_append_cost(struct block_manager *m, const struct growth *growths, int32_t count)
+{
+    int32_t cost = 0, most = 0, noted = count; /* the first growth of which something is noted */
+    for (int32_t i = 0; i < count; i++) {
+        bool room = true;
+        for (int32_t g = 0; g < m->limits.num_groups && room; g++)
+            room = has_room(m, g, growths[i].seq, growths[i].num_tokens);
+        if (room) continue;
+        noted = least(noted, i);
+        for (int32_t g = 0; g < m->limits.num_groups; g++) cost -= trim_gain(m, g, growths[i].seq);
+        for (int32_t g = 0; g < m->limits.num_groups; g++) cost += growth_cost(m, g, &growths[i]);
+        if (cost > most) most = cost;
+    }
+    for (int32_t i = noted; i < count; i++)
+        for (int32_t g = 0; g < m->limits.num_groups; g++) clear_notes(m, g, &growths[i]);
+    return most;
+}
+
+/* Gives back the blocks that have left the window, the last one first. */
+static enum status trim_table(struct block_manager *m, int32_t group, const struct sequence *seq, struct error *err)
+{
+    struct block_table *t = &seq->tables[group];
+    const int32_t first = first_read(m, group, seq->num_computed);
+    enum status status = STATUS_OK;
+    for (int32_t i = first - 1; i >= t->first && status == STATUS_OK; i--) {
+        status = release_block(m, t->blocks[i], err);
+        t->blocks[i] = 0;
+    }
+    t->first = first;
+    return status;
+}
+
+/* Replaces a block that others hold. It is copied if it has tokens of this sequence. */
+static enum status copy_on_write(struct block_manager *m, int32_t group, struct sequence *seq, int32_t index,
+                                 struct block_pair *copies, int32_t *num_copies, struct error *err)
+{
+    const int32_t old = seq->tables[group].blocks[index];
+    int32_t new;
+    const enum status status = take_block(m, &m->pool, &new, err);
+    if (status != STATUS_OK) return status;
+    m->pool.blocks[old].ref_count--; /* others hold it: it does not become free */
+    seq->tables[group].blocks[index] = new;
+    seq->num_uploaded[group] = least(seq->num_uploaded[group], index);
+    if (index * m->limits.block_size >= seq->num_computed) return STATUS_OK;
+    m->pool.blocks[new].filled = m->pool.blocks[old].filled;
+    copies[(*num_copies)++] = (struct block_pair){old, new};
+    return STATUS_OK;
+}
+
+static enum status grow_table(struct block_manager *m, int32_t group, struct sequence *seq, int32_t num_tokens,
+                              struct block_pair *copies, int32_t *num_copies, struct error *err)
+{
+    struct block_table *t = &seq->tables[group];
+    const int32_t needed = blocks_for(m, num_tokens), end = least(needed, t->num_blocks);
+    enum status status = STATUS_OK;
+    for (int32_t i = seq->num_computed / m->limits.block_size; i < end && status == STATUS_OK; i++)
+        if (m->pool.blocks[t->blocks[i]].ref_count > 1)
+            status = copy_on_write(m, group, seq, i, copies, num_copies, err);
+    return status == STATUS_OK ? extend_table(m, t, needed, err) : status;
+}
+
+enum status block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens,
+                                 struct block_pair *copies, int32_t *num_copies, struct error *err)
+{
+    const int32_t cost = block_manager_append_cost(m, &(struct growth){seq, num_tokens}, 1);
+    if (cost > m->pool.num_free) return too_few(m, cost, err);
+    enum status status = STATUS_OK;
+    for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++) status = trim_table(m, g, seq, err);
+    for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
+        if (!has_room(m, g, seq, num_tokens)) status = grow_table(m, g, seq, num_tokens, copies, num_copies, err);
+    return status;
 }
 
 enum status block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child,
                                struct error *err)
 {
-    child->num_blocks = parent->num_blocks;
-    child->num_uploaded = 0;
+    enum status status = STATUS_OK;
+    for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++) {
+        const struct block_table *from = &parent->tables[g];
+        struct block_table *to = &child->tables[g];
+        memcpy(to->blocks, from->blocks, (size_t)from->num_blocks * sizeof *to->blocks);
+        to->num_blocks = from->num_blocks;
+        to->first = from->first;
+        for (int32_t i = to->first; i < to->num_blocks && status == STATUS_OK; i++)
+            status = block_pool_share(pool_of(m, to->blocks[i]), to->blocks[i], err);
+    }
     child->num_computed = parent->num_computed;
     child->num_cached = parent->num_cached;
-    child->num_hashed = parent->num_hashed;
-    child->prefix_id = parent->prefix_id;
-    return share_blocks(m, parent->block_table, parent->num_blocks, child, err);
+    memset(child->num_uploaded, 0, sizeof child->num_uploaded);
+    set_prefix(m, child, parent->prefix, parent->num_hashed);
+    return status;
 }
 
-/* Whether the next token would be written to a block with other holders. */
-static bool next_write_is_shared(const struct block_manager *m, const struct sequence *seq)
+/* ---- the prefix cache ---- */
+
+/* The prefix gets the blocks of this index, of the groups that it lacks. A block has one prefix for good: one that it
+ * shares with a sibling may have it already. */
+static void attach_blocks(struct block_manager *m, const struct sequence *seq, int32_t index, int32_t prefix)
 {
-    int32_t index = seq->num_computed / m->block_size;
-    return index < seq->num_blocks && m->pool.blocks[seq->block_table[index]].ref_count > 1;
+    for (int32_t g = 0; g < m->limits.num_groups; g++) {
+        const int32_t block = seq->tables[g].blocks[index];
+        if (!block || m->pool.blocks[block].prefix != PREFIX_NONE || prefix_cache_block(&m->cache, prefix, g)) continue;
+        prefix_cache_attach(&m->cache, prefix, g, block);
+        block_pool_set_prefix(&m->pool, block, prefix);
+        m->gains++;
+    }
 }
 
-int32_t block_manager_append_cost(const struct block_manager *m, const struct sequence *seq, int32_t num_tokens)
-{
-    int32_t missing = blocks_for(m, num_tokens) - seq->num_blocks;
-    return (missing > 0 ? missing : 0) + (next_write_is_shared(m, seq) ? 1 : 0);
-}
-
-static enum status copy_on_write(struct block_manager *m, struct sequence *seq, struct block_pair *copy,
-                                 struct error *err)
-{
-    int32_t index = seq->num_computed / m->block_size;
-    copy->source = seq->block_table[index];
-    enum status status = take_block(m, &m->pool, &copy->destination, err);
-    if (status != STATUS_OK) return status;
-    m->pool.blocks[copy->destination].filled = m->pool.blocks[copy->source].filled;
-    m->pool.blocks[copy->source].ref_count--; /* others hold it: it does not become free */
-    seq->block_table[index] = copy->destination;
-    if (seq->num_uploaded > index) seq->num_uploaded = index;
-    return STATUS_OK;
-}
-
-enum status block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens,
-                                 struct block_pair *copy, struct error *err)
-{
-    copy->source = copy->destination = BLOCK_NONE;
-    int32_t cost = block_manager_append_cost(m, seq, num_tokens);
-    if (cost > m->pool.num_free) return too_few(m, cost, err);
-    enum status status = STATUS_OK;
-    if (next_write_is_shared(m, seq)) status = copy_on_write(m, seq, copy, err);
-    return status == STATUS_OK ? extend_table(m, seq, blocks_for(m, num_tokens), err) : status;
-}
-
-/* The prefix id of a full block that follows the sequence's hashed blocks. A block shared with a sibling may have one
- * already; otherwise the block enters the cache, unless another block is there with the same identity. */
-static uint64_t identify(struct block_manager *m, const struct sequence *seq, int32_t index)
-{
-    int32_t block = seq->block_table[index];
-    uint64_t own = prefix_cache_id(&m->cache, block);
-    if (own) return own;
-    bool inserted;
-    uint64_t id =
-        prefix_cache_insert(&m->cache, block, seq->prefix_id, seq->tokens + (size_t)index * (size_t)m->block_size,
-                            seq->request->extra_key, &inserted);
-    if (inserted) block_pool_set_cached(&m->pool, block, true);
-    return id;
-}
-
+/* A cache without room ends the loop: the blocks enter it at a later call, or never. */
 void block_manager_hash(struct block_manager *m, struct sequence *seq)
 {
-    if (!m->caching) return;
-    int32_t known = seq->num_computed < seq->num_tokens ? seq->num_computed : seq->num_tokens;
-    for (; (seq->num_hashed + 1) * m->block_size <= known; seq->num_hashed++)
-        seq->prefix_id = identify(m, seq, seq->num_hashed);
+    const int32_t size = m->limits.block_size, known = least(seq->num_computed, seq->num_tokens);
+    if (!m->caching || (seq->num_hashed + 1) * size > known) return;
+    if (seq->num_hashed == 0)
+        set_prefix(m, seq, prefix_cache_make_root(&m->cache, seq->request->long_rope, seq->request->cache_salt), 0);
+    while ((seq->num_hashed + 1) * size <= known) {
+        const int32_t index = seq->num_hashed;
+        const int32_t prefix =
+            prefix_cache_insert(&m->cache, seq->prefix, seq->tokens + (size_t)index * (size_t)size);
+        if (prefix == PREFIX_NONE) break;
+        set_prefix(m, seq, prefix, index + 1);
+        attach_blocks(m, seq, index, prefix);
+    }
+    if (seq->num_hashed == 0) set_prefix(m, seq, PREFIX_NONE, 0);
+}
+
+void block_manager_reset_cache(struct block_manager *m)
+{
+    for (int32_t i = 1; m->caching && i < m->pool.end; i++) {
+        const int32_t prefix = m->pool.blocks[i].prefix;
+        if (prefix == PREFIX_NONE) continue;
+        prefix_cache_detach(&m->cache, prefix, i);
+        block_pool_set_prefix(&m->pool, i, PREFIX_NONE);
+    }
 }
 
 /* ---- swapping ---- */
 
 enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks, struct error *err)
 {
-    int32_t *scratch = realloc(m->scratch, ((size_t)m->host.end + (size_t)num_blocks) * sizeof *scratch);
+    const size_t end = (size_t)m->host.end, more = (size_t)num_blocks;
+    int32_t *scratch = realloc(m->scratch, (end + more) * sizeof *scratch);
     if (!scratch) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the block manager");
+    memset(scratch + end, 0, more * sizeof *scratch);
     m->scratch = scratch;
     return block_pool_grow(&m->host, num_blocks, err);
 }
 
-/* Blocks of this pool that the request's sequences hold, a shared one counted once. */
-static int32_t num_distinct(const struct block_pool *pool, const struct request *request)
+/* Counts the blocks of the sequence that are still read and that m->scratch has not noted. It notes them, or forgets
+ * them. */
+static int32_t note_sequence(struct block_manager *m, const struct sequence *seq, bool note)
 {
     int32_t count = 0;
-    for (const struct sequence *seq = request->sequences; seq < request->sequences + request->num_sequences; seq++)
-        for (int32_t i = 0; i < seq->num_blocks; i++) {
-            struct block *b = &pool->blocks[seq->block_table[i]];
-            count += b->moved_to == 0;
-            b->moved_to = BLOCK_NONE; /* counted */
+    for (int32_t g = 0; g < m->limits.num_groups; g++)
+        for (int32_t i = first_read(m, g, seq->num_computed); i < seq->tables[g].num_blocks; i++) {
+            int32_t *noted = &m->scratch[seq->tables[g].blocks[i]];
+            count += *noted == 0;
+            *noted = note;
         }
-    for (const struct sequence *seq = request->sequences; seq < request->sequences + request->num_sequences; seq++)
-        for (int32_t i = 0; i < seq->num_blocks; i++) pool->blocks[seq->block_table[i]].moved_to = 0;
     return count;
 }
 
-int32_t block_manager_swap_out_cost(const struct block_manager *m, const struct request *request)
+/* Blocks that the request's sequences hold and still read, a shared one counted once. */
+static int32_t num_distinct(struct block_manager *m, const struct request *request)
 {
-    return num_distinct(&m->pool, request);
+    int32_t count = 0;
+    for (int32_t i = 0; i < request->num_sequences; i++) count += note_sequence(m, &request->sequences[i], true);
+    for (int32_t i = 0; i < request->num_sequences; i++) note_sequence(m, &request->sequences[i], false);
+    return count;
 }
 
-enum allocate_result block_manager_can_swap_in(const struct block_manager *m, const struct request *request)
+int32_t block_manager_swap_out_cost(struct block_manager *m, const struct request *request)
 {
-    int32_t required = num_distinct(&m->host, request) + request_num_unfinished(request);
+    return num_distinct(m, request);
+}
+
+/* Blocks that a sequence may take of a group once it is back: one to grow into or, if it was preempted before it had
+ * computed all its tokens, those that it lacks and one for a copy-on-write. */
+static int32_t spare_blocks(const struct block_manager *m, const struct sequence *seq, int32_t group)
+{
+    const int32_t missing = blocks_for(m, seq->num_tokens) - seq->tables[group].num_blocks;
+    if (missing <= 0 || seq->num_tokens - seq->num_computed <= 1) return 1;
+    return least(missing + 1, batch_group_blocks(&m->limits, group, seq->num_tokens));
+}
+
+enum allocate_result block_manager_can_swap_in(struct block_manager *m, const struct request *request)
+{
+    int32_t required = num_distinct(m, request);
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        for (int32_t g = 0; g < m->limits.num_groups && request->sequences[i].status != SEQUENCE_FINISHED; g++)
+            required += spare_blocks(m, &request->sequences[i], g);
     if (block_pool_num_total(&m->pool) - required < m->watermark) return ALLOCATE_NEVER;
     return m->pool.num_free - required >= m->watermark ? ALLOCATE_OK : ALLOCATE_LATER;
 }
 
-/* Chooses where each of the sequence's blocks goes. Pairs are in the order of the table, so that neighbouring blocks
- * are copied together. */
-static enum status choose_places(struct block_manager *m, const struct sequence *seq, struct block_pool *from,
-                                 struct block_pool *to, struct block_pair *pairs, int32_t *num_pairs, struct error *err)
+/* Blocks on their way from one pool to the other: m->scratch maps each to its new one. */
+struct move {
+    struct block_pool *from, *to;
+    struct block_pair *pairs;
+    int32_t *num_pairs;
+};
+
+/* Chooses where the sequence's blocks go. Pairs are in the order of the table, so that neighbouring blocks are copied
+ * together. */
+static enum status choose_places(struct block_manager *m, const struct block_table *t, const struct move *move,
+                                 struct error *err)
 {
     enum status status = STATUS_OK;
-    for (int32_t i = 0; i < seq->num_blocks && status == STATUS_OK; i++) {
-        struct block *b = &from->blocks[seq->block_table[i]];
-        int32_t place = b->moved_to;
+    for (int32_t i = t->first; i < t->num_blocks && status == STATUS_OK; i++) {
+        const int32_t block = t->blocks[i];
+        int32_t place = m->scratch[block];
+        if (!in_pool(move->from, block)) continue;
         if (place) {
-            status = block_pool_share(to, place, err);
+            status = block_pool_share(move->to, place, err);
             continue;
         }
-        status = take_block(m, to, &place, err);
+        status = take_block(m, move->to, &place, err);
         if (status != STATUS_OK) return status;
-        b->moved_to = place;
-        to->blocks[place].filled = b->filled;
-        pairs[(*num_pairs)++] = (struct block_pair){seq->block_table[i], place};
+        m->scratch[block] = place;
+        move->to->blocks[place].filled = move->from->blocks[block].filled;
+        move->pairs[(*move->num_pairs)++] = (struct block_pair){block, place};
     }
     return status;
 }
 
 /* The last block first, as in a release. */
-static enum status move_table(struct sequence *seq, struct block_pool *from, struct error *err)
+static enum status move_table(struct block_manager *m, const struct block_table *t, const struct move *move,
+                              struct error *err)
 {
     enum status status = STATUS_OK;
-    for (int32_t i = seq->num_blocks - 1; i >= 0 && status == STATUS_OK; i--) {
-        int32_t block = seq->block_table[i];
-        seq->block_table[i] = from->blocks[block].moved_to;
-        status = block_pool_release(from, block, err);
+    for (int32_t i = t->num_blocks - 1; i >= t->first && status == STATUS_OK; i--) {
+        const int32_t block = t->blocks[i];
+        if (!in_pool(move->from, block)) continue;
+        t->blocks[i] = m->scratch[block];
+        status = release_block(m, block, err);
     }
-    seq->num_uploaded = seq->num_hashed = 0;
-    seq->prefix_id = empty_prefix(seq);
     return status;
 }
 
-static enum status move_blocks(struct block_manager *m, struct request *request, struct block_pool *from,
-                               struct block_pool *to, struct block_pair *pairs, int32_t *num_pairs, struct error *err)
+static enum status move_blocks(struct block_manager *m, struct request *request, const struct move *move,
+                               struct error *err)
 {
-    int32_t first = *num_pairs;
+    const int32_t first = *move->num_pairs;
+    struct sequence *seqs = request->sequences;
     enum status status = STATUS_OK;
-    for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++)
-        status = choose_places(m, &request->sequences[i], from, to, pairs, num_pairs, err);
-    for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++)
-        status = move_table(&request->sequences[i], from, err);
-    for (int32_t i = first; i < *num_pairs; i++) from->blocks[pairs[i].source].moved_to = 0;
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
+            status = choose_places(m, &seqs[i].tables[g], move, err);
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
+            status = move_table(m, &seqs[i].tables[g], move, err);
+    for (int32_t i = first; i < *move->num_pairs; i++) m->scratch[move->pairs[i].source] = 0;
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        set_prefix(m, &seqs[i], PREFIX_NONE, 0);
+        memset(seqs[i].num_uploaded, 0, sizeof seqs[i].num_uploaded);
+    }
     return status;
 }
 
+/* Blocks that have left their window are not moved: they could become free in the very step that brings them back. */
 enum status block_manager_swap_out(struct block_manager *m, struct request *request, struct block_pair *pairs,
                                    int32_t *num_pairs, struct error *err)
 {
-    return move_blocks(m, request, &m->pool, &m->host, pairs, num_pairs, err);
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
+            status = trim_table(m, g, &request->sequences[i], err);
+    if (status != STATUS_OK) return status;
+    return move_blocks(m, request, &(struct move){&m->pool, &m->host, pairs, num_pairs}, err);
+}
+
+/* Replaces the host blocks of a sequence that is about to return by the device blocks of the same tokens, where the
+ * prefix cache finds them. */
+static enum status share_found(struct block_manager *m, struct sequence *seq, struct error *err)
+{
+    const int32_t size = m->limits.block_size, full = least(seq->num_computed, seq->num_tokens) / size;
+    int32_t prefix = PREFIX_NONE;
+    if (m->caching) prefix = prefix_cache_root(&m->cache, seq->request->long_rope, seq->request->cache_salt);
+    for (int32_t i = 0; i < full && prefix != PREFIX_NONE; i++) {
+        prefix = prefix_cache_find(&m->cache, prefix, seq->tokens + (size_t)i * (size_t)size);
+        for (int32_t g = 0; g < m->limits.num_groups && prefix != PREFIX_NONE; g++) {
+            const int32_t block = seq->tables[g].blocks[i], found = prefix_cache_block(&m->cache, prefix, g);
+            if (!block || !found) continue;
+            enum status status = block_pool_share(&m->pool, found, err);
+            if (status == STATUS_OK) status = release_block(m, block, err);
+            if (status != STATUS_OK) return status;
+            seq->tables[g].blocks[i] = found;
+        }
+    }
+    return STATUS_OK;
 }
 
 enum status block_manager_swap_in(struct block_manager *m, struct request *request, struct block_pair *pairs,
                                   int32_t *num_pairs, struct error *err)
 {
-    return move_blocks(m, request, &m->host, &m->pool, pairs, num_pairs, err);
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++)
+        if (request->sequences[i].status != SEQUENCE_FINISHED) status = share_found(m, &request->sequences[i], err);
+    if (status != STATUS_OK) return status;
+    return move_blocks(m, request, &(struct move){&m->host, &m->pool, pairs, num_pairs}, err);
 }
 
 /* ---- release and checks ---- */
@@ -341,26 +605,21 @@ enum status block_manager_swap_in(struct block_manager *m, struct request *reque
 enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err)
 {
     enum status status = STATUS_OK;
-    for (int32_t i = seq->num_blocks - 1; i >= 0; i--) {
-        int32_t block = seq->block_table[i];
-        if (!block) continue;
-        struct block_pool *pool = block < m->pool.end ? &m->pool : &m->host;
-        struct error *first = status == STATUS_OK ? err : NULL;
-        enum status released = block_pool_release(pool, block, first);
-        if (status == STATUS_OK) status = released;
-    }
-    seq->num_blocks = seq->num_uploaded = seq->num_hashed = 0;
-    seq->prefix_id = PREFIX_EMPTY;
+    int32_t last = 0;
+    for (int32_t g = 0; g < m->limits.num_groups; g++)
+        if (seq->tables[g].num_blocks > last) last = seq->tables[g].num_blocks;
+    for (int32_t i = last - 1; i >= 0; i--)
+        for (int32_t g = 0; g < m->limits.num_groups; g++) {
+            const struct block_table *t = &seq->tables[g];
+            if (i < t->first || i >= t->num_blocks) continue;
+            const enum status released = release_block(m, t->blocks[i], status == STATUS_OK ? err : NULL);
+            if (status == STATUS_OK) status = released;
+        }
+    for (int32_t g = 0; g < m->limits.num_groups; g++) seq->tables[g].num_blocks = seq->tables[g].first = 0;
+    memset(seq->num_uploaded, 0, sizeof seq->num_uploaded);
+    seq->num_computed = 0;
+    set_prefix(m, seq, PREFIX_NONE, 0);
     return status;
-}
-
-void block_manager_reset_cache(struct block_manager *m)
-{
-    for (int32_t i = 1; m->caching && i < m->pool.end; i++) {
-        if (!m->pool.blocks[i].cached) continue;
-        prefix_cache_forget(&m->cache, i);
-        block_pool_set_cached(&m->pool, i, false);
-    }
 }
 
 static enum status check_counts(const struct block_manager *m, const struct block_pool *pool, struct error *err)
@@ -370,30 +629,41 @@ static enum status check_counts(const struct block_manager *m, const struct bloc
         if (b->ref_count != m->scratch[i])
             return error_set(err, STATUS_INTERNAL, "block %d has the count %d, but %d table entries name it", i,
                              b->ref_count, m->scratch[i]);
-        if (b->cached != (m->caching && pool == &m->pool && prefix_cache_id(&m->cache, i) != 0))
+        if (b->prefix == PREFIX_NONE) continue;
+        if (pool != &m->pool || !is_block_of_prefix(m, i, b->prefix))
             return error_set(err, STATUS_INTERNAL, "block %d: the pool and the prefix cache disagree", i);
-        if (b->cached && b->filled != m->block_size)
+        if (b->ref_count > 0 && b->filled != m->limits.block_size)
             return error_set(err, STATUS_INTERNAL, "block %d can be found, but %d of its %d slots are written", i,
-                             b->filled, m->block_size);
+                             b->filled, m->limits.block_size);
     }
+    return STATUS_OK;
+}
+
+/* Counts the entries that name each block in m->scratch. */
+static enum status count_entries(const struct block_manager *m, const struct sequence *seq, struct error *err)
+{
+    for (int32_t g = 0; g < m->limits.num_groups; g++)
+        for (int32_t i = 0; i < seq->tables[g].num_blocks; i++) {
+            const int32_t block = seq->tables[g].blocks[i];
+            if (block < 0 || block >= m->host.end || (block == 0) != (i < seq->tables[g].first))
+                return error_set(err, STATUS_INTERNAL, "entry %d of a block table, whose window begins at %d, is %d", i,
+                                 seq->tables[g].first, block);
+            m->scratch[block]++;
+        }
     return STATUS_OK;
 }
 
 enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
                                 struct error *err)
 {
-    const int32_t end = m->host.end;
     enum status status = block_pool_check(&m->pool, err);
     if (status == STATUS_OK) status = block_pool_check(&m->host, err);
-    if (status != STATUS_OK) return status;
-    memset(m->scratch, 0, (size_t)end * sizeof *m->scratch);
-    for (int32_t i = 0; i < num_seqs; i++)
-        for (int32_t j = 0; j < seqs[i]->num_blocks; j++) {
-            int32_t block = seqs[i]->block_table[j];
-            if (block < 0 || block >= end)
-                return error_set(err, STATUS_INTERNAL, "entry %d of a block table is %d", j, block);
-            m->scratch[block]++;
-        }
-    status = check_counts(m, &m->pool, err);
-    return status == STATUS_OK ? check_counts(m, &m->host, err) : status;
+    if (status == STATUS_OK && m->caching) status = prefix_cache_check(&m->cache, err);
+    for (int32_t i = 0; i < m->host.end && status == STATUS_OK; i++)
+        if (m->scratch[i] != 0) status = error_set(err, STATUS_INTERNAL, "the scratch entry of block %d is not 0", i);
+    for (int32_t i = 0; i < num_seqs && status == STATUS_OK; i++) status = count_entries(m, seqs[i], err);
+    if (status == STATUS_OK) status = check_counts(m, &m->pool, err);
+    if (status == STATUS_OK) status = check_counts(m, &m->host, err);
+    memset(m->scratch, 0, (size_t)m->host.end * sizeof *m->scratch);
+    return status;
 }

@@ -46,27 +46,28 @@ enum status block_manager_init(struct block_manager *m, int32_t num_blocks, cons
 void block_manager_free(struct block_manager *m);
 
 /* Whether a waiting request can start with the watermark left free. *required gets the blocks that its unfinished
- * sequences need for their tokens: those of the first, and of the others beyond the prompt, whose blocks they share. A
- * preempted request may have grown so large that no pool could leave the watermark free; then only *required counts, so
- * that it can still finish.
+ * sequences need for their tokens: those of the first, and of the others beyond the prompt, whose blocks they share; of
+ * a group with a window no more than a sequence holds at a time (batch_group_blocks). A preempted request may have
+ * grown so large that no pool could leave the watermark free; then only *required counts, so that it can still finish.
  *
- * Blocks found in the prefix cache lower the need. The answer LATER is kept in the request, with the number of gains
- * that could change it, so that a request at the head of the queue is not looked up again at every step. */
+ * Blocks found in the prefix cache lower the need. The answer LATER is kept in the request until m->gains has grown by
+ * the number of blocks that are missing, so that a request at the head of the queue is not looked up at every step. It
+ * is never kept for good, but may be kept a little too long where one block makes several others findable again. */
 enum allocate_result block_manager_can_allocate(struct block_manager *m, struct request *request, int32_t *required);
-/* Starts a sequence that holds no blocks: finds the longest cached prefix, shares its blocks, and takes blocks for all
- * known tokens; in a group with a window, for as many as it holds at a time (batch_group_blocks). Sets num_computed
- * (the cached tokens: whole blocks, and never the last token), num_hashed and prefix. A hit needs the blocks of full
- * attention from the first to the last, and of a window those that the next token still reads. Call it after
- * can_allocate answered OK. */
+/* Starts a sequence that holds no blocks: finds the longest cached prefix, shares its blocks, and takes blocks for its
+ * tokens; for the prompt alone if its request has other sequences, which start from those blocks; in a group with a
+ * window, for as many as one step can compute. Sets num_computed (the cached tokens: whole blocks, and never the last
+ * token), num_hashed and prefix. A hit needs the blocks of full attention from the first to the last, and of a window
+ * those that the next token still reads. Call it after can_allocate answered OK. */
 enum status block_manager_allocate(struct block_manager *m, struct sequence *seq, struct error *err);
 
 /* What a sequence computes next: the tokens num_computed .. num_tokens - 1. */
 struct growth {
-    const struct sequence *seq;
+    struct sequence *seq;
     int32_t num_tokens;
 };
-/* Blocks that the sequences of one request must take before they compute these tokens, less those that leave their
- * windows and become free: exact, whichever of them share a block that several write to. It may be negative. */
+/* Blocks that must be free for these growths, appended in this order, the sequences all different: exact, whichever of
+ * them share a block that several write to, and whatever leaves their windows and becomes free. */
 int32_t block_manager_append_cost(struct block_manager *m, const struct growth *growths, int32_t count);
 /* Makes room for num_tokens tokens in all, and makes the slots of tokens num_computed .. num_tokens - 1 writable. In
  * each group: gives back the blocks that have left the window, replaces each block in that range that others hold
@@ -85,7 +86,8 @@ enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks,
 /* Host blocks needed to swap the request out: the blocks that it holds, a shared one counted once. */
 int32_t block_manager_swap_out_cost(struct block_manager *m, const struct request *request);
 /* Whether a swapped request can return: its blocks, and one a group for each unfinished sequence to grow into, must
- * leave the watermark free. */
+ * leave the watermark free. A sequence that was preempted in the middle of its known tokens needs those that it lacks
+ * instead of the one. */
 enum allocate_result block_manager_can_swap_in(struct block_manager *m, const struct request *request);
 /* Moves the request to blocks of the other pool. A block that several of its sequences hold is moved once and stays
  * shared. The copies to make are added to pairs[*num_pairs]. The old blocks are released at once, so the copies must
@@ -98,8 +100,8 @@ enum status block_manager_swap_in(struct block_manager *m, struct request *reque
 
 /* Enters the sequence's blocks that are full of known, computed tokens into the prefix cache. */
 void block_manager_hash(struct block_manager *m, struct sequence *seq);
-/* Releases every block of the sequence, of the device or of the host, and empties its tables. The last block is
- * released first, so that the end of a cached prefix is evicted before its beginning. */
+/* Releases every block of the sequence, of the device or of the host, and empties its tables: nothing of it is computed
+ * any more. The last block is released first, so that the end of a cached prefix is evicted before its beginning. */
 enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err);
 
 /* Empties the prefix cache. No sequence may hold blocks. */

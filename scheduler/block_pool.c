@@ -3,6 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/prefix_cache.h"
+
+_Static_assert(sizeof(struct block) == 16, "a pool of millions of blocks must stay small");
+
+static bool has_prefix(const struct block *b)
+{
+    return b->prefix != PREFIX_NONE;
+}
+
 static void list_remove(struct block_pool *pool, int32_t block)
 {
     struct block *b = &pool->blocks[block];
@@ -14,9 +23,8 @@ static void list_remove(struct block_pool *pool, int32_t block)
         pool->tail = b->previous;
     else
         pool->blocks[b->next].previous = b->previous;
-    b->previous = b->next = BLOCK_NONE;
     pool->num_free--;
-    if (b->cached) pool->num_cached--;
+    if (has_prefix(b)) pool->num_cached--;
 }
 
 /* Between two neighbours of the list, either of which may be BLOCK_NONE: its end. */
@@ -34,12 +42,27 @@ static void list_insert(struct block_pool *pool, int32_t block, int32_t previous
     else
         pool->blocks[next].previous = block;
     pool->num_free++;
-    if (b->cached) pool->num_cached++;
+    if (has_prefix(b)) pool->num_cached++;
 }
 
-enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, struct error *err)
+/* A block of count 0 waits where its state says. */
+static void list_return(struct block_pool *pool, int32_t block)
 {
-    *pool = (struct block_pool){.first = first, .end = first, .untaken = first, .head = BLOCK_NONE, .tail = BLOCK_NONE};
+    if (has_prefix(&pool->blocks[block]))
+        list_insert(pool, block, pool->tail, BLOCK_NONE);
+    else
+        list_insert(pool, block, BLOCK_NONE, pool->head);
+}
+
+enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, int32_t block_size,
+                            struct error *err)
+{
+    *pool = (struct block_pool){.first = first,
+                                .end = first,
+                                .block_size = block_size,
+                                .head = BLOCK_NONE,
+                                .tail = BLOCK_NONE,
+                                .untaken = first};
     return block_pool_grow(pool, num_blocks, err);
 }
 
@@ -64,32 +87,32 @@ void block_pool_free(struct block_pool *pool)
     *pool = (struct block_pool){0};
 }
 
-static bool is_free(const struct block_pool *pool, int32_t block)
+static bool in_pool(const struct block_pool *pool, int32_t block)
 {
-    return block >= pool->first && block < pool->end && pool->blocks[block].ref_count == 0;
+    return block >= pool->first && block < pool->end;
 }
 
-static void take_untaken(struct block_pool *pool)
+static bool can_take(const struct block_pool *pool, int32_t block)
 {
-    struct block *b = &pool->blocks[pool->untaken++];
-    b->previous = b->next = BLOCK_NONE;
-    pool->num_free--;
+    return in_pool(pool, block) && pool->blocks[block].ref_count == 0;
 }
 
-int32_t block_pool_take(struct block_pool *pool, bool *evicted)
+int32_t block_pool_take(struct block_pool *pool, int32_t *evicted)
 {
-    *evicted = false;
-    if (pool->head != BLOCK_NONE && !is_free(pool, pool->head)) return BLOCK_NONE;
-    bool untaken = pool->untaken < pool->end && (pool->head == BLOCK_NONE || pool->blocks[pool->head].cached);
+    *evicted = PREFIX_NONE;
+    if (pool->head != BLOCK_NONE && !can_take(pool, pool->head)) return BLOCK_NONE;
+    bool untaken = pool->untaken < pool->end && (pool->head == BLOCK_NONE || has_prefix(&pool->blocks[pool->head]));
     int32_t block = untaken ? pool->untaken : pool->head;
-    if (!is_free(pool, block)) return BLOCK_NONE;
-    if (untaken)
-        take_untaken(pool);
-    else
+    if (!can_take(pool, block)) return BLOCK_NONE;
+    if (untaken) {
+        pool->untaken++;
+        pool->num_free--;
+    } else {
         list_remove(pool, block);
+    }
     struct block *b = &pool->blocks[block];
-    *evicted = b->cached;
-    b->cached = false;
+    *evicted = b->prefix;
+    b->prefix = PREFIX_NONE;
     b->filled = 0;
     b->ref_count = 1;
     return block;
@@ -97,13 +120,16 @@ int32_t block_pool_take(struct block_pool *pool, bool *evicted)
 
 enum status block_pool_share(struct block_pool *pool, int32_t block, struct error *err)
 {
-    if (block < pool->first || block >= pool->end)
+    if (!in_pool(pool, block))
         return error_set(err, STATUS_INTERNAL, "block %d is shared, but blocks are numbered %d to %d", block,
                          pool->first, pool->end - 1);
     struct block *b = &pool->blocks[block];
-    if (b->ref_count < 0 || (b->ref_count == 0 && !b->cached))
+    if (b->ref_count < 0 || (b->ref_count == 0 && !has_prefix(b)))
         return error_set(err, STATUS_INTERNAL, "block %d is shared, but it is free (count %d)", block, b->ref_count);
-    if (b->ref_count == 0) list_remove(pool, block);
+    if (b->ref_count == 0) {
+        list_remove(pool, block);
+        b->filled = pool->block_size;
+    }
     b->ref_count++;
     return STATUS_OK;
 }
@@ -111,38 +137,40 @@ enum status block_pool_share(struct block_pool *pool, int32_t block, struct erro
 enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err)
 {
     if (block == 0) return error_set(err, STATUS_INTERNAL, "release of block 0, the null block");
-    if (block < pool->first || block >= pool->end)
+    if (!in_pool(pool, block))
         return error_set(err, STATUS_INTERNAL, "release of block %d, but blocks are numbered %d to %d", block,
                          pool->first, pool->end - 1);
     struct block *b = &pool->blocks[block];
     if (b->ref_count <= 0)
         return error_set(err, STATUS_INTERNAL, "release of block %d, which is free already (count %d)", block,
                          b->ref_count);
-    if (--b->ref_count > 0) return STATUS_OK;
-    if (b->cached)
-        list_insert(pool, block, pool->tail, BLOCK_NONE);
-    else
-        list_insert(pool, block, BLOCK_NONE, pool->head);
+    if (--b->ref_count == 0) list_return(pool, block);
     return STATUS_OK;
 }
 
-void block_pool_set_cached(struct block_pool *pool, int32_t block, bool cached)
+void block_pool_set_prefix(struct block_pool *pool, int32_t block, int32_t prefix)
 {
     struct block *b = &pool->blocks[block];
-    if (b->ref_count == 0) pool->num_cached += (int32_t)cached - (int32_t)b->cached;
-    b->cached = cached;
+    bool moves = b->ref_count == 0 && has_prefix(b) && prefix == PREFIX_NONE;
+    if (moves) list_remove(pool, block);
+    b->prefix = prefix;
+    if (moves) list_return(pool, block);
 }
 
 enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offset, int32_t count, struct error *err)
 {
+    if (!in_pool(pool, block))
+        return error_set(err, STATUS_INTERNAL, "slots of block %d are written, but blocks are numbered %d to %d", block,
+                         pool->first, pool->end - 1);
     struct block *b = &pool->blocks[block];
-    bool sound = block > 0 && b->ref_count == 1 && b->filled == offset;
-    int32_t was = b->filled;
+    int32_t filled = b->ref_count > 0 ? b->filled : 0;
+    if (b->ref_count != 1 || offset != filled || count > pool->block_size - offset)
+        return error_set(err, STATUS_INTERNAL,
+                         "slots %d to %d of block %d are written, but its count is %d and its first %d of %d slots "
+                         "were filled",
+                         offset, offset + count - 1, block, b->ref_count, filled, pool->block_size);
     b->filled = offset + count;
-    if (sound) return STATUS_OK;
-    return error_set(err, STATUS_INTERNAL,
-                     "slots %d to %d of block %d are written, but its count is %d and its first %d slots were filled",
-                     offset, offset + count - 1, block, b->ref_count, was);
+    return STATUS_OK;
 }
 
 int32_t block_pool_num_total(const struct block_pool *pool)
@@ -165,7 +193,9 @@ static enum status check_list(const struct block_pool *pool, struct error *err)
         if (b->previous != previous || b->ref_count != 0)
             return error_set(err, STATUS_INTERNAL, "block %d of the free list: count %d, previous %d instead of %d", i,
                              b->ref_count, b->previous, previous);
-        cached += b->cached;
+        if (cached && !has_prefix(b))
+            return error_set(err, STATUS_INTERNAL, "free block %d waits behind a cached one", i);
+        cached += has_prefix(b);
         previous = i;
     }
     length += pool->end - pool->untaken;
@@ -174,20 +204,30 @@ static enum status check_list(const struct block_pool *pool, struct error *err)
                      length, cached, pool->num_free, pool->num_cached);
 }
 
+static enum status check_block(const struct block_pool *pool, int32_t block, struct error *err)
+{
+    const struct block *b = &pool->blocks[block];
+    if (b->ref_count < 0) return error_set(err, STATUS_INTERNAL, "block %d has the count %d", block, b->ref_count);
+    if (block >= pool->untaken && (b->ref_count > 0 || has_prefix(b)))
+        return error_set(err, STATUS_INTERNAL, "block %d is in use or cached, but was never taken", block);
+    if (b->ref_count > 0 && (b->filled < 0 || b->filled > pool->block_size))
+        return error_set(err, STATUS_INTERNAL, "%d of %d slots of block %d are filled", b->filled, pool->block_size,
+                         block);
+    return STATUS_OK;
+}
+
 enum status block_pool_check(const struct block_pool *pool, struct error *err)
 {
     int32_t in_use = 0;
     for (int32_t i = pool->first; i < pool->end; i++) {
-        if (pool->blocks[i].ref_count < 0)
-            return error_set(err, STATUS_INTERNAL, "block %d has the count %d", i, pool->blocks[i].ref_count);
-        if (i >= pool->untaken && pool->blocks[i].ref_count > 0)
-            return error_set(err, STATUS_INTERNAL, "block %d is in use, but was never taken", i);
+        enum status status = check_block(pool, i, err);
+        if (status != STATUS_OK) return status;
         in_use += pool->blocks[i].ref_count > 0;
     }
     if (in_use != block_pool_num_in_use(pool))
         return error_set(err, STATUS_INTERNAL, "%d blocks are in use and %d free, of %d", in_use, pool->num_free,
                          block_pool_num_total(pool));
-    if (pool->blocks[0].ref_count != 0 || pool->blocks[0].cached)
+    if (pool->blocks[0].ref_count != 0 || has_prefix(&pool->blocks[0]))
         return error_set(err, STATUS_INTERNAL, "the null block is held or cached");
     return check_list(pool, err);
 }

@@ -62,10 +62,11 @@ enum status block_pool_share(struct block_pool *pool, int32_t block, struct erro
 /* Removes a holder. At 0 the block returns to the free list: to the tail if it is cached, otherwise to the head.
  * Releasing a block of count 0, the null block or a number outside the pool is an error that names the block. */
 enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err);
-/* The prefix cache can find this block, which is full, by `prefix`; PREFIX_NONE: it no longer can. */
+/* The prefix cache can find this block, which is full and in use, by `prefix`; PREFIX_NONE: it no longer can, and a
+ * cached block becomes a free one. */
 void block_pool_set_prefix(struct block_pool *pool, int32_t block, int32_t prefix);
 /* Records that `count` slots from `offset` on are written. Slots are written in ascending order, each once, and only
- * while the block has one holder: anything else is an error that names the block. */
+ * while the block has one holder: anything else is an error that names the block, and changes nothing. */
 enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offset, int32_t count, struct error *err);
 
 int32_t block_pool_num_total(const struct block_pool *pool);

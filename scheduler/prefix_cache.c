@@ -4,113 +4,292 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "scheduler/block_pool.h"
+/* The roots: numbers that stand for no tokens, have no parent and are never removed. Prefixes of tokens lie directly
+ * below the first two, and salts below the others.
+ *
+ * A salt's path spells an int32, its length in bytes, and then its bytes, padded with zeros to whole chunks of
+ * block_size int32. The first chunk of a path says how many chunks it has, so no salt's path is the beginning of
+ * another's, and what lies below the end of one is tokens: tokens are never taken for a part of a salt, nor a salt for
+ * tokens. */
+enum { ROOT = 1, ROOT_LONG, SALTS, SALTS_LONG, FIRST_PREFIX };
 
-enum { NO_BLOCK = 0 }; /* the end of a chain: the null block has no identity, and tables of zeros need no filling */
+enum { SPARE = 64 }; /* room for salts and for prefixes that have lost their blocks, in a cache full of blocks */
 
-struct prefix_entry {
-    uint64_t parent, prefix_id, extra_key; /* prefix_id 0: the block is not in the cache */
-    int32_t bucket, previous, next;        /* its chain */
+struct prefix {
+    int32_t parent; /* PREFIX_NONE: a root, or the number is free */
+    int32_t next;   /* of its chain or of the free list; PREFIX_NONE: it is the last */
+    int32_t refs;   /* its blocks, its children and its pins; a root's are not counted */
 };
+_Static_assert(sizeof(struct prefix) == 12, "prefix_cache.h says what a prefix costs");
 
-static uint64_t hash_xxh3(uint64_t parent, const int32_t *tokens, int32_t count, uint64_t extra_key)
+static uint64_t hash_xxh3(int32_t parent, const int32_t *tokens, int32_t count)
 {
-    return XXH3_64bits_withSeed(tokens, (size_t)count * sizeof *tokens, parent * 0x9E3779B97F4A7C15u + extra_key);
+    return XXH3_64bits_withSeed(tokens, (size_t)count * sizeof *tokens, (uint64_t)parent);
 }
 
-enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, struct error *err)
+enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, int32_t num_groups,
+                              struct error *err)
 {
-    *cache = (struct prefix_cache){
-        .num_blocks = num_blocks, .block_size = block_size, .next_prefix_id = PREFIX_EMPTY_LONG + 1};
-    cache->hash = hash_xxh3;
-    cache->num_buckets = 1;
-    while (cache->num_buckets < num_blocks && cache->num_buckets < 1 << 29) cache->num_buckets *= 2;
-    size_t entries = (size_t)num_blocks + 1;
-    cache->entries = calloc(entries, sizeof *cache->entries);
-    cache->tokens = calloc(entries * (size_t)block_size, sizeof *cache->tokens);
+    *cache = (struct prefix_cache){.capacity = num_blocks + FIRST_PREFIX + SPARE,
+                                   .num_buckets = 1,
+                                   .block_size = block_size,
+                                   .num_groups = num_groups,
+                                   .num_unused = num_blocks + SPARE,
+                                   .first_free = PREFIX_NONE,
+                                   .hash = hash_xxh3};
+    while (cache->num_buckets <= cache->capacity / 4) cache->num_buckets *= 2;
+    const size_t capacity = (size_t)cache->capacity; /* zeros: memory is not touched before it is used */
+    cache->prefixes = calloc(capacity, sizeof *cache->prefixes);
+    cache->tokens = calloc(capacity * (size_t)block_size, sizeof *cache->tokens);
+    cache->blocks = calloc(capacity * (size_t)num_groups, sizeof *cache->blocks);
     cache->buckets = calloc((size_t)cache->num_buckets, sizeof *cache->buckets);
-    if (!cache->entries || !cache->tokens || !cache->buckets) {
-        prefix_cache_free(cache);
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the prefix cache of %d blocks", num_blocks);
-    }
-    return STATUS_OK;
+    if (cache->prefixes && cache->tokens && cache->blocks && cache->buckets) return STATUS_OK;
+    prefix_cache_free(cache);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the prefix cache of %d blocks", num_blocks);
 }
 
 void prefix_cache_free(struct prefix_cache *cache)
 {
-    free(cache->entries);
+    free(cache->prefixes);
     free(cache->tokens);
+    free(cache->blocks);
     free(cache->buckets);
     *cache = (struct prefix_cache){0};
 }
 
-static int32_t *tokens_of(const struct prefix_cache *cache, int32_t block)
+static int32_t *tokens_of(const struct prefix_cache *cache, int32_t prefix)
 {
-    return cache->tokens + (size_t)block * (size_t)cache->block_size;
+    return cache->tokens + (size_t)prefix * (size_t)cache->block_size;
 }
 
-static int32_t bucket_of(const struct prefix_cache *cache, uint64_t parent, const int32_t *tokens, uint64_t extra_key)
+static int32_t *blocks_of(const struct prefix_cache *cache, int32_t prefix)
 {
-    uint64_t hash = cache->hash(parent, tokens, cache->block_size, extra_key);
-    return (int32_t)(hash & (uint64_t)(cache->num_buckets - 1));
+    return cache->blocks + (size_t)prefix * (size_t)cache->num_groups;
+}
+
+/* ---- the hash table ---- */
+
+static int32_t *bucket_of(const struct prefix_cache *cache, int32_t parent, const int32_t *tokens)
+{
+    const uint64_t hash = cache->hash(parent, tokens, cache->block_size);
+    return &cache->buckets[hash & (uint64_t)(cache->num_buckets - 1)];
 }
 
 /* The hash led to this chain; only an equal identity counts. */
-static int32_t find_in_bucket(const struct prefix_cache *cache, int32_t bucket, uint64_t parent, const int32_t *tokens,
-                              uint64_t extra_key)
+static int32_t find_in_chain(const struct prefix_cache *cache, int32_t first, int32_t parent, const int32_t *tokens)
 {
-    size_t bytes = (size_t)cache->block_size * sizeof *tokens;
-    for (int32_t block = cache->buckets[bucket]; block != NO_BLOCK; block = cache->entries[block].next) {
-        const struct prefix_entry *e = &cache->entries[block];
-        if (e->parent == parent && e->extra_key == extra_key && !memcmp(tokens_of(cache, block), tokens, bytes))
-            return block;
+    const size_t bytes = (size_t)cache->block_size * sizeof *tokens;
+    for (int32_t i = first; i != PREFIX_NONE; i = cache->prefixes[i].next)
+        if (cache->prefixes[i].parent == parent && !memcmp(tokens_of(cache, i), tokens, bytes)) return i;
+    return PREFIX_NONE;
+}
+
+int32_t prefix_cache_find(const struct prefix_cache *cache, int32_t parent, const int32_t *tokens)
+{
+    if (parent == PREFIX_NONE) return PREFIX_NONE;
+    return find_in_chain(cache, *bucket_of(cache, parent, tokens), parent, tokens);
+}
+
+/* ---- references ---- */
+
+/* Nothing refers to the prefix any more: its number is free. */
+static void remove_prefix(struct prefix_cache *cache, int32_t prefix)
+{
+    struct prefix *p = &cache->prefixes[prefix];
+    int32_t *link = bucket_of(cache, p->parent, tokens_of(cache, prefix));
+    while (*link != prefix) link = &cache->prefixes[*link].next;
+    *link = p->next;
+    *p = (struct prefix){.parent = PREFIX_NONE, .next = cache->first_free, .refs = 0};
+    cache->first_free = prefix;
+}
+
+static void add_reference(struct prefix_cache *cache, int32_t prefix)
+{
+    if (prefix >= FIRST_PREFIX) cache->prefixes[prefix].refs++;
+}
+
+/* A prefix without references is removed. Then its parent has one less, which may have been its last. */
+static void drop_reference(struct prefix_cache *cache, int32_t prefix)
+{
+    while (prefix >= FIRST_PREFIX && --cache->prefixes[prefix].refs == 0) {
+        const int32_t parent = cache->prefixes[prefix].parent;
+        remove_prefix(cache, prefix);
+        prefix = parent;
     }
-    return BLOCK_NONE;
 }
 
-int32_t prefix_cache_find(const struct prefix_cache *cache, uint64_t parent, const int32_t *tokens, uint64_t extra_key,
-                          uint64_t *prefix_id)
+void prefix_cache_pin(struct prefix_cache *cache, int32_t prefix)
 {
-    int32_t block = find_in_bucket(cache, bucket_of(cache, parent, tokens, extra_key), parent, tokens, extra_key);
-    if (block != BLOCK_NONE) *prefix_id = cache->entries[block].prefix_id;
-    return block;
+    add_reference(cache, prefix);
 }
 
-uint64_t prefix_cache_insert(struct prefix_cache *cache, int32_t block, uint64_t parent, const int32_t *tokens,
-                             uint64_t extra_key, bool *inserted)
+void prefix_cache_unpin(struct prefix_cache *cache, int32_t prefix)
 {
-    int32_t bucket = bucket_of(cache, parent, tokens, extra_key);
-    int32_t other = find_in_bucket(cache, bucket, parent, tokens, extra_key);
-    *inserted = other == BLOCK_NONE;
-    if (other != BLOCK_NONE) return cache->entries[other].prefix_id;
-
-    int32_t first = cache->buckets[bucket];
-    cache->entries[block] = (struct prefix_entry){
-        .parent = parent,
-        .prefix_id = cache->next_prefix_id++,
-        .extra_key = extra_key,
-        .bucket = bucket,
-        .previous = NO_BLOCK,
-        .next = first,
-    };
-    if (first != NO_BLOCK) cache->entries[first].previous = block;
-    cache->buckets[bucket] = block;
-    memcpy(tokens_of(cache, block), tokens, (size_t)cache->block_size * sizeof *tokens);
-    return cache->entries[block].prefix_id;
+    drop_reference(cache, prefix);
 }
 
-void prefix_cache_forget(struct prefix_cache *cache, int32_t block)
+int32_t prefix_cache_block(const struct prefix_cache *cache, int32_t prefix, int32_t group)
 {
-    struct prefix_entry *e = &cache->entries[block];
-    if (e->previous == NO_BLOCK)
-        cache->buckets[e->bucket] = e->next;
-    else
-        cache->entries[e->previous].next = e->next;
-    if (e->next != NO_BLOCK) cache->entries[e->next].previous = e->previous;
-    *e = (struct prefix_entry){0};
+    return blocks_of(cache, prefix)[group];
 }
 
-uint64_t prefix_cache_id(const struct prefix_cache *cache, int32_t block)
+void prefix_cache_attach(struct prefix_cache *cache, int32_t prefix, int32_t group, int32_t block)
 {
-    return cache->entries[block].prefix_id;
+    blocks_of(cache, prefix)[group] = block;
+    add_reference(cache, prefix);
+}
+
+void prefix_cache_detach(struct prefix_cache *cache, int32_t prefix, int32_t block)
+{
+    int32_t *blocks = blocks_of(cache, prefix);
+    for (int32_t g = 0; g < cache->num_groups; g++) {
+        if (blocks[g] != block) continue;
+        blocks[g] = 0;
+        drop_reference(cache, prefix);
+        return;
+    }
+}
+
+/* ---- insertion ---- */
+
+static int32_t take_number(struct prefix_cache *cache)
+{
+    const int32_t number = cache->first_free;
+    if (number != PREFIX_NONE)
+        cache->first_free = cache->prefixes[number].next;
+    else if (cache->num_unused > 0)
+        return cache->capacity - cache->num_unused--;
+    return number;
+}
+
+int32_t prefix_cache_insert(struct prefix_cache *cache, int32_t parent, const int32_t *tokens)
+{
+    if (parent == PREFIX_NONE) return PREFIX_NONE;
+    int32_t *bucket = bucket_of(cache, parent, tokens);
+    int32_t prefix = find_in_chain(cache, *bucket, parent, tokens);
+    if (prefix != PREFIX_NONE) return prefix;
+    prefix = take_number(cache);
+    add_reference(cache, parent);
+    if (prefix == PREFIX_NONE) {
+        drop_reference(cache, parent); /* the child may have been all that it was made for */
+        return PREFIX_NONE;
+    }
+    cache->prefixes[prefix] = (struct prefix){.parent = parent, .next = *bucket, .refs = 0};
+    *bucket = prefix;
+    memcpy(tokens_of(cache, prefix), tokens, (size_t)cache->block_size * sizeof *tokens);
+    return prefix;
+}
+
+/* ---- roots ---- */
+
+/* Chunk `index` of a salt's path, in the row of tokens that belongs to no prefix. */
+static const int32_t *salt_chunk(const struct prefix_cache *cache, const char *salt, size_t length, size_t index)
+{
+    int32_t *chunk = tokens_of(cache, PREFIX_NONE);
+    const size_t size = (size_t)cache->block_size * sizeof *chunk, head = index == 0 ? sizeof *chunk : 0;
+    const size_t start = index == 0 ? 0 : index * size - sizeof *chunk, left = length - start, room = size - head;
+    memset(chunk, 0, size);
+    if (index == 0) chunk[0] = (int32_t)length;
+    memcpy((char *)chunk + head, salt + start, left < room ? left : room);
+    return chunk;
+}
+
+/* make NULL: the root is only looked up. */
+static int32_t find_root(const struct prefix_cache *cache, struct prefix_cache *make, bool long_rope, const char *salt)
+{
+    if (!salt) return long_rope ? ROOT_LONG : ROOT;
+    const size_t length = strlen(salt), size = (size_t)cache->block_size * sizeof(int32_t);
+    if (length > INT32_MAX) return PREFIX_NONE; /* its path cannot begin with its length */
+    int32_t prefix = long_rope ? SALTS_LONG : SALTS;
+    for (size_t i = 0; i * size < sizeof(int32_t) + length && prefix != PREFIX_NONE; i++) {
+        const int32_t *chunk = salt_chunk(cache, salt, length, i);
+        prefix = make ? prefix_cache_insert(make, prefix, chunk) : prefix_cache_find(cache, prefix, chunk);
+    }
+    return prefix;
+}
+
+int32_t prefix_cache_root(const struct prefix_cache *cache, bool long_rope, const char *salt)
+{
+    return find_root(cache, NULL, long_rope, salt);
+}
+
+int32_t prefix_cache_make_root(struct prefix_cache *cache, bool long_rope, const char *salt)
+{
+    return find_root(cache, cache, long_rope, salt);
+}
+
+/* ---- checks ---- */
+
+static bool in_use(const struct prefix_cache *cache, int32_t prefix)
+{
+    return cache->prefixes[prefix].parent != PREFIX_NONE;
+}
+
+/* Counts each prefix's children and blocks into least[capacity], and the prefixes in use into *used. */
+static enum status count_references(const struct prefix_cache *cache, int32_t *least, int32_t *used, struct error *err)
+{
+    const int32_t end = cache->capacity - cache->num_unused;
+    for (int32_t i = FIRST_PREFIX; i < end; i++) {
+        const int32_t parent = cache->prefixes[i].parent;
+        for (int32_t g = 0; g < cache->num_groups; g++) least[i] += blocks_of(cache, i)[g] != 0;
+        if (parent == PREFIX_NONE) continue;
+        if (parent < 0 || parent >= end || (parent >= FIRST_PREFIX && !in_use(cache, parent)))
+            return error_set(err, STATUS_INTERNAL, "prefix %d follows %d, which is no prefix", i, parent);
+        least[parent]++;
+        ++*used;
+    }
+    return STATUS_OK;
+}
+
+/* The pins are known to their holders only. */
+static enum status check_references(const struct prefix_cache *cache, const int32_t *least, struct error *err)
+{
+    for (int32_t i = FIRST_PREFIX; i < cache->capacity - cache->num_unused; i++) {
+        const int32_t refs = cache->prefixes[i].refs;
+        const bool used = in_use(cache, i);
+        if (used ? refs <= 0 || refs < least[i] : refs != 0 || least[i] != 0)
+            return error_set(err, STATUS_INTERNAL,
+                             "prefix %d, %s, counts %d references, but has %d blocks and children", i,
+                             used ? "in use" : "free", refs, least[i]);
+    }
+    return STATUS_OK;
+}
+
+/* The chains hold the prefixes in use and no others, each where its hash says, and none twice. */
+static enum status check_chains(const struct prefix_cache *cache, int32_t used, struct error *err)
+{
+    const int32_t end = cache->capacity - cache->num_unused;
+    int32_t found = 0;
+    for (int32_t b = 0; b < cache->num_buckets; b++)
+        for (int32_t i = cache->buckets[b]; i != PREFIX_NONE; i = cache->prefixes[i].next)
+            if (i < FIRST_PREFIX || i >= end || !in_use(cache, i) || ++found > used)
+                return error_set(err, STATUS_INTERNAL, "a chain of prefixes has a loop or leads to %d", i);
+    for (int32_t i = FIRST_PREFIX; i < end; i++)
+        if (in_use(cache, i) && prefix_cache_find(cache, cache->prefixes[i].parent, tokens_of(cache, i)) != i)
+            return error_set(err, STATUS_INTERNAL, "prefix %d is in no chain, in a wrong one, or there twice", i);
+    if (found == used) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "%d prefixes are in use, but the chains hold %d", used, found);
+}
+
+static enum status check_free_list(const struct prefix_cache *cache, int32_t used, struct error *err)
+{
+    const int32_t end = cache->capacity - cache->num_unused, most = end - FIRST_PREFIX - used;
+    int32_t length = 0;
+    for (int32_t i = cache->first_free; i != PREFIX_NONE; i = cache->prefixes[i].next)
+        if (i < FIRST_PREFIX || i >= end || in_use(cache, i) || ++length > most)
+            return error_set(err, STATUS_INTERNAL, "the list of free prefixes has a loop or leads to %d", i);
+    if (length == most) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "%d prefixes are free, but the list of them holds %d", most, length);
+}
+
+enum status prefix_cache_check(const struct prefix_cache *cache, struct error *err)
+{
+    int32_t used = 0, *least = calloc((size_t)cache->capacity, sizeof *least);
+    if (!least) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the check of the prefix cache");
+    enum status status = count_references(cache, least, &used, err);
+    if (status == STATUS_OK) status = check_references(cache, least, err);
+    if (status == STATUS_OK) status = check_chains(cache, used, err);
+    if (status == STATUS_OK) status = check_free_list(cache, used, err);
+    free(least);
+    return status;
 }

@@ -17,8 +17,8 @@
  * requests with different cache salts (a salt is a path of prefixes without blocks, under a root of its own; its bytes
  * are compared, too).
  *
- * Nothing is allocated after init. 12 bytes a prefix, 4 for each group, 4 for each token of a block, and 2 to 4 for the
- * hash table. */
+ * Nothing is allocated after init, and init touches no memory. A prefix costs 12 bytes, 4 for each group, 4 for each
+ * token of a block, and at most 2 for the hash table. */
 #ifndef QUIRE_SCHEDULER_PREFIX_CACHE_H
 #define QUIRE_SCHEDULER_PREFIX_CACHE_H
 
@@ -35,7 +35,7 @@ struct prefix;
 
 struct prefix_cache {
     struct prefix *prefixes; /* [capacity], by number; 0 is PREFIX_NONE */
-    int32_t *tokens;         /* [capacity, block_size] */
+    int32_t *tokens;         /* [capacity, block_size] row 0, of no prefix, is scratch memory for salts */
     int32_t *blocks;         /* [capacity, num_groups] 0, the null block: it has none of this group */
     int32_t *buckets;        /* [num_buckets] first prefix of each chain; PREFIX_NONE: the chain is empty */
     int32_t capacity, num_buckets, block_size, num_groups;
@@ -44,7 +44,7 @@ struct prefix_cache {
     prefix_hash_function *hash; /* XXH3 unless a test puts a colliding one here, before the first insertion */
 };
 
-/* Room for as many prefixes as there are blocks, and a few for the roots. */
+/* Room for as many prefixes as there are blocks, and a few for salts. */
 enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, int32_t num_groups,
                               struct error *err);
 void prefix_cache_free(struct prefix_cache *cache); /* safe on a zeroed struct */
@@ -52,13 +52,15 @@ void prefix_cache_free(struct prefix_cache *cache); /* safe on a zeroed struct *
 /* The empty prefix of requests with this salt (NULL: none), long_rope or not. PREFIX_NONE: no request with this salt
  * has anything in the cache. */
 int32_t prefix_cache_root(const struct prefix_cache *cache, bool long_rope, const char *salt);
-/* The same, but it is made where it does not exist; PREFIX_NONE: the cache has no room. */
+/* The same, but it is made where it does not exist, like a prefix by prefix_cache_insert. PREFIX_NONE: the cache has no
+ * room. */
 int32_t prefix_cache_make_root(struct prefix_cache *cache, bool long_rope, const char *salt);
 
 /* The prefix that follows `parent` by tokens[block_size]; PREFIX_NONE: it does not exist, or parent is PREFIX_NONE. */
 int32_t prefix_cache_find(const struct prefix_cache *cache, int32_t parent, const int32_t *tokens);
-/* The same, but it is made where it does not exist. PREFIX_NONE: the cache has no room. The caller pins it or gives it
- * a block before it calls another function. */
+/* The same, but it is made where it does not exist. PREFIX_NONE: the cache has no room, or parent is PREFIX_NONE. The
+ * caller pins a new prefix, gives it a block or inserts what follows it, before it calls another function. A parent
+ * that has nothing but this child to keep it is removed when the insertion fails. */
 int32_t prefix_cache_insert(struct prefix_cache *cache, int32_t parent, const int32_t *tokens);
 
 /* The block of this group; 0: it has none. */
@@ -72,7 +74,8 @@ void prefix_cache_detach(struct prefix_cache *cache, int32_t prefix, int32_t blo
 void prefix_cache_pin(struct prefix_cache *cache, int32_t prefix);
 void prefix_cache_unpin(struct prefix_cache *cache, int32_t prefix);
 
-/* Checks the counts, the chains and the free list. For debug builds and tests. */
+/* Checks the counts, the chains and the free list. A prefix without references is an error: nothing would ever remove
+ * it. For debug builds and tests. */
 enum status prefix_cache_check(const struct prefix_cache *cache, struct error *err);
 
 #endif

@@ -8,7 +8,7 @@ void scheduler_set_unsound(struct scheduler *s, const struct error *err)
     s->unsound = true;
 }
 
-static void check_after(struct scheduler *s)
+void scheduler_check_after(struct scheduler *s)
 {
     struct error err;
     if (s->config.check_invariants && scheduler_check(s, &err) != STATUS_OK) scheduler_set_unsound(s, &err);
@@ -22,8 +22,9 @@ static enum status soundness(const struct scheduler *s, struct error *err)
 static enum status check_config(const struct scheduler_config *c, struct error *err)
 {
     const struct batch_limits *l = &c->limits;
-    if (l->num_groups != 1)
-        return error_set(err, STATUS_UNSUPPORTED, "%d KV cache groups; the scheduler does one", l->num_groups);
+    if (l->num_groups < 1 || l->num_groups > KV_MAX_GROUPS)
+        return error_set(err, STATUS_INVALID, "%d KV cache groups; there must be 1 to %d", l->num_groups,
+                         KV_MAX_GROUPS);
     if (l->block_size < 1 || l->max_num_seqs < 1 || l->max_num_tokens < 1 || l->max_model_len < 1 || c->num_blocks < 1)
         return error_set(err, STATUS_INVALID,
                          "block size %d, max_num_seqs %d, max_num_batched_tokens %d, max_model_len %d and %d blocks: "
@@ -40,8 +41,9 @@ static bool allocate_arrays(struct scheduler *s)
 {
     size_t seqs = (size_t)s->config.limits.max_num_seqs;
     bool ok = (s->free_state_indices = calloc(seqs, sizeof *s->free_state_indices)) &&
-              (s->choices = calloc(seqs, sizeof *s->choices)) && (s->admitted = calloc(seqs, sizeof *s->admitted)) &&
-              (s->events = calloc(seqs, sizeof *s->events)) && (s->holders = calloc(seqs, sizeof *s->holders));
+              (s->plan = calloc(seqs, sizeof *s->plan)) && (s->choices = calloc(seqs, sizeof *s->choices)) &&
+              (s->admitted = calloc(seqs, sizeof *s->admitted)) && (s->events = calloc(seqs, sizeof *s->events)) &&
+              (s->parents = calloc(seqs, sizeof *s->parents)) && (s->holders = calloc(seqs, sizeof *s->holders));
     for (int i = 0; ok && i < SCHEDULER_MAX_STEPS; i++)
         ok = (s->steps[i].named = calloc(seqs, sizeof *s->steps[i].named)) &&
              (s->steps[i].sampled = calloc(seqs, sizeof *s->steps[i].sampled));
@@ -56,8 +58,11 @@ enum status scheduler_create(const struct scheduler_config *config, struct sched
     struct scheduler *s = calloc(1, sizeof *s);
     if (!s) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the scheduler");
     s->config = *config;
-    status = block_manager_init(&s->blocks, config->num_blocks, config->limits.block_size,
-                                config->enable_prefix_caching, err);
+    s->waiting.kind = QUEUE_HEAP;
+    s->swapped.kind = s->running.kind = QUEUE_SORTED;
+    s->ended.kind = QUEUE_FIFO;
+    status =
+        block_manager_init(&s->blocks, config->num_blocks, &config->limits, config->enable_prefix_caching, err);
     if (status == STATUS_OK && !allocate_arrays(s))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a scheduler of %d sequences",
                            config->limits.max_num_seqs);
@@ -80,9 +85,11 @@ void scheduler_destroy(struct scheduler *s)
         free(s->steps[i].sampled);
     }
     free(s->free_state_indices);
+    free(s->plan);
     free(s->choices);
     free(s->admitted);
     free(s->events);
+    free(s->parents);
     free(s->holders);
     free(s);
 }
@@ -91,6 +98,7 @@ void scheduler_add(struct scheduler *s, struct request *request)
 {
     const struct batch_limits *limits = &s->config.limits;
     request->arrival = s->next_arrival++;
+    if (s->config.policy == SCHEDULING_FCFS) request->priority = 0;
     request->long_rope = scheduler_past_switch(s, request);
     request_queue_insert(&s->waiting, request);
     if (request->num_sequences > limits->max_num_seqs) {
@@ -103,7 +111,7 @@ void scheduler_add(struct scheduler *s, struct request *request)
                   request->sequences[0].token_capacity, limits->max_model_len);
         scheduler_end_request(s, request, FINISH_ERROR);
     }
-    check_after(s);
+    scheduler_check_after(s);
 }
 
 void scheduler_abort(struct scheduler *s, struct request *request)
@@ -111,14 +119,14 @@ void scheduler_abort(struct scheduler *s, struct request *request)
     if (request_finished(request)) return;
     request->aborted = true;
     scheduler_end_request(s, request, FINISH_ABORT);
-    check_after(s);
+    scheduler_check_after(s);
 }
 
 void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_reason reason)
 {
     if (seq->status == SEQUENCE_FINISHED) return;
     scheduler_end_sequence(s, seq, reason);
-    check_after(s);
+    scheduler_check_after(s);
 }
 
 static bool request_in_flight(const struct request *request)
@@ -137,17 +145,18 @@ static void requeue_past_switch(struct scheduler *s)
     }
 }
 
-/* Decides what the next step computes, and lays it out. */
-static void choose_step(struct scheduler *s, struct batch *batch)
+/* Decides what the next step computes, and lays it out. The plan of the running requests needs so many blocks. */
+static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed)
 {
-    if (s->config.rope_switch > 0) requeue_past_switch(s);
-    bool preempted = scheduler_choose_running(s, batch);
+    const bool fits = needed <= s->blocks.pool.num_free;
+    if (!fits) scheduler_make_room(s, batch, needed);
+    scheduler_choose_planned(s, batch);
     /* A step that preempts admits nothing, unless nothing is left running. */
-    bool admits = !preempted || !s->running.head;
+    const bool admits = fits || !s->running.head;
     if (admits) scheduler_choose_swapped(s, batch);
     if (admits && !s->swapped.head) scheduler_choose_waiting(s, batch);
     if (s->num_choices > 0 && !s->unsound) scheduler_lay_out(s, batch);
-    check_after(s);
+    scheduler_check_after(s);
 }
 
 enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct schedule *out, struct error *err)
@@ -157,11 +166,17 @@ enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct 
     if (s->unsound) return soundness(s, err);
     s->num_choices = s->num_admitted = 0;
     s->budget = s->config.limits.max_num_tokens;
-    if (s->in_flight == SCHEDULER_MAX_STEPS || (s->in_flight > 0 && !scheduler_running_fits(s))) {
+    if (s->in_flight == SCHEDULER_MAX_STEPS) {
         out->result = SCHEDULE_COLLECT_FIRST;
         return STATUS_OK;
     }
-    choose_step(s, batch);
+    if (s->config.rope_switch > 0) requeue_past_switch(s);
+    const int32_t needed = scheduler_plan_running(s);
+    if (s->in_flight > 0 && needed > s->blocks.pool.num_free && !s->unsound) {
+        out->result = SCHEDULE_COLLECT_FIRST;
+        return STATUS_OK;
+    }
+    choose_step(s, batch, needed);
     if (s->unsound) {
         batch_clear(batch);
         return soundness(s, err);
@@ -187,13 +202,17 @@ static bool stops(const struct sequence *seq, int32_t token)
     return contains(p->stop_token_ids, p->num_stop_token_ids, token);
 }
 
-/* A negative token says that none could be sampled: the sequence ends with FINISH_ERROR. */
+/* A negative token says that none could be sampled: the sequence ends with FINISH_ERROR. A beam's stays pending: the
+ * caller decides what follows. */
 static void accept_token(struct scheduler *s, struct sequence *seq, int32_t token)
 {
     if (token < 0) {
         scheduler_end_sequence(s, seq, FINISH_ERROR);
         return;
     }
+    seq->request->stalled = false;
+    if (seq->request->beams) return;
+    seq->num_pending--;
     seq->tokens[seq->num_tokens++] = token;
     block_manager_hash(&s->blocks, seq);
     if (stops(seq, token)) {
@@ -214,16 +233,11 @@ static int32_t collect_step(struct scheduler *s, const struct sample_output *sam
     for (int32_t i = 0; i < step->num_named; i++) step->named[i]->in_flight--;
     for (int32_t i = 0; i < step->num_sampled; i++) {
         struct sequence *seq = step->sampled[i];
-        seq->num_pending--;
         if (seq->status == SEQUENCE_FINISHED) continue;
         s->events[num_events++] = (struct token_event){seq, samples->token_ids[i], i};
         accept_token(s, seq, samples->token_ids[i]);
     }
-    /* Sequences that ended while this step was in flight. Those that ended just now have released their blocks. */
-    for (int32_t i = 0; i < step->num_named; i++)
-        if (step->named[i]->status == SEQUENCE_FINISHED && step->named[i]->in_flight == 0)
-            scheduler_release(s, step->named[i]);
-    check_after(s);
+    scheduler_check_after(s);
     return num_events;
 }
 
@@ -276,7 +290,8 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
         .host_blocks_in_use = block_pool_num_in_use(&s->blocks.host),
         .blocks_swapped_out = s->blocks_swapped_out,
         .blocks_swapped_in = s->blocks_swapped_in,
-        .preemptions = s->preemptions,
+        .preemptions_recompute = s->preemptions_recompute,
+        .preemptions_swap = s->preemptions_swap,
         .steps = s->num_steps,
         .tokens = s->num_tokens,
     };
@@ -285,5 +300,5 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
 void scheduler_reset_prefix_cache(struct scheduler *s)
 {
     block_manager_reset_cache(&s->blocks);
-    check_after(s);
+    scheduler_check_after(s);
 }

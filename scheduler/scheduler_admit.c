@@ -7,76 +7,49 @@ static void start(struct scheduler *s, struct sequence *seq)
     s->admitted[s->num_admitted++] = seq;
 }
 
-/* Full blocks of the prompt, which all sequences of the request share. */
-static int32_t num_shared_blocks(const struct scheduler *s, const struct sequence *seq)
+/* Every unfinished sequence takes its state index when the request starts, so that one which waits for the prompt is
+ * sure to have one. */
+static void take_state_indices(struct scheduler *s, struct request *request)
 {
-    return seq->prompt_len / s->config.limits.block_size;
-}
-
-bool scheduler_start_siblings(struct scheduler *s, struct request *request)
-{
-    struct sequence *leader = request->leader;
-    int32_t shared = num_shared_blocks(s, leader);
-    bool fork = !request->forked;
-    if (leader->num_computed < (fork ? leader->prompt_len : shared * s->config.limits.block_size)) return false;
-    request->forked = true;
-    enum status status = STATUS_OK;
-    struct error err;
-    for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++) {
-        struct sequence *seq = &request->sequences[i];
-        if (seq->status != SEQUENCE_WAITING) continue;
-        if (fork)
-            status = block_manager_fork(&s->blocks, leader, seq, &err);
-        else
-            status = block_manager_share(&s->blocks, leader, seq, shared, &err);
-        seq->num_pending = fork ? 1 : 0;
-        start(s, seq);
-    }
-    if (status != STATUS_OK) scheduler_set_unsound(s, &err);
-    return fork;
-}
-
-static void admit_siblings(struct scheduler *s, struct request *request)
-{
-    struct sequence *leader = request->leader;
-    int32_t shared = num_shared_blocks(s, leader);
-    bool computed = leader->num_computed >= shared * s->config.limits.block_size;
-    enum status status = STATUS_OK;
-    struct error err;
-    for (int32_t i = leader->index + 1; i < request->num_sequences && status == STATUS_OK; i++) {
-        struct sequence *seq = &request->sequences[i];
-        if (seq->status != SEQUENCE_WAITING) continue;
-        if (computed) { /* the shared blocks are in the cache, or there are none: the sibling need not wait */
-            status = block_manager_allocate(&s->blocks, seq, &err);
-            start(s, seq);
-        } else {
-            status = block_manager_reserve(&s->blocks, seq, shared, &err);
-        }
-    }
-    if (status != STATUS_OK) scheduler_set_unsound(s, &err);
-}
-
-/* can_allocate answered OK, and there are enough state indices. Every unfinished sequence takes its state index now, so
- * that a waiting sibling is sure to have one when it starts. */
-static void admit(struct scheduler *s, struct request *request)
-{
-    struct error err;
-    struct sequence *leader = request->leader = request_first_unfinished(request);
-    for (int32_t i = leader->index; i < request->num_sequences; i++) {
+    for (int32_t i = 0; i < request->num_sequences; i++) {
         struct sequence *seq = &request->sequences[i];
         if (seq->status != SEQUENCE_FINISHED) seq->state_index = s->free_state_indices[--s->num_free_state_indices];
     }
-    if (block_manager_allocate(&s->blocks, leader, &err) != STATUS_OK) {
+}
+
+void scheduler_fork(struct scheduler *s, struct sequence *leader, bool samples)
+{
+    struct request *request = leader->request;
+    enum status status = STATUS_OK;
+    struct error err;
+    request->leader = NULL;
+    for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++) {
+        struct sequence *seq = &request->sequences[i];
+        if (seq->status != SEQUENCE_WAITING) continue;
+        status = block_manager_fork(&s->blocks, leader, seq, &err);
+        seq->num_pending += samples;
+        start(s, seq);
+    }
+    if (status != STATUS_OK) scheduler_set_unsound(s, &err);
+}
+
+/* can_allocate answered OK, and there are enough state indices. */
+static void admit(struct scheduler *s, struct request *request)
+{
+    struct error err;
+    struct sequence *first = request_first_unfinished(request);
+    take_state_indices(s, request);
+    if (block_manager_allocate(&s->blocks, first, &err) != STATUS_OK) {
         scheduler_set_unsound(s, &err);
         return;
     }
-    start(s, leader);
+    start(s, first);
+    request->leader = request_num_unfinished(request) > 1 ? first : NULL;
     if (request->num_preemptions == 0) {
-        leader->num_cached = leader->num_computed;
-        s->prefix_queries += leader->num_tokens;
-        s->prefix_hits += leader->num_cached;
+        first->num_cached = first->num_computed;
+        s->prefix_queries += first->num_tokens;
+        s->prefix_hits += first->num_cached;
     }
-    if (request->forked) admit_siblings(s, request);
     request_queue_move(&s->running, request);
 }
 
@@ -85,16 +58,11 @@ static void admit(struct scheduler *s, struct request *request)
 static void swap_in(struct scheduler *s, struct batch *batch, struct request *request)
 {
     struct error err;
-    s->blocks_swapped_in -= batch->num_swap_in;
     if (block_manager_swap_in(&s->blocks, request, batch->swap_in, &batch->num_swap_in, &err) != STATUS_OK)
         scheduler_set_unsound(s, &err);
-    s->blocks_swapped_in += batch->num_swap_in;
-    for (int32_t i = 0; i < request->num_sequences; i++) {
-        struct sequence *seq = &request->sequences[i];
-        if (seq->status == SEQUENCE_FINISHED) continue;
-        seq->state_index = s->free_state_indices[--s->num_free_state_indices];
-        start(s, seq);
-    }
+    take_state_indices(s, request);
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        if (request->sequences[i].status != SEQUENCE_FINISHED) start(s, &request->sequences[i]);
     request_queue_move(&s->running, request);
 }
 
@@ -103,12 +71,13 @@ void scheduler_choose_swapped(struct scheduler *s, struct batch *batch)
     struct request *request;
     while (s->budget > 0 && !s->unsound && (request = s->swapped.head)) {
         if (request_num_unfinished(request) > s->num_free_state_indices) return;
-        enum allocate_result result = block_manager_can_swap_in(&s->blocks, request);
-        if (result == ALLOCATE_LATER) return;
+        const bool past_switch = !request->long_rope && scheduler_past_switch(s, request);
+        enum allocate_result result = past_switch ? ALLOCATE_NEVER : block_manager_can_swap_in(&s->blocks, request);
         if (result == ALLOCATE_NEVER) {
             scheduler_requeue(s, request);
             continue;
         }
+        if (result == ALLOCATE_LATER || !scheduler_can_go_on(s, request)) return;
         swap_in(s, batch, request);
         if (!s->unsound) scheduler_choose_request(s, batch, request);
     }

@@ -1,25 +1,42 @@
 #include "scheduler/scheduler_state.h"
 
-/* The filled slots of a sequence's blocks are those of the tokens that it has computed, so nothing is read before it is
- * written. A swapped sequence holds blocks of the host, any other blocks of the device. */
-static enum status check_filled(const struct scheduler *s, const struct sequence *seq, struct error *err)
+/* The filled slots of a table's blocks are those of the tokens that the sequence has computed, so nothing is read before
+ * it is written. A swapped sequence holds blocks of the host, any other blocks of the device. */
+static enum status check_blocks(const struct scheduler *s, const struct sequence *seq, const struct block_table *t,
+                                struct error *err)
 {
-    int32_t block_size = s->config.limits.block_size;
+    const int32_t block_size = s->config.limits.block_size;
     const struct block_pool *pool = seq->status == SEQUENCE_SWAPPED ? &s->blocks.host : &s->blocks.pool;
-    for (int32_t i = 0; i < seq->num_blocks; i++) {
-        int32_t computed = seq->num_computed - i * block_size;
-        int32_t expected = computed < 0 ? 0 : computed < block_size ? computed : block_size;
-        int32_t block = seq->block_table[i];
-        if (block != 0 && (block < pool->first || block >= pool->end))
+    for (int32_t i = t->first; i < t->num_blocks; i++) {
+        const int32_t computed = seq->num_computed - i * block_size, block = t->blocks[i];
+        const int32_t expected = computed < 0 ? 0 : computed < block_size ? computed : block_size;
+        if (block < pool->first || block >= pool->end)
             return error_set(err, STATUS_INTERNAL, "block %d is not one of %d to %d, where its sequence's are", block,
                              pool->first, pool->end - 1);
-        int32_t filled = pool->blocks[block].filled;
-        if (block != 0 && filled != expected)
+        if (pool->blocks[block].filled != expected)
             return error_set(err, STATUS_INTERNAL, "block %d has %d slots written where its sequence has computed %d",
-                             block, filled, expected);
-        if (block == 0 && expected > 0)
-            return error_set(err, STATUS_INTERNAL, "a sequence has computed %d tokens, but its block %d is null",
-                             seq->num_computed, i);
+                             block, pool->blocks[block].filled, expected);
+    }
+    return STATUS_OK;
+}
+
+/* A table has the blocks of all computed tokens that are still read, and of a group with a window no more than may be
+ * held at a time. */
+static enum status check_tables(const struct scheduler *s, const struct sequence *seq, struct error *err)
+{
+    const struct batch_limits *limits = &s->config.limits;
+    for (int32_t g = 0; g < limits->num_groups; g++) {
+        const struct block_table *t = &seq->tables[g];
+        const int32_t most = batch_group_blocks(limits, g, seq->token_capacity);
+        if (t->first > batch_first_block(limits, g, seq->num_computed) ||
+            (int64_t)t->num_blocks * limits->block_size < seq->num_computed)
+            return error_set(err, STATUS_INTERNAL, "a sequence has computed %d tokens, but holds blocks %d to %d",
+                             seq->num_computed, t->first, t->num_blocks - 1);
+        if (t->num_blocks - t->first > most || seq->num_uploaded[g] > t->num_blocks)
+            return error_set(err, STATUS_INTERNAL, "a sequence holds %d blocks of group %d, of which %d are enough",
+                             t->num_blocks - t->first, g, most);
+        enum status status = check_blocks(s, seq, t, err);
+        if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
 }
@@ -36,22 +53,38 @@ static enum status check_switch(const struct scheduler *s, const struct sequence
                      seq->num_tokens, seq->num_computed, is_long ? "long" : "short");
 }
 
+/* A sequence holds nothing if it waits, if it has ended or if its last token is pending. If it runs it holds blocks and a
+ * state index; if it is swapped, blocks alone. */
 static enum status check_sequence(const struct scheduler *s, const struct request_queue *queue,
                                   const struct sequence *seq, struct error *err)
 {
-    bool holds = seq->state_index >= 0, may_hold = queue != &s->waiting || seq->status == SEQUENCE_FINISHED;
+    const bool holds = seq->tables[0].num_blocks > 0, pending_end = seq->num_pending > 0 && scheduler_has_last_token(seq);
+    const bool waits = seq->request->leader && seq->status == SEQUENCE_WAITING;
+    const int32_t in_flight = seq->in_flight;
     if (seq->status != SEQUENCE_FINISHED && (seq->status == SEQUENCE_SWAPPED) != (queue == &s->swapped))
         return error_set(err, STATUS_INTERNAL, "a sequence is swapped and its request is not, or the reverse");
-    if (seq->status == SEQUENCE_SWAPPED && !holds && seq->in_flight == 0) return check_filled(s, seq, err);
-    if (!holds && seq->num_blocks == 0 && seq->in_flight == 0) return STATUS_OK;
-    if (!holds || !may_hold || (seq->status == SEQUENCE_FINISHED && seq->in_flight == 0))
-        return error_set(err, STATUS_INTERNAL, "a sequence that does not run holds state index %d and %d blocks",
-                         seq->state_index, seq->num_blocks);
-    if (seq->num_pending > seq->in_flight || seq->in_flight > s->in_flight || seq->num_uploaded > seq->num_blocks)
+    if (in_flight > s->in_flight || (seq->num_pending > in_flight && !seq->request->beams && seq->status == SEQUENCE_RUNNING))
         return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, is in %d steps of %d in flight",
-                         seq->num_pending, seq->in_flight, s->in_flight);
+                         seq->num_pending, in_flight, s->in_flight);
+    if (holds != (seq->status == SEQUENCE_SWAPPED || seq->status == SEQUENCE_RUNNING) && !(pending_end && !holds))
+        return error_set(err, STATUS_INTERNAL, "a sequence that %s holds %d blocks", holds ? "does not run" : "runs",
+                         seq->tables[0].num_blocks);
+    if ((seq->state_index >= 0) != (waits || (holds && seq->status == SEQUENCE_RUNNING)))
+        return error_set(err, STATUS_INTERNAL, "a sequence that holds %d blocks has the state index %d",
+                         seq->tables[0].num_blocks, seq->state_index);
+    if (!holds) return STATUS_OK;
     enum status status = check_switch(s, seq, err);
-    return status == STATUS_OK ? check_filled(s, seq, err) : status;
+    return status == STATUS_OK ? check_tables(s, seq, err) : status;
+}
+
+/* Whether a request stands where its rank says: in a list after the one before it, in a heap below its parent. */
+static bool in_order(const struct request_queue *queue, const struct request *r)
+{
+    if (queue->kind == QUEUE_FIFO) return true;
+    if (queue->kind == QUEUE_SORTED) return !r->next || request_precedes(r, r->next);
+    for (const struct request *child = r->child; child; child = child->next)
+        if (!request_precedes(r, child)) return false;
+    return true;
 }
 
 static enum status check_queue(const struct scheduler *s, const struct request_queue *queue, int32_t *num_holders,
@@ -59,13 +92,13 @@ static enum status check_queue(const struct scheduler *s, const struct request_q
 {
     int32_t count = 0;
     enum status status = STATUS_OK;
-    for (const struct request *r = queue->head; r && status == STATUS_OK; r = r->next, count++) {
-        if (r->queue != queue || (r->next && r->next->arrival <= r->arrival))
+    for (const struct request *r = queue->head; r && status == STATUS_OK; r = request_queue_next(r), count++) {
+        if (r->queue != queue || !in_order(queue, r))
             return error_set(err, STATUS_INTERNAL, "a queue of requests is out of order");
         for (int32_t i = 0; i < r->num_sequences && status == STATUS_OK; i++) {
             struct sequence *seq = &r->sequences[i];
             status = check_sequence(s, queue, seq, err);
-            if (status == STATUS_OK && (seq->state_index >= 0 || seq->num_blocks > 0)) {
+            if (status == STATUS_OK && (seq->state_index >= 0 || seq->tables[0].num_blocks > 0)) {
                 if (*num_holders == s->config.limits.max_num_seqs)
                     return error_set(err, STATUS_INTERNAL, "more sequences hold blocks than there are state indices");
                 s->holders[(*num_holders)++] = seq;

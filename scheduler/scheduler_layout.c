@@ -1,28 +1,42 @@
 #include "scheduler/scheduler_state.h"
 
+static void add_slots(const struct scheduler *s, struct batch *batch, int32_t group, const struct choice *c)
+{
+    const int32_t *blocks = c->seq->tables[group].blocks, end = c->start + c->count;
+    const int32_t block_size = s->config.limits.block_size;
+    int64_t *slots = batch->slot_mapping + (size_t)group * (size_t)batch->limits.max_num_tokens + batch->num_tokens;
+    for (int32_t t = c->start, run; t < end; t += run) {
+        const int32_t index = t / block_size, offset = t - index * block_size;
+        const int64_t first = (int64_t)blocks[index] * block_size + offset;
+        run = block_size - offset < end - t ? block_size - offset : end - t;
+        for (int32_t i = 0; i < run; i++) *slots++ = first + i;
+    }
+}
+
 static void add_tokens(const struct scheduler *s, struct batch *batch, const struct choice *c)
 {
     const struct sequence *seq = c->seq;
-    int32_t first = batch->num_tokens, block_size = s->config.limits.block_size, end = c->start + c->count;
-    int32_t first_row = seq->request->long_rope ? s->config.limits.max_model_len : 0;
-    for (int32_t t = c->start; t < end; t++) {
-        batch->token_ids[first + t - c->start] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
-        batch->positions[first + t - c->start] = first_row + t;
+    const int32_t first_row = seq->request->long_rope ? s->config.limits.max_model_len : 0;
+    int32_t *ids = batch->token_ids + batch->num_tokens, *positions = batch->positions + batch->num_tokens;
+    for (int32_t t = c->start; t < c->start + c->count; t++) {
+        *ids++ = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
+        *positions++ = first_row + t;
     }
-    for (int32_t t = c->start, run; t < end; t += run) {
-        int32_t block = seq->block_table[t / block_size], offset = t % block_size;
-        run = block_size - offset < end - t ? block_size - offset : end - t;
-        for (int32_t i = 0; i < run; i++)
-            batch->slot_mapping[first + t - c->start + i] = (int64_t)block * block_size + offset + i;
-    }
+    for (int32_t g = 0; g < s->config.limits.num_groups; g++) add_slots(s, batch, g, c);
     batch->num_tokens += c->count;
 }
 
-static void add_deltas(struct batch *batch, struct sequence *seq)
+/* Null entries are never read: they keep what the device has there. */
+static void add_deltas(const struct scheduler *s, struct batch *batch, struct sequence *seq)
 {
-    for (; seq->num_uploaded < seq->num_blocks; seq->num_uploaded++)
-        batch->deltas[batch->num_deltas++] = (struct block_table_delta){
-            .state_index = seq->state_index, .index = seq->num_uploaded, .block = seq->block_table[seq->num_uploaded]};
+    for (int32_t g = 0; g < s->config.limits.num_groups; g++) {
+        const struct block_table *t = &seq->tables[g];
+        const int32_t first = seq->num_uploaded[g] > t->first ? seq->num_uploaded[g] : t->first;
+        for (int32_t i = first; i < t->num_blocks; i++)
+            batch->deltas[batch->num_deltas++] = (struct block_table_delta){
+                .group = g, .state_index = seq->state_index, .index = i, .block = t->blocks[i]};
+        seq->num_uploaded[g] = t->num_blocks;
+    }
 }
 
 /* Samples from the logits of the batch's last token. */
@@ -47,7 +61,7 @@ static void add_choice(struct scheduler *s, struct batch *batch, struct step *st
     struct sequence *seq = c->seq;
     int32_t end = c->start + c->count;
     add_tokens(s, batch, c);
-    add_deltas(batch, seq);
+    add_deltas(s, batch, seq);
     batch->query_start[batch->num_seqs + 1] = batch->num_tokens;
     batch->seq_lens[batch->num_seqs] = end;
     batch->state_indices[batch->num_seqs++] = seq->state_index;
@@ -83,4 +97,6 @@ void scheduler_lay_out(struct scheduler *s, struct batch *batch)
     s->in_flight++;
     s->num_steps++;
     s->num_tokens += batch->num_tokens;
+    s->blocks_swapped_out += batch->num_swap_out;
+    s->blocks_swapped_in += batch->num_swap_in;
 }

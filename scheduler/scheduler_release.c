@@ -19,12 +19,12 @@ void scheduler_requeue(struct scheduler *s, struct request *request)
         struct sequence *seq = &request->sequences[i];
         if (seq->status == SEQUENCE_FINISHED) continue;
         scheduler_release(s, seq);
-        seq->num_computed = 0;
         seq->status = SEQUENCE_WAITING;
     }
     request->leader = NULL;
     request->long_rope = scheduler_past_switch(s, request);
     request->num_preemptions++;
+    request->retry_gains = 0;
     request_queue_move(&s->waiting, request);
 }
 
@@ -61,11 +61,12 @@ static bool can_swap_out(struct scheduler *s, const struct request *request)
     return true;
 }
 
-/* Sequences that wait for their prompt have no blocks worth keeping. */
+/* A request whose other sequences wait for the prompt has no blocks worth keeping. Nor is a request swapped if it cannot
+ * go on itself, or if the oldest computes nothing in this step: then the step might be empty, and copy nothing. */
 static bool should_swap(const struct scheduler *s, const struct request *request)
 {
-    for (int32_t i = 0; i < request->num_sequences; i++)
-        if (request->sequences[i].status == SEQUENCE_WAITING) return false;
+    const bool oldest_runs = s->num_planned > 0 && s->plan[0].seq->request == s->running.head;
+    if (request->leader || !oldest_runs || !scheduler_can_go_on(s, request)) return false;
     if (s->config.preemption_mode != PREEMPTION_AUTO) return s->config.preemption_mode == PREEMPTION_SWAP;
     return request_num_unfinished(request) > 1;
 }
@@ -76,10 +77,8 @@ static bool should_swap(const struct scheduler *s, const struct request *request
 static void swap_out(struct scheduler *s, struct batch *batch, struct request *request)
 {
     struct error err;
-    s->blocks_swapped_out -= batch->num_swap_out;
     if (block_manager_swap_out(&s->blocks, request, batch->swap_out, &batch->num_swap_out, &err) != STATUS_OK)
         scheduler_set_unsound(s, &err);
-    s->blocks_swapped_out += batch->num_swap_out;
     for (int32_t i = 0; i < request->num_sequences; i++) {
         struct sequence *seq = &request->sequences[i];
         if (seq->status == SEQUENCE_FINISHED) continue;
@@ -90,36 +89,43 @@ static void swap_out(struct scheduler *s, struct batch *batch, struct request *r
     request_queue_move(&s->swapped, request);
 }
 
-void scheduler_preempt(struct scheduler *s, struct batch *batch, struct request *request)
+enum { MANY_PREEMPTIONS = 3 }; /* of one request: the KV cache is too small for what runs at once */
+
+static void warn(struct scheduler *s, const struct request *request)
 {
-    s->preemptions++;
-    if (should_swap(s, request) && can_swap_out(s, request))
-        swap_out(s, batch, request);
-    else
-        scheduler_requeue(s, request);
+    if (s->warned || request->num_preemptions < MANY_PREEMPTIONS) return;
+    s->warned = true;
+    log_write(s->config.log, LOG_WARNING,
+              "the KV cache is the bottleneck: a request was preempted %d times so far (a larger "
+              "num_gpu_blocks_override, kv_cache_space or gpu_memory_utilization gives more blocks; a smaller "
+              "max_num_seqs lets fewer requests share them)",
+              request->num_preemptions);
 }
 
-/* Whether the sequence is the leader, which computes the prompt, and its siblings still wait for the prompt. */
-static bool others_wait_for(const struct sequence *seq)
+void scheduler_preempt(struct scheduler *s, struct batch *batch, struct request *request)
 {
-    const struct request *request = seq->request;
-    if (request->leader != seq) return false;
-    for (int32_t i = 0; i < request->num_sequences; i++)
-        if (request->sequences[i].status == SEQUENCE_WAITING) return true;
-    return false;
+    request->stalled = true;
+    if (should_swap(s, request) && can_swap_out(s, request)) {
+        s->preemptions_swap++;
+        swap_out(s, batch, request);
+    } else {
+        s->preemptions_recompute++;
+        scheduler_requeue(s, request);
+    }
+    warn(s, request);
 }
 
 void scheduler_end_sequence(struct scheduler *s, struct sequence *seq, enum finish_reason reason)
 {
     struct request *request = seq->request;
-    bool needed = others_wait_for(seq);
     seq->status = SEQUENCE_FINISHED;
     seq->finish_reason = reason;
-    if (seq->in_flight == 0) scheduler_release(s, seq);
+    request->retry_gains = 0;
+    scheduler_release(s, seq);
     if (request_finished(request))
         request_queue_move(&s->ended, request);
-    else if (needed)
-        scheduler_requeue(s, request); /* the siblings were in no step yet: they start again, with another leader */
+    else if (request->leader == seq)
+        scheduler_requeue(s, request); /* the others were in no step yet: they start again, with another leader */
 }
 
 /* The leader ends last: a leader that ended before its siblings would send them back to the queue. */

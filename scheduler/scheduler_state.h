@@ -1,9 +1,10 @@
 /* The scheduler's state, and what its files call of each other. Private to scheduler*.c and tests.
  *
  *     scheduler.c           the interface: create, add, schedule, collect, statistics
- *     scheduler_choose.c    what the step computes of running requests
+ *     scheduler_choose.c    what the step computes of running requests, and who is preempted for them
  *     scheduler_admit.c     how waiting and swapped requests start to run
  *     scheduler_release.c   how requests lose their blocks: preemption, and the end of sequences
+ *     scheduler_beams.c     how the beams of a request go on
  *     scheduler_layout.c    turns the step's choices into a batch
  *     scheduler_check.c     checks the invariants
  */
@@ -27,15 +28,16 @@ struct choice {
     struct sequence *seq;
     int32_t start, count; /* tokens of the sequence */
     bool samples;         /* its last token's logits are wanted */
-    bool forks;           /* its waiting siblings sample from the same logits */
+    bool forks;           /* the sequences that started with it sample from the same logits */
 };
 
 struct scheduler {
     struct scheduler_config config;
     struct block_manager blocks;
     bool host_failed; /* the last attempt to allocate more host blocks failed */
-    /* Each in order of arrival: the tail of `running` is the youngest, and a preempted request becomes the head of
-     * `waiting` or `swapped`. */
+    bool warned;      /* that the KV cache is too small */
+    /* By rank: the tail of `running` is the youngest, and a preempted request often becomes the head of `waiting`, which
+     * is a heap, or `swapped`. `ended` is first in, first out. */
     struct request_queue waiting, swapped, running, ended;
     uint64_t next_arrival;
 
@@ -46,14 +48,17 @@ struct scheduler {
     int32_t oldest, in_flight;
 
     /* The step that is being scheduled. */
+    struct growth *plan;    /* [num_planned] what running requests compute, if there are blocks for it */
     struct choice *choices; /* [num_choices] */
     struct sequence **admitted;
-    int32_t num_choices, num_admitted;
+    int32_t num_planned, num_choices, num_admitted;
     int32_t budget; /* tokens left */
 
     struct token_event *events;
+    struct sequence *parents;  /* scratch of scheduler_set_beams */
     struct sequence **holders; /* scratch of scheduler_check */
-    int64_t prefix_queries, prefix_hits, preemptions, num_steps, num_tokens;
+    int64_t prefix_queries, prefix_hits, num_steps, num_tokens;
+    int64_t preemptions_recompute, preemptions_swap;
     int64_t blocks_swapped_out, blocks_swapped_in;
     bool unsound;           /* an internal inconsistency was found: nothing is scheduled or collected any more */
     struct error violation; /* the first one, if unsound */
@@ -62,29 +67,37 @@ struct scheduler {
 /* Records an internal inconsistency. The first one is kept, and from then on schedule and collect return it: no
  * sequence continues on blocks that it may not have. */
 void scheduler_set_unsound(struct scheduler *s, const struct error *err);
+/* Checks the invariants if the configuration asks for it. */
+void scheduler_check_after(struct scheduler *s);
 
 /* ---- scheduler_choose.c ---- */
 
 /* Whether every unfinished sequence has more than rope_switch tokens, so that the request can be computed as long. */
 bool scheduler_past_switch(const struct scheduler *s, const struct request *request);
-/* Whether the free blocks suffice for the next tokens of all running requests, so that nothing is preempted. */
-bool scheduler_running_fits(const struct scheduler *s);
-/* Chooses tokens of running requests, in order of arrival. Returns whether a request was preempted. */
-bool scheduler_choose_running(struct scheduler *s, struct batch *batch);
-/* Chooses tokens of one running request. The caller has made sure that their blocks are free. */
+/* Whether the sequence has its last token by length, known or pending, and so needs no more K and V. */
+bool scheduler_has_last_token(const struct sequence *seq);
+/* Whether a sequence of the request has a token whose K and V may be computed now. */
+bool scheduler_can_go_on(const struct scheduler *s, const struct request *request);
+/* Plans the next tokens of all running requests, by rank. Returns the blocks that must be free for them. */
+int32_t scheduler_plan_running(struct scheduler *s);
+/* Preempts requests until the plan of the others fits into the free blocks. */
+void scheduler_make_room(struct scheduler *s, struct batch *batch, int32_t needed);
+/* Carries the plan out. */
+void scheduler_choose_planned(struct scheduler *s, struct batch *batch);
+/* Plans the next tokens of one request that starts, and carries the plan out if it fits into the free blocks. */
 void scheduler_choose_request(struct scheduler *s, struct batch *batch, struct request *request);
 /* Adds to a request's error the settings that give a larger KV cache. */
 void scheduler_advise_more_blocks(struct error *err);
 
 /* ---- scheduler_admit.c ---- */
 
-/* Brings swapped requests back in order of arrival; the first that does not fit ends the search. */
+/* Brings swapped requests back by rank; the first that does not fit ends the search. */
 void scheduler_choose_swapped(struct scheduler *s, struct batch *batch);
-/* Admits waiting requests in order of arrival; the first that does not fit ends the search, so that none is starved. */
+/* Admits waiting requests by rank; the first that does not fit ends the search, so that none is starved. */
 void scheduler_choose_waiting(struct scheduler *s, struct batch *batch);
-/* Starts the leader's siblings once it has computed what they share: the whole prompt the first time, and then they
- * sample from the leader's logits (returns true); the prompt's full blocks after a preemption. */
-bool scheduler_start_siblings(struct scheduler *s, struct request *request);
+/* The leader has computed the prompt: starts the sequences that wait for it, with its blocks. They compute nothing in
+ * this step, because a block is copied before the step writes to it, but may sample from the leader's logits. */
+void scheduler_fork(struct scheduler *s, struct sequence *leader, bool samples);
 
 /* ---- scheduler_release.c ---- */
 
@@ -95,8 +108,8 @@ void scheduler_preempt(struct scheduler *s, struct batch *batch, struct request 
 void scheduler_requeue(struct scheduler *s, struct request *request);
 /* Releases the blocks and the state index of a sequence. */
 void scheduler_release(struct scheduler *s, struct sequence *seq);
-/* Ends a sequence, whose blocks are released once no step in flight names it. With its last sequence a request moves to
- * `ended`. */
+/* Ends a sequence and releases its blocks and state index, even if a step in flight names it: what other sequences
+ * write to the blocks is written after that step. With its last sequence a request moves to `ended`. */
 void scheduler_end_sequence(struct scheduler *s, struct sequence *seq, enum finish_reason reason);
 void scheduler_end_request(struct scheduler *s, struct request *request, enum finish_reason reason);
 

@@ -20,29 +20,39 @@ const char *finish_reason_name(enum finish_reason reason)
     return NULL;
 }
 
+/* The tables of all groups and their entries, in one allocation. */
+static struct block_table *create_tables(const struct batch_limits *limits, int32_t capacity)
+{
+    const size_t groups = (size_t)limits->num_groups;
+    const size_t entries = (size_t)((capacity + limits->block_size - 1) / limits->block_size);
+    struct block_table *tables = calloc(1, groups * (sizeof *tables + entries * sizeof *tables->blocks));
+    for (size_t g = 0; tables && g < groups; g++) tables[g].blocks = (int32_t *)(tables + groups) + g * entries;
+    return tables;
+}
+
 static bool sequence_init(struct sequence *seq, struct request *request, int32_t index, const int32_t *prompt,
-                          int32_t prompt_len, int32_t capacity, int32_t block_size)
+                          int32_t prompt_len, int32_t capacity, const struct batch_limits *limits)
 {
     *seq = (struct sequence){.request = request, .index = index, .stop_token = -1, .state_index = -1};
     seq->num_tokens = seq->prompt_len = prompt_len;
     seq->token_capacity = capacity;
     /* One more than the capacity: see request_create. */
     seq->tokens = malloc(((size_t)capacity + 1) * sizeof *seq->tokens);
-    seq->block_table = calloc((size_t)((capacity + block_size - 1) / block_size), sizeof *seq->block_table);
-    if (!seq->tokens || !seq->block_table) return false;
+    seq->tables = create_tables(limits, capacity);
+    if (!seq->tokens || !seq->tables) return false;
     memcpy(seq->tokens, prompt, (size_t)prompt_len * sizeof *prompt);
     return true;
 }
 
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
-                           int32_t max_model_len, int32_t block_size, struct request **out, struct error *err)
+                           const struct batch_limits *limits, struct request **out, struct error *err)
 {
     *out = NULL;
-    if (prompt_len < 1 || prompt_len > max_model_len)
+    if (prompt_len < 1 || prompt_len > limits->max_model_len)
         return error_set(err, STATUS_INVALID, "the prompt has %d tokens; it must have 1 to max_model_len, which is %d",
-                         prompt_len, max_model_len);
-    int32_t capacity = max_model_len;
-    if (params->max_tokens != -1 && params->max_tokens < max_model_len - prompt_len)
+                         prompt_len, limits->max_model_len);
+    int32_t capacity = limits->max_model_len;
+    if (params->max_tokens != -1 && params->max_tokens < capacity - prompt_len)
         capacity = prompt_len + params->max_tokens;
 
     struct request *request = calloc(1, sizeof *request);
@@ -54,7 +64,7 @@ enum status request_create(const struct sampling_params *params, const int32_t *
         ok = request->sequences != NULL;
     }
     for (int32_t i = 0; ok && i < params->n; i++)
-        ok = sequence_init(&request->sequences[i], request, i, prompt, prompt_len, capacity, block_size);
+        ok = sequence_init(&request->sequences[i], request, i, prompt, prompt_len, capacity, limits);
     if (!ok) {
         request_destroy(request);
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request of %d sequences of %d tokens",
@@ -69,9 +79,10 @@ void request_destroy(struct request *request)
     if (!request) return;
     for (int32_t i = 0; request->sequences && i < request->num_sequences; i++) {
         free(request->sequences[i].tokens);
-        free(request->sequences[i].block_table);
+        free(request->sequences[i].tables);
     }
     free(request->sequences);
+    free(request->cache_salt);
     free(request);
 }
 

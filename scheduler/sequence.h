@@ -20,57 +20,57 @@ struct request_queue;
 
 /* The blocks of one KV cache group that hold a sequence's K and V. */
 struct block_table {
-    int32_t *blocks;      /* [ceil(token_capacity / block_size)] physical blocks; 0: the null block */
-    int32_t num_blocks;   /* entries so far */
-    int32_t first;        /* the entries before this one are null: their blocks have left the window */
-    int32_t num_uploaded; /* entries that the device's block table has */
+    int32_t *blocks;    /* [ceil(token_capacity / block_size)] physical blocks; 0: the null block */
+    int32_t num_blocks; /* entries so far */
+    int32_t first;      /* the entries before this one are null: their blocks have left the window */
 };
 
 struct sequence {
     struct request *request;
     int32_t index; /* which of the request's n answers */
     enum sequence_status status;
-    enum finish_reason finish_reason;
-    int32_t stop_token; /* the stop token id that ended it (eos or of stop_token_ids), or -1 */
 
-    int32_t *tokens;        /* [token_capacity] prompt, then output */
-    int32_t num_tokens;     /* known tokens */
-    int32_t prompt_len;     /* of those, the prompt */
-    int32_t token_capacity; /* most tokens it can have: min(max_model_len, prompt_len + max_tokens) */
-    int32_t num_pending;    /* tokens sampled by steps in flight, not known yet: at most one a step */
-    int32_t pending_sample; /* index of the last of them among the samples of the newest step */
-    int32_t num_computed;   /* tokens whose K and V are written, or will be by a submitted step */
-    int32_t num_cached;     /* of the prompt, tokens found in the prefix cache at the (first) admission */
-
+    int32_t num_tokens;         /* known tokens */
+    int32_t num_pending;        /* tokens sampled by steps in flight, not known yet: at most one a step. A beam's stays
+                                   until scheduler_set_beams says what follows */
+    int32_t num_computed;       /* tokens whose K and V are written, or will be by a submitted step */
+    int32_t token_capacity;     /* most tokens it can have: min(max_model_len, prompt_len + max_tokens) */
+    int32_t prompt_len;         /* of the tokens, the prompt */
+    int32_t state_index;        /* of its block table and sampling state on the device; -1: none */
+    int32_t *tokens;            /* [token_capacity] prompt, then output */
     struct block_table *tables; /* [num_groups] */
+    int32_t pending_sample;     /* index of the last pending token among the samples of the newest step */
+    int32_t in_flight;          /* steps in flight that name it */
+    int64_t first_step;         /* the scheduler's num_steps when it last started to run */
     int32_t num_hashed;         /* full blocks of tokens that the prefix cache knows, from the first */
     int32_t prefix;             /* those, pinned (prefix_cache.h); PREFIX_NONE: num_hashed is 0 */
+    int32_t num_uploaded[KV_MAX_GROUPS]; /* entries of each table that its row of the device's tables has */
 
-    int32_t state_index; /* of its block table and sampling state on the device; -1: none */
-    int32_t in_flight;   /* steps in flight that name it: its blocks are not released before they are collected */
-    int64_t first_step;  /* the scheduler's num_steps when it last started to run */
+    enum finish_reason finish_reason;
+    int32_t stop_token; /* the stop token id that ended it (eos or of stop_token_ids), or -1 */
+    int32_t num_cached; /* of the prompt, tokens found in the prefix cache at the (first) admission */
 };
 
 struct request {
-    uint64_t id;
-    uint64_t arrival; /* smaller is older */
-    struct sampling_params params;
-    int32_t eos_token_ids[16], num_eos;
-    char *cache_salt;           /* owned; blocks are shared only with requests of the same salt; NULL: none */
-    int32_t priority;           /* smaller is scheduled earlier, with SCHEDULING_PRIORITY */
-    struct sequence *sequences; /* [params.n] */
-    int32_t num_sequences;
-    struct sequence *leader; /* while admitted: computes the prompt, for which the other sequences wait */
-    bool forked;             /* the prompt was computed, and each sequence has tokens of its own since */
-    bool long_rope;          /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
-    bool beams;              /* beam search: its sequences go on by scheduler_set_beams */
-    bool aborted;
-    int32_t num_preemptions;
-    int64_t retry_gains;         /* block_manager.gains before which it cannot start: see block_manager_can_allocate */
-    struct error error;          /* with FINISH_ERROR: why */
-    void *user;                  /* the engine's */
     struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
-    struct request *next, *previous;
+    struct request *next, *previous, *child;
+    uint64_t arrival;           /* smaller is older */
+    int32_t priority;           /* smaller is scheduled earlier; the scheduler makes it 0 unless SCHEDULING_PRIORITY */
+    int32_t num_sequences;
+    struct sequence *sequences; /* [num_sequences] */
+    struct sequence *leader;    /* computes the prompt, for which the other sequences wait; NULL: none waits */
+    bool long_rope;             /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
+    bool beams;                 /* beam search: its sequences go on by scheduler_set_beams. Set before scheduler_add */
+    bool aborted;
+    bool stalled; /* it was preempted, and has got no token since */
+    int32_t num_preemptions;
+    int64_t retry_gains; /* block_manager.gains before which it cannot start: see block_manager_can_allocate */
+    char *cache_salt;    /* owned; blocks are shared only with requests of the same salt; NULL: none */
+    int32_t num_eos, eos_token_ids[16];
+    uint64_t id;
+    void *user;         /* the engine's */
+    struct error error; /* with FINISH_ERROR: why */
+    struct sampling_params params;
 };
 
 /* Allocates a request with params.n sequences of at most limits->max_model_len tokens, and copies the prompt to each.

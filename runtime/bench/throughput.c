@@ -53,7 +53,7 @@ static void report_throughput(struct bench *b, const struct bench_run *run)
                   "tokens/s");
     report_integer(r, "peak_blocks", "most blocks in use", run->peak_blocks);
     report_integer(r, "num_gpu_blocks", "of blocks", stats.blocks_total);
-    report_integer(r, "num_preemptions", "preemptions", stats.preemptions);
+    report_integer(r, "num_preemptions", "preemptions", stats.preemptions_recompute + stats.preemptions_swap);
     report_integer(r, "num_swapped_out_blocks", "blocks swapped out", stats.blocks_swapped_out);
     report_milliseconds(r, "ttft", "time to first token", &t.first);
     report_milliseconds(r, "tpot", "time per output token", &t.token);

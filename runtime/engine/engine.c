@@ -227,8 +227,7 @@ static enum status job_create(const struct engine *e, const struct engine_reques
     if (!job) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     job->deliver = r->deliver;
     job->user = r->user;
-    enum status status = request_create(r->params, r->prompt, r->prompt_len, e->loaded.limits.max_model_len,
-                                        e->loaded.limits.block_size, &job->request, err);
+    enum status status = request_create(r->params, r->prompt, r->prompt_len, &e->loaded.limits, &job->request, err);
     if (status == STATUS_OK && !create_answers(job, e->loaded.tokenizer, r->at_start))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     if (status != STATUS_OK) {

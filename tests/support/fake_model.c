@@ -3,10 +3,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-int32_t fake_model_token(const int32_t *context, int32_t length, uint64_t seed, int32_t index, int32_t vocab_size)
+int32_t fake_model_reach(const struct batch_limits *limits)
+{
+    int32_t reach = 0;
+    for (int32_t g = 0; g < limits->num_groups; g++) {
+        if (limits->windows[g] == 0) return 0;
+        if (limits->windows[g] > reach) reach = limits->windows[g];
+    }
+    return reach;
+}
+
+int32_t fake_model_token(const int32_t *tokens, int32_t length, int32_t reach, uint64_t seed, int32_t index,
+                         int32_t vocab_size)
 {
     uint64_t hash = 0xCBF29CE484222325u ^ seed ^ ((uint64_t)index << 48);
-    for (int32_t i = 0; i < length; i++) hash = (hash ^ (uint64_t)context[i]) * 0x100000001B3u;
+    for (int32_t i = reach > 0 && length > reach ? length - reach : 0; i < length; i++)
+        hash = (hash ^ (uint64_t)tokens[i]) * 0x100000001B3u;
     hash ^= hash >> 32;
     hash *= 0x9E3779B97F4A7C15u;
     return (int32_t)((hash >> 33) % (uint64_t)vocab_size);
@@ -16,13 +28,14 @@ enum status fake_model_init(struct fake_model *m, const struct batch_limits *lim
                             int32_t num_host_blocks, int32_t vocab_size, struct error *err)
 {
     size_t slots = ((size_t)num_blocks + 1 + (size_t)num_host_blocks) * (size_t)limits->block_size;
-    size_t seqs = (size_t)limits->max_num_seqs;
+    size_t seqs = (size_t)limits->max_num_seqs, groups = (size_t)limits->num_groups;
     *m = (struct fake_model){
         .limits = *limits, .num_blocks = num_blocks, .num_host_blocks = num_host_blocks, .vocab_size = vocab_size};
     bool ok = (m->token_at = malloc(slots * sizeof *m->token_at)) &&
               (m->position_at = malloc(slots * sizeof *m->position_at)) &&
+              (m->group_at = calloc(slots, sizeof *m->group_at)) &&
               (m->written_in = calloc(slots, sizeof *m->written_in)) &&
-              (m->tables = calloc(seqs * (size_t)batch_max_blocks(limits), sizeof *m->tables)) &&
+              (m->tables = calloc(groups * seqs * (size_t)batch_max_blocks(limits), sizeof *m->tables)) &&
               (m->states = calloc(seqs, sizeof *m->states)) && (m->named_in = calloc(seqs, sizeof *m->named_in)) &&
               (m->resolved = calloc((size_t)limits->max_num_tokens, sizeof *m->resolved)) &&
               (m->context = calloc((size_t)limits->max_model_len, sizeof *m->context));
@@ -39,6 +52,7 @@ void fake_model_free(struct fake_model *m)
 {
     free(m->token_at);
     free(m->position_at);
+    free(m->group_at);
     free(m->written_in);
     free(m->tables);
     free(m->states);
@@ -55,9 +69,10 @@ void fake_model_start(struct fake_model *m, const struct sequence *seq)
         .seed = seq->request->params.seed, .index = seq->index, .prompt_len = seq->prompt_len, .started = true};
 }
 
-static int32_t *table_of(const struct fake_model *m, int32_t state_index)
+static int32_t *table_of(const struct fake_model *m, int32_t group, int32_t state_index)
 {
-    return m->tables + (size_t)state_index * (size_t)batch_max_blocks(&m->limits);
+    const size_t row = (size_t)group * (size_t)m->limits.max_num_seqs + (size_t)state_index;
+    return m->tables + row * (size_t)batch_max_blocks(&m->limits);
 }
 
 /* Blocks numbered `first` and on, `count` of them. */
@@ -85,6 +100,7 @@ static enum status move_blocks(struct fake_model *m, const struct block_pair *pa
         size_t source = (size_t)pair.source * size, destination = (size_t)pair.destination * size;
         memcpy(m->token_at + destination, m->token_at + source, size * sizeof *m->token_at);
         memcpy(m->position_at + destination, m->position_at + source, size * sizeof *m->position_at);
+        memcpy(m->group_at + destination, m->group_at + source, size * sizeof *m->group_at);
     }
     return STATUS_OK;
 }
@@ -116,11 +132,11 @@ static enum status apply_deltas(struct fake_model *m, const struct batch *b, str
     if (b->num_deltas > b->max_deltas) return error_set(err, STATUS_INTERNAL, "%d deltas", b->num_deltas);
     for (int32_t i = 0; i < b->num_deltas; i++) {
         struct block_table_delta d = b->deltas[i];
-        if (d.group != 0 || d.state_index < 0 || d.state_index >= m->limits.max_num_seqs || d.index < 0 ||
+        if (d.group < 0 || d.group >= m->limits.num_groups || d.state_index < 0 || d.state_index >= m->limits.max_num_seqs || d.index < 0 ||
             d.index >= batch_max_blocks(&m->limits) || d.block < 1 || d.block > m->num_blocks)
             return error_set(err, STATUS_INTERNAL, "delta: group %d state index %d index %d block %d", d.group,
                              d.state_index, d.index, d.block);
-        table_of(m, d.state_index)[d.index] = d.block;
+        table_of(m, d.group, d.state_index)[d.index] = d.block;
     }
     return STATUS_OK;
 }
@@ -177,42 +193,66 @@ static int32_t first_row(const struct fake_model *m, const struct batch *b, int3
 }
 
 /* Every token goes to the slot that the sequence's own table gives it, and no slot gets two. */
+static enum status write_sequence(struct fake_model *m, const struct batch *b, int32_t group, int32_t i,
+                                  struct error *err)
+{
+    const int32_t *table = table_of(m, group, b->state_indices[i]), first = first_row(m, b, i);
+    const int64_t *slots = b->slot_mapping + (size_t)group * (size_t)m->limits.max_num_tokens;
+    int32_t size = m->limits.block_size, position = b->seq_lens[i] - (b->query_start[i + 1] - b->query_start[i]);
+    for (int32_t t = b->query_start[i]; t < b->query_start[i + 1]; t++, position++) {
+        const int64_t slot = slots[t];
+        if (b->positions[t] != first + position || slot < size ||
+            slot != (int64_t)table[position / size] * size + position % size)
+            return error_set(err, STATUS_INTERNAL, "sequence %d: position %d (for %d) goes to slot %lld", i,
+                             b->positions[t], position, (long long)slot);
+        if (m->written_in[slot] == m->num_submitted + 1)
+            return error_set(err, STATUS_INTERNAL, "slot %lld is written twice in a step", (long long)slot);
+        m->written_in[slot] = m->num_submitted + 1;
+        m->token_at[slot] = m->resolved[t];
+        m->position_at[slot] = b->positions[t];
+        m->group_at[slot] = group;
+    }
+    return STATUS_OK;
+}
+
 static enum status write_tokens(struct fake_model *m, const struct batch *b, struct error *err)
 {
-    int32_t size = m->limits.block_size;
-    for (int32_t i = 0; i < b->num_seqs; i++) {
-        const int32_t *table = table_of(m, b->state_indices[i]), first = first_row(m, b, i);
-        int32_t position = b->seq_lens[i] - (b->query_start[i + 1] - b->query_start[i]);
-        for (int32_t t = b->query_start[i]; t < b->query_start[i + 1]; t++, position++) {
-            int64_t slot = b->slot_mapping[t];
-            if (b->positions[t] != first + position || slot < size ||
-                slot != (int64_t)table[position / size] * size + position % size)
-                return error_set(err, STATUS_INTERNAL, "sequence %d: position %d (for %d) goes to slot %lld", i,
-                                 b->positions[t], position, (long long)slot);
-            if (m->written_in[slot] == m->num_submitted + 1)
-                return error_set(err, STATUS_INTERNAL, "slot %lld is written twice in a step", (long long)slot);
-            m->written_in[slot] = m->num_submitted + 1;
-            m->token_at[slot] = m->resolved[t];
-            m->position_at[slot] = b->positions[t];
-        }
+    enum status status = STATUS_OK;
+    for (int32_t g = 0; g < m->limits.num_groups; g++)
+        for (int32_t i = 0; i < b->num_seqs && status == STATUS_OK; i++) status = write_sequence(m, b, g, i, err);
+    return status;
+}
+
+/* Reads what the queries of sequence i read in one group: from the first token of its first query's window on. All
+ * groups agree on the tokens. */
+static enum status gather_group(struct fake_model *m, const struct batch *b, int32_t group, int32_t i,
+                                struct error *err)
+{
+    const int32_t *table = table_of(m, group, b->state_indices[i]), first = first_row(m, b, i);
+    const int32_t size = m->limits.block_size, window = m->limits.windows[group];
+    const int32_t query = b->seq_lens[i] - (b->query_start[i + 1] - b->query_start[i]);
+    for (int32_t t = window > 0 && query >= window ? query - window + 1 : 0; t < b->seq_lens[i]; t++) {
+        const int32_t slot = table[t / size] * size + t % size;
+        if (m->position_at[slot] != first + t || m->group_at[slot] != group)
+            return error_set(err, STATUS_INTERNAL,
+                             "sequence %d: position %d of group %d reads slot %d, which holds position %d of group %d",
+                             i, first + t, group, slot, m->position_at[slot], m->group_at[slot]);
+        if (i < b->num_decodes && t < b->seq_lens[i] - 1 && m->written_in[slot] == m->num_submitted + 1)
+            return error_set(err, STATUS_INTERNAL, "decode %d: position %d is written in this step", i, t);
+        if (m->context[t] >= 0 && m->context[t] != m->token_at[slot])
+            return error_set(err, STATUS_INTERNAL, "sequence %d: token %d is %d in one group and %d in group %d", i, t,
+                             m->context[t], m->token_at[slot], group);
+        m->context[t] = m->token_at[slot];
     }
     return STATUS_OK;
 }
 
 static enum status gather(struct fake_model *m, const struct batch *b, int32_t i, struct error *err)
 {
-    const int32_t *table = table_of(m, b->state_indices[i]), first = first_row(m, b, i);
-    int32_t size = m->limits.block_size;
-    for (int32_t t = 0; t < b->seq_lens[i]; t++) {
-        int32_t slot = table[t / size] * size + t % size;
-        if (m->position_at[slot] != first + t)
-            return error_set(err, STATUS_INTERNAL, "sequence %d: position %d reads slot %d, which holds position %d", i,
-                             first + t, slot, m->position_at[slot]);
-        if (i < b->num_decodes && t < b->seq_lens[i] - 1 && m->written_in[slot] == m->num_submitted + 1)
-            return error_set(err, STATUS_INTERNAL, "decode %d: position %d is written in this step", i, t);
-        m->context[t] = m->token_at[slot];
-    }
-    return STATUS_OK;
+    enum status status = STATUS_OK;
+    for (int32_t t = 0; t < b->seq_lens[i]; t++) m->context[t] = -1;
+    for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++) status = gather_group(m, b, g, i, err);
+    return status;
 }
 
 /* All samples that are taken from sequence i's last token; they follow one another. */
@@ -230,7 +270,8 @@ static enum status sample(struct fake_model *m, const struct batch *b, int32_t i
         if (b->output_positions[*next] != b->seq_lens[i] - s->prompt_len)
             return error_set(err, STATUS_INTERNAL, "sample %d is said to be output %d", *next,
                              b->output_positions[*next]);
-        out[*next] = fake_model_token(m->context, b->seq_lens[i], s->seed, s->index, m->vocab_size);
+        out[*next] = fake_model_token(m->context, b->seq_lens[i], fake_model_reach(&m->limits), s->seed,
+                                     s->index, m->vocab_size);
     }
     return STATUS_OK;
 }

@@ -1,10 +1,12 @@
 /* A model that stores tokens instead of K and V, for testing code that fills a struct batch.
  *
  * Each step it does what a device would: moves blocks, applies the table changes, writes every token at its slot, then
- * gathers each sequence's whole context through its block table. A slot holds a token and its position, so a
- * wrong block, a stale entry or an unwritten slot shows at once. A long sequence's position is another than a short
- * one's, so K and V of the wrong side of the rope switch show as well. The token that it samples is a hash of the
- * context, the seed and the index of the sequence, so a test can compute it from plain arrays (fake_model_token). */
+ * gathers each sequence's context through its block tables: of each KV cache group the tokens that its queries read, and
+ * no others. A slot holds a token, its position and the group that wrote it, so a wrong block, a stale entry or an
+ * unwritten slot shows at once. A long sequence's position is another than a short
+ * one's, so K and V of the wrong side of the rope switch show as well. The token that it samples is a hash of
+ * the tokens that its widest group reads, the seed and the index of the sequence, so a test can compute it from plain
+ * arrays (fake_model_token). */
 #ifndef QUIRE_TESTS_SUPPORT_FAKE_MODEL_H
 #define QUIRE_TESTS_SUPPORT_FAKE_MODEL_H
 
@@ -24,8 +26,9 @@ struct fake_model {
     int32_t num_blocks, num_host_blocks, vocab_size;
     int32_t rope_switch;             /* of struct scheduler_config; 0 after init */
     int32_t *token_at, *position_at; /* [blocks * block_size] the cache, host blocks last; -1: never written */
+    int32_t *group_at;               /* [blocks * block_size] */
     int64_t *written_in;             /* [blocks * block_size] the step that wrote a slot last */
-    int32_t *tables;                 /* [max_num_seqs, max_blocks] by state index */
+    int32_t *tables;                 /* [num_groups, max_num_seqs, max_blocks] */
     struct fake_state *states;       /* [max_num_seqs] by state index */
     int64_t *named_in;               /* [max_num_seqs] the last step that named a state index */
     int32_t *resolved;               /* [max_num_tokens] token ids of the step */
@@ -46,7 +49,10 @@ enum status fake_model_submit(struct fake_model *m, const struct batch *batch, s
 /* The samples of the oldest step not collected. */
 struct sample_output fake_model_collect(struct fake_model *m);
 
-/* The token that follows `context`: what the model samples. */
-int32_t fake_model_token(const int32_t *context, int32_t length, uint64_t seed, int32_t index, int32_t vocab_size);
+/* The tokens before and with the last one that the widest group reads; 0: all. */
+int32_t fake_model_reach(const struct batch_limits *limits);
+/* The token that follows tokens[length], of which the model reads the last `reach` (0: all): what it samples. */
+int32_t fake_model_token(const int32_t *tokens, int32_t length, int32_t reach, uint64_t seed, int32_t index,
+                         int32_t vocab_size);
 
 #endif
