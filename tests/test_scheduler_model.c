@@ -166,26 +166,37 @@ static void random_windows(struct generator *g, int32_t *v)
     for (int32_t i = 0; i < v[CONFIG_GROUPS]; i++) v[CONFIG_WINDOW + i] = chance(g, 50) ? 0 : between(g, 1, 12);
 }
 
-/* Mostly few blocks: enough for a handful of sequences. */
+/* Mostly as many blocks as one to three of the longest sequences need. */
+static int32_t random_blocks(struct generator *g, const int32_t *v)
+{
+    const int32_t each = (v[CONFIG_LENGTH] + v[CONFIG_SIZE] - 1) / v[CONFIG_SIZE];
+    int32_t blocks = 0;
+    for (int32_t i = 0; i < v[CONFIG_GROUPS]; i++) {
+        const int32_t window = (v[CONFIG_WINDOW + i] + v[CONFIG_SIZE] - 1) / v[CONFIG_SIZE] + 1;
+        blocks += v[CONFIG_WINDOW + i] > 0 && window < each ? window : each;
+    }
+    if (chance(g, 10)) return between(g, 4, 60);
+    return chance(g, 5) ? between(g, 100, 200) : between(g, blocks, 3 * blocks);
+}
+
 static struct operation random_config(struct generator *g)
 {
     struct operation config = operation_of(OPERATION_CONFIG);
     int32_t *v = config.values;
     v[CONFIG_SIZE] = 1 << between(g, 0, 2);
-    random_windows(g, v);
-    v[CONFIG_BLOCKS] = chance(g, 80) ? between(g, 4, 24) : between(g, 24, 100);
-    if (chance(g, 5)) v[CONFIG_BLOCKS] = between(g, 100, 120); /* a watermark */
-    v[CONFIG_HOST] = chance(g, 70) ? between(g, 1, 40) : 0;
-    v[CONFIG_TOKENS] = chance(g, 60) ? between(g, 1, 8) : between(g, 8, 40);
-    v[CONFIG_SEQS] = between(g, 1, 8);
     v[CONFIG_LENGTH] = between(g, 4, chance(g, 70) ? 20 : 40);
+    random_windows(g, v);
+    v[CONFIG_BLOCKS] = random_blocks(g, v);
+    v[CONFIG_HOST] = chance(g, 70) ? between(g, 1, 40) : 0;
+    v[CONFIG_TOKENS] = chance(g, 40) ? between(g, 1, 8) : between(g, 8, 40);
+    v[CONFIG_SEQS] = chance(g, 80) ? between(g, 3, 10) : between(g, 1, 3);
     v[CONFIG_CACHING] = chance(g, 70);
     v[CONFIG_CHUNKED] = chance(g, 85);
     v[CONFIG_MODE] = between(g, 0, 2);
     v[CONFIG_POLICY] = chance(g, 35);
     v[CONFIG_HASHES] = chance(g, 60) ? 0 : between(g, 1, 3);
-    v[CONFIG_GROW] = chance(g, 50) ? 0 : between(g, 1, 8);
-    v[CONFIG_FAILS] = chance(g, 80) ? 0 : between(g, 1, 3);
+    v[CONFIG_GROW] = chance(g, 40) ? 0 : between(g, 1, 5);
+    v[CONFIG_FAILS] = chance(g, 60) ? 0 : between(g, 1, 3);
     v[CONFIG_ROPE] = chance(g, 85) ? 0 : between(g, 1, v[CONFIG_LENGTH]);
     return config;
 }
@@ -196,12 +207,12 @@ static struct operation random_add(struct generator *g, const struct operation *
     int32_t *v = add.values;
     const int32_t most = config->values[CONFIG_LENGTH];
     v[ADD_REQUEST] = g->next_request++;
-    v[ADD_LENGTH] = between(g, 1, chance(g, 25) ? most : (most + 1) / 2);
+    v[ADD_LENGTH] = between(g, 1, chance(g, 20) ? most : (most + 2) / 3);
     v[ADD_BASE] = between(g, 0, 1);
     v[ADD_SHARED] = chance(g, 70) ? between(g, 0, most) : 0;
     v[ADD_N] = chance(g, 50) ? 1 : between(g, 1, 4);
     if (v[ADD_N] > config->values[CONFIG_SEQS] && chance(g, 95)) v[ADD_N] = config->values[CONFIG_SEQS];
-    v[ADD_MAX] = chance(g, 15) ? 0 : between(g, 1, 12);
+    v[ADD_MAX] = chance(g, 30) ? 0 : between(g, 1, 16);
     v[ADD_MIN] = chance(g, 20) ? between(g, 0, 6) : 0;
     v[ADD_EOS] = chance(g, 60) ? 0 : between(g, 1, 2);
     v[ADD_PRIORITY] = chance(g, 50) ? 0 : between(g, 0, 2);
@@ -248,7 +259,7 @@ static void run_once(struct record *r, uint64_t seed, int64_t before)
     g.adds = between(&g, 2, 30);
     g.ends = chance(&g, 50) ? 0 : between(&g, 1, 6);
     g.damages = chance(&g, 90) ? 0 : 5;
-    const int32_t length = between(&g, 10, 300);
+    const int32_t length = between(&g, 10, 500);
     struct scheduler_model *m;
     r->list[0] = random_config(&g);
     r->count = 1;

@@ -10,7 +10,7 @@
 #define EOS 1
 #define FIRST_STOP 5
 #define SECOND_STOP 9
-#define MAX_BLOCKS 256 /* of the device and of the host */
+#define MAX_BLOCKS 512 /* of the device and of the host */
 
 enum place { PLACE_WAITING, PLACE_SWAPPED, PLACE_RUNNING, PLACE_ENDED };
 
@@ -30,6 +30,7 @@ struct model_request {
     enum place place;
     bool was_long, was_due, waited; /* waited: its other sequences waited for the prompt */
     int32_t held;                   /* distinct blocks */
+    int32_t preemptions;
     enum sequence_status status[SCHEDULER_MODEL_MAX_N];
     int32_t found[SCHEDULER_MODEL_MAX_N]; /* full blocks that the prefix cache could give it */
 };
@@ -612,6 +613,7 @@ static enum status remember(struct scheduler_model *m, struct error *err)
         r->was_due = beams_are_due(r);
         r->waited = r->request->leader != NULL;
         r->held = num_distinct(m, r->request);
+        r->preemptions = r->request->num_preemptions;
         for (int32_t j = 0; j < r->request->num_sequences && status == STATUS_OK; j++) {
             r->status[j] = r->request->sequences[j].status;
             status = check_found(m, r, &r->request->sequences[j], &r->found[j], err);
@@ -680,7 +682,8 @@ static enum status check_progress(struct scheduler_model *m, const struct schedu
     const struct sequence *seq = &r->request->sequences[index];
     const int32_t query = m->batch.query_start[i + 1] - m->batch.query_start[i],
                   start_at = m->batch.seq_lens[i] - query;
-    const bool fresh = r->status[index] != SEQUENCE_SWAPPED && is_admitted(schedule, seq);
+    const bool requeued = r->status[index] == SEQUENCE_WAITING || r->preemptions != r->request->num_preemptions;
+    const bool fresh = requeued && is_admitted(schedule, seq);
     if (seq->status != SEQUENCE_RUNNING || seq->state_index != m->batch.state_indices[i])
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d does not run, and is computed", r->number,
                          index);
