@@ -45,7 +45,9 @@ struct scheduler_model {
     int32_t host_grow, host_fails, host_calls;
     int32_t counts[MAX_BLOCKS]; /* holders of each block */
     int32_t held;               /* device blocks with a holder */
-    bool unchecked;             /* see scheduler_model_set_unchecked */
+    int64_t evictions;          /* before the step that is being scheduled */
+    bool unchecked;             /* see
+scheduler_model_set_unchecked */
     struct scheduler_model_totals totals;
 };
 
@@ -329,11 +331,11 @@ static int32_t first_read(const struct scheduler_model *m, int32_t group, int32_
     return window == 0 || position < window ? 0 : position - window + 1;
 }
 
-static enum status check_table(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
-                               int32_t group, struct error *err)
+static enum status count_entries(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
+                                 int32_t group, struct error *err)
 {
     const struct block_table *table = &seq->tables[group];
-    const int32_t size = m->config.limits.block_size, most = batch_max_blocks(&m->config.limits);
+    const int32_t most = batch_max_blocks(&m->config.limits);
     const bool swapped = seq->status == SEQUENCE_SWAPPED;
     const struct block_pool *pool = swapped ? &m->scheduler->blocks.host : &m->scheduler->blocks.pool;
     if (table->num_blocks < 0 || table->num_blocks > most)
@@ -347,7 +349,27 @@ static enum status check_table(struct scheduler_model *m, const struct model_req
                              seq->index, group, i, block);
         if (m->counts[block]++ == 0 && !swapped) m->held++;
     }
-    if (seq->status == SEQUENCE_FINISHED) return STATUS_OK;
+    return STATUS_OK;
+}
+
+/* Counts the holders of each block from all tables. */
+static enum status count_holders(struct scheduler_model *m, struct error *err)
+{
+    enum status status = STATUS_OK;
+    memset(m->counts, 0, sizeof m->counts);
+    m->held = 0;
+    for (int32_t i = 0; i < m->num_live; i++)
+        for (int32_t j = 0; j < m->live[i]->request->num_sequences; j++)
+            for (int32_t g = 0; g < m->config.limits.num_groups && status == STATUS_OK; g++)
+                status = count_entries(m, m->live[i], &m->live[i]->request->sequences[j], g, err);
+    return status;
+}
+
+static enum status check_table(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
+                               int32_t group, struct error *err)
+{
+    const struct block_table *table = &seq->tables[group];
+    const int32_t size = m->config.limits.block_size;
     const int32_t computed = seq->num_computed;
     if ((computed + size - 1) / size > table->num_blocks)
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d group %d: %d tokens are computed, in %d blocks",
@@ -454,6 +476,7 @@ static enum status check_found(const struct scheduler_model *m, const struct mod
         truth.is_long = seq->request->long_rope;
         is = &truth;
     }
+    const int32_t first_tokens = request_num_unfinished(seq->request) > 1 ? seq->prompt_len : seq->num_tokens;
     int32_t prefix = prefix_cache_root(&b->cache, seq->request->long_rope, seq->request->cache_salt);
     bool whole = true;
     enum status status = STATUS_OK;
@@ -464,7 +487,7 @@ static enum status check_found(const struct scheduler_model *m, const struct mod
             whole = whole && block != 0;
             if (block) status = slot_device_check(&m->device, is, g, block, i * size, (i + 1) * size, err);
         }
-        if (found && whole && prefix != PREFIX_NONE && (i + 1) * size < seq->num_tokens) *found = i + 1;
+        if (found && whole && prefix != PREFIX_NONE && (i + 1) * size < first_tokens) *found = i + 1;
     }
     return status == STATUS_OK ? status : error_prefix(err, status, "a block of the prefix cache");
 }
@@ -494,8 +517,7 @@ static enum status check_stats(const struct scheduler_model *m, struct error *er
 static enum status check_all(struct scheduler_model *m, struct error *err)
 {
     enum status status = scheduler_check(m->scheduler, err);
-    memset(m->counts, 0, sizeof m->counts);
-    m->held = 0;
+    if (status == STATUS_OK) status = count_holders(m, err);
     for (int32_t i = 0; i < m->num_live; i++) {
         const struct model_request *r = m->live[i];
         for (int32_t j = 0; j < r->request->num_sequences && status == STATUS_OK; j++)
@@ -583,29 +605,26 @@ static enum status take_ended(struct scheduler_model *m, struct error *err)
 
 /* ---- schedule ---- */
 
-static bool is_held_by(const struct request *request, int32_t num_groups, int32_t block)
-{
-    for (int32_t i = 0; i < request->num_sequences; i++)
-        for (int32_t g = 0; g < num_groups; g++) {
-            const struct block_table *table = &request->sequences[i].tables[g];
-            for (int32_t e = 0; e < table->num_blocks; e++)
-                if (table->blocks[e] == block) return true;
-        }
-    return false;
-}
-
 /* Blocks that the request holds, a shared one counted once. */
 static int32_t num_distinct(const struct scheduler_model *m, const struct request *request)
 {
+    bool seen[MAX_BLOCKS] = {true}; /* the null block does not count */
     int32_t count = 0;
-    for (int32_t b = 1; b < m->scheduler->blocks.host.end; b++)
-        if (m->counts[b] > 0) count += is_held_by(request, m->config.limits.num_groups, b);
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        for (int32_t g = 0; g < m->config.limits.num_groups; g++) {
+            const struct block_table *table = &request->sequences[i].tables[g];
+            for (int32_t k = 0; k < table->num_blocks; k++) {
+                count += !seen[table->blocks[k]];
+                seen[table->blocks[k]] = true;
+            }
+        }
     return count;
 }
 
 static enum status remember(struct scheduler_model *m, struct error *err)
 {
-    enum status status = STATUS_OK;
+    enum status status = m->unchecked ? count_holders(m, err) : STATUS_OK;
+    m->evictions = m->scheduler->blocks.evictions;
     for (int32_t i = 0; i < m->num_live; i++) {
         struct model_request *r = m->live[i];
         r->place = place_of(r->request);
@@ -690,6 +709,11 @@ static enum status check_progress(struct scheduler_model *m, const struct schedu
     if (!fresh && start_at != r->computed[index])
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d: token %d is computed after %d", r->number,
                          index, start_at, r->computed[index]);
+    if (fresh && r->was_long == r->request->long_rope && m->evictions == m->scheduler->blocks.evictions &&
+        start_at < r->found[index] * m->config.limits.block_size)
+        return error_set(err, STATUS_INTERNAL,
+                         "request %d sequence %d starts at token %d, but %d blocks could be found", r->number, index,
+                         start_at, r->found[index]);
     m->totals.hits += fresh && start_at > 0;
     r->computed[index] = m->batch.seq_lens[i];
     return STATUS_OK;
@@ -766,11 +790,19 @@ struct moves {
     int32_t preempted, started, swapped_in, failed, stayed;
 };
 
+/* It may run again already, if the step found nothing else to run. */
 static bool was_preempted(const struct model_request *r)
 {
-    const enum place place = place_of(r->request);
     const bool crossed = r->request->long_rope && !r->was_long; /* not for want of blocks */
-    return r->place == PLACE_RUNNING && (place == PLACE_WAITING || place == PLACE_SWAPPED) && !crossed;
+    return r->place == PLACE_RUNNING && place_of(r->request) != PLACE_ENDED && !crossed &&
+           r->preemptions != r->request->num_preemptions;
+}
+
+/* It ran before the step and runs after it, and did not start again in it. */
+static bool stayed(const struct model_request *r)
+{
+    return r->place == PLACE_RUNNING && place_of(r->request) == PLACE_RUNNING &&
+           r->preemptions == r->request->num_preemptions;
 }
 
 static struct moves count_moves(const struct scheduler_model *m)
@@ -783,7 +815,7 @@ static struct moves count_moves(const struct scheduler_model *m)
         moves.failed += r->place == PLACE_RUNNING && place == PLACE_ENDED;
         moves.started += r->place == PLACE_WAITING && place == PLACE_RUNNING;
         moves.swapped_in += r->place == PLACE_SWAPPED && place == PLACE_RUNNING;
-        moves.stayed += r->place == PLACE_RUNNING && place == PLACE_RUNNING;
+        moves.stayed += stayed(r);
     }
     return moves;
 }
@@ -794,7 +826,7 @@ static enum status check_order(const struct scheduler_model *m, const struct mod
                                const struct model_request *a, const struct model_request *b, struct error *err)
 {
     const enum place place_a = place_of(a->request), place_b = place_of(b->request);
-    const bool chosen = was_preempted(a) && b->place == PLACE_RUNNING && place_b == PLACE_RUNNING;
+    const bool chosen = was_preempted(a) && stayed(b);
     if (chosen && !b->stalled && precedes(m, a->request, b->request))
         return error_set(err, STATUS_INTERNAL, "request %d was preempted, and not %d, which comes after it", a->number,
                          b->number);
@@ -832,8 +864,8 @@ static enum status check_preemption(const struct scheduler_model *m, const struc
         return error_set(err, STATUS_INTERNAL, "request %d was swapped, not recomputed", r->number);
     for (int32_t i = 0; i < m->batch.num_seqs; i++)
         first_runs = first_runs || request_of_state(m, m->batch.state_indices[i], &index) == first;
-    if (!swapped && may && !r->waited && !r->request->beams && preempted == 1 && m->totals.host_failures == 0 &&
-        m->config.rope_switch == 0 && first_runs && host_free >= r->held)
+    if (place_of(r->request) == PLACE_WAITING && may && !r->waited && !r->request->beams && preempted == 1 &&
+        m->totals.host_failures == 0 && m->config.rope_switch == 0 && first_runs && host_free >= r->held)
         return error_set(err, STATUS_INTERNAL, "request %d, with %d blocks, was recomputed; %d host blocks were free",
                          r->number, r->held, host_free);
     return STATUS_OK;
@@ -930,12 +962,13 @@ static enum status check_nobody_waits(const struct scheduler_model *m, struct er
     const struct model_request *r = head_of(m, PLACE_SWAPPED);
     if (budget <= 0 || count_moves(m).preempted > 0) return STATUS_OK;
     if (r) {
-        if (r->was_due || (m->config.rope_switch > 0 && !r->request->long_rope)) return STATUS_OK;
+        if (beams_are_due(r) || (m->config.rope_switch > 0 && !r->request->long_rope)) return STATUS_OK;
         if (most_to_return(m, r) > spare || request_num_unfinished(r->request) > places) return STATUS_OK;
         return error_set(err, STATUS_INTERNAL, "request %d stays swapped, though it fits", r->number);
     }
     r = head_of(m, PLACE_WAITING);
-    if (!r || most_to_start(m, r) > spare || request_num_unfinished(r->request) > places) return STATUS_OK;
+    if (!r || beams_are_due(r) || most_to_start(m, r) > spare || request_num_unfinished(r->request) > places)
+        return STATUS_OK;
     if (!m->config.enable_chunked_prefill && request_first_unfinished(r->request)->num_tokens > budget)
         return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "request %d waits, though it fits: %d blocks of %d are free", r->number,
@@ -1099,6 +1132,7 @@ static void choose_beams(struct scheduler_model *m, int32_t number, int32_t choi
 
 static enum status reset(struct scheduler_model *m, struct error *err)
 {
+    if (m->unchecked && count_holders(m, err) != STATUS_OK) return STATUS_INTERNAL;
     if (m->held > 0 || scheduler_in_flight(m->scheduler) > 0) return STATUS_OK;
     for (int32_t i = 0; i < m->num_live; i++)
         if (place_of(m->live[i]->request) == PLACE_SWAPPED) return STATUS_OK;
