@@ -257,15 +257,14 @@ static void print_summary(const struct profile_run *run, const struct scheduler_
 
 static json_t *summary_json(const struct profile_run *run, const struct scheduler_stats *s)
 {
-    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:i, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "num_prompts",
-                     (json_int_t)run->count, "num_failed", run->num_errors, "num_steps", (json_int_t)s->steps,
-                     "num_tokens", (json_int_t)s->tokens, "num_output_tokens", (json_int_t)run->output_tokens,
-                     "peak_blocks", run->peak_blocks, "peak_blocks_unshared", (json_int_t)run->peak_unshared,
-                     "prefix_cache_queries", (json_int_t)s->prefix_queries, "prefix_cache_hits",
-                     (json_int_t)s->prefix_hits, "prefix_cache_hit_rate", hit_rate(s), "num_evictions",
-                     (json_int_t)s->evictions, "num_preemptions",
-                     (json_int_t)(s->preemptions_recompute + s->preemptions_swap), "num_swapped_out_blocks",
-                     (json_int_t)s->blocks_swapped_out, "num_swapped_in_blocks", (json_int_t)s->blocks_swapped_in);
+    return json_pack(
+        "{s:I, s:i, s:I, s:I, s:I, s:i, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "num_prompts", (json_int_t)run->count,
+        "num_failed", run->num_errors, "num_steps", (json_int_t)s->steps, "num_tokens", (json_int_t)s->tokens,
+        "num_output_tokens", (json_int_t)run->output_tokens, "peak_blocks", run->peak_blocks, "peak_blocks_unshared",
+        (json_int_t)run->peak_unshared, "prefix_cache_queries", (json_int_t)s->prefix_queries, "prefix_cache_hits",
+        (json_int_t)s->prefix_hits, "prefix_cache_hit_rate", hit_rate(s), "num_evictions", (json_int_t)s->evictions,
+        "num_preemptions", (json_int_t)(s->preemptions_recompute + s->preemptions_swap), "num_swapped_out_blocks",
+        (json_int_t)s->blocks_swapped_out, "num_swapped_in_blocks", (json_int_t)s->blocks_swapped_in);
 }
 
 static enum status run_and_report(struct profile_run *run, struct engine *e, const struct profile_options *o,

@@ -122,8 +122,8 @@ struct hits {
     int32_t shared, idle;   /* blocks to share, of all groups; of those, without a holder */
 };
 
-/* Notes the blocks of a prefix of index + 1 blocks in the tables, and in run[] how many of each group follow one another
- * up to here. False if nothing longer can be shared: full attention lacks a block. */
+/* Notes the blocks of a prefix of index + 1 blocks in the tables, and in run[] how many of each group follow one
+ * another up to here. False if nothing longer can be shared: full attention lacks a block. */
 static bool note_blocks(const struct block_manager *m, const struct sequence *seq, int32_t prefix, int32_t index,
                         int32_t *run)
 {
@@ -182,8 +182,9 @@ static int32_t blocks_required(const struct block_manager *m, const struct reque
     return required;
 }
 
-/* A gain is a block whose count falls to 0, or one that a prefix gets. A request lacks `missing` blocks: it waits for as
- * many gains. It does not wait for good: missing <= total - free, and each of those blocks is a gain once released. */
+/* A gain is a block whose count falls to 0, or one that a prefix gets. A request lacks `missing` blocks: it waits for
+ * as many gains. It does not wait for good: missing <= total - free, and each of those blocks is a gain once released.
+ */
 enum allocate_result block_manager_can_allocate(struct block_manager *m, struct request *request, int32_t *required)
 {
     const struct sequence *first = request_first_unfinished(request);
@@ -415,8 +416,7 @@ void block_manager_hash(struct block_manager *m, struct sequence *seq)
         set_prefix(m, seq, prefix_cache_make_root(&m->cache, seq->request->long_rope, seq->request->cache_salt), 0);
     while ((seq->num_hashed + 1) * size <= known) {
         const int32_t index = seq->num_hashed;
-        const int32_t prefix =
-            prefix_cache_insert(&m->cache, seq->prefix, seq->tokens + (size_t)index * (size_t)size);
+        const int32_t prefix = prefix_cache_insert(&m->cache, seq->prefix, seq->tokens + (size_t)index * (size_t)size);
         if (prefix == PREFIX_NONE) break;
         set_prefix(m, seq, prefix, index + 1);
         attach_blocks(m, seq, index, prefix);

@@ -2,8 +2,8 @@
  *
  *     QUEUE_FIFO     in the order of insertion; O(1)
  *     QUEUE_SORTED   by rank. O(1) at both ends, otherwise as far as the place is from the last: for few requests
- *     QUEUE_HEAP     a pairing heap (Fredman et al., 1986): only the first is in its place. Insertion is O(1) and removal
- *                    O(log n) amortized, whatever the order of ranks
+ *     QUEUE_HEAP     a pairing heap (Fredman et al., 1986): only the first is in its place. Insertion is O(1) and
+ * removal O(log n) amortized, whatever the order of ranks
  *
  * A request's rank is its priority, then its arrival: the smaller comes first. */
 #ifndef QUIRE_SCHEDULER_REQUEST_QUEUE_H

@@ -61,8 +61,7 @@ enum status scheduler_create(const struct scheduler_config *config, struct sched
     s->waiting.kind = QUEUE_HEAP;
     s->swapped.kind = s->running.kind = QUEUE_SORTED;
     s->ended.kind = QUEUE_FIFO;
-    status =
-        block_manager_init(&s->blocks, config->num_blocks, &config->limits, config->enable_prefix_caching, err);
+    status = block_manager_init(&s->blocks, config->num_blocks, &config->limits, config->enable_prefix_caching, err);
     if (status == STATUS_OK && !allocate_arrays(s))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a scheduler of %d sequences",
                            config->limits.max_num_seqs);

@@ -37,8 +37,8 @@ static void copy_parent(struct scheduler *s, struct sequence *seq, const struct 
     seq->num_tokens = parent->num_tokens;
 }
 
-/* The first sequence that continues a parent takes over what it held; the heir of parent p is noted in parents[p].index,
- * -1: nobody continues it. */
+/* The first sequence that continues a parent takes over what it held; the heir of parent p is noted in
+ * parents[p].index, -1: nobody continues it. */
 static void inherit(struct scheduler *s, struct request *request, const struct beam *beams)
 {
     for (int32_t i = 0; i < request->num_sequences; i++) s->parents[i].index = -1;

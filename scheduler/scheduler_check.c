@@ -1,7 +1,7 @@
 #include "scheduler/scheduler_state.h"
 
-/* The filled slots of a table's blocks are those of the tokens that the sequence has computed, so nothing is read before
- * it is written. A swapped sequence holds blocks of the host, any other blocks of the device. */
+/* The filled slots of a table's blocks are those of the tokens that the sequence has computed, so nothing is read
+ * before it is written. A swapped sequence holds blocks of the host, any other blocks of the device. */
 static enum status check_blocks(const struct scheduler *s, const struct sequence *seq, const struct block_table *t,
                                 struct error *err)
 {
@@ -53,17 +53,19 @@ static enum status check_switch(const struct scheduler *s, const struct sequence
                      seq->num_tokens, seq->num_computed, is_long ? "long" : "short");
 }
 
-/* A sequence holds nothing if it waits, if it has ended or if its last token is pending. If it runs it holds blocks and a
- * state index; if it is swapped, blocks alone. */
+/* A sequence holds nothing if it waits, if it has ended or if its last token is pending. If it runs it holds blocks and
+ * a state index; if it is swapped, blocks alone. */
 static enum status check_sequence(const struct scheduler *s, const struct request_queue *queue,
                                   const struct sequence *seq, struct error *err)
 {
-    const bool holds = seq->tables[0].num_blocks > 0, pending_end = seq->num_pending > 0 && scheduler_has_last_token(seq);
+    const bool holds = seq->tables[0].num_blocks > 0,
+               pending_end = seq->num_pending > 0 && scheduler_has_last_token(seq);
     const bool waits = seq->request->leader && seq->status == SEQUENCE_WAITING;
     const int32_t in_flight = seq->in_flight;
     if (seq->status != SEQUENCE_FINISHED && (seq->status == SEQUENCE_SWAPPED) != (queue == &s->swapped))
         return error_set(err, STATUS_INTERNAL, "a sequence is swapped and its request is not, or the reverse");
-    if (in_flight > s->in_flight || (seq->num_pending > in_flight && !seq->request->beams && seq->status == SEQUENCE_RUNNING))
+    if (in_flight > s->in_flight ||
+        (seq->num_pending > in_flight && !seq->request->beams && seq->status == SEQUENCE_RUNNING))
         return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, is in %d steps of %d in flight",
                          seq->num_pending, in_flight, s->in_flight);
     if (holds != (seq->status == SEQUENCE_SWAPPED || seq->status == SEQUENCE_RUNNING) && !(pending_end && !holds))

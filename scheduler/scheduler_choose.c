@@ -20,8 +20,8 @@ bool scheduler_has_last_token(const struct sequence *seq)
     return num_known(seq) >= seq->token_capacity && num_known(seq) > seq->prompt_len;
 }
 
-/* The tokens of the sequence whose K and V may be computed now: all; of a leader, the prompt, for which others wait; of a
- * beam, those that the caller has set; of a short sequence, those up to the switch. */
+/* The tokens of the sequence whose K and V may be computed now: all; of a leader, the prompt, for which others wait; of
+ * a beam, those that the caller has set; of a short sequence, those up to the switch. */
 static int32_t num_computable(const struct scheduler *s, const struct sequence *seq)
 {
     const struct request *request = seq->request;

@@ -61,8 +61,9 @@ static bool can_swap_out(struct scheduler *s, const struct request *request)
     return true;
 }
 
-/* A request whose other sequences wait for the prompt has no blocks worth keeping. Nor is a request swapped if it cannot
- * go on itself, or if the oldest computes nothing in this step: then the step might be empty, and copy nothing. */
+/* A request whose other sequences wait for the prompt has no blocks worth keeping. Nor is a request swapped if it
+ * cannot go on itself, or if the oldest computes nothing in this step: then the step might be empty, and copy nothing.
+ */
 static bool should_swap(const struct scheduler *s, const struct request *request)
 {
     const bool oldest_runs = s->num_planned > 0 && s->plan[0].seq->request == s->running.head;

@@ -36,8 +36,8 @@ struct scheduler {
     struct block_manager blocks;
     bool host_failed; /* the last attempt to allocate more host blocks failed */
     bool warned;      /* that the KV cache is too small */
-    /* By rank: the tail of `running` is the youngest, and a preempted request often becomes the head of `waiting`, which
-     * is a heap, or `swapped`. `ended` is first in, first out. */
+    /* By rank: the tail of `running` is the youngest, and a preempted request often becomes the head of `waiting`,
+     * which is a heap, or `swapped`. `ended` is first in, first out. */
     struct request_queue waiting, swapped, running, ended;
     uint64_t next_arrival;
 

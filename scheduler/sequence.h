@@ -54,8 +54,8 @@ struct sequence {
 struct request {
     struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
     struct request *next, *previous, *child;
-    uint64_t arrival;           /* smaller is older */
-    int32_t priority;           /* smaller is scheduled earlier; the scheduler makes it 0 unless SCHEDULING_PRIORITY */
+    uint64_t arrival; /* smaller is older */
+    int32_t priority; /* smaller is scheduled earlier; the scheduler makes it 0 unless SCHEDULING_PRIORITY */
     int32_t num_sequences;
     struct sequence *sequences; /* [num_sequences] */
     struct sequence *leader;    /* computes the prompt, for which the other sequences wait; NULL: none waits */

@@ -12,7 +12,7 @@
 #include "scheduler/block_manager.h"
 
 #define SIZE 8
-#define MAX_SEQS 16
+#define MAX_SEQS 80
 
 /* A manager and the sequences that the test made with it. */
 struct fixture {
@@ -22,11 +22,24 @@ struct fixture {
     int32_t num_requests, num_seqs;
 };
 
-static void open_fixture(struct fixture *f, int32_t num_blocks, bool caching)
+/* Groups with these windows; steps of at most max_num_tokens. */
+static void open_groups(struct fixture *f, int32_t num_blocks, bool caching, int32_t max_num_tokens, int32_t num_groups,
+                        const int32_t *windows)
 {
     struct error err;
+    struct batch_limits limits = {.max_num_tokens = max_num_tokens,
+                                  .max_num_seqs = MAX_SEQS,
+                                  .max_model_len = 2000,
+                                  .block_size = SIZE,
+                                  .num_groups = num_groups};
+    memcpy(limits.windows, windows, (size_t)num_groups * sizeof *windows);
     *f = (struct fixture){0};
-    assert_int_equal(block_manager_init(&f->m, num_blocks, SIZE, caching, &err), STATUS_OK);
+    assert_int_equal(block_manager_init(&f->m, num_blocks, &limits, caching, &err), STATUS_OK);
+}
+
+static void open_fixture(struct fixture *f, int32_t num_blocks, bool caching)
+{
+    open_groups(f, num_blocks, caching, 2000, 1, (int32_t[]){0});
 }
 
 static void check(const struct fixture *f)
@@ -52,22 +65,29 @@ static struct request *add(struct fixture *f, int32_t first, int32_t length, int
     for (int32_t i = 0; i < length; i++) prompt[i] = first + i;
     params.n = n;
     params.max_tokens = -1;
-    assert_int_equal(request_create(&params, prompt, length, 2000, SIZE, &request, &err), STATUS_OK);
+    assert_int_equal(request_create(&params, prompt, length, &f->m.limits, &request, &err), STATUS_OK);
     f->requests[f->num_requests++] = request;
     for (int32_t i = 0; i < n; i++) f->seqs[f->num_seqs++] = &request->sequences[i];
     return request;
 }
 
-/* Computes all the known tokens, as a step would. */
-static void compute(struct fixture *f, struct sequence *seq)
+/* Computes tokens up to `end`, whose blocks the sequence has, as a step would. */
+static void compute_to(struct fixture *f, struct sequence *seq, int32_t end)
 {
     struct error err;
-    for (; seq->num_computed < seq->num_tokens; seq->num_computed++)
-        assert_int_equal(
-            block_pool_fill(&f->m.pool, seq->block_table[seq->num_computed / SIZE], seq->num_computed % SIZE, 1, &err),
-            STATUS_OK);
+    for (; seq->num_computed < end; seq->num_computed++)
+        for (int32_t g = 0; g < f->m.limits.num_groups; g++)
+            assert_int_equal(block_pool_fill(&f->m.pool, seq->tables[g].blocks[seq->num_computed / SIZE],
+                                             seq->num_computed % SIZE, 1, &err),
+                             STATUS_OK);
     block_manager_hash(&f->m, seq);
     check(f);
+}
+
+/* Computes all the known tokens. */
+static void compute(struct fixture *f, struct sequence *seq)
+{
+    compute_to(f, seq, seq->num_tokens);
 }
 
 static struct sequence *hold(struct fixture *f, int32_t first, int32_t length)
@@ -83,25 +103,36 @@ static void release(struct fixture *f, struct sequence *seq)
 {
     struct error err;
     assert_int_equal(block_manager_release(&f->m, seq, &err), STATUS_OK);
-    assert_int_equal(seq->num_blocks, 0);
+    assert_int_equal(seq->tables[0].num_blocks, 0);
     check(f);
+}
+
+/* Makes room for tokens up to num_tokens, at the cost foretold. Returns the number of copies. */
+static int32_t grow(struct fixture *f, struct sequence *seq, int32_t num_tokens, struct block_pair *copies)
+{
+    struct error err;
+    const int32_t cost = block_manager_append_cost(&f->m, &(struct growth){seq, num_tokens}, 1);
+    const int32_t free_blocks = f->m.pool.num_free;
+    int32_t num_copies = 0;
+    assert_int_equal(block_manager_append(&f->m, seq, num_tokens, copies, &num_copies, &err), STATUS_OK);
+    if (f->m.limits.windows[0] == 0) assert_int_equal(free_blocks - f->m.pool.num_free, cost);
+    return num_copies;
 }
 
 /* Appends one token to the sequence. */
 static struct block_pair append(struct fixture *f, struct sequence *seq, int32_t token)
 {
-    struct block_pair copy;
-    struct error err;
-    int32_t cost = block_manager_append_cost(&f->m, seq, seq->num_tokens + 1), free_blocks = f->m.pool.num_free;
-    assert_int_equal(block_manager_append(&f->m, seq, seq->num_tokens + 1, &copy, &err), STATUS_OK);
-    assert_int_equal(free_blocks - f->m.pool.num_free, cost);
+    struct block_pair copy[KV_MAX_GROUPS] = {{BLOCK_NONE, BLOCK_NONE}};
+    assert_in_range(grow(f, seq, seq->num_tokens + 1, copy), 0, f->m.limits.num_groups);
     seq->tokens[seq->num_tokens++] = token;
     compute(f, seq);
-    return copy;
+    return copy[0];
 }
 
-static enum allocate_result can_allocate(const struct fixture *f, const struct request *request, int32_t needed)
+/* A fresh answer: what was kept of an earlier one is forgotten. */
+static enum allocate_result can_allocate(struct fixture *f, struct request *request, int32_t needed)
 {
+    request->retry_gains = 0;
     int32_t required;
     enum allocate_result result = block_manager_can_allocate(&f->m, request, &required);
     assert_int_equal(required, needed);
@@ -186,7 +217,8 @@ static void test_admission_after_a_preemption(void **state)
     assert_int_equal(can_allocate(&f, more, 201), ALLOCATE_NEVER);
     struct request *forked = add(&f, 0, 20 * SIZE + 3, 3); /* 21 + 2 of their own */
     forked->num_preemptions = 1;
-    forked->forked = true;
+    assert_int_equal(can_allocate(&f, forked, 21), ALLOCATE_OK); /* nobody has tokens of its own */
+    for (int32_t i = 0; i < 3; i++) forked->sequences[i].num_tokens++;
     assert_int_equal(can_allocate(&f, forked, 23), ALLOCATE_OK);
     forked->sequences[0].status = SEQUENCE_FINISHED;
     assert_int_equal(can_allocate(&f, forked, 22), ALLOCATE_OK);
@@ -208,26 +240,26 @@ static void test_a_fork_shares_every_block_and_writes_to_none(void **state)
     assert_int_equal(block_manager_fork(&f.m, a, c, &err), STATUS_OK);
     check(&f);
     assert_int_equal(block_pool_num_in_use(&f.m.pool), 3);
-    for (int i = 0; i < 3; i++) assert_int_equal(f.m.pool.blocks[a->block_table[i]].ref_count, 3);
+    for (int i = 0; i < 3; i++) assert_int_equal(f.m.pool.blocks[a->tables[0].blocks[i]].ref_count, 3);
 
-    int32_t last = a->block_table[2];
-    a->num_uploaded = 3;
+    int32_t last = a->tables[0].blocks[2];
+    a->num_uploaded[0] = 3;
     struct block_pair copy = append(&f, a, 100);
     assert_int_equal(copy.source, last);
-    assert_int_equal(copy.destination, a->block_table[2]);
-    assert_int_equal(a->num_uploaded, 2); /* the device has to hear of the new one */
+    assert_int_equal(copy.destination, a->tables[0].blocks[2]);
+    assert_int_equal(a->num_uploaded[0], 2); /* the device has to hear of the new one */
     assert_int_equal(f.m.pool.blocks[last].ref_count, 2);
-    assert_int_equal(f.m.pool.blocks[a->block_table[2]].filled, 5);
+    assert_int_equal(f.m.pool.blocks[a->tables[0].blocks[2]].filled, 5);
     copy = append(&f, b, 101);
     assert_int_equal(copy.source, last);
     copy = append(&f, c, 102); /* the last holder */
     assert_int_equal(copy.source, BLOCK_NONE);
-    assert_int_equal(c->block_table[2], last);
+    assert_int_equal(c->tables[0].blocks[2], last);
     assert_int_equal(append(&f, a, 103).source, BLOCK_NONE);
     assert_int_equal(block_pool_num_in_use(&f.m.pool), 5);
     release(&f, a);
     release(&f, b);
-    assert_int_equal(f.m.pool.blocks[c->block_table[0]].ref_count, 1);
+    assert_int_equal(f.m.pool.blocks[c->tables[0].blocks[0]].ref_count, 1);
     release(&f, c);
     assert_int_equal(block_pool_num_in_use(&f.m.pool), 0);
     assert_int_equal(f.m.pool.num_cached, 2);
@@ -247,7 +279,7 @@ static void test_a_fork_at_a_full_block_copies_nothing(void **state)
     assert_int_equal(block_manager_fork(&f.m, a, b, &err), STATUS_OK);
     assert_int_equal(append(&f, a, 1).source, BLOCK_NONE);
     assert_int_equal(append(&f, b, 2).source, BLOCK_NONE);
-    assert_int_not_equal(a->block_table[2], b->block_table[2]);
+    assert_int_not_equal(a->tables[0].blocks[2], b->tables[0].blocks[2]);
     release(&f, a);
     release(&f, b);
     close_fixture(&f);
@@ -260,22 +292,24 @@ static void test_nothing_changes_when_no_block_is_left(void **state)
     open_fixture(&f, 2, false);
     struct request *request = add(&f, 0, SIZE + 1, 2);
     struct sequence *a = &request->sequences[0], *b = a + 1;
-    struct block_pair copy;
+    struct block_pair copy = {0};
+    int32_t num_copies = 0;
     struct error err;
     assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
     compute(&f, a);
     assert_int_equal(block_manager_fork(&f.m, a, b, &err), STATUS_OK);
-    int32_t last = a->block_table[1];
-    assert_int_equal(block_manager_append(&f.m, a, SIZE + 2, &copy, &err), STATUS_INTERNAL); /* a copy */
-    assert_int_equal(a->block_table[1], last);
+    int32_t last = a->tables[0].blocks[1];
+    assert_int_equal(block_manager_append(&f.m, a, SIZE + 2, &copy, &num_copies, &err), STATUS_INTERNAL); /* a copy */
+    assert_int_equal(a->tables[0].blocks[1], last);
     release(&f, b);
-    assert_int_equal(block_manager_append(&f.m, a, SIZE + 2, &copy, &err), STATUS_OK); /* in place */
-    assert_int_equal(copy.source, BLOCK_NONE);
-    assert_int_equal(block_manager_append(&f.m, a, 2 * SIZE + 1, &copy, &err), STATUS_INTERNAL); /* a new block */
-    assert_int_equal(a->num_blocks, 2);
+    assert_int_equal(block_manager_append(&f.m, a, SIZE + 2, &copy, &num_copies, &err), STATUS_OK); /* in place */
+    assert_int_equal(num_copies, 0);
+    assert_int_equal(block_manager_append(&f.m, a, 2 * SIZE + 1, &copy, &num_copies, &err),
+                     STATUS_INTERNAL); /* a new block */
+    assert_int_equal(a->tables[0].num_blocks, 2);
     struct sequence *c = &add(&f, 50, 4, 1)->sequences[0];
     assert_int_equal(block_manager_allocate(&f.m, c, &err), STATUS_INTERNAL);
-    assert_int_equal(c->num_blocks, 0);
+    assert_int_equal(c->tables[0].num_blocks, 0);
     release(&f, a);
     close_fixture(&f);
 }
@@ -287,18 +321,18 @@ static void test_tails_are_evicted_before_heads(void **state)
     open_fixture(&f, 6, true);
     struct sequence *seq = hold(&f, 0, 4 * SIZE);
     int32_t table[4];
-    memcpy(table, seq->block_table, sizeof table);
+    memcpy(table, seq->tables[0].blocks, sizeof table);
     release(&f, seq);
     assert_int_equal(f.m.pool.num_cached, 4);
     struct sequence *three = hold(&f, 500, 3 * SIZE - 1); /* the two free ones, then the last one's last block */
-    assert_int_equal(three->block_table[2], table[3]);
+    assert_int_equal(three->tables[0].blocks[2], table[3]);
     assert_int_equal(f.m.evictions, 1);
     struct sequence *again = &add(&f, 0, 3 * SIZE + 1, 1)->sequences[0];
     struct error err;
     release(&f, three);
     assert_int_equal(block_manager_allocate(&f.m, again, &err), STATUS_OK);
     assert_int_equal(again->num_computed, 3 * SIZE);
-    assert_memory_equal(again->block_table, table, 3 * sizeof *table);
+    assert_memory_equal(again->tables[0].blocks, table, 3 * sizeof *table);
     release(&f, again);
     close_fixture(&f);
 }
@@ -315,17 +349,17 @@ static void test_a_duplicate_is_not_cached_twice(void **state)
     assert_int_equal(block_manager_allocate(&f.m, b, &err), STATUS_OK);
     compute(&f, a);
     compute(&f, b);
-    assert_int_not_equal(a->block_table[0], b->block_table[0]);
-    assert_true(a->prefix_id == b->prefix_id);
+    assert_int_not_equal(a->tables[0].blocks[0], b->tables[0].blocks[0]);
+    assert_true(a->prefix == b->prefix);
     release(&f, a);
     release(&f, b);
     assert_int_equal(f.m.pool.num_cached, 3);
     close_fixture(&f);
 }
 
-static uint64_t hash_constant(uint64_t parent, const int32_t *tokens, int32_t count, uint64_t extra_key)
+static uint64_t hash_constant(int32_t parent, const int32_t *tokens, int32_t count)
 {
-    (void)parent, (void)tokens, (void)count, (void)extra_key;
+    (void)parent, (void)tokens, (void)count;
     return 3;
 }
 
@@ -344,8 +378,8 @@ static void test_colliding_hashes_share_nothing_wrong(void **state)
     struct error err;
     assert_int_equal(block_manager_allocate(&f.m, c, &err), STATUS_OK);
     assert_int_equal(c->num_computed, SIZE);
-    assert_int_equal(c->block_table[0], a->block_table[0]);
-    assert_int_not_equal(c->block_table[1], b->block_table[1]);
+    assert_int_equal(c->tables[0].blocks[0], a->tables[0].blocks[0]);
+    assert_int_not_equal(c->tables[0].blocks[1], b->tables[0].blocks[1]);
     compute(&f, c);
     release(&f, a);
     release(&f, b);
@@ -353,7 +387,7 @@ static void test_colliding_hashes_share_nothing_wrong(void **state)
     close_fixture(&f);
 }
 
-static void test_another_key_is_another_prefix(void **state)
+static void test_another_salt_is_another_prefix(void **state)
 {
     (void)state;
     struct fixture f;
@@ -361,7 +395,7 @@ static void test_another_key_is_another_prefix(void **state)
     struct error err;
     hold(&f, 0, 4 * SIZE);
     struct request *salted = add(&f, 0, 4 * SIZE, 1);
-    salted->extra_key = 99;
+    salted->cache_salt = strdup("salt");
     assert_int_equal(block_manager_allocate(&f.m, &salted->sequences[0], &err), STATUS_OK);
     assert_int_equal(salted->sequences[0].num_computed, 0);
     release(&f, &salted->sequences[0]);
@@ -392,69 +426,13 @@ static void test_a_double_release_names_the_block(void **state)
     open_fixture(&f, 20, false);
     struct sequence *seq = hold(&f, 0, 2 * SIZE);
     struct error err = {{0}};
-    int32_t block = seq->block_table[1];
+    int32_t block = seq->tables[0].blocks[1];
     release(&f, seq);
-    seq->num_blocks = 2; /* as if it still held them */
+    seq->tables[0].num_blocks = 2; /* as if it still held them */
     assert_int_equal(block_manager_release(&f.m, seq, &err), STATUS_INTERNAL);
     char name[32];
     snprintf(name, sizeof name, "block %d", block);
     assert_non_null(strstr(err.text, name));
-    close_fixture(&f);
-}
-
-static void test_reserved_blocks_are_filled_by_a_sibling(void **state)
-{
-    (void)state;
-    struct fixture f;
-    open_fixture(&f, 20, true);
-    struct request *request = add(&f, 0, 3 * SIZE + 2, 2);
-    struct sequence *a = &request->sequences[0], *b = a + 1;
-    struct error err;
-    assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
-    assert_int_equal(block_manager_reserve(&f.m, b, 3, &err), STATUS_OK);
-    check(&f);
-    assert_int_equal(block_pool_num_in_use(&f.m.pool), 5);
-    assert_int_equal(b->block_table[0], 0);
-    compute(&f, a);
-    assert_int_equal(block_manager_share(&f.m, a, b, 3, &err), STATUS_OK);
-    compute(&f, b);
-    assert_memory_equal(a->block_table, b->block_table, 3 * sizeof *a->block_table);
-    assert_int_equal(block_pool_num_in_use(&f.m.pool), 5);
-    assert_true(a->prefix_id == b->prefix_id);
-    release(&f, a);
-    release(&f, b);
-    close_fixture(&f);
-}
-
-/* A shared block keeps its identity when the block before it has been evicted. */
-static void test_a_block_is_identified_once(void **state)
-{
-    (void)state;
-    struct fixture f;
-    open_fixture(&f, 20, true);
-    struct error err;
-    struct request *request = add(&f, 0, 2 * SIZE, 2);
-    struct sequence *a = &request->sequences[0], *b = a + 1, *first = &add(&f, 0, SIZE, 1)->sequences[0];
-    assert_int_equal(block_manager_allocate(&f.m, first, &err), STATUS_OK);
-    assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
-    compute(&f, first);
-    compute(&f, a); /* its first block has the same identity as first's, and is not in the cache */
-    assert_int_equal(prefix_cache_id(&f.m.cache, a->block_table[0]), 0);
-    uint64_t id = prefix_cache_id(&f.m.cache, a->block_table[1]);
-    release(&f, first);
-    prefix_cache_forget(&f.m.cache, first->block_table[0]);
-    block_pool_set_cached(&f.m.pool, first->block_table[0], false);
-
-    assert_int_equal(block_manager_reserve(&f.m, b, 2, &err), STATUS_OK);
-    assert_int_equal(block_manager_share(&f.m, a, b, 2, &err), STATUS_OK);
-    compute(&f, b);
-    assert_int_not_equal(prefix_cache_id(&f.m.cache, b->block_table[0]), 0);
-    assert_true(prefix_cache_id(&f.m.cache, b->block_table[1]) == id);
-    release(&f, a);
-    release(&f, b);
-    block_manager_reset_cache(&f.m);
-    check(&f);
-    for (int32_t i = 0; i < f.m.cache.num_buckets; i++) assert_int_equal(f.m.cache.buckets[i], 0);
     close_fixture(&f);
 }
 
@@ -489,26 +467,28 @@ static void test_swapped_blocks_move_once_and_come_back_shared(void **state)
         assert_in_range(pairs[1 + i].source, 1, 5);
         assert_int_equal(pairs[1 + i].destination, 21 + i); /* the host's numbers follow the device's */
     }
-    assert_memory_equal(a->block_table, b->block_table, 3 * sizeof *a->block_table);
-    assert_int_not_equal(a->block_table[3], b->block_table[3]);
-    assert_int_equal(f.m.host.blocks[a->block_table[0]].ref_count, 2);
-    assert_int_equal(f.m.host.blocks[a->block_table[3]].filled, 3);
+    assert_memory_equal(a->tables[0].blocks, b->tables[0].blocks, 3 * sizeof *a->tables[0].blocks);
+    assert_int_not_equal(a->tables[0].blocks[3], b->tables[0].blocks[3]);
+    assert_int_equal(f.m.host.blocks[a->tables[0].blocks[0]].ref_count, 2);
+    assert_int_equal(f.m.host.blocks[a->tables[0].blocks[3]].filled, 3);
     assert_int_equal(f.m.pool.num_free, 20);
     assert_int_equal(f.m.pool.num_cached, 3); /* what lies on the device can still be found */
-    assert_int_equal(block_manager_swap_out_cost(&f.m, hold_two(&f)), 4);
+    struct request *same = hold_two(&f);      /* shares those */
+    assert_int_equal(block_manager_swap_out_cost(&f.m, same), 4);
     assert_int_equal(f.m.host.num_free, 1);
 
     num_pairs = 0;
     assert_int_equal(block_manager_swap_in(&f.m, request, pairs, &num_pairs, &err), STATUS_OK);
     check(&f);
-    assert_int_equal(num_pairs, 5);
+    assert_int_equal(num_pairs, 2); /* what the prefix cache finds is not copied */
     assert_int_equal(block_pool_num_in_use(&f.m.host), 0);
-    assert_memory_equal(a->block_table, b->block_table, 3 * sizeof *a->block_table);
+    assert_memory_equal(a->tables[0].blocks, same->sequences[0].tables[0].blocks, 3 * sizeof(int32_t));
+    assert_memory_equal(a->tables[0].blocks, b->tables[0].blocks, 3 * sizeof *a->tables[0].blocks);
     assert_int_equal(a->num_hashed, 0);
     compute(&f, a);
     compute(&f, b);
     assert_int_equal(a->num_hashed, 3);
-    assert_true(a->prefix_id == b->prefix_id);
+    assert_true(a->prefix == b->prefix);
     append(&f, b, 71);
     for (int32_t i = 0; i < 4; i++) release(&f, f.seqs[i]);
     close_fixture(&f);
@@ -549,6 +529,302 @@ static void test_coming_back_from_the_host(void **state)
     close_fixture(&f);
 }
 
+/* ---- What several sequences write to ---- */
+
+static int32_t cost_of(struct fixture *f, struct sequence *seqs, int32_t count)
+{
+    struct growth growths[4];
+    for (int32_t i = 0; i < count; i++) growths[i] = (struct growth){&seqs[i], seqs[i].num_tokens + 1};
+    const int32_t cost = block_manager_append_cost(&f->m, growths, count);
+    check(f); /* the scratch memory is zero again */
+    return cost;
+}
+
+/* Each writer but the last holder takes a copy. */
+static void test_the_cost_of_siblings_that_write_to_one_block(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    open_fixture(&f, 50, true);
+    struct request *request = add(&f, 0, SIZE + 3, 4);
+    struct sequence *seqs = request->sequences;
+    assert_int_equal(block_manager_allocate(&f.m, &seqs[0], &err), STATUS_OK);
+    compute(&f, &seqs[0]);
+    for (int32_t i = 1; i < 4; i++) assert_int_equal(block_manager_fork(&f.m, &seqs[0], &seqs[i], &err), STATUS_OK);
+    for (int32_t n = 1; n <= 4; n++) assert_int_equal(cost_of(&f, seqs, n), n < 4 ? n : 3);
+    for (int32_t i = 0; i < 4; i++) append(&f, &seqs[i], 50 + i);
+    assert_int_equal(block_pool_num_in_use(&f.m.pool), 1 + 4);
+    for (int32_t i = 0; i < 4; i++) release(&f, &seqs[i]);
+    close_fixture(&f);
+}
+
+/* A table may reach past the block that is written next: every shared block in the range is replaced, and the one that
+ * has tokens is copied. */
+static void test_copy_on_write_of_a_range(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    struct block_pair copies[4];
+    open_fixture(&f, 50, false);
+    struct request *request = add(&f, 0, SIZE + 3, 2);
+    struct sequence *a = &request->sequences[0], *b = a + 1;
+    assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
+    compute(&f, a);
+    assert_int_equal(grow(&f, a, 4 * SIZE, copies), 0); /* room for tokens that are not computed yet */
+    assert_int_equal(block_manager_fork(&f.m, a, b, &err), STATUS_OK);
+    int32_t table[4];
+    memcpy(table, a->tables[0].blocks, sizeof table);
+    a->num_uploaded[0] = 4;
+    assert_int_equal(grow(&f, a, 3 * SIZE, copies), 1); /* blocks 1 and 2 of the table */
+    assert_int_equal(copies[0].source, table[1]);
+    assert_int_equal(copies[0].destination, a->tables[0].blocks[1]);
+    assert_int_not_equal(a->tables[0].blocks[2], table[2]);
+    assert_int_equal(a->tables[0].blocks[0], table[0]);
+    assert_int_equal(a->tables[0].blocks[3], table[3]);
+    assert_int_equal(a->num_uploaded[0], 1);
+    compute_to(&f, a, 3 * SIZE);
+    assert_int_equal(f.m.pool.blocks[table[1]].filled, 3);
+    assert_int_equal(f.m.pool.blocks[table[2]].filled, 0);
+    assert_int_equal(grow(&f, b, 3 * SIZE, copies), 0); /* the last holder writes in place */
+    assert_int_equal(grow(&f, b, 4 * SIZE + 1, copies), 0);
+    release(&f, a);
+    release(&f, b);
+    close_fixture(&f);
+}
+
+/* ---- The answer LATER ---- */
+
+static int num_hashes;
+
+static uint64_t hash_counting(int32_t parent, const int32_t *tokens, int32_t count)
+{
+    uint64_t hash = (uint64_t)parent;
+    num_hashes++;
+    for (int32_t i = 0; i < count; i++) hash = hash * 0x9E3779B97F4A7C15u + (uint64_t)tokens[i];
+    return hash ^ hash >> 32;
+}
+
+/* What can_allocate found is kept until it could be another answer, and no longer. */
+static void test_later_is_kept_until_blocks_are_gained(void **state)
+{
+    (void)state;
+    struct fixture f;
+    int32_t required, lookups = 0;
+    open_fixture(&f, 100, true); /* W = 1 */
+    f.m.cache.hash = hash_counting;
+    struct sequence *prefix = hold(&f, 0, 30 * SIZE), *small[60];
+    for (int32_t i = 0; i < 60; i++) small[i] = hold(&f, 2000 + 100 * i, 1);
+    struct request *waits = add(&f, 0, 80 * SIZE, 1); /* 30 hits in use: 50 more, and the watermark */
+    for (int32_t i = 0; i < 60; i++) {
+        assert_int_equal(f.m.pool.num_free, 10 + i);
+        const enum allocate_result expected = 10 + i >= 51 ? ALLOCATE_OK : ALLOCATE_LATER;
+        for (int repeat = 0; repeat < 3; repeat++) {
+            const int before = num_hashes;
+            assert_int_equal(block_manager_can_allocate(&f.m, waits, &required), expected);
+            lookups += num_hashes > before;
+            if (expected == ALLOCATE_OK) break;
+        }
+        assert_int_equal(can_allocate(&f, add(&f, 0, 80 * SIZE, 1), 80), expected); /* what a new one is answered */
+        request_destroy(f.requests[--f.num_requests]);
+        f.num_seqs--;
+        release(&f, small[i]);
+        if (expected == ALLOCATE_OK) break;
+    }
+    assert_int_equal(lookups, 2); /* the first time, and when it was enough */
+    release(&f, prefix);
+    for (int32_t i = 0; i < 60; i++)
+        if (small[i]->tables[0].num_blocks > 0) release(&f, small[i]);
+    close_fixture(&f);
+}
+
+/* ---- Windows ---- */
+
+/* Required: at most what the window and one step's tokens touch. Held: in steady state ceil(W / block_size) + 1. */
+static void test_a_window_bounds_what_is_needed_and_held(void **state)
+{
+    (void)state;
+    for (int32_t window = 1; window < 3 * SIZE; window++) {
+        struct fixture f;
+        struct error err;
+        struct block_pair copies[2];
+        const int32_t chunk = 4 * SIZE, length = 60 * SIZE + 3;
+        open_groups(&f, 100, false, chunk, 2, (int32_t[]){window, 0});
+        struct request *request = add(&f, 0, length, 1);
+        struct sequence *seq = &request->sequences[0];
+        const int32_t most = (window - 1 + chunk + SIZE - 2) / SIZE + 1;
+        assert_int_equal(batch_group_blocks(&f.m.limits, 0, length), most);
+        can_allocate(&f, request, most + 61);
+        assert_int_equal(block_manager_allocate(&f.m, seq, &err), STATUS_OK);
+        assert_int_equal(seq->tables[0].num_blocks, 4);
+        assert_int_equal(seq->tables[1].num_blocks, 61);
+        while (seq->num_computed < length) {
+            const int32_t end = seq->num_computed + chunk < length ? seq->num_computed + chunk : length;
+            assert_int_equal(grow(&f, seq, end, copies), 0);
+            assert_in_range(seq->tables[0].num_blocks - seq->tables[0].first, 1, most);
+            assert_int_equal(seq->tables[0].first, batch_first_block(&f.m.limits, 0, seq->num_computed));
+            compute_to(&f, seq, end);
+        }
+        for (int32_t i = 0; i < 30; i++) {
+            append(&f, seq, 7);
+            assert_in_range(seq->tables[0].num_blocks - seq->tables[0].first, 1, (window + SIZE - 1) / SIZE + 1);
+            assert_int_equal(seq->tables[1].first, 0);
+        }
+        release(&f, seq);
+        assert_int_equal(f.m.pool.num_free, 100);
+        close_fixture(&f);
+    }
+}
+
+/* The block that leaves a window pays for the one that is taken; two sequences, and the second's comes too late. */
+static void test_the_cost_of_what_leaves_a_window(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_groups(&f, 20, false, 100, 1, (int32_t[]){SIZE});
+    struct sequence *a = hold(&f, 0, 2 * SIZE), *b = hold(&f, 100, 2 * SIZE);
+    struct growth growths[] = {{a, 2 * SIZE + 1}, {b, 2 * SIZE + 1}};
+    /* The query of token 16 reads tokens 9 to 16: block 0 leaves, and block 2 is new. */
+    assert_int_equal(block_manager_append_cost(&f.m, growths, 2), 0);
+    growths[0].num_tokens = 4 * SIZE;
+    assert_int_equal(block_manager_append_cost(&f.m, growths, 2), 1);
+    struct growth reversed[] = {growths[1], growths[0]};
+    assert_int_equal(block_manager_append_cost(&f.m, reversed, 2), 1);
+    b->num_computed = 2 * SIZE - 1; /* as if it were computed again: nothing leaves its window */
+    growths[1].num_tokens = 2 * SIZE;
+    assert_int_equal(block_manager_append_cost(&f.m, growths, 2), 1);
+    b->num_computed = 2 * SIZE;
+    check(&f);
+    release(&f, a);
+    release(&f, b);
+    close_fixture(&f);
+}
+
+/* As if the block had been evicted. */
+static void forget(struct fixture *f, int32_t block)
+{
+    prefix_cache_detach(&f->m.cache, f->m.pool.blocks[block].prefix, block);
+    block_pool_set_prefix(&f->m.pool, block, PREFIX_NONE);
+}
+
+static int32_t hits_of(struct fixture *f, int32_t length)
+{
+    struct error err;
+    struct sequence *seq = &add(f, 0, length, 1)->sequences[0];
+    assert_int_equal(block_manager_allocate(&f->m, seq, &err), STATUS_OK);
+    const int32_t hits = seq->num_computed / SIZE;
+    for (int32_t g = 0; g < f->m.limits.num_groups; g++) {
+        assert_int_equal(seq->tables[g].first, batch_first_block(&f->m.limits, g, seq->num_computed));
+        for (int32_t i = 0; i < seq->tables[g].first; i++) assert_int_equal(seq->tables[g].blocks[i], 0);
+    }
+    release(f, seq);
+    request_destroy(f->requests[--f->num_requests]);
+    f->num_seqs--;
+    return hits;
+}
+
+/* A hit needs every block of full attention, but of a window only those that the next token reads. */
+static void test_hits_with_windows(void **state)
+{
+    (void)state;
+    const int32_t length = 10 * SIZE + 1, windows[] = {0, 2 * SIZE + 1};
+    for (int32_t missing = 0; missing < 10; missing++)
+        for (int32_t group = 0; group < 2; group++) {
+            struct fixture f;
+            open_groups(&f, 200, true, 1000, 2, windows);
+            struct sequence *seq = hold(&f, 0, length);
+            const int32_t block = seq->tables[group].blocks[missing];
+            release(&f, seq);
+            assert_int_equal(hits_of(&f, length), 10);
+            forget(&f, block);
+            /* The query of token 80 reads tokens 64 to 80: blocks 8 and 9 of the window. */
+            assert_int_equal(hits_of(&f, length), group == 1 && missing < 8 ? 10 : missing);
+            assert_int_equal(hits_of(&f, 3 * SIZE), missing < 2 ? missing : 2);
+            close_fixture(&f);
+        }
+}
+
+/* Without full attention, the prefix is found where no block of its beginning is left. */
+static void test_hits_with_windows_alone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    int32_t blocks[10];
+    open_groups(&f, 200, true, 1000, 1, (int32_t[]){SIZE});
+    struct sequence *seq = hold(&f, 0, 10 * SIZE + 1);
+    memcpy(blocks, seq->tables[0].blocks, sizeof blocks);
+    release(&f, seq);
+    for (int32_t i = 0; i < 9; i++) forget(&f, blocks[i]);
+    assert_int_equal(hits_of(&f, 10 * SIZE + 1), 10);
+    assert_int_equal(hits_of(&f, 10 * SIZE), 0);
+    forget(&f, blocks[9]);
+    assert_int_equal(hits_of(&f, 10 * SIZE + 1), 0);
+    close_fixture(&f);
+}
+
+/* Blocks that have left the window stay behind; what is null stays null; what the cache finds is not copied. */
+static void test_windows_in_swap_space(void **state)
+{
+    (void)state;
+    for (int caching = 0; caching < 2; caching++) {
+        struct fixture f;
+        struct error err;
+        struct block_pair pairs[40];
+        int32_t num_pairs = 0;
+        open_groups(&f, 100, caching, 1000, 2, (int32_t[]){0, 2 * SIZE + 1});
+        assert_int_equal(block_manager_grow_host(&f.m, 40, &err), STATUS_OK);
+        struct sequence *seq = hold(&f, 0, 10 * SIZE + 1);
+        assert_int_equal(block_manager_swap_out_cost(&f.m, seq->request), 11 + 3);
+        assert_int_equal(block_manager_swap_out(&f.m, seq->request, pairs, &num_pairs, &err), STATUS_OK);
+        check(&f);
+        assert_int_equal(num_pairs, 11 + 3);
+        assert_int_equal(seq->tables[1].first, 8);
+        assert_int_equal(f.m.pool.num_free, 100);
+        num_pairs = 0;
+        assert_int_equal(block_manager_swap_in(&f.m, seq->request, pairs, &num_pairs, &err), STATUS_OK);
+        check(&f);
+        assert_int_equal(num_pairs, caching ? 2 : 14); /* the blocks that are not full */
+        assert_int_equal(seq->tables[1].first, 8);
+        append(&f, seq, 5);
+        release(&f, seq);
+        assert_int_equal(block_pool_num_in_use(&f.m.host), 0);
+        close_fixture(&f);
+    }
+}
+
+/* One block a group for each sequence; but those that it lacks, if it was preempted amid its known tokens. */
+static void test_what_a_sequence_needs_to_come_back(void **state)
+{
+    (void)state;
+    for (int32_t own = 1; own < 40; own++) {
+        struct fixture f;
+        struct error err;
+        struct block_pair pairs[8], copies[2];
+        int32_t num_pairs = 0;
+        open_fixture(&f, 50, false); /* W = 0 */
+        assert_int_equal(block_manager_grow_host(&f.m, 40, &err), STATUS_OK);
+        struct request *request = add(&f, 0, SIZE + 2, 2);
+        struct sequence *a = &request->sequences[0], *b = a + 1;
+        assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
+        compute(&f, a);
+        assert_int_equal(block_manager_fork(&f.m, a, b, &err), STATUS_OK);
+        for (int32_t i = 0; i < own; i++) b->tokens[b->num_tokens++] = 3;
+        assert_int_equal(block_manager_swap_out(&f.m, request, pairs, &num_pairs, &err), STATUS_OK);
+        const int32_t missing = (b->num_tokens + SIZE - 1) / SIZE - 2;
+        const int32_t required = 2 + 1 + (missing > 0 && own > 1 ? missing + 1 : 1);
+        while (f.m.pool.num_free > required) hold(&f, 100, 1);
+        assert_int_equal(block_manager_can_swap_in(&f.m, request), ALLOCATE_OK);
+        num_pairs = 0;
+        assert_int_equal(block_manager_swap_in(&f.m, request, pairs, &num_pairs, &err), STATUS_OK);
+        grow(&f, b, b->num_tokens, copies);
+        grow(&f, a, a->num_tokens + 1, copies);
+        assert_int_equal(f.m.pool.num_free, 1); /* a's to grow into, which it did not need */
+        for (int32_t i = 0; i < f.num_seqs; i++) release(&f, f.seqs[i]);
+        close_fixture(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -562,13 +838,20 @@ int main(void)
         cmocka_unit_test(test_tails_are_evicted_before_heads),
         cmocka_unit_test(test_a_duplicate_is_not_cached_twice),
         cmocka_unit_test(test_colliding_hashes_share_nothing_wrong),
-        cmocka_unit_test(test_another_key_is_another_prefix),
+        cmocka_unit_test(test_another_salt_is_another_prefix),
         cmocka_unit_test(test_one_token_is_left_to_compute),
         cmocka_unit_test(test_a_double_release_names_the_block),
-        cmocka_unit_test(test_reserved_blocks_are_filled_by_a_sibling),
-        cmocka_unit_test(test_a_block_is_identified_once),
         cmocka_unit_test(test_swapped_blocks_move_once_and_come_back_shared),
         cmocka_unit_test(test_coming_back_from_the_host),
+        cmocka_unit_test(test_the_cost_of_siblings_that_write_to_one_block),
+        cmocka_unit_test(test_copy_on_write_of_a_range),
+        cmocka_unit_test(test_later_is_kept_until_blocks_are_gained),
+        cmocka_unit_test(test_a_window_bounds_what_is_needed_and_held),
+        cmocka_unit_test(test_the_cost_of_what_leaves_a_window),
+        cmocka_unit_test(test_hits_with_windows),
+        cmocka_unit_test(test_hits_with_windows_alone),
+        cmocka_unit_test(test_windows_in_swap_space),
+        cmocka_unit_test(test_what_a_sequence_needs_to_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

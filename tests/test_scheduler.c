@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "scheduler/scheduler_state.h"
 #include "tests/support/fake_model.h"
 
@@ -483,7 +484,8 @@ static void test_a_shared_block_is_swapped_once_and_stays_shared(void **state)
         for (int32_t i = 0; i < 4; i++) {
             assert_int_equal(seqs[i].status, SEQUENCE_SWAPPED);
             assert_int_equal(seqs[i].state_index, -1);
-            for (int32_t j = 0; j < seqs[i].tables[0].num_blocks; j++) assert_in_range(seqs[i].tables[0].blocks[j], 35, 84);
+            for (int32_t j = 0; j < seqs[i].tables[0].num_blocks; j++)
+                assert_in_range(seqs[i].tables[0].blocks[j], 35, 84);
             assert_memory_equal(seqs[i].tables[0].blocks, seqs[0].tables[0].blocks, 10 * sizeof(int32_t));
             assert_int_not_equal(seqs[i].tables[0].blocks[10], seqs[(i + 1) % 4].tables[0].blocks[10]);
         }
@@ -500,7 +502,8 @@ static void test_a_shared_block_is_swapped_once_and_stays_shared(void **state)
         assert_int_equal(w.num_admitted, 5); /* in one step: it, and then the one that waited */
         /* Blocks that the prefix cache still finds are not copied. */
         const int64_t out = world_stats(&w).blocks_swapped_out;
-        assert_true(caching ? w.batch.num_swap_in < out && w.batch.num_swap_in >= out - 10 : w.batch.num_swap_in == out);
+        assert_true(caching ? w.batch.num_swap_in < out && w.batch.num_swap_in >= out - 10
+                            : w.batch.num_swap_in == out);
         assert_int_equal(world_stats(&w).host_blocks_in_use, 0);
         for (int32_t i = 1; i < 4; i++)
             assert_memory_equal(seqs[i].tables[0].blocks, seqs[0].tables[0].blocks, 10 * sizeof(int32_t));
@@ -823,6 +826,343 @@ static void test_prompts_of_a_wrong_length(void **state)
     scheduler_add(w.scheduler, request); /* made for a longer model than the scheduler's */
     assert_true(strstr(request->error.text, "max_model_len is 1024") != NULL);
     run_out(&w, 1, FINISH_ERROR);
+    world_close(&w);
+}
+
+/* With two steps in flight, the end of a sequence by length is known when its last token is still pending. */
+static void test_a_known_end_gives_its_place_to_the_very_next_step(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(3, 8, 64, 1));
+    struct request *first = world_add(&w, 0, 16, 1, 4), *second = world_add(&w, 5, 17, 1, 3);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(w.admitted[0] == &second->sequences[0], 0);
+        if (i > 0) world_collect(&w);
+    }
+    assert_int_equal(first->sequences[0].num_tokens, 19); /* the 20th is pending */
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(w.num_admitted, 1); /* the only state index and all the blocks */
+    assert_ptr_equal(w.admitted[0], &second->sequences[0]);
+    assert_int_equal(first->sequences[0].tables[0].num_blocks, 0);
+    world_collect(&w);
+    assert_int_equal(w.num_events, 1);
+    assert_int_equal(first->sequences[0].finish_reason, FINISH_LENGTH);
+    world_collect(&w);
+    run_out(&w, 2, FINISH_LENGTH);
+    world_close(&w);
+}
+
+/* ---- One path for forked requests ---- */
+
+/* After a recompute the leader computes the prompt, the others fork from it, and then each its own tokens as a chunk.
+ */
+static void test_a_forked_request_is_computed_again_as_it_was(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = config_of(100, 8, 64, 8);
+    config.enable_prefix_caching = false;
+    world_open(&w, config);
+    struct request *request = world_add(&w, 0, 20, 3, 30);
+    for (int i = 0; i < 6; i++) world_step(&w); /* 6 tokens each */
+    scheduler_preempt(w.scheduler, &w.batch, request);
+    world_schedule(&w);
+    assert_int_equal(w.num_admitted, 3);
+    assert_int_equal(w.batch.num_seqs, 1);
+    assert_int_equal(w.batch.num_tokens, 20);
+    assert_int_equal(w.batch.num_samples, 0);
+    assert_int_equal(world_stats(&w).blocks_in_use, 3);
+    assert_null(request->leader);
+    world_collect(&w);
+    world_schedule(&w);
+    assert_int_equal(w.batch.num_seqs, 3);
+    assert_int_equal(w.batch.num_decodes, 0);
+    assert_int_equal(w.batch.num_tokens, 3 * 6);
+    assert_int_equal(w.batch.num_copies, 2);
+    assert_int_equal(w.batch.num_samples, 3);
+    world_collect(&w);
+    run_out(&w, 1, FINISH_LENGTH);
+    world_close(&w);
+}
+
+/* ---- Beams ---- */
+
+static struct request *world_add_beams(struct world *w, int32_t length, int32_t n, int32_t max_tokens)
+{
+    struct request *request = world_add(w, 0, length, n, max_tokens);
+    request->beams = true;
+    return request;
+}
+
+static void test_beams_fork_and_end_at_any_step(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 8, 64, 8));
+    struct request *request = world_add_beams(&w, 20, 3, 30);
+    struct sequence *seqs = request->sequences;
+    world_step(&w);
+    assert_int_equal(w.num_events, 3);
+    assert_int_equal(seqs[0].num_tokens, 20); /* nothing is appended */
+    assert_int_equal(world_schedule(&w), SCHEDULE_EMPTY);
+    scheduler_set_beams(w.scheduler, request, (struct beam[]){{0, 30}, {1, 31}, {2, 32}});
+    world_step(&w);
+    assert_int_equal(w.batch.num_copies, 2);
+    assert_int_equal(world_stats(&w).blocks_in_use, 2 + 3);
+    /* All go on from the last: the others' third blocks are given back, and the last one's has three holders. */
+    scheduler_set_beams(w.scheduler, request, (struct beam[]){{2, 20}, {2, 21}, {2, 22}});
+    assert_int_equal(world_stats(&w).blocks_in_use, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(seqs[i].num_tokens, 22);
+        assert_int_equal(seqs[i].tokens[20], 32);
+        assert_int_equal(seqs[i].tokens[21], 20 + i);
+    }
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(w.num_admitted, 0);
+    assert_int_equal(w.batch.num_decodes, 3);
+    assert_int_equal(w.batch.num_copies, 2);
+    assert_int_equal(w.batch.num_deltas, 2); /* the last one's row has its block already, and it writes in place */
+    world_collect(&w);
+    scheduler_finish(w.scheduler, &seqs[1], FINISH_STOP);
+    scheduler_set_beams(w.scheduler, request, (struct beam[]){{2, 5}, {0, 0}, {0, 6}}); /* two change places */
+    assert_int_equal(seqs[0].tokens[21], 22);
+    assert_int_equal(seqs[2].tokens[21], 20);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(w.batch.num_copies, 0);
+    assert_int_equal(w.batch.num_deltas, 2);
+    world_collect(&w);
+    for (int i = 0; i < 3; i += 2) scheduler_finish(w.scheduler, &seqs[i], FINISH_LENGTH);
+    assert_ptr_equal(scheduler_next_finished(w.scheduler), request);
+    assert_int_equal(world_stats(&w).blocks_in_use, 0);
+    request_destroy(request);
+    world_close(&w);
+}
+
+/* A beam whose samples were collected, but which has no next token yet, is computed again up to the tokens that it has,
+ * and not sampled from twice. */
+static void test_beams_that_are_preempted_before_they_are_set(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 8, 64, 8));
+    struct request *request = world_add_beams(&w, 20, 2, 30);
+    world_step(&w);
+    scheduler_set_beams(w.scheduler, request, (struct beam[]){{0, 30}, {0, 31}});
+    world_step(&w);
+    scheduler_preempt(w.scheduler, &w.batch, request);
+    scheduler_reset_prefix_cache(w.scheduler);
+    world_step(&w);
+    assert_int_equal(w.batch.num_tokens, 20);
+    world_step(&w);
+    assert_int_equal(w.batch.num_tokens, 2);
+    assert_int_equal(w.batch.num_samples, 0);
+    assert_int_equal(world_schedule(&w), SCHEDULE_EMPTY);
+    scheduler_set_beams(w.scheduler, request, (struct beam[]){{1, 20}, {1, 21}});
+    world_step(&w);
+    assert_int_equal(w.num_events, 2);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(w.events[i].token, fake_model_token(request->sequences[i].tokens, 22, 0, 7, i, VOCAB));
+    scheduler_abort(w.scheduler, request);
+    assert_ptr_equal(scheduler_next_finished(w.scheduler), request);
+    request_destroy(request);
+    world_close(&w);
+}
+
+/* ---- Order ---- */
+
+static struct request *world_add_priority(struct world *w, int32_t priority, int32_t length)
+{
+    struct error err;
+    struct request *request;
+    struct sampling_params params = sampling_params_default();
+    int32_t prompt[1024];
+    for (int32_t i = 0; i < length; i++) prompt[i] = 2 + ((priority + 8) * 7 + i * i) % (VOCAB - 2);
+    params.max_tokens = 4;
+    params.ignore_eos = true;
+    assert_int_equal(request_create(&params, prompt, length, &w->config.limits, &request, &err), STATUS_OK);
+    request->priority = priority;
+    scheduler_add(w->scheduler, request);
+    return request;
+}
+
+/* By priority and then by arrival, or by arrival alone. */
+static void test_the_order_in_which_requests_start(void **state)
+{
+    (void)state;
+    const int32_t priorities[] = {3, 0, 2, 3, -1, 0, 2, 1, -5, 3};
+    const int32_t expected[2][10] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {8, 4, 1, 5, 7, 2, 6, 0, 3, 9}};
+    for (int policy = 0; policy < 2; policy++) {
+        struct world w;
+        struct scheduler_config config = config_of(100, 8, 64, 1);
+        config.policy = policy ? SCHEDULING_PRIORITY : SCHEDULING_FCFS;
+        world_open(&w, config);
+        struct request *requests[10];
+        for (int i = 0; i < 10; i++) requests[i] = world_add_priority(&w, priorities[i], 10);
+        for (int i = 0; i < 10; i++) {
+            do assert_int_equal(world_step(&w), SCHEDULE_BATCH);
+            while (w.num_admitted == 0);
+            assert_ptr_equal(w.admitted[0]->request, requests[expected[policy][i]]);
+        }
+        run_out(&w, 10, FINISH_LENGTH);
+        world_close(&w);
+    }
+}
+
+/* Requests that would fit do not overtake one that does not, however many there are. */
+static void test_a_large_request_is_not_overtaken(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(40, 8, 64, 8));
+    world_add_priority(&w, 1, 100); /* 13 blocks */
+    world_step(&w);
+    struct request *large = world_add_priority(&w, 2, 280); /* 35 blocks */
+    int32_t num_added = 2;
+    for (int step = 0; large->sequences[0].num_computed == 0; step++) {
+        assert_true(step < 10);
+        world_add_priority(&w, 3 + step, 8);
+        num_added++;
+        world_step(&w);
+        for (struct request *r; (r = scheduler_next_finished(w.scheduler)); num_added--) request_destroy(r);
+        if (large->sequences[0].num_computed == 0) assert_in_range(world_stats(&w).num_running, 0, 1);
+    }
+    run_out(&w, num_added, FINISH_LENGTH);
+    world_close(&w);
+}
+
+/* The time is not quadratic, in whatever order they come and go. */
+static void test_forty_thousand_requests_wait_and_are_aborted(void **state)
+{
+    (void)state;
+    enum { COUNT = 40000 };
+    struct world w;
+    struct scheduler_config config = config_of(100, 8, 64, 8);
+    config.check_invariants = false;
+    config.policy = SCHEDULING_PRIORITY;
+    config.limits.max_model_len = 16;
+    world_open(&w, config);
+    struct request **requests = calloc(COUNT, sizeof *requests);
+    assert_non_null(requests);
+    uint32_t seed = 1;
+    for (int32_t i = 0; i < COUNT; i++)
+        requests[i] = world_add_priority(&w, (int32_t)((seed = seed * 1664525 + 1013904223) >> 20), 4);
+    const double start = clock_seconds();
+    for (int i = 0; i < 20; i++) world_step(&w);
+    for (int32_t i = COUNT - 1; i > 0; i--) {
+        const int32_t j = (int32_t)((seed = seed * 1664525 + 1013904223) % (uint32_t)(i + 1));
+        struct request *other = requests[j];
+        requests[j] = requests[i];
+        requests[i] = other;
+    }
+    int32_t num_aborted = 0, num_ended = 0;
+    for (int32_t i = 0; i < COUNT; i++) {
+        num_aborted += !request_finished(requests[i]);
+        scheduler_abort(w.scheduler, requests[i]);
+    }
+    assert_true(num_aborted < COUNT && num_aborted > COUNT - 100);
+    for (; scheduler_next_finished(w.scheduler); num_ended++) continue;
+    assert_int_equal(num_ended, COUNT);
+    assert_true(clock_seconds() - start < 5); /* quadratic: a minute */
+    for (int32_t i = 0; i < COUNT; i++) request_destroy(requests[i]);
+    free(requests);
+    world_close(&w);
+}
+
+/* ---- Thrashing ---- */
+
+/* Who has just been preempted gets a token before it is preempted again. */
+static void test_the_victim_has_got_on(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = config_of(12, 8, 64, 8);
+    config.enable_prefix_caching = false;
+    world_open(&w, config);
+    struct request *requests[3];
+    for (int i = 0; i < 3; i++) requests[i] = world_add(&w, 9 * i, 32, 1, 60);
+    world_step(&w);
+    requests[2]->stalled = true; /* as if it had come back a moment ago */
+    for (int step = 0; num_preemptions(&w) == 0 && step < 20; step++)
+        world_schedule(&w), world_collect(&w), requests[2]->stalled = true;
+    assert_int_equal(requests[0]->num_preemptions, 0);
+    assert_int_equal(requests[1]->num_preemptions, 1);
+    assert_int_equal(requests[2]->num_preemptions, 0);
+    assert_true(requests[1]->stalled);
+    while (requests[1]->stalled) world_step(&w);
+    assert_true(requests[1]->sequences[0].num_computed > 0);
+    run_out(&w, 3, FINISH_LENGTH);
+    world_close(&w);
+}
+
+/* Each preemption of a request but the first comes after a new token, unless only the oldest and others like it run. */
+static void test_thrashing_is_bounded_and_reported(void **state)
+{
+    (void)state;
+    enum { COUNT = 12 };
+    struct world w;
+    world_open(&w, config_of(40, 8, 64, COUNT));
+    struct request *requests[COUNT];
+    int32_t preemptions[COUNT] = {0}, tokens[COUNT] = {0}, most = 0;
+    for (int i = 0; i < COUNT; i++) requests[i] = world_add(&w, 9 * i, 16, 1, 280);
+    while (requests[COUNT - 1]->sequences[0].status != SEQUENCE_FINISHED) {
+        world_step(&w);
+        for (int i = 0; i < COUNT; i++) {
+            if (requests[i]->num_preemptions == preemptions[i]) continue;
+            assert_true(requests[i]->sequences[0].num_tokens > tokens[i]);
+            preemptions[i] = requests[i]->num_preemptions;
+            tokens[i] = requests[i]->sequences[0].num_tokens;
+            most = preemptions[i] > most ? preemptions[i] : most;
+            assert_int_equal(w.scheduler->warned, most >= 3);
+        }
+    }
+    assert_true(w.scheduler->warned);
+    run_out(&w, COUNT, FINISH_LENGTH);
+    world_close(&w);
+}
+
+/* ---- KV cache groups ---- */
+
+/* A window's blocks are given back as the sequence grows, and taken by others. */
+static void test_a_sequence_holds_the_blocks_of_its_window(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = config_of(100, 8, 64, 8);
+    config.limits.num_groups = 3;
+    config.limits.windows[1] = 20;
+    config.limits.windows[2] = 1;
+    config.enable_prefix_caching = false;
+    world_open(&w, config);
+    struct request *request = world_add(&w, 0, 300, 1, 50);
+    while (request->sequences[0].num_tokens < 345) {
+        world_step(&w);
+        const struct block_table *t = request->sequences[0].tables;
+        const int32_t most = w.batch.num_tokens > 1 ? (19 + 64 + 6) / 8 + 1 : 3 + 1;
+        assert_in_range(t[1].num_blocks - t[1].first, 1, most);
+        assert_int_equal(world_stats(&w).blocks_in_use,
+                         t[0].num_blocks + t[1].num_blocks - t[1].first + t[2].num_blocks - t[2].first);
+    }
+    run_out(&w, 1, FINISH_LENGTH);
+    world_close(&w);
+    config.limits.num_groups = 9;
+    struct scheduler *none;
+    struct error err;
+    assert_int_equal(scheduler_create(&config, &none, &err), STATUS_INVALID);
+}
+
+/* A prompt whose window is short fits into a pool that is far smaller than the prompt. */
+static void test_a_long_prompt_through_a_short_window(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = config_of(14, 8, 64, 8);
+    config.limits.windows[0] = 30;
+    world_open(&w, config);
+    world_add(&w, 0, 900, 1, 20); /* 113 blocks */
+    run_out(&w, 1, FINISH_LENGTH);
+    assert_int_equal(num_preemptions(&w), 0);
     world_close(&w);
 }
 
@@ -1386,7 +1726,8 @@ static int32_t smaller(int32_t a, int32_t b)
 static void check_error(const struct trial *t, const struct request *request)
 {
     const struct scheduler_config *c = &t->world.config;
-    const int32_t size = c->limits.block_size, prompt_len = request->sequences[0].prompt_len, shared = prompt_len / size;
+    const int32_t size = c->limits.block_size, prompt_len = request->sequences[0].prompt_len,
+                  shared = prompt_len / size;
     int32_t needed = 0;
     assert_true(strlen(request->error.text) > 20);
     for (int32_t g = 0; g < c->limits.num_groups; g++) {
@@ -1657,9 +1998,11 @@ static void test_random_work_gives_the_true_tokens(void **state)
 {
     (void)state;
     struct totals totals = {0};
-    const char *only = getenv("SEED");
-    for (uint64_t seed = 1; seed <= 2000; seed++)
-        if (!only || strtoull(only, NULL, 10) == seed) { if (getenv("V")) print_message("seed %d\n", (int)seed); run_trial(seed, &totals); }
+    const char *first = getenv("QUIRE_TEST_SEED"), *count = getenv("QUIRE_TEST_COUNT"); /* for long runs */
+    const uint64_t start = first ? strtoull(first, NULL, 10) : 1,
+                   end = start + (count ? strtoull(count, NULL, 10) : 2000);
+    for (uint64_t seed = start; seed < end; seed++) run_trial(seed, &totals);
+    if (first) return;
     print_message(
         "%lld blocks swapped out, %lld in, %lld sequences ended while they were swapped, %lld crossed the rope "
         "switch\n",
@@ -1712,6 +2055,17 @@ int main(void)
         cmocka_unit_test(test_a_prompt_as_long_as_the_model_gets_one_token),
         cmocka_unit_test(test_reset_of_the_prefix_cache),
         cmocka_unit_test(test_prompts_of_a_wrong_length),
+        cmocka_unit_test(test_a_known_end_gives_its_place_to_the_very_next_step),
+        cmocka_unit_test(test_a_forked_request_is_computed_again_as_it_was),
+        cmocka_unit_test(test_beams_fork_and_end_at_any_step),
+        cmocka_unit_test(test_beams_that_are_preempted_before_they_are_set),
+        cmocka_unit_test(test_the_order_in_which_requests_start),
+        cmocka_unit_test(test_a_large_request_is_not_overtaken),
+        cmocka_unit_test(test_forty_thousand_requests_wait_and_are_aborted),
+        cmocka_unit_test(test_the_victim_has_got_on),
+        cmocka_unit_test(test_thrashing_is_bounded_and_reported),
+        cmocka_unit_test(test_a_sequence_holds_the_blocks_of_its_window),
+        cmocka_unit_test(test_a_long_prompt_through_a_short_window),
         cmocka_unit_test(test_a_sequence_without_a_token_ends),
         cmocka_unit_test(test_an_inconsistency_stops_the_step),
         cmocka_unit_test(test_an_inconsistency_stops_a_fork),

@@ -132,8 +132,9 @@ static enum status apply_deltas(struct fake_model *m, const struct batch *b, str
     if (b->num_deltas > b->max_deltas) return error_set(err, STATUS_INTERNAL, "%d deltas", b->num_deltas);
     for (int32_t i = 0; i < b->num_deltas; i++) {
         struct block_table_delta d = b->deltas[i];
-        if (d.group < 0 || d.group >= m->limits.num_groups || d.state_index < 0 || d.state_index >= m->limits.max_num_seqs || d.index < 0 ||
-            d.index >= batch_max_blocks(&m->limits) || d.block < 1 || d.block > m->num_blocks)
+        if (d.group < 0 || d.group >= m->limits.num_groups || d.state_index < 0 ||
+            d.state_index >= m->limits.max_num_seqs || d.index < 0 || d.index >= batch_max_blocks(&m->limits) ||
+            d.block < 1 || d.block > m->num_blocks)
             return error_set(err, STATUS_INTERNAL, "delta: group %d state index %d index %d block %d", d.group,
                              d.state_index, d.index, d.block);
         table_of(m, d.group, d.state_index)[d.index] = d.block;
@@ -270,8 +271,8 @@ static enum status sample(struct fake_model *m, const struct batch *b, int32_t i
         if (b->output_positions[*next] != b->seq_lens[i] - s->prompt_len)
             return error_set(err, STATUS_INTERNAL, "sample %d is said to be output %d", *next,
                              b->output_positions[*next]);
-        out[*next] = fake_model_token(m->context, b->seq_lens[i], fake_model_reach(&m->limits), s->seed,
-                                     s->index, m->vocab_size);
+        out[*next] = fake_model_token(m->context, b->seq_lens[i], fake_model_reach(&m->limits), s->seed, s->index,
+                                      m->vocab_size);
     }
     return STATUS_OK;
 }

@@ -1,8 +1,8 @@
 /* A model that stores tokens instead of K and V, for testing code that fills a struct batch.
  *
  * Each step it does what a device would: moves blocks, applies the table changes, writes every token at its slot, then
- * gathers each sequence's context through its block tables: of each KV cache group the tokens that its queries read, and
- * no others. A slot holds a token, its position and the group that wrote it, so a wrong block, a stale entry or an
+ * gathers each sequence's context through its block tables: of each KV cache group the tokens that its queries read,
+ * and no others. A slot holds a token, its position and the group that wrote it, so a wrong block, a stale entry or an
  * unwritten slot shows at once. A long sequence's position is another than a short
  * one's, so K and V of the wrong side of the rope switch show as well. The token that it samples is a hash of
  * the tokens that its widest group reads, the seed and the index of the sequence, so a test can compute it from plain
