@@ -113,6 +113,8 @@ static void *open_shared(size_t size)
     return shared;
 }
 
+static bool shrinks = true; /* --shrink no: a failing list is printed as it is */
+
 static void report(struct record *r)
 {
     struct failure *f = open_shared(sizeof *f);
@@ -120,7 +122,7 @@ static void report(struct record *r)
     printf("after %lld operations: %s\n", (long long)r->totals.operations,
            r->err.text[0] ? r->err.text : "a crash, or no end within its time");
     const int32_t count = r->count - 1;
-    r->count = operation_list_shrink(r->list, r->count, list_fails, f);
+    if (shrinks) r->count = operation_list_shrink(r->list, r->count, list_fails, f);
     printf("%d operations fail, %d are enough:\n\n", count, r->count - 1);
     print_list(r->list, r->count);
     if (list_fails(r->list, r->count, f)) printf("\n%s\n", f->found.text);
@@ -556,12 +558,13 @@ static int run_on_demand(int argc, char **argv)
     uint64_t seed = 1;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--replay")) return replay(argv[i + 1]);
+        if (!strcmp(argv[i], "--shrink")) shrinks = !strcmp(argv[i + 1], "yes");
         if (!strcmp(argv[i], "--operations")) operations = atoll(argv[i + 1]);
         if (!strcmp(argv[i], "--depth")) depth = atoll(argv[i + 1]);
         if (!strcmp(argv[i], "--seed")) seed = strtoull(argv[i + 1], NULL, 10);
     }
     if (operations == 0 && depth == 0) {
-        fprintf(stderr, "test_scheduler_model [--operations N [--seed S]] [--depth D] [--replay FILE]\n");
+        fprintf(stderr, "test_scheduler_model [--operations N [--seed S]] [--depth D] [--shrink no] [--replay FILE]\n");
         return 2;
     }
     struct record *r = open_shared(sizeof *r);

@@ -32,7 +32,9 @@ struct model_request {
     int32_t held;                   /* distinct blocks */
     int32_t preemptions;
     enum sequence_status status[SCHEDULER_MODEL_MAX_N];
-    int32_t found[SCHEDULER_MODEL_MAX_N]; /* full blocks that the prefix cache could give it */
+    int32_t pending[SCHEDULER_MODEL_MAX_N];
+    int32_t found[SCHEDULER_MODEL_MAX_N]; /* full
+blocks that the prefix cache could give it */
 };
 
 struct scheduler_model {
@@ -43,6 +45,7 @@ struct scheduler_model {
     struct model_request *live[SCHEDULER_MODEL_MAX_REQUESTS]; /* [num_live] in order of arrival */
     int32_t num_live;
     int32_t host_grow, host_fails, host_calls;
+    bool host_misuse;           /* more host blocks were asked for after a failure, or none */
     int32_t counts[MAX_BLOCKS]; /* holders of each block */
     int32_t held;               /* device blocks with a holder */
     int64_t evictions;          /* before the step that is being scheduled */
@@ -69,6 +72,7 @@ static int32_t clamp(int32_t value, int32_t least, int32_t most)
 static enum status grow_host(void *user, int32_t *added, struct error *err)
 {
     struct scheduler_model *m = user;
+    m->host_misuse = m->host_misuse || m->totals.host_failures > 0 || *added < 1;
     if (++m->host_calls == m->host_fails) {
         m->totals.host_failures++;
         return error_set(err, STATUS_OUT_OF_MEMORY, "the model has no more host memory");
@@ -635,6 +639,7 @@ static enum status remember(struct scheduler_model *m, struct error *err)
         r->preemptions = r->request->num_preemptions;
         for (int32_t j = 0; j < r->request->num_sequences && status == STATUS_OK; j++) {
             r->status[j] = r->request->sequences[j].status;
+            r->pending[j] = r->request->sequences[j].num_pending;
             status = check_found(m, r, &r->request->sequences[j], &r->found[j], err);
         }
     }
@@ -954,7 +959,66 @@ static int32_t most_to_return(const struct scheduler_model *m, const struct mode
     return blocks;
 }
 
-/* Nobody waits who fits: the place of a request that has ended goes to the next. */
+/* The most blocks that the request would have taken in this step. */
+static int32_t most_growth(const struct scheduler_model *m, const struct model_request *r)
+{
+    int32_t blocks = 0;
+    for (int32_t i = 0; i < r->request->num_sequences; i++) {
+        const struct sequence *seq = &r->request->sequences[i];
+        const int32_t left = seq->num_tokens - r->computed[i], size = m->config.limits.block_size;
+        if (seq->status != SEQUENCE_FINISHED) blocks += ((left > 1 ? (left + size - 1) / size : 0) + 1);
+    }
+    return blocks * m->config.limits.num_groups;
+}
+
+/* Nobody is preempted whose blocks and growth would still have found room after the step. (Of several, the first may
+ * have had too few blocks to be enough, and the last so many that the first could have stayed.) */
+static enum status check_need(const struct scheduler_model *m, struct error *err)
+{
+    const struct moves moves = count_moves(m);
+    if (moves.preempted != 1 || moves.failed > 0) return STATUS_OK; /* what failed had to make room first */
+    for (int32_t g = 0; g < m->config.limits.num_groups; g++)
+        if (m->config.limits.windows[g] > 0) return STATUS_OK; /* blocks became free when the step had gone on */
+    for (int32_t i = 0; i < m->num_live; i++) {
+        const struct model_request *r = m->live[i];
+        if (!was_preempted(r) || place_of(r->request) == PLACE_RUNNING || free_blocks(m) < r->held + most_growth(m, r))
+            continue;
+        return error_set(err, STATUS_INTERNAL,
+                         "request %d was preempted for want of blocks, but %d are free; it held %d", r->number,
+                         free_blocks(m), r->held);
+    }
+    return STATUS_OK;
+}
+
+/* What starts leaves the watermark free. A request that was preempted may have grown past that. */
+static enum status check_watermark(const struct scheduler_model *m, struct error *err)
+{
+    const struct moves moves = count_moves(m);
+    bool preempted = false;
+    for (int32_t i = 0; i < m->num_live; i++)
+        preempted = preempted || (m->live[i]->place != PLACE_SWAPPED && m->live[i]->request->num_preemptions > 0);
+    if (moves.started + moves.swapped_in == 0 || preempted || free_blocks(m) >= batch_watermark(m->config.num_blocks))
+        return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "%d requests started and %d came back, and left %d blocks free of %d",
+                     moves.started, moves.swapped_in, free_blocks(m), m->config.num_blocks);
+}
+
+/* A sequence whose last token was pending before this step does not keep its place in it. */
+static enum status check_places(const struct scheduler_model *m, const struct model_request *r, struct error *err)
+{
+    if (m->batch.num_tokens >= m->config.limits.max_num_tokens || r->request->beams) return STATUS_OK;
+    for (int32_t i = 0; i < r->request->num_sequences; i++) {
+        const struct sequence *seq = &r->request->sequences[i];
+        if (has_place(seq) && awaits_its_end(seq) && r->pending[i] > 0 &&
+            seq->num_tokens + r->pending[i] >= seq->token_capacity)
+            return error_set(err, STATUS_INTERNAL, "request %d sequence %d keeps its place; its last token is pending",
+                             r->number, i);
+    }
+    return STATUS_OK;
+}
+
+/* Nobody waits who fits: the
+place of a request that has ended goes to the next. */
 static enum status check_nobody_waits(const struct scheduler_model *m, struct error *err)
 {
     const int32_t budget = m->config.limits.max_num_tokens - m->batch.num_tokens;
@@ -1019,6 +1083,11 @@ static enum status check_policy(struct scheduler_model *m, const struct schedule
                          "a step that is to be collected first changed something, or there is none");
     }
     enum status status = check_moves(m, err);
+    if (status == STATUS_OK && m->host_misuse)
+        status = error_set(err, STATUS_INTERNAL, "more host blocks were asked for after a failure");
+    if (status == STATUS_OK) status = check_need(m, err);
+    if (status == STATUS_OK) status = check_watermark(m, err);
+    for (int32_t i = 0; i < m->num_live && status == STATUS_OK; i++) status = check_places(m, m->live[i], err);
     if (status == STATUS_OK) status = check_nobody_waits(m, err);
     const bool preempted = count_moves(m).preempted > 0;
     for (int32_t i = 0; i < m->num_live && status == STATUS_OK && !preempted; i++)
