@@ -1333,7 +1333,8 @@ static void put_sequence(struct digest *d, const struct scheduler_model *m, cons
                               seq->num_hashed,
                               seq->prefix != PREFIX_NONE,
                               seq->state_index,
-                              seq->in_flight,
+                              seq->num_writable,
+                              clamp((int32_t)(m->scheduler->num_steps - seq->last_step), 0, 3),
                               r->sampled[seq->index],
                               r->ended[seq->index],
                               clamp((int32_t)(m->scheduler->num_steps - seq->first_step), 0, 2)};
