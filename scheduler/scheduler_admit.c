@@ -97,6 +97,7 @@ void scheduler_choose_waiting(struct scheduler *s, struct batch *batch)
     while (s->budget > 0 && !s->unsound && (request = s->waiting.head)) {
         int32_t required;
         if (request_num_unfinished(request) > s->num_free_state_indices) return;
+        if (!scheduler_can_go_on(s, request)) return; /* beams that the caller has yet to choose */
         if (!s->config.enable_chunked_prefill && request_first_unfinished(request)->num_tokens > s->budget) return;
         enum allocate_result result = block_manager_can_allocate(&s->blocks, request, &required);
         if (result == ALLOCATE_LATER) return;

@@ -34,8 +34,18 @@ static int32_t num_computable(const struct scheduler *s, const struct sequence *
     return most > 0 && !request->long_rope && count > most ? most : count;
 }
 
+/* Every beam has a token to choose from, and the caller has yet to call scheduler_set_beams. */
+static bool awaits_choice(const struct request *request)
+{
+    if (!request->beams) return false;
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        if (request->sequences[i].status != SEQUENCE_FINISHED && request->sequences[i].num_pending == 0) return false;
+    return true;
+}
+
 bool scheduler_can_go_on(const struct scheduler *s, const struct request *request)
 {
+    if (awaits_choice(request)) return false;
     for (int32_t i = 0; i < request->num_sequences; i++) {
         const struct sequence *seq = &request->sequences[i];
         if (seq->status != SEQUENCE_FINISHED && num_computable(s, seq) > seq->num_computed) return true;

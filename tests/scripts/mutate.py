@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Breaks the scheduler on purpose, and asks its tests to notice.
+
+    tests/scripts/mutate.py [--only WORD] [--operations N] [--table FILE]
+
+Each mutation below replaces one piece of scheduler/*.c, which must stand there exactly once, in a copy of the tree. Only
+that file is compiled again, and linked with the model checker (test_scheduler_model) and the scheduler's unit tests, which
+then run with a time limit. The table says after how many operations of the random run the checker noticed, and with which
+sentence; whether all sequences of operations to a small depth notice; and which unit tests notice. Exit status 1: a
+mutation was noticed by none, or the code has changed and a mutation no longer applies.
+
+It needs a C compiler, cmocka, jansson and xxhash, as the build does, and takes a few minutes."""
+
+import argparse
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+MANAGER, POOL, CACHE = "block_manager.c", "block_pool.c", "prefix_cache.c"
+CHOOSE, ADMIT, RELEASE = "scheduler_choose.c", "scheduler_admit.c", "scheduler_release.c"
+LAYOUT, BEAMS, SCHEDULER, QUEUE = "scheduler_layout.c", "scheduler_beams.c", "scheduler.c", "request_queue.c"
+
+# What is wrong, in which file, the code, and what takes its place.
+MUTATIONS = [
+    # Blocks and counts
+    ("a block of count 1 is already released", POOL, "if (--b->ref_count == 0) list_return", "if (--b->ref_count <= 1) list_return"),
+    ("a shared block keeps its place in the free list", POOL, "    if (b->ref_count == 0) {\n        list_remove(pool, block);\n", "    if (b->ref_count == 0) {\n"),
+    ("a second holder is not counted", POOL, "    b->ref_count++;\n", "    if (b->ref_count == 0) b->ref_count++;\n"),
+    ("a taken block stays in the prefix cache", POOL, "    b->prefix = PREFIX_NONE;\n    b->filled = 0;", "    b->filled = 0;"),
+    ("a taken block seems to be filled still", POOL, "    b->prefix = PREFIX_NONE;\n    b->filled = 0;", "    b->prefix = PREFIX_NONE;"),
+    ("a cached block goes to the head of the free list", POOL, "list_insert(pool, block, pool->tail, BLOCK_NONE);", "list_insert(pool, block, BLOCK_NONE, pool->head);"),
+    ("an evicted block is not forgotten by the prefix cache", MANAGER, "    prefix_cache_detach(&m->cache, evicted, *block);\n    m->evictions++;", "    m->evictions++;"),
+    ("a released block is not counted as a gain", MANAGER, "pool->blocks[block].ref_count == 0) m->gains++;", "pool->blocks[block].ref_count == 0) m->gains += 0;"),
+    # Copy-on-write
+    ("copy-on-write makes no copy", MANAGER, "    copies[(*num_copies)++] = (struct block_pair){old, new};\n", "    (void)copies, (void)num_copies;\n"),
+    ("copy-on-write copies the wrong way", MANAGER, "(struct block_pair){old, new};", "(struct block_pair){new, old};"),
+    ("copy-on-write does not lower the old count", MANAGER, "    m->pool.blocks[old].ref_count--;", "    m->pool.blocks[old].ref_count -= 0;"),
+    ("copy-on-write does not lower what is uploaded", MANAGER, "    seq->num_uploaded[group] = least(seq->num_uploaded[group], index);\n", ""),
+    ("a block with two holders is written in place", MANAGER, "if (m->pool.blocks[t->blocks[i]].ref_count > 1)", "if (m->pool.blocks[t->blocks[i]].ref_count > 2)"),
+    ("the cost of a growth leaves out copies", MANAGER, "        m->scratch[block]++;\n        cost++;", "        m->scratch[block]++;"),
+    ("the cost of a growth takes the last holder for one who shares", MANAGER, "if (m->pool.blocks[block].ref_count - m->scratch[block] == 1) continue;", "if (m->pool.blocks[block].ref_count == 1) continue;"),
+    ("a shared block that is replaced leaves its sequence writable", MANAGER, "parent->num_writable = 0", "parent->num_writable += 0"),
+    # Windows
+    ("a window is one token short", MANAGER, "return batch_first_block(&m->limits, group, num_computed);", "return batch_first_block(&m->limits, group, num_computed + 1);"),
+    ("a block too much is given back", MANAGER, "    const int32_t first = first_read(m, group, seq->num_computed);\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;", "    const int32_t first = least(first_read(m, group, seq->num_computed) + (t->first > 0), t->num_blocks);\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;"),
+    ("blocks that left the window are kept", MANAGER, "    const int32_t first = first_read(m, group, seq->num_computed);\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;", "    const int32_t first = t->first;\n    (void)m, (void)group, (void)seq;\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;"),
+    ("a window's blocks become free one step before they do", MANAGER, "gain += ++m->scratch[t->blocks[i]] == m->pool.blocks[t->blocks[i]].ref_count;", "gain += (++m->scratch[t->blocks[i]], 1);"),
+    ("a hit needs a block less than the window reads", MANAGER, "if (run[g] < num_blocks - first_read", "if (run[g] + 1 < num_blocks - first_read"),
+    ("a fork forgets where the window begins", MANAGER, "        to->first = from->first;\n", "        to->first = 0;\n"),
+    ("what leaves the window does not end what is writable", MANAGER, "if (m->limits.windows[g] > 0) count = least(", "if (m->limits.windows[g] < 0) count = least("),
+    # The prefix cache
+    ("a hit may be the whole prompt", MANAGER, "m->caching ? (first_tokens(seq) - 1) / size : 0", "m->caching ? first_tokens(seq) / size : 0"),
+    ("a hit is a block shorter than it could be", MANAGER, "m->caching ? (first_tokens(seq) - 1) / size : 0", "m->caching ? (first_tokens(seq) - 1) / size - 1 : 0"),
+    ("hits without a holder count as free", MANAGER, "    missing -= hits.shared - hits.idle;", "    missing -= hits.shared;"),
+    ("a block can be found before it is written", MANAGER, "known = least(seq->num_computed, seq->num_tokens);\n    if (!m->caching", "known = seq->num_tokens;\n    if (!m->caching"),
+    ("salts are ignored", CACHE, "if (!salt) return", "if (!salt || *salt) return"),
+    ("both sides of the rope switch share prefixes", CACHE, "return long_rope ? ROOT_LONG : ROOT;", "return ROOT;"),
+    ("colliding tokens are not compared", CACHE, "if (cache->prefixes[i].parent == parent && !memcmp(tokens_of(cache, i), tokens, bytes)) return i;", "if (cache->prefixes[i].parent == parent && bytes && tokens) return i;"),
+    ("colliding parents are not compared", CACHE, "if (cache->prefixes[i].parent == parent && !memcmp", "if (parent && !memcmp"),
+    ("a prefix that a sequence keeps is not pinned", MANAGER, "        prefix_cache_pin(&m->cache, prefix);\n", ""),
+    ("a reset leaves the blocks in the pool's cache", MANAGER, "        prefix_cache_detach(&m->cache, prefix, i);\n        block_pool_set_prefix(&m->pool, i, PREFIX_NONE);", "        prefix_cache_detach(&m->cache, prefix, i);"),
+    # Swapping
+    ("can_swap_in ignores the watermark", MANAGER, "return m->pool.num_free - required >= m->watermark ?", "return m->pool.num_free - required >= 0 ?"),
+    ("can_swap_in counts no spare block", MANAGER, "required += spare_blocks(m, &request->sequences[i], g);", "required += 0 * spare_blocks(m, &request->sequences[i], g);"),
+    ("a shared block is swapped once for each holder", MANAGER, "        m->scratch[block] = place;\n", "        m->scratch[block] = 0;\n"),
+    ("a swapped block forgets how far it is filled", MANAGER, "        move->to->blocks[place].filled = move->from->blocks[block].filled;\n", ""),
+    ("a partly filled block is looked up in the prefix cache", MANAGER, "full = least(seq->num_computed, seq->num_tokens) / size;", "full = (least(seq->num_computed, seq->num_tokens) + size - 1) / size;"),
+    ("the table on the device is taken to survive a swap", MANAGER, "        memset(seqs[i].num_uploaded, 0, sizeof seqs[i].num_uploaded);\n", ""),
+    ("a swap is read too late: in a step that swaps out and in", SCHEDULER, "const bool admits = fits || !s->running.head;", "const bool admits = fits || true;"),
+    ("more swap space is asked for after a failure", RELEASE, "    s->host_failed = true;\n", ""),
+    ("the preemption mode is ignored", RELEASE, "if (s->config.preemption_mode != PREEMPTION_AUTO) return s->config.preemption_mode == PREEMPTION_SWAP;", "if (s->config.preemption_mode != PREEMPTION_AUTO) return true;"),
+    ("a request whose prompt others wait for is swapped", RELEASE, "if (request->leader || !oldest_runs", "if (!oldest_runs"),
+    # Admission and order
+    ("admission ignores the watermark", MANAGER, "    int32_t watermark = m->watermark;\n", "    int32_t watermark = 0;\n"),
+    ("a request starts while another is swapped", SCHEDULER, "if (admits && !s->swapped.head) scheduler_choose_waiting", "if (admits) scheduler_choose_waiting"),
+    ("the oldest is preempted", CHOOSE, "        if (!r->stalled) return r;\n    return s->running.tail;", "        if (!r->stalled) return r;\n    return s->running.head;"),
+    ("any running request is preempted before the youngest", CHOOSE, "for (struct request *r = s->running.tail; r != s->running.head; r = r->previous)", "for (struct request *r = s->running.head; r; r = r->next)"),
+    ("a request is preempted again before it gets a token", CHOOSE, "        if (!r->stalled) return r;", "        if (r) return r;"),
+    ("a known end keeps its place", CHOOSE, "        if (s->in_flight > 0) release_ends(s, r);\n", "        if (s->in_flight < 0) release_ends(s, r);\n"),
+    ("the need of a request is kept after a sibling has ended", RELEASE, "    seq->finish_reason = reason;\n    request->retry_gains = 0;\n", "    seq->finish_reason = reason;\n"),
+    ("priorities are ignored", QUEUE, "return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;", "return a->arrival < b->arrival;"),
+    ("a waiting request that is removed takes its neighbours along", QUEUE, "    queue->head = heap_meld(queue->head, below);\n", "    (void)below;\n"),
+    ("beams that are not chosen are admitted", CHOOSE, "    if (awaits_choice(request)) return false;\n", "    if (awaits_choice(request) && !s) return false;\n"),
+    # Steps and ends
+    ("a step's budget counts a request's first sequence only", CHOOSE, "        budget -= count;\n    }\n    return budget;", "        budget -= i == 0 ? count : 0;\n    }\n    return budget;"),
+    ("a request that starts in the step is laid out as a decode", LAYOUT, "c->count == 1 && c->seq->first_step", "c->count == 1 || c->seq->first_step"),
+    ("a pending token is named by another sample", LAYOUT, "-(seq->pending_sample + 1)", "-(seq->pending_sample > 0 ? seq->pending_sample : 1)"),
+    ("the last entry of a table is not uploaded", LAYOUT, "for (int32_t i = first; i < t->num_blocks; i++)", "for (int32_t i = first; i < t->num_blocks - (first > 0); i++)"),
+    ("min_tokens is one more", SCHEDULER, "if (seq->num_tokens - seq->prompt_len < p->min_tokens) return false;", "if (seq->num_tokens - seq->prompt_len <= p->min_tokens) return false;"),
+    ("an answer gets one token too many", SCHEDULER, "} else if (seq->num_tokens >= seq->token_capacity) {", "} else if (seq->num_tokens > seq->token_capacity) {"),
+    ("a state index is not given back", RELEASE, "    release_state_index(s, seq);\n}\n\nvoid scheduler_requeue", "}\n\nvoid scheduler_requeue"),
+    ("those who wait for a leader that ended wait for ever", RELEASE, "    else if (request->leader == seq)\n        scheduler_requeue(s, request);", "    else if (request->leader == seq && !s)\n        scheduler_requeue(s, request);"),
+    # Beams
+    ("a beam's blocks are not given back", BEAMS, "    enum status status = block_manager_release(&s->blocks, seq, &err);\n", "    enum status status = STATUS_OK;\n"),
+    ("a beam's tokens are not copied", BEAMS, "           (size_t)(parent->num_tokens - seq->prompt_len) * sizeof *seq->tokens);", "           0 * sizeof *seq->tokens);"),
+    ("a beam keeps the table that its place on the device has", BEAMS, "while (count < most && a->blocks[count] == b->blocks[count]) count++;", "while (count < most && (a->blocks[count] || b->blocks[count])) count++;"),
+    ("a beam's block counts as its own", BEAMS, "        seqs[i].num_writable = 0;", "        seqs[i].num_writable += 0;"),
+]
+
+MODEL_SOURCES = ["operation_list", "slot_device", "scheduler_model"]
+UNIT_TESTS = ["test_scheduler", "test_block_manager", "test_block_pool", "test_prefix_cache"]
+
+
+def run(command, timeout, **more):
+    """The exit status and output; None instead of the status if the time was up."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, text=True,
+                              errors="replace", **more)
+        return done.returncode, done.stdout
+    except subprocess.TimeoutExpired as e:
+        return None, (e.stdout or b"").decode(errors="replace") if isinstance(e.stdout, bytes) else (e.stdout or "")
+
+
+class Tree:
+    """A copy of what the tests need, compiled once."""
+
+    def __init__(self, source, folder):
+        self.folder = folder
+        for name in ["scheduler", "base"]:
+            shutil.copytree(os.path.join(source, name), os.path.join(folder, name))
+        os.makedirs(os.path.join(folder, "tests"))
+        shutil.copytree(os.path.join(source, "tests/support"), os.path.join(folder, "tests/support"))
+        for path in glob.glob(os.path.join(source, "tests/test_*.c")):
+            shutil.copy(path, os.path.join(folder, "tests"))
+        self.flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-w", "-I" + folder]
+        self.libraries = ["-lcmocka", "-lxxhash", "-ljansson", "-lm"]
+        self.scheduler = {os.path.basename(p): self.compile(p) for p in glob.glob(folder + "/scheduler/*.c")}
+        self.base = [self.compile(p) for p in glob.glob(folder + "/base/*.c")]
+        support = {name: self.compile(f"{folder}/tests/support/{name}.c") for name in MODEL_SOURCES + ["fake_model"]}
+        self.programs = {"test_scheduler_model": [support[name] for name in MODEL_SOURCES]}
+        for test in UNIT_TESTS:
+            self.programs[test] = [support["fake_model"]]
+        for test in self.programs:
+            self.programs[test].append(self.compile(f"{folder}/tests/{test}.c"))
+
+    def compile(self, path, out=None):
+        out = out or path[:-2] + ".o"
+        status, text = run(["cc", *self.flags, "-c", path, "-o", out], 300)
+        if status != 0:
+            raise RuntimeError(f"{path} does not compile:\n{text}")
+        return out
+
+    def link(self, objects):
+        """Builds the programs in bin/ with these objects of the scheduler."""
+        os.makedirs(self.folder + "/bin", exist_ok=True)
+        for name, own in self.programs.items():
+            status, text = run(["cc", *self.flags, "-o", f"{self.folder}/bin/{name}", *own, *objects, *self.base,
+                                *self.libraries], 300)
+            if status != 0:
+                raise RuntimeError(f"{name} cannot be linked:\n{text}")
+
+    def mutate(self, name, file, old, new):
+        path = f"{self.folder}/scheduler/{file}"
+        text = open(path).read()
+        if text.count(old) != 1:
+            raise RuntimeError(f"\"{name}\": its code stands {text.count(old)} times in scheduler/{file}")
+        mutant = f"{self.folder}/scheduler/mutant_{file}"
+        with open(mutant, "w") as out:
+            out.write(text.replace(old, new))
+        objects = dict(self.scheduler)
+        objects[file] = self.compile(mutant)
+        os.remove(mutant)
+        self.link(objects.values())
+
+    def search(self, *arguments, timeout):
+        """What the model checker found: after how many operations, and its sentence. None: nothing."""
+        status, text = run([self.folder + "/bin/test_scheduler_model", *arguments, "--shrink", "no"], timeout)
+        if status == 0:
+            return None
+        found = re.search(r"after (\d+) operations: (.*)", text)
+        return (found.group(1), found.group(2)) if found else ("-", "no end within the time" if status is None else "a crash")
+
+    def failing_units(self):
+        failing = []
+        for test in UNIT_TESTS:
+            status, _ = run([f"{self.folder}/bin/{test}"], 60, cwd=self.folder)
+            if status != 0:
+                failing.append(test)
+        return failing
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="the mutations whose name has this in it")
+    parser.add_argument("--operations", default="400000", help="of the random run")
+    parser.add_argument("--depth", default="9", help="of the exhaustive run")
+    parser.add_argument("--table", help="where the table is written, besides the terminal")
+    options = parser.parse_args()
+    chosen = [m for m in MUTATIONS if options.only in m[0]]
+    lines = ["| mutation | file | random: operations | what it says | exhaustive: operations | unit tests |",
+             "|---|---|---|---|---|---|"]
+    print("\n".join(lines), flush=True)
+    missed, broken, by_model = [], [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(os.path.join(here, "../.."), folder)
+        tree.link(tree.scheduler.values())
+        if tree.search("--operations", "20000", timeout=120) or tree.failing_units():
+            sys.exit("the tests fail without a mutation")
+        for name, file, old, new in chosen:
+            try:
+                tree.mutate(name, file, old, new)
+            except RuntimeError as e:
+                broken.append(str(e))
+                continue
+            random = tree.search("--operations", options.operations, timeout=150)
+            exhaustive = tree.search("--depth", options.depth, timeout=90)
+            units = tree.failing_units()
+            by_model += bool(random or exhaustive)
+            if not (random or exhaustive or units):
+                missed.append(name)
+            says = (random or exhaustive or ("", "nothing"))[1].replace("|", "/")
+            lines.append(f"| {name} | {file} | {random[0] if random else 'no'} | {says} | "
+                         f"{exhaustive[0] if exhaustive else 'no'} | {', '.join(units) or 'none'} |")
+            print(lines[-1], flush=True)
+    total = len(chosen) - len(broken)
+    lines += ["", f"{total} mutations: {total - len(missed)} noticed, {by_model} of them by the model checker."]
+    print(lines[-1])
+    for name in missed:
+        print(f"not noticed: {name}")
+    for text in broken:
+        print(f"cannot be applied: {text}")
+    if options.table:
+        with open(options.table, "w") as out:
+            out.write("\n".join(lines) + "\n")
+    sys.exit(1 if missed or broken else 0)
+
+
+if __name__ == "__main__":
+    main()

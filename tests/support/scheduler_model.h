@@ -1,0 +1,56 @@
+/* A scheduler, a device of slots (slot_device.h) and, beside them, what must be true: each request's tokens on plain
+ * arrays, the holders of each block counted again from all tables, and the policy. Operations (operation_list.h) drive
+ * the scheduler through its public interface, and after each of them everything is compared:
+ *
+ *     contents   each sequence's tables read back its own tokens, wherever its next query reads; so do the blocks that
+ *                the prefix cache would give it
+ *     slots      none is written twice or read before it is written
+ *     counts     a block's count is the number of table entries that name it; free + cached + in use = total
+ *     policy     order of arrival or priority, who is preempted, what a preempting step may start, the watermark, and
+ *                that nobody waits who fits
+ *     tokens     a request ends with those that it has when it runs alone
+ *
+ * The scheduler's own scheduler_check runs as well. */
+#ifndef QUIRE_TESTS_SUPPORT_SCHEDULER_MODEL_H
+#define QUIRE_TESTS_SUPPORT_SCHEDULER_MODEL_H
+
+#include "tests/support/operation_list.h"
+
+#define SCHEDULER_MODEL_MAX_REQUESTS 16 /* at once; more are not added */
+#define SCHEDULER_MODEL_MAX_N 4         /* sequences of one request */
+
+struct scheduler_model;
+
+/* What a run has been through: a run that misses a path proves nothing about it. */
+struct scheduler_model_totals {
+    int64_t operations, steps, copies, collect_first, recomputed, swapped, swapped_in, hits, evictions, forks, beams,
+        window_blocks, crossings, requests, stops, lengths, aborts, errors, host_failures;
+};
+void scheduler_model_totals_add(struct scheduler_model_totals *to, const struct scheduler_model_totals *from);
+
+/* `config` is an OPERATION_CONFIG; its values are clamped to what a scheduler accepts. */
+enum status scheduler_model_create(const struct operation *config, struct scheduler_model **out, struct error *err);
+void scheduler_model_destroy(struct scheduler_model *m);
+
+/* Does the operation, if it can be done now, and checks everything. */
+enum status scheduler_model_apply(struct scheduler_model *m, const struct operation *operation, struct error *err);
+/* Runs until every request has ended, and checks that nothing is held then. */
+enum status scheduler_model_finish(struct scheduler_model *m, struct error *err);
+
+/* Leaves out what only compares, for a beginning that was checked before. */
+void scheduler_model_set_unchecked(struct scheduler_model *m, bool unchecked);
+
+int32_t scheduler_model_in_flight(const struct scheduler_model *m);
+int32_t scheduler_model_num_requests(const struct scheduler_model *m);
+/* The number of the index-th request that has not been handed back. */
+int32_t scheduler_model_request(const struct scheduler_model *m, int32_t index);
+/* Whether the request with this number waits for OPERATION_BEAMS. */
+bool scheduler_model_beams_are_due(const struct scheduler_model *m, int32_t number);
+const struct scheduler_model_totals *scheduler_model_get_totals(struct scheduler_model *m);
+
+/* A hash of all that the future depends on: two runs with the same state go on alike. */
+uint64_t scheduler_model_state(const struct scheduler_model *m);
+/* Queues, sequences and tables, for people. */
+void scheduler_model_print(const struct scheduler_model *m, FILE *out);
+
+#endif

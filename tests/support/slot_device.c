@@ -1,0 +1,347 @@
+#include "tests/support/slot_device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+
+/* ---- true sequences ---- */
+
+void true_sequence_init(struct true_sequence *seq, int32_t request, int32_t index, uint64_t seed, int32_t salt)
+{
+    seq->request = request;
+    seq->index = index;
+    seq->seed = seed;
+    seq->num_tokens = seq->prompt_len = 0;
+    seq->is_long = seq->chosen = false;
+    seq->contexts[0] = random_mix((uint64_t)salt + 1);
+}
+
+void true_sequence_append(struct true_sequence *seq, int32_t token)
+{
+    const int32_t n = seq->num_tokens++;
+    seq->tokens[n] = token;
+    seq->contexts[n + 1] = random_mix(seq->contexts[n] * RANDOM_STEP + (uint64_t)token + 1);
+}
+
+int32_t true_sequence_draw(const struct true_sequence *seq, int32_t length)
+{
+    const uint64_t who = seq->seed * 64 + (uint64_t)seq->index;
+    return (int32_t)(random_mix(seq->contexts[length] ^ random_mix(who)) % TRUE_VOCAB);
+}
+
+int32_t true_sequence_token(struct true_sequence *seq, int32_t position)
+{
+    while (seq->num_tokens <= position) true_sequence_append(seq, true_sequence_draw(seq, seq->num_tokens));
+    return seq->tokens[position];
+}
+
+/* ---- the device ---- */
+
+static size_t num_slots(const struct slot_device *d)
+{
+    return ((size_t)d->num_blocks + 1 + (size_t)d->num_host_blocks) * (size_t)d->limits.block_size;
+}
+
+enum status slot_device_init(struct slot_device *d, const struct batch_limits *limits, int32_t num_blocks,
+                             int32_t num_host_blocks, int32_t rope_switch, struct error *err)
+{
+    *d = (struct slot_device){
+        .limits = *limits, .num_blocks = num_blocks, .num_host_blocks = num_host_blocks, .rope_switch = rope_switch};
+    const size_t slots = num_slots(d), seqs = (size_t)limits->max_num_seqs;
+    const size_t entries = (size_t)limits->num_groups * seqs * (size_t)batch_max_blocks(limits);
+    bool ok = (d->slots = calloc(slots, sizeof *d->slots)) && (d->written_in = calloc(slots, sizeof *d->written_in)) &&
+              (d->kept_in = calloc(slots, sizeof *d->kept_in)) && (d->tables = calloc(entries, sizeof *d->tables)) &&
+              (d->states = calloc(seqs, sizeof *d->states)) && (d->named_in = calloc(seqs, sizeof *d->named_in)) &&
+              (d->resolved = calloc((size_t)limits->max_num_tokens, sizeof *d->resolved));
+    for (int i = 0; ok && i < SLOT_DEVICE_STEPS; i++) ok = (d->sampled[i] = calloc(seqs, sizeof *d->sampled[i]));
+    if (!ok) {
+        slot_device_free(d);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the device of slots");
+    }
+    for (size_t i = 0; i < slots; i++) d->slots[i].position = -1;
+    return STATUS_OK;
+}
+
+void slot_device_free(struct slot_device *d)
+{
+    free(d->slots);
+    free(d->written_in);
+    free(d->kept_in);
+    free(d->tables);
+    free(d->states);
+    free(d->named_in);
+    free(d->resolved);
+    for (int i = 0; i < SLOT_DEVICE_STEPS; i++) free(d->sampled[i]);
+    *d = (struct slot_device){0};
+}
+
+void slot_device_keep(struct slot_device *d, int64_t slot)
+{
+    d->kept_in[slot] = d->num_submitted + 1;
+}
+
+static int32_t *table_of(const struct slot_device *d, int32_t group, int32_t state_index)
+{
+    const size_t row = (size_t)group * (size_t)d->limits.max_num_seqs + (size_t)state_index;
+    return d->tables + row * (size_t)batch_max_blocks(&d->limits);
+}
+
+/* Blocks numbered `first` and on, `count` of them. */
+struct block_range {
+    int32_t first, count;
+};
+
+static bool in_range(struct block_range range, int32_t block)
+{
+    return block >= range.first && block - range.first < range.count;
+}
+
+/* A device moves the pairs in any order, so none may depend on another. */
+static enum status move_blocks(struct slot_device *d, const struct block_pair *pairs, int32_t count,
+                               struct block_range from, struct block_range to, struct error *err)
+{
+    const size_t size = (size_t)d->limits.block_size;
+    for (int32_t i = 0; i < count; i++) {
+        const struct block_pair pair = pairs[i];
+        if (!in_range(from, pair.source) || !in_range(to, pair.destination))
+            return error_set(err, STATUS_INTERNAL, "block %d is moved to %d", pair.source, pair.destination);
+        for (int32_t j = 0; j < count; j++)
+            if (pair.destination == pairs[j].source || (i != j && pair.destination == pairs[j].destination))
+                return error_set(err, STATUS_INTERNAL, "moves of blocks %d and %d to %d and %d depend on each other",
+                                 pair.source, pairs[j].source, pair.destination, pairs[j].destination);
+        memcpy(d->slots + (size_t)pair.destination * size, d->slots + (size_t)pair.source * size,
+               size * sizeof *d->slots);
+    }
+    return STATUS_OK;
+}
+
+/* Host blocks that were swapped in lose their contents, so that swapping them in twice is found. */
+static void forget(struct slot_device *d, const struct block_pair *pairs, int32_t count)
+{
+    const int32_t size = d->limits.block_size;
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t t = 0; t < size; t++) d->slots[pairs[i].source * size + t].position = -1;
+}
+
+static enum status move_all(struct slot_device *d, const struct batch *b, struct error *err)
+{
+    const struct block_range device = {1, d->num_blocks}, host = {d->num_blocks + 1, d->num_host_blocks};
+    if (b->num_copies > d->limits.max_num_seqs * d->limits.num_groups || b->num_swap_out > b->max_deltas ||
+        b->num_swap_in > b->max_deltas)
+        return error_set(err, STATUS_INTERNAL, "%d copies, %d blocks swapped out and %d in", b->num_copies,
+                         b->num_swap_out, b->num_swap_in);
+    enum status status = move_blocks(d, b->swap_out, b->num_swap_out, device, host, err);
+    if (status == STATUS_OK) status = move_blocks(d, b->swap_in, b->num_swap_in, host, device, err);
+    if (status == STATUS_OK) forget(d, b->swap_in, b->num_swap_in);
+    if (status == STATUS_OK) status = move_blocks(d, b->copies, b->num_copies, device, device, err);
+    return status;
+}
+
+static enum status apply_deltas(struct slot_device *d, const struct batch *b, struct error *err)
+{
+    if (b->num_deltas > b->max_deltas) return error_set(err, STATUS_INTERNAL, "%d deltas", b->num_deltas);
+    for (int32_t i = 0; i < b->num_deltas; i++) {
+        const struct block_table_delta delta = b->deltas[i];
+        if (delta.group < 0 || delta.group >= d->limits.num_groups || delta.state_index < 0 ||
+            delta.state_index >= d->limits.max_num_seqs || delta.index < 0 ||
+            delta.index >= batch_max_blocks(&d->limits) || delta.block < 0 || delta.block > d->num_blocks)
+            return error_set(err, STATUS_INTERNAL, "delta: group %d state index %d index %d block %d", delta.group,
+                             delta.state_index, delta.index, delta.block);
+        table_of(d, delta.group, delta.state_index)[delta.index] = delta.block;
+    }
+    return STATUS_OK;
+}
+
+/* Replaces ids -(i + 1) by the token of sample i of the step before. */
+static enum status resolve(struct slot_device *d, const struct batch *b, struct error *err)
+{
+    const int64_t last = d->num_submitted - 1;
+    for (int32_t i = 0; i < b->num_tokens; i++) {
+        int32_t id = b->token_ids[i];
+        const int32_t sample = -id - 1;
+        if (id < 0) {
+            if (last < d->num_collected || sample >= d->num_sampled[last % SLOT_DEVICE_STEPS])
+                return error_set(err, STATUS_INTERNAL, "token %d names sample %d of a step that is not in flight", i,
+                                 sample);
+            id = d->sampled[last % SLOT_DEVICE_STEPS][sample];
+        }
+        if (id >= TRUE_VOCAB) return error_set(err, STATUS_INTERNAL, "token %d is %d", i, id);
+        d->resolved[i] = id;
+    }
+    return STATUS_OK;
+}
+
+static enum status check_shape(struct slot_device *d, const struct batch *b, struct error *err)
+{
+    int32_t max_query = 0, max_len = 0;
+    if (b->num_tokens < 1 || b->num_tokens > d->limits.max_num_tokens || b->num_seqs < 1 ||
+        b->num_seqs > d->limits.max_num_seqs || b->num_samples > d->limits.max_num_seqs || b->query_start[0] != 0 ||
+        b->query_start[b->num_seqs] != b->num_tokens)
+        return error_set(err, STATUS_INTERNAL, "%d tokens of %d sequences, %d samples", b->num_tokens, b->num_seqs,
+                         b->num_samples);
+    for (int32_t i = 0; i < b->num_seqs; i++) {
+        const int32_t query = b->query_start[i + 1] - b->query_start[i], index = b->state_indices[i];
+        if (query < 1 || (i < b->num_decodes && query != 1) || b->seq_lens[i] > d->limits.max_model_len)
+            return error_set(err, STATUS_INTERNAL, "sequence %d of %d decodes: %d query tokens, length %d", i,
+                             b->num_decodes, query, b->seq_lens[i]);
+        if (index < 0 || index >= d->limits.max_num_seqs || d->named_in[index] == d->num_submitted + 1 ||
+            !d->states[index])
+            return error_set(err, STATUS_INTERNAL, "sequence %d: state index %d is out of range, taken or unknown", i,
+                             index);
+        d->named_in[index] = d->num_submitted + 1;
+        if (query > max_query) max_query = query;
+        if (b->seq_lens[i] > max_len) max_len = b->seq_lens[i];
+    }
+    if (max_query == b->max_query_len && max_len == b->max_seq_len) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "largest query %d, length %d", b->max_query_len, b->max_seq_len);
+}
+
+/* A token goes to the slot of each group that the sequence's own table gives it, which no other token takes. */
+static enum status write_token(struct slot_device *d, const struct batch *b, int32_t i, int32_t t, int32_t position,
+                               struct error *err)
+{
+    struct true_sequence *seq = d->states[b->state_indices[i]];
+    const int32_t size = d->limits.block_size, first_row = seq->is_long ? d->limits.max_model_len : 0;
+    if (seq->chosen && position >= seq->num_tokens)
+        return error_set(err, STATUS_INTERNAL, "request %d sequence %d: position %d is computed before it is chosen",
+                         seq->request, seq->index, position);
+    if (d->resolved[t] != true_sequence_token(seq, position) || b->positions[t] != first_row + position)
+        return error_set(
+            err, STATUS_INTERNAL, "request %d sequence %d: token %d, at position %d, is said to be %d at position %d",
+            seq->request, seq->index, seq->tokens[position], first_row + position, d->resolved[t], b->positions[t]);
+    for (int32_t g = 0; g < d->limits.num_groups; g++) {
+        const int64_t slot = b->slot_mapping[(int64_t)g * d->limits.max_num_tokens + t];
+        const int32_t block = table_of(d, g, b->state_indices[i])[position / size];
+        if (block < 1 || slot != (int64_t)block * size + position % size)
+            return error_set(err, STATUS_INTERNAL,
+                             "request %d sequence %d group %d: position %d goes to slot %lld; its table names block %d",
+                             seq->request, seq->index, g, position, (long long)slot, block);
+        if (d->written_in[slot] == d->num_submitted + 1 || d->kept_in[slot] == d->num_submitted + 1)
+            return error_set(
+                err, STATUS_INTERNAL,
+                "request %d sequence %d group %d: slot %lld, where position %d goes, holds a token that is "
+                "still read or was written in this step",
+                seq->request, seq->index, g, (long long)slot, position);
+        d->written_in[slot] = d->num_submitted + 1;
+        d->slots[slot] = (struct slot){.context = seq->contexts[position + 1],
+                                       .position = position,
+                                       .token = d->resolved[t],
+                                       .group = g,
+                                       .request = seq->request,
+                                       .index = seq->index,
+                                       .is_long = seq->is_long};
+    }
+    return STATUS_OK;
+}
+
+static enum status write_tokens(struct slot_device *d, const struct batch *b, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < b->num_seqs; i++) {
+        int32_t position = b->seq_lens[i] - (b->query_start[i + 1] - b->query_start[i]);
+        for (int32_t t = b->query_start[i]; t < b->query_start[i + 1] && status == STATUS_OK; t++, position++)
+            status = write_token(d, b, i, t, position, err);
+    }
+    return status;
+}
+
+enum status slot_device_check(const struct slot_device *d, const struct true_sequence *seq, int32_t group,
+                              int32_t block, int32_t first, int32_t end, struct error *err)
+{
+    const int32_t size = d->limits.block_size;
+    if (block < 1 || block > d->num_blocks + d->num_host_blocks)
+        return error_set(err, STATUS_INTERNAL, "request %d sequence %d group %d: position %d is read in block %d",
+                         seq->request, seq->index, group, first, block);
+    for (int32_t p = first; p < end; p++) {
+        const struct slot *slot = &d->slots[(int64_t)block * size + p % size];
+        if (slot->position == p && slot->group == group && slot->is_long == seq->is_long &&
+            slot->context == seq->contexts[p + 1] && slot->token == seq->tokens[p])
+            continue;
+        if (slot->position < 0)
+            return error_set(err, STATUS_INTERNAL,
+                             "request %d sequence %d group %d: position %d is read in block %d before it is written",
+                             seq->request, seq->index, group, p, block);
+        return error_set(err, STATUS_INTERNAL,
+                         "request %d sequence %d group %d: position %d (token %d) is read in block %d, which holds "
+                         "position %d (token %d) of request %d sequence %d group %d",
+                         seq->request, seq->index, group, p, seq->tokens[p], block, slot->position, slot->token,
+                         slot->request, slot->index, slot->group);
+    }
+    return STATUS_OK;
+}
+
+/* What sequence i's queries read. A decode reads nothing that this step writes but its own token. */
+static enum status gather(struct slot_device *d, const struct batch *b, int32_t i, int32_t group, struct error *err)
+{
+    const struct true_sequence *seq = d->states[b->state_indices[i]];
+    const int32_t size = d->limits.block_size, end = b->seq_lens[i], window = d->limits.windows[group];
+    const int32_t start = end - (b->query_start[i + 1] - b->query_start[i]);
+    const int32_t *table = table_of(d, group, b->state_indices[i]);
+    enum status status = STATUS_OK;
+    for (int32_t p = window > 0 && start >= window ? start - window + 1 : 0, last; p < end && status == STATUS_OK;
+         p = last) {
+        last = p - p % size + size < end ? p - p % size + size : end;
+        status = slot_device_check(d, seq, group, table[p / size], p, last, err);
+        for (int32_t t = p; i < b->num_decodes && t < last && t < end - 1 && status == STATUS_OK; t++)
+            if (d->written_in[(int64_t)table[t / size] * size + t % size] == d->num_submitted + 1)
+                status = error_set(err, STATUS_INTERNAL, "decode %d: position %d is written in this step", i, t);
+    }
+    return status;
+}
+
+/* All samples that are taken from sequence i's last token; they follow one another. */
+static enum status sample(struct slot_device *d, const struct batch *b, int32_t i, int32_t *next, struct error *err)
+{
+    const struct true_sequence *seq = d->states[b->state_indices[i]];
+    const int32_t length = b->seq_lens[i];
+    for (; *next < b->num_samples && b->logits_indices[*next] == b->query_start[i + 1] - 1; (*next)++) {
+        const int32_t index = b->sample_state_indices[*next];
+        struct true_sequence *own = index < 0 || index >= d->limits.max_num_seqs ? NULL : d->states[index];
+        if (!own) return error_set(err, STATUS_INTERNAL, "sample %d: state index %d is unknown", *next, index);
+        true_sequence_token(own, length - 1);
+        if (own->contexts[length] != seq->contexts[length])
+            return error_set(err, STATUS_INTERNAL,
+                             "request %d sequence %d is sampled from %d tokens of request %d sequence %d", own->request,
+                             own->index, length, seq->request, seq->index);
+        if (seq->is_long != (d->rope_switch > 0 && length > d->rope_switch))
+            return error_set(err, STATUS_INTERNAL, "request %d sequence %d: a sample of %d tokens, rotated as %s",
+                             seq->request, seq->index, length, seq->is_long ? "long" : "short");
+        if (b->output_positions[*next] != length - own->prompt_len)
+            return error_set(err, STATUS_INTERNAL,
+                             "request %d sequence %d: a sample of %d tokens is said to be output "
+                             "%d",
+                             own->request, own->index, length, b->output_positions[*next]);
+        d->sampled[d->num_submitted % SLOT_DEVICE_STEPS][*next] =
+            own->chosen ? true_sequence_draw(own, length) : true_sequence_token(own, length);
+    }
+    return STATUS_OK;
+}
+
+enum status slot_device_submit(struct slot_device *d, const struct batch *b, struct error *err)
+{
+    if (d->num_submitted - d->num_collected == SLOT_DEVICE_STEPS)
+        return error_set(err, STATUS_INTERNAL, "more than %d steps in flight", SLOT_DEVICE_STEPS);
+    enum status status = check_shape(d, b, err);
+    if (status == STATUS_OK) status = resolve(d, b, err);
+    if (status == STATUS_OK) status = move_all(d, b, err);
+    if (status == STATUS_OK) status = apply_deltas(d, b, err);
+    if (status == STATUS_OK) status = write_tokens(d, b, err);
+    int32_t next = 0;
+    for (int32_t i = 0; i < b->num_seqs && status == STATUS_OK; i++) {
+        for (int32_t g = 0; g < d->limits.num_groups && status == STATUS_OK; g++) status = gather(d, b, i, g, err);
+        if (status == STATUS_OK) status = sample(d, b, i, &next, err);
+    }
+    if (status != STATUS_OK) return status;
+    if (next != b->num_samples)
+        return error_set(err, STATUS_INTERNAL, "sample %d is of no sequence's last token", next);
+    d->num_sampled[d->num_submitted % SLOT_DEVICE_STEPS] = next;
+    d->num_submitted++;
+    return STATUS_OK;
+}
+
+struct sample_output slot_device_collect(struct slot_device *d)
+{
+    const int64_t step = d->num_collected++ % SLOT_DEVICE_STEPS;
+    return (struct sample_output){.num_samples = d->num_sampled[step], .token_ids = d->sampled[step]};
+}

@@ -1,0 +1,78 @@
+/* A device for the scheduler's model checker. It computes batches as a GPU would, with one difference: in place of K
+ * and V a slot holds what they stand for: the context (a hash of the salt and of the tokens up to its own), the
+ * position, the token, the KV cache group, and the side of the rope switch. What a batch reads is compared with what
+ * its sequences' true tokens say that it must read, so one wrong block, copy, swap or table entry shows in the step
+ * that reads it.
+ *
+ * fake_model.h is the simpler one, whose samples come from what it reads; here the true tokens are known beforehand. */
+#ifndef QUIRE_TESTS_SUPPORT_SLOT_DEVICE_H
+#define QUIRE_TESTS_SUPPORT_SLOT_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/batch.h"
+
+#define TRUE_MAX_TOKENS 256
+#define TRUE_VOCAB 24
+
+/* A sequence on plain arrays: what it must be, whatever else runs. */
+struct true_sequence {
+    int32_t request, index; /* for messages */
+    uint64_t seed;
+    int32_t prompt_len;
+    int32_t num_tokens; /* of the array: prompt, and output as far as anyone asked */
+    bool is_long;       /* the request is computed past the rope switch */
+    bool chosen;        /* a beam: its tokens are those that it was given */
+    int32_t tokens[TRUE_MAX_TOKENS];
+    uint64_t contexts[TRUE_MAX_TOKENS + 1]; /* contexts[i]: of the first i tokens */
+};
+
+/* An empty sequence of this salt. */
+void true_sequence_init(struct true_sequence *seq, int32_t request, int32_t index, uint64_t seed, int32_t salt);
+void true_sequence_append(struct true_sequence *seq, int32_t token);
+/* The token that the model draws after the first `length`. */
+int32_t true_sequence_draw(const struct true_sequence *seq, int32_t length);
+/* Token `position`; drawn if the sequence is not as long yet. */
+int32_t true_sequence_token(struct true_sequence *seq, int32_t position);
+
+struct slot {
+    uint64_t context; /* contexts[position + 1] of the sequence */
+    int32_t position; /* -1: it was never written, or lost */
+    int32_t token, group;
+    int32_t request, index; /* the writer */
+    bool is_long;
+};
+
+#define SLOT_DEVICE_STEPS 2 /* in flight at most */
+
+struct slot_device {
+    struct batch_limits limits;
+    int32_t num_blocks, num_host_blocks, rope_switch;
+    struct slot *slots;            /* [blocks * block_size] host blocks last */
+    int64_t *written_in;           /* [blocks * block_size] the step that wrote a slot last */
+    int64_t *kept_in;              /* [blocks * block_size] the step that may not write it: see slot_device_keep */
+    int32_t *tables;               /* [num_groups, max_num_seqs, max_blocks] */
+    struct true_sequence **states; /* [max_num_seqs] by state index; NULL: none */
+    int64_t *named_in;             /* [max_num_seqs] the last step that named a state index */
+    int32_t *resolved;             /* [max_num_tokens] token ids of the step */
+    int32_t *sampled[SLOT_DEVICE_STEPS];
+    int32_t num_sampled[SLOT_DEVICE_STEPS];
+    int64_t num_submitted, num_collected;
+};
+
+enum status slot_device_init(struct slot_device *d, const struct batch_limits *limits, int32_t num_blocks,
+                             int32_t num_host_blocks, int32_t rope_switch, struct error *err);
+void slot_device_free(struct slot_device *d);
+
+/* The next step must not write this slot: it holds a token of a sequence that keeps it. */
+void slot_device_keep(struct slot_device *d, int64_t slot);
+/* Checks the batch and computes it; *err says what is wrong with the batch. */
+enum status slot_device_submit(struct slot_device *d, const struct batch *batch, struct error *err);
+/* The samples of the oldest step not collected. */
+struct sample_output slot_device_collect(struct slot_device *d);
+/* Whether the block's slots hold the sequence's tokens first .. end - 1 (first's block) for this group. */
+enum status slot_device_check(const struct slot_device *d, const struct true_sequence *seq, int32_t group,
+                              int32_t block, int32_t first, int32_t end, struct error *err);
+
+#endif
