@@ -21,6 +21,16 @@ static int32_t first_read(const struct block_manager *m, int32_t group, int32_t 
     return batch_first_block(&m->limits, group, num_computed);
 }
 
+/* Makes m->scratch large enough for `end` blocks, and for the check of the prefix cache. */
+static enum status resize_scratch(struct block_manager *m, int32_t end, struct error *err)
+{
+    int32_t *scratch = calloc((size_t)(m->cache.capacity > end ? m->cache.capacity : end), sizeof *scratch);
+    if (!scratch) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the block manager");
+    free(m->scratch);
+    m->scratch = scratch;
+    return STATUS_OK;
+}
+
 enum status block_manager_init(struct block_manager *m, int32_t num_blocks, const struct batch_limits *limits,
                                bool caching, struct error *err)
 {
@@ -29,10 +39,7 @@ enum status block_manager_init(struct block_manager *m, int32_t num_blocks, cons
     if (status == STATUS_OK) status = block_pool_init(&m->host, m->pool.end, 0, limits->block_size, err);
     if (status == STATUS_OK && caching)
         status = prefix_cache_init(&m->cache, num_blocks, limits->block_size, limits->num_groups, err);
-    if (status == STATUS_OK) {
-        m->scratch = calloc((size_t)num_blocks + 1, sizeof *m->scratch);
-        if (!m->scratch) status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the block manager");
-    }
+    if (status == STATUS_OK) status = resize_scratch(m, m->pool.end, err);
     if (status != STATUS_OK) block_manager_free(m);
     return status;
 }
@@ -441,12 +448,8 @@ void block_manager_reset_cache(struct block_manager *m)
 
 enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks, struct error *err)
 {
-    const size_t end = (size_t)m->host.end, more = (size_t)num_blocks;
-    int32_t *scratch = realloc(m->scratch, (end + more) * sizeof *scratch);
-    if (!scratch) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the block manager");
-    memset(scratch + end, 0, more * sizeof *scratch);
-    m->scratch = scratch;
-    return block_pool_grow(&m->host, num_blocks, err);
+    enum status status = resize_scratch(m, m->host.end + num_blocks, err);
+    return status == STATUS_OK ? block_pool_grow(&m->host, num_blocks, err) : status;
 }
 
 /* Counts the blocks of the sequence that are still read and that m->scratch has not noted. It notes them, or forgets
@@ -662,7 +665,7 @@ enum status block_manager_check(const struct block_manager *m, struct sequence *
 {
     enum status status = block_pool_check(&m->pool, err);
     if (status == STATUS_OK) status = block_pool_check(&m->host, err);
-    if (status == STATUS_OK && m->caching) status = prefix_cache_check(&m->cache, err);
+    if (status == STATUS_OK && m->caching) status = prefix_cache_check(&m->cache, m->scratch, err);
     for (int32_t i = 0; i < m->host.end && status == STATUS_OK; i++)
         if (m->scratch[i] != 0) status = error_set(err, STATUS_INTERNAL, "the scratch entry of block %d is not 0", i);
     for (int32_t i = 0; i < num_seqs && status == STATUS_OK; i++) status = count_entries(m, seqs[i], err);

@@ -38,7 +38,7 @@ struct block_manager {
     int32_t watermark; /* blocks that admission leaves free: batch_watermark */
     int64_t evictions; /* cached blocks that were taken for other contents */
     int64_t gains;     /* blocks that became free or findable so far: what a request that waits for blocks waits for */
-    int32_t *scratch;  /* [pool.end, then host.end] zeros between calls */
+    int32_t *scratch;  /* [host.end, at least cache.capacity] zeros between calls */
 };
 
 enum status block_manager_init(struct block_manager *m, int32_t num_blocks, const struct batch_limits *limits,

@@ -282,14 +282,13 @@ static enum status check_free_list(const struct prefix_cache *cache, int32_t use
     return error_set(err, STATUS_INTERNAL, "%d prefixes are free, but the list of them holds %d", most, length);
 }
 
-enum status prefix_cache_check(const struct prefix_cache *cache, struct error *err)
+enum status prefix_cache_check(const struct prefix_cache *cache, int32_t *counts, struct error *err)
 {
-    int32_t used = 0, *least = calloc((size_t)cache->capacity, sizeof *least);
-    if (!least) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the check of the prefix cache");
-    enum status status = count_references(cache, least, &used, err);
-    if (status == STATUS_OK) status = check_references(cache, least, err);
+    int32_t used = 0;
+    enum status status = count_references(cache, counts, &used, err);
+    if (status == STATUS_OK) status = check_references(cache, counts, err);
     if (status == STATUS_OK) status = check_chains(cache, used, err);
     if (status == STATUS_OK) status = check_free_list(cache, used, err);
-    free(least);
+    memset(counts, 0, (size_t)cache->capacity * sizeof *counts);
     return status;
 }

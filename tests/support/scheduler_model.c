@@ -553,11 +553,11 @@ static enum status check_error(const struct scheduler_model *m, const struct mod
 {
     const struct request *request = r->request;
     const int32_t spare = request->num_sequences == 1 ? m->config.limits.num_groups : 0;
-    if (strlen(request->error.text) > 20 && request->num_sequences > m->config.limits.max_num_seqs) return STATUS_OK;
-    if (strlen(request->error.text) > 20 &&
+    if (strlen(request->error->text) > 20 && request->num_sequences > m->config.limits.max_num_seqs) return STATUS_OK;
+    if (strlen(request->error->text) > 20 &&
         most_blocks_alone(m, request) - spare > m->config.num_blocks - batch_watermark(m->config.num_blocks))
         return STATUS_OK;
-    return error_set(err, STATUS_INTERNAL, "request %d failed without need: \"%s\"", r->number, request->error.text);
+    return error_set(err, STATUS_INTERNAL, "request %d failed without need: \"%s\"", r->number, request->error->text);
 }
 
 static enum status check_end(struct scheduler_model *m, struct model_request *r, int32_t index, struct error *err)
