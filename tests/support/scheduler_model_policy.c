@@ -41,7 +41,7 @@ static enum status check_order(const struct scheduler_model *m, const struct mod
 {
     const enum place place_a = model_place(a->request), place_b = model_place(b->request);
     const bool chosen = was_preempted(a) && stayed(b);
-    if (chosen && !b->stalled && model_precedes(m, a->request, b->request))
+    if (chosen && (a->stalled || !b->stalled || a == first) && model_precedes(m, a->request, b->request))
         return error_set(err, STATUS_INTERNAL, "request %d was preempted, and not %d, which comes after it", a->number,
                          b->number);
     if (chosen && a->stalled && !b->stalled && b != first)
@@ -228,8 +228,7 @@ static enum status check_places(const struct scheduler_model *m, const struct mo
     return STATUS_OK;
 }
 
-/* Nobody waits who fits: the
-place of a request that has ended goes to the next. */
+/* Nobody waits who fits: the place of a request that has ended goes to the next. */
 static enum status check_nobody_waits(const struct scheduler_model *m, struct error *err)
 {
     const int32_t budget = m->config.limits.max_num_tokens - m->batch.num_tokens;
