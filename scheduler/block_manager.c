@@ -271,7 +271,8 @@ static int32_t writable_tokens(const struct block_manager *m, const struct seque
     const int32_t size = m->limits.block_size;
     int32_t count = blocks_for(m, num_tokens) * size;
     for (int32_t g = 0; g < m->limits.num_groups; g++)
-        if (m->limits.windows[g] > 0) count = least(count, (seq->tables[g].first + 1) * size + m->limits.windows[g] - 1);
+        if (m->limits.windows[g] > 0)
+            count = least(count, (seq->tables[g].first + 1) * size + m->limits.windows[g] - 1);
     return count;
 }
 
@@ -320,7 +321,8 @@ int32_t block_manager_append_cost(struct block_manager *m, const struct growth *
         if (cost > most) most = cost;
     }
     for (int32_t i = noted; i < count; i++)
-        for (int32_t g = 0; g < m->limits.num_groups; g++) clear_notes(m, g, &growths[i]);
+        for (int32_t g = 0; g < m->limits.num_groups && growths[i].num_tokens > growths[i].seq->num_writable; g++)
+            clear_notes(m, g, &growths[i]);
     return most;
 }
 

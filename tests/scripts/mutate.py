@@ -101,7 +101,8 @@ MUTATIONS = [
     ("a beam's block counts as its own", BEAMS, "        seqs[i].num_writable = 0;", "        seqs[i].num_writable += 0;"),
 ]
 
-MODEL_SOURCES = ["operation_list", "slot_device", "scheduler_model"]
+MODEL_SOURCES = ["operation_list", "slot_device", "scheduler_model", "scheduler_model_request", "scheduler_model_check",
+                 "scheduler_model_policy", "scheduler_model_digest"]
 UNIT_TESTS = ["test_scheduler", "test_block_manager", "test_block_pool", "test_prefix_cache"]
 
 

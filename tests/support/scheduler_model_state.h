@@ -1,0 +1,107 @@
+/* The state of the scheduler's model, and what its files call of each other. Private to scheduler_model*.c.
+ *
+ *     scheduler_model.c           operations: what is done to the scheduler and to the device
+ *     scheduler_model_request.c   requests, as they are alone
+ *     scheduler_model_check.c     contents, counts and tokens
+ *     scheduler_model_policy.c    who starts, who is preempted, who waits
+ *     scheduler_model_digest.c    a hash of the state
+ */
+#ifndef QUIRE_TESTS_SUPPORT_SCHEDULER_MODEL_STATE_H
+#define QUIRE_TESTS_SUPPORT_SCHEDULER_MODEL_STATE_H
+
+#include "scheduler/scheduler_state.h"
+#include "tests/support/scheduler_model.h"
+#include "tests/support/slot_device.h"
+
+#define MAX_BLOCKS 512 /* of the device and of the host */
+
+enum place { PLACE_WAITING, PLACE_SWAPPED, PLACE_RUNNING, PLACE_ENDED };
+
+/* A request and what the model knows of it, each by sequence. */
+struct model_request {
+    int32_t number;
+    struct request *request;
+    struct true_sequence truth[SCHEDULER_MODEL_MAX_N];
+    int32_t alone_length[SCHEDULER_MODEL_MAX_N]; /* tokens with which it ends if it runs alone */
+    enum finish_reason alone_reason[SCHEDULER_MODEL_MAX_N];
+    int32_t computed[SCHEDULER_MODEL_MAX_N]; /* tokens that the batches had; the cached ones included */
+    bool sampled[SCHEDULER_MODEL_MAX_N];     /* a beam that waits to be chosen */
+    bool ended[SCHEDULER_MODEL_MAX_N];       /* by an operation */
+    bool damaged[SCHEDULER_MODEL_MAX_N];     /* by a sample that could not be taken */
+    bool stalled;                            /* it was preempted, and has got no token since */
+    /* Before the step that is being scheduled. */
+    enum place place;
+    bool was_long, was_due, waited; /* waited: its other sequences waited for the prompt */
+    int32_t held;                   /* distinct blocks */
+    int32_t preemptions;
+    enum sequence_status status[SCHEDULER_MODEL_MAX_N];
+    int32_t pending[SCHEDULER_MODEL_MAX_N];
+    int32_t found[SCHEDULER_MODEL_MAX_N]; /* full blocks that the prefix cache could give it */
+};
+
+struct scheduler_model {
+    struct scheduler_config config;
+    struct scheduler *scheduler;
+    struct slot_device device;
+    struct batch batch;
+    struct model_request *live[SCHEDULER_MODEL_MAX_REQUESTS]; /* [num_live] in order of arrival */
+    int32_t num_live;
+    int32_t host_grow, host_fails, host_calls;
+    bool host_misuse;           /* more host blocks were asked for after a failure, or none */
+    int32_t counts[MAX_BLOCKS]; /* holders of each block */
+    int32_t held;               /* device blocks with a holder */
+    int64_t evictions;          /* before the step that is being scheduled */
+    bool unchecked;             /* see scheduler_model_set_unchecked */
+    struct scheduler_model_totals totals;
+};
+
+static inline int32_t model_clamp(int32_t value, int32_t least, int32_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+/* ---- scheduler_model_request.c ---- */
+
+struct model_request *model_find(const struct scheduler_model *m, int32_t number); /* NULL: it is not there */
+struct model_request *model_of(const struct scheduler_model *m, const struct request *request);
+/* The sequence that has this place on the device: its request, and *index. */
+struct model_request *model_of_state(const struct scheduler_model *m, int32_t state_index, int32_t *index);
+enum status model_add(struct scheduler_model *m, const int32_t *values, struct error *err);
+
+enum place model_place(const struct request *request);
+/* Whether a runs before b. */
+bool model_precedes(const struct scheduler_model *m, const struct request *a, const struct request *b);
+/* Whether all beams wait to be chosen. */
+bool model_beams_are_due(const struct model_request *r);
+/* Whether the sequence runs and has blocks. One whose last token is pending has given its place on. */
+bool model_has_place(const struct sequence *seq);
+bool model_awaits_its_end(const struct sequence *seq);
+bool model_is_admitted(const struct schedule *schedule, const struct sequence *seq);
+/* The first position that a query at `position` reads in this group. */
+int32_t model_first_read(const struct scheduler_model *m, int32_t group, int32_t position);
+/* Blocks that the request holds, a shared one counted once. */
+int32_t model_num_distinct(const struct scheduler_model *m, const struct request *request);
+
+/* ---- scheduler_model_check.c ---- */
+
+/* All that must be true after an operation, the policy apart. */
+enum status model_check(struct scheduler_model *m, struct error *err);
+/* Counts the holders of each block from all tables. */
+enum status model_count_holders(struct scheduler_model *m, struct error *err);
+enum status model_check_tokens(const struct model_request *r, const struct sequence *seq, struct error *err);
+/* The blocks on the way of the sequence's tokens through the prefix cache hold these tokens. *found (may be NULL) gets
+ * how many of them it could start with. */
+enum status model_check_found(const struct scheduler_model *m, const struct model_request *r,
+                              const struct sequence *seq, int32_t *found, struct error *err);
+/* Sequence i of the batch goes on where it was, and holds no more blocks than it needs. */
+enum status model_check_progress(struct scheduler_model *m, const struct schedule *schedule, int32_t i,
+                                 struct error *err);
+enum status model_check_blocks_held(struct scheduler_model *m, int32_t i, struct error *err);
+/* How a sequence of a request that is handed back has ended. */
+enum status model_check_end(struct scheduler_model *m, struct model_request *r, int32_t index, struct error *err);
+
+/* ---- scheduler_model_policy.c ---- */
+
+enum status model_check_policy(struct scheduler_model *m, const struct schedule *schedule, struct error *err);
+
+#endif
