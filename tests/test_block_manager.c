@@ -46,7 +46,6 @@ static void check(const struct fixture *f)
 {
     struct error err;
     if (block_manager_check(&f->m, f->seqs, f->num_seqs, &err) != STATUS_OK) fail_msg("%s", err.text);
-    if (f->m.caching && prefix_cache_check(&f->m.cache, &err) != STATUS_OK) fail_msg("%s", err.text);
 }
 
 static void close_fixture(struct fixture *f)

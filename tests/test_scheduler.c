@@ -90,9 +90,6 @@ static enum schedule_result world_schedule(struct world *w)
     struct error err;
     struct schedule schedule;
     if (scheduler_schedule(w->scheduler, &w->batch, &schedule, &err) != STATUS_OK) fail_msg("%s", err.text);
-    if (w->config.check_invariants && w->config.enable_prefix_caching &&
-        prefix_cache_check(&w->scheduler->blocks.cache, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
     enum schedule_result result = schedule.result;
     w->admitted = schedule.admitted;
     w->num_admitted = schedule.num_admitted;
