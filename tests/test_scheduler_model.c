@@ -27,8 +27,8 @@
 #include "tests/support/scheduler_model.h"
 
 #define MAX_LIST 2048
-#define SHORT_OPERATIONS 60000
-#define SHORT_DEPTH 7
+#define SHORT_OPERATIONS 150000
+#define SHORT_DEPTH 9
 
 /* ---- lists of operations ---- */
 
@@ -259,7 +259,7 @@ static void run_once(struct record *r, uint64_t seed, int64_t before)
     struct generator g = {.random = {.state = random_mix(seed)}};
     g.depth = between(&g, 1, 2);
     g.adds = between(&g, 2, 30);
-    g.ends = chance(&g, 50) ? 0 : between(&g, 1, 6);
+    g.ends = chance(&g, 50) ? 0 : between(&g, 1, chance(&g, 30) ? 20 : 5);
     g.damages = chance(&g, 90) ? 0 : 5;
     const int32_t length = between(&g, 10, 500);
     struct scheduler_model *m;

@@ -12,6 +12,7 @@ mutation was noticed by none, or the code has changed and a mutation no longer a
 It needs a C compiler, cmocka, jansson and xxhash, as the build does, and takes a few minutes."""
 
 import argparse
+import concurrent.futures
 import glob
 import os
 import re
@@ -188,7 +189,7 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="the mutations whose name has this in it")
-    parser.add_argument("--operations", default="400000", help="of the random run")
+    parser.add_argument("--operations", default="600000", help="of the random run")
     parser.add_argument("--depth", default="9", help="of the exhaustive run")
     parser.add_argument("--table", help="where the table is written, besides the terminal")
     options = parser.parse_args()
@@ -208,9 +209,10 @@ def main():
             except RuntimeError as e:
                 broken.append(str(e))
                 continue
-            random = tree.search("--operations", options.operations, timeout=150)
-            exhaustive = tree.search("--depth", options.depth, timeout=90)
-            units = tree.failing_units()
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                runs = [pool.submit(tree.search, "--operations", options.operations, timeout=200),
+                        pool.submit(tree.search, "--depth", options.depth, timeout=100), pool.submit(tree.failing_units)]
+                random, exhaustive, units = [r.result() for r in runs]
             by_model += bool(random or exhaustive)
             if not (random or exhaustive or units):
                 missed.append(name)

@@ -210,6 +210,9 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
     if (seq->status != SEQUENCE_RUNNING || seq->state_index != m->batch.state_indices[i])
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d does not run, and is computed", r->number,
                          index);
+    if (r->was_due)
+        return error_set(err, STATUS_INTERNAL, "request %d sequence %d is computed before its beams are chosen",
+                         r->number, index);
     if (!fresh && start_at != r->computed[index])
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d: token %d is computed after %d", r->number,
                          index, start_at, r->computed[index]);
