@@ -248,6 +248,7 @@ enum status block_manager_allocate(struct block_manager *m, struct sequence *seq
     if (status != STATUS_OK) return status;
     set_prefix(m, seq, hits.prefix, hits.length);
     seq->num_computed = hits.length * m->limits.block_size;
+    seq->num_writable = 0;
     memset(seq->num_uploaded, 0, sizeof seq->num_uploaded);
     for (int32_t g = 0; g < num_groups && status == STATUS_OK; g++)
         status = extend_table(m, &seq->tables[g], first_entries(m, g, seq, &hits), err);
@@ -256,13 +257,15 @@ enum status block_manager_allocate(struct block_manager *m, struct sequence *seq
 
 /* ---- appending ---- */
 
-/* Whether the sequence only goes on in its last block, which it alone holds: then there is nothing to do. */
-static bool has_room(const struct block_manager *m, int32_t group, const struct sequence *seq, int32_t num_tokens)
+/* The tokens that a sequence can compute before a table changes, once blocks for num_tokens are its own: those of these
+ * blocks, as long as none leaves a window. */
+static int32_t writable_tokens(const struct block_manager *m, const struct sequence *seq, int32_t num_tokens)
 {
-    const struct block_table *t = &seq->tables[group];
-    const int32_t last = t->num_blocks - 1, size = m->limits.block_size;
-    return last * size <= seq->num_computed && num_tokens <= t->num_blocks * size &&
-           m->pool.blocks[t->blocks[last]].ref_count == 1 && first_read(m, group, seq->num_computed) == t->first;
+    const int32_t size = m->limits.block_size;
+    int32_t count = blocks_for(m, num_tokens) * size;
+    for (int32_t g = 0; g < m->limits.num_groups; g++)
+        if (m->limits.windows[g] > 0) count = least(count, (seq->tables[g].first + 1) * size + m->limits.windows[g] - 1);
+    return count;
 }
 
 /* Blocks that the growth takes of one group, at their counts less m->scratch, which notes the holders that go. */
@@ -303,10 +306,7 @@ int32_t block_manager_append_cost(struct block_manager *m, const struct growth *
 {
     int32_t cost = 0, most = 0, noted = count; /* the first growth of which something is noted */
     for (int32_t i = 0; i < count; i++) {
-        bool room = true;
-        for (int32_t g = 0; g < m->limits.num_groups && room; g++)
-            room = has_room(m, g, growths[i].seq, growths[i].num_tokens);
-        if (room) continue;
+        if (growths[i].num_tokens <= growths[i].seq->num_writable) continue;
         noted = least(noted, i);
         for (int32_t g = 0; g < m->limits.num_groups; g++) cost -= trim_gain(m, g, growths[i].seq);
         for (int32_t g = 0; g < m->limits.num_groups; g++) cost += growth_cost(m, g, &growths[i]);
@@ -363,16 +363,18 @@ static enum status grow_table(struct block_manager *m, int32_t group, struct seq
 enum status block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens,
                                  struct block_pair *copies, int32_t *num_copies, struct error *err)
 {
+    if (num_tokens <= seq->num_writable) return STATUS_OK;
     const int32_t cost = block_manager_append_cost(m, &(struct growth){seq, num_tokens}, 1);
     if (cost > m->pool.num_free) return too_few(m, cost, err);
     enum status status = STATUS_OK;
     for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++) status = trim_table(m, g, seq, err);
     for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
-        if (!has_room(m, g, seq, num_tokens)) status = grow_table(m, g, seq, num_tokens, copies, num_copies, err);
+        status = grow_table(m, g, seq, num_tokens, copies, num_copies, err);
+    seq->num_writable = writable_tokens(m, seq, num_tokens);
     return status;
 }
 
-enum status block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child,
+enum status block_manager_fork(struct block_manager *m, struct sequence *parent, struct sequence *child,
                                struct error *err)
 {
     enum status status = STATUS_OK;
@@ -385,6 +387,7 @@ enum status block_manager_fork(struct block_manager *m, const struct sequence *p
         for (int32_t i = to->first; i < to->num_blocks && status == STATUS_OK; i++)
             status = block_pool_share(pool_of(m, to->blocks[i]), to->blocks[i], err);
     }
+    parent->num_writable = child->num_writable = 0;
     child->num_computed = parent->num_computed;
     child->num_cached = parent->num_cached;
     memset(child->num_uploaded, 0, sizeof child->num_uploaded);
@@ -552,6 +555,7 @@ static enum status move_blocks(struct block_manager *m, struct request *request,
     for (int32_t i = first; i < *move->num_pairs; i++) m->scratch[move->pairs[i].source] = 0;
     for (int32_t i = 0; i < request->num_sequences; i++) {
         set_prefix(m, &seqs[i], PREFIX_NONE, 0);
+        seqs[i].num_writable = 0;
         memset(seqs[i].num_uploaded, 0, sizeof seqs[i].num_uploaded);
     }
     return status;
@@ -617,7 +621,7 @@ enum status block_manager_release(struct block_manager *m, struct sequence *seq,
         }
     for (int32_t g = 0; g < m->limits.num_groups; g++) seq->tables[g].num_blocks = seq->tables[g].first = 0;
     memset(seq->num_uploaded, 0, sizeof seq->num_uploaded);
-    seq->num_computed = 0;
+    seq->num_computed = seq->num_writable = 0;
     set_prefix(m, seq, PREFIX_NONE, 0);
     return status;
 }

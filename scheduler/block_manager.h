@@ -71,14 +71,14 @@ struct growth {
 int32_t block_manager_append_cost(struct block_manager *m, const struct growth *growths, int32_t count);
 /* Makes room for num_tokens tokens in all, and makes the slots of tokens num_computed .. num_tokens - 1 writable. In
  * each group: gives back the blocks that have left the window, replaces each block in that range that others hold
- * (copy-on-write), and takes new ones. Only the block of the first of these tokens can hold tokens of this sequence
+ * (copy-on-write), and takes new ones; up to seq->num_writable there is nothing to do. Only the block of the first of these tokens can hold tokens of this sequence
  * already; it alone is copied. The copies, at most one a group, are added to copies[*num_copies]. */
 enum status block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens,
                                  struct block_pair *copies, int32_t *num_copies, struct error *err);
 
 /* The child, which holds no blocks, gets the parent's tables and one more holder is counted for each block;
  * num_computed, num_cached, num_hashed and prefix become the parent's as well. */
-enum status block_manager_fork(struct block_manager *m, const struct sequence *parent, struct sequence *child,
+enum status block_manager_fork(struct block_manager *m, struct sequence *parent, struct sequence *child,
                                struct error *err);
 
 /* Adds num_blocks host blocks. Their numbers follow the device's. */

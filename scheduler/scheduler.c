@@ -45,8 +45,7 @@ static bool allocate_arrays(struct scheduler *s)
               (s->admitted = calloc(seqs, sizeof *s->admitted)) && (s->events = calloc(seqs, sizeof *s->events)) &&
               (s->parents = calloc(seqs, sizeof *s->parents)) && (s->holders = calloc(seqs, sizeof *s->holders));
     for (int i = 0; ok && i < SCHEDULER_MAX_STEPS; i++)
-        ok = (s->steps[i].named = calloc(seqs, sizeof *s->steps[i].named)) &&
-             (s->steps[i].sampled = calloc(seqs, sizeof *s->steps[i].sampled));
+        ok = (s->steps[i].sampled = calloc(seqs, sizeof *s->steps[i].sampled)) != NULL;
     return ok;
 }
 
@@ -79,10 +78,7 @@ void scheduler_destroy(struct scheduler *s)
 {
     if (!s) return;
     block_manager_free(&s->blocks);
-    for (int i = 0; i < SCHEDULER_MAX_STEPS; i++) {
-        free(s->steps[i].named);
-        free(s->steps[i].sampled);
-    }
+    for (int i = 0; i < SCHEDULER_MAX_STEPS; i++) free(s->steps[i].sampled);
     free(s->free_state_indices);
     free(s->plan);
     free(s->choices);
@@ -128,10 +124,10 @@ void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_rea
     scheduler_check_after(s);
 }
 
-static bool request_in_flight(const struct request *request)
+static bool request_in_flight(const struct scheduler *s, const struct request *request)
 {
     for (int32_t i = 0; i < request->num_sequences; i++)
-        if (request->sequences[i].in_flight > 0) return true;
+        if (scheduler_is_in_flight(s, &request->sequences[i])) return true;
     return false;
 }
 
@@ -140,7 +136,7 @@ static void requeue_past_switch(struct scheduler *s)
 {
     for (struct request *r = s->running.head, *next; r; r = next) {
         next = r->next;
-        if (!r->long_rope && scheduler_past_switch(s, r) && !request_in_flight(r)) scheduler_requeue(s, r);
+        if (!r->long_rope && scheduler_past_switch(s, r) && !request_in_flight(s, r)) scheduler_requeue(s, r);
     }
 }
 
@@ -154,7 +150,7 @@ static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed
     const bool admits = fits || !s->running.head;
     if (admits) scheduler_choose_swapped(s, batch);
     if (admits && !s->swapped.head) scheduler_choose_waiting(s, batch);
-    if (s->num_choices > 0 && !s->unsound) scheduler_lay_out(s, batch);
+    if (!s->unsound) scheduler_finish_layout(s, batch);
     scheduler_check_after(s);
 }
 
@@ -180,7 +176,7 @@ enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct 
         batch_clear(batch);
         return soundness(s, err);
     }
-    if (s->num_choices > 0) out->result = SCHEDULE_BATCH;
+    if (batch->num_seqs > 0) out->result = SCHEDULE_BATCH;
     out->num_admitted = s->num_admitted;
     return STATUS_OK;
 }
@@ -226,16 +222,16 @@ static void accept_token(struct scheduler *s, struct sequence *seq, int32_t toke
 static int32_t collect_step(struct scheduler *s, const struct sample_output *samples)
 {
     int32_t num_events = 0;
-    const struct step *step = &s->steps[s->oldest];
+    struct step *step = &s->steps[s->oldest];
     s->oldest = (s->oldest + 1) % SCHEDULER_MAX_STEPS;
     s->in_flight--;
-    for (int32_t i = 0; i < step->num_named; i++) step->named[i]->in_flight--;
     for (int32_t i = 0; i < step->num_sampled; i++) {
         struct sequence *seq = step->sampled[i];
         if (seq->status == SEQUENCE_FINISHED) continue;
         s->events[num_events++] = (struct token_event){seq, samples->token_ids[i], i};
         accept_token(s, seq, samples->token_ids[i]);
     }
+    step->num_sampled = 0;
     scheduler_check_after(s);
     return num_events;
 }
@@ -255,7 +251,7 @@ enum status scheduler_collect(struct scheduler *s, const struct sample_output *s
 struct request *scheduler_next_finished(struct scheduler *s)
 {
     for (struct request *r = s->ended.head; r; r = r->next) {
-        if (request_in_flight(r)) continue;
+        if (request_in_flight(s, r)) continue;
         request_queue_remove(r);
         return r;
     }

@@ -17,7 +17,7 @@ static void take_state_indices(struct scheduler *s, struct request *request)
     }
 }
 
-void scheduler_fork(struct scheduler *s, struct sequence *leader, bool samples)
+void scheduler_fork(struct scheduler *s, struct sequence *leader)
 {
     struct request *request = leader->request;
     enum status status = STATUS_OK;
@@ -27,7 +27,6 @@ void scheduler_fork(struct scheduler *s, struct sequence *leader, bool samples)
         struct sequence *seq = &request->sequences[i];
         if (seq->status != SEQUENCE_WAITING) continue;
         status = block_manager_fork(&s->blocks, leader, seq, &err);
-        seq->num_pending += samples;
         start(s, seq);
     }
     if (status != STATUS_OK) scheduler_set_unsound(s, &err);

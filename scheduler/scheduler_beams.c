@@ -23,7 +23,7 @@ static int32_t num_equal(const struct sequence *seq, const struct sequence *pare
 }
 
 /* The sequence shares what the parent holds. */
-static void copy_parent(struct scheduler *s, struct sequence *seq, const struct sequence *parent)
+static void copy_parent(struct scheduler *s, struct sequence *seq, struct sequence *parent)
 {
     int32_t num_uploaded[KV_MAX_GROUPS];
     struct error err;
@@ -78,6 +78,7 @@ void scheduler_set_beams(struct scheduler *s, struct request *request, const str
         if (seqs[i].status == SEQUENCE_FINISHED) continue;
         seqs[i].tokens[seqs[i].num_tokens++] = beams[i].token;
         seqs[i].num_pending = 0;
+        seqs[i].num_writable = 0; /* its row of the device's tables may be another beam's */
     }
     for (int32_t i = 0; i < request->num_sequences; i++) block_manager_hash(&s->blocks, &seqs[i]);
     scheduler_check_after(s);

@@ -61,13 +61,12 @@ static enum status check_sequence(const struct scheduler *s, const struct reques
     const bool holds = seq->tables[0].num_blocks > 0,
                pending_end = seq->num_pending > 0 && scheduler_has_last_token(seq);
     const bool waits = seq->request->leader && seq->status == SEQUENCE_WAITING;
-    const int32_t in_flight = seq->in_flight;
+    const bool in_flight = scheduler_is_in_flight(s, seq);
     if (seq->status != SEQUENCE_FINISHED && (seq->status == SEQUENCE_SWAPPED) != (queue == &s->swapped))
         return error_set(err, STATUS_INTERNAL, "a sequence is swapped and its request is not, or the reverse");
-    if (in_flight > s->in_flight ||
-        (seq->num_pending > in_flight && !seq->request->beams && seq->status == SEQUENCE_RUNNING))
-        return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, is in %d steps of %d in flight",
-                         seq->num_pending, in_flight, s->in_flight);
+    if (seq->num_pending > s->in_flight * in_flight && !seq->request->beams && seq->status == SEQUENCE_RUNNING)
+        return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, with %d steps in flight",
+                         seq->num_pending, s->in_flight);
     if (holds != (seq->status == SEQUENCE_SWAPPED || seq->status == SEQUENCE_RUNNING) && !(pending_end && !holds))
         return error_set(err, STATUS_INTERNAL, "a sequence that %s holds %d blocks", holds ? "does not run" : "runs",
                          seq->tables[0].num_blocks);

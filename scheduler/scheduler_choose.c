@@ -148,6 +148,7 @@ static void choose(struct scheduler *s, struct batch *batch, const struct growth
 {
     struct sequence *seq = growth->seq;
     const int32_t first = seq->num_computed, end = growth->num_tokens;
+    const bool changed = end > seq->num_writable;
     struct error err;
     enum status status = block_manager_append(&s->blocks, seq, end, batch->copies, &batch->num_copies, &err);
     for (int32_t g = 0; g < s->config.limits.num_groups && status == STATUS_OK; g++)
@@ -156,15 +157,16 @@ static void choose(struct scheduler *s, struct batch *batch, const struct growth
         scheduler_set_unsound(s, &err);
         return;
     }
-    struct choice *c = &s->choices[s->num_choices++];
-    *c = (struct choice){.seq = seq, .start = first, .count = end - first, .samples = end == num_known(seq)};
+    struct choice c = {.seq = seq, .start = first, .count = end - first, .changed = changed};
+    c.samples = end == num_known(seq);
+    s->budget -= c.count;
     seq->num_computed = end;
-    seq->num_pending += c->samples;
-    s->budget -= c->count;
     block_manager_hash(&s->blocks, seq);
-    if (seq != seq->request->leader || end < seq->prompt_len) return;
-    c->forks = c->samples;
-    scheduler_fork(s, seq, c->samples);
+    if (seq == seq->request->leader && end == seq->prompt_len) {
+        c.forks = c.samples;
+        scheduler_fork(s, seq);
+    }
+    scheduler_lay_out(s, batch, &c);
 }
 
 void scheduler_choose_planned(struct scheduler *s, struct batch *batch)

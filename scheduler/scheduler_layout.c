@@ -39,41 +39,41 @@ static void add_deltas(const struct scheduler *s, struct batch *batch, struct se
     }
 }
 
-/* Samples from the logits of the batch's last token. */
-static void add_sample(struct batch *batch, struct step *step, struct sequence *seq, int32_t output)
+static struct step *step_of(struct scheduler *s)
 {
-    int32_t sample = batch->num_samples++;
+    return &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
+}
+
+/* Samples from the logits of the batch's last token. */
+static void add_sample(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t output)
+{
+    struct step *step = step_of(s);
+    const int32_t sample = batch->num_samples++;
     batch->logits_indices[sample] = batch->num_tokens - 1;
     batch->sample_state_indices[sample] = seq->state_index;
     batch->output_positions[sample] = output;
     step->sampled[step->num_sampled++] = seq;
     seq->pending_sample = sample;
+    seq->num_pending++;
+    seq->last_step = s->num_steps;
 }
 
-static void name(struct step *step, struct sequence *seq)
-{
-    step->named[step->num_named++] = seq;
-    seq->in_flight++;
-}
-
-static void add_choice(struct scheduler *s, struct batch *batch, struct step *step, const struct choice *c)
+static void add_choice(struct scheduler *s, struct batch *batch, const struct choice *c)
 {
     struct sequence *seq = c->seq;
-    int32_t end = c->start + c->count;
+    const int32_t end = c->start + c->count;
     add_tokens(s, batch, c);
-    add_deltas(s, batch, seq);
-    batch->query_start[batch->num_seqs + 1] = batch->num_tokens;
+    if (c->changed) add_deltas(s, batch, seq);
     batch->seq_lens[batch->num_seqs] = end;
     batch->state_indices[batch->num_seqs++] = seq->state_index;
+    batch->query_start[batch->num_seqs] = batch->num_tokens;
     if (c->count > batch->max_query_len) batch->max_query_len = c->count;
     if (end > batch->max_seq_len) batch->max_seq_len = end;
-    name(step, seq);
-    if (c->samples) add_sample(batch, step, seq, end - seq->prompt_len);
+    seq->last_step = s->num_steps;
+    if (c->samples) add_sample(s, batch, seq, end - seq->prompt_len);
     for (int32_t i = 0; c->forks && i < seq->request->num_sequences; i++) {
         struct sequence *sibling = &seq->request->sequences[i];
-        if (sibling == seq || sibling->status == SEQUENCE_FINISHED) continue;
-        name(step, sibling);
-        add_sample(batch, step, sibling, 0);
+        if (sibling != seq && sibling->status != SEQUENCE_FINISHED) add_sample(s, batch, sibling, 0);
     }
 }
 
@@ -84,16 +84,19 @@ static bool is_decode(const struct scheduler *s, const struct choice *c)
     return c->count == 1 && c->seq->first_step < s->num_steps;
 }
 
-void scheduler_lay_out(struct scheduler *s, struct batch *batch)
+void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct choice *choice)
 {
-    struct step *step = &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
-    step->num_named = step->num_sampled = 0;
-    batch->query_start[0] = 0;
-    for (int32_t i = 0; i < s->num_choices; i++)
-        if (is_decode(s, &s->choices[i])) add_choice(s, batch, step, &s->choices[i]);
+    if (is_decode(s, choice))
+        add_choice(s, batch, choice);
+    else
+        s->choices[s->num_choices++] = *choice;
+}
+
+void scheduler_finish_layout(struct scheduler *s, struct batch *batch)
+{
     batch->num_decodes = batch->num_seqs;
-    for (int32_t i = 0; i < s->num_choices; i++)
-        if (!is_decode(s, &s->choices[i])) add_choice(s, batch, step, &s->choices[i]);
+    for (int32_t i = 0; i < s->num_choices; i++) add_choice(s, batch, &s->choices[i]);
+    if (batch->num_seqs == 0) return;
     s->in_flight++;
     s->num_steps++;
     s->num_tokens += batch->num_tokens;

@@ -16,11 +16,10 @@
 
 #define SCHEDULER_MAX_STEPS 2 /* in flight */
 
-/* A submitted step: the sequences that it names, and the sequence that each of its samples belongs to. */
+/* A submitted step: the sequence that each of its samples belongs to. */
 struct step {
-    struct sequence **named;   /* [num_named] including siblings that only take a sample */
-    struct sequence **sampled; /* [num_sampled] by sample */
-    int32_t num_named, num_sampled;
+    struct sequence **sampled; /* [num_sampled] */
+    int32_t num_sampled;
 };
 
 /* What the step being scheduled computes of one sequence. */
@@ -29,6 +28,7 @@ struct choice {
     int32_t start, count; /* tokens of the sequence */
     bool samples;         /* its last token's logits are wanted */
     bool forks;           /* the sequences that started with it sample from the same logits */
+    bool changed;         /* its tables have entries that the device's lack */
 };
 
 struct scheduler {
@@ -49,7 +49,7 @@ struct scheduler {
 
     /* The step that is being scheduled. */
     struct growth *plan;    /* [num_planned] what running requests compute, if there are blocks for it */
-    struct choice *choices; /* [num_choices] */
+    struct choice *choices; /* [num_choices] prefills and chunks, which follow the decodes in the batch */
     struct sequence **admitted;
     int32_t num_planned, num_choices, num_admitted;
     int32_t budget; /* tokens left */
@@ -97,7 +97,7 @@ void scheduler_choose_swapped(struct scheduler *s, struct batch *batch);
 void scheduler_choose_waiting(struct scheduler *s, struct batch *batch);
 /* The leader has computed the prompt: starts the sequences that wait for it, with its blocks. They compute nothing in
  * this step, because a block is copied before the step writes to it, but may sample from the leader's logits. */
-void scheduler_fork(struct scheduler *s, struct sequence *leader, bool samples);
+void scheduler_fork(struct scheduler *s, struct sequence *leader);
 
 /* ---- scheduler_release.c ---- */
 
@@ -115,7 +115,14 @@ void scheduler_end_request(struct scheduler *s, struct request *request, enum fi
 
 /* ---- scheduler_layout.c ---- */
 
-/* Fills the batch from s->choices, and adds the step to those in flight. */
-void scheduler_lay_out(struct scheduler *s, struct batch *batch);
+/* Whether a step in flight names the sequence. */
+static inline bool scheduler_is_in_flight(const struct scheduler *s, const struct sequence *seq)
+{
+    return seq->last_step >= s->num_steps - s->in_flight;
+}
+/* Adds a choice to the batch: at once if it is a decode, otherwise behind all decodes. */
+void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct choice *choice);
+/* Adds the choices that are not decodes, and adds the step to those in flight, if there is anything in it. */
+void scheduler_finish_layout(struct scheduler *s, struct batch *batch);
 
 #endif

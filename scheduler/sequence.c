@@ -33,7 +33,7 @@ static struct block_table *create_tables(const struct batch_limits *limits, int3
 static bool sequence_init(struct sequence *seq, struct request *request, int32_t index, const int32_t *prompt,
                           int32_t prompt_len, int32_t capacity, const struct batch_limits *limits)
 {
-    *seq = (struct sequence){.request = request, .index = index, .stop_token = -1, .state_index = -1};
+    *seq = (struct sequence){.request = request, .index = index, .stop_token = -1, .state_index = -1, .last_step = -1};
     seq->num_tokens = seq->prompt_len = prompt_len;
     seq->token_capacity = capacity;
     /* One more than the capacity: see request_create. */

@@ -815,6 +815,9 @@ static void test_what_a_sequence_needs_to_come_back(void **state)
         const int32_t required = 2 + 1 + (missing > 0 && own > 1 ? missing + 1 : 1);
         while (f.m.pool.num_free > required) hold(&f, 100, 1);
         assert_int_equal(block_manager_can_swap_in(&f.m, request), ALLOCATE_OK);
+        struct sequence *one = hold(&f, 100, 1);
+        assert_int_equal(block_manager_can_swap_in(&f.m, request), ALLOCATE_LATER);
+        release(&f, one);
         num_pairs = 0;
         assert_int_equal(block_manager_swap_in(&f.m, request, pairs, &num_pairs, &err), STATUS_OK);
         grow(&f, b, b->num_tokens, copies);
