@@ -264,7 +264,8 @@ static int32_t writable_tokens(const struct block_manager *m, const struct seque
     const int32_t size = m->limits.block_size;
     int32_t count = blocks_for(m, num_tokens) * size;
     for (int32_t g = 0; g < m->limits.num_groups; g++)
-        if (m->limits.windows[g] > 0) count = least(count, (seq->tables[g].first + 1) * size + m->limits.windows[g] - 1);
+        if (m->limits.windows[g] > 0)
+            count = least(count, (seq->tables[g].first + 1) * size + m->limits.windows[g] - 1);
     return count;
 }
 
@@ -313,7 +314,8 @@ int32_t block_manager_append_cost(struct block_manager *m, const struct growth *
         if (cost > most) most = cost;
     }
     for (int32_t i = noted; i < count; i++)
-        for (int32_t g = 0; g < m->limits.num_groups; g++) clear_notes(m, g, &growths[i]);
+        for (int32_t g = 0; g < m->limits.num_groups && growths[i].num_tokens > growths[i].seq->num_writable; g++)
+            clear_notes(m, g, &growths[i]);
     return most;
 }
 
@@ -662,7 +664,6 @@ enum status block_manager_check(const struct block_manager *m, struct sequence *
 {
     enum status status = block_pool_check(&m->pool, err);
     if (status == STATUS_OK) status = block_pool_check(&m->host, err);
-    if (status == STATUS_OK && m->caching) status = prefix_cache_check(&m->cache, err);
     for (int32_t i = 0; i < m->host.end && status == STATUS_OK; i++)
         if (m->scratch[i] != 0) status = error_set(err, STATUS_INTERNAL, "the scratch entry of block %d is not 0", i);
     for (int32_t i = 0; i < num_seqs && status == STATUS_OK; i++) status = count_entries(m, seqs[i], err);

@@ -71,8 +71,9 @@ struct growth {
 int32_t block_manager_append_cost(struct block_manager *m, const struct growth *growths, int32_t count);
 /* Makes room for num_tokens tokens in all, and makes the slots of tokens num_computed .. num_tokens - 1 writable. In
  * each group: gives back the blocks that have left the window, replaces each block in that range that others hold
- * (copy-on-write), and takes new ones; up to seq->num_writable there is nothing to do. Only the block of the first of these tokens can hold tokens of this sequence
- * already; it alone is copied. The copies, at most one a group, are added to copies[*num_copies]. */
+ * (copy-on-write), and takes new ones; up to seq->num_writable there is nothing to do. Only the block of the first of
+ * these tokens can hold tokens of this sequence already; it alone is copied. The copies, at most one a group, are added
+ * to copies[*num_copies]. */
 enum status block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens,
                                  struct block_pair *copies, int32_t *num_copies, struct error *err);
 
@@ -107,7 +108,8 @@ enum status block_manager_release(struct block_manager *m, struct sequence *seq,
 /* Empties the prefix cache. No sequence may hold blocks. */
 void block_manager_reset_cache(struct block_manager *m);
 
-/* Rules 1, 2 and 5 of ARCHITECTURE.md over all sequences given (those that hold blocks). For debug builds and tests. */
+/* Rules 1, 2 and 5 of ARCHITECTURE.md over all sequences given (those that hold blocks). For debug builds and tests. It
+ * allocates nothing; prefix_cache_check does. */
 enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
                                 struct error *err);
 

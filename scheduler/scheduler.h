@@ -12,9 +12,20 @@
  * steps run in order and a step writes all of its K and V before it reads any. A block of sampled tokens enters the
  * cache at collect, when its tokens are known.
  *
+ * Preemption: when the blocks do not suffice for the next tokens of all running requests, the youngest is preempted,
+ * until they do. A request that was preempted before and has got no token since is spared, and so is the oldest, as
+ * long as there is another: so each preemption of a request follows a new token of it, and none is thrown out again and
+ * again. (The youngest of all goes where only the oldest and spared ones run; the oldest ends some day.) A lone request
+ * that cannot grow ends with an error. When one request is preempted for the third time, the log says once that the KV
+ * cache is the bottleneck.
+ *
  * A preempted request is recomputed from its tokens or swapped to host memory: by default, swapped if several of its
- * sequences are unfinished. It is always recomputed if its sequences still wait for their prompt, or if there are too
- * few host blocks. Swapped requests return before any waiting request is admitted.
+ * sequences are unfinished. It is always recomputed if its sequences still wait for their prompt, whatever the mode, or
+ * if there are too few host blocks. Swapped requests return before any waiting request is admitted.
+ *
+ * A sequence that needs nothing more on the device gives its blocks and its state index to the very next step, even if
+ * a step in flight still names it, because the device runs steps in order. That is so when it has ended, and when its
+ * last token by length is pending.
  *
  * Some models rotate a sequence of more than rope_switch tokens by other angles than a shorter one, from its first
  * token on (longrope), so all its K and V are others. A request is computed either as short or as long. Short, its
@@ -102,15 +113,14 @@ struct scheduler;
 enum status scheduler_create(const struct scheduler_config *config, struct scheduler **out, struct error *err);
 void scheduler_destroy(struct scheduler *s);
 
-/* Queues a request behind those added before it, and sets request->arrival. The scheduler keeps the pointer until
- * scheduler_next_finished() returns it. A request that can never fit ends with FINISH_ERROR and a sentence, without
- * harm to others: here if it has more sequences than run at once or may outgrow max_model_len, otherwise when its turn
- * comes. */
+/* Queues a request behind those added before it, and sets request->arrival (and its priority to 0 with FCFS). The
+ * scheduler keeps the pointer until scheduler_next_finished() returns it. A request that can never fit ends with
+ * FINISH_ERROR and a sentence, without harm to others: here if it has more sequences than run at once or may outgrow
+ * max_model_len, otherwise when its turn comes. */
 void scheduler_add(struct scheduler *s, struct request *request);
 /* Ends every unfinished sequence with FINISH_ABORT. */
 void scheduler_abort(struct scheduler *s, struct request *request);
-/* Ends one sequence, for example when a stop string was found. Its blocks are released once no step in flight names it.
- */
+/* Ends one sequence, for example when a stop string was found. Its blocks are free at once. */
 void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_reason reason);
 
 /* Beam search: the request's sequences are its beams, and the caller decides after every collected step how they go on.

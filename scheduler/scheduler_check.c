@@ -37,6 +37,10 @@ static enum status check_tables(const struct scheduler *s, const struct sequence
                              t->num_blocks - t->first, g, most);
         enum status status = check_blocks(s, seq, t, err);
         if (status != STATUS_OK) return status;
+        for (int32_t i = seq->num_computed / limits->block_size; i * limits->block_size < seq->num_writable; i++)
+            if (i >= t->num_blocks || s->blocks.pool.blocks[t->blocks[i]].ref_count != 1)
+                return error_set(err, STATUS_INTERNAL, "a sequence may write %d tokens, but block %d is not its own",
+                                 seq->num_writable, i);
     }
     return STATUS_OK;
 }

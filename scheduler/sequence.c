@@ -36,9 +36,9 @@ static bool sequence_init(struct sequence *seq, struct request *request, int32_t
     *seq = (struct sequence){.request = request, .index = index, .stop_token = -1, .state_index = -1, .last_step = -1};
     seq->num_tokens = seq->prompt_len = prompt_len;
     seq->token_capacity = capacity;
+    seq->tables = create_tables(limits, capacity);
     /* One more than the capacity: see request_create. */
     seq->tokens = malloc(((size_t)capacity + 1) * sizeof *seq->tokens);
-    seq->tables = create_tables(limits, capacity);
     if (!seq->tokens || !seq->tables) return false;
     memcpy(seq->tokens, prompt, (size_t)prompt_len * sizeof *prompt);
     return true;

@@ -31,11 +31,11 @@ struct sequence {
     int32_t *tokens;            /* [token_capacity] prompt, then output */
     struct block_table *tables; /* [num_groups] */
     enum sequence_status status;
-    int32_t num_tokens;     /* known tokens */
-    int32_t num_pending;    /* tokens sampled by steps in flight, not known yet: at most one a step. A beam's stays until
-                               scheduler_set_beams says what follows */
-    int32_t num_computed;   /* tokens whose K and V are written, or will be by a submitted step */
-    int32_t num_writable;   /* tokens up to this one are computed without a change of the tables, and of the device's */
+    int32_t num_tokens;   /* known tokens */
+    int32_t num_pending;  /* tokens sampled by steps in flight, not known yet: at most one a step. A beam's stays until
+                             scheduler_set_beams says what follows */
+    int32_t num_computed; /* tokens whose K and V are written, or will be by a submitted step */
+    int32_t num_writable; /* tokens up to this one are computed without a change of the tables, and of the device's */
     int32_t token_capacity; /* most tokens it can have: min(max_model_len, prompt_len + max_tokens) */
     int32_t prompt_len;     /* of the tokens, the prompt */
     int32_t num_hashed;     /* full blocks of tokens that the prefix cache knows, from the first */
@@ -47,7 +47,7 @@ struct sequence {
     int32_t index;      /* which of the request's n answers */
     int32_t prefix;     /* that of num_hashed blocks, pinned (prefix_cache.h); PREFIX_NONE: num_hashed is 0 */
     int32_t num_uploaded[KV_MAX_GROUPS]; /* entries of each table that its row of the device's tables has */
-    int32_t num_cached; /* of the prompt, tokens found in the prefix cache at the (first) admission */
+    int32_t num_cached;                  /* of the prompt, tokens found in the prefix cache at the (first) admission */
 
     enum finish_reason finish_reason;
     int32_t stop_token; /* the stop token id that ended it (eos or of stop_token_ids), or -1 */

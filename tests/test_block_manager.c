@@ -46,6 +46,7 @@ static void check(const struct fixture *f)
 {
     struct error err;
     if (block_manager_check(&f->m, f->seqs, f->num_seqs, &err) != STATUS_OK) fail_msg("%s", err.text);
+    if (f->m.caching && prefix_cache_check(&f->m.cache, &err) != STATUS_OK) fail_msg("%s", err.text);
 }
 
 static void close_fixture(struct fixture *f)
@@ -639,6 +640,26 @@ static void test_later_is_kept_until_blocks_are_gained(void **state)
     close_fixture(&f);
 }
 
+/* Blocks that become findable are gains, too: here none becomes free. */
+static void test_later_ends_when_the_prefix_is_computed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    int32_t required;
+    open_fixture(&f, 100, true);
+    struct sequence *first = &add(&f, 0, 40 * SIZE, 1)->sequences[0];
+    assert_int_equal(block_manager_allocate(&f.m, first, &err), STATUS_OK);
+    struct request *waits = add(&f, 0, 80 * SIZE, 1);
+    assert_int_equal(block_manager_can_allocate(&f.m, waits, &required), ALLOCATE_LATER); /* 60 - 80 - W: 21 missing */
+    compute_to(&f, first, 20 * SIZE);
+    assert_int_equal(block_manager_can_allocate(&f.m, waits, &required), ALLOCATE_LATER);
+    compute_to(&f, first, 21 * SIZE);
+    assert_int_equal(block_manager_can_allocate(&f.m, waits, &required), ALLOCATE_OK);
+    release(&f, first);
+    close_fixture(&f);
+}
+
 /* ---- Windows ---- */
 
 /* Required: at most what the window and one step's tokens touch. Held: in steady state ceil(W / block_size) + 1. */
@@ -849,6 +870,7 @@ int main(void)
         cmocka_unit_test(test_the_cost_of_siblings_that_write_to_one_block),
         cmocka_unit_test(test_copy_on_write_of_a_range),
         cmocka_unit_test(test_later_is_kept_until_blocks_are_gained),
+        cmocka_unit_test(test_later_ends_when_the_prefix_is_computed),
         cmocka_unit_test(test_a_window_bounds_what_is_needed_and_held),
         cmocka_unit_test(test_the_cost_of_what_leaves_a_window),
         cmocka_unit_test(test_hits_with_windows),

@@ -244,9 +244,9 @@ static void swapped_requests_are_shown(void **state)
     for (size_t i = 0; i < json_array_size(steps); i++)
         swapped += json_require_integer(json_array_get(steps, i), "num_swapped");
     assert_true(swapped > 0 && json_require_integer(summary, "num_preemptions") > 0);
-    assert_true(json_require_integer(summary, "num_swapped_out_blocks") > 0);
-    assert_int_equal(json_require_integer(summary, "num_swapped_out_blocks"),
-                     json_require_integer(summary, "num_swapped_in_blocks"));
+    /* What the prefix cache still finds is not copied back. */
+    const int64_t swapped_in = json_require_integer(summary, "num_swapped_in_blocks");
+    assert_true(swapped_in > 0 && swapped_in < json_require_integer(summary, "num_swapped_out_blocks"));
     assert_int_equal(json_require_integer(summary, "num_output_tokens"), 5 * 3 * 60);
     json_decref(json);
     program_free(&p);

@@ -90,6 +90,9 @@ static enum schedule_result world_schedule(struct world *w)
     struct error err;
     struct schedule schedule;
     if (scheduler_schedule(w->scheduler, &w->batch, &schedule, &err) != STATUS_OK) fail_msg("%s", err.text);
+    if (w->config.check_invariants && w->config.enable_prefix_caching &&
+        prefix_cache_check(&w->scheduler->blocks.cache, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
     enum schedule_result result = schedule.result;
     w->admitted = schedule.admitted;
     w->num_admitted = schedule.num_admitted;
@@ -884,6 +887,26 @@ static void test_a_forked_request_is_computed_again_as_it_was(void **state)
     assert_int_equal(w.batch.num_samples, 3);
     world_collect(&w);
     run_out(&w, 1, FINISH_LENGTH);
+    world_close(&w);
+}
+
+/* What a request needs changes when a sequence ends, and when it is preempted: a kept answer is forgotten. */
+static void test_a_kept_answer_is_forgotten(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, config_of(100, 8, 64, 8));
+    struct request *request = world_add(&w, 0, 20, 2, 30);
+    request->retry_gains = 1000;
+    scheduler_finish(w.scheduler, &request->sequences[1], FINISH_ABORT);
+    assert_int_equal(request->retry_gains, 0);
+    world_step(&w);
+    request->retry_gains = 1000;
+    scheduler_preempt(w.scheduler, &w.batch, request);
+    assert_int_equal(request->retry_gains, 0);
+    scheduler_abort(w.scheduler, request);
+    assert_ptr_equal(scheduler_next_finished(w.scheduler), request);
+    request_destroy(request);
     world_close(&w);
 }
 
@@ -2057,6 +2080,7 @@ int main(void)
         cmocka_unit_test(test_prompts_of_a_wrong_length),
         cmocka_unit_test(test_a_known_end_gives_its_place_to_the_very_next_step),
         cmocka_unit_test(test_a_forked_request_is_computed_again_as_it_was),
+        cmocka_unit_test(test_a_kept_answer_is_forgotten),
         cmocka_unit_test(test_beams_fork_and_end_at_any_step),
         cmocka_unit_test(test_beams_that_are_preempted_before_they_are_set),
         cmocka_unit_test(test_the_order_in_which_requests_start),
