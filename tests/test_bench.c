@@ -264,6 +264,110 @@ static void kernels_table(void **state)
     program_free(&p);
 }
 
+/* Runs quire bench scheduler at small counts with the given arguments, which end with NULL, added. */
+static void bench_scheduler(struct program *p, ...)
+{
+    const char *argv[MAX_ARGUMENTS] = {
+        QUIRE_EXECUTABLE, "bench",        "scheduler", "--num-iters",   "2", "--num-prompts", "60", "--prefix-len",
+        "1024",           "--num-blocks", "100000",    "--num-waiting", "50"};
+    int count = 13;
+    va_list args;
+    va_start(args, p);
+    const char *word;
+    while ((word = va_arg(args, const char *)) != NULL && count < MAX_ARGUMENTS - 1) argv[count++] = word;
+    va_end(args);
+    program_run(p, argv, NULL);
+}
+
+static void check_operation(const json_t *operation, const char *name, double count)
+{
+    const double best = json_require_number(operation, "microseconds");
+    assert_string_equal(string(operation, "operation"), name);
+    assert_true(best > 0);
+    assert_true(json_require_number(operation, "median_microseconds") >= best);
+    assert_float_equal(json_require_number(operation, "count"), count, 0);
+    assert_float_equal(json_require_number(operation, "nanoseconds_each") * count, 1e3 * best, 1e-3 * best);
+}
+
+static void scheduler_measures_every_part(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double count;
+    } expected[] = {
+        {"8 decodes, 1 in flight", 8},
+        {"8 decodes, 2 in flight", 8},
+        {"chat, a step", 1},
+        {"admission of 1024 cached tokens", 64},
+        {"its end", 64},
+        {"one decode of that length", 1},
+        {"and a request that has to wait", 1},
+        {"50 requests are added", 50},
+        {"and aborted in random order", 50},
+        {"and handed back", 50},
+        {"start with 100000 blocks", 100000},
+    };
+    enum { COUNT = sizeof expected / sizeof expected[0] };
+    struct program p;
+    bench_scheduler(&p, "--json", "--batch-size", "8", NULL);
+    assert_string_equal(p.err.data, "");
+    json_t *json = program_json(&p);
+    const json_t *operations = json_object_get(json, "operations");
+    assert_int_equal(json_array_size(operations), COUNT);
+    for (size_t i = 0; i < COUNT; i++)
+        check_operation(json_array_get(operations, i), expected[i].name, expected[i].count);
+    assert_int_equal(json_require_integer(json, "num_prompts"), 60);
+    assert_true(json_require_integer(json, "preemptions") > 0); /* the chat's pool is too small on purpose */
+    assert_in_range(json_require_number(json, "hit_rate"), 20, 90);
+    assert_in_range(json_require_number(json, "tokens_per_step"), 8, 8192);
+    json_decref(json);
+    program_free(&p);
+}
+
+/* The same seed gives the same requests, and so the same steps. */
+static void scheduler_follows_the_seed(void **state)
+{
+    (void)state;
+    static const char *const seeds[] = {"1", "1", "2"};
+    int64_t steps[3];
+    for (int i = 0; i < 3; i++) {
+        struct program p;
+        bench_scheduler(&p, "--json", "--batch-size", "8", "--filter", "chat", "--seed", seeds[i], NULL);
+        json_t *json = program_json(&p);
+        steps[i] = json_require_integer(json, "steps");
+        json_decref(json);
+        program_free(&p);
+    }
+    assert_int_equal(steps[0], steps[1]);
+    assert_int_not_equal(steps[0], steps[2]);
+}
+
+static void scheduler_table(void **state)
+{
+    (void)state;
+    struct program p;
+    bench_scheduler(&p, "--filter", "mem", NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_null(strstr(p.out.data, "decodes"));
+    program_free(&p);
+
+    bench_scheduler(&p, "--filter", "queue", NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "50 requests are added"));
+    assert_null(strstr(p.out.data, "chat"));
+    program_free(&p);
+
+    bench_scheduler(&p, "--filter", "norm", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "long prompt"));
+    program_free(&p);
+
+    bench_scheduler(&p, "--prefix-len", "1000", NULL);
+    assert_int_equal(p.exit_status, 2);
+    program_free(&p);
+}
+
 static void tables_are_plain_text(void **state)
 {
     struct program p;
@@ -338,6 +442,9 @@ int main(void)
         cmocka_unit_test(kernels_measures_every_operation),
         cmocka_unit_test(kernels_are_chosen_by_a_text),
         cmocka_unit_test(kernels_table),
+        cmocka_unit_test(scheduler_measures_every_part),
+        cmocka_unit_test(scheduler_follows_the_seed),
+        cmocka_unit_test(scheduler_table),
         cmocka_unit_test(tables_are_plain_text),
         cmocka_unit_test(lengths_that_do_not_fit_are_refused),
         cmocka_unit_test(wrong_usage),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/bench/kernels.h"
+#include "runtime/bench/scheduler.h"
 #include "runtime/commands.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
@@ -58,6 +59,7 @@ static void print_usage(FILE *out)
     fputs("usage: quire bench NAME [flags]\n\n", out);
     for (int i = 0; i < NUM_BENCHMARKS; i++) fprintf(out, "  %-12s %s\n", benchmarks[i].name, benchmarks[i].summary);
     fprintf(out, "  %-12s %s\n", "kernels", bench_kernels_summary);
+    fprintf(out, "  %-12s %s\n", "scheduler", bench_scheduler_summary);
     fputs("\nquire bench NAME --help lists the flags.\n", out);
 }
 
@@ -240,6 +242,7 @@ int command_bench(int argc, char **argv)
     for (int i = 0; argc >= 2 && i < NUM_BENCHMARKS; i++)
         if (strcmp(argv[1], benchmarks[i].name) == 0) return run_named(&benchmarks[i], argc - 1, argv + 1);
     if (argc >= 2 && strcmp(argv[1], "kernels") == 0) return bench_kernels_command(argc - 1, argv + 1);
+    if (argc >= 2 && strcmp(argv[1], "scheduler") == 0) return bench_scheduler_command(argc - 1, argv + 1);
     if (argc >= 2) fprintf(stderr, "quire bench: there is no benchmark '%s'\n", argv[1]);
     print_usage(stderr);
     return EXIT_STATUS_USAGE;
