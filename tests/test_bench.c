@@ -296,6 +296,7 @@ static void scheduler_measures_every_part(void **state)
         const char *name;
         double count;
     } expected[] = {
+        {"start with 100000 blocks", 100000},
         {"8 decodes, 1 in flight", 8},
         {"8 decodes, 2 in flight", 8},
         {"chat, a step", 1},
@@ -306,7 +307,6 @@ static void scheduler_measures_every_part(void **state)
         {"50 requests are added", 50},
         {"and aborted in random order", 50},
         {"and handed back", 50},
-        {"start with 100000 blocks", 100000},
     };
     enum { COUNT = sizeof expected / sizeof expected[0] };
     struct program p;
