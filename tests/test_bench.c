@@ -319,6 +319,8 @@ static void scheduler_measures_every_part(void **state)
         check_operation(json_array_get(operations, i), expected[i].name, expected[i].count);
     assert_int_equal(json_require_integer(json, "num_prompts"), 60);
     assert_true(json_require_integer(json, "preemptions") > 0); /* the chat's pool is too small on purpose */
+    /* Answers end between 100 and 1,024 tokens, in 8 places. */
+    assert_in_range(json_require_integer(json, "steps"), 60 * 100 / 8, 60 * 1024 / 8 - 1);
     assert_in_range(json_require_number(json, "hit_rate"), 20, 90);
     assert_in_range(json_require_number(json, "tokens_per_step"), 8, 8192);
     json_decref(json);
