@@ -174,7 +174,7 @@ static void report_chat(struct measurement *m, const struct scheduler_stats *s)
 
 static enum status measure_chat(struct measurement *m, struct error *err)
 {
-    static int32_t prefixes[CHAT_PREFIXES * CHAT_PREFIXES * CHAT_PREFIX_STEP];
+    int32_t prefixes[CHAT_PREFIXES * CHAT_PREFIXES * CHAT_PREFIX_STEP];
     struct samples seconds = {0};
     struct scheduler_stats stats;
     enum status status = STATUS_OK;
