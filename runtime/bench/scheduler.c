@@ -174,7 +174,7 @@ static void report_chat(struct measurement *m, const struct scheduler_stats *s)
 
 static enum status measure_chat(struct measurement *m, struct error *err)
 {
-    static int32_t prefixes[CHAT_PREFIXES * CHAT_PREFIXES * CHAT_PREFIX_STEP];
+    int32_t prefixes[CHAT_PREFIXES * CHAT_PREFIXES * CHAT_PREFIX_STEP];
     struct samples seconds = {0};
     struct scheduler_stats stats;
     enum status status = STATUS_OK;
@@ -420,12 +420,15 @@ static enum status measure_memory(struct measurement *m, struct error *err)
 
 /* ---- the command ---- */
 
+/* The pool comes first: after other large allocations were freed, malloc may clear memory where it maps new pages now.
+ */
 static const struct part {
     const char *name;
     enum status (*measure)(struct measurement *m, struct error *err);
 } parts[] = {
-    {"decodes", measure_decodes}, {"chat", measure_chat}, {"long prompt", measure_long_prompt},
-    {"queue", measure_queue},     {"pool", measure_pool}, {"memory", measure_memory},
+    {"pool", measure_pool},   {"decodes", measure_decodes},
+    {"chat", measure_chat},   {"long prompt", measure_long_prompt},
+    {"queue", measure_queue}, {"memory", measure_memory},
 };
 enum { NUM_PARTS = sizeof parts / sizeof parts[0] };
 
@@ -442,7 +445,7 @@ static enum status measure(struct measurement *m, struct error *err)
     if (measured == 0)
         return error_set(
             err, STATUS_INVALID,
-            "no part contains '%s' (--filter); they are decodes, chat, long prompt, queue, pool and memory", filter);
+            "no part contains '%s' (--filter); they are pool, decodes, chat, long prompt, queue and memory", filter);
     return status;
 }
 
@@ -508,7 +511,7 @@ static void add_flags(struct option_table *table, struct scheduler_options *o)
          .kind = OPTION_STRING,
          .target = &o->filter,
          .argument = "TEXT",
-         .help = "Only the parts with this text in their names: decodes, chat, long prompt, queue, pool, memory."},
+         .help = "Only the parts with this text in their names: pool, decodes, chat, long prompt, queue, memory."},
         {.name = "seed",
          .kind = OPTION_UINT64,
          .target = &o->seed,
