@@ -27,6 +27,11 @@ int32_t beam_search_num_candidates(int32_t width, int32_t num_stop_ids)
     return width * (num_stop_ids > 1 ? 1 + num_stop_ids : 2);
 }
 
+int32_t beam_search_max_width(int32_t num_tokens, int32_t num_stop_ids)
+{
+    return num_tokens / beam_search_num_candidates(1, num_stop_ids);
+}
+
 static bool allocate(struct beam_search *b)
 {
     const struct beam_search_params *p = &b->params;

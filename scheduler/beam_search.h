@@ -20,10 +20,6 @@
 #include "base/status.h"
 #include "scheduler/scheduler.h"
 
-/* When the search is over, once `width` answers are finished: at once; when no beam of the present length can beat the
- * worst of them; or when no beam of any length can (transformers' True, False and "never"). */
-enum early_stopping { EARLY_STOPPING_FALSE, EARLY_STOPPING_TRUE, EARLY_STOPPING_NEVER };
-
 struct beam_search_params {
     int32_t width;
     double length_penalty;
@@ -44,6 +40,8 @@ struct beam_search;
 
 /* The continuations that a step considers, and so the most that it needs of one beam. */
 int32_t beam_search_num_candidates(int32_t width, int32_t num_stop_ids);
+/* The widest search that needs no more than num_tokens of one beam. */
+int32_t beam_search_max_width(int32_t num_tokens, int32_t num_stop_ids);
 
 enum status beam_search_create(const struct beam_search_params *params, struct beam_search **out, struct error *err);
 void beam_search_destroy(struct beam_search *b); /* NULL is allowed */
