@@ -509,22 +509,29 @@ static void deliver_late(struct engine *e, struct job *job, int32_t index)
     }
 }
 
-/* Delivers the answers that come late, and the last pieces of those that ended without a token (aborted, failed), and frees the job. */
-static void finish_job(struct engine *e, struct job *job)
+/* The last piece of an answer that ended without a token. */
+static void deliver_end(struct engine *e, struct job *job, int32_t index, enum finish_reason reason)
 {
     static const struct error no_memory = {"the request failed, and there was no host memory left to say why"};
-    const bool late = job->late && late_answers_rank(job->late);
-    for (int32_t i = 0; late && i < job->num_answers; i++) deliver_late(e, job, i);
+    struct answer *answer = &job->answers[index];
+    struct answer_piece piece =
+        job->late ? new_piece(job, index, 0, -1) : piece_of_sequence(job, &job->request->sequences[index]);
+    if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
+    piece.finish_reason = reason;
+    if (reason == FINISH_ERROR) piece.error = job->request->error ? job->request->error : &no_memory;
+    finish_answer(e, job, answer, &piece);
+    job->deliver(job->user, &piece);
+}
+
+/* Delivers the answers that come late, and the last pieces of those that were aborted or failed, and frees the job. */
+static void finish_job(struct engine *e, struct job *job)
+{
+    const enum finish_reason failure = job->late ? late_answers_rank(job->late) : FINISH_NONE;
     for (int32_t i = 0; i < job->num_answers; i++) {
-        struct answer *answer = &job->answers[i];
-        if (answer->done) continue;
-        const struct sequence *seq = &job->request->sequences[i];
-        struct answer_piece piece = piece_of_sequence(job, seq);
-        if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
-        piece.finish_reason = seq->finish_reason;
-        if (piece.finish_reason == FINISH_ERROR) piece.error = job->request->error ? job->request->error : &no_memory;
-        finish_answer(e, job, answer, &piece);
-        job->deliver(job->user, &piece);
+        if (job->late && failure == FINISH_NONE)
+            deliver_late(e, job, i);
+        else if (!job->answers[i].done)
+            deliver_end(e, job, i, job->late ? failure : job->request->sequences[i].finish_reason);
     }
     trace_request_end(e->trace, &job->trace);
     inbox_remove(&e->inbox, &job->entry);
@@ -636,6 +643,14 @@ int64_t engine_slots_filled(struct engine *e)
     const int64_t filled = scheduler_slots_filled(e->scheduler);
     pthread_mutex_unlock(&e->schedule_lock);
     return filled;
+}
+
+int64_t engine_blocks_unshared(struct engine *e)
+{
+    pthread_mutex_lock(&e->schedule_lock);
+    const int64_t blocks = scheduler_blocks_unshared(e->scheduler);
+    pthread_mutex_unlock(&e->schedule_lock);
+    return blocks;
 }
 
 void engine_reset_prefix_cache(struct engine *e)

@@ -137,6 +137,7 @@ int engine_threads(const struct engine *e);                    /* of the CPU */
 double engine_start_seconds(const struct engine *e);           /* how long engine_create took */
 void engine_stats(struct engine *e, struct scheduler_stats *stats);
 int64_t engine_slots_filled(struct engine *e);    /* scheduler_slots_filled */
+int64_t engine_blocks_unshared(struct engine *e); /* scheduler_blocks_unshared */
 void engine_reset_prefix_cache(struct engine *e); /* only while no request is running */
 
 /* Sampling defaults for this model: sampling_params_default() with the values of generation_config.json over it, as

@@ -236,19 +236,19 @@ void late_answers_take(struct late_answers *l, struct scheduler *s, const struct
 
 /* ---- the end ---- */
 
-bool late_answers_rank(struct late_answers *l)
+enum finish_reason late_answers_rank(struct late_answers *l)
 {
     const int32_t count = l->request->num_sequences;
     for (int32_t i = 0; i < count; i++) {
         const enum finish_reason reason = l->request->sequences[i].finish_reason;
-        if (reason == FINISH_ABORT || reason == FINISH_ERROR) return false;
+        if (reason == FINISH_ABORT || reason == FINISH_ERROR) return reason;
     }
     for (int32_t i = 0; !l->search && i < count; i++) {
         int32_t at = i;
         for (; at > 0 && l->sums[i] > l->sums[l->order[at - 1]]; at--) l->order[at] = l->order[at - 1];
         l->order[at] = i;
     }
-    return true;
+    return FINISH_NONE;
 }
 
 static struct late_answer best_hypothesis(const struct late_answers *l, int32_t place)

@@ -24,8 +24,9 @@ int32_t late_answers_num_logprobs(const struct late_answers *l);
 void late_answers_take(struct late_answers *l, struct scheduler *s, const struct token_event *event,
                        const struct sample_output *samples);
 
-/* All sequences have ended: puts the answers in order. False: they were aborted or failed, and there are none. */
-bool late_answers_rank(struct late_answers *l);
+/* All sequences have ended: puts the answers in order. If one was aborted or failed there are no answers: returns why;
+ * else FINISH_NONE. */
+enum finish_reason late_answers_rank(struct late_answers *l);
 
 /* One answer. The pointers live as long as the request. */
 struct late_answer {
