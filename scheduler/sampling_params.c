@@ -41,8 +41,9 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
     {.name = "early_stopping",
      .type = SAMPLING_EARLY_STOPPING,
      .offset = offsetof(struct sampling_params, early_stopping),
-     .help = "When a beam search with as many finished answers as beams ends. true: at once; false: when the best beam, as "
-             "it is, beats none of them; never: when it cannot at any length."},
+     .help =
+         "When a beam search with as many finished answers as beams ends. true: at once; false: when the best beam, as "
+         "it is, beats none of them; never: when it cannot at any length."},
     {.name = "logprobs",
      .type = SAMPLING_INT32,
      .offset = offsetof(struct sampling_params, logprobs),

@@ -75,10 +75,9 @@ struct request {
     struct sampling_params params; /* owned */
 };
 
-/* Allocates a request with sampling_params_num_sequences sequences of at most limits->max_model_len tokens, and copies params, and
- * the prompt to each.
- * prompt_len must be 1 to max_model_len (STATUS_INVALID). A prompt of max_model_len tokens still gets
- * one output token, whose K and V are never computed; `tokens` has room for it. */
+/* Allocates a request with sampling_params_num_sequences sequences of at most limits->max_model_len tokens, and copies
+ * params, and the prompt to each. prompt_len must be 1 to max_model_len (STATUS_INVALID). A prompt of max_model_len
+ * tokens still gets one output token, whose K and V are never computed; `tokens` has room for it. */
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
                            const struct batch_limits *limits, struct request **out, struct error *err);
 void request_destroy(struct request *request);

@@ -25,7 +25,7 @@ struct job {
     } * answers;   /* [num_answers] */
     int32_t num_answers, num_done;
     struct late_answers *late; /* NULL: the answers are delivered as they come */
-    double added; /* trace_now */
+    double added;              /* trace_now */
     struct trace_request trace;
 };
 
@@ -247,8 +247,8 @@ static enum status job_create(const struct engine *e, const struct engine_reques
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     if (status == STATUS_OK) {
         set_eos_ids(e, job->request);
-        status = late_answers_create(job->request, engine_num_ids(e), e->loaded.tokenizer, e->text_buffer, &job->late,
-                                     err);
+        status =
+            late_answers_create(job->request, engine_num_ids(e), e->loaded.tokenizer, e->text_buffer, &job->late, err);
     }
     if (status != STATUS_OK) {
         job_free(job);
@@ -429,8 +429,8 @@ static void deliver_token(struct engine *e, struct job *job, struct answer_piece
     piece->finish_reason = reason;
     if (e->loaded.tokenizer) {
         const bool may_stop = piece->output_tokens >= job->request->params.min_tokens;
-        piece->text = answer_text_add(&answer->text, piece->token_ids[0], may_stop, reason != FINISH_NONE,
-                                      &piece->text_length);
+        piece->text =
+            answer_text_add(&answer->text, piece->token_ids[0], may_stop, reason != FINISH_NONE, &piece->text_length);
         if (answer->text.stop >= 0) {
             piece->stop_reason = job->request->params.stop[answer->text.stop];
             piece->stop_token = -1;

@@ -127,8 +127,8 @@ enum status late_answers_create(struct request *request, int32_t num_ids, const 
     if (!l) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     l->request = request;
     l->max_tokens = request->sequences[0].token_capacity - request->sequences[0].prompt_len;
-    const enum status status = request->params.beam_width > 1 ? create_search(l, num_ids, err)
-                                                              : create_sums(l, tokenizer, text_buffer, err);
+    const enum status status =
+        request->params.beam_width > 1 ? create_search(l, num_ids, err) : create_sums(l, tokenizer, text_buffer, err);
     if (status == STATUS_OK)
         *out = l;
     else
