@@ -199,8 +199,8 @@ static struct sampling_params long_answer(void)
     return params;
 }
 
-/* Two answers each: sampled, of a beam search, or the best of three. Every allocation of engine_add fails once, and then it succeeds; so many requests are added that
- * the inbox grows. */
+/* Two answers each: sampled, of a beam search, or the best of three. Every allocation of engine_add fails once, and
+ * then it succeeds; so many requests are added that the inbox grows. */
 static void add_with_failures(struct engine *e, int kind, struct answer *answers)
 {
     struct sampling_params params = long_answer();
