@@ -87,15 +87,24 @@ static void release_ends(struct scheduler *s, struct request *request)
     }
 }
 
+/* A token takes at most one block of each group: where so many are free, they are not counted one by one. */
+static int32_t plan_cost(struct scheduler *s, int32_t num_tokens)
+{
+    const int64_t most = (int64_t)num_tokens * s->config.limits.num_groups;
+    if (most <= s->blocks.pool.num_free) return (int32_t)most;
+    return block_manager_append_cost(&s->blocks, s->plan, s->num_planned);
+}
+
 int32_t scheduler_plan_running(struct scheduler *s)
 {
-    int32_t budget = s->config.limits.max_num_tokens;
+    const int32_t most = s->config.limits.max_num_tokens;
+    int32_t budget = most;
     s->num_planned = 0;
     for (struct request *r = s->running.head; r && budget > 0; r = r->next) {
         if (s->in_flight > 0) release_ends(s, r);
         budget = plan_request(s, r, budget);
     }
-    return block_manager_append_cost(&s->blocks, s->plan, s->num_planned);
+    return plan_cost(s, most - budget);
 }
 
 /* Which of these settings decides the number of blocks depends on the device. */
