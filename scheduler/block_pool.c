@@ -68,6 +68,7 @@ enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_
 
 enum status block_pool_grow(struct block_pool *pool, int32_t num_blocks, struct error *err)
 {
+    if (num_blocks == 0) return STATUS_OK;
     const int32_t end = pool->end + num_blocks;
     const bool is_new = !pool->blocks; /* calloc of a large array costs no memory before a page is touched */
     const size_t bytes = (size_t)end * sizeof *pool->blocks;
@@ -235,7 +236,7 @@ enum status block_pool_check(const struct block_pool *pool, struct error *err)
     if (in_use != block_pool_num_in_use(pool))
         return error_set(err, STATUS_INTERNAL, "%d blocks are in use and %d free, of %d", in_use, pool->num_free,
                          block_pool_num_total(pool));
-    if (pool->blocks[0].ref_count != 0 || has_prefix(&pool->blocks[0]))
+    if (pool->blocks && (pool->blocks[0].ref_count != 0 || has_prefix(&pool->blocks[0])))
         return error_set(err, STATUS_INTERNAL, "the null block is held or cached");
     return check_list(pool, err);
 }

@@ -36,7 +36,7 @@ struct block {
 };
 
 struct block_pool {
-    struct block *blocks; /* [end] by number; the pool's own begin at `first` */
+    struct block *blocks; /* [end] by number; the pool's own begin at `first`. NULL: it has none yet */
     int32_t first, end;
     int32_t block_size;
     int32_t head, tail; /* of the free list */

@@ -25,20 +25,20 @@ enum early_stopping { EARLY_STOPPING_FALSE, EARLY_STOPPING_TRUE, EARLY_STOPPING_
 /* sampling_fields has the meaning, the range and the default of each field. The struct owns its lists, which few
  * requests have: copy it with sampling_params_copy, not by assignment, and free it with sampling_params_free. */
 struct sampling_params {
-    int32_t n, best_of, logprobs;
-    int32_t beam_width; /* 1: no beam search */
-    double length_penalty;
-    enum early_stopping early_stopping;
-    double temperature, top_p, min_p;
-    int32_t top_k;
-    double repetition_penalty, presence_penalty, frequency_penalty;
-    int32_t max_tokens, min_tokens;
+    /* What every step reads comes first: what ends a sequence. */
+    int32_t min_tokens, num_stop_token_ids;
+    int32_t *stop_token_ids; /* [num_stop_token_ids]; a list that is empty may be NULL */
     bool ignore_eos, skip_special_tokens, include_stop_str_in_output;
     bool has_seed; /* false: the engine chooses one */
+    int32_t n, best_of, logprobs, max_tokens, top_k;
+    int32_t beam_width; /* 1: no beam search */
+    enum early_stopping early_stopping;
+    double length_penalty;
     uint64_t seed; /* the same seed gives the same text, whatever else is in the batch */
+    double temperature, top_p, min_p;
+    double repetition_penalty, presence_penalty, frequency_penalty;
 
-    int32_t num_stop_token_ids, num_logit_bias, num_stop;
-    int32_t *stop_token_ids;                      /* [num_stop_token_ids]; a list that is empty may be NULL */
+    int32_t num_logit_bias, num_stop;
     struct logit_bias *logit_bias;                /* [num_logit_bias] */
     char (*stop)[SAMPLING_PARAMS_MAX_STOP_BYTES]; /* [num_stop] NUL-terminated UTF-8, not empty */
 };

@@ -227,6 +227,12 @@ static int32_t collect_step(struct scheduler *s, const struct sample_output *sam
     s->in_flight--;
     for (int32_t i = 0; i < step->num_sampled; i++) {
         struct sequence *seq = step->sampled[i];
+        if (i + 16 < step->num_sampled) __builtin_prefetch(step->sampled[i + 16]);
+        if (i + 8 < step->num_sampled) {
+            const struct sequence *soon = step->sampled[i + 8];
+            __builtin_prefetch(soon->request);
+            __builtin_prefetch(&soon->tokens[soon->num_tokens], 1);
+        }
         if (seq->status == SEQUENCE_FINISHED) continue;
         s->events[num_events++] = (struct token_event){seq, samples->token_ids[i], i};
         accept_token(s, seq, samples->token_ids[i]);

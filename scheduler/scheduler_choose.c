@@ -87,15 +87,24 @@ static void release_ends(struct scheduler *s, struct request *request)
     }
 }
 
+/* A token takes at most one block of each group: where so many are free, they are not counted one by one. */
+static int32_t plan_cost(struct scheduler *s, int32_t num_tokens)
+{
+    const int64_t most = (int64_t)num_tokens * s->config.limits.num_groups;
+    if (most <= s->blocks.pool.num_free) return (int32_t)most;
+    return block_manager_append_cost(&s->blocks, s->plan, s->num_planned);
+}
+
 int32_t scheduler_plan_running(struct scheduler *s)
 {
-    int32_t budget = s->config.limits.max_num_tokens;
+    const int32_t most = s->config.limits.max_num_tokens;
+    int32_t budget = most;
     s->num_planned = 0;
     for (struct request *r = s->running.head; r && budget > 0; r = r->next) {
         if (s->in_flight > 0) release_ends(s, r);
         budget = plan_request(s, r, budget);
     }
-    return block_manager_append_cost(&s->blocks, s->plan, s->num_planned);
+    return plan_cost(s, most - budget);
 }
 
 /* Which of these settings decides the number of blocks depends on the device. */
@@ -179,9 +188,25 @@ static void choose(struct scheduler *s, struct batch *batch, const struct growth
     scheduler_lay_out(s, batch, &c);
 }
 
+/* The memory of thousands of sequences is not in the cache: what a growth reads is fetched a few turns earlier. */
 void scheduler_choose_planned(struct scheduler *s, struct batch *batch)
 {
-    for (int32_t i = 0; i < s->num_planned && !s->unsound; i++) choose(s, batch, &s->plan[i]);
+    const struct growth *growth = s->plan, *end = growth + s->num_planned;
+    for (; growth < end && !s->unsound; growth++) {
+        if (end - growth > 16) {
+            const struct sequence *seq = growth[16].seq;
+            __builtin_prefetch(&seq->last_step);
+            __builtin_prefetch(seq->request);
+            __builtin_prefetch(seq->tables);
+        }
+        if (end - growth > 8) {
+            const struct sequence *seq = growth[8].seq;
+            const struct block_table *table = &seq->tables[0];
+            __builtin_prefetch(&seq->tokens[seq->num_computed]);
+            __builtin_prefetch(&table->blocks[table->num_blocks]);
+        }
+        choose(s, batch, growth);
+    }
 }
 
 void scheduler_choose_request(struct scheduler *s, struct batch *batch, struct request *request)

@@ -78,7 +78,8 @@ bool scheduler_past_switch(const struct scheduler *s, const struct request *requ
 bool scheduler_has_last_token(const struct sequence *seq);
 /* Whether a sequence of the request has a token whose K and V may be computed now. */
 bool scheduler_can_go_on(const struct scheduler *s, const struct request *request);
-/* Plans the next tokens of all running requests, by rank. Returns the blocks that must be free for them. */
+/* Plans the next tokens of all running requests, by rank. Returns the blocks that must be free for them; if enough are,
+ * it may be a few more than that. */
 int32_t scheduler_plan_running(struct scheduler *s);
 /* Preempts requests until the plan of the others fits into the free blocks. */
 void scheduler_make_room(struct scheduler *s, struct batch *batch, int32_t needed);

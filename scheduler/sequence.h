@@ -54,25 +54,29 @@ struct sequence {
 };
 
 struct request {
-    struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
-    struct request *next, *previous, *child;
-    uint64_t arrival; /* smaller is older */
-    int32_t priority; /* smaller is scheduled earlier; the scheduler makes it 0 unless SCHEDULING_PRIORITY */
-    int32_t num_sequences;
+    /* What every step reads comes first. */
+    struct request *next;       /* in its queue */
     struct sequence *sequences; /* [num_sequences] */
     struct sequence *leader;    /* computes the prompt, for which the other sequences wait; NULL: none waits */
-    bool long_rope;             /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
-    bool beams;                 /* beam search: its sequences go on by scheduler_set_beams. Set before scheduler_add */
+    int32_t num_sequences;
+    bool long_rope; /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
+    bool beams;     /* beam search: its sequences go on by scheduler_set_beams. Set before scheduler_add */
     bool aborted;
     bool stalled; /* it was preempted, and has got no token since */
+    int32_t num_eos;
+    struct sampling_params params; /* owned */
+    int32_t eos_token_ids[16];     /* [num_eos] */
+
+    struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
+    struct request *previous, *child;
+    uint64_t arrival; /* smaller is older */
+    int32_t priority; /* smaller is scheduled earlier; the scheduler makes it 0 unless SCHEDULING_PRIORITY */
     int32_t num_preemptions;
     int64_t retry_gains; /* block_manager.gains before which it cannot start: see block_manager_can_allocate */
     char *cache_salt;    /* owned; blocks are shared only with requests of the same salt; NULL: none */
-    int32_t num_eos, eos_token_ids[16];
     uint64_t id;
-    void *user;                    /* the engine's */
-    struct error *error;           /* owned; with FINISH_ERROR: why, or NULL if memory ran out; see request_error */
-    struct sampling_params params; /* owned */
+    void *user;          /* the engine's */
+    struct error *error; /* owned; with FINISH_ERROR: why, or NULL if memory ran out; see request_error */
 };
 
 /* Allocates a request with sampling_params_num_sequences sequences of at most limits->max_model_len tokens, and copies
