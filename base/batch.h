@@ -129,11 +129,13 @@ struct sample_output {
     const float *logprobs;     /* [num_samples] log-probability of that token before any processing; valid where the
                                   request asked for logprobs */
     const int32_t *ranks;      /* [num_samples] 1 + number of tokens with a higher logprob; same validity */
-    const int32_t *top_ids;    /* [num_samples, SAMPLING_MAX_LOGPROBS] the most probable tokens, best first; same
-                                  validity; the first num_logprobs of each sample are filled */
-    const float *top_logprobs; /* [num_samples, SAMPLING_MAX_LOGPROBS] */
+    int32_t top_stride;        /* most num_logprobs of the step's samples */
+    const int32_t *top_ids;    /* [num_samples, top_stride] the most probable tokens, best first; same validity; the
+                                  first num_logprobs of each sample are filled */
+    const float *top_logprobs; /* [num_samples, top_stride] */
 };
 
-#define SAMPLING_MAX_LOGPROBS 20 /* vLLM's max_logprobs */
+#define SAMPLING_MAX_TOP 64      /* most probable tokens of a sample that the device gives: those that a beam needs */
+#define SAMPLING_MAX_LOGPROBS 20 /* those that a request may ask for: vLLM's max_logprobs */
 
 #endif

@@ -330,8 +330,9 @@ struct sample_args {
                             undefined. */
     float *logprobs;     /* [num_samples] out, of the raw logits, for sequences that ask for logprobs */
     int32_t *ranks;      /* [num_samples] out */
-    int32_t *top_ids;    /* [num_samples, SAMPLING_MAX_LOGPROBS] out */
-    float *top_logprobs; /* [num_samples, SAMPLING_MAX_LOGPROBS] out */
+    int32_t top_stride;  /* at most SAMPLING_MAX_TOP, and at least num_logprobs of every sample */
+    int32_t *top_ids;    /* [num_samples, top_stride] out */
+    float *top_logprobs; /* [num_samples, top_stride] out */
 };
 
 /* ---- memory ---- */

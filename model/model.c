@@ -25,8 +25,8 @@ static enum status allocate_state(struct model *m, struct error *err)
         {PURPOSE_STATE, S, i32, &s->sampled},
         {PURPOSE_STATE, S, f32, &s->logprobs},
         {PURPOSE_STATE, S, i32, &s->ranks},
-        {PURPOSE_STATE, S * SAMPLING_MAX_LOGPROBS, i32, &s->top_ids},
-        {PURPOSE_STATE, S * SAMPLING_MAX_LOGPROBS, f32, &s->top_logprobs},
+        {PURPOSE_STATE, S * SAMPLING_MAX_TOP, i32, &s->top_ids},
+        {PURPOSE_STATE, S * SAMPLING_MAX_TOP, f32, &s->top_logprobs},
         {PURPOSE_ACTIVATIONS, m->options.keep_logits ? S * m->spec.vocab_size : 0, f32, &s->kept_logits},
     };
     enum status status = arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
@@ -48,8 +48,8 @@ static enum status allocate_results(struct model *m, struct error *err)
             {PURPOSE_HOST_STAGING, S, i32, &r->token_ids},
             {PURPOSE_HOST_STAGING, S, f32, &r->logprobs},
             {PURPOSE_HOST_STAGING, S, i32, &r->ranks},
-            {PURPOSE_HOST_STAGING, S * SAMPLING_MAX_LOGPROBS, i32, &r->top_ids},
-            {PURPOSE_HOST_STAGING, S * SAMPLING_MAX_LOGPROBS, f32, &r->top_logprobs},
+            {PURPOSE_HOST_STAGING, S * SAMPLING_MAX_TOP, i32, &r->top_ids},
+            {PURPOSE_HOST_STAGING, S * SAMPLING_MAX_TOP, f32, &r->top_logprobs},
         };
         status = arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
     }

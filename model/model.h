@@ -38,8 +38,8 @@ struct device_state {
     int32_t *sampled;                /* [S] by the last step; a step reads them before it writes its own */
     float *logprobs;                 /* [S] this and the next as in struct sample_output */
     int32_t *ranks;                  /* [S] */
-    int32_t *top_ids;                /* [S, SAMPLING_MAX_LOGPROBS] */
-    float *top_logprobs;             /* [S, SAMPLING_MAX_LOGPROBS] */
+    int32_t *top_ids;                /* [S, SAMPLING_MAX_TOP] of which a step uses as many columns as it needs */
+    float *top_logprobs;             /* [S, SAMPLING_MAX_TOP] */
     float *kept_logits;              /* [S, vocab_size] before sampling, with keep_logits; else NULL */
 };
 
@@ -47,6 +47,7 @@ struct device_state {
 struct step_results {
     int32_t num_samples;
     bool any_logprobs;
+    int32_t top_stride;
     int32_t *token_ids;
     float *logprobs;
     int32_t *ranks;
@@ -57,7 +58,8 @@ struct step_results {
 
 /* What the sampling state of a sequence asks for: a step skips what none of its sequences needs. */
 struct sampling_needs {
-    bool processing, random, logprobs;
+    bool processing, random;
+    int32_t num_logprobs; /* as in struct sampling_state */
 };
 
 struct model {

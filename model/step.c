@@ -13,7 +13,7 @@ void model_set_sampling_state(struct model *m, int32_t state_index, const struct
     m->sampling_needs[state_index] = (struct sampling_needs){
         .processing = state->min_tokens > 0 || state->num_bias > 0 || uses_history(state),
         .random = state->temperature >= 1e-5f,
-        .logprobs = state->num_logprobs >= 0,
+        .num_logprobs = state->num_logprobs,
     };
     b->copy(b, &m->state.sampling[state_index], state, sizeof *state, NULL);
     if (uses_history(state))
@@ -99,10 +99,12 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
         const struct sampling_needs *needs = &m->sampling_needs[batch->sample_state_indices[i]];
         args.any_processing |= needs->processing;
         args.any_random |= needs->random;
-        args.any_logprobs |= needs->logprobs;
+        args.any_logprobs |= needs->num_logprobs >= 0;
+        if (needs->num_logprobs > args.top_stride) args.top_stride = needs->num_logprobs;
     }
     results->num_samples = batch->num_samples;
     results->any_logprobs = args.any_logprobs;
+    results->top_stride = args.top_stride;
     if (batch->num_samples == 0) return;
     if (s->kept_logits)
         b->copy(b, s->kept_logits, args.logits,
@@ -114,12 +116,13 @@ static void download(struct model *m, const struct step_results *results)
 {
     struct backend *b = m->backend;
     const struct device_state *s = &m->state;
-    const int64_t n = results->num_samples, top = n * SAMPLING_MAX_LOGPROBS;
+    const int64_t n = results->num_samples, top = n * results->top_stride;
     if (n == 0) return;
     b->copy(b, results->token_ids, s->sampled, n * (int64_t)sizeof *s->sampled, NULL);
     if (!results->any_logprobs) return;
     b->copy(b, results->logprobs, s->logprobs, n * (int64_t)sizeof *s->logprobs, NULL);
     b->copy(b, results->ranks, s->ranks, n * (int64_t)sizeof *s->ranks, NULL);
+    if (top == 0) return;
     b->copy(b, results->top_ids, s->top_ids, top * (int64_t)sizeof *s->top_ids, NULL);
     b->copy(b, results->top_logprobs, s->top_logprobs, top * (int64_t)sizeof *s->top_logprobs, NULL);
 }
@@ -158,6 +161,7 @@ enum status model_collect(struct model *m, struct sample_output *out, struct err
                                   .token_ids = results->token_ids,
                                   .logprobs = results->logprobs,
                                   .ranks = results->ranks,
+                                  .top_stride = results->top_stride,
                                   .top_ids = results->top_ids,
                                   .top_logprobs = results->top_logprobs};
     return STATUS_OK;

@@ -126,8 +126,7 @@ static void add_answer_flags(struct option_table *table, struct generate_options
          .target = &o->quiet,
          .help = "No progress and no summary on stderr. Default: off."},
     };
-    sampling_flags_add_field(table, &o->sampling, "n", "Answers:");
-    sampling_flags_add_field(table, &o->sampling, "logprobs", NULL);
+    sampling_flags_add_answers(table, &o->sampling, "Answers:");
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
     trace_flag_add(table, &o->engine);
 }

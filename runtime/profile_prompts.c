@@ -18,8 +18,6 @@ struct profiled {
     int64_t line;           /* of the input, from 1 */
     int32_t *output_tokens; /* [n] of each answer */
     double *last_token;     /* [n] when each got its last token: clock_seconds() */
-    bool *ended;            /* [n] */
-    int32_t num_ended;
     struct profile_run *run;
 };
 
@@ -27,7 +25,6 @@ struct profile_run {
     struct profiled *requests; /* [count] */
     size_t count, capacity;
     const char *input; /* its name in sentences */
-    size_t oldest;     /* requests before this one have ended */
     int32_t block_size;
     int64_t output_tokens, num_ended; /* tokens, requests */
     int32_t num_errors;
@@ -55,8 +52,7 @@ static enum status add_line(struct profile_run *run, const struct prompt_rules *
     if (status != STATUS_OK) return status;
     r->output_tokens = calloc((size_t)r->prompt.params.n, sizeof *r->output_tokens);
     r->last_token = calloc((size_t)r->prompt.params.n, sizeof *r->last_token);
-    r->ended = calloc((size_t)r->prompt.params.n, sizeof *r->ended);
-    if (r->output_tokens && r->last_token && r->ended) return STATUS_OK;
+    if (r->output_tokens && r->last_token) return STATUS_OK;
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompts", run->count);
 }
 
@@ -102,7 +98,6 @@ static void profile_run_free(struct profile_run *run)
         prompt_free(&run->requests[i].prompt);
         free(run->requests[i].output_tokens);
         free(run->requests[i].last_token);
-        free(run->requests[i].ended);
     }
     free(run->requests);
     samples_free(&run->gaps);
@@ -110,8 +105,10 @@ static void profile_run_free(struct profile_run *run)
 
 /* ---- running them ---- */
 
+/* Answers that are ranked come all at once. */
 static void note_token(struct profiled *r, int32_t answer)
 {
+    if (sampling_params_ranks(&r->prompt.params)) return;
     const double now = clock_seconds();
     if (r->output_tokens[answer] > 0) samples_add(&r->run->gaps, now - r->last_token[answer]);
     r->last_token[answer] = now;
@@ -123,11 +120,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     if (piece->num_tokens > 0) note_token(r, piece->index);
     r->output_tokens[piece->index] += piece->num_tokens;
     r->run->output_tokens += piece->num_tokens;
-    if (piece->finish_reason == FINISH_NONE) return;
     if (piece->finish_reason == FINISH_ERROR && r->run->num_errors++ == 0) r->run->first_error = *piece->error;
-    if (r->ended[piece->index]) return;
-    r->ended[piece->index] = true;
-    r->num_ended++;
     if (piece->request_finished) r->run->num_ended++;
 }
 
@@ -149,41 +142,9 @@ static enum status add_all(struct profile_run *run, struct engine *e, struct err
     return STATUS_OK;
 }
 
-/* Blocks that a request would take without sharing. The newest token of an answer is not in the cache yet. While the
- * prompt is being computed, its blocks count once for all answers. */
-static int64_t unshared_blocks(const struct profiled *r, int32_t block_size)
-{
-    const int32_t prompt = (int32_t)r->prompt.tokens.count;
-    int64_t blocks = 0;
-    for (int32_t i = 0; i < r->prompt.params.n; i++) {
-        if (r->ended[i] || (i > 0 && r->output_tokens[i] == 0)) continue;
-        const int32_t tokens = prompt + (r->output_tokens[i] > 0 ? r->output_tokens[i] - 1 : 0);
-        blocks += (tokens + block_size - 1) / block_size;
-    }
-    return blocks;
-}
-
-/* Requests run in order of arrival, so the first num_running that have not ended hold the blocks. (A swapped request
- * that came back before an older, recomputed one is an exception, which is neglected.) */
-static int64_t unshared_in_all(struct profile_run *run, int32_t num_running)
-{
-    int64_t unshared = 0;
-    int32_t left = num_running;
-    while (run->oldest < run->count &&
-           run->requests[run->oldest].num_ended == run->requests[run->oldest].prompt.params.n)
-        run->oldest++;
-    for (size_t i = run->oldest; i < run->count && left > 0; i++) {
-        const struct profiled *r = &run->requests[i];
-        if (r->num_ended == r->prompt.params.n) continue;
-        unshared += unshared_blocks(r, run->block_size);
-        left--;
-    }
-    return unshared;
-}
-
 static void note_step(struct profile_run *run, struct engine *e, const struct scheduler_stats *stats, int64_t tokens)
 {
-    const int64_t unshared = unshared_in_all(run, stats->num_running);
+    const int64_t unshared = engine_blocks_unshared(e);
     if (unshared > run->peak_unshared) run->peak_unshared = unshared;
     if (tokens > run->most_step_tokens) run->most_step_tokens = tokens;
     if (stats->num_running > run->most_running) run->most_running = stats->num_running;

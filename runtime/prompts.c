@@ -200,9 +200,11 @@ static void check_names(struct json_reader *r)
 static enum status check_params(const struct prompt_rules *rules, const struct sampling_params *params,
                                 struct error *err)
 {
-    if (params->n > rules->max_n) {
-        return error_set(err, STATUS_INVALID, "n is %d, but --max-num-seqs lets %d sequences run at once", params->n,
-                         rules->max_n);
+    const char *name;
+    const int32_t num_sequences = sampling_params_num_sequences(params, &name);
+    if (num_sequences > rules->max_n) {
+        return error_set(err, STATUS_INVALID, "%s is %d, but --max-num-seqs lets %d sequences run at once", name,
+                         num_sequences, rules->max_n);
     }
     return sampling_params_check(params, rules->num_ids, err);
 }

@@ -35,7 +35,8 @@ struct prompt_rules {
     struct chat_setup chat;
     enum prompt_format format;
     struct sampling_params defaults;    /* for the fields that a line does not give */
-    int32_t vocab_size, num_ids, max_n; /* bounds of a prompt's token ids, of an answer's, and of n */
+    int32_t vocab_size, num_ids, max_n; /* bounds of a prompt's token ids, of an answer's,
+                                            and of a line's sequences */
 };
 
 /* The rules of a command: the engine's tokenizer, chat template and limits, and its sampling defaults with the flags

@@ -1,5 +1,7 @@
 #include "runtime/results.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +21,8 @@ struct result *result_create(const struct result_rules *rules, int64_t line, str
     r->id = prompt->id;
     prompt->id = NULL;
     r->n = prompt->params.n > 0 ? prompt->params.n : 1;
+    if (sampling_params_ranks(&prompt->params))
+        r->score_name = prompt->params.beam_width > 1 ? "score" : "cumulative_logprob";
     r->answers = calloc((size_t)r->n, sizeof *r->answers);
     bool ok = r->answers != NULL;
     for (int32_t i = 0; ok && i < r->n; i++) {
@@ -122,6 +126,7 @@ void result_deliver(void *user, const struct answer_piece *piece)
     }
     if (!ok) r->no_memory = true;
     answer->output_tokens = piece->output_tokens;
+    if (piece->score) answer->score = *piece->score;
     r->prompt_tokens = piece->prompt_tokens;
     r->cached_tokens = piece->cached_tokens;
     if (piece->finish_reason != FINISH_NONE) answer->finish_reason = piece->finish_reason;
@@ -172,6 +177,11 @@ static json_t *answer_logprobs(const struct result_answer *a)
     return json_incref(a->logprobs);
 }
 
+static json_t *answer_score(const struct result_answer *a)
+{
+    return json_real(isfinite(a->score) ? a->score : LOWEST_LOGPROB);
+}
+
 /* Sets `one` to the only answer's value, or `several` to the list of all answers' values. */
 static bool set_values(json_t *object, const struct result *r, const char *one, const char *several,
                        json_t *(*value)(const struct result_answer *))
@@ -188,11 +198,14 @@ static bool set_values(json_t *object, const struct result *r, const char *one, 
 static bool set_answers(json_t *object, const struct result *r)
 {
     const struct result_answer *first = &r->answers[0];
+    char scores[32];
+    snprintf(scores, sizeof scores, "%ss", r->score_name ? r->score_name : "");
     return set_values(object, r, "text", "texts", answer_text) &&
            set_values(object, r, "finish_reason", "finish_reasons", answer_reason) &&
            json_object_set_new(object, "prompt_tokens", json_integer(r->prompt_tokens)) == 0 &&
            json_object_set_new(object, "cached_tokens", json_integer(r->cached_tokens)) == 0 &&
            json_object_set_new(object, "completion_tokens", json_integer(result_output_tokens(r))) == 0 &&
+           (!r->score_name || set_values(object, r, r->score_name, scores, answer_score)) &&
            (!first->token_ids || set_values(object, r, "token_ids", "token_ids", answer_token_ids)) &&
            (!first->logprobs || set_values(object, r, "logprobs", "logprobs", answer_logprobs));
 }

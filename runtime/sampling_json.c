@@ -90,6 +90,17 @@ static void read_logit_bias(struct json_reader *r, const json_t *value, struct s
     }
 }
 
+static void read_early_stopping(struct json_reader *r, const json_t *value, struct sampling_params *params)
+{
+    const bool never = json_is_string(value) && strcmp(json_string_value(value), "never") == 0;
+    if (never)
+        params->early_stopping = EARLY_STOPPING_NEVER;
+    else if (json_is_boolean(value))
+        params->early_stopping = json_is_true(value) ? EARLY_STOPPING_TRUE : EARLY_STOPPING_FALSE;
+    else
+        json_reader_expected(r, "early_stopping", "true, false or \"never\"", value);
+}
+
 static void read_field(struct json_reader *r, const struct sampling_field *f, const json_t *value,
                        struct sampling_params *params)
 {
@@ -103,6 +114,9 @@ static void read_field(struct json_reader *r, const struct sampling_field *f, co
         break;
     case SAMPLING_BOOL:
         *(bool *)member = json_reader_bool(r, f->name, false);
+        break;
+    case SAMPLING_EARLY_STOPPING:
+        read_early_stopping(r, value, params);
         break;
     case SAMPLING_SEED:
         params->has_seed = true;

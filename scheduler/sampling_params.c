@@ -15,6 +15,35 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
      .maximum = INFINITY,
      .usual = 1,
      .help = "Answers to each prompt."},
+    {.name = "best_of",
+     .type = SAMPLING_INT32,
+     .offset = offsetof(struct sampling_params, best_of),
+     .minimum = 1,
+     .maximum = INFINITY,
+     .minus_one = "off",
+     .usual = -1,
+     .help = "Sample N answers, and give the n with the highest cumulative log-probability, best first."},
+    {.name = "beam_width",
+     .type = SAMPLING_INT32,
+     .offset = offsetof(struct sampling_params, beam_width),
+     .minimum = 1,
+     .maximum = SAMPLING_MAX_TOP / 2,
+     .usual = 1,
+     .help = "Beam search with N beams, at most 32, which gives the n best answers; 1: off. Temperature, top_p, top_k, "
+             "min_p and seed play no part in it."},
+    {.name = "length_penalty",
+     .type = SAMPLING_DOUBLE,
+     .offset = offsetof(struct sampling_params, length_penalty),
+     .minimum = -INFINITY,
+     .maximum = INFINITY,
+     .usual = 1,
+     .help = "Of a beam search: an answer's score is its log-probability / length ^ F; above 0: for long answers."},
+    {.name = "early_stopping",
+     .type = SAMPLING_EARLY_STOPPING,
+     .offset = offsetof(struct sampling_params, early_stopping),
+     .help =
+         "When a beam search with as many finished answers as beams ends. true: at once; false: when the best beam, as "
+         "it is, beats none of them; never: when it cannot at any length."},
     {.name = "logprobs",
      .type = SAMPLING_INT32,
      .offset = offsetof(struct sampling_params, logprobs),
@@ -156,6 +185,9 @@ bool sampling_field_copy(const struct sampling_field *field, const struct sampli
     case SAMPLING_BOOL:
         memcpy(member, source, sizeof(bool));
         break;
+    case SAMPLING_EARLY_STOPPING:
+        memcpy(member, source, sizeof(enum early_stopping));
+        break;
     case SAMPLING_SEED:
         to->has_seed = from->has_seed;
         to->seed = from->seed;
@@ -246,13 +278,49 @@ bool sampling_params_add_logit_bias(struct sampling_params *params, struct logit
     return true;
 }
 
+/* ---- several sequences ---- */
+
+static const char *const early_stopping_names[] = {
+    [EARLY_STOPPING_FALSE] = "false", [EARLY_STOPPING_TRUE] = "true", [EARLY_STOPPING_NEVER] = "never"};
+
+const char *sampling_params_early_stopping_name(enum early_stopping value)
+{
+    return early_stopping_names[value];
+}
+
+bool sampling_params_parse_early_stopping(const char *text, enum early_stopping *out)
+{
+    for (int i = 0; i < (int)(sizeof early_stopping_names / sizeof *early_stopping_names); i++) {
+        if (strcmp(text, early_stopping_names[i]) != 0) continue;
+        *out = (enum early_stopping)i;
+        return true;
+    }
+    return false;
+}
+
+int32_t sampling_params_num_sequences(const struct sampling_params *params, const char **name)
+{
+    int32_t most = params->n;
+    *name = "n";
+    if (params->best_of > most) most = params->best_of, *name = "best_of";
+    if (params->beam_width > most) most = params->beam_width, *name = "beam_width";
+    return most;
+}
+
+bool sampling_params_ranks(const struct sampling_params *params)
+{
+    return params->beam_width > 1 || params->best_of > 0;
+}
+
 /* ---- checks ---- */
 
 /* "at least 1, or -1 (no limit)" */
 static void describe_range(const struct sampling_field *f, char *out, size_t size)
 {
     char range[64];
-    if (isinf(f->maximum))
+    if (isinf(f->minimum))
+        snprintf(range, sizeof range, "finite");
+    else if (isinf(f->maximum))
         snprintf(range, sizeof range, "%s %.15g", f->above_minimum ? "above" : "at least", f->minimum);
     else if (f->above_minimum)
         snprintf(range, sizeof range, "above %.15g and at most %.15g", f->minimum, f->maximum);
@@ -289,13 +357,48 @@ static enum status check_field(const struct sampling_field *f, const struct samp
     return status;
 }
 
+/* What a beam search cannot compute rightly. */
+static enum status check_beams(const struct sampling_params *p, struct error *err)
+{
+    const struct {
+        const char *name, *needed;
+        bool given;
+    } others[] = {{"stop", "empty", p->num_stop > 0},
+                  {"logit_bias", "empty", p->num_logit_bias > 0},
+                  {"repetition_penalty", "1", p->repetition_penalty != 1},
+                  {"presence_penalty", "0", p->presence_penalty != 0},
+                  {"frequency_penalty", "0", p->frequency_penalty != 0},
+                  {"logprobs", "-1", p->logprobs != -1},
+                  {"best_of", "-1", p->best_of != -1}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return error_set(err, STATUS_INVALID,
+                             "%s does not go with a beam search: it must be %s, or beam_width must be 1",
+                             others[i].name, others[i].needed);
+    if (p->n > p->beam_width)
+        return error_set(err, STATUS_INVALID, "n is %d; it must be at most beam_width, which is %d", p->n,
+                         p->beam_width);
+    return STATUS_OK;
+}
+
+static enum status check_samples(const struct sampling_params *p, struct error *err)
+{
+    const char *name;
+    const int32_t count = sampling_params_num_sequences(p, &name);
+    if (p->best_of != -1 && p->n > p->best_of)
+        return error_set(err, STATUS_INVALID, "n is %d; it must be at most best_of, which is %d", p->n, p->best_of);
+    if (p->temperature == 0 && count > 1)
+        return error_set(err, STATUS_INVALID,
+                         "%s is %d with temperature 0: greedy answers are all the same; set %s to 1 or a temperature",
+                         name, count, name);
+    return STATUS_OK;
+}
+
 /* Fields that are in range and still do not go together. */
 static enum status check_together(const struct sampling_params *p, struct error *err)
 {
-    if (p->temperature == 0 && p->n > 1)
-        return error_set(err, STATUS_INVALID,
-                         "n is %d with temperature 0: greedy answers are all the same; set n to 1 or a temperature",
-                         p->n);
+    const enum status status = p->beam_width > 1 ? check_beams(p, err) : check_samples(p, err);
+    if (status != STATUS_OK) return status;
     if (p->max_tokens != -1 && p->min_tokens > p->max_tokens)
         return error_set(err, STATUS_INVALID, "min_tokens is %d; it must be at most max_tokens, which is %d",
                          p->min_tokens, p->max_tokens);

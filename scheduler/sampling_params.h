@@ -18,10 +18,17 @@ struct logit_bias {
     float value; /* added to its logit */
 };
 
+/* When a beam search is over, once beam_width answers are finished: at once (true); when no beam of the present length
+ * can beat the worst of them (false); or when no beam of any length can ("never"). */
+enum early_stopping { EARLY_STOPPING_FALSE, EARLY_STOPPING_TRUE, EARLY_STOPPING_NEVER };
+
 /* sampling_fields has the meaning, the range and the default of each field. The struct owns its lists, which few
  * requests have: copy it with sampling_params_copy, not by assignment, and free it with sampling_params_free. */
 struct sampling_params {
-    int32_t n, logprobs;
+    int32_t n, best_of, logprobs;
+    int32_t beam_width; /* 1: no beam search */
+    double length_penalty;
+    enum early_stopping early_stopping;
     double temperature, top_p, min_p;
     int32_t top_k;
     double repetition_penalty, presence_penalty, frequency_penalty;
@@ -40,6 +47,7 @@ enum sampling_type {
     SAMPLING_INT32, /* this and the next two are one member of struct sampling_params */
     SAMPLING_DOUBLE,
     SAMPLING_BOOL,
+    SAMPLING_EARLY_STOPPING,
     SAMPLING_SEED, /* this and the rest are several members, which are filled together */
     SAMPLING_STOP,
     SAMPLING_STOP_TOKEN_IDS,
@@ -51,7 +59,8 @@ struct sampling_field {
     const char *name; /* of the JSON field; of the flag, with dashes */
     enum sampling_type type;
     size_t offset; /* of the member, for the first three types */
-    /* Of numbers, and of each value of logit_bias: minimum <= value <= maximum. INFINITY: no maximum, but finite. */
+    /* Of numbers, and of each value of logit_bias: minimum <= value <= maximum. INFINITY: no maximum, and -INFINITY: no
+     * minimum, but finite. */
     double minimum, maximum;
     bool above_minimum;    /* the value must be greater than the minimum */
     const char *minus_one; /* what -1 means beside the range ("no limit"); NULL: -1 is not allowed */
@@ -59,7 +68,8 @@ struct sampling_field {
     bool from_model;       /* the model's generation_config.json may give another default */
     const char *help;      /* one sentence, without the default */
 };
-#define NUM_SAMPLING_FIELDS 18
+#define NUM_SAMPLING_FIELDS 22
+#define NUM_ANSWER_FIELDS 6 /* the first ones: those of several answers, and logprobs */
 extern const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS];
 
 const struct sampling_field *sampling_field_find(const char *name); /* NULL: there is none */
@@ -79,6 +89,16 @@ void sampling_params_free(struct sampling_params *params); /* frees the lists, w
 bool sampling_params_add_stop(struct sampling_params *params, const char *text);
 bool sampling_params_add_stop_token_id(struct sampling_params *params, int32_t id);
 bool sampling_params_add_logit_bias(struct sampling_params *params, struct logit_bias bias);
+
+const char *sampling_params_early_stopping_name(enum early_stopping value); /* "false", "true", "never" */
+/* Returns false for a text that is none of these. */
+bool sampling_params_parse_early_stopping(const char *text, enum early_stopping *out);
+
+/* How many sequences a request runs: beam_width, best_of or n, whichever is the largest. *name gets that field's. */
+int32_t sampling_params_num_sequences(const struct sampling_params *params, const char **name);
+
+/* The answers are ranked, and so they come when all have ended: those of a beam search or of best_of. */
+bool sampling_params_ranks(const struct sampling_params *params);
 
 /* Checks every range; the sentence names the field, the value and the range. num_ids bounds the token ids:
  * stop_token_ids and logit_bias may name those that can be sampled, 0 .. num_ids - 1. */

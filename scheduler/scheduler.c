@@ -297,6 +297,22 @@ int64_t scheduler_slots_filled(const struct scheduler *s)
     return block_pool_num_filled(&s->blocks.pool);
 }
 
+static int64_t blocks_of_request(const struct scheduler *s, const struct request *request)
+{
+    int64_t blocks = 0;
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        for (int32_t g = 0; g < s->config.limits.num_groups; g++)
+            blocks += request->sequences[i].tables[g].num_blocks - request->sequences[i].tables[g].first;
+    return blocks;
+}
+
+int64_t scheduler_blocks_unshared(const struct scheduler *s)
+{
+    int64_t blocks = 0;
+    for (const struct request *r = s->running.head; r; r = r->next) blocks += blocks_of_request(s, r);
+    return blocks;
+}
+
 void scheduler_reset_prefix_cache(struct scheduler *s)
 {
     block_manager_reset_cache(&s->blocks);

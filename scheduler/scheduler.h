@@ -154,6 +154,8 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
 /* Slots of the device's blocks in use that hold K and V, or will when the submitted steps have run. Walks all blocks.
  */
 int64_t scheduler_slots_filled(const struct scheduler *s);
+/* Blocks that the running sequences would take if each had blocks of its own. */
+int64_t scheduler_blocks_unshared(const struct scheduler *s);
 
 /* Empties the prefix cache, for measuring cold starts. Nothing may be running. */
 void scheduler_reset_prefix_cache(struct scheduler *s);

@@ -55,19 +55,21 @@ enum status request_create(const struct sampling_params *params, const int32_t *
     if (params->max_tokens != -1 && params->max_tokens < capacity - prompt_len)
         capacity = prompt_len + params->max_tokens;
 
+    const char *name;
+    const int32_t num_sequences = sampling_params_num_sequences(params, &name);
     struct request *request = calloc(1, sizeof *request);
     bool ok = request != NULL;
     if (ok) {
-        request->num_sequences = params->n;
-        request->sequences = calloc((size_t)params->n, sizeof *request->sequences);
+        request->num_sequences = num_sequences;
+        request->sequences = calloc((size_t)num_sequences, sizeof *request->sequences);
         ok = sampling_params_copy(params, &request->params) && request->sequences;
     }
-    for (int32_t i = 0; ok && i < params->n; i++)
+    for (int32_t i = 0; ok && i < num_sequences; i++)
         ok = sequence_init(&request->sequences[i], request, i, prompt, prompt_len, capacity, limits);
     if (!ok) {
         request_destroy(request);
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request of %d sequences of %d tokens",
-                         params->n, capacity);
+                         num_sequences, capacity);
     }
     *out = request;
     return STATUS_OK;

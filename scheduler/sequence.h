@@ -44,7 +44,7 @@ struct sequence {
 
     int64_t first_step; /* the step, counted from 0, with which it last started to run */
     int64_t last_step;  /* the newest step that names it; -1: none */
-    int32_t index;      /* which of the request's n answers */
+    int32_t index;      /* which of the request's sequences */
     int32_t prefix;     /* that of num_hashed blocks, pinned (prefix_cache.h); PREFIX_NONE: num_hashed is 0 */
     int32_t num_uploaded[KV_MAX_GROUPS]; /* entries of each table that its row of the device's tables has */
     int32_t num_cached;                  /* of the prompt, tokens found in the prefix cache at the (first) admission */
@@ -75,10 +75,9 @@ struct request {
     struct sampling_params params; /* owned */
 };
 
-/* Allocates a request with params.n sequences of at most limits->max_model_len tokens, and copies params, and
- * the prompt to each.
- * prompt_len must be 1 to max_model_len (STATUS_INVALID). A prompt of max_model_len tokens still gets
- * one output token, whose K and V are never computed; `tokens` has room for it. */
+/* Allocates a request with sampling_params_num_sequences sequences of at most limits->max_model_len tokens, and copies
+ * params, and the prompt to each. prompt_len must be 1 to max_model_len (STATUS_INVALID). A prompt of max_model_len
+ * tokens still gets one output token, whose K and V are never computed; `tokens` has room for it. */
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
                            const struct batch_limits *limits, struct request **out, struct error *err);
 void request_destroy(struct request *request);

@@ -23,7 +23,7 @@ struct sampling {
     int32_t *history;                   /* [count, history_len] */
     int32_t *tokens, *ranks;            /* [count] */
     float *logprobs;                    /* [count] */
-    int32_t *top_ids;                   /* [count, SAMPLING_MAX_LOGPROBS] */
+    int32_t *top_ids;                   /* [count, SAMPLING_MAX_TOP] */
     float *top_logprobs;                /* the same */
 };
 
@@ -39,8 +39,8 @@ static struct sampling sampling_new(int32_t count, int32_t vocab_size, int32_t h
     s.tokens = calloc(n, sizeof *s.tokens);
     s.ranks = calloc(n, sizeof *s.ranks);
     s.logprobs = calloc(n, sizeof *s.logprobs);
-    s.top_ids = calloc(n * SAMPLING_MAX_LOGPROBS, sizeof *s.top_ids);
-    s.top_logprobs = calloc(n * SAMPLING_MAX_LOGPROBS, sizeof *s.top_logprobs);
+    s.top_ids = calloc(n * SAMPLING_MAX_TOP, sizeof *s.top_ids);
+    s.top_logprobs = calloc(n * SAMPLING_MAX_TOP, sizeof *s.top_logprobs);
     for (int32_t i = 0; i < count; i++) {
         s.states[i] =
             (struct sampling_state){.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1, .seed = 77 + (uint64_t)i};
@@ -90,7 +90,7 @@ static void set_any(struct sample_args *args, const struct sampling *s)
 static void run(struct test_backend *tb, struct sampling *s)
 {
     struct backend *b = tb->b;
-    const int64_t n = s->count, word = 4, top = n * SAMPLING_MAX_LOGPROBS;
+    const int64_t n = s->count, word = 4, top = n * SAMPLING_MAX_TOP;
     use_workspace_of(tb, s);
     int64_t logits_stride;
     struct tensor logits = tensor_padded_logits(tb, s->logits, n, s->vocab_size, &logits_stride);
@@ -113,6 +113,7 @@ static void run(struct test_backend *tb, struct sampling *s)
                                .token_ids = tokens.data,
                                .logprobs = logprobs.data,
                                .ranks = ranks.data,
+                               .top_stride = SAMPLING_MAX_TOP,
                                .top_ids = top_ids.data,
                                .top_logprobs = top_logprobs.data};
     set_any(&args, s);
@@ -138,7 +139,7 @@ static int32_t compare(struct kernel_test *test, struct sampling *s)
     int32_t different = 0;
     for (int32_t i = 0; i < s->count; i++) {
         const struct sampling_state *options = &s->states[i];
-        const int32_t at = i * s->history_len + options->prompt_len + s->positions[i], top = i * SAMPLING_MAX_LOGPROBS;
+        const int32_t at = i * s->history_len + options->prompt_len + s->positions[i], top = i * SAMPLING_MAX_TOP;
         assert_in_range(s->tokens[i], 0, s->vocab_size - 1);
         assert_int_equal(s->history[at], s->tokens[i]);
         const bool same = s->tokens[i] == cpu.tokens[i];
@@ -167,7 +168,7 @@ static void randomize_options(struct sampling *s, int32_t i, struct random *r)
     if (random_between(r, 0, 1)) options->repetition_penalty = (float)(0.8 + 0.7 * random_uniform(r));
     if (random_between(r, 0, 1)) options->frequency_penalty = (float)(2 * random_uniform(r) - 1);
     if (random_between(r, 0, 1)) options->presence_penalty = (float)(2 * random_uniform(r) - 1);
-    if (random_between(r, 0, 1)) options->num_logprobs = (int32_t)random_between(r, 0, SAMPLING_MAX_LOGPROBS);
+    if (random_between(r, 0, 1)) options->num_logprobs = (int32_t)random_between(r, 0, SAMPLING_MAX_TOP);
     options->seed = random_bits(r);
     options->prompt_len = (int32_t)random_between(r, 1, s->history_len / 2);
     s->positions[i] = (int32_t)random_between(r, 0, s->history_len / 2 - 1);
@@ -225,7 +226,7 @@ static void thousands_of_equal_logits(void **state)
         options->temperature = i % 4 == 0 ? 0 : 1.0f;
         options->top_k = i % 2 ? 3000 + 100 * i : 0;
         options->top_p = i % 3 ? 0.1f + 0.03f * (float)i : 1;
-        options->num_logprobs = i % 5 ? SAMPLING_MAX_LOGPROBS : -1;
+        options->num_logprobs = i % 5 ? SAMPLING_MAX_TOP : -1;
         for (int32_t j = 0; j < s.vocab_size; j++)
             s.logits[(int64_t)i * s.vocab_size + j] = i < 12 ? (float)(random_bits(&test->random) % 3) : 0;
         if (i % 6 == 5) /* mostly -infinity, with zeros of both signs */
@@ -253,7 +254,7 @@ static void few_tokens_are_likely(void **state)
         s.states[i].temperature = i % 2 ? 1.0f : 0.7f;
         s.states[i].top_p = shares[i % 5];
         s.states[i].top_k = i % 3 ? 0 : 25 + 3 * i;
-        s.states[i].num_logprobs = i % 4 ? -1 : SAMPLING_MAX_LOGPROBS;
+        s.states[i].num_logprobs = i % 4 ? -1 : SAMPLING_MAX_TOP;
     }
     assert_true(compare(test, &s) <= 1);
     sampling_free(&s);

@@ -275,7 +275,7 @@ static void test_every_field(void **state)
           "\"min_tokens\": 3, \"stop\": [\"a\", \"\\u00fc\"], \"stop_token_ids\": [4, 5], \"ignore_eos\": true, "
           "\"seed\": 9223372036854775807, \"logprobs\": 20, \"logit_bias\": {\"3\": -100, \"12\": 1.5}, "
           "\"skip_special_tokens\": false, \"include_stop_str_in_output\": true, \"cache_salt\": \"mine\", "
-          "\"priority\": -7}",
+          "\"priority\": -7, \"length_penalty\": -0.5, \"early_stopping\": \"never\", \"best_of\": 4}",
           &p);
     const struct sampling_params *s = &p.params;
     assert_true(s->n == 2 && s->temperature == 0.5 && s->top_p == 0.75 && s->top_k == 40 && s->min_p == 0.125);
@@ -283,6 +283,7 @@ static void test_every_field(void **state)
     assert_true(s->max_tokens == 9 && s->min_tokens == 3 && s->ignore_eos && s->has_seed);
     assert_true(s->seed == INT64_MAX && s->logprobs == 20 && !s->skip_special_tokens);
     assert_true(s->include_stop_str_in_output);
+    assert_true(s->length_penalty == -0.5 && s->early_stopping == EARLY_STOPPING_NEVER && s->best_of == 4);
     assert_int_equal(s->num_stop, 2);
     assert_string_equal(s->stop[1], "\xc3\xbc");
     assert_int_equal(s->num_stop_token_ids, 2);
@@ -299,6 +300,9 @@ static void test_every_field(void **state)
     prompt_free(&p);
     parse(&f, "{\"prompt\": \"x\"}", &p);
     assert_string_equal(p.params.stop[0], "default");
+    prompt_free(&p);
+    parse(&f, "{\"prompt\": \"x\", \"stop\": [], \"beam_width\": 8, \"n\": 8, \"early_stopping\": true}", &p);
+    assert_true(p.params.beam_width == 8 && p.params.early_stopping == EARLY_STOPPING_TRUE);
     prompt_free(&p);
     sampling_params_free(&f.rules.defaults);
 }
@@ -319,6 +323,15 @@ static void test_refused_lines(void **state)
         const char *line, *sentence;
     } cases[] = {
         {"{", "not valid JSON at column"},
+        {"{\"prompt\": \"x\", \"beam_width\": 9}", "beam_width is 9, but --max-num-seqs lets 8 sequences run at once"},
+        {"{\"prompt\": \"x\", \"best_of\": 9}", "best_of is 9, but --max-num-seqs lets 8 sequences run at once"},
+        {"{\"prompt\": \"x\", \"beam_width\": 2, \"n\": 3}", "n is 3; it must be at most beam_width, which is 2"},
+        {"{\"prompt\": \"x\", \"beam_width\": 2, \"stop\": \"x\"}", "stop does not go with a beam search"},
+        {"{\"prompt\": \"x\", \"beam_width\": 2, \"best_of\": 2}", "best_of does not go with a beam search"},
+        {"{\"prompt\": \"x\", \"best_of\": 2, \"n\": 3}", "n is 3; it must be at most best_of, which is 2"},
+        {"{\"prompt\": \"x\", \"early_stopping\": 1}", "early_stopping must be true, false or \"never\", found 1"},
+        {"{\"prompt\": \"x\", \"early_stopping\": \"Never\"}", "found \"Never\""},
+        {"{\"prompt\": \"x\", \"length_penalty\": \"1\"}", "length_penalty must be"},
         {"{\"prompt\": \"x\"} more", "not valid JSON at column"},
         {"{\"prompt\": \"x\", \"prompt\": \"y\"}", "not valid JSON at column"},
         {"{}", "one of prompt, prompt_token_ids and messages must be given"},
@@ -705,6 +718,73 @@ static void test_several_answers_and_logprobs(void **state)
     json_decref(one);
     json_decref(three);
     program_free(&p);
+}
+
+/* Scores fall from answer to answer; the best of the best_of is the best of n with the same seed. */
+static void test_ranked_answers(void **state)
+{
+    struct program p;
+    run(&p, *state,
+        "{\"prompt\": \"x\", \"beam_width\": 4, \"n\": 3}\n"
+        "{\"prompt\": \"x\", \"beam_width\": 2, \"temperature\": 0, \"early_stopping\": \"never\"}\n"
+        "{\"prompt\": \"x\", \"best_of\": 4, \"seed\": 3}\n"
+        "{\"prompt\": \"x\", \"n\": 4, \"seed\": 3, \"logprobs\": 0}\n",
+        (const char *[]){"--temperature", "1", "--max-tokens", "4", "--ignore-eos", "--return-token-ids", "--ordered",
+                         NULL});
+    assert_int_equal(p.exit_status, 0);
+    json_t *beams = json_line(&p.out, 0), *one = json_line(&p.out, 1);
+    json_t *best = json_line(&p.out, 2), *all = json_line(&p.out, 3);
+    const json_t *scores = json_object_get(beams, "scores");
+    assert_int_equal(json_array_size(scores), 3);
+    assert_int_equal(json_array_size(json_object_get(beams, "texts")), 3);
+    assert_int_equal(integer_of(beams, "completion_tokens"), 12);
+    for (size_t i = 0; i < 3; i++) {
+        const double score = json_real_value(json_array_get(scores, i));
+        assert_true(score < 0 && (i == 0 || score <= json_real_value(json_array_get(scores, i - 1))));
+    }
+    assert_true(json_real_value(json_object_get(one, "score")) < 0);
+    double highest = -1e9;
+    size_t highest_at = 0;
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *logprobs = json_array_get(json_object_get(all, "logprobs"), i);
+        double sum = 0;
+        for (size_t j = 0; j < 4; j++) sum += json_real_value(json_object_get(json_array_get(logprobs, j), "logprob"));
+        if (sum > highest) highest = sum, highest_at = i;
+    }
+    const double given = json_real_value(json_object_get(best, "cumulative_logprob"));
+    assert_true(given < highest + 1e-3 && given > highest - 1e-3);
+    assert_true(
+        json_equal(json_object_get(best, "token_ids"), json_array_get(json_object_get(all, "token_ids"), highest_at)));
+    assert_null(json_object_get(best, "score"));
+    assert_null(json_object_get(all, "cumulative_logprobs"));
+    json_decref(beams);
+    json_decref(one);
+    json_decref(best);
+    json_decref(all);
+    program_free(&p);
+}
+
+static void test_refused_beam_flags(void **state)
+{
+    static const struct {
+        const char *flags[5], *sentence;
+    } cases[] = {
+        {{"--beam-width", "33"}, "beam_width is 33; it must be between 1 and 32"},
+        {{"--beam-width", "2", "--stop", "x"}, "stop does not go with a beam search"},
+        {{"--beam-width", "2", "--logit-bias", "3:1"}, "logit_bias does not go with a beam search"},
+        {{"--beam-width", "2", "--logprobs", "1"}, "logprobs does not go with a beam search"},
+        {{"--beam-width", "2", "--n", "3"}, "n is 3; it must be at most beam_width"},
+        {{"--best-of", "2", "--n", "3"}, "n is 3; it must be at most best_of"},
+        {{"--early-stopping", "maybe"}, "expected true, false or never, got 'maybe'"},
+        {{"--length-penalty", "inf"}, "length-penalty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct program p;
+        run(&p, *state, "x\n", cases[i].flags);
+        assert_int_equal(p.exit_status, 2);
+        if (!strstr(p.err.data, cases[i].sentence)) fail_msg("%s", p.err.data);
+        program_free(&p);
+    }
 }
 
 static void test_stop(void **state)
@@ -1245,6 +1325,8 @@ int main(void)
         cmocka_unit_test(test_priorities_need_their_policy),
         cmocka_unit_test(test_bad_lines),
         cmocka_unit_test(test_several_answers_and_logprobs),
+        cmocka_unit_test(test_ranked_answers),
+        cmocka_unit_test(test_refused_beam_flags),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_many_lines),
         cmocka_unit_test(test_without_tokenizer),

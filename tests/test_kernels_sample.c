@@ -25,8 +25,8 @@ struct sampling {
     int32_t history[MAX_SAMPLES * HISTORY]; /* by state index */
     int32_t tokens[MAX_SAMPLES], ranks[MAX_SAMPLES];
     float logprobs[MAX_SAMPLES];
-    int32_t top_ids[MAX_SAMPLES * SAMPLING_MAX_LOGPROBS];
-    float top_logprobs[MAX_SAMPLES * SAMPLING_MAX_LOGPROBS];
+    int32_t top_ids[MAX_SAMPLES * SAMPLING_MAX_TOP];
+    float top_logprobs[MAX_SAMPLES * SAMPLING_MAX_TOP];
 };
 
 static struct sampling_state plain_state(void)
@@ -98,8 +98,8 @@ static void run(struct test_backend *tb, struct sampling *s)
     struct tensor history = tensor_bytes(b, s->history, (int64_t)sizeof s->history);
     struct tensor tokens = tensor_poison(b, DTYPE_FLOAT32, n), ranks = tensor_poison(b, DTYPE_FLOAT32, n);
     struct tensor logprobs = tensor_poison(b, DTYPE_FLOAT32, n);
-    struct tensor top_ids = tensor_poison(b, DTYPE_FLOAT32, n * SAMPLING_MAX_LOGPROBS);
-    struct tensor top_logprobs = tensor_poison(b, DTYPE_FLOAT32, n * SAMPLING_MAX_LOGPROBS);
+    struct tensor top_ids = tensor_poison(b, DTYPE_FLOAT32, n * SAMPLING_MAX_TOP);
+    struct tensor top_logprobs = tensor_poison(b, DTYPE_FLOAT32, n * SAMPLING_MAX_TOP);
     struct sample_args args = {.logits = logits.data,
                                .logits_stride = logits_stride,
                                .num_samples = s->count,
@@ -112,6 +112,7 @@ static void run(struct test_backend *tb, struct sampling *s)
                                .token_ids = tokens.data,
                                .logprobs = logprobs.data,
                                .ranks = ranks.data,
+                               .top_stride = SAMPLING_MAX_TOP,
                                .top_ids = top_ids.data,
                                .top_logprobs = top_logprobs.data};
     set_flags(s, &args);
@@ -451,7 +452,7 @@ static void randomize(struct sampling *s, int32_t i, struct random *r)
         row->bias_ids[j] = (int32_t)((random_bits(r) % 50 * 7 + (uint64_t)j) % (uint64_t)s->vocab_size);
         row->bias_values[j] = (float)(10 * random_uniform(r) - 5);
     }
-    row->num_logprobs = (int32_t)random_between(r, -1, SAMPLING_MAX_LOGPROBS);
+    row->num_logprobs = (int32_t)random_between(r, -1, SAMPLING_MAX_TOP);
     s->output_positions[i] = (int32_t)random_between(r, 0, HISTORY / 2 - 1);
     for (int j = 0; j < HISTORY; j++) history[j] = (int32_t)random_between(r, 0, j % 2 ? 5 : s->vocab_size - 1);
     for (int32_t j = 0; j < s->vocab_size; j++)
@@ -471,12 +472,12 @@ static void check_logprobs(const struct test_backend *tb, const struct sampling 
     if (fabs(s->logprobs[i] - (logits[sampled] - total)) > 1e-4)
         fail_msg("%s: logprob %g, not %g", tb->name, (double)s->logprobs[i], logits[sampled] - total);
     for (int32_t j = 0; j < wanted && j < s->vocab_size; j++) {
-        const int32_t id = s->top_ids[i * SAMPLING_MAX_LOGPROBS + j];
+        const int32_t id = s->top_ids[i * SAMPLING_MAX_TOP + j];
         int32_t ahead = 0; /* tokens that come before this one */
         for (int32_t k = 0; k < s->vocab_size; k++)
             ahead += logits[k] > logits[id] || (logits[k] == logits[id] && k < id);
         assert_int_equal(ahead, j);
-        assert_true(fabs(s->top_logprobs[i * SAMPLING_MAX_LOGPROBS + j] - (logits[id] - total)) < 1e-4);
+        assert_true(fabs(s->top_logprobs[i * SAMPLING_MAX_TOP + j] - (logits[id] - total)) < 1e-4);
     }
 }
 

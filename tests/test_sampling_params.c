@@ -89,6 +89,68 @@ static void test_numbers(void **state)
     REFUSE(logprobs, -2);
 }
 
+static void refuse_with(const struct sampling_params *p, const char *sentence)
+{
+    struct error err = {{0}};
+    assert_int_equal(sampling_params_check(p, 1000, &err), STATUS_INVALID);
+    if (!strstr(err.text, sentence)) fail_msg("'%s' instead of '%s'", err.text, sentence);
+}
+
+static void test_ranked_answers(void **state)
+{
+    (void)state;
+    const struct sampling_params usual = sampling_params_default();
+    struct sampling_params p = usual;
+    const char *name;
+    p.n = 4;
+    p.beam_width = 4;
+    p.temperature = 0; /* plays no part */
+    accept(p);
+    assert_int_equal(sampling_params_num_sequences(&p, &name), 4);
+    p.n = 5;
+    refuse_with(&p, "n is 5; it must be at most beam_width, which is 4");
+    assert_true(sampling_params_ranks(&p));
+    p = usual;
+    assert_false(sampling_params_ranks(&p));
+    p.n = 3;
+    p.best_of = 2;
+    refuse_with(&p, "n is 3; it must be at most best_of, which is 2");
+    p.best_of = 3;
+    accept(p);
+    p.best_of = 9;
+    assert_int_equal(sampling_params_num_sequences(&p, &name), 9);
+    assert_string_equal(name, "best_of");
+    p.n = 1;
+    p.temperature = 0;
+    refuse_with(&p, "best_of is 9 with temperature 0: greedy answers are all the same");
+    REFUSE(beam_width, 33);
+    REFUSE(beam_width, 0);
+    REFUSE(best_of, 0);
+    ACCEPT(length_penalty, -7.5);
+    REFUSE(length_penalty, (double)NAN);
+
+    struct sampling_params beams = usual;
+    beams.beam_width = 2;
+    p = beams, p.best_of = 2;
+    refuse_with(&p, "best_of does not go with a beam search: it must be -1, or beam_width must be 1");
+    p = beams, p.logprobs = 0;
+    refuse_with(&p, "logprobs does not go with a beam search");
+    p = beams, p.repetition_penalty = 1.1;
+    refuse_with(&p, "repetition_penalty does not go with a beam search: it must be 1");
+    p = beams, p.presence_penalty = 1;
+    refuse_with(&p, "presence_penalty does not go");
+    p = beams, p.frequency_penalty = 1;
+    refuse_with(&p, "frequency_penalty does not go");
+    p = beams;
+    assert_true(sampling_params_add_stop(&p, "x"));
+    refuse_with(&p, "stop does not go");
+    sampling_params_free(&p);
+    p = beams;
+    assert_true(sampling_params_add_logit_bias(&p, (struct logit_bias){1, 1}));
+    refuse_with(&p, "logit_bias does not go");
+    sampling_params_free(&p);
+}
+
 /* Every bound of the table, and what is beyond it; the sentence says the range. */
 static void test_table_bounds(void **state)
 {
@@ -113,9 +175,9 @@ static void test_table_bounds(void **state)
             if (strcmp(f->name, "min_tokens") == 0) p.max_tokens = -1;
             accept(p);
         } else if (f->type == SAMPLING_DOUBLE) {
-            *number = f->minimum;
+            *number = isinf(f->minimum) ? -1e300 : f->minimum;
             f->above_minimum ? refuse(p, f->name) : accept(p);
-            *number = nextafter(f->minimum, -10);
+            *number = isinf(f->minimum) ? -(double)INFINITY : nextafter(f->minimum, -10);
             refuse(p, f->name);
             *number = nextafter(f->maximum, 0);
             accept(p);
@@ -314,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_greedy_has_one_answer),
+        cmocka_unit_test(test_ranked_answers),
         cmocka_unit_test(test_table_bounds),
         cmocka_unit_test(test_copying_fields),
         cmocka_unit_test(test_copies_own_their_lists),

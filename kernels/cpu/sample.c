@@ -256,11 +256,11 @@ static void write_logprobs(const struct cpu_kernels *kernels, const struct sampl
     for (int32_t j = 0; j < vocab_size; j++) higher += raw[j] > sampled;
     args->logprobs[i] = sampled == -INFINITY ? -INFINITY : (float)(sampled - total);
     args->ranks[i] = 1 + higher;
-    if (num_logprobs > SAMPLING_MAX_LOGPROBS) num_logprobs = SAMPLING_MAX_LOGPROBS;
+    if (num_logprobs > args->top_stride) num_logprobs = args->top_stride;
     if (num_logprobs > vocab_size) num_logprobs = vocab_size;
     if (num_logprobs > 0)
-        top_logprobs(raw, vocab_size, total, num_logprobs, args->top_ids + (int64_t)i * SAMPLING_MAX_LOGPROBS,
-                     args->top_logprobs + (int64_t)i * SAMPLING_MAX_LOGPROBS);
+        top_logprobs(raw, vocab_size, total, num_logprobs, args->top_ids + (int64_t)i * args->top_stride,
+                     args->top_logprobs + (int64_t)i * args->top_stride);
 }
 
 static void sample_one(const struct cpu_state *s, const struct sample_args *args, int32_t i)

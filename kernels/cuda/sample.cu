@@ -276,8 +276,8 @@ static struct sample_args samples_of(const struct sample_args *args, int64_t fir
     part.token_ids += first;
     part.logprobs += first;
     part.ranks += first;
-    part.top_ids += first * SAMPLING_MAX_LOGPROBS;
-    part.top_logprobs += first * SAMPLING_MAX_LOGPROBS;
+    part.top_ids += first * args->top_stride;
+    part.top_logprobs += first * args->top_stride;
     return part;
 }
 

@@ -41,6 +41,7 @@ static __device__ __forceinline__ row_blocks blocks_of_row()
 #endif
 
 enum { THREADS = 1024, BINS = 2048, BINS_OF_THREAD = BINS / THREADS, LIST = 1024, MAX_CLUSTER = 8 };
+static_assert(SAMPLING_MAX_TOP <= LIST, "a list holds the most probable tokens");
 
 /* Values further below the largest than this go to the last bin. */
 #define REACH 20.0f
@@ -406,15 +407,15 @@ static __global__ void __launch_bounds__(THREADS) raw_kernel(sample_args args, s
         scratch.results[i].num_saved = 0;
         args.ranks[i] = 1;
     }
-    const int32_t wanted = min(min(state->num_logprobs, SAMPLING_MAX_LOGPROBS), args.vocab_size);
+    const int32_t wanted = min(min(state->num_logprobs, args.top_stride), args.vocab_size);
     if (wanted <= 0) return;
     const uint64_t last = select_token(cluster, s, row, false, -1, wanted);
     if (threadIdx.x == 0) s.num_listed = 0;
     cluster.sync();
     list_tokens(cluster, s, row, [&](float value, int32_t id) { return key_of(value, id) >= last; });
     if (cluster.block_rank() == 0)
-        write_top(s, log_total, args.top_ids + (int64_t)i * SAMPLING_MAX_LOGPROBS,
-                  args.top_logprobs + (int64_t)i * SAMPLING_MAX_LOGPROBS);
+        write_top(s, log_total, args.top_ids + (int64_t)i * args.top_stride,
+                  args.top_logprobs + (int64_t)i * args.top_stride);
     cluster.sync();
 }
 

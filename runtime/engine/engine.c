@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/inbox.h"
+#include "runtime/engine/late_answers.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/engine/trace.h"
 
@@ -23,7 +24,8 @@ struct job {
         bool done; /* its last piece was delivered */
     } * answers;   /* [num_answers] */
     int32_t num_answers, num_done;
-    double added; /* trace_now */
+    struct late_answers *late; /* NULL: the answers are delivered as they come */
+    double added;              /* trace_now */
     struct trace_request trace;
 };
 
@@ -129,6 +131,7 @@ static void job_free(void *freed)
     if (!job) return;
     for (int32_t i = 0; job->answers && i < job->num_answers; i++) answer_text_free(&job->answers[i].text);
     free(job->answers);
+    late_answers_free(job->late);
     request_destroy(job->request);
     free(job);
 }
@@ -182,10 +185,12 @@ static enum status check_request(const struct engine *e, const struct engine_req
     enum status status = sampling_params_check(r->params, engine_num_ids(e), err);
     if (status == STATUS_OK) status = check_prompt(e, r, err);
     if (status != STATUS_OK) return status;
-    if (r->params->n > e->loaded.limits.max_num_seqs) {
-        error_set(err, STATUS_INVALID, "n is %d, but at most %d sequences run at once", r->params->n,
+    const char *name;
+    const int32_t num_sequences = sampling_params_num_sequences(r->params, &name);
+    if (num_sequences > e->loaded.limits.max_num_seqs) {
+        error_set(err, STATUS_INVALID, "%s is %d, but at most %d sequences run at once", name, num_sequences,
                   e->loaded.limits.max_num_seqs);
-        error_advise(err, ADVICE_RAISE, "max_num_seqs", "%d", r->params->n);
+        error_advise(err, ADVICE_RAISE, "max_num_seqs", "%d", num_sequences);
         return STATUS_INVALID;
     }
     if (r->priority != 0 && e->options.scheduling_policy != SCHEDULING_PRIORITY) {
@@ -240,13 +245,17 @@ static enum status job_create(const struct engine *e, const struct engine_reques
     enum status status = request_create(r->params, r->prompt, r->prompt_len, &e->loaded.limits, &job->request, err);
     if (status == STATUS_OK && (!create_answers(e, job, r->at_start) || !set_cache_salt(job->request, r->cache_salt)))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
+    if (status == STATUS_OK) {
+        set_eos_ids(e, job->request);
+        status =
+            late_answers_create(job->request, engine_num_ids(e), e->loaded.tokenizer, e->text_buffer, &job->late, err);
+    }
     if (status != STATUS_OK) {
         job_free(job);
         return status;
     }
     job->request->priority = r->priority;
     job->request->user = job;
-    set_eos_ids(e, job->request);
     *out = job;
     return STATUS_OK;
 }
@@ -308,8 +317,9 @@ static void fill_sampling_state(const struct engine *e, const struct sequence *s
 {
     const struct request *request = seq->request;
     const struct sampling_params *p = &request->params;
+    const struct late_answers *late = ((struct job *)request->user)->late;
     *state = (struct sampling_state){
-        .temperature = (float)p->temperature,
+        .temperature = request->beams ? 0 : (float)p->temperature,
         .top_p = (float)p->top_p,
         .min_p = (float)p->min_p,
         .top_k = p->top_k,
@@ -318,8 +328,8 @@ static void fill_sampling_state(const struct engine *e, const struct sequence *s
         .frequency_penalty = (float)p->frequency_penalty,
         .seed = p->has_seed ? p->seed : request_seed(e, request),
         .sequence_index = (uint32_t)seq->index,
-        .min_tokens = p->min_tokens,
-        .num_logprobs = p->logprobs,
+        .min_tokens = request->beams ? 0 : p->min_tokens,
+        .num_logprobs = late ? late_answers_num_logprobs(late) : p->logprobs,
         .prompt_len = seq->prompt_len,
         .num_bias = p->num_logit_bias,
     };
@@ -371,17 +381,23 @@ static void finish_answer(const struct engine *e, struct job *job, struct answer
     piece->request_finished = job->num_done == job->num_answers;
 }
 
-static struct answer_piece new_piece(const struct job *job, const struct sequence *seq)
+static struct answer_piece new_piece(const struct job *job, int32_t index, int32_t output_tokens, int32_t stop_token)
 {
     return (struct answer_piece){
         .request = job->entry.id,
-        .index = seq->index,
+        .index = index,
         .text = "",
-        .stop_token = seq->stop_token,
+        .stop_token = stop_token,
         .prompt_tokens = job->request->sequences[0].prompt_len,
         .cached_tokens = job->request->sequences[0].num_cached,
-        .output_tokens = seq->num_tokens > seq->prompt_len ? seq->num_tokens - seq->prompt_len : 0,
+        .output_tokens = output_tokens,
     };
+}
+
+static struct answer_piece piece_of_sequence(const struct job *job, const struct sequence *seq)
+{
+    const int32_t output_tokens = seq->num_tokens > seq->prompt_len ? seq->num_tokens - seq->prompt_len : 0;
+    return new_piece(job, seq->index, output_tokens, seq->stop_token);
 }
 
 static void set_logprobs(const struct job *job, const struct sample_output *samples, int32_t sample,
@@ -391,8 +407,8 @@ static void set_logprobs(const struct job *job, const struct sample_output *samp
     if (wanted < 0) return;
     piece->logprob = &samples->logprobs[sample];
     piece->rank = &samples->ranks[sample];
-    piece->top_ids = &samples->top_ids[(int64_t)sample * SAMPLING_MAX_LOGPROBS];
-    piece->top_logprobs = &samples->top_logprobs[(int64_t)sample * SAMPLING_MAX_LOGPROBS];
+    piece->top_ids = &samples->top_ids[(int64_t)sample * samples->top_stride];
+    piece->top_logprobs = &samples->top_logprobs[(int64_t)sample * samples->top_stride];
     piece->num_top = wanted;
 }
 
@@ -406,39 +422,55 @@ static void explain_damage(const struct engine *e, struct error *err)
     if (narrow) error_advise(err, ADVICE_SET, "dtype", "bfloat16 or float32");
 }
 
-static void deliver_event(struct engine *e, const struct token_event *event, const struct sample_output *samples)
+/* Delivers a piece of one token: sets its text, and whether it ends the answer, at a stop string or for `reason`. */
+static void deliver_token(struct engine *e, struct job *job, struct answer_piece *piece, enum finish_reason reason)
 {
-    struct sequence *seq = event->seq;
-    struct job *job = seq->request->user;
-    struct answer *answer = &job->answers[seq->index];
-    if (answer->done) return;
-    if (event->token < 0) { /* finish_job delivers the last piece */
-        explain_damage(e, request_error(seq->request));
-        return;
-    }
-    struct answer_piece piece = new_piece(job, seq);
-    piece.token_ids = &event->token;
-    piece.num_tokens = 1;
-    trace_request_token(e->trace, &job->trace);
-    set_logprobs(job, samples, event->sample, &piece);
+    struct answer *answer = &job->answers[piece->index];
+    piece->finish_reason = reason;
     if (e->loaded.tokenizer) {
-        const bool may_stop = piece.output_tokens >= job->request->params.min_tokens;
-        piece.text = answer_text_add(&answer->text, event->token, may_stop, seq->finish_reason != FINISH_NONE,
-                                     &piece.text_length);
+        const bool may_stop = piece->output_tokens >= job->request->params.min_tokens;
+        piece->text =
+            answer_text_add(&answer->text, piece->token_ids[0], may_stop, reason != FINISH_NONE, &piece->text_length);
         if (answer->text.stop >= 0) {
-            piece.stop_reason = job->request->params.stop[answer->text.stop];
-            piece.stop_token = -1;
-            if (seq->finish_reason == FINISH_NONE) {
-                pthread_mutex_lock(&e->schedule_lock);
-                scheduler_finish(e->scheduler, seq, FINISH_STOP);
-                pthread_mutex_unlock(&e->schedule_lock);
-            }
-            piece.finish_reason = FINISH_STOP;
+            piece->stop_reason = job->request->params.stop[answer->text.stop];
+            piece->stop_token = -1;
+            piece->finish_reason = FINISH_STOP;
         }
     }
-    if (piece.finish_reason == FINISH_NONE) piece.finish_reason = seq->finish_reason;
-    if (piece.finish_reason != FINISH_NONE) finish_answer(e, job, answer, &piece);
-    job->deliver(job->user, &piece);
+    if (piece->finish_reason != FINISH_NONE) finish_answer(e, job, answer, piece);
+    job->deliver(job->user, piece);
+}
+
+static void deliver_sample(struct engine *e, struct job *job, const struct token_event *event,
+                           const struct sample_output *samples)
+{
+    struct sequence *seq = event->seq;
+    if (job->answers[seq->index].done) return;
+    struct answer_piece piece = piece_of_sequence(job, seq);
+    piece.token_ids = &event->token;
+    piece.num_tokens = 1;
+    set_logprobs(job, samples, event->sample, &piece);
+    deliver_token(e, job, &piece, seq->finish_reason);
+    if (!piece.stop_reason) return;
+    pthread_mutex_lock(&e->schedule_lock);
+    scheduler_finish(e->scheduler, seq, FINISH_STOP);
+    pthread_mutex_unlock(&e->schedule_lock);
+}
+
+static void take_event(struct engine *e, const struct token_event *event, const struct sample_output *samples)
+{
+    struct job *job = event->seq->request->user;
+    if (event->token < 0)
+        explain_damage(e, request_error(event->seq->request));
+    else
+        trace_request_token(e->trace, &job->trace);
+    if (job->late) {
+        pthread_mutex_lock(&e->schedule_lock);
+        late_answers_take(job->late, e->scheduler, event, samples);
+        pthread_mutex_unlock(&e->schedule_lock);
+    } else if (event->token >= 0) { /* else finish_job delivers the last piece */
+        deliver_sample(e, job, event, samples);
+    }
 }
 
 static enum status collect_and_deliver(struct engine *e, struct error *err)
@@ -452,25 +484,54 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
     status = check_scheduler(scheduler_collect(e->scheduler, &samples, &events, &num_events, err), err);
     pthread_mutex_unlock(&e->schedule_lock);
     trace_part_end(e->trace, TRACE_COLLECT);
-    for (int32_t i = 0; i < num_events; i++) deliver_event(e, &events[i], &samples);
+    for (int32_t i = 0; i < num_events; i++) take_event(e, &events[i], &samples);
     return status;
 }
 
-/* Delivers the last pieces of the answers that ended without a token (aborted, failed), and frees the job. */
-static void finish_job(struct engine *e, struct job *job)
+static void deliver_late(struct engine *e, struct job *job, int32_t index)
+{
+    const struct late_answer a = late_answers_get(job->late, index);
+    const int32_t num_top = job->request->params.logprobs;
+    for (int32_t i = 0; i < a.num_tokens; i++) {
+        const bool last = i == a.num_tokens - 1;
+        struct answer_piece piece = new_piece(job, index, i + 1, last ? a.stop_token : -1);
+        piece.token_ids = &a.tokens[i];
+        piece.num_tokens = 1;
+        if (last) piece.score = &a.score;
+        if (a.logprobs) {
+            piece.logprob = &a.logprobs[i];
+            piece.rank = &a.ranks[i];
+            piece.top_ids = &a.top_ids[(int64_t)i * num_top];
+            piece.top_logprobs = &a.top_logprobs[(int64_t)i * num_top];
+            piece.num_top = num_top;
+        }
+        deliver_token(e, job, &piece, last ? a.finish_reason : FINISH_NONE);
+    }
+}
+
+/* The last piece of an answer that ended without a token. */
+static void deliver_end(struct engine *e, struct job *job, int32_t index, enum finish_reason reason)
 {
     static const struct error no_memory = {"the request failed, and there was no host memory left to say why"};
+    struct answer *answer = &job->answers[index];
+    struct answer_piece piece =
+        job->late ? new_piece(job, index, 0, -1) : piece_of_sequence(job, &job->request->sequences[index]);
+    if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
+    piece.finish_reason = reason;
+    if (reason == FINISH_ERROR) piece.error = job->request->error ? job->request->error : &no_memory;
+    finish_answer(e, job, answer, &piece);
+    job->deliver(job->user, &piece);
+}
+
+/* Delivers the answers that come late, and the last pieces of those that were aborted or failed, and frees the job. */
+static void finish_job(struct engine *e, struct job *job)
+{
+    const enum finish_reason failure = job->late ? late_answers_rank(job->late) : FINISH_NONE;
     for (int32_t i = 0; i < job->num_answers; i++) {
-        struct answer *answer = &job->answers[i];
-        if (answer->done) continue;
-        const struct sequence *seq = &job->request->sequences[i];
-        struct answer_piece piece = new_piece(job, seq);
-        piece.index = i;
-        if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
-        piece.finish_reason = seq->finish_reason;
-        if (piece.finish_reason == FINISH_ERROR) piece.error = job->request->error ? job->request->error : &no_memory;
-        finish_answer(e, job, answer, &piece);
-        job->deliver(job->user, &piece);
+        if (job->late && failure == FINISH_NONE)
+            deliver_late(e, job, i);
+        else if (!job->answers[i].done)
+            deliver_end(e, job, i, job->late ? failure : job->request->sequences[i].finish_reason);
     }
     trace_request_end(e->trace, &job->trace);
     inbox_remove(&e->inbox, &job->entry);
@@ -582,6 +643,14 @@ int64_t engine_slots_filled(struct engine *e)
     const int64_t filled = scheduler_slots_filled(e->scheduler);
     pthread_mutex_unlock(&e->schedule_lock);
     return filled;
+}
+
+int64_t engine_blocks_unshared(struct engine *e)
+{
+    pthread_mutex_lock(&e->schedule_lock);
+    const int64_t blocks = scheduler_blocks_unshared(e->scheduler);
+    pthread_mutex_unlock(&e->schedule_lock);
+    return blocks;
 }
 
 void engine_reset_prefix_cache(struct engine *e)

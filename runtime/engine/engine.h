@@ -62,7 +62,8 @@ void engine_leave(struct engine *e);
 
 /* ---- requests ---- */
 
-/* One piece of one answer. Pointers are valid during the callback only. */
+/* One piece of one answer. Pointers are valid during the callback only. The answers of a beam search and of best_of
+ * come when all have ended, the best as answer 0. */
 struct answer_piece {
     uint64_t request;
     int32_t index;            /* which of the n answers */
@@ -82,7 +83,8 @@ struct answer_piece {
     int32_t stop_token;               /* the stop token id that ended it, or -1 (also for end of sequence) */
     const struct error *error;        /* why, with FINISH_ERROR; else NULL */
     int32_t prompt_tokens, cached_tokens, output_tokens; /* counts so far */
-    bool request_finished;                               /* no further piece of any of the request's answers follows */
+    const double *score;   /* of an answer's last piece, where answers are ranked (late_answers.h); else NULL */
+    bool request_finished; /* no further piece of any of the request's answers follows */
 };
 typedef void answer_function(void *user, const struct answer_piece *piece);
 
@@ -135,6 +137,7 @@ int engine_threads(const struct engine *e);                    /* of the CPU */
 double engine_start_seconds(const struct engine *e);           /* how long engine_create took */
 void engine_stats(struct engine *e, struct scheduler_stats *stats);
 int64_t engine_slots_filled(struct engine *e);    /* scheduler_slots_filled */
+int64_t engine_blocks_unshared(struct engine *e); /* scheduler_blocks_unshared */
 void engine_reset_prefix_cache(struct engine *e); /* only while no request is running */
 
 /* Sampling defaults for this model: sampling_params_default() with the values of generation_config.json over it, as

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- lists ---- */
+/* ---- values ---- */
 
 static enum status out_of_memory(struct error *err)
 {
@@ -79,6 +79,13 @@ static enum status parse_logit_bias(void *target, const char *text, struct error
     }
 }
 
+static enum status parse_early_stopping(void *target, const char *text, struct error *err)
+{
+    struct sampling_params *params = target;
+    if (sampling_params_parse_early_stopping(text, &params->early_stopping)) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "expected true, false or never, got '%s'", text);
+}
+
 /* ---- the flags ---- */
 
 static enum option_kind kind_of(enum sampling_type type)
@@ -95,12 +102,15 @@ static enum option_kind kind_of(enum sampling_type type)
     }
 }
 
-/* How the value of a flag is written, and how a flag that is a list is read. */
+/* How the value of a flag is written, and how one of a kind of its own is read. */
 static void set_argument(struct option_spec *spec, enum sampling_type type)
 {
     if (type == SAMPLING_INT32) spec->argument = "N";
     if (type == SAMPLING_DOUBLE) spec->argument = "F";
-    if (type == SAMPLING_STOP) {
+    if (type == SAMPLING_EARLY_STOPPING) {
+        spec->argument = "true|false|never";
+        spec->parse = parse_early_stopping;
+    } else if (type == SAMPLING_STOP) {
         spec->argument = "TEXT";
         spec->parse = parse_stop;
     } else if (type == SAMPLING_STOP_TOKEN_IDS) {
@@ -128,6 +138,8 @@ static void write_help(char *out, size_t size, const struct sampling_field *f, c
     if (f->type == SAMPLING_DOUBLE) number = *(const double *)member;
     if (f->type == SAMPLING_BOOL)
         snprintf(usual, sizeof usual, "%s", *(const bool *)member ? "on" : "off");
+    else if (f->type == SAMPLING_EARLY_STOPPING)
+        snprintf(usual, sizeof usual, "%s", sampling_params_early_stopping_name(*(const enum early_stopping *)member));
     else if (f->type == SAMPLING_INT32 || f->type == SAMPLING_DOUBLE)
         snprintf(usual, sizeof usual, "%s%.15g", f->from_model ? "the model's, or " : "", number);
     if (f->minus_one && number == -1) snprintf(usual, sizeof usual, "-1, %s", f->minus_one);
@@ -153,17 +165,16 @@ static void add_field(struct option_table *table, struct sampling_flags *flags, 
     option_table_add(table, &spec, 1);
 }
 
-void sampling_flags_add_field(struct option_table *table, struct sampling_flags *flags, const char *name,
-                              const char *heading)
+void sampling_flags_add_answers(struct option_table *table, struct sampling_flags *flags, const char *heading)
 {
-    add_field(table, flags, (int)(sampling_field_find(name) - sampling_fields), heading);
+    for (int i = 0; i < NUM_ANSWER_FIELDS; i++) add_field(table, flags, i, i == 0 ? heading : NULL);
 }
 
 void sampling_flags_add(struct option_table *table, struct sampling_flags *flags)
 {
     for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
         const char *name = sampling_fields[i].name, *heading = NULL;
-        if (strcmp(name, "n") == 0 || strcmp(name, "logprobs") == 0 || strcmp(name, "seed") == 0) continue;
+        if (i < NUM_ANSWER_FIELDS || strcmp(name, "seed") == 0) continue;
         if (strcmp(name, "temperature") == 0) heading = "Sampling:";
         if (strcmp(name, "max_tokens") == 0) heading = "Where answers end:";
         add_field(table, flags, i, heading);

@@ -16,11 +16,11 @@ struct sampling_flags {
     } texts[NUM_SAMPLING_FIELDS]; /* of the flags; the option table refers to them */
 };
 
-/* Adds the flag of one field. `heading`: of the group that begins with it, or NULL. */
-void sampling_flags_add_field(struct option_table *table, struct sampling_flags *flags, const char *name,
-                              const char *heading);
-/* Adds the flags of all fields but n and logprobs, for which only some commands have a place, and seed: --seed is the
- * engine's, and every request draws random numbers of its own from it. */
+/* Adds the flags that say how many answers are given, how they are searched for, and whether with log-probabilities
+ * (the first NUM_ANSWER_FIELDS): only some commands have a place for them. `heading`: of the group that they begin. */
+void sampling_flags_add_answers(struct option_table *table, struct sampling_flags *flags, const char *heading);
+/* Adds the flags of all other fields but seed: --seed is the engine's, and every request draws random numbers of its
+ * own from it. */
 void sampling_flags_add(struct option_table *table, struct sampling_flags *flags);
 
 /* After parsing: the ranges, with the token ids unchecked, because no model is open yet. */

@@ -82,6 +82,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     a->finish = piece->finish_reason;
     if (piece->error) snprintf(a->error, sizeof a->error, "%s", command_sentence(piece->error).text);
     if (piece->stop_reason) snprintf(a->stop_reason, sizeof a->stop_reason, "%s", piece->stop_reason);
+    if (piece->score) a->score = *piece->score;
     a->stop_token = piece->stop_token;
     a->prompt_tokens = piece->prompt_tokens;
     a->cached_tokens = piece->cached_tokens;
@@ -95,12 +96,16 @@ static void check_answer(const struct run_answer *a)
     assert_int_equal(a->output_tokens, a->count);
 }
 
-void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
-                 const struct sampling_params *params, struct run *out)
+/* The params of prompt i are params[i * step]. */
+static void run_all(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
+                    const struct sampling_params *params, int32_t step, struct run *out)
 {
-    const int32_t n = params->n, capacity = engine_limits(e)->max_model_len;
+    const int32_t capacity = engine_limits(e)->max_model_len;
+    int32_t n = 1;
+    assert_true(num_prompts > 0);
+    for (int32_t i = 0; i < num_prompts; i++) n = params[i * step].n > n ? params[i * step].n : n;
     *out = (struct run){.num_prompts = num_prompts, .n = n};
-    out->answers = calloc((size_t)num_prompts * (size_t)n, sizeof *out->answers);
+    out->answers = calloc((size_t)(uint32_t)num_prompts * (uint32_t)n, sizeof *out->answers);
     for (int32_t i = 0; i < num_prompts * n; i++) {
         out->answers[i].capacity = capacity;
         out->answers[i].tokens = calloc((size_t)capacity, sizeof(int32_t));
@@ -110,7 +115,7 @@ void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num
     for (int32_t i = 0; i < num_prompts; i++) {
         const struct engine_request request = {.prompt = prompts[i].ids,
                                                .prompt_len = prompts[i].length,
-                                               .params = params,
+                                               .params = &params[i * step],
                                                .deliver = deliver,
                                                .user = &out->answers[i * n]};
         if (engine_add(e, &request, NULL, &err) != STATUS_OK) fail_msg("engine_add: %s", err.text);
@@ -120,10 +125,23 @@ void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num
         if (engine_step(e, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
         if (!worked && engine_has_work(e)) fail_msg("the engine has work but does nothing");
     }
-    for (int32_t i = 0; i < num_prompts * n; i++) check_answer(&out->answers[i]);
+    for (int32_t i = 0; i < num_prompts; i++)
+        for (int32_t j = 0; j < params[i * step].n; j++) check_answer(&out->answers[i * n + j]);
     struct scheduler_stats stats;
     engine_stats(e, &stats);
     assert_int_equal(stats.blocks_in_use, 0);
+}
+
+void run_requests(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
+                  const struct sampling_params *params, struct run *out)
+{
+    run_all(e, prompts, num_prompts, params, 1, out);
+}
+
+void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
+                 const struct sampling_params *params, struct run *out)
+{
+    run_all(e, prompts, num_prompts, params, 0, out);
 }
 
 void run_free(struct run *run)

@@ -13,6 +13,7 @@ struct run_answer {
     enum finish_reason finish;
     char error[2048], stop_reason[64];
     int32_t prompt_tokens, cached_tokens, output_tokens, stop_token;
+    double score;
     int pieces_after_end;
 };
 
@@ -41,6 +42,9 @@ struct engine *run_engine(const struct engine_options *options);
  */
 void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
                  const struct sampling_params *params, struct run *out);
+/* The same with params of its own for each prompt: out->n is the largest n. */
+void run_requests(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
+                  const struct sampling_params *params, struct run *out);
 void run_free(struct run *run);
 
 /* Deterministic prompts of the given lengths; free with run_prompts_free. */
