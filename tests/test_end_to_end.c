@@ -39,6 +39,7 @@ enum {
     MAX_OUTPUT = 28,
     MAX_ANSWERS = 4,
     NUM_PREFIXES = 3,
+    NUM_BLOCKS = 4, /* of which the prefixes are made */
     TOP_K = 16,
     NUM_THREADS = 8
 };
@@ -108,13 +109,22 @@ static void make_question(struct question *q, int32_t prefixes[NUM_PREFIXES][MAX
     q->abort_after = between(r, 0, 6) == 0 ? between(r, 0, MAX_OUTPUT) : -1;
 }
 
+/* A block of tokens stands in several prefixes, behind others: it must be found only where all before it is the same.
+ */
+static void make_prefix(int32_t prefix[MAX_PREFIX], int32_t blocks[NUM_BLOCKS][BLOCK_SIZE], struct random *r)
+{
+    for (int32_t k = 0; k < MAX_PREFIX; k += BLOCK_SIZE)
+        memcpy(&prefix[k], blocks[between(r, 0, NUM_BLOCKS - 1)], sizeof blocks[0]);
+}
+
 static struct question *make_questions(uint64_t number)
 {
-    int32_t prefixes[NUM_PREFIXES][MAX_PREFIX];
+    int32_t prefixes[NUM_PREFIXES][MAX_PREFIX], blocks[NUM_BLOCKS][BLOCK_SIZE];
     struct random r = {seed * 1000 + number};
     struct question *questions = calloc((size_t)num_requests, sizeof *questions);
-    for (int i = 0; i < NUM_PREFIXES; i++)
-        for (int k = 0; k < MAX_PREFIX; k++) prefixes[i][k] = between(&r, 0, VOCABULARY - 1);
+    for (int i = 0; i < NUM_BLOCKS; i++)
+        for (int k = 0; k < BLOCK_SIZE; k++) blocks[i][k] = between(&r, 0, VOCABULARY - 1);
+    for (int i = 0; i < NUM_PREFIXES; i++) make_prefix(prefixes[i], blocks, &r);
     for (int i = 0; i < num_requests; i++) make_question(&questions[i], prefixes, &r);
     return questions;
 }
