@@ -19,7 +19,6 @@
 
 #include "base/random.h"
 #include "kernels/philox.h"
-#include "runtime/commands.h"
 #include "tests/support/run.h"
 #include "tests/support/temp_folder.h"
 
