@@ -199,17 +199,20 @@ static struct sampling_params long_answer(void)
     return params;
 }
 
-/* Two answers each. Every allocation of engine_add fails once, and then it succeeds; so many requests are added that
- * the inbox grows. */
-static void add_with_failures(struct engine *e, struct answer *answers)
+/* Two answers each: sampled, of a beam search, or the best of three. Every allocation of engine_add fails once, and
+ * then it succeeds; so many requests are added that the inbox grows. */
+static void add_with_failures(struct engine *e, int kind, struct answer *answers)
 {
     struct sampling_params params = long_answer();
     params.n = 2;
     params.temperature = 1;
     params.max_tokens = 3;
     char stop[][SAMPLING_PARAMS_MAX_STOP_BYTES] = {"not a likely text"};
-    params.num_stop = 1;
+    params.num_stop = kind == 1 ? 0 : 1;
     params.stop = stop;
+    params.beam_width = kind == 1 ? 3 : 1;
+    params.best_of = kind == 2 ? 3 : -1;
+    params.logprobs = kind == 2 ? 1 : -1;
     const struct engine_request request = {
         .prompt = (int32_t[]){5, 6, 7}, .prompt_len = 3, .params = &params, .deliver = keep_answer, .user = answers};
     struct error err = {""};
@@ -245,7 +248,7 @@ static void test_add(void **state)
     request.user = &among;
     assert_int_equal(engine_add(e, &request, NULL, &err), STATUS_OK);
     for (int i = 0; i < NUM_ADDED; i++) {
-        add_with_failures(e, added[i]);
+        add_with_failures(e, i % 3, added[i]);
         if (i % 10 == 0) step(e);
     }
     while (engine_has_work(e)) step(e);

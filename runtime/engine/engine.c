@@ -247,8 +247,8 @@ static enum status job_create(const struct engine *e, const struct engine_reques
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     if (status == STATUS_OK) {
         set_eos_ids(e, job->request);
-        status =
-            late_answers_create(job->request, engine_num_ids(e), e->loaded.tokenizer, e->text_buffer, &job->late, err);
+        status = late_answers_create(job->request, engine_num_ids(e), e->loaded.tokenizer, e->text_buffer, r->at_start,
+                                     &job->late, err);
     }
     if (status != STATUS_OK) {
         job_free(job);

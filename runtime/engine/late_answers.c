@@ -87,13 +87,13 @@ static enum status create_search(struct late_answers *l, int32_t num_ids, struct
     return beam_search_create(&params, &l->search, err);
 }
 
-static bool create_texts(struct late_answers *l, const struct tokenizer *tokenizer, char *text_buffer)
+static bool create_texts(struct late_answers *l, const struct tokenizer *tokenizer, char *text_buffer, bool at_start)
 {
     const struct request *request = l->request;
     if (request->params.num_stop == 0) return true;
     l->texts = calloc((size_t)request->num_sequences, sizeof *l->texts);
     for (int32_t i = 0; l->texts && i < request->num_sequences; i++)
-        if (!answer_text_init(&l->texts[i], tokenizer, &request->params, text_buffer, false)) return false;
+        if (!answer_text_init(&l->texts[i], tokenizer, &request->params, text_buffer, at_start)) return false;
     return l->texts != NULL;
 }
 
@@ -108,18 +108,19 @@ static bool create_logprobs(struct late_answers *l)
 }
 
 static enum status create_sums(struct late_answers *l, const struct tokenizer *tokenizer, char *text_buffer,
-                               struct error *err)
+                               bool at_start, struct error *err)
 {
     const size_t count = (size_t)l->request->num_sequences;
     l->sums = calloc(count, sizeof *l->sums);
     l->order = calloc(count, sizeof *l->order);
-    if (l->sums && l->order && create_texts(l, tokenizer, text_buffer) && create_logprobs(l)) return STATUS_OK;
+    if (l->sums && l->order && create_texts(l, tokenizer, text_buffer, at_start) && create_logprobs(l))
+        return STATUS_OK;
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the best of %d answers of %d tokens",
                      l->request->num_sequences, l->max_tokens);
 }
 
 enum status late_answers_create(struct request *request, int32_t num_ids, const struct tokenizer *tokenizer,
-                                char *text_buffer, struct late_answers **out, struct error *err)
+                                char *text_buffer, bool at_start, struct late_answers **out, struct error *err)
 {
     *out = NULL;
     if (!sampling_params_ranks(&request->params)) return STATUS_OK;
@@ -127,8 +128,8 @@ enum status late_answers_create(struct request *request, int32_t num_ids, const 
     if (!l) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     l->request = request;
     l->max_tokens = request->sequences[0].token_capacity - request->sequences[0].prompt_len;
-    const enum status status =
-        request->params.beam_width > 1 ? create_search(l, num_ids, err) : create_sums(l, tokenizer, text_buffer, err);
+    const enum status status = request->params.beam_width > 1 ? create_search(l, num_ids, err)
+                                                              : create_sums(l, tokenizer, text_buffer, at_start, err);
     if (status == STATUS_OK)
         *out = l;
     else

@@ -9,11 +9,11 @@
 
 struct late_answers;
 
-/* The request has its end-of-sequence ids. num_ids: ids that can be sampled. `tokenizer` may be NULL, and `text_buffer`
- * is shared (answer_text.h). *out is NULL, and nothing fails, if the answers come as they are sampled. Refuses, with
- * STATUS_INVALID, a beam search that is too wide for its stop ids. */
+/* The request has its end-of-sequence ids. num_ids: ids that can be sampled. `tokenizer` may be NULL; text_buffer and
+ * at_start are those of the answers (answer_text_init). *out is NULL, and nothing fails, if the answers come as they
+ * are sampled. Refuses, with STATUS_INVALID, a beam search that is too wide for its stop ids. */
 enum status late_answers_create(struct request *request, int32_t num_ids, const struct tokenizer *tokenizer,
-                                char *text_buffer, struct late_answers **out, struct error *err);
+                                char *text_buffer, bool at_start, struct late_answers **out, struct error *err);
 void late_answers_free(struct late_answers *l); /* NULL is allowed */
 
 /* What sampling_state.num_logprobs must be. */
