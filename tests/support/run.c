@@ -69,9 +69,22 @@ struct engine *run_engine(const struct engine_options *options)
     return e;
 }
 
-static void deliver(void *user, const struct answer_piece *piece)
+void run_answer_open(struct run_answer *a, int32_t capacity)
 {
-    struct run_answer *a = (struct run_answer *)user + piece->index;
+    *a = (struct run_answer){.capacity = capacity};
+    a->tokens = calloc((size_t)capacity, sizeof *a->tokens);
+    a->gaps = calloc((size_t)capacity, sizeof *a->gaps);
+}
+
+void run_answer_free(struct run_answer *a)
+{
+    free(a->tokens);
+    free(a->gaps);
+    text_free(&a->text);
+}
+
+void run_answer_add(struct run_answer *a, const struct answer_piece *piece)
+{
     if (a->finish != FINISH_NONE) a->pieces_after_end++;
     for (int32_t i = 0; i < piece->num_tokens && a->count < a->capacity; i++) {
         a->tokens[a->count] = piece->token_ids[i];
@@ -89,7 +102,12 @@ static void deliver(void *user, const struct answer_piece *piece)
     a->output_tokens = piece->output_tokens;
 }
 
-static void check_answer(const struct run_answer *a)
+static void deliver(void *user, const struct answer_piece *piece)
+{
+    run_answer_add((struct run_answer *)user + piece->index, piece);
+}
+
+void run_answer_check(const struct run_answer *a)
 {
     assert_int_not_equal(a->finish, FINISH_NONE);
     assert_int_equal(a->pieces_after_end, 0);
@@ -106,11 +124,7 @@ static void run_all(struct engine *e, const struct run_prompt *prompts, int32_t 
     for (int32_t i = 0; i < num_prompts; i++) n = params[i * step].n > n ? params[i * step].n : n;
     *out = (struct run){.num_prompts = num_prompts, .n = n};
     out->answers = calloc((size_t)(uint32_t)num_prompts * (uint32_t)n, sizeof *out->answers);
-    for (int32_t i = 0; i < num_prompts * n; i++) {
-        out->answers[i].capacity = capacity;
-        out->answers[i].tokens = calloc((size_t)capacity, sizeof(int32_t));
-        out->answers[i].gaps = calloc((size_t)capacity, sizeof(float));
-    }
+    for (int32_t i = 0; i < num_prompts * n; i++) run_answer_open(&out->answers[i], capacity);
     struct error err = {""};
     for (int32_t i = 0; i < num_prompts; i++) {
         const struct engine_request request = {.prompt = prompts[i].ids,
@@ -126,7 +140,7 @@ static void run_all(struct engine *e, const struct run_prompt *prompts, int32_t 
         if (!worked && engine_has_work(e)) fail_msg("the engine has work but does nothing");
     }
     for (int32_t i = 0; i < num_prompts; i++)
-        for (int32_t j = 0; j < params[i * step].n; j++) check_answer(&out->answers[i * n + j]);
+        for (int32_t j = 0; j < params[i * step].n; j++) run_answer_check(&out->answers[i * n + j]);
     struct scheduler_stats stats;
     engine_stats(e, &stats);
     assert_int_equal(stats.blocks_in_use, 0);
@@ -146,11 +160,7 @@ void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num
 
 void run_free(struct run *run)
 {
-    for (int32_t i = 0; i < run->num_prompts * run->n; i++) {
-        free(run->answers[i].tokens);
-        free(run->answers[i].gaps);
-        text_free(&run->answers[i].text);
-    }
+    for (int32_t i = 0; i < run->num_prompts * run->n; i++) run_answer_free(&run->answers[i]);
     free(run->answers);
     *run = (struct run){0};
 }
@@ -173,19 +183,25 @@ void run_prompts_free(struct run_prompt *prompts, int32_t count)
     free(prompts);
 }
 
+enum run_match run_answer_match(const struct run_answer *reference, const struct run_answer *other, int32_t *at)
+{
+    int32_t k = 0;
+    while (k < reference->count && k < other->count && reference->tokens[k] == other->tokens[k]) k++;
+    *at = k;
+    if (k == reference->count && k == other->count) return RUN_SAME;
+    return k < reference->count && reference->gaps[k] < TIE ? RUN_CUT : RUN_DIFFERENT;
+}
+
 int run_assert_same(const struct run *reference, const struct run *other, const char *what)
 {
     int cut = 0;
+    int32_t k;
     assert_int_equal(reference->num_prompts * reference->n, other->num_prompts * other->n);
     for (int32_t i = 0; i < reference->num_prompts * reference->n; i++) {
         const struct run_answer *a = &reference->answers[i], *b = &other->answers[i];
-        int32_t k = 0;
-        while (k < a->count && k < b->count && a->tokens[k] == b->tokens[k]) k++;
-        if (k == a->count && k == b->count) continue;
-        if (k < a->count && a->gaps[k] < TIE) {
-            cut++;
-            continue;
-        }
+        const enum run_match match = run_answer_match(a, b, &k);
+        cut += match == RUN_CUT;
+        if (match != RUN_DIFFERENT) continue;
         fail_msg("%s: answer %d differs at output token %d of %d (%d against %d; gap %g)", what, i, k, a->count,
                  k < a->count ? a->tokens[k] : -1, k < b->count ? b->tokens[k] : -1, k < a->count ? a->gaps[k] : 0.0f);
     }

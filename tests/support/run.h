@@ -38,6 +38,13 @@ struct engine_options run_options(const char *folder, char *path, size_t size);
 /* Creates an engine or fails the test. */
 struct engine *run_engine(const struct engine_options *options);
 
+/* For a test that adds its requests itself. Open the answer, add each piece that belongs to it, check that it ended
+ * once and has as many tokens as it says (fails the test), free it. */
+void run_answer_open(struct run_answer *a, int32_t capacity);
+void run_answer_add(struct run_answer *a, const struct answer_piece *piece);
+void run_answer_check(const struct run_answer *a);
+void run_answer_free(struct run_answer *a);
+
 /* Adds all prompts at once with the same params, steps until all is done. Fails the test on any error but FINISH_ERROR.
  */
 void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
@@ -51,8 +58,12 @@ void run_free(struct run *run);
 struct run_prompt *run_random_prompts(const int32_t *lengths, int32_t count, int32_t vocab_size, uint64_t seed);
 void run_prompts_free(struct run_prompt *prompts, int32_t count);
 
-/* Fails the test unless the tokens are the same. An answer is compared up to the first step at which the reference's
- * best two logits are so close that rounding may change which is larger. Returns how many answers were cut there. */
+/* RUN_CUT: they differ at a step at which the reference's best two logits are so close that rounding may change which
+ * is larger. *at gets the first token that differs. */
+enum run_match { RUN_SAME, RUN_CUT, RUN_DIFFERENT };
+enum run_match run_answer_match(const struct run_answer *reference, const struct run_answer *other, int32_t *at);
+
+/* Fails the test if an answer is RUN_DIFFERENT. Returns how many were cut. */
 int run_assert_same(const struct run *reference, const struct run *other, const char *what);
 
 #endif

@@ -1,0 +1,500 @@
+/* Random requests of every kind under memory so tight that everything happens to them: they share prefixes, fork, are
+ * computed again, swapped out and in, evicted and aborted, while eight threads add and abort. Each answer must be that
+ * of the same request run alone with plenty of memory, and an aborted one the beginning of it.
+ *
+ *     test_end_to_end [--requests N] [--seed N]    N requests for each checkpoint and each kind of memory
+ */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "kernels/philox.h"
+#include "tests/support/run.h"
+#include "tests/support/temp_folder.h"
+
+#ifdef NDEBUG
+static int num_requests = 500;
+#else
+static int num_requests = 120; /* the invariants are checked after every operation */
+#endif
+static uint64_t seed = 1;
+
+enum {
+    VOCABULARY = 320, /* of the checkpoints */
+    BLOCK_SIZE = 8,
+    MAX_MODEL_LEN = 96,
+    MAX_PREFIX = 48,
+    MAX_SUFFIX = 12,
+    MAX_OUTPUT = 28,
+    MAX_ANSWERS = 4,
+    NUM_PREFIXES = 3,
+    NUM_BLOCKS = 4, /* of which the prefixes are made */
+    TOP_K = 16,
+    NUM_THREADS = 8
+};
+
+/* ---- the requests ---- */
+
+enum kind { GREEDY, SAMPLED, SEVERAL, BEST_OF, BEAMS };
+static const enum kind kinds[] = {GREEDY, GREEDY, GREEDY, SAMPLED, SAMPLED, SAMPLED, SEVERAL, SEVERAL, BEST_OF, BEAMS};
+
+struct question {
+    enum kind kind;
+    int32_t ids[MAX_PREFIX + MAX_SUFFIX], length;
+    struct sampling_params params;
+    const char *salt;
+    int32_t priority;
+    int abort_after; /* so many tokens, counted as abort_later says; -1: never */
+};
+
+static int32_t between(struct random *r, int32_t low, int32_t high)
+{
+    return (int32_t)random_between(r, low, high);
+}
+
+/* Some of a prefix that others have too, and some tokens of its own. */
+static void make_prompt(struct question *q, int32_t prefixes[NUM_PREFIXES][MAX_PREFIX], struct random *r)
+{
+    const int32_t *prefix = prefixes[between(r, 0, NUM_PREFIXES - 1)];
+    const int32_t shared = between(r, 0, 3) == 0 ? between(r, 0, MAX_PREFIX) : MAX_PREFIX;
+    const int32_t own = between(r, shared == 0, MAX_SUFFIX);
+    memcpy(q->ids, prefix, (size_t)shared * sizeof *q->ids);
+    for (int32_t i = 0; i < own; i++) q->ids[shared + i] = between(r, 0, VOCABULARY - 1);
+    q->length = shared + own;
+}
+
+static void make_ends_and_penalty(struct question *q, struct random *r)
+{
+    struct sampling_params *p = &q->params;
+    p->max_tokens = between(r, 0, 3) == 0 ? between(r, 1, MAX_OUTPUT) : MAX_OUTPUT;
+    p->ignore_eos = true;
+    if (between(r, 0, 3) == 0)
+        for (int i = 0; i < 4; i++) assert_true(sampling_params_add_stop_token_id(p, between(r, 0, VOCABULARY - 1)));
+    else if (q->kind != BEAMS && between(r, 0, 2) == 0)
+        assert_true(sampling_params_add_stop(p, (const char *[]){"e", "in", "a", "\n"}[between(r, 0, 3)]));
+    if (q->kind != BEAMS && between(r, 0, 4) == 0) p->min_tokens = between(r, 0, p->max_tokens);
+    if (q->kind != BEAMS && between(r, 0, 4) == 0) p->presence_penalty = 1;
+}
+
+static void make_question(struct question *q, int32_t prefixes[NUM_PREFIXES][MAX_PREFIX], struct random *r)
+{
+    struct sampling_params *p = &q->params;
+    *q = (struct question){.kind = kinds[between(r, 0, sizeof kinds / sizeof *kinds - 1)]};
+    make_prompt(q, prefixes, r);
+    *p = sampling_params_default();
+    p->temperature = q->kind == GREEDY ? 0 : 1;
+    p->logprobs = q->kind == GREEDY ? 2 : q->kind == BEAMS ? -1 : TOP_K;
+    p->top_k = q->kind == GREEDY || q->kind == BEAMS ? 0 : TOP_K;
+    p->has_seed = true;
+    p->seed = random_bits(r);
+    const int32_t sequences = between(r, 2, MAX_ANSWERS);
+    if (q->kind == SEVERAL) p->n = sequences;
+    if (q->kind == BEST_OF) p->best_of = sequences;
+    if (q->kind == BEAMS) p->beam_width = sequences;
+    if (q->kind == BEST_OF || q->kind == BEAMS) p->n = between(r, 1, sequences);
+    make_ends_and_penalty(q, r);
+    q->salt = (const char *[]){NULL, NULL, NULL, NULL, "a", "b"}[between(r, 0, 5)];
+    q->priority = between(r, -2, 2);
+    q->abort_after = between(r, 0, 6) == 0 ? between(r, 0, MAX_OUTPUT) : -1;
+}
+
+/* A block of tokens stands in several prefixes, behind others: it must be found only where all before it is the same.
+ */
+static void make_prefix(int32_t prefix[MAX_PREFIX], int32_t blocks[NUM_BLOCKS][BLOCK_SIZE], struct random *r)
+{
+    for (int32_t k = 0; k < MAX_PREFIX; k += BLOCK_SIZE)
+        memcpy(&prefix[k], blocks[between(r, 0, NUM_BLOCKS - 1)], sizeof blocks[0]);
+}
+
+static struct question *make_questions(uint64_t number)
+{
+    int32_t prefixes[NUM_PREFIXES][MAX_PREFIX], blocks[NUM_BLOCKS][BLOCK_SIZE];
+    struct random r = {seed * 1000 + number};
+    struct question *questions = calloc((size_t)num_requests, sizeof *questions);
+    for (int i = 0; i < NUM_BLOCKS; i++)
+        for (int k = 0; k < BLOCK_SIZE; k++) blocks[i][k] = between(&r, 0, VOCABULARY - 1);
+    for (int i = 0; i < NUM_PREFIXES; i++) make_prefix(prefixes[i], blocks, &r);
+    for (int i = 0; i < num_requests; i++) make_question(&questions[i], prefixes, &r);
+    return questions;
+}
+
+static void free_questions(struct question *questions)
+{
+    for (int i = 0; i < num_requests; i++) sampling_params_free(&questions[i].params);
+    free(questions);
+}
+
+/* ---- asking ---- */
+
+/* A request, and what came of it. */
+struct asked {
+    const struct question *question;
+    struct run_answer answers[MAX_ANSWERS];
+    struct crowd *crowd;
+    atomic_int tokens;
+    atomic_bool finished;
+};
+
+struct crowd {
+    struct engine *engine;
+    struct asked *asked; /* [num_requests] */
+    bool priorities;
+    int finished; /* counted on the thread that steps */
+    atomic_int next, tokens;
+    int64_t shared; /* most blocks saved by sharing at any step */
+};
+
+/* Of a token drawn from the TOP_K best: by how much it won, its random number included. The draw is made again here,
+ * from what backend.h says of it. */
+static float drawn_gap(const struct question *q, const struct answer_piece *piece, int32_t position)
+{
+    float best = -INFINITY, second = -INFINITY;
+    int32_t id = -1;
+    for (int32_t i = 0; i < piece->num_top; i++) {
+        uint32_t words[4];
+        const int32_t candidate = piece->top_ids[i];
+        philox4x32(q->params.seed, (uint32_t)piece->index, (uint32_t)position, (uint32_t)candidate / 4, words);
+        const float value = piece->top_logprobs[i] - logf(-logf(philox_uniform(words[candidate % 4])));
+        if (value > best) id = candidate;
+        second = fmaxf(second, fminf(value, best));
+        best = fmaxf(best, value);
+    }
+    if (best - second > 1e-3f) assert_int_equal(id, piece->token_ids[0]);
+    return best - second;
+}
+
+/* By how much the newest token of an answer won. Where the logits were changed before the choice it is not known: then
+ * no difference is forgiven. */
+static void note_gap(const struct question *q, const struct answer_piece *piece, struct run_answer *answer)
+{
+    const int32_t position = answer->count - 1;
+    if (q->params.presence_penalty != 0 || position < q->params.min_tokens)
+        answer->gaps[position] = INFINITY;
+    else if (q->kind == SAMPLED || q->kind == SEVERAL)
+        answer->gaps[position] = drawn_gap(q, piece, position);
+}
+
+static void take_piece(void *user, const struct answer_piece *piece)
+{
+    struct asked *a = user;
+    struct run_answer *answer = &a->answers[piece->index];
+    run_answer_add(answer, piece);
+    if (piece->num_tokens > 0 && a->question->kind != BEAMS) note_gap(a->question, piece, answer);
+    atomic_fetch_add(&a->tokens, piece->num_tokens);
+    atomic_fetch_add(&a->crowd->tokens, piece->num_tokens);
+    if (!piece->request_finished) return;
+    a->crowd->finished++;
+    atomic_store(&a->finished, true);
+}
+
+static uint64_t ask(struct asked *a)
+{
+    const struct question *q = a->question;
+    const struct engine_request request = {.prompt = q->ids,
+                                           .prompt_len = q->length,
+                                           .params = &q->params,
+                                           .cache_salt = q->salt,
+                                           .priority = a->crowd->priorities ? q->priority : 0,
+                                           .deliver = take_piece,
+                                           .user = a};
+    struct error err = {""};
+    uint64_t id;
+    if (engine_add(a->crowd->engine, &request, &id, &err) == STATUS_OK) return id;
+    print_error("engine_add: %s\n", err.text);
+    abort();
+}
+
+static bool is_ranked(const struct question *q)
+{
+    return q->kind == BEST_OF || q->kind == BEAMS;
+}
+
+/* Aborts the request when it has so many tokens, or, where its tokens come all at the end, when all requests together
+ * have so many more. */
+static void abort_later(struct asked *a, uint64_t id)
+{
+    const atomic_int *tokens = is_ranked(a->question) ? &a->crowd->tokens : &a->tokens;
+    const int until = a->question->abort_after + (is_ranked(a->question) ? atomic_load(tokens) : 0);
+    while (atomic_load(tokens) < until && !atomic_load(&a->finished))
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    engine_abort(a->crowd->engine, id);
+}
+
+static void *ask_and_abort(void *user)
+{
+    struct crowd *c = user;
+    for (int i = atomic_fetch_add(&c->next, 1); i < num_requests; i = atomic_fetch_add(&c->next, 1)) {
+        const uint64_t id = ask(&c->asked[i]);
+        if (c->asked[i].question->abort_after >= 0) abort_later(&c->asked[i], id);
+    }
+    return NULL;
+}
+
+static void step(struct crowd *c)
+{
+    struct error err = {""};
+    struct scheduler_stats stats;
+    bool worked;
+    engine_wait(c->engine);
+    if (engine_step(c->engine, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
+    engine_stats(c->engine, &stats);
+    const int64_t shared = engine_blocks_unshared(c->engine) - stats.blocks_in_use;
+    if (shared > c->shared) c->shared = shared;
+}
+
+static struct crowd *crowd_open(const struct question *questions, const struct engine_options *options)
+{
+    struct crowd *c = calloc(1, sizeof *c);
+    c->engine = run_engine(options);
+    c->priorities = options->scheduling_policy == SCHEDULING_PRIORITY;
+    c->asked = calloc((size_t)num_requests, sizeof *c->asked);
+    for (int i = 0; i < num_requests; i++) {
+        struct asked *a = &c->asked[i];
+        a->question = &questions[i];
+        a->crowd = c;
+        for (int j = 0; j < MAX_ANSWERS; j++) run_answer_open(&a->answers[j], MAX_MODEL_LEN);
+    }
+    return c;
+}
+
+/* Everything ended once, in order, and gave back what it held. */
+static void crowd_check(struct crowd *c)
+{
+    struct scheduler_stats stats;
+    engine_stats(c->engine, &stats);
+    assert_true(stats.blocks_in_use == 0 && stats.host_blocks_in_use == 0);
+    assert_false(engine_has_work(c->engine));
+    for (int i = 0; i < num_requests; i++)
+        for (int j = 0; j < c->asked[i].question->params.n; j++) {
+            const struct run_answer *answer = &c->asked[i].answers[j];
+            if (answer->finish == FINISH_ERROR) fail_msg("request %d: %s", i, answer->error);
+            run_answer_check(answer);
+        }
+}
+
+static void crowd_close(struct crowd *c)
+{
+    for (int i = 0; i < num_requests; i++)
+        for (int j = 0; j < MAX_ANSWERS; j++) run_answer_free(&c->asked[i].answers[j]);
+    free(c->asked);
+    free(c);
+}
+
+/* One request after the other. */
+static void run_alone(struct crowd *c)
+{
+    for (int i = 0; i < num_requests; i++) {
+        ask(&c->asked[i]);
+        while (c->finished == i) step(c);
+    }
+    crowd_check(c);
+}
+
+static void run_together(struct crowd *c)
+{
+    pthread_t threads[NUM_THREADS];
+    for (int i = 0; i < NUM_THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, ask_and_abort, c), 0);
+    while (c->finished < num_requests) step(c);
+    for (int i = 0; i < NUM_THREADS; i++) pthread_join(threads[i], NULL);
+    crowd_check(c);
+}
+
+/* ---- memory ---- */
+
+struct memory {
+    const char *name;
+    enum preemption_mode mode;
+    bool caching;
+    int async;
+    enum scheduling_policy policy;
+    int32_t batched_tokens, swap_blocks;
+};
+
+static const struct memory memories[] = {
+    {"either", PREEMPTION_AUTO, true, 1, SCHEDULING_FCFS, 40, 24},
+    {"swapped, by priority", PREEMPTION_SWAP, true, 0, SCHEDULING_PRIORITY, 20, 12},
+    {"swapped, no cache, in flight", PREEMPTION_SWAP, false, 1, SCHEDULING_FCFS, 64, 40},
+    {"computed again, by priority, in flight", PREEMPTION_RECOMPUTE, true, 1, SCHEDULING_PRIORITY, 17, 24},
+};
+
+/* Without a kind of memory: plenty. */
+static struct engine_options make_options(const char *folder, const struct memory *m, int32_t num_blocks,
+                                          int64_t block_bytes)
+{
+    static char path[512];
+    struct engine_options o = run_options(folder, path, sizeof path);
+    o.skip_tokenizer = false;
+    o.max_model_len = MAX_MODEL_LEN;
+    o.block_size = BLOCK_SIZE;
+    o.enable_prefix_caching = false;
+    o.async_scheduling = 0;
+    if (!m) return o;
+    o.enable_prefix_caching = m->caching;
+    o.async_scheduling = m->async;
+    o.preemption_mode = m->mode;
+    o.scheduling_policy = m->policy;
+    o.max_num_batched_tokens = m->batched_tokens;
+    o.num_gpu_blocks_override = num_blocks;
+    o.swap_space = (double)(m->swap_blocks * block_bytes) / (double)(1 << 30);
+    return o;
+}
+
+/* It was as tight as it should be: all of this happened. */
+static void check_paths(struct crowd *c, const struct memory *m)
+{
+    struct scheduler_stats s;
+    engine_stats(c->engine, &s);
+    print_message("%-40s %5lld steps, %lld computed again, %lld swapped (%lld blocks out, %lld in), %lld evicted, "
+                  "%lld of %lld tokens cached, %lld blocks shared\n",
+                  m->name, (long long)s.steps, (long long)s.preemptions_recompute, (long long)s.preemptions_swap,
+                  (long long)s.blocks_swapped_out, (long long)s.blocks_swapped_in, (long long)s.evictions,
+                  (long long)s.prefix_hits, (long long)s.prefix_queries, (long long)c->shared);
+    assert_true(c->shared > 0);
+    assert_true((s.prefix_hits > 0) == m->caching && (s.evictions > 0) == m->caching);
+    assert_true((s.blocks_swapped_out > 0) == (m->mode != PREEMPTION_RECOMPUTE));
+    assert_true((s.blocks_swapped_in > 0) == (m->mode != PREEMPTION_RECOMPUTE));
+    assert_true(s.preemptions_recompute > 0 || m->mode == PREEMPTION_SWAP);
+}
+
+/* ---- the same answers ---- */
+
+struct counts {
+    int compared, cut, by[FINISH_ERROR + 1], stop_strings, partial; /* partial: aborted, with some tokens */
+};
+
+/* Which answer is the better of two, or which beam goes on, may be as near a tie as which token is the largest. */
+static bool is_near_tie(const struct question *q, const struct run_answer *alone, const struct run_answer *together)
+{
+    return is_ranked(q) && fabs(alone->score - together->score) <= 1e-4 * fabs(alone->score);
+}
+
+static void compare(const struct asked *alone, const struct asked *together, int32_t j, const char *what,
+                    struct counts *counts)
+{
+    const struct question *q = alone->question;
+    const struct run_answer *b = &together->answers[j];
+    struct run_answer a = alone->answers[j];
+    int32_t k;
+    if (b->finish == FINISH_ABORT && b->count < a.count) a.count = b->count;
+    const enum run_match match = run_answer_match(&a, b, &k);
+    counts->compared++;
+    counts->by[b->finish]++;
+    counts->stop_strings += b->stop_reason[0] != '\0';
+    counts->partial += b->finish == FINISH_ABORT && b->count > 0;
+    if (match == RUN_CUT || (match == RUN_DIFFERENT && is_near_tie(q, &a, b)))
+        counts->cut++;
+    else if (match == RUN_DIFFERENT)
+        fail_msg("%s: request %d of kind %d (%d prompt tokens), answer %d differs at output token %d of %d (%d "
+                 "against %d; gap %g)",
+                 what, (int)(together - together->crowd->asked), q->kind, q->length, j, k, a.count,
+                 k < a.count ? a.tokens[k] : -1, k < b->count ? b->tokens[k] : -1, k < a.count ? a.gaps[k] : 0.0f);
+    else if (b->finish != FINISH_ABORT) {
+        assert_int_equal(b->finish, a.finish);
+        assert_int_equal(b->stop_token, a.stop_token);
+        assert_string_equal(b->stop_reason, a.stop_reason);
+        assert_int_equal(b->text.length, a.text.length);
+        if (a.text.length > 0) assert_memory_equal(b->text.data, a.text.data, a.text.length);
+    }
+}
+
+static void compare_all(const struct crowd *alone, const struct crowd *together, const char *what)
+{
+    struct counts counts = {0};
+    for (int i = 0; i < num_requests; i++) {
+        const struct question *q = alone->asked[i].question;
+        for (int32_t j = 0; j < q->params.n; j++) compare(&alone->asked[i], &together->asked[i], j, what, &counts);
+        for (int32_t j = 0; j < q->params.n && q->abort_after < 0; j++)
+            assert_int_not_equal(together->asked[i].answers[j].finish, FINISH_ABORT);
+    }
+    print_message("%-40s %5d answers: %d ended by length, %d at a stop string, %d at a stop id, %d aborted (%d with "
+                  "tokens), %d cut at a near tie\n",
+                  "", counts.compared, counts.by[FINISH_LENGTH], counts.stop_strings,
+                  counts.by[FINISH_STOP] - counts.stop_strings, counts.by[FINISH_ABORT], counts.partial, counts.cut);
+    assert_true(counts.by[FINISH_LENGTH] > 0 && counts.stop_strings > 0 && counts.partial > 0);
+    assert_true(counts.by[FINISH_STOP] > counts.stop_strings);
+    if (counts.cut > 1 + counts.compared / 100)
+        fail_msg("%s: %d of %d answers were cut at a near tie: too many to call them the same", what, counts.cut,
+                 counts.compared);
+}
+
+/* The checkpoint with a tokenizer, for stop strings; the words of its ids are those of another model. */
+static void make_folder(struct temp_folder *folder, const char *checkpoint)
+{
+    char from[512];
+    snprintf(from, sizeof from, "%s/golden/%s", QUIRE_TEST_DATA, checkpoint);
+    temp_folder_make(folder);
+    temp_folder_copy(folder, from, "config.json");
+    temp_folder_copy(folder, from, "model.safetensors");
+    temp_folder_copy(folder, QUIRE_TEST_DATA "/tokenizers/gpt2", "tokenizer.json");
+    temp_folder_copy(folder, QUIRE_TEST_DATA "/tokenizers/gpt2", "tokenizer_config.json");
+}
+
+static void together_as_alone(const char *checkpoint, int32_t num_blocks)
+{
+    run_need_device();
+    struct temp_folder folder;
+    make_folder(&folder, checkpoint);
+    struct question *questions = make_questions((uint64_t)num_blocks);
+    struct engine_options o = make_options(folder.path, NULL, 0, 0);
+    struct crowd *alone = crowd_open(questions, &o);
+    run_alone(alone);
+    const int64_t block_bytes = engine_memory_profile(alone->engine)->block_bytes;
+    engine_destroy(alone->engine); /* one engine at a time: each counts on its share of a GPU */
+    for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {
+        o = make_options(folder.path, &memories[i], num_blocks, block_bytes);
+        struct crowd *together = crowd_open(questions, &o);
+        run_together(together);
+        check_paths(together, &memories[i]);
+        engine_destroy(together->engine);
+        compare_all(alone, together, memories[i].name);
+        crowd_close(together);
+    }
+    crowd_close(alone);
+    free_questions(questions);
+    temp_folder_remove(&folder);
+}
+
+static void test_full_attention(void **state)
+{
+    (void)state;
+    together_as_alone("mha", 30);
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+    together_as_alone("sliding", 28);
+}
+
+static void test_windows_and_full_attention(void **state)
+{
+    (void)state;
+    together_as_alone("gemma3", 56);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_full_attention),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_windows_and_full_attention),
+    };
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--requests") == 0) num_requests = atoi(argv[i + 1]);
+        if (strcmp(argv[i], "--seed") == 0) seed = strtoull(argv[i + 1], NULL, 10);
+    }
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
+    const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
+    run_set_device("cuda");
+    return failed + cmocka_run_group_tests_name("cuda", tests, NULL, NULL);
+}
