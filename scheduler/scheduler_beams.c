@@ -81,5 +81,7 @@ void scheduler_set_beams(struct scheduler *s, struct request *request, const str
         seqs[i].num_writable = 0; /* its row of the device's tables may be another beam's */
     }
     for (int32_t i = 0; i < request->num_sequences; i++) block_manager_hash(&s->blocks, &seqs[i]);
+    /* It was preempted before these tokens: they may have brought it past the switch. */
+    if (request->queue == &s->waiting) request->long_rope = scheduler_past_switch(s, request);
     scheduler_check_after(s);
 }

@@ -1575,6 +1575,26 @@ static void test_a_preemption_at_the_switch(void **state)
     world_close(&w);
 }
 
+/* Beams that were preempted at the switch start again as long ones, once they have the token past it. */
+static void test_beams_that_are_chosen_past_the_switch(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, switching_config(20));
+    struct request *request = world_add_beams(&w, 20, 2, 10);
+    world_step(&w);
+    scheduler_preempt(w.scheduler, &w.batch, request);
+    assert_false(request->long_rope);
+    scheduler_set_beams(w.scheduler, request, (struct beam[]){{0, 30}, {0, 31}});
+    assert_true(request->long_rope);
+    world_step(&w);
+    assert_int_equal(w.batch.num_tokens, 20);
+    scheduler_abort(w.scheduler, request);
+    assert_ptr_equal(scheduler_next_finished(w.scheduler), request);
+    request_destroy(request);
+    world_close(&w);
+}
+
 static void test_the_invariants_of_the_switch(void **state)
 {
     (void)state;
@@ -2094,6 +2114,7 @@ int main(void)
         cmocka_unit_test(test_a_prompt_past_the_switch),
         cmocka_unit_test(test_answers_cross_the_switch_together),
         cmocka_unit_test(test_a_preemption_at_the_switch),
+        cmocka_unit_test(test_beams_that_are_chosen_past_the_switch),
         cmocka_unit_test(test_the_invariants_of_the_switch),
         cmocka_unit_test(test_random_work_gives_the_true_tokens),
     };

@@ -469,12 +469,15 @@ static void test_every_sequence_of_operations(void **state)
 }
 
 /* Lists that failed once. Beams that were preempted before they were chosen started again: one with nothing to compute,
- * in a step without a batch; the other in the middle of its prompt when its beams were chosen. */
+ * in a step without a batch; the other in the middle of its prompt when its beams were chosen. The third was brought
+ * past the switch by the choice, and started as a short one, with nothing to compute. */
 static const char *const failed_once[][12] = {
     {"config blocks=6 size=2 tokens=3 seqs=2 length=4 groups=2", "add max=0", "add request=1 length=3 beams=1",
      "schedule", "collect", "schedule", "collect", "schedule", "schedule"},
     {"config blocks=12 seqs=2 length=4 groups=4 chunked=0", "add max=3", "schedule", "add request=1 max=2 beams=1",
      "collect", "schedule", "collect", "schedule", "schedule"},
+    {"config blocks=3 tokens=3 seqs=3 length=4 caching=1 rope=1", "add length=2 n=2 max=2",
+     "add request=1 max=2 beams=1", "schedule", "collect", "schedule"},
 };
 
 static void test_lists_that_failed_once(void **state)

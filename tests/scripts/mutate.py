@@ -100,6 +100,7 @@ MUTATIONS = [
     ("a beam's blocks are not given back", BEAMS, "    enum status status = block_manager_release(&s->blocks, seq, &err);\n", "    enum status status = STATUS_OK;\n"),
     ("a beam's tokens are not copied", BEAMS, "           (size_t)(parent->num_tokens - seq->prompt_len) * sizeof *seq->tokens);", "           0 * sizeof *seq->tokens);"),
     ("a beam keeps the table that its place on the device has", BEAMS, "while (count < most && a->blocks[count] == b->blocks[count]) count++;", "while (count < most && (a->blocks[count] || b->blocks[count])) count++;"),
+    ("a choice that crosses the switch leaves a waiting request short", BEAMS, "if (request->queue == &s->waiting) request->long_rope = scheduler_past_switch(s, request);", "if (!request->queue) request->long_rope = scheduler_past_switch(s, request);"),
     ("a beam's block counts as its own", BEAMS, "        seqs[i].num_writable = 0;", "        seqs[i].num_writable += 0;"),
 ]
 
