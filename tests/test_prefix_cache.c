@@ -384,7 +384,7 @@ static void test_the_check_finds_damage(void **state)
 #define FOUND(damage, repair)                                                                                          \
     do {                                                                                                               \
         damage;                                                                                                        \
-        assert_int_equal(check_cache(&cache, &err), STATUS_INTERNAL);                                           \
+        assert_int_equal(check_cache(&cache, &err), STATUS_INTERNAL);                                                  \
         cache = sound;                                                                                                 \
         repair;                                                                                                        \
         check(&cache);                                                                                                 \

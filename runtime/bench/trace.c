@@ -65,7 +65,7 @@ enum status trace_create(struct trace *t, const int32_t *prompt, int32_t prompt_
 enum status trace_add(struct trace *t, const int32_t *prompt, int32_t prompt_len, int32_t answer_len,
                       int32_t max_tokens, struct error *err)
 {
-    struct request *request;
+    struct request *request = NULL;
     enum status status = trace_create(t, prompt, prompt_len, answer_len, max_tokens, &request, err);
     if (status == STATUS_OK) scheduler_add(t->scheduler, request);
     return status;
