@@ -61,7 +61,8 @@ struct batch {
                                num_tokens of each group are used */
 
     int32_t num_deltas;
-    struct block_table_delta *deltas; /* [num_deltas] at most max_deltas */
+    struct block_table_delta *deltas; /* [num_deltas] at most max_deltas; an entry of a table is changed once at most,
+                                         because the device makes the changes in any order */
     int32_t max_deltas;
 
     int32_t num_samples;

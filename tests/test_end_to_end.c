@@ -93,7 +93,7 @@ static void make_question(struct question *q, int32_t prefixes[NUM_PREFIXES][MAX
     make_prompt(q, prefixes, r);
     *p = sampling_params_default();
     p->temperature = q->kind == GREEDY ? 0 : 1;
-    p->logprobs = q->kind == GREEDY ? 2 : q->kind == BEAMS ? -1 : TOP_K;
+    p->logprobs = q->kind == BEAMS ? -1 : SAMPLING_MAX_LOGPROBS;
     p->top_k = q->kind == GREEDY || q->kind == BEAMS ? 0 : TOP_K;
     p->has_seed = true;
     p->seed = random_bits(r);
@@ -154,34 +154,72 @@ struct crowd {
     int64_t shared; /* most blocks saved by sharing at any step */
 };
 
-/* Of a token drawn from the TOP_K best: by how much it won, its random number included. The draw is made again here,
- * from what backend.h says of it. */
-static float drawn_gap(const struct question *q, const struct answer_piece *piece, int32_t position)
+static bool is_ranked(const struct question *q)
 {
-    float best = -INFINITY, second = -INFINITY;
-    int32_t id = -1;
+    return q->kind == BEST_OF || q->kind == BEAMS;
+}
+
+static bool contains(const int32_t *ids, int32_t count, int32_t id)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* What becomes of the logarithms of the most probable tokens before the choice: values[num_top]. */
+static void process(const struct question *q, const struct answer_piece *piece, const struct run_answer *answer,
+                    float *values)
+{
+    const struct sampling_params *p = &q->params;
+    const int32_t position = answer->count - 1;
     for (int32_t i = 0; i < piece->num_top; i++) {
-        uint32_t words[4];
-        const int32_t candidate = piece->top_ids[i];
-        philox4x32(q->params.seed, (uint32_t)piece->index, (uint32_t)position, (uint32_t)candidate / 4, words);
-        const float value = piece->top_logprobs[i] - logf(-logf(philox_uniform(words[candidate % 4])));
-        if (value > best) id = candidate;
+        const int32_t id = piece->top_ids[i];
+        const bool repeated = contains(answer->tokens, position, id);
+        values[i] = piece->top_logprobs[i] - (repeated ? (float)p->presence_penalty : 0.0f);
+        if (position < p->min_tokens && contains(p->stop_token_ids, p->num_stop_token_ids, id)) values[i] = -INFINITY;
+    }
+}
+
+static int32_t rank_of(const float *values, int32_t count, int32_t i)
+{
+    int32_t rank = 0;
+    for (int32_t k = 0; k < count; k++) rank += values[k] > values[i] || (values[k] == values[i] && k < i);
+    return rank;
+}
+
+/* A random number makes the choice: the token whose value and number are the largest in sum is drawn (backend.h). */
+static float random_number(const struct question *q, const struct answer_piece *piece, int32_t position, int32_t id)
+{
+    uint32_t words[4];
+    if (q->kind == GREEDY) return 0;
+    philox4x32(q->params.seed, (uint32_t)piece->index, (uint32_t)position, (uint32_t)id / 4, words);
+    return -logf(-logf(philox_uniform(words[id % 4])));
+}
+
+/* By how much the newest token of an answer won; the choice is made again here. A token that is drawn is one of the
+ * TOP_K best, and by how much the last of these is ahead of the next counts, too. INFINITY: it might be one that the
+ * piece does not name. Then no difference is forgiven. */
+static float gap_of(const struct question *q, const struct answer_piece *piece, const struct run_answer *answer)
+{
+    const int32_t position = answer->count - 1, candidates = q->kind == GREEDY ? 2 : TOP_K;
+    float values[SAMPLING_MAX_LOGPROBS], last = 0, next = 0, best = -INFINITY, second = -INFINITY;
+    int32_t id = -1;
+    process(q, piece, answer, values);
+    for (int32_t i = 0; i < piece->num_top; i++) {
+        const int32_t rank = rank_of(values, piece->num_top, i);
+        if (rank == candidates - 1) last = values[i];
+        if (rank == candidates) next = values[i];
+        if (rank >= candidates) continue;
+        const float value = values[i] + random_number(q, piece, position, piece->top_ids[i]);
+        if (value > best) id = piece->top_ids[i];
         second = fmaxf(second, fminf(value, best));
         best = fmaxf(best, value);
     }
-    if (best - second > 1e-3f) assert_int_equal(id, piece->token_ids[0]);
-    return best - second;
-}
-
-/* By how much the newest token of an answer won. Where the logits were changed before the choice it is not known: then
- * no difference is forgiven. */
-static void note_gap(const struct question *q, const struct answer_piece *piece, struct run_answer *answer)
-{
-    const int32_t position = answer->count - 1;
-    if (q->params.presence_penalty != 0 || position < q->params.min_tokens)
-        answer->gaps[position] = INFINITY;
-    else if (q->kind == SAMPLED || q->kind == SEVERAL)
-        answer->gaps[position] = drawn_gap(q, piece, position);
+    const float others = piece->top_logprobs[piece->num_top - 1]; /* at most */
+    if (last < others) return INFINITY;
+    const float gap = q->kind == GREEDY ? best - second : fminf(best - second, last - fmaxf(next, others));
+    if (gap > 1e-3f) assert_int_equal(id, piece->token_ids[0]);
+    return gap;
 }
 
 static void take_piece(void *user, const struct answer_piece *piece)
@@ -189,7 +227,8 @@ static void take_piece(void *user, const struct answer_piece *piece)
     struct asked *a = user;
     struct run_answer *answer = &a->answers[piece->index];
     run_answer_add(answer, piece);
-    if (piece->num_tokens > 0 && a->question->kind != BEAMS) note_gap(a->question, piece, answer);
+    if (piece->num_tokens > 0 && !is_ranked(a->question))
+        answer->gaps[answer->count - 1] = gap_of(a->question, piece, answer);
     atomic_fetch_add(&a->tokens, piece->num_tokens);
     atomic_fetch_add(&a->crowd->tokens, piece->num_tokens);
     if (!piece->request_finished) return;
@@ -212,11 +251,6 @@ static uint64_t ask(struct asked *a)
     if (engine_add(a->crowd->engine, &request, &id, &err) == STATUS_OK) return id;
     print_error("engine_add: %s\n", err.text);
     abort();
-}
-
-static bool is_ranked(const struct question *q)
-{
-    return q->kind == BEST_OF || q->kind == BEAMS;
 }
 
 /* Aborts the request when it has so many tokens, or, where its tokens come all at the end, when all requests together

@@ -210,10 +210,14 @@ static void give_back(struct fixture *f, int32_t block)
     f->blocks.pool[f->blocks.count++] = block;
 }
 
+/* A step changes an entry once: the device makes the changes in any order. */
 static void set_entry(struct fixture *f, int32_t group, int32_t index, int32_t block)
 {
     struct batch *b = &f->batch;
-    b->deltas[b->num_deltas++] = (struct block_table_delta){group, 3, index, block};
+    int32_t i = 0;
+    while (i < b->num_deltas && (b->deltas[i].group != group || b->deltas[i].index != index)) i++;
+    if (i == b->num_deltas) b->num_deltas++;
+    b->deltas[i] = (struct block_table_delta){group, 3, index, block};
 }
 
 /* A free block in the place of another, or of none. */

@@ -156,13 +156,14 @@ static void run_alone(struct model_request *r, int32_t index, int32_t max_model_
 
 static struct sampling_params params_of(const int32_t *v)
 {
+    static int32_t stop_ids[] = {FIRST_STOP, SECOND_STOP};
     struct sampling_params params = sampling_params_default();
     params.n = model_clamp(v[ADD_N], 1, SCHEDULER_MODEL_MAX_N);
     params.max_tokens = v[ADD_MAX] <= 0 ? -1 : v[ADD_MAX];
     params.min_tokens = params.max_tokens < 0 ? 0 : model_clamp(v[ADD_MIN], 0, params.max_tokens);
     params.ignore_eos = v[ADD_EOS] == 0;
     params.num_stop_token_ids = v[ADD_EOS] > 1 ? 2 : 0;
-    params.stop_token_ids = (int32_t[]){FIRST_STOP, SECOND_STOP};
+    params.stop_token_ids = stop_ids;
     params.seed = (uint64_t)v[ADD_SEED];
     return params;
 }

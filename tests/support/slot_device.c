@@ -52,6 +52,7 @@ enum status slot_device_init(struct slot_device *d, const struct batch_limits *l
     const size_t entries = (size_t)limits->num_groups * seqs * (size_t)batch_max_blocks(limits);
     bool ok = (d->slots = calloc(slots, sizeof *d->slots)) && (d->written_in = calloc(slots, sizeof *d->written_in)) &&
               (d->kept_in = calloc(slots, sizeof *d->kept_in)) && (d->tables = calloc(entries, sizeof *d->tables)) &&
+              (d->changed_in = calloc(entries, sizeof *d->changed_in)) &&
               (d->states = calloc(seqs, sizeof *d->states)) && (d->named_in = calloc(seqs, sizeof *d->named_in)) &&
               (d->resolved = calloc((size_t)limits->max_num_tokens, sizeof *d->resolved));
     for (int i = 0; ok && i < SLOT_DEVICE_STEPS; i++) ok = (d->sampled[i] = calloc(seqs, sizeof *d->sampled[i]));
@@ -69,6 +70,7 @@ void slot_device_free(struct slot_device *d)
     free(d->written_in);
     free(d->kept_in);
     free(d->tables);
+    free(d->changed_in);
     free(d->states);
     free(d->named_in);
     free(d->resolved);
@@ -148,7 +150,13 @@ static enum status apply_deltas(struct slot_device *d, const struct batch *b, st
             delta.index >= batch_max_blocks(&d->limits) || delta.block < 0 || delta.block > d->num_blocks)
             return error_set(err, STATUS_INTERNAL, "delta: group %d state index %d index %d block %d", delta.group,
                              delta.state_index, delta.index, delta.block);
-        table_of(d, delta.group, delta.state_index)[delta.index] = delta.block;
+        int32_t *entry = &table_of(d, delta.group, delta.state_index)[delta.index];
+        int64_t *changed_in = &d->changed_in[entry - d->tables];
+        if (*changed_in == d->num_submitted + 1)
+            return error_set(err, STATUS_INTERNAL, "delta: entry %d of group %d and state index %d changes twice",
+                             delta.index, delta.group, delta.state_index);
+        *changed_in = d->num_submitted + 1;
+        *entry = delta.block;
     }
     return STATUS_OK;
 }

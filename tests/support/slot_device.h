@@ -53,6 +53,7 @@ struct slot_device {
     int64_t *written_in;           /* [blocks * block_size] the step that wrote a slot last */
     int64_t *kept_in;              /* [blocks * block_size] the step that may not write it: see slot_device_keep */
     int32_t *tables;               /* [num_groups, max_num_seqs, max_blocks] */
+    int64_t *changed_in;           /* like tables: the step that changed an entry last */
     struct true_sequence **states; /* [max_num_seqs] by state index; NULL: none */
     int64_t *named_in;             /* [max_num_seqs] the last step that named a state index */
     int32_t *resolved;             /* [max_num_tokens] token ids of the step */
