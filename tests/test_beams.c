@@ -129,43 +129,30 @@ static void check_cases(const struct cases *c, const struct run *run, const char
 /* ---- beam search, whatever the path ---- */
 
 struct variant {
-    const char *name;
-    int32_t block_size, max_num_seqs, max_num_batched_tokens, num_blocks;
-    bool caching;
-    int async;
-    enum preemption_mode preemption_mode;
+    struct run_variant run;
     bool others; /* other requests run beside it */
 };
 
 static const struct variant variants[] = {
-    {"alone", 16, 16, 512, 0, false, 0, PREEMPTION_AUTO, false},
-    {"together", 16, 64, 512, 0, true, 0, PREEMPTION_AUTO, false},
-    {"two steps in flight", 16, 64, 512, 0, true, 1, PREEMPTION_AUTO, false},
-    {"beside others", 16, 64, 512, 0, true, 1, PREEMPTION_AUTO, true},
-    {"small steps", 8, 16, 16, 0, true, 1, PREEMPTION_AUTO, true},
-    {"swapped", 8, 64, 512, 64, true, 0, PREEMPTION_AUTO, true},
-    {"swapped, in flight", 8, 64, 512, 64, false, 1, PREEMPTION_SWAP, true},
-    {"recomputed", 8, 64, 512, 64, true, 0, PREEMPTION_RECOMPUTE, true},
-    {"recomputed, in flight, small steps", 8, 40, 40, 64, false, 1, PREEMPTION_RECOMPUTE, true},
+    {{"alone", 16, 16, 512, 0, false, 0, PREEMPTION_AUTO}, false},
+    {{"together", 16, 64, 512, 0, true, 0, PREEMPTION_AUTO}, false},
+    {{"two steps in flight", 16, 64, 512, 0, true, 1, PREEMPTION_AUTO}, false},
+    {{"beside others", 16, 64, 512, 0, true, 1, PREEMPTION_AUTO}, true},
+    {{"small steps", 8, 16, 16, 0, true, 1, PREEMPTION_AUTO}, true},
+    {{"swapped", 8, 64, 512, 64, true, 0, PREEMPTION_AUTO}, true},
+    {{"swapped, in flight", 8, 64, 512, 64, false, 1, PREEMPTION_SWAP}, true},
+    {{"recomputed", 8, 64, 512, 64, true, 0, PREEMPTION_RECOMPUTE}, true},
+    {{"recomputed, in flight, small steps", 8, 40, 40, 64, false, 1, PREEMPTION_RECOMPUTE}, true},
 };
 
-static struct engine *variant_engine(const char *checkpoint, const struct variant *v)
+static struct engine *variant_engine(const char *checkpoint, const struct run_variant *v)
 {
-    char path[512], folder[64];
+    char folder[64];
     snprintf(folder, sizeof folder, "golden/%s", checkpoint);
-    struct engine_options o = run_options(folder, path, sizeof path);
-    o.max_model_len = 120;
-    o.block_size = v->block_size;
-    o.max_num_seqs = v->max_num_seqs;
-    o.max_num_batched_tokens = v->max_num_batched_tokens;
-    o.num_gpu_blocks_override = v->num_blocks;
-    o.enable_prefix_caching = v->caching;
-    o.async_scheduling = v->async;
-    o.preemption_mode = v->preemption_mode;
-    return run_engine(&o);
+    return run_variant_engine(folder, 120, v);
 }
 
-static void check_preemptions(struct engine *e, const struct variant *v)
+static void check_preemptions(struct engine *e, const struct run_variant *v)
 {
     struct scheduler_stats stats;
     engine_stats(e, &stats);
@@ -183,10 +170,10 @@ static void equal_to_transformers(const char *checkpoint)
     struct run run;
     load(&c, checkpoint);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-        struct engine *e = variant_engine(checkpoint, &variants[i]);
+        struct engine *e = variant_engine(checkpoint, &variants[i].run);
         run_requests(e, c.prompts, c.count + (variants[i].others ? NUM_OTHERS : 0), c.params, &run);
-        check_cases(&c, &run, variants[i].name);
-        check_preemptions(e, &variants[i]);
+        check_cases(&c, &run, variants[i].run.name);
+        check_preemptions(e, &variants[i].run);
         run_free(&run);
         engine_destroy(e);
     }
@@ -209,7 +196,7 @@ static void beams_of_qwen3(void **state)
 static void beams_fill_the_model(void **state)
 {
     (void)state;
-    struct engine *e = variant_engine("gqa", &variants[0]);
+    struct engine *e = variant_engine("gqa", &variants[0].run);
     const int32_t length = 111;
     struct run_prompt *prompt = run_random_prompts(&length, 1, 300, 3);
     struct sampling_params p = sampling_params_default();
@@ -356,7 +343,7 @@ static void aborts_at_any_step(void **state)
     beams.n = 3;
     beams.max_tokens = best.max_tokens = 60;
     for (int async = 0; async <= 1; async++) {
-        struct variant v = variants[0];
+        struct run_variant v = variants[0].run;
         v.async = async;
         struct engine *e = variant_engine("gqa", &v);
         for (int steps = 0; steps < 25; steps++) {
@@ -401,7 +388,7 @@ static void refuse(struct engine *e, const struct sampling_params *p, const char
 static void too_wide(void **state)
 {
     (void)state;
-    struct engine *e = variant_engine("gqa", &variants[0]); /* 16 sequences at once */
+    struct engine *e = variant_engine("gqa", &variants[0].run); /* 16 sequences at once */
     struct sampling_params p = sampling_params_default();
     p.beam_width = 17;
     refuse(e, &p, "beam_width is 17, but at most 16 sequences run at once: raise --max-num-seqs to 17");

@@ -45,15 +45,7 @@ static struct run_prompt *test_prompts(int32_t vocab_size)
 
 /* ---- the same tokens whatever the path ---- */
 
-struct variant {
-    const char *name;
-    int32_t block_size, max_num_seqs, max_num_batched_tokens, num_blocks;
-    bool caching;
-    int async;
-    enum preemption_mode preemption_mode;
-};
-
-static const struct variant variants[] = {
+static const struct run_variant variants[] = {
     {"batched", 16, 16, 512, 0, true, 0, PREEMPTION_AUTO},
     {"batched, no cache", 16, 16, 512, 0, false, 0, PREEMPTION_AUTO},
     {"two steps in flight", 16, 16, 512, 0, true, 1, PREEMPTION_AUTO},
@@ -71,23 +63,13 @@ static const struct variant variants[] = {
     {"swapping, no cache, in flight", 8, 16, 64, 34, false, 1, PREEMPTION_SWAP},
 };
 
-static struct engine *variant_engine(const char *folder, const struct variant *v)
+static struct engine *variant_engine(const char *folder, const struct run_variant *v)
 {
-    char path[512];
-    struct engine_options o = run_options(folder, path, sizeof path);
-    o.max_model_len = 200;
-    o.block_size = v->block_size;
-    o.max_num_seqs = v->max_num_seqs;
-    o.max_num_batched_tokens = v->max_num_batched_tokens;
-    o.num_gpu_blocks_override = v->num_blocks;
-    o.enable_prefix_caching = v->caching;
-    o.async_scheduling = v->async;
-    o.preemption_mode = v->preemption_mode;
-    return run_engine(&o);
+    return run_variant_engine(folder, 200, v);
 }
 
 /* A variant with few blocks was made to preempt, and to swap if its mode, or several answers, ask for it. */
-static void check_preemptions(struct engine *e, const struct variant *v, int32_t n)
+static void check_preemptions(struct engine *e, const struct run_variant *v, int32_t n)
 {
     struct scheduler_stats stats;
     engine_stats(e, &stats);
@@ -101,7 +83,7 @@ static void check_preemptions(struct engine *e, const struct variant *v, int32_t
 
 static void same_tokens(const char *folder)
 {
-    const struct variant alone = {"alone", 16, 1, 512, 0, false, 0, PREEMPTION_AUTO};
+    const struct run_variant alone = {"alone", 16, 1, 512, 0, false, 0, PREEMPTION_AUTO};
     const struct sampling_params params = greedy();
     struct engine *e = variant_engine(folder, &alone);
     struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
@@ -110,7 +92,7 @@ static void same_tokens(const char *folder)
     engine_destroy(e);
     int cut = 0;
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-        const struct variant *v = &variants[i];
+        const struct run_variant *v = &variants[i];
         e = variant_engine(folder, v);
         run_prompts(e, prompts, NUM_PROMPTS, &params, &other);
         check_preemptions(e, v, 1);
@@ -162,7 +144,7 @@ static void test_same_tokens_longrope(void **state)
 
 /* ---- forks ---- */
 
-static const struct variant roomy = {"roomy", 16, 16, 512, 0, true, 0, PREEMPTION_AUTO};
+static const struct run_variant roomy = {"roomy", 16, 16, 512, 0, true, 0, PREEMPTION_AUTO};
 
 /* vLLM's rule: several answers need a temperature. With this one the draw decides nothing but near ties. */
 #define NEARLY_GREEDY 2e-5
@@ -170,12 +152,12 @@ static const struct variant roomy = {"roomy", 16, 16, 512, 0, true, 0, PREEMPTIO
 static void forks_are_one_answer(const char *folder)
 {
     struct sampling_params params = greedy();
-    const struct variant forms[] = {roomy,
-                                    {"two in flight", 16, 16, 512, 0, true, 1, PREEMPTION_AUTO},
-                                    {"small chunks", 8, 16, 20, 0, false, 0, PREEMPTION_AUTO},
-                                    {"swapped", 8, 16, 512, 40, false, 0, PREEMPTION_AUTO},
-                                    {"swapped, cache, in flight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO},
-                                    {"preempted", 8, 16, 512, 40, false, 0, PREEMPTION_RECOMPUTE}};
+    const struct run_variant forms[] = {roomy,
+                                        {"two in flight", 16, 16, 512, 0, true, 1, PREEMPTION_AUTO},
+                                        {"small chunks", 8, 16, 20, 0, false, 0, PREEMPTION_AUTO},
+                                        {"swapped", 8, 16, 512, 40, false, 0, PREEMPTION_AUTO},
+                                        {"swapped, cache, in flight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO},
+                                        {"preempted", 8, 16, 512, 40, false, 0, PREEMPTION_RECOMPUTE}};
     struct engine *e = variant_engine(folder, &roomy);
     struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct run one, many;
@@ -255,7 +237,7 @@ static void test_seed_whatever_the_preemption(void **state)
     (void)state;
     struct sampling_params params = three_seeded();
     params.presence_penalty = 0.5;
-    const struct variant forms[] = {
+    const struct run_variant forms[] = {
         {"swapped", 8, 16, 512, 40, true, 0, PREEMPTION_AUTO},
         {"swapped, in flight", 8, 16, 512, 40, true, 1, PREEMPTION_AUTO},
         {"swapped, small chunks", 8, 16, 20, 40, false, 1, PREEMPTION_SWAP},
@@ -818,7 +800,7 @@ static void test_aborts_at_any_time(void **state)
 {
     (void)state;
     enum { REQUESTS = 100 };
-    const struct variant one_at_a_time = {"one at a time", 16, 1, 512, 0, true, 0, PREEMPTION_AUTO};
+    const struct run_variant one_at_a_time = {"one at a time", 16, 1, 512, 0, true, 0, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &one_at_a_time);
     struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct sampling_params params = greedy();
@@ -1022,7 +1004,7 @@ static void test_no_allocation_in_steps(void **state)
 {
     (void)state;
 #if COUNTING
-    const struct variant tight = {"tight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO};
+    const struct run_variant tight = {"tight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &tight);
     struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
     struct scheduler_stats stats;

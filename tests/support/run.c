@@ -69,6 +69,21 @@ struct engine *run_engine(const struct engine_options *options)
     return e;
 }
 
+struct engine *run_variant_engine(const char *folder, int32_t max_model_len, const struct run_variant *v)
+{
+    char path[512];
+    struct engine_options o = run_options(folder, path, sizeof path);
+    o.max_model_len = max_model_len;
+    o.block_size = v->block_size;
+    o.max_num_seqs = v->max_num_seqs;
+    o.max_num_batched_tokens = v->max_num_batched_tokens;
+    o.num_gpu_blocks_override = v->num_blocks;
+    o.enable_prefix_caching = v->caching;
+    o.async_scheduling = v->async;
+    o.preemption_mode = v->preemption_mode;
+    return run_engine(&o);
+}
+
 void run_answer_open(struct run_answer *a, int32_t capacity)
 {
     *a = (struct run_answer){.capacity = capacity};

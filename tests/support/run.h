@@ -38,6 +38,17 @@ struct engine_options run_options(const char *folder, char *path, size_t size);
 /* Creates an engine or fails the test. */
 struct engine *run_engine(const struct engine_options *options);
 
+/* A way to run the same requests: how they share steps and memory. num_blocks 0: as many as fit. */
+struct run_variant {
+    const char *name;
+    int32_t block_size, max_num_seqs, max_num_batched_tokens, num_blocks;
+    bool caching;
+    int async;
+    enum preemption_mode preemption_mode;
+};
+/* run_engine with run_options of this folder. */
+struct engine *run_variant_engine(const char *folder, int32_t max_model_len, const struct run_variant *v);
+
 /* For a test that adds its requests itself. Open the answer, add each piece that belongs to it, check that it ended
  * once and has as many tokens as it says (fails the test), free it. */
 void run_answer_open(struct run_answer *a, int32_t capacity);
