@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/visible.h"
+
 void log_write(const struct log *log, enum log_level level, const char *format, ...)
 {
     static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
@@ -12,5 +14,5 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "quire: %s%s\n", names[level], text);
+    visible_printf(stderr, "quire: %s%s\n", names[level], text);
 }

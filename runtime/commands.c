@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/visible.h"
+
 static void append(struct sentence *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void append(struct sentence *s, const char *format, ...)
 {
@@ -47,6 +49,6 @@ const char *plural(int64_t count)
 
 int command_fail(const char *command, const struct error *err, int exit_status)
 {
-    fprintf(stderr, "quire %s: %s\n", command, command_sentence(err).text);
+    visible_printf(stderr, "quire %s: %s\n", command, command_sentence(err).text);
     return exit_status;
 }

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "runtime/commands.h"
 #include "runtime/inspect.h"
-#include "runtime/memory_report.h"
+#include "runtime/profile/memory_report.h"
 
 /* null where nothing is wrong */
 static void set_error(json_t *json, const char *key, const struct error *err)

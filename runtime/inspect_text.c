@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "runtime/commands.h"
 #include "runtime/inspect.h"
-#include "runtime/memory_report.h"
+#include "runtime/profile/memory_report.h"
 #include "runtime/table.h"
 
 /* ---- values ---- */

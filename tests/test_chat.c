@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/conversation.h"
+#include "runtime/chat/conversation.h"
 #include "tests/support/program.h"
 #include "tests/support/pty.h"
 #include "tests/support/toy_model.h"

@@ -12,7 +12,7 @@
 #include "model/inputs.h"
 #include "model/kv_cache.h"
 #include "model/memory_profile.h"
-#include "runtime/memory_report.h"
+#include "runtime/profile/memory_report.h"
 #include "tests/support/program.h"
 
 static struct model_spec spec;

@@ -13,7 +13,7 @@
 #include "base/array.h"
 #include "runtime/engine/engine.h"
 #include "runtime/prompts.h"
-#include "runtime/result_queue.h"
+#include "runtime/generate/result_queue.h"
 
 struct result_rules {
     const struct tokenizer *tokenizer; /* for the texts of tokens in "logprobs"; may be NULL */

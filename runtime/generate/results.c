@@ -1,4 +1,4 @@
-#include "runtime/results.h"
+#include "runtime/generate/results.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "runtime/line_editor.h"
+#include "runtime/chat/line_editor.h"
 
 #include <errno.h>
 #include <histedit.h>

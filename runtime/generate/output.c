@@ -1,4 +1,4 @@
-#include "runtime/output.h"
+#include "runtime/generate/output.h"
 
 #include <errno.h>
 #include <fcntl.h>

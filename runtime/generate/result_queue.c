@@ -1,8 +1,8 @@
-#include "runtime/result_queue.h"
+#include "runtime/generate/result_queue.h"
 
 #include <stddef.h>
 
-#include "runtime/results.h"
+#include "runtime/generate/results.h"
 
 static void list_append(struct result_list *list, struct result *r)
 {

@@ -15,10 +15,10 @@
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
-#include "runtime/output.h"
+#include "runtime/generate/output.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
-#include "runtime/results.h"
+#include "runtime/generate/results.h"
 
 static const char COMMAND[] = "generate";
 static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";

@@ -1,9 +1,9 @@
-#include "runtime/profile.h"
+#include "runtime/profile/profile.h"
 
 #include <limits.h>
 
 #include "runtime/commands.h"
-#include "runtime/memory_report.h"
+#include "runtime/profile/memory_report.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/prompts.h"

@@ -1,4 +1,4 @@
-#include "runtime/profile.h"
+#include "runtime/profile/profile.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 #include "runtime/commands.h"
-#include "runtime/conversation.h"
+#include "runtime/chat/conversation.h"
 #include "runtime/interrupt.h"
-#include "runtime/line_editor.h"
+#include "runtime/chat/line_editor.h"
 #include "runtime/line_reader.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"

@@ -1,4 +1,4 @@
-#include "runtime/conversation.h"
+#include "runtime/chat/conversation.h"
 
 #include <string.h>
 

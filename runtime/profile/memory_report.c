@@ -1,4 +1,4 @@
-#include "runtime/memory_report.h"
+#include "runtime/profile/memory_report.h"
 
 #include "base/json.h"
 #include "runtime/commands.h"
