@@ -31,38 +31,42 @@ static enum status not_regular(const char *path, mode_t mode, struct error *err)
 }
 
 /* Without O_NONBLOCK, opening a named pipe waits until somebody writes to it. */
-static enum status open_regular(const char *path, int *fd, uint64_t *size, struct error *err)
+static enum status open_regular(const char *path, int *fd, struct stat *info, struct error *err)
 {
-    struct stat info;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) return open_error(path, err);
     enum status status = STATUS_OK;
-    if (fstat(*fd, &info) != 0)
+    if (fstat(*fd, info) != 0)
         status = open_error(path, err);
-    else if (!S_ISREG(info.st_mode))
-        status = not_regular(path, info.st_mode, err);
+    else if (!S_ISREG(info->st_mode))
+        status = not_regular(path, info->st_mode, err);
     if (status != STATUS_OK) {
         close(*fd);
         return status;
     }
-    *size = (uint64_t)info.st_size;
     return STATUS_OK;
+}
+
+static int64_t modified(const struct stat *info)
+{
+    return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
 }
 
 enum status mapped_file_open(const char *path, struct mapped_file *file, struct error *err)
 {
     int fd;
-    uint64_t size = 0;
+    struct stat info;
     *file = (struct mapped_file){0};
-    enum status status = open_regular(path, &fd, &size, err);
+    enum status status = open_regular(path, &fd, &info, err);
     if (status != STATUS_OK) return status;
+    const uint64_t size = (uint64_t)info.st_size;
     if (size > 0) {
         void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
         if (data == MAP_FAILED)
             status = error_set(err, STATUS_IO, "%s: cannot map %llu bytes: %s", path, (unsigned long long)size,
                                strerror(errno));
         else
-            *file = (struct mapped_file){data, size, fd};
+            *file = (struct mapped_file){data, size, fd, modified(&info)};
     }
     if (!file->data) close(fd);
     return status;
@@ -75,6 +79,23 @@ void mapped_file_close(struct mapped_file *file)
         close(file->fd);
     }
     *file = (struct mapped_file){0};
+}
+
+bool mapped_file_changed(const struct mapped_file *file)
+{
+    struct stat info;
+    if (!file->data) return false;
+    return fstat(file->fd, &info) != 0 || (uint64_t)info.st_size != file->size || modified(&info) != file->modified;
+}
+
+enum status file_refuse_lfs_pointer(const char *path, const void *data, size_t size, struct error *err)
+{
+    static const char lfs[] = "version https://git-lfs";
+    if (size < sizeof lfs - 1 || memcmp(data, lfs, sizeof lfs - 1) != 0) return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "%s: this is only the pointer that Git LFS keeps in place of the file; fetch the file with: git "
+                     "lfs pull",
+                     path);
 }
 
 bool mapped_file_read(const struct mapped_file *file, uint64_t offset, void *out, size_t bytes)
@@ -94,10 +115,10 @@ bool mapped_file_read(const struct mapped_file *file, uint64_t offset, void *out
 enum status file_read(const char *path, struct text *out, struct error *err)
 {
     int fd;
-    uint64_t size = 0;
-    enum status status = open_regular(path, &fd, &size, err);
+    struct stat info;
+    enum status status = open_regular(path, &fd, &info, err);
     if (status != STATUS_OK) return status;
-    for (size_t rest = (size_t)size;; rest = 0) { /* room for all at once: the size is nearly always right */
+    for (size_t rest = (size_t)info.st_size;; rest = 0) { /* room for all at once: the size is nearly always right */
         if (!text_reserve(out, out->length + rest + 65536)) {
             status = error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
             break;

@@ -12,7 +12,8 @@
 struct mapped_file {
     const uint8_t *data; /* [size], page aligned; NULL for an empty file */
     uint64_t size;
-    int fd; /* open while the file is mapped */
+    int fd;           /* open while the file is mapped */
+    int64_t modified; /* when the file was last written, at the time it was opened: nanoseconds since 1970 */
 };
 
 /* Maps a file read-only (pages shared with the page cache). */
@@ -22,6 +23,13 @@ void mapped_file_close(struct mapped_file *file); /* safe on a zeroed struct */
 /* Copies `bytes` bytes at `offset` to `out` by reading the file, without touching the mapping. On failure returns
  * false, and errno says why; 0 means that the file has become shorter. */
 bool mapped_file_read(const struct mapped_file *file, uint64_t offset, void *out, size_t bytes);
+
+/* Whether the file was written, cut short or made longer since it was opened: then what was read of it may be of two
+ * files. Reading a page that is gone raises SIGBUS (runtime/bus_error.h). */
+bool mapped_file_changed(const struct mapped_file *file);
+
+/* Refuses the small text file that Git LFS keeps in place of one that was not fetched. */
+enum status file_refuse_lfs_pointer(const char *path, const void *data, size_t size, struct error *err);
 
 /* Appends a whole file to *out. */
 enum status file_read(const char *path, struct text *out, struct error *err);

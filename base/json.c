@@ -55,6 +55,16 @@ enum status json_object_parse(const char *bytes, size_t length, size_t flags, co
     return fail(source, STATUS_INVALID, err, "expected a JSON object {...}, found an array");
 }
 
+/* Editors on Windows put a byte order mark before the text. */
+static enum status parse_file(const char *path, const char *bytes, size_t length, size_t flags, json_t **out,
+                              struct error *err)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const size_t skipped = length >= 3 && memcmp(bytes, mark, 3) == 0 ? 3 : 0;
+    enum status status = file_refuse_lfs_pointer(path, bytes, length, err);
+    return status ? status : json_object_parse(bytes + skipped, length - skipped, flags, path, out, err);
+}
+
 enum status json_object_read(const char *path, size_t flags, json_t **out, struct error *err)
 {
     struct mapped_file file;
@@ -64,7 +74,7 @@ enum status json_object_read(const char *path, size_t flags, json_t **out, struc
     if (file.size == 0)
         status = error_set(err, STATUS_INVALID, "%s: the file is empty; expected a JSON object", path);
     else
-        status = json_object_parse((const char *)file.data, file.size, flags, path, out, err);
+        status = parse_file(path, (const char *)file.data, file.size, flags, out, err);
     mapped_file_close(&file);
     return status;
 }

@@ -25,7 +25,7 @@ enum status json_value_parse(const char *bytes, size_t length, size_t flags, con
 /* The same for an object only. */
 enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
                               struct error *err);
-/* The same for an object in a regular file. */
+/* The same for an object in a regular file. A byte order mark before it is skipped. */
 enum status json_object_read(const char *path, size_t flags, json_t **out, struct error *err);
 
 /* Text from outside, made fit for a message: cut at a whole character, control characters replaced by '?'. */

@@ -88,8 +88,36 @@ static void too_small_cpu(const struct memory_profile *p, const struct batch_lim
     error_advise(err, ADVICE_RAISE, "kv_cache_space", "%.3f", (double)needed * (double)p->block_bytes / GIB + 0.0005);
 }
 
+/* What is allocated after the plan on the CPU. Weights are there already: mapped, so that the system may drop their
+ * pages, or dummy weights. */
+static int64_t host_memory_needed(const struct memory_profile *p)
+{
+    return p->activations + p->workspace + p->state + p->kv_cache;
+}
+
+/* Linux grants memory that it does not have, and kills the process that touches it. */
+static void too_large_cpu(const struct memory_profile *p, struct error *err)
+{
+    const int64_t left = p->available - (host_memory_needed(p) - p->kv_cache);
+    error_set(err, STATUS_OUT_OF_MEMORY,
+              "the KV cache of %.2f GiB and the %.2f GiB of activations, workspace and state need more memory than is "
+              "free, %.2f GiB",
+              (double)p->kv_cache / GIB, (double)(host_memory_needed(p) - p->kv_cache) / GIB,
+              (double)p->available / GIB);
+    if (left < p->block_bytes)
+        error_advise(err, ADVICE_LOWER, "max_num_batched_tokens", NULL);
+    else if (p->num_blocks_override > 0)
+        error_advise(err, ADVICE_LOWER, "num_gpu_blocks_override", "%lld", (long long)(left / p->block_bytes));
+    else
+        error_advise(err, ADVICE_LOWER, "kv_cache_space", "%.2f", floor((double)left / GIB * 100) / 100);
+}
+
 enum status memory_profile_check(const struct memory_profile *p, const struct batch_limits *limits, struct error *err)
 {
+    if (!p->discrete && host_memory_needed(p) > p->available) {
+        too_large_cpu(p, err);
+        return STATUS_OUT_OF_MEMORY;
+    }
     if (memory_profile_fits(p, limits)) return STATUS_OK;
     const int32_t needed = memory_blocks_needed(limits, limits->max_model_len);
     if (p->num_blocks_override > 0)

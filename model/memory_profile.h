@@ -14,6 +14,7 @@ struct memory_profile {
     char device[32];
     bool discrete;       /* a GPU: see struct backend */
     int64_t total;       /* of the device */
+    int64_t available;   /* on the CPU: host memory that was free when the plan was made; else 0 */
     int64_t others;      /* held by other processes */
     bool others_unknown; /* a GPU: others is 0, because the device cannot tell them from the context */
     int64_t context;     /* the CUDA context and the kernels loaded into it; 0 on the CPU */

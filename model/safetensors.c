@@ -248,18 +248,14 @@ static enum status align_tensors(const struct header *h, size_t first)
 /* The header's length, its two ends, and where it leaves the data. *text is [*length] without the padding. */
 static enum status locate_header(struct header *h, const struct mapped_file *map, const char **text, size_t *length)
 {
-    static const char lfs[] = "version https://git-lfs";
     uint64_t n = 0;
     if (map->size < 8)
         return error_set(h->err, STATUS_INVALID,
                          "%s: %llu bytes are too few for a safetensors file, which starts with an 8-byte header length",
                          h->path, (unsigned long long)map->size);
     memcpy(&n, map->data, 8);
-    if (map->size >= sizeof lfs - 1 && memcmp(map->data, lfs, sizeof lfs - 1) == 0)
-        return error_set(h->err, STATUS_INVALID,
-                         "%s: this is only the pointer that Git LFS keeps in place of the file; fetch the file with: "
-                         "git lfs pull",
-                         h->path);
+    enum status status = file_refuse_lfs_pointer(h->path, map->data, map->size, h->err);
+    if (status != STATUS_OK) return status;
     if (n > SAFETENSORS_MAX_HEADER)
         return error_set(h->err, STATUS_INVALID,
                          "%s: the header length %llu is more than the format's 100 MB; is this a safetensors file?",
@@ -514,6 +510,16 @@ const struct safetensor *safetensors_find(const struct safetensors *s, const cha
 uint64_t safetensors_total_bytes(const struct safetensors *s)
 {
     return s->total_bytes;
+}
+
+enum status safetensors_check_unchanged(const struct safetensors *set, struct error *err)
+{
+    for (size_t i = 0; i < set->num_sources; i++)
+        if (mapped_file_changed(&set->sources[i].map))
+            return error_set(err, STATUS_IO,
+                             "%s: the file was changed while its weights were in use; start again, once it is complete",
+                             set->sources[i].path);
+    return STATUS_OK;
 }
 
 enum status safetensors_read(const struct safetensors *s, const void *data, uint64_t bytes, void *out,

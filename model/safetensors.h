@@ -76,6 +76,10 @@ uint64_t safetensors_total_bytes(const struct safetensors *s);                  
 enum status safetensors_read(const struct safetensors *s, const void *data, uint64_t bytes, void *out,
                              struct error *err);
 
+/* IO: a file was written or cut short since it was opened, so what was read of it may be of two checkpoints. Costs a
+ * system call for each file. */
+enum status safetensors_check_unchanged(const struct safetensors *s, struct error *err);
+
 const char *safetensors_dtype_name(enum safetensors_dtype dtype); /* "BF16" */
 int safetensors_dtype_bytes(enum safetensors_dtype dtype);
 /* The dtype as kernels know it: 0, or -1 where kernels have no such type (integers, F64, BOOL). */

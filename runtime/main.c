@@ -13,6 +13,7 @@
 #endif
 
 #include "kernels/backend.h"
+#include "runtime/bus_error.h"
 #include "runtime/commands.h"
 
 struct command {
@@ -95,6 +96,7 @@ int main(int argc, char **argv)
     /* A closed pipe and a file at its size limit become write errors, which every command reports. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+    bus_error_catch();
     if (argc < 2) {
         print_usage(stderr);
         return EXIT_STATUS_USAGE;

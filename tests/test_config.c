@@ -710,7 +710,9 @@ static void test_not_json(void **state)
                  {"{\"a\":NaN}", "not valid JSON"},
                  {"{\"a\":123456789012345678901234567890}", "too big integer"},
                  {"{\"a\":1e999}", "real number overflow"},
-                 {"\xef\xbb\xbf{}", "not valid JSON"}};
+                 {"\xef\xbb\xbf{", "not valid JSON"},
+                 {"\xef\xbb\xbf{}", "model_type"}, /* a byte order mark is skipped */
+                 {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         temp_folder_write_string(folder, "config.json", cases[i].text);
         check_refusal(folder, STATUS_INVALID, "config.json", cases[i].words);

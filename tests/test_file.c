@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -88,11 +89,35 @@ static void test_regular(void **state)
     temp_folder_remove(&folder);
 }
 
+static void test_changed(void **state)
+{
+    (void)state;
+    struct temp_folder folder;
+    struct mapped_file file;
+    struct error err;
+    char path[512];
+    const struct timespec old[2] = {{1000, 5}, {1000, 5}}, other[2] = {{1000, 6}, {1000, 6}};
+    temp_folder_make(&folder);
+    temp_folder_write_string(&folder, "file", "bytes");
+    snprintf(path, sizeof path, "%s/file", folder.path);
+    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    assert_int_equal(mapped_file_open(path, &file, &err), STATUS_OK);
+    assert_false(mapped_file_changed(&file));
+    assert_int_equal(utimensat(AT_FDCWD, path, other, 0), 0);
+    assert_true(mapped_file_changed(&file)); /* the same size, written later */
+    assert_int_equal(truncate(path, 6), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    assert_true(mapped_file_changed(&file)); /* the same time, another size */
+    mapped_file_close(&file);
+    temp_folder_remove(&folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_regular),
         cmocka_unit_test(test_not_regular),
+        cmocka_unit_test(test_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

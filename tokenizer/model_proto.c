@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/file.h"
+
 /* Field numbers of sentencepiece_model.proto. */
 enum { MODEL_PIECES = 1, MODEL_TRAINER_SPEC = 2, MODEL_NORMALIZER_SPEC = 3, MODEL_DENORMALIZER_SPEC = 5 };
 enum { PIECE_TEXT = 1 };
@@ -128,12 +130,8 @@ static bool has_charsmap(struct wire w)
 
 static enum status check_not_text(const char *path, const uint8_t *data, size_t size, struct error *err)
 {
-    static const char lfs[] = "version https://git-lfs";
     if (size == 0) return error_set(err, STATUS_INVALID, "%s: the file is empty; download it again", path);
-    if (size >= sizeof lfs - 1 && memcmp(data, lfs, sizeof lfs - 1) == 0)
-        return error_set(err, STATUS_INVALID,
-                         "%s: a Git LFS pointer, not the file that it points to; fetch it with `git lfs pull`", path);
-    return STATUS_OK;
+    return file_refuse_lfs_pointer(path, data, size, err);
 }
 
 enum status model_facts_read(const char *path, const uint8_t *data, size_t size, struct model_facts *out,

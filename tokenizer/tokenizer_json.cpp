@@ -260,13 +260,11 @@ void reader::read(ondemand::document &document)
 
 void read_file(const char *path, struct tokenizer_json *out, struct error *err)
 {
-    static const char lfs[] = "version https://git-lfs";
     struct text *const bytes = &out->strings;
     const enum status status = file_read(path, bytes, err);
     if (status) throw status;
     if (bytes->length == 0) fail("the file is empty");
-    if (bytes->length >= sizeof lfs && std::memcmp(bytes->data, lfs, sizeof lfs - 1) == 0)
-        fail("a Git LFS pointer, not the file that it points to; fetch it with `git lfs pull`");
+    if (const enum status lfs = file_refuse_lfs_pointer(path, bytes->data, bytes->length, err)) throw lfs;
     if (!text_reserve(bytes, bytes->length + simdjson::SIMDJSON_PADDING)) throw std::bad_alloc();
     ondemand::parser parser;
     ondemand::document document = parser.iterate(bytes->data, bytes->length, bytes->capacity);

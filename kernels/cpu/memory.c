@@ -33,7 +33,7 @@ enum status cpu_memory_alloc(struct backend *b, enum memory_kind kind, int64_t b
     size_t length = mapping_bytes(bytes);
     void *data = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
-        return error_set(err, STATUS_OUT_OF_MEMORY, "cannot allocate %.2f GiB of memory: %s", (double)bytes / (1 << 30),
+        return error_set(err, STATUS_OUT_OF_MEMORY, "cannot allocate %.2f MiB of memory: %s", (double)bytes / (1 << 20),
                          strerror(errno));
     if (length >= (size_t)16 << 20) madvise(data, length, MADV_HUGEPAGE); /* a hint: errors do not matter */
     *out = data;

@@ -40,6 +40,7 @@ struct engine {
     char *text_buffer;   /* of the answers' texts; NULL without a tokenizer */
     struct trace *trace; /* NULL: none */
     double start_seconds;
+    bool damage_said; /* a warning has said that logits are NaN */
 };
 
 struct engine_options engine_options_default(void)
@@ -413,13 +414,15 @@ static void set_logprobs(const struct job *job, const struct sample_output *samp
 }
 
 /* A sample had no token: a logit was NaN, or the largest was infinite. */
-static void explain_damage(const struct engine *e, struct error *err)
+static void explain_damage(struct engine *e, struct error *err)
 {
     const bool narrow = e->loaded.profile.dtype == DTYPE_FLOAT16;
     error_set(err, STATUS_INVALID,
               "the model computed NaN or infinity where probabilities were expected: the weights in %s are damaged%s",
               e->options.model, narrow ? ", or too large for float16" : "");
     if (narrow) error_advise(err, ADVICE_SET, "dtype", "bfloat16 or float32");
+    if (!e->damage_said) log_write(e->options.log, LOG_WARNING, "%s", err->text);
+    e->damage_said = true;
 }
 
 /* Delivers a piece of one token: sets its text, and whether it ends the answer, at a stop string or for `reason`. */
@@ -477,6 +480,8 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
 {
     struct sample_output samples;
     enum status status = model_collect(e->loaded.model, &samples, err);
+    /* The CPU computes with the weights in the mapped files; a GPU has copied them. */
+    if (status == STATUS_OK && !e->loaded.backend->discrete) status = loaded_model_check_files(&e->loaded, err);
     if (status != STATUS_OK) return status;
     const struct token_event *events;
     int32_t num_events;

@@ -132,6 +132,7 @@ enum status loaded_model_open(const struct engine_options *options, struct loade
     enum status status = open_checkpoint(options, out, err);
     if (status == STATUS_OK) status = loaded_model_plan(options, out, &model_options, err);
     if (status == STATUS_OK) status = memory_allocate(options, out, &model_options, err);
+    if (status == STATUS_OK) status = loaded_model_check_files(out, err);
     const struct memory_profile *p = &out->profile;
     if (status != STATUS_OK)
         loaded_model_close(out);
@@ -141,6 +142,11 @@ enum status loaded_model_open(const struct engine_options *options, struct loade
             "max_model_len is %d of the model's %d tokens: more does not fit in the KV cache, which has %d block%s",
             out->limits.max_model_len, p->model_max_len, p->num_blocks, p->num_blocks == 1 ? "" : "s");
     return status;
+}
+
+enum status loaded_model_check_files(const struct loaded_model *l, struct error *err)
+{
+    return l->weights.file ? safetensors_check_unchanged(l->weights.file, err) : STATUS_OK;
 }
 
 void loaded_model_close(struct loaded_model *l)

@@ -29,6 +29,8 @@ enum status loaded_model_open(const struct engine_options *options, struct loade
  * l->profile, l->limits and *model_options; allocates nothing. */
 enum status loaded_model_plan(const struct engine_options *options, struct loaded_model *l,
                               struct model_options *model_options, struct error *err);
+/* IO: a file of weights was changed since it was opened. */
+enum status loaded_model_check_files(const struct loaded_model *l, struct error *err);
 void loaded_model_close(struct loaded_model *l); /* safe on a zeroed struct */
 
 /* backend_open. If device is "auto", the build has CUDA and no GPU can be used, a warning says why. */

@@ -17,12 +17,13 @@ static const int64_t GRAPH_RESERVE = 128 << 20;
 static enum status cpu_budget(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
-    int64_t available;
-    enum status status = l->backend->memory_info(l->backend, &available, &p->total, err);
+    enum status status = l->backend->memory_info(l->backend, &p->available, &p->total, err);
     if (status != STATUS_OK) return status;
+    const double quarter = (double)p->available / 4;
     double space = o->kv_cache_space * GIB;
-    if (space <= 0) space = 4 * GIB < (double)available / 4 ? 4 * GIB : (double)available / 4;
-    p->others = p->total - available;
+    if (space <= 0) space = 4 * GIB < quarter ? 4 * GIB : quarter;
+    p->others = p->total - p->available - l->weights.dummy_bytes; /* those are quire's own, and there already */
+    if (p->others < 0) p->others = 0;
     p->kv_budget = (int64_t)space;
     return STATUS_OK;
 }
@@ -245,11 +246,25 @@ static enum status allocate_gpu(const struct engine_options *o, struct loaded_mo
     return STATUS_OK;
 }
 
+/* Names what was asked for in all: the allocation that failed may be a small one. */
+static enum status no_memory(const struct memory_profile *p, const struct error *cause, struct error *err)
+{
+    error_set(err, STATUS_OUT_OF_MEMORY,
+              "there is no room for the %.2f GiB of %sactivations, workspace and state, with a KV cache of %.2f GiB to "
+              "follow (%s)",
+              (double)(p->activations + p->workspace + p->state + (p->discrete ? p->weights : 0)) / GIB,
+              p->discrete ? "weights, " : "", (double)p->kv_cache / GIB, cause->text);
+    error_advise(err, ADVICE_LOWER, "max_num_batched_tokens", NULL);
+    return STATUS_OUT_OF_MEMORY;
+}
+
 enum status memory_allocate(const struct engine_options *o, struct loaded_model *l,
                             const struct model_options *model_options, struct error *err)
 {
     if (l->backend->preload) l->backend->preload(l->backend, model_options->dtype);
-    enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, err);
-    if (status != STATUS_OK) return status;
+    struct error cause;
+    const enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, &cause);
+    if (status == STATUS_OUT_OF_MEMORY) return no_memory(&l->profile, &cause, err);
+    if (status != STATUS_OK) return error_set(err, status, "%s", cause.text);
     return l->profile.discrete ? allocate_gpu(o, l, err) : allocate_cache(l, err);
 }
