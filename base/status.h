@@ -20,6 +20,7 @@ enum status {
     STATUS_IO,            /* the operating system refused: cannot open, cannot read */
     STATUS_OUT_OF_MEMORY, /* host or device memory */
     STATUS_UNSUPPORTED,   /* well formed, but not something quire does */
+    STATUS_CANCELLED,     /* the caller asked to stop */
     STATUS_INTERNAL       /* a bug in quire, or a device that stopped working */
 };
 

@@ -405,7 +405,12 @@ static void compute_logits(struct residual_stream *s)
     if (scaling.multiplier != 1 || scaling.soft_cap != 0) d->backend->scale_logits(d->backend, &scaling);
 }
 
-void decoder_forward(const struct decoder *d, const struct step_shape *shape)
+static bool cancelled(const struct decoder *d)
+{
+    return d->cancel && *d->cancel;
+}
+
+bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 {
     struct residual_stream s = {
         .d = d, .hidden = d->act.hidden, .residual = d->act.residual, .num_tokens = shape->num_tokens};
@@ -414,18 +419,22 @@ void decoder_forward(const struct decoder *d, const struct step_shape *shape)
         const struct layer_spec *l = &d->spec->layers[layer];
         const struct layer_weights *w = &d->weights->layers[layer];
         const void *attention = d->act.attention;
+        if (cancelled(d)) return false;
         attend(&s, shape, layer);
         if (is_last(d, layer)) {
-            if (shape->num_samples == 0) return;
+            if (shape->num_samples == 0) return true;
             attention = keep_sampled(&s, shape);
         }
         /* A parallel block's MLP reads the residual stream without the attention's output. */
         if (l->norm_placement == NORM_PARALLEL) mlp_inner(&s, layer);
         add_to_residual(&s, attention, &w->o, &w->post_attention_norm, l->residual_multiplier);
+        if (cancelled(d)) return false;
         if (l->norm_placement != NORM_PARALLEL) mlp_inner(&s, layer);
+        if (cancelled(d)) return false;
         add_to_residual(&s, d->act.gated, &w->down, &w->post_mlp_norm, l->residual_multiplier);
     }
     compute_logits(&s);
+    return true;
 }
 
 /* ---- Start-up ---- */

@@ -4,6 +4,7 @@
 #ifndef QUIRE_MODEL_DECODER_H
 #define QUIRE_MODEL_DECODER_H
 
+#include <signal.h>
 #include <stdbool.h>
 
 #include "kernels/backend.h"
@@ -36,7 +37,8 @@ struct decoder {
     float *const *cos_sin;                    /* [num_ropes] tables of angles */
     const int32_t *last_sampled; /* [S] the last step's tokens, by sample: token id -(i + 1) stands for the i-th */
     enum dtype dtype;            /* of activations */
-    struct activations act;      /* this and the rest are set by decoder_allocate */
+    const volatile sig_atomic_t *cancel; /* as in struct model_options */
+    struct activations act;              /* this and the rest are set by decoder_allocate */
     float embedding_multiplier;
     struct attention_params attention[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
@@ -53,7 +55,8 @@ struct step_shape {
 enum status decoder_allocate(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                              struct error *err);
 
-/* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size]. */
-void decoder_forward(const struct decoder *d, const struct step_shape *shape);
+/* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size]. False: it
+ * was cancelled. */
+bool decoder_forward(const struct decoder *d, const struct step_shape *shape);
 
 #endif

@@ -102,6 +102,7 @@ static void init(struct model *m, struct backend *backend, const struct model_sp
     *m = (struct model){.backend = backend, .spec = *spec, .options = *options};
     m->decoder =
         (struct decoder){.backend = backend,
+                         .cancel = options->cancel,
                          .spec = &m->spec,
                          .weights = options->copy_weights ? &m->device_weights : weights,
                          .cache = &m->cache,

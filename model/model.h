@@ -7,6 +7,8 @@
 #ifndef QUIRE_MODEL_MODEL_H
 #define QUIRE_MODEL_MODEL_H
 
+#include <signal.h>
+
 #include "base/batch.h"
 #include "kernels/backend.h"
 #include "model/arena.h"
@@ -27,6 +29,7 @@ struct model_options {
     bool keep_logits;       /* model_logits() works; for tests */
     bool copy_weights;      /* the device has memory of its own: weights are copied to it, projections merged */
     bool enforce_eager;     /* no graphs */
+    const volatile sig_atomic_t *cancel; /* not 0: a step without graphs ends between two operations; NULL: none does */
 };
 
 /* What stays on the device from step to step, and what a step samples. S = max_num_seqs. */
@@ -107,7 +110,8 @@ void model_set_sampling_state(struct model *m, int32_t state_index, const struct
                               const int32_t *tokens, int32_t num_tokens);
 
 /* Puts one step on the device: block moves, forward pass, sampling, copy of the results to the host. The batch may be
- * reused when this returns. */
+ * reused when this returns. CANCELLED: the step ended early, as options.cancel asked, and is not in flight; its block
+ * moves are made, but what K and V it wrote is not known. */
 enum status model_submit(struct model *m, const struct batch *batch, struct error *err);
 /* Waits for the oldest submitted step. */
 enum status model_collect(struct model *m, struct sample_output *out, struct error *err);

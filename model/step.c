@@ -141,7 +141,7 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
         m->backend->graph_launch(m->backend, graph->graph);
     } else {
         const struct step_shape shape = shape_of(m, batch, all_sampled);
-        decoder_forward(&m->decoder, &shape);
+        if (!decoder_forward(&m->decoder, &shape)) return error_set(err, STATUS_CANCELLED, "the step was cancelled");
     }
     sample(m, batch, results);
     download(m, results);

@@ -37,6 +37,11 @@ bool interrupt_pending(void)
     return interrupted != 0;
 }
 
+const volatile sig_atomic_t *interrupt_flag(void)
+{
+    return &interrupted;
+}
+
 void interrupt_clear(void)
 {
     interrupted = 0;

@@ -3,6 +3,7 @@
 #ifndef QUIRE_RUNTIME_INTERRUPT_H
 #define QUIRE_RUNTIME_INTERRUPT_H
 
+#include <signal.h>
 #include <stdbool.h>
 
 /* From now on SIGINT sets a flag. Reads and writes are not cut short by it, so a caller that may wait long does so in
@@ -13,7 +14,8 @@ void interrupt_catch(void);
  * not, because the shell and the kernel each send one. A signal that was ignored when the process started stays ignored
  * (SIGHUP under nohup). */
 void interrupt_catch_to_end(void);
-bool interrupt_pending(void); /* since the last clear */
+bool interrupt_pending(void);                      /* since the last clear */
+const volatile sig_atomic_t *interrupt_flag(void); /* the same as a number: for engine_options.cancel */
 void interrupt_clear(void);
 
 #endif

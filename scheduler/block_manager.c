@@ -436,14 +436,26 @@ void block_manager_hash(struct block_manager *m, struct sequence *seq)
     if (seq->num_hashed == 0) set_prefix(m, seq, PREFIX_NONE, 0);
 }
 
+static void forget_block(struct block_manager *m, int32_t block)
+{
+    const int32_t prefix = m->pool.blocks[block].prefix;
+    if (prefix == PREFIX_NONE) return;
+    prefix_cache_detach(&m->cache, prefix, block);
+    block_pool_set_prefix(&m->pool, block, PREFIX_NONE);
+}
+
+void block_manager_forget(struct block_manager *m, struct sequence *seq, int32_t token)
+{
+    for (int32_t g = 0; m->caching && g < m->limits.num_groups; g++) {
+        const struct block_table *table = &seq->tables[g];
+        for (int32_t i = token / m->limits.block_size; i < table->num_blocks; i++)
+            if (i >= table->first) forget_block(m, table->blocks[i]);
+    }
+}
+
 void block_manager_reset_cache(struct block_manager *m)
 {
-    for (int32_t i = 1; m->caching && i < m->pool.end; i++) {
-        const int32_t prefix = m->pool.blocks[i].prefix;
-        if (prefix == PREFIX_NONE) continue;
-        prefix_cache_detach(&m->cache, prefix, i);
-        block_pool_set_prefix(&m->pool, i, PREFIX_NONE);
-    }
+    for (int32_t i = 1; m->caching && i < m->pool.end; i++) forget_block(m, i);
 }
 
 /* ---- swapping ---- */

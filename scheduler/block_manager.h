@@ -101,6 +101,9 @@ enum status block_manager_swap_in(struct block_manager *m, struct request *reque
 
 /* Enters the sequence's blocks that are full of known, computed tokens into the prefix cache. */
 void block_manager_hash(struct block_manager *m, struct sequence *seq);
+/* The tokens from this one on are not computed after all: the prefix cache forgets the sequence's blocks that hold one.
+ * The sequence is released next. */
+void block_manager_forget(struct block_manager *m, struct sequence *seq, int32_t token);
 /* Releases every block of the sequence, of the device or of the host, and empties its tables: nothing of it is computed
  * any more. The last block is released first, so that the end of a cached prefix is evicted before its beginning. */
 enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err);

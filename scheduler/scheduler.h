@@ -144,6 +144,11 @@ enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct 
 enum status scheduler_collect(struct scheduler *s, const struct sample_output *samples,
                               const struct token_event **events, int32_t *num_events, struct error *err);
 
+/* The newest step in flight was cancelled, so that some of its K and V are not written. Its requests end with
+ * FINISH_ABORT, because their blocks cannot be trusted; the prefix cache forgets what the step was to write. Nothing
+ * may have been scheduled since. */
+void scheduler_cancel(struct scheduler *s);
+
 /* Removes and returns a request whose sequences have all ended and which no step in flight names; NULL: there is none.
  * It belongs to the caller again. */
 struct request *scheduler_next_finished(struct scheduler *s);

@@ -72,6 +72,8 @@ static void set_defaults(struct chat_options *o)
     *o = (struct chat_options){
         .engine = engine_options_default(), .log = {LOG_WARNING}, .sampling.params = sampling_params_default()};
     o->engine.log = &o->log;
+    o->engine.max_num_seqs = 1;
+    o->engine.cancel = interrupt_flag();
     o->sampling.params.max_tokens = -1;
     choose_seed(o);
 }

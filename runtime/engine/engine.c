@@ -51,7 +51,6 @@ struct engine_options engine_options_default(void)
         .kv_cache_dtype = "auto",
         .block_size = 16,
         .max_num_seqs = 256,
-        .max_num_batched_tokens = 8192,
         .gpu_memory_utilization = 0.9,
         .swap_space = 4,
         .enable_prefix_caching = true,
@@ -371,7 +370,11 @@ static enum status schedule_and_submit(struct engine *e, enum schedule_result *r
     }
     const enum status submitted = model_submit(e->loaded.model, &e->batch, err);
     trace_part_end(e->trace, TRACE_SUBMIT);
-    return submitted;
+    if (submitted != STATUS_CANCELLED) return submitted;
+    pthread_mutex_lock(&e->schedule_lock);
+    scheduler_cancel(e->scheduler);
+    pthread_mutex_unlock(&e->schedule_lock);
+    return STATUS_OK;
 }
 
 static void finish_answer(const struct engine *e, struct job *job, struct answer *answer, struct answer_piece *piece)

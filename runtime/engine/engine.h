@@ -8,6 +8,7 @@
 #ifndef QUIRE_RUNTIME_ENGINE_H
 #define QUIRE_RUNTIME_ENGINE_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,7 +35,8 @@ struct engine_options {
     int32_t block_size;              /* 8, 16, 32, 64 or 128 */
     int32_t max_model_len;           /* 0: the model's, or the largest that fits */
     int32_t max_num_seqs;            /* sequences in one step */
-    int32_t max_num_batched_tokens;  /* tokens in one step */
+    int32_t max_num_batched_tokens;  /* tokens in one step; 0: 8192, or 128 on the CPU where `cancel` is given: there
+                                        an operation of a large model takes a tenth of a second then */
     double gpu_memory_utilization;   /* share of a GPU's memory, 0 to 1 */
     double kv_cache_space;           /* GiB, on the CPU; 0: the lesser of 4 and a quarter of what is free */
     int32_t num_gpu_blocks_override; /* 0: computed from memory */
@@ -48,6 +50,9 @@ struct engine_options {
     int threads;           /* of the CPU; 0: every processor that this process may use */
     uint64_t seed;         /* of sampling where a request has none, and of dummy weights */
     const struct log *log; /* may be NULL */
+    /* May be NULL. Set to 1 by a signal handler, say: while it is not 0, a step that the CPU computes ends between two
+     * operations, and the requests in it end with FINISH_ABORT. A GPU's steps are short, and run to their end. */
+    const volatile sig_atomic_t *cancel;
 };
 struct engine_options engine_options_default(void);
 

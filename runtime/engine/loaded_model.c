@@ -119,6 +119,7 @@ enum status loaded_model_plan(const struct engine_options *options, struct loade
 {
     *model_options = (struct model_options){.num_ids = loaded_model_num_ids(l),
                                             .enforce_eager = options->enforce_eager,
+                                            .cancel = l->backend->discrete ? NULL : options->cancel,
                                             .copy_weights = l->backend->discrete};
     enum status status = check_block_size(options->block_size, err);
     if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);

@@ -45,30 +45,37 @@ static enum status gpu_budget(const struct engine_options *o, struct loaded_mode
     return STATUS_OK;
 }
 
+static int32_t max_step_tokens(const struct engine_options *o, const struct loaded_model *l)
+{
+    if (o->max_num_batched_tokens > 0) return o->max_num_batched_tokens;
+    const int32_t usual = o->cancel && !l->backend->discrete ? 128 : 8192;
+    return usual > o->max_num_seqs ? usual : o->max_num_seqs;
+}
+
 static enum status choose_limits(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    const int32_t max_model_len = l->limits.max_model_len;
-    if (o->max_num_batched_tokens < o->max_num_seqs) {
+    const int32_t max_model_len = l->limits.max_model_len, step_tokens = max_step_tokens(o, l);
+    if (step_tokens < o->max_num_seqs) {
         error_set(err, STATUS_INVALID,
                   "a step of at most %d tokens has no room for %d sequences, each of which takes at least one",
-                  o->max_num_batched_tokens, o->max_num_seqs);
+                  step_tokens, o->max_num_seqs);
         error_advise(err, ADVICE_RAISE, "max_num_batched_tokens", "%d", o->max_num_seqs);
-        error_advise(err, ADVICE_LOWER, "max_num_seqs", "%d", o->max_num_batched_tokens);
+        error_advise(err, ADVICE_LOWER, "max_num_seqs", "%d", step_tokens);
         return STATUS_INVALID;
     }
-    if (!o->enable_chunked_prefill && o->max_num_batched_tokens < max_model_len) {
+    if (!o->enable_chunked_prefill && step_tokens < max_model_len) {
         error_set(err, STATUS_INVALID,
                   "without chunked prefill a prompt is computed in one step, but a step has at most %d tokens and a "
                   "prompt up to %d",
-                  o->max_num_batched_tokens, max_model_len);
+                  step_tokens, max_model_len);
         error_advise(err, ADVICE_RAISE, "max_num_batched_tokens", "%d", max_model_len);
-        error_advise(err, ADVICE_LOWER, "max_model_len", "%d", o->max_num_batched_tokens);
+        error_advise(err, ADVICE_LOWER, "max_model_len", "%d", step_tokens);
         return STATUS_INVALID;
     }
     /* No step can have more tokens than all sequences have together. */
     const int64_t all = (int64_t)o->max_num_seqs * max_model_len;
     l->limits = (struct batch_limits){
-        .max_num_tokens = o->max_num_batched_tokens < all ? o->max_num_batched_tokens : (int32_t)all,
+        .max_num_tokens = step_tokens < all ? step_tokens : (int32_t)all,
         .max_num_seqs = o->max_num_seqs,
         .max_model_len = max_model_len,
         .block_size = o->block_size,
