@@ -425,6 +425,7 @@ struct backend {
      * how to ask "is this a GPU". */
     bool discrete;
     int64_t others_bytes; /* held on the device by other processes when it was opened; -1: not known */
+    const char *others;   /* which processes those are, as far as it is known: "python3 (pid 712) 20.1 GiB"; or "" */
 
     memory_info_function *memory_info;
     memory_alloc_function *memory_alloc;

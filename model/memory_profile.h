@@ -12,14 +12,16 @@
 
 struct memory_profile {
     char device[32];
-    bool discrete;       /* a GPU: see struct backend */
-    int64_t total;       /* of the device */
-    int64_t available;   /* on the CPU: host memory that was free when the plan was made; else 0 */
-    int64_t others;      /* held by other processes */
-    bool others_unknown; /* a GPU: others is 0, because the device cannot tell them from the context */
-    int64_t context;     /* the CUDA context and the kernels loaded into it; 0 on the CPU */
-    double utilization;  /* gpu_memory_utilization; 0 on the CPU */
-    int64_t budget;      /* total * utilization; on the CPU the sum of everything below */
+    bool discrete;          /* a GPU: see struct backend */
+    int64_t total;          /* of the device */
+    int64_t available;      /* on the CPU: host memory that was free when the plan was made; else 0 */
+    int64_t others;         /* held by other processes */
+    bool others_unknown;    /* a GPU: the system does not tell others from the context: others is 0, and the context has
+                               both */
+    char others_names[256]; /* which processes the others are, as far as it is known, or "" */
+    int64_t context;        /* the CUDA context and the kernels loaded into it; 0 on the CPU */
+    double utilization;     /* gpu_memory_utilization; 0 on the CPU */
+    int64_t budget;         /* total * utilization; on the CPU the sum of everything below */
     int64_t weights;
     int64_t activations; /* the peak: planned for the largest batch, never allocated again */
     int64_t workspace;   /* of the kernels */

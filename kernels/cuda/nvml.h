@@ -4,6 +4,7 @@
 #define QUIRE_KERNELS_CUDA_NVML_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -20,6 +21,10 @@ struct nvml_usage {
 
 /* Of the GPU with this PCI bus id ("0000:65:00.0"). */
 struct nvml_usage nvml_memory_usage(const char *pci_bus_id);
+
+/* Writes to text[size] which other processes hold memory of it, as far as NVML and /proc tell: "python3 (pid 712) 20.1
+ * GiB, quire (pid 9) 3.0 GiB"; "" where they tell nothing, as in most containers. */
+void nvml_list_processes(const char *pci_bus_id, char *text, size_t size);
 
 #ifdef __cplusplus
 }

@@ -223,25 +223,23 @@ void backend_cuda_choose_as(struct backend *b, int compute_capability)
 }
 
 /* The device's memory in use, by NVML's count. */
-static struct nvml_usage memory_usage(int device)
+static struct nvml_usage memory_usage(const char *bus_id)
 {
-    char bus_id[32];
-    if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device) == cudaSuccess) return nvml_memory_usage(bus_id);
-    cudaGetLastError();
-    return {-1, false};
+    return bus_id[0] ? nvml_memory_usage(bus_id) : nvml_usage{-1, false};
 }
 
-/* What other processes hold; -1: not known. `before` is the memory in use before this process had a context. If NVML
- * counts the driver's reserve as well, the result is CUDA's own count, which leaves the reserve out, less what NVML's
- * count has grown by since `before`: that is this process's context. */
-static int64_t others_bytes(int device, const struct nvml_usage &before)
+/* What other processes hold: what CUDA says is in use now, less what NVML's count has grown by since `before`, when
+ * this process had no context. -1: not known, because NVML is not there, or does not see this context come into being,
+ * as in some containers; then it does not see other processes either. A context takes more than MIN_CONTEXT. */
+static int64_t others_bytes(const char *bus_id, const struct nvml_usage &before)
 {
+    const int64_t MIN_CONTEXT = 16 << 20;
     size_t available, total;
-    if (before.bytes < 0 || !before.has_reserve) return before.bytes;
-    const struct nvml_usage after = memory_usage(device);
-    if (after.bytes < before.bytes || cudaMemGetInfo(&available, &total) != cudaSuccess) return -1;
-    const int64_t others = (int64_t)(total - available) - (after.bytes - before.bytes);
-    return others >= 0 ? others : -1;
+    if (before.bytes < 0) return -1;
+    const struct nvml_usage after = memory_usage(bus_id);
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess) return -1;
+    const int64_t held = (int64_t)(total - available), context = after.bytes - before.bytes;
+    return context >= MIN_CONTEXT && context <= held ? held - context : -1;
 }
 
 /* read_device creates this process's context on the device; asking for the bus id before that does not. */
@@ -249,12 +247,18 @@ static enum status open_device(struct cuda_state *s, struct error *err)
 {
     pthread_t preload;
     s->backend.discrete = true;
-    const struct nvml_usage before = memory_usage(s->device);
+    char bus_id[32];
+    if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, s->device) != cudaSuccess) {
+        cudaGetLastError();
+        bus_id[0] = '\0';
+    }
+    const struct nvml_usage before = memory_usage(bus_id);
     const bool preloads = pthread_create(&preload, NULL, cublas_preload, NULL) == 0;
     enum status status = read_device(s, err);
     if (preloads) pthread_join(preload, NULL);
     if (status != STATUS_OK) return status;
-    s->backend.others_bytes = others_bytes(s->device, before);
+    s->backend.others_bytes = others_bytes(bus_id, before);
+    if (bus_id[0]) nvml_list_processes(bus_id, s->others, sizeof s->others);
     cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
     if (error != cudaSuccess)
         return error_set(err, STATUS_OUT_OF_MEMORY, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
@@ -276,6 +280,7 @@ enum status backend_cuda_open(int device, struct backend **out, struct error *er
     s->device = device;
     s->backend.name = s->name;
     s->backend.description = s->description;
+    s->backend.others = s->others;
     s->backend.state = s;
     pthread_mutex_init(&s->failure_lock, NULL);
     fill_table(&s->backend);

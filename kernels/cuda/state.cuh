@@ -37,6 +37,7 @@ struct cuda_state {
     struct backend backend;
     char name[32];         /* "cuda:0" */
     char description[320]; /* backend.description */
+    char others[256];      /* backend.others */
     int device;
     cudaStream_t stream; /* the main stream */
     struct cublas *cublas;

@@ -40,6 +40,7 @@ static enum status gpu_budget(const struct engine_options *o, struct loaded_mode
     p->others_unknown = l->backend->others_bytes < 0 || l->backend->others_bytes > held;
     p->others = p->others_unknown ? 0 : l->backend->others_bytes;
     p->context = held - p->others;
+    snprintf(p->others_names, sizeof p->others_names, "%s", l->backend->others);
     p->utilization = o->gpu_memory_utilization;
     p->budget = (int64_t)((double)p->total * p->utilization);
     return STATUS_OK;

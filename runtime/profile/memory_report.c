@@ -24,16 +24,15 @@ static int64_t report_sum(const struct memory_profile *p)
     return memory_profile_fixed(p) + p->kv_cache;
 }
 
-static void others_row(struct table *t, const struct memory_profile *p)
+/* What a GPU holds beside what quire allocates. */
+static void context_rows(struct table *t, const struct memory_profile *p)
 {
-    if (!p->others_unknown) {
-        memory_row(t, "  held by others", p->others, "");
+    if (p->others_unknown) {
+        memory_row(t, "  context, others", p->context, "the CUDA context and other processes: not told apart here");
         return;
     }
-    table_cell(t, "  held by others");
-    table_cell(t, "?");
-    table_cell(t, "?");
-    table_cell(t, "not told apart from the context");
+    memory_row(t, "  held by others", p->others, p->others > 0 ? p->others_names : "");
+    memory_row(t, "  CUDA context", p->context, "with the kernels loaded into it");
 }
 
 /* The memory in use by the device's own count, and by how much the report differs from it. */
@@ -58,8 +57,7 @@ static void memory_rows(struct table *t, const struct memory_profile *p)
     if (!gpu) memory_row(t, "held by others", p->others, "");
     snprintf(note, sizeof note, gpu ? "%.2f of the total" : "the sum of what follows", p->utilization);
     memory_row(t, gpu ? "to be used" : "for quire", p->budget, note);
-    if (gpu) others_row(t, p);
-    if (gpu) memory_row(t, "  CUDA context", p->context, "with the kernels loaded into it");
+    if (gpu) context_rows(t, p);
     memory_row(t, "  weights", p->weights, "");
     memory_row(t, "  activations", p->activations, "of the largest step");
     memory_row(t, "  workspace", p->workspace, "");
@@ -151,7 +149,8 @@ static void set_memory(json_t *json, const struct memory_profile *p)
     const bool gpu = p->discrete;
     json_put_integer(json, "total_memory", p->total);
     json_object_set_new(json, "others_memory", p->others_unknown ? json_null() : json_integer(p->others));
-    json_put_integer(json, "context_memory", p->context);
+    json_object_set_new(json, "context_memory", p->others_unknown ? json_null() : json_integer(p->context));
+    json_put_integer(json, "context_and_others_memory", p->context + p->others);
     json_put_real(json, "gpu_memory_utilization", p->utilization);
     json_put_integer(json, "budget_memory", p->budget);
     json_put_integer(json, "weights_memory", p->weights);
