@@ -43,7 +43,7 @@ struct decoder {
 
 /* The counts that decide which operations a forward pass launches. */
 struct step_shape {
-    int32_t num_tokens, num_seqs, num_decodes, num_samples;
+    int32_t num_tokens, num_seqs, num_decodes, num_samples, num_targets;
     int32_t max_query_len, max_seq_len;
     bool all_sampled;             /* sample i is of token i: nothing has to be gathered */
     const backend_event *swapped; /* as in struct swap_space; NULL: no swaps */
@@ -55,5 +55,9 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
 
 /* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size]. */
 void decoder_forward(const struct decoder *d, const struct step_shape *shape);
+/* After a pass with targets: puts the logits of the targets first .. first + count - 1 into d->act.logits [count,
+ * vocab_size]. There may be more targets than it has room for (S), so the caller asks for some at a time, once it has
+ * used the logits of the samples. */
+void decoder_target_logits(const struct decoder *d, int32_t first, int32_t count);
 
 #endif
