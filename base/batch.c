@@ -28,7 +28,8 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, s
     batch->copies = calloc(groups * seqs, sizeof *batch->copies);
     if (batch->token_ids && batch->positions && batch->query_start && batch->seq_lens && batch->state_indices &&
         batch->slot_mapping && batch->deltas && batch->logits_indices && batch->sample_state_indices &&
-        batch->output_positions && batch->target_indices && batch->target_ids && batch->swap_out && batch->swap_in && batch->copies)
+        batch->output_positions && batch->target_indices && batch->target_ids && batch->swap_out && batch->swap_in &&
+        batch->copies)
         return STATUS_OK;
     batch_free(batch);
     error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a batch of %d tokens and %d sequences",

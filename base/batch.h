@@ -142,8 +142,8 @@ struct sample_output {
     const int32_t *top_ids;    /* [num_samples, top_stride] the most probable tokens, best first; same validity; the
                                   first num_logprobs of each sample are filled */
     const float *top_logprobs; /* [num_samples, top_stride] */
-    /* The same of the batch's targets, in their order: num_samples is num_targets, token_ids are target_ids, or -1 where
-     * the logits are damaged, and all log-probabilities are valid. NULL: the batch had none. */
+    /* The same of the batch's targets, in their order: num_samples is num_targets, token_ids are target_ids, or -1
+     * where the logits are damaged, and all log-probabilities are valid. NULL: the batch had none. */
     const struct sample_output *targets;
 };
 

@@ -303,12 +303,8 @@ static void attend(struct residual_stream *s, const struct step_shape *shape, in
 static void gather(const struct decoder *d, void *out, const void *x, const int32_t *indices, int32_t count,
                    int32_t size)
 {
-    const struct gather_rows_args args = {.out = out,
-                                          .x = x,
-                                          .indices = indices,
-                                          .num_indices = count,
-                                          .size = size,
-                                          .dtype = d->dtype};
+    const struct gather_rows_args args = {
+        .out = out, .x = x, .indices = indices, .num_indices = count, .size = size, .dtype = d->dtype};
     d->backend->gather_rows(d->backend, &args);
 }
 

@@ -129,7 +129,8 @@ static void score_targets(struct model *m, const struct batch *batch, struct ste
     for (int32_t first = 0, count; first < batch->num_targets; first += count) {
         count = batch->num_targets - first < most ? batch->num_targets - first : most;
         const struct token_results rows = {all->token_ids + first, all->logprobs + first, all->ranks + first,
-                                           all->top_ids + (int64_t)first * top, all->top_logprobs + (int64_t)first * top};
+                                           all->top_ids + (int64_t)first * top,
+                                           all->top_logprobs + (int64_t)first * top};
         struct sample_args args = sample_args_of(m, &rows, count);
         args.targets = m->inputs.target_ids + first;
         args.any_logprobs = true;

@@ -59,8 +59,9 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
      .maximum = SAMPLING_MAX_LOGPROBS,
      .minus_one = "none",
      .usual = -1,
-     .help = "The same of the prompt's tokens, but the first. Such a prompt is computed whole, whatever the prefix cache "
-             "has of it."},
+     .help =
+         "The same of the prompt's tokens, but the first. Such a prompt is computed whole, whatever the prefix cache "
+         "has of it."},
     {.name = "temperature",
      .type = SAMPLING_DOUBLE,
      .offset = offsetof(struct sampling_params, temperature),

@@ -141,8 +141,8 @@ void scheduler_set_beams(struct scheduler *s, struct request *request, const str
 enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct schedule *out, struct error *err);
 /* Takes the samples of the oldest step in flight: appends the tokens and ends sequences on eos, stop ids (min_tokens
  * permitting, ignore_eos) or length. A sample whose sequence has ended since is dropped. Log-probabilities of prompts
- * go to request->prompt_logprobs, which is complete when an event brings the request's first token. *events gets [*num_events],
- * owned by the scheduler, valid until the next collect. */
+ * go to request->prompt_logprobs, which is complete when an event brings the request's first token. *events gets
+ * [*num_events], owned by the scheduler, valid until the next collect. */
 enum status scheduler_collect(struct scheduler *s, const struct sample_output *samples,
                               const struct token_event **events, int32_t *num_events, struct error *err);
 

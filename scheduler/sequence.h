@@ -54,8 +54,8 @@ struct sequence {
 };
 
 /* The log-probabilities of a prompt's tokens, of a request with params.prompt_logprobs >= 0. Row t is of token t; row 0
- * is unused, because nothing comes before the first token. Steps compute the rows in order, each once: a request that is
- * computed again after a preemption goes on where it was. */
+ * is unused, because nothing comes before the first token. Steps compute the rows in order, each once: a request that
+ * is computed again after a preemption goes on where it was. */
 struct prompt_logprobs {
     int32_t num_tokens;    /* of the prompt */
     int32_t num_top;       /* params.prompt_logprobs */

@@ -273,7 +273,8 @@ static void test_every_field(void **state)
           "{\"prompt\": \"x\", \"n\": 2, \"temperature\": 0.5, \"top_p\": 0.75, \"top_k\": 40, \"min_p\": 0.125, "
           "\"repetition_penalty\": 1.5, \"presence_penalty\": -1, \"frequency_penalty\": 2, \"max_tokens\": 9, "
           "\"min_tokens\": 3, \"stop\": [\"a\", \"\\u00fc\"], \"stop_token_ids\": [4, 5], \"ignore_eos\": true, "
-          "\"seed\": 9223372036854775807, \"logprobs\": 20, \"prompt_logprobs\": 7, \"logit_bias\": {\"3\": -100, \"12\": 1.5}, "
+          "\"seed\": 9223372036854775807, \"logprobs\": 20, \"prompt_logprobs\": 7, \"logit_bias\": {\"3\": -100, "
+          "\"12\": 1.5}, "
           "\"skip_special_tokens\": false, \"include_stop_str_in_output\": true, \"cache_salt\": \"mine\", "
           "\"priority\": -7, \"length_penalty\": -0.5, \"early_stopping\": \"never\", \"best_of\": 4}",
           &p);

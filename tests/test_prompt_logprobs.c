@@ -1,6 +1,7 @@
-/* prompt_logprobs: the tiny checkpoints give transformers' log-probabilities and ranks (tests/data/prompt_logprobs.json,
- * made by tests/scripts/make_prompt_logprobs_golden.py), however the prompts are cut into steps, whatever the prefix cache
- * has of them, however little memory there is, and whatever kind of answer is wanted beside them. */
+/* prompt_logprobs: the tiny checkpoints give transformers' log-probabilities and ranks
+ * (tests/data/prompt_logprobs.json, made by tests/scripts/make_prompt_logprobs_golden.py), however the prompts are cut
+ * into steps, whatever the prefix cache has of them, however little memory there is, and whatever kind of answer is
+ * wanted beside them. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,8 +108,8 @@ static void deliver(void *user, const struct answer_piece *piece)
     }
 }
 
-/* Request i of a run: answers of every kind, with temperatures and penalties, of which nothing may be seen; every fourth
- * asks for no prompt_logprobs. */
+/* Request i of a run: answers of every kind, with temperatures and penalties, of which nothing may be seen; every
+ * fourth asks for no prompt_logprobs. */
 static struct sampling_params params_of(int32_t i)
 {
     struct sampling_params p = sampling_params_default();
@@ -166,8 +167,7 @@ static void check_delivered(const char *what, int32_t i, const struct delivered 
         check_value(what, i, t, row->logprob, right->logprob);
         if (row->rank != right->rank) fail_msg("%s: request %d, token %d: rank %d", what, i, t, row->rank);
         assert_memory_equal(row->top_ids, right->top_ids, (size_t)d->num_top * sizeof *row->top_ids);
-        for (int32_t k = 0; k < d->num_top; k++)
-            check_value(what, i, t, row->top_logprobs[k], right->top_logprobs[k]);
+        for (int32_t k = 0; k < d->num_top; k++) check_value(what, i, t, row->top_logprobs[k], right->top_logprobs[k]);
     }
 }
 

@@ -185,8 +185,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The sampled or given token's log-probability, and its rank: the number of more probable tokens is added to ranks, which
- * sample_raw_statistics has set to 1. The grid is that of choose_kernel. */
+/* The sampled or given token's log-probability, and its rank: the number of more probable tokens is added to ranks,
+ * which sample_raw_statistics has set to 1. The grid is that of choose_kernel. */
 static __global__ void __launch_bounds__(THREADS)
     rank_kernel(sample_args args, sample_scratch scratch, int32_t quads_of_chunk)
 {
