@@ -17,7 +17,7 @@ import torch
 import transformers
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
-CHECKPOINTS = ("gqa", "qwen3", "gemma2", "gemma3")  # two have windows, one a cap of the logits
+CHECKPOINTS = ("gqa", "qwen3", "gemma2", "gemma3", "phi3")  # three have windows, one caps its logits, one has longrope
 VOCAB = 320
 TOP = 5
 LENGTHS = (1, 2, 17, 33, 70)
