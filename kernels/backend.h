@@ -332,7 +332,7 @@ struct sample_args {
     bool any_processing, any_random, any_logprobs; /* over the batch: a pass that no sequence needs is skipped */
     int32_t *token_ids;  /* [num_samples] out: the token, or -1 if, after processing, a logit is NaN or the largest is
                             infinite. Then nothing is written to `history`, and the sample's log-probabilities and ranks
-                            are  undefined. */
+                            are undefined. */
     float *logprobs;     /* [num_samples] out, of the raw logits, for sequences that ask for logprobs, or targets */
     int32_t *ranks;      /* [num_samples] out */
     int32_t top_stride;  /* at most SAMPLING_MAX_TOP, and at least num_logprobs of every sample */

@@ -191,10 +191,11 @@ static const struct run_variant variants[] = {
 
 static void test_transformers(void **state)
 {
+    (void)state;
+    run_need_device();
     static const char *const names[] = {"gqa", "qwen3", "gemma2", "gemma3", "phi3"};
     struct delivered *all = calloc(MAX_REQUESTS, sizeof *all);
     int64_t preemptions = 0, hits = 0;
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char folder[64], what[128];
         struct cases *c = load(names[i]);
@@ -225,12 +226,13 @@ static void test_transformers(void **state)
 /* The blocks of a prompt that was computed whole are found by later requests; one that asks finds none. */
 static void test_prefix_cache(void **state)
 {
+    (void)state;
+    run_need_device();
     const struct run_variant v = {"", 16, 8, 512, 0, true, 0, PREEMPTION_AUTO};
     struct cases *c = load("qwen3");
     struct engine *e = run_variant_engine("golden/qwen3", 110, &v);
     const struct run_prompt prompt = {c->prompts[4].ids, c->prompts[4].length};
     struct sampling_params params = sampling_params_default();
-    (void)state;
     params.max_tokens = 2;
     for (int i = 0; i < 4; i++) {
         struct run run;
@@ -249,5 +251,7 @@ int main(void)
         cmocka_unit_test(test_transformers),
         cmocka_unit_test(test_prefix_cache),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
+    run_set_device("cuda");
+    return failed + cmocka_run_group_tests_name("cuda", tests, NULL, NULL);
 }

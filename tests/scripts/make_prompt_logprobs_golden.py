@@ -21,7 +21,7 @@ CHECKPOINTS = ("gqa", "qwen3", "gemma2", "gemma3", "phi3")  # three have windows
 VOCAB = 320
 TOP = 5
 LENGTHS = (1, 2, 17, 33, 70)
-CLOSE = 2e-5
+CLOSE = 1e-4
 
 
 def make_prompt(r, model, length, greedy):
