@@ -21,12 +21,15 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, s
     batch->logits_indices = calloc(seqs, sizeof *batch->logits_indices);
     batch->sample_state_indices = calloc(seqs, sizeof *batch->sample_state_indices);
     batch->output_positions = calloc(seqs, sizeof *batch->output_positions);
+    batch->target_indices = calloc(tokens, sizeof *batch->target_indices);
+    batch->target_ids = calloc(tokens, sizeof *batch->target_ids);
     batch->swap_out = calloc((size_t)batch->max_deltas, sizeof *batch->swap_out);
     batch->swap_in = calloc((size_t)batch->max_deltas, sizeof *batch->swap_in);
     batch->copies = calloc(groups * seqs, sizeof *batch->copies);
     if (batch->token_ids && batch->positions && batch->query_start && batch->seq_lens && batch->state_indices &&
         batch->slot_mapping && batch->deltas && batch->logits_indices && batch->sample_state_indices &&
-        batch->output_positions && batch->swap_out && batch->swap_in && batch->copies)
+        batch->output_positions && batch->target_indices && batch->target_ids && batch->swap_out && batch->swap_in &&
+        batch->copies)
         return STATUS_OK;
     batch_free(batch);
     error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a batch of %d tokens and %d sequences",
@@ -48,6 +51,8 @@ void batch_free(struct batch *batch)
     free(batch->logits_indices);
     free(batch->sample_state_indices);
     free(batch->output_positions);
+    free(batch->target_indices);
+    free(batch->target_ids);
     free(batch->swap_out);
     free(batch->swap_in);
     free(batch->copies);
@@ -58,6 +63,6 @@ void batch_clear(struct batch *batch)
 {
     batch->num_tokens = batch->num_seqs = batch->num_decodes = 0;
     batch->max_query_len = batch->max_seq_len = 0;
-    batch->num_deltas = batch->num_samples = 0;
+    batch->num_deltas = batch->num_samples = batch->num_targets = batch->num_target_tops = 0;
     batch->num_swap_out = batch->num_swap_in = batch->num_copies = 0;
 }

@@ -71,6 +71,14 @@ struct batch {
     int32_t *sample_state_indices; /* [num_samples] the state index whose sampling state applies */
     int32_t *output_positions;     /* [num_samples] output position being sampled, from 0: the Philox counter */
 
+    /* Tokens of prompts that are given, and whose log-probabilities are wanted (prompt_logprobs). A target has no
+     * sample and no place in the sampling state. */
+    int32_t num_targets;
+    int32_t num_target_tops; /* of each, how many of the most probable tokens are wanted: the most of any target */
+    int32_t *target_indices; /* [num_targets] the tokens of the batch whose logits are those of the next token; at most
+                                max_num_tokens */
+    int32_t *target_ids;     /* [num_targets] the next token */
+
     int32_t num_swap_out, num_swap_in, num_copies; /* copied before the forward pass, one array after the other */
     struct block_pair *swap_out;                   /* device block -> host block; at most max_deltas */
     struct block_pair *swap_in;                    /* host block -> device block; at most max_deltas */
@@ -134,6 +142,9 @@ struct sample_output {
     const int32_t *top_ids;    /* [num_samples, top_stride] the most probable tokens, best first; same validity; the
                                   first num_logprobs of each sample are filled */
     const float *top_logprobs; /* [num_samples, top_stride] */
+    /* The same of the batch's targets, in their order: num_samples is num_targets, token_ids are target_ids, or -1
+     * where the logits are damaged, and all log-probabilities are valid. NULL: the batch had none. */
+    const struct sample_output *targets;
 };
 
 #define SAMPLING_MAX_TOP 64      /* most probable tokens of a sample that the device gives: those that a beam needs */

@@ -324,11 +324,16 @@ struct sample_args {
     int32_t *history; /* [max_num_seqs, history_stride] tokens of each sequence; the token sampled at output
                          position p is written to history[state_index][prompt_len + p] */
     int64_t history_stride;
+    /* [num_samples] NULL: tokens are drawn. Else nothing is drawn, processed or written to `history`: the results are
+     * those of these tokens, with the top_stride most probable ones. any_logprobs is set then, any_processing and
+     * any_random are not, and the arrays above but the logits may be NULL. A target may be an id from vocab_size on:
+     * its logit counts as -infinity. */
+    const int32_t *targets;
     bool any_processing, any_random, any_logprobs; /* over the batch: a pass that no sequence needs is skipped */
-    int32_t *token_ids;  /* [num_samples] out; -1 if, after processing, a logit is NaN or the largest is infinite. Then
-                            nothing is written to `history`, and the sample's log-probabilities and ranks are
-                            undefined. */
-    float *logprobs;     /* [num_samples] out, of the raw logits, for sequences that ask for logprobs */
+    int32_t *token_ids;  /* [num_samples] out: the token, or -1 if, after processing, a logit is NaN or the largest is
+                            infinite. Then nothing is written to `history`, and the sample's log-probabilities and ranks
+                            are undefined. */
+    float *logprobs;     /* [num_samples] out, of the raw logits, for sequences that ask for logprobs, or targets */
     int32_t *ranks;      /* [num_samples] out */
     int32_t top_stride;  /* at most SAMPLING_MAX_TOP, and at least num_logprobs of every sample */
     int32_t *top_ids;    /* [num_samples, top_stride] out */

@@ -187,6 +187,11 @@ static void norm_project(struct residual_stream *s, void *out, enum dtype out_dt
 
 /* ---- Attention ---- */
 
+static bool wants_logits(const struct step_shape *shape)
+{
+    return shape->num_samples > 0 || shape->num_targets > 0;
+}
+
 /* Where the parts of act.qkv begin; the tokens of each are `stride` elements apart. */
 struct qkv {
     char *q, *k, *v;
@@ -291,30 +296,28 @@ static void attend(struct residual_stream *s, const struct step_shape *shape, in
     if (fused_decode_attention(b, shape, &args)) return;
     if (args.rotary.rotary_dim > 0 || args.rotary.query_norm) b->rotary_embedding(b, &args.rotary);
     b->reshape_and_cache(b, &args.cache);
-    if (!is_last(d, layer) || shape->num_samples > 0)
+    if (!is_last(d, layer) || wants_logits(shape))
         paged_attention(b, &args.attention, shape->num_decodes, shape->num_seqs);
 }
 
-static void gather(const struct decoder *d, void *out, const void *x, int32_t count, int32_t size)
+static void gather(const struct decoder *d, void *out, const void *x, const int32_t *indices, int32_t count,
+                   int32_t size)
 {
-    const struct gather_rows_args args = {.out = out,
-                                          .x = x,
-                                          .indices = d->inputs->logits_indices,
-                                          .num_indices = count,
-                                          .size = size,
-                                          .dtype = d->dtype};
+    const struct gather_rows_args args = {
+        .out = out, .x = x, .indices = indices, .num_indices = count, .size = size, .dtype = d->dtype};
     d->backend->gather_rows(d->backend, &args);
 }
 
 /* After the attention of the last layer only the tokens that are sampled from matter, so the residual stream keeps only
  * those. Returns their attention. They are gathered in `hidden` and in the buffer of q, k and v, which are free by
- * then. */
+ * then. With targets all tokens are kept: targets and samples together may be more rows than the buffers have. */
 static const void *keep_sampled(struct residual_stream *s, const struct step_shape *shape)
 {
     const struct decoder *d = s->d;
-    if (shape->all_sampled) return d->act.attention;
-    gather(d, d->act.qkv, d->act.attention, shape->num_samples, d->spec->num_heads * d->spec->head_size);
-    gather(d, s->hidden, s->residual, shape->num_samples, d->spec->hidden_size);
+    if (shape->all_sampled || shape->num_targets > 0) return d->act.attention;
+    const int32_t *indices = d->inputs->logits_indices;
+    gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, d->spec->num_heads * d->spec->head_size);
+    gather(d, s->hidden, s->residual, indices, shape->num_samples, d->spec->hidden_size);
     void *old = s->residual;
     s->residual = s->hidden;
     s->hidden = old;
@@ -392,17 +395,44 @@ static void embed(const struct residual_stream *s)
     d->backend->embedding(d->backend, &args);
 }
 
+static void scale_logits(const struct decoder *d, int32_t num_rows)
+{
+    const struct scale_logits_args args = {.logits = d->act.logits,
+                                           .num_samples = num_rows,
+                                           .vocab_size = d->spec->vocab_size,
+                                           .multiplier = (float)d->spec->logits_multiplier,
+                                           .soft_cap = (float)d->spec->logits_soft_cap};
+    if (args.multiplier != 1 || args.soft_cap != 0) d->backend->scale_logits(d->backend, &args);
+}
+
+static struct projection lm_head(const struct decoder *d)
+{
+    return (struct projection){.parts = {d->weights->lm_head}, .num_parts = 1};
+}
+
 static void compute_logits(struct residual_stream *s)
 {
-    const struct decoder *d = s->d;
-    const struct projection head = {.parts = {d->weights->lm_head}, .num_parts = 1};
-    const struct scale_logits_args scaling = {.logits = d->act.logits,
-                                              .num_samples = s->num_tokens,
-                                              .vocab_size = d->spec->vocab_size,
-                                              .multiplier = (float)d->spec->logits_multiplier,
-                                              .soft_cap = (float)d->spec->logits_soft_cap};
-    norm_project(s, d->act.logits, DTYPE_FLOAT32, &head, &d->weights->final_norm);
-    if (scaling.multiplier != 1 || scaling.soft_cap != 0) d->backend->scale_logits(d->backend, &scaling);
+    const struct projection head = lm_head(s->d);
+    norm_project(s, s->d->act.logits, DTYPE_FLOAT32, &head, &s->d->weights->final_norm);
+    scale_logits(s->d, s->num_tokens);
+}
+
+/* The logits of the tokens indices[count] of a pass that kept all. The final norm's output is in act.hidden, unless
+ * there is no such norm; the other buffer is free. */
+static void compute_gathered_logits(const struct decoder *d, const int32_t *indices, int32_t count)
+{
+    const bool normed = d->weights->final_norm.gain != NULL;
+    const struct projection head = lm_head(d);
+    const struct residual_stream rows = {.d = d, .num_tokens = count};
+    void *gathered = normed ? d->act.residual : d->act.hidden;
+    gather(d, gathered, normed ? d->act.hidden : d->act.residual, indices, count, d->spec->hidden_size);
+    project(&rows, d->act.logits, DTYPE_FLOAT32, &head, gathered);
+    scale_logits(d, count);
+}
+
+void decoder_target_logits(const struct decoder *d, int32_t first, int32_t count)
+{
+    compute_gathered_logits(d, d->inputs->target_indices + first, count);
 }
 
 static bool cancelled(const struct decoder *d)
@@ -422,7 +452,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         if (cancelled(d)) return false;
         attend(&s, shape, layer);
         if (is_last(d, layer)) {
-            if (shape->num_samples == 0) return true;
+            if (!wants_logits(shape)) return true;
             attention = keep_sampled(&s, shape);
         }
         /* A parallel block's MLP reads the residual stream without the attention's output. */
@@ -433,7 +463,12 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         if (cancelled(d)) return false;
         add_to_residual(&s, d->act.gated, &w->down, &w->post_mlp_norm, l->residual_multiplier);
     }
-    compute_logits(&s);
+    if (shape->num_targets == 0) {
+        compute_logits(&s);
+    } else {
+        sublayer_input(&s, &d->weights->final_norm);
+        if (shape->num_samples > 0) compute_gathered_logits(d, d->inputs->logits_indices, shape->num_samples);
+    }
     return true;
 }
 

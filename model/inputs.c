@@ -81,6 +81,8 @@ void step_inputs_upload(const struct step_inputs *in, struct backend *b, const s
     pack_padded(&p, in->logits_indices, batch->logits_indices, samples, 0, 0);
     pack_padded(&p, in->sample_state_indices, batch->sample_state_indices, samples, 0, 0);
     pack_padded(&p, in->output_positions, batch->output_positions, samples, 0, 0);
+    pack(&p, in->target_indices, batch->target_indices, batch->num_targets * (int64_t)sizeof *batch->target_indices);
+    pack(&p, in->target_ids, batch->target_ids, batch->num_targets * (int64_t)sizeof *batch->target_ids);
     pack_deltas(in, b, &p, batch);
     pack(&p, in->copies, batch->copies, batch->num_copies * (int64_t)sizeof *batch->copies);
     const struct copy_many_args args = {.segments = p.segments, .count = p.count};
@@ -103,6 +105,8 @@ enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, co
         {PURPOSE_STATE, S, sizeof *in->logits_indices, &in->logits_indices},
         {PURPOSE_STATE, S, sizeof *in->sample_state_indices, &in->sample_state_indices},
         {PURPOSE_STATE, S, sizeof *in->output_positions, &in->output_positions},
+        {PURPOSE_STATE, T, sizeof *in->target_indices, &in->target_indices},
+        {PURPOSE_STATE, T, sizeof *in->target_ids, &in->target_ids},
         {PURPOSE_STATE, groups * S, sizeof *in->copies, &in->copies},
         {PURPOSE_STATE, groups * S * max_blocks, sizeof *in->deltas, &in->deltas},
     };

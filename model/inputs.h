@@ -13,6 +13,7 @@ struct step_inputs {
     int32_t *query_start;  /* [S + 1] */
     int32_t *seq_lens, *state_indices;                                 /* [S] */
     int32_t *logits_indices, *sample_state_indices, *output_positions; /* [S] */
+    int32_t *target_indices, *target_ids;                              /* [T] */
     struct block_table_delta *deltas;                                  /* [num_groups * S * max_blocks] */
     struct block_pair *copies;                                         /* [num_groups * S] */
     uint8_t *staging[2];                                               /* pinned host memory, by parity of the step */

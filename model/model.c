@@ -12,6 +12,29 @@ static int64_t rope_table_bytes(const struct model *m, int32_t rope)
     return rows * rope_rotary_dim(&m->spec, rope) * (int64_t)sizeof(float);
 }
 
+static enum status allocate_token_results(struct model *m, enum memory_purpose purpose, int64_t rows, int64_t columns,
+                                          struct token_results *r, struct error *err)
+{
+    const struct arena_request requests[] = {
+        {purpose, rows, sizeof *r->token_ids, &r->token_ids},
+        {purpose, rows, sizeof *r->logprobs, &r->logprobs},
+        {purpose, rows, sizeof *r->ranks, &r->ranks},
+        {purpose, rows * columns, sizeof *r->top_ids, &r->top_ids},
+        {purpose, rows * columns, sizeof *r->top_logprobs, &r->top_logprobs},
+    };
+    return arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
+}
+
+/* Of the samples and of the targets of a step. */
+static enum status allocate_both(struct model *m, enum memory_purpose purpose, struct token_results *samples,
+                                 struct token_results *targets, struct error *err)
+{
+    const struct batch_limits *limits = &m->options.limits;
+    enum status status = allocate_token_results(m, purpose, limits->max_num_seqs, SAMPLING_MAX_TOP, samples, err);
+    if (status != STATUS_OK) return status;
+    return allocate_token_results(m, purpose, limits->max_num_tokens, SAMPLING_MAX_LOGPROBS, targets, err);
+}
+
 static enum status allocate_state(struct model *m, struct error *err)
 {
     const struct batch_limits *limits = &m->options.limits;
@@ -22,11 +45,6 @@ static enum status allocate_state(struct model *m, struct error *err)
         {PURPOSE_STATE, limits->num_groups * S * max_blocks, i32, &s->block_tables},
         {PURPOSE_STATE, S, sizeof *s->sampling, &s->sampling},
         {PURPOSE_STATE, S * max_len, i32, &s->history},
-        {PURPOSE_STATE, S, i32, &s->sampled},
-        {PURPOSE_STATE, S, f32, &s->logprobs},
-        {PURPOSE_STATE, S, i32, &s->ranks},
-        {PURPOSE_STATE, S * SAMPLING_MAX_TOP, i32, &s->top_ids},
-        {PURPOSE_STATE, S * SAMPLING_MAX_TOP, f32, &s->top_logprobs},
         {PURPOSE_ACTIVATIONS, m->options.keep_logits ? S * m->spec.vocab_size : 0, f32, &s->kept_logits},
     };
     enum status status = arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
@@ -40,19 +58,10 @@ static enum status allocate_state(struct model *m, struct error *err)
 
 static enum status allocate_results(struct model *m, struct error *err)
 {
-    const int64_t S = m->options.limits.max_num_seqs, i32 = sizeof(int32_t), f32 = sizeof(float);
-    enum status status = STATUS_OK;
-    for (int i = 0; i < 2 && status == STATUS_OK; i++) {
-        struct step_results *r = &m->results[i];
-        const struct arena_request requests[] = {
-            {PURPOSE_HOST_STAGING, S, i32, &r->token_ids},
-            {PURPOSE_HOST_STAGING, S, f32, &r->logprobs},
-            {PURPOSE_HOST_STAGING, S, i32, &r->ranks},
-            {PURPOSE_HOST_STAGING, S * SAMPLING_MAX_TOP, i32, &r->top_ids},
-            {PURPOSE_HOST_STAGING, S * SAMPLING_MAX_TOP, f32, &r->top_logprobs},
-        };
-        status = arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
-    }
+    struct device_state *s = &m->state;
+    enum status status = allocate_both(m, PURPOSE_STATE, &s->samples, &s->targets, err);
+    for (int i = 0; i < 2 && status == STATUS_OK; i++)
+        status = allocate_both(m, PURPOSE_HOST_STAGING, &m->results[i].samples, &m->results[i].targets, err);
     return status;
 }
 
@@ -92,7 +101,7 @@ static enum status allocate_step_memory(struct model *m, const struct tensor_tab
     if (status == STATUS_OK) status = allocate_workspace(m, table, err);
     d->block_tables = m->state.block_tables;
     d->cos_sin = m->state.cos_sin;
-    d->last_sampled = m->state.sampled;
+    d->last_sampled = m->state.samples.token_ids;
     return status;
 }
 

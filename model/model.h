@@ -32,30 +32,33 @@ struct model_options {
     const volatile sig_atomic_t *cancel; /* not 0: a step without graphs ends between two operations; NULL: none does */
 };
 
-/* What stays on the device from step to step, and what a step samples. S = max_num_seqs. */
+/* What a step finds: a row for each sample, or for each target. The arrays are those of struct sample_output. */
+struct token_results {
+    int32_t *token_ids;
+    float *logprobs;
+    int32_t *ranks;
+    int32_t *top_ids; /* this and the next have room for the most columns; a step uses as many as it needs */
+    float *top_logprobs;
+};
+
+/* What stays on the device from step to step, and what a step finds. S = max_num_seqs, T = max_num_tokens. */
 struct device_state {
     int32_t *block_tables;           /* [num_groups, S, max_blocks] */
     struct sampling_state *sampling; /* [S] by state_index */
     int32_t *history;                /* [S, max_model_len] tokens by state_index */
     float *cos_sin[MODEL_MAX_ROPES]; /* [rope_table_rows, rope_rotary_dim] */
-    int32_t *sampled;                /* [S] by the last step; a step reads them before it writes its own */
-    float *logprobs;                 /* [S] this and the next as in struct sample_output */
-    int32_t *ranks;                  /* [S] */
-    int32_t *top_ids;                /* [S, SAMPLING_MAX_TOP] of which a step uses as many columns as it needs */
-    float *top_logprobs;             /* [S, SAMPLING_MAX_TOP] */
+    struct token_results samples;    /* [S] of the last step; a step reads token_ids before it writes its own */
+    struct token_results targets;    /* [T] */
     float *kept_logits;              /* [S, vocab_size] before sampling, with keep_logits; else NULL */
 };
 
-/* The results of a step in pinned host memory. The arrays are those of struct sample_output. */
+/* The results of a step in pinned host memory. */
 struct step_results {
-    int32_t num_samples;
-    bool any_logprobs;
-    int32_t top_stride;
-    int32_t *token_ids;
-    float *logprobs;
-    int32_t *ranks;
-    int32_t *top_ids;
-    float *top_logprobs;
+    int32_t num_samples, top_stride;
+    int32_t num_targets, target_top_stride;
+    bool any_logprobs; /* of the samples */
+    struct token_results samples, targets;
+    struct sample_output target_output; /* of model_collect */
     backend_event done;
 };
 

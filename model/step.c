@@ -43,6 +43,7 @@ static struct step_shape shape_of(const struct model *m, const struct batch *bat
         .num_seqs = batch->num_seqs,
         .num_decodes = batch->num_decodes,
         .num_samples = batch->num_samples,
+        .num_targets = batch->num_targets,
         .max_query_len = batch->max_query_len,
         .max_seq_len = batch->max_seq_len,
         .all_sampled = all_sampled,
@@ -75,26 +76,32 @@ static void move_blocks(struct model *m, const struct batch *batch)
     b->copy_blocks(b, &copies);
 }
 
+/* The logits, and where the results go. */
+static struct sample_args sample_args_of(const struct model *m, const struct token_results *results, int32_t count)
+{
+    return (struct sample_args){
+        .logits = m->decoder.act.logits,
+        .logits_stride = m->spec.vocab_size,
+        .num_samples = count,
+        .vocab_size = m->options.num_ids > 0 ? m->options.num_ids : m->spec.vocab_size,
+        .token_ids = results->token_ids,
+        .logprobs = results->logprobs,
+        .ranks = results->ranks,
+        .top_ids = results->top_ids,
+        .top_logprobs = results->top_logprobs,
+    };
+}
+
 static void sample(struct model *m, const struct batch *batch, struct step_results *results)
 {
     struct backend *b = m->backend;
     const struct device_state *s = &m->state;
-    struct sample_args args = {
-        .logits = m->decoder.act.logits,
-        .logits_stride = m->spec.vocab_size,
-        .num_samples = batch->num_samples,
-        .vocab_size = m->options.num_ids > 0 ? m->options.num_ids : m->spec.vocab_size,
-        .state_indices = m->inputs.sample_state_indices,
-        .output_positions = m->inputs.output_positions,
-        .states = s->sampling,
-        .history = s->history,
-        .history_stride = m->options.limits.max_model_len,
-        .token_ids = s->sampled,
-        .logprobs = s->logprobs,
-        .ranks = s->ranks,
-        .top_ids = s->top_ids,
-        .top_logprobs = s->top_logprobs,
-    };
+    struct sample_args args = sample_args_of(m, &s->samples, batch->num_samples);
+    args.state_indices = m->inputs.sample_state_indices;
+    args.output_positions = m->inputs.output_positions;
+    args.states = s->sampling;
+    args.history = s->history;
+    args.history_stride = m->options.limits.max_model_len;
     for (int32_t i = 0; i < batch->num_samples; i++) {
         const struct sampling_needs *needs = &m->sampling_needs[batch->sample_state_indices[i]];
         args.any_processing |= needs->processing;
@@ -112,19 +119,46 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     b->sample(b, &args);
 }
 
-static void download(struct model *m, const struct step_results *results)
+/* The buffer of the logits has a row for each sequence, and a prompt more targets than that: so many at a time. */
+static void score_targets(struct model *m, const struct batch *batch, struct step_results *results)
 {
-    struct backend *b = m->backend;
+    const int32_t most = m->options.limits.max_num_seqs, top = batch->num_target_tops;
+    const struct token_results *all = &m->state.targets;
+    results->num_targets = batch->num_targets;
+    results->target_top_stride = top;
+    for (int32_t first = 0, count; first < batch->num_targets; first += count) {
+        count = batch->num_targets - first < most ? batch->num_targets - first : most;
+        const struct token_results rows = {all->token_ids + first, all->logprobs + first, all->ranks + first,
+                                           all->top_ids + (int64_t)first * top,
+                                           all->top_logprobs + (int64_t)first * top};
+        struct sample_args args = sample_args_of(m, &rows, count);
+        args.targets = m->inputs.target_ids + first;
+        args.any_logprobs = true;
+        args.top_stride = top;
+        decoder_target_logits(&m->decoder, first, count);
+        m->backend->sample(m->backend, &args);
+    }
+}
+
+static void download_rows(struct backend *b, const struct token_results *to, const struct token_results *from,
+                          int64_t count, bool logprobs, int32_t top_stride)
+{
+    const int64_t bytes = count * (int64_t)sizeof *to->token_ids; /* every element has 4 */
+    if (count == 0) return;
+    b->copy(b, to->token_ids, from->token_ids, bytes, NULL);
+    if (!logprobs) return;
+    b->copy(b, to->logprobs, from->logprobs, bytes, NULL);
+    b->copy(b, to->ranks, from->ranks, bytes, NULL);
+    if (top_stride == 0) return;
+    b->copy(b, to->top_ids, from->top_ids, bytes * top_stride, NULL);
+    b->copy(b, to->top_logprobs, from->top_logprobs, bytes * top_stride, NULL);
+}
+
+static void download(struct model *m, const struct step_results *r)
+{
     const struct device_state *s = &m->state;
-    const int64_t n = results->num_samples, top = n * results->top_stride;
-    if (n == 0) return;
-    b->copy(b, results->token_ids, s->sampled, n * (int64_t)sizeof *s->sampled, NULL);
-    if (!results->any_logprobs) return;
-    b->copy(b, results->logprobs, s->logprobs, n * (int64_t)sizeof *s->logprobs, NULL);
-    b->copy(b, results->ranks, s->ranks, n * (int64_t)sizeof *s->ranks, NULL);
-    if (top == 0) return;
-    b->copy(b, results->top_ids, s->top_ids, top * (int64_t)sizeof *s->top_ids, NULL);
-    b->copy(b, results->top_logprobs, s->top_logprobs, top * (int64_t)sizeof *s->top_logprobs, NULL);
+    download_rows(m->backend, &r->samples, &s->samples, r->num_samples, r->any_logprobs, r->top_stride);
+    download_rows(m->backend, &r->targets, &s->targets, r->num_targets, true, r->target_top_stride);
 }
 
 enum status model_submit(struct model *m, const struct batch *batch, struct error *err)
@@ -144,26 +178,36 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
         if (!decoder_forward(&m->decoder, &shape)) return error_set(err, STATUS_CANCELLED, "the step was cancelled");
     }
     sample(m, batch, results);
+    score_targets(m, batch, results);
     download(m, results);
     m->backend->event_record(m->backend, results->done, NULL);
     m->submitted++;
     return STATUS_OK;
 }
 
+static struct sample_output output_of(const struct token_results *r, int32_t count, int32_t top_stride)
+{
+    return (struct sample_output){.num_samples = count,
+                                  .token_ids = r->token_ids,
+                                  .logprobs = r->logprobs,
+                                  .ranks = r->ranks,
+                                  .top_stride = top_stride,
+                                  .top_ids = r->top_ids,
+                                  .top_logprobs = r->top_logprobs};
+}
+
 enum status model_collect(struct model *m, struct sample_output *out, struct error *err)
 {
     if (m->collected == m->submitted) return error_set(err, STATUS_INTERNAL, "no step is in flight");
-    const struct step_results *results = &m->results[m->collected & 1];
+    struct step_results *results = &m->results[m->collected & 1];
     enum status status = m->backend->event_synchronize(m->backend, results->done, err);
     if (status != STATUS_OK) return status;
     m->collected++;
-    *out = (struct sample_output){.num_samples = results->num_samples,
-                                  .token_ids = results->token_ids,
-                                  .logprobs = results->logprobs,
-                                  .ranks = results->ranks,
-                                  .top_stride = results->top_stride,
-                                  .top_ids = results->top_ids,
-                                  .top_logprobs = results->top_logprobs};
+    *out = output_of(&results->samples, results->num_samples, results->top_stride);
+    if (results->num_targets > 0) {
+        results->target_output = output_of(&results->targets, results->num_targets, results->target_top_stride);
+        out->targets = &results->target_output;
+    }
     return STATUS_OK;
 }
 

@@ -151,13 +151,15 @@ static bool can_share(const struct block_manager *m, int32_t num_blocks, const i
     return true;
 }
 
-/* Looks up the blocks of a sequence that holds none. The last token is left out, because its logits must be computed.
- * The sequence's tables, though empty, get the blocks of the hits: entries first_read .. length - 1 are valid. */
+/* Looks up the blocks of a sequence that holds none. The last token is left out, because its logits must be computed;
+ * so are tokens whose logits prompt_logprobs lack. The sequence's tables, though empty, get the blocks of the hits:
+ * entries first_read .. length - 1 are valid. */
 static struct hits find_hits(const struct block_manager *m, const struct sequence *seq)
 {
     struct hits hits = {.prefix = PREFIX_NONE};
     int32_t run[KV_MAX_GROUPS] = {0};
-    const int32_t size = m->limits.block_size, most = m->caching ? (first_tokens(seq) - 1) / size : 0;
+    const int32_t size = m->limits.block_size,
+                  most = m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0;
     int32_t prefix = PREFIX_NONE;
     if (most > 0) prefix = prefix_cache_root(&m->cache, seq->request->long_rope, seq->request->cache_salt);
     for (int32_t i = 0; i < most; i++) {

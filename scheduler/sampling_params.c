@@ -52,6 +52,16 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
      .minus_one = "none",
      .usual = -1,
      .help = "Give each token's log-probability, and the N most probable tokens, at most 20."},
+    {.name = "prompt_logprobs",
+     .type = SAMPLING_INT32,
+     .offset = offsetof(struct sampling_params, prompt_logprobs),
+     .minimum = 0,
+     .maximum = SAMPLING_MAX_LOGPROBS,
+     .minus_one = "none",
+     .usual = -1,
+     .help =
+         "The same of the prompt's tokens, but the first. Such a prompt is computed whole, whatever the prefix cache "
+         "has of it."},
     {.name = "temperature",
      .type = SAMPLING_DOUBLE,
      .offset = offsetof(struct sampling_params, temperature),

@@ -30,7 +30,7 @@ struct sampling_params {
     int32_t *stop_token_ids; /* [num_stop_token_ids]; a list that is empty may be NULL */
     bool ignore_eos, skip_special_tokens, include_stop_str_in_output;
     bool has_seed; /* false: the engine chooses one */
-    int32_t n, best_of, logprobs, max_tokens, top_k;
+    int32_t n, best_of, logprobs, prompt_logprobs, max_tokens, top_k;
     int32_t beam_width; /* 1: no beam search */
     enum early_stopping early_stopping;
     double length_penalty;
@@ -68,8 +68,8 @@ struct sampling_field {
     bool from_model;       /* the model's generation_config.json may give another default */
     const char *help;      /* one sentence, without the default */
 };
-#define NUM_SAMPLING_FIELDS 22
-#define NUM_ANSWER_FIELDS 6 /* the first ones: those of several answers, and logprobs */
+#define NUM_SAMPLING_FIELDS 23
+#define NUM_ANSWER_FIELDS 7 /* the first ones: those of several answers, and log-probabilities */
 extern const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS];
 
 const struct sampling_field *sampling_field_find(const char *name); /* NULL: there is none */

@@ -1,6 +1,7 @@
 #include "scheduler/scheduler_state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void scheduler_set_unsound(struct scheduler *s, const struct error *err)
 {
@@ -45,7 +46,8 @@ static bool allocate_arrays(struct scheduler *s)
               (s->admitted = calloc(seqs, sizeof *s->admitted)) && (s->events = calloc(seqs, sizeof *s->events)) &&
               (s->parents = calloc(seqs, sizeof *s->parents)) && (s->holders = calloc(seqs, sizeof *s->holders));
     for (int i = 0; ok && i < SCHEDULER_MAX_STEPS; i++)
-        ok = (s->steps[i].sampled = calloc(seqs, sizeof *s->steps[i].sampled)) != NULL;
+        ok = (s->steps[i].sampled = calloc(seqs, sizeof *s->steps[i].sampled)) &&
+             (s->steps[i].runs = calloc(seqs, sizeof *s->steps[i].runs));
     return ok;
 }
 
@@ -78,7 +80,10 @@ void scheduler_destroy(struct scheduler *s)
 {
     if (!s) return;
     block_manager_free(&s->blocks);
-    for (int i = 0; i < SCHEDULER_MAX_STEPS; i++) free(s->steps[i].sampled);
+    for (int i = 0; i < SCHEDULER_MAX_STEPS; i++) {
+        free(s->steps[i].sampled);
+        free(s->steps[i].runs);
+    }
     free(s->free_state_indices);
     free(s->plan);
     free(s->choices);
@@ -218,6 +223,41 @@ static void accept_token(struct scheduler *s, struct sequence *seq, int32_t toke
     }
 }
 
+/* Copies the rows of a run, which begin at `from`. Returns false if one has no log-probability, because the logits are
+ * damaged. */
+static bool keep_run(const struct target_run *run, const struct sample_output *targets, int32_t from)
+{
+    struct prompt_logprobs *p = run->seq->request->prompt_logprobs;
+    const size_t top = (size_t)p->num_top;
+    for (int32_t i = 0; i < run->count; i++) {
+        const size_t source = (size_t)(from + i), row = (size_t)(run->first + i);
+        if (targets->token_ids[source] < 0) return false;
+        p->logprobs[row] = targets->logprobs[source];
+        p->ranks[row] = targets->ranks[source];
+        if (top == 0) continue;
+        memcpy(p->top_ids + row * top, targets->top_ids + source * (size_t)targets->top_stride,
+               top * sizeof *p->top_ids);
+        memcpy(p->top_logprobs + row * top, targets->top_logprobs + source * (size_t)targets->top_stride,
+               top * sizeof *p->top_logprobs);
+    }
+    return true;
+}
+
+/* Takes the step's log-probabilities of prompts. A request whose logits are damaged ends, with an event like that of a
+ * sample without a token. Returns the number of events. */
+static int32_t collect_targets(struct scheduler *s, struct step *step, const struct sample_output *targets)
+{
+    int32_t num_events = 0, from = 0;
+    for (int32_t i = 0; i < step->num_runs; from += step->runs[i++].count) {
+        struct sequence *seq = step->runs[i].seq;
+        if (keep_run(&step->runs[i], targets, from) || request_finished(seq->request)) continue;
+        s->events[num_events++] = (struct token_event){seq, -1, -1};
+        scheduler_end_request(s, seq->request, FINISH_ERROR);
+    }
+    step->num_runs = 0;
+    return num_events;
+}
+
 /* Takes the oldest step's samples. Returns the number of events. */
 static int32_t collect_step(struct scheduler *s, const struct sample_output *samples)
 {
@@ -225,6 +265,7 @@ static int32_t collect_step(struct scheduler *s, const struct sample_output *sam
     struct step *step = &s->steps[s->oldest];
     s->oldest = (s->oldest + 1) % SCHEDULER_MAX_STEPS;
     s->in_flight--;
+    if (step->num_runs > 0) num_events = collect_targets(s, step, samples->targets);
     for (int32_t i = 0; i < step->num_sampled; i++) {
         struct sequence *seq = step->sampled[i];
         if (i + 16 < step->num_sampled) __builtin_prefetch(step->sampled[i + 16]);

@@ -103,9 +103,10 @@ struct beam {
 /* A token that a collected step sampled for one sequence. */
 struct token_event {
     struct sequence *seq;
-    int32_t token;  /* appended to seq->tokens, even if it is a stop token. -1: none could be sampled, and the sequence
+    int32_t token;  /* appended to seq->tokens, even if it is a stop token. -1: the logits are damaged, and the sequence
                        has ended with FINISH_ERROR; the caller knows why, and sets request->error */
-    int32_t sample; /* index into the arrays of struct sample_output */
+    int32_t sample; /* index into the arrays of struct sample_output. -1, with token -1: the damaged logits are those of
+                       a prompt whose log-probabilities are wanted, and all sequences of the request have ended */
 };
 
 struct scheduler;
@@ -139,8 +140,9 @@ void scheduler_set_beams(struct scheduler *s, struct request *request, const str
  * does not have. */
 enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct schedule *out, struct error *err);
 /* Takes the samples of the oldest step in flight: appends the tokens and ends sequences on eos, stop ids (min_tokens
- * permitting, ignore_eos) or length. A sample whose sequence has ended since is dropped. *events gets [*num_events],
- * owned by the scheduler, valid until the next collect. */
+ * permitting, ignore_eos) or length. A sample whose sequence has ended since is dropped. Log-probabilities of prompts
+ * go to request->prompt_logprobs, which is complete when an event brings the request's first token. *events gets
+ * [*num_events], owned by the scheduler, valid until the next collect. */
 enum status scheduler_collect(struct scheduler *s, const struct sample_output *samples,
                               const struct token_event **events, int32_t *num_events, struct error *err);
 

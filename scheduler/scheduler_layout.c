@@ -58,6 +58,23 @@ static void add_sample(struct scheduler *s, struct batch *batch, struct sequence
     seq->last_step = s->num_steps;
 }
 
+/* The tokens of a prompt that follow those of the choice, if their log-probabilities are wanted. */
+static void add_targets(struct scheduler *s, struct batch *batch, const struct choice *c)
+{
+    struct prompt_logprobs *p = c->seq->request->prompt_logprobs;
+    struct step *step = step_of(s);
+    const int32_t first = p->num_submitted, most = c->start + c->count + 1;
+    const int32_t end = most < p->num_tokens ? most : p->num_tokens;
+    if (end <= first) return;
+    for (int32_t t = first; t < end; t++) {
+        batch->target_indices[batch->num_targets] = batch->num_tokens - c->count + (t - 1 - c->start);
+        batch->target_ids[batch->num_targets++] = c->seq->tokens[t];
+    }
+    if (p->num_top > batch->num_target_tops) batch->num_target_tops = p->num_top;
+    step->runs[step->num_runs++] = (struct target_run){.seq = c->seq, .first = first, .count = end - first};
+    p->num_submitted = end;
+}
+
 static void add_choice(struct scheduler *s, struct batch *batch, const struct choice *c)
 {
     struct sequence *seq = c->seq;
@@ -70,6 +87,7 @@ static void add_choice(struct scheduler *s, struct batch *batch, const struct ch
     if (c->count > batch->max_query_len) batch->max_query_len = c->count;
     if (end > batch->max_seq_len) batch->max_seq_len = end;
     seq->last_step = s->num_steps;
+    if (c->start < seq->prompt_len && seq->request->prompt_logprobs) add_targets(s, batch, c);
     if (c->samples) add_sample(s, batch, seq, end - seq->prompt_len);
     for (int32_t i = 0; c->forks && i < seq->request->num_sequences; i++) {
         struct sequence *sibling = &seq->request->sequences[i];

@@ -16,10 +16,18 @@
 
 #define SCHEDULER_MAX_STEPS 2 /* in flight */
 
-/* A submitted step: the sequence that each of its samples belongs to. */
+/* Targets of a batch that follow one another: the rows first .. first + count - 1 of a request's prompt_logprobs. */
+struct target_run {
+    struct sequence *seq; /* that computed them */
+    int32_t first, count;
+};
+
+/* A submitted step: the sequence that each of its samples belongs to, and whose targets it has. */
 struct step {
     struct sequence **sampled; /* [num_sampled] */
     int32_t num_sampled;
+    int32_t num_runs;
+    struct target_run *runs; /* [num_runs] in the order of the batch's targets */
 };
 
 /* What the step being scheduled computes of one sequence. */

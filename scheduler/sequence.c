@@ -44,6 +44,22 @@ static bool sequence_init(struct sequence *seq, struct request *request, int32_t
     return true;
 }
 
+/* The struct and its arrays, in one allocation. */
+static struct prompt_logprobs *create_prompt_logprobs(int32_t num_tokens, int32_t num_top)
+{
+    const size_t tokens = (size_t)num_tokens, tops = tokens * (size_t)num_top;
+    struct prompt_logprobs *p;
+    p = calloc(1, sizeof *p + tokens * (sizeof *p->logprobs + sizeof *p->ranks) +
+                      tops * (sizeof *p->top_ids + sizeof *p->top_logprobs));
+    if (!p) return NULL;
+    *p = (struct prompt_logprobs){.num_tokens = num_tokens, .num_top = num_top, .num_submitted = 1};
+    p->logprobs = (float *)(p + 1);
+    p->ranks = (int32_t *)(p->logprobs + tokens);
+    p->top_ids = p->ranks + tokens;
+    p->top_logprobs = (float *)(p->top_ids + tops);
+    return p;
+}
+
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
                            const struct batch_limits *limits, struct request **out, struct error *err)
 {
@@ -63,6 +79,8 @@ enum status request_create(const struct sampling_params *params, const int32_t *
         request->num_sequences = num_sequences;
         request->sequences = calloc((size_t)num_sequences, sizeof *request->sequences);
         ok = sampling_params_copy(params, &request->params) && request->sequences;
+        if (ok && params->prompt_logprobs >= 0)
+            ok = (request->prompt_logprobs = create_prompt_logprobs(prompt_len, params->prompt_logprobs)) != NULL;
     }
     for (int32_t i = 0; ok && i < num_sequences; i++)
         ok = sequence_init(&request->sequences[i], request, i, prompt, prompt_len, capacity, limits);
@@ -84,9 +102,16 @@ void request_destroy(struct request *request)
     }
     free(request->sequences);
     sampling_params_free(&request->params);
+    free(request->prompt_logprobs);
     free(request->cache_salt);
     free(request->error);
     free(request);
+}
+
+int32_t request_most_cached(const struct request *request)
+{
+    const struct prompt_logprobs *p = request->prompt_logprobs;
+    return p && p->num_submitted < p->num_tokens ? p->num_submitted - 1 : INT32_MAX;
 }
 
 struct error *request_error(struct request *request)

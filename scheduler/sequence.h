@@ -53,6 +53,19 @@ struct sequence {
     int32_t stop_token; /* the stop token id that ended it (eos or of stop_token_ids), or -1 */
 };
 
+/* The log-probabilities of a prompt's tokens, of a request with params.prompt_logprobs >= 0. Row t is of token t; row 0
+ * is unused, because nothing comes before the first token. Steps compute the rows in order, each once: a request that
+ * is computed again after a preemption goes on where it was. */
+struct prompt_logprobs {
+    int32_t num_tokens;    /* of the prompt */
+    int32_t num_top;       /* params.prompt_logprobs */
+    int32_t num_submitted; /* rows that submitted steps fill, row 0 included */
+    float *logprobs;       /* [num_tokens] */
+    int32_t *ranks;        /* [num_tokens] */
+    int32_t *top_ids;      /* [num_tokens, num_top] */
+    float *top_logprobs;   /* [num_tokens, num_top] */
+};
+
 struct request {
     /* What every step reads comes first. */
     struct request *next;       /* in its queue */
@@ -74,6 +87,7 @@ struct request {
     int32_t num_preemptions;
     int64_t retry_gains; /* block_manager.gains before which it cannot start: see block_manager_can_allocate */
     char *cache_salt;    /* owned; blocks are shared only with requests of the same salt; NULL: none */
+    struct prompt_logprobs *prompt_logprobs; /* owned; scheduler_collect fills it; NULL: not asked for */
     uint64_t id;
     void *user;          /* the engine's */
     struct error *error; /* owned; with FINISH_ERROR: why, or NULL if memory ran out; see request_error */
@@ -85,6 +99,10 @@ struct request {
 enum status request_create(const struct sampling_params *params, const int32_t *prompt, int32_t prompt_len,
                            const struct batch_limits *limits, struct request **out, struct error *err);
 void request_destroy(struct request *request);
+
+/* The most tokens of a prompt that may be found in the prefix cache: the logits that prompt_logprobs still lack must be
+ * computed. */
+int32_t request_most_cached(const struct request *request);
 
 /* For writing why the request failed: request->error, which is allocated here, because few requests need it. NULL if
  * memory ran out, which error_set and error_advise allow. */

@@ -106,6 +106,7 @@ static void make_question(struct question *q, int32_t prefixes[NUM_PREFIXES][MAX
     q->salt = (const char *[]){NULL, NULL, NULL, NULL, "a", "b"}[between(r, 0, 5)];
     q->priority = between(r, -2, 2);
     q->abort_after = between(r, 0, 6) == 0 ? between(r, 0, MAX_OUTPUT) : -1;
+    if (between(r, 0, 4) == 0) p->prompt_logprobs = between(r, 0, 2);
 }
 
 /* A block of tokens stands in several prefixes, behind others: it must be found only where all before it is the same.
@@ -140,6 +141,7 @@ static void free_questions(struct question *questions)
 struct asked {
     const struct question *question;
     struct run_answer answers[MAX_ANSWERS];
+    double prompt_logprob; /* of the whole prompt but its first token; 0: none came */
     struct crowd *crowd;
     atomic_int tokens;
     atomic_bool finished;
@@ -222,11 +224,18 @@ static float gap_of(const struct question *q, const struct answer_piece *piece, 
     return gap;
 }
 
+static void take_prompt(struct asked *a, const struct prompt_logprobs *p)
+{
+    assert_true(a->prompt_logprob == 0 && p->num_tokens == a->question->length);
+    for (int32_t t = 1; t < p->num_tokens; t++) a->prompt_logprob += (double)p->logprobs[t];
+}
+
 static void take_piece(void *user, const struct answer_piece *piece)
 {
     struct asked *a = user;
     struct run_answer *answer = &a->answers[piece->index];
     run_answer_add(answer, piece);
+    if (piece->prompt_logprobs) take_prompt(a, piece->prompt_logprobs);
     if (piece->num_tokens > 0 && !is_ranked(a->question))
         answer->gaps[answer->count - 1] = gap_of(a->question, piece, answer);
     atomic_fetch_add(&a->tokens, piece->num_tokens);
@@ -412,6 +421,16 @@ static bool is_near_tie(const struct question *q, const struct run_answer *alone
     return is_ranked(q) && fabs(alone->score - together->score) <= 1e-4 * fabs(alone->score);
 }
 
+/* An aborted request may have none. */
+static void compare_prompts(const struct asked *alone, const struct asked *together, const char *what)
+{
+    const double a = alone->prompt_logprob, b = together->prompt_logprob;
+    const struct question *q = alone->question;
+    assert_true((a != 0) == (q->params.prompt_logprobs >= 0 && q->length > 1));
+    if (b == 0 && q->abort_after >= 0) return;
+    if (!(fabs(a - b) <= 1e-4 * fabs(a))) fail_msg("%s: the prompt's log-probability is %g, not %g", what, b, a);
+}
+
 static void compare(const struct asked *alone, const struct asked *together, int32_t j, const char *what,
                     struct counts *counts)
 {
@@ -446,6 +465,7 @@ static void compare_all(const struct crowd *alone, const struct crowd *together,
     struct counts counts = {0};
     for (int i = 0; i < num_requests; i++) {
         const struct question *q = alone->asked[i].question;
+        compare_prompts(&alone->asked[i], &together->asked[i], what);
         for (int32_t j = 0; j < q->params.n; j++) compare(&alone->asked[i], &together->asked[i], j, what, &counts);
         for (int32_t j = 0; j < q->params.n && q->abort_after < 0; j++)
             assert_int_not_equal(together->asked[i].answers[j].finish, FINISH_ABORT);

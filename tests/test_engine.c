@@ -554,6 +554,7 @@ static void check_damage(const char *folder, int async, int32_t n, int32_t beam_
     params.temperature = n > 1 ? NEARLY_GREEDY : 0;
     params.beam_width = beam_width;
     if (beam_width > 1) params.logprobs = -1;
+    if (async) params.prompt_logprobs = 0;
     for (int i = 1; i < NUM_PROMPTS; i += 3) ((int32_t *)prompts[i].ids)[prompts[i].length / 2] = DAMAGED_TOKEN;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &run);
     for (int32_t i = 0; i < NUM_PROMPTS * n; i++) {

@@ -213,6 +213,7 @@ static void add_with_failures(struct engine *e, int kind, struct answer *answers
     params.beam_width = kind == 1 ? 3 : 1;
     params.best_of = kind == 2 ? 3 : -1;
     params.logprobs = kind == 2 ? 1 : -1;
+    params.prompt_logprobs = kind == 0 ? 2 : -1;
     const struct engine_request request = {
         .prompt = (int32_t[]){5, 6, 7}, .prompt_len = 3, .params = &params, .deliver = keep_answer, .user = answers};
     struct error err = {""};

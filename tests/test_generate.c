@@ -273,7 +273,8 @@ static void test_every_field(void **state)
           "{\"prompt\": \"x\", \"n\": 2, \"temperature\": 0.5, \"top_p\": 0.75, \"top_k\": 40, \"min_p\": 0.125, "
           "\"repetition_penalty\": 1.5, \"presence_penalty\": -1, \"frequency_penalty\": 2, \"max_tokens\": 9, "
           "\"min_tokens\": 3, \"stop\": [\"a\", \"\\u00fc\"], \"stop_token_ids\": [4, 5], \"ignore_eos\": true, "
-          "\"seed\": 9223372036854775807, \"logprobs\": 20, \"logit_bias\": {\"3\": -100, \"12\": 1.5}, "
+          "\"seed\": 9223372036854775807, \"logprobs\": 20, \"prompt_logprobs\": 7, \"logit_bias\": {\"3\": -100, "
+          "\"12\": 1.5}, "
           "\"skip_special_tokens\": false, \"include_stop_str_in_output\": true, \"cache_salt\": \"mine\", "
           "\"priority\": -7, \"length_penalty\": -0.5, \"early_stopping\": \"never\", \"best_of\": 4}",
           &p);
@@ -281,7 +282,7 @@ static void test_every_field(void **state)
     assert_true(s->n == 2 && s->temperature == 0.5 && s->top_p == 0.75 && s->top_k == 40 && s->min_p == 0.125);
     assert_true(s->repetition_penalty == 1.5 && s->presence_penalty == -1 && s->frequency_penalty == 2);
     assert_true(s->max_tokens == 9 && s->min_tokens == 3 && s->ignore_eos && s->has_seed);
-    assert_true(s->seed == INT64_MAX && s->logprobs == 20 && !s->skip_special_tokens);
+    assert_true(s->seed == INT64_MAX && s->logprobs == 20 && s->prompt_logprobs == 7 && !s->skip_special_tokens);
     assert_true(s->include_stop_str_in_output);
     assert_true(s->length_penalty == -0.5 && s->early_stopping == EARLY_STOPPING_NEVER && s->best_of == 4);
     assert_int_equal(s->num_stop, 2);
@@ -390,6 +391,9 @@ static void test_refused_lines(void **state)
         {"{\"prompt\": \"x\", \"seed\": 1.5}", "seed must be an integer of 0 or more, found 1.5"},
         {"{\"prompt\": \"x\", \"logprobs\": 21}", "logprobs is 21"},
         {"{\"prompt\": \"x\", \"logprobs\": true}", "logprobs must be an integer, found true"},
+        {"{\"prompt\": \"x\", \"prompt_logprobs\": 21}",
+         "prompt_logprobs is 21; it must be between 0 and 20, or -1 (none)"},
+        {"{\"prompt\": \"x\", \"prompt_logprobs\": \"all\"}", "prompt_logprobs must be an integer, found \"all\""},
         {"{\"prompt\": \"x\", \"logit_bias\": []}", "logit_bias must be an object {\"id\": value}, found []"},
         {"{\"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", "logit_bias has the key 'a', which is no token id"},
         {"{\"prompt\": \"x\", \"logit_bias\": {\"1\": \"b\"}}", "a value in logit_bias must be a number, found \"b\""},
@@ -589,6 +593,7 @@ static void test_text_lines(void **state)
         assert_true(strlen(string_of(line, "text")) > 0);
         assert_null(json_object_get(line, "token_ids"));
         assert_null(json_object_get(line, "logprobs"));
+        assert_null(json_object_get(line, "prompt_logprobs"));
         json_decref(line);
     }
     assert_int_equal(count_lines(&p.err), 1);
@@ -679,10 +684,11 @@ static void test_bad_lines(void **state)
     program_free(&p);
 }
 
-static void check_logprobs(const json_t *list, size_t tokens)
+/* The entries from `first` on. */
+static void check_logprobs_from(const json_t *list, size_t first, size_t tokens)
 {
     assert_int_equal(json_array_size(list), tokens);
-    for (size_t i = 0; i < tokens; i++) {
+    for (size_t i = first; i < tokens; i++) {
         const json_t *entry = json_array_get(list, i), *top = json_object_get(entry, "top");
         double logprob = json_real_value(json_object_get(entry, "logprob"));
         assert_true(logprob < 0);
@@ -696,6 +702,47 @@ static void check_logprobs(const json_t *list, size_t tokens)
             assert_int_equal(integer_of(json_array_get(top, 0), "token_id"), integer_of(entry, "token_id"));
         }
     }
+}
+
+static void check_logprobs(const json_t *list, size_t tokens)
+{
+    check_logprobs_from(list, 0, tokens);
+}
+
+/* Once for each request, whatever the number and the kind of its answers; a line's own take the place of the flag's. */
+static void test_prompt_logprobs(void **state)
+{
+    static const int32_t ids[] = {5, 9, 17, 3, 5};
+    struct program p;
+    run(&p, *state,
+        "{\"prompt\": [5, 9, 17, 3, 5]}\n"
+        "{\"prompt\": [5, 9, 17, 3, 5], \"n\": 3, \"logprobs\": 0}\n"
+        "{\"prompt\": [5, 9, 17, 3, 5], \"beam_width\": 2}\n"
+        "{\"prompt\": [5, 9, 17, 3, 5], \"best_of\": 2}\n"
+        "{\"prompt\": [5, 9, 17, 3, 5], \"prompt_logprobs\": 0}\n"
+        "{\"prompt\": [5, 9, 17, 3, 5], \"prompt_logprobs\": -1}\n"
+        "{\"prompt\": [5]}\n",
+        (const char *[]){"--prompt-logprobs", "2", "--temperature", "1", "--max-tokens", "3", "--ordered", NULL});
+    assert_int_equal(p.exit_status, 0);
+    json_t *lines[7];
+    for (int i = 0; i < 7; i++) lines[i] = json_line(&p.out, i);
+    const json_t *first = json_object_get(lines[0], "prompt_logprobs");
+    check_logprobs_from(first, 1, 5);
+    assert_true(json_is_null(json_array_get(first, 0)));
+    for (size_t i = 1; i < 5; i++) assert_int_equal(integer_of(json_array_get(first, i), "token_id"), ids[i]);
+    for (int i = 1; i < 4; i++) assert_true(json_equal(json_object_get(lines[i], "prompt_logprobs"), first));
+    assert_int_equal(json_array_size(json_object_get(lines[1], "logprobs")), 3);
+    const json_t *own = json_array_get(json_object_get(lines[4], "prompt_logprobs"), 3);
+    assert_int_equal(json_array_size(json_object_get(own, "top")), 0);
+    assert_true(json_equal(json_object_get(own, "logprob"), json_object_get(json_array_get(first, 3), "logprob")));
+    assert_null(json_object_get(lines[5], "prompt_logprobs"));
+    assert_int_equal(json_array_size(json_object_get(lines[6], "prompt_logprobs")), 1);
+    for (int i = 0; i < 7; i++) json_decref(lines[i]);
+    program_free(&p);
+    run(&p, *state, "x\n", (const char *[]){"--prompt-logprobs", "21", NULL});
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "prompt_logprobs is 21; it must be between 0 and 20, or -1 (none)"));
+    program_free(&p);
 }
 
 static void test_several_answers_and_logprobs(void **state)
@@ -1325,6 +1372,7 @@ int main(void)
         cmocka_unit_test(test_priorities_need_their_policy),
         cmocka_unit_test(test_bad_lines),
         cmocka_unit_test(test_several_answers_and_logprobs),
+        cmocka_unit_test(test_prompt_logprobs),
         cmocka_unit_test(test_ranked_answers),
         cmocka_unit_test(test_refused_beam_flags),
         cmocka_unit_test(test_stop),

@@ -536,6 +536,106 @@ static void batch_does_not_matter(void **state)
     }
 }
 
+/* ---- tokens that are given ---- */
+
+enum { TARGET_ROWS = 13 };
+
+/* Some rows have a NaN or an infinite logit, many logits are -infinity, and some targets are ids of padding. */
+static void random_targets(struct random *r, struct sampling *s, int32_t *targets)
+{
+    for (int32_t i = 0; i < s->count; i++) {
+        float *logits = s->logits + (int64_t)i * s->vocab_size;
+        for (int32_t j = 0; j < s->vocab_size; j++)
+            logits[j] = i % 4 == 1 && j % 3 ? -INFINITY : (float)(20 * random_uniform(r) - 10);
+        const int32_t place = (int32_t)random_between(r, 0, s->vocab_size - 1);
+        targets[i] = i % 6 == 5 ? s->vocab_size + i - 5 : (int32_t)random_between(r, 0, s->vocab_size - 1);
+        if (i == 6) logits[place] = NAN;
+        if (i == 7) logits[place] = INFINITY;
+    }
+}
+
+/* Results of given tokens; what belongs to drawing is NULL. */
+static void score(struct test_backend *tb, struct sampling *s, const int32_t *targets, int32_t num_top)
+{
+    struct backend *b = tb->b;
+    const int64_t n = s->count, top = n * num_top;
+    workspace_for(tb, s->vocab_size);
+    int64_t logits_stride;
+    struct tensor logits = tensor_padded_logits(tb, s->logits, n, s->vocab_size, &logits_stride);
+    struct tensor wanted = tensor_bytes(b, targets, n * (int64_t)sizeof *targets);
+    struct tensor tokens = tensor_poison(b, DTYPE_FLOAT32, n), ranks = tensor_poison(b, DTYPE_FLOAT32, n);
+    struct tensor logprobs = tensor_poison(b, DTYPE_FLOAT32, n);
+    struct tensor top_ids = tensor_poison(b, DTYPE_FLOAT32, top + 1);
+    struct tensor top_logprobs = tensor_poison(b, DTYPE_FLOAT32, top + 1);
+    const struct sample_args args = {.logits = logits.data,
+                                     .logits_stride = logits_stride,
+                                     .num_samples = s->count,
+                                     .vocab_size = s->vocab_size,
+                                     .history_stride = HISTORY,
+                                     .targets = wanted.data,
+                                     .any_logprobs = true,
+                                     .token_ids = tokens.data,
+                                     .logprobs = logprobs.data,
+                                     .ranks = ranks.data,
+                                     .top_stride = num_top,
+                                     .top_ids = top_ids.data,
+                                     .top_logprobs = top_logprobs.data};
+    b->sample(b, &args);
+    fetch(&tokens, s->tokens), fetch(&ranks, s->ranks), fetch(&logprobs, s->logprobs);
+    fetch(&top_ids, s->top_ids), fetch(&top_logprobs, s->top_logprobs);
+    tensor_free(&logits), tensor_free(&wanted);
+    check_workspace(tb);
+}
+
+static void check_logprob(const char *name, float value, double logit, double total)
+{
+    if (logit == (double)-INFINITY ? value != -INFINITY : !(fabs((double)value - (logit - total)) < 1e-4))
+        fail_msg("%s: log-probability %g, not %g", name, (double)value, logit - total);
+}
+
+/* Against float64. */
+static void check_target(const char *name, const struct sampling *s, int32_t i, int32_t target, int32_t num_top)
+{
+    const float *logits = s->logits + (int64_t)i * s->vocab_size;
+    const float own = target < s->vocab_size ? logits[target] : -INFINITY;
+    double sum = 0;
+    int32_t rank = 1;
+    for (int32_t j = 0; j < s->vocab_size; j++) sum += exp((double)logits[j]);
+    for (int32_t j = 0; j < s->vocab_size; j++) rank += logits[j] > own;
+    assert_int_equal(s->tokens[i], target);
+    assert_int_equal(s->ranks[i], rank);
+    check_logprob(name, s->logprobs[i], (double)own, log(sum));
+    for (int32_t j = 0; j < num_top && j < s->vocab_size; j++) {
+        const int32_t id = s->top_ids[i * num_top + j];
+        int32_t ahead = 0;
+        assert_true(id >= 0 && id < s->vocab_size);
+        for (int32_t k = 0; k < s->vocab_size; k++)
+            ahead += logits[k] > logits[id] || (logits[k] == logits[id] && k < id);
+        assert_int_equal(ahead, j);
+        check_logprob(name, s->top_logprobs[i * num_top + j], (double)logits[id], log(sum));
+    }
+}
+
+static void given_tokens_are_scored(void **state)
+{
+    static const int32_t sizes[] = {5, 64, 333, 5000, 128256}, tops[] = {0, 5, 1, SAMPLING_MAX_LOGPROBS};
+    struct kernel_test *test = *state;
+    for (int pass = 0; pass < 20; pass++)
+        for (int k = 0; k < test->num_backends; k++) {
+            const int32_t num_top = tops[pass % 4];
+            struct sampling *s = sampling_new(TARGET_ROWS, sizes[pass % 5]);
+            int32_t targets[TARGET_ROWS];
+            random_targets(&test->random, s, targets);
+            score(&test->backends[k], s, targets, num_top);
+            for (int32_t i = 0; i < s->count; i++)
+                if (i == 6 || i == 7)
+                    assert_int_equal(s->tokens[i], -1);
+                else
+                    check_target(test->backends[k].name, s, i, targets[i], num_top);
+            sampling_free(s);
+        }
+}
+
 /* Real vocabulary sizes, with options that read all of the logits. */
 static void large_vocabulary(void **state)
 {
@@ -585,6 +685,7 @@ int main(void)
         cmocka_unit_test(options_combine),
         cmocka_unit_test(batch_does_not_matter),
         cmocka_unit_test(large_vocabulary),
+        cmocka_unit_test(given_tokens_are_scored),
     };
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
 }

@@ -53,6 +53,7 @@ static void test_defaults(void **state)
     assert_int_equal(p.max_tokens, 16);
     assert_int_equal(p.min_tokens, 0);
     assert_int_equal(p.logprobs, -1);
+    assert_int_equal(p.prompt_logprobs, -1);
     assert_true(p.skip_special_tokens && !p.ignore_eos && !p.has_seed && !p.include_stop_str_in_output);
 }
 
@@ -87,6 +88,11 @@ static void test_numbers(void **state)
     ACCEPT(logprobs, 20);
     REFUSE(logprobs, 21);
     REFUSE(logprobs, -2);
+    ACCEPT(prompt_logprobs, 0);
+    ACCEPT(prompt_logprobs, 20);
+    ACCEPT(prompt_logprobs, -1);
+    REFUSE(prompt_logprobs, 21);
+    REFUSE(prompt_logprobs, -2);
 }
 
 static void refuse_with(const struct sampling_params *p, const char *sentence)

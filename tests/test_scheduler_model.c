@@ -223,6 +223,7 @@ static struct operation random_add(struct generator *g, const struct operation *
     v[ADD_SALT] = chance(g, 80) ? 0 : between(g, 1, 3);
     v[ADD_BEAMS] = chance(g, 20);
     v[ADD_SEED] = between(g, 0, 1);
+    v[ADD_LOGPROBS] = chance(g, 80) ? 0 : between(g, 1, 4);
     return add;
 }
 
@@ -294,14 +295,15 @@ static void print_totals(const struct scheduler_model_totals *t)
     printf("%lld operations checked: %lld requests, %lld steps, %lld copies, %lld times collected first, %lld "
            "recomputed, %lld swapped (%lld blocks back), %lld prefix hits, %lld evictions, %lld forks, %lld sets of "
            "beams, "
-           "%lld blocks out of windows, %lld crossings of the rope switch, %lld failures of swap space; sequences "
+           "%lld blocks out of windows, %lld crossings of the rope switch, %lld targets, %lld failures of swap space; "
+           "sequences "
            "ended: %lld "
            "stop, %lld length, %lld abort, %lld error\n",
            (long long)t->operations, (long long)t->requests, (long long)t->steps, (long long)t->copies,
            (long long)t->collect_first, (long long)t->recomputed, (long long)t->swapped, (long long)t->swapped_in,
            (long long)t->hits, (long long)t->evictions, (long long)t->forks, (long long)t->beams,
-           (long long)t->window_blocks, (long long)t->crossings, (long long)t->host_failures, (long long)t->stops,
-           (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
+           (long long)t->window_blocks, (long long)t->crossings, (long long)t->targets, (long long)t->host_failures,
+           (long long)t->stops, (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
 }
 
 /* ---- exhaustive runs ---- */
@@ -339,6 +341,10 @@ static const struct universe universes[] = {
     {{"config blocks=3 size=1 tokens=2 seqs=2 length=3 policy=1 host=2", "add request=0 length=1 max=2 priority=2",
       "add request=1 length=2 max=1 priority=1", "add request=2 length=1 max=2", "abort request=0", "abort request=1",
       EACH}},
+    /* Log-probabilities of prompts, one of them of several answers, in chunks. */
+    {{"config blocks=5 host=4 size=1 tokens=2 seqs=3 length=5 mode=2 caching=1",
+      "add request=0 length=3 shared=4 max=2 logprobs=1", "add request=1 length=4 shared=4 n=2 max=1 logprobs=2",
+      "add request=2 length=2 shared=4 max=3", "finish request=1", "abort request=0", "collect damaged=2", EACH}},
     /* Ends at the rope switch, and by tokens. */
     {{"config blocks=3 size=2 tokens=3 seqs=2 length=5 rope=2 caching=1", "add request=0 length=2 shared=3 max=3 eos=2",
       "add request=1 length=3 shared=3 max=2", "abort request=0", "collect damaged=1", EACH}},
@@ -454,6 +460,7 @@ static void test_random_operations(void **state)
     assert_true(t->copies > 100 && t->collect_first > 100 && t->recomputed > 100 && t->swapped > 100);
     assert_true(t->swapped_in > 100 && t->hits > 100 && t->evictions > 100 && t->forks > 100 && t->beams > 100);
     assert_true(t->window_blocks > 100 && t->crossings > 50 && t->host_failures > 5);
+    assert_true(t->targets > 1000);
     assert_true(t->stops > 100 && t->lengths > 100 && t->aborts > 100 && t->errors > 10);
     munmap(r, sizeof *r);
 }
@@ -529,7 +536,7 @@ static bool has_both(const struct operation *list, int32_t count, void *user)
 static void test_a_list_is_made_as_short_as_possible(void **state)
 {
     (void)state;
-    struct generator g = {.random = {.state = 2}};
+    struct generator g = {.random = {.state = 3}};
     struct operation list[101];
     list[0] = random_config(&g);
     for (int32_t i = 1; i <= 100; i++) {

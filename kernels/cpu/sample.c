@@ -251,7 +251,7 @@ static void write_logprobs(const struct cpu_kernels *kernels, const struct sampl
                            const float *raw, int32_t num_logprobs)
 {
     int32_t token = args->token_ids[i], vocab_size = args->vocab_size, higher = 0;
-    float sampled = raw[token];
+    float sampled = token < vocab_size ? raw[token] : -INFINITY; /* a target may be an id of padding */
     double total = log_sum_exp(raw, vocab_size, kernels->maximum(raw, vocab_size));
     for (int32_t j = 0; j < vocab_size; j++) higher += raw[j] > sampled;
     args->logprobs[i] = sampled == -INFINITY ? -INFINITY : (float)(sampled - total);
@@ -288,12 +288,24 @@ static void sample_one(const struct cpu_state *s, const struct sample_args *args
     if (logprobs) write_logprobs(s->kernels, args, i, raw, row->num_logprobs);
 }
 
+static void score_one(const struct cpu_state *s, const struct sample_args *args, int32_t i)
+{
+    const float *logits = args->logits + i * args->logits_stride;
+    const bool sound = can_sample(s->kernels, logits, args->vocab_size);
+    args->token_ids[i] = sound ? args->targets[i] : -1;
+    if (sound) write_logprobs(s->kernels, args, i, logits, args->top_stride);
+}
+
 void cpu_sample(struct backend *b, const struct sample_args *args)
 {
     const struct cpu_state *s = cpu_state(b);
 #pragma omp parallel for num_threads(cpu_threads_for(s, (int64_t)args->num_samples * args->vocab_size))                \
     schedule(dynamic, 1)
-    for (int32_t i = 0; i < args->num_samples; i++) sample_one(s, args, i);
+    for (int32_t i = 0; i < args->num_samples; i++)
+        if (args->targets)
+            score_one(s, args, i);
+        else
+            sample_one(s, args, i);
 }
 
 int64_t cpu_sample_workspace(const struct cpu_state *s, const struct workspace_query *query)

@@ -6,7 +6,8 @@
  * log-probabilities need statistics of the logits before they are processed. Nothing is sorted.
  *
  * choose_kernel finds NaN and infinite logits, and writes token id -1 for such a sample. The passes before it run on
- * these logits too, but what they compute from them is not used. */
+ * these logits too, but what they compute from them is not used. Where tokens are given, it writes those instead of the
+ * best ones, and the passes for log-probabilities do the rest. */
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/sample.cuh"
 #include "kernels/philox.h"
@@ -175,24 +176,25 @@ static __global__ void __launch_bounds__(THREADS)
         best = best_of_warp(best);
     }
     if (threadIdx.x == 0) {
-        const int32_t state_index = args.state_indices[i];
         const bool no_token = isinf(best.value); /* a NaN or infinite logit, or none above -infinity */
-        args.token_ids[i] = no_token ? -1 : best.id;
-        if (no_token) return;
+        args.token_ids[i] = no_token ? -1 : args.targets ? args.targets[i] : best.id;
+        if (no_token || args.targets) return;
+        const int32_t state_index = args.state_indices[i];
         args.history[state_index * args.history_stride + args.states[state_index].prompt_len +
                      args.output_positions[i]] = best.id;
     }
 }
 
-/* The sampled token's log-probability, and its rank: the number of more probable tokens is added to ranks, which
- * sample_raw_statistics has set to 1. The grid is that of choose_kernel. */
+/* The sampled or given token's log-probability, and its rank: the number of more probable tokens is added to ranks,
+ * which sample_raw_statistics has set to 1. The grid is that of choose_kernel. */
 static __global__ void __launch_bounds__(THREADS)
     rank_kernel(sample_args args, sample_scratch scratch, int32_t quads_of_chunk)
 {
     const int i = blockIdx.y;
-    if (!sample_wants_logprobs(sample_state_of(args, i)) || args.token_ids[i] < 0) return;
+    const int32_t token = args.token_ids[i];
+    if (sample_num_logprobs(args, sample_state_of(args, i)) < 0 || token < 0) return;
     const float *logits = args.logits + i * args.logits_stride;
-    const float sampled = logits[args.token_ids[i]];
+    const float sampled = token < args.vocab_size ? logits[token] : -CUDART_INF_F;
     const int64_t begin = 4 * (int64_t)blockIdx.x * quads_of_chunk, end = begin + 4 * (int64_t)quads_of_chunk;
     int higher = 0;
 #pragma unroll 8
@@ -271,8 +273,12 @@ static struct sample_args samples_of(const struct sample_args *args, int64_t fir
     struct sample_args part = *args;
     part.num_samples = (int32_t)count;
     part.logits += first * args->logits_stride;
-    part.state_indices += first;
-    part.output_positions += first;
+    if (part.targets) {
+        part.targets += first;
+    } else {
+        part.state_indices += first;
+        part.output_positions += first;
+    }
     part.token_ids += first;
     part.logprobs += first;
     part.ranks += first;

@@ -39,10 +39,10 @@ struct sample_scratch {
     int64_t saved_stride;
 };
 
-/* The sampling state of the sequence that sample i belongs to. */
+/* The sampling state of the sequence that sample i belongs to; NULL: tokens are given, and none is drawn. */
 static __device__ __forceinline__ const struct sampling_state *sample_state_of(const struct sample_args &args, int i)
 {
-    return &args.states[args.state_indices[i]];
+    return args.targets ? NULL : &args.states[args.state_indices[i]];
 }
 
 static __device__ __forceinline__ bool sample_is_random(const struct sample_args &args,
@@ -51,9 +51,11 @@ static __device__ __forceinline__ bool sample_is_random(const struct sample_args
     return args.any_random && state->temperature >= 1e-5f;
 }
 
-static __device__ __forceinline__ bool sample_wants_logprobs(const struct sampling_state *state)
+/* -1: no log-probabilities; 0: the token's; k: and those of the k most probable. */
+static __device__ __forceinline__ int32_t sample_num_logprobs(const struct sample_args &args,
+                                                              const struct sampling_state *state)
 {
-    return state->num_logprobs >= 0;
+    return state ? state->num_logprobs : args.top_stride;
 }
 
 /* sample_process.cu: applies min_tokens, logit_bias and penalties in place. Saves the logits that they change for the

@@ -105,7 +105,7 @@ static __global__ void __launch_bounds__(THREADS) process_kernel(sample_args arg
         state->repetition_penalty != 1 || state->frequency_penalty != 0 || state->presence_penalty != 0;
     const bool stops = output < state->min_tokens && state->num_stop_ids > 0;
     if (!penalties && !stops && state->num_bias <= 0) return;
-    const bool keep = args.any_logprobs && sample_wants_logprobs(state);
+    const bool keep = args.any_logprobs && sample_num_logprobs(args, state) >= 0;
     const int32_t begin = blockIdx.x * CHUNK;
     const process_part p = {args.logits + i * args.logits_stride,
                             begin,
@@ -127,7 +127,7 @@ static __global__ void __launch_bounds__(THREADS) process_kernel(sample_args arg
 static __global__ void __launch_bounds__(THREADS) restore_kernel(sample_args args, sample_scratch scratch)
 {
     const int i = blockIdx.x;
-    if (!sample_wants_logprobs(sample_state_of(args, i))) return;
+    if (sample_num_logprobs(args, sample_state_of(args, i)) < 0) return;
     const int64_t count = scratch.results[i].num_saved;
     const saved_logit *saved = scratch.saved + i * scratch.saved_stride;
     float *logits = args.logits + i * args.logits_stride;

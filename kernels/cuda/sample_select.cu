@@ -398,7 +398,8 @@ static __global__ void __launch_bounds__(THREADS) raw_kernel(sample_args args, s
     row_blocks cluster = blocks_of_row();
     const int i = blockIdx.x / cluster.num_blocks();
     const sampling_state *state = sample_state_of(args, i);
-    if (!sample_wants_logprobs(state)) return;
+    const int32_t most = sample_num_logprobs(args, state);
+    if (most < 0) return;
     selection_row row = row_of(cluster, args, i, 1);
     row.max = cluster_max(cluster, s, row);
     const double log_total = row.max + log(cluster_sum_exp(cluster, s, row));
@@ -407,7 +408,7 @@ static __global__ void __launch_bounds__(THREADS) raw_kernel(sample_args args, s
         scratch.results[i].num_saved = 0;
         args.ranks[i] = 1;
     }
-    const int32_t wanted = min(min(state->num_logprobs, args.top_stride), args.vocab_size);
+    const int32_t wanted = min(min(most, args.top_stride), args.vocab_size);
     if (wanted <= 0) return;
     const uint64_t last = select_token(cluster, s, row, false, -1, wanted);
     if (threadIdx.x == 0) s.num_listed = 0;

@@ -416,6 +416,14 @@ static void set_logprobs(const struct job *job, const struct sample_output *samp
     piece->num_top = wanted;
 }
 
+/* The prompt's come once, with the request's first token. */
+static void set_prompt_logprobs(const struct job *job, struct answer_piece *piece)
+{
+    if (!job->request->prompt_logprobs || piece->index != 0 || piece->output_tokens != 1) return;
+    piece->prompt_logprobs = job->request->prompt_logprobs;
+    piece->prompt_ids = job->request->sequences[0].tokens;
+}
+
 /* A sample had no token: a logit was NaN, or the largest was infinite. */
 static void explain_damage(struct engine *e, struct error *err)
 {
@@ -433,6 +441,7 @@ static void deliver_token(struct engine *e, struct job *job, struct answer_piece
 {
     struct answer *answer = &job->answers[piece->index];
     piece->finish_reason = reason;
+    set_prompt_logprobs(job, piece);
     if (e->loaded.tokenizer) {
         const bool may_stop = piece->output_tokens >= job->request->params.min_tokens;
         piece->text =

@@ -83,6 +83,9 @@ struct answer_piece {
     const int32_t *top_ids;    /* [num_top] */
     const float *top_logprobs; /* [num_top] */
     int32_t num_top;
+    /* With the first token of answer 0, where the request asked for prompt_logprobs; else NULL. */
+    const struct prompt_logprobs *prompt_logprobs;
+    const int32_t *prompt_ids;        /* [prompt_tokens] with prompt_logprobs */
     enum finish_reason finish_reason; /* other than FINISH_NONE: this is the answer's last piece */
     const char *stop_reason;          /* the stop string that ended the answer, or NULL */
     int32_t stop_token;               /* the stop token id that ended it, or -1 (also for end of sequence) */

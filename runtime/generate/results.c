@@ -25,6 +25,7 @@ struct result *result_create(const struct result_rules *rules, int64_t line, str
         r->score_name = prompt->params.beam_width > 1 ? "score" : "cumulative_logprob";
     r->answers = calloc((size_t)r->n, sizeof *r->answers);
     bool ok = r->answers != NULL;
+    if (prompt->params.prompt_logprobs >= 0) ok = ok && (r->prompt_logprobs = json_array()) != NULL;
     for (int32_t i = 0; ok && i < r->n; i++) {
         if (rules->return_token_ids) ok = (r->answers[i].token_ids = json_array()) != NULL;
         if (ok && prompt->params.logprobs >= 0) ok = (r->answers[i].logprobs = json_array()) != NULL;
@@ -43,6 +44,7 @@ void result_free(struct result *r)
         json_decref(r->answers[i].logprobs);
     }
     free(r->answers);
+    json_decref(r->prompt_logprobs);
     json_decref(r->id);
     free(r->error);
     free(r);
@@ -91,11 +93,20 @@ static json_t *json_token(const struct tokenizer *tokenizer, int32_t id, float l
     return NULL;
 }
 
-static json_t *json_top(const struct tokenizer *tokenizer, const struct answer_piece *piece)
+/* A token with its log-probability, and the most probable tokens. */
+struct token_logprob {
+    int32_t token, rank;
+    float logprob;
+    int32_t num_top;
+    const int32_t *top_ids;    /* [num_top] */
+    const float *top_logprobs; /* [num_top] */
+};
+
+static json_t *json_top(const struct tokenizer *tokenizer, const struct token_logprob *t)
 {
     json_t *list = json_array();
-    for (int32_t i = 0; list && i < piece->num_top; i++) {
-        json_t *token = json_token(tokenizer, piece->top_ids[i], piece->top_logprobs[i]);
+    for (int32_t i = 0; list && i < t->num_top; i++) {
+        json_t *token = json_token(tokenizer, t->top_ids[i], t->top_logprobs[i]);
         if (json_array_append_new(list, token) == 0) continue;
         json_decref(list);
         return NULL;
@@ -103,14 +114,47 @@ static json_t *json_top(const struct tokenizer *tokenizer, const struct answer_p
     return list;
 }
 
-static bool add_logprobs(const struct tokenizer *tokenizer, json_t *list, const struct answer_piece *piece)
+/* {"token_id", "token", "logprob", "rank", "top"} */
+static bool add_logprob(const struct tokenizer *tokenizer, json_t *list, const struct token_logprob *t)
 {
-    json_t *entry = json_token(tokenizer, piece->token_ids[0], piece->logprob[0]);
-    bool ok = entry && json_object_set_new(entry, "rank", json_integer(piece->rank[0])) == 0 &&
-              json_object_set_new(entry, "top", json_top(tokenizer, piece)) == 0;
+    json_t *entry = json_token(tokenizer, t->token, t->logprob);
+    bool ok = entry && json_object_set_new(entry, "rank", json_integer(t->rank)) == 0 &&
+              json_object_set_new(entry, "top", json_top(tokenizer, t)) == 0;
     if (ok) return json_array_append_new(list, entry) == 0;
     json_decref(entry);
     return false;
+}
+
+static bool add_token(const struct tokenizer *tokenizer, json_t *list, const struct answer_piece *piece)
+{
+    const struct token_logprob t = {
+        .token = piece->token_ids[0],
+        .rank = piece->rank[0],
+        .logprob = piece->logprob[0],
+        .num_top = piece->num_top,
+        .top_ids = piece->top_ids,
+        .top_logprobs = piece->top_logprobs,
+    };
+    return add_logprob(tokenizer, list, &t);
+}
+
+/* Nothing comes before the first token, so it has no probability: null. */
+static bool add_prompt(const struct tokenizer *tokenizer, json_t *list, const struct answer_piece *piece)
+{
+    const struct prompt_logprobs *p = piece->prompt_logprobs;
+    bool ok = json_array_append_new(list, json_null()) == 0;
+    for (int32_t i = 1; ok && i < p->num_tokens; i++) {
+        const struct token_logprob t = {
+            .token = piece->prompt_ids[i],
+            .rank = p->ranks[i],
+            .logprob = p->logprobs[i],
+            .num_top = p->num_top,
+            .top_ids = p->top_ids + (int64_t)i * p->num_top,
+            .top_logprobs = p->top_logprobs + (int64_t)i * p->num_top,
+        };
+        ok = add_logprob(tokenizer, list, &t);
+    }
+    return ok;
 }
 
 void result_deliver(void *user, const struct answer_piece *piece)
@@ -122,7 +166,10 @@ void result_deliver(void *user, const struct answer_piece *piece)
         ok = json_array_append_new(answer->token_ids, json_integer(piece->token_ids[i])) == 0;
     }
     if (ok && answer->logprobs && piece->num_tokens > 0 && piece->logprob) {
-        ok = add_logprobs(r->rules->tokenizer, answer->logprobs, piece);
+        ok = add_token(r->rules->tokenizer, answer->logprobs, piece);
+    }
+    if (ok && r->prompt_logprobs && piece->prompt_logprobs) {
+        ok = add_prompt(r->rules->tokenizer, r->prompt_logprobs, piece);
     }
     if (!ok) r->no_memory = true;
     answer->output_tokens = piece->output_tokens;
@@ -205,6 +252,7 @@ static bool set_answers(json_t *object, const struct result *r)
            json_object_set_new(object, "prompt_tokens", json_integer(r->prompt_tokens)) == 0 &&
            json_object_set_new(object, "cached_tokens", json_integer(r->cached_tokens)) == 0 &&
            json_object_set_new(object, "completion_tokens", json_integer(result_output_tokens(r))) == 0 &&
+           (!r->prompt_logprobs || json_object_set(object, "prompt_logprobs", r->prompt_logprobs) == 0) &&
            (!r->score_name || set_values(object, r, r->score_name, scores, answer_score)) &&
            (!first->token_ids || set_values(object, r, "token_ids", "token_ids", answer_token_ids)) &&
            (!first->logprobs || set_values(object, r, "logprobs", "logprobs", answer_logprobs));

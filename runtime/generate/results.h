@@ -2,11 +2,11 @@
  *
  *   {"id": ..., "text": "...", "finish_reason": "stop", "prompt_tokens": 5, "cached_tokens": 0, "completion_tokens": 9}
  *
- * with "token_ids" and "logprobs" where they are asked for, with "score" after a beam search and "cumulative_logprob"
- * with best_of. With n > 1 "texts", "finish_reasons", "scores" and "cumulative_logprobs" are lists, and so are the
- * token_ids and logprobs of each answer. A line that failed gives {"id": ..., "error": "line 7: ..."}. The id
- * says which line of the input was answered: it is the line's own "id" or "custom_id", or else the line's number,
- * counted from 1 with blank lines included. */
+ * with "token_ids", "logprobs" and "prompt_logprobs" where they are asked for, with "score" after a beam search and
+ * "cumulative_logprob" with best_of. With n > 1 "texts", "finish_reasons", "scores" and "cumulative_logprobs" are
+ * lists, and so are the token_ids and logprobs of each answer. A line that failed gives {"id": ..., "error": "line 7:
+ * ..."}. The id says which line of the input was answered: it is the line's own "id" or "custom_id", or else the line's
+ * number, counted from 1 with blank lines included. */
 #ifndef QUIRE_RUNTIME_RESULTS_H
 #define QUIRE_RUNTIME_RESULTS_H
 
@@ -33,8 +33,9 @@ struct result {
         enum finish_reason finish_reason;
         int32_t output_tokens;
         double score;
-    } * answers;            /* [n] */
-    const char *score_name; /* "score" of a beam search, "cumulative_logprob" of best_of, or NULL */
+    } * answers;             /* [n] */
+    const char *score_name;  /* "score" of a beam search, "cumulative_logprob" of best_of, or NULL */
+    json_t *prompt_logprobs; /* a list, or NULL where not asked for */
     int32_t prompt_tokens, cached_tokens;
     char *error;                    /* why the line failed, or NULL */
     bool done;                      /* nothing more will come */

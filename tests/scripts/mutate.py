@@ -24,6 +24,7 @@ import tempfile
 
 MANAGER, POOL, CACHE = "block_manager.c", "block_pool.c", "prefix_cache.c"
 CHOOSE, ADMIT, RELEASE = "scheduler_choose.c", "scheduler_admit.c", "scheduler_release.c"
+SEQUENCE = "sequence.c"
 LAYOUT, BEAMS, SCHEDULER, QUEUE = "scheduler_layout.c", "scheduler_beams.c", "scheduler.c", "request_queue.c"
 
 # What is wrong, in which file, the code, and what takes its place.
@@ -55,8 +56,8 @@ MUTATIONS = [
     ("a fork forgets where the window begins", MANAGER, "        to->first = from->first;\n", "        to->first = 0;\n"),
     ("what leaves the window does not end what is writable", MANAGER, "        if (m->limits.windows[g] > 0)\n            count = least(", "        if (m->limits.windows[g] < 0)\n            count = least("),
     # The prefix cache
-    ("a hit may be the whole prompt", MANAGER, "m->caching ? (first_tokens(seq) - 1) / size : 0", "m->caching ? first_tokens(seq) / size : 0"),
-    ("a hit is a block shorter than it could be", MANAGER, "m->caching ? (first_tokens(seq) - 1) / size : 0", "m->caching ? (first_tokens(seq) - 1) / size - 1 : 0"),
+    ("a hit may be the whole prompt", MANAGER, "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0", "m->caching ? least(first_tokens(seq), request_most_cached(seq->request)) / size : 0"),
+    ("a hit is a block shorter than it could be", MANAGER, "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0", "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size - 1 : 0"),
     ("hits without a holder count as free", MANAGER, "    missing -= hits.shared - hits.idle;", "    missing -= hits.shared;"),
     ("a block can be found before it is written", MANAGER, "known = least(seq->num_computed, seq->num_tokens);\n    if (!m->caching", "known = seq->num_tokens;\n    if (!m->caching"),
     ("salts are ignored", CACHE, "if (!salt) return", "if (!salt || *salt) return"),
@@ -96,6 +97,13 @@ MUTATIONS = [
     ("an answer gets one token too many", SCHEDULER, "} else if (seq->num_tokens >= seq->token_capacity) {", "} else if (seq->num_tokens > seq->token_capacity) {"),
     ("a state index is not given back", RELEASE, "    release_state_index(s, seq);\n}\n\nvoid scheduler_requeue", "}\n\nvoid scheduler_requeue"),
     ("those who wait for a leader that ended wait for ever", RELEASE, "    else if (request->leader == seq)\n        scheduler_requeue(s, request);", "    else if (request->leader == seq && !s)\n        scheduler_requeue(s, request);"),
+    # Log-probabilities of prompts
+    ("prompt_logprobs takes blocks from the prefix cache", MANAGER, "least(first_tokens(seq) - 1, request_most_cached(seq->request))", "(first_tokens(seq) - 1)"),
+    ("prompt_logprobs takes a token too many from the prefix cache", SEQUENCE, "? p->num_submitted - 1 : INT32_MAX", "? p->num_submitted : INT32_MAX"),
+    ("rows of a prompt are asked for again after a preemption", LAYOUT, "const int32_t first = p->num_submitted, most", "const int32_t first = c->start + 1, most"),
+    ("a target is the token itself, not the next", LAYOUT, "batch->num_tokens - c->count + (t - 1 - c->start)", "batch->num_tokens - c->count + (t - c->start)"),
+    ("rows of the second prompt of a step are those of the first", SCHEDULER, "from += step->runs[i++].count", "i++"),
+    ("a damaged row of a prompt is no error", SCHEDULER, "if (targets->token_ids[source] < 0) return false;", "if (targets->token_ids[source] < -1) return false;"),
     # Beams
     ("a beam's blocks are not given back", BEAMS, "    enum status status = block_manager_release(&s->blocks, seq, &err);\n", "    enum status status = STATUS_OK;\n"),
     ("a beam's tokens are not copied", BEAMS, "           (size_t)(parent->num_tokens - seq->prompt_len) * sizeof *seq->tokens);", "           0 * sizeof *seq->tokens);"),

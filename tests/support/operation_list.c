@@ -9,8 +9,8 @@ static const struct operation_parameter config_parameters[] = {
     {"policy", 0}, {"hashes", 0},  {"grow", 0},    {"fails", 0},   {"rope", 0},
 };
 static const struct operation_parameter add_parameters[] = {
-    {"request", 0}, {"length", 1}, {"base", 0},     {"shared", 0}, {"n", 1},     {"max", 1},
-    {"min", 0},     {"eos", 0},    {"priority", 0}, {"salt", 0},   {"beams", 0}, {"seed", 0},
+    {"request", 0}, {"length", 1},   {"base", 0}, {"shared", 0}, {"n", 1},    {"max", 1},      {"min", 0},
+    {"eos", 0},     {"priority", 0}, {"salt", 0}, {"beams", 0},  {"seed", 0}, {"logprobs", 0},
 };
 static const struct operation_parameter abort_parameters[] = {{"request", 0}};
 static const struct operation_parameter finish_parameters[] = {{"request", 0}, {"sequence", 0}};

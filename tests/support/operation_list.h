@@ -62,10 +62,11 @@ enum {
     ADD_SALT,  /* 0: none */
     ADD_BEAMS, /* 1: beam search of n beams */
     ADD_SEED,
+    ADD_LOGPROBS, /* 1 + prompt_logprobs; 0: none */
     NUM_ADD_VALUES
 };
 enum { FINISH_REQUEST, FINISH_SEQUENCE, NUM_FINISH_VALUES };
-enum { COLLECT_DAMAGED }; /* the sample, from 1, that could not be taken; 0: none */
+enum { COLLECT_DAMAGED }; /* the sample or target, from 1, whose logits are damaged; 0: none */
 enum { BEAMS_REQUEST, BEAMS_CHOICE, NUM_BEAMS_VALUES };
 
 #define OPERATION_MAX_VALUES NUM_CONFIG_VALUES

@@ -121,6 +121,7 @@ static enum status take_ended(struct scheduler_model *m, struct error *err)
             status = model_check_tokens(r, &request->sequences[i], err);
             if (status == STATUS_OK) status = model_check_end(m, r, i, err);
         }
+        if (status == STATUS_OK) status = model_check_prompt_logprobs(r, err);
         int32_t at = 0;
         while (m->live[at] != r) at++;
         memmove(&m->live[at], &m->live[at + 1], (size_t)(--m->num_live - at) * sizeof *m->live);
@@ -208,6 +209,7 @@ static enum status submit(struct scheduler_model *m, const struct schedule *sche
     status = slot_device_submit(&m->device, &m->batch, err);
     for (int32_t i = 0; i < m->batch.num_seqs && status == STATUS_OK; i++) {
         status = model_check_progress(m, schedule, i, err);
+        if (status == STATUS_OK) status = model_check_targets(m, i, err);
         if (status == STATUS_OK) status = model_check_blocks_held(m, i, err);
     }
     if (status == STATUS_OK) note_forks(m, schedule);
@@ -237,6 +239,10 @@ static enum status take_event(struct scheduler_model *m, const struct token_even
                               const struct sample_output *samples, struct error *err)
 {
     struct model_request *r = model_of(m, event->seq->request);
+    if (r && event->sample == -1 && event->token == -1 && r->request->prompt_logprobs && request_finished(r->request)) {
+        for (int32_t i = 0; i < r->request->num_sequences; i++) r->damaged[i] = true;
+        return STATUS_OK;
+    }
     if (!r || event->sample < 0 || event->sample >= samples->num_samples ||
         event->token != samples->token_ids[event->sample])
         return error_set(err, STATUS_INTERNAL, "an event is of no request or has another token than its sample");
@@ -251,17 +257,48 @@ static enum status take_event(struct scheduler_model *m, const struct token_even
     return STATUS_OK;
 }
 
+/* The device's samples and targets, one of which may be damaged. */
+struct collected {
+    struct sample_output samples, targets;
+    int32_t tokens[64], target_ids[64];
+    int32_t request; /* the number of the one whose target is damaged; -1: none */
+};
+
+static void take_collected(struct scheduler_model *m, int32_t damaged, struct collected *c)
+{
+    const struct sample_output none = {0};
+    c->samples = slot_device_collect(&m->device);
+    c->targets = c->samples.targets ? *c->samples.targets : none;
+    c->request = -1;
+    const int32_t num_samples = c->samples.num_samples, num_targets = c->targets.num_samples;
+    if (num_samples > 0) memcpy(c->tokens, c->samples.token_ids, (size_t)num_samples * sizeof *c->tokens);
+    if (num_targets > 0) memcpy(c->target_ids, c->targets.token_ids, (size_t)num_targets * sizeof *c->target_ids);
+    c->samples.token_ids = c->tokens;
+    c->targets.token_ids = c->target_ids;
+    if (c->samples.targets) c->samples.targets = &c->targets;
+    if (damaged <= 0 || num_samples + num_targets == 0) return;
+    const int32_t hit = (damaged - 1) % (num_samples + num_targets);
+    if (hit < num_samples) {
+        c->tokens[hit] = -1;
+    } else {
+        c->target_ids[hit - num_samples] = -1;
+        c->request = slot_device_request_of_target(&m->device, hit - num_samples);
+    }
+}
+
 static enum status collect(struct scheduler_model *m, int32_t damaged, struct error *err)
 {
     if (scheduler_in_flight(m->scheduler) == 0) return STATUS_OK;
-    int32_t tokens[64], num_events;
+    struct collected c;
     const struct token_event *events;
-    struct sample_output samples = slot_device_collect(&m->device);
-    memcpy(tokens, samples.token_ids, (size_t)samples.num_samples * sizeof *tokens);
-    if (damaged > 0 && samples.num_samples > 0) tokens[(damaged - 1) % samples.num_samples] = -1;
-    samples.token_ids = tokens;
-    enum status status = scheduler_collect(m->scheduler, &samples, &events, &num_events, err);
-    for (int32_t i = 0; i < num_events && status == STATUS_OK; i++) status = take_event(m, &events[i], &samples, err);
+    int32_t num_events;
+    take_collected(m, damaged, &c);
+    enum status status = scheduler_collect(m->scheduler, &c.samples, &events, &num_events, err);
+    for (int32_t i = 0; i < num_events && status == STATUS_OK; i++) status = take_event(m, &events[i], &c.samples, err);
+    const struct model_request *r = c.request < 0 ? NULL : model_find(m, c.request);
+    if (status == STATUS_OK && r && !request_finished(r->request))
+        status = error_set(err, STATUS_INTERNAL, "request %d goes on, though a row of its prompt_logprobs is damaged",
+                           r->number);
     return status;
 }
 

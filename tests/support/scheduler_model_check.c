@@ -137,7 +137,8 @@ enum status model_check_found(const struct scheduler_model *m, const struct mode
         truth.is_long = seq->request->long_rope;
         is = &truth;
     }
-    const int32_t first_tokens = request_num_unfinished(seq->request) > 1 ? seq->prompt_len : seq->num_tokens;
+    int32_t first_tokens = request_num_unfinished(seq->request) > 1 ? seq->prompt_len : seq->num_tokens;
+    if (r->scored < seq->prompt_len && r->scored < first_tokens) first_tokens = r->scored;
     int32_t prefix = prefix_cache_root(&b->cache, seq->request->long_rope, seq->request->cache_salt);
     bool whole = true;
     enum status status = STATUS_OK;
@@ -223,6 +224,48 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
                          start_at, r->found[index]);
     m->totals.hits += fresh && start_at > 0;
     r->computed[index] = m->batch.seq_lens[i];
+    return STATUS_OK;
+}
+
+enum status model_check_targets(struct scheduler_model *m, int32_t i, struct error *err)
+{
+    int32_t index, count = 0;
+    struct model_request *r = model_of_state(m, m->batch.state_indices[i], &index);
+    const int32_t length = r->request->sequences[index].prompt_len, most = m->batch.seq_lens[i] + 1;
+    const int32_t begin = m->batch.query_start[i], end = m->batch.query_start[i + 1];
+    const int32_t first_row = m->batch.seq_lens[i] - (end - begin) + 1;
+    const int32_t scored = most < length ? most : length;
+    for (int32_t t = 0; t < m->batch.num_targets; t++) {
+        const int32_t at = m->batch.target_indices[t];
+        if (at < begin || at >= end) continue;
+        if (first_row + at - begin != r->scored + count++)
+            return error_set(err, STATUS_INTERNAL, "request %d sequence %d: target %d follows %d", r->number, index,
+                             first_row + at - begin, r->scored + count - 2);
+    }
+    m->totals.targets += count;
+    if (scored > r->scored ? r->scored + count != scored : count > 0)
+        return error_set(err, STATUS_INTERNAL, "request %d sequence %d: %d targets after %d, at token %d", r->number,
+                         index, count, r->scored, most - 1);
+    r->scored += count;
+    return STATUS_OK;
+}
+
+enum status model_check_prompt_logprobs(const struct model_request *r, struct error *err)
+{
+    const struct prompt_logprobs *p = r->request->prompt_logprobs;
+    bool any = false, damaged = false;
+    if (!p) return STATUS_OK;
+    for (int32_t i = 0; i < r->request->num_sequences; i++) {
+        any = any || r->request->sequences[i].num_tokens > p->num_tokens;
+        damaged = damaged || r->damaged[i];
+    }
+    for (int32_t t = 1; any && !damaged && t < p->num_tokens; t++) {
+        bool right = p->ranks[t] == t && p->logprobs[t] == (float)t;
+        for (int32_t k = 0; k < p->num_top; k++) right = right && p->top_ids[t * p->num_top + k] == t + k;
+        if (!right)
+            return error_set(err, STATUS_INTERNAL, "request %d: row %d of prompt_logprobs is row %d", r->number, t,
+                             p->ranks[t]);
+    }
     return STATUS_OK;
 }
 

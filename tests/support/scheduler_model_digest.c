@@ -74,6 +74,7 @@ static void put_request(struct digest *d, const struct scheduler_model *m, const
     put(d, request->leader ? request->leader->index : -1);
     put(d, request->num_preemptions > 0);
     put(d, retry > 0 ? retry : 0);
+    put(d, r->scored);
     for (int32_t i = 0; i < request->num_sequences; i++) put_sequence(d, m, r, &request->sequences[i]);
 }
 
@@ -89,6 +90,12 @@ uint64_t scheduler_model_state(const struct scheduler_model *m)
         for (int32_t k = 0; k < step->num_sampled; k++) {
             put(&d, model_of(m, step->sampled[k]->request)->number);
             put(&d, step->sampled[k]->index);
+        }
+        put(&d, step->num_runs);
+        for (int32_t k = 0; k < step->num_runs; k++) {
+            put(&d, model_of(m, step->runs[k].seq->request)->number);
+            put(&d, step->runs[k].first);
+            put(&d, step->runs[k].count);
         }
     }
     put_pool(&d, &s->blocks.pool);

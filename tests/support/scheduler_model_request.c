@@ -165,6 +165,7 @@ static struct sampling_params params_of(const int32_t *v)
     params.num_stop_token_ids = v[ADD_EOS] > 1 ? 2 : 0;
     params.stop_token_ids = stop_ids;
     params.seed = (uint64_t)v[ADD_SEED];
+    params.prompt_logprobs = model_clamp(v[ADD_LOGPROBS], 0, SLOT_DEVICE_TOPS + 1) - 1;
     return params;
 }
 
@@ -195,6 +196,7 @@ static enum status make_request(struct scheduler_model *m, struct model_request 
     if (status == STATUS_OK) status = set_request(r->request, v, err);
     if (status != STATUS_OK) return status;
     r->number = v[ADD_REQUEST];
+    r->scored = params.prompt_logprobs < 0 ? length : 1;
     for (int32_t i = 0; i < params.n; i++) {
         true_sequence_init(&r->truth[i], r->number, i, params.seed, model_clamp(v[ADD_SALT], 0, 3));
         for (int32_t t = 0; t < length; t++) true_sequence_append(&r->truth[i], prompt[t]);

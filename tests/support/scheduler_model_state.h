@@ -28,6 +28,7 @@ struct model_request {
     bool sampled[SCHEDULER_MODEL_MAX_N];     /* a beam that waits to be chosen */
     bool ended[SCHEDULER_MODEL_MAX_N];       /* by an operation */
     bool damaged[SCHEDULER_MODEL_MAX_N];     /* by a sample that could not be taken */
+    int32_t scored;                          /* tokens of the prompt that the batches had as targets, from the first */
     bool stalled;                            /* it was preempted, and has got no token since */
     /* Before the step that is being scheduled. */
     enum place place;
@@ -97,6 +98,10 @@ enum status model_check_found(const struct scheduler_model *m, const struct mode
 enum status model_check_progress(struct scheduler_model *m, const struct schedule *schedule, int32_t i,
                                  struct error *err);
 enum status model_check_blocks_held(struct scheduler_model *m, int32_t i, struct error *err);
+/* Sequence i of the batch has the targets that its request lacks, as far as it is computed, and no others. */
+enum status model_check_targets(struct scheduler_model *m, int32_t i, struct error *err);
+/* A request that got a token has all rows. */
+enum status model_check_prompt_logprobs(const struct model_request *r, struct error *err);
 /* How a sequence of a request that is handed back has ended. */
 enum status model_check_end(struct scheduler_model *m, struct model_request *r, int32_t index, struct error *err);
 

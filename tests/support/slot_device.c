@@ -43,6 +43,15 @@ static size_t num_slots(const struct slot_device *d)
     return ((size_t)d->num_blocks + 1 + (size_t)d->num_host_blocks) * (size_t)d->limits.block_size;
 }
 
+static bool init_targets(struct slot_targets *t, const struct batch_limits *limits)
+{
+    const size_t tokens = (size_t)limits->max_num_tokens;
+    return (t->requests = calloc(tokens, sizeof *t->requests)) && (t->ids = calloc(tokens, sizeof *t->ids)) &&
+           (t->rows = calloc(tokens, sizeof *t->rows)) &&
+           (t->top_ids = calloc(tokens * SLOT_DEVICE_TOPS, sizeof *t->top_ids)) &&
+           (t->logprobs = calloc(tokens * SLOT_DEVICE_TOPS, sizeof *t->logprobs));
+}
+
 enum status slot_device_init(struct slot_device *d, const struct batch_limits *limits, int32_t num_blocks,
                              int32_t num_host_blocks, int32_t rope_switch, struct error *err)
 {
@@ -55,7 +64,8 @@ enum status slot_device_init(struct slot_device *d, const struct batch_limits *l
               (d->changed_in = calloc(entries, sizeof *d->changed_in)) &&
               (d->states = calloc(seqs, sizeof *d->states)) && (d->named_in = calloc(seqs, sizeof *d->named_in)) &&
               (d->resolved = calloc((size_t)limits->max_num_tokens, sizeof *d->resolved));
-    for (int i = 0; ok && i < SLOT_DEVICE_STEPS; i++) ok = (d->sampled[i] = calloc(seqs, sizeof *d->sampled[i]));
+    for (int i = 0; ok && i < SLOT_DEVICE_STEPS; i++)
+        ok = (d->sampled[i] = calloc(seqs, sizeof *d->sampled[i])) && init_targets(&d->targets[i], limits);
     if (!ok) {
         slot_device_free(d);
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the device of slots");
@@ -74,7 +84,14 @@ void slot_device_free(struct slot_device *d)
     free(d->states);
     free(d->named_in);
     free(d->resolved);
-    for (int i = 0; i < SLOT_DEVICE_STEPS; i++) free(d->sampled[i]);
+    for (int i = 0; i < SLOT_DEVICE_STEPS; i++) {
+        free(d->sampled[i]);
+        free(d->targets[i].requests);
+        free(d->targets[i].ids);
+        free(d->targets[i].rows);
+        free(d->targets[i].top_ids);
+        free(d->targets[i].logprobs);
+    }
     *d = (struct slot_device){0};
 }
 
@@ -326,6 +343,37 @@ static enum status sample(struct slot_device *d, const struct batch *b, int32_t 
     return STATUS_OK;
 }
 
+/* The targets of sequence i; they follow one another, and are the tokens of its prompt after those that they name. */
+static enum status score(struct slot_device *d, const struct batch *b, int32_t i, int32_t *next, struct error *err)
+{
+    const struct true_sequence *seq = d->states[b->state_indices[i]];
+    struct slot_targets *t = &d->targets[d->num_submitted % SLOT_DEVICE_STEPS];
+    const int32_t end = b->query_start[i + 1];
+    for (; *next < b->num_targets && b->target_indices[*next] < end; (*next)++) {
+        const int32_t index = b->target_indices[*next], row = b->seq_lens[i] - end + index + 1;
+        if (index < b->query_start[i] || row >= seq->prompt_len || b->target_ids[*next] != seq->tokens[row])
+            return error_set(err, STATUS_INTERNAL, "request %d sequence %d: target %d is said to be token %d, %d",
+                             seq->request, seq->index, *next, row, b->target_ids[*next]);
+        t->requests[*next] = seq->request;
+        t->ids[*next] = b->target_ids[*next];
+        t->rows[*next] = row;
+        t->logprobs[*next] = (float)row;
+        for (int32_t k = 0; k < b->num_target_tops; k++) t->top_ids[*next * b->num_target_tops + k] = row + k;
+    }
+    return STATUS_OK;
+}
+
+static struct sample_output target_output(const struct slot_targets *t, const struct batch *b)
+{
+    return (struct sample_output){.num_samples = b->num_targets,
+                                  .token_ids = t->ids,
+                                  .logprobs = t->logprobs,
+                                  .ranks = t->rows,
+                                  .top_stride = b->num_target_tops,
+                                  .top_ids = t->top_ids,
+                                  .top_logprobs = t->logprobs};
+}
+
 enum status slot_device_submit(struct slot_device *d, const struct batch *b, struct error *err)
 {
     if (d->num_submitted - d->num_collected == SLOT_DEVICE_STEPS)
@@ -335,14 +383,21 @@ enum status slot_device_submit(struct slot_device *d, const struct batch *b, str
     if (status == STATUS_OK) status = move_all(d, b, err);
     if (status == STATUS_OK) status = apply_deltas(d, b, err);
     if (status == STATUS_OK) status = write_tokens(d, b, err);
-    int32_t next = 0;
+    int32_t next = 0, next_target = 0;
+    if (b->num_targets > d->limits.max_num_tokens || b->num_target_tops > SLOT_DEVICE_TOPS)
+        return error_set(err, STATUS_INTERNAL, "%d targets, %d tops", b->num_targets, b->num_target_tops);
     for (int32_t i = 0; i < b->num_seqs && status == STATUS_OK; i++) {
         for (int32_t g = 0; g < d->limits.num_groups && status == STATUS_OK; g++) status = gather(d, b, i, g, err);
         if (status == STATUS_OK) status = sample(d, b, i, &next, err);
+        if (status == STATUS_OK) status = score(d, b, i, &next_target, err);
     }
     if (status != STATUS_OK) return status;
     if (next != b->num_samples)
         return error_set(err, STATUS_INTERNAL, "sample %d is of no sequence's last token", next);
+    if (next_target != b->num_targets)
+        return error_set(err, STATUS_INTERNAL, "target %d is of no sequence", next_target);
+    struct slot_targets *targets = &d->targets[d->num_submitted % SLOT_DEVICE_STEPS];
+    targets->output = target_output(targets, b);
     d->num_sampled[d->num_submitted % SLOT_DEVICE_STEPS] = next;
     d->num_submitted++;
     return STATUS_OK;
@@ -351,5 +406,13 @@ enum status slot_device_submit(struct slot_device *d, const struct batch *b, str
 struct sample_output slot_device_collect(struct slot_device *d)
 {
     const int64_t step = d->num_collected++ % SLOT_DEVICE_STEPS;
-    return (struct sample_output){.num_samples = d->num_sampled[step], .token_ids = d->sampled[step]};
+    const struct sample_output *targets = &d->targets[step].output;
+    return (struct sample_output){.num_samples = d->num_sampled[step],
+                                  .token_ids = d->sampled[step],
+                                  .targets = targets->num_samples > 0 ? targets : NULL};
+}
+
+int32_t slot_device_request_of_target(const struct slot_device *d, int32_t target)
+{
+    return d->targets[(d->num_collected - 1) % SLOT_DEVICE_STEPS].requests[target];
 }

@@ -45,6 +45,7 @@ struct slot {
 };
 
 #define SLOT_DEVICE_STEPS 2 /* in flight at most */
+#define SLOT_DEVICE_TOPS 4  /* most num_target_tops */
 
 struct slot_device {
     struct batch_limits limits;
@@ -59,6 +60,12 @@ struct slot_device {
     int32_t *resolved;             /* [max_num_tokens] token ids of the step */
     int32_t *sampled[SLOT_DEVICE_STEPS];
     int32_t num_sampled[SLOT_DEVICE_STEPS];
+    struct slot_targets {
+        struct sample_output output;
+        int32_t *requests, *ids, *rows; /* [max_num_tokens] */
+        int32_t *top_ids;               /* [max_num_tokens, SLOT_DEVICE_TOPS] */
+        float *logprobs;                /* [max_num_tokens, SLOT_DEVICE_TOPS] */
+    } targets[SLOT_DEVICE_STEPS];
     int64_t num_submitted, num_collected;
 };
 
@@ -70,8 +77,11 @@ void slot_device_free(struct slot_device *d);
 void slot_device_keep(struct slot_device *d, int64_t slot);
 /* Checks the batch and computes it; *err says what is wrong with the batch. */
 enum status slot_device_submit(struct slot_device *d, const struct batch *batch, struct error *err);
-/* The samples of the oldest step not collected. */
+/* The samples of the oldest step not collected. Of a target, which is token p of its prompt, the rank and the
+ * log-probability are p, and the most probable tokens p, p + 1 and so on. */
 struct sample_output slot_device_collect(struct slot_device *d);
+/* The request whose target this is, of the step that was collected last. */
+int32_t slot_device_request_of_target(const struct slot_device *d, int32_t target);
 /* Whether the block's slots hold the sequence's tokens first .. end - 1 (first's block) for this group. */
 enum status slot_device_check(const struct slot_device *d, const struct true_sequence *seq, int32_t group,
                               int32_t block, int32_t first, int32_t end, struct error *err);
