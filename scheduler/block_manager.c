@@ -420,10 +420,9 @@ static void attach_blocks(struct block_manager *m, const struct sequence *seq, i
 }
 
 /* A cache without room ends the loop: the blocks enter it at a later call, or never. */
-void block_manager_hash(struct block_manager *m, struct sequence *seq)
+static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t known)
 {
-    const int32_t size = m->limits.block_size, known = least(seq->num_computed, seq->num_tokens);
-    if (!m->caching || (seq->num_hashed + 1) * size > known) return;
+    const int32_t size = m->limits.block_size;
     if (seq->num_hashed == 0)
         set_prefix(m, seq, prefix_cache_make_root(&m->cache, seq->request->long_rope, seq->request->cache_salt), 0);
     while ((seq->num_hashed + 1) * size <= known) {
@@ -434,6 +433,12 @@ void block_manager_hash(struct block_manager *m, struct sequence *seq)
         attach_blocks(m, seq, index, prefix);
     }
     if (seq->num_hashed == 0) set_prefix(m, seq, PREFIX_NONE, 0);
+}
+
+void block_manager_hash(struct block_manager *m, struct sequence *seq)
+{
+    const int32_t known = least(seq->num_computed, seq->num_tokens);
+    if (m->caching && (seq->num_hashed + 1) * m->limits.block_size <= known) enter_blocks(m, seq, known);
 }
 
 void block_manager_reset_cache(struct block_manager *m)

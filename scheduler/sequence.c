@@ -20,6 +20,8 @@ const char *finish_reason_name(enum finish_reason reason)
     return NULL;
 }
 
+_Static_assert(sizeof(struct sequence) % CACHE_LINE == 0, "each sequence begins a cache line");
+
 /* The tables of all groups and their entries, in one allocation. */
 static struct block_table *create_tables(const struct batch_limits *limits, int32_t capacity)
 {
@@ -57,12 +59,14 @@ enum status request_create(const struct sampling_params *params, const int32_t *
 
     const char *name;
     const int32_t num_sequences = sampling_params_num_sequences(params, &name);
-    struct request *request = calloc(1, sizeof *request);
+    const size_t bytes = sizeof(struct request) + (size_t)num_sequences * sizeof(struct sequence);
+    struct request *request = aligned_alloc(CACHE_LINE, bytes);
     bool ok = request != NULL;
     if (ok) {
+        memset(request, 0, bytes);
+        request->sequences = (struct sequence *)(request + 1);
         request->num_sequences = num_sequences;
-        request->sequences = calloc((size_t)num_sequences, sizeof *request->sequences);
-        ok = sampling_params_copy(params, &request->params) && request->sequences;
+        ok = sampling_params_copy(params, &request->params);
     }
     for (int32_t i = 0; ok && i < num_sequences; i++)
         ok = sequence_init(&request->sequences[i], request, i, prompt, prompt_len, capacity, limits);
@@ -78,11 +82,10 @@ enum status request_create(const struct sampling_params *params, const int32_t *
 void request_destroy(struct request *request)
 {
     if (!request) return;
-    for (int32_t i = 0; request->sequences && i < request->num_sequences; i++) {
+    for (int32_t i = 0; i < request->num_sequences; i++) {
         free(request->sequences[i].tokens);
         free(request->sequences[i].tables);
     }
-    free(request->sequences);
     sampling_params_free(&request->params);
     free(request->cache_salt);
     free(request->error);
