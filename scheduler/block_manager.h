@@ -38,7 +38,6 @@ struct block_manager {
     int32_t watermark; /* blocks that admission leaves free: batch_watermark */
     int64_t evictions; /* cached blocks that were taken for other contents */
     int64_t gains;     /* blocks that became free or findable so far: what a request that waits for blocks waits for */
-    int32_t *scratch;  /* [host.end, at least cache.capacity] zeros between calls */
 };
 
 enum status block_manager_init(struct block_manager *m, int32_t num_blocks, const struct batch_limits *limits,
@@ -109,7 +108,7 @@ enum status block_manager_release(struct block_manager *m, struct sequence *seq,
 void block_manager_reset_cache(struct block_manager *m);
 
 /* Rules 1, 2 and 5 of ARCHITECTURE.md over all sequences given (those that hold blocks). For debug builds and tests. It
- * allocates nothing; prefix_cache_check does. */
+ * allocates nothing: it counts in the blocks' notes, which are 0 before and after. */
 enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
                                 struct error *err);
 

@@ -114,7 +114,7 @@ int32_t block_pool_take(struct block_pool *pool, int32_t *evicted)
     struct block *b = &pool->blocks[block];
     *evicted = b->prefix;
     b->prefix = PREFIX_NONE;
-    b->filled = 0;
+    b->filled = b->note = 0;
     b->ref_count = 1;
     return block;
 }
@@ -130,6 +130,7 @@ enum status block_pool_share(struct block_pool *pool, int32_t block, struct erro
     if (b->ref_count == 0) {
         list_remove(pool, block);
         b->filled = pool->block_size;
+        b->note = 0;
     }
     b->ref_count++;
     return STATUS_OK;
@@ -219,6 +220,8 @@ static enum status check_block(const struct block_pool *pool, int32_t block, str
     if (b->ref_count < 0) return error_set(err, STATUS_INTERNAL, "block %d has the count %d", block, b->ref_count);
     if (block >= pool->untaken && (b->ref_count > 0 || has_prefix(b)))
         return error_set(err, STATUS_INTERNAL, "block %d is in use or cached, but was never taken", block);
+    if (b->ref_count > 0 && b->note != 0)
+        return error_set(err, STATUS_INTERNAL, "block %d, in use, has the note %d", block, b->note);
     if (b->ref_count > 0 && (b->filled < 0 || b->filled > pool->block_size))
         return error_set(err, STATUS_INTERNAL, "%d of %d slots of block %d are filled", b->filled, pool->block_size,
                          block);

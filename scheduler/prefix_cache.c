@@ -225,34 +225,52 @@ static bool in_use(const struct prefix_cache *cache, int32_t prefix)
     return cache->prefixes[prefix].parent != PREFIX_NONE;
 }
 
-/* Counts each prefix's children and blocks into least[capacity], and the prefixes in use into *used. */
-static enum status count_references(const struct prefix_cache *cache, int32_t *least, int32_t *used, struct error *err)
+static int32_t num_blocks_of(const struct prefix_cache *cache, int32_t prefix)
+{
+    int32_t count = 0;
+    for (int32_t g = 0; g < cache->num_groups; g++) count += blocks_of(cache, prefix)[g] != 0;
+    return count;
+}
+
+/* Counts the prefixes in use into *used. Each has a parent and a reference; the others have nothing. */
+static enum status check_numbers(const struct prefix_cache *cache, int32_t *used, struct error *err)
 {
     const int32_t end = cache->capacity - cache->num_unused;
     for (int32_t i = FIRST_PREFIX; i < end; i++) {
-        const int32_t parent = cache->prefixes[i].parent;
-        for (int32_t g = 0; g < cache->num_groups; g++) least[i] += blocks_of(cache, i)[g] != 0;
-        if (parent == PREFIX_NONE) continue;
-        if (parent < 0 || parent >= end || (parent >= FIRST_PREFIX && !in_use(cache, parent)))
+        const int32_t parent = cache->prefixes[i].parent, refs = cache->prefixes[i].refs;
+        if (parent != PREFIX_NONE &&
+            (parent < 0 || parent >= end || (parent >= FIRST_PREFIX && !in_use(cache, parent))))
             return error_set(err, STATUS_INTERNAL, "prefix %d follows %d, which is no prefix", i, parent);
-        least[parent]++;
-        ++*used;
+        if (in_use(cache, i) ? refs <= 0 : refs != 0 || num_blocks_of(cache, i) != 0)
+            return error_set(err, STATUS_INTERNAL, "prefix %d, %s, counts %d references and has %d blocks", i,
+                             in_use(cache, i) ? "in use" : "free", refs, num_blocks_of(cache, i));
+        *used += in_use(cache, i);
     }
     return STATUS_OK;
 }
 
-/* The pins are known to their holders only. */
-static enum status check_references(const struct prefix_cache *cache, const int32_t *least, struct error *err)
+/* Adds the blocks and the children of all prefixes to their references, or takes them away. */
+static void add_known(const struct prefix_cache *cache, int32_t sign)
 {
     for (int32_t i = FIRST_PREFIX; i < cache->capacity - cache->num_unused; i++) {
-        const int32_t refs = cache->prefixes[i].refs;
-        const bool used = in_use(cache, i);
-        if (used ? refs <= 0 || refs < least[i] : refs != 0 || least[i] != 0)
-            return error_set(err, STATUS_INTERNAL,
-                             "prefix %d, %s, counts %d references, but has %d blocks and children", i,
-                             used ? "in use" : "free", refs, least[i]);
+        const int32_t parent = cache->prefixes[i].parent;
+        cache->prefixes[i].refs += sign * num_blocks_of(cache, i);
+        if (parent >= FIRST_PREFIX) cache->prefixes[parent].refs += sign;
     }
-    return STATUS_OK;
+}
+
+/* A prefix counts its blocks, its children and its pins, which are known to their holders only. */
+static enum status check_references(const struct prefix_cache *cache, struct error *err)
+{
+    enum status status = STATUS_OK;
+    add_known(cache, -1);
+    for (int32_t i = FIRST_PREFIX; i < cache->capacity - cache->num_unused && status == STATUS_OK; i++)
+        if (cache->prefixes[i].refs < 0)
+            status =
+                error_set(err, STATUS_INTERNAL, "prefix %d counts %d references less than it has blocks and children",
+                          i, -cache->prefixes[i].refs);
+    add_known(cache, 1);
+    return status;
 }
 
 /* The chains hold the prefixes in use and no others, each where its hash says, and none twice. */
@@ -282,13 +300,12 @@ static enum status check_free_list(const struct prefix_cache *cache, int32_t use
     return error_set(err, STATUS_INTERNAL, "%d prefixes are free, but the list of them holds %d", most, length);
 }
 
-enum status prefix_cache_check(const struct prefix_cache *cache, int32_t *counts, struct error *err)
+enum status prefix_cache_check(const struct prefix_cache *cache, struct error *err)
 {
     int32_t used = 0;
-    enum status status = count_references(cache, counts, &used, err);
-    if (status == STATUS_OK) status = check_references(cache, counts, err);
+    enum status status = check_numbers(cache, &used, err);
+    if (status == STATUS_OK) status = check_references(cache, err);
     if (status == STATUS_OK) status = check_chains(cache, used, err);
     if (status == STATUS_OK) status = check_free_list(cache, used, err);
-    memset(counts, 0, (size_t)cache->capacity * sizeof *counts);
     return status;
 }

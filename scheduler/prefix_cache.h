@@ -75,7 +75,7 @@ void prefix_cache_pin(struct prefix_cache *cache, int32_t prefix);
 void prefix_cache_unpin(struct prefix_cache *cache, int32_t prefix);
 
 /* Checks the counts, the chains and the free list. A prefix without references is an error: nothing would ever remove
- * it. `counts` is scratch, [capacity] zeros before and after. For debug builds and tests. */
-enum status prefix_cache_check(const struct prefix_cache *cache, int32_t *counts, struct error *err);
+ * it. For debug builds and tests; it allocates nothing. */
+enum status prefix_cache_check(const struct prefix_cache *cache, struct error *err);
 
 #endif

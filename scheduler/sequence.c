@@ -60,10 +60,10 @@ enum status request_create(const struct sampling_params *params, const int32_t *
     const char *name;
     const int32_t num_sequences = sampling_params_num_sequences(params, &name);
     const size_t bytes = sizeof(struct request) + (size_t)num_sequences * sizeof(struct sequence);
-    struct request *request = aligned_alloc(CACHE_LINE, bytes);
-    bool ok = request != NULL;
+    void *memory = NULL;
+    bool ok = posix_memalign(&memory, CACHE_LINE, bytes) == 0;
+    struct request *request = ok ? memset(memory, 0, bytes) : NULL;
     if (ok) {
-        memset(request, 0, bytes);
         request->sequences = (struct sequence *)(request + 1);
         request->num_sequences = num_sequences;
         ok = sampling_params_copy(params, &request->params);

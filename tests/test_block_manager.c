@@ -536,7 +536,7 @@ static int32_t cost_of(struct fixture *f, struct sequence *seqs, int32_t count)
     struct growth growths[4];
     for (int32_t i = 0; i < count; i++) growths[i] = (struct growth){&seqs[i], seqs[i].num_tokens + 1};
     const int32_t cost = block_manager_append_cost(&f->m, growths, count);
-    check(f); /* the scratch memory is zero again */
+    check(f); /* the notes are 0 again */
     return cost;
 }
 
