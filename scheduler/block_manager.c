@@ -414,15 +414,43 @@ static void attach_blocks(struct block_manager *m, const struct sequence *seq, i
     }
 }
 
+/* The prefix cache can no longer find the block. */
+static void forget(struct block_manager *m, int32_t block)
+{
+    prefix_cache_detach(&m->cache, m->pool.blocks[block].prefix, block);
+    block_pool_set_prefix(&m->pool, block, PREFIX_NONE);
+}
+
+/* Makes a number of the prefix cache free by forgetting the oldest cached block, if that does it. */
+static bool make_number(struct block_manager *m)
+{
+    const int32_t oldest = m->pool.oldest;
+    if (oldest == BLOCK_NONE || !prefix_cache_has_one_reference(&m->cache, m->pool.blocks[oldest].prefix)) return false;
+    forget(m, oldest);
+    return true;
+}
+
+static int32_t make_root(struct block_manager *m, const struct request *request)
+{
+    const int32_t root = prefix_cache_make_root(&m->cache, request->long_rope, request->cache_salt);
+    if (root != PREFIX_NONE || !make_number(m)) return root;
+    return prefix_cache_make_root(&m->cache, request->long_rope, request->cache_salt);
+}
+
+static int32_t insert_prefix(struct block_manager *m, int32_t parent, const int32_t *tokens)
+{
+    const int32_t prefix = prefix_cache_insert(&m->cache, parent, tokens);
+    return prefix == PREFIX_NONE && make_number(m) ? prefix_cache_insert(&m->cache, parent, tokens) : prefix;
+}
+
 /* A cache without room ends the loop: the blocks enter it at a later call, or never. */
 static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t known)
 {
     const int32_t size = m->limits.block_size;
-    if (seq->num_hashed == 0)
-        set_prefix(m, seq, prefix_cache_make_root(&m->cache, seq->request->long_rope, seq->request->cache_salt), 0);
-    while ((seq->num_hashed + 1) * size <= known) {
+    if (seq->num_hashed == 0) set_prefix(m, seq, make_root(m, seq->request), 0);
+    while (seq->prefix != PREFIX_NONE && (seq->num_hashed + 1) * size <= known) {
         const int32_t index = seq->num_hashed;
-        const int32_t prefix = prefix_cache_insert(&m->cache, seq->prefix, seq->tokens + (size_t)index * (size_t)size);
+        const int32_t prefix = insert_prefix(m, seq->prefix, seq->tokens + (size_t)index * (size_t)size);
         if (prefix == PREFIX_NONE) break;
         set_prefix(m, seq, prefix, index + 1);
         attach_blocks(m, seq, index, prefix);
@@ -438,12 +466,8 @@ void block_manager_hash(struct block_manager *m, struct sequence *seq)
 
 void block_manager_reset_cache(struct block_manager *m)
 {
-    for (int32_t i = 1; m->caching && i < m->pool.end; i++) {
-        const int32_t prefix = m->pool.blocks[i].prefix;
-        if (prefix == PREFIX_NONE) continue;
-        prefix_cache_detach(&m->cache, prefix, i);
-        block_pool_set_prefix(&m->pool, i, PREFIX_NONE);
-    }
+    for (int32_t i = 1; m->caching && i < m->pool.end; i++)
+        if (m->pool.blocks[i].prefix != PREFIX_NONE) forget(m, i);
 }
 
 /* ---- swapping ---- */

@@ -98,7 +98,9 @@ enum status block_manager_swap_out(struct block_manager *m, struct request *requ
 enum status block_manager_swap_in(struct block_manager *m, struct request *request, struct block_pair *pairs,
                                   int32_t *num_pairs, struct error *err);
 
-/* Enters the sequence's blocks that are full of known, computed tokens into the prefix cache. */
+/* Enters the sequence's blocks that are full of known, computed tokens into the prefix cache. If all its numbers are in
+ * use, by many salts or by prefixes that have lost their blocks, the oldest cached block is forgotten, provided that
+ * its number is free then. */
 void block_manager_hash(struct block_manager *m, struct sequence *seq);
 /* Releases every block of the sequence, of the device or of the host, and empties its tables: nothing of it is computed
  * any more. The last block is released first, so that the end of a cached prefix is evicted before its beginning. */

@@ -43,6 +43,7 @@ struct block_pool {
     int32_t first, end;
     int32_t block_size;
     int32_t head, tail; /* of the free list */
+    int32_t oldest;     /* the first cached block of the list, which is the next to be evicted; BLOCK_NONE: none is */
     int32_t untaken;    /* this block and those after it were never taken */
     int32_t num_free;   /* in the free list, cached ones included, or never taken */
     int32_t num_cached; /* of those, cached */

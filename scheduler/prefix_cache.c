@@ -118,6 +118,11 @@ static void drop_reference(struct prefix_cache *cache, int32_t prefix)
     }
 }
 
+bool prefix_cache_has_one_reference(const struct prefix_cache *cache, int32_t prefix)
+{
+    return cache->prefixes[prefix].refs == 1;
+}
+
 void prefix_cache_pin(struct prefix_cache *cache, int32_t prefix)
 {
     add_reference(cache, prefix);

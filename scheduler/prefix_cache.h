@@ -70,6 +70,8 @@ void prefix_cache_attach(struct prefix_cache *cache, int32_t prefix, int32_t gro
 /* Takes the block, of whichever group, from the prefix (eviction), which has it. */
 void prefix_cache_detach(struct prefix_cache *cache, int32_t prefix, int32_t block);
 
+/* Whether the prefix exists for a single reference: without it, its number is free. */
+bool prefix_cache_has_one_reference(const struct prefix_cache *cache, int32_t prefix);
 /* Keeps the prefix, or no longer. PREFIX_NONE and roots without a salt are ignored. */
 void prefix_cache_pin(struct prefix_cache *cache, int32_t prefix);
 void prefix_cache_unpin(struct prefix_cache *cache, int32_t prefix);
