@@ -16,9 +16,10 @@ enum { ROOT = 1, ROOT_LONG, SALTS, SALTS_LONG, FIRST_PREFIX };
 enum { SPARE = 64 }; /* room for salts and for prefixes that have lost their blocks, in a cache full of blocks */
 
 struct prefix {
-    int32_t parent; /* PREFIX_NONE: a root, or the number is free */
-    int32_t next;   /* of its chain or of the free list; PREFIX_NONE: it is the last */
-    int32_t refs;   /* its blocks, its children and its pins; a root's are not counted */
+    int32_t parent;     /* PREFIX_NONE: a root, or the number is free */
+    int32_t next;       /* of its chain or of the free list; PREFIX_NONE: it is the last */
+    int32_t refs : 31;  /* its blocks, its children and its pins; a root's are not counted */
+    bool had_child : 1; /* false: nothing has followed it yet, so that no chain need be searched for what does */
 };
 _Static_assert(sizeof(struct prefix) == 12, "prefix_cache.h says what a prefix costs");
 
@@ -75,10 +76,12 @@ static int32_t *bucket_of(const struct prefix_cache *cache, int32_t parent, cons
     return &cache->buckets[hash & (uint64_t)(cache->num_buckets - 1)];
 }
 
-/* The hash led to this chain; only an equal identity counts. */
+/* The hash led to this chain; only an equal identity counts. Most prefixes that are inserted are the first to follow
+ * their parent, and the chain is not in the processor's cache. */
 static int32_t find_in_chain(const struct prefix_cache *cache, int32_t first, int32_t parent, const int32_t *tokens)
 {
     const size_t bytes = (size_t)cache->block_size * sizeof *tokens;
+    if (!cache->prefixes[parent].had_child) return PREFIX_NONE;
     for (int32_t i = first; i != PREFIX_NONE; i = cache->prefixes[i].next)
         if (cache->prefixes[i].parent == parent && !memcmp(tokens_of(cache, i), tokens, bytes)) return i;
     return PREFIX_NONE;
@@ -180,6 +183,7 @@ int32_t prefix_cache_insert(struct prefix_cache *cache, int32_t parent, const in
         return PREFIX_NONE;
     }
     cache->prefixes[prefix] = (struct prefix){.parent = parent, .next = *bucket, .refs = 0};
+    cache->prefixes[parent].had_child = true;
     *bucket = prefix;
     memcpy(tokens_of(cache, prefix), tokens, (size_t)cache->block_size * sizeof *tokens);
     return prefix;
