@@ -69,14 +69,16 @@ struct request {
     struct sampling_params params; /* owned */
     int32_t eos_token_ids[16];     /* [num_eos] */
 
-    struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
+    uint64_t id;
+    char *cache_salt; /* owned; blocks are shared only with requests of the same salt; NULL: none */
+
+    /* What queues read, in one cache line. */
+    _Alignas(CACHE_LINE) struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
     struct request *previous, *child;
     uint64_t arrival; /* smaller is older */
     int32_t priority; /* smaller is scheduled earlier; the scheduler makes it 0 unless SCHEDULING_PRIORITY */
     int32_t num_preemptions;
     int64_t retry_gains; /* block_manager.gains before which it cannot start: see block_manager_can_allocate */
-    char *cache_salt;    /* owned; blocks are shared only with requests of the same salt; NULL: none */
-    uint64_t id;
     void *user;          /* the engine's */
     struct error *error; /* owned; with FINISH_ERROR: why, or NULL if memory ran out; see request_error */
 };

@@ -65,6 +65,7 @@ MUTATIONS = [
     ("both sides of the rope switch share prefixes", CACHE, "return long_rope ? ROOT_LONG : ROOT;", "return ROOT;"),
     ("colliding tokens are not compared", CACHE, "if (cache->prefixes[i].parent == parent && !memcmp(tokens_of(cache, i), tokens, bytes)) return i;", "if (cache->prefixes[i].parent == parent && bytes && tokens) return i;"),
     ("colliding parents are not compared", CACHE, "if (cache->prefixes[i].parent == parent && !memcmp", "if (parent && !memcmp"),
+    ("a prefix is taken to have no children when it has", CACHE, "    cache->prefixes[parent].had_child = true;\n", ""),
     ("a prefix that a sequence keeps is not pinned", MANAGER, "        prefix_cache_pin(&m->cache, prefix);\n", ""),
     ("a reset leaves the blocks in the pool's cache", MANAGER, "    block_pool_set_prefix(&m->pool, block, PREFIX_NONE);\n", ""),
     ("a prefix cache without a free number stays full", MANAGER, "    forget(m, oldest);\n    return true;", "    return false;"),
