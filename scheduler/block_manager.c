@@ -1,6 +1,5 @@
 #include "scheduler/block_manager.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- groups ---- */
@@ -21,16 +20,6 @@ static int32_t first_read(const struct block_manager *m, int32_t group, int32_t 
     return batch_first_block(&m->limits, group, num_computed);
 }
 
-/* Makes m->scratch large enough for `end` blocks, and for the check of the prefix cache. */
-static enum status resize_scratch(struct block_manager *m, int32_t end, struct error *err)
-{
-    int32_t *scratch = calloc((size_t)(m->cache.capacity > end ? m->cache.capacity : end), sizeof *scratch);
-    if (!scratch) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the block manager");
-    free(m->scratch);
-    m->scratch = scratch;
-    return STATUS_OK;
-}
-
 enum status block_manager_init(struct block_manager *m, int32_t num_blocks, const struct batch_limits *limits,
                                bool caching, struct error *err)
 {
@@ -39,7 +28,6 @@ enum status block_manager_init(struct block_manager *m, int32_t num_blocks, cons
     if (status == STATUS_OK) status = block_pool_init(&m->host, m->pool.end, 0, limits->block_size, err);
     if (status == STATUS_OK && caching)
         status = prefix_cache_init(&m->cache, num_blocks, limits->block_size, limits->num_groups, err);
-    if (status == STATUS_OK) status = resize_scratch(m, m->pool.end, err);
     if (status != STATUS_OK) block_manager_free(m);
     return status;
 }
@@ -49,7 +37,6 @@ void block_manager_free(struct block_manager *m)
     block_pool_free(&m->pool);
     block_pool_free(&m->host);
     prefix_cache_free(&m->cache);
-    free(m->scratch);
     *m = (struct block_manager){0};
 }
 
@@ -58,6 +45,12 @@ void block_manager_free(struct block_manager *m)
 static struct block_pool *pool_of(struct block_manager *m, int32_t block)
 {
     return block < m->pool.end ? &m->pool : &m->host;
+}
+
+/* Of the device or of the host. */
+static struct block *block_of(const struct block_manager *m, int32_t block)
+{
+    return &(block < m->pool.end ? &m->pool : &m->host)->blocks[block];
 }
 
 static bool in_pool(const struct block_pool *pool, int32_t block)
@@ -278,16 +271,16 @@ static int32_t writable_tokens(const struct block_manager *m, const struct seque
     return count;
 }
 
-/* Blocks that the growth takes of one group, at their counts less m->scratch, which notes the holders that go. */
+/* Blocks that the growth takes of one group, at their counts less their notes, which are the holders that go. */
 static int32_t growth_cost(struct block_manager *m, int32_t group, const struct growth *growth)
 {
     const struct block_table *t = &growth->seq->tables[group];
     const int32_t needed = blocks_for(m, growth->num_tokens), end = least(needed, t->num_blocks);
     int32_t cost = needed - end;
     for (int32_t i = growth->seq->num_computed / m->limits.block_size; i < end; i++) {
-        const int32_t block = t->blocks[i];
-        if (m->pool.blocks[block].ref_count - m->scratch[block] == 1) continue;
-        m->scratch[block]++;
+        struct block *b = &m->pool.blocks[t->blocks[i]];
+        if (b->ref_count - b->note == 1) continue;
+        b->note++;
         cost++;
     }
     return cost;
@@ -298,8 +291,10 @@ static int32_t trim_gain(struct block_manager *m, int32_t group, const struct se
 {
     const struct block_table *t = &seq->tables[group];
     int32_t gain = 0;
-    for (int32_t i = t->first; i < first_read(m, group, seq->num_computed); i++)
-        gain += ++m->scratch[t->blocks[i]] == m->pool.blocks[t->blocks[i]].ref_count;
+    for (int32_t i = t->first; i < first_read(m, group, seq->num_computed); i++) {
+        struct block *b = &m->pool.blocks[t->blocks[i]];
+        gain += ++b->note == b->ref_count;
+    }
     return gain;
 }
 
@@ -308,8 +303,8 @@ static void clear_notes(struct block_manager *m, int32_t group, const struct gro
 {
     const struct block_table *t = &growth->seq->tables[group];
     const int32_t computed = growth->seq->num_computed, end = least(blocks_for(m, growth->num_tokens), t->num_blocks);
-    for (int32_t i = t->first; i < first_read(m, group, computed); i++) m->scratch[t->blocks[i]] = 0;
-    for (int32_t i = computed / m->limits.block_size; i < end; i++) m->scratch[t->blocks[i]] = 0;
+    for (int32_t i = t->first; i < first_read(m, group, computed); i++) block_of(m, t->blocks[i])->note = 0;
+    for (int32_t i = computed / m->limits.block_size; i < end; i++) block_of(m, t->blocks[i])->note = 0;
 }
 
 int32_t block_manager_append_cost(struct block_manager *m, const struct growth *growths, int32_t count)
@@ -421,16 +416,43 @@ static void attach_blocks(struct block_manager *m, const struct sequence *seq, i
     }
 }
 
-/* A cache without room ends the loop: the blocks enter it at a later call, or never. */
-void block_manager_hash(struct block_manager *m, struct sequence *seq)
+/* The prefix cache can no longer find the block. */
+static void forget(struct block_manager *m, int32_t block)
 {
-    const int32_t size = m->limits.block_size, known = least(seq->num_computed, seq->num_tokens);
-    if (!m->caching || (seq->num_hashed + 1) * size > known) return;
-    if (seq->num_hashed == 0)
-        set_prefix(m, seq, prefix_cache_make_root(&m->cache, seq->request->long_rope, seq->request->cache_salt), 0);
-    while ((seq->num_hashed + 1) * size <= known) {
+    prefix_cache_detach(&m->cache, m->pool.blocks[block].prefix, block);
+    block_pool_set_prefix(&m->pool, block, PREFIX_NONE);
+}
+
+/* Makes a number of the prefix cache free by forgetting the oldest cached block, if that does it. */
+static bool make_number(struct block_manager *m)
+{
+    const int32_t oldest = m->pool.oldest;
+    if (oldest == BLOCK_NONE || !prefix_cache_has_one_reference(&m->cache, m->pool.blocks[oldest].prefix)) return false;
+    forget(m, oldest);
+    return true;
+}
+
+static int32_t make_root(struct block_manager *m, const struct request *request)
+{
+    const int32_t root = prefix_cache_make_root(&m->cache, request->long_rope, request->cache_salt);
+    if (root != PREFIX_NONE || !make_number(m)) return root;
+    return prefix_cache_make_root(&m->cache, request->long_rope, request->cache_salt);
+}
+
+static int32_t insert_prefix(struct block_manager *m, int32_t parent, const int32_t *tokens)
+{
+    const int32_t prefix = prefix_cache_insert(&m->cache, parent, tokens);
+    return prefix == PREFIX_NONE && make_number(m) ? prefix_cache_insert(&m->cache, parent, tokens) : prefix;
+}
+
+/* A cache without room ends the loop: the blocks enter it at a later call, or never. */
+static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t known)
+{
+    const int32_t size = m->limits.block_size;
+    if (seq->num_hashed == 0) set_prefix(m, seq, make_root(m, seq->request), 0);
+    while (seq->prefix != PREFIX_NONE && (seq->num_hashed + 1) * size <= known) {
         const int32_t index = seq->num_hashed;
-        const int32_t prefix = prefix_cache_insert(&m->cache, seq->prefix, seq->tokens + (size_t)index * (size_t)size);
+        const int32_t prefix = insert_prefix(m, seq->prefix, seq->tokens + (size_t)index * (size_t)size);
         if (prefix == PREFIX_NONE) break;
         set_prefix(m, seq, prefix, index + 1);
         attach_blocks(m, seq, index, prefix);
@@ -438,12 +460,10 @@ void block_manager_hash(struct block_manager *m, struct sequence *seq)
     if (seq->num_hashed == 0) set_prefix(m, seq, PREFIX_NONE, 0);
 }
 
-static void forget_block(struct block_manager *m, int32_t block)
+void block_manager_hash(struct block_manager *m, struct sequence *seq)
 {
-    const int32_t prefix = m->pool.blocks[block].prefix;
-    if (prefix == PREFIX_NONE) return;
-    prefix_cache_detach(&m->cache, prefix, block);
-    block_pool_set_prefix(&m->pool, block, PREFIX_NONE);
+    const int32_t known = least(seq->num_computed, seq->num_tokens);
+    if (m->caching && (seq->num_hashed + 1) * m->limits.block_size <= known) enter_blocks(m, seq, known);
 }
 
 void block_manager_forget(struct block_manager *m, struct sequence *seq, int32_t token)
@@ -451,33 +471,33 @@ void block_manager_forget(struct block_manager *m, struct sequence *seq, int32_t
     for (int32_t g = 0; m->caching && g < m->limits.num_groups; g++) {
         const struct block_table *table = &seq->tables[g];
         for (int32_t i = token / m->limits.block_size; i < table->num_blocks; i++)
-            if (i >= table->first) forget_block(m, table->blocks[i]);
+            if (i >= table->first && m->pool.blocks[table->blocks[i]].prefix != PREFIX_NONE)
+                forget(m, table->blocks[i]);
     }
 }
 
 void block_manager_reset_cache(struct block_manager *m)
 {
-    for (int32_t i = 1; m->caching && i < m->pool.end; i++) forget_block(m, i);
+    for (int32_t i = 1; m->caching && i < m->pool.end; i++)
+        if (m->pool.blocks[i].prefix != PREFIX_NONE) forget(m, i);
 }
 
 /* ---- swapping ---- */
 
 enum status block_manager_grow_host(struct block_manager *m, int32_t num_blocks, struct error *err)
 {
-    enum status status = resize_scratch(m, m->host.end + num_blocks, err);
-    return status == STATUS_OK ? block_pool_grow(&m->host, num_blocks, err) : status;
+    return block_pool_grow(&m->host, num_blocks, err);
 }
 
-/* Counts the blocks of the sequence that are still read and that m->scratch has not noted. It notes them, or forgets
- * them. */
+/* Counts the blocks of the sequence that are still read and have no note. It notes them, or forgets them. */
 static int32_t note_sequence(struct block_manager *m, const struct sequence *seq, bool note)
 {
     int32_t count = 0;
     for (int32_t g = 0; g < m->limits.num_groups; g++)
         for (int32_t i = first_read(m, g, seq->num_computed); i < seq->tables[g].num_blocks; i++) {
-            int32_t *noted = &m->scratch[seq->tables[g].blocks[i]];
-            count += *noted == 0;
-            *noted = note;
+            struct block *b = block_of(m, seq->tables[g].blocks[i]);
+            count += b->note == 0;
+            b->note = note;
         }
     return count;
 }
@@ -515,7 +535,7 @@ enum allocate_result block_manager_can_swap_in(struct block_manager *m, const st
     return m->pool.num_free - required >= m->watermark ? ALLOCATE_OK : ALLOCATE_LATER;
 }
 
-/* Blocks on their way from one pool to the other: m->scratch maps each to its new one. */
+/* Blocks on their way from one pool to the other: the note of each is its new one. */
 struct move {
     struct block_pool *from, *to;
     struct block_pair *pairs;
@@ -530,15 +550,15 @@ static enum status choose_places(struct block_manager *m, const struct block_tab
     enum status status = STATUS_OK;
     for (int32_t i = t->first; i < t->num_blocks && status == STATUS_OK; i++) {
         const int32_t block = t->blocks[i];
-        int32_t place = m->scratch[block];
         if (!in_pool(move->from, block)) continue;
+        int32_t place = block_of(m, block)->note;
         if (place) {
             status = block_pool_share(move->to, place, err);
             continue;
         }
         status = take_block(m, move->to, &place, err);
         if (status != STATUS_OK) return status;
-        m->scratch[block] = place;
+        block_of(m, block)->note = place;
         move->to->blocks[place].filled = move->from->blocks[block].filled;
         move->pairs[(*move->num_pairs)++] = (struct block_pair){block, place};
     }
@@ -553,7 +573,7 @@ static enum status move_table(struct block_manager *m, const struct block_table 
     for (int32_t i = t->num_blocks - 1; i >= t->first && status == STATUS_OK; i--) {
         const int32_t block = t->blocks[i];
         if (!in_pool(move->from, block)) continue;
-        t->blocks[i] = m->scratch[block];
+        t->blocks[i] = block_of(m, block)->note;
         status = release_block(m, block, err);
     }
     return status;
@@ -571,7 +591,10 @@ static enum status move_blocks(struct block_manager *m, struct request *request,
     for (int32_t i = 0; i < request->num_sequences; i++)
         for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
             status = move_table(m, &seqs[i].tables[g], move, err);
-    for (int32_t i = first; i < *move->num_pairs; i++) m->scratch[move->pairs[i].source] = 0;
+    for (int32_t i = first; i < *move->num_pairs; i++) { /* a block that is free by now has no note */
+        struct block *b = &move->from->blocks[move->pairs[i].source];
+        if (b->ref_count > 0) b->note = 0;
+    }
     for (int32_t i = 0; i < request->num_sequences; i++) {
         set_prefix(m, &seqs[i], PREFIX_NONE, 0);
         seqs[i].num_writable = 0;
@@ -649,9 +672,9 @@ static enum status check_counts(const struct block_manager *m, const struct bloc
 {
     for (int32_t i = pool->first; i < pool->end; i++) {
         const struct block *b = &pool->blocks[i];
-        if (b->ref_count != m->scratch[i])
+        if (b->ref_count > 0 && b->ref_count != b->note)
             return error_set(err, STATUS_INTERNAL, "block %d has the count %d, but %d table entries name it", i,
-                             b->ref_count, m->scratch[i]);
+                             b->ref_count, b->note);
         if (b->prefix == PREFIX_NONE) continue;
         if (pool != &m->pool || !is_block_of_prefix(m, i, b->prefix))
             return error_set(err, STATUS_INTERNAL, "block %d: the pool and the prefix cache disagree", i);
@@ -662,7 +685,7 @@ static enum status check_counts(const struct block_manager *m, const struct bloc
     return STATUS_OK;
 }
 
-/* Counts the entries that name each block in m->scratch. */
+/* Counts the entries that name each block, in its note. */
 static enum status count_entries(const struct block_manager *m, const struct sequence *seq, struct error *err)
 {
     for (int32_t g = 0; g < m->limits.num_groups; g++)
@@ -671,9 +694,19 @@ static enum status count_entries(const struct block_manager *m, const struct seq
             if (block < 0 || block >= m->host.end || (block == 0) != (i < seq->tables[g].first))
                 return error_set(err, STATUS_INTERNAL, "entry %d of a block table, whose window begins at %d, is %d", i,
                                  seq->tables[g].first, block);
-            m->scratch[block]++;
+            if (block == 0) continue;
+            struct block *b = block_of(m, block);
+            if (b->ref_count <= 0)
+                return error_set(err, STATUS_INTERNAL, "a table entry names block %d, which is free", block);
+            b->note++;
         }
     return STATUS_OK;
+}
+
+static void clear_pool_notes(const struct block_pool *pool)
+{
+    for (int32_t i = pool->first; i < pool->end; i++)
+        if (pool->blocks[i].ref_count > 0) pool->blocks[i].note = 0;
 }
 
 enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
@@ -681,12 +714,11 @@ enum status block_manager_check(const struct block_manager *m, struct sequence *
 {
     enum status status = block_pool_check(&m->pool, err);
     if (status == STATUS_OK) status = block_pool_check(&m->host, err);
-    if (status == STATUS_OK && m->caching) status = prefix_cache_check(&m->cache, m->scratch, err);
-    for (int32_t i = 0; i < m->host.end && status == STATUS_OK; i++)
-        if (m->scratch[i] != 0) status = error_set(err, STATUS_INTERNAL, "the scratch entry of block %d is not 0", i);
+    if (status == STATUS_OK && m->caching) status = prefix_cache_check(&m->cache, err);
     for (int32_t i = 0; i < num_seqs && status == STATUS_OK; i++) status = count_entries(m, seqs[i], err);
     if (status == STATUS_OK) status = check_counts(m, &m->pool, err);
     if (status == STATUS_OK) status = check_counts(m, &m->host, err);
-    memset(m->scratch, 0, (size_t)m->host.end * sizeof *m->scratch);
+    clear_pool_notes(&m->pool);
+    clear_pool_notes(&m->host);
     return status;
 }

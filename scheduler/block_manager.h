@@ -38,7 +38,6 @@ struct block_manager {
     int32_t watermark; /* blocks that admission leaves free: batch_watermark */
     int64_t evictions; /* cached blocks that were taken for other contents */
     int64_t gains;     /* blocks that became free or findable so far: what a request that waits for blocks waits for */
-    int32_t *scratch;  /* [host.end, at least cache.capacity] zeros between calls */
 };
 
 enum status block_manager_init(struct block_manager *m, int32_t num_blocks, const struct batch_limits *limits,
@@ -99,7 +98,9 @@ enum status block_manager_swap_out(struct block_manager *m, struct request *requ
 enum status block_manager_swap_in(struct block_manager *m, struct request *request, struct block_pair *pairs,
                                   int32_t *num_pairs, struct error *err);
 
-/* Enters the sequence's blocks that are full of known, computed tokens into the prefix cache. */
+/* Enters the sequence's blocks that are full of known, computed tokens into the prefix cache. If all its numbers are in
+ * use, by many salts or by prefixes that have lost their blocks, the oldest cached block is forgotten, provided that
+ * its number is free then. */
 void block_manager_hash(struct block_manager *m, struct sequence *seq);
 /* The tokens from this one on are not computed after all: the prefix cache forgets the sequence's blocks that hold one.
  * The sequence is released next. */
@@ -112,7 +113,7 @@ enum status block_manager_release(struct block_manager *m, struct sequence *seq,
 void block_manager_reset_cache(struct block_manager *m);
 
 /* Rules 1, 2 and 5 of ARCHITECTURE.md over all sequences given (those that hold blocks). For debug builds and tests. It
- * allocates nothing; prefix_cache_check does. */
+ * allocates nothing: it counts in the blocks' notes, which are 0 before and after. */
 enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
                                 struct error *err);
 

@@ -23,6 +23,7 @@ static void list_remove(struct block_pool *pool, int32_t block)
         pool->tail = b->previous;
     else
         pool->blocks[b->next].previous = b->previous;
+    if (pool->oldest == block) pool->oldest = b->next;
     pool->num_free--;
     if (has_prefix(b)) pool->num_cached--;
 }
@@ -48,10 +49,12 @@ static void list_insert(struct block_pool *pool, int32_t block, int32_t previous
 /* A block of count 0 waits where its state says. */
 static void list_return(struct block_pool *pool, int32_t block)
 {
-    if (has_prefix(&pool->blocks[block]))
+    if (has_prefix(&pool->blocks[block])) {
         list_insert(pool, block, pool->tail, BLOCK_NONE);
-    else
+        if (pool->oldest == BLOCK_NONE) pool->oldest = block;
+    } else {
         list_insert(pool, block, BLOCK_NONE, pool->head);
+    }
 }
 
 enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, int32_t block_size,
@@ -62,6 +65,7 @@ enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_
                                 .block_size = block_size,
                                 .head = BLOCK_NONE,
                                 .tail = BLOCK_NONE,
+                                .oldest = BLOCK_NONE,
                                 .untaken = first};
     return block_pool_grow(pool, num_blocks, err);
 }
@@ -114,7 +118,7 @@ int32_t block_pool_take(struct block_pool *pool, int32_t *evicted)
     struct block *b = &pool->blocks[block];
     *evicted = b->prefix;
     b->prefix = PREFIX_NONE;
-    b->filled = 0;
+    b->filled = b->note = 0;
     b->ref_count = 1;
     return block;
 }
@@ -130,6 +134,7 @@ enum status block_pool_share(struct block_pool *pool, int32_t block, struct erro
     if (b->ref_count == 0) {
         list_remove(pool, block);
         b->filled = pool->block_size;
+        b->note = 0;
     }
     b->ref_count++;
     return STATUS_OK;
@@ -194,7 +199,7 @@ int64_t block_pool_num_filled(const struct block_pool *pool)
 
 static enum status check_list(const struct block_pool *pool, struct error *err)
 {
-    int32_t length = 0, cached = 0, previous = BLOCK_NONE;
+    int32_t length = 0, cached = 0, oldest = BLOCK_NONE, previous = BLOCK_NONE;
     for (int32_t i = pool->head; i != BLOCK_NONE; i = pool->blocks[i].next) {
         if (i < pool->first || i >= pool->untaken || ++length > pool->num_free)
             return error_set(err, STATUS_INTERNAL, "the free list has a loop or leads to block %d", i);
@@ -204,10 +209,12 @@ static enum status check_list(const struct block_pool *pool, struct error *err)
                              b->ref_count, b->previous, previous);
         if (cached && !has_prefix(b))
             return error_set(err, STATUS_INTERNAL, "free block %d waits behind a cached one", i);
-        cached += has_prefix(b);
+        if (has_prefix(b) && cached++ == 0) oldest = i;
         previous = i;
     }
     length += pool->end - pool->untaken;
+    if (oldest != pool->oldest)
+        return error_set(err, STATUS_INTERNAL, "the oldest cached block is %d, and not %d", oldest, pool->oldest);
     if (length == pool->num_free && cached == pool->num_cached && previous == pool->tail) return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "the free list holds %d blocks (%d cached), but %d (%d) were counted",
                      length, cached, pool->num_free, pool->num_cached);
@@ -219,6 +226,8 @@ static enum status check_block(const struct block_pool *pool, int32_t block, str
     if (b->ref_count < 0) return error_set(err, STATUS_INTERNAL, "block %d has the count %d", block, b->ref_count);
     if (block >= pool->untaken && (b->ref_count > 0 || has_prefix(b)))
         return error_set(err, STATUS_INTERNAL, "block %d is in use or cached, but was never taken", block);
+    if (b->ref_count > 0 && b->note != 0)
+        return error_set(err, STATUS_INTERNAL, "block %d, in use, has the note %d", block, b->note);
     if (b->ref_count > 0 && (b->filled < 0 || b->filled > pool->block_size))
         return error_set(err, STATUS_INTERNAL, "%d of %d slots of block %d are filled", b->filled, pool->block_size,
                          block);

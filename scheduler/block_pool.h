@@ -26,7 +26,10 @@
 
 struct block {
     int32_t ref_count;
-    int32_t previous; /* of count 0: its neighbour in the free list; BLOCK_NONE: it is the first */
+    union {
+        int32_t previous; /* of count 0: its neighbour in the free list; BLOCK_NONE: it is the first */
+        int32_t note;     /* in use: what the block manager notes while it counts or moves blocks; otherwise 0 */
+    };
     union {
         int32_t next;   /* of count 0: the other neighbour; BLOCK_NONE: it is the last */
         int32_t filled; /* in use: slots written since the block was taken, submitted steps included. A cached block is
@@ -40,6 +43,7 @@ struct block_pool {
     int32_t first, end;
     int32_t block_size;
     int32_t head, tail; /* of the free list */
+    int32_t oldest;     /* the first cached block of the list, which is the next to be evicted; BLOCK_NONE: none is */
     int32_t untaken;    /* this block and those after it were never taken */
     int32_t num_free;   /* in the free list, cached ones included, or never taken */
     int32_t num_cached; /* of those, cached */

@@ -16,9 +16,10 @@ enum { ROOT = 1, ROOT_LONG, SALTS, SALTS_LONG, FIRST_PREFIX };
 enum { SPARE = 64 }; /* room for salts and for prefixes that have lost their blocks, in a cache full of blocks */
 
 struct prefix {
-    int32_t parent; /* PREFIX_NONE: a root, or the number is free */
-    int32_t next;   /* of its chain or of the free list; PREFIX_NONE: it is the last */
-    int32_t refs;   /* its blocks, its children and its pins; a root's are not counted */
+    int32_t parent;     /* PREFIX_NONE: a root, or the number is free */
+    int32_t next;       /* of its chain or of the free list; PREFIX_NONE: it is the last */
+    int32_t refs : 31;  /* its blocks, its children and its pins; a root's are not counted */
+    bool had_child : 1; /* false: nothing has followed it yet, so that no chain need be searched for what does */
 };
 _Static_assert(sizeof(struct prefix) == 12, "prefix_cache.h says what a prefix costs");
 
@@ -75,10 +76,12 @@ static int32_t *bucket_of(const struct prefix_cache *cache, int32_t parent, cons
     return &cache->buckets[hash & (uint64_t)(cache->num_buckets - 1)];
 }
 
-/* The hash led to this chain; only an equal identity counts. */
+/* The hash led to this chain; only an equal identity counts. Most prefixes that are inserted are the first to follow
+ * their parent, and the chain is not in the processor's cache. */
 static int32_t find_in_chain(const struct prefix_cache *cache, int32_t first, int32_t parent, const int32_t *tokens)
 {
     const size_t bytes = (size_t)cache->block_size * sizeof *tokens;
+    if (!cache->prefixes[parent].had_child) return PREFIX_NONE;
     for (int32_t i = first; i != PREFIX_NONE; i = cache->prefixes[i].next)
         if (cache->prefixes[i].parent == parent && !memcmp(tokens_of(cache, i), tokens, bytes)) return i;
     return PREFIX_NONE;
@@ -116,6 +119,11 @@ static void drop_reference(struct prefix_cache *cache, int32_t prefix)
         remove_prefix(cache, prefix);
         prefix = parent;
     }
+}
+
+bool prefix_cache_has_one_reference(const struct prefix_cache *cache, int32_t prefix)
+{
+    return cache->prefixes[prefix].refs == 1;
 }
 
 void prefix_cache_pin(struct prefix_cache *cache, int32_t prefix)
@@ -175,6 +183,7 @@ int32_t prefix_cache_insert(struct prefix_cache *cache, int32_t parent, const in
         return PREFIX_NONE;
     }
     cache->prefixes[prefix] = (struct prefix){.parent = parent, .next = *bucket, .refs = 0};
+    cache->prefixes[parent].had_child = true;
     *bucket = prefix;
     memcpy(tokens_of(cache, prefix), tokens, (size_t)cache->block_size * sizeof *tokens);
     return prefix;
@@ -225,34 +234,52 @@ static bool in_use(const struct prefix_cache *cache, int32_t prefix)
     return cache->prefixes[prefix].parent != PREFIX_NONE;
 }
 
-/* Counts each prefix's children and blocks into least[capacity], and the prefixes in use into *used. */
-static enum status count_references(const struct prefix_cache *cache, int32_t *least, int32_t *used, struct error *err)
+static int32_t num_blocks_of(const struct prefix_cache *cache, int32_t prefix)
+{
+    int32_t count = 0;
+    for (int32_t g = 0; g < cache->num_groups; g++) count += blocks_of(cache, prefix)[g] != 0;
+    return count;
+}
+
+/* Counts the prefixes in use into *used. Each has a parent and a reference; the others have nothing. */
+static enum status check_numbers(const struct prefix_cache *cache, int32_t *used, struct error *err)
 {
     const int32_t end = cache->capacity - cache->num_unused;
     for (int32_t i = FIRST_PREFIX; i < end; i++) {
-        const int32_t parent = cache->prefixes[i].parent;
-        for (int32_t g = 0; g < cache->num_groups; g++) least[i] += blocks_of(cache, i)[g] != 0;
-        if (parent == PREFIX_NONE) continue;
-        if (parent < 0 || parent >= end || (parent >= FIRST_PREFIX && !in_use(cache, parent)))
+        const int32_t parent = cache->prefixes[i].parent, refs = cache->prefixes[i].refs;
+        if (parent != PREFIX_NONE &&
+            (parent < 0 || parent >= end || (parent >= FIRST_PREFIX && !in_use(cache, parent))))
             return error_set(err, STATUS_INTERNAL, "prefix %d follows %d, which is no prefix", i, parent);
-        least[parent]++;
-        ++*used;
+        if (in_use(cache, i) ? refs <= 0 : refs != 0 || num_blocks_of(cache, i) != 0)
+            return error_set(err, STATUS_INTERNAL, "prefix %d, %s, counts %d references and has %d blocks", i,
+                             in_use(cache, i) ? "in use" : "free", refs, num_blocks_of(cache, i));
+        *used += in_use(cache, i);
     }
     return STATUS_OK;
 }
 
-/* The pins are known to their holders only. */
-static enum status check_references(const struct prefix_cache *cache, const int32_t *least, struct error *err)
+/* Adds the blocks and the children of all prefixes to their references, or takes them away. */
+static void add_known(const struct prefix_cache *cache, int32_t sign)
 {
     for (int32_t i = FIRST_PREFIX; i < cache->capacity - cache->num_unused; i++) {
-        const int32_t refs = cache->prefixes[i].refs;
-        const bool used = in_use(cache, i);
-        if (used ? refs <= 0 || refs < least[i] : refs != 0 || least[i] != 0)
-            return error_set(err, STATUS_INTERNAL,
-                             "prefix %d, %s, counts %d references, but has %d blocks and children", i,
-                             used ? "in use" : "free", refs, least[i]);
+        const int32_t parent = cache->prefixes[i].parent;
+        cache->prefixes[i].refs += sign * num_blocks_of(cache, i);
+        if (parent >= FIRST_PREFIX) cache->prefixes[parent].refs += sign;
     }
-    return STATUS_OK;
+}
+
+/* A prefix counts its blocks, its children and its pins, which are known to their holders only. */
+static enum status check_references(const struct prefix_cache *cache, struct error *err)
+{
+    enum status status = STATUS_OK;
+    add_known(cache, -1);
+    for (int32_t i = FIRST_PREFIX; i < cache->capacity - cache->num_unused && status == STATUS_OK; i++)
+        if (cache->prefixes[i].refs < 0)
+            status =
+                error_set(err, STATUS_INTERNAL, "prefix %d counts %d references less than it has blocks and children",
+                          i, -cache->prefixes[i].refs);
+    add_known(cache, 1);
+    return status;
 }
 
 /* The chains hold the prefixes in use and no others, each where its hash says, and none twice. */
@@ -282,13 +309,12 @@ static enum status check_free_list(const struct prefix_cache *cache, int32_t use
     return error_set(err, STATUS_INTERNAL, "%d prefixes are free, but the list of them holds %d", most, length);
 }
 
-enum status prefix_cache_check(const struct prefix_cache *cache, int32_t *counts, struct error *err)
+enum status prefix_cache_check(const struct prefix_cache *cache, struct error *err)
 {
     int32_t used = 0;
-    enum status status = count_references(cache, counts, &used, err);
-    if (status == STATUS_OK) status = check_references(cache, counts, err);
+    enum status status = check_numbers(cache, &used, err);
+    if (status == STATUS_OK) status = check_references(cache, err);
     if (status == STATUS_OK) status = check_chains(cache, used, err);
     if (status == STATUS_OK) status = check_free_list(cache, used, err);
-    memset(counts, 0, (size_t)cache->capacity * sizeof *counts);
     return status;
 }

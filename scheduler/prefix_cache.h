@@ -70,12 +70,14 @@ void prefix_cache_attach(struct prefix_cache *cache, int32_t prefix, int32_t gro
 /* Takes the block, of whichever group, from the prefix (eviction), which has it. */
 void prefix_cache_detach(struct prefix_cache *cache, int32_t prefix, int32_t block);
 
+/* Whether the prefix exists for a single reference: without it, its number is free. */
+bool prefix_cache_has_one_reference(const struct prefix_cache *cache, int32_t prefix);
 /* Keeps the prefix, or no longer. PREFIX_NONE and roots without a salt are ignored. */
 void prefix_cache_pin(struct prefix_cache *cache, int32_t prefix);
 void prefix_cache_unpin(struct prefix_cache *cache, int32_t prefix);
 
 /* Checks the counts, the chains and the free list. A prefix without references is an error: nothing would ever remove
- * it. `counts` is scratch, [capacity] zeros before and after. For debug builds and tests. */
-enum status prefix_cache_check(const struct prefix_cache *cache, int32_t *counts, struct error *err);
+ * it. For debug builds and tests; it allocates nothing. */
+enum status prefix_cache_check(const struct prefix_cache *cache, struct error *err);
 
 #endif

@@ -3,7 +3,6 @@
 static void start(struct scheduler *s, struct sequence *seq)
 {
     seq->status = SEQUENCE_RUNNING;
-    seq->first_step = s->num_steps;
     s->admitted[s->num_admitted++] = seq;
 }
 

@@ -95,12 +95,24 @@ static int32_t plan_cost(struct scheduler *s, int32_t num_tokens)
     return block_manager_append_cost(&s->blocks, s->plan, s->num_planned);
 }
 
+/* The memory of thousands of requests is not in the cache, and a list tells only what comes next. The last plan, of
+ * `last` sequences, most of which are planned again, says what comes later. Some may be gone by now, so they are not
+ * read. A request lies before its sequences, of which there is most often one. */
+static void fetch_soon(const struct scheduler *s, int32_t last)
+{
+    if (last - s->num_planned <= 8) return;
+    const struct sequence *soon = s->plan[s->num_planned + 8].seq;
+    __builtin_prefetch(soon);
+    __builtin_prefetch((const struct request *)soon - 1);
+}
+
 int32_t scheduler_plan_running(struct scheduler *s)
 {
-    const int32_t most = s->config.limits.max_num_tokens;
+    const int32_t most = s->config.limits.max_num_tokens, last = s->num_planned;
     int32_t budget = most;
     s->num_planned = 0;
     for (struct request *r = s->running.head; r && budget > 0; r = r->next) {
+        fetch_soon(s, last);
         if (s->in_flight > 0) release_ends(s, r);
         budget = plan_request(s, r, budget);
     }
@@ -162,8 +174,8 @@ static enum status fill_blocks(struct scheduler *s, const struct block_table *ta
     return status;
 }
 
-/* Adds a growth to the step. Its blocks are free. */
-static void choose(struct scheduler *s, struct batch *batch, const struct growth *growth)
+/* Adds a growth to the step. Its blocks are free. `starts`: the sequence starts to run in this step. */
+static void choose(struct scheduler *s, struct batch *batch, const struct growth *growth, bool starts)
 {
     struct sequence *seq = growth->seq;
     const int32_t first = seq->num_computed, end = growth->num_tokens;
@@ -176,7 +188,7 @@ static void choose(struct scheduler *s, struct batch *batch, const struct growth
         scheduler_set_unsound(s, &err);
         return;
     }
-    struct choice c = {.seq = seq, .start = first, .count = end - first, .changed = changed};
+    struct choice c = {.seq = seq, .start = first, .count = end - first, .starts = starts, .changed = changed};
     c.samples = end == num_known(seq);
     s->budget -= c.count;
     seq->num_computed = end;
@@ -188,7 +200,33 @@ static void choose(struct scheduler *s, struct batch *batch, const struct growth
     scheduler_lay_out(s, batch, &c);
 }
 
-/* The memory of thousands of sequences is not in the cache: what a growth reads is fetched a few turns earlier. */
+/* Whether the sequence computes its newest token and samples the next, in blocks of its own: what most sequences do in
+ * most steps. */
+static bool goes_on(const struct growth *growth)
+{
+    const struct sequence *seq = growth->seq;
+    return growth->num_tokens == seq->num_computed + 1 && growth->num_tokens <= seq->num_writable &&
+           growth->num_tokens == num_known(seq) && seq != seq->request->leader;
+}
+
+/* The same as choose, of a sequence that goes on: its tables do not change, and it is laid out at once. */
+static void go_on(struct scheduler *s, struct batch *batch, struct sequence *seq)
+{
+    const int32_t block_size = s->config.limits.block_size, index = seq->num_computed / block_size;
+    const int32_t offset = seq->num_computed - index * block_size;
+    for (int32_t g = 0; g < s->config.limits.num_groups; g++) {
+        struct error err;
+        if (block_pool_fill(&s->blocks.pool, seq->tables[g].blocks[index], offset, 1, &err) == STATUS_OK) continue;
+        scheduler_set_unsound(s, &err);
+        return;
+    }
+    s->budget--;
+    seq->num_computed++;
+    block_manager_hash(&s->blocks, seq);
+    scheduler_lay_out_next(s, batch, seq, index, offset);
+}
+
+/* What a growth reads is fetched a few turns earlier. */
 void scheduler_choose_planned(struct scheduler *s, struct batch *batch)
 {
     const struct growth *growth = s->plan, *end = growth + s->num_planned;
@@ -196,7 +234,6 @@ void scheduler_choose_planned(struct scheduler *s, struct batch *batch)
         if (end - growth > 16) {
             const struct sequence *seq = growth[16].seq;
             __builtin_prefetch(&seq->last_step);
-            __builtin_prefetch(seq->request);
             __builtin_prefetch(seq->tables);
         }
         if (end - growth > 8) {
@@ -205,7 +242,10 @@ void scheduler_choose_planned(struct scheduler *s, struct batch *batch)
             __builtin_prefetch(&seq->tokens[seq->num_computed]);
             __builtin_prefetch(&table->blocks[table->num_blocks]);
         }
-        choose(s, batch, growth);
+        if (goes_on(growth))
+            go_on(s, batch, growth->seq);
+        else
+            choose(s, batch, growth, false);
     }
 }
 
@@ -213,6 +253,6 @@ void scheduler_choose_request(struct scheduler *s, struct batch *batch, struct r
 {
     s->num_planned = 0;
     plan_request(s, request, s->budget);
-    if (block_manager_append_cost(&s->blocks, s->plan, s->num_planned) <= s->blocks.pool.num_free)
-        scheduler_choose_planned(s, batch);
+    if (block_manager_append_cost(&s->blocks, s->plan, s->num_planned) > s->blocks.pool.num_free) return;
+    for (int32_t i = 0; i < s->num_planned && !s->unsound; i++) choose(s, batch, &s->plan[i], true);
 }

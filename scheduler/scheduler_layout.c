@@ -97,17 +97,32 @@ static void add_choice(struct scheduler *s, struct batch *batch, const struct ch
 
 /* A decode has one token, and reads only its own K and V and those that earlier steps wrote. A sequence that starts in
  * this step is not a decode, because it may share blocks that another sequence writes in this step. */
-static bool is_decode(const struct scheduler *s, const struct choice *c)
-{
-    return c->count == 1 && c->seq->first_step < s->num_steps;
-}
-
 void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct choice *choice)
 {
-    if (is_decode(s, choice))
+    if (choice->count == 1 && !choice->starts)
         add_choice(s, batch, choice);
     else
         s->choices[s->num_choices++] = *choice;
+}
+
+/* So far the batch has decodes alone: each sequence is one token. */
+void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t index,
+                            int32_t offset)
+{
+    const struct batch_limits *limits = &s->config.limits;
+    const int32_t row = batch->num_seqs++, end = seq->num_computed, t = end - 1;
+    batch->num_tokens++;
+    batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
+    batch->positions[row] = seq->request->long_rope ? limits->max_model_len + t : t;
+    batch->seq_lens[row] = end;
+    batch->state_indices[row] = seq->state_index;
+    batch->query_start[row + 1] = row + 1;
+    for (int32_t g = 0; g < limits->num_groups; g++)
+        batch->slot_mapping[(int64_t)g * limits->max_num_tokens + row] =
+            (int64_t)seq->tables[g].blocks[index] * limits->block_size + offset;
+    if (batch->max_query_len == 0) batch->max_query_len = 1;
+    if (end > batch->max_seq_len) batch->max_seq_len = end;
+    add_sample(s, batch, seq, end - seq->prompt_len);
 }
 
 void scheduler_finish_layout(struct scheduler *s, struct batch *batch)

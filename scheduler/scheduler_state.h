@@ -34,6 +34,7 @@ struct step {
 struct choice {
     struct sequence *seq;
     int32_t start, count; /* tokens of the sequence */
+    bool starts;          /* the sequence starts to run in this step */
     bool samples;         /* its last token's logits are wanted */
     bool forks;           /* the sequences that started with it sample from the same logits */
     bool changed;         /* its tables have entries that the device's lack */
@@ -56,7 +57,8 @@ struct scheduler {
     int32_t oldest, in_flight;
 
     /* The step that is being scheduled. */
-    struct growth *plan;    /* [num_planned] what running requests compute, if there are blocks for it */
+    struct growth *plan;    /* [num_planned] what running requests compute, if there are blocks for it. Until the next
+                               plan is made, its sequences may be gone */
     struct choice *choices; /* [num_choices] prefills and chunks, which follow the decodes in the batch */
     struct sequence **admitted;
     int32_t num_planned, num_choices, num_admitted;
@@ -131,6 +133,10 @@ static inline bool scheduler_is_in_flight(const struct scheduler *s, const struc
 }
 /* Adds a choice to the batch: at once if it is a decode, otherwise behind all decodes. */
 void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct choice *choice);
+/* The same, of a decode that changes no table and samples the next token: its token num_computed - 1 is in block
+ * `index` of its tables, at `offset`. */
+void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t index,
+                            int32_t offset);
 /* Adds the choices that are not decodes, and adds the step to those in flight, if there is anything in it. */
 void scheduler_finish_layout(struct scheduler *s, struct batch *batch);
 

@@ -20,6 +20,8 @@ const char *finish_reason_name(enum finish_reason reason)
     return NULL;
 }
 
+_Static_assert(sizeof(struct sequence) % CACHE_LINE == 0, "each sequence begins a cache line");
+
 /* The tables of all groups and their entries, in one allocation. */
 static struct block_table *create_tables(const struct batch_limits *limits, int32_t capacity)
 {
@@ -73,12 +75,14 @@ enum status request_create(const struct sampling_params *params, const int32_t *
 
     const char *name;
     const int32_t num_sequences = sampling_params_num_sequences(params, &name);
-    struct request *request = calloc(1, sizeof *request);
-    bool ok = request != NULL;
+    const size_t bytes = sizeof(struct request) + (size_t)num_sequences * sizeof(struct sequence);
+    void *memory = NULL;
+    bool ok = posix_memalign(&memory, CACHE_LINE, bytes) == 0;
+    struct request *request = ok ? memset(memory, 0, bytes) : NULL;
     if (ok) {
+        request->sequences = (struct sequence *)(request + 1);
         request->num_sequences = num_sequences;
-        request->sequences = calloc((size_t)num_sequences, sizeof *request->sequences);
-        ok = sampling_params_copy(params, &request->params) && request->sequences;
+        ok = sampling_params_copy(params, &request->params);
         if (ok && params->prompt_logprobs >= 0)
             ok = (request->prompt_logprobs = create_prompt_logprobs(prompt_len, params->prompt_logprobs)) != NULL;
     }
@@ -96,11 +100,10 @@ enum status request_create(const struct sampling_params *params, const int32_t *
 void request_destroy(struct request *request)
 {
     if (!request) return;
-    for (int32_t i = 0; request->sequences && i < request->num_sequences; i++) {
+    for (int32_t i = 0; i < request->num_sequences; i++) {
         free(request->sequences[i].tokens);
         free(request->sequences[i].tables);
     }
-    free(request->sequences);
     sampling_params_free(&request->params);
     free(request->prompt_logprobs);
     free(request->cache_salt);

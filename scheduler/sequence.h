@@ -26,7 +26,7 @@ struct block_table {
 };
 
 struct sequence {
-    /* What every step reads comes first, in one cache line. */
+    /* What every step reads comes first, in one cache line and 8 bytes of the next. */
     struct request *request;
     int32_t *tokens;            /* [token_capacity] prompt, then output */
     struct block_table *tables; /* [num_groups] */
@@ -42,10 +42,9 @@ struct sequence {
     int32_t pending_sample; /* index of the last pending token among the samples of the newest step */
     int32_t state_index;    /* of its block table and sampling state on the device; -1: none */
 
-    int64_t first_step; /* the step, counted from 0, with which it last started to run */
-    int64_t last_step;  /* the newest step that names it; -1: none */
-    int32_t index;      /* which of the request's sequences */
-    int32_t prefix;     /* that of num_hashed blocks, pinned (prefix_cache.h); PREFIX_NONE: num_hashed is 0 */
+    int64_t last_step; /* the newest step that names it, counted from 0; -1: none */
+    int32_t index;     /* which of the request's sequences */
+    int32_t prefix;    /* that of num_hashed blocks, pinned (prefix_cache.h); PREFIX_NONE: num_hashed is 0 */
     int32_t num_uploaded[KV_MAX_GROUPS]; /* entries of each table that its row of the device's tables has */
     int32_t num_cached;                  /* of the prompt, tokens found in the prefix cache at the (first) admission */
 
@@ -66,11 +65,14 @@ struct prompt_logprobs {
     float *top_logprobs;   /* [num_tokens, num_top] */
 };
 
+#define CACHE_LINE 64
+
+/* Its sequences follow it in memory, and each of them begins a cache line. */
 struct request {
     /* What every step reads comes first. */
-    struct request *next;       /* in its queue */
-    struct sequence *sequences; /* [num_sequences] */
-    struct sequence *leader;    /* computes the prompt, for which the other sequences wait; NULL: none waits */
+    _Alignas(CACHE_LINE) struct request *next; /* in its queue */
+    struct sequence *sequences;                /* [num_sequences] */
+    struct sequence *leader; /* computes the prompt, for which the other sequences wait; NULL: none waits */
     int32_t num_sequences;
     bool long_rope; /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
     bool beams;     /* beam search: its sequences go on by scheduler_set_beams. Set before scheduler_add */
@@ -80,15 +82,17 @@ struct request {
     struct sampling_params params; /* owned */
     int32_t eos_token_ids[16];     /* [num_eos] */
 
-    struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
+    uint64_t id;
+    char *cache_salt; /* owned; blocks are shared only with requests of the same salt; NULL: none */
+    struct prompt_logprobs *prompt_logprobs; /* owned; scheduler_collect fills it; NULL: not asked for */
+
+    /* What queues read, in one cache line. */
+    _Alignas(CACHE_LINE) struct request_queue *queue; /* the scheduler's queue that it is in; NULL: none */
     struct request *previous, *child;
     uint64_t arrival; /* smaller is older */
     int32_t priority; /* smaller is scheduled earlier; the scheduler makes it 0 unless SCHEDULING_PRIORITY */
     int32_t num_preemptions;
     int64_t retry_gains; /* block_manager.gains before which it cannot start: see block_manager_can_allocate */
-    char *cache_salt;    /* owned; blocks are shared only with requests of the same salt; NULL: none */
-    struct prompt_logprobs *prompt_logprobs; /* owned; scheduler_collect fills it; NULL: not asked for */
-    uint64_t id;
     void *user;          /* the engine's */
     struct error *error; /* owned; with FINISH_ERROR: why, or NULL if memory ran out; see request_error */
 };

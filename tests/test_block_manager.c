@@ -403,6 +403,67 @@ static void test_another_salt_is_another_prefix(void **state)
     close_fixture(&f);
 }
 
+/* The prompt of one block and a token, with a salt of its own, is computed and ends. Returns how much of it was cached.
+ */
+static int32_t run_salted(struct fixture *f, int32_t salt)
+{
+    struct error err;
+    char text[16];
+    struct request *request = add(f, 0, SIZE + 1, 1);
+    struct sequence *seq = &request->sequences[0];
+    snprintf(text, sizeof text, "salt %d", salt);
+    request->cache_salt = strdup(text);
+    assert_int_equal(block_manager_allocate(&f->m, seq, &err), STATUS_OK);
+    const int32_t cached = seq->num_computed;
+    compute(f, seq);
+    release(f, seq);
+    return cached;
+}
+
+/* A salt takes a number of the prefix cache, and its block another. When no number is left the oldest block is
+ * forgotten, and with it its salt. */
+static void test_with_more_salts_than_numbers_the_oldest_block_is_forgotten(void **state)
+{
+    (void)state;
+    enum { NUM_BLOCKS = 70, MORE = 8 };
+    struct fixture f;
+    open_fixture(&f, NUM_BLOCKS, true);
+    const int32_t room = f.m.cache.num_unused / 2;
+    assert_true(room < NUM_BLOCKS && room + MORE + 2 <= MAX_SEQS);
+    for (int32_t i = 0; i < room + MORE; i++) {
+        assert_int_equal(run_salted(&f, i), 0);
+        assert_int_equal(f.m.pool.num_cached, i < room ? i + 1 : room);
+    }
+    assert_int_equal(f.m.evictions, 0); /* there were blocks enough */
+    assert_int_equal(run_salted(&f, MORE), SIZE);
+    assert_int_equal(run_salted(&f, MORE - 1), 0);
+    close_fixture(&f);
+}
+
+/* A block that would leave its number in use is kept: forgetting it would not help. */
+static void test_a_block_is_not_forgotten_for_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 60, true);
+    release(&f, hold(&f, 0, SIZE + 1));
+    const int32_t oldest = f.m.pool.oldest, prefix = f.m.pool.blocks[oldest].prefix;
+    prefix_cache_pin(&f.m.cache, prefix);
+    for (int32_t tokens[SIZE] = {5000}; f.m.cache.num_unused > 0; tokens[0]++)
+        prefix_cache_pin(&f.m.cache,
+                         prefix_cache_insert(&f.m.cache, prefix_cache_root(&f.m.cache, false, NULL), tokens));
+    struct sequence *seq = hold(&f, 1000, SIZE + 1);
+    assert_int_equal(seq->num_hashed, 0);
+    assert_int_equal(f.m.pool.oldest, oldest);
+    assert_int_equal(f.m.pool.num_cached, 1);
+    prefix_cache_unpin(&f.m.cache, prefix);
+    block_manager_hash(&f.m, seq);
+    assert_int_equal(seq->num_hashed, 1);
+    assert_int_equal(f.m.pool.num_cached, 0);
+    release(&f, seq);
+    close_fixture(&f);
+}
+
 static void test_one_token_is_left_to_compute(void **state)
 {
     (void)state;
@@ -536,7 +597,7 @@ static int32_t cost_of(struct fixture *f, struct sequence *seqs, int32_t count)
     struct growth growths[4];
     for (int32_t i = 0; i < count; i++) growths[i] = (struct growth){&seqs[i], seqs[i].num_tokens + 1};
     const int32_t cost = block_manager_append_cost(&f->m, growths, count);
-    check(f); /* the scratch memory is zero again */
+    check(f); /* the notes are 0 again */
     return cost;
 }
 
@@ -862,6 +923,8 @@ int main(void)
         cmocka_unit_test(test_a_duplicate_is_not_cached_twice),
         cmocka_unit_test(test_colliding_hashes_share_nothing_wrong),
         cmocka_unit_test(test_another_salt_is_another_prefix),
+        cmocka_unit_test(test_with_more_salts_than_numbers_the_oldest_block_is_forgotten),
+        cmocka_unit_test(test_a_block_is_not_forgotten_for_nothing),
         cmocka_unit_test(test_one_token_is_left_to_compute),
         cmocka_unit_test(test_a_double_release_names_the_block),
         cmocka_unit_test(test_swapped_blocks_move_once_and_come_back_shared),

@@ -1,5 +1,5 @@
-/* The scheduler, with a model that stores tokens in place of K and V: every sequence must get exactly the tokens that
- * the model's hash gives on plain arrays, whatever is shared, chunked, preempted or in flight. */
+/* The scheduler, with a device that stores tokens in place of K and V: every sequence must get exactly the tokens that
+ * are drawn on plain arrays, whatever is shared, chunked, preempted or in flight. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,17 +11,18 @@
 
 #include "base/clock.h"
 #include "scheduler/scheduler_state.h"
-#include "tests/support/fake_model.h"
+#include "tests/support/slot_device.h"
 
-#define VOCAB 40
+#define VOCAB TRUE_VOCAB
 #define EOS 1
 
-/* ---- A scheduler and its model ---- */
+/* ---- A scheduler and its device ---- */
 
 struct world {
     struct scheduler_config config;
     struct scheduler *scheduler;
-    struct fake_model model;
+    struct slot_device device;
+    struct true_sequence *truth; /* [max_num_seqs] by state index */
     struct batch batch;
     struct sequence *const *admitted;
     int32_t num_admitted;
@@ -52,9 +53,11 @@ static void world_open(struct world *w, struct scheduler_config config)
     *w = (struct world){.config = config};
     if (scheduler_create(&config, &w->scheduler, &err) != STATUS_OK ||
         batch_init(&w->batch, &config.limits, &err) != STATUS_OK ||
-        fake_model_init(&w->model, &config.limits, config.num_blocks, config.num_host_blocks, VOCAB, &err) != STATUS_OK)
+        slot_device_init(&w->device, &config.limits, config.num_blocks, config.num_host_blocks, config.rope_switch,
+                         &err) != STATUS_OK)
         fail_msg("%s", err.text);
-    w->model.rope_switch = config.rope_switch;
+    w->truth = calloc((size_t)config.limits.max_num_seqs, sizeof *w->truth);
+    assert_non_null(w->truth);
 }
 
 static void world_check(const struct world *w)
@@ -77,12 +80,54 @@ static int64_t num_preemptions(const struct world *w)
     return stats.preemptions_recompute + stats.preemptions_swap;
 }
 
+/* Frees all but the requests. */
+static void world_free(struct world *w)
+{
+    scheduler_destroy(w->scheduler);
+    slot_device_free(&w->device);
+    batch_free(&w->batch);
+    free(w->truth);
+}
+
 static void world_close(struct world *w)
 {
     world_check(w);
-    scheduler_destroy(w->scheduler);
-    fake_model_free(&w->model);
-    batch_free(&w->batch);
+    world_free(w);
+}
+
+/* The sequence on plain arrays, of these tokens. */
+static void true_sequence_of(struct true_sequence *truth, const struct sequence *seq, const int32_t *tokens,
+                             int32_t num_tokens)
+{
+    const struct request *request = seq->request;
+    true_sequence_init(truth, (int32_t)request->arrival, seq->index, request->params.seed, request->cache_salt != NULL);
+    for (int32_t i = 0; i < num_tokens; i++) true_sequence_append(truth, tokens[i]);
+    truth->prompt_len = seq->prompt_len;
+    truth->is_long = request->long_rope;
+    truth->chosen = request->beams;
+}
+
+/* The token that is drawn after the first `length`. */
+static int32_t token_after(const struct sequence *seq, const int32_t *tokens, int32_t length)
+{
+    struct true_sequence truth;
+    true_sequence_of(&truth, seq, tokens, length);
+    return true_sequence_draw(&truth, length);
+}
+
+/* Tells the device of a sequence that starts to run, or of a beam's tokens. */
+static void tell_device(struct world *w, const struct sequence *seq)
+{
+    struct true_sequence *truth = &w->truth[seq->state_index];
+    true_sequence_of(truth, seq, seq->tokens, seq->num_tokens);
+    w->device.states[seq->state_index] = truth;
+}
+
+static void world_set_beams(struct world *w, struct request *request, const struct beam *beams)
+{
+    scheduler_set_beams(w->scheduler, request, beams);
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        if (request->sequences[i].state_index >= 0) tell_device(w, &request->sequences[i]);
 }
 
 static enum schedule_result world_schedule(struct world *w)
@@ -93,21 +138,21 @@ static enum schedule_result world_schedule(struct world *w)
     enum schedule_result result = schedule.result;
     w->admitted = schedule.admitted;
     w->num_admitted = schedule.num_admitted;
-    for (int32_t i = 0; i < w->num_admitted; i++) fake_model_start(&w->model, w->admitted[i]);
+    for (int32_t i = 0; i < w->num_admitted; i++) tell_device(w, w->admitted[i]);
     w->collect_first += result == SCHEDULE_COLLECT_FIRST;
     if (result != SCHEDULE_BATCH) {
         assert_int_equal(w->num_admitted, 0);
         return result;
     }
     w->copies += w->batch.num_copies;
-    if (fake_model_submit(&w->model, &w->batch, &err) != STATUS_OK) fail_msg("%s", err.text);
+    if (slot_device_submit(&w->device, &w->batch, &err) != STATUS_OK) fail_msg("%s", err.text);
     return result;
 }
 
 static void world_collect(struct world *w)
 {
     struct error err;
-    struct sample_output samples = fake_model_collect(&w->model);
+    struct sample_output samples = slot_device_collect(&w->device);
     if (scheduler_collect(w->scheduler, &samples, &w->events, &w->num_events, &err) != STATUS_OK)
         fail_msg("%s", err.text);
 }
@@ -136,23 +181,23 @@ static struct request *world_add(struct world *w, int32_t first, int32_t length,
     return request;
 }
 
-/* The output tokens are those that the hash gives on a plain array. */
-static void assert_true_tokens(const struct world *w, const struct sequence *seq)
+/* The output tokens are those that are drawn on a plain array. */
+static void assert_true_tokens(const struct sequence *seq)
 {
-    const int32_t reach = fake_model_reach(&w->config.limits);
+    struct true_sequence truth;
+    true_sequence_of(&truth, seq, seq->tokens, seq->prompt_len);
     for (int32_t i = seq->prompt_len; i < seq->num_tokens; i++)
-        assert_int_equal(seq->tokens[i],
-                         fake_model_token(seq->tokens, i, reach, seq->request->params.seed, seq->index, VOCAB));
+        assert_int_equal(seq->tokens[i], true_sequence_token(&truth, i));
 }
 
-static void assert_ended(const struct world *w, struct request *request, enum finish_reason reason)
+static void assert_ended(struct request *request, enum finish_reason reason)
 {
     for (int32_t i = 0; i < request->num_sequences; i++) {
         const struct sequence *seq = &request->sequences[i];
         assert_int_equal(seq->status, SEQUENCE_FINISHED);
         assert_int_equal(seq->finish_reason, reason);
         if (reason == FINISH_LENGTH) assert_int_equal(seq->num_tokens, seq->token_capacity);
-        assert_true_tokens(w, seq);
+        assert_true_tokens(seq);
     }
 }
 
@@ -162,7 +207,7 @@ static void run_out(struct world *w, int32_t count, enum finish_reason reason)
     for (int step = 0; scheduler_has_work(w->scheduler) && step < 10000; step++) {
         world_step(w);
         for (struct request *r; (r = scheduler_next_finished(w->scheduler)); count--) {
-            assert_ended(w, r, reason);
+            assert_ended(r, reason);
             request_destroy(r);
         }
     }
@@ -332,7 +377,7 @@ static void test_the_others_go_on_when_the_first_ends_early(void **state)
     while (!(request = scheduler_next_finished(w.scheduler))) world_step(&w);
     for (int i = 1; i < 3; i++) {
         assert_int_equal(request->sequences[i].num_tokens, 86);
-        assert_true_tokens(&w, &request->sequences[i]);
+        assert_true_tokens(&request->sequences[i]);
     }
     request_destroy(request);
     world_close(&w);
@@ -349,7 +394,7 @@ static void test_a_prompt_that_never_fits(void **state)
     struct request *fits = world_add(&w, 3, 60, 1, 4);
     world_step(&w);
     assert_ptr_equal(scheduler_next_finished(w.scheduler), never);
-    assert_ended(&w, never, FINISH_ERROR);
+    assert_ended(never, FINISH_ERROR);
     assert_true(strstr(never->error->text, "100 KV cache blocks") != NULL);
     assert_int_equal(never->error->num_advice, 3);
     assert_int_equal(fits->sequences[0].num_computed, 60);
@@ -699,7 +744,7 @@ static void test_the_end_of_a_swapped_request(void **state)
     assert_int_equal(world_stats(&w).num_swapped, 0);
     assert_int_equal(world_stats(&w).host_blocks_in_use, 0);
     assert_ptr_equal(scheduler_next_finished(w.scheduler), many);
-    assert_ended(&w, many, FINISH_ABORT);
+    assert_ended(many, FINISH_ABORT);
     request_destroy(many);
     run_out(&w, 1, FINISH_LENGTH);
     world_close(&w);
@@ -755,7 +800,7 @@ static void test_stop_tokens_and_min_tokens(void **state)
         world_open(&w, config_of(100, 8, 64, 4));
         struct request *request = world_add(&w, 0, 16, 1, 6);
         request->params.min_tokens = min_tokens;
-        const int32_t stop = fake_model_token(request->sequences[0].tokens, 16, 0, 7, 0, VOCAB);
+        const int32_t stop = token_after(&request->sequences[0], request->sequences[0].tokens, 16);
         assert_true(sampling_params_add_stop_token_id(&request->params, stop));
         while (!scheduler_next_finished(w.scheduler)) world_step(&w);
         const struct sequence *seq = &request->sequences[0];
@@ -783,7 +828,7 @@ static void test_a_prompt_as_long_as_the_model_gets_one_token(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(full->sequences[i].num_tokens, 41);
         assert_int_equal(full->sequences[i].finish_reason, FINISH_LENGTH);
-        assert_true_tokens(&w, &full->sequences[i]);
+        assert_true_tokens(&full->sequences[i]);
     }
     request_destroy(full);
     world_close(&w);
@@ -927,16 +972,16 @@ static void test_beams_fork_and_end_at_any_step(void **state)
     assert_int_equal(w.num_events, 3);
     assert_int_equal(seqs[0].num_tokens, 20); /* nothing is appended */
     assert_int_equal(world_schedule(&w), SCHEDULE_EMPTY);
-    scheduler_set_beams(w.scheduler, request, (struct beam[]){{0, 30}, {1, 31}, {2, 32}});
+    world_set_beams(&w, request, (struct beam[]){{0, 10}, {1, 11}, {2, 12}});
     world_step(&w);
     assert_int_equal(w.batch.num_copies, 2);
     assert_int_equal(world_stats(&w).blocks_in_use, 2 + 3);
     /* All go on from the last: the others' third blocks are given back, and the last one's has three holders. */
-    scheduler_set_beams(w.scheduler, request, (struct beam[]){{2, 20}, {2, 21}, {2, 22}});
+    world_set_beams(&w, request, (struct beam[]){{2, 20}, {2, 21}, {2, 22}});
     assert_int_equal(world_stats(&w).blocks_in_use, 3);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(seqs[i].num_tokens, 22);
-        assert_int_equal(seqs[i].tokens[20], 32);
+        assert_int_equal(seqs[i].tokens[20], 12);
         assert_int_equal(seqs[i].tokens[21], 20 + i);
     }
     assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
@@ -946,7 +991,7 @@ static void test_beams_fork_and_end_at_any_step(void **state)
     assert_int_equal(w.batch.num_deltas, 2); /* the last one's row has its block already, and it writes in place */
     world_collect(&w);
     scheduler_finish(w.scheduler, &seqs[1], FINISH_STOP);
-    scheduler_set_beams(w.scheduler, request, (struct beam[]){{2, 5}, {0, 0}, {0, 6}}); /* two change places */
+    world_set_beams(&w, request, (struct beam[]){{2, 5}, {0, 0}, {0, 6}}); /* two change places */
     assert_int_equal(seqs[0].tokens[21], 22);
     assert_int_equal(seqs[2].tokens[21], 20);
     assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
@@ -969,19 +1014,19 @@ static void test_beams_that_are_preempted_before_they_are_set(void **state)
     world_open(&w, config_of(100, 8, 64, 8));
     struct request *request = world_add_beams(&w, 20, 2, 30);
     world_step(&w);
-    scheduler_set_beams(w.scheduler, request, (struct beam[]){{0, 30}, {0, 31}});
+    world_set_beams(&w, request, (struct beam[]){{0, 10}, {0, 11}});
     world_step(&w);
     scheduler_preempt(w.scheduler, &w.batch, request);
     scheduler_reset_prefix_cache(w.scheduler);
     assert_int_equal(world_schedule(&w), SCHEDULE_EMPTY); /* they start again once they are chosen */
-    scheduler_set_beams(w.scheduler, request, (struct beam[]){{1, 20}, {1, 21}});
+    world_set_beams(&w, request, (struct beam[]){{1, 20}, {1, 21}});
     world_step(&w);
     assert_int_equal(w.batch.num_tokens, 20);
     world_step(&w);
     assert_int_equal(w.batch.num_tokens, 4);
     assert_int_equal(w.num_events, 2);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(w.events[i].token, fake_model_token(request->sequences[i].tokens, 22, 0, 7, i, VOCAB));
+        assert_int_equal(w.events[i].token, token_after(&request->sequences[i], request->sequences[i].tokens, 22));
     scheduler_abort(w.scheduler, request);
     assert_ptr_equal(scheduler_next_finished(w.scheduler), request);
     request_destroy(request);
@@ -1190,7 +1235,7 @@ static void test_a_long_prompt_through_a_short_window(void **state)
 static void collect_without_token(struct world *w, const struct sequence *seq)
 {
     struct error err;
-    const struct sample_output samples = fake_model_collect(&w->model);
+    const struct sample_output samples = slot_device_collect(&w->device);
     int32_t tokens[64];
     const struct step *step = &w->scheduler->steps[w->scheduler->oldest];
     memcpy(tokens, samples.token_ids, (size_t)samples.num_samples * sizeof *tokens);
@@ -1308,7 +1353,7 @@ static void point_the_free_list_of_the_host_nowhere(struct scheduler *s, struct 
 }
 
 /* Steps, `depth` of them in flight, until the scheduler finds the inconsistency; every batch until then is checked and
- * computed by the model. Then both calls go on returning the same sentence, with no batch and no events. */
+ * computed by the device. Then both calls go on returning the same sentence, with no batch and no events. */
 static void assert_stops(struct world *w, int32_t depth, const char *sentence)
 {
     enum status status = STATUS_OK;
@@ -1317,15 +1362,14 @@ static void assert_stops(struct world *w, int32_t depth, const char *sentence)
     struct sample_output samples = {0};
     for (int step = 0; status == STATUS_OK && step < 1000; step++) {
         status = scheduler_schedule(w->scheduler, &w->batch, &schedule, &err);
-        for (int32_t i = 0; status == STATUS_OK && i < schedule.num_admitted; i++)
-            fake_model_start(&w->model, schedule.admitted[i]);
+        for (int32_t i = 0; status == STATUS_OK && i < schedule.num_admitted; i++) tell_device(w, schedule.admitted[i]);
         if (status == STATUS_OK && schedule.result == SCHEDULE_BATCH &&
-            fake_model_submit(&w->model, &w->batch, &again) != STATUS_OK)
+            slot_device_submit(&w->device, &w->batch, &again) != STATUS_OK)
             fail_msg("%s", again.text);
         int32_t in_flight = scheduler_in_flight(w->scheduler);
         if (status != STATUS_OK || in_flight == 0) continue;
         if (in_flight < depth && schedule.result == SCHEDULE_BATCH) continue;
-        samples = fake_model_collect(&w->model);
+        samples = slot_device_collect(&w->device);
         status = scheduler_collect(w->scheduler, &samples, &w->events, &w->num_events, &err);
     }
     assert_int_equal(status, STATUS_INTERNAL);
@@ -1357,9 +1401,7 @@ static void world_abandon(struct world *w)
             request_queue_remove(r);
             request_destroy(r);
         }
-    scheduler_destroy(w->scheduler);
-    fake_model_free(&w->model);
-    batch_free(&w->batch);
+    world_free(w);
 }
 
 /* The request has a prompt of 20 tokens (2 full blocks of 8 and a part of one) and 2 answers; a second request with the
@@ -1585,7 +1627,7 @@ static void test_beams_that_are_chosen_past_the_switch(void **state)
     world_step(&w);
     scheduler_preempt(w.scheduler, &w.batch, request);
     assert_false(request->long_rope);
-    scheduler_set_beams(w.scheduler, request, (struct beam[]){{0, 30}, {0, 31}});
+    world_set_beams(&w, request, (struct beam[]){{0, 10}, {0, 11}});
     assert_true(request->long_rope);
     world_step(&w);
     assert_int_equal(w.batch.num_tokens, 20);
@@ -1734,13 +1776,14 @@ static bool stop_word_found(const struct sequence *seq)
 static int32_t true_tokens(const struct sequence *seq, const struct batch_limits *limits, int32_t *tokens,
                            enum finish_reason *reason)
 {
-    const int32_t reach = fake_model_reach(limits);
     const struct request *request = seq->request;
+    struct true_sequence truth;
     const struct sampling_params *p = &request->params;
     int32_t n = seq->prompt_len;
     memcpy(tokens, seq->tokens, (size_t)n * sizeof *tokens);
+    true_sequence_of(&truth, seq, tokens, n);
     for (;;) {
-        const int32_t token = fake_model_token(tokens, n, reach, p->seed, seq->index, VOCAB);
+        const int32_t token = true_sequence_token(&truth, n);
         const int32_t output = n + 1 - seq->prompt_len;
         tokens[n++] = token;
         bool stop = token == EOS && !p->ignore_eos;
@@ -1917,13 +1960,12 @@ static void trial_schedule(struct trial *t)
 }
 
 /* The sample is of the beam's own tokens. */
-static void note_beam(struct trial *t, const struct token_event *event)
+static void note_beam(const struct token_event *event)
 {
     const struct sequence *seq = event->seq;
     struct expectation *expected = seq->request->user;
     const int32_t *tokens = expected->beam[seq->index], length = expected->beam_len[seq->index];
-    assert_int_equal(event->token, fake_model_token(tokens, length, fake_model_reach(&t->world.config.limits),
-                                                    seq->request->params.seed, seq->index, VOCAB));
+    assert_int_equal(event->token, token_after(seq, tokens, length));
     assert_false(expected->event[seq->index]);
     expected->event[seq->index] = true;
 }
@@ -1943,7 +1985,7 @@ static void set_random_beams(struct trial *t, struct request *request)
         memcpy(expected->beam[i], old.beam[beams[i].parent], sizeof old.beam[0]);
         expected->beam[i][expected->beam_len[i]++] = beams[i].token;
     }
-    scheduler_set_beams(t->world.scheduler, request, beams);
+    world_set_beams(&t->world, request, beams);
     for (int32_t i = 0; i < request->num_sequences; i++) {
         struct sequence *seq = &request->sequences[i];
         if (seq->num_tokens >= seq->token_capacity || chance(&t->random, 1))
@@ -1969,7 +2011,7 @@ static void trial_collect(struct trial *t)
     for (int32_t i = 0; i < w->num_events; i++) {
         struct sequence *seq = w->events[i].seq;
         if (seq->request->beams) {
-            note_beam(t, &w->events[i]);
+            note_beam(&w->events[i]);
             continue;
         }
         assert_int_equal(seq->tokens[seq->num_tokens - 1], w->events[i].token);

@@ -33,8 +33,10 @@ MUTATIONS = [
     ("a block of count 1 is already released", POOL, "if (--b->ref_count == 0) list_return", "if (--b->ref_count <= 1) list_return"),
     ("a shared block keeps its place in the free list", POOL, "    if (b->ref_count == 0) {\n        list_remove(pool, block);\n", "    if (b->ref_count == 0) {\n"),
     ("a second holder is not counted", POOL, "    b->ref_count++;\n", "    if (b->ref_count == 0) b->ref_count++;\n"),
-    ("a taken block stays in the prefix cache", POOL, "    b->prefix = PREFIX_NONE;\n    b->filled = 0;", "    b->filled = 0;"),
-    ("a taken block seems to be filled still", POOL, "    b->prefix = PREFIX_NONE;\n    b->filled = 0;", "    b->prefix = PREFIX_NONE;"),
+    ("a taken block stays in the prefix cache", POOL, "    b->prefix = PREFIX_NONE;\n    b->filled = b->note = 0;", "    b->filled = b->note = 0;"),
+    ("a taken block seems to be filled still", POOL, "    b->filled = b->note = 0;", "    b->note = 0;"),
+    ("a block that is found keeps its place in the list as a note", POOL, "        b->filled = pool->block_size;\n        b->note = 0;\n", "        b->filled = pool->block_size;\n"),
+    ("the oldest cached block stays the oldest when it is taken", POOL, "    if (pool->oldest == block) pool->oldest = b->next;\n", ""),
     ("a cached block goes to the head of the free list", POOL, "list_insert(pool, block, pool->tail, BLOCK_NONE);", "list_insert(pool, block, BLOCK_NONE, pool->head);"),
     ("an evicted block is not forgotten by the prefix cache", MANAGER, "    prefix_cache_detach(&m->cache, evicted, *block);\n    m->evictions++;", "    m->evictions++;"),
     ("a released block is not counted as a gain", MANAGER, "pool->blocks[block].ref_count == 0) m->gains++;", "pool->blocks[block].ref_count == 0) m->gains += 0;"),
@@ -44,14 +46,14 @@ MUTATIONS = [
     ("copy-on-write does not lower the old count", MANAGER, "    m->pool.blocks[old].ref_count--;", "    m->pool.blocks[old].ref_count -= 0;"),
     ("copy-on-write does not lower what is uploaded", MANAGER, "    seq->num_uploaded[group] = least(seq->num_uploaded[group], index);\n", ""),
     ("a block with two holders is written in place", MANAGER, "if (m->pool.blocks[t->blocks[i]].ref_count > 1)", "if (m->pool.blocks[t->blocks[i]].ref_count > 2)"),
-    ("the cost of a growth leaves out copies", MANAGER, "        m->scratch[block]++;\n        cost++;", "        m->scratch[block]++;"),
-    ("the cost of a growth takes the last holder for one who shares", MANAGER, "if (m->pool.blocks[block].ref_count - m->scratch[block] == 1) continue;", "if (m->pool.blocks[block].ref_count == 1) continue;"),
+    ("the cost of a growth leaves out copies", MANAGER, "        b->note++;\n        cost++;", "        b->note++;"),
+    ("the cost of a growth takes the last holder for one who shares", MANAGER, "if (b->ref_count - b->note == 1) continue;", "if (b->ref_count == 1) continue;"),
     ("after a fork the parent still writes to its blocks in place", MANAGER, "    parent->num_writable = child->num_writable = 0;", "    child->num_writable = 0;"),
     # Windows
     ("a window is one token short", MANAGER, "return batch_first_block(&m->limits, group, num_computed);", "return batch_first_block(&m->limits, group, num_computed + 1);"),
     ("a block too much is given back", MANAGER, "    const int32_t first = first_read(m, group, seq->num_computed);\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;", "    const int32_t first = least(first_read(m, group, seq->num_computed) + (t->first > 0), t->num_blocks);\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;"),
     ("blocks that left the window are kept", MANAGER, "    const int32_t first = first_read(m, group, seq->num_computed);\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;", "    const int32_t first = t->first;\n    (void)m, (void)group, (void)seq;\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;"),
-    ("a window's blocks become free one step before they do", MANAGER, "gain += ++m->scratch[t->blocks[i]] == m->pool.blocks[t->blocks[i]].ref_count;", "gain += (++m->scratch[t->blocks[i]], 1);"),
+    ("a window's blocks become free one step before they do", MANAGER, "gain += ++b->note == b->ref_count;", "gain += (++b->note, 1);"),
     ("a hit needs a block less than the window reads", MANAGER, "if (run[g] < num_blocks - first_read", "if (run[g] + 1 < num_blocks - first_read"),
     ("a fork forgets where the window begins", MANAGER, "        to->first = from->first;\n", "        to->first = 0;\n"),
     ("what leaves the window does not end what is writable", MANAGER, "        if (m->limits.windows[g] > 0)\n            count = least(", "        if (m->limits.windows[g] < 0)\n            count = least("),
@@ -59,17 +61,21 @@ MUTATIONS = [
     ("a hit may be the whole prompt", MANAGER, "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0", "m->caching ? least(first_tokens(seq), request_most_cached(seq->request)) / size : 0"),
     ("a hit is a block shorter than it could be", MANAGER, "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0", "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size - 1 : 0"),
     ("hits without a holder count as free", MANAGER, "    missing -= hits.shared - hits.idle;", "    missing -= hits.shared;"),
-    ("a block can be found before it is written", MANAGER, "known = least(seq->num_computed, seq->num_tokens);\n    if (!m->caching", "known = seq->num_tokens;\n    if (!m->caching"),
+    ("a block can be found before it is written", MANAGER, "known = least(seq->num_computed, seq->num_tokens);\n    if (m->caching", "known = seq->num_tokens;\n    if (m->caching"),
     ("salts are ignored", CACHE, "if (!salt) return", "if (!salt || *salt) return"),
     ("both sides of the rope switch share prefixes", CACHE, "return long_rope ? ROOT_LONG : ROOT;", "return ROOT;"),
     ("colliding tokens are not compared", CACHE, "if (cache->prefixes[i].parent == parent && !memcmp(tokens_of(cache, i), tokens, bytes)) return i;", "if (cache->prefixes[i].parent == parent && bytes && tokens) return i;"),
     ("colliding parents are not compared", CACHE, "if (cache->prefixes[i].parent == parent && !memcmp", "if (parent && !memcmp"),
+    ("a prefix is taken to have no children when it has", CACHE, "    cache->prefixes[parent].had_child = true;\n", ""),
     ("a prefix that a sequence keeps is not pinned", MANAGER, "        prefix_cache_pin(&m->cache, prefix);\n", ""),
-    ("a reset leaves the blocks in the pool's cache", MANAGER, "        prefix_cache_detach(&m->cache, prefix, i);\n        block_pool_set_prefix(&m->pool, i, PREFIX_NONE);", "        prefix_cache_detach(&m->cache, prefix, i);"),
+    ("a reset leaves the blocks in the pool's cache", MANAGER, "    block_pool_set_prefix(&m->pool, block, PREFIX_NONE);\n", ""),
+    ("a prefix cache without a free number stays full", MANAGER, "    forget(m, oldest);\n    return true;", "    return false;"),
+    ("a block is forgotten though its number stays in use", MANAGER, "if (oldest == BLOCK_NONE || !prefix_cache_has_one_reference(&m->cache, m->pool.blocks[oldest].prefix)) return false;", "if (oldest == BLOCK_NONE) return false;"),
     # Swapping
     ("can_swap_in ignores the watermark", MANAGER, "return m->pool.num_free - required >= m->watermark ?", "return m->pool.num_free - required >= 0 ?"),
     ("can_swap_in counts no spare block", MANAGER, "required += spare_blocks(m, &request->sequences[i], g);", "required += 0 * spare_blocks(m, &request->sequences[i], g);"),
-    ("a shared block is swapped once for each holder", MANAGER, "        m->scratch[block] = place;\n", "        m->scratch[block] = 0;\n"),
+    ("a shared block is swapped once for each holder", MANAGER, "        block_of(m, block)->note = place;\n", "        block_of(m, block)->note = 0;\n"),
+    ("a block that others hold keeps the note of its move", MANAGER, "        if (b->ref_count > 0) b->note = 0;\n", "        (void)b;\n"),
     ("a swapped block forgets how far it is filled", MANAGER, "        move->to->blocks[place].filled = move->from->blocks[block].filled;\n", ""),
     ("a partly filled block is looked up in the prefix cache", MANAGER, "full = least(seq->num_computed, seq->num_tokens) / size;", "full = (least(seq->num_computed, seq->num_tokens) + size - 1) / size;"),
     ("the table on the device is taken to survive a swap", MANAGER, "        memset(seqs[i].num_uploaded, 0, sizeof seqs[i].num_uploaded);\n", ""),
@@ -90,8 +96,14 @@ MUTATIONS = [
     ("beams that are not chosen are admitted", CHOOSE, "    if (awaits_choice(request)) return false;\n", "    if (awaits_choice(request) && !s) return false;\n"),
     # Steps and ends
     ("a step's budget counts a request's first sequence only", CHOOSE, "        budget -= count;\n    }\n    return budget;", "        budget -= i == 0 ? count : 0;\n    }\n    return budget;"),
-    ("a request that starts in the step is laid out as a decode", LAYOUT, "c->count == 1 && c->seq->first_step", "c->count == 1 || c->seq->first_step"),
-    ("a pending token is named by another sample", LAYOUT, "-(seq->pending_sample + 1)", "-(seq->pending_sample > 0 ? seq->pending_sample : 1)"),
+    ("a request that starts in the step is laid out as a decode", LAYOUT, "if (choice->count == 1 && !choice->starts)", "if (choice->count == 1)"),
+    ("a pending token is named by another sample", LAYOUT, "batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);", "batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample > 0 ? seq->pending_sample : 1);"),
+    ("a pending token that goes to a new block is named by another sample", LAYOUT, "*ids++ = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);", "*ids++ = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample > 0 ? seq->pending_sample : 1);"),
+    ("a token of a chunk is taken for one that goes on", CHOOSE, "           growth->num_tokens == num_known(seq) && seq != seq->request->leader;", "           seq != seq->request->leader;"),
+    ("a prompt's last token is taken for one that goes on", CHOOSE, " && seq != seq->request->leader;", ";"),
+    ("a sequence goes on in a block that it shares or lacks", CHOOSE, "growth->num_tokens == seq->num_computed + 1 && growth->num_tokens <= seq->num_writable &&", "growth->num_tokens == seq->num_computed + 1 &&"),
+    ("a long sequence that goes on is rotated as a short one", LAYOUT, "seq->request->long_rope ? limits->max_model_len + t : t;", "t;"),
+    ("a sequence that goes on writes to its first group alone", LAYOUT, "    for (int32_t g = 0; g < limits->num_groups; g++)\n        batch->slot_mapping", "    for (int32_t g = 0; g < 1; g++)\n        batch->slot_mapping"),
     ("the last entry of a table is not uploaded", LAYOUT, "for (int32_t i = first; i < t->num_blocks; i++)", "for (int32_t i = first; i < t->num_blocks - (first > 0); i++)"),
     ("min_tokens is one more", SCHEDULER, "if (seq->num_tokens - seq->prompt_len < p->min_tokens) return false;", "if (seq->num_tokens - seq->prompt_len <= p->min_tokens) return false;"),
     ("an answer gets one token too many", SCHEDULER, "} else if (seq->num_tokens >= seq->token_capacity) {", "} else if (seq->num_tokens > seq->token_capacity) {"),
@@ -142,10 +154,10 @@ class Tree:
         self.libraries = ["-lcmocka", "-lxxhash", "-ljansson", "-lm"]
         self.scheduler = {os.path.basename(p): self.compile(p) for p in glob.glob(folder + "/scheduler/*.c")}
         self.base = [self.compile(p) for p in glob.glob(folder + "/base/*.c")]
-        support = {name: self.compile(f"{folder}/tests/support/{name}.c") for name in MODEL_SOURCES + ["fake_model"]}
+        support = {name: self.compile(f"{folder}/tests/support/{name}.c") for name in MODEL_SOURCES}
         self.programs = {"test_scheduler_model": [support[name] for name in MODEL_SOURCES]}
         for test in UNIT_TESTS:
-            self.programs[test] = [support["fake_model"]]
+            self.programs[test] = [support["slot_device"]]
         for test in self.programs:
             self.programs[test].append(self.compile(f"{folder}/tests/{test}.c"))
 

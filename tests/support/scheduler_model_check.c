@@ -128,7 +128,7 @@ enum status model_check_found(const struct scheduler_model *m, const struct mode
     const struct block_manager *b = &m->scheduler->blocks;
     const struct batch_limits *limits = &m->config.limits;
     const int32_t size = limits->block_size;
-    struct true_sequence truth = {.request = 0};
+    struct true_sequence truth;
     if (found) *found = 0;
     if (!b->caching || seq->status == SEQUENCE_FINISHED) return STATUS_OK;
     const struct true_sequence *is = &r->truth[seq->index];

@@ -51,8 +51,7 @@ static void put_sequence(struct digest *d, const struct scheduler_model *m, cons
                               seq->num_writable,
                               model_clamp((int32_t)(m->scheduler->num_steps - seq->last_step), 0, 3),
                               r->sampled[seq->index],
-                              r->ended[seq->index],
-                              model_clamp((int32_t)(m->scheduler->num_steps - seq->first_step), 0, 2)};
+                              r->ended[seq->index]};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) put(d, values[i]);
     put(d, (int64_t)r->truth[seq->index].contexts[seq->num_tokens]);
     for (int32_t g = 0; g < m->config.limits.num_groups; g++) {

@@ -1,10 +1,8 @@
-/* A device for the scheduler's model checker. It computes batches as a GPU would, with one difference: in place of K
+/* A device for tests of the scheduler. It computes batches as a GPU would, with one difference: in place of K
  * and V a slot holds what they stand for: the context (a hash of the salt and of the tokens up to its own), the
  * position, the token, the KV cache group, and the side of the rope switch. What a batch reads is compared with what
  * its sequences' true tokens say that it must read, so one wrong block, copy, swap or table entry shows in the step
- * that reads it.
- *
- * fake_model.h is the simpler one, whose samples come from what it reads; here the true tokens are known beforehand. */
+ * that reads it. */
 #ifndef QUIRE_TESTS_SUPPORT_SLOT_DEVICE_H
 #define QUIRE_TESTS_SUPPORT_SLOT_DEVICE_H
 
@@ -13,7 +11,7 @@
 
 #include "base/batch.h"
 
-#define TRUE_MAX_TOKENS 256
+#define TRUE_MAX_TOKENS 1025
 #define TRUE_VOCAB 24
 
 /* A sequence on plain arrays: what it must be, whatever else runs. */
