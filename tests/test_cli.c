@@ -77,9 +77,9 @@ static void test_help(void **state)
     check_help((const char *[]){"--help", NULL}, "usage: quire COMMAND [flags]", "generate");
     check_help((const char *[]){"-h", NULL}, "usage: quire COMMAND [flags]", "chat");
 #ifdef QUIRE_HAVE_CUDA
-    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION "\nCUDA kernels for ", "cuda:0: ");
+    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION ", ", "cuda:0: ");
 #else
-    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION "\n", "built for the CPU alone\n");
+    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION ", ", "built for the CPU alone\n");
 #endif
     for (int i = 0; i < NUM_COMMANDS; i++) {
         const char *argv[MAX_ARGS + 1];
@@ -88,7 +88,7 @@ static void test_help(void **state)
         check_help(with_command(i, (const char *[]){"--help", NULL}, argv), begins, "--model PATH");
         check_help(with_command(i, (const char *[]){"-h", "--nonsense", NULL}, argv), begins, "--kv-cache-space GIB");
     }
-    check_help((const char *[]){"generate", "--help", NULL}, "usage", "Default: 16.");
+    check_help((const char *[]){"generate", "--help-all", NULL}, "usage", "Default: 16.");
     check_help((const char *[]){"chat", "--help", NULL}, "usage", "--system TEXT");
 }
 

@@ -53,6 +53,7 @@ static const struct benchmark benchmarks[] = {
      .has_num_iters = true},
 };
 enum { NUM_BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
+const char *const bench_names[] = {"latency", "throughput", "prefill", "cache", "kernels", "scheduler", NULL};
 
 static void print_usage(FILE *out)
 {

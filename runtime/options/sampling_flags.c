@@ -146,6 +146,14 @@ static void write_help(char *out, size_t size, const struct sampling_field *f, c
     snprintf(out, size, "%s%s%s%s", f->help, *usual ? " Default: " : "", usual, *usual ? "." : "");
 }
 
+static bool is_common(const char *field)
+{
+    static const char *const common[] = {"n", "temperature", "top_p", "max_tokens", "stop"};
+    for (size_t i = 0; i < sizeof common / sizeof common[0]; i++)
+        if (strcmp(common[i], field) == 0) return true;
+    return false;
+}
+
 /* Ranges are left to sampling_params_check, which has them for flags and for JSON lines. */
 static void add_field(struct option_table *table, struct sampling_flags *flags, int i, const char *heading)
 {
@@ -155,6 +163,7 @@ static void add_field(struct option_table *table, struct sampling_flags *flags, 
     write_name(name, sizeof flags->texts[i].name, f->name);
     write_help(help, sizeof flags->texts[i].help, f, member);
     struct option_spec spec = {.name = name,
+                               .common = is_common(f->name),
                                .kind = kind_of(f->type),
                                .target = kind_of(f->type) == OPTION_CUSTOM ? (void *)&flags->params : member,
                                .help = help,
