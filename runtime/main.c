@@ -28,7 +28,7 @@ static void print_usage(FILE *out)
           "\n"
           "quire COMMAND --help shows the common flags of a command, --help-all every flag.\n"
           "A flag is also read from the environment (--max-model-len: QUIRE_MAX_MODEL_LEN)\n"
-          "and from a file (--config FILE). Without --model, a small model that ships answers.\n"
+          "and from a file (--config FILE). Without --model: a small model that ships here.\n"
           "quire --version says which quire this is, and for which processors and GPUs.\n"
           "Exit status: 0 done, 1 failed or incomplete, 2 wrong usage, 130 ended by Ctrl-C.\n",
           out);
