@@ -486,7 +486,8 @@ struct backend {
 };
 
 /* Opens "cpu", "cuda", "cuda:N" or "auto". auto is the first GPU if it can be used, else the CPU; *err then says why no
- * GPU is used, and is empty where one is. threads: of the CPU backend, 0 for all allowed processors. Free *out with
+ * GPU is used, and is empty where one is, or where the machine has none. threads: of the CPU backend, 0 for all allowed
+ * processors. Free *out with
  * (*out)->destroy(*out). */
 enum status backend_open(const char *device, int threads, struct backend **out, struct error *err);
 

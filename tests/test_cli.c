@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "kernels/backend.h"
 #include "runtime/commands.h"
@@ -132,7 +133,8 @@ static void test_failures(void **state)
     }
 }
 
-/* Without --device: a GPU if there is one, else the CPU; a build with CUDA kernels says why it uses no GPU. */
+/* Without --device: a GPU if there is one, else the CPU. A build with CUDA kernels says why it does not use the GPU of
+ * a machine that has one; on other machines there is nothing to say. */
 static void test_automatic_device(void **state)
 {
     (void)state;
@@ -145,10 +147,14 @@ static void test_automatic_device(void **state)
     assert_int_equal(p.exit_status, EXIT_STATUS_OK);
     assert_non_null(strstr(text_of(&p.out), gpu ? "memory of cuda:0" : "memory of cpu"));
 #ifdef QUIRE_HAVE_CUDA
-    assert_int_equal(strstr(text_of(&p.err), "no GPU is used: cuda:0") != NULL, !gpu);
+    const bool driver = access("/proc/driver/nvidia/version", F_OK) == 0;
 #else
-    assert_int_equal(p.err.length, 0);
+    const bool driver = false;
 #endif
+    if (driver && !gpu)
+        assert_non_null(strstr(text_of(&p.err), "no GPU is used: cuda:0"));
+    else if (p.err.length > 0 && !strstr(p.err.data, "cuda:0: no NVIDIA driver"))
+        fail_msg("%s", p.err.data);
     program_free(&p);
 }
 
