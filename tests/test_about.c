@@ -99,9 +99,10 @@ static void complete(const char *shell, const char *script, const char *expected
 #define IN_BASH(words)                                                                                                 \
     "bash -c 'source <(" QUIRE_EXECUTABLE " --print-completion bash); COMP_WORDS=(" words                              \
     "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _quire; echo ${COMPREPLY[@]}'"
+/* fish writes into its home folder. */
 #define IN_FISH(words)                                                                                                 \
-    "HOME=/nowhere fish --no-config -c '" QUIRE_EXECUTABLE " --print-completion fish | source; complete -C \"" words   \
-    "\"' 2>/dev/null | cut -f 1 | tr '\\n' ' '"
+    "home=$(mktemp -d); HOME=$home XDG_CONFIG_HOME=$home XDG_DATA_HOME=$home fish --no-config -c '" QUIRE_EXECUTABLE   \
+    " --print-completion fish | source; complete -C \"" words "\"' 2>/dev/null | cut -f 1 | tr '\\n' ' '; rm -r $home"
 
 static void test_shells(void **state)
 {

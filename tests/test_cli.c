@@ -93,6 +93,7 @@ static void test_help(void **state)
     check_help((const char *[]){"chat", "--help", NULL}, "usage", "--system TEXT");
 }
 
+/* The flags that every command has; test_errors has the others. */
 static void test_bad_flags(void **state)
 {
     (void)state;
@@ -104,18 +105,6 @@ static void test_bad_flags(void **state)
                           "--block-size: expected 8|16|32|64|128, got '17'");
         check_usage_error(with_command(i, (const char *[]){"--device", NULL}, argv), "--device needs a value");
     }
-    check_usage_error((const char *[]){"chat", "--n", "3", NULL}, "there is no flag --n");
-    check_usage_error((const char *[]){"chat", "--model", "", NULL}, "--model needs a value: --model PATH");
-    check_usage_error((const char *[]){"bench", "kernels", "--device", "cuda:1x", NULL},
-                      "--device: expected auto|cpu|");
-    check_usage_error((const char *[]){"generate", "-o", "", NULL}, "--output needs a value: --output FILE");
-    check_usage_error((const char *[]){"generate", "-i", "", NULL}, "--input needs a value: --input FILE");
-    check_usage_error((const char *[]){"profile", "-i", "", NULL}, "--input needs a value: --input FILE");
-    check_usage_error((const char *[]){"chat", "--top-p", "1.5", NULL}, "top_p is 1.5");
-    check_usage_error((const char *[]){"chat", "--prompt", " ", NULL}, "--prompt is empty");
-    check_usage_error((const char *[]){"generate", "--max-tokens", "0", NULL}, "max_tokens is 0");
-    check_usage_error((const char *[]){"generate", "--format", "csv", NULL}, "expected auto|text|jsonl, got 'csv'");
-    check_usage_error((const char *[]){"generate", "prompts.txt", NULL}, "'prompts.txt' is not a flag");
 }
 
 static void test_failures(void **state)

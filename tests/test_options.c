@@ -327,7 +327,8 @@ static void test_help_text(void **state)
 static enum status parse_engine(struct engine_options *options, struct log *log, struct sampling_flags *flags,
                                 char *line, struct error *err)
 {
-    struct option_table table = {.count = 0};
+    static struct option_table table; /* sampling_flags_check looks into it */
+    table = (struct option_table){.count = 0};
     engine_flags_add(&table, options, log);
     sampling_flags_add(&table, flags);
     char *argv[MAX_WORDS + 1];

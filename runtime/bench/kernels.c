@@ -454,7 +454,9 @@ static enum status run_kernels(const struct kernels_options *o, struct error *er
     status = choose_sizes(o, &m, err);
     if (status == STATUS_OK) add_all(&m.rows, &m.matmuls);
     if (status == STATUS_OK && m.rows.count == 0)
-        status = error_set(err, STATUS_INVALID, "no kernel or shape contains '%s' (--filter)", o->filter);
+        status = error_set(err, STATUS_INVALID,
+                           "no kernel or shape contains '%s'; without --filter quire bench kernels shows them all",
+                           o->filter);
     if (status == STATUS_OK) status = measure(&m, threads, err);
     if (status == STATUS_OK && m.rows.count == 0)
         status = error_set(err, STATUS_UNSUPPORTED, "%s has no kernel for what contains '%s' (--filter)",

@@ -101,6 +101,16 @@ static void print_flags(const struct option_table *table, bool all, FILE *out)
     }
 }
 
+/* In the first help, the first sentence. */
+static void print_summary(const char *summary, bool all, FILE *out)
+{
+    char text[1024];
+    const char *end = strstr(summary, ". ");
+    const int length = all || !end ? (int)strlen(summary) : (int)(end - summary) + 1;
+    snprintf(text, sizeof text, "%.*s", length, summary);
+    print_wrapped(text, 0, 0, out);
+}
+
 void options_print_help(const struct option_table *table, const char *usage, const char *summary, FILE *out)
 {
     if (table->help == OPTION_HELP_TABLE) {
@@ -110,7 +120,7 @@ void options_print_help(const struct option_table *table, const char *usage, con
     const int common = count_common(table);
     const bool all = table->help == OPTION_HELP_ALL || common == 0;
     fprintf(out, "usage: quire %s\n\n", usage);
-    print_wrapped(summary, 0, 0, out);
+    print_summary(summary, all, out);
     if (table->count == 0 || !table->specs[0].heading || !all) fputc('\n', out);
     print_flags(table, all, out);
     fputc('\n', out);

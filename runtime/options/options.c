@@ -15,12 +15,11 @@ void option_table_add(struct option_table *table, const struct option_spec *spec
     for (int i = 0; i < count && table->count < OPTIONS_MAX; i++) table->specs[table->count++] = specs[i];
 }
 
-/* The flags of the table and those that every command has; `from` is where a flag's value came from. */
-enum source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAG };
+/* The flags of the table and those that every command has. */
 enum { FLAGS_MAX = OPTIONS_MAX + NUM_EVERYWHERE_FLAGS };
 struct flags {
     const struct option_spec *specs[FLAGS_MAX]; /* [count] */
-    enum source from[FLAGS_MAX];
+    enum option_source from[FLAGS_MAX];
     int count;
     struct option_spec everywhere[NUM_EVERYWHERE_FLAGS];
     const char *config; /* --config */
@@ -198,7 +197,7 @@ static enum status take_flag(struct flags *flags, int code, const char *text, st
     const int index = index_of_code(flags, code);
     const struct option_spec *spec = flags->specs[index];
     char label[NAME_MAX_LENGTH + 8];
-    flags->from[index] = SOURCE_FLAG;
+    flags->from[index] = OPTION_FROM_FLAG;
     if (!option_takes_value(spec)) return option_set_switch(spec, code >= CODE_FIRST && (code & 1), err);
     snprintf(label, sizeof label, "--%s", spec->name);
     return option_set(spec, label, text, err);
@@ -259,11 +258,11 @@ static enum status take_environment(struct flags *flags, struct error *err)
     for (int i = 0; i < flags->count && status == STATUS_OK; i++) {
         char variable[NAME_MAX_LENGTH + 8];
         const struct option_spec *spec = flags->specs[i];
-        if (flags->from[i] != SOURCE_DEFAULT || !spec->target) continue; /* --help has no target */
+        if (flags->from[i] != OPTION_FROM_DEFAULT || !spec->target) continue; /* --help has no target */
         name_of_variable(spec->name, variable, sizeof variable);
         const char *value = getenv(variable);
         if (!value || !*value) continue;
-        flags->from[i] = SOURCE_ENVIRONMENT;
+        flags->from[i] = OPTION_FROM_ENVIRONMENT;
         status = option_set_anywhere(spec, variable, value, err);
     }
     return status;
@@ -289,10 +288,10 @@ static enum status take_entry(void *user, const struct config_entry *entry, stru
     if (i >= flags->count - NUM_EVERYWHERE_FLAGS)
         return error_set(err, STATUS_INVALID, "%s: --%s belongs on the command line, not into a file", entry->label,
                          entry->name);
-    if (flags->from[i] > SOURCE_FILE) return STATUS_OK;
-    if (flags->from[i] == SOURCE_FILE && !entry->again)
+    if (flags->from[i] > OPTION_FROM_FILE) return STATUS_OK;
+    if (flags->from[i] == OPTION_FROM_FILE && !entry->again)
         return error_set(err, STATUS_INVALID, "%s: the file gives this flag twice; leave one of the two", entry->label);
-    flags->from[i] = SOURCE_FILE;
+    flags->from[i] = OPTION_FROM_FILE;
     return option_set_anywhere(flags->specs[i], entry->label, entry->value, err);
 }
 
@@ -310,5 +309,19 @@ enum status options_parse(struct option_table *table, int argc, char **argv, boo
     if (status == STATUS_OK && !*help && flags.config)
         status =
             config_file_read(flags.config, table->config_values, sizeof table->config_values, take_entry, &flags, err);
+    table->config = flags.config;
+    memcpy(table->from, flags.from, (size_t)table->count * sizeof *table->from);
     return status;
+}
+
+bool options_origin(const struct option_table *table, const char *name, char *label, size_t size)
+{
+    int i = 0;
+    while (i < table->count && strcmp(table->specs[i].name, name) != 0) i++;
+    if (i == table->count || table->from[i] == OPTION_FROM_DEFAULT || table->from[i] == OPTION_FROM_FLAG) return false;
+    if (table->from[i] == OPTION_FROM_ENVIRONMENT)
+        name_of_variable(name, label, size);
+    else
+        snprintf(label, size, "%s: %s", table->config, name);
+    return true;
 }

@@ -49,6 +49,8 @@ enum option_help {
     OPTION_HELP_TABLE   /* --help-table, which no help names: lines for programs (commands.h) */
 };
 
+enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_FILE, OPTION_FROM_ENVIRONMENT, OPTION_FROM_FLAG };
+
 #define OPTIONS_MAX 128
 #define OPTIONS_CONFIG_MAX (64 * 1024)
 /* Zero-initialise all but `word`. It must live as long as the values: they may point into it. */
@@ -57,7 +59,10 @@ struct option_table {
     int count;
     const char **word; /* gets the one word that is no flag; NULL: such a word is an error */
     enum option_help help;
-    char config_values[OPTIONS_CONFIG_MAX]; /* the texts of the configuration file's values */
+    /* Set by options_parse. */
+    const char *config;                     /* the file of --config */
+    enum option_source from[OPTIONS_MAX];   /* of each entry's value */
+    char config_values[OPTIONS_CONFIG_MAX]; /* the texts of the file's values */
 };
 void option_table_add(struct option_table *table, const struct option_spec *specs, int count);
 
@@ -65,6 +70,9 @@ void option_table_add(struct option_table *table, const struct option_spec *spec
  * a sentence that says what it got, where, and what it takes, and for an unknown flag the nearest known one; the caller
  * exits with status 2. *help is set by --help (-h) and its kind, and then nothing after it is looked at. */
 enum status options_parse(struct option_table *table, int argc, char **argv, bool *help, struct error *err);
+/* For a sentence about a value that is found wrong later: writes to label[size] where it comes from, "QUIRE_TOP_P" or
+ * "quire.yaml: top-p". False for a flag of the command line, or a default: the sentence is clear without it. */
+bool options_origin(const struct option_table *table, const char *name, char *label, size_t size);
 /* Writes "usage: quire USAGE", the summary and the table to `out`, in the form that was asked for. */
 void options_print_help(const struct option_table *table, const char *usage, const char *summary, FILE *out);
 

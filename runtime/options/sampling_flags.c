@@ -181,6 +181,7 @@ void sampling_flags_add_answers(struct option_table *table, struct sampling_flag
 
 void sampling_flags_add(struct option_table *table, struct sampling_flags *flags)
 {
+    flags->table = table;
     for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
         const char *name = sampling_fields[i].name, *heading = NULL;
         if (i < NUM_ANSWER_FIELDS || strcmp(name, "seed") == 0) continue;
@@ -190,9 +191,16 @@ void sampling_flags_add(struct option_table *table, struct sampling_flags *flags
     }
 }
 
+/* The field that a sentence is about stands first in it. */
 enum status sampling_flags_check(const struct sampling_flags *flags, struct error *err)
 {
-    return sampling_params_check(&flags->params, INT32_MAX, err);
+    char name[64], label[512];
+    const enum status status = sampling_params_check(&flags->params, INT32_MAX, err);
+    if (status == STATUS_OK || !flags->table) return status;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(err->text, " "), err->text);
+    for (char *at = name; *at; at++)
+        if (*at == '_') *at = '-';
+    return options_origin(flags->table, name, label, sizeof label) ? error_prefix(err, status, label) : status;
 }
 
 enum status sampling_flags_apply(const struct sampling_flags *flags, struct sampling_params *params, struct error *err)
