@@ -47,6 +47,23 @@ install(FILES ${about}/quire.bash DESTINATION share/bash-completion/completions 
 install(FILES ${about}/_quire DESTINATION share/zsh/vendor-completions)
 install(FILES ${about}/quire.fish DESTINATION share/fish/vendor_completions.d)
 
+# The CUDA runtime is linked statically, so its licence comes with the executable. Where it lies depends on how the toolkit
+# was installed.
+if(QUIRE_HAVE_CUDA)
+  file(GLOB cuda_licences
+    ${CMAKE_CUDA_COMPILER_TOOLKIT_ROOT}/dist-info/nvidia_cuda_runtime-*/licenses/*
+    ${CMAKE_CUDA_COMPILER_TOOLKIT_ROOT}/EULA.txt
+    /usr/share/doc/cuda-cudart-dev-*/copyright
+    /usr/share/doc/nvidia-cuda-dev/copyright)
+  if(cuda_licences)
+    list(GET cuda_licences 0 cuda_licence)
+    install(FILES ${cuda_licence} DESTINATION share/doc/quire/libraries RENAME nvidia-cuda-runtime.txt)
+  else()
+    message(STATUS "The licence of the CUDA runtime was not found in ${CMAKE_CUDA_COMPILER_TOOLKIT_ROOT}: add it before "
+      "you pass on what is installed")
+  endif()
+endif()
+
 # Packages. Both kinds of build have the same commands, so a machine has one of them.
 set(CPACK_PACKAGE_NAME quire)
 if(QUIRE_HAVE_CUDA)
@@ -54,7 +71,8 @@ if(QUIRE_HAVE_CUDA)
   set(CPACK_DEBIAN_PROGRAM_PACKAGE_PROVIDES quire)
   set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONFLICTS quire)
   set(CPACK_DEBIAN_PROGRAM_PACKAGE_REPLACES quire)
-  set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "libcublas-${CMAKE_CUDA_COMPILER_VERSION_MAJOR}")
+  # From NVIDIA's repository; without one of them the package installs all the same, and quire computes on the CPU.
+  set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "libcublas-13-0 | libcublas-12-9 | libcublas-12-8")
 endif()
 set(CPACK_PACKAGE_VENDOR quire)
 set(CPACK_PACKAGE_CONTACT "the quire developers <quire@localhost>")

@@ -78,7 +78,8 @@ static void sleep_while_waiting(char **argv)
 static int print_about(int argc, char **argv)
 {
     const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0 ||
+        strcmp(name, "--help-all") == 0)
         print_usage(stdout);
     else if (strcmp(name, "--version") == 0)
         version_print(stdout);
