@@ -116,7 +116,8 @@ static void print_tail(FILE *out)
         "answered, or quire generate was interrupted.\n.TP\n.B 2\nWrong usage: a flag, a value, a word too many. "
         "Nothing was done.\n.TP\n.B 130\nEnded by Ctrl\\-C (128 + the number of the signal, as the shell counts).\n"
         ".SH EXAMPLES\n.nf\nquire chat \\-\\-model org/name\nquire generate \\-m org/name \\-i prompts.jsonl \\-o "
-        "answers.jsonl\nquire profile \\-m org/name \\-\\-max\\-model\\-len 8192\n.fi\n",
+        "answers.jsonl\nquire profile \\-m org/name \\-\\-max\\-model\\-len 8192\n"
+        "quire bench \\-\\-compare before.json after.json\n.fi\n",
         out);
 }
 

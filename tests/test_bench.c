@@ -505,12 +505,23 @@ static void what_cannot_be_compared(void **state)
 /* Every benchmark's JSON compared with itself: nothing differs, and there is something to compare. */
 static void results_can_be_compared(void **state)
 {
-    static const char *const names[] = {"latency", "throughput", "prefill", "cache"};
+    static const char *const names[] = {"latency", "throughput", "prefill", "cache", "kernels", "scheduler"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct temp_folder folder;
         struct program p;
-        bench(&p, *state, names[i], "--input-len", "8", "--num-iters", "2", "--json",
-              strcmp(names[i], "cache") == 0 ? "--prefix-len" : NULL, "32", NULL);
+        if (i == 4)
+            program_run(&p,
+                        (const char *[]){QUIRE_EXECUTABLE, "bench", names[i], "--json", "--device", "cpu", "--threads",
+                                         "1", "--filter", "rms_norm 1 token", NULL},
+                        NULL);
+        else if (i == 5)
+            program_run(&p,
+                        (const char *[]){QUIRE_EXECUTABLE, "bench", names[i], "--json", "--filter", "queue",
+                                         "--num-waiting", "50", "--num-iters", "2", NULL},
+                        NULL);
+        else
+            bench(&p, *state, names[i], "--input-len", "8", "--num-iters", "2", "--json",
+                  strcmp(names[i], "cache") == 0 ? "--prefix-len" : NULL, "32", NULL);
         json_t *json = program_json(&p);
         assert_non_null(json_object_get(json, "processor"));
         assert_non_null(json_object_get(json, "build"));

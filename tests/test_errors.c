@@ -107,7 +107,8 @@ static const struct row rows[] = {
     /* models */
     {"chat --model FOLDER/none", FAILED, "none: no such folder; name one with config.json and *.safetensors"},
     {"chat --model llama", FAILED, "llama: no such folder; a model in the Hugging Face cache is named ORG/NAME"},
-    {"chat --model org/name", FAILED, "download it with: hf download org/name", .variable = "HF_HUB_CACHE=/nowhere/at/all"},
+    {"chat --model org/name", FAILED, "download it with: hf download org/name",
+     .variable = "HF_HUB_CACHE=/nowhere/at/all"},
     {"chat --model FILE", FAILED, "x.gguf is a GGUF file; quire reads the original checkpoint", .name = "x.gguf",
      .file = ""},
     {CHECK, FAILED, "there is no config.json; a checkpoint folder holds config.json and *.safetensors", .file = ""},

@@ -274,7 +274,7 @@ static enum status measure_all(struct measurement *m, const struct bench_case *y
     for (int i = 0; i < m->rows.count && status == STATUS_OK; i++) {
         struct row *row = &m->rows.row[i];
         status = bench_device_run(d, &row->c, &row->time, err);
-        if (status == STATUS_OK && row->c.operation == BENCH_LINEAR) note_matmul(&m->limits, &row->time);
+        if (status == STATUS_OK && row->time.seconds > 0) note_matmul(&m->limits, &row->time);
     }
     keep_measured(&m->rows);
     return status == STATUS_OK ? measure_memory(m, threads, d, err) : status;
