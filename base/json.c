@@ -231,20 +231,21 @@ const char *json_reader_string(struct json_reader *r, const char *key, const cha
     return absent;
 }
 
-static void require(struct json_reader *r, const char *key)
+static void require(struct json_reader *r, const char *key, const char *expected)
 {
-    if (!json_reader_get(r, key)) json_reader_fail(r, STATUS_INVALID, "the key %s%s is missing", r->prefix, key);
+    if (!json_reader_get(r, key))
+        json_reader_fail(r, STATUS_INVALID, "the key %s%s is missing; expected %s", r->prefix, key, expected);
 }
 
 int32_t json_reader_require_int(struct json_reader *r, const char *key, int32_t min, int32_t max)
 {
-    require(r, key);
+    require(r, key, "an integer");
     return json_reader_int(r, key, min, min, max);
 }
 
 double json_reader_require_number(struct json_reader *r, const char *key, double min, double max)
 {
-    require(r, key);
+    require(r, key, "a number");
     return json_reader_number(r, key, min, min, max);
 }
 

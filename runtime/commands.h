@@ -3,8 +3,10 @@
 #ifndef QUIRE_RUNTIME_COMMANDS_H
 #define QUIRE_RUNTIME_COMMANDS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "base/array.h"
 #include "base/status.h"
 
 enum { EXIT_STATUS_OK = 0, EXIT_STATUS_FAILURE = 1, EXIT_STATUS_USAGE = 2 };
@@ -17,6 +19,26 @@ int command_inspect(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_template(int argc, char **argv);
 int command_bench(int argc, char **argv);
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+    const char *const *parts; /* the words that must follow, each with flags of its own, ended by NULL; or NULL */
+};
+enum { COMMAND_COUNT = 7 };
+extern const struct command command_list[COMMAND_COUNT];
+
+/* Appends the flags of every command, in lines (runtime/options/option_help.h); before each command, "page TAB NAME",
+ * where NAME is "chat" or "bench latency". False: memory ran out. */
+bool command_append_tables(struct text *out);
+
+/* Whether any command has this flag; the name is without dashes. */
+bool command_has_flag(const char *name);
+
+/* A warning on stderr for each variable QUIRE_NAME of the environment that is no command's flag; but variables that
+ * begin with QUIRE_TEST_ are the tests'. */
+void command_check_environment(void);
 
 /* The sentence for the user of the command line: the error's text, and its advice as flags ("TEXT: lower
  * --max-model-len to 512, or raise --num-gpu-blocks-override to 33"). */

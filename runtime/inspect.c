@@ -231,6 +231,7 @@ int command_inspect(int argc, char **argv)
     bool help = false, json = false;
     const struct option_spec flag = {.heading = "Inspect:",
                                      .name = "json",
+                                     .common = true,
                                      .kind = OPTION_SWITCH,
                                      .target = &json,
                                      .help = "Print one JSON object; sizes are bytes. Default: off."};

@@ -43,7 +43,9 @@ enum status prompt_check_text(const char *text, size_t length, struct error *err
     const size_t valid = utf8_valid_prefix(text, length);
     const char *nul = memchr(text, '\0', valid);
     if (nul) return error_set(err, STATUS_INVALID, "byte %zu is NUL; is this text UTF-8?", (size_t)(nul - text) + 1);
-    if (valid < length) return error_set(err, STATUS_INVALID, "byte %zu is not UTF-8", valid + 1);
+    if (valid < length)
+        return error_set(err, STATUS_INVALID,
+                         "byte %zu is not UTF-8; convert the text to UTF-8, with iconv for example", valid + 1);
     return STATUS_OK;
 }
 
@@ -193,7 +195,10 @@ static void check_names(struct json_reader *r)
     {
         bool known = sampling_field_find(name) != NULL;
         for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) known = known || strcmp(others[i], name) == 0;
-        if (!known) json_reader_fail(r, STATUS_INVALID, "there is no field '%s'", show_string(name).text);
+        if (!known)
+            json_reader_fail(r, STATUS_INVALID,
+                             "there is no field '%s'; sampling fields are named as the flags are, with '_'",
+                             show_string(name).text);
     }
 }
 
@@ -203,8 +208,9 @@ static enum status check_params(const struct prompt_rules *rules, const struct s
     const char *name;
     const int32_t num_sequences = sampling_params_num_sequences(params, &name);
     if (num_sequences > rules->max_n) {
-        return error_set(err, STATUS_INVALID, "%s is %d, but --max-num-seqs lets %d sequences run at once", name,
-                         num_sequences, rules->max_n);
+        return error_set(err, STATUS_INVALID,
+                         "%s is %d, but --max-num-seqs lets %d sequences run at once: lower the one or raise the other",
+                         name, num_sequences, rules->max_n);
     }
     return sampling_params_check(params, rules->num_ids, err);
 }

@@ -24,6 +24,7 @@ static void add_flags(struct option_table *table, struct template_options *o)
     model_flag_add(table, &o->model, "Template:");
     const struct option_spec specs[] = {
         {.name = "messages",
+         .common = true,
          .kind = OPTION_STRING,
          .target = &o->messages,
          .not_empty = true,
@@ -32,10 +33,15 @@ static void add_flags(struct option_table *table, struct template_options *o)
              "JSON: a list of messages, or an object with \"messages\" and, if need be, \"tools\", \"documents\" and "
              "\"chat_template_kwargs\"; -: standard input. Default: -."},
         {.name = "add-generation-prompt",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->generation_prompt,
          .help = "End where the model's answer begins. Default: on."},
-        {.name = "ids", .kind = OPTION_SWITCH, .target = &o->ids, .help = "Print the token ids. Default: off."},
+        {.name = "ids",
+         .common = true,
+         .kind = OPTION_SWITCH,
+         .target = &o->ids,
+         .help = "Print the token ids. Default: off."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
     template_flags_add(table, &o->flags, NULL);

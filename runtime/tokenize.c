@@ -30,15 +30,21 @@ static void add_flags(struct option_table *table, struct tokenize_options *o)
     model_flag_add(table, &o->model, "Tokenize:");
     const struct option_spec specs[] = {
         {.name = "special",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->special,
          .help = "Find special tokens in the text, and put around it what the tokenizer puts there, such as bos; with "
                  "--ids, show special tokens. Default: off."},
         {.name = "ids",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->ids,
          .help = "The text is token ids, with spaces or commas between them: print their text. Default: off."},
-        {.name = "json", .kind = OPTION_SWITCH, .target = &o->json, .help = "Print one JSON object. Default: off."},
+        {.name = "json",
+         .common = true,
+         .kind = OPTION_SWITCH,
+         .target = &o->json,
+         .help = "Print one JSON object. Default: off."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
     table->word = &o->text;

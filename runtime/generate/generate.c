@@ -23,7 +23,8 @@
 static const char COMMAND[] = "generate";
 static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
 static const char SUMMARY[] =
-    "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
+    "Runs a file of prompts through a model, one a line. A line is a text, or JSON with \"prompt\" (a text or token "
+    "ids), "
     "\"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an \"id\" or "
     "\"custom_id\", a \"cache_salt\" (prompts share cached blocks only with those of the same salt), a \"priority\" "
     "(an integer, smaller is earlier, with --scheduling-policy priority), and sampling fields of their own, named as "
@@ -79,6 +80,7 @@ static void add_file_flags(struct option_table *table, struct generate_options *
     const struct option_spec files[] = {
         {.heading = "Files:",
          .name = "input",
+         .common = true,
          .letter = 'i',
          .kind = OPTION_STRING,
          .target = &o->input,
@@ -86,6 +88,7 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .argument = "FILE",
          .help = "The prompts; -: standard input. Default: -."},
         {.name = "output",
+         .common = true,
          .letter = 'o',
          .kind = OPTION_STRING,
          .target = &o->output,
@@ -93,10 +96,12 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .argument = "FILE",
          .help = "Where the answers go; -: standard output. Default: -."},
         {.name = "overwrite",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->overwrite,
          .help = "Replace an output file that is not empty, once the first answer is there. Default: off."},
         {.name = "ordered",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->ordered,
          .help = "Write the answers in the order of the input: each waits for those before it. Default: off."},
@@ -121,6 +126,7 @@ static void add_answer_flags(struct option_table *table, struct generate_options
          .target = &o->engine.skip_tokenizer,
          .help = "Open no tokenizer: prompts are token ids, answers have no text. Default: off."},
         {.name = "quiet",
+         .common = true,
          .letter = 'q',
          .kind = OPTION_SWITCH,
          .target = &o->quiet,

@@ -42,6 +42,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
     const struct option_spec specs[] = {
         {.heading = "Profile:",
          .name = "input",
+         .common = true,
          .letter = 'i',
          .kind = OPTION_STRING,
          .target = &o->input,
@@ -66,6 +67,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .argument = "N",
          .help = "Show every Nth step. Default: 1."},
         {.name = "json",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->json,
          .help = "Print one JSON object; sizes are bytes. Default: off."},
