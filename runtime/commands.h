@@ -15,6 +15,7 @@ int command_generate(int argc, char **argv);
 int command_profile(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
+int command_merge(int argc, char **argv);
 int command_template(int argc, char **argv);
 int command_bench(int argc, char **argv);
 
@@ -27,6 +28,12 @@ struct sentence command_sentence(const struct error *err);
 
 /* The end of a counted noun, "1 prompt" but "2 prompts": "" for 1, else "s". */
 const char *plural(int64_t count);
+
+/* 1204 as "1,204". */
+struct grouped {
+    char text[32];
+};
+struct grouped grouped(int64_t number);
 
 /* "quire COMMAND: sentence" on stderr; returns `exit_status`. */
 int command_fail(const char *command, const struct error *err, int exit_status);

@@ -24,6 +24,7 @@ struct command {
 static const struct command commands[] = {
     {"chat", command_chat, "talk with a model in the terminal"},
     {"generate", command_generate, "run a file of prompts through a model"},
+    {"merge", command_merge, "put the outputs of several quire generate into one"},
     {"profile", command_profile, "show where the memory goes, and how many requests fit"},
     {"inspect", command_inspect, "show what a checkpoint folder holds, and what of it fits here"},
     {"tokenize", command_tokenize, "show the token ids of a text, or the text of ids"},

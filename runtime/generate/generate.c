@@ -1,24 +1,28 @@
 /* quire generate: a file of prompts in, a file of answers out.
  *
  * An answer is written as soon as it is finished: a run that ends early loses nothing that was finished, and finished
- * answers take no memory. With --ordered an answer waits in memory for those of the lines before it. Lines are read a
- * little ahead of the answers, never the whole file. Two bounds stop reading: the number of unanswered requests, which
- * is what keeps the engine busy, and, for --ordered, the number of results in memory. */
+ * answers take no memory. The same command goes on where it ended (answers.h). Lines are read a little ahead of the
+ * answers, never the whole file: reading stops at a number of unanswered requests that keeps the engine busy. */
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/random.h"
+#include "base/visible.h"
 #include "runtime/commands.h"
+#include "runtime/generate/answers.h"
+#include "runtime/generate/results.h"
+#include "runtime/generate/shard.h"
 #include "runtime/interrupt.h"
 #include "runtime/line_reader.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
-#include "runtime/generate/output.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
-#include "runtime/generate/results.h"
 
 static const char COMMAND[] = "generate";
 static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
@@ -28,10 +32,13 @@ static const char SUMMARY[] =
     "\"custom_id\", a \"cache_salt\" (prompts share cached blocks only with those of the same salt), a \"priority\" "
     "(an integer, smaller is earlier, with --scheduling-policy priority), and sampling fields of their own, named as "
     "the flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, "
-    "which is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line "
-    "that cannot be answered gives an \"error\", and the exit status is then 1.";
+    "which is written when its answer is finished: with its \"index\" among the prompts, from 0, and the \"id\" that "
+    "it "
+    "has. A line that cannot be answered gives an \"error\" and its number, and the exit status is then 1. Started "
+    "again with the same input, model and parameters, quire generate keeps the answers that are in the output, and "
+    "computes the others.";
 
-enum { UNANSWERED_PER_SEQUENCE = 4, RESULTS_PER_SEQUENCE = 64 }; /* bounds, in multiples of max_num_seqs */
+enum { UNANSWERED_PER_SEQUENCE = 4 }; /* the bound, in multiples of max_num_seqs */
 
 struct generate_options {
     struct engine_options engine;
@@ -39,26 +46,32 @@ struct generate_options {
     struct sampling_flags sampling;
     struct template_flags template;
     const char *input, *output, *format;
+    struct shard shard; /* count 0: none */
+    int32_t max_errors; /* -1: no limit */
     bool overwrite, ordered, return_token_ids, quiet;
 };
 
 struct run {
+    const struct generate_options *options;
     struct engine *engine;
     struct prompt_rules prompts;
     struct result_rules rules;
     struct line_reader reader;
-    struct output output;
+    struct answers answers;
     struct text line; /* the one that is being written */
     struct result_queue queue;
     struct progress progress;
-    int64_t num_written, num_failed, num_unfinished;
+    int64_t begin, end;                                  /* the indices that this run is to answer */
+    int64_t next_index;                                  /* of the next prompt in the input */
+    int64_t num_taken;                                   /* prompts that became results */
+    int64_t num_written, num_unfinished;                 /* by this run */
+    int64_t num_failed, num_cut;                         /* of all answers, those of an earlier run included */
     int64_t prompt_tokens, cached_tokens, output_tokens; /* of what is written */
     uint64_t input_size;                                 /* bytes; 0: not known */
-    uint64_t bytes_read;     /* of the input: of the lines that became results, and the blank lines before them */
-    uint64_t bytes_answered; /* of bytes_read: of the lines whose answers are written */
-    bool input_ended;        /* no more lines are read */
-    bool input_failed;       /* ... because the input cannot be read any further */
-    bool at_terminal;        /* answers and progress are shown on the same screen */
+    bool counted;                                        /* `end` is known, and not only a bound */
+    bool input_ended;                                    /* no more lines are read */
+    bool input_failed;                                   /* ... because the input cannot be read any further */
+    bool at_terminal;                                    /* answers and progress are shown on the same screen */
 };
 
 /* ---- flags ---- */
@@ -70,7 +83,8 @@ static void set_defaults(struct generate_options *o)
                                    .sampling.params = sampling_params_default(),
                                    .input = "-",
                                    .output = "-",
-                                   .format = "auto"};
+                                   .format = "auto",
+                                   .max_errors = -1};
     o->engine.log = &o->log;
 }
 
@@ -95,11 +109,27 @@ static void add_file_flags(struct option_table *table, struct generate_options *
         {.name = "overwrite",
          .kind = OPTION_SWITCH,
          .target = &o->overwrite,
-         .help = "Replace an output file that is not empty, once the first answer is there. Default: off."},
+         .help = "Start anew, and replace an output file that is not empty once the first answer is there. Default: "
+                 "off, go on with an output of the same input, model and parameters."},
         {.name = "ordered",
          .kind = OPTION_SWITCH,
          .target = &o->ordered,
-         .help = "Write the answers in the order of the input: each waits for those before it. Default: off."},
+         .help = "Write the answers in the order of the input: early ones wait in OUTPUT.spool. Default: off."},
+        {.name = "shard",
+         .kind = OPTION_CUSTOM,
+         .target = &o->shard,
+         .parse = shard_parse,
+         .argument = "I/N",
+         .help =
+             "Answer part I of N of the prompts, 1 to N: parts are contiguous and differ by at most one prompt, all "
+             "input files counted together. quire merge puts the outputs together. Default: 1/1."},
+        {.name = "max-errors",
+         .kind = OPTION_INT32,
+         .target = &o->max_errors,
+         .minimum = -1,
+         .maximum = INFINITY,
+         .argument = "N",
+         .help = "End the run once more than N lines have failed; -1: never. Default: -1."},
         {.name = "format",
          .kind = OPTION_STRING,
          .target = &o->format,
@@ -165,20 +195,30 @@ static enum status add_request(struct run *run, const struct prompt *prompt, str
     return engine_add(run->engine, &request, &result->request, err);
 }
 
+/* The seed of a prompt that has none follows from its index alone: whatever is computed beside it, before it or in
+ * another run, its answer is the same. */
+static void choose_seed(const struct run *run, int64_t index, struct sampling_params *params)
+{
+    if (params->has_seed) return;
+    params->has_seed = true;
+    params->seed = random_mix(run->options->engine.seed * RANDOM_STEP + (uint64_t)index + 1);
+}
+
 /* Every line becomes a result in the queue; what is wrong with the line is the result's error. */
-static enum status take_line(struct run *run, enum line_result kind, const char *line, size_t length, struct error *err)
+static enum status take_line(struct run *run, int64_t index, enum line_result kind, const char *line, size_t length,
+                             struct error *err)
 {
     struct prompt prompt;
     struct error why = {""};
     enum status status = prompt_read(&run->prompts, kind, line, length, &prompt, &why);
     if (status != STATUS_OK) prompt.params.n = 1;
-    struct result *result = result_create(&run->rules, run->reader.line, &prompt);
+    struct result *result = result_create(&run->rules, index, run->reader.line, &prompt);
     if (result) {
-        result->input_bytes = run->reader.consumed - run->bytes_read;
-        run->bytes_read = run->reader.consumed;
+        choose_seed(run, index, &prompt.params);
         if (status == STATUS_OK) status = add_request(run, &prompt, result, &why);
         if (status != STATUS_OK) result_fail(result, &why);
         result_queue_add(&run->queue, result);
+        run->num_taken++;
     }
     prompt_free(&prompt);
     if (result && !result->no_memory) return STATUS_OK;
@@ -188,8 +228,7 @@ static enum status take_line(struct run *run, enum line_result kind, const char 
 static bool has_room(const struct run *run)
 {
     const int64_t seqs = engine_limits(run->engine)->max_num_seqs;
-    return run->queue.num_unanswered < UNANSWERED_PER_SEQUENCE * seqs &&
-           run->queue.num_results < RESULTS_PER_SEQUENCE * seqs;
+    return run->queue.num_unanswered < UNANSWERED_PER_SEQUENCE * seqs;
 }
 
 /* A failed read ends the input like its end does: the lines before it are still answered. */
@@ -203,10 +242,31 @@ static void end_input(struct run *run, enum line_result kind, struct error *why)
     command_fail(COMMAND, why, EXIT_STATUS_FAILURE);
 }
 
+/* More failed than --max-errors allows. */
+static bool failed_too_often(const struct run *run)
+{
+    return run->options->max_errors >= 0 && run->num_failed > run->options->max_errors;
+}
+
+static bool ends_early(const struct run *run)
+{
+    return interrupt_pending() || failed_too_often(run);
+}
+
+/* Takes a line that is not blank, unless it is for another shard or has its answer. */
+static enum status take_prompt(struct run *run, enum line_result kind, const char *line, size_t length,
+                               struct error *err)
+{
+    const int64_t index = run->next_index++;
+    if (run->next_index >= run->end) run->input_ended = true;
+    if (index < run->begin || index >= run->end || answers_have(&run->answers, index)) return STATUS_OK;
+    return take_line(run, index, kind, line, length, err);
+}
+
 /* Reads lines while there is room, and blocks only if there is nothing to compute and nothing to write. */
 static enum status read_ahead(struct run *run, struct error *err)
 {
-    while (!run->input_ended && has_room(run) && !interrupt_pending()) {
+    while (!run->input_ended && has_room(run) && !ends_early(run)) {
         const char *line;
         size_t length;
         struct error why;
@@ -216,7 +276,7 @@ static enum status read_ahead(struct run *run, struct error *err)
         if (kind == LINE_END || kind == LINE_FAILED) {
             end_input(run, kind, &why);
         } else if (kind == LINE_TOO_LONG || !prompt_line_is_blank(line, length)) {
-            enum status status = take_line(run, kind, line, length, err);
+            enum status status = take_prompt(run, kind, line, length, err);
             if (status != STATUS_OK) return status;
         }
     }
@@ -228,11 +288,11 @@ static enum status read_ahead(struct run *run, struct error *err)
 static void count_result(struct run *run, const struct result *r)
 {
     run->num_written++;
-    if (r->error) run->num_failed++;
+    run->num_failed += r->error != NULL;
+    run->num_cut += result_num_cut(r);
     run->prompt_tokens += r->prompt_tokens;
     run->cached_tokens += r->cached_tokens;
     run->output_tokens += result_output_tokens(r);
-    run->bytes_answered += r->input_bytes;
 }
 
 static enum status write_result(struct run *run, const struct result *r, struct error *err)
@@ -242,7 +302,7 @@ static enum status write_result(struct run *run, const struct result *r, struct 
     enum status status = result_format(r, &run->line, err);
     if (status != STATUS_OK) return status;
     if (run->at_terminal) progress_clear(&run->progress);
-    status = output_write(&run->output, run->line.data, run->line.length, err);
+    status = answers_write(&run->answers, r->index, run->line.data, run->line.length, err);
     if (status == STATUS_OK) count_result(run, r);
     return status;
 }
@@ -260,20 +320,43 @@ static enum status write_ready(struct run *run, struct error *err)
 
 /* ---- the loop ---- */
 
+/* How many prompts there are, guessed from the part of the input that was read; 0: it has no known size. */
+static int64_t estimate_total(const struct run *run)
+{
+    if (run->input_ended || run->input_size == 0 || run->reader.consumed == 0) return 0;
+    return (int64_t)((double)run->next_index * (double)run->input_size / (double)run->reader.consumed);
+}
+
 static void show_progress(struct run *run)
 {
     if (!progress_due(&run->progress)) return;
     const struct result_queue *q = &run->queue;
-    int64_t tokens = run->output_tokens, done = run->num_written + q->num_results - q->num_unanswered;
-    for (const struct result *r = q->waiting.first; r; r = r->next) tokens += result_output_tokens(r);
-    progress_update(&run->progress, done, tokens,
-                    run->input_size ? (double)run->bytes_answered / (double)run->input_size : -1);
+    struct scheduler_stats stats;
+    engine_stats(run->engine, &stats);
+    struct progress_facts facts = {.done = run->answers.set.count + run->num_written,
+                                   .done_before = run->answers.set.count,
+                                   .prompt_tokens = run->prompt_tokens,
+                                   .output_tokens = run->output_tokens,
+                                   .running = stats.num_running,
+                                   .waiting = stats.num_waiting + stats.num_swapped};
+    for (const struct result *r = q->waiting.first; r; r = r->next) {
+        facts.prompt_tokens += r->prompt_tokens;
+        facts.output_tokens += result_output_tokens(r);
+    }
+    if (run->counted || run->input_ended)
+        facts.total = run->counted ? run->end - run->begin : run->next_index;
+    else
+        facts.total = estimate_total(run);
+    facts.total_estimated = !run->counted && !run->input_ended;
+    if (stats.blocks_total > 0) facts.cache_used = (double)stats.blocks_in_use / (double)stats.blocks_total;
+    if (stats.prefix_queries > 0) facts.hit_rate = (double)stats.prefix_hits / (double)stats.prefix_queries;
+    progress_update(&run->progress, &facts);
 }
 
 static enum status answer_all(struct run *run, struct error *err)
 {
     enum status status = STATUS_OK;
-    while (status == STATUS_OK && !interrupt_pending()) {
+    while (status == STATUS_OK && !ends_early(run)) {
         status = read_ahead(run, err);
         bool worked = true;
         if (status == STATUS_OK && engine_has_work(run->engine)) status = engine_step(run->engine, &worked, err);
@@ -307,93 +390,235 @@ static enum status wind_up(struct run *run, bool engine_works, struct error *err
     return status;
 }
 
-/* ---- start and end ---- */
+/* ---- what is said at the end ---- */
 
-static void print_summary(struct run *run, const struct generate_options *o)
+static void print_summary(const struct run *run)
 {
-    double seconds = progress_seconds(&run->progress);
-    if (!o->quiet) {
-        fprintf(
-            stderr,
+    const double seconds = progress_seconds(&run->progress);
+    fprintf(stderr,
             "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of them "
-            "from the cache\n",
+            "from the cache",
             (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
             plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
             (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens);
-    }
-    if (run->num_failed) {
-        fprintf(stderr, "quire generate: %lld of %lld prompt%s failed: see \"error\" in the output\n",
-                (long long)run->num_failed, (long long)run->num_written, plural(run->num_written));
-    }
+    if (run->num_cut > 0)
+        fprintf(stderr, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
+                run->num_cut == 1 ? " was" : "s were");
+    fputc('\n', stderr);
+}
+
+static void print_failed(const struct run *run)
+{
+    const int64_t all = run->answers.set.count + run->num_written;
+    if (run->num_failed == 0) return;
+    fprintf(stderr, "quire generate: %lld of %lld prompt%s failed%s: see \"error\" in the output\n",
+            (long long)run->num_failed, (long long)all, plural(all),
+            failed_too_often(run) ? ", which ended the run (--max-errors)" : "");
 }
 
 /* Says what went wrong, but not that the reader of a pipe closed it: whoever did so knows. */
 static int fail(const struct run *run, const struct error *err)
 {
-    if (run->output.reader_ended) return EXIT_STATUS_FAILURE;
+    if (run->answers.output.reader_ended) return EXIT_STATUS_FAILURE;
     return command_fail(COMMAND, err, EXIT_STATUS_FAILURE);
 }
 
 static void print_interrupted(const struct run *run)
 {
     const bool one = run->num_unfinished == 1;
-    fprintf(stderr, "quire generate: interrupted; %lld prompt%s that %s read %s no answer%s\n",
+    fprintf(stderr, "quire generate: interrupted; %lld prompt%s that %s read %s no answer%s%s\n",
             (long long)run->num_unfinished, plural(run->num_unfinished), one ? "was" : "were", one ? "has" : "have",
-            run->input_ended ? "" : ", and the input was not read to its end");
+            run->input_ended ? "" : ", and the input was not read to its end",
+            run->answers.resumable ? "; the same command goes on from here" : "");
 }
 
-static int run_to_end(struct run *run, const struct generate_options *o)
+static void print_spooled(const struct run *run, int64_t count)
+{
+    if (count == 0) return;
+    visible_printf(stderr, "quire generate: %lld finished answer%s for %s in %s\n", (long long)count,
+                   count == 1 ? " waits" : "s wait", count == 1 ? "its turn" : "their turns", run->answers.spool.name);
+}
+
+/* ---- start and end ---- */
+
+/* Everything that was finished is on the disk when this returns. */
+static int end_answers(struct run *run, int exit_status)
 {
     struct error err = {""};
-    progress_start(&run->progress, !o->quiet);
-    run->at_terminal = isatty(run->output.fd);
+    int64_t num_spooled = 0;
+    enum status status = answers_end(&run->answers, &num_spooled, &err);
+    if (status == STATUS_OK) status = output_close(&run->answers.output, &err);
+    if (status != STATUS_OK && exit_status == EXIT_STATUS_OK) exit_status = fail(run, &err);
+    print_spooled(run, num_spooled);
+    return exit_status;
+}
+
+static int run_to_end(struct run *run)
+{
+    struct error err = {""};
+    const bool quiet = run->options->quiet;
+    progress_start(&run->progress, quiet ? NULL : COMMAND);
+    run->at_terminal = isatty(run->answers.output.fd);
     interrupt_catch_to_end();
     enum status status = answer_all(run, &err);
-    const bool interrupted = status == STATUS_OK && interrupt_pending();
-    if (status == STATUS_OK && !interrupted && !run->input_failed) {
-        status = output_begin(&run->output, &err); /* the input may have no prompts */
-    }
+    const bool ended_early = status == STATUS_OK && ends_early(run);
+    if (status == STATUS_OK && !ended_early && !run->input_failed)
+        status = answers_begin(&run->answers, &err); /* the input may have no prompts */
     progress_clear(&run->progress);
     int exit_status = status == STATUS_OK ? EXIT_STATUS_OK : fail(run, &err);
-    if (!run->output.failed && (status != STATUS_OK || interrupted)) {
+    if (!run->answers.output.failed && (status != STATUS_OK || ended_early)) {
         status = wind_up(run, status == STATUS_OK, &err);
         if (status != STATUS_OK) exit_status = fail(run, &err);
     }
-    if (interrupted) print_interrupted(run);
-    if (output_close(&run->output, &err) != STATUS_OK) exit_status = fail(run, &err);
-    if (!run->output.failed) print_summary(run, o);
-    return interrupted || run->input_failed || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
+    if (ended_early && interrupt_pending()) print_interrupted(run);
+    exit_status = end_answers(run, exit_status);
+    if (!run->answers.output.failed && !quiet) print_summary(run);
+    if (!run->answers.output.failed) print_failed(run);
+    return ended_early || run->input_failed || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
 }
 
-static enum status start(struct run *run, struct generate_options *o, struct error *err)
+static enum status start(struct run *run, struct error *err)
 {
+    const struct generate_options *o = run->options;
     enum status status = engine_create(&o->engine, &run->engine, err);
     if (status == STATUS_OK)
         status = prompt_rules_make(run->engine, o->format, &o->sampling, &o->template, &run->prompts, err);
     run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer, .return_token_ids = o->return_token_ids};
+    if (status != STATUS_OK) return status;
+    struct journal *now = &run->answers.now;
+    now->max_model_len = engine_limits(run->engine)->max_model_len;
+    snprintf(now->dtype, sizeof now->dtype, "%s", dtype_name(engine_memory_profile(run->engine)->dtype));
+    return STATUS_OK;
+}
+
+/* Everything that answers follow from but the input and the model's files. */
+static enum status describe_parameters(const struct generate_options *o, struct journal *j, struct error *err)
+{
+    struct fingerprint template;
+    journal_put_sampling(j, &o->sampling);
+    journal_put_string(j, "--dtype", o->engine.dtype);
+    journal_put_string(j, "--kv-cache-dtype", o->engine.kv_cache_dtype);
+    journal_put_integer(j, "--max-model-len", o->engine.max_model_len);
+    journal_put_integer(j, "--seed", (int64_t)o->engine.seed);
+    journal_put_string(j, "--format", o->format);
+    journal_put_string(j, "--chat-template-kwargs", o->template.kwargs);
+    journal_put_switch(j, "--allow-special-in-messages", o->template.allow_special);
+    journal_put_switch(j, "--load-format dummy", o->engine.load_format == LOAD_FORMAT_DUMMY);
+    journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
+    journal_put_switch(j, "--return-token-ids", o->return_token_ids);
+    if (!o->template.file) return STATUS_OK;
+    const enum status status = fingerprint_path(o->template.file, &template, err);
+    journal_put_string(j, "--chat-template", template.text);
     return status;
 }
 
-/* The files are opened before the model is loaded, which takes a while. */
-static int generate(struct generate_options *o)
+/* Counts the prompts of a file, which is left as it was. */
+static enum status count_prompts(struct run *run, int64_t *count, struct error *err)
 {
-    struct run run = {.queue.ordered = o->ordered};
-    struct error err = {""};
-    int exit_status = EXIT_STATUS_FAILURE;
-    enum status status = open_input(&run, o->input, &err);
-    if (status == STATUS_OK) {
-        status = output_open(&run.output, o->output, o->overwrite, run.reader.fd, &err);
-        if (status == STATUS_INVALID) exit_status = EXIT_STATUS_USAGE;
+    struct line_reader reader;
+    const off_t start = lseek(run->reader.fd, 0, SEEK_CUR);
+    const char *line;
+    size_t length;
+    enum line_result kind;
+    line_reader_init(&reader, run->reader.fd);
+    for (*count = 0; (kind = line_reader_next(&reader, true, &line, &length, err)) < LINE_END;)
+        if (kind == LINE_TOO_LONG || (kind == LINE_READY && !prompt_line_is_blank(line, length))) ++*count;
+    line_reader_free(&reader);
+    lseek(run->reader.fd, start, SEEK_SET);
+    return kind == LINE_FAILED ? error_prefix(err, STATUS_IO, "the input") : STATUS_OK;
+}
+
+/* What this run is to answer, where it can be known before the answers are. */
+static enum status describe(struct run *run, struct error *err)
+{
+    const struct generate_options *o = run->options;
+    struct journal *now = &run->answers.now;
+    if (!journal_init(now)) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the parameters of the run");
+    now->ordered = o->ordered;
+    enum status status = count_prompts(run, &now->num_prompts, err);
+    now->end = now->num_prompts;
+    if (o->shard.count > 0) {
+        snprintf(now->shard, sizeof now->shard, "%d/%d", o->shard.number, o->shard.count);
+        shard_range(&o->shard, now->num_prompts, &now->begin, &now->end);
     }
-    if (status == STATUS_OK) status = start(&run, o, &err);
-    exit_status = status == STATUS_OK ? run_to_end(&run, o) : command_fail(COMMAND, &err, exit_status);
+    run->begin = now->begin;
+    run->end = now->end;
+    run->counted = true;
+    if (status == STATUS_OK) status = fingerprint_files(&run->reader.fd, 1, &now->input, err);
+    const bool with_weights = o->engine.load_format != LOAD_FORMAT_DUMMY;
+    if (status == STATUS_OK) status = fingerprint_model(o->engine.model, with_weights, &now->model, err);
+    return status == STATUS_OK ? describe_parameters(o, now, err) : status;
+}
+
+/* Opens the files, and finds out what is left to do. */
+static enum status open_files(struct run *run, struct error *err)
+{
+    const struct generate_options *o = run->options;
+    struct answers *a = &run->answers;
+    struct stat info;
+    run->end = INT64_MAX;
+    enum status status = open_input(run, o->input, err);
+    if (status == STATUS_OK) status = answers_open(a, o->output, run->reader.fd, err);
+    if (status != STATUS_OK) return status;
+    const bool is_file = fstat(run->reader.fd, &info) == 0 && S_ISREG(info.st_mode);
+    if (!is_file && o->shard.count > 0)
+        return error_set(err, STATUS_INVALID,
+                         "--shard needs an input that is a file: the lines of a pipe cannot be "
+                         "counted before they are read");
+    if (is_file && (a->output.named || o->shard.count > 0)) status = describe(run, err);
+    if (status == STATUS_OK) status = answers_resume(a, is_file, err);
+    run->num_failed = a->num_failed;
+    run->num_cut = a->num_cut;
+    return status;
+}
+
+static void print_resuming(const struct run *run)
+{
+    const struct answers *a = &run->answers;
+    const bool torn = a->keep < output_size(&a->output);
+    if (run->options->quiet || !a->resumes) return;
+    visible_printf(stderr, "quire generate: %s%s of %s answers are in %s already%s%s\n",
+                   answers_complete(a) ? "" : "resuming: ", grouped(a->set.count).text,
+                   grouped(run->end - run->begin).text, a->output.name,
+                   answers_complete(a) ? "; nothing is left to do" : "",
+                   torn ? "; a torn line at its end is dropped" : "");
+}
+
+/* An earlier run has answered everything; the last answers may still wait in the spool. */
+static int finish(struct run *run)
+{
+    struct error err = {""};
+    int exit_status = answers_begin(&run->answers, &err) == STATUS_OK ? EXIT_STATUS_OK : fail(run, &err);
+    exit_status = end_answers(run, exit_status);
+    print_failed(run);
+    return run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
+}
+
+/* The files are opened before the model is loaded, which takes a while. */
+static int open_and_run(struct run *run)
+{
+    struct error err = {""};
+    enum status status = open_files(run, &err);
+    if (status == STATUS_OK) print_resuming(run);
+    if (status == STATUS_OK && answers_complete(&run->answers)) return finish(run);
+    const int exit_status = status == STATUS_INVALID ? EXIT_STATUS_USAGE : EXIT_STATUS_FAILURE;
+    if (status == STATUS_OK) status = start(run, &err);
+    if (status != STATUS_OK) return command_fail(COMMAND, &err, exit_status);
+    if (answers_check_engine(&run->answers, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
+    return run_to_end(run);
+}
+
+static int generate(const struct generate_options *o)
+{
+    struct run run = {.options = o, .answers = {.ordered = o->ordered, .overwrite = o->overwrite}};
+    const int exit_status = open_and_run(&run);
     prompt_rules_free(&run.prompts);
     engine_leave(run.engine);
     struct result *r;
     while ((r = result_queue_take_any(&run.queue)) != NULL) result_free(r);
     text_free(&run.line);
     line_reader_free(&run.reader);
-    output_close(&run.output, NULL);
+    answers_close(&run.answers);
     return exit_status;
 }
 

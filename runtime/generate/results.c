@@ -12,11 +12,12 @@
 /* JSON has no infinity; vLLM's server writes this for the logarithm of 0. */
 static const double LOWEST_LOGPROB = -9999.0;
 
-struct result *result_create(const struct result_rules *rules, int64_t line, struct prompt *prompt)
+struct result *result_create(const struct result_rules *rules, int64_t index, int64_t line, struct prompt *prompt)
 {
     struct result *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->rules = rules;
+    r->index = index;
     r->line = line;
     r->id = prompt->id;
     prompt->id = NULL;
@@ -154,6 +155,13 @@ int64_t result_output_tokens(const struct result *r)
     return total;
 }
 
+int32_t result_num_cut(const struct result *r)
+{
+    int32_t cut = 0;
+    for (int32_t i = 0; i < r->n && !r->error; i++) cut += r->answers[i].finish_reason == FINISH_LENGTH;
+    return cut;
+}
+
 /* ---- writing ---- */
 
 static json_t *answer_text(const struct result_answer *a)
@@ -213,9 +221,11 @@ static bool set_answers(json_t *object, const struct result *r)
 static json_t *result_json(const struct result *r)
 {
     json_t *object = json_object();
-    bool ok = object && json_object_set_new(object, "id", r->id ? json_incref(r->id) : json_integer(r->line)) == 0;
+    bool ok = object && json_object_set_new(object, "index", json_integer(r->index)) == 0;
+    if (ok && r->id) ok = json_object_set(object, "id", r->id) == 0;
     if (ok && r->error)
-        ok = json_object_set_new(object, "error", json_text(r->error, strlen(r->error))) == 0;
+        ok = json_object_set_new(object, "line", json_integer(r->line)) == 0 &&
+             json_object_set_new(object, "error", json_text(r->error, strlen(r->error))) == 0;
     else if (ok)
         ok = set_answers(object, r);
     if (ok) return object;

@@ -1,12 +1,14 @@
 /* What `quire generate` writes: one line, one JSON object, for each line that it read.
  *
- *   {"id": ..., "text": "...", "finish_reason": "stop", "prompt_tokens": 5, "cached_tokens": 0, "completion_tokens": 9}
+ *   {"index": 0, "id": ..., "text": "...", "finish_reason": "stop", "prompt_tokens": 5, "cached_tokens": 0,
+ *    "completion_tokens": 9}
  *
  * with "token_ids" and "logprobs" where they are asked for, with "score" after a beam search and "cumulative_logprob"
  * with best_of. With n > 1 "texts", "finish_reasons", "scores" and "cumulative_logprobs" are lists, and so are the
- * token_ids and logprobs of each answer. A line that failed gives {"id": ..., "error": "line 7: ..."}. The id
- * says which line of the input was answered: it is the line's own "id" or "custom_id", or else the line's number,
- * counted from 1 with blank lines included. */
+ * token_ids and logprobs of each answer. A line that failed gives {"index": ..., "id": ..., "line": 7, "error": "line
+ * 7: ..."}. The index, which is the first key of every line (answer_line.h), counts the prompts of the input from 0;
+ * "line" counts all lines from 1, blank ones included. The id is the line's own "id" or "custom_id", and absent where
+ * the line has none. */
 #ifndef QUIRE_RUNTIME_RESULTS_H
 #define QUIRE_RUNTIME_RESULTS_H
 
@@ -23,9 +25,8 @@ struct result_rules {
 /* One request's answers, gathered piece by piece. */
 struct result {
     const struct result_rules *rules;
-    int64_t line;
-    uint64_t input_bytes; /* of that line, and of the blank ones before it */
-    json_t *id;           /* or NULL */
+    int64_t index, line;
+    json_t *id; /* or NULL */
     int32_t n;
     struct result_answer {
         struct text text;
@@ -45,8 +46,8 @@ struct result {
     struct result *previous, *next; /* the queue's */
 };
 
-/* For the prompt on `line`; takes over prompt->id. NULL when memory ran out. */
-struct result *result_create(const struct result_rules *rules, int64_t line, struct prompt *prompt);
+/* For prompt `index`, on `line`; takes over prompt->id. NULL when memory ran out. */
+struct result *result_create(const struct result_rules *rules, int64_t index, int64_t line, struct prompt *prompt);
 void result_free(struct result *r); /* NULL is allowed */
 
 /* An answer_function; `user` is the struct result. */
@@ -54,6 +55,7 @@ void result_deliver(void *user, const struct answer_piece *piece);
 /* The line failed: the sentence of `why` becomes its result. */
 void result_fail(struct result *r, const struct error *why);
 int64_t result_output_tokens(const struct result *r);
+int32_t result_num_cut(const struct result *r); /* its answers that max_tokens or max_model_len cut */
 
 /* Puts the line, with its newline, in place of what *line held. */
 enum status result_format(const struct result *r, struct text *line, struct error *err);

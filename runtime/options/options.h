@@ -38,11 +38,18 @@ struct option_spec {
     uint64_t given_bit;
 };
 
+/* Words that are no flags: names of files. */
+struct option_words {
+    const char **list; /* [count] room for argc of them; the caller's */
+    int count;
+};
+
 #define OPTIONS_MAX 80
 struct option_table {
     struct option_spec specs[OPTIONS_MAX];
     int count;
-    const char **word; /* gets the one word that is no flag; NULL: such a word is an error */
+    const char **word;          /* gets the one word that is no flag; NULL: such a word is an error */
+    struct option_words *words; /* gets all such words instead; or NULL */
 };
 void option_table_add(struct option_table *table, const struct option_spec *specs, int count);
 

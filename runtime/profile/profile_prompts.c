@@ -185,12 +185,25 @@ static enum status step_json(json_t *steps, const struct scheduler_stats *s, int
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report of a step");
 }
 
+static void show_progress(struct progress *progress, const struct profile_run *run, const struct scheduler_stats *s)
+{
+    const struct progress_facts facts = {.done = run->num_ended,
+                                         .total = run->count,
+                                         .prompt_tokens = s->tokens - run->output_tokens,
+                                         .output_tokens = run->output_tokens,
+                                         .running = s->num_running,
+                                         .waiting = s->num_waiting,
+                                         .cache_used = s->blocks_total ? (double)s->blocks_in_use / (double)s->blocks_total : 0,
+                                         .hit_rate = hit_rate(s)};
+    progress_update(progress, &facts);
+}
+
 /* Steps until all prompts are answered. A step is appended to `steps`, or printed if that is NULL. */
 static enum status run_steps(struct profile_run *run, struct engine *e, int32_t every, json_t *steps,
                              struct scheduler_stats *stats, struct error *err)
 {
     struct progress progress;
-    progress_start(&progress, steps || !isatty(STDOUT_FILENO)); /* rows on the terminal show the progress already */
+    progress_start(&progress, steps || !isatty(STDOUT_FILENO) ? "profile" : NULL); /* rows show the progress, too */
     int64_t seen_tokens = 0, shown_steps = 0, shown_tokens = 0;
     enum status status = STATUS_OK;
     engine_stats(e, stats);
@@ -201,8 +214,7 @@ static enum status run_steps(struct profile_run *run, struct engine *e, int32_t 
         if (status != STATUS_OK || stats->steps == shown_steps) continue;
         note_step(run, e, stats, stats->tokens - seen_tokens);
         seen_tokens = stats->tokens;
-        if (progress_due(&progress))
-            progress_update(&progress, run->num_ended, run->output_tokens, (double)run->num_ended / (double)run->count);
+        if (progress_due(&progress)) show_progress(&progress, run, stats);
         if (stats->steps % every != 0 && engine_has_work(e)) continue;
         if (steps)
             status = step_json(steps, stats, stats->tokens - shown_tokens, err);
