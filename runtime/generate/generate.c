@@ -435,8 +435,8 @@ static void print_interrupted(const struct run *run)
 static void print_spooled(const struct run *run, int64_t count)
 {
     if (count == 0) return;
-    visible_printf(stderr, "quire generate: %lld finished answer%s for %s in %s\n", (long long)count,
-                   count == 1 ? " waits" : "s wait", count == 1 ? "its turn" : "their turns", run->answers.spool.name);
+    visible_printf(stderr, "quire generate: %lld finished answer%s in %s.spool for those before %s\n", (long long)count,
+                   count == 1 ? " waits" : "s wait", run->answers.output.name, count == 1 ? "it" : "them");
 }
 
 /* ---- start and end ---- */
