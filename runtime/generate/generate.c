@@ -504,6 +504,7 @@ static enum status describe_parameters(const struct generate_options *o, struct 
     journal_put_string(j, "--chat-template-kwargs", o->template.kwargs);
     journal_put_switch(j, "--allow-special-in-messages", o->template.allow_special);
     journal_put_switch(j, "--load-format dummy", o->engine.load_format == LOAD_FORMAT_DUMMY);
+    journal_put_switch(j, "--scheduling-policy priority", o->engine.scheduling_policy == SCHEDULING_PRIORITY);
     journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
     journal_put_switch(j, "--return-token-ids", o->return_token_ids);
     if (!o->template.file) return STATUS_OK;

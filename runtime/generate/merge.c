@@ -31,7 +31,7 @@ static const char SUMMARY[] =
     "answers must be whole up to the largest index.";
 
 /* An entry of the table: the file's number from 1 above, the offset of the line below. 0: there is no such line. */
-enum { OFFSET_BITS = 44, MAX_FILES = 1 << 20, WRITE_BYTES = 1 << 20 };
+enum { OFFSET_BITS = 44, MAX_FILES = 1 << 20, WRITE_BYTES = 1 << 20, TOUCHED_BYTES = 16 << 20 };
 
 struct merge {
     const char **names; /* [count] */
@@ -52,6 +52,7 @@ struct merge {
     const char *first_name;
     struct output output;
     struct text buffer; /* lines that are not written yet */
+    size_t touched;     /* bytes written since release_pages */
 };
 
 /* ---- the table ---- */
@@ -178,10 +179,21 @@ static enum status check_missing(const struct merge *m, struct error *err)
 
 /* ---- the second pass ---- */
 
+/* Takes the pages that were touched out of this process; the system still has them, and may drop them when it likes. */
+static void release_pages(struct merge *m)
+{
+    for (int i = 0; i < m->count; i++)
+        if (m->files[i].data) madvise((void *)m->files[i].data, m->files[i].size, MADV_DONTNEED);
+    if (m->table) madvise(m->table, (size_t)m->capacity * sizeof *m->table, MADV_DONTNEED);
+    m->touched = 0;
+}
+
 static enum status flush(struct merge *m, struct error *err)
 {
     const enum status status = output_write(&m->output, m->buffer.data, m->buffer.length, err);
+    m->touched += m->buffer.length;
     text_clear(&m->buffer);
+    if (m->touched >= TOUCHED_BYTES) release_pages(m);
     return status;
 }
 
@@ -210,8 +222,14 @@ static enum status write_ordered(struct merge *m, struct error *err)
 static enum status write_unordered(struct merge *m, struct error *err)
 {
     enum status status = STATUS_OK;
-    for (int i = 0; i < m->count && status == STATUS_OK; i++)
-        status = output_write(&m->output, (const char *)m->files[i].data, m->whole[i], err);
+    for (int i = 0; i < m->count; i++) {
+        for (uint64_t at = 0, count; at < m->whole[i] && status == STATUS_OK; at += count) {
+            count = m->whole[i] - at < WRITE_BYTES ? m->whole[i] - at : WRITE_BYTES;
+            status = text_append(&m->buffer, (const char *)m->files[i].data + at, count)
+                         ? flush(m, err)
+                         : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for answers");
+        }
+    }
     return status;
 }
 
@@ -225,6 +243,7 @@ static enum status write_all(struct merge *m, struct error *err)
                            m->output_name);
     if (status == STATUS_OK && m->output.named) journal_remove(m->output_name);
     if (status == STATUS_OK) status = output_cut(&m->output, 0, err);
+    release_pages(m);
     if (status == STATUS_OK) status = m->unordered ? write_unordered(m, err) : write_ordered(m, err);
     return status == STATUS_OK ? output_close(&m->output, err) : status;
 }

@@ -11,7 +11,7 @@ enum { WORTH_BYTES = 16 << 20 }; /* fewer dead bytes are left where they are */
 
 static const char *shown_name(const struct spool *s)
 {
-    return s->name[0] ? s->name : "the file for early answers";
+    return s->name[0] ? s->name : "the file for early answers in TMPDIR";
 }
 
 static enum status fail(const struct spool *s, const char *what, struct error *err)
