@@ -2,16 +2,18 @@
  *
  * An answer is written as soon as it is finished: a run that ends early loses nothing that was finished, and finished
  * answers take no memory. With --ordered an answer waits in memory for those of the lines before it. Lines are read a
- * little ahead of the answers, never the whole file. Two bounds stop reading: the number of unanswered requests, which
- * is what keeps the engine busy, and, for --ordered, the number of results in memory. */
+ * little ahead of the answers, never the whole file: a window of them at a time, whose prompts the engine gets sorted,
+ * so that equal beginnings are computed once. Two bounds stop reading: the window's size, and, for --ordered, the
+ * number of results in memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/random.h"
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
-#include "runtime/line_reader.h"
+#include "runtime/inputs.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
@@ -19,9 +21,10 @@
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 #include "runtime/generate/results.h"
+#include "runtime/generate/window.h"
 
 static const char COMMAND[] = "generate";
-static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
+static const char USAGE[] = "generate [--input FILE]... [--output FILE] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
     "\"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an \"id\" or "
@@ -31,14 +34,19 @@ static const char SUMMARY[] =
     "which is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line "
     "that cannot be answered gives an \"error\", and the exit status is then 1.";
 
-enum { UNANSWERED_PER_SEQUENCE = 4, RESULTS_PER_SEQUENCE = 64 }; /* bounds, in multiples of max_num_seqs */
+/* Bounds, the first three in multiples of max_num_seqs: prompts that the engine has, prompts that are read and sorted
+ * together, and results in memory; and the tokens of the prompts in the window. */
+enum { WAITING_PER_SEQUENCE = 2, WINDOW_PER_SEQUENCE = 4, RESULTS_PER_SEQUENCE = 64, WINDOW_TOKENS = 1 << 24 };
 
 struct generate_options {
     struct engine_options engine;
     struct log log;
     struct sampling_flags sampling;
     struct template_flags template;
-    const char *input, *output, *format;
+    struct input_list input;
+    const char *output, *format, *system;
+    const char *model_name; /* of the answers to lines of a batch */
+    int as_chat;
     bool overwrite, ordered, return_token_ids, quiet;
 };
 
@@ -46,14 +54,17 @@ struct run {
     struct engine *engine;
     struct prompt_rules prompts;
     struct result_rules rules;
-    struct line_reader reader;
+    struct inputs inputs;
+    struct window window; /* of prompts that the engine has not got yet */
+    struct prompt_warnings said;
+    const struct log *log;
+    uint64_t seed; /* of requests without one */
     struct output output;
     struct text line; /* the one that is being written */
     struct result_queue queue;
     struct progress progress;
-    int64_t num_written, num_failed, num_unfinished;
+    int64_t num_read, num_written, num_failed, num_unfinished;
     int64_t prompt_tokens, cached_tokens, output_tokens; /* of what is written */
-    uint64_t input_size;                                 /* bytes; 0: not known */
     uint64_t bytes_read;     /* of the input: of the lines that became results, and the blank lines before them */
     uint64_t bytes_answered; /* of bytes_read: of the lines whose answers are written */
     bool input_ended;        /* no more lines are read */
@@ -68,9 +79,9 @@ static void set_defaults(struct generate_options *o)
     *o = (struct generate_options){.engine = engine_options_default(),
                                    .log = {LOG_WARNING},
                                    .sampling.params = sampling_params_default(),
-                                   .input = "-",
                                    .output = "-",
-                                   .format = "auto"};
+                                   .format = "auto",
+                                   .as_chat = -1};
     o->engine.log = &o->log;
 }
 
@@ -80,11 +91,12 @@ static void add_file_flags(struct option_table *table, struct generate_options *
         {.heading = "Files:",
          .name = "input",
          .letter = 'i',
-         .kind = OPTION_STRING,
+         .kind = OPTION_CUSTOM,
          .target = &o->input,
-         .not_empty = true,
+         .parse = input_list_add,
          .argument = "FILE",
-         .help = "The prompts; -: standard input. Default: -."},
+         .help = "The prompts; -: standard input. gzip and zstd are unpacked. Given several times, the files are read "
+                 "one after the other. Default: -."},
         {.name = "output",
          .letter = 'o',
          .kind = OPTION_STRING,
@@ -105,6 +117,17 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .target = &o->format,
          .choices = PROMPT_FORMAT_CHOICES,
          .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+        {.name = "chat",
+         .kind = OPTION_TRISTATE,
+         .target = &o->as_chat,
+         .help = "Make each text a question to a chat model, through its chat template; a list of token ids stays as "
+                 "it is. Default: off, and a warning if the model has a template."},
+        {.name = "system",
+         .letter = 's',
+         .kind = OPTION_STRING,
+         .target = &o->system,
+         .argument = "TEXT",
+         .help = "With --chat: the system message before each question. Default: none."},
     };
     option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
 }
@@ -142,15 +165,6 @@ static void add_flags(struct option_table *table, struct generate_options *o)
 
 /* ---- a line in ---- */
 
-static enum status open_input(struct run *run, const char *name, struct error *err)
-{
-    struct stat info;
-    enum status status = line_reader_open(&run->reader, name, err);
-    if (status != STATUS_OK || fstat(run->reader.fd, &info) != 0) return status;
-    if (S_ISREG(info.st_mode) && info.st_size > 0) run->input_size = (uint64_t)info.st_size;
-    return STATUS_OK;
-}
-
 static enum status add_request(struct run *run, const struct prompt *prompt, struct result *result, struct error *err)
 {
     if (prompt->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
@@ -165,31 +179,71 @@ static enum status add_request(struct run *run, const struct prompt *prompt, str
     return engine_add(run->engine, &request, &result->request, err);
 }
 
-/* Every line becomes a result in the queue; what is wrong with the line is the result's error. */
+static void warn(struct run *run, const struct prompt *prompt)
+{
+    struct error sentence;
+    while (prompt_warning(&run->said, &run->prompts, prompt, &sentence)) {
+        progress_clear(&run->progress);
+        log_write(run->log, LOG_WARNING, "%s", sentence.text);
+    }
+}
+
+/* A request without a seed gets one of its place in the input, so that its answer does not depend on when it runs. */
+static void set_seed(const struct run *run, int64_t index, struct sampling_params *params)
+{
+    if (params->has_seed) return;
+    params->has_seed = true;
+    params->seed = random_mix(run->seed * RANDOM_STEP + (uint64_t)index + 1);
+}
+
+/* Every line becomes a result in the queue; what is wrong with the line is the result's error. Its prompt waits in the
+ * window. */
 static enum status take_line(struct run *run, enum line_result kind, const char *line, size_t length, struct error *err)
 {
     struct prompt prompt;
     struct error why = {""};
-    enum status status = prompt_read(&run->prompts, kind, line, length, &prompt, &why);
+    const struct result_place place = {run->num_read++, inputs_line(&run->inputs), inputs_file(&run->inputs)};
+    const enum status status = prompt_read(&run->prompts, kind, line, length, &prompt, &why);
     if (status != STATUS_OK) prompt.params.n = 1;
-    struct result *result = result_create(&run->rules, run->reader.line, &prompt);
-    if (result) {
-        result->input_bytes = run->reader.consumed - run->bytes_read;
-        run->bytes_read = run->reader.consumed;
-        if (status == STATUS_OK) status = add_request(run, &prompt, result, &why);
+    warn(run, &prompt);
+    set_seed(run, place.index, &prompt.params);
+    struct result *result = result_create(&run->rules, place, &prompt);
+    bool ok = result != NULL;
+    if (ok) {
+        const uint64_t position = inputs_position(&run->inputs);
+        result->input_bytes = position - run->bytes_read;
+        run->bytes_read = position;
         if (status != STATUS_OK) result_fail(result, &why);
         result_queue_add(&run->queue, result);
+        ok = !result->no_memory;
     }
-    prompt_free(&prompt);
-    if (result && !result->no_memory) return STATUS_OK;
-    return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for line %lld", (long long)run->reader.line);
+    if (!ok || status != STATUS_OK || !(ok = window_add(&run->window, &prompt, result))) prompt_free(&prompt);
+    return ok ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for line %lld", (long long)place.line);
 }
 
-static bool has_room(const struct run *run)
+/* Gives prompts of the window to the engine: as many as keep it busy. */
+static void feed_engine(struct run *run)
+{
+    const int64_t most = WAITING_PER_SEQUENCE * (int64_t)engine_limits(run->engine)->max_num_seqs;
+    struct window_entry entry;
+    while (run->queue.num_unanswered - window_count(&run->window) < most && window_take(&run->window, &entry)) {
+        struct error why = {""};
+        if (add_request(run, &entry.prompt, entry.result, &why) != STATUS_OK) result_fail(entry.result, &why);
+        prompt_free(&entry.prompt);
+    }
+}
+
+/* What the engine has is enough for its next steps: lines are then read a few at a time, so that no step waits long. */
+static bool engine_is_fed(const struct run *run)
+{
+    return run->queue.num_unanswered - window_count(&run->window) >= engine_limits(run->engine)->max_num_seqs;
+}
+
+static bool has_room(const struct run *run, int64_t num_read)
 {
     const int64_t seqs = engine_limits(run->engine)->max_num_seqs;
-    return run->queue.num_unanswered < UNANSWERED_PER_SEQUENCE * seqs &&
-           run->queue.num_results < RESULTS_PER_SEQUENCE * seqs;
+    return window_collected(&run->window) < WINDOW_PER_SEQUENCE * seqs && run->window.num_tokens < WINDOW_TOKENS &&
+           run->queue.num_results < RESULTS_PER_SEQUENCE * seqs && (num_read <= seqs / 4 || !engine_is_fed(run));
 }
 
 /* A failed read ends the input like its end does: the lines before it are still answered. */
@@ -199,19 +253,19 @@ static void end_input(struct run *run, enum line_result kind, struct error *why)
     run->input_failed = kind == LINE_FAILED;
     if (!run->input_failed) return;
     progress_clear(&run->progress);
-    error_prefix(why, STATUS_IO, "the input");
     command_fail(COMMAND, why, EXIT_STATUS_FAILURE);
 }
 
 /* Reads lines while there is room, and blocks only if there is nothing to compute and nothing to write. */
-static enum status read_ahead(struct run *run, struct error *err)
+static enum status read_window(struct run *run, struct error *err)
 {
-    while (!run->input_ended && has_room(run) && !interrupt_pending()) {
+    const int64_t read_before = run->num_read;
+    while (!run->input_ended && has_room(run, run->num_read - read_before) && !interrupt_pending()) {
         const char *line;
         size_t length;
         struct error why;
         bool wait = run->queue.num_results == 0 && !engine_has_work(run->engine);
-        enum line_result kind = line_reader_next(&run->reader, wait, &line, &length, &why);
+        enum line_result kind = inputs_next(&run->inputs, wait, &line, &length, &why);
         if (kind == LINE_NOT_YET) break;
         if (kind == LINE_END || kind == LINE_FAILED) {
             end_input(run, kind, &why);
@@ -221,6 +275,14 @@ static enum status read_ahead(struct run *run, struct error *err)
         }
     }
     return STATUS_OK;
+}
+
+static enum status read_ahead(struct run *run, struct error *err)
+{
+    feed_engine(run);
+    const enum status status = read_window(run, err);
+    feed_engine(run);
+    return status;
 }
 
 /* ---- an answer out ---- */
@@ -238,7 +300,7 @@ static void count_result(struct run *run, const struct result *r)
 static enum status write_result(struct run *run, const struct result *r, struct error *err)
 {
     if (r->no_memory)
-        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->line);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->place.line);
     enum status status = result_format(r, &run->line, err);
     if (status != STATUS_OK) return status;
     if (run->at_terminal) progress_clear(&run->progress);
@@ -267,7 +329,7 @@ static void show_progress(struct run *run)
     int64_t tokens = run->output_tokens, done = run->num_written + q->num_results - q->num_unanswered;
     for (const struct result *r = q->waiting.first; r; r = r->next) tokens += result_output_tokens(r);
     progress_update(&run->progress, done, tokens,
-                    run->input_size ? (double)run->bytes_answered / (double)run->input_size : -1);
+                    run->inputs.size ? (double)run->bytes_answered / (double)run->inputs.size : -1);
 }
 
 static enum status answer_all(struct run *run, struct error *err)
@@ -365,12 +427,27 @@ static int run_to_end(struct run *run, const struct generate_options *o)
     return interrupted || run->input_failed || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
 }
 
+static struct prompt_options prompt_options_of(const struct generate_options *o)
+{
+    return (struct prompt_options){.format = o->format,
+                                   .sampling = &o->sampling,
+                                   .template = &o->template,
+                                   .as_chat = o->as_chat,
+                                   .system = o->system,
+                                   .model_name = o->model_name};
+}
+
 static enum status start(struct run *run, struct generate_options *o, struct error *err)
 {
     enum status status = engine_create(&o->engine, &run->engine, err);
-    if (status == STATUS_OK)
-        status = prompt_rules_make(run->engine, o->format, &o->sampling, &o->template, &run->prompts, err);
-    run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer, .return_token_ids = o->return_token_ids};
+    if (status != STATUS_OK) return status;
+    const struct prompt_model model = prompt_model_of(run->engine);
+    const struct prompt_options options = prompt_options_of(o);
+    status = prompt_rules_make(&model, &options, &run->prompts, err);
+    run->rules = (struct result_rules){
+        .tokenizer = run->prompts.tokenizer, .model_name = o->model_name, .return_token_ids = o->return_token_ids};
+    run->log = &o->log;
+    run->seed = o->engine.seed;
     return status;
 }
 
@@ -380,9 +457,9 @@ static int generate(struct generate_options *o)
     struct run run = {.queue.ordered = o->ordered};
     struct error err = {""};
     int exit_status = EXIT_STATUS_FAILURE;
-    enum status status = open_input(&run, o->input, &err);
+    enum status status = inputs_open(&run.inputs, &o->input, &err);
     if (status == STATUS_OK) {
-        status = output_open(&run.output, o->output, o->overwrite, run.reader.fd, &err);
+        status = output_open(&run.output, o->output, o->overwrite, &run.inputs, &err);
         if (status == STATUS_INVALID) exit_status = EXIT_STATUS_USAGE;
     }
     if (status == STATUS_OK) status = start(&run, o, &err);
@@ -392,9 +469,17 @@ static int generate(struct generate_options *o)
     struct result *r;
     while ((r = result_queue_take_any(&run.queue)) != NULL) result_free(r);
     text_free(&run.line);
-    line_reader_free(&run.reader);
+    window_free(&run.window);
+    inputs_close(&run.inputs);
     output_close(&run.output, NULL);
     return exit_status;
+}
+
+/* The name of the folder at the end of a path. */
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
 }
 
 static int parse_and_generate(struct generate_options *o, int argc, char **argv)
@@ -415,9 +500,15 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         template_flags_check(&o->template, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
+    if (o->system && o->as_chat != 1) {
+        error_set(&err, STATUS_INVALID, "--system goes with --chat");
+        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
+    }
+    o->model_name = o->engine.model;
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
+    if (!o->model_name) o->model_name = last_part(o->engine.model);
     return generate(o);
 }
 
@@ -427,5 +518,6 @@ int command_generate(int argc, char **argv)
     set_defaults(&o);
     const int exit_status = parse_and_generate(&o, argc, argv);
     sampling_flags_free(&o.sampling);
+    input_list_free(&o.input);
     return exit_status;
 }

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "runtime/inputs.h"
 
 struct output {
     int fd;            /* standard output stays open when the output is closed */
@@ -19,9 +20,10 @@ struct output {
 
 /* Opens the file `name` for writing, or standard output for "-". A regular file is locked against other runs until it
  * is closed; its contents stay until output_begin. `name` is referred to. Fails with
- *   INVALID  the file is not empty and `overwrite` is false, or it is the one open as `input_fd`
+ *   INVALID  the file is not empty and `overwrite` is false, or it is one of the inputs
  *   IO       it cannot be opened, or another run holds the lock */
-enum status output_open(struct output *o, const char *name, bool overwrite, int input_fd, struct error *err);
+enum status output_open(struct output *o, const char *name, bool overwrite, const struct inputs *inputs,
+                        struct error *err);
 
 /* Empties the file. Later calls do nothing. */
 enum status output_begin(struct output *o, struct error *err);
