@@ -509,7 +509,7 @@ static void make_argv(const char **argv, const struct fixture *f, const char *co
     const char *const first[] = {QUIRE_EXECUTABLE,   "generate", "--model",         f->model.path,
                                  "--load-format",    "dummy",    "--device",        "cpu",
                                  "--max-num-seqs",   "4",        "--max-model-len", "512",
-                                 "--kv-cache-space", "0.1",      "--ignore-eos"};
+                                 "--kv-cache-space", "0.1",      "--ignore-eos",  "--no-chat"};
     int argc = 0;
     for (size_t i = 0; i < sizeof first / sizeof first[0]; i++) argv[argc++] = first[i];
     while (argc < MAX_ARGS && *more) argv[argc++] = *more++;
@@ -575,13 +575,13 @@ static void test_text_lines(void **state)
     run(&p, *state,
         "\xEF\xBB\xBF"
         "First prompt\n\n  \nSecond one\r\nthird",
-        (const char *[]){NULL});
+        (const char *[]){"--ordered", NULL});
     assert_int_equal(p.exit_status, 0);
     assert_int_equal(count_lines(&p.out), 3);
-    static const int ids[] = {1, 4, 5}; /* line numbers; blank lines have none to answer */
     for (int i = 0; i < 3; i++) {
         json_t *line = json_line(&p.out, i);
-        assert_int_equal(integer_of(line, "id"), ids[i]);
+        assert_int_equal(integer_of(line, "index"), i); /* blank lines are no prompts */
+        assert_null(json_object_get(line, "id"));
         assert_int_equal(integer_of(line, "completion_tokens"), 16); /* the default of max_tokens */
         assert_true(integer_of(line, "prompt_tokens") > 0);
         assert_int_equal(integer_of(line, "cached_tokens"), 0);
@@ -616,7 +616,8 @@ static void test_json_lines(void **state)
         if (i == 0) assert_string_equal(string_of(line, "id"), "first");
         if (i == 1) assert_int_equal(integer_of(line, "id"), 99);
         if (i == 1) assert_int_equal(integer_of(line, "prompt_tokens"), 3);
-        if (i >= 2) assert_int_equal(integer_of(line, "id"), i + 1);
+        assert_int_equal(integer_of(line, "index"), i);
+        if (i >= 2) assert_null(json_object_get(line, "id"));
         json_decref(line);
     }
     program_free(&p);
@@ -667,7 +668,7 @@ static void test_bad_lines(void **state)
         json_t *line = json_line(&p.out, i);
         if (sentences[i]) {
             assert_non_null(strstr(string_of(line, "error"), sentences[i]));
-            assert_int_equal(json_object_size(line), 2);
+            assert_int_equal(json_object_size(line), i == 1 ? 3 : 2);
         } else {
             assert_string_equal(string_of(line, "finish_reason"), "length");
         }
@@ -884,7 +885,7 @@ static void test_terminal(void **state)
     pty_start(&p, argv);
     pty_type(&p, "one\r");
     pty_expect(&p, "0 done, ");
-    pty_expect(&p, "\r\033[K{\"id\": 1");
+    pty_expect(&p, "\r\033[K{\"index\": 0");
     pty_type(&p, "\x04");
     assert_int_equal(pty_finish(&p), 0);
 }
@@ -1015,7 +1016,7 @@ static void test_full_disk(void **state)
     path_of(f, "cut.jsonl", path, sizeof path);
     snprintf(command, sizeof command,
              "ulimit -f 1; exec %s generate --model %s --load-format dummy --device cpu --max-num-seqs 4 "
-             "--kv-cache-space 0.1 --ignore-eos --max-tokens 1 -o %s",
+             "--kv-cache-space 0.1 --ignore-eos --max-tokens 1 --no-chat -o %s",
              QUIRE_EXECUTABLE, f->model.path, path);
     struct text input = {0}, written = {0};
     for (int i = 0; i < 40; i++) assert_true(text_append_string(&input, "prompt\n"));
@@ -1131,7 +1132,7 @@ static void check_interrupt(void **state, int signal_number, const char *flag)
                                          : "interrupted; 1 prompt that was read has no answer, and the input was not";
     if (!strstr(said.data, sentence)) fail_msg("no '%s' in: %s", sentence, said.data);
     line = json_line(&answers, answered - 1);
-    assert_int_equal(integer_of(line, "id"), answered == 1 ? 1 : 3);
+    assert_int_equal(integer_of(line, "index"), answered == 1 ? 0 : 2);
     json_decref(line);
     text_free(&answers);
     text_free(&said);
@@ -1213,8 +1214,8 @@ static void check_quick_answers(const char *path)
     const char *at = contents.data;
     for (int i = 0; i < QUICK_LINES; i++) {
         json_t *line = next_json(&at);
-        const int64_t id = integer_of(line, "id");
-        assert_in_range(id, 2, QUICK_LINES + 1);
+        const int64_t id = integer_of(line, "index");
+        assert_in_range(id, 1, QUICK_LINES);
         assert_false(seen[id]);
         seen[id] = true;
         json_decref(line);

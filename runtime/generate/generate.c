@@ -17,6 +17,7 @@
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
+#include "runtime/generate/dry_run.h"
 #include "runtime/generate/output.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
@@ -47,7 +48,7 @@ struct generate_options {
     const char *output, *format, *system;
     const char *model_name; /* of the answers to lines of a batch */
     int as_chat;
-    bool overwrite, ordered, return_token_ids, quiet;
+    bool dry_run, overwrite, ordered, return_token_ids, quiet;
 };
 
 struct run {
@@ -117,6 +118,10 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .target = &o->format,
          .choices = PROMPT_FORMAT_CHOICES,
          .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+        {.name = "dry-run",
+         .kind = OPTION_SWITCH,
+         .target = &o->dry_run,
+         .help = "Answer nothing: count prompts and tokens, name bad lines, and estimate the time. Default: off."},
         {.name = "chat",
          .kind = OPTION_TRISTATE,
          .target = &o->as_chat,
@@ -509,6 +514,10 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
     if (!o->model_name) o->model_name = last_part(o->engine.model);
+    if (o->dry_run) {
+        const struct dry_run_options dry = {&o->engine, &o->input, prompt_options_of(o)};
+        return dry_run(&dry);
+    }
     return generate(o);
 }
 
