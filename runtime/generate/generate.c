@@ -35,9 +35,15 @@ static const char SUMMARY[] =
     "which is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line "
     "that cannot be answered gives an \"error\", and the exit status is then 1.";
 
-/* Bounds, the first three in multiples of max_num_seqs: prompts that the engine has, prompts that are read and sorted
- * together, and results in memory; and the tokens of the prompts in the window. */
-enum { WAITING_PER_SEQUENCE = 2, WINDOW_PER_SEQUENCE = 4, RESULTS_PER_SEQUENCE = 64, WINDOW_TOKENS = 1 << 24 };
+/* Bounds: prompts that the engine has and results beside the window's, in multiples of max_num_seqs; and prompts that
+ * are read and sorted together, the larger of both, with their tokens. */
+enum {
+    WAITING_PER_SEQUENCE = 2,
+    RESULTS_PER_SEQUENCE = 64,
+    WINDOW_PER_SEQUENCE = 4,
+    WINDOW_PROMPTS = 1024,
+    WINDOW_TOKENS = 1 << 22
+};
 
 struct generate_options {
     struct engine_options engine;
@@ -247,8 +253,9 @@ static bool engine_is_fed(const struct run *run)
 static bool has_room(const struct run *run, int64_t num_read)
 {
     const int64_t seqs = engine_limits(run->engine)->max_num_seqs;
-    return window_collected(&run->window) < WINDOW_PER_SEQUENCE * seqs && run->window.num_tokens < WINDOW_TOKENS &&
-           run->queue.num_results < RESULTS_PER_SEQUENCE * seqs && (num_read <= seqs / 4 || !engine_is_fed(run));
+    const int64_t most = WINDOW_PER_SEQUENCE * seqs > WINDOW_PROMPTS ? WINDOW_PER_SEQUENCE * seqs : WINDOW_PROMPTS;
+    return window_collected(&run->window) < most && run->window.num_tokens < WINDOW_TOKENS &&
+           run->queue.num_results < RESULTS_PER_SEQUENCE * seqs + most && (num_read <= seqs / 4 || !engine_is_fed(run));
 }
 
 /* A failed read ends the input like its end does: the lines before it are still answered. */
