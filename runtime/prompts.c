@@ -29,8 +29,9 @@ static enum status set_chat(const struct prompt_options *o, struct prompt_rules 
     if (status == STATUS_OK && o->as_chat == 1 && !out->tokenizer)
         return error_set(err, STATUS_INVALID, "--chat needs a tokenizer");
     if (status == STATUS_OK && o->as_chat == 1) status = chat_setup_check(&out->chat, err);
-    if (status == STATUS_OK && o->system) status = prompt_check_text(o->system, strlen(o->system), err);
-    return status;
+    if (status != STATUS_OK || !o->system) return status;
+    status = prompt_check_text(o->system, strlen(o->system), err);
+    return status == STATUS_OK ? status : error_prefix(err, status, "--system");
 }
 
 enum status prompt_rules_make(const struct prompt_model *model, const struct prompt_options *o,
