@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 enum {
     BUFFER_BYTES = 64 * 1024,
@@ -179,6 +180,8 @@ static enum source_result unpack_zstd(struct byte_source *s, char *out, size_t s
     u->inside = left != 0;
     u->block_bytes = left;
     if (!ZSTD_isError(left)) return SOURCE_BYTES;
+    if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
+        return fail(err, STATUS_OUT_OF_MEMORY, "no memory for unpacking");
     error_set(err, STATUS_INVALID, "the zstd data is damaged (%s)", ZSTD_getErrorName(left));
     return SOURCE_FAILED;
 }
