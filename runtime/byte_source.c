@@ -116,6 +116,29 @@ static enum source_result open_unpacker(struct byte_source *s, struct error *err
     return SOURCE_BYTES;
 }
 
+/* Other forms that files of prompts come in by mistake. */
+static const struct {
+    const char *magic, *sentence;
+} others[] = {
+    {"\xFD"
+     "7zXZ",
+     "the data is packed by xz; unpack it, or pack it with gzip or zstd"},
+    {"BZh91AY&SY", "the data is packed by bzip2; unpack it, or pack it with gzip or zstd"},
+    {"\x04\x22\x4D\x18", "the data is packed by lz4; unpack it, or pack it with gzip or zstd"},
+    {"PK\x03\x04", "the data is a zip archive; unpack it, or pack each file with gzip or zstd"},
+    {"\xFF\xFE", "the text is UTF-16; write it as UTF-8"},
+    {"\xFE\xFF", "the text is UTF-16; write it as UTF-8"},
+};
+
+/* The sentence for the buffer's first bytes; NULL: nothing is known against them. */
+static const char *foreign_form(const struct byte_source *s)
+{
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (begins_with(s, (const unsigned char *)others[i].magic, strlen(others[i].magic)) > 0)
+            return others[i].sentence;
+    return NULL;
+}
+
 /* Reads until the form is known. */
 static enum source_result find_form(struct byte_source *s, bool wait, struct error *err)
 {
@@ -128,6 +151,8 @@ static enum source_result find_form(struct byte_source *s, bool wait, struct err
         if (zstd > 0) s->form = BYTE_FORM_ZSTD;
         if (gzip == 0 && zstd == 0) s->form = BYTE_FORM_PLAIN;
     }
+    const char *foreign = s->form == BYTE_FORM_PLAIN ? foreign_form(s) : NULL;
+    if (foreign) return fail(err, STATUS_UNSUPPORTED, foreign);
     return s->form == BYTE_FORM_PLAIN ? SOURCE_BYTES : open_unpacker(s, err);
 }
 

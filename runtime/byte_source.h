@@ -1,6 +1,8 @@
 /* The bytes of a file or pipe, unpacked if they are gzip (RFC 1952) or zstd (RFC 8878), which their first bytes tell.
  * Reading does not block, so that the caller can compute while a slow pipe has no more.
  *
+ * Other packed forms and UTF-16 are refused, as far as the first bytes that are read show them.
+ *
  * A file may hold several gzip members or zstd frames, one after the other. Checksums are compared; they stand behind
  * the data, so damage may be noticed only after damaged bytes were given out. */
 #ifndef QUIRE_RUNTIME_BYTE_SOURCE_H

@@ -172,6 +172,29 @@ static void test_damaged(void **state)
     text_free(&packed);
 }
 
+static void test_foreign(void **state)
+{
+    const struct fixture *f = *state;
+    static const struct {
+        const char *bytes, *sentence;
+    } cases[] = {{"\xFD"
+                  "7zXZ rest",
+                  "packed by xz; unpack it, or pack it with gzip or zstd"},
+                 {"BZh91AY&SY", "packed by bzip2"},
+                 {"\x04\x22\x4D\x18 rest", "packed by lz4"},
+                 {"PK\x03\x04 rest", "is a zip archive"},
+                 {"\xFF\xFEx", "the text is UTF-16; write it as UTF-8"},
+                 {"\xFE\xFFx", "the text is UTF-16"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        enum line_result end;
+        struct error err = {""};
+        temp_folder_write_string(&f->files, "packed", cases[i].bytes);
+        assert_int_equal(read_packed(f, &f->lines, &end, &err), 0);
+        assert_int_equal(end, LINE_FAILED);
+        if (!strstr(err.text, cases[i].sentence)) fail_msg("%s", err.text);
+    }
+}
+
 /* ---- pipes ---- */
 
 /* A byte at a time: the form is found, nothing blocks, and what is there is given out. */
@@ -389,9 +412,9 @@ static void test_profile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packed),    cmocka_unit_test(test_cut_short), cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_slow_pipe), cmocka_unit_test(test_several),   cmocka_unit_test(test_bad_lists),
-        cmocka_unit_test(test_generate),  cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_foreign),   cmocka_unit_test(test_packed),    cmocka_unit_test(test_cut_short),
+        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_slow_pipe), cmocka_unit_test(test_several),
+        cmocka_unit_test(test_bad_lists), cmocka_unit_test(test_generate),  cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
