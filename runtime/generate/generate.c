@@ -31,8 +31,10 @@ static const char SUMMARY[] =
     "\"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an \"id\" or "
     "\"custom_id\", a \"cache_salt\" (prompts share cached blocks only with those of the same salt), a \"priority\" "
     "(an integer, smaller is earlier, with --scheduling-policy priority), and sampling fields of their own, named as "
-    "the flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, "
-    "which is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line "
+    "the flags are (\"max_tokens\" for --max-tokens, ...). Lines of OpenAI batches (\"custom_id\", \"url\", \"body\") "
+    "are answered as in its output files. Blank lines are skipped. Each line gives one JSON line, "
+    "which is written when its answer is finished: with its \"index\" among the prompts, from 0, and the \"id\" that "
+    "it has. A line "
     "that cannot be answered gives an \"error\", and the exit status is then 1.";
 
 /* Bounds: prompts that the engine has and results beside the window's, in multiples of max_num_seqs; and prompts that
