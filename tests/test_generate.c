@@ -509,7 +509,7 @@ static void make_argv(const char **argv, const struct fixture *f, const char *co
     const char *const first[] = {QUIRE_EXECUTABLE,   "generate", "--model",         f->model.path,
                                  "--load-format",    "dummy",    "--device",        "cpu",
                                  "--max-num-seqs",   "4",        "--max-model-len", "512",
-                                 "--kv-cache-space", "0.1",      "--ignore-eos"};
+                                 "--kv-cache-space", "0.1",      "--ignore-eos",  "--no-chat"};
     int argc = 0;
     for (size_t i = 0; i < sizeof first / sizeof first[0]; i++) argv[argc++] = first[i];
     while (argc < MAX_ARGS && *more) argv[argc++] = *more++;
@@ -575,7 +575,7 @@ static void test_text_lines(void **state)
     run(&p, *state,
         "\xEF\xBB\xBF"
         "First prompt\n\n  \nSecond one\r\nthird",
-        (const char *[]){NULL});
+        (const char *[]){"--ordered", NULL});
     assert_int_equal(p.exit_status, 0);
     assert_int_equal(count_lines(&p.out), 3);
     for (int i = 0; i < 3; i++) { /* blank lines do not count */
@@ -1017,7 +1017,7 @@ static void test_full_disk(void **state)
     path_of(f, "cut.jsonl", path, sizeof path);
     snprintf(command, sizeof command,
              "ulimit -f 4; exec %s generate --model %s --load-format dummy --device cpu --max-num-seqs 4 "
-             "--kv-cache-space 0.1 --ignore-eos --max-tokens 1 -o %s",
+             "--kv-cache-space 0.1 --ignore-eos --max-tokens 1 --no-chat -o %s",
              QUIRE_EXECUTABLE, f->model.path, path);
     struct text input = {0}, written = {0};
     for (int i = 0; i < 100; i++) assert_true(text_append_string(&input, "prompt\n"));

@@ -448,6 +448,27 @@ static void test_other_input_or_model_refused(void **state)
     text_free(&bytes);
 }
 
+/* Several inputs are one: their prompts are counted together, and their order matters. */
+static void test_several_inputs(void **state)
+{
+    const struct fixture *f = *state;
+    char first[512], second[512], out[512];
+    struct text bytes = {0};
+    read_file(f->in, &bytes);
+    const size_t half = (size_t)(strchr(bytes.data + bytes.length / 2, '\n') - bytes.data) + 1;
+    write_file(path_of(f, "first.jsonl", first), bytes.data, half);
+    write_file(path_of(f, "second.jsonl", second), bytes.data + half, bytes.length - half);
+    path_of(f, "both.jsonl", out);
+    run(f, NULL, (const char *[]){"-i", first, "-i", second, "-o", out, "--ordered", NULL}, 0, NULL);
+    expect_same(out, f->whole);
+    read_file(out, &bytes);
+    write_file(out, bytes.data, bytes.length / 2);
+    run(f, NULL, (const char *[]){"-i", second, "-i", first, "-o", out, "--ordered", NULL}, 2, "to another input");
+    run(f, NULL, (const char *[]){"-i", first, "-i", second, "-o", out, "--ordered", NULL}, 0, "resuming: ");
+    expect_same(out, f->whole);
+    text_free(&bytes);
+}
+
 /* A pipe cannot be read twice: its answers are written, but nothing goes on from them. */
 static void test_pipe(void **state)
 {
@@ -812,6 +833,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_other_runs_refused),
         cmocka_unit_test(test_other_input_or_model_refused),
+        cmocka_unit_test(test_several_inputs),
         cmocka_unit_test(test_pipe),
         cmocka_unit_test(test_nothing_left),
         cmocka_unit_test(test_max_errors),

@@ -17,11 +17,11 @@ static void spool_name(const struct answers *a, char *name, size_t size)
     snprintf(name, size, "%s.spool", a->output.name);
 }
 
-enum status answers_open(struct answers *a, const char *name, int input_fd, struct error *err)
+enum status answers_open(struct answers *a, const char *name, const struct inputs *inputs, struct error *err)
 {
     if (strlen(name) > JOURNAL_MAX_NAME)
         return error_set(err, STATUS_INVALID, "the name of the output is longer than %d bytes", JOURNAL_MAX_NAME);
-    return output_open(&a->output, name, input_fd, err);
+    return output_open(&a->output, name, inputs, err);
 }
 
 /* ---- what an earlier run left ---- */

@@ -33,7 +33,7 @@ struct answers {
 };
 
 /* Opens the output as output_open does. */
-enum status answers_open(struct answers *a, const char *name, int input_fd, struct error *err);
+enum status answers_open(struct answers *a, const char *name, const struct inputs *inputs, struct error *err);
 
 /* Looks for the answers of an earlier run. `comparable`: a->now, which is the answers' then, says what this run is to
  * answer, up to the engine's facts; false for an input that cannot be read twice. INVALID: the output is not empty, and

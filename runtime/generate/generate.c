@@ -2,7 +2,9 @@
  *
  * An answer is written as soon as it is finished: a run that ends early loses nothing that was finished, and finished
  * answers take no memory. The same command goes on where it ended (answers.h). Lines are read a little ahead of the
- * answers, never the whole file: reading stops at a number of unanswered requests that keeps the engine busy. */
+ * answers, never the whole file: a window of them at a time, whose prompts the engine gets sorted, so that equal
+ * beginnings are computed once. The window's size stops reading. */
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,38 +19,45 @@
 #include "runtime/generate/results.h"
 #include "runtime/generate/shard.h"
 #include "runtime/interrupt.h"
-#include "runtime/line_reader.h"
+#include "runtime/inputs.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
+#include "runtime/generate/dry_run.h"
+#include "runtime/generate/window.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 
 static const char COMMAND[] = "generate";
-static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
+static const char USAGE[] = "generate [--input FILE]... [--output FILE] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
     "\"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an \"id\" or "
     "\"custom_id\", a \"cache_salt\" (prompts share cached blocks only with those of the same salt), a \"priority\" "
     "(an integer, smaller is earlier, with --scheduling-policy priority), and sampling fields of their own, named as "
-    "the flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, "
-    "which is written when its answer is finished: with its \"index\" among the prompts, from 0, and the \"id\" that "
-    "it "
-    "has. A line that cannot be answered gives an \"error\" and its number, and the exit status is then 1. Started "
-    "again with the same input, model and parameters, quire generate keeps the answers that are in the output, and "
-    "computes the others.";
+    "the flags are (\"max_tokens\" for --max-tokens, ...). Lines of OpenAI batches (\"custom_id\", \"url\", \"body\") "
+    "are answered as in its output files. Blank lines are skipped. Each line gives one JSON line, which is written "
+    "when its answer is finished: with its \"index\" among the prompts, from 0, and the \"id\" that it has. A line "
+    "that "
+    "cannot be answered gives an \"error\" and its number, and the exit status is then 1. Started again with the same "
+    "input, model and parameters, quire generate keeps the answers that are in the output, and computes the others.";
 
-enum { UNANSWERED_PER_SEQUENCE = 4 }; /* the bound, in multiples of max_num_seqs */
+/* Bounds: prompts that the engine has, in multiples of max_num_seqs; and prompts that are read and sorted together, the
+ * larger of both, with their tokens. */
+enum { WAITING_PER_SEQUENCE = 2, WINDOW_PER_SEQUENCE = 4, WINDOW_PROMPTS = 1024, WINDOW_TOKENS = 1 << 22 };
 
 struct generate_options {
     struct engine_options engine;
     struct log log;
     struct sampling_flags sampling;
     struct template_flags template;
-    const char *input, *output, *format;
-    struct shard shard; /* count 0: none */
-    int32_t max_errors; /* -1: no limit */
-    bool overwrite, ordered, return_token_ids, quiet;
+    struct input_list input;
+    const char *output, *format, *system;
+    const char *model_name; /* of the answers to lines of a batch */
+    struct shard shard;     /* count 0: none */
+    int32_t max_errors;     /* -1: no limit */
+    int as_chat;
+    bool dry_run, overwrite, ordered, return_token_ids, quiet;
 };
 
 struct run {
@@ -56,7 +65,9 @@ struct run {
     struct engine *engine;
     struct prompt_rules prompts;
     struct result_rules rules;
-    struct line_reader reader;
+    struct inputs inputs;
+    struct window window; /* of prompts that the engine has not got yet */
+    struct prompt_warnings said;
     struct answers answers;
     struct text line; /* the one that is being written */
     struct result_queue queue;
@@ -67,7 +78,6 @@ struct run {
     int64_t num_written, num_unfinished;                 /* by this run */
     int64_t num_failed, num_cut;                         /* of all answers, those of an earlier run included */
     int64_t prompt_tokens, cached_tokens, output_tokens; /* of what is written */
-    uint64_t input_size;                                 /* bytes; 0: not known */
     bool counted;                                        /* `end` is known, and not only a bound */
     bool input_ended;                                    /* no more lines are read */
     bool input_failed;                                   /* ... because the input cannot be read any further */
@@ -81,9 +91,9 @@ static void set_defaults(struct generate_options *o)
     *o = (struct generate_options){.engine = engine_options_default(),
                                    .log = {LOG_WARNING},
                                    .sampling.params = sampling_params_default(),
-                                   .input = "-",
                                    .output = "-",
                                    .format = "auto",
+                                   .as_chat = -1,
                                    .max_errors = -1};
     o->engine.log = &o->log;
 }
@@ -94,11 +104,12 @@ static void add_file_flags(struct option_table *table, struct generate_options *
         {.heading = "Files:",
          .name = "input",
          .letter = 'i',
-         .kind = OPTION_STRING,
+         .kind = OPTION_CUSTOM,
          .target = &o->input,
-         .not_empty = true,
+         .parse = input_list_add,
          .argument = "FILE",
-         .help = "The prompts; -: standard input. Default: -."},
+         .help = "The prompts; -: standard input. gzip and zstd are unpacked. Given several times, the files are read "
+                 "one after the other. Default: -."},
         {.name = "output",
          .letter = 'o',
          .kind = OPTION_STRING,
@@ -135,6 +146,21 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .target = &o->format,
          .choices = PROMPT_FORMAT_CHOICES,
          .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+        {.name = "dry-run",
+         .kind = OPTION_SWITCH,
+         .target = &o->dry_run,
+         .help = "Answer nothing: count prompts and tokens, name bad lines, and estimate the time. Default: off."},
+        {.name = "chat",
+         .kind = OPTION_TRISTATE,
+         .target = &o->as_chat,
+         .help = "Make each text a question to a chat model, through its chat template; a list of token ids stays as "
+                 "it is. Default: off, and a warning if the model has a template."},
+        {.name = "system",
+         .letter = 's',
+         .kind = OPTION_STRING,
+         .target = &o->system,
+         .argument = "TEXT",
+         .help = "With --chat: the system message before each question. Default: none."},
     };
     option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
 }
@@ -172,15 +198,6 @@ static void add_flags(struct option_table *table, struct generate_options *o)
 
 /* ---- a line in ---- */
 
-static enum status open_input(struct run *run, const char *name, struct error *err)
-{
-    struct stat info;
-    enum status status = line_reader_open(&run->reader, name, err);
-    if (status != STATUS_OK || fstat(run->reader.fd, &info) != 0) return status;
-    if (S_ISREG(info.st_mode) && info.st_size > 0) run->input_size = (uint64_t)info.st_size;
-    return STATUS_OK;
-}
-
 static enum status add_request(struct run *run, const struct prompt *prompt, struct result *result, struct error *err)
 {
     if (prompt->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
@@ -195,6 +212,15 @@ static enum status add_request(struct run *run, const struct prompt *prompt, str
     return engine_add(run->engine, &request, &result->request, err);
 }
 
+static void warn(struct run *run, const struct prompt *prompt)
+{
+    struct error sentence;
+    while (prompt_warning(&run->said, &run->prompts, prompt, &sentence)) {
+        progress_clear(&run->progress);
+        log_write(&run->options->log, LOG_WARNING, "%s", sentence.text);
+    }
+}
+
 /* The seed of a prompt that has none follows from its index alone: whatever is computed beside it, before it or in
  * another run, its answer is the same. */
 static void choose_seed(const struct run *run, int64_t index, struct sampling_params *params)
@@ -204,31 +230,54 @@ static void choose_seed(const struct run *run, int64_t index, struct sampling_pa
     params->seed = random_mix(run->options->engine.seed * RANDOM_STEP + (uint64_t)index + 1);
 }
 
-/* Every line becomes a result in the queue; what is wrong with the line is the result's error. */
+/* Every line becomes a result in the queue; what is wrong with the line is the result's error. Its prompt waits in the
+ * window. */
 static enum status take_line(struct run *run, int64_t index, enum line_result kind, const char *line, size_t length,
                              struct error *err)
 {
     struct prompt prompt;
     struct error why = {""};
-    enum status status = prompt_read(&run->prompts, kind, line, length, &prompt, &why);
+    const struct result_place place = {index, inputs_line(&run->inputs), inputs_file(&run->inputs)};
+    const enum status status = prompt_read(&run->prompts, kind, line, length, &prompt, &why);
     if (status != STATUS_OK) prompt.params.n = 1;
-    struct result *result = result_create(&run->rules, index, run->reader.line, &prompt);
-    if (result) {
-        choose_seed(run, index, &prompt.params);
-        if (status == STATUS_OK) status = add_request(run, &prompt, result, &why);
+    warn(run, &prompt);
+    choose_seed(run, index, &prompt.params);
+    struct result *result = result_create(&run->rules, place, &prompt);
+    bool ok = result != NULL;
+    if (ok) {
         if (status != STATUS_OK) result_fail(result, &why);
         result_queue_add(&run->queue, result);
         run->num_taken++;
+        ok = !result->no_memory;
     }
-    prompt_free(&prompt);
-    if (result && !result->no_memory) return STATUS_OK;
-    return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for line %lld", (long long)run->reader.line);
+    if (!ok || status != STATUS_OK || !(ok = window_add(&run->window, &prompt, result))) prompt_free(&prompt);
+    return ok ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for line %lld", (long long)place.line);
 }
 
-static bool has_room(const struct run *run)
+/* Gives prompts of the window to the engine: as many as keep it busy. */
+static void feed_engine(struct run *run)
+{
+    const int64_t most = WAITING_PER_SEQUENCE * (int64_t)engine_limits(run->engine)->max_num_seqs;
+    struct window_entry entry;
+    while (run->queue.num_unanswered - window_count(&run->window) < most && window_take(&run->window, &entry)) {
+        struct error why = {""};
+        if (add_request(run, &entry.prompt, entry.result, &why) != STATUS_OK) result_fail(entry.result, &why);
+        prompt_free(&entry.prompt);
+    }
+}
+
+/* What the engine has is enough for its next steps: lines are then read a few at a time, so that no step waits long. */
+static bool engine_is_fed(const struct run *run)
+{
+    return run->queue.num_unanswered - window_count(&run->window) >= engine_limits(run->engine)->max_num_seqs;
+}
+
+static bool has_room(const struct run *run, int64_t num_taken)
 {
     const int64_t seqs = engine_limits(run->engine)->max_num_seqs;
-    return run->queue.num_unanswered < UNANSWERED_PER_SEQUENCE * seqs;
+    const int64_t most = WINDOW_PER_SEQUENCE * seqs > WINDOW_PROMPTS ? WINDOW_PER_SEQUENCE * seqs : WINDOW_PROMPTS;
+    return window_collected(&run->window) < most && run->window.num_tokens < WINDOW_TOKENS &&
+           (num_taken <= seqs / 4 || !engine_is_fed(run));
 }
 
 /* A failed read ends the input like its end does: the lines before it are still answered. */
@@ -238,7 +287,6 @@ static void end_input(struct run *run, enum line_result kind, struct error *why)
     run->input_failed = kind == LINE_FAILED;
     if (!run->input_failed) return;
     progress_clear(&run->progress);
-    error_prefix(why, STATUS_IO, "the input");
     command_fail(COMMAND, why, EXIT_STATUS_FAILURE);
 }
 
@@ -264,14 +312,15 @@ static enum status take_prompt(struct run *run, enum line_result kind, const cha
 }
 
 /* Reads lines while there is room, and blocks only if there is nothing to compute and nothing to write. */
-static enum status read_ahead(struct run *run, struct error *err)
+static enum status read_window(struct run *run, struct error *err)
 {
-    while (!run->input_ended && has_room(run) && !ends_early(run)) {
+    const int64_t taken_before = run->num_taken;
+    while (!run->input_ended && has_room(run, run->num_taken - taken_before) && !ends_early(run)) {
         const char *line;
         size_t length;
         struct error why;
         bool wait = run->queue.num_results == 0 && !engine_has_work(run->engine);
-        enum line_result kind = line_reader_next(&run->reader, wait, &line, &length, &why);
+        enum line_result kind = inputs_next(&run->inputs, wait, &line, &length, &why);
         if (kind == LINE_NOT_YET) break;
         if (kind == LINE_END || kind == LINE_FAILED) {
             end_input(run, kind, &why);
@@ -281,6 +330,14 @@ static enum status read_ahead(struct run *run, struct error *err)
         }
     }
     return STATUS_OK;
+}
+
+static enum status read_ahead(struct run *run, struct error *err)
+{
+    feed_engine(run);
+    const enum status status = read_window(run, err);
+    feed_engine(run);
+    return status;
 }
 
 /* ---- an answer out ---- */
@@ -298,11 +355,11 @@ static void count_result(struct run *run, const struct result *r)
 static enum status write_result(struct run *run, const struct result *r, struct error *err)
 {
     if (r->no_memory)
-        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->line);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->place.line);
     enum status status = result_format(r, &run->line, err);
     if (status != STATUS_OK) return status;
     if (run->at_terminal) progress_clear(&run->progress);
-    status = answers_write(&run->answers, r->index, run->line.data, run->line.length, err);
+    status = answers_write(&run->answers, r->place.index, run->line.data, run->line.length, err);
     if (status == STATUS_OK) count_result(run, r);
     return status;
 }
@@ -321,10 +378,11 @@ static enum status write_ready(struct run *run, struct error *err)
 /* ---- the loop ---- */
 
 /* How many prompts there are, guessed from the part of the input that was read; 0: it has no known size. */
-static int64_t estimate_total(const struct run *run)
+static int64_t estimate_total(struct run *run)
 {
-    if (run->input_ended || run->input_size == 0 || run->reader.consumed == 0) return 0;
-    return (int64_t)((double)run->next_index * (double)run->input_size / (double)run->reader.consumed);
+    const uint64_t position = inputs_position(&run->inputs);
+    if (run->input_ended || run->inputs.size == 0 || position == 0) return 0;
+    return (int64_t)((double)run->next_index * (double)run->inputs.size / (double)position);
 }
 
 static void show_progress(struct run *run)
@@ -477,13 +535,26 @@ static int run_to_end(struct run *run)
     return ended_early || run->input_failed || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
 }
 
+static struct prompt_options prompt_options_of(const struct generate_options *o)
+{
+    return (struct prompt_options){.format = o->format,
+                                   .sampling = &o->sampling,
+                                   .template = &o->template,
+                                   .as_chat = o->as_chat,
+                                   .system = o->system,
+                                   .model_name = o->model_name};
+}
+
 static enum status start(struct run *run, struct error *err)
 {
     const struct generate_options *o = run->options;
     enum status status = engine_create(&o->engine, &run->engine, err);
-    if (status == STATUS_OK)
-        status = prompt_rules_make(run->engine, o->format, &o->sampling, &o->template, &run->prompts, err);
-    run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer, .return_token_ids = o->return_token_ids};
+    if (status != STATUS_OK) return status;
+    const struct prompt_model model = prompt_model_of(run->engine);
+    const struct prompt_options options = prompt_options_of(o);
+    status = prompt_rules_make(&model, &options, &run->prompts, err);
+    run->rules = (struct result_rules){
+        .tokenizer = run->prompts.tokenizer, .model_name = o->model_name, .return_token_ids = o->return_token_ids};
     if (status != STATUS_OK) return status;
     struct journal *now = &run->answers.now;
     now->max_model_len = engine_limits(run->engine)->max_model_len;
@@ -501,6 +572,8 @@ static enum status describe_parameters(const struct generate_options *o, struct 
     journal_put_integer(j, "--max-model-len", o->engine.max_model_len);
     journal_put_integer(j, "--seed", (int64_t)o->engine.seed);
     journal_put_string(j, "--format", o->format);
+    journal_put_switch(j, "--chat", o->as_chat == 1);
+    journal_put_string(j, "--system", o->system);
     journal_put_string(j, "--chat-template-kwargs", o->template.kwargs);
     journal_put_switch(j, "--allow-special-in-messages", o->template.allow_special);
     journal_put_switch(j, "--load-format dummy", o->engine.load_format == LOAD_FORMAT_DUMMY);
@@ -513,20 +586,58 @@ static enum status describe_parameters(const struct generate_options *o, struct 
     return status;
 }
 
-/* Counts the prompts of a file, which is left as it was. */
-static enum status count_prompts(struct run *run, int64_t *count, struct error *err)
+/* ---- an input that can be read twice ---- */
+
+/* The files of a list, opened; an empty list is standard input, which stays where it is. */
+static int open_input(const struct input_list *list, size_t i)
 {
-    struct line_reader reader;
-    const off_t start = lseek(run->reader.fd, 0, SEEK_CUR);
+    if (list->count == 0 || strcmp(list->names[i], "-") == 0) return fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+    return open(list->names[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe without a writer would block */
+}
+
+/* Whether all inputs are regular files. */
+static bool are_files(const struct input_list *list)
+{
+    const size_t count = list->count ? list->count : 1;
+    struct stat info;
+    for (size_t i = 0; i < count; i++) {
+        const bool standard = list->count == 0 || strcmp(list->names[i], "-") == 0;
+        if ((standard ? fstat(STDIN_FILENO, &info) : stat(list->names[i], &info)) != 0 || !S_ISREG(info.st_mode))
+            return false;
+    }
+    return true;
+}
+
+static enum status hash_inputs(const struct input_list *list, struct fingerprint *out, struct error *err)
+{
+    const size_t count = list->count ? list->count : 1;
+    int *fds = malloc(count * sizeof *fds);
+    if (!fds) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu names", count);
+    for (size_t i = 0; i < count; i++) fds[i] = open_input(list, i);
+    const enum status status = fingerprint_files(fds, (int)count, out, err);
+    for (size_t i = 0; i < count; i++)
+        if (fds[i] >= 0) close(fds[i]);
+    free(fds);
+    return status == STATUS_OK ? status : error_prefix(err, status, "the input");
+}
+
+/* Counts the prompts of files. Where the input cannot be read any further, one more stands for the rest: the run gets
+ * there, says why, and is never complete. Standard input is left where it was. */
+static enum status count_prompts(const struct input_list *list, int64_t *count, struct error *err)
+{
+    struct inputs inputs;
+    const off_t start = lseek(STDIN_FILENO, 0, SEEK_CUR);
     const char *line;
     size_t length;
     enum line_result kind;
-    line_reader_init(&reader, run->reader.fd);
-    for (*count = 0; (kind = line_reader_next(&reader, true, &line, &length, err)) < LINE_END;)
+    const enum status status = inputs_open(&inputs, list, err);
+    if (status != STATUS_OK) return status;
+    for (*count = 0; (kind = inputs_next(&inputs, true, &line, &length, err)) < LINE_END;)
         if (kind == LINE_TOO_LONG || (kind == LINE_READY && !prompt_line_is_blank(line, length))) ++*count;
-    line_reader_free(&reader);
-    lseek(run->reader.fd, start, SEEK_SET);
-    return kind == LINE_FAILED ? error_prefix(err, STATUS_IO, "the input") : STATUS_OK;
+    if (kind == LINE_FAILED) ++*count;
+    inputs_close(&inputs);
+    if (start >= 0) lseek(STDIN_FILENO, start, SEEK_SET);
+    return STATUS_OK;
 }
 
 /* What this run is to answer, where it can be known before the answers are. */
@@ -536,7 +647,7 @@ static enum status describe(struct run *run, struct error *err)
     struct journal *now = &run->answers.now;
     if (!journal_init(now)) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the parameters of the run");
     now->ordered = o->ordered;
-    enum status status = count_prompts(run, &now->num_prompts, err);
+    enum status status = count_prompts(&o->input, &now->num_prompts, err);
     now->end = now->num_prompts;
     if (o->shard.count > 0) {
         snprintf(now->shard, sizeof now->shard, "%d/%d", o->shard.number, o->shard.count);
@@ -545,7 +656,7 @@ static enum status describe(struct run *run, struct error *err)
     run->begin = now->begin;
     run->end = now->end;
     run->counted = true;
-    if (status == STATUS_OK) status = fingerprint_files(&run->reader.fd, 1, &now->input, err);
+    if (status == STATUS_OK) status = hash_inputs(&o->input, &now->input, err);
     const bool with_weights = o->engine.load_format != LOAD_FORMAT_DUMMY;
     if (status == STATUS_OK) status = fingerprint_model(o->engine.model, with_weights, &now->model, err);
     return status == STATUS_OK ? describe_parameters(o, now, err) : status;
@@ -556,12 +667,11 @@ static enum status open_files(struct run *run, struct error *err)
 {
     const struct generate_options *o = run->options;
     struct answers *a = &run->answers;
-    struct stat info;
     run->end = INT64_MAX;
-    enum status status = open_input(run, o->input, err);
-    if (status == STATUS_OK) status = answers_open(a, o->output, run->reader.fd, err);
+    enum status status = inputs_open(&run->inputs, &o->input, err);
+    if (status == STATUS_OK) status = answers_open(a, o->output, &run->inputs, err);
     if (status != STATUS_OK) return status;
-    const bool is_file = fstat(run->reader.fd, &info) == 0 && S_ISREG(info.st_mode);
+    const bool is_file = are_files(&o->input);
     if (!is_file && o->shard.count > 0)
         return error_set(err, STATUS_INVALID,
                          "--shard needs an input that is a file: the lines of a pipe cannot be "
@@ -618,9 +728,17 @@ static int generate(const struct generate_options *o)
     struct result *r;
     while ((r = result_queue_take_any(&run.queue)) != NULL) result_free(r);
     text_free(&run.line);
-    line_reader_free(&run.reader);
+    window_free(&run.window);
+    inputs_close(&run.inputs);
     answers_close(&run.answers);
     return exit_status;
+}
+
+/* The name of the folder at the end of a path. */
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
 }
 
 static int parse_and_generate(struct generate_options *o, int argc, char **argv)
@@ -641,8 +759,18 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         template_flags_check(&o->template, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
+    if (o->system && o->as_chat != 1) {
+        error_set(&err, STATUS_INVALID, "--system goes with --chat");
+        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
+    }
+    o->model_name = o->engine.model;
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    }
+    if (!o->model_name) o->model_name = last_part(o->engine.model);
+    if (o->dry_run) {
+        const struct dry_run_options dry = {&o->engine, &o->input, prompt_options_of(o)};
+        return dry_run(&dry);
     }
     return generate(o);
 }
@@ -653,5 +781,6 @@ int command_generate(int argc, char **argv)
     set_defaults(&o);
     const int exit_status = parse_and_generate(&o, argc, argv);
     sampling_flags_free(&o.sampling);
+    input_list_free(&o.input);
     return exit_status;
 }

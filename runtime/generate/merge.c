@@ -236,7 +236,7 @@ static enum status write_unordered(struct merge *m, struct error *err)
 /* The output is opened only once everything is known to be there. */
 static enum status write_all(struct merge *m, struct error *err)
 {
-    enum status status = output_open(&m->output, m->output_name, -1, err);
+    enum status status = output_open(&m->output, m->output_name, NULL, err);
     if (status == STATUS_OK && !m->overwrite && output_size(&m->output) > 0)
         status = error_set(err, STATUS_INVALID,
                            "the output %s exists and is not empty; name another file, or replace it with --overwrite",

@@ -15,13 +15,6 @@ static bool is_regular(int fd, struct stat *info)
     return fstat(fd, info) == 0 && S_ISREG(info->st_mode);
 }
 
-static bool same_file(int a, int b)
-{
-    struct stat first, second;
-    return is_regular(a, &first) && is_regular(b, &second) && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
-}
-
 /* A file system without locks lets every run in. */
 static bool is_locked(int fd)
 {
@@ -29,9 +22,9 @@ static bool is_locked(int fd)
     return is_regular(fd, &info) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-static enum status check_file(const struct output *o, int input_fd, struct error *err)
+static enum status check_file(const struct output *o, const struct inputs *inputs, struct error *err)
 {
-    if (same_file(input_fd, o->fd))
+    if (inputs && inputs_find(inputs, o->fd))
         return error_set(err, STATUS_INVALID, "%s%s is the input; name another file",
                          o->fd == STDOUT_FILENO ? "" : "the output ", o->name);
     if (o->fd != STDOUT_FILENO && is_locked(o->fd))
@@ -49,14 +42,14 @@ static void open_file(struct output *o, const char *name)
     o->named = o->fd >= 0 && is_regular(o->fd, &info);
 }
 
-enum status output_open(struct output *o, const char *name, int input_fd, struct error *err)
+enum status output_open(struct output *o, const char *name, const struct inputs *inputs, struct error *err)
 {
     const bool standard = strcmp(name, "-") == 0;
     *o = (struct output){.fd = STDOUT_FILENO, .name = standard ? "standard output" : name};
     if (!standard) open_file(o, name);
     if (o->fd < 0) return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
     o->open = true;
-    enum status status = check_file(o, input_fd, err);
+    enum status status = check_file(o, inputs, err);
     if (status != STATUS_OK) output_close(o, NULL);
     return status;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "runtime/inputs.h"
 
 struct output {
     int fd;            /* standard output stays open when the output is closed */
@@ -22,9 +23,9 @@ struct output {
 
 /* Opens the file `name` for writing, or standard output for "-". A regular file is locked against other runs until it
  * is closed; its contents stay as they are. `name` is referred to. Fails with
- *   INVALID  the file is the one open as `input_fd` (-1: there is none)
+ *   INVALID  the file is one of the inputs (NULL: there are none)
  *   IO       it cannot be opened, or another run holds the lock */
-enum status output_open(struct output *o, const char *name, int input_fd, struct error *err);
+enum status output_open(struct output *o, const char *name, const struct inputs *inputs, struct error *err);
 
 uint64_t output_size(const struct output *o); /* bytes of a named file; else 0 */
 
