@@ -20,7 +20,7 @@
 #include "runtime/options/sampling_flags.h"
 
 #define JOURNAL_SUFFIX ".quire"
-#define JOURNAL_MAX_NAME 4080 /* bytes of an output's name, so that OUTPUT.quire.new and OUTPUT.spool are names, too */
+#define JOURNAL_MAX_NAME 4080 /* bytes of an output's name: there is room for every suffix */
 
 struct journal {
     struct fingerprint input, model;
