@@ -472,10 +472,8 @@ static int generate(struct generate_options *o)
     struct error err = {""};
     int exit_status = EXIT_STATUS_FAILURE;
     enum status status = inputs_open(&run.inputs, &o->input, &err);
-    if (status == STATUS_OK) {
-        status = output_open(&run.output, o->output, o->overwrite, &run.inputs, &err);
-        if (status == STATUS_INVALID) exit_status = EXIT_STATUS_USAGE;
-    }
+    if (status == STATUS_OK) status = output_open(&run.output, o->output, o->overwrite, &run.inputs, &err);
+    if (status == STATUS_INVALID) exit_status = EXIT_STATUS_USAGE;
     if (status == STATUS_OK) status = start(&run, o, &err);
     exit_status = status == STATUS_OK ? run_to_end(&run, o) : command_fail(COMMAND, &err, exit_status);
     prompt_rules_free(&run.prompts);
