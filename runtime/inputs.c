@@ -8,7 +8,6 @@
 enum status input_list_add(void *target, const char *name, struct error *err)
 {
     struct input_list *list = target;
-    if (!*name) return error_set(err, STATUS_INVALID, "expected the name of a file, got an empty one");
     if (!array_reserve(&list->names, &list->capacity, list->count + 1, sizeof *list->names))
         return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu names", list->count + 1);
     list->names[list->count++] = name;

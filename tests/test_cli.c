@@ -108,8 +108,8 @@ static void test_bad_flags(void **state)
     check_usage_error((const char *[]){"bench", "kernels", "--device", "cuda:1x", NULL},
                       "--device: expected auto|cpu|");
     check_usage_error((const char *[]){"generate", "-o", "", NULL}, "--output needs a value: --output FILE");
-    check_usage_error((const char *[]){"generate", "-i", "", NULL}, "--input: expected the name of a file");
-    check_usage_error((const char *[]){"profile", "-i", "", NULL}, "--input: expected the name of a file");
+    check_usage_error((const char *[]){"generate", "-i", "", NULL}, "--input needs a value: --input FILE");
+    check_usage_error((const char *[]){"profile", "-i", "", NULL}, "--input needs a value: --input FILE");
     check_usage_error((const char *[]){"chat", "--top-p", "1.5", NULL}, "top_p is 1.5");
     check_usage_error((const char *[]){"chat", "--prompt", " ", NULL}, "--prompt is empty");
     check_usage_error((const char *[]){"generate", "--max-tokens", "0", NULL}, "max_tokens is 0");

@@ -509,7 +509,7 @@ static void make_argv(const char **argv, const struct fixture *f, const char *co
     const char *const first[] = {QUIRE_EXECUTABLE,   "generate", "--model",         f->model.path,
                                  "--load-format",    "dummy",    "--device",        "cpu",
                                  "--max-num-seqs",   "4",        "--max-model-len", "512",
-                                 "--kv-cache-space", "0.1",      "--ignore-eos",  "--no-chat"};
+                                 "--kv-cache-space", "0.1",      "--ignore-eos",    "--no-chat"};
     int argc = 0;
     for (size_t i = 0; i < sizeof first / sizeof first[0]; i++) argv[argc++] = first[i];
     while (argc < MAX_ARGS && *more) argv[argc++] = *more++;

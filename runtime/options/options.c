@@ -123,6 +123,7 @@ static enum status set_string(const struct option_spec *spec, const char *text, 
 
 static enum status set_custom(const struct option_spec *spec, const char *text, struct error *err)
 {
+    if (spec->not_empty && !*text) return value_missing(spec, err);
     enum status status = spec->parse(spec->target, text, err);
     if (status == STATUS_OK) return status;
     char prefix[96];

@@ -29,7 +29,7 @@ struct option_spec {
     void *target;            /* bool, int, int32_t, uint64_t, double or const char *; holds the default on entry */
     double minimum, maximum; /* of numbers, inclusive; both 0: no bounds; maximum INFINITY: no upper bound */
     const char *choices;     /* OPTION_STRING: "float32|float16", or NULL */
-    bool not_empty;          /* OPTION_STRING: "" is no value */
+    bool not_empty;          /* OPTION_STRING, OPTION_CUSTOM with `argument`: "" is no value */
     const char *argument;    /* for the help: "N", "PATH" */
     const char *help;        /* one sentence, the default included */
     enum status (*parse)(void *target, const char *text, struct error *err); /* the sentence says what was expected */

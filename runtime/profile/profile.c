@@ -44,6 +44,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .kind = OPTION_CUSTOM,
          .target = &o->input,
          .parse = input_list_add,
+         .not_empty = true,
          .argument = "FILE",
          .help = "Run these prompts, one a line (text, or JSON as for quire generate; gzip and zstd are unpacked), and "
                  "show the blocks step by step; - is standard input. May be given several times."},
