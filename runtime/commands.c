@@ -13,6 +13,7 @@
 const struct command command_list[COMMAND_COUNT] = {
     {"chat", command_chat, "talk with a model in the terminal", NULL},
     {"generate", command_generate, "run a file of prompts through a model", NULL},
+    {"merge", command_merge, "put the outputs of several quire generate into one", NULL},
     {"profile", command_profile, "show where the memory goes, and how many requests fit", NULL},
     {"inspect", command_inspect, "show what a checkpoint folder holds, and what of it fits here", NULL},
     {"tokenize", command_tokenize, "show the token ids of a text, or the text of ids", NULL},
@@ -126,6 +127,19 @@ struct sentence command_sentence(const struct error *err)
 const char *plural(int64_t count)
 {
     return count == 1 ? "" : "s";
+}
+
+struct grouped grouped(int64_t number)
+{
+    struct grouped g = {""};
+    char digits[24];
+    const int length = snprintf(digits, sizeof digits, "%lld", (long long)number);
+    size_t at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > (number < 0) && (length - i) % 3 == 0) g.text[at++] = ',';
+        g.text[at++] = digits[i];
+    }
+    return g;
 }
 
 int command_fail(const char *command, const struct error *err, int exit_status)

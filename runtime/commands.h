@@ -17,6 +17,7 @@ int command_generate(int argc, char **argv);
 int command_profile(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
+int command_merge(int argc, char **argv);
 int command_template(int argc, char **argv);
 int command_bench(int argc, char **argv);
 
@@ -26,7 +27,7 @@ struct command {
     const char *summary;
     const char *const *parts; /* the words that must follow, each with flags of its own, ended by NULL; or NULL */
 };
-enum { COMMAND_COUNT = 7 };
+enum { COMMAND_COUNT = 8 };
 extern const struct command command_list[COMMAND_COUNT];
 
 /* Appends the flags of every command, in lines (runtime/options/option_help.h); before each command, "page TAB NAME",
@@ -49,6 +50,12 @@ struct sentence command_sentence(const struct error *err);
 
 /* The end of a counted noun, "1 prompt" but "2 prompts": "" for 1, else "s". */
 const char *plural(int64_t count);
+
+/* 1204 as "1,204". */
+struct grouped {
+    char text[32];
+};
+struct grouped grouped(int64_t number);
 
 /* "quire COMMAND: sentence" on stderr; returns `exit_status`. */
 int command_fail(const char *command, const struct error *err, int exit_status);

@@ -116,6 +116,7 @@ static enum status set_string(const struct option_spec *spec, const char *label,
 
 static enum status set_custom(const struct option_spec *spec, const char *label, const char *text, struct error *err)
 {
+    if (spec->not_empty && !*text) return option_value_missing(spec, label, err);
     enum status status = spec->parse(spec->target, text, err);
     return status == STATUS_OK ? status : error_prefix(err, status, label);
 }

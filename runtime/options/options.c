@@ -182,6 +182,10 @@ static enum status refused(const struct flags *flags, int code, const char *word
 
 static enum status take_word(const struct option_table *table, const char *word, struct error *err)
 {
+    if (table->words) {
+        table->words->list[table->words->count++] = word;
+        return STATUS_OK;
+    }
     if (table->word && *table->word)
         return error_set(err, STATUS_INVALID, "'%s' is a word too many; put a text of several words in quotes", word);
     if (table->word) {

@@ -33,7 +33,7 @@ struct option_spec {
     void *target;            /* bool, int, int32_t, uint64_t, double or const char *; holds the default on entry */
     double minimum, maximum; /* of numbers, inclusive; both 0: no bounds; maximum INFINITY: no upper bound */
     const char *choices;     /* OPTION_STRING: "float32|float16", or NULL */
-    bool not_empty;          /* OPTION_STRING: "" is no value */
+    bool not_empty;          /* OPTION_STRING, OPTION_CUSTOM with `argument`: "" is no value */
     const char *argument;    /* for the help: "N", "PATH" */
     const char *help;        /* one sentence, the default included */
     enum status (*parse)(void *target, const char *text, struct error *err); /* the sentence says what was expected */
@@ -49,6 +49,12 @@ enum option_help {
     OPTION_HELP_TABLE   /* --help-table, which no help names: lines for programs (commands.h) */
 };
 
+/* Words that are no flags: names of files. */
+struct option_words {
+    const char **list; /* [count] room for argc of them; the caller's */
+    int count;
+};
+
 enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_FILE, OPTION_FROM_ENVIRONMENT, OPTION_FROM_FLAG };
 
 #define OPTIONS_MAX 128
@@ -57,7 +63,8 @@ enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_FILE, OPTION_FROM_ENVIRONM
 struct option_table {
     struct option_spec specs[OPTIONS_MAX];
     int count;
-    const char **word; /* gets the one word that is no flag; NULL: such a word is an error */
+    const char **word;          /* gets the one word that is no flag; NULL: such a word is an error */
+    struct option_words *words; /* gets all such words instead; or NULL */
     enum option_help help;
     /* Set by options_parse. */
     const char *config;                     /* the file of --config */

@@ -13,26 +13,24 @@ static enum status write_failed(struct error *err)
     return error_set(err, STATUS_IO, "cannot write the report to standard output");
 }
 
-static enum status run_json(struct engine *e, const struct profile_options *o, struct line_reader *input,
-                            struct error *err)
+static enum status run_json(struct engine *e, const struct profile_options *o, struct inputs *input, struct error *err)
 {
     json_t *json = json_pack("{s:s}", "model", o->engine.model);
     if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
     memory_report_add(json, engine_memory_profile(e), engine_limits(e));
-    enum status status = o->input ? profile_prompts(e, o, input, json, err) : STATUS_OK;
+    enum status status = o->input.count ? profile_prompts(e, o, input, json, err) : STATUS_OK;
     /* The report is printed even if some prompts failed. */
-    const bool complete = !o->input || json_object_get(json, "summary");
+    const bool complete = o->input.count == 0 || json_object_get(json, "summary");
     const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
     if (complete && (json_dumpf(json, stdout, style) != 0 || putchar('\n') == EOF)) status = write_failed(err);
     json_decref(json);
     return status;
 }
 
-static enum status run_table(struct engine *e, const struct profile_options *o, struct line_reader *input,
-                             struct error *err)
+static enum status run_table(struct engine *e, const struct profile_options *o, struct inputs *input, struct error *err)
 {
     if (!memory_report_print(engine_memory_profile(e), engine_limits(e))) return write_failed(err);
-    if (!o->input) return STATUS_OK;
+    if (o->input.count == 0) return STATUS_OK;
     putchar('\n');
     return profile_prompts(e, o, input, NULL, err);
 }
@@ -44,12 +42,13 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .name = "input",
          .common = true,
          .letter = 'i',
-         .kind = OPTION_STRING,
+         .kind = OPTION_CUSTOM,
          .target = &o->input,
+         .parse = input_list_add,
          .not_empty = true,
          .argument = "FILE",
-         .help = "Run these prompts, one a line (text, or JSON as for quire generate), and show the blocks step by "
-                 "step; - is standard input."},
+         .help = "Run these prompts, one a line (text, or JSON as for quire generate; gzip and zstd are unpacked), and "
+                 "show the blocks step by step; - is standard input. May be given several times."},
         {.name = "format",
          .kind = OPTION_STRING,
          .target = &o->format,
@@ -79,13 +78,13 @@ static void add_flags(struct option_table *table, struct profile_options *o)
 static enum status run_profile(const struct profile_options *o, struct error *err)
 {
     struct engine *e = NULL;
-    struct line_reader input = {0};
+    struct inputs input = {0};
     /* Opened before the model is loaded, which takes a while. */
-    enum status status = o->input ? line_reader_open(&input, o->input, err) : STATUS_OK;
+    enum status status = o->input.count ? inputs_open(&input, &o->input, err) : STATUS_OK;
     if (status == STATUS_OK) status = engine_create(&o->engine, &e, err);
     if (status == STATUS_OK) status = o->json ? run_json(e, o, &input, err) : run_table(e, o, &input, err);
     engine_leave(e);
-    line_reader_free(&input);
+    inputs_close(&input);
     return status;
 }
 
@@ -108,7 +107,7 @@ static int parse_and_profile(struct profile_options *o, struct log *log, int arg
     }
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
-    if (!o->input) o->engine.skip_tokenizer = true; /* a report needs none */
+    if (o->input.count == 0) o->engine.skip_tokenizer = true; /* a report needs none */
     if (run_profile(o, &err) != STATUS_OK) return command_fail("profile", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;
 }
@@ -123,5 +122,6 @@ int command_profile(int argc, char **argv)
     o.engine.log = &log;
     const int exit_status = parse_and_profile(&o, &log, argc, argv);
     sampling_flags_free(&o.sampling);
+    input_list_free(&o.input);
     return exit_status;
 }

@@ -15,7 +15,8 @@
 /* One prompt, and the progress of its answers. */
 struct profiled {
     struct prompt prompt;
-    int64_t line;           /* of the input, from 1 */
+    const char *file;       /* its name in sentences */
+    int64_t line;           /* of that file, from 1 */
     int32_t *output_tokens; /* [n] of each answer */
     double *last_token;     /* [n] when each got its last token: clock_seconds() */
     struct profile_run *run;
@@ -24,7 +25,6 @@ struct profiled {
 struct profile_run {
     struct profiled *requests; /* [count] */
     size_t count, capacity;
-    const char *input; /* its name in sentences */
     int32_t block_size;
     int64_t output_tokens, num_ended; /* tokens, requests */
     int32_t num_errors;
@@ -64,29 +64,31 @@ static enum status fail_at(const char *name, int64_t line, enum status status, s
     return error_prefix(err, status, place);
 }
 
-static enum status add_lines(struct profile_run *run, const struct prompt_rules *rules, struct line_reader *reader,
+static enum status add_lines(struct profile_run *run, const struct prompt_rules *rules, struct inputs *input,
                              struct error *err)
 {
     const char *line;
     size_t length;
     enum line_result kind;
-    while ((kind = line_reader_next(reader, true, &line, &length, err)) != LINE_END) {
-        if (kind == LINE_FAILED) return error_prefix(err, STATUS_IO, run->input);
+    while ((kind = inputs_next(input, true, &line, &length, err)) != LINE_END) {
+        if (kind == LINE_FAILED) return STATUS_IO;
         if (kind == LINE_NOT_YET || (kind == LINE_READY && prompt_line_is_blank(line, length))) continue;
         enum status status = add_line(run, rules, kind, line, length, err);
-        if (status != STATUS_OK) return fail_at(run->input, reader->line, status, err);
-        run->requests[run->count - 1].line = reader->line;
+        if (status != STATUS_OK) return fail_at(input->description, inputs_line(input), status, err);
+        run->requests[run->count - 1].file = input->description;
+        run->requests[run->count - 1].line = inputs_line(input);
     }
-    if (run->count == 0) return error_set(err, STATUS_INVALID, "%s: there is no prompt in it", run->input);
+    if (run->count == 0) return error_set(err, STATUS_INVALID, "%s: there is no prompt in it", input->description);
     return STATUS_OK;
 }
 
 static enum status read_prompts(struct profile_run *run, struct engine *e, const struct profile_options *o,
-                                struct line_reader *input, struct error *err)
+                                struct inputs *input, struct error *err)
 {
     struct prompt_rules rules;
-    run->input = strcmp(o->input, "-") == 0 ? "standard input" : o->input;
-    enum status status = prompt_rules_make(e, o->format, &o->sampling, NULL, &rules, err);
+    const struct prompt_model model = prompt_model_of(e);
+    const struct prompt_options options = {.format = o->format, .sampling = &o->sampling};
+    enum status status = prompt_rules_make(&model, &options, &rules, err);
     if (status == STATUS_OK) status = add_lines(run, &rules, input, err);
     prompt_rules_free(&rules);
     return status;
@@ -137,7 +139,7 @@ static enum status add_all(struct profile_run *run, struct engine *e, struct err
                                                .deliver = deliver,
                                                .user = r};
         enum status status = engine_add(e, &request, NULL, err);
-        if (status != STATUS_OK) return fail_at(run->input, r->line, status, err);
+        if (status != STATUS_OK) return fail_at(r->file, r->line, status, err);
     }
     return STATUS_OK;
 }
@@ -185,12 +187,25 @@ static enum status step_json(json_t *steps, const struct scheduler_stats *s, int
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report of a step");
 }
 
+static void show_progress(struct progress *progress, const struct profile_run *run, const struct scheduler_stats *s)
+{
+    const struct progress_facts facts = {.done = run->num_ended,
+                                         .total = run->count,
+                                         .prompt_tokens = s->tokens - run->output_tokens,
+                                         .output_tokens = run->output_tokens,
+                                         .running = s->num_running,
+                                         .waiting = s->num_waiting,
+                                         .cache_used = s->blocks_total ? (double)s->blocks_in_use / (double)s->blocks_total : 0,
+                                         .hit_rate = hit_rate(s)};
+    progress_update(progress, &facts);
+}
+
 /* Steps until all prompts are answered. A step is appended to `steps`, or printed if that is NULL. */
 static enum status run_steps(struct profile_run *run, struct engine *e, int32_t every, json_t *steps,
                              struct scheduler_stats *stats, struct error *err)
 {
     struct progress progress;
-    progress_start(&progress, steps || !isatty(STDOUT_FILENO)); /* rows on the terminal show the progress already */
+    progress_start(&progress, steps || !isatty(STDOUT_FILENO) ? "profile" : NULL); /* rows show the progress, too */
     int64_t seen_tokens = 0, shown_steps = 0, shown_tokens = 0;
     enum status status = STATUS_OK;
     engine_stats(e, stats);
@@ -201,8 +216,7 @@ static enum status run_steps(struct profile_run *run, struct engine *e, int32_t 
         if (status != STATUS_OK || stats->steps == shown_steps) continue;
         note_step(run, e, stats, stats->tokens - seen_tokens);
         seen_tokens = stats->tokens;
-        if (progress_due(&progress))
-            progress_update(&progress, run->num_ended, run->output_tokens, (double)run->num_ended / (double)run->count);
+        if (progress_due(&progress)) show_progress(&progress, run, stats);
         if (stats->steps % every != 0 && engine_has_work(e)) continue;
         if (steps)
             status = step_json(steps, stats, stats->tokens - shown_tokens, err);
@@ -329,8 +343,8 @@ static enum status run_and_report(struct profile_run *run, struct engine *e, con
     return error_prefix(err, STATUS_INVALID, how_many);
 }
 
-enum status profile_prompts(struct engine *e, const struct profile_options *options, struct line_reader *input,
-                            json_t *json, struct error *err)
+enum status profile_prompts(struct engine *e, const struct profile_options *options, struct inputs *input, json_t *json,
+                            struct error *err)
 {
     struct profile_run run = {.block_size = engine_limits(e)->block_size};
     enum status status = read_prompts(&run, e, options, input, err);
