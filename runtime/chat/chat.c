@@ -83,8 +83,9 @@ static void add_flags(struct option_table *table, struct chat_options *o)
         {.name = "context-shift",
          .kind = OPTION_SWITCH,
          .target = &o->context_shift,
-         .help = "When 90 % of --max-model-len are used, drop the oldest turns, until half of it is free. The system "
-                 "message stays. Default: ask at a terminal, else refuse a question that does not fit."},
+         .help = "When less than a quarter of --max-model-len is left for an answer, drop the oldest turns, until half "
+                 "of it is free. The system message stays. Default: ask at a terminal, refuse the question elsewhere, "
+                 "and only when it does not fit."},
         {.name = "fail-on-length",
          .kind = OPTION_SWITCH,
          .target = &o->fail_on_length,
@@ -135,8 +136,8 @@ static void take_line(struct session *s, const char *line, size_t length)
 
 static void chat_at_terminal(struct session *s)
 {
-    struct line_editor *editor = line_editor_open("> ", "(Ctrl-D leaves)");
-    if (!editor) {
+    s->editor = line_editor_open("> ", "(Ctrl-D leaves)");
+    if (!s->editor) {
         struct error err;
         error_set(&err, STATUS_IO, "the terminal cannot be used for editing lines; give lines through a pipe");
         s->exit_status = command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
@@ -147,7 +148,7 @@ static void chat_at_terminal(struct session *s)
     while (!s->ended) {
         size_t length;
         interrupt_catch();
-        const char *line = line_editor_read(editor, &length);
+        const char *line = line_editor_read(s->editor, &length);
         if (!line && interrupt_pending()) continue; /* SIGINT from elsewhere: as Ctrl-C at the prompt */
         if (!line) {
             fputc('\n', stderr);
@@ -155,7 +156,7 @@ static void chat_at_terminal(struct session *s)
         }
         if (!prompt_line_is_blank(line, length)) take_line(s, line, length);
     }
-    line_editor_close(editor);
+    line_editor_close(s->editor);
 }
 
 /* ---- on a pipe ---- */

@@ -135,6 +135,7 @@ static void run_edit(struct session *s, char *argument)
     const bool replace = last && !*argument;
     char *old = replace ? strndup(last, length) : NULL;
     if (old && !text_append_string(&text, old)) return free(old);
+    line_editor_release(s->editor);
     const enum status status = external_editor_run(&text, &err);
     fail(s, status, &err);
     if (status == STATUS_OK && text.length == 0)
@@ -228,7 +229,7 @@ static void run_show(struct session *s, char *argument)
     const char *system = conversation_system(session_conversation(s), &length);
     visible_printf(stderr, "model:    %s on %s, %d tokens of context\n", s->model_name, engine_device(s->engine),
                    engine_limits(s->engine)->max_model_len);
-    visible_printf(stderr, "branch:   %s of %zu, ", branches_current(&s->branches)->name, s->branches.count);
+    visible_printf(stderr, "branch:   %s (one of %zu), ", branches_current(&s->branches)->name, s->branches.count);
     print_length(s);
     visible_printf(stderr, "\nfile:     %s\nsystem:   %s\nsettings:\n", s->file ? s->file : "none",
                    system ? system : "none");
@@ -393,8 +394,8 @@ static void say_unknown(const struct session *s, const char *name)
         const int distance = edit_distance(name, chat_commands[i].name);
         if (distance < best) best = distance, nearest = chat_commands[i].name;
     }
-    session_say(s, "there is no command %s%s%s; /help lists them, and // begins a question that begins with /", name,
-                nearest ? "; did you mean " : "", nearest ? nearest : "");
+    session_say(s, "there is no command %s%s%s%s /help lists them, and // begins a question that begins with /", name,
+                nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : ";");
 }
 
 static bool is_blank(char c)

@@ -239,11 +239,13 @@ enum status conversation_set_system(struct conversation *c, const char *text, si
     while (ok && count_system(messages) > 0) ok = json_array_remove(messages, 0) == 0;
     if (ok && length) ok = json_array_insert_new(messages, 0, make_message("system", text, length)) == 0;
     const enum status status = ok ? try_question(c, messages, err) : out_of_memory(err);
-    if (status == STATUS_OK)
-        take_messages(c, messages);
-    else
+    if (status != STATUS_OK) {
         json_decref(messages);
-    return status;
+        return status;
+    }
+    take_messages(c, messages);
+    forget_prompt(c);
+    return STATUS_OK;
 }
 
 const char *conversation_system(const struct conversation *c, size_t *length)
@@ -270,8 +272,8 @@ size_t conversation_tokens(const struct conversation *c)
 {
     struct token_list ids;
     struct error err;
-    if (count_turns(c->messages) == 0) return 0;
-    if (encode(c, c->messages, false, &ids, &err) != STATUS_OK) return c->ids.count;
+    if (c->ids.count > 0 || count_turns(c->messages) == 0) return c->ids.count;
+    if (encode(c, c->messages, false, &ids, &err) != STATUS_OK) return 0;
     const size_t count = ids.count;
     token_list_free(&ids);
     return count;

@@ -58,8 +58,8 @@ const char *conversation_last_question(const struct conversation *c, size_t *len
 
 bool conversation_asks(const struct conversation *c); /* the last message is a question */
 int32_t conversation_turns(const struct conversation *c);
-/* How many tokens the messages are, rendered; if the template cannot render them without a question, as many as there
- * were when it last did. */
+/* Tokens of all messages: as many as were computed, or, if the messages have changed since, rendered again; 0 if the
+ * template does not render them without a question. */
 size_t conversation_tokens(const struct conversation *c);
 
 /* ---- room ---- */

@@ -162,3 +162,8 @@ const char *line_editor_read(struct line_editor *e, size_t *length)
     *length = n;
     return line;
 }
+
+void line_editor_release(struct line_editor *e)
+{
+    el_set(e->edit, EL_PREP_TERM, 0);
+}

@@ -19,4 +19,7 @@ void line_editor_close(struct line_editor *e);
  * sending SIGINT. */
 const char *line_editor_read(struct line_editor *e, size_t *length);
 
+/* Gives the terminal back as it was until the next read: for a program that uses it in between, such as $EDITOR. */
+void line_editor_release(struct line_editor *e);
+
 #endif

@@ -34,8 +34,10 @@ enum status question_read(const char *argument, struct text *out, struct error *
 {
     *out = (struct text){0};
     if (argument[0] == '@' && argument[1] != '@') {
-        const enum status status = file_read(argument + 1, out, err);
-        return status == STATUS_OK ? clean(out, argument + 1, err) : status;
+        struct error reason;
+        const enum status status = file_read(argument + 1, out, &reason);
+        if (status == STATUS_OK) return clean(out, argument + 1, err);
+        return error_set(err, status, "%s (@ begins a file's name; @@ begins a text that begins with @)", reason.text);
     }
     if (argument[0] == '@') argument++;
     if (!text_append_string(out, argument)) return out_of_memory(err);

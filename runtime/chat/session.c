@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -97,10 +98,9 @@ void session_print_stats_line(const struct session *s)
     const double rest = t->seconds - t->first_seconds;
     if (t->output_tokens > 1 && rest > 0)
         snprintf(speed, sizeof speed, ", %.1f tokens/s", (t->output_tokens - 1) / rest);
-    session_say(
-        s, "prompt: %d cached + %d computed; answer: %d, the first after %.3f s%s; blocks: %d used, %d cached, %d free",
-        t->cached_tokens, t->prompt_tokens - t->cached_tokens, t->output_tokens, t->first_seconds, speed,
-        t->blocks.blocks_in_use, t->blocks.blocks_cached, t->blocks.blocks_free);
+    session_say(s, "prompt: %d cached + %d computed, first token after %.3f s; answer: %d%s; blocks: %d of %d",
+                t->cached_tokens, t->prompt_tokens - t->cached_tokens, t->first_seconds, t->output_tokens, speed,
+                t->blocks.blocks_in_use, t->blocks.blocks_total);
 }
 
 void session_print_stats(const struct session *s)
@@ -138,7 +138,7 @@ static enum status too_long(const struct session *s, size_t tokens, struct error
                      tokens, max_length(s) - 1, advice);
 }
 
-/* A key line of the terminal, which is in its usual mode. False: Ctrl-C, Ctrl-D or no. */
+/* A line that was typed. False: Ctrl-C, Ctrl-D or no. */
 static bool read_agreement(void)
 {
     char line[256];
@@ -153,17 +153,42 @@ static bool read_agreement(void)
     return line[0] == '\n' || tolower((unsigned char)line[0]) == 'y';
 }
 
+/* "2 turns and the question remain, 210 tokens" */
+struct remaining {
+    char text[96];
+};
+static struct remaining describe_remaining(const struct conversation_room *room)
+{
+    struct remaining r = {""};
+    if (room->kept)
+        snprintf(r.text, sizeof r.text, "%d turn%s and the question remain, %zu tokens", room->kept, plural(room->kept),
+                 room->tokens);
+    else
+        snprintf(r.text, sizeof r.text, "only the question remains, %zu tokens", room->tokens);
+    return r;
+}
+
 static bool agree_to_drop(const struct session *s, const struct conversation_room *room)
 {
+    line_editor_release(s->editor);
+    tcflush(STDIN_FILENO, TCIFLUSH); /* what was typed before the question is no answer to it */
     fprintf(stderr,
             "This makes the conversation %zu tokens long; --max-model-len leaves room for %d.\n"
-            "Drop the oldest %d of %d turns? The question and %d turn%s remain, %zu tokens. [Y/n] ",
+            "Drop the oldest %d of %d earlier turn%s (%s)? [Y/n] ",
             session_conversation(s)->ids.count, max_length(s) - 1, room->dropped, room->dropped + room->kept,
-            room->kept, plural(room->kept), room->tokens);
+            plural(room->dropped + room->kept), describe_remaining(room).text);
     fflush(stderr);
     const bool agreed = read_agreement();
     if (!agreed) session_say(s, "not asked; /undo takes back the last turn, /clear begins a new conversation");
     return agreed;
+}
+
+/* Whether the prompt leaves too little for an answer: less than a quarter of the context, or than max_tokens. */
+static bool is_cramped(const struct session *s, size_t tokens)
+{
+    const size_t limit = (size_t)max_length(s), most = (size_t)s->params.max_tokens;
+    const size_t wanted = s->params.max_tokens > 0 && most < limit / 4 ? most : limit / 4;
+    return tokens + wanted > limit;
 }
 
 /* Sees to it that the prompt leaves room for an answer. Turns are dropped until half of the context is free, so that
@@ -172,8 +197,7 @@ static enum status make_room(struct session *s, struct error *err)
 {
     struct conversation *c = session_conversation(s);
     const size_t tokens = c->ids.count, limit = (size_t)max_length(s);
-    const bool fits = tokens < limit;
-    if (fits && !(s->context_shift && is_nearly_full(s, tokens))) return STATUS_OK;
+    if (s->context_shift ? !is_cramped(s, tokens) : tokens < limit) return STATUS_OK;
     if (!s->context_shift && !s->at_terminal) return too_long(s, tokens, err);
     struct conversation_room room;
     enum status status = conversation_find_room(c, limit / 2, &room, err);
@@ -184,8 +208,9 @@ static enum status make_room(struct session *s, struct error *err)
     status = conversation_drop(c, room.dropped, err);
     if (status != STATUS_OK) return status;
     branches_current(&s->branches)->warned = false;
-    session_say(s, "dropped the oldest %d turn%s; the question and %d turn%s remain, %zu tokens", room.dropped,
-                plural(room.dropped), room.kept, plural(room.kept), room.tokens);
+    session_say(s, "dropped the oldest %d turn%s: %s", room.dropped, plural(room.dropped),
+                describe_remaining(&room).text);
+    if (!s->context_shift) s->started = clock_seconds(); /* the time to agree is the user's */
     return STATUS_OK;
 }
 

@@ -3,6 +3,7 @@
 #define QUIRE_RUNTIME_CHAT_SESSION_H
 
 #include "runtime/chat/branches.h"
+#include "runtime/chat/line_editor.h"
 #include "runtime/engine/engine.h"
 
 /* Counts and times of the last answer, for /stats. */
@@ -21,13 +22,14 @@ struct session {
     struct branches branches;
     struct turn_stats stats; /* output_tokens 0: there was no answer yet */
     bool at_terminal;
-    bool single_turns;  /* every question begins a new conversation: nothing is said about its length */
-    bool show_stats;    /* a line after each answer */
-    bool context_shift; /* drop the oldest turns without asking */
-    bool any_cut;       /* some answer was cut by a limit */
-    char *file;         /* the last one that was saved or loaded, which /save may overwrite; NULL: none */
-    int64_t line;       /* of the pipe, from 1: where the question was read; 0: it was not read from a pipe */
-    bool ended;         /* the command ends: /exit, or a failure after which the engine cannot go on */
+    struct line_editor *editor; /* at the terminal; else NULL */
+    bool single_turns;          /* every question begins a new conversation: nothing is said about its length */
+    bool show_stats;            /* a line after each answer */
+    bool context_shift;         /* drop the oldest turns without asking */
+    bool any_cut;               /* some answer was cut by a limit */
+    char *file;                 /* the last one that was saved or loaded, which /save may overwrite; NULL: none */
+    int64_t line;               /* of the pipe, from 1: where the question was read; 0: it was not read from a pipe */
+    bool ended;                 /* the command ends: /exit, or a failure after which the engine cannot go on */
     int exit_status;
     /* The current answer: */
     bool no_memory;

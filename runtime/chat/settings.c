@@ -28,8 +28,8 @@ static enum status find_field(const char *name, const struct sampling_field **ou
         const int distance = edit_distance(written, sampling_fields[i].name);
         if (distance < best) best = distance, nearest = sampling_fields[i].name;
     }
-    return error_set(err, STATUS_INVALID, "there is no setting %s%s%s", name, nearest ? "; did you mean " : "",
-                     nearest ? nearest : "");
+    return error_set(err, STATUS_INVALID, "there is no setting %s%s%s%s", name, nearest ? "; did you mean " : "",
+                     nearest ? nearest : "", nearest ? "?" : "");
 }
 
 /* ---- values as JSON ---- */
