@@ -186,7 +186,9 @@ static void test_full_conversation(void **state)
     pty_expect(&p, "(dropped the oldest 1 turn: only the question remains, ");
     pty_expect(&p, "(cut: the conversation has reached");
     pty_expect(&p, "> ");
-    pty_type(&p, "a question which alone is longer than all that there is room for here, whatever was asked before\r");
+    pty_type(&p,
+             "a question which alone is longer than all that there is room for here, whatever was asked before: who, "
+             "what, when, where, why, how, how much, how many, and for how long?\r");
     pty_expect(&p, "leaves room for 23; ask less");
     pty_expect(&p, "> ");
     pty_type(&p, "/clear\r");
@@ -321,13 +323,16 @@ static void test_once(void **state)
     program_free(&first);
 }
 
-/* The answer to `question`, always the same. */
-static char *answer_to(const struct chat_fixture *f, const char *input, const char *flag, const char *question)
+/* The answer of the model that ships with quire, always the same. */
+static char *answer_to(const char *input, const char *flag, const char *question)
 {
     struct program p;
-    chat_run(&p, f->model.path, input,
-             (const char *[]){"--max-tokens", "8", "--temperature", "0", flag, question, NULL});
+    program_run(&p,
+                (const char *[]){QUIRE_EXECUTABLE, "chat", "--device", "cpu", "--max-num-seqs", "4", "--kv-cache-space",
+                                 "0.1", "--temperature", "0", flag, question, NULL},
+                input);
     assert_int_equal(p.exit_status, 0);
+    assert_true(p.out.length > 1);
     char *answer = strdup(p.out.data);
     program_free(&p);
     return answer;
@@ -347,15 +352,13 @@ static void test_once_with_material(void **state)
     char file[512];
     temp_folder_write_string(&f->state, "question", "\xEF\xBB\xBFWhat is this?\n\n");
     snprintf(file, sizeof file, "@%s/question", f->state.path);
-    char *plain = answer_to(f, NULL, "--prompt", "What is this?"),
-         *more = answer_to(f, NULL, "--prompt", "What is this?\n\na line\nand one more");
+    char *plain = answer_to(NULL, "--prompt", "What is this?"),
+         *more = answer_to(NULL, "--prompt", "What is this?\n\na block\nand one more");
     assert_string_not_equal(plain, more);
-    assert_same_answer(answer_to(f, NULL, "--prompt", file), strdup(plain));
-    assert_same_answer(answer_to(f, "a line\nand one more\n", "--prompt", file), strdup(more));
-    assert_same_answer(answer_to(f, "a line\r\nand one more\n", "--prompt", "What is this?"),
-                       answer_to(f, NULL, "--prompt", "What is this?\n\na line\r\nand one more"));
-    assert_same_answer(answer_to(f, "a line\nand one more", "--no-each", "What is this?"), strdup(more));
-    assert_same_answer(answer_to(f, NULL, "--prompt", "@@home"), answer_to(f, "@home\n", "--each", "--no-stats"));
+    assert_same_answer(answer_to(NULL, "--prompt", file), strdup(plain));
+    assert_same_answer(answer_to("a block\nand one more\n\n", "--prompt", file), strdup(more));
+    assert_same_answer(answer_to("a block\nand one more", "--no-each", "What is this?"), strdup(more));
+    assert_same_answer(answer_to(NULL, "--prompt", "@@home"), answer_to("@home\n", "--each", "--no-stats"));
     free(plain);
     free(more);
 }
@@ -363,22 +366,18 @@ static void test_once_with_material(void **state)
 /* Lines that know nothing of each other, below a question. */
 static void test_each(void **state)
 {
-    const struct chat_fixture *f = *state;
-    struct program p;
+    (void)state;
     struct text expected = {0};
-    chat_run(&p, f->model.path, "a line\n\nanother\na line\n",
-             (const char *[]){"--max-tokens", "8", "--temperature", "0", "--each", "--stats", "-pWhat is this?", NULL});
-    assert_int_equal(p.exit_status, 0);
-    assert_non_null(strstr(p.err.data, "line 3: prompt: "));
-    char *one = answer_to(f, NULL, "--prompt", "What is this?\n\na line"),
-         *other = answer_to(f, NULL, "--prompt", "What is this?\n\nanother");
+    char *one = answer_to(NULL, "--prompt", "What is this?\n\na block"),
+         *other = answer_to(NULL, "--prompt", "What is this?\n\nprefix caching"),
+         *all = answer_to("a block\n\nprefix caching\na block\n", "--each", "-pWhat is this?");
     assert_string_not_equal(one, other);
     assert_true(text_printf(&expected, "%s%s%s", one, other, one));
-    assert_string_equal(p.out.data, expected.data);
+    assert_string_equal(all, expected.data);
     free(one);
     free(other);
+    free(all);
     text_free(&expected);
-    program_free(&p);
 }
 
 static void test_exit_statuses(void **state)
@@ -392,6 +391,7 @@ static void test_exit_statuses(void **state)
         {{"-p", "hi", "--max-tokens", "3", NULL}, 0, "cut at --max-tokens, 3 tokens"},
         {{"-p", "hi", "--max-tokens=3", "--fail-on-length", NULL}, 1, "cut at --max-tokens, 3 tokens"},
         {{"--max-tokens", "3", "--fail-on-length", NULL}, 1, "line 1: the answer is cut"},
+        {{"--max-tokens", "3", "--stats", NULL}, 0, "line 1: prompt: 0 cached + "},
         {{"-p", "@/no-such-file", NULL},
          1,
          "--prompt: /no-such-file: cannot open: No such file or directory (@ begins"},

@@ -63,10 +63,11 @@ static void say_cut(struct session *s)
     if (context && !s->at_terminal)
         session_say(s, "the answer is cut: the conversation has reached --max-model-len, %d tokens", limit);
     else if (context)
-        session_say(s,
-                    "cut: the conversation has reached --max-model-len, %d tokens; before the next question quire asks "
-                    "whether to drop the oldest turns, and /clear begins a new one",
-                    limit);
+        session_say(
+            s,
+            "cut: the conversation has reached --max-model-len, %d tokens; with the next question quire offers to "
+            "drop the oldest turns",
+            limit);
     else if (s->at_terminal)
         session_say(s, "cut at --max-tokens");
     else
