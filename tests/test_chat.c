@@ -368,9 +368,9 @@ static void test_each(void **state)
 {
     (void)state;
     struct text expected = {0};
-    char *one = answer_to(NULL, "--prompt", "What is this?\n\na block"),
-         *other = answer_to(NULL, "--prompt", "What is this?\n\nprefix caching"),
-         *all = answer_to("a block\n\nprefix caching\na block\n", "--each", "-pWhat is this?");
+    char *one = answer_to(NULL, "--prompt", "Please:\n\nWhat is a block?"),
+         *other = answer_to(NULL, "--prompt", "Please:\n\nWhat is a quire?"),
+         *all = answer_to("What is a block?\n\nWhat is a quire?\nWhat is a block?\n", "--each", "-pPlease:");
     assert_string_not_equal(one, other);
     assert_true(text_printf(&expected, "%s%s%s", one, other, one));
     assert_string_equal(all, expected.data);
