@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "runtime/chat/answer_view.h"
 #include "runtime/commands.h"
 #include "runtime/chat/conversation.h"
 #include "runtime/interrupt.h"
@@ -51,6 +52,7 @@ struct chat {
     bool at_terminal;
     int64_t line; /* of the pipe, from 1: where the question was read; 0: it was not read from a pipe */
     /* The current answer: */
+    struct answer_view *view;
     bool no_memory;
     int write_error; /* errno of the write that failed, or 0 */
     double started;
@@ -106,8 +108,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     if (!conversation_add_tokens(&chat->conversation, piece->token_ids, (size_t)piece->num_tokens) ||
         !conversation_add_text(&chat->conversation, piece->text, piece->text_length))
         chat->no_memory = true;
-    if (piece->text_length && !chat->write_error &&
-        (fwrite(piece->text, 1, piece->text_length, stdout) != piece->text_length || fflush(stdout) != 0))
+    if (!chat->write_error && !answer_view_add(chat->view, piece->text, piece->text_length, piece->num_tokens))
         chat->write_error = errno;
     struct turn_stats *stats = &chat->stats;
     stats->seconds = clock_seconds() - chat->started;
@@ -161,7 +162,12 @@ static enum status start_answer(struct chat *chat, uint64_t *request, struct err
                                          .at_start = true,
                                          .deliver = deliver,
                                          .user = chat};
-    return engine_add(chat->engine, &added, request, err);
+    const struct answer_view_options options = answer_view_options_for(stdout, THINK_SHOW);
+    chat->view = answer_view_begin(stdout, &options);
+    if (!chat->view) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for an answer");
+    status = engine_add(chat->engine, &added, request, err);
+    if (status != STATUS_OK) answer_view_end(chat->view, true);
+    return status;
 }
 
 /* Says on stderr which limit cut the answer: a reader of the pipe cannot tell a cut answer from a complete one. */
@@ -182,10 +188,9 @@ static void print_cut(const struct chat *chat)
         fprintf(stderr, "quire chat: %sthe answer is cut at --max-tokens, %d token%s\n", place, output, plural(output));
 }
 
-/* The answer's newline, and why it ended early. */
-static void end_line(struct chat *chat)
+/* Why the answer ended early. */
+static void explain_end(struct chat *chat)
 {
-    if (!chat->write_error && (putchar('\n') == EOF || fflush(stdout) != 0)) chat->write_error = errno;
     if (chat->write_error) return;
     if (chat->finish_reason == FINISH_LENGTH) print_cut(chat);
     if (chat->finish_reason == FINISH_ABORT && chat->at_terminal) fputs("(stopped)\n", stderr);
@@ -210,6 +215,8 @@ static enum status take_turn(struct chat *chat, const char *text, size_t length,
         return status;
     }
     status = run_answer(chat, request, err);
+    const bool failed = status != STATUS_OK || chat->finish_reason == FINISH_ERROR;
+    if (!answer_view_end(chat->view, failed) && !chat->write_error) chat->write_error = errno;
     if (status != STATUS_OK) return status;
     if (chat->no_memory) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a longer conversation");
     if (chat->finish_reason == FINISH_ERROR) {
@@ -220,7 +227,7 @@ static enum status take_turn(struct chat *chat, const char *text, size_t length,
     if (!conversation_end(&chat->conversation))
         return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a longer conversation");
     chat->turns++;
-    end_line(chat);
+    explain_end(chat);
     if (!chat->write_error) return STATUS_OK;
     return error_set(err, STATUS_IO, "cannot write the answer: %s", strerror(chat->write_error));
 }
@@ -315,7 +322,9 @@ static int answer_line(struct chat *chat, const char *line, size_t length, bool 
 static int chat_at_terminal(struct chat *chat, const struct chat_options *o)
 {
     chat->at_terminal = true;
-    struct line_editor *editor = line_editor_open("> ", "(Ctrl-D leaves)");
+    const struct line_editor_options options = {
+        .prompt = "> ", .interrupt_hint = "(Ctrl-D leaves)", .history = "history"};
+    struct line_editor *editor = line_editor_open(&options);
     if (!editor) {
         struct error err;
         error_set(&err, STATUS_IO, "the terminal cannot be used for editing lines; give lines through a pipe");

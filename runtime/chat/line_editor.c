@@ -101,13 +101,28 @@ static void set_character_set(void)
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-struct line_editor *line_editor_open(const char *prompt, const char *interrupt_hint)
+void line_candidates_add(struct line_candidates *c, const char *word)
+{
+    (void)c, (void)word;
+}
+
+void line_candidates_add_files(struct line_candidates *c, const char *before, const char *prefix, size_t length)
+{
+    (void)c, (void)before, (void)prefix, (void)length;
+}
+
+void line_editor_release(struct line_editor *e)
+{
+    (void)e;
+}
+
+struct line_editor *line_editor_open(const struct line_editor_options *options)
 {
     struct line_editor *e = calloc(1, sizeof *e);
     if (!e) return NULL;
     set_character_set();
-    snprintf(e->prompt, sizeof e->prompt, "%s", prompt);
-    e->interrupt_hint = interrupt_hint;
+    snprintf(e->prompt, sizeof e->prompt, "%s", options->prompt);
+    e->interrupt_hint = options->interrupt_hint;
     e->screen = isatty(STDERR_FILENO) ? stderr : stdout;
     e->edit = el_init("quire", stdin, e->screen, stderr);
     if (!e->edit) {
