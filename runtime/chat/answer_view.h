@@ -1,10 +1,8 @@
 /* An answer as a person sees it while it is written.
  *
- * On a terminal: words wrap at spaces to the window's width, which is read again for each piece; a word that turns out
- * not to fit moves to the next line. Code blocks (``` or ~~~), and lines that begin with a space or a tab, stay as they
- * are. Columns are those of grapheme clusters (Unicode Standard Annex 29): a wide character takes two, a combining one
- * none, an emoji sequence two. Control characters are shown as symbols (base/visible.h). The reasoning that an answer
- * begins with, between <think> and </think> or another pair of answer_view.c, can be dimmed or folded into a line.
+ * On a terminal: words wrap to the window's width, which is read again for each piece (word_wrap.h). Control characters
+ * are shown as symbols (base/visible.h). The reasoning that an answer begins with, between <think> and </think> or
+ * another pair of answer_view.c, can be dimmed or folded into a line.
  *
  * Elsewhere, and with columns = 0, the stream gets the bytes as they come. */
 #ifndef QUIRE_RUNTIME_ANSWER_VIEW_H
@@ -17,7 +15,7 @@
 
 enum think_display {
     THINK_SHOW, /* as any other text, with its tags */
-    THINK_DIM,  /* dim and without the tags; without colours as THINK_SHOW */
+    THINK_DIM,  /* dim, without the tags; without colours as THINK_SHOW */
     THINK_FOLD, /* one line: "(thinking: 214 tokens)" while it lasts, then "(thought for 3.2 s, 214 tokens)" */
 };
 
@@ -27,14 +25,16 @@ struct answer_view_options {
     bool colours;       /* SGR sequences; false for TERM=dumb and NO_COLOR */
     bool cursor;        /* the cursor can be moved and lines erased; false for TERM=dumb */
     enum think_display think;
-    bool in_reasoning;     /* the prompt has opened the reasoning already (answer_view_opens_reasoning) */
-    FILE *notices;         /* a terminal for answer_view_reading; NULL: it writes nothing */
-    double notice_seconds; /* answer_view_reading is silent for so long */
+    const char *reasoning_end; /* the prompt has opened the reasoning already, and this tag ends it
+                                  (answer_view_open_reasoning); NULL: it has not */
+    FILE *notices;             /* a terminal for answer_view_reading; NULL: it writes nothing */
+    double notice_seconds;     /* answer_view_reading is silent for so long */
 };
 /* What fits the stream, stderr and the environment (TERM, NO_COLOR): raw bytes if the stream is no terminal. */
 struct answer_view_options answer_view_options_for(FILE *stream, enum think_display think);
-/* Does a prompt's text end with the tag that opens reasoning, as some chat templates have it? */
-bool answer_view_opens_reasoning(const char *prompt, size_t length);
+/* Where a prompt's text ends with a tag that opens reasoning, as some chat templates have it: the tag that ends it.
+ * Else NULL. */
+const char *answer_view_open_reasoning(const char *prompt, size_t length);
 
 struct answer_view;
 

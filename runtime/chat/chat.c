@@ -32,6 +32,7 @@ struct chat_options {
     struct sampling_flags sampling;
     struct template_flags template;
     const char *prompt, *system;
+    const char *think;    /* "show", "dim" or "fold" */
     const char *hub_name; /* --model, if the model is in the Hugging Face cache; else NULL */
 };
 
@@ -50,6 +51,7 @@ struct chat {
     int32_t turns;
     struct turn_stats stats;
     bool at_terminal;
+    enum think_display think;
     int64_t line; /* of the pipe, from 1: where the question was read; 0: it was not read from a pipe */
     /* The current answer: */
     struct answer_view *view;
@@ -71,8 +73,10 @@ static void choose_seed(struct chat_options *o)
 
 static void set_defaults(struct chat_options *o)
 {
-    *o = (struct chat_options){
-        .engine = engine_options_default(), .log = {LOG_WARNING}, .sampling.params = sampling_params_default()};
+    *o = (struct chat_options){.engine = engine_options_default(),
+                               .log = {LOG_WARNING},
+                               .sampling.params = sampling_params_default(),
+                               .think = "dim"};
     o->engine.log = &o->log;
     o->sampling.params.max_tokens = -1;
     choose_seed(o);
@@ -93,6 +97,14 @@ static void add_flags(struct option_table *table, struct chat_options *o)
          .target = &o->system,
          .argument = "TEXT",
          .help = "System message: what the model is told before the conversation. Default: none."},
+        {.name = "think",
+         .kind = OPTION_STRING,
+         .target = &o->think,
+         .choices = "show|dim|fold",
+         .argument = "HOW",
+         .help =
+             "How a terminal shows the reasoning that an answer begins with, between <think> and </think>: as other "
+             "text, dim, or folded into a line. Pipes and files always get it as it is. Default: dim."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
     template_flags_add(table, &o->template, NULL);
@@ -131,6 +143,9 @@ static enum status run_answer(struct chat *chat, uint64_t request, struct error 
             engine_abort(chat->engine, request);
             aborted = true;
         }
+        if (chat->stats.output_tokens == 0)
+            answer_view_reading(chat->view, engine_num_computed(chat->engine, request),
+                                (int32_t)chat->conversation.ids.count);
         status = engine_step(chat->engine, &worked, err);
     }
     return status;
@@ -144,6 +159,28 @@ static enum status check_length(const struct chat *chat, struct error *err)
                      "this would make the conversation %zu tokens long, and --max-model-len leaves room for %zu; %s",
                      length, limit - 1,
                      chat->at_terminal ? "/clear begins a new one" : "ask less, or begin a new conversation");
+}
+
+/* Some chat templates open the reasoning themselves: the prompt's last tokens say so. */
+static const char *open_reasoning(const struct chat *chat, const struct token_list *prompt)
+{
+    enum { LAST_TOKENS = 16 };
+    const size_t count = prompt->count < LAST_TOKENS ? prompt->count : LAST_TOKENS;
+    struct text end = {0};
+    struct error ignored;
+    const char *closing = NULL;
+    if (tokenizer_decode(engine_tokenizer(chat->engine), prompt->ids + prompt->count - count, count, true, &end,
+                         &ignored) == STATUS_OK)
+        closing = answer_view_open_reasoning(end.data, end.length);
+    text_free(&end);
+    return closing;
+}
+
+static struct answer_view *begin_view(const struct chat *chat, const struct token_list *prompt)
+{
+    struct answer_view_options options = answer_view_options_for(stdout, chat->think);
+    options.reasoning_end = open_reasoning(chat, prompt);
+    return answer_view_begin(stdout, &options);
 }
 
 static enum status start_answer(struct chat *chat, uint64_t *request, struct error *err)
@@ -162,8 +199,7 @@ static enum status start_answer(struct chat *chat, uint64_t *request, struct err
                                          .at_start = true,
                                          .deliver = deliver,
                                          .user = chat};
-    const struct answer_view_options options = answer_view_options_for(stdout, THINK_SHOW);
-    chat->view = answer_view_begin(stdout, &options);
+    chat->view = begin_view(chat, ids);
     if (!chat->view) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for an answer");
     status = engine_add(chat->engine, &added, request, err);
     if (status != STATUS_OK) answer_view_end(chat->view, true);
@@ -390,6 +426,7 @@ static enum status start(struct chat *chat, struct chat_options *o, struct error
     if (status != STATUS_OK) return status;
     const struct tokenizer *tokenizer = engine_tokenizer(chat->engine);
     chat->log = o->engine.log;
+    chat->think = o->think[0] == 's' ? THINK_SHOW : o->think[0] == 'd' ? THINK_DIM : THINK_FOLD;
     status = chat_setup_open(tokenizer, &o->template, &chat->setup, err);
     if (status != STATUS_OK) return status;
     struct error reason;

@@ -19,7 +19,11 @@
 
 static const char PASTE_ON[] = "\033[?2004h", PASTE_OFF[] = "\033[?2004l";
 static const wchar_t PASTE_END[] = L"\033[201~";
+static const char RESUME_KEY[] = "\033[9999~"; /* no terminal's */
 enum { PASTE_END_LENGTH = 6, CTRL_C = 3 };
+
+/* Why el_gets has returned. */
+enum leaving { LEAVING_TYPED, LEAVING_CANCELLED, LEAVING_SUSPENDED };
 
 struct line_editor {
     struct line_editor_options options;
@@ -35,7 +39,9 @@ struct line_editor {
     size_t search_length; /* bytes that the search by prefix looks for: the beginning of what is edited */
     struct message message;
     bool is_further; /* a further line of the message is read */
-    bool cancelled;  /* Ctrl-C */
+    enum leaving leaving;
+    struct text resumed; /* what was typed before Ctrl-Z */
+    int resumed_cursor;  /* characters from its end */
 };
 
 /* libedit's callbacks get the EditLine; the editor is its client data. */
@@ -62,20 +68,51 @@ static void clear_edited(EditLine *edit)
     el_deletestr(edit, (int)(line->lastchar - line->buffer));
 }
 
+static bool keep_edited(const struct line_editor *e, struct text *text)
+{
+    const LineInfo *line = el_line(e->edit);
+    text_clear(text);
+    return text_append(text, line->buffer, (size_t)(line->lastchar - line->buffer));
+}
+
 static void replace_edited(EditLine *edit, const char *text)
 {
     clear_edited(edit);
     if (*text) el_insertstr(edit, text);
 }
 
-/* Ctrl-C: what was typed stays on the screen, and a new message begins below it. Return, as the next key, moves there.
- */
+/* Ends el_gets, as Return does: the cursor moves below what was typed. */
+static unsigned char leave_line(EditLine *edit, enum leaving why)
+{
+    owner(edit)->leaving = why;
+    el_push(edit, "\r");
+    return CC_NORM;
+}
+
+/* Ctrl-C: what was typed stays on the screen, and a new message begins below it. */
 static unsigned char cancel_message(EditLine *edit, int key)
 {
     (void)key;
-    owner(edit)->cancelled = true;
-    el_push(edit, "\r");
-    return CC_NORM;
+    return leave_line(edit, LEAVING_CANCELLED);
+}
+
+/* Ctrl-Z: what was typed is edited further when the process continues. */
+static unsigned char suspend(EditLine *edit, int key)
+{
+    (void)key;
+    struct line_editor *e = owner(edit);
+    const LineInfoW *line = el_wline(edit);
+    e->resumed_cursor = (int)(line->lastchar - line->cursor);
+    return keep_edited(e, &e->resumed) ? leave_line(edit, LEAVING_SUSPENDED) : CC_ERROR;
+}
+
+static unsigned char resume(EditLine *edit, int key)
+{
+    (void)key;
+    struct line_editor *e = owner(edit);
+    replace_edited(edit, e->resumed.data ? e->resumed.data : "");
+    el_cursor(edit, -e->resumed_cursor);
+    return CC_REFRESH;
 }
 
 static unsigned char insert_newline(EditLine *edit, int key)
@@ -126,11 +163,7 @@ static unsigned char show_message(struct line_editor *e, int position)
 {
     const char *text = position > 0 ? history_get(&e->history, position) : e->draft.data ? e->draft.data : "";
     if (!text) return CC_ERROR;
-    if (e->position == 0) {
-        const LineInfo *line = el_line(e->edit);
-        text_clear(&e->draft);
-        if (!text_append(&e->draft, line->buffer, (size_t)(line->lastchar - line->buffer))) return CC_ERROR;
-    }
+    if (e->position == 0 && !keep_edited(e, &e->draft)) return CC_ERROR;
     e->position = position;
     replace_edited(e->edit, text);
     return CC_REFRESH;
@@ -270,17 +303,6 @@ static void mark_pastes(struct line_editor *e, bool on)
     fflush(e->screen);
 }
 
-/* Ctrl-Z: libedit's handler of the signal restores the terminal, and sets it up again when the process continues. */
-static unsigned char suspend(EditLine *edit, int key)
-{
-    (void)key;
-    struct line_editor *e = owner(edit);
-    mark_pastes(e, false);
-    raise(SIGTSTP);
-    mark_pastes(e, true);
-    return CC_NORM;
-}
-
 /* libedit decodes characters as the locale says; in the C locale it refuses UTF-8. */
 static void set_character_set(void)
 {
@@ -321,6 +343,7 @@ static const struct command COMMANDS[] = {
     {L"quire-search-newer", L"Newer message that begins as this one", search_newer},
     {L"quire-complete", L"Complete the word", complete_word},
     {L"quire-suspend", L"Stop the process", suspend},
+    {L"quire-resume", L"Go on with what was typed before it stopped", resume},
 };
 
 struct binding {
@@ -357,7 +380,7 @@ static const struct binding BINDINGS[] = {
 /* Bound after ~/.editrc was read: without them the editor does not do what its header says. While editing, Ctrl-C and
  * Ctrl-Z are keys, not signals. */
 static const struct binding FIXED_BINDINGS[] = {
-    {"\\e[200~", "quire-paste"}, {"^C", "quire-cancel-message"}, {"^Z", "quire-suspend"}};
+    {"\\e[200~", "quire-paste"}, {"^C", "quire-cancel-message"}, {"^Z", "quire-suspend"}, {RESUME_KEY, "quire-resume"}};
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
@@ -405,6 +428,7 @@ void line_editor_close(struct line_editor *e)
     el_end(e->edit);
     history_close(&e->history);
     text_free(&e->draft);
+    text_free(&e->resumed);
     text_free(&e->message.text);
     free(e);
 }
@@ -416,21 +440,44 @@ static bool is_blank(const char *line, size_t length)
     return strspn(line, " \t\r\n") >= length;
 }
 
+static void take_terminal(struct line_editor *e)
+{
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &e->before);
+    mark_pastes(e, true);
+    el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt appears: a key typed then is read in the right mode */
+}
+
+/* Reads up to Return. NULL at the end of the input. */
+static const char *read_line(struct line_editor *e, size_t *length)
+{
+    for (;;) {
+        int count = 0;
+        e->position = 0;
+        e->leaving = LEAVING_TYPED;
+        const char *line = el_gets(e->edit, &count);
+        if (!line || count <= 0) return NULL;
+        *length = (size_t)count - (line[count - 1] == '\n');
+        if (e->leaving != LEAVING_SUSPENDED) return line;
+        line_editor_release(e);
+        raise(SIGTSTP);
+        take_terminal(e);
+        el_push(e->edit, RESUME_KEY);
+    }
+}
+
 /* Reads the lines of a message. False at the end of the input, or if memory ran out. Ctrl-D on a further line that is
  * empty ends the message. */
 static bool read_message(struct line_editor *e)
 {
     bool open = true;
-    e->is_further = e->cancelled = false;
+    e->is_further = false;
     message_clear(&e->message);
     while (open) {
-        int count = 0;
-        e->position = 0;
-        const char *line = el_gets(e->edit, &count);
-        if (e->cancelled && count > 0) return true;
-        if (!line || count <= 0) return e->is_further;
-        if (line[count - 1] == '\n') count--;
-        if (!message_add(&e->message, line, (size_t)count, &open)) return false;
+        size_t length;
+        const char *line = read_line(e, &length);
+        if (!line) return e->is_further;
+        if (e->leaving == LEAVING_CANCELLED) return true;
+        if (!message_add(&e->message, line, length, &open)) return false;
         e->is_further = true;
     }
     return true;
@@ -438,11 +485,10 @@ static bool read_message(struct line_editor *e)
 
 const char *line_editor_read(struct line_editor *e, size_t *length)
 {
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &e->before);
-    mark_pastes(e, true);
-    el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt appears: a key typed then is read in the right mode */
     bool ok;
-    while ((ok = read_message(e)) && e->cancelled) fprintf(e->screen, "%s\n", e->options.interrupt_hint);
+    take_terminal(e);
+    while ((ok = read_message(e)) && e->leaving == LEAVING_CANCELLED)
+        fprintf(e->screen, "%s\n", e->options.interrupt_hint);
     hide_keys(e);
     if (!ok) return NULL;
     const struct text *text = &e->message.text;
