@@ -322,8 +322,8 @@ static void hide_keys(const struct line_editor *e)
 
 void line_editor_release(struct line_editor *e)
 {
-    mark_pastes(e, false);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &e->before);
+    mark_pastes(e, false);
 }
 
 /* ---- start and end ---- */
@@ -370,6 +370,7 @@ static const struct binding BINDINGS[] = {
     {"\\eOF", "ed-move-to-end"},
     {"\\e[4~", "ed-move-to-end"},
     {"\\e[3~", "ed-delete-next-char"},
+    {"\\e^J", "quire-newline"},
     {"\\e^M", "quire-newline"},     /* Alt-Return */
     {"\\e[13;2u", "quire-newline"}, /* Shift-Return, where the terminal tells it from Return */
     {"\\e[27;2;13~", "quire-newline"},
@@ -378,7 +379,7 @@ static const struct binding BINDINGS[] = {
 };
 
 /* Bound after ~/.editrc was read: without them the editor does not do what its header says. While editing, Ctrl-C and
- * Ctrl-Z are keys, not signals. */
+ * Ctrl-Z are keys, not signals, and \r comes as it is, so that \r\n in a paste is one end of a line. */
 static const struct binding FIXED_BINDINGS[] = {
     {"\\e[200~", "quire-paste"}, {"^C", "quire-cancel-message"}, {"^Z", "quire-suspend"}, {RESUME_KEY, "quire-resume"}};
 
@@ -392,7 +393,7 @@ static void bind_keys(EditLine *edit)
     el_source(edit, NULL); /* ~/.editrc */
     for (size_t i = 0; i < LENGTH(FIXED_BINDINGS); i++)
         el_set(edit, EL_BIND, FIXED_BINDINGS[i].key, FIXED_BINDINGS[i].command, NULL);
-    el_set(edit, EL_SETTY, "-d", "-isig", NULL);
+    el_set(edit, EL_SETTY, "-d", "-isig", "-icrnl", "-inlcr", NULL);
 }
 
 struct line_editor *line_editor_open(const struct line_editor_options *options)
