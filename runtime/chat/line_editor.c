@@ -441,9 +441,9 @@ static bool is_blank(const char *line, size_t length)
     return strspn(line, " \t\r\n") >= length;
 }
 
+/* From hide_keys's mode straight to libedit's: what is typed meanwhile is neither shown nor lost. */
 static void take_terminal(struct line_editor *e)
 {
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &e->before);
     mark_pastes(e, true);
     el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt appears: a key typed then is read in the right mode */
 }
