@@ -15,6 +15,7 @@
 #include "base/edit_distance.h"
 #include "base/file.h"
 #include "runtime/chat/chat_commands.h"
+#include "runtime/chat/completion.h"
 #include "runtime/interrupt.h"
 #include "tests/support/chat_program.h"
 
@@ -305,44 +306,39 @@ static void test_save_and_load(void **state)
 
 /* ---- completion ---- */
 
-static void add_word(void *user, const char *word)
-{
-    assert_true(text_printf(user, " %s", word));
-}
-
 static void test_completion(void **state)
 {
-    (void)state;
-    char main_name[] = "main", idea[] = "idea";
+    const struct chat_fixture *f = *state;
+    char main_name[] = "main", idea[] = "idea", line[512], word[512];
     struct branch list[] = {{.name = main_name}, {.name = idea}};
-    const struct session s = {.branches = {.list = list, .count = 2}};
+    struct session s = {.branches = {.list = list, .count = 2}};
+    temp_folder_write_string(&f->state, "completed.json", "[]");
+    snprintf(line, sizeof line, "/system @%s/compl", f->state.path);
+    snprintf(word, sizeof word, " @%s/completed.json", f->state.path);
     const struct {
         const char *line, *words;
         size_t start;
-        bool file;
     } cases[] = {
-        {"/st", " /stats", 0, false},
-        {"/s", " /system /switch /set /show /stats /save", 0, false},
-        {"/switch ", " main idea", 8, false},
-        {"/switch i", " idea", 8, false},
-        {"/set top", " top_p top_k", 5, false},
-        {"/stats o", " on off", 7, false},
-        {"/save a", "", 6, true},
-        {"/load ", "", 6, true},
-        {"/system @", "", 8, true},
-        {"/system a", "", 8, false},
-        {"/edit ", " new", 6, false},
-        {"what", "", 4, false},
-        {"/nonsense a", "", 11, false},
+        {"/st", " /stats", 0},
+        {"/s", " /system /switch /set /show /stats /save", 0},
+        {"/switch ", " main idea", 8},
+        {"/switch i", " idea", 8},
+        {"/set top", " top_p top_k", 5},
+        {"/stats o", " on off", 7},
+        {line + 0, word, 8},
+        {"/system a", "", 8},
+        {"/edit ", " new", 6},
+        {"what", "", 4},
+        {"/nonsense a", "", 10},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct text words = {0};
-        bool file;
+        struct line_candidates candidates = {0};
         const size_t length = strlen(cases[i].line);
-        const size_t start = chat_commands_complete(&s, cases[i].line, length, &file, add_word, &words);
+        assert_int_equal(chat_commands_complete(&s, cases[i].line, length, &candidates), cases[i].start);
+        for (size_t j = 0; j < candidates.count; j++) assert_true(text_printf(&words, " %s", candidates.words[j]));
         assert_string_equal(words.data ? words.data : "", cases[i].words);
-        assert_int_equal(start, cases[i].start);
-        assert_int_equal(file, cases[i].file);
+        line_candidates_free(&candidates);
         text_free(&words);
     }
 }
@@ -368,6 +364,32 @@ static void test_second_interrupt(void **state)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+}
+
+static int stop_and_leave(const struct chat_fixture *f)
+{
+    struct pty p;
+    chat_start(&p, f, (const char *[]){NULL}); /* an endless answer */
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x03");
+    pty_expect(&p, "(Ctrl-D leaves)"); /* no answer was stopped */
+    pty_expect(&p, "> ");
+    pty_type(&p, "Go on and on\r");
+    pty_expect(&p, "Go on and on\r\n");
+    pty_expect(&p, " ");
+    pty_type(&p, "\x03");
+    pty_expect(&p, "(stopped)");
+    pty_expect(&p, "> ");
+    pty_type(&p, "\x03\x04");
+    return pty_finish(&p);
+}
+
+/* At the prompt, too, within a second of the one that stopped an answer; a slow machine may need more than one try. */
+static void test_second_interrupt_at_prompt(void **state)
+{
+    int status = 0;
+    for (int i = 0; i < 20 && status == 0; i++) status = stop_and_leave(*state);
+    assert_int_equal(status, 128 + SIGINT);
 }
 
 static void test_edit_distance(void **state)
@@ -398,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_save_and_load),
         cmocka_unit_test(test_completion),
         cmocka_unit_test(test_second_interrupt),
+        cmocka_unit_test(test_second_interrupt_at_prompt),
         cmocka_unit_test(test_edit_distance),
     };
     return cmocka_run_group_tests(tests, chat_set_up, chat_tear_down);

@@ -1,4 +1,5 @@
 /* quire chat: a conversation at the terminal, or with the lines of a pipe; or one answer. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -32,6 +33,7 @@ struct chat_options {
     struct sampling_flags sampling;
     struct template_flags template;
     const char *prompt, *word, *system;
+    const char *think; /* "show", "dim" or "fold" */
     bool each, stats, context_shift, fail_on_length;
     const char *hub_name; /* --model, if the model is in the Hugging Face cache; else NULL */
 };
@@ -53,8 +55,10 @@ static void choose_seed(struct chat_options *o)
 
 static void set_defaults(struct chat_options *o)
 {
-    *o = (struct chat_options){
-        .engine = engine_options_default(), .log = {LOG_WARNING}, .sampling.params = sampling_params_default()};
+    *o = (struct chat_options){.engine = engine_options_default(),
+                               .log = {LOG_WARNING},
+                               .sampling.params = sampling_params_default(),
+                               .think = "dim"};
     o->engine.log = &o->log;
     o->sampling.params.max_tokens = -1;
     choose_seed(o);
@@ -90,6 +94,14 @@ static void add_flags(struct option_table *table, struct chat_options *o)
          .kind = OPTION_SWITCH,
          .target = &o->fail_on_length,
          .help = "Exit with status 1 if an answer was cut by --max-tokens or --max-model-len."},
+        {.name = "think",
+         .kind = OPTION_STRING,
+         .target = &o->think,
+         .choices = "show|dim|fold",
+         .argument = "HOW",
+         .help =
+             "How a terminal shows the reasoning that an answer begins with, between <think> and </think>: as other "
+             "text, dim, or folded into a line. Pipes and files always get it as it is. Default: dim."},
         {.name = "stats",
          .kind = OPTION_SWITCH,
          .target = &o->stats,
@@ -134,9 +146,23 @@ static void take_line(struct session *s, const char *line, size_t length)
         session_ask(s, line + two, length - two);
 }
 
+/* Ctrl-C at the prompt leaves if one has stopped an answer within the second before. */
+static bool leaves(void *user)
+{
+    struct session *s = user;
+    s->killed = s->stopped > 0 && clock_seconds() - s->stopped < 1;
+    return s->killed;
+}
+
 static void chat_at_terminal(struct session *s)
 {
-    s->editor = line_editor_open("> ", "(Ctrl-D leaves)");
+    const struct line_editor_options options = {.prompt = "> ",
+                                                .interrupt_hint = "(Ctrl-D leaves)",
+                                                .history = "history",
+                                                .complete = chat_commands_complete,
+                                                .leave = leaves,
+                                                .user = s};
+    s->editor = line_editor_open(&options);
     if (!s->editor) {
         struct error err;
         error_set(&err, STATUS_IO, "the terminal cannot be used for editing lines; give lines through a pipe");
@@ -254,6 +280,9 @@ static int run(struct chat_options *o, const struct texts *texts)
     struct session s = {.show_stats = o->stats,
                         .context_shift = o->context_shift,
                         .single_turns = o->each || texts->has_question,
+                        .think = o->think[0] == 's'   ? THINK_SHOW
+                                 : o->think[0] == 'd' ? THINK_DIM
+                                                      : THINK_FOLD,
                         .model_name = model_name(o)};
     struct error err = {""};
     if (!s.model_name)
@@ -270,6 +299,10 @@ static int run(struct chat_options *o, const struct texts *texts)
     engine_leave(s.engine);
     free(s.model_name);
     free(s.file);
+    if (s.killed) { /* as the signal would have: who started quire sees it */
+        signal(SIGINT, SIG_DFL);
+        raise(SIGINT);
+    }
     return s.exit_status;
 }
 

@@ -421,16 +421,22 @@ void chat_commands_run(struct session *s, const char *line, size_t length)
 
 /* ---- completion ---- */
 
+/* Where the word begins that is being typed, and where candidates go. */
 struct completion {
     const char *word;
     size_t length;
-    void (*add)(void *user, const char *word);
-    void *user;
+    struct line_candidates *candidates;
 };
 
 static void offer(const struct completion *c, const char *word)
 {
-    if (strncmp(word, c->word, c->length) == 0) c->add(c->user, word);
+    if (strncmp(word, c->word, c->length) == 0) line_candidates_add(c->candidates, word);
+}
+
+static void offer_commands(const struct completion *c)
+{
+    for (size_t i = 0; i < num_chat_commands; i++)
+        if (chat_commands[i].help) offer(c, chat_commands[i].name);
 }
 
 static void offer_arguments(const struct session *s, enum command_argument kind, const struct completion *c)
@@ -439,28 +445,26 @@ static void offer_arguments(const struct session *s, enum command_argument kind,
     for (int i = 0; kind == ARGUMENT_SETTING && i < NUM_SAMPLING_FIELDS; i++) offer(c, sampling_fields[i].name);
     if (kind == ARGUMENT_ON_OFF) offer(c, "on"), offer(c, "off");
     if (kind == ARGUMENT_NEW) offer(c, "new");
+    if (kind == ARGUMENT_FILE) line_candidates_add_files(c->candidates, "", c->word, c->length);
+    if (kind == ARGUMENT_TEXT && c->length > 0 && *c->word == '@')
+        line_candidates_add_files(c->candidates, "@", c->word + 1, c->length - 1);
 }
 
-size_t chat_commands_complete(const struct session *s, const char *line, size_t length, bool *file,
-                              void (*add)(void *user, const char *word), void *user)
+size_t chat_commands_complete(void *user, const char *text, size_t length, struct line_candidates *candidates)
 {
     char name[16];
     size_t end = 0;
-    *file = false;
-    while (end < length && !is_blank(line[end])) end++;
-    struct completion c = {.word = line, .length = length, .add = add, .user = user};
-    if (length == 0 || line[0] != '/') return length;
+    while (end < length && !is_blank(text[end])) end++;
+    struct completion c = {.word = text, .length = length, .candidates = candidates};
+    if (length == 0 || text[0] != '/') return length;
     if (end == length) {
-        for (size_t i = 0; i < num_chat_commands; i++)
-            if (chat_commands[i].help) offer(&c, chat_commands[i].name);
+        offer_commands(&c);
         return 0;
     }
-    snprintf(name, sizeof name, "%.*s", (int)end, line);
+    snprintf(name, sizeof name, "%.*s", (int)end, text);
     const struct chat_command *command = find_command(name);
-    while (end < length && is_blank(line[end])) end++;
-    c.word = line + end, c.length = length - end;
-    if (!command) return length;
-    *file = command->kind == ARGUMENT_FILE || (command->kind == ARGUMENT_TEXT && *c.word == '@');
-    offer_arguments(s, command->kind, &c);
+    while (end < length && is_blank(text[end])) end++;
+    c.word = text + end, c.length = length - end;
+    if (command) offer_arguments(user, command->kind, &c);
     return end;
 }

@@ -31,9 +31,7 @@ extern const size_t num_chat_commands;
 /* Runs a line that begins with a slash. */
 void chat_commands_run(struct session *s, const char *line, size_t length);
 
-/* Completion of line[length]: calls add(user, word) with each command, branch, setting or switch that may stand where
- * the word begins that is being typed, and returns that place. *file: a file name may stand there. */
-size_t chat_commands_complete(const struct session *s, const char *line, size_t length, bool *file,
-                              void (*add)(void *user, const char *word), void *user);
+/* A line_complete; `user` is the session. Candidates are commands, branches, settings, switches and files. */
+size_t chat_commands_complete(void *user, const char *text, size_t length, struct line_candidates *c);
 
 #endif

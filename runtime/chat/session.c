@@ -139,15 +139,17 @@ static enum status too_long(const struct session *s, size_t tokens, struct error
                      tokens, max_length(s) - 1, advice);
 }
 
-/* A line that was typed. False: Ctrl-C, Ctrl-D or no. */
+/* Reads a line that is typed. False: Ctrl-C, Ctrl-D or no. */
 static bool read_agreement(void)
 {
     char line[256];
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     ssize_t count = 0;
-    interrupt_catch();
-    if (poll(&input, 1, -1) > 0) count = read(STDIN_FILENO, line, sizeof line);
-    if (count <= 0 || interrupt_pending()) {
+    int ready = 0;
+    /* A signal that comes just before poll does not end it. */
+    while (ready == 0 && !interrupt_pending()) ready = poll(&input, 1, 100);
+    if (ready > 0) count = read(STDIN_FILENO, line, sizeof line);
+    if (count <= 0) {
         fputc('\n', stderr);
         return false;
     }
@@ -173,6 +175,7 @@ static bool agree_to_drop(const struct session *s, const struct conversation_roo
 {
     line_editor_release(s->editor);
     tcflush(STDIN_FILENO, TCIFLUSH); /* what was typed before the question is no answer to it */
+    interrupt_catch();
     fprintf(stderr,
             "This makes the conversation %zu tokens long; --max-model-len leaves room for %d.\n"
             "Drop the oldest %d of %d earlier turn%s (%s)? [Y/n] ",
@@ -224,8 +227,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     if (!conversation_add_tokens(c, piece->token_ids, (size_t)piece->num_tokens) ||
         !conversation_add_text(c, piece->text, piece->text_length))
         s->no_memory = true;
-    if (piece->text_length && !s->write_error &&
-        (!visible_write(stdout, piece->text, piece->text_length) || fflush(stdout) != 0))
+    if (!s->write_error && !answer_view_add(s->view, piece->text, piece->text_length, piece->num_tokens))
         s->write_error = errno;
     struct turn_stats *stats = &s->stats;
     stats->seconds = clock_seconds() - s->started;
@@ -236,6 +238,35 @@ static void deliver(void *user, const struct answer_piece *piece)
     if (piece->finish_reason == FINISH_NONE) return;
     s->finish_reason = piece->finish_reason;
     if (piece->error) s->failure = *piece->error;
+}
+
+/* Some chat templates open the reasoning themselves: the prompt's last tokens say so. */
+static const char *open_reasoning(const struct session *s, const struct token_list *prompt)
+{
+    enum { LAST_TOKENS = 16 };
+    const size_t count = prompt->count < LAST_TOKENS ? prompt->count : LAST_TOKENS;
+    struct text end = {0};
+    struct error ignored;
+    const char *closing = NULL;
+    if (tokenizer_decode(engine_tokenizer(s->engine), prompt->ids + prompt->count - count, count, true, &end,
+                         &ignored) == STATUS_OK)
+        closing = answer_view_open_reasoning(end.data, end.length);
+    text_free(&end);
+    return closing;
+}
+
+static struct answer_view *begin_view(const struct session *s, const struct token_list *prompt)
+{
+    struct answer_view_options options = answer_view_options_for(stdout, s->think);
+    options.reasoning_end = open_reasoning(s, prompt);
+    return answer_view_begin(stdout, &options);
+}
+
+/* Ends the display of the answer; `failed`: there is none. */
+static void end_view(struct session *s, bool failed)
+{
+    if (!answer_view_end(s->view, failed) && !s->write_error) s->write_error = errno;
+    s->view = NULL;
 }
 
 static enum status start_answer(struct session *s, uint64_t *request, struct error *err)
@@ -253,6 +284,8 @@ static enum status start_answer(struct session *s, uint64_t *request, struct err
                                          .at_start = true,
                                          .deliver = deliver,
                                          .user = s};
+    s->view = begin_view(s, ids);
+    if (!s->view) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for an answer");
     return engine_add(s->engine, &added, request, err);
 }
 
@@ -278,17 +311,20 @@ static enum status run_answer(struct session *s, uint64_t request, struct error 
         if (!aborted && should_stop(s)) {
             engine_abort(s->engine, request);
             aborted = true;
+            s->stopped = clock_seconds();
         }
+        if (s->stats.output_tokens == 0)
+            answer_view_reading(s->view, engine_num_computed(s->engine, request),
+                                (int32_t)session_conversation(s)->ids.count);
         status = engine_step(s->engine, &worked, err);
         note_blocks(s);
     }
     return status;
 }
 
-/* The answer's newline, and why it ended early. */
-static void end_line(struct session *s)
+/* Why the answer ended early, and what else there is to say of it. */
+static void explain_end(struct session *s)
 {
-    if (!s->write_error && (putchar('\n') == EOF || fflush(stdout) != 0)) s->write_error = errno;
     if (s->write_error) return;
     if (s->finish_reason == FINISH_LENGTH) say_cut(s);
     if (s->finish_reason == FINISH_ABORT && s->at_terminal) session_say(s, "stopped");
@@ -309,6 +345,7 @@ static enum status answer(struct session *s, struct error *err)
     enum status status = make_room(s, err);
     if (status == STATUS_OK) status = start_answer(s, &request, err);
     if (status == STATUS_OK) status = run_answer(s, request, err);
+    end_view(s, status != STATUS_OK || s->finish_reason == FINISH_ERROR);
     if (status != STATUS_OK) return status;
     if (s->finish_reason == FINISH_ERROR) {
         *err = s->failure;
@@ -320,7 +357,7 @@ static enum status answer(struct session *s, struct error *err)
     }
     if (s->no_memory || !conversation_end(c))
         return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a longer conversation");
-    end_line(s);
+    explain_end(s);
     if (!s->write_error) return STATUS_OK;
     return error_set(err, STATUS_IO, "cannot write the answer: %s", strerror(s->write_error));
 }

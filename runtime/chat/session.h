@@ -2,6 +2,7 @@
 #ifndef QUIRE_RUNTIME_CHAT_SESSION_H
 #define QUIRE_RUNTIME_CHAT_SESSION_H
 
+#include "runtime/chat/answer_view.h"
 #include "runtime/chat/branches.h"
 #include "runtime/chat/line_editor.h"
 #include "runtime/engine/engine.h"
@@ -31,7 +32,11 @@ struct session {
     int64_t line;               /* of the pipe, from 1: where the question was read; 0: it was not read from a pipe */
     bool ended;                 /* the command ends: /exit, or a failure after which the engine cannot go on */
     int exit_status;
+    enum think_display think;
+    bool killed;    /* by a second Ctrl-C at the prompt */
+    double stopped; /* when Ctrl-C stopped an answer last (clock_seconds) */
     /* The current answer: */
+    struct answer_view *view;
     bool no_memory;
     int write_error; /* errno of the write that failed, or 0 */
     double started;
