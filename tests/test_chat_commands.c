@@ -65,6 +65,7 @@ static void test_help(void **state)
     pty_expect(&p, "> ");
     ENTER(&p, "/help me", "/clear", "begin a new conversation");
     ENTER(&p, "/swich", "(there is no command /swich; did you mean /switch? /help lists them");
+    ENTER(&p, "/sw main", "(there is no command /sw; did you mean /switch? /help lists them");
     ENTER(&p, "/nonsense at all", "(there is no command /nonsense; /help lists them, and // begins a question");
     ENTER(&p, "//nonsense at all", "(prompt: ");
     ENTER(&p, " /nonsense at all", "(prompt: ");
