@@ -1,6 +1,5 @@
 #include "runtime/chat/line_editor.h"
 
-#include <errno.h>
 #include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -12,7 +11,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
-#include "base/utf8.h"
+#include "base/array.h"
 #include "runtime/chat/completion.h"
 #include "runtime/chat/history.h"
 #include "runtime/chat/message.h"

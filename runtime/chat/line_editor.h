@@ -6,8 +6,18 @@
  *   pasted text                     all of it belongs to the message, whatever lines it has (bracketed paste); Return
  *                                   sends it
  *
- * The prompt of such further lines is "... ". The history is shared by the sessions that run at a time, keeps each
- * message once, and gives back a message of several lines as one.
+ * The prompt of such further lines is "... ", and Ctrl-D on an empty one ends the message. The history is shared by the
+ * sessions that run at a time, keeps each message once, and gives back a message of several lines as one.
+ *
+ *   Up, Down             the line above or below; from the first and last line, older and newer messages
+ *   PageUp, PageDown     those that begin as what stands before the cursor
+ *   Ctrl-R               those that contain what is typed next
+ *   Ctrl-Left, -Right    by words
+ *   Alt-Return           a further line, which can be edited together with the others
+ *   Tab                  completes a word, or lists what it may become
+ *   Ctrl-C, Ctrl-Z       drops the message; stops the process, which goes on with the message afterwards
+ *
+ * The other keys are those of libedit's emacs mode, and ~/.editrc may change all but the last two.
  *
  * Built on libedit: of the libraries for editing lines that Debian 12 and Ubuntu 24.04 both package, readline's licence
  * (GPL) does not go with this one's, and libtecla knows no UTF-8; replxx, linenoise and isocline are not in Debian 12.
