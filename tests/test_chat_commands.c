@@ -48,7 +48,7 @@ static void ask(struct pty *p, const char *question, int *cached, int *computed)
     pty_type(p, "\r");
     pty_expect(p, "(prompt: ");
     const size_t numbers = p->seen;
-    pty_expect(p, " computed, first token after ");
+    pty_expect(p, " computed; first token: ");
     assert_int_equal(sscanf(p->screen.data + numbers, "%d cached + %d", cached, computed), 2);
     pty_expect(p, "> ");
 }
@@ -64,6 +64,7 @@ static void test_help(void **state)
     pty_expect(&p, "> ");
     ENTER(&p, "/help me", "/clear", "begin a new conversation");
     ENTER(&p, "/swich", "(there is no command /swich; did you mean /switch? /help lists them");
+    ENTER(&p, "/sw main", "(there is no command /sw; did you mean /switch? /help lists them");
     ENTER(&p, "/nonsense at all", "(there is no command /nonsense; /help lists them, and // begins a question");
     ENTER(&p, "//nonsense at all", "(prompt: ");
     ENTER(&p, " /nonsense at all", "(prompt: ");
@@ -170,7 +171,7 @@ static void test_settings(void **state)
     ENTER(&p, "/set max_tokens 3", "quire chat: min_tokens is 20; it must be at most max_tokens, which is 3");
     ENTER(&p, "/set min_tokens 1", "min_tokens = 1 (default 0");
     ENTER(&p, "/set max_tokens=3", "max_tokens = 3 (default -1; at least 1, or -1 (no limit))");
-    ENTER(&p, "one", "answer: 3, ");
+    ENTER(&p, "one", "; 3 tokens, ");
     ENTER(&p, "/set temprature 1", "quire chat: there is no setting temprature; did you mean temperature?");
     leave(&p);
 }

@@ -202,8 +202,8 @@ static void run_switch(struct session *s, char *argument)
 static void list_settings(struct session *s)
 {
     const int count = settings_list(s, stderr);
-    session_say(s, count ? "all others are the model's; /set NAME shows one, /set NAME default goes back"
-                         : "all settings are the model's; /set NAME shows one, /set NAME VALUE sets it");
+    session_say(s, "%s the model's; /set NAME shows one, /set NAME VALUE sets it, and Tab after /set lists the names",
+                count ? "all others are" : "all settings are");
 }
 
 static void run_set(struct session *s, char *argument)
@@ -391,8 +391,10 @@ static void say_unknown(const struct session *s, const char *name)
     const char *nearest = NULL;
     int best = edit_distance_near(name) + 1;
     for (size_t i = 0; i < num_chat_commands; i++) {
-        const int distance = edit_distance(name, chat_commands[i].name);
-        if (distance < best) best = distance, nearest = chat_commands[i].name;
+        const char *known = chat_commands[i].name;
+        if (!chat_commands[i].help) continue;
+        const int distance = strncmp(known, name, strlen(name)) == 0 ? 0 : edit_distance(name, known);
+        if (distance < best) best = distance, nearest = known;
     }
     session_say(s, "there is no command %s%s%s%s /help lists them, and // begins a question that begins with /", name,
                 nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : ";");

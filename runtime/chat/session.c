@@ -97,11 +97,10 @@ void session_print_stats_line(const struct session *s)
     const struct turn_stats *t = &s->stats;
     char speed[64] = "";
     const double rest = t->seconds - t->first_seconds;
-    if (t->output_tokens > 1 && rest > 0)
-        snprintf(speed, sizeof speed, ", %.1f tokens/s", (t->output_tokens - 1) / rest);
-    session_say(s, "prompt: %d cached + %d computed, first token after %.3f s; answer: %d%s; blocks: %d of %d",
-                t->cached_tokens, t->prompt_tokens - t->cached_tokens, t->first_seconds, t->output_tokens, speed,
-                t->blocks.blocks_in_use, t->blocks.blocks_total);
+    if (t->output_tokens > 1 && rest > 0) snprintf(speed, sizeof speed, ", %.1f/s", (t->output_tokens - 1) / rest);
+    session_say(s, "prompt: %d cached + %d computed; first token: %.3f s; %d token%s%s; blocks: %d of %d",
+                t->cached_tokens, t->prompt_tokens - t->cached_tokens, t->first_seconds, t->output_tokens,
+                plural(t->output_tokens), speed, t->blocks.blocks_in_use, t->blocks.blocks_total);
 }
 
 void session_print_stats(const struct session *s)
@@ -139,15 +138,17 @@ static enum status too_long(const struct session *s, size_t tokens, struct error
                      tokens, max_length(s) - 1, advice);
 }
 
-/* A line that was typed. False: Ctrl-C, Ctrl-D or no. */
+/* Reads a line that is typed. False: Ctrl-C, Ctrl-D or no. */
 static bool read_agreement(void)
 {
     char line[256];
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     ssize_t count = 0;
-    interrupt_catch();
-    if (poll(&input, 1, -1) > 0) count = read(STDIN_FILENO, line, sizeof line);
-    if (count <= 0 || interrupt_pending()) {
+    int ready = 0;
+    /* A signal that comes just before poll does not end it. */
+    while (ready == 0 && !interrupt_pending()) ready = poll(&input, 1, 100);
+    if (ready > 0) count = read(STDIN_FILENO, line, sizeof line);
+    if (count <= 0) {
         fputc('\n', stderr);
         return false;
     }
@@ -173,6 +174,7 @@ static bool agree_to_drop(const struct session *s, const struct conversation_roo
 {
     line_editor_release(s->editor);
     tcflush(STDIN_FILENO, TCIFLUSH); /* what was typed before the question is no answer to it */
+    interrupt_catch();
     fprintf(stderr,
             "This makes the conversation %zu tokens long; --max-model-len leaves room for %d.\n"
             "Drop the oldest %d of %d earlier turn%s (%s)? [Y/n] ",
@@ -184,24 +186,25 @@ static bool agree_to_drop(const struct session *s, const struct conversation_roo
     return agreed;
 }
 
-/* Whether the prompt leaves too little for an answer: less than a quarter of the context, or than max_tokens. */
-static bool is_cramped(const struct session *s, size_t tokens)
+/* Tokens that an answer should have room for: a quarter of the context, or max_tokens if that is less. */
+static size_t wanted_room(const struct session *s)
 {
-    const size_t limit = (size_t)max_length(s), most = (size_t)s->params.max_tokens;
-    const size_t wanted = s->params.max_tokens > 0 && most < limit / 4 ? most : limit / 4;
-    return tokens + wanted > limit;
+    const size_t quarter = (size_t)max_length(s) / 4, most = (size_t)s->params.max_tokens;
+    return s->params.max_tokens > 0 && most < quarter ? most : quarter;
 }
 
 /* Sees to it that the prompt leaves room for an answer. Turns are dropped until half of the context is free, so that
- * the next questions find the rest in the prefix cache: what is dropped changes all that follows it. */
+ * the next questions find the rest in the prefix cache: what is dropped changes all that follows it. A question that is
+ * longer than half gets the room that its answer should have. */
 static enum status make_room(struct session *s, struct error *err)
 {
     struct conversation *c = session_conversation(s);
-    const size_t tokens = c->ids.count, limit = (size_t)max_length(s);
-    if (s->context_shift ? !is_cramped(s, tokens) : tokens < limit) return STATUS_OK;
+    const size_t tokens = c->ids.count, limit = (size_t)max_length(s), roomy = limit - wanted_room(s);
+    if (tokens <= roomy || (!s->context_shift && tokens < limit)) return STATUS_OK;
     if (!s->context_shift && !s->at_terminal) return too_long(s, tokens, err);
     struct conversation_room room;
     enum status status = conversation_find_room(c, limit / 2, &room, err);
+    if (status == STATUS_OK && room.tokens > limit / 2) status = conversation_find_room(c, roomy, &room, err);
     if (status != STATUS_OK) return status;
     if (room.tokens >= limit) return too_long(s, room.tokens, err);
     if (room.dropped == 0) return STATUS_OK;
