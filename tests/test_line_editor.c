@@ -99,7 +99,7 @@ static void start(struct pty *p)
 
 static void send(struct pty *p, const char *keys, const char *got)
 {
-    char expected[256];
+    char expected[600];
     snprintf(expected, sizeof expected, "got [%s]", got);
     pty_type(p, keys);
     pty_expect(p, expected);

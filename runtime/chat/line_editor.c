@@ -454,13 +454,13 @@ static const char *read_line(struct line_editor *e, size_t *length)
         int count = 0;
         e->position = 0;
         e->leaving = LEAVING_TYPED;
+        take_terminal(e);
         const char *line = el_gets(e->edit, &count);
         if (!line || count <= 0) return NULL;
         *length = (size_t)count - (line[count - 1] == '\n');
         if (e->leaving != LEAVING_SUSPENDED) return line;
         line_editor_release(e);
         raise(SIGTSTP);
-        take_terminal(e);
         el_push(e->edit, RESUME_KEY);
     }
 }
@@ -486,7 +486,6 @@ static bool read_message(struct line_editor *e)
 const char *line_editor_read(struct line_editor *e, size_t *length)
 {
     bool ok;
-    take_terminal(e);
     while ((ok = read_message(e)) && e->leaving == LEAVING_CANCELLED) {
         ok = !e->options.leave || !e->options.leave(e->options.user);
         if (!ok) break;
