@@ -325,8 +325,7 @@ bool sampling_params_ranks(const struct sampling_params *params)
 
 /* ---- checks ---- */
 
-/* "at least 1, or -1 (no limit)" */
-static void describe_range(const struct sampling_field *f, char *out, size_t size)
+void sampling_field_range(const struct sampling_field *f, char *out, size_t size)
 {
     char range[64];
     if (isinf(f->minimum))
@@ -352,7 +351,7 @@ static enum status check_value(const struct sampling_field *f, double value, str
 {
     char range[128];
     if (in_range(f, value)) return STATUS_OK;
-    describe_range(f, range, sizeof range);
+    sampling_field_range(f, range, sizeof range);
     return error_set(err, STATUS_INVALID, "%s is %.15g; it must be %s", f->name, value, range);
 }
 

@@ -238,6 +238,13 @@ bool engine_has_work(struct engine *e)
     return inbox_has_work(&e->inbox);
 }
 
+/* Without schedule_lock: the scheduler changes sequences only in calls of this thread. */
+int32_t engine_num_computed(struct engine *e, uint64_t id)
+{
+    const struct inbox_entry *entry = inbox_find(&e->inbox, id);
+    return entry ? ((const struct job *)entry->job)->request->sequences[0].num_computed : 0;
+}
+
 void engine_wait(struct engine *e)
 {
     inbox_wait(&e->inbox);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/edit_distance.h"
 #include "runtime/commands.h"
 #include "runtime/options/config_file.h"
 #include "runtime/options/option_help.h"
@@ -43,28 +44,7 @@ static bool is_everywhere(const struct flags *flags, const struct option_spec *s
 
 /* ---- unknown flags ---- */
 
-enum { NAME_MAX_LENGTH = 64 };
-
-/* Levenshtein distance; names longer than NAME_MAX_LENGTH are taken to be far from every other. */
-static int edit_distance(const char *a, const char *b)
-{
-    size_t n = strlen(a), m = strlen(b);
-    if (n > NAME_MAX_LENGTH || m > NAME_MAX_LENGTH) return NAME_MAX_LENGTH;
-    int row[NAME_MAX_LENGTH + 1];
-    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[m];
-}
+enum { NAME_MAX_LENGTH = EDIT_DISTANCE_MAX_LENGTH };
 
 struct suggestion {
     const char *name; /* NULL: no flag is near */
@@ -78,11 +58,10 @@ static void consider(struct suggestion *best, const char *typed, const char *kno
     if (distance < best->distance) *best = (struct suggestion){known, distance, negated};
 }
 
-/* The flag that `name` most likely meant: one edit per three characters still counts as near. */
+/* The flag that `name` most likely meant. */
 static struct suggestion nearest_flag(const struct flags *flags, const char *name)
 {
-    int limit = (int)strlen(name) / 3;
-    struct suggestion best = {NULL, (limit < 2 ? 2 : limit) + 1, false};
+    struct suggestion best = {NULL, edit_distance_near(name) + 1, false};
     bool negated = strncmp(name, "no-", 3) == 0;
     for (int i = 0; i < flags->count; i++) {
         const struct option_spec *spec = flags->specs[i];
