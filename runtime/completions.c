@@ -17,7 +17,8 @@ static bool has_choices(const char *value)
 
 static bool is_file(const char *value)
 {
-    return strstr(value, "FILE") || strstr(value, "PATH");
+    const char *file = strstr(value, "FILE");
+    return (file && (file == value || file[-1] != '@')) || strstr(value, "PATH");
 }
 
 /* The choices, `between` them. */

@@ -35,7 +35,7 @@ struct row {
 #define CONFIG "config.json"
 #define CHECK "inspect --model FOLDER --device cpu"
 /* What every line of generate below has. */
-#define GENERATE "generate --model GUIDE --device cpu --max-num-seqs 4 --quiet --max-tokens 4 --input FILE"
+#define GENERATE "generate --model GUIDE --device cpu --max-num-seqs 4 --quiet --no-chat --max-tokens 4 --input FILE"
 
 static const struct row rows[] = {
     /* commands and flags */
@@ -172,8 +172,8 @@ static const struct row rows[] = {
      .file = "{\"messages\": \"hello\"}\n", .answered = true},
     {GENERATE, FAILED, "line 1: message 1 must be an object with a string \\\"role\\\"",
      .file = "{\"messages\": [{\"content\": \"x\"}]}\n", .answered = true},
-    {"generate --model GUIDE --device cpu --max-model-len 16 --quiet --input FILE", FAILED, "max_model_len is 16",
-     .file = "a b c d e f g h i j k l m n o p q r s t u v w x y z\n", .answered = true},
+    {"generate --model GUIDE --device cpu --max-model-len 16 --quiet --no-chat --input FILE", FAILED,
+     "max_model_len is 16", .file = "a b c d e f g h i j k l m n o p q r s t u v w x y z\n", .answered = true},
 };
 enum { NUM_ROWS = sizeof rows / sizeof rows[0] };
 

@@ -254,7 +254,8 @@ static void test_generate(void **state)
     check_completion(lines[1]);
     assert_int_equal(number_at(lines[2], "id"), 3);
     assert_int_equal(number_at(lines[2], "completion_tokens"), 2);
-    check_failed(lines[3], "fourth", 4, "line 4: n is 9, but --max-num-seqs lets 4 sequences run at once");
+    check_failed(lines[3], "fourth", 4,
+                 "line 4: n is 9, but --max-num-seqs lets 4 sequences run at once: lower the one or raise the other");
     check_failed(
         lines[4], "fifth", 5,
         "line 5: the prompt has 601 tokens, but max_model_len is 512, which leaves 511 for a prompt and one for "

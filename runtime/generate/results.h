@@ -4,11 +4,11 @@
  *    "completion_tokens": 9}
  *
  * with "token_ids", "logprobs" and "prompt_logprobs" where they are asked for, with "score" after a beam search and
- * "cumulative_logprob" with best_of. With n > 1 "texts", "finish_reasons", "scores" and "cumulative_logprobs" are lists, and so are the
- * token_ids and logprobs of each answer. A line that failed gives {"index": ..., "id": ..., "line": 7, "error": "line
- * 7: ..."}. The index, which is the first key of every line (answer_line.h), counts the prompts of the input from 0;
- * "line" counts all lines of its file from 1, blank ones included. The id is the line's own "id" or "custom_id", and
- * absent where the line has none.
+ * "cumulative_logprob" with best_of. With n > 1 "texts", "finish_reasons", "scores" and "cumulative_logprobs" are
+ * lists, and so are the token_ids and logprobs of each answer. A line that failed gives {"index": ..., "id": ...,
+ * "line": 7, "error": "line 7: ..."}. The index, which is the first key of every line (answer_line.h), counts the
+ * prompts of the input from 0; "line" counts all lines of its file from 1, blank ones included. The id is the line's
+ * own "id" or "custom_id", and absent where the line has none.
  *
  * A line of an OpenAI batch is answered as OpenAI does (openai_result.h). */
 #ifndef QUIRE_RUNTIME_RESULTS_H

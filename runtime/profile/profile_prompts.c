@@ -195,7 +195,8 @@ static void show_progress(struct progress *progress, const struct profile_run *r
                                          .output_tokens = run->output_tokens,
                                          .running = s->num_running,
                                          .waiting = s->num_waiting,
-                                         .cache_used = s->blocks_total ? (double)s->blocks_in_use / (double)s->blocks_total : 0,
+                                         .cache_used =
+                                             s->blocks_total ? (double)s->blocks_in_use / (double)s->blocks_total : 0,
                                          .hit_rate = hit_rate(s)};
     progress_update(progress, &facts);
 }
