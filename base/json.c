@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/visible.h"
 
 /* --- Parsing --- */
 
@@ -123,6 +124,14 @@ void json_put_real(json_t *object, const char *key, double value)
 void json_put_string(json_t *object, const char *key, const char *value)
 {
     json_object_set_new(object, key, value ? json_string(value) : json_null());
+}
+
+bool json_print(const json_t *value, size_t flags, FILE *out)
+{
+    char *text = value ? json_dumps(value, flags) : NULL;
+    const bool ok = text && visible_write(out, text, strlen(text)) && putc('\n', out) != EOF;
+    free(text);
+    return ok;
 }
 
 /* --- Typed reading --- */

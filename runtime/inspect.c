@@ -201,7 +201,7 @@ static enum status print_json(const struct inspection *i, struct error *err)
     json_t *json = inspection_json(i);
     if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
     const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
-    const bool ok = json_dumpf(json, stdout, style) == 0 && putchar('\n') != EOF;
+    const bool ok = json_print(json, style, stdout);
     json_decref(json);
     return ok ? STATUS_OK : error_set(err, STATUS_IO, "cannot write the report to standard output");
 }

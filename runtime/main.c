@@ -12,6 +12,7 @@
 #include <omp.h>
 #endif
 
+#include "base/visible.h"
 #include "runtime/bus_error.h"
 #include "runtime/commands.h"
 #include "runtime/completions.h"
@@ -37,7 +38,7 @@ static void print_usage(FILE *out)
 
 static int unknown_command(const char *name)
 {
-    fprintf(stderr, "quire: there is no command '%s'\n", name);
+    visible_printf(stderr, "quire: there is no command '%s'\n", name);
     print_usage(stderr);
     return EXIT_STATUS_USAGE;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/visible.h"
 
 void samples_add(struct samples *s, double value)
 {
@@ -160,11 +161,8 @@ void report_runs(struct report *r, const char *key, const char *label, const str
 
 bool report_print(const struct report *r, bool as_json, FILE *out)
 {
-    if (as_json) {
-        const bool ok = json_dumpf(r->json, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) == 0;
-        return ok && fputc('\n', out) != EOF;
-    }
-    if (r->title[0]) fprintf(out, "%s\n\n", r->title);
+    if (as_json) return json_print(r->json, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9), out);
+    if (r->title[0]) visible_printf(out, "%s\n\n", r->title);
     if (!table_print(&r->numbers, out)) return false;
     if (r->runs.num_cells > 0 && ((r->numbers.num_cells > 0 && fputc('\n', out) == EOF) || !table_print(&r->runs, out)))
         return false;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/visible.h"
 #include "runtime/chat_setup.h"
 #include "runtime/commands.h"
 #include "runtime/input.h"
@@ -92,7 +93,7 @@ static void print_text(const struct marked_text *text)
         for (end = i + 1; end < text->text.length && text->marks.length && text->marks.data[end] == mark;) end++;
         if (!text->marks.length) end = text->text.length;
         if (coloured) fputs(mark ? "\033[1m" : "\033[2;36m", stdout);
-        fwrite(text->text.data + i, 1, end - i, stdout);
+        visible_write(stdout, text->text.data + i, end - i);
         if (coloured) fputs("\033[0m", stdout);
     }
     if (coloured && text->text.length && text->text.data[text->text.length - 1] != '\n') putchar('\n');

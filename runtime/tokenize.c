@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
+#include "base/visible.h"
 #include "runtime/commands.h"
 #include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
@@ -84,7 +85,8 @@ static bool print_tokens(const struct tokenizer *t, const struct token_list *ids
         const char *bytes = tokenizer_token_bytes(t, ids->ids[i], true, &length);
         const char *colour = tokenizer_is_special(t, ids->ids[i]) ? "\033[1;35m" : colours[i % 2];
         ok = text_append(&shown, "", 0) && append_shown(&shown, bytes, length) &&
-             printf("%d\t%s%s%s\n", ids->ids[i], coloured ? colour : "", shown.data, coloured ? "\033[0m" : "") > 0;
+             printf("%d\t%s", ids->ids[i], coloured ? colour : "") > 0 &&
+             visible_write(stdout, shown.data, shown.length) && puts(coloured ? "\033[0m" : "") >= 0;
         text_free(&shown);
     }
     return ok;
@@ -92,7 +94,7 @@ static bool print_tokens(const struct tokenizer *t, const struct token_list *ids
 
 static bool print_json(json_t *object)
 {
-    const bool ok = object && json_dumpf(object, stdout, JSON_COMPACT) == 0 && putchar('\n') != EOF;
+    const bool ok = json_print(object, JSON_COMPACT, stdout);
     json_decref(object);
     return ok;
 }
@@ -114,7 +116,7 @@ static bool print_tokens_json(const struct tokenizer *t, const struct token_list
 
 static bool print_text(const struct text *text)
 {
-    return fwrite(text->length ? text->data : "", 1, text->length, stdout) == text->length && putchar('\n') != EOF;
+    return visible_write(stdout, text->length ? text->data : "", text->length) && putchar('\n') != EOF;
 }
 
 static bool print_text_json(const struct text *text)

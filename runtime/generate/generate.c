@@ -523,7 +523,7 @@ static int run_to_end(struct run *run)
     struct error err = {""};
     const bool quiet = run->options->quiet;
     progress_start(&run->progress, quiet ? NULL : COMMAND);
-    run->at_terminal = isatty(run->answers.output.fd);
+    run->at_terminal = run->answers.output.terminal;
     interrupt_catch_to_end();
     enum status status = answer_all(run, &err);
     const bool ended_early = status == STATUS_OK && ends_early(run);

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/visible.h"
+
 /* ---- opening ---- */
 
 static bool is_regular(int fd, struct stat *info)
@@ -49,6 +51,7 @@ enum status output_open(struct output *o, const char *name, const struct inputs 
     if (!standard) open_file(o, name);
     if (o->fd < 0) return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
     o->open = true;
+    o->terminal = isatty(o->fd);
     enum status status = check_file(o, inputs, err);
     if (status != STATUS_OK) output_close(o, NULL);
     return status;
@@ -91,7 +94,7 @@ static void wait_until_writable(int fd)
     poll(&poller, 1, -1);
 }
 
-enum status output_write(struct output *o, const char *line, size_t length, struct error *err)
+static enum status write_bytes(struct output *o, const char *line, size_t length, struct error *err)
 {
     enum status status = STATUS_OK;
     size_t written = 0;
@@ -106,6 +109,23 @@ enum status output_write(struct output *o, const char *line, size_t length, stru
             take_back(o->fd, written);
         }
     }
+    return status;
+}
+
+static enum status write_visible(struct output *o, const char *line, size_t length, struct error *err)
+{
+    struct text shown = {0};
+    enum status status = STATUS_OK;
+    if (!visible_append(&shown, line, length))
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "no memory for an answer of %zu bytes", length);
+    if (status == STATUS_OK) status = write_bytes(o, shown.data, shown.length, err);
+    text_free(&shown);
+    return status;
+}
+
+enum status output_write(struct output *o, const char *line, size_t length, struct error *err)
+{
+    const enum status status = o->terminal ? write_visible(o, line, length, err) : write_bytes(o, line, length, err);
     if (status == STATUS_OK) o->written += length;
     return status;
 }

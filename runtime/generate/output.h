@@ -16,6 +16,7 @@ struct output {
     bool open;         /* false in a zeroed struct */
     bool named;        /* a regular file that output_open opened by its name */
     bool created;      /* ... and that was not there before */
+    bool terminal;     /* answers are shown on a screen */
     bool failed;       /* a write failed, so nothing more can be written */
     bool reader_ended; /* ... because the reader of the pipe closed it */
     uint64_t written;  /* bytes, by output_write */
@@ -32,8 +33,8 @@ uint64_t output_size(const struct output *o); /* bytes of a named file; else 0 *
 /* Cuts a named file to its first `keep` bytes; output_write goes on behind them. Does nothing to others. */
 enum status output_cut(struct output *o, uint64_t keep, struct error *err);
 
-/* Writes whole lines, (line)[length] with their newlines. If only a part of them fits (a full disk), a regular file is
- * cut back to what it was before. */
+/* Writes whole lines, (line)[length] with their newlines; to a terminal as base/visible.h has it. If only a part of
+ * them fits (a full disk), a regular file is cut back to what it was before. */
 enum status output_write(struct output *o, const char *line, size_t length, struct error *err);
 
 /* Closes what output_open opened; some file systems report a failed write only here. Safe on a zeroed struct. */

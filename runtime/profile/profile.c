@@ -2,6 +2,7 @@
 
 #include <limits.h>
 
+#include "base/json.h"
 #include "runtime/commands.h"
 #include "runtime/profile/memory_report.h"
 #include "runtime/options/engine_flags.h"
@@ -22,7 +23,7 @@ static enum status run_json(struct engine *e, const struct profile_options *o, s
     /* The report is printed even if some prompts failed. */
     const bool complete = o->input.count == 0 || json_object_get(json, "summary");
     const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
-    if (complete && (json_dumpf(json, stdout, style) != 0 || putchar('\n') == EOF)) status = write_failed(err);
+    if (complete && !json_print(json, style, stdout)) status = write_failed(err);
     json_decref(json);
     return status;
 }
