@@ -333,13 +333,15 @@ template <class P> static bool map_caches(struct backend *b, struct prefill_call
 
 /* Into how many parts the tokens of each tile of rows are split. The parts of all tiles must run at the same time, and
  * fewer clusters of four blocks than multiprocessors would allow do, because a cluster lies in one group of
- * multiprocessors. Parts that are too short take longer to add up than they save. */
+ * multiprocessors. Parts that are too short take longer to add up than they save. Two parts of very long contexts gain
+ * nothing in a step, unless the tiles are few. */
 template <class P> static int32_t num_parts(const struct cuda_state *s, const struct attention_args *args)
 {
     const int64_t needed = (int64_t)args->params->window + args->max_query_len, tiles = prefill_tiles<P>(args);
     const int64_t tokens = args->params->window > 0 && needed < args->max_seq_len ? needed : args->max_seq_len;
     if (tiles * 4 <= s->num_sms * 3 / 4 && tokens >= 4 * MIN_PART) return 4;
-    return tiles * 2 <= s->num_sms && tokens >= 2 * MIN_PART ? 2 : 1;
+    const bool gains = tiles * 4 <= s->num_sms || tokens < 8 * MIN_PART;
+    return gains && tiles * 2 <= s->num_sms && tokens >= 2 * MIN_PART ? 2 : 1;
 }
 
 template <class P> static void launch(struct backend *b, const struct attention_args *args, int32_t parts)
