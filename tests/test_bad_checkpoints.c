@@ -133,7 +133,7 @@ static const char PROMPTS[] = "{\"prompt_token_ids\":[3,9,4,100,7]}\n{\"prompt_t
 static void generate(struct program *p, const char *model, const char *flag)
 {
     program_run(p,
-                (const char *[]){QUIRE_EXECUTABLE, "generate", "--device", "cpu", "--skip-tokenizer-init",
+                (const char *[]){QUIRE_EXECUTABLE, "generate", "--no-chat", "--device", "cpu", "--skip-tokenizer-init",
                                  "--return-token-ids", "--quiet", "--ordered", "--max-num-seqs", "4", "--temperature",
                                  "0", "--max-tokens", "8", "--model", model, flag, NULL},
                 PROMPTS);
@@ -339,8 +339,10 @@ static void test_damaged_tensor(void **state)
         write_weights(folder, SINGLE, (struct range){0}, (struct change){UP, DAMAGE});
         generate(&p, folder->path, verbose ? "--verbose" : NULL);
         assert_int_equal(p.exit_status, EXIT_STATUS_FAILURE);
-        assert_non_null(strstr(p.out.data, "{\"id\": 1, \"error\": \"line 1: the model computed NaN or infinity"));
-        assert_non_null(strstr(p.out.data, "{\"id\": 2, \"error\": \"line 2: the model computed NaN or infinity"));
+        assert_non_null(
+            strstr(p.out.data, "{\"index\": 0, \"line\": 1, \"error\": \"line 1: the model computed NaN or infinity"));
+        assert_non_null(
+            strstr(p.out.data, "{\"index\": 1, \"line\": 2, \"error\": \"line 2: the model computed NaN or infinity"));
         snprintf(words, sizeof words, warning, folder->path);
         if ((strstr(p.err.data, words) != NULL) != verbose) fail_msg("%s", p.err.data);
         assert_int_equal(strstr(p.err.data, "in 21 tensors in ") != NULL, verbose);
@@ -393,8 +395,8 @@ static void test_damaged_types(void **state)
 static void generate_with_tokenizer(struct program *p, const char *model, const char *prompts)
 {
     program_run(p,
-                (const char *[]){QUIRE_EXECUTABLE, "generate", "--device", "cpu", "--return-token-ids", "--quiet",
-                                 "--ordered", "--logprobs", "5", "--max-num-seqs", "4", "--max-tokens", "16",
+                (const char *[]){QUIRE_EXECUTABLE, "generate", "--no-chat", "--device", "cpu", "--return-token-ids",
+                                 "--quiet", "--ordered", "--logprobs", "5", "--max-num-seqs", "4", "--max-tokens", "16",
                                  "--ignore-eos", "--model", model, NULL},
                 prompts);
 }
@@ -411,9 +413,26 @@ static void ask(const struct temp_folder *folder, int64_t vocab_size, struct pro
     json_decref(config);
     temp_folder_copy(folder, QUIRE_GUIDE, "tokenizer.model");
     program_run(p,
-                (const char *[]){QUIRE_EXECUTABLE, "generate", "--device", "cpu", "--load-format", "dummy",
-                                 "--return-token-ids", "--quiet", "--ordered", "--max-num-seqs", "4", "--temperature",
-                                 "1", "--max-tokens", "16", "--ignore-eos", "--model", folder->path, NULL},
+                (const char *[]){QUIRE_EXECUTABLE,
+                                 "generate",
+                                 "--no-chat",
+                                 "--device",
+                                 "cpu",
+                                 "--load-format",
+                                 "dummy",
+                                 "--return-token-ids",
+                                 "--quiet",
+                                 "--ordered",
+                                 "--max-num-seqs",
+                                 "4",
+                                 "--temperature",
+                                 "1",
+                                 "--max-tokens",
+                                 "16",
+                                 "--ignore-eos",
+                                 "--model",
+                                 folder->path,
+                                 NULL},
                 "{\"prompt\":\"Hello\"}\n{\"prompt_token_ids\":[5,6,7]}\n");
 }
 
@@ -452,7 +471,7 @@ static void test_fewer_rows_than_tokens(void **state)
     assert_int_equal(p.exit_status, EXIT_STATUS_FAILURE);
     assert_non_null(strstr(p.err.data, "the tokenizer knows 4096 tokens, the model 300; the last ones cannot be used"));
     assert_non_null(strstr(p.out.data, "of the prompt is 1464, but the model's ids are 0 to 299\"}\n"));
-    assert_non_null(strstr(p.out.data, "{\"id\": 2, \"text\": "));
+    assert_non_null(strstr(p.out.data, "{\"index\": 1, \"text\": "));
     program_free(&p);
 }
 

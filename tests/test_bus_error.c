@@ -35,8 +35,9 @@ static int run_child(const char *path, char *said, size_t size)
     const pid_t child = fork();
     if (child == 0) touch_what_is_gone(path, ends[1]);
     close(ends[1]);
-    const ssize_t length = read(ends[0], said, size - 1);
-    said[length > 0 ? length : 0] = '\0';
+    size_t length = 0;
+    for (ssize_t got; (got = read(ends[0], said + length, size - 1 - length)) > 0;) length += (size_t)got;
+    said[length] = '\0';
     close(ends[0]);
     assert_int_equal(waitpid(child, &status, 0), child);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
