@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/visible.h"
+
 enum { MAX_COLUMNS = 32 };
 
 void table_cell(struct table *t, const char *format, ...)
@@ -45,7 +47,8 @@ bool table_print(const struct table *t, FILE *out)
         const bool right = t->columns[column] == 'r';
         if (right) owed += padding;
         if (width) {
-            fprintf(out, "%*s%s", (int)owed, "", cell);
+            fprintf(out, "%*s", (int)owed, "");
+            visible_write(out, cell, strlen(cell));
             owed = 0;
         }
         owed += (right ? 0 : padding) + 2;
