@@ -126,7 +126,7 @@ static void block_rows(struct table *t, const struct memory_profile *p, const st
 {
     table_cell(t, "bytes of a block");
     table_cell(t, "%lld", (long long)p->block_bytes);
-    table_cell(t, "%.4g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
+    table_cell(t, "%.6g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
                limits->block_size, limits->num_groups > 1 ? " of a group" : "", dtype_name(p->cache_dtype));
     groups_row(t, p, limits);
     table_cell(t, "blocks");

@@ -16,10 +16,10 @@ enum {
     TOP = 196,
     BOTTOM = 800,
     BAR_LEFT = 64,
-    BAR_WIDTH = 104,
-    LABEL_LEFT = 214,
+    BAR_WIDTH = 130,
+    LABEL_LEFT = 240,
     LABEL_HEIGHT = 50,
-    PLOT_LEFT = 640,
+    PLOT_LEFT = 590,
     PLOT_RIGHT = 1476,
     MAX_POINTS = PLOT_RIGHT - PLOT_LEFT
 };
@@ -27,9 +27,9 @@ enum {
 struct color {
     double r, g, b;
 };
-static const struct color INK = {0.13, 0.15, 0.19}, FAINT = {0.42, 0.45, 0.50}, GRID = {0.88, 0.89, 0.91},
-                          USED = {0.13, 0.40, 0.67}, CACHED = {0.57, 0.76, 0.88}, FREE = {0.945, 0.95, 0.96},
-                          RUNNING = {0.85, 0.42, 0.05}, PREEMPTED = {0.76, 0.10, 0.20};
+static const struct color INK = {0.13, 0.15, 0.19}, FAINT = {0.42, 0.45, 0.50}, USED = {0.13, 0.40, 0.67},
+                          CACHED = {0.57, 0.76, 0.88}, FREE = {0.945, 0.95, 0.96}, RUNNING = {0.85, 0.42, 0.05},
+                          PREEMPTED = {0.76, 0.10, 0.20};
 
 static void set_color(cairo_t *c, struct color color)
 {
@@ -313,16 +313,22 @@ static void draw_triangle(cairo_t *c, double x, double y)
     cairo_fill(c);
 }
 
-/* A triangle above the plot; where there are many, not nearer to each other than they are wide. */
+/* A triangle above the plot and a fine line through it; where there are many, no nearer to each other than can be told
+ * apart. */
 static void draw_preemptions(const struct plot *p)
 {
-    double last = PLOT_LEFT - 100;
+    double last_line = PLOT_LEFT - 100, last = last_line;
     for (size_t i = 0; i < p->count; i++) {
         if (p->rows[i].num_preemptions == 0) continue;
-        const double x = (column(p, i) + column(p, i + 1)) / 2;
-        cairo_set_dash(p->c, (const double[]){3, 5}, 2, 0);
-        if (x - last >= 6) draw_line(p->c, x, TOP, x, BOTTOM, PREEMPTED, 1);
-        cairo_set_dash(p->c, NULL, 0, 0);
+        const double x = floor((column(p, i) + column(p, i + 1)) / 2) + 0.5;
+        if (x - last_line >= 4) {
+            cairo_set_source_rgba(p->c, 1, 1, 1, 0.35);
+            cairo_set_line_width(p->c, 1);
+            cairo_move_to(p->c, x, TOP);
+            cairo_line_to(p->c, x, BOTTOM);
+            cairo_stroke(p->c);
+            last_line = x;
+        }
         if (x - last < 13) continue;
         draw_triangle(p->c, x, TOP - 1);
         last = x;
@@ -392,8 +398,6 @@ static void draw_blocks(cairo_t *c, const struct picture *picture)
         if (p.rows[i].num_running > p.most_running) p.most_running = p.rows[i].num_running;
     p.most_running = p.most_running * 1.15 + 1; /* the line stays below the top */
     fill_rectangle(c, PLOT_LEFT, TOP, PLOT_RIGHT - PLOT_LEFT, BOTTOM - TOP, FREE);
-    for (int i = 1; i < 4; i++)
-        draw_line(c, PLOT_LEFT, TOP + i * (BOTTOM - TOP) / 4.0, PLOT_RIGHT, TOP + i * (BOTTOM - TOP) / 4.0, GRID, 1);
     fill_area(&p, true, CACHED);
     fill_area(&p, false, USED);
     draw_preemptions(&p);

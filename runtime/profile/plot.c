@@ -19,7 +19,7 @@ static void print_blocks(const struct series *s, const struct series_row *rows, 
     for (int line = PLOT_LINES - 1; line >= 0; line--) {
         const double bottom = (double)s->num_blocks * line / PLOT_LINES,
                      top = (double)s->num_blocks * (line + 1) / PLOT_LINES;
-        if (line == PLOT_LINES - 1 || line == 0 || line == PLOT_LINES / 2)
+        if (line == PLOT_LINES - 1 || line == 0 || line == PLOT_LINES / 2 - 1)
             fprintf(out, "%9d %s", (int)(line == 0 ? 0 : top), utf8 ? "┤" : "|");
         else
             fprintf(out, "%9s %s", "", utf8 ? "│" : "|");

@@ -68,13 +68,13 @@ static void note_mapped(struct memory_facts *f)
 }
 
 /* A report of what would not run, or would run at the speed of the disk. */
-static void note_room(const struct loaded_model *l, struct memory_facts *f)
+static void note_room(const struct engine_options *o, const struct loaded_model *l, struct memory_facts *f)
 {
     const struct memory_profile *p = &l->profile;
     if (p->discrete || !f->planned || p->budget <= p->total - p->others) return;
     const double weights = (double)p->weights / GIB, all = (double)p->budget / GIB,
                  left = (double)(p->total - p->others) / GIB;
-    if (l->dummy_to_come)
+    if (o->load_format == LOAD_FORMAT_DUMMY)
         error_set(next_note(f), STATUS_INVALID,
                   "dummy weights of %.2f GiB and the rest, %.2f GiB in all, do not fit in the %.2f GiB that are free: "
                   "they would be refused",
@@ -92,13 +92,14 @@ static void find_facts(struct memory_facts *f, const struct engine_options *o, c
     f->loaded = l;
     f->weights_resident = -1;
     note_mapped(f);
-    if (f->planned && l->dummy_to_come) snprintf(f->weights, sizeof f->weights, "dummy; not made for this report");
+    if (f->planned && o->load_format == LOAD_FORMAT_DUMMY)
+        snprintf(f->weights, sizeof f->weights, "dummy; not made for this report");
     if (weights_error && weights_error->text[0]) {
         snprintf(f->weights, sizeof f->weights, "counted from config.json");
         error_set(next_note(f), STATUS_INVALID, "the weights are counted from config.json, in %s, because %s",
                   dtype_name(l->config.spec.dtype), weights_error->text);
     }
-    note_room(l, f);
+    note_room(o, l, f);
     what_ifs_make(o, l, &f->what_ifs);
 }
 
@@ -135,17 +136,26 @@ static enum status dump_json(json_t *json, struct error *err)
     return json_dumpf(json, stdout, style) == 0 && putchar('\n') != EOF ? STATUS_OK : write_failed(err);
 }
 
+/* Dummy weights that leave no room for the rest are no reason to say nothing: a note says it. */
+static enum status plan(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct model_options ignored;
+    enum status status = loaded_model_plan(o, l, &ignored, err);
+    if (status != STATUS_OUT_OF_MEMORY || l->dummy_to_come == 0) return status;
+    l->dummy_to_come = 0;
+    return loaded_model_plan(o, l, &ignored, err);
+}
+
 /* The report without a run. On the CPU, or if it is only to be planned, nothing is allocated. */
 static enum status report_memory(const struct profile_options *o, struct error *err)
 {
     struct loaded_model l;
-    struct model_options ignored;
     struct error weights_error;
     struct memory_facts f = {0};
     enum status status = loaded_model_describe(&o->engine, &l, &weights_error, err);
     if (status != STATUS_OK) return status;
     f.planned = o->plan || !l.backend->discrete || weights_error.text[0];
-    status = f.planned ? loaded_model_plan(&o->engine, &l, &ignored, err) : loaded_model_load(&o->engine, &l, err);
+    status = f.planned ? plan(&o->engine, &l, err) : loaded_model_load(&o->engine, &l, err);
     if (status == STATUS_OK) {
         find_facts(&f, &o->engine, &l, &weights_error);
         json_t *json = o->json ? facts_json(o, &f) : NULL;

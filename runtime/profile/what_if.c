@@ -121,19 +121,16 @@ static void sequence_limits(struct maker *m)
     }
 }
 
-/* Quarters, halves and doubles of the length, up to the model's. */
+/* Powers of two: three below the length, and two above it, up to the model's. */
 static void lengths(struct maker *m)
 {
-    static const double factors[] = {0.125, 0.25, 0.5, 2, 4};
-    const int32_t now = m->base->limits.max_model_len, most = m->base->profile.model_max_len;
-    int32_t last = now;
-    for (int i = 0; i < 5; i++) {
+    const int64_t now = m->base->limits.max_model_len, most = m->base->profile.model_max_len;
+    int64_t below = 1;
+    while (2 * below < now) below *= 2;
+    for (int64_t length = below < 4 ? 1 : below / 4; length <= 4 * now && length < 2 * most; length *= 2) {
         struct engine_options o = *m->now;
-        const double length = now * factors[i];
-        o.max_model_len = length < most ? (int32_t)length : most;
-        if (o.max_model_len >= 1 && o.max_model_len != last && (factors[i] < 1 || o.max_model_len > now))
-            add_number(m, "max_model_len", "--max-model-len", o.max_model_len, &o);
-        last = o.max_model_len;
+        o.max_model_len = (int32_t)(length < most ? length : most);
+        if (o.max_model_len != now) add_number(m, "max_model_len", "--max-model-len", o.max_model_len, &o);
     }
 }
 
