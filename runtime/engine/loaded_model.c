@@ -171,6 +171,7 @@ enum status loaded_model_describe(const struct engine_options *options, struct l
     *out = (struct loaded_model){0};
     enum status status = model_config_load(options->model, &out->config, err);
     if (status == STATUS_OK) status = open_device(options->device, options->threads, options->log, &out->backend, err);
+    if (status == STATUS_OK) warn_of_dynamic_rope(options, &out->config);
     if (status == STATUS_OK) status = describe_weights(options, out, weights_error, err);
     if (status != STATUS_OK) loaded_model_close(out);
     return status;
