@@ -47,8 +47,7 @@ bool table_print(const struct table *t, FILE *out)
         const bool right = t->columns[column] == 'r';
         if (right) owed += padding;
         if (width) {
-            fprintf(out, "%*s", (int)owed, "");
-            visible_write(out, cell, strlen(cell));
+            visible_printf(out, "%*s%s", (int)owed, "", cell);
             owed = 0;
         }
         owed += (right ? 0 : padding) + 2;
