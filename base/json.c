@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/visible.h"
 
 /* --- Parsing --- */
 
@@ -125,6 +126,14 @@ void json_put_string(json_t *object, const char *key, const char *value)
     json_object_set_new(object, key, value ? json_string(value) : json_null());
 }
 
+bool json_print(const json_t *value, size_t flags, FILE *out)
+{
+    char *text = value ? json_dumps(value, flags) : NULL;
+    const bool ok = text && visible_write(out, text, strlen(text)) && putc('\n', out) != EOF;
+    free(text);
+    return ok;
+}
+
 /* --- Typed reading --- */
 
 struct json_reader json_reader(const json_t *object, const char *source, struct error *err)
@@ -231,20 +240,21 @@ const char *json_reader_string(struct json_reader *r, const char *key, const cha
     return absent;
 }
 
-static void require(struct json_reader *r, const char *key)
+static void require(struct json_reader *r, const char *key, const char *expected)
 {
-    if (!json_reader_get(r, key)) json_reader_fail(r, STATUS_INVALID, "the key %s%s is missing", r->prefix, key);
+    if (!json_reader_get(r, key))
+        json_reader_fail(r, STATUS_INVALID, "the key %s%s is missing; expected %s", r->prefix, key, expected);
 }
 
 int32_t json_reader_require_int(struct json_reader *r, const char *key, int32_t min, int32_t max)
 {
-    require(r, key);
+    require(r, key, "an integer");
     return json_reader_int(r, key, min, min, max);
 }
 
 double json_reader_require_number(struct json_reader *r, const char *key, double min, double max)
 {
-    require(r, key);
+    require(r, key, "a number");
     return json_reader_number(r, key, min, min, max);
 }
 

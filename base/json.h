@@ -9,6 +9,7 @@
 #ifndef QUIRE_BASE_JSON_H
 #define QUIRE_BASE_JSON_H
 
+#include <stdio.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,6 +41,10 @@ struct shown show_value(const json_t *value); /* as compact JSON */
 void json_put_integer(json_t *object, const char *key, int64_t value);
 void json_put_real(json_t *object, const char *key, double value);
 void json_put_string(json_t *object, const char *key, const char *value);
+
+/* Writes the value with a newline; at a terminal as visible.h has it. `flags` are jansson's. False: it is NULL, memory
+ * ran out, or the stream refused. */
+bool json_print(const json_t *value, size_t flags, FILE *out);
 
 /* Typed reading of one object. A message is "SOURCE: PREFIXkey must be ..., found ...". The first failure sticks: later
  * ones leave `status` and the message as they are, so that a caller reads every key and checks `status` once. A null

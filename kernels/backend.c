@@ -1,8 +1,10 @@
 #include "kernels/backend.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The N of "cuda:N", or -1. */
 static int device_number(const char *digits)
@@ -31,11 +33,41 @@ static enum status open_cuda(const char *device, int number, struct backend **ou
 #endif
 }
 
+#ifdef QUIRE_HAVE_CUDA
+static void read_word(const char *path, char *out, size_t size)
+{
+    FILE *file = fopen(path, "re");
+    out[0] = '\0';
+    if (file && fgets(out, (int)size, file)) out[strcspn(out, "\n")] = '\0';
+    if (file) fclose(file);
+}
+
+/* Whether a GPU of NVIDIA is in this machine, with a driver or without one. Where /sys is hidden, a driver says so. */
+static bool has_gpu(void)
+{
+    char path[512], vendor[16] = "", class[16] = "";
+    bool found = access("/proc/driver/nvidia/version", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0 ||
+                 access("/dev/dxg", F_OK) == 0; /* the last is that of Windows' Linux */
+    DIR *devices = opendir("/sys/bus/pci/devices");
+    struct dirent *entry;
+    while (devices && !found && (entry = readdir(devices)) != NULL) {
+        snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/vendor", entry->d_name);
+        read_word(path, vendor, sizeof vendor);
+        snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/class", entry->d_name);
+        read_word(path, class, sizeof class);
+        found = strcmp(vendor, "0x10de") == 0 && strncmp(class, "0x03", 4) == 0; /* a display or 3D controller */
+    }
+    if (devices) closedir(devices);
+    return found;
+}
+#endif
+
 static enum status open_auto(int threads, struct backend **out, struct error *err)
 {
     if (err) err->text[0] = '\0';
 #ifdef QUIRE_HAVE_CUDA
     if (backend_cuda_open(0, out, err) == STATUS_OK) return STATUS_OK;
+    if (err && !has_gpu()) err->text[0] = '\0'; /* nothing is missed */
 #endif
     struct error cpu_error;
     enum status status = backend_cpu_open(threads, out, &cpu_error);

@@ -492,13 +492,17 @@ struct backend {
 };
 
 /* Opens "cpu", "cuda", "cuda:N" or "auto". auto is the first GPU if it can be used, else the CPU; *err then says why no
- * GPU is used, and is empty where one is. threads: of the CPU backend, 0 for all allowed processors. Free *out with
+ * GPU is used, and is empty where one is, or where the machine has none. threads: of the CPU backend, 0 for all allowed
+ * processors. Free *out with
  * (*out)->destroy(*out). */
 enum status backend_open(const char *device, int threads, struct backend **out, struct error *err);
 
 /* Writes lines to text[size]: what the CUDA kernels of this build were compiled for, and what GPUs there are, or why
  * none can be used. Opens no device. */
 void backend_describe_cuda(char *text, size_t size);
+/* Writes a line, without its end, to text[size]: the instruction sets that the CPU kernels were compiled for, the one
+ * that is used here, and what of interest the processor has. */
+void backend_describe_cpu(char *text, size_t size);
 
 enum status backend_cpu_open(int threads, struct backend **out, struct error *err);
 enum status backend_cuda_open(int device, struct backend **out, struct error *err);

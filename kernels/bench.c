@@ -284,7 +284,8 @@ static enum status capture(struct run *r, struct error *err)
     return status == STATUS_OK ? time_run(r, &warm, err) : status;
 }
 
-static enum status median_run(struct run *r, double *seconds, struct error *err)
+/* Sets the times of a run. */
+static enum status median_run(struct run *r, struct bench_time *out, struct error *err)
 {
     double runs[RUNS], total = 0;
     int count = 0;
@@ -293,7 +294,9 @@ static enum status median_run(struct run *r, double *seconds, struct error *err)
         status = time_run(r, &runs[count], err);
         total += runs[count++];
     }
-    *seconds = median(runs, count);
+    out->seconds = median(runs, count); /* which sorts them */
+    out->fastest = runs[0];
+    out->slowest = runs[count - 1];
     return status;
 }
 
@@ -304,14 +307,16 @@ enum status bench_device_run(struct bench_device *d, const struct bench_case *c,
     struct bench_plan plan;
     bench_plan_make(&d->sizes, c, &plan);
     struct run r = {.d = d, .c = c, .plan = &plan, .copies = d->pool_bytes / plan.set_bytes};
-    double seconds = 0;
+    *out = (struct bench_time){.bytes = plan.bytes, .link_bytes = plan.link_bytes, .operations = plan.operations};
     memset(d->host, 0, (size_t)d->fixed_bytes);
     bench_plan_write(&d->sizes, c, &plan, d->host);
     b->copy(b, d->fixed, d->host, d->fixed_bytes, NULL);
     enum status status = choose_calls(&r, err);
     if (status == STATUS_OK && !r.refused) status = capture(&r, err);
-    if (status == STATUS_OK && !r.refused) status = median_run(&r, &seconds, err);
+    if (status == STATUS_OK && !r.refused) status = median_run(&r, out, err);
     if (r.graph) b->graph_destroy(b, r.graph);
-    *out = (struct bench_time){seconds / r.calls, plan.bytes, plan.link_bytes, plan.operations};
+    out->seconds /= r.calls;
+    out->fastest /= r.calls;
+    out->slowest /= r.calls;
     return status;
 }

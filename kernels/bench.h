@@ -49,10 +49,11 @@ struct bench_case {
     bool swap_in;                      /* swap_blocks: from the host to the device; else out */
 };
 struct bench_time {
-    double seconds;    /* of a call: the median of several runs, each of milliseconds. 0: the backend has no such
-                          operation, or does not take these sizes */
-    double bytes;      /* read and written, each operand once */
-    double link_bytes; /* passed between host and device, on a GPU */
+    double seconds;          /* of a call: the median of several runs, each of milliseconds. 0: the backend has no such
+                                operation, or does not take these sizes */
+    double fastest, slowest; /* of those runs: seconds of a call */
+    double bytes;            /* read and written, each operand once */
+    double link_bytes;       /* passed between host and device, on a GPU */
     double operations; /* floating-point operations of matmuls and attention, 2 for each multiplication and addition */
 };
 

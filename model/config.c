@@ -86,7 +86,8 @@ enum status model_config_load(const char *folder, struct model_config *config, s
         .temperature = NAN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN, .top_k = -1, .max_new_tokens = -1};
     *config = (struct model_config){.bos_token_id = -1, .generation = none};
     if (file_exists(folder)) return foreign_checkpoint_refuse(folder, "config.json", err);
-    if (!folder_exists(folder)) return error_set(err, STATUS_IO, "%s: no such folder", folder);
+    if (!folder_exists(folder))
+        return error_set(err, STATUS_IO, "%s: no such folder; name one with config.json and *.safetensors", folder);
     if (!path_join(path, sizeof path, folder, "generation_config.json"))
         return error_set(err, STATUS_INVALID, "%s: the path is too long", folder);
     bool found, has_generation;

@@ -171,7 +171,7 @@ static enum status print_json(const struct inspection *i, struct error *err)
     json_t *json = inspection_json(i);
     if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
     const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
-    const bool ok = json_dumpf(json, stdout, style) == 0 && putchar('\n') != EOF;
+    const bool ok = json_print(json, style, stdout);
     json_decref(json);
     return ok ? STATUS_OK : error_set(err, STATUS_IO, "cannot write the report to standard output");
 }
@@ -201,6 +201,7 @@ int command_inspect(int argc, char **argv)
     bool help = false, json = false;
     const struct option_spec flag = {.heading = "Inspect:",
                                      .name = "json",
+                                     .common = true,
                                      .kind = OPTION_SWITCH,
                                      .target = &json,
                                      .help = "Print one JSON object; sizes are bytes. Default: off."};

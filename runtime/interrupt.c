@@ -22,7 +22,8 @@ static void catch_signal(int signal_number, int flags)
 
 void interrupt_catch(void)
 {
-    catch_signal(SIGINT, 0);
+    interrupted = 0;
+    catch_signal(SIGINT, (int)SA_RESETHAND);
 }
 
 void interrupt_catch_to_end(void)

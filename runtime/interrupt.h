@@ -6,8 +6,8 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* From now on SIGINT sets a flag. Reads and writes are not cut short by it, so a caller that may wait long does so in
- * poll, which fails with EINTR. */
+/* Clears the flag; the next SIGINT sets it, and one more after that, without a further call of this, kills the process.
+ * Reads and writes are not cut short by it, so a caller that may wait long does so in poll, which fails with EINTR. */
 void interrupt_catch(void);
 /* The same for the three signals that end a run: SIGINT, SIGTERM (from batch systems) and SIGHUP (the terminal was
  * closed). A second SIGINT or SIGTERM kills the process, as the first would without this call. A second SIGHUP does

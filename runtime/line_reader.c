@@ -2,27 +2,29 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 64 * 1024, WAIT_MILLISECONDS = 500 /* bounded: a signal just before poll does not end it */ };
+enum { READ_BYTES = 64 * 1024 };
 
 void line_reader_init(struct line_reader *r, int fd)
 {
-    *r = (struct line_reader){.fd = fd};
+    *r = (struct line_reader){0};
+    byte_source_init(&r->source, fd);
 }
 
 enum status line_reader_open(struct line_reader *r, const char *name, struct error *err)
 {
     const bool standard = strcmp(name, "-") == 0;
     struct stat info;
-    *r = (struct line_reader){.fd = standard ? STDIN_FILENO : open(name, O_RDONLY | O_CLOEXEC), .owned = !standard};
+    const int fd = standard ? STDIN_FILENO : open(name, O_RDONLY | O_CLOEXEC);
     enum status status = STATUS_OK;
-    if (r->fd < 0)
+    line_reader_init(r, fd);
+    r->owned = !standard;
+    if (fd < 0)
         status = error_set(err, STATUS_IO, "cannot open the input %s: %s", name, strerror(errno));
-    else if (fstat(r->fd, &info) == 0 && S_ISDIR(info.st_mode))
+    else if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode))
         status = error_set(err, STATUS_IO, "the input %s is a folder; name a file of prompts", name);
     if (status != STATUS_OK) line_reader_free(r);
     return status;
@@ -31,7 +33,8 @@ enum status line_reader_open(struct line_reader *r, const char *name, struct err
 void line_reader_free(struct line_reader *r)
 {
     text_free(&r->buffer);
-    if (r->owned && r->fd >= 0) close(r->fd);
+    if (r->owned && r->source.fd >= 0) close(r->source.fd);
+    byte_source_free(&r->source);
     *r = (struct line_reader){0};
 }
 
@@ -56,22 +59,18 @@ static void compact(struct line_reader *r)
 /* Reads more. LINE_READY: bytes were read, or the end of the file. */
 static enum line_result fill(struct line_reader *r, bool wait, struct error *err)
 {
-    struct pollfd poller = {.fd = r->fd, .events = POLLIN};
-    int ready = poll(&poller, 1, wait ? WAIT_MILLISECONDS : 0);
-    if (ready == 0 || (ready < 0 && errno == EINTR)) return LINE_NOT_YET;
+    size_t count;
     compact(r);
     if (!text_reserve(&r->buffer, r->buffer.length + READ_BYTES)) {
         error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a line of more than %zu bytes", r->buffer.length);
         return LINE_FAILED;
     }
-    ssize_t count = read(r->fd, r->buffer.data + r->buffer.length, READ_BYTES);
-    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return LINE_NOT_YET;
-    if (count < 0) {
-        error_set(err, STATUS_IO, "cannot read: %s", strerror(errno));
-        return LINE_FAILED;
-    }
-    if (count == 0) r->ended = true;
-    r->buffer.length += (size_t)count;
+    char *end = r->buffer.data + r->buffer.length;
+    const enum source_result result = byte_source_read(&r->source, wait, end, READ_BYTES, &count, err);
+    if (result == SOURCE_NOT_YET) return LINE_NOT_YET;
+    if (result == SOURCE_FAILED) return LINE_FAILED;
+    r->ended = result == SOURCE_END;
+    r->buffer.length += count;
     return LINE_READY;
 }
 
@@ -112,4 +111,11 @@ enum line_result line_reader_next(struct line_reader *r, bool wait, const char *
         enum line_result result = fill(r, wait, err);
         if (result != LINE_READY) return result;
     }
+}
+
+uint64_t line_reader_position(const struct line_reader *r)
+{
+    const struct byte_source *s = &r->source;
+    if (s->form == BYTE_FORM_PLAIN || s->bytes_given == 0) return r->consumed;
+    return (uint64_t)((double)s->bytes_read * (double)r->consumed / (double)s->bytes_given);
 }

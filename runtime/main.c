@@ -12,46 +12,33 @@
 #include <omp.h>
 #endif
 
-#include "kernels/backend.h"
+#include "base/visible.h"
 #include "runtime/bus_error.h"
 #include "runtime/commands.h"
-
-struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary;
-};
-
-static const struct command commands[] = {
-    {"chat", command_chat, "talk with a model in the terminal"},
-    {"generate", command_generate, "run a file of prompts through a model"},
-    {"profile", command_profile, "show where the memory goes, and how many requests fit"},
-    {"inspect", command_inspect, "show what a checkpoint folder holds, and what of it fits here"},
-    {"tokenize", command_tokenize, "show the token ids of a text, or the text of ids"},
-    {"template", command_template, "show what the chat template makes of a conversation"},
-    {"bench", command_bench, "measure how fast a model runs here"},
-};
-enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
+#include "runtime/completions.h"
+#include "runtime/manual.h"
+#include "runtime/version.h"
 
 static void print_usage(FILE *out)
 {
     fputs("usage: quire COMMAND [flags]\n\n", out);
-    for (int i = 0; i < NUM_COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fputs("\nquire COMMAND --help lists the command's flags; quire --version says which quire this is, and for which "
-          "GPUs.\n",
+    for (int i = 0; i < COMMAND_COUNT; i++) fprintf(out, "  %-10s %s\n", command_list[i].name, command_list[i].summary);
+    fputs("\n"
+          "  quire chat --model org/name    a folder, or a model in the Hugging Face cache\n"
+          "  quire generate -m org/name -i prompts.jsonl -o answers.jsonl\n"
+          "  quire profile -m org/name\n"
+          "\n"
+          "quire COMMAND --help shows the common flags of a command, --help-all every flag.\n"
+          "A flag is also read from the environment (--max-model-len: QUIRE_MAX_MODEL_LEN)\n"
+          "and from a file (--config FILE). Without --model: a small model that ships here.\n"
+          "quire --version says which quire this is, and for which processors and GPUs.\n"
+          "Exit status: 0 done, 1 failed or incomplete, 2 wrong usage, 130 ended by Ctrl-C.\n",
           out);
-}
-
-static void print_version(void)
-{
-    char cuda[4096];
-    backend_describe_cuda(cuda, sizeof cuda);
-    printf("quire %s\n%s", QUIRE_VERSION, cuda);
 }
 
 static int unknown_command(const char *name)
 {
-    fprintf(stderr, "quire: there is no command '%s'\n", name);
+    visible_printf(stderr, "quire: there is no command '%s'\n", name);
     print_usage(stderr);
     return EXIT_STATUS_USAGE;
 }
@@ -89,6 +76,24 @@ static void sleep_while_waiting(char **argv)
     /* If that failed, quire works without it, only slower on a busy machine. */
 }
 
+/* What is printed without a command; -1: argv asks for none of it. The last two are for the build. */
+static int print_about(int argc, char **argv)
+{
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0 ||
+        strcmp(name, "--help-all") == 0)
+        print_usage(stdout);
+    else if (strcmp(name, "--version") == 0)
+        version_print(stdout);
+    else if (strcmp(name, "--print-man") == 0)
+        return manual_print(stdout) ? EXIT_STATUS_OK : EXIT_STATUS_FAILURE;
+    else if (strcmp(name, "--print-completion") == 0)
+        return argc > 2 && completions_print(argv[2], stdout) ? EXIT_STATUS_OK : EXIT_STATUS_USAGE;
+    else
+        return -1;
+    return EXIT_STATUS_OK;
+}
+
 int main(int argc, char **argv)
 {
     sleep_while_waiting(argv);
@@ -101,17 +106,12 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return EXIT_STATUS_USAGE;
     }
-    const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        print_usage(stdout);
-        return flush_stdout(EXIT_STATUS_OK);
+    const int about = print_about(argc, argv);
+    if (about >= 0) return flush_stdout(about);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(argv[1], command_list[i].name) != 0) continue;
+        command_check_environment();
+        return flush_stdout(command_list[i].run(argc - 1, argv + 1));
     }
-    if (strcmp(name, "--version") == 0) {
-        print_version();
-        return flush_stdout(EXIT_STATUS_OK);
-    }
-    for (int i = 0; i < NUM_COMMANDS; i++) {
-        if (strcmp(name, commands[i].name) == 0) return flush_stdout(commands[i].run(argc - 1, argv + 1));
-    }
-    return unknown_command(name);
+    return unknown_command(argv[1]);
 }

@@ -7,19 +7,50 @@
 #include "base/utf8.h"
 #include "runtime/sampling_json.h"
 
-enum status prompt_rules_make(const struct engine *e, const char *format, const struct sampling_flags *flags,
-                              const struct template_flags *template, struct prompt_rules *out, struct error *err)
+struct prompt_model prompt_model_of(const struct engine *e)
 {
-    const struct template_flags none = {0};
-    *out = (struct prompt_rules){.tokenizer = engine_tokenizer(e),
+    struct prompt_model model = {.tokenizer = engine_tokenizer(e),
                                  .vocab_size = engine_model_config(e)->spec.vocab_size,
                                  .num_ids = engine_num_ids(e),
-                                 .max_n = engine_limits(e)->max_num_seqs};
-    if (strcmp(format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;
-    if (strcmp(format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
-    engine_default_sampling(e, &out->defaults);
-    enum status status = sampling_flags_apply(flags, &out->defaults, err);
-    if (status == STATUS_OK) status = chat_setup_open(out->tokenizer, template ? template : &none, &out->chat, err);
+                                 .max_num_seqs = engine_limits(e)->max_num_seqs};
+    engine_default_sampling(e, &model.defaults);
+    return model;
+}
+
+static bool flag_given(const struct sampling_flags *flags, const char *field)
+{
+    return flags->given >> (sampling_field_find(field) - sampling_fields) & 1;
+}
+
+static enum status set_chat(const struct prompt_options *o, struct prompt_rules *out, struct error *err)
+{
+    const struct template_flags none = {0};
+    enum status status = chat_setup_open(out->tokenizer, o->template ? o->template : &none, &out->chat, err);
+    if (status == STATUS_OK && o->as_chat == 1 && !out->tokenizer)
+        return error_set(err, STATUS_INVALID, "--chat needs a tokenizer");
+    if (status == STATUS_OK && o->as_chat == 1) status = chat_setup_check(&out->chat, err);
+    if (status != STATUS_OK || !o->system) return status;
+    status = prompt_check_text(o->system, strlen(o->system), err);
+    return status == STATUS_OK ? status : error_prefix(err, status, "--system");
+}
+
+enum status prompt_rules_make(const struct prompt_model *model, const struct prompt_options *o,
+                              struct prompt_rules *out, struct error *err)
+{
+    *out = (struct prompt_rules){.tokenizer = model->tokenizer,
+                                 .as_chat = o->as_chat == 1,
+                                 .system = o->system,
+                                 .warn_of_text = o->as_chat < 0,
+                                 .model_name = o->model_name,
+                                 .defaults = model->defaults,
+                                 .max_tokens_given = flag_given(o->sampling, "max_tokens"),
+                                 .vocab_size = model->vocab_size,
+                                 .num_ids = model->num_ids,
+                                 .max_n = model->max_num_seqs};
+    if (strcmp(o->format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;
+    if (strcmp(o->format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
+    enum status status = sampling_flags_apply(o->sampling, &out->defaults, err);
+    if (status == STATUS_OK) status = set_chat(o, out, err);
     return status ? status : sampling_params_check(&out->defaults, out->num_ids, err);
 }
 
@@ -32,6 +63,7 @@ void prompt_rules_free(struct prompt_rules *rules)
 void prompt_free(struct prompt *p)
 {
     json_decref(p->id);
+    openai_request_free(&p->openai);
     token_list_free(&p->tokens);
     sampling_params_free(&p->params);
     free(p->cache_salt);
@@ -43,7 +75,9 @@ enum status prompt_check_text(const char *text, size_t length, struct error *err
     const size_t valid = utf8_valid_prefix(text, length);
     const char *nul = memchr(text, '\0', valid);
     if (nul) return error_set(err, STATUS_INVALID, "byte %zu is NUL; is this text UTF-8?", (size_t)(nul - text) + 1);
-    if (valid < length) return error_set(err, STATUS_INVALID, "byte %zu is not UTF-8", valid + 1);
+    if (valid < length)
+        return error_set(err, STATUS_INVALID,
+                         "byte %zu is not UTF-8; convert the text to UTF-8, with iconv for example", valid + 1);
     return STATUS_OK;
 }
 
@@ -70,15 +104,6 @@ static enum status need_tokenizer(const struct prompt_rules *rules, struct error
 {
     if (rules->tokenizer) return STATUS_OK;
     return error_set(err, STATUS_INVALID, "without a tokenizer a prompt must be a list of token ids");
-}
-
-static enum status encode_text(const struct prompt_rules *rules, const char *text, size_t length, struct prompt *out,
-                               struct error *err)
-{
-    enum status status = need_tokenizer(rules, err);
-    if (status != STATUS_OK) return status;
-    if (length == 0) return error_set(err, STATUS_INVALID, "the prompt is empty");
-    return tokenizer_encode(rules->tokenizer, text, length, TOKENIZER_ADD_SPECIAL, &out->tokens, err);
 }
 
 static void read_ids(struct json_reader *r, const struct prompt_rules *rules, const char *key, const json_t *list,
@@ -114,22 +139,57 @@ static void parse_arguments(const json_t *messages)
     }
 }
 
+static enum status encode_chat(const struct prompt_rules *rules, struct chat_input input, struct prompt *out,
+                               struct error *err)
+{
+    struct marked_text text = {0};
+    enum status status = need_tokenizer(rules, err);
+    if (status != STATUS_OK) return status;
+    input.add_generation_prompt = true;
+    status = chat_setup_render(&rules->chat, input, &text, err);
+    if (status == STATUS_OK) status = tokenizer_encode_marked(rules->tokenizer, &text, &out->tokens, err);
+    marked_text_free(&text);
+    return status;
+}
+
+/* The conversation of the system message, if there is one, and a question. */
+static enum status encode_question(const struct prompt_rules *rules, const char *text, size_t length,
+                                   struct prompt *out, struct error *err)
+{
+    json_t *messages = json_array(), *question = json_pack("{s:s, s:s%}", "role", "user", "content", text, length);
+    bool ok = messages && question;
+    if (ok && rules->system)
+        ok = json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", rules->system)) == 0;
+    ok = ok && json_array_append(messages, question) == 0;
+    const struct chat_input input = {.messages = messages};
+    const enum status status = ok ? encode_chat(rules, input, out, err)
+                                  : error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a conversation");
+    json_decref(question);
+    json_decref(messages);
+    return status;
+}
+
+/* out->is_chat says whether the text is a question. */
+static enum status encode_text(const struct prompt_rules *rules, const char *text, size_t length, struct prompt *out,
+                               struct error *err)
+{
+    enum status status = need_tokenizer(rules, err);
+    if (status != STATUS_OK) return status;
+    if (length == 0) return error_set(err, STATUS_INVALID, "the prompt is empty");
+    if (out->is_chat) return encode_question(rules, text, length, out, err);
+    out->is_text = true;
+    return tokenizer_encode(rules->tokenizer, text, length, TOKENIZER_ADD_SPECIAL, &out->tokens, err);
+}
+
 static void render_messages(struct json_reader *r, const struct prompt_rules *rules, const json_t *messages,
                             struct prompt *out)
 {
     const struct chat_input input = {.messages = messages,
                                      .tools = json_reader_get(r, "tools"),
                                      .documents = json_reader_get(r, "documents"),
-                                     .kwargs = json_reader_get(r, "chat_template_kwargs"),
-                                     .add_generation_prompt = true};
-    struct marked_text text = {0};
-    r->status = need_tokenizer(rules, r->err);
-    if (r->status != STATUS_OK) return;
+                                     .kwargs = json_reader_get(r, "chat_template_kwargs")};
     parse_arguments(messages);
-    r->status = chat_setup_render(&rules->chat, input, &text, r->err);
-    if (r->status == STATUS_OK) r->status = tokenizer_encode_marked(rules->tokenizer, &text, &out->tokens, r->err);
-    out->is_chat = true;
-    marked_text_free(&text);
+    r->status = encode_chat(rules, input, out, r->err);
 }
 
 static void read_prompt(struct json_reader *r, const struct prompt_rules *rules, struct prompt *out)
@@ -193,7 +253,10 @@ static void check_names(struct json_reader *r)
     {
         bool known = sampling_field_find(name) != NULL;
         for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) known = known || strcmp(others[i], name) == 0;
-        if (!known) json_reader_fail(r, STATUS_INVALID, "there is no field '%s'", show_string(name).text);
+        if (!known)
+            json_reader_fail(r, STATUS_INVALID,
+                             "there is no field '%s'; sampling fields are named as the flags are, with '_'",
+                             show_string(name).text);
     }
 }
 
@@ -203,28 +266,57 @@ static enum status check_params(const struct prompt_rules *rules, const struct s
     const char *name;
     const int32_t num_sequences = sampling_params_num_sequences(params, &name);
     if (num_sequences > rules->max_n) {
-        return error_set(err, STATUS_INVALID, "%s is %d, but --max-num-seqs lets %d sequences run at once", name,
-                         num_sequences, rules->max_n);
+        return error_set(err, STATUS_INVALID,
+                         "%s is %d, but --max-num-seqs lets %d sequences run at once: lower the one or raise the other",
+                         name, num_sequences, rules->max_n);
     }
     return sampling_params_check(params, rules->num_ids, err);
+}
+
+/* A conversation: messages, or a text that the rules make a question. A text of /v1/completions stays as it is. */
+static bool is_conversation(const struct json_reader *r, const struct prompt_rules *rules, const struct prompt *out)
+{
+    if (json_reader_get(r, "messages")) return true;
+    return rules->as_chat && out->openai.kind == OPENAI_NONE && json_is_string(json_reader_get(r, "prompt"));
+}
+
+/* max_tokens, where neither the line nor the rules give it. */
+static void free_length(const struct prompt_rules *rules, struct prompt *out)
+{
+    if (out->is_chat && !rules->max_tokens_given) out->params.max_tokens = -1;
+}
+
+/* The fields of a line, but for the id. */
+static enum status read_fields(const json_t *object, const struct prompt_rules *rules, struct prompt *out,
+                               struct error *err)
+{
+    struct json_reader r = json_reader(object, NULL, err);
+    check_names(&r);
+    read_cache_salt(&r, out);
+    out->priority = json_reader_int(&r, "priority", 0, INT32_MIN, INT32_MAX);
+    out->is_chat = is_conversation(&r, rules, out);
+    free_length(rules, out);
+    sampling_json_read(&r, &out->params);
+    if (r.status == STATUS_OK) r.status = check_params(rules, &out->params, err);
+    if (r.status == STATUS_OK) read_prompt(&r, rules, out);
+    return r.status;
 }
 
 static enum status parse_json(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                               struct error *err)
 {
-    json_t *object;
+    json_t *object, *native = NULL;
     enum status status = json_object_parse(line, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL, &object, err);
     if (status != STATUS_OK) return status;
+    const bool of_batch = openai_batch_is_line(object);
     struct json_reader r = json_reader(object, NULL, err);
     read_id(&r, out);
-    check_names(&r);
-    read_cache_salt(&r, out);
-    out->priority = json_reader_int(&r, "priority", 0, INT32_MIN, INT32_MAX);
-    sampling_json_read(&r, &out->params);
-    if (r.status == STATUS_OK) r.status = check_params(rules, &out->params, err);
-    if (r.status == STATUS_OK) read_prompt(&r, rules, out);
+    if (of_batch) status = openai_batch_read(object, &out->openai, &native, r.status == STATUS_OK ? err : NULL);
+    if (r.status != STATUS_OK) status = r.status;
+    if (status == STATUS_OK) status = read_fields(native ? native : object, rules, out, err);
+    json_decref(native);
     json_decref(object);
-    return r.status;
+    return status;
 }
 
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
@@ -240,6 +332,8 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
     if (rules->format == PROMPT_FORMAT_JSONL || (rules->format == PROMPT_FORMAT_AUTO && looks_json)) {
         return parse_json(rules, line, length, out, err);
     }
+    out->is_chat = rules->as_chat;
+    free_length(rules, out);
     return encode_text(rules, line, length, out, err);
 }
 
@@ -249,4 +343,34 @@ enum status prompt_read(const struct prompt_rules *rules, enum line_result kind,
     if (kind == LINE_READY) return prompt_parse(rules, line, length, out, err);
     *out = (struct prompt){.params = sampling_params_default()};
     return error_set(err, STATUS_INVALID, "the line is longer than %u bytes", LINE_READER_MAX_LINE);
+}
+
+/* ---- warnings ---- */
+
+/* The model's name is a path or ORG/NAME; its last part is as good. */
+static bool is_named(const char *model, const char *name)
+{
+    const char *slash = strrchr(model, '/');
+    return strcmp(model, name) == 0 || (slash && strcmp(slash + 1, name) == 0);
+}
+
+bool prompt_warning(struct prompt_warnings *said, const struct prompt_rules *rules, const struct prompt *p,
+                    struct error *sentence)
+{
+    const char *model = json_string_value(p->openai.model);
+    if (!said->said_text && p->is_text && rules->warn_of_text && rules->chat.template && !p->openai.kind) {
+        said->said_text = true;
+        error_set(
+            sentence, STATUS_INVALID,
+            "the model is a chat model, but a prompt is plain text, which it goes on with as it stands; --chat makes "
+            "each text a question, and --no-chat leaves this warning out");
+        return true;
+    }
+    if (!said->said_model && model && rules->model_name && !is_named(rules->model_name, model)) {
+        said->said_model = true;
+        error_set(sentence, STATUS_INVALID, "a line names the model \"%s\", but all lines are answered by %s",
+                  show_string(model).text, rules->model_name);
+        return true;
+    }
+    return false;
 }

@@ -9,7 +9,10 @@
  * with "id" (or "custom_id"), a string or an integer, which comes back with the answer, "cache_salt", a string, and
  * "priority", an integer (both as in struct engine_request), and any of the sampling fields of
  * scheduler/sampling_params.h by their names. null counts as not given. A field of another name is refused: a
- * misspelt one would be ignored silently. */
+ * misspelt one would be ignored silently. Lines of OpenAI's batch files (openai_batch.h) may stand among the others.
+ *
+ * The answer to a conversation may be as long as max_model_len lets it, unless the line or the rules give max_tokens.
+ */
 #ifndef QUIRE_RUNTIME_PROMPTS_H
 #define QUIRE_RUNTIME_PROMPTS_H
 
@@ -18,6 +21,7 @@
 #include "runtime/chat_setup.h"
 #include "runtime/engine/engine.h"
 #include "runtime/line_reader.h"
+#include "runtime/openai_batch.h"
 #include "runtime/options/sampling_flags.h"
 #include "scheduler/sampling_params.h"
 #include "tokenizer/tokenizer.h"
@@ -34,22 +38,48 @@ struct prompt_rules {
     const struct tokenizer *tokenizer; /* NULL: prompts are token ids */
     struct chat_setup chat;
     enum prompt_format format;
+    bool as_chat;                       /* a text is the question of a conversation */
+    const char *system;                 /* ... that begins with this system message, or NULL */
+    bool warn_of_text;                  /* prompt_warning speaks of texts that are no conversations */
+    const char *model_name;             /* of the model in lines of a batch; NULL: any */
     struct sampling_params defaults;    /* for the fields that a line does not give */
+    bool max_tokens_given;              /* defaults.max_tokens counts for conversations, too */
     int32_t vocab_size, num_ids, max_n; /* bounds of a prompt's token ids, of an answer's,
                                             and of a line's sequences */
 };
 
-/* The rules of a command: the engine's tokenizer, chat template and limits, and its sampling defaults with the flags
- * that were given in their place. `format` is one of PROMPT_FORMAT_CHOICES; template: NULL for no flags. INVALID: the
- * flags do not fit the model. Free with prompt_rules_free, also after a failure. */
-enum status prompt_rules_make(const struct engine *e, const char *format, const struct sampling_flags *flags,
-                              const struct template_flags *template, struct prompt_rules *out, struct error *err);
+/* What rules need of a model. */
+struct prompt_model {
+    const struct tokenizer *tokenizer; /* referred to; may be NULL */
+    struct sampling_params defaults;   /* of the model; without lists */
+    int32_t vocab_size, num_ids, max_num_seqs;
+};
+struct prompt_model prompt_model_of(const struct engine *e);
+
+/* What the flags of a command say of its prompts. The strings are referred to. */
+struct prompt_options {
+    const char *format; /* one of PROMPT_FORMAT_CHOICES */
+    const struct sampling_flags *sampling;
+    const struct template_flags *template; /* NULL: no flags */
+    int as_chat;                           /* texts are questions: 1, 0, or -1: they are not, and a warning says so if
+                                              there is a chat template */
+    const char *system;                    /* the system message of such a question, or NULL */
+    const char *model_name;                /* struct prompt_rules */
+};
+
+/* The rules of a command: the model's tokenizer, chat template and limits, and its sampling defaults with the flags
+ * that were given in their place. INVALID: the flags do not fit the model. Free with prompt_rules_free, also after a
+ * failure. */
+enum status prompt_rules_make(const struct prompt_model *model, const struct prompt_options *options,
+                              struct prompt_rules *out, struct error *err);
 void prompt_rules_free(struct prompt_rules *rules); /* safe on a zeroed struct */
 
 struct prompt {
     json_t *id; /* a string or an integer; NULL: the line has none */
     struct token_list tokens;
     bool is_chat; /* made of messages, so that the answer begins a text */
+    bool is_text; /* made of a text as it stands */
+    struct openai_request openai;
     struct sampling_params params;
     char *cache_salt; /* NULL: the line has none */
     int32_t priority;
@@ -67,6 +97,15 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
 /* As prompt_parse, of what line_reader_next gave as LINE_READY or LINE_TOO_LONG; of the latter `line` is not read. */
 enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, const char *line, size_t length,
                         struct prompt *out, struct error *err);
+
+/* What a run says only once, however many prompts give reason for it. */
+struct prompt_warnings {
+    bool said_text, said_model;
+};
+/* Whether the prompt is the first that gives reason for a warning, which *sentence then is. To be called until it is
+ * false. */
+bool prompt_warning(struct prompt_warnings *said, const struct prompt_rules *rules, const struct prompt *p,
+                    struct error *sentence);
 
 /* Whether text[length] can be given to a model: it is UTF-8 without NUL. If not, the sentence names the first byte that
  * is wrong. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/visible.h"
 
 void samples_add(struct samples *s, double value)
 {
@@ -51,13 +52,17 @@ double samples_percentile(const struct samples *s, double percent)
 
 void report_init(struct report *r)
 {
-    *r = (struct report){.json = json_object(), .numbers = {.columns = "lrl"}, .distributions = {.columns = "lrrrr"}};
+    *r = (struct report){.json = json_object(),
+                         .numbers = {.columns = "lrl"},
+                         .runs = {.columns = "lrrrl"},
+                         .distributions = {.columns = "lrrrr"}};
 }
 
 void report_free(struct report *r)
 {
     json_decref(r->json);
     table_free(&r->numbers);
+    table_free(&r->runs);
     table_free(&r->distributions);
 }
 
@@ -127,14 +132,40 @@ void report_milliseconds(struct report *r, const char *key, const char *label, c
     distribution_cell(r, "p99", key, 1e3 * samples_percentile(seconds, 99));
 }
 
+static void runs_cell(struct report *r, double value)
+{
+    char text[64];
+    report_format(text, sizeof text, value);
+    table_cell(&r->runs, "%s", text);
+}
+
+void report_runs(struct report *r, const char *key, const char *label, const struct samples *values, const char *unit,
+                 const char *better)
+{
+    static const char *const headings[] = {"", "median", "min", "max", ""};
+    char heading[64];
+    if (values->count == 0) return;
+    if (values->failed) r->runs.failed = true;
+    if (r->runs.num_cells == 0) {
+        snprintf(heading, sizeof heading, "of %zu run%s", values->count, values->count == 1 ? "" : "s");
+        for (int i = 0; i < 5; i++) table_cell(&r->runs, "%s", i ? headings[i] : heading);
+    }
+    table_cell(&r->runs, "%s", label);
+    for (int i = 0; i < 3; i++) runs_cell(r, samples_percentile(values, i == 0 ? 50 : i == 1 ? 0 : 100));
+    table_cell(&r->runs, "%s", unit);
+    json_t *all = json_object_get(r->json, "runs"), *list = json_array();
+    if (!all) json_object_set_new(r->json, "runs", all = json_object());
+    for (size_t i = 0; i < values->count; i++) json_array_append_new(list, json_real(values->values[i]));
+    json_object_set_new(all, key, json_pack("{s:s, s:s, s:o}", "unit", unit, "better", better, "values", list));
+}
+
 bool report_print(const struct report *r, bool as_json, FILE *out)
 {
-    if (as_json) {
-        const bool ok = json_dumpf(r->json, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) == 0;
-        return ok && fputc('\n', out) != EOF;
-    }
-    if (r->title[0]) fprintf(out, "%s\n\n", r->title);
+    if (as_json) return json_print(r->json, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9), out);
+    if (r->title[0]) visible_printf(out, "%s\n\n", r->title);
     if (!table_print(&r->numbers, out)) return false;
+    if (r->runs.num_cells > 0 && ((r->numbers.num_cells > 0 && fputc('\n', out) == EOF) || !table_print(&r->runs, out)))
+        return false;
     if (r->distributions.num_cells == 0) return true;
     fputc('\n', out);
     return table_print(&r->distributions, out);

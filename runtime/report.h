@@ -1,5 +1,5 @@
-/* The results of a run: numbers and distributions. Printed as two tables, or as one JSON object with the names of
- * vLLM's bench. */
+/* The results of a run: numbers, figures of several runs and distributions. Printed as tables, or as one JSON object
+ * with the names of vLLM's bench. */
 #ifndef QUIRE_RUNTIME_REPORT_H
 #define QUIRE_RUNTIME_REPORT_H
 
@@ -21,8 +21,9 @@ double samples_percentile(const struct samples *s, double percent);
 
 struct report {
     json_t *json;
-    char title[512];            /* a line before the tables; "": none */
+    char title[2048];           /* lines before the tables; "": none */
     struct table numbers;       /* "what", value and unit */
+    struct table runs;          /* "what", median, min, max and unit */
     struct table distributions; /* "what", mean, p50, p90, p99 */
 };
 void report_init(struct report *r);
@@ -37,6 +38,11 @@ void report_number(struct report *r, const char *key, const char *label, double 
 /* mean_KEY_ms, median_KEY_ms, p90_KEY_ms and p99_KEY_ms of samples that are seconds. Adds nothing if there are no
  * samples. */
 void report_milliseconds(struct report *r, const char *key, const char *label, const struct samples *seconds);
+
+/* A figure that was measured in several runs. In the JSON, runs.KEY has unit, better ("higher" or "lower": which way is
+ * an improvement) and values, in their order; quire bench --compare reads them. Adds nothing if there are no values. */
+void report_runs(struct report *r, const char *key, const char *label, const struct samples *values, const char *unit,
+                 const char *better);
 
 /* A number with four significant digits, which is what a measurement is worth. */
 void report_format(char *text, size_t size, double value);

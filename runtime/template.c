@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/visible.h"
 #include "runtime/chat_setup.h"
 #include "runtime/commands.h"
 #include "runtime/input.h"
@@ -24,6 +25,7 @@ static void add_flags(struct option_table *table, struct template_options *o)
     model_flag_add(table, &o->model, "Template:");
     const struct option_spec specs[] = {
         {.name = "messages",
+         .common = true,
          .kind = OPTION_STRING,
          .target = &o->messages,
          .not_empty = true,
@@ -32,10 +34,15 @@ static void add_flags(struct option_table *table, struct template_options *o)
              "JSON: a list of messages, or an object with \"messages\" and, if need be, \"tools\", \"documents\" and "
              "\"chat_template_kwargs\"; -: standard input. Default: -."},
         {.name = "add-generation-prompt",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->generation_prompt,
          .help = "End where the model's answer begins. Default: on."},
-        {.name = "ids", .kind = OPTION_SWITCH, .target = &o->ids, .help = "Print the token ids. Default: off."},
+        {.name = "ids",
+         .common = true,
+         .kind = OPTION_SWITCH,
+         .target = &o->ids,
+         .help = "Print the token ids. Default: off."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
     template_flags_add(table, &o->flags, NULL);
@@ -86,7 +93,7 @@ static void print_text(const struct marked_text *text)
         for (end = i + 1; end < text->text.length && text->marks.length && text->marks.data[end] == mark;) end++;
         if (!text->marks.length) end = text->text.length;
         if (coloured) fputs(mark ? "\033[1m" : "\033[2;36m", stdout);
-        fwrite(text->text.data + i, 1, end - i, stdout);
+        visible_write(stdout, text->text.data + i, end - i);
         if (coloured) fputs("\033[0m", stdout);
     }
     if (coloured && text->text.length && text->text.data[text->text.length - 1] != '\n') putchar('\n');

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
+#include "base/visible.h"
 #include "runtime/commands.h"
 #include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
@@ -30,15 +31,21 @@ static void add_flags(struct option_table *table, struct tokenize_options *o)
     model_flag_add(table, &o->model, "Tokenize:");
     const struct option_spec specs[] = {
         {.name = "special",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->special,
          .help = "Find special tokens in the text, and put around it what the tokenizer puts there, such as bos; with "
                  "--ids, show special tokens. Default: off."},
         {.name = "ids",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->ids,
          .help = "The text is token ids, with spaces or commas between them: print their text. Default: off."},
-        {.name = "json", .kind = OPTION_SWITCH, .target = &o->json, .help = "Print one JSON object. Default: off."},
+        {.name = "json",
+         .common = true,
+         .kind = OPTION_SWITCH,
+         .target = &o->json,
+         .help = "Print one JSON object. Default: off."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
     table->word = &o->text;
@@ -78,7 +85,8 @@ static bool print_tokens(const struct tokenizer *t, const struct token_list *ids
         const char *bytes = tokenizer_token_bytes(t, ids->ids[i], true, &length);
         const char *colour = tokenizer_is_special(t, ids->ids[i]) ? "\033[1;35m" : colours[i % 2];
         ok = text_append(&shown, "", 0) && append_shown(&shown, bytes, length) &&
-             printf("%d\t%s%s%s\n", ids->ids[i], coloured ? colour : "", shown.data, coloured ? "\033[0m" : "") > 0;
+             printf("%d\t%s", ids->ids[i], coloured ? colour : "") > 0 &&
+             visible_write(stdout, shown.data, shown.length) && puts(coloured ? "\033[0m" : "") >= 0;
         text_free(&shown);
     }
     return ok;
@@ -86,7 +94,7 @@ static bool print_tokens(const struct tokenizer *t, const struct token_list *ids
 
 static bool print_json(json_t *object)
 {
-    const bool ok = object && json_dumpf(object, stdout, JSON_COMPACT) == 0 && putchar('\n') != EOF;
+    const bool ok = json_print(object, JSON_COMPACT, stdout);
     json_decref(object);
     return ok;
 }
@@ -108,7 +116,7 @@ static bool print_tokens_json(const struct tokenizer *t, const struct token_list
 
 static bool print_text(const struct text *text)
 {
-    return fwrite(text->length ? text->data : "", 1, text->length, stdout) == text->length && putchar('\n') != EOF;
+    return visible_write(stdout, text->length ? text->data : "", text->length) && putchar('\n') != EOF;
 }
 
 static bool print_text_json(const struct text *text)

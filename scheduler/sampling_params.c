@@ -132,7 +132,8 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
      .maximum = INFINITY,
      .minus_one = "no limit",
      .usual = 16,
-     .help = "Longest answer in tokens; -1: until max_model_len."},
+     .help = "Longest answer in tokens, of a conversation until max_model_len if this is not given; -1: until "
+             "max_model_len."},
     {.name = "min_tokens",
      .type = SAMPLING_INT32,
      .offset = offsetof(struct sampling_params, min_tokens),
@@ -324,8 +325,7 @@ bool sampling_params_ranks(const struct sampling_params *params)
 
 /* ---- checks ---- */
 
-/* "at least 1, or -1 (no limit)" */
-static void describe_range(const struct sampling_field *f, char *out, size_t size)
+void sampling_field_range(const struct sampling_field *f, char *out, size_t size)
 {
     char range[64];
     if (isinf(f->minimum))
@@ -351,7 +351,7 @@ static enum status check_value(const struct sampling_field *f, double value, str
 {
     char range[128];
     if (in_range(f, value)) return STATUS_OK;
-    describe_range(f, range, sizeof range);
+    sampling_field_range(f, range, sizeof range);
     return error_set(err, STATUS_INVALID, "%s is %.15g; it must be %s", f->name, value, range);
 }
 

@@ -73,6 +73,8 @@ struct sampling_field {
 extern const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS];
 
 const struct sampling_field *sampling_field_find(const char *name); /* NULL: there is none */
+/* Writes what a number of this field may be, as in "at least 1, or -1 (no limit)". */
+void sampling_field_range(const struct sampling_field *field, char *out, size_t size);
 /* Copies one field over that of another struct. False: memory for a list ran out, and *to is as it was. */
 bool sampling_field_copy(const struct sampling_field *field, const struct sampling_params *from,
                          struct sampling_params *to);

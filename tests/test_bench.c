@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "base/file.h"
 #include "runtime/report.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
@@ -418,6 +419,126 @@ static void wrong_usage(void **state)
     program_free(&p);
 }
 
+/* A result whose runs of "speed" have these values. */
+static void write_result(const struct temp_folder *folder, const char *name, const char *benchmark, const char *better,
+                         const char *values)
+{
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"benchmark\": \"%s\", \"threads\": %d, \"runs\": {\"speed\": {\"unit\": \"tokens/s\", "
+             "\"better\": \"%s\", \"values\": [%s]}}}",
+             benchmark, name[0], better, values);
+    temp_folder_write_string(folder, name, text);
+}
+
+static void compare(struct program *p, const struct temp_folder *folder, const char *a, const char *b)
+{
+    char paths[2][512];
+    assert_true(path_join(paths[0], sizeof paths[0], folder->path, a));
+    assert_true(path_join(paths[1], sizeof paths[1], folder->path, b));
+    program_run(p, (const char *[]){QUIRE_EXECUTABLE, "bench", "--compare", paths[0], b ? paths[1] : NULL, NULL}, NULL);
+}
+
+/* Ranges without a common value are a difference; which way is better, the file says. */
+static void comparison_knows_the_spread(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *better, *a, *b, *ratio, *verdict;
+    } cases[] = {
+        {"higher", "90, 100, 110", "120, 111, 130", "1.200", "BETTER"},
+        {"lower", "90, 100, 110", "120, 111, 130", "1.200", "WORSE"},
+        {"higher", "90, 100, 110", "110, 120, 130", "1.200", "within the spread"},
+        {"higher", "90, 100, 110", "40, 50, 60", "0.500", "WORSE"},
+        {"lower", "90, 100, 110", "40, 50, 60", "0.500", "BETTER"},
+        {"lower", "100", "40, 50, 60", "0.500", "one run alone: no spread"},
+    };
+    struct temp_folder folder;
+    struct program p;
+    temp_folder_make(&folder);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_result(&folder, "a", "latency", cases[i].better, cases[i].a);
+        write_result(&folder, "b", "latency", cases[i].better, cases[i].b);
+        compare(&p, &folder, "a", "b");
+        assert_int_equal(p.exit_status, 0);
+        if (!strstr(p.out.data, cases[i].ratio) || !strstr(p.out.data, cases[i].verdict)) fail_msg("%s", p.out.data);
+        assert_non_null(strstr(p.out.data, "threads       differs: 97, 98"));
+        program_free(&p);
+    }
+    temp_folder_remove(&folder);
+}
+
+static void what_cannot_be_compared(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *sentence;
+    } cases[] = {
+        {"{}", "a: no result of quire bench NAME --json"},
+        {"[", "a: "},
+        {"{\"benchmark\": \"prefill\"}", "is of quire bench prefill, but"},
+        {"{\"benchmark\": \"latency\"}", "have no figure in common"},
+        {"{\"benchmark\": \"latency\", \"runs\": {\"speed\": 3}, \"kernels\": [3]}", "have no figure in common"},
+    };
+    struct temp_folder folder;
+    struct program p;
+    temp_folder_make(&folder);
+    write_result(&folder, "b", "latency", "higher", "1, 2");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        temp_folder_write_string(&folder, "a", cases[i].a);
+        compare(&p, &folder, "a", "b");
+        assert_int_equal(p.exit_status, 1);
+        if (!strstr(p.err.data, cases[i].sentence)) fail_msg("%s", p.err.data);
+        program_free(&p);
+    }
+    compare(&p, &folder, "missing", "b");
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "missing"));
+    program_free(&p);
+    program_run(&p, (const char *[]){QUIRE_EXECUTABLE, "bench", "--compare", "a", NULL}, NULL);
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "--compare needs two files"));
+    program_free(&p);
+    temp_folder_remove(&folder);
+}
+
+/* Every benchmark's JSON compared with itself: nothing differs, and there is something to compare. */
+static void results_can_be_compared(void **state)
+{
+    static const char *const names[] = {"latency", "throughput", "prefill", "cache", "kernels", "scheduler"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct temp_folder folder;
+        struct program p;
+        if (i == 4)
+            program_run(&p,
+                        (const char *[]){QUIRE_EXECUTABLE, "bench", names[i], "--json", "--device", "cpu", "--threads",
+                                         "1", "--filter", "rms_norm 1 token", NULL},
+                        NULL);
+        else if (i == 5)
+            program_run(&p,
+                        (const char *[]){QUIRE_EXECUTABLE, "bench", names[i], "--json", "--filter", "queue",
+                                         "--num-waiting", "50", "--num-iters", "2", NULL},
+                        NULL);
+        else
+            bench(&p, *state, names[i], "--input-len", "8", "--num-iters", "2", "--json",
+                  strcmp(names[i], "cache") == 0 ? "--prefix-len" : NULL, "32", NULL);
+        json_t *json = program_json(&p);
+        assert_non_null(json_object_get(json, "processor"));
+        assert_non_null(json_object_get(json, "build"));
+        temp_folder_make(&folder);
+        temp_folder_write_string(&folder, "a", p.out.data);
+        json_decref(json);
+        program_free(&p);
+        compare(&p, &folder, "a", "a");
+        if (p.exit_status != 0) fail_msg("%s", p.err.data);
+        assert_non_null(strstr(p.out.data, "within the spread"));
+        assert_non_null(strstr(p.out.data, "B is better in 0 and worse in 0"));
+        assert_null(strstr(p.out.data, "differs"));
+        program_free(&p);
+        temp_folder_remove(&folder);
+    }
+}
+
 static void percentiles_are_numpys(void **state)
 {
     (void)state;
@@ -451,6 +572,9 @@ int main(void)
         cmocka_unit_test(lengths_that_do_not_fit_are_refused),
         cmocka_unit_test(wrong_usage),
         cmocka_unit_test(percentiles_are_numpys),
+        cmocka_unit_test(comparison_knows_the_spread),
+        cmocka_unit_test(what_cannot_be_compared),
+        cmocka_unit_test(results_can_be_compared),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

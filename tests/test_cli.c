@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "kernels/backend.h"
 #include "runtime/commands.h"
@@ -77,9 +78,9 @@ static void test_help(void **state)
     check_help((const char *[]){"--help", NULL}, "usage: quire COMMAND [flags]", "generate");
     check_help((const char *[]){"-h", NULL}, "usage: quire COMMAND [flags]", "chat");
 #ifdef QUIRE_HAVE_CUDA
-    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION "\nCUDA kernels for ", "cuda:0: ");
+    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION ", ", "cuda:0: ");
 #else
-    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION "\n", "built for the CPU alone\n");
+    check_help((const char *[]){"--version", NULL}, "quire " QUIRE_VERSION ", ", "built for the CPU alone\n");
 #endif
     for (int i = 0; i < NUM_COMMANDS; i++) {
         const char *argv[MAX_ARGS + 1];
@@ -88,10 +89,11 @@ static void test_help(void **state)
         check_help(with_command(i, (const char *[]){"--help", NULL}, argv), begins, "--model PATH");
         check_help(with_command(i, (const char *[]){"-h", "--nonsense", NULL}, argv), begins, "--kv-cache-space GIB");
     }
-    check_help((const char *[]){"generate", "--help", NULL}, "usage", "Default: 16.");
+    check_help((const char *[]){"generate", "--help-all", NULL}, "usage", "Default: 16.");
     check_help((const char *[]){"chat", "--help", NULL}, "usage", "--system TEXT");
 }
 
+/* The flags that every command has; test_errors has the others. */
 static void test_bad_flags(void **state)
 {
     (void)state;
@@ -103,18 +105,6 @@ static void test_bad_flags(void **state)
                           "--block-size: expected 8|16|32|64|128, got '17'");
         check_usage_error(with_command(i, (const char *[]){"--device", NULL}, argv), "--device needs a value");
     }
-    check_usage_error((const char *[]){"chat", "--n", "3", NULL}, "there is no flag --n");
-    check_usage_error((const char *[]){"chat", "--model", "", NULL}, "--model needs a value: --model PATH");
-    check_usage_error((const char *[]){"bench", "kernels", "--device", "cuda:1x", NULL},
-                      "--device: expected auto|cpu|");
-    check_usage_error((const char *[]){"generate", "-o", "", NULL}, "--output needs a value: --output FILE");
-    check_usage_error((const char *[]){"generate", "-i", "", NULL}, "--input needs a value: --input FILE");
-    check_usage_error((const char *[]){"profile", "-i", "", NULL}, "--input needs a value: --input FILE");
-    check_usage_error((const char *[]){"chat", "--top-p", "1.5", NULL}, "top_p is 1.5");
-    check_usage_error((const char *[]){"chat", "--prompt", " ", NULL}, "--prompt is empty");
-    check_usage_error((const char *[]){"generate", "--max-tokens", "0", NULL}, "max_tokens is 0");
-    check_usage_error((const char *[]){"generate", "--format", "csv", NULL}, "expected auto|text|jsonl, got 'csv'");
-    check_usage_error((const char *[]){"generate", "prompts.txt", NULL}, "'prompts.txt' is not a flag");
 }
 
 static void test_failures(void **state)
@@ -132,7 +122,8 @@ static void test_failures(void **state)
     }
 }
 
-/* Without --device: a GPU if there is one, else the CPU; a build with CUDA kernels says why it uses no GPU. */
+/* Without --device: a GPU if there is one, else the CPU. A build with CUDA kernels says why it does not use the GPU of
+ * a machine that has one; on other machines there is nothing to say. */
 static void test_automatic_device(void **state)
 {
     (void)state;
@@ -145,10 +136,14 @@ static void test_automatic_device(void **state)
     assert_int_equal(p.exit_status, EXIT_STATUS_OK);
     assert_non_null(strstr(text_of(&p.out), gpu ? "memory of cuda:0" : "memory of cpu"));
 #ifdef QUIRE_HAVE_CUDA
-    assert_int_equal(strstr(text_of(&p.err), "no GPU is used: cuda:0") != NULL, !gpu);
+    const bool driver = access("/proc/driver/nvidia/version", F_OK) == 0;
 #else
-    assert_int_equal(p.err.length, 0);
+    const bool driver = false;
 #endif
+    if (driver && !gpu)
+        assert_non_null(strstr(text_of(&p.err), "no GPU is used: cuda:0"));
+    else if (p.err.length > 0 && !strstr(p.err.data, "cuda:0: no NVIDIA driver"))
+        fail_msg("%s", p.err.data);
     program_free(&p);
 }
 

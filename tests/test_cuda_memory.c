@@ -74,11 +74,10 @@ static void hold(const struct holder *h)
     void *data;
     char byte = 0;
     if (read(h->start[0], &byte, 1) != 1) _exit(0);
-    if (backend_open("cuda", 0, &b, &err) != STATUS_OK ||
-        b->memory_alloc(b, MEMORY_DEVICE, HELD, &data, &err) != STATUS_OK)
+    if (backend_open("cuda", 0, &b, &err) != STATUS_OK)
         byte = 'n';
     else
-        byte = 'y';
+        byte = b->memory_alloc(b, MEMORY_DEVICE, HELD, &data, &err) == STATUS_OK ? 'y' : 'x';
     if (write(h->ready[1], &byte, 1) != 1) _exit(1);
     for (;;) pause();
 }
@@ -120,10 +119,18 @@ static bool has_nvml(void)
 static void test_memory_of_others(void **state)
 {
     struct holder *h = *state;
-    char path[512], byte = 's';
-    struct engine_options o = run_options(QUIRE_GUIDE, path, sizeof path);
+    /* Not run_options, which opens the device: what a process holds is told from the rest when it opens it first. */
+    struct engine_options o = engine_options_default();
+    char byte = 's';
+    o.model = QUIRE_GUIDE;
+    o.device = "cuda";
+    o.skip_tokenizer = true;
     assert_int_equal(write(h->start[1], &byte, 1), 1);
     assert_int_equal(read(h->ready[0], &byte, 1), 1);
+    if (byte == 'n') {
+        print_message("skipped: no CUDA device\n");
+        skip();
+    }
     assert_int_equal(byte, 'y');
     o.gpu_memory_utilization = 0.5;
     struct engine *e = run_engine(&o);

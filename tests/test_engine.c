@@ -428,6 +428,40 @@ static void test_padding_is_never_sampled(void **state)
 }
 
 /* A max_model_len that is the model's own cannot be raised. */
+static void ignore_piece(void *user, const struct answer_piece *piece)
+{
+    (void)user, (void)piece;
+}
+
+/* Chunk by chunk, and from where the prefix cache ends. */
+static void test_progress_of_a_prompt(void **state)
+{
+    (void)state;
+    const struct run_variant chunks = {"chunks of 16", 16, 4, 16, 0, true, 0, PREEMPTION_AUTO};
+    struct engine *e = variant_engine("golden/gqa", &chunks);
+    struct run_prompt *prompts =
+        run_random_prompts((const int32_t[]){60}, 1, engine_model_config(e)->spec.vocab_size, 3);
+    struct sampling_params params = greedy();
+    params.max_tokens = 1;
+    struct engine_request request = {
+        .prompt = prompts[0].ids, .prompt_len = 40, .params = &params, .deliver = ignore_piece};
+    static const int32_t expected[2][3] = {{16, 32, 0}, {48, 0}}; /* after each step; the last one ends the request */
+    for (int again = 0; again < 2; again++) {
+        struct error err;
+        uint64_t id;
+        bool worked;
+        assert_int_equal(engine_add(e, &request, &id, &err), STATUS_OK);
+        assert_int_equal(engine_num_computed(e, id), 0);
+        for (int step = 0; engine_has_work(e); step++) {
+            assert_int_equal(engine_step(e, &worked, &err), STATUS_OK);
+            assert_int_equal(engine_num_computed(e, id), expected[again][step]);
+        }
+        request.prompt_len = 60; /* its first two blocks are in the cache then */
+    }
+    run_prompts_free(prompts, 1);
+    engine_destroy(e);
+}
+
 static void test_prompt_longer_than_the_model(void **state)
 {
     (void)state;
@@ -1040,6 +1074,7 @@ int main(void)
         cmocka_unit_test(test_seed_whatever_the_preemption),
         cmocka_unit_test(test_lengths_and_stop_ids),
         cmocka_unit_test(test_refused_prompts),
+        cmocka_unit_test(test_progress_of_a_prompt),
         cmocka_unit_test(test_prompt_longer_than_the_model),
         cmocka_unit_test(test_too_few_blocks),
         cmocka_unit_test(test_padding_is_never_sampled),

@@ -232,8 +232,6 @@ static void test_what_wins(void **state)
     resolve("org/name", snapshot);
     resolve("some/missing/path", "some/missing/path");
     resolve("./missing", "./missing");
-    setenv("QUIRE_MODEL", "org/name", 1);
-    resolve(NULL, snapshot);
     temp_folder_add_folder(folder, "org/name");
     resolve("org/name", "org/name");
     resolve("org/name@main", snapshot);
@@ -263,7 +261,12 @@ static void test_commands(void **state)
         program_free(&p);
     }
     run(&p, "generate", "--quiet", "some/missing/path");
-    assert_non_null(strstr(p.err.data, "some/missing/path: no such folder\n"));
+    assert_non_null(strstr(p.err.data, "some/missing/path: no such folder; name one with config.json"));
+    program_free(&p);
+    setenv("QUIRE_MODEL", "org/name", 1); /* where no --model is given */
+    program_run(&p, (const char *[]){QUIRE_EXECUTABLE, "inspect", "--device", "cpu", NULL}, NULL);
+    unsetenv("QUIRE_MODEL");
+    assert_non_null(strstr(p.err.data, "models--org--name); download it with: hf download org/name\n"));
     program_free(&p);
     run(&p, "inspect", "--json", "missing");
     assert_non_null(

@@ -118,8 +118,8 @@ static void test_messages(void **state)
     CHECK(json_reader_number(&r, "s", 0, -INFINITY, INFINITY), "f: s must be a number, found \"text\"");
     CHECK(json_reader_bool(&r, "i", true), "f: i must be true or false, found 12");
     CHECK(json_reader_string(&r, "i", NULL), "f: i must be a string, found 12");
-    CHECK(json_reader_require_int(&r, "none", 1, 9), "f: the key none is missing");
-    CHECK(json_reader_require_number(&r, "none", 0, 1), "f: the key none is missing");
+    CHECK(json_reader_require_int(&r, "none", 1, 9), "f: the key none is missing; expected an integer");
+    CHECK(json_reader_require_number(&r, "none", 0, 1), "f: the key none is missing; expected a number");
     CHECK(json_reader_to_int64(&r, "an id", json_object_get(object, "s"), 0, 9),
           "f: an id must be an integer from 0 to 9, found \"text\"");
     CHECK(json_reader_to_number(&r, "a value", NULL, 0, 1), "f: a value must be a number from 0 to 1, found nothing");

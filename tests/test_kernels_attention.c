@@ -835,6 +835,27 @@ static void prefills_many_rows(void **state)
     }
 }
 
+/* Chunks after long contexts, beside sequences so short that there is nothing for some of the blocks that share a tile
+ * of rows. */
+static void prefills_after_long_contexts(void **state)
+{
+    static const int32_t longest[] = {2100, 1100, 2304, 1030, 2049, 1500};
+    for (int i = 0; i < 6; i++) {
+        struct attention_case c = {.num_seqs = 4,
+                                   .query_lens = {1, 70, 5, 33},
+                                   .seq_lens = {140, longest[i], 700, 33},
+                                   .num_heads = 2,
+                                   .num_kv_heads = 1,
+                                   .head_size = i % 2 ? 128 : 64,
+                                   .block_size = block_sizes[i % 5],
+                                   .dtype = i % 3 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16,
+                                   .params = {.window = i == 5 ? 1000 : 0}};
+        c.cache_dtype = c.dtype;
+        c.poison_before_window = c.params.window > 0;
+        check_case(*state, &c);
+    }
+}
+
 /* A case with decodes and chunks, which the variants start from. */
 static struct attention_case variant_case(void)
 {
@@ -1035,6 +1056,7 @@ int main(void)
         cmocka_unit_test(prefills_16_bit_types),
         cmocka_unit_test(prefills_16_bit_variants),
         cmocka_unit_test(prefills_many_rows),
+        cmocka_unit_test(prefills_after_long_contexts),
         cmocka_unit_test(alibi),
         cmocka_unit_test(soft_cap),
         cmocka_unit_test(sliding_window),

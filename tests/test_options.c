@@ -189,7 +189,7 @@ static void test_refusals(void **state)
         {"--swich-off", "did you mean --switch-off?"},
         {"--no-swich-off", "did you mean --no-switch-off?"},
         {"--switch_on", "there is no flag --switch_on; did you mean --switch-on?"},
-        {"--zzzzzzzzzz=3", "there is no flag --zzzzzzzzzz; --help lists the flags"},
+        {"--zzzzzzzzzz=3", "there is no flag --zzzzzzzzzz; --help-all lists the flags"},
         {"--switch", "--switch could mean --switch-on or --switch-off; write the whole name"},
         {"-x", "there is no flag -x"},
         {"word", "'word' is not a flag"},
@@ -265,6 +265,44 @@ static void test_help(void **state)
     assert_true(help);
 }
 
+static char *help_text(const struct option_table *table)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    options_print_help(table, "command [flags]", "What it does.", out);
+    fclose(out);
+    return text;
+}
+
+/* --help shows what is marked, each group under its heading; --help-all shows all. */
+static void test_common_flags(void **state)
+{
+    (void)state;
+    struct values v = defaults();
+    struct option_table table;
+    struct error err;
+    bool help;
+    make_table(&table, &v);
+    table.specs[2].common = true;               /* number */
+    table.specs[table.count - 1].common = true; /* plain, not the first of its group */
+    char *common[] = {"command", "-h", NULL}, *all[] = {"command", "--help-all", NULL};
+    assert_int_equal(options_parse(&table, 2, common, &help, &err), STATUS_OK);
+    char *text = help_text(&table);
+    assert_non_null(strstr(text, "\nFirst:\n  -n, --number N "));
+    assert_non_null(strstr(text, "\nSecond:\n      --plain N "));
+    assert_null(strstr(text, "--switch-on"));
+    assert_non_null(strstr(text, "These are 2 of 14 flags; --help-all shows them all."));
+    free(text);
+    assert_int_equal(options_parse(&table, 2, all, &help, &err), STATUS_OK);
+    assert_true(help);
+    text = help_text(&table);
+    assert_non_null(strstr(text, "\nFirst:\n      --[no-]switch-on "));
+    assert_non_null(strstr(text, "--config FILE"));
+    free(text);
+}
+
 static void test_help_text(void **state)
 {
     (void)state;
@@ -289,7 +327,8 @@ static void test_help_text(void **state)
 static enum status parse_engine(struct engine_options *options, struct log *log, struct sampling_flags *flags,
                                 char *line, struct error *err)
 {
-    struct option_table table = {.count = 0};
+    static struct option_table table; /* sampling_flags_check looks into it */
+    table = (struct option_table){.count = 0};
     engine_flags_add(&table, options, log);
     sampling_flags_add(&table, flags);
     char *argv[MAX_WORDS + 1];
@@ -405,7 +444,7 @@ static void test_sampling_flags(void **state)
 static void test_sampling_help(void **state)
 {
     (void)state;
-    struct option_table table = {.count = 0};
+    struct option_table table = {.help = OPTION_HELP_ALL};
     struct sampling_flags flags = {.params = sampling_params_default()};
     flags.params.max_tokens = -1;
     sampling_flags_add_answers(&table, &flags, "Answers:");
@@ -483,14 +522,10 @@ static void test_default_model(void **state)
     char path[4096];
     struct engine_options o = {0};
     struct error err;
-    setenv("QUIRE_MODEL", "/nowhere/at/all", 1);
-    assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_OK);
-    assert_string_equal(o.model, "/nowhere/at/all");
     assert_int_equal(default_model_find(path, 4, &err), STATUS_INVALID); /* does not fit */
     o.model = "./given";
     assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_OK);
     assert_string_equal(o.model, "./given");
-    unsetenv("QUIRE_MODEL");
     if (default_model_find(path, sizeof path, &err) ==
         STATUS_OK) { /* found from the build folder, or not there: nothing else */
         struct stat info;
@@ -502,17 +537,12 @@ static void test_default_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_kind),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_word),
-        cmocka_unit_test(test_long_unknown_flag),
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_help_text),
-        cmocka_unit_test(test_engine_flags),
-        cmocka_unit_test(test_sampling_help),
-        cmocka_unit_test(test_readme_lists_sampling_flags),
-        cmocka_unit_test(test_sampling_flags),
-        cmocka_unit_test(test_sampling_limits),
+        cmocka_unit_test(test_each_kind),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_word),           cmocka_unit_test(test_long_unknown_flag),
+        cmocka_unit_test(test_help),           cmocka_unit_test(test_help_text),
+        cmocka_unit_test(test_common_flags),   cmocka_unit_test(test_engine_flags),
+        cmocka_unit_test(test_sampling_help),  cmocka_unit_test(test_readme_lists_sampling_flags),
+        cmocka_unit_test(test_sampling_flags), cmocka_unit_test(test_sampling_limits),
         cmocka_unit_test(test_default_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

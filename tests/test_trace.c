@@ -276,7 +276,7 @@ static void check_answers(const struct span *spans, const char *lines)
     int checked = 0;
     for (const char *line = lines, *end; (end = strchr(line, '\n')) != NULL; line = end + 1, checked++) {
         json_t *result = json_loadb(line, (size_t)(end - line), 0, NULL);
-        const struct span *s = &spans[json_require_integer(result, "id") - 1];
+        const struct span *s = &spans[json_require_integer(result, "index")];
         assert_int_equal(s->first_tokens, 1);
         assert_int_equal(s->answers, s->n);
         assert_int_equal(s->output_tokens, json_require_integer(result, "completion_tokens"));

@@ -142,7 +142,9 @@ enum status chat_input_check(const struct chat_input *input, struct error *err)
 {
     const json_t *message;
     size_t i;
-    if (!json_is_array(input->messages)) return error_set(err, STATUS_INVALID, "messages must be a list");
+    if (!json_is_array(input->messages))
+        return error_set(err, STATUS_INVALID,
+                         "messages must be a list of objects, each with a \"role\" and \"content\"");
     if (json_array_size(input->messages) == 0) return error_set(err, STATUS_INVALID, "messages is empty");
     json_array_foreach((json_t *)input->messages, i, message)
     {

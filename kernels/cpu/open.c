@@ -1,10 +1,18 @@
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #if QUIRE_X86
 #include <cpuid.h>
 #endif
 
 #include "base/clock.h"
 #include "kernels/cpu/state.h"
+
+#if QUIRE_X86
+enum { HAS_VECTORS = 1 };
+#else
+enum { HAS_VECTORS = 0 };
+#endif
 
 const char *cpu_isa_name(enum cpu_isa isa)
 {
@@ -31,6 +39,48 @@ bool cpu_isa_supported(enum cpu_isa isa)
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #endif
     return isa == CPU_SCALAR;
+}
+
+/* What the processor has of the extensions that kernels use or could use. */
+static void append_features(char *text, size_t size)
+{
+#if QUIRE_X86
+    const struct {
+        const char *name;
+        bool there;
+    } features[] = {{"sse4.2", __builtin_cpu_supports("sse4.2")},
+                    {"avx", __builtin_cpu_supports("avx")},
+                    {"avx2", __builtin_cpu_supports("avx2")},
+                    {"fma", __builtin_cpu_supports("fma")},
+                    {"f16c", supports_f16c()},
+                    {"avx512f", __builtin_cpu_supports("avx512f")},
+                    {"avx512bw", __builtin_cpu_supports("avx512bw")},
+                    {"avx512dq", __builtin_cpu_supports("avx512dq")},
+                    {"avx512vl", __builtin_cpu_supports("avx512vl")},
+                    {"avx512_vnni", __builtin_cpu_supports("avx512vnni")}};
+    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+        const size_t length = strlen(text);
+        if (features[i].there) snprintf(text + length, size - length, " %s", features[i].name);
+    }
+#else
+    (void)text, (void)size;
+#endif
+}
+
+void backend_describe_cpu(char *text, size_t size)
+{
+    enum cpu_isa best = CPU_SCALAR;
+    text[0] = '\0';
+    for (enum cpu_isa i = CPU_SCALAR; i < CPU_ISA_COUNT; i++) {
+        const size_t length = strlen(text);
+        if (cpu_isa_supported(i)) best = i;
+        if (HAS_VECTORS || i == CPU_SCALAR)
+            snprintf(text + length, size - length, "%s%s", i == CPU_SCALAR ? "" : ", ", cpu_isa_name(i));
+    }
+    const size_t length = strlen(text);
+    snprintf(text + length, size - length, "; here %s is used%s", cpu_isa_name(best),
+             HAS_VECTORS ? ", the processor has" : "");
+    append_features(text, size);
 }
 
 void backend_cpu_set_isa(struct backend *b, enum cpu_isa isa)

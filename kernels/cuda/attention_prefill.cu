@@ -7,11 +7,17 @@
  * weights and sums in registers. The scores of a tile are computed while the weights of the previous tile are
  * multiplied with V, and the warpgroups start their matmuls in turn, so that the exponentials of one run while
  * the matmuls of another do. A block computes several tiles of rows, and starts the copies and the first scores of a
- * tile before the previous one is finished. */
+ * tile before the previous one is finished.
+ *
+ * A few tiles of rows, those of a chunk of a prompt, would leave most multiprocessors idle. Then (P::SPLIT) the blocks
+ * of a cluster each compute one tile of rows for a part of its tokens, and the first block adds up the results in the
+ * order of their ranks. */
 #include "kernels/cuda/attention_prefill_copy.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/tensor_map.cuh"
+
+enum { MIN_PART = 512 /* tokens */ };
 
 #ifdef ATTENTION_HAVE_WGMMA
 
@@ -136,6 +142,61 @@ static __device__ __forceinline__ void add_tokens(consumer<P> &c, const attentio
     pack_weights<P>(c.weights, c.s);
 }
 
+/* A thread's part of a result in shared memory, where K and V were: `out` and then the maxima and sums of its two rows
+ * in pieces of four floats, GROUP_THREADS pieces apart. */
+template <class P> static __device__ __forceinline__ float4 *part_of(uint32_t k, int32_t group)
+{
+    float4 *parts = (float4 *)__cvta_shared_to_generic(k);
+    return parts + group * GROUP_THREADS * (P::HEAD / 8 + 1) + threadIdx.x % GROUP_THREADS;
+}
+
+/* Stores the results of a block that is not the cluster's first one. */
+template <class P> static __device__ __forceinline__ void store_part(const consumer<P> &c, float4 *part)
+{
+    /* until every warpgroup has read its last V, which may be here */
+    asm volatile("bar.sync %0, %1;\n" ::"n"(P::CONSUMERS + 1), "n"(P::CONSUMERS * GROUP_THREADS) : "memory");
+#pragma unroll
+    for (int n = 0; n < P::HEAD / 2; n += 4)
+        part[n / 4 * GROUP_THREADS] = make_float4(c.out[n], c.out[n + 1], c.out[n + 2], c.out[n + 3]);
+    part[P::HEAD / 8 * GROUP_THREADS] = make_float4(c.rows[0].max, c.rows[0].sum, c.rows[1].max, c.rows[1].sum);
+}
+
+/* Adds the results of the block of that rank to this thread's. */
+template <class P> static __device__ __forceinline__ void add_part(consumer<P> &c, const float4 *part, int32_t rank)
+{
+    const float4 state = cluster_load_4(cluster_address(part + P::HEAD / 8 * GROUP_THREADS, rank));
+    const float max[2] = {state.x, state.z}, sum[2] = {state.y, state.w};
+    float own[2], other[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const float larger = fmaxf(c.rows[r].max, max[r]), base = larger == -INFINITY ? 0 : larger;
+        own[r] = exp2_fast((c.rows[r].max - base) * c.scale_log2);
+        other[r] = exp2_fast((max[r] - base) * c.scale_log2);
+        c.rows[r].max = larger;
+        c.rows[r].sum = c.rows[r].sum * own[r] + sum[r] * other[r];
+    }
+#pragma unroll
+    for (int n = 0; n < P::HEAD / 2; n += 4) {
+        const float4 x = cluster_load_4(cluster_address(part + n / 4 * GROUP_THREADS, rank));
+        c.out[n] = c.out[n] * own[0] + x.x * other[0];
+        c.out[n + 1] = c.out[n + 1] * own[0] + x.y * other[0];
+        c.out[n + 2] = c.out[n + 2] * own[1] + x.z * other[1];
+        c.out[n + 3] = c.out[n + 3] * own[1] + x.w * other[1];
+    }
+}
+
+/* Waits for the results of the cluster's other blocks; the first block adds them up. Every thread of the cluster passes
+ * one such barrier, here or where there is nothing to join, and one at the kernel's end. */
+template <class P> static __device__ __forceinline__ void join_parts(consumer<P> &c)
+{
+    float4 *part = part_of<P>(c.k, c.group);
+    if (cluster_rank() > 0) store_part(c, part);
+    cluster_arrive();
+    cluster_wait();
+    if (cluster_rank() > 0) return;
+    for (uint32_t rank = 1; rank < cluster_size(); rank++) add_part(c, part, rank);
+}
+
 /* A computing warpgroup. q: its 64 rows in the first stage of Q. */
 template <class P>
 static __device__ __forceinline__ void consume(const attention_call &call, int32_t group, prefill_shared<P> *shared,
@@ -143,7 +204,7 @@ static __device__ __forceinline__ void consume(const attention_call &call, int32
 {
     /* The next tile's first scores are computed while a tile's last weights are multiplied with V, if the next tile has
      * a stage of Q of its own. */
-    constexpr bool AHEAD = P::Q_STAGES > 1;
+    constexpr bool AHEAD = P::Q_STAGES > 1 && !P::SPLIT;
     const int32_t warp_row = threadIdx.x % GROUP_THREADS / 32 * 16, thread_row = warp_row + threadIdx.x % 32 / 4;
     const bool swizzled = call.args.block_size >= 16;
     consumer<P> c = {group, k, q};
@@ -159,6 +220,10 @@ static __device__ __forceinline__ void consume(const attention_call &call, int32
     turn_pass<P>(group);
     wgmma_wait<0>();
     wgmma_pin(c.s);
+    if (P::SPLIT && !more) { /* nothing to join */
+        cluster_arrive();
+        cluster_wait();
+    }
     while (more) {
         const uint32_t q_rows = q + c.q_stage.index * P::Q_BYTES;
         start_tile(c, call, tile, group * 64 + thread_row);
@@ -176,7 +241,12 @@ static __device__ __forceinline__ void consume(const attention_call &call, int32
         wgmma_wait<AHEAD ? 1 : 0>();
         wgmma_pin(c.out);
         prefill_stage_release(&c.v_stage);
+        if constexpr (P::SPLIT) {
+            join_parts(c);
+            if (cluster_rank() > 0) return;
+        }
         store_rows<P>(call, tile, c.out, c.rows, q_rows + warp_row * 16, group * 64 + warp_row);
+        if (P::SPLIT) return; /* a cluster has one tile */
         prefill_stage_return(&c.q_stage);
         if (!AHEAD) begin_first_scores<P>(c.s, more, next_q, q, c.k_stage, k);
         wgmma_wait<0>();
@@ -205,9 +275,19 @@ static __global__ void __launch_bounds__(P::THREADS, 1) prefill_kernel(const __g
     if (group == 0) {
         give_registers<P::PRODUCER_REGISTERS>();
         produce<P>(launch, &shared, k, v, q);
+        if (P::SPLIT) {
+            __syncwarp();
+            cluster_arrive();
+            cluster_wait();
+        }
     } else {
         take_registers<P::CONSUMER_REGISTERS>();
         consume<P>(launch.call, group - 1, &shared, k, v, q + (group - 1) * 64 * 16);
+    }
+    if (P::SPLIT) { /* waits until the first block has read this block's results */
+        __syncwarp();
+        cluster_arrive();
+        cluster_wait();
     }
 #endif
 }
@@ -251,15 +331,26 @@ template <class P> static bool map_caches(struct backend *b, struct prefill_call
     return false;
 }
 
-template <class P> static void launch(struct backend *b, const struct attention_args *args)
+/* Into how many parts the tokens of each tile of rows are split. The parts of all tiles must run at the same time, and
+ * fewer clusters of four blocks than multiprocessors would allow do, because a cluster lies in one group of
+ * multiprocessors. Parts that are too short take longer to add up than they save. */
+template <class P> static int32_t num_parts(const struct cuda_state *s, const struct attention_args *args)
+{
+    const int64_t needed = (int64_t)args->params->window + args->max_query_len, tiles = prefill_tiles<P>(args);
+    const int64_t tokens = args->params->window > 0 && needed < args->max_seq_len ? needed : args->max_seq_len;
+    if (tiles * 4 <= s->num_sms * 3 / 4 && tokens >= 4 * MIN_PART) return 4;
+    return tiles * 2 <= s->num_sms && tokens >= 2 * MIN_PART ? 2 : 1;
+}
+
+template <class P> static void launch(struct backend *b, const struct attention_args *args, int32_t parts)
 {
     const struct cuda_state *s = cuda_use(b);
-    const int32_t tiles = prefill_tiles<P>(args), sms = s->num_sms;
+    const int32_t tiles = prefill_tiles<P>(args), most = P::SPLIT ? tiles : s->num_sms;
     struct prefill_call call = {{}, {}, attention_call_make(args)};
     if (!P::FP8 && !map_caches<P>(b, &call)) return;
     if (!cuda_allow_shared(b, "paged attention", prefill_kernel<P>, P::SHARED_BYTES)) return;
-    prefill_kernel<P>
-        <<<(unsigned)(tiles < sms ? tiles : sms), P::THREADS, P::SHARED_BYTES, cuda_stream(b, NULL)>>>(call);
+    const unsigned blocks = (unsigned)((tiles < most ? tiles : most) * parts);
+    cuda_launch_kernel(s, prefill_kernel<P>, {blocks, P::THREADS, P::SHARED_BYTES, parts}, false, call);
     cuda_check_launch(b, "paged attention");
 }
 
@@ -269,13 +360,19 @@ template <class T, bool FP8, int HEAD>
 static void launch_variant(attention_types<T, FP8, HEAD>, struct backend *b, const struct attention_args *args)
 {
     constexpr int MOST = HEAD == 64 && !FP8 ? 3 : 2;
+    constexpr bool CAN_SPLIT = HEAD <= 128 && !FP8;
     using wide = prefill_traits<T, FP8, HEAD, false, MOST>;
+    using narrow = prefill_traits<T, FP8, HEAD, false, 2>;
+    using split = prefill_traits<T, FP8, HEAD, false, 2, CAN_SPLIT>;
+    const int32_t parts = CAN_SPLIT ? num_parts<split>(cuda_state(b), args) : 1;
     if (attention_modifies_scores(args->params)) {
-        launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args);
+        launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args, 1);
+    } else if (parts > 1) {
+        launch<split>(b, args, parts);
     } else if (prefill_tiles<wide>(args) >= 2 * cuda_state(b)->num_sms) {
-        launch<wide>(b, args);
+        launch<wide>(b, args, 1);
     } else {
-        launch<prefill_traits<T, FP8, HEAD, false, 2>>(b, args);
+        launch<narrow>(b, args, 1);
     }
 }
 

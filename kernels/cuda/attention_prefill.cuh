@@ -15,9 +15,10 @@ enum { GROUP_THREADS = 128, SHARED_LIMIT = 226 * 1024 }; /* with the barriers al
  *     V [TOKENS / 16][HEAD] rows of 2 pieces of 8 tokens, swizzled: the rows of a cache with blocks of 16 tokens.
  *       With blocks of 8 tokens: [TOKENS / 8][HEAD] pieces;
  *     Q [HEAD / 8][ROWS] pieces of 8 elements, each group padded by one piece against bank conflicts. */
-template <class Type, bool is_fp8, int head_size, bool has_variant, int consumers> struct prefill_traits {
+template <class Type, bool is_fp8, int head_size, bool has_variant, int consumers, bool is_split = false>
+struct prefill_traits {
     using T = Type;
-    static constexpr bool FP8 = is_fp8, VARIANT = has_variant;
+    static constexpr bool FP8 = is_fp8, VARIANT = has_variant, SPLIT = is_split;
     static constexpr int HEAD = head_size; /* padded to 64, 128, 256 */
     static constexpr int CONSUMERS = consumers, ROWS = 64 * CONSUMERS;
     static constexpr int THREADS = (1 + CONSUMERS) * GROUP_THREADS, Q_THREADS = FP8 ? GROUP_THREADS : 64;
@@ -29,6 +30,7 @@ template <class Type, bool is_fp8, int head_size, bool has_variant, int consumer
     static constexpr int STAGES = (SHARED_LIMIT - Q_STAGES * Q_BYTES) / TILE_BYTES;
     static constexpr int V_STAGES = STAGES / 2, K_STAGES = STAGES - V_STAGES;
     static constexpr int SHARED_BYTES = STAGES * TILE_BYTES + Q_STAGES * Q_BYTES;
+    static_assert(!SPLIT || CONSUMERS * GROUP_THREADS * (HEAD / 2 + 4) * 4 <= STAGES * TILE_BYTES, "store_part");
 };
 
 /* Barriers of a ring of stages: full ends a phase when a stage's data has arrived, empty when it may be overwritten.

@@ -21,7 +21,7 @@ enum { THREADS = 128 };
 template <class Type, bool is_fp8, int head_size, int tokens, bool has_variant> struct mma_traits {
     using T = Type;
     using Element = std::conditional_t<is_fp8, uint8_t, Type>; /* of the cache */
-    static constexpr bool FP8 = is_fp8, VARIANT = has_variant;
+    static constexpr bool FP8 = is_fp8, VARIANT = has_variant, SPLIT = false;
     static constexpr int HEAD = head_size;                /* padded to 64, 128, 256 */
     static constexpr int ROW_TILES = HEAD == 256 ? 1 : 2; /* of a warp */
     static constexpr int WARP_ROWS = 16 * ROW_TILES, ROWS = THREADS / 32 * WARP_ROWS;

@@ -7,13 +7,15 @@
  *
  * P is the traits of a kernel: the type T, HEAD (head_size, padded), ROWS, TOKENS of a tile of K or V, VARIANT (there
  * may be a soft cap or ALiBi), and Q in shared memory, [HEAD / 8][ROWS] pieces of 8 elements, Q_STRIDE bytes from one
- * group of 8 elements to the next, copied by Q_THREADS threads. */
+ * group of 8 elements to the next, copied by Q_THREADS threads. SPLIT: the blocks of a cluster compute the same tile of
+ * rows, each for a part of its tokens. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_TILES_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_TILES_CUH
 
 #include <type_traits>
 
 #include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/cluster.cuh"
 
 struct prefill_tile {
     struct attention_seq seq;
@@ -53,6 +55,16 @@ template <class P> static inline __host__ __device__ int32_t prefill_tiles(const
     return prefill_head_tiles<P>(args) * args->num_kv_heads * args->num_seqs;
 }
 
+/* Leaves a part of a tile's tokens. A part has one tile of tokens at least: if there are too few, one beyond the last,
+ * which no row attends to. */
+template <class P>
+static __device__ __forceinline__ void take_part(struct prefill_tile *tile, int32_t part, int32_t parts)
+{
+    const int32_t begin = tile->count * part / parts, end = tile->count * (part + 1) / parts;
+    tile->start += (begin < end ? begin : tile->count) * P::TOKENS;
+    tile->count = max(end - begin, 1);
+}
+
 /* The block's next tile; false: there are no more. The last tiles of a prompt have the most work and come first. Every
  * other round goes through the blocks in reverse, so that no block gets the longest tile of each round. */
 template <class P>
@@ -62,8 +74,9 @@ static __device__ __forceinline__ bool prefill_tile_next(struct prefill_tile *ti
     const int32_t tiles = prefill_tiles<P>(args), columns = args->num_kv_heads * args->num_seqs;
     tile->group = args->num_heads / args->num_kv_heads;
     tile->group_inverse = (1 << 20) / tile->group + 1;
-    for (int32_t start = tile->round * gridDim.x; start < tiles; start += gridDim.x) {
-        const int32_t index = start + (tile->round++ % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    const int32_t parts = P::SPLIT ? cluster_size() : 1, block = blockIdx.x / parts, blocks = gridDim.x / parts;
+    for (int32_t start = tile->round * blocks; start < tiles; start += blocks) {
+        const int32_t index = start + (tile->round++ % 2 ? blocks - 1 - block : block);
         const int32_t row = index / columns, column = index - row * columns;
         if (index >= tiles) continue;
         tile->seq = attention_seq_load(args, column / args->num_kv_heads);
@@ -77,6 +90,7 @@ static __device__ __forceinline__ bool prefill_tile_next(struct prefill_tile *ti
         tile->end = tile->seq.seq_len;
         tile->start = attention_first(&call->params, position + tile->first_token) / P::TOKENS * P::TOKENS;
         tile->count = max((prefill_position(tile, P::ROWS - 1) - tile->start) / P::TOKENS + 1, 1);
+        if (P::SPLIT) take_part<P>(tile, cluster_rank(), parts);
         return true;
     }
     return false;

@@ -14,6 +14,14 @@ static __device__ __forceinline__ uint32_t cluster_rank()
     return rank;
 }
 
+/* The number of blocks of the cluster. */
+static __device__ __forceinline__ uint32_t cluster_size()
+{
+    uint32_t size;
+    asm volatile("mov.u32 %0, %%cluster_nctaid.x;\n" : "=r"(size));
+    return size;
+}
+
 /* A barrier of the cluster in two halves, which all threads of the cluster call. What its blocks wrote to shared memory
  * before they arrived can be read after the wait, unless they arrived relaxed. */
 static __device__ __forceinline__ void cluster_arrive()
@@ -57,6 +65,14 @@ static __device__ __forceinline__ float4 cluster_load_4(uint32_t address)
 
 #else
 
+static __device__ __forceinline__ uint32_t cluster_rank()
+{
+    return 0;
+}
+static __device__ __forceinline__ uint32_t cluster_size()
+{
+    return 1;
+}
 static __device__ __forceinline__ void cluster_arrive() {}
 static __device__ __forceinline__ void cluster_wait() {}
 static __device__ __forceinline__ uint32_t cluster_address(const void *, uint32_t)

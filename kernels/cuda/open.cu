@@ -195,7 +195,8 @@ void backend_describe_cuda(char *text, size_t size)
 {
     struct error why;
     struct cudaDeviceProp properties;
-    size_t n = (size_t)snprintf(text, size, "CUDA kernels for " QUIRE_CUDA_ARCHITECTURES "\n");
+    size_t n = (size_t)snprintf(text, size, "CUDA kernels for " QUIRE_CUDA_ARCHITECTURES ", toolkit %d.%d\n",
+                                CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     int count = 0;
     if (check_device(0, &why) != STATUS_OK) {
         if (n < size) snprintf(text + n, size - n, "%s\n", why.text);

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/bench/compare.h"
 #include "runtime/bench/kernels.h"
+#include "runtime/bench/setting.h"
 #include "runtime/bench/scheduler.h"
 #include "runtime/commands.h"
 #include "runtime/options/engine_flags.h"
@@ -30,9 +32,11 @@ static const struct benchmark benchmarks[] = {
     {.name = "throughput",
      .summary = "many requests of random lengths: requests and tokens a second",
      .run = bench_throughput,
-     .defaults = {.input_len = {32, 256}, .output_len = {32, 128}, .num_prompts = 64, .num_iters_warmup = 1},
+     .defaults =
+         {.input_len = {32, 256}, .output_len = {32, 128}, .num_prompts = 64, .num_iters = 3, .num_iters_warmup = 1},
      .has_output_len = true,
-     .has_num_prompts = true},
+     .has_num_prompts = true,
+     .has_num_iters = true},
     {.name = "prefill",
      .summary = "one prompt at a time: prompt tokens a second",
      .run = bench_prefill,
@@ -53,6 +57,7 @@ static const struct benchmark benchmarks[] = {
      .has_num_iters = true},
 };
 enum { NUM_BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
+const char *const bench_names[] = {"latency", "throughput", "prefill", "cache", "kernels", "scheduler", NULL};
 
 static void print_usage(FILE *out)
 {
@@ -60,7 +65,9 @@ static void print_usage(FILE *out)
     for (int i = 0; i < NUM_BENCHMARKS; i++) fprintf(out, "  %-12s %s\n", benchmarks[i].name, benchmarks[i].summary);
     fprintf(out, "  %-12s %s\n", "kernels", bench_kernels_summary);
     fprintf(out, "  %-12s %s\n", "scheduler", bench_scheduler_summary);
-    fputs("\nquire bench NAME --help lists the flags.\n", out);
+    fputs("\nquire bench NAME --help lists the flags. Every benchmark can print --json, and\n"
+          "  quire bench --compare A.json B.json   compares two such files, with the spread of their runs\n",
+          out);
 }
 
 static bool parse_length(const char *text, const char **end, int32_t *value)
@@ -89,9 +96,10 @@ static enum status parse_range(void *target, const char *text, struct error *err
     return STATUS_OK;
 }
 
-/* Adds the flag if the benchmark has it. */
+/* Adds the flag if the benchmark has it. Its own flags are common, the engine's may not be. */
 static void add_if(bool has, struct option_table *table, struct option_spec spec)
 {
+    spec.common = true;
     if (has) option_table_add(table, &spec, 1);
 }
 
@@ -108,7 +116,7 @@ static struct option_spec count_spec(const char *name, int32_t *target, int mini
 
 /* Help texts that name a default. The option table refers to them. */
 struct length_help {
-    char input[128], output[128];
+    char input[128], output[128], iters[64];
 };
 
 static void write_help(char *out, size_t size, const char *what, struct bench_range range)
@@ -125,6 +133,7 @@ static void add_flags(const struct benchmark *b, struct option_table *table, str
     write_help(help->input, sizeof help->input, b->has_prefix_len ? "Tokens of a prompt's own" : "Tokens of a prompt",
                o->input_len);
     write_help(help->output, sizeof help->output, "Tokens of an answer", o->output_len);
+    snprintf(help->iters, sizeof help->iters, "Times to measure. Default: %d.", o->num_iters);
     struct option_spec range = {.name = "input-len",
                                 .kind = OPTION_CUSTOM,
                                 .target = &o->input_len,
@@ -142,14 +151,14 @@ static void add_flags(const struct benchmark *b, struct option_table *table, str
     add_if(b->has_num_prompts, table, count_spec("num-prompts", &o->num_prompts, 1, "Requests in all. Default: 64."));
     add_if(b->has_prefix_len, table,
            count_spec("prefix-len", &o->prefix_len, 1, "Tokens that all prompts share. Default: 500."));
-    add_if(b->has_num_iters, table, count_spec("num-iters", &o->num_iters, 1, "Times to measure. Default: 5."));
+    add_if(b->has_num_iters, table, count_spec("num-iters", &o->num_iters, 1, help->iters));
     add_if(true, table,
            count_spec("num-iters-warmup", &o->num_iters_warmup, 0, "Times to run before measuring. Default: 1."));
     add_if(true, table,
            (struct option_spec){.name = "json",
                                 .kind = OPTION_SWITCH,
                                 .target = &o->json,
-                                .help = "Print one JSON object, with the names of vLLM's bench."});
+                                .help = "Print one JSON object, with the names of vLLM's bench, for --compare."});
     trace_flag_add(table, &o->engine);
 }
 
@@ -163,6 +172,23 @@ static enum status check_lengths(const struct bench_options *o, const struct eng
         "prompt and answer together have up to %lld tokens, but max_model_len is %d: lower --input-len%s%s",
         (long long)longest, max_model_len, o->prefix_len ? ", --prefix-len" : "",
         o->output_len.maximum > 1 ? " or --output-len" : "");
+}
+
+static void report_model(struct bench *b)
+{
+    const struct model_spec *spec = &engine_model_config(b->engine)->spec;
+    const struct memory_profile *memory = engine_memory_profile(b->engine);
+    const struct batch_limits *limits = engine_limits(b->engine);
+    char *title = b->report.title;
+    const size_t length = strlen(title);
+    snprintf(
+        title + length, sizeof b->report.title - length,
+        "\nmodel    %d layers of %d, %d heads (%d of K and V), %.2f GiB of weights%s; blocks of %d tokens, cache %s",
+        spec->num_layers, spec->hidden_size, spec->num_heads, spec->num_kv_heads, (double)memory->weights / (1 << 30),
+        b->options->engine.load_format == LOAD_FORMAT_DUMMY ? ", dummy" : "", limits->block_size,
+        dtype_name(memory->cache_dtype));
+    report_integer(&b->report, "block_size", NULL, limits->block_size);
+    report_integer(&b->report, "weights_bytes", NULL, memory->weights);
 }
 
 static void report_setting(struct bench *b, const char *name)
@@ -182,6 +208,8 @@ static void report_setting(struct bench *b, const char *name)
     report_number(&b->report, "start_seconds", NULL, start, "s");
     snprintf(b->report.title, sizeof b->report.title, "%s: %.300s on %s%s, %s, ready in %.3f s", name, model, device,
              threads, dtype, start);
+    report_model(b);
+    bench_report_machine(&b->report, engine_device_is_discrete(b->engine) ? device : NULL);
 }
 
 static enum status run_benchmark(const struct benchmark *benchmark, const struct bench_options *options,
@@ -243,6 +271,7 @@ int command_bench(int argc, char **argv)
         if (strcmp(argv[1], benchmarks[i].name) == 0) return run_named(&benchmarks[i], argc - 1, argv + 1);
     if (argc >= 2 && strcmp(argv[1], "kernels") == 0) return bench_kernels_command(argc - 1, argv + 1);
     if (argc >= 2 && strcmp(argv[1], "scheduler") == 0) return bench_scheduler_command(argc - 1, argv + 1);
+    if (argc >= 2 && strcmp(argv[1], "--compare") == 0) return bench_compare_command(argc - 1, argv + 1);
     if (argc >= 2) fprintf(stderr, "quire bench: there is no benchmark '%s'\n", argv[1]);
     print_usage(stderr);
     return EXIT_STATUS_USAGE;

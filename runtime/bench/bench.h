@@ -5,6 +5,8 @@
 #include "runtime/report.h"
 #include "runtime/bench/run.h"
 
+extern const char *const bench_names[]; /* of all benchmarks, ended by NULL */
+
 struct bench_options {
     struct engine_options engine;
     struct bench_range input_len, output_len; /* tokens of a prompt, of an answer */

@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "model/tensors.h"
+#include "runtime/bench/setting.h"
 #include "runtime/report.h"
 #include "runtime/commands.h"
 #include "runtime/engine/loaded_model.h"
@@ -273,7 +274,7 @@ static enum status measure_all(struct measurement *m, const struct bench_case *y
     for (int i = 0; i < m->rows.count && status == STATUS_OK; i++) {
         struct row *row = &m->rows.row[i];
         status = bench_device_run(d, &row->c, &row->time, err);
-        if (status == STATUS_OK && row->c.operation == BENCH_LINEAR) note_matmul(&m->limits, &row->time);
+        if (status == STATUS_OK && row->time.seconds > 0) note_matmul(&m->limits, &row->time);
     }
     keep_measured(&m->rows);
     return status == STATUS_OK ? measure_memory(m, threads, d, err) : status;
@@ -320,6 +321,18 @@ static struct standing standing_of(const struct limits *limits, const struct ben
     return (struct standing){first, bytes / time->seconds, 100 * least[first] / time->seconds};
 }
 
+/* Why a row may be faster than its limit. */
+static const char above_on_cpu[] =
+    "a part of the operands comes from the processor's caches, or memory was busier while "
+    "its limit was measured";
+static const char above_on_gpu[] = "a part of the operands comes from the L2 cache, or they are read without being "
+                                   "written, which is faster than the copy that gives the limit";
+
+static bool is_above(const struct standing *s)
+{
+    return s->percent >= 100.05; /* shown as 100.1 or more */
+}
+
 static void number_cell(struct table *t, bool shown, double value)
 {
     char text[32] = "";
@@ -329,8 +342,9 @@ static void number_cell(struct table *t, bool shown, double value)
 
 static bool print_table(const struct measurement *m)
 {
-    static const char *const headings[] = {"kernel", "shape", "us", "GB/s", "GFLOP/s", "%", "of"};
-    struct table t = {.columns = "llrrrrl"};
+    static const char *const headings[] = {"kernel", "shape", "us", "min", "max", "GB/s", "GFLOP/s", "%", "of"};
+    struct table t = {.columns = "llrrrrrrl"};
+    bool above = false;
     for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++) table_cell(&t, "%s", headings[i]);
     for (int i = 0; i < m->rows.count; i++) {
         const struct row *row = &m->rows.row[i];
@@ -338,12 +352,16 @@ static bool print_table(const struct measurement *m)
         table_cell(&t, "%s", bench_operation_name(row->c.operation));
         table_cell(&t, "%s", row->shape);
         number_cell(&t, true, 1e6 * row->time.seconds);
+        number_cell(&t, true, 1e6 * row->time.fastest);
+        number_cell(&t, true, 1e6 * row->time.slowest);
         number_cell(&t, s.limit != LIMIT_MATMULS, s.bytes_per_second / 1e9);
         number_cell(&t, s.limit == LIMIT_MATMULS, row->time.operations / row->time.seconds / 1e9);
         table_cell(&t, "%.1f", s.percent);
-        table_cell(&t, "%s", limit_names[s.limit]);
+        table_cell(&t, "%s%s", limit_names[s.limit], is_above(&s) ? " *" : "");
+        above = above || is_above(&s);
     }
     const bool ok = table_print(&t, stdout);
+    if (above) printf("\n* above 100: %s\n", m->backend->discrete ? above_on_gpu : above_on_cpu);
     table_free(&t);
     return ok;
 }
@@ -351,11 +369,13 @@ static bool print_table(const struct measurement *m)
 static json_t *row_json(const struct measurement *m, const struct row *row)
 {
     const struct standing s = standing_of(&m->limits, &row->time);
-    return json_pack(
-        "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "kernel", bench_operation_name(row->c.operation), "shape",
-        row->shape, "count", row->c.count, "microseconds", 1e6 * row->time.seconds, "bytes", row->time.bytes,
-        "operations", row->time.operations, "gb_per_second", s.bytes_per_second / 1e9, "gflops",
-        row->time.operations / row->time.seconds / 1e9, "percent_of_limit", s.percent, "limit", limit_names[s.limit]);
+    return json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "kernel",
+                     bench_operation_name(row->c.operation), "shape", row->shape, "count", row->c.count, "microseconds",
+                     1e6 * row->time.seconds, "fastest_microseconds", 1e6 * row->time.fastest, "slowest_microseconds",
+                     1e6 * row->time.slowest, "bytes", row->time.bytes, "operations", row->time.operations,
+                     "gb_per_second", s.bytes_per_second / 1e9, "gflops",
+                     row->time.operations / row->time.seconds / 1e9, "percent_of_limit", s.percent, "limit",
+                     limit_names[s.limit]);
 }
 
 /* The settings and limits; a title and a table "what, value, unit" for a person. */
@@ -375,6 +395,7 @@ static void report_settings(struct report *r, const struct measurement *m, const
     snprintf(r->title, sizeof r->title, "kernels: shapes of %.300s on %s%s, weights %s, activations %s, in %.1f s",
              model, m->backend->name, cores, dtype_name(m->sizes.weights), dtype_name(m->sizes.activations),
              m->seconds);
+    bench_report_machine(r, m->backend->discrete ? m->backend->name : NULL);
     report_number(r, "memory_gb_per_second", m->backend->discrete ? "memory, by a large copy" : "memory, by reading it",
                   m->limits.memory / 1e9, "GB/s");
     if (m->limits.link > 0)
@@ -433,7 +454,9 @@ static enum status run_kernels(const struct kernels_options *o, struct error *er
     status = choose_sizes(o, &m, err);
     if (status == STATUS_OK) add_all(&m.rows, &m.matmuls);
     if (status == STATUS_OK && m.rows.count == 0)
-        status = error_set(err, STATUS_INVALID, "no kernel or shape contains '%s' (--filter)", o->filter);
+        status = error_set(err, STATUS_INVALID,
+                           "no kernel or shape contains '%s'; without --filter quire bench kernels shows them all",
+                           o->filter);
     if (status == STATUS_OK) status = measure(&m, threads, err);
     if (status == STATUS_OK && m.rows.count == 0)
         status = error_set(err, STATUS_UNSUPPORTED, "%s has no kernel for what contains '%s' (--filter)",

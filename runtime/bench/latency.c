@@ -4,23 +4,27 @@
 #include "model/kv_cache.h"
 
 struct latency {
-    struct samples first;   /* time to first token of each request */
-    struct samples token;   /* time per output token after the first, of each request */
-    struct samples step;    /* steps that did nothing but decode the whole batch */
-    struct samples request; /* from queued to the last token, of each request */
-    struct samples batch;   /* the whole batch */
+    struct samples first;                 /* time to first token of each request */
+    struct samples token;                 /* time per output token after the first, of each request */
+    struct samples step;                  /* steps that did nothing but decode the whole batch */
+    struct samples request;               /* from queued to the last token, of each request */
+    struct samples batch;                 /* the whole batch: of each iteration, as the next two */
+    struct samples first_run, decode_run; /* mean time to first token in ms; output tokens a second while decoding */
     double decode_seconds, decode_bytes;
 };
 
 static void add_requests(struct latency *l, const struct bench_run *run)
 {
+    double first = 0;
     for (int32_t i = 0; i < run->count; i++) {
         const struct bench_request *r = &run->requests[i];
+        first += r->first - r->added;
         samples_add(&l->first, r->first - r->added);
         samples_add(&l->request, r->last - r->added);
         if (r->output_tokens > 1) samples_add(&l->token, (r->last - r->first) / (r->output_tokens - 1));
     }
     samples_add(&l->batch, run->seconds);
+    samples_add(&l->first_run, 1e3 * first / run->count);
 }
 
 /* Bytes that a decode step must read: the weights once (of the embedding only a few rows, unless it is the output
@@ -41,13 +45,18 @@ static double bytes_read(const struct engine *e, int64_t context, int32_t num_se
 
 static void add_steps(struct latency *l, const struct bench_run *run, const struct engine *e)
 {
+    double seconds = 0;
+    int64_t steps = 0;
     for (size_t i = 0; i < run->num_steps; i++) {
         const struct bench_step *step = &run->steps[i];
         if (step->first_tokens || step->next_tokens != run->count) continue;
         samples_add(&l->step, step->seconds);
+        seconds += step->seconds;
+        steps++;
         l->decode_seconds += step->seconds;
         l->decode_bytes += bytes_read(e, step->context, run->count);
     }
+    if (steps > 0) samples_add(&l->decode_run, (double)(steps * run->count) / seconds);
 }
 
 static enum status measure(struct bench *b, struct latency *l, struct error *err)
@@ -81,7 +90,9 @@ static void report_reading(struct bench *b, double speed)
     if (engine_device_is_discrete(b->engine)) return;
     if (bench_host_read(engine_threads(b->engine), &memory, &ignored) != STATUS_OK) return;
     report_number(r, "memory_read_gb_per_second", "memory can be read at", memory.bytes_per_second / 1e9, "GB/s");
-    report_number(r, "decode_read_percent", "of that", 100 * speed / memory.bytes_per_second, "%");
+    report_number(r, "decode_read_percent",
+                  speed > memory.bytes_per_second ? "of that; above 100, the caches hold a part of it" : "of that",
+                  100 * speed / memory.bytes_per_second, "%");
 }
 
 static void report_latency(struct bench *b, const struct latency *l)
@@ -90,8 +101,11 @@ static void report_latency(struct bench *b, const struct latency *l)
     const double step = samples_mean(&l->step);
     report_integer(r, "batch_size", "batch size", b->options->batch_size);
     report_integer(r, "num_iters", "times measured", b->options->num_iters);
-    report_number(r, "avg_latency", "latency of the batch", samples_mean(&l->batch), "s");
-    report_number(r, "decode_throughput", "decode", b->options->batch_size / step, "tokens/s");
+    report_number(r, "avg_latency", NULL, samples_mean(&l->batch), "s");
+    report_number(r, "decode_throughput", NULL, b->options->batch_size / step, "tokens/s");
+    report_runs(r, "decode_throughput", "decode", &l->decode_run, "tokens/s", "higher");
+    report_runs(r, "ttft", "time to first token", &l->first_run, "ms", "lower");
+    report_runs(r, "latency", "latency of the batch", &l->batch, "s", "lower");
     if (l->decode_seconds > 0) report_reading(b, l->decode_bytes / l->decode_seconds);
     report_milliseconds(r, "ttft", "time to first token", &l->first);
     report_milliseconds(r, "tpot", "time per output token", &l->token);
@@ -109,5 +123,7 @@ enum status bench_latency(struct bench *b, struct error *err)
     samples_free(&l.step);
     samples_free(&l.request);
     samples_free(&l.batch);
+    samples_free(&l.first_run);
+    samples_free(&l.decode_run);
     return status;
 }

@@ -1,3 +1,4 @@
+#include "runtime/bench/setting.h"
 #include "runtime/bench/scheduler.h"
 
 #include <math.h>
@@ -60,6 +61,7 @@ static void add_row(struct measurement *m, const char *name, const struct sample
     json_put_string(row, "operation", name);
     json_put_real(row, "microseconds", 1e6 * best);
     json_put_real(row, "median_microseconds", 1e6 * median);
+    json_put_real(row, "slowest_microseconds", 1e6 * samples_percentile(seconds, 100));
     json_put_real(row, "count", count);
     json_put_real(row, "nanoseconds_each", 1e9 * best / count);
     json_array_append_new(m->operations, row);
@@ -476,6 +478,7 @@ static enum status run_scheduler(const struct scheduler_options *o, struct error
     snprintf(m.report.title, sizeof m.report.title,
              "scheduler: blocks of %d tokens, prefix caching, the shortest and the median of %d times", BLOCK_SIZE,
              o->num_iters);
+    bench_report_machine(&m.report, NULL);
     for (int i = 0; i < 5; i++) table_cell(&m.table, "%s", headings[i]);
     enum status status = measure(&m, err);
     if (status == STATUS_OK && !print_tables(&m))

@@ -11,6 +11,7 @@
 #include "runtime/engine/inbox.h"
 #include "runtime/engine/late_answers.h"
 #include "runtime/engine/loaded_model.h"
+#include "runtime/engine/request_check.h"
 #include "runtime/engine/trace.h"
 
 /* A request as the engine holds it: the scheduler's request, and where its answers go. */
@@ -160,49 +161,6 @@ void engine_leave(struct engine *e)
 
 /* ---- what any thread may call ---- */
 
-static enum status check_prompt(const struct engine *e, const struct engine_request *r, struct error *err)
-{
-    const int32_t vocab_size = e->loaded.config.spec.vocab_size, max_model_len = e->loaded.limits.max_model_len;
-    if (r->prompt_len < 1) return error_set(err, STATUS_INVALID, "the prompt has no tokens; give at least one");
-    if (r->prompt_len >= max_model_len) {
-        const bool may_raise = r->prompt_len < e->loaded.profile.model_max_len;
-        error_set(err, STATUS_INVALID,
-                  "the prompt has %d tokens, but max_model_len is %d, which leaves %d for a prompt and one for the "
-                  "answer%s",
-                  r->prompt_len, max_model_len, max_model_len - 1, may_raise ? "" : "; shorten the prompt");
-        if (may_raise) error_advise(err, ADVICE_RAISE, "max_model_len", "%d", r->prompt_len + 1);
-        return STATUS_INVALID;
-    }
-    for (int32_t i = 0; i < r->prompt_len; i++)
-        if (r->prompt[i] < 0 || r->prompt[i] >= vocab_size)
-            return error_set(err, STATUS_INVALID, "token %d of the prompt is %d, but the model's ids are 0 to %d", i,
-                             r->prompt[i], vocab_size - 1);
-    return STATUS_OK;
-}
-
-static enum status check_request(const struct engine *e, const struct engine_request *r, struct error *err)
-{
-    enum status status = sampling_params_check(r->params, engine_num_ids(e), err);
-    if (status == STATUS_OK) status = check_prompt(e, r, err);
-    if (status != STATUS_OK) return status;
-    const char *name;
-    const int32_t num_sequences = sampling_params_num_sequences(r->params, &name);
-    if (num_sequences > e->loaded.limits.max_num_seqs) {
-        error_set(err, STATUS_INVALID, "%s is %d, but at most %d sequences run at once", name, num_sequences,
-                  e->loaded.limits.max_num_seqs);
-        error_advise(err, ADVICE_RAISE, "max_num_seqs", "%d", num_sequences);
-        return STATUS_INVALID;
-    }
-    if (r->priority != 0 && e->options.scheduling_policy != SCHEDULING_PRIORITY) {
-        error_set(err, STATUS_INVALID, "priority is %d, but requests run in order of arrival", r->priority);
-        error_advise(err, ADVICE_SET, "scheduling_policy", "priority");
-        return STATUS_INVALID;
-    }
-    if (r->params->num_stop > 0 && !e->loaded.tokenizer)
-        return error_set(err, STATUS_INVALID, "stop strings need a tokenizer, and none is loaded");
-    return STATUS_OK;
-}
-
 /* End-of-sequence ids: those of the checkpoint, or the tokenizer's if the checkpoint names none. */
 static void set_eos_ids(const struct engine *e, struct request *request)
 {
@@ -263,7 +221,7 @@ static enum status job_create(const struct engine *e, const struct engine_reques
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err)
 {
     struct job *job = NULL;
-    enum status status = check_request(e, request, err);
+    enum status status = request_check(&e->loaded, e->options.scheduling_policy, request, err);
     if (status == STATUS_OK) status = job_create(e, request, &job, err);
     if (status == STATUS_OK) status = inbox_put(&e->inbox, &job->entry, id, err);
     if (status != STATUS_OK) job_free(job);
@@ -278,6 +236,13 @@ void engine_abort(struct engine *e, uint64_t id)
 bool engine_has_work(struct engine *e)
 {
     return inbox_has_work(&e->inbox);
+}
+
+/* Without schedule_lock: the scheduler changes sequences only in calls of this thread. */
+int32_t engine_num_computed(struct engine *e, uint64_t id)
+{
+    const struct inbox_entry *entry = inbox_find(&e->inbox, id);
+    return entry ? ((const struct job *)entry->job)->request->sequences[0].num_computed : 0;
 }
 
 void engine_wait(struct engine *e)
@@ -684,12 +649,5 @@ void engine_reset_prefix_cache(struct engine *e)
 
 void engine_default_sampling(const struct engine *e, struct sampling_params *params)
 {
-    *params = sampling_params_default();
-    const struct model_config *c = &e->loaded.config;
-    if (!isnan(c->generation.temperature)) params->temperature = c->generation.temperature;
-    if (!isnan(c->generation.top_p)) params->top_p = c->generation.top_p;
-    if (!isnan(c->generation.min_p)) params->min_p = c->generation.min_p;
-    if (!isnan(c->generation.repetition_penalty)) params->repetition_penalty = c->generation.repetition_penalty;
-    if (c->generation.top_k >= 0) params->top_k = c->generation.top_k;
-    if (c->generation.do_sample_given && !c->generation.do_sample) params->temperature = 0;
+    loaded_model_default_sampling(&e->loaded, params);
 }

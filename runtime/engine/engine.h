@@ -1,9 +1,9 @@
 /* The engine answers requests. engine_step is the one loop that chat, generate, profile and bench run in: schedule,
  * forward, sample, deliver.
  *
- * Threads. One thread runs the loop: engine_step, engine_wait and engine_reset_prefix_cache are its calls, and answers
- * are delivered on it, by callback from inside engine_step. Every other function may be called from any thread, also
- * from a callback, while the engine lives; engine_destroy must be the last call.
+ * Threads. One thread runs the loop: engine_step, engine_num_computed, engine_wait and engine_reset_prefix_cache are
+ * its calls, and answers are delivered on it, by callback from inside engine_step. Every other function may be called
+ * from any thread, also from a callback, while the engine lives; engine_destroy must be the last call.
  */
 #ifndef QUIRE_RUNTIME_ENGINE_H
 #define QUIRE_RUNTIME_ENGINE_H
@@ -125,6 +125,9 @@ void engine_abort(struct engine *e, uint64_t id);
  * answers that are unfinished then get no further piece, and only engine_destroy or engine_leave may follow. */
 enum status engine_step(struct engine *e, bool *worked, struct error *err);
 bool engine_has_work(struct engine *e); /* some request is not finished */
+/* How far the prompt of a request is: tokens of its first answer whose K and V were found in the prefix cache, are
+ * computed, or are in a step in flight. 0 if the request has not started, is finished or unknown. */
+int32_t engine_num_computed(struct engine *e, uint64_t id);
 
 /* Blocks until there is work (see engine_has_work) or engine_wake is called, so that a thread which serves requests of
  * other threads sleeps while there are none. A wake-up is kept until one wait has returned for it. */

@@ -37,6 +37,13 @@ static void insert(struct inbox *inbox, struct inbox_entry *entry)
     *bucket = entry;
 }
 
+static struct inbox_entry *find(const struct inbox *inbox, uint64_t id)
+{
+    struct inbox_entry *entry = inbox->num_buckets ? *bucket_of(inbox, id) : NULL;
+    while (entry && entry->id != id) entry = entry->next_alike;
+    return entry;
+}
+
 /* Makes room for one more entry. */
 static bool grow(struct inbox *inbox)
 {
@@ -87,8 +94,7 @@ enum status inbox_put(struct inbox *inbox, struct inbox_entry *entry, uint64_t *
 void inbox_abort(struct inbox *inbox, uint64_t id)
 {
     pthread_mutex_lock(&inbox->lock);
-    struct inbox_entry *entry = inbox->num_buckets ? *bucket_of(inbox, id) : NULL;
-    while (entry && entry->id != id) entry = entry->next_alike;
+    struct inbox_entry *entry = find(inbox, id);
     if (entry && !entry->is_ended) {
         entry->is_ended = true;
         entry->next_abort = inbox->last_abort;
@@ -131,6 +137,14 @@ void inbox_read(struct inbox *inbox, struct inbox_entry **added, struct inbox_en
     *aborts = inbox->last_abort;
     inbox->first_new = inbox->last_abort = NULL;
     pthread_mutex_unlock(&inbox->lock);
+}
+
+struct inbox_entry *inbox_find(struct inbox *inbox, uint64_t id)
+{
+    pthread_mutex_lock(&inbox->lock);
+    struct inbox_entry *entry = find(inbox, id);
+    pthread_mutex_unlock(&inbox->lock);
+    return entry;
 }
 
 /* Nobody else touches the links of an entry in the list: it is ended only once. */

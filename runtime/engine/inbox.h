@@ -1,8 +1,8 @@
 /* What other threads leave for the thread that steps: new requests, and requests to end. It also knows all requests
  * that are not finished by id, so that one is aborted in O(1), and aborting needs no memory.
  *
- * inbox_read and inbox_remove belong to the thread that steps; the others may be called from any thread. The entry is a
- * member of what the owner keeps of a request. */
+ * inbox_read, inbox_find and inbox_remove belong to the thread that steps; the others may be called from any thread.
+ * The entry is a member of what the owner keeps of a request. */
 #ifndef QUIRE_RUNTIME_INBOX_H
 #define QUIRE_RUNTIME_INBOX_H
 
@@ -51,6 +51,8 @@ void inbox_read(struct inbox *inbox, struct inbox_entry **added, struct inbox_en
 struct inbox_entry *inbox_next_abort(struct inbox_entry **aborts);
 /* The entry's request is finished. */
 void inbox_remove(struct inbox *inbox, struct inbox_entry *entry);
+/* The entry that is not removed and has this id; NULL: there is none. */
+struct inbox_entry *inbox_find(struct inbox *inbox, uint64_t id);
 
 bool inbox_has_work(struct inbox *inbox); /* some entry is not removed */
 void inbox_wait(struct inbox *inbox);     /* until there is work, or for a call of inbox_wake */

@@ -1,6 +1,7 @@
 #include "runtime/engine/loaded_model.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -81,6 +82,18 @@ int32_t loaded_model_num_ids(const struct loaded_model *l)
 {
     const int32_t vocab_size = l->config.spec.vocab_size;
     return l->tokenizer && tokenizer_size(l->tokenizer) < vocab_size ? tokenizer_size(l->tokenizer) : vocab_size;
+}
+
+void loaded_model_default_sampling(const struct loaded_model *l, struct sampling_params *params)
+{
+    *params = sampling_params_default();
+    const struct model_config *c = &l->config;
+    if (!isnan(c->generation.temperature)) params->temperature = c->generation.temperature;
+    if (!isnan(c->generation.top_p)) params->top_p = c->generation.top_p;
+    if (!isnan(c->generation.min_p)) params->min_p = c->generation.min_p;
+    if (!isnan(c->generation.repetition_penalty)) params->repetition_penalty = c->generation.repetition_penalty;
+    if (c->generation.top_k >= 0) params->top_k = c->generation.top_k;
+    if (c->generation.do_sample_given && !c->generation.do_sample) params->temperature = 0;
 }
 
 static void warn_of_vocabulary(const struct engine_options *o, const struct loaded_model *l)

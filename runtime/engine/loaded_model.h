@@ -25,6 +25,8 @@ struct loaded_model {
 /* Answers have the ids 0 .. n - 1: those of the tokenizer, because checkpoints pad the model's vocabulary to a round
  * number; without a tokenizer all of the model's. An id below the tokenizer's size that is no token can be sampled. */
 int32_t loaded_model_num_ids(const struct loaded_model *l);
+/* engine_default_sampling; reads the config only. */
+void loaded_model_default_sampling(const struct loaded_model *l, struct sampling_params *params);
 
 /* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure nothing is left. */
 enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err);

@@ -1,64 +1,88 @@
 /* quire generate: a file of prompts in, a file of answers out.
  *
  * An answer is written as soon as it is finished: a run that ends early loses nothing that was finished, and finished
- * answers take no memory. With --ordered an answer waits in memory for those of the lines before it. Lines are read a
- * little ahead of the answers, never the whole file. Two bounds stop reading: the number of unanswered requests, which
- * is what keeps the engine busy, and, for --ordered, the number of results in memory. */
+ * answers take no memory. The same command goes on where it ended (answers.h). Lines are read a little ahead of the
+ * answers, never the whole file: a window of them at a time, whose prompts the engine gets sorted, so that equal
+ * beginnings are computed once. The window's size stops reading. */
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/random.h"
+#include "base/visible.h"
 #include "runtime/commands.h"
+#include "runtime/generate/answers.h"
+#include "runtime/generate/results.h"
+#include "runtime/generate/shard.h"
 #include "runtime/interrupt.h"
-#include "runtime/line_reader.h"
+#include "runtime/inputs.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
-#include "runtime/generate/output.h"
+#include "runtime/generate/dry_run.h"
+#include "runtime/generate/window.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
-#include "runtime/generate/results.h"
 
 static const char COMMAND[] = "generate";
-static const char USAGE[] = "generate [--input FILE] [--output FILE] [flags]";
+static const char USAGE[] = "generate [--input FILE]... [--output FILE] [flags]";
 static const char SUMMARY[] =
-    "Runs a file of prompts through a model: a prompt a line, or JSON objects with \"prompt\" (a text or token ids), "
+    "Runs a file of prompts through a model, one a line. A line is a text, or JSON with \"prompt\" (a text or token "
+    "ids), "
     "\"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an \"id\" or "
     "\"custom_id\", a \"cache_salt\" (prompts share cached blocks only with those of the same salt), a \"priority\" "
     "(an integer, smaller is earlier, with --scheduling-policy priority), and sampling fields of their own, named as "
-    "the flags are (\"max_tokens\" for --max-tokens, ...). Blank lines are skipped. Each line gives one JSON line, "
-    "which is written when its answer is finished; its \"id\" is the line's own, or else the line's number. A line "
-    "that cannot be answered gives an \"error\", and the exit status is then 1.";
+    "the flags are (\"max_tokens\" for --max-tokens, ...). Lines of OpenAI batches (\"custom_id\", \"url\", \"body\") "
+    "are answered as in its output files. Blank lines are skipped. Each line gives one JSON line, which is written "
+    "when its answer is finished: with its \"index\" among the prompts, from 0, and the \"id\" that it has. A line "
+    "that "
+    "cannot be answered gives an \"error\" and its number, and the exit status is then 1. Started again with the same "
+    "input, model and parameters, quire generate keeps the answers that are in the output, and computes the others.";
 
-enum { UNANSWERED_PER_SEQUENCE = 4, RESULTS_PER_SEQUENCE = 64 }; /* bounds, in multiples of max_num_seqs */
+/* Bounds: prompts that the engine has, in multiples of max_num_seqs; and prompts that are read and sorted together, the
+ * larger of both, with their tokens. */
+enum { WAITING_PER_SEQUENCE = 2, WINDOW_PER_SEQUENCE = 4, WINDOW_PROMPTS = 1024, WINDOW_TOKENS = 1 << 22 };
 
 struct generate_options {
     struct engine_options engine;
     struct log log;
     struct sampling_flags sampling;
     struct template_flags template;
-    const char *input, *output, *format;
-    bool overwrite, ordered, return_token_ids, quiet;
+    struct input_list input;
+    const char *output, *format, *system;
+    const char *model_name; /* of the answers to lines of a batch */
+    struct shard shard;     /* count 0: none */
+    int32_t max_errors;     /* -1: no limit */
+    int as_chat;
+    bool dry_run, overwrite, ordered, return_token_ids, quiet;
 };
 
 struct run {
+    const struct generate_options *options;
     struct engine *engine;
     struct prompt_rules prompts;
     struct result_rules rules;
-    struct line_reader reader;
-    struct output output;
+    struct inputs inputs;
+    struct window window; /* of prompts that the engine has not got yet */
+    struct prompt_warnings said;
+    struct answers answers;
     struct text line; /* the one that is being written */
     struct result_queue queue;
     struct progress progress;
-    int64_t num_written, num_failed, num_unfinished;
+    int64_t begin, end;                                  /* the indices that this run is to answer */
+    int64_t next_index;                                  /* of the next prompt in the input */
+    int64_t num_taken;                                   /* prompts that became results */
+    int64_t num_written, num_unfinished;                 /* by this run */
+    int64_t num_failed, num_cut;                         /* of all answers, those of an earlier run included */
     int64_t prompt_tokens, cached_tokens, output_tokens; /* of what is written */
-    uint64_t input_size;                                 /* bytes; 0: not known */
-    uint64_t bytes_read;     /* of the input: of the lines that became results, and the blank lines before them */
-    uint64_t bytes_answered; /* of bytes_read: of the lines whose answers are written */
-    bool input_ended;        /* no more lines are read */
-    bool input_failed;       /* ... because the input cannot be read any further */
-    bool at_terminal;        /* answers and progress are shown on the same screen */
+    bool counted;                                        /* `end` is known, and not only a bound */
+    bool input_ended;                                    /* no more lines are read */
+    bool input_failed;                                   /* ... because the input cannot be read any further */
+    bool at_terminal;                                    /* answers and progress are shown on the same screen */
 };
 
 /* ---- flags ---- */
@@ -68,9 +92,10 @@ static void set_defaults(struct generate_options *o)
     *o = (struct generate_options){.engine = engine_options_default(),
                                    .log = {LOG_WARNING},
                                    .sampling.params = sampling_params_default(),
-                                   .input = "-",
                                    .output = "-",
-                                   .format = "auto"};
+                                   .format = "auto",
+                                   .as_chat = -1,
+                                   .max_errors = -1};
     o->engine.log = &o->log;
 }
 
@@ -79,13 +104,17 @@ static void add_file_flags(struct option_table *table, struct generate_options *
     const struct option_spec files[] = {
         {.heading = "Files:",
          .name = "input",
+         .common = true,
          .letter = 'i',
-         .kind = OPTION_STRING,
+         .kind = OPTION_CUSTOM,
          .target = &o->input,
+         .parse = input_list_add,
          .not_empty = true,
          .argument = "FILE",
-         .help = "The prompts; -: standard input. Default: -."},
+         .help = "The prompts; -: standard input. gzip and zstd are unpacked. Given several times, the files are read "
+                 "one after the other. Default: -."},
         {.name = "output",
+         .common = true,
          .letter = 'o',
          .kind = OPTION_STRING,
          .target = &o->output,
@@ -93,18 +122,51 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .argument = "FILE",
          .help = "Where the answers go; -: standard output. Default: -."},
         {.name = "overwrite",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->overwrite,
-         .help = "Replace an output file that is not empty, once the first answer is there. Default: off."},
+         .help = "Start anew, and replace an output file that is not empty once the first answer is there. Default: "
+                 "off, go on with an output of the same input, model and parameters."},
         {.name = "ordered",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->ordered,
-         .help = "Write the answers in the order of the input: each waits for those before it. Default: off."},
+         .help = "Write the answers in the order of the input: early ones wait in OUTPUT.spool. Default: off."},
+        {.name = "shard",
+         .kind = OPTION_CUSTOM,
+         .target = &o->shard,
+         .parse = shard_parse,
+         .argument = "I/N",
+         .help =
+             "Answer part I of N of the prompts, 1 to N: parts are contiguous and differ by at most one prompt, all "
+             "input files counted together. quire merge puts the outputs together. Default: 1/1."},
+        {.name = "max-errors",
+         .kind = OPTION_INT32,
+         .target = &o->max_errors,
+         .minimum = -1,
+         .maximum = INFINITY,
+         .argument = "N",
+         .help = "End the run once more than N lines have failed; -1: never. Default: -1."},
         {.name = "format",
          .kind = OPTION_STRING,
          .target = &o->format,
          .choices = PROMPT_FORMAT_CHOICES,
          .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+        {.name = "dry-run",
+         .kind = OPTION_SWITCH,
+         .target = &o->dry_run,
+         .help = "Answer nothing: count prompts and tokens, name bad lines, and estimate the time. Default: off."},
+        {.name = "chat",
+         .kind = OPTION_TRISTATE,
+         .target = &o->as_chat,
+         .help = "Make each text a question to a chat model, through its chat template; a list of token ids stays as "
+                 "it is. Default: off, and a warning if the model has a template."},
+        {.name = "system",
+         .letter = 's',
+         .kind = OPTION_STRING,
+         .target = &o->system,
+         .argument = "TEXT",
+         .help = "With --chat: the system message before each question. Default: none."},
     };
     option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
 }
@@ -121,6 +183,7 @@ static void add_answer_flags(struct option_table *table, struct generate_options
          .target = &o->engine.skip_tokenizer,
          .help = "Open no tokenizer: prompts are token ids, answers have no text. Default: off."},
         {.name = "quiet",
+         .common = true,
          .letter = 'q',
          .kind = OPTION_SWITCH,
          .target = &o->quiet,
@@ -142,15 +205,6 @@ static void add_flags(struct option_table *table, struct generate_options *o)
 
 /* ---- a line in ---- */
 
-static enum status open_input(struct run *run, const char *name, struct error *err)
-{
-    struct stat info;
-    enum status status = line_reader_open(&run->reader, name, err);
-    if (status != STATUS_OK || fstat(run->reader.fd, &info) != 0) return status;
-    if (S_ISREG(info.st_mode) && info.st_size > 0) run->input_size = (uint64_t)info.st_size;
-    return STATUS_OK;
-}
-
 static enum status add_request(struct run *run, const struct prompt *prompt, struct result *result, struct error *err)
 {
     if (prompt->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
@@ -165,31 +219,72 @@ static enum status add_request(struct run *run, const struct prompt *prompt, str
     return engine_add(run->engine, &request, &result->request, err);
 }
 
-/* Every line becomes a result in the queue; what is wrong with the line is the result's error. */
-static enum status take_line(struct run *run, enum line_result kind, const char *line, size_t length, struct error *err)
+static void warn(struct run *run, const struct prompt *prompt)
+{
+    struct error sentence;
+    while (prompt_warning(&run->said, &run->prompts, prompt, &sentence)) {
+        progress_clear(&run->progress);
+        log_write(&run->options->log, LOG_WARNING, "%s", sentence.text);
+    }
+}
+
+/* The seed of a prompt that has none follows from its index alone: whatever is computed beside it, before it or in
+ * another run, its answer is the same. */
+static void choose_seed(const struct run *run, int64_t index, struct sampling_params *params)
+{
+    if (params->has_seed) return;
+    params->has_seed = true;
+    params->seed = random_mix(run->options->engine.seed * RANDOM_STEP + (uint64_t)index + 1);
+}
+
+/* Every line becomes a result in the queue; what is wrong with the line is the result's error. Its prompt waits in the
+ * window. */
+static enum status take_line(struct run *run, int64_t index, enum line_result kind, const char *line, size_t length,
+                             struct error *err)
 {
     struct prompt prompt;
     struct error why = {""};
-    enum status status = prompt_read(&run->prompts, kind, line, length, &prompt, &why);
+    const struct result_place place = {index, inputs_line(&run->inputs), inputs_file(&run->inputs)};
+    const enum status status = prompt_read(&run->prompts, kind, line, length, &prompt, &why);
     if (status != STATUS_OK) prompt.params.n = 1;
-    struct result *result = result_create(&run->rules, run->reader.line, &prompt);
-    if (result) {
-        result->input_bytes = run->reader.consumed - run->bytes_read;
-        run->bytes_read = run->reader.consumed;
-        if (status == STATUS_OK) status = add_request(run, &prompt, result, &why);
+    warn(run, &prompt);
+    choose_seed(run, index, &prompt.params);
+    struct result *result = result_create(&run->rules, place, &prompt);
+    bool ok = result != NULL;
+    if (ok) {
         if (status != STATUS_OK) result_fail(result, &why);
         result_queue_add(&run->queue, result);
+        run->num_taken++;
+        ok = !result->no_memory;
     }
-    prompt_free(&prompt);
-    if (result && !result->no_memory) return STATUS_OK;
-    return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for line %lld", (long long)run->reader.line);
+    if (!ok || status != STATUS_OK || !(ok = window_add(&run->window, &prompt, result))) prompt_free(&prompt);
+    return ok ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for line %lld", (long long)place.line);
 }
 
-static bool has_room(const struct run *run)
+/* Gives prompts of the window to the engine: as many as keep it busy. */
+static void feed_engine(struct run *run)
+{
+    const int64_t most = WAITING_PER_SEQUENCE * (int64_t)engine_limits(run->engine)->max_num_seqs;
+    struct window_entry entry;
+    while (run->queue.num_unanswered - window_count(&run->window) < most && window_take(&run->window, &entry)) {
+        struct error why = {""};
+        if (add_request(run, &entry.prompt, entry.result, &why) != STATUS_OK) result_fail(entry.result, &why);
+        prompt_free(&entry.prompt);
+    }
+}
+
+/* What the engine has is enough for its next steps: lines are then read a few at a time, so that no step waits long. */
+static bool engine_is_fed(const struct run *run)
+{
+    return run->queue.num_unanswered - window_count(&run->window) >= engine_limits(run->engine)->max_num_seqs;
+}
+
+static bool has_room(const struct run *run, int64_t num_taken)
 {
     const int64_t seqs = engine_limits(run->engine)->max_num_seqs;
-    return run->queue.num_unanswered < UNANSWERED_PER_SEQUENCE * seqs &&
-           run->queue.num_results < RESULTS_PER_SEQUENCE * seqs;
+    const int64_t most = WINDOW_PER_SEQUENCE * seqs > WINDOW_PROMPTS ? WINDOW_PER_SEQUENCE * seqs : WINDOW_PROMPTS;
+    return window_collected(&run->window) < most && run->window.num_tokens < WINDOW_TOKENS &&
+           (num_taken <= seqs / 4 || !engine_is_fed(run));
 }
 
 /* A failed read ends the input like its end does: the lines before it are still answered. */
@@ -199,28 +294,57 @@ static void end_input(struct run *run, enum line_result kind, struct error *why)
     run->input_failed = kind == LINE_FAILED;
     if (!run->input_failed) return;
     progress_clear(&run->progress);
-    error_prefix(why, STATUS_IO, "the input");
     command_fail(COMMAND, why, EXIT_STATUS_FAILURE);
 }
 
-/* Reads lines while there is room, and blocks only if there is nothing to compute and nothing to write. */
-static enum status read_ahead(struct run *run, struct error *err)
+/* More failed than --max-errors allows. */
+static bool failed_too_often(const struct run *run)
 {
-    while (!run->input_ended && has_room(run) && !interrupt_pending()) {
+    return run->options->max_errors >= 0 && run->num_failed > run->options->max_errors;
+}
+
+static bool ends_early(const struct run *run)
+{
+    return interrupt_pending() || failed_too_often(run);
+}
+
+/* Takes a line that is not blank, unless it is for another shard or has its answer. */
+static enum status take_prompt(struct run *run, enum line_result kind, const char *line, size_t length,
+                               struct error *err)
+{
+    const int64_t index = run->next_index++;
+    if (run->next_index >= run->end) run->input_ended = true;
+    if (index < run->begin || index >= run->end || answers_have(&run->answers, index)) return STATUS_OK;
+    return take_line(run, index, kind, line, length, err);
+}
+
+/* Reads lines while there is room, and blocks only if there is nothing to compute and nothing to write. */
+static enum status read_window(struct run *run, struct error *err)
+{
+    const int64_t taken_before = run->num_taken;
+    while (!run->input_ended && has_room(run, run->num_taken - taken_before) && !ends_early(run)) {
         const char *line;
         size_t length;
         struct error why;
         bool wait = run->queue.num_results == 0 && !engine_has_work(run->engine);
-        enum line_result kind = line_reader_next(&run->reader, wait, &line, &length, &why);
+        enum line_result kind = inputs_next(&run->inputs, wait, &line, &length, &why);
         if (kind == LINE_NOT_YET) break;
         if (kind == LINE_END || kind == LINE_FAILED) {
             end_input(run, kind, &why);
         } else if (kind == LINE_TOO_LONG || !prompt_line_is_blank(line, length)) {
-            enum status status = take_line(run, kind, line, length, err);
+            enum status status = take_prompt(run, kind, line, length, err);
             if (status != STATUS_OK) return status;
         }
     }
     return STATUS_OK;
+}
+
+static enum status read_ahead(struct run *run, struct error *err)
+{
+    feed_engine(run);
+    const enum status status = read_window(run, err);
+    feed_engine(run);
+    return status;
 }
 
 /* ---- an answer out ---- */
@@ -228,21 +352,21 @@ static enum status read_ahead(struct run *run, struct error *err)
 static void count_result(struct run *run, const struct result *r)
 {
     run->num_written++;
-    if (r->error) run->num_failed++;
+    run->num_failed += r->error != NULL;
+    run->num_cut += result_num_cut(r);
     run->prompt_tokens += r->prompt_tokens;
     run->cached_tokens += r->cached_tokens;
     run->output_tokens += result_output_tokens(r);
-    run->bytes_answered += r->input_bytes;
 }
 
 static enum status write_result(struct run *run, const struct result *r, struct error *err)
 {
     if (r->no_memory)
-        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->line);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->place.line);
     enum status status = result_format(r, &run->line, err);
     if (status != STATUS_OK) return status;
     if (run->at_terminal) progress_clear(&run->progress);
-    status = output_write(&run->output, run->line.data, run->line.length, err);
+    status = answers_write(&run->answers, r->place.index, run->line.data, run->line.length, err);
     if (status == STATUS_OK) count_result(run, r);
     return status;
 }
@@ -260,20 +384,44 @@ static enum status write_ready(struct run *run, struct error *err)
 
 /* ---- the loop ---- */
 
+/* How many prompts there are, guessed from the part of the input that was read; 0: it has no known size. */
+static int64_t estimate_total(struct run *run)
+{
+    const uint64_t position = inputs_position(&run->inputs);
+    if (run->input_ended || run->inputs.size == 0 || position == 0) return 0;
+    return (int64_t)((double)run->next_index * (double)run->inputs.size / (double)position);
+}
+
 static void show_progress(struct run *run)
 {
     if (!progress_due(&run->progress)) return;
     const struct result_queue *q = &run->queue;
-    int64_t tokens = run->output_tokens, done = run->num_written + q->num_results - q->num_unanswered;
-    for (const struct result *r = q->waiting.first; r; r = r->next) tokens += result_output_tokens(r);
-    progress_update(&run->progress, done, tokens,
-                    run->input_size ? (double)run->bytes_answered / (double)run->input_size : -1);
+    struct scheduler_stats stats;
+    engine_stats(run->engine, &stats);
+    struct progress_facts facts = {.done = run->answers.set.count + run->num_written,
+                                   .done_before = run->answers.set.count,
+                                   .prompt_tokens = run->prompt_tokens,
+                                   .output_tokens = run->output_tokens,
+                                   .running = stats.num_running,
+                                   .waiting = stats.num_waiting + stats.num_swapped};
+    for (const struct result *r = q->waiting.first; r; r = r->next) {
+        facts.prompt_tokens += r->prompt_tokens;
+        facts.output_tokens += result_output_tokens(r);
+    }
+    if (run->counted || run->input_ended)
+        facts.total = run->counted ? run->end - run->begin : run->next_index;
+    else
+        facts.total = estimate_total(run);
+    facts.total_estimated = !run->counted && !run->input_ended;
+    if (stats.blocks_total > 0) facts.cache_used = (double)stats.blocks_in_use / (double)stats.blocks_total;
+    if (stats.prefix_queries > 0) facts.hit_rate = (double)stats.prefix_hits / (double)stats.prefix_queries;
+    progress_update(&run->progress, &facts);
 }
 
 static enum status answer_all(struct run *run, struct error *err)
 {
     enum status status = STATUS_OK;
-    while (status == STATUS_OK && !interrupt_pending()) {
+    while (status == STATUS_OK && !ends_early(run)) {
         status = read_ahead(run, err);
         bool worked = true;
         if (status == STATUS_OK && engine_has_work(run->engine)) status = engine_step(run->engine, &worked, err);
@@ -307,94 +455,297 @@ static enum status wind_up(struct run *run, bool engine_works, struct error *err
     return status;
 }
 
-/* ---- start and end ---- */
+/* ---- what is said at the end ---- */
 
-static void print_summary(struct run *run, const struct generate_options *o)
+static void print_summary(const struct run *run)
 {
-    double seconds = progress_seconds(&run->progress);
-    if (!o->quiet) {
-        fprintf(
-            stderr,
+    const double seconds = progress_seconds(&run->progress);
+    fprintf(stderr,
             "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of them "
-            "from the cache\n",
+            "from the cache",
             (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
             plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
             (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens);
-    }
-    if (run->num_failed) {
-        fprintf(stderr, "quire generate: %lld of %lld prompt%s failed: see \"error\" in the output\n",
-                (long long)run->num_failed, (long long)run->num_written, plural(run->num_written));
-    }
+    if (run->num_cut > 0)
+        fprintf(stderr, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
+                run->num_cut == 1 ? " was" : "s were");
+    fputc('\n', stderr);
+}
+
+static void print_failed(const struct run *run)
+{
+    const int64_t all = run->answers.set.count + run->num_written;
+    if (run->num_failed == 0) return;
+    fprintf(stderr, "quire generate: %lld of %lld prompt%s failed%s: see \"error\" in the output\n",
+            (long long)run->num_failed, (long long)all, plural(all),
+            failed_too_often(run) ? ", which ended the run (--max-errors)" : "");
 }
 
 /* Says what went wrong, but not that the reader of a pipe closed it: whoever did so knows. */
 static int fail(const struct run *run, const struct error *err)
 {
-    if (run->output.reader_ended) return EXIT_STATUS_FAILURE;
+    if (run->answers.output.reader_ended) return EXIT_STATUS_FAILURE;
     return command_fail(COMMAND, err, EXIT_STATUS_FAILURE);
 }
 
 static void print_interrupted(const struct run *run)
 {
     const bool one = run->num_unfinished == 1;
-    fprintf(stderr, "quire generate: interrupted; %lld prompt%s that %s read %s no answer%s\n",
+    fprintf(stderr, "quire generate: interrupted; %lld prompt%s that %s read %s no answer%s%s\n",
             (long long)run->num_unfinished, plural(run->num_unfinished), one ? "was" : "were", one ? "has" : "have",
-            run->input_ended ? "" : ", and the input was not read to its end");
+            run->input_ended ? "" : ", and the input was not read to its end",
+            run->answers.resumable ? "; the same command goes on from here" : "");
 }
 
-static int run_to_end(struct run *run, const struct generate_options *o)
+static void print_spooled(const struct run *run, int64_t count)
+{
+    if (count == 0) return;
+    visible_printf(stderr, "quire generate: %lld finished answer%s in %s.spool for those before %s\n", (long long)count,
+                   count == 1 ? " waits" : "s wait", run->answers.output.name, count == 1 ? "it" : "them");
+}
+
+/* ---- start and end ---- */
+
+/* Everything that was finished is on the disk when this returns. */
+static int end_answers(struct run *run, int exit_status)
 {
     struct error err = {""};
-    progress_start(&run->progress, !o->quiet);
-    run->at_terminal = isatty(run->output.fd);
+    int64_t num_spooled = 0;
+    enum status status = answers_end(&run->answers, &num_spooled, &err);
+    if (status == STATUS_OK) status = output_close(&run->answers.output, &err);
+    if (status != STATUS_OK && exit_status == EXIT_STATUS_OK) exit_status = fail(run, &err);
+    print_spooled(run, num_spooled);
+    return exit_status;
+}
+
+static int run_to_end(struct run *run)
+{
+    struct error err = {""};
+    const bool quiet = run->options->quiet;
+    progress_start(&run->progress, quiet ? NULL : COMMAND);
+    run->at_terminal = run->answers.output.terminal;
     interrupt_catch_to_end();
     enum status status = answer_all(run, &err);
-    const bool interrupted = status == STATUS_OK && interrupt_pending();
-    if (status == STATUS_OK && !interrupted && !run->input_failed) {
-        status = output_begin(&run->output, &err); /* the input may have no prompts */
-    }
+    const bool ended_early = status == STATUS_OK && ends_early(run);
+    if (status == STATUS_OK && !ended_early && !run->input_failed)
+        status = answers_begin(&run->answers, &err); /* the input may have no prompts */
     progress_clear(&run->progress);
     int exit_status = status == STATUS_OK ? EXIT_STATUS_OK : fail(run, &err);
-    if (!run->output.failed && (status != STATUS_OK || interrupted)) {
+    if (!run->answers.output.failed && (status != STATUS_OK || ended_early)) {
         status = wind_up(run, status == STATUS_OK, &err);
         if (status != STATUS_OK) exit_status = fail(run, &err);
     }
-    if (interrupted) print_interrupted(run);
-    if (output_close(&run->output, &err) != STATUS_OK) exit_status = fail(run, &err);
-    if (!run->output.failed) print_summary(run, o);
-    return interrupted || run->input_failed || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
+    if (ended_early && interrupt_pending()) print_interrupted(run);
+    exit_status = end_answers(run, exit_status);
+    if (!run->answers.output.failed && !quiet) print_summary(run);
+    if (!run->answers.output.failed) print_failed(run);
+    return ended_early || run->input_failed || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
 }
 
-static enum status start(struct run *run, struct generate_options *o, struct error *err)
+static struct prompt_options prompt_options_of(const struct generate_options *o)
 {
+    return (struct prompt_options){.format = o->format,
+                                   .sampling = &o->sampling,
+                                   .template = &o->template,
+                                   .as_chat = o->as_chat,
+                                   .system = o->system,
+                                   .model_name = o->model_name};
+}
+
+static enum status start(struct run *run, struct error *err)
+{
+    const struct generate_options *o = run->options;
     enum status status = engine_create(&o->engine, &run->engine, err);
-    if (status == STATUS_OK)
-        status = prompt_rules_make(run->engine, o->format, &o->sampling, &o->template, &run->prompts, err);
-    run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer, .return_token_ids = o->return_token_ids};
+    if (status != STATUS_OK) return status;
+    const struct prompt_model model = prompt_model_of(run->engine);
+    const struct prompt_options options = prompt_options_of(o);
+    status = prompt_rules_make(&model, &options, &run->prompts, err);
+    run->rules = (struct result_rules){
+        .tokenizer = run->prompts.tokenizer, .model_name = o->model_name, .return_token_ids = o->return_token_ids};
+    if (status != STATUS_OK) return status;
+    struct journal *now = &run->answers.now;
+    now->max_model_len = engine_limits(run->engine)->max_model_len;
+    snprintf(now->dtype, sizeof now->dtype, "%s", dtype_name(engine_memory_profile(run->engine)->dtype));
+    return STATUS_OK;
+}
+
+/* Everything that answers follow from but the input and the model's files. */
+static enum status describe_parameters(const struct generate_options *o, struct journal *j, struct error *err)
+{
+    struct fingerprint template;
+    journal_put_sampling(j, &o->sampling);
+    journal_put_string(j, "--dtype", o->engine.dtype);
+    journal_put_string(j, "--kv-cache-dtype", o->engine.kv_cache_dtype);
+    journal_put_integer(j, "--max-model-len", o->engine.max_model_len);
+    journal_put_integer(j, "--seed", (int64_t)o->engine.seed);
+    journal_put_string(j, "--format", o->format);
+    journal_put_switch(j, "--chat", o->as_chat == 1);
+    journal_put_string(j, "--system", o->system);
+    journal_put_string(j, "--chat-template-kwargs", o->template.kwargs);
+    journal_put_switch(j, "--allow-special-in-messages", o->template.allow_special);
+    journal_put_switch(j, "--load-format dummy", o->engine.load_format == LOAD_FORMAT_DUMMY);
+    journal_put_switch(j, "--scheduling-policy priority", o->engine.scheduling_policy == SCHEDULING_PRIORITY);
+    journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
+    journal_put_switch(j, "--return-token-ids", o->return_token_ids);
+    if (!o->template.file) return STATUS_OK;
+    const enum status status = fingerprint_path(o->template.file, &template, err);
+    journal_put_string(j, "--chat-template", template.text);
     return status;
 }
 
-/* The files are opened before the model is loaded, which takes a while. */
-static int generate(struct generate_options *o)
+/* ---- an input that can be read twice ---- */
+
+/* The files of a list, opened; an empty list is standard input, which stays where it is. */
+static int open_input(const struct input_list *list, size_t i)
 {
-    struct run run = {.queue.ordered = o->ordered};
-    struct error err = {""};
-    int exit_status = EXIT_STATUS_FAILURE;
-    enum status status = open_input(&run, o->input, &err);
-    if (status == STATUS_OK) {
-        status = output_open(&run.output, o->output, o->overwrite, run.reader.fd, &err);
-        if (status == STATUS_INVALID) exit_status = EXIT_STATUS_USAGE;
+    if (list->count == 0 || strcmp(list->names[i], "-") == 0) return fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+    return open(list->names[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe without a writer would block */
+}
+
+/* Whether all inputs are regular files. */
+static bool are_files(const struct input_list *list)
+{
+    const size_t count = list->count ? list->count : 1;
+    struct stat info;
+    for (size_t i = 0; i < count; i++) {
+        const bool standard = list->count == 0 || strcmp(list->names[i], "-") == 0;
+        if ((standard ? fstat(STDIN_FILENO, &info) : stat(list->names[i], &info)) != 0 || !S_ISREG(info.st_mode))
+            return false;
     }
-    if (status == STATUS_OK) status = start(&run, o, &err);
-    exit_status = status == STATUS_OK ? run_to_end(&run, o) : command_fail(COMMAND, &err, exit_status);
+    return true;
+}
+
+static enum status hash_inputs(const struct input_list *list, struct fingerprint *out, struct error *err)
+{
+    const size_t count = list->count ? list->count : 1;
+    int *fds = malloc(count * sizeof *fds);
+    if (!fds) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu names", count);
+    for (size_t i = 0; i < count; i++) fds[i] = open_input(list, i);
+    const enum status status = fingerprint_files(fds, (int)count, out, err);
+    for (size_t i = 0; i < count; i++)
+        if (fds[i] >= 0) close(fds[i]);
+    free(fds);
+    return status == STATUS_OK ? status : error_prefix(err, status, "the input");
+}
+
+/* Counts the prompts of files. Where the input cannot be read any further, one more stands for the rest: the run gets
+ * there, says why, and is never complete. Standard input is left where it was. */
+static enum status count_prompts(const struct input_list *list, int64_t *count, struct error *err)
+{
+    struct inputs inputs;
+    const off_t start = lseek(STDIN_FILENO, 0, SEEK_CUR);
+    const char *line;
+    size_t length;
+    enum line_result kind;
+    const enum status status = inputs_open(&inputs, list, err);
+    if (status != STATUS_OK) return status;
+    for (*count = 0; (kind = inputs_next(&inputs, true, &line, &length, err)) < LINE_END;)
+        if (kind == LINE_TOO_LONG || (kind == LINE_READY && !prompt_line_is_blank(line, length))) ++*count;
+    if (kind == LINE_FAILED) ++*count;
+    inputs_close(&inputs);
+    if (start >= 0) lseek(STDIN_FILENO, start, SEEK_SET);
+    return STATUS_OK;
+}
+
+/* What this run is to answer, where it can be known before the answers are. */
+static enum status describe(struct run *run, struct error *err)
+{
+    const struct generate_options *o = run->options;
+    struct journal *now = &run->answers.now;
+    if (!journal_init(now)) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the parameters of the run");
+    now->ordered = o->ordered;
+    enum status status = count_prompts(&o->input, &now->num_prompts, err);
+    now->end = now->num_prompts;
+    if (o->shard.count > 0) {
+        snprintf(now->shard, sizeof now->shard, "%d/%d", o->shard.number, o->shard.count);
+        shard_range(&o->shard, now->num_prompts, &now->begin, &now->end);
+    }
+    run->begin = now->begin;
+    run->end = now->end;
+    run->counted = true;
+    if (status == STATUS_OK) status = hash_inputs(&o->input, &now->input, err);
+    const bool with_weights = o->engine.load_format != LOAD_FORMAT_DUMMY;
+    if (status == STATUS_OK) status = fingerprint_model(o->engine.model, with_weights, &now->model, err);
+    return status == STATUS_OK ? describe_parameters(o, now, err) : status;
+}
+
+/* Opens the files, and finds out what is left to do. */
+static enum status open_files(struct run *run, struct error *err)
+{
+    const struct generate_options *o = run->options;
+    struct answers *a = &run->answers;
+    run->end = INT64_MAX;
+    enum status status = inputs_open(&run->inputs, &o->input, err);
+    if (status == STATUS_OK) status = answers_open(a, o->output, &run->inputs, err);
+    if (status != STATUS_OK) return status;
+    const bool is_file = are_files(&o->input);
+    if (!is_file && o->shard.count > 0)
+        return error_set(err, STATUS_INVALID,
+                         "--shard needs an input that is a file: the lines of a pipe cannot be "
+                         "counted before they are read");
+    if (is_file && (a->output.named || o->shard.count > 0)) status = describe(run, err);
+    if (status == STATUS_OK) status = answers_resume(a, is_file, err);
+    run->num_failed = a->num_failed;
+    run->num_cut = a->num_cut;
+    return status;
+}
+
+static void print_resuming(const struct run *run)
+{
+    const struct answers *a = &run->answers;
+    const bool torn = a->keep < output_size(&a->output);
+    if (run->options->quiet || !a->resumes) return;
+    visible_printf(stderr, "quire generate: %s%s of %s answers are in %s already%s%s\n",
+                   answers_complete(a) ? "" : "resuming: ", grouped(a->set.count).text,
+                   grouped(run->end - run->begin).text, a->output.name,
+                   answers_complete(a) ? "; nothing is left to do" : "",
+                   torn ? "; a torn line at its end is dropped" : "");
+}
+
+/* An earlier run has answered everything; the last answers may still wait in the spool. */
+static int finish(struct run *run)
+{
+    struct error err = {""};
+    int exit_status = answers_begin(&run->answers, &err) == STATUS_OK ? EXIT_STATUS_OK : fail(run, &err);
+    exit_status = end_answers(run, exit_status);
+    print_failed(run);
+    return run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
+}
+
+/* The files are opened before the model is loaded, which takes a while. */
+static int open_and_run(struct run *run)
+{
+    struct error err = {""};
+    enum status status = open_files(run, &err);
+    if (status == STATUS_OK) print_resuming(run);
+    if (status == STATUS_OK && answers_complete(&run->answers)) return finish(run);
+    const int exit_status = status == STATUS_INVALID ? EXIT_STATUS_USAGE : EXIT_STATUS_FAILURE;
+    if (status == STATUS_OK) status = start(run, &err);
+    if (status != STATUS_OK) return command_fail(COMMAND, &err, exit_status);
+    if (answers_check_engine(&run->answers, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
+    return run_to_end(run);
+}
+
+static int generate(const struct generate_options *o)
+{
+    struct run run = {.options = o, .answers = {.ordered = o->ordered, .overwrite = o->overwrite}};
+    const int exit_status = open_and_run(&run);
     prompt_rules_free(&run.prompts);
     engine_leave(run.engine);
     struct result *r;
     while ((r = result_queue_take_any(&run.queue)) != NULL) result_free(r);
     text_free(&run.line);
-    line_reader_free(&run.reader);
-    output_close(&run.output, NULL);
+    window_free(&run.window);
+    inputs_close(&run.inputs);
+    answers_close(&run.answers);
     return exit_status;
+}
+
+/* The name of the folder at the end of a path. */
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
 }
 
 static int parse_and_generate(struct generate_options *o, int argc, char **argv)
@@ -415,8 +766,18 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         template_flags_check(&o->template, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
+    if (o->system && o->as_chat != 1) {
+        error_set(&err, STATUS_INVALID, "--system goes with --chat");
+        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
+    }
+    o->model_name = o->engine.model;
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    }
+    if (!o->model_name) o->model_name = last_part(o->engine.model);
+    if (o->dry_run) {
+        const struct dry_run_options dry = {&o->engine, &o->input, prompt_options_of(o)};
+        return dry_run(&dry);
     }
     return generate(o);
 }
@@ -427,5 +788,6 @@ int command_generate(int argc, char **argv)
     set_defaults(&o);
     const int exit_status = parse_and_generate(&o, argc, argv);
     sampling_flags_free(&o.sampling);
+    input_list_free(&o.input);
     return exit_status;
 }

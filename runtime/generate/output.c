@@ -8,18 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/visible.h"
+
 /* ---- opening ---- */
 
 static bool is_regular(int fd, struct stat *info)
 {
     return fstat(fd, info) == 0 && S_ISREG(info->st_mode);
-}
-
-static bool same_file(int a, int b)
-{
-    struct stat first, second;
-    return is_regular(a, &first) && is_regular(b, &second) && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
 }
 
 /* A file system without locks lets every run in. */
@@ -29,33 +24,43 @@ static bool is_locked(int fd)
     return is_regular(fd, &info) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-static enum status check_file(const struct output *o, bool overwrite, int input_fd, struct error *err)
+static enum status check_file(const struct output *o, const struct inputs *inputs, struct error *err)
 {
-    struct stat info;
-    if (same_file(input_fd, o->fd))
+    if (inputs && inputs_find(inputs, o->fd))
         return error_set(err, STATUS_INVALID, "%s%s is the input; name another file",
                          o->fd == STDOUT_FILENO ? "" : "the output ", o->name);
-    if (o->fd == STDOUT_FILENO) return STATUS_OK;
-    if (is_locked(o->fd))
+    if (o->fd != STDOUT_FILENO && is_locked(o->fd))
         return error_set(err, STATUS_IO, "another quire is writing the output %s; wait for it, or name another file",
-                         o->name);
-    if (!overwrite && is_regular(o->fd, &info) && info.st_size > 0)
-        return error_set(err, STATUS_INVALID,
-                         "the output %s exists and is not empty; name another file, or replace it with --overwrite",
                          o->name);
     return STATUS_OK;
 }
 
-enum status output_open(struct output *o, const char *name, bool overwrite, int input_fd, struct error *err)
+static void open_file(struct output *o, const char *name)
+{
+    struct stat info;
+    o->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    o->created = o->fd >= 0;
+    if (!o->created) o->fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    o->named = o->fd >= 0 && is_regular(o->fd, &info);
+}
+
+enum status output_open(struct output *o, const char *name, const struct inputs *inputs, struct error *err)
 {
     const bool standard = strcmp(name, "-") == 0;
     *o = (struct output){.fd = STDOUT_FILENO, .name = standard ? "standard output" : name};
-    if (!standard) o->fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (!standard) open_file(o, name);
     if (o->fd < 0) return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
     o->open = true;
-    enum status status = check_file(o, overwrite, input_fd, err);
+    o->terminal = isatty(o->fd);
+    enum status status = check_file(o, inputs, err);
     if (status != STATUS_OK) output_close(o, NULL);
     return status;
+}
+
+uint64_t output_size(const struct output *o)
+{
+    struct stat info;
+    return o->named && is_regular(o->fd, &info) ? (uint64_t)info.st_size : 0;
 }
 
 /* ---- writing ---- */
@@ -67,12 +72,9 @@ static enum status fail(struct output *o, struct error *err)
     return error_set(err, STATUS_IO, "%s: cannot write: %s", o->name, strerror(errno));
 }
 
-enum status output_begin(struct output *o, struct error *err)
+enum status output_cut(struct output *o, uint64_t keep, struct error *err)
 {
-    struct stat info;
-    if (o->begun) return STATUS_OK;
-    o->begun = true;
-    if (o->fd == STDOUT_FILENO || !is_regular(o->fd, &info) || ftruncate(o->fd, 0) == 0) return STATUS_OK;
+    if (!o->named || (ftruncate(o->fd, (off_t)keep) == 0 && lseek(o->fd, (off_t)keep, SEEK_SET) >= 0)) return STATUS_OK;
     return fail(o, err);
 }
 
@@ -92,9 +94,9 @@ static void wait_until_writable(int fd)
     poll(&poller, 1, -1);
 }
 
-enum status output_write(struct output *o, const char *line, size_t length, struct error *err)
+static enum status write_bytes(struct output *o, const char *line, size_t length, struct error *err)
 {
-    enum status status = output_begin(o, err);
+    enum status status = STATUS_OK;
     size_t written = 0;
     while (status == STATUS_OK && written < length) {
         const ssize_t count = write(o->fd, line + written, length - written);
@@ -107,6 +109,24 @@ enum status output_write(struct output *o, const char *line, size_t length, stru
             take_back(o->fd, written);
         }
     }
+    return status;
+}
+
+static enum status write_visible(struct output *o, const char *line, size_t length, struct error *err)
+{
+    struct text shown = {0};
+    enum status status = STATUS_OK;
+    if (!visible_append(&shown, line, length))
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "no memory for an answer of %zu bytes", length);
+    if (status == STATUS_OK) status = write_bytes(o, shown.data, shown.length, err);
+    text_free(&shown);
+    return status;
+}
+
+enum status output_write(struct output *o, const char *line, size_t length, struct error *err)
+{
+    const enum status status = o->terminal ? write_visible(o, line, length, err) : write_bytes(o, line, length, err);
+    if (status == STATUS_OK) o->written += length;
     return status;
 }
 

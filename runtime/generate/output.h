@@ -5,29 +5,36 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
+#include "runtime/inputs.h"
 
 struct output {
     int fd;            /* standard output stays open when the output is closed */
     const char *name;  /* for messages */
     bool open;         /* false in a zeroed struct */
-    bool begun;        /* what the file held before is gone */
+    bool named;        /* a regular file that output_open opened by its name */
+    bool created;      /* ... and that was not there before */
+    bool terminal;     /* answers are shown on a screen */
     bool failed;       /* a write failed, so nothing more can be written */
     bool reader_ended; /* ... because the reader of the pipe closed it */
+    uint64_t written;  /* bytes, by output_write */
 };
 
 /* Opens the file `name` for writing, or standard output for "-". A regular file is locked against other runs until it
- * is closed; its contents stay until output_begin. `name` is referred to. Fails with
- *   INVALID  the file is not empty and `overwrite` is false, or it is the one open as `input_fd`
+ * is closed; its contents stay as they are. `name` is referred to. Fails with
+ *   INVALID  the file is one of the inputs (NULL: there are none)
  *   IO       it cannot be opened, or another run holds the lock */
-enum status output_open(struct output *o, const char *name, bool overwrite, int input_fd, struct error *err);
+enum status output_open(struct output *o, const char *name, const struct inputs *inputs, struct error *err);
 
-/* Empties the file. Later calls do nothing. */
-enum status output_begin(struct output *o, struct error *err);
+uint64_t output_size(const struct output *o); /* bytes of a named file; else 0 */
 
-/* Writes a whole line, (line)[length] with its newline; begins the output if that has not been done. If only a part of
- * the line fits (a full disk), a regular file is cut back to the end of the line before it. */
+/* Cuts a named file to its first `keep` bytes; output_write goes on behind them. Does nothing to others. */
+enum status output_cut(struct output *o, uint64_t keep, struct error *err);
+
+/* Writes whole lines, (line)[length] with their newlines; to a terminal as base/visible.h has it. If only a part of
+ * them fits (a full disk), a regular file is cut back to what it was before. */
 enum status output_write(struct output *o, const char *line, size_t length, struct error *err);
 
 /* Closes what output_open opened; some file systems report a failed write only here. Safe on a zeroed struct. */

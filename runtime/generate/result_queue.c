@@ -30,7 +30,7 @@ static void list_remove(struct result_list *list, struct result *r)
 
 void result_queue_add(struct result_queue *q, struct result *r)
 {
-    list_append(r->done && !q->ordered ? &q->done : &q->waiting, r);
+    list_append(r->done ? &q->done : &q->waiting, r);
     q->num_results++;
     if (r->done) return;
     q->num_unanswered++;
@@ -40,7 +40,6 @@ void result_queue_add(struct result_queue *q, struct result *r)
 void result_queue_note_done(struct result_queue *q, struct result *r)
 {
     q->num_unanswered--;
-    if (q->ordered) return;
     list_remove(&q->waiting, r);
     list_append(&q->done, r);
 }
@@ -56,9 +55,7 @@ static struct result *take_first(struct result_queue *q, struct result_list *lis
 
 struct result *result_queue_take(struct result_queue *q)
 {
-    if (!q->ordered) return take_first(q, &q->done);
-    const struct result *next = q->waiting.first;
-    return next && next->done ? take_first(q, &q->waiting) : NULL;
+    return take_first(q, &q->done);
 }
 
 struct result *result_queue_take_any(struct result_queue *q)

@@ -1,5 +1,5 @@
 /* The results of `quire generate` that are not written yet, and which of them is written next: the one that was done
- * first, or, in an ordered queue, the one whose line stands first in the input. */
+ * first. */
 #ifndef QUIRE_RUNTIME_RESULT_QUEUE_H
 #define QUIRE_RUNTIME_RESULT_QUEUE_H
 
@@ -12,13 +12,12 @@ struct result_list {
     struct result *first, *last;
 };
 
-/* Zero-initialise it, and set `ordered`. */
+/* Zero-initialise it. */
 struct result_queue {
-    bool ordered;
-    struct result_list waiting; /* in the order of the input; results that are done are here only if ordered */
-    struct result_list done;    /* in the order in which they were done; empty if ordered */
+    struct result_list waiting; /* not done, in the order in which they were added */
+    struct result_list done;    /* in the order in which they were done */
     int64_t num_results;        /* in both lists */
-    int64_t num_unanswered;     /* of those: not done */
+    int64_t num_unanswered;     /* in `waiting` */
 };
 
 /* Takes over a result, the next of the input. It may be done already (a line that failed). */

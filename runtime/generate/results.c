@@ -7,19 +7,22 @@
 
 #include "base/utf8.h"
 #include "runtime/commands.h"
+#include "runtime/generate/openai_result.h"
 #include "scheduler/sequence.h"
 
 /* JSON has no infinity; vLLM's server writes this for the logarithm of 0. */
 static const double LOWEST_LOGPROB = -9999.0;
 
-struct result *result_create(const struct result_rules *rules, int64_t line, struct prompt *prompt)
+struct result *result_create(const struct result_rules *rules, struct result_place place, struct prompt *prompt)
 {
     struct result *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->rules = rules;
-    r->line = line;
+    r->place = place;
     r->id = prompt->id;
+    r->openai = prompt->openai;
     prompt->id = NULL;
+    prompt->openai = (struct openai_request){0};
     r->n = prompt->params.n > 0 ? prompt->params.n : 1;
     if (sampling_params_ranks(&prompt->params))
         r->score_name = prompt->params.beam_width > 1 ? "score" : "cumulative_logprob";
@@ -46,14 +49,14 @@ void result_free(struct result *r)
     free(r->answers);
     json_decref(r->prompt_logprobs);
     json_decref(r->id);
+    openai_request_free(&r->openai);
     free(r->error);
     free(r);
 }
 
 /* ---- gathering ---- */
 
-/* A JSON text of bytes that need not be UTF-8: a token may be part of a character. */
-static json_t *json_text(const char *bytes, size_t length)
+json_t *result_json_text(const char *bytes, size_t length)
 {
     struct text text = {0};
     bool ok = text_reserve(&text, length);
@@ -85,7 +88,7 @@ static json_t *json_token(const struct tokenizer *tokenizer, int32_t id, float l
     if (ok && tokenizer) {
         size_t length = 0;
         const char *bytes = id < tokenizer_size(tokenizer) ? tokenizer_token_bytes(tokenizer, id, true, &length) : "";
-        ok = json_object_set_new(object, "token", json_text(bytes, length)) == 0;
+        ok = json_object_set_new(object, "token", result_json_text(bytes, length)) == 0;
     }
     ok = ok && json_object_set_new(object, "logprob", json_logprob(logprob)) == 0;
     if (ok) return object;
@@ -188,10 +191,15 @@ void result_fail(struct result *r, const struct error *why)
 {
     if (r->error) return;
     struct text text = {0};
-    bool ok = text_printf(&text, "line %lld: %s", (long long)r->line, command_sentence(why).text);
+    const struct sentence sentence = command_sentence(why);
+    const long long line = (long long)r->place.line;
+    const bool ok = r->place.file ? text_printf(&text, "%s:%lld: %s", r->place.file, line, sentence.text)
+                                  : text_printf(&text, "line %lld: %s", line, sentence.text);
     r->error = text.data;
     if (!ok) r->no_memory = true;
-    if (r->request == 0) r->done = true;
+    if (r->request != 0) return; /* its last piece follows */
+    r->done = r->refused = true;
+    if (r->queue) result_queue_note_done(r->queue, r);
 }
 
 int64_t result_output_tokens(const struct result *r)
@@ -201,14 +209,21 @@ int64_t result_output_tokens(const struct result *r)
     return total;
 }
 
+int32_t result_num_cut(const struct result *r)
+{
+    int32_t cut = 0;
+    for (int32_t i = 0; i < r->n && !r->error; i++) cut += r->answers[i].finish_reason == FINISH_LENGTH;
+    return cut;
+}
+
 /* ---- writing ---- */
 
-static json_t *answer_text(const struct result_answer *a)
+json_t *result_answer_text(const struct result_answer *a)
 {
     return json_stringn(a->text.data ? a->text.data : "", a->text.length);
 }
 
-static json_t *answer_reason(const struct result_answer *a)
+json_t *result_answer_reason(const struct result_answer *a)
 {
     const char *name = finish_reason_name(a->finish_reason);
     return name ? json_string(name) : json_null();
@@ -247,8 +262,8 @@ static bool set_answers(json_t *object, const struct result *r)
     const struct result_answer *first = &r->answers[0];
     char scores[32];
     snprintf(scores, sizeof scores, "%ss", r->score_name ? r->score_name : "");
-    return set_values(object, r, "text", "texts", answer_text) &&
-           set_values(object, r, "finish_reason", "finish_reasons", answer_reason) &&
+    return set_values(object, r, "text", "texts", result_answer_text) &&
+           set_values(object, r, "finish_reason", "finish_reasons", result_answer_reason) &&
            json_object_set_new(object, "prompt_tokens", json_integer(r->prompt_tokens)) == 0 &&
            json_object_set_new(object, "cached_tokens", json_integer(r->cached_tokens)) == 0 &&
            json_object_set_new(object, "completion_tokens", json_integer(result_output_tokens(r))) == 0 &&
@@ -261,9 +276,15 @@ static bool set_answers(json_t *object, const struct result *r)
 static json_t *result_json(const struct result *r)
 {
     json_t *object = json_object();
-    bool ok = object && json_object_set_new(object, "id", r->id ? json_incref(r->id) : json_integer(r->line)) == 0;
+    bool ok = object && json_object_set_new(object, "index", json_integer(r->place.index)) == 0;
+    if (ok && r->openai.kind) {
+        if (openai_result_fill(object, r)) return object;
+        ok = false;
+    }
+    if (ok && r->id) ok = json_object_set(object, "id", r->id) == 0;
     if (ok && r->error)
-        ok = json_object_set_new(object, "error", json_text(r->error, strlen(r->error))) == 0;
+        ok = json_object_set_new(object, "line", json_integer(r->place.line)) == 0 &&
+             json_object_set_new(object, "error", result_json_text(r->error, strlen(r->error))) == 0;
     else if (ok)
         ok = set_answers(object, r);
     if (ok) return object;
@@ -284,5 +305,5 @@ enum status result_format(const struct result *r, struct text *line, struct erro
     bool ok = object && json_dump_callback(object, append, line, style) == 0 && text_append_string(line, "\n");
     json_decref(object);
     if (ok) return STATUS_OK;
-    return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->line);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->place.line);
 }

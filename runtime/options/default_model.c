@@ -1,7 +1,6 @@
 #include "runtime/options/default_model.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,11 +32,6 @@ static bool find_near_executable(char *path, size_t size)
 
 enum status default_model_find(char *path, size_t size, struct error *err)
 {
-    const char *from_environment = getenv("QUIRE_MODEL");
-    if (from_environment && *from_environment) {
-        if ((size_t)snprintf(path, size, "%s", from_environment) < size) return STATUS_OK;
-        return error_set(err, STATUS_INVALID, "the path in QUIRE_MODEL is too long");
-    }
     if (find_near_executable(path, size) || has_model(QUIRE_SOURCE_FOLDER, "models/guide", path, size))
         return STATUS_OK;
     return error_set(err, STATUS_INVALID,

@@ -78,6 +78,7 @@ void model_flag_add(struct option_table *table, const char **model, const char *
     const struct option_spec spec = {
         .heading = heading,
         .name = "model",
+        .common = true,
         .letter = 'm',
         .kind = OPTION_STRING,
         .target = model,
@@ -92,6 +93,7 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
     model_flag_add(table, &o->model, "Model and device:");
     const struct option_spec specs[] = {
         {.name = "device",
+         .common = true,
          .kind = OPTION_CUSTOM,
          .target = &o->device,
          .parse = engine_flags_parse_device,
@@ -110,6 +112,7 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .help =
              "dummy: random weights; config.json, and a tokenizer where texts are read, are enough. Default: auto."},
         {.name = "max-model-len",
+         .common = true,
          .kind = OPTION_INT32,
          .target = &o->max_model_len,
          .minimum = 1,
@@ -131,6 +134,7 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .argument = "N",
          .help = "Seed of sampling, and of dummy weights. Default: 0; for quire chat, another one each time."},
         {.name = "verbose",
+         .common = true,
          .letter = 'v',
          .kind = OPTION_CUSTOM,
          .target = &log->level,
@@ -156,6 +160,7 @@ static void add_cache_flags(struct option_table *table, struct engine_options *o
          .argument = "8|16|32|64|128",
          .help = "Tokens in a block of the KV cache. Default: 16."},
         {.name = "gpu-memory-utilization",
+         .common = true,
          .kind = OPTION_DOUBLE,
          .target = &o->gpu_memory_utilization,
          .minimum = 0.01,
@@ -163,6 +168,7 @@ static void add_cache_flags(struct option_table *table, struct engine_options *o
          .argument = "F",
          .help = "Share of the GPU's memory to use. Default: 0.9."},
         {.name = "kv-cache-space",
+         .common = true,
          .kind = OPTION_DOUBLE,
          .target = &o->kv_cache_space,
          .minimum = 0,
@@ -197,6 +203,7 @@ static void add_scheduling_flags(struct option_table *table, struct engine_optio
     const struct option_spec specs[] = {
         {.heading = "Scheduling:",
          .name = "max-num-seqs",
+         .common = true,
          .kind = OPTION_INT32,
          .target = &o->max_num_seqs,
          .minimum = 1,

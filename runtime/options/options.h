@@ -1,7 +1,10 @@
 /* Command-line flags, declared in tables: an entry gives the name, the type, the range, where the value goes and the
  * help text. A flag is written `--name value`, `--name=value`, `-m value` or `-mvalue`, a switch `--name` or
  * `--no-name`. A name may be cut short where no other begins with the same letters. getopt_long parses the flags, so
- * only one thread may parse at a time. */
+ * only one thread may parse at a time.
+ *
+ * A value comes from the first of these that has one: the flag, the environment variable QUIRE_NAME (capitals, '_' for
+ * '-'; an empty one counts as not set), the file of --config (config_file.h), the default. */
 #ifndef QUIRE_RUNTIME_OPTIONS_H
 #define QUIRE_RUNTIME_OPTIONS_H
 
@@ -18,39 +21,66 @@ enum option_kind {
     OPTION_INT32,
     OPTION_UINT64,
     OPTION_DOUBLE,
-    OPTION_STRING, /* const char *, into argv */
+    OPTION_STRING, /* const char *, into argv, the environment or the table */
     OPTION_CUSTOM  /* parse(target, text, err); without `argument` the flag takes no value, and text is NULL */
 };
 
 struct option_spec {
     const char *name; /* without dashes: "max-model-len" */
     char letter;      /* 'm' for -m, or 0 */
+    bool common;      /* stands in the first help, --help; --help-all has every flag */
     enum option_kind kind;
     void *target;            /* bool, int, int32_t, uint64_t, double or const char *; holds the default on entry */
     double minimum, maximum; /* of numbers, inclusive; both 0: no bounds; maximum INFINITY: no upper bound */
     const char *choices;     /* OPTION_STRING: "float32|float16", or NULL */
-    bool not_empty;          /* OPTION_STRING: "" is no value */
+    bool not_empty;          /* OPTION_STRING, OPTION_CUSTOM with `argument`: "" is no value */
     const char *argument;    /* for the help: "N", "PATH" */
     const char *help;        /* one sentence, the default included */
     enum status (*parse)(void *target, const char *text, struct error *err); /* the sentence says what was expected */
     const char *heading; /* of the group that begins with this entry, or NULL */
-    uint64_t *given;     /* if not NULL, given_bit is set in it when the flag is given */
+    uint64_t *given;     /* if not NULL, given_bit is set in it when the flag is given, wherever */
     uint64_t given_bit;
 };
 
-#define OPTIONS_MAX 80
+/* Which help was asked for. */
+enum option_help {
+    OPTION_HELP_COMMON, /* --help, -h: the common flags, or every flag of a table that marks none */
+    OPTION_HELP_ALL,    /* --help-all */
+    OPTION_HELP_TABLE   /* --help-table, which no help names: lines for programs (commands.h) */
+};
+
+/* Words that are no flags: names of files. */
+struct option_words {
+    const char **list; /* [count] room for argc of them; the caller's */
+    int count;
+};
+
+enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_FILE, OPTION_FROM_ENVIRONMENT, OPTION_FROM_FLAG };
+
+#define OPTIONS_MAX 128
+#define OPTIONS_CONFIG_MAX (64 * 1024)
+/* Zero-initialise all but `word`. It must live as long as the values: they may point into it. */
 struct option_table {
     struct option_spec specs[OPTIONS_MAX];
     int count;
-    const char **word; /* gets the one word that is no flag; NULL: such a word is an error */
+    const char **word;          /* gets the one word that is no flag; NULL: such a word is an error */
+    struct option_words *words; /* gets all such words instead; or NULL */
+    enum option_help help;
+    /* Set by options_parse. */
+    const char *config;                     /* the file of --config */
+    enum option_source from[OPTIONS_MAX];   /* of each entry's value */
+    char config_values[OPTIONS_CONFIG_MAX]; /* the texts of the file's values */
 };
 void option_table_add(struct option_table *table, const struct option_spec *specs, int count);
 
-/* Parses argv[1..argc). A bad flag or value, or a word too many, leaves a sentence that says what it got and
- * what it takes, and for an unknown flag the nearest known one; the caller exits with status 2. *help is set by --help
- * (-h), and then nothing after it is looked at. */
-enum status options_parse(const struct option_table *table, int argc, char **argv, bool *help, struct error *err);
-/* Writes "usage: quire USAGE", the summary and the table to `out`. */
+/* Parses argv[1..argc), then the environment and the file of --config. A bad flag or value, or a word too many, leaves
+ * a sentence that says what it got, where, and what it takes, and for an unknown flag the nearest known one; the caller
+ * exits with status 2. *help is set by --help (-h) and its kind, and then nothing after it is looked at. */
+enum status options_parse(struct option_table *table, int argc, char **argv, bool *help, struct error *err);
+/* For a sentence about a value that is found wrong later: writes to label[size] where it comes from, "QUIRE_TOP_P" or
+ * "quire.yaml: top-p". False for a flag of the command line, or a default: the sentence is clear without it. */
+bool options_origin(const struct option_table *table, const char *name, char *label, size_t size);
+/* Writes "usage: quire USAGE", the summary and the table to `out`, in the form that was asked for. */
 void options_print_help(const struct option_table *table, const char *usage, const char *summary, FILE *out);
 
 #endif

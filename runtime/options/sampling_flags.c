@@ -146,6 +146,14 @@ static void write_help(char *out, size_t size, const struct sampling_field *f, c
     snprintf(out, size, "%s%s%s%s", f->help, *usual ? " Default: " : "", usual, *usual ? "." : "");
 }
 
+static bool is_common(const char *field)
+{
+    static const char *const common[] = {"n", "temperature", "top_p", "max_tokens", "stop"};
+    for (size_t i = 0; i < sizeof common / sizeof common[0]; i++)
+        if (strcmp(common[i], field) == 0) return true;
+    return false;
+}
+
 /* Ranges are left to sampling_params_check, which has them for flags and for JSON lines. */
 static void add_field(struct option_table *table, struct sampling_flags *flags, int i, const char *heading)
 {
@@ -155,6 +163,7 @@ static void add_field(struct option_table *table, struct sampling_flags *flags, 
     write_name(name, sizeof flags->texts[i].name, f->name);
     write_help(help, sizeof flags->texts[i].help, f, member);
     struct option_spec spec = {.name = name,
+                               .common = is_common(f->name),
                                .kind = kind_of(f->type),
                                .target = kind_of(f->type) == OPTION_CUSTOM ? (void *)&flags->params : member,
                                .help = help,
@@ -172,6 +181,7 @@ void sampling_flags_add_answers(struct option_table *table, struct sampling_flag
 
 void sampling_flags_add(struct option_table *table, struct sampling_flags *flags)
 {
+    flags->table = table;
     for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
         const char *name = sampling_fields[i].name, *heading = NULL;
         if (i < NUM_ANSWER_FIELDS || strcmp(name, "seed") == 0) continue;
@@ -181,9 +191,16 @@ void sampling_flags_add(struct option_table *table, struct sampling_flags *flags
     }
 }
 
+/* The field that a sentence is about stands first in it. */
 enum status sampling_flags_check(const struct sampling_flags *flags, struct error *err)
 {
-    return sampling_params_check(&flags->params, INT32_MAX, err);
+    char name[64], label[512];
+    const enum status status = sampling_params_check(&flags->params, INT32_MAX, err);
+    if (status == STATUS_OK || !flags->table) return status;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(err->text, " "), err->text);
+    for (char *at = name; *at; at++)
+        if (*at == '_') *at = '-';
+    return options_origin(flags->table, name, label, sizeof label) ? error_prefix(err, status, label) : status;
 }
 
 enum status sampling_flags_apply(const struct sampling_flags *flags, struct sampling_params *params, struct error *err)

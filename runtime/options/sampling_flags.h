@@ -9,6 +9,7 @@
  * they are kept apart first. Before parsing, `params` holds the command's defaults, which the help shows; the rest is
  * zero. It must outlive the option table. */
 struct sampling_flags {
+    const struct option_table *table; /* that has the flags */
     struct sampling_params params;
     uint64_t given; /* bit i: sampling_fields[i] was given */
     struct {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/visible.h"
 #include "runtime/commands.h"
 #include "runtime/profile/bar.h"
@@ -38,7 +39,7 @@ struct memory_facts {
 
 static enum status write_failed(struct error *err)
 {
-    return error_set(err, STATUS_IO, "cannot write the report to standard output");
+    return error_set(err, STATUS_IO, "cannot write the report to standard output: %s", strerror(errno));
 }
 
 static enum status no_memory(struct error *err)
@@ -133,7 +134,7 @@ static json_t *facts_json(const struct profile_options *o, const struct memory_f
 static enum status dump_json(json_t *json, struct error *err)
 {
     const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
-    return json_dumpf(json, stdout, style) == 0 && putchar('\n') != EOF ? STATUS_OK : write_failed(err);
+    return json_print(json, style, stdout) ? STATUS_OK : write_failed(err);
 }
 
 /* Dummy weights that leave no room for the rest are no reason to say nothing: a note says it. */
@@ -262,7 +263,7 @@ static enum status check_preempted(const struct profile_run *run, const struct p
 
 /* The report comes first, whatever the verdict. */
 static enum status run_and_report(struct profile_run *run, const struct profile_options *o, struct engine *e,
-                                  struct line_reader *input, const struct outputs *out, struct error *err)
+                                  struct inputs *input, const struct outputs *out, struct error *err)
 {
     const bool plot = o->plot < 0 ? isatty(STDOUT_FILENO) : o->plot > 0;
     struct memory_facts f = {0};
@@ -283,11 +284,11 @@ static enum status run_and_report(struct profile_run *run, const struct profile_
 static enum status report_run(const struct profile_options *o, struct error *err)
 {
     struct engine *e = NULL;
-    struct line_reader input = {0};
+    struct inputs input = {0};
     struct outputs out = {0};
     struct profile_run run = {0};
     /* Opened before the model is loaded, which takes a while. */
-    enum status status = line_reader_open(&input, o->input, err);
+    enum status status = inputs_open(&input, &o->input, err);
     if (status == STATUS_OK) status = outputs_open(o, &out, err);
     if (status == STATUS_OK) status = engine_create(&o->engine, &e, err);
     if (status == STATUS_OK) status = run_and_report(&run, o, e, &input, &out, err);
@@ -296,7 +297,7 @@ static enum status report_run(const struct profile_options *o, struct error *err
     status = close_output(out.png, o->png, status, err);
     profile_run_free(&run);
     engine_leave(e);
-    line_reader_free(&input);
+    inputs_close(&input);
     return status;
 }
 
@@ -307,13 +308,15 @@ static void add_flags(struct option_table *table, struct profile_options *o)
     const struct option_spec specs[] = {
         {.heading = "Profile:",
          .name = "input",
+         .common = true,
          .letter = 'i',
-         .kind = OPTION_STRING,
+         .kind = OPTION_CUSTOM,
          .target = &o->input,
+         .parse = input_list_add,
          .not_empty = true,
          .argument = "FILE",
-         .help = "Run these prompts, one a line (text, or JSON as for quire generate), and show the blocks step by "
-                 "step; - is standard input."},
+         .help = "Run these prompts, one a line (text, or JSON as for quire generate; gzip and zstd are unpacked), and "
+                 "show the blocks step by step; - is standard input. May be given several times."},
         {.name = "format",
          .kind = OPTION_STRING,
          .target = &o->format,
@@ -331,6 +334,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .argument = "N",
          .help = "A row for every Nth step, in the table, --csv and --json. Default: 1."},
         {.name = "plot",
+         .common = true,
          .kind = OPTION_TRISTATE,
          .target = &o->plot,
          .help = "Draw the blocks over the steps with characters, and print no row a step unless --every is given. "
@@ -341,18 +345,20 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .not_empty = true,
          .argument = "FILE",
          .help = "Write a line a step to this file: requests, tokens, blocks, preemptions. Default: none."},
+        {.name = "png",
+         .common = true,
+         .kind = OPTION_STRING,
+         .target = &o->png,
+         .not_empty = true,
+         .argument = "FILE",
+         .help = "Draw memory by purpose and blocks over the steps as one picture into this file, PNG of 1600 x 900. "
+                 "Default: none."},
         {.name = "svg",
          .kind = OPTION_STRING,
          .target = &o->svg,
          .not_empty = true,
          .argument = "FILE",
-         .help = "Draw memory and blocks over the steps as one picture into this file. Default: none."},
-        {.name = "png",
-         .kind = OPTION_STRING,
-         .target = &o->png,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "The same picture as PNG, 1600 x 900. Default: none."},
+         .help = "The picture of --png as SVG. Default: none."},
         {.name = "fail-if-preempted",
          .kind = OPTION_SWITCH,
          .target = &o->fail_if_preempted,
@@ -363,6 +369,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .help = "On a GPU, too, load nothing: count the CUDA context as it is at the start, and reserve what graphs "
                  "take at most. Default: off; on the CPU a report without --input loads nothing anyway."},
         {.name = "json",
+         .common = true,
          .kind = OPTION_SWITCH,
          .target = &o->json,
          .help = "Print one JSON object; sizes are bytes. Default: off."},
@@ -382,10 +389,11 @@ static enum status check_options(const struct profile_options *o, struct error *
                  {"--png", o->png != NULL},
                  {"--plot", o->plot > 0},
                  {"--fail-if-preempted", o->fail_if_preempted}};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags && !o->input; i++)
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && o->input.count == 0; i++)
         if (flags[i].given)
             return error_set(err, STATUS_INVALID, "%s is about a run: give its prompts with --input", flags[i].flag);
-    if (o->input && o->plan) return error_set(err, STATUS_INVALID, "--plan loads no model, so --input cannot be run");
+    if (o->input.count > 0 && o->plan)
+        return error_set(err, STATUS_INVALID, "--plan loads no model, so --input cannot be run");
     return STATUS_OK;
 }
 
@@ -407,8 +415,8 @@ static int parse_and_profile(struct profile_options *o, struct log *log, int arg
     }
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
-    if (!o->input) o->engine.skip_tokenizer = true; /* a report needs none */
-    if ((o->input ? report_run(o, &err) : report_memory(o, &err)) != STATUS_OK)
+    if (o->input.count == 0) o->engine.skip_tokenizer = true; /* a report needs none */
+    if ((o->input.count > 0 ? report_run(o, &err) : report_memory(o, &err)) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;
 }
@@ -423,5 +431,6 @@ int command_profile(int argc, char **argv)
     o.engine.log = &log;
     const int exit_status = parse_and_profile(&o, &log, argc, argv);
     sampling_flags_free(&o.sampling);
+    input_list_free(&o.input);
     return exit_status;
 }

@@ -5,14 +5,14 @@
 #include <jansson.h>
 
 #include "runtime/engine/engine.h"
-#include "runtime/line_reader.h"
+#include "runtime/inputs.h"
 #include "runtime/options/sampling_flags.h"
 #include "runtime/profile/profile_run.h"
 
 struct profile_options {
     struct engine_options engine;
     struct sampling_flags sampling;
-    const char *input;  /* prompts to run, or NULL */
+    struct input_list input; /* prompts to run; may be empty */
     int32_t every;      /* a row for every so many steps; 0: 1, and a terminal shows the plot instead of the rows */
     const char *format; /* of input: "auto", "text", "jsonl" */
     const char *csv, *svg, *png; /* files to write, or NULL */
@@ -24,7 +24,7 @@ struct profile_options {
  * on stderr, counted, and skipped. With `rows` each row of run->series is printed on stdout as it comes. *run is zeroed
  * on entry; free it with profile_run_free either way. */
 enum status profile_run_prompts(struct profile_run *run, struct engine *e, const struct profile_options *options,
-                                struct line_reader *input, bool rows, struct error *err);
+                                struct inputs *input, bool rows, struct error *err);
 
 /* INVALID, with how many and the first one's sentence: a line was no prompt, or a request ended with an error. */
 enum status profile_run_failed(const struct profile_run *run, struct error *err);

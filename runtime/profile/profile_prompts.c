@@ -37,10 +37,10 @@ static enum status add_line(struct profile_run *run, const struct prompt_rules *
 }
 
 /* Says "FILE:LINE: sentence", and counts the line. */
-static void bad_line(struct profile_run *run, int64_t line, enum status status, struct error *err)
+static void bad_line(struct profile_run *run, const char *file, int64_t line, enum status status, struct error *err)
 {
     char place[320];
-    snprintf(place, sizeof place, "%.256s:%lld", run->input, (long long)line);
+    snprintf(place, sizeof place, "%.256s:%lld", file, (long long)line);
     error_prefix(err, status, place);
     command_fail("profile", err, EXIT_STATUS_FAILURE);
     if (run->num_bad_lines++ == 0 && run->num_errors == 0) run->first_error = *err;
@@ -52,35 +52,37 @@ static void drop_last(struct profile_run *run)
     profiled_free(&run->requests[--run->count]);
 }
 
-static enum status add_lines(struct profile_run *run, const struct prompt_rules *rules, struct line_reader *reader,
+static enum status add_lines(struct profile_run *run, const struct prompt_rules *rules, struct inputs *input,
                              struct error *err)
 {
     const char *line;
     size_t length;
     enum line_result kind;
-    while ((kind = line_reader_next(reader, true, &line, &length, err)) != LINE_END) {
-        if (kind == LINE_FAILED) return error_prefix(err, STATUS_IO, run->input);
+    while ((kind = inputs_next(input, true, &line, &length, err)) != LINE_END) {
+        if (kind == LINE_FAILED) return STATUS_IO;
         if (kind == LINE_NOT_YET || (kind == LINE_READY && prompt_line_is_blank(line, length))) continue;
         enum status status = add_line(run, rules, kind, line, length, err);
         if (status == STATUS_OUT_OF_MEMORY) return status;
         if (status == STATUS_OK) {
-            run->requests[run->count - 1].line = reader->line;
+            run->requests[run->count - 1].file = input->description;
+            run->requests[run->count - 1].line = inputs_line(input);
             continue;
         }
-        bad_line(run, reader->line, status, err);
+        bad_line(run, input->description, inputs_line(input), status, err);
         drop_last(run);
         run->num_unread++;
     }
     if (run->count > 0 || run->num_bad_lines > 0) return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "%s: there is no prompt in it", run->input);
+    return error_set(err, STATUS_INVALID, "%s: there is no prompt in it", input->description);
 }
 
 static enum status read_prompts(struct profile_run *run, struct engine *e, const struct profile_options *o,
-                                struct line_reader *input, struct error *err)
+                                struct inputs *input, struct error *err)
 {
     struct prompt_rules rules;
-    run->input = strcmp(o->input, "-") == 0 ? "standard input" : o->input;
-    enum status status = prompt_rules_make(e, o->format, &o->sampling, NULL, &rules, err);
+    const struct prompt_model model = prompt_model_of(e);
+    const struct prompt_options options = {.format = o->format, .sampling = &o->sampling};
+    enum status status = prompt_rules_make(&model, &options, &rules, err);
     if (status == STATUS_OK) status = add_lines(run, &rules, input, err);
     prompt_rules_free(&rules);
     return status;
@@ -129,7 +131,7 @@ static void add_request(struct profile_run *run, struct profiled *r, struct engi
                                            .user = r};
     r->run = run;
     enum status status = engine_add(e, &request, NULL, &err);
-    if (status != STATUS_OK) bad_line(run, r->line, status, &err);
+    if (status != STATUS_OK) bad_line(run, r->file, r->line, status, &err);
 }
 
 static void note_step(struct profile_run *run, struct engine *e, const struct scheduler_stats *stats, int64_t tokens)
@@ -145,13 +147,28 @@ static void note_step(struct profile_run *run, struct engine *e, const struct sc
     run->peak_slots_filled = engine_slots_filled(e);
 }
 
+static void show_progress(struct progress *progress, const struct profile_run *run)
+{
+    const struct scheduler_stats *s = &run->stats;
+    const struct progress_facts facts = {
+        .done = run->num_ended,
+        .total = run->count,
+        .prompt_tokens = s->tokens - run->output_tokens,
+        .output_tokens = run->output_tokens,
+        .running = s->num_running,
+        .waiting = s->num_waiting,
+        .cache_used = s->blocks_total ? (double)s->blocks_in_use / (double)s->blocks_total : 0,
+        .hit_rate = s->prefix_queries ? (double)s->prefix_hits / (double)s->prefix_queries : 0};
+    progress_update(progress, &facts);
+}
+
 /* Steps until all prompts are answered; with `rows` each row of the series is printed. */
 static enum status run_steps(struct profile_run *run, struct engine *e, int32_t every, bool rows, struct error *err)
 {
     struct progress progress;
     struct scheduler_stats *stats = &run->stats;
     const double start = clock_seconds();
-    progress_start(&progress, !rows || !isatty(STDOUT_FILENO)); /* rows on the terminal show the progress already */
+    progress_start(&progress, !rows || !isatty(STDOUT_FILENO) ? "profile" : NULL); /* rows show the progress, too */
     int64_t seen_tokens = 0, kept_steps = 0;
     enum status status = STATUS_OK;
     engine_stats(e, stats);
@@ -162,8 +179,7 @@ static enum status run_steps(struct profile_run *run, struct engine *e, int32_t 
         if (status != STATUS_OK || stats->steps == kept_steps) continue;
         note_step(run, e, stats, stats->tokens - seen_tokens);
         seen_tokens = stats->tokens;
-        if (progress_due(&progress))
-            progress_update(&progress, run->num_ended, run->output_tokens, (double)run->num_ended / (double)run->count);
+        if (progress_due(&progress)) show_progress(&progress, run);
         if (stats->steps % every != 0 && engine_has_work(e)) continue;
         status = series_add(&run->series, stats, clock_seconds() - start, err);
         if (status == STATUS_OK && rows) series_print_row(&run->series.rows[run->series.count - 1], stdout);
@@ -192,7 +208,7 @@ static enum status gather_lengths(struct profile_run *run, struct error *err)
 }
 
 enum status profile_run_prompts(struct profile_run *run, struct engine *e, const struct profile_options *options,
-                                struct line_reader *input, bool rows, struct error *err)
+                                struct inputs *input, bool rows, struct error *err)
 {
     run->block_size = engine_limits(e)->block_size;
     run->series.num_blocks = engine_memory_profile(e)->num_blocks;

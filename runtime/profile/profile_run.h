@@ -10,7 +10,8 @@
 /* One prompt, and the progress of its answers. */
 struct profiled {
     struct prompt prompt;
-    int64_t line;           /* of the input, from 1 */
+    const char *file;       /* its name in sentences */
+    int64_t line;           /* of that file, from 1 */
     int32_t *output_tokens; /* [n] of each answer */
     double *last_token;     /* [n] when each got its last token: clock_seconds() */
     struct profile_run *run;
@@ -19,7 +20,6 @@ struct profiled {
 struct profile_run {
     struct profiled *requests; /* [count] */
     size_t count, capacity;
-    const char *input; /* its name in sentences */
     int32_t block_size;
     int64_t num_bad_lines;            /* that were no prompt, or that the engine refused; each was said on stderr */
     int64_t num_unread;               /* of those, the former: `requests` has them not */

@@ -1,0 +1,222 @@
+#include "runtime/chat/settings.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/edit_distance.h"
+#include "base/visible.h"
+#include "runtime/sampling_json.h"
+
+static enum status out_of_memory(struct error *err)
+{
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the settings");
+}
+
+/* The field of that name, which may be written like a flag, with dashes. */
+static enum status find_field(const char *name, const struct sampling_field **out, struct error *err)
+{
+    char written[EDIT_DISTANCE_MAX_LENGTH + 1];
+    snprintf(written, sizeof written, "%s", name);
+    for (char *at = written; *at; at++)
+        if (*at == '-') *at = '_';
+    *out = sampling_field_find(written);
+    if (*out) return STATUS_OK;
+    const char *nearest = NULL;
+    int best = edit_distance_near(written) + 1;
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
+        const int distance = edit_distance(written, sampling_fields[i].name);
+        if (distance < best) best = distance, nearest = sampling_fields[i].name;
+    }
+    return error_set(err, STATUS_INVALID, "there is no setting %s%s%s%s", name, nearest ? "; did you mean " : "",
+                     nearest ? nearest : "", nearest ? "?" : "");
+}
+
+/* ---- values as JSON ---- */
+
+static json_t *list_value(const struct sampling_field *f, const struct sampling_params *p)
+{
+    json_t *list = f->type == SAMPLING_LOGIT_BIAS ? json_object() : json_array();
+    char id[16];
+    if (f->type == SAMPLING_STOP)
+        for (int32_t i = 0; i < p->num_stop; i++) json_array_append_new(list, json_string(p->stop[i]));
+    if (f->type == SAMPLING_STOP_TOKEN_IDS)
+        for (int32_t i = 0; i < p->num_stop_token_ids; i++)
+            json_array_append_new(list, json_integer(p->stop_token_ids[i]));
+    for (int32_t i = 0; f->type == SAMPLING_LOGIT_BIAS && i < p->num_logit_bias; i++) {
+        snprintf(id, sizeof id, "%d", p->logit_bias[i].token);
+        json_object_set_new(list, id, json_real((double)p->logit_bias[i].value));
+    }
+    return list;
+}
+
+/* A new reference; null: a seed that was not given. */
+static json_t *value_of(const struct sampling_field *f, const struct sampling_params *p)
+{
+    const char *member = (const char *)p + f->offset;
+    switch (f->type) {
+    case SAMPLING_INT32:
+        return json_integer(*(const int32_t *)member);
+    case SAMPLING_DOUBLE:
+        return json_real(*(const double *)member);
+    case SAMPLING_BOOL:
+        return json_boolean(*(const bool *)member);
+    case SAMPLING_EARLY_STOPPING:
+        return json_string(sampling_params_early_stopping_name(p->early_stopping));
+    case SAMPLING_SEED:
+        return p->has_seed ? json_integer((json_int_t)p->seed) : json_null();
+    default:
+        return list_value(f, p);
+    }
+}
+
+static bool is_number(const struct sampling_field *f)
+{
+    return f->type == SAMPLING_INT32 || f->type == SAMPLING_DOUBLE;
+}
+
+/* A list as the flags take it, 2,13 or 13:-100,29:2.5, as JSON. NULL: it is none. */
+static json_t *read_list(const struct sampling_field *f, const char *text)
+{
+    const bool bias = f->type == SAMPLING_LOGIT_BIAS;
+    struct text json = {0};
+    bool ok = text_append_string(&json, bias ? "{\"" : "[");
+    for (const char *at = text; ok && *at; at++) {
+        if (bias && *at == ':')
+            ok = text_append_string(&json, "\":");
+        else
+            ok = text_append(&json, at, 1) && (!bias || *at != ',' || text_append_string(&json, "\""));
+    }
+    ok = ok && text_append_string(&json, bias ? "}" : "]");
+    json_t *value = ok ? json_loads(json.data, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    text_free(&json);
+    return value;
+}
+
+/* What was typed, as JSON of the type that the field may have; sampling_json_read checks it. NULL: memory ran out. */
+static json_t *read_value(const struct sampling_field *f, const char *text)
+{
+    static const char *const words[] = {"off", "on", "no", "yes", "false", "true", "0", "1"};
+    json_t *value = NULL;
+    char *end;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (f->type == SAMPLING_BOOL && strcmp(text, words[i]) == 0) return json_boolean(i & 1);
+    if (strchr("[{\"", *text) || f->type == SAMPLING_SEED || f->type == SAMPLING_EARLY_STOPPING)
+        value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    else if (f->type == SAMPLING_INT32)
+        value = json_loads(text, JSON_DECODE_ANY, NULL);
+    else if (f->type == SAMPLING_STOP_TOKEN_IDS || f->type == SAMPLING_LOGIT_BIAS)
+        value = read_list(f, text);
+    else if (f->type == SAMPLING_DOUBLE && strtod(text, &end) * 0 == 0 && end > text && !*end)
+        value = json_real(strtod(text, NULL));
+    return !value || json_is_null(value) ? json_string(text) : value;
+}
+
+/* ---- /set ---- */
+
+/* n and logprobs have no place in a chat. */
+static enum status check_shown(const struct session *s, const struct sampling_params *p, struct error *err)
+{
+    if (p->n != s->usual.n)
+        return error_set(err, STATUS_INVALID, "n is %d; a chat has one answer (quire generate gives several)", p->n);
+    if (p->logprobs != s->usual.logprobs)
+        return error_set(err, STATUS_INVALID, "logprobs is %d; a chat does not show them (quire generate does)",
+                         p->logprobs);
+    return STATUS_OK;
+}
+
+static enum status read_field(const struct sampling_field *f, const char *text, struct sampling_params *params,
+                              struct error *err)
+{
+    json_t *object = json_object();
+    enum status status = STATUS_OK;
+    if (!object || json_object_set_new(object, f->name, read_value(f, text)) != 0) status = out_of_memory(err);
+    if (status == STATUS_OK) {
+        struct json_reader reader = json_reader(object, NULL, err);
+        sampling_json_read(&reader, params);
+        status = reader.status;
+    }
+    json_decref(object);
+    return status;
+}
+
+enum status settings_set(struct session *s, const char *name, const char *text, struct error *err)
+{
+    const struct sampling_field *field;
+    struct sampling_params params;
+    enum status status = find_field(name, &field, err);
+    if (status != STATUS_OK) return status;
+    if (!sampling_params_copy(&s->params, &params)) return out_of_memory(err);
+    if (strcmp(text, "default") == 0)
+        status = sampling_field_copy(field, &s->usual, &params) ? STATUS_OK : out_of_memory(err);
+    else
+        status = read_field(field, text, &params, err);
+    if (status == STATUS_OK) status = sampling_params_check(&params, engine_num_ids(s->engine), err);
+    if (status == STATUS_OK) status = check_shown(s, &params, err);
+    if (status == STATUS_OK) {
+        sampling_params_free(&s->params);
+        s->params = params;
+    } else {
+        sampling_params_free(&params);
+    }
+    return status;
+}
+
+/* ---- what is set ---- */
+
+static void print_value(const struct sampling_field *f, const json_t *value, FILE *out)
+{
+    const bool is_bool = f->type == SAMPLING_BOOL;
+    const bool text = f->type == SAMPLING_EARLY_STOPPING || json_is_null(value);
+    char *json = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    if (is_bool)
+        fputs(json_is_true(value) ? "on" : "off", out);
+    else if (text)
+        fputs(json_is_null(value) ? "random" : json_string_value(value), out);
+    else if (is_number(f))
+        fprintf(out, "%.6g", json_number_value(value));
+    else if (json)
+        visible_write(out, json, strlen(json));
+    free(json);
+}
+
+/* "temperature = 0.3 (default 1", with a bracket left open. */
+static void print_pair(const struct sampling_field *f, const json_t *value, const json_t *usual, FILE *out)
+{
+    fprintf(out, "%s = ", f->name);
+    print_value(f, value, out);
+    fputs(" (default ", out);
+    print_value(f, usual, out);
+}
+
+enum status settings_show(const struct session *s, const char *name, FILE *out, struct error *err)
+{
+    const struct sampling_field *field;
+    char range[128];
+    const enum status status = find_field(name, &field, err);
+    if (status != STATUS_OK) return status;
+    json_t *value = value_of(field, &s->params), *usual = value_of(field, &s->usual);
+    sampling_field_range(field, range, sizeof range);
+    print_pair(field, value, usual, out);
+    fprintf(out, "%s%s)\n  %s\n", is_number(field) ? "; " : "", is_number(field) ? range : "", field->help);
+    json_decref(value);
+    json_decref(usual);
+    return STATUS_OK;
+}
+
+int settings_list(const struct session *s, FILE *out)
+{
+    int count = 0;
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
+        const struct sampling_field *field = &sampling_fields[i];
+        json_t *value = value_of(field, &s->params), *usual = value_of(field, &s->usual);
+        if (!json_equal(value, usual)) {
+            print_pair(field, value, usual, out);
+            fputs(")\n", out);
+            count++;
+        }
+        json_decref(value);
+        json_decref(usual);
+    }
+    return count;
+}

@@ -1,0 +1,12 @@
+/* What is wrong with a request, as far as it can be known before it runs. */
+#ifndef QUIRE_RUNTIME_REQUEST_CHECK_H
+#define QUIRE_RUNTIME_REQUEST_CHECK_H
+
+#include "runtime/engine/loaded_model.h"
+
+/* What engine_add refuses. Of the model only the config, the tokenizer, the limits max_model_len and max_num_seqs, and
+ * profile.model_max_len are read. */
+enum status request_check(const struct loaded_model *l, enum scheduling_policy policy, const struct engine_request *r,
+                          struct error *err);
+
+#endif

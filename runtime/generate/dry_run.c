@@ -1,0 +1,285 @@
+#include "runtime/generate/dry_run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/json.h"
+#include "base/random.h"
+#include "runtime/commands.h"
+#include "runtime/engine/request_check.h"
+#include "runtime/generate/distinct.h"
+#include "runtime/generate/speed_trial.h"
+#include "runtime/report.h"
+
+static const char COMMAND[] = "generate";
+
+enum { MOST_BAD_SHOWN = 20, MOST_SAMPLED = 64 };
+
+struct dry_run {
+    const struct dry_run_options *options;
+    struct loaded_model facts; /* what is known without weights: the config, the tokenizer and two limits */
+    struct prompt_rules rules;
+    struct inputs inputs;
+    struct prompt_warnings said;
+    int64_t num_lines, num_bad;
+    int64_t num_prompts, prompt_tokens, output_tokens; /* of good lines; the most that answers can have */
+    int64_t longest_prompt, longest_answer;            /* tokens */
+    int64_t num_blocks;                                /* full blocks of prompts that could be found again */
+    struct distinct blocks;                            /* the different ones, by all tokens up to their end */
+    struct prompt sample[MOST_SAMPLED];                /* [num_sampled] */
+    size_t num_sampled;
+    struct random random;
+};
+
+/* ---- without a model ---- */
+
+static enum status open_facts(struct dry_run *d, struct error *err)
+{
+    const struct engine_options *o = d->options->engine;
+    struct loaded_model *f = &d->facts;
+    enum status status = model_config_load(o->model, &f->config, err);
+    if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &f->tokenizer, err);
+    if (status != STATUS_OK) return status;
+    f->profile.model_max_len = model_spec_max_length(&f->config.spec);
+    f->limits.max_model_len = o->max_model_len > 0 ? o->max_model_len : f->profile.model_max_len;
+    f->limits.max_num_seqs = o->max_num_seqs;
+    struct prompt_model model = {.tokenizer = f->tokenizer,
+                                 .vocab_size = f->config.spec.vocab_size,
+                                 .num_ids = loaded_model_num_ids(f),
+                                 .max_num_seqs = o->max_num_seqs};
+    loaded_model_default_sampling(f, &model.defaults);
+    return prompt_rules_make(&model, &d->options->prompts, &d->rules, err);
+}
+
+/* ---- reading ---- */
+
+static enum status check_prompt(const struct dry_run *d, const struct prompt *p, struct error *err)
+{
+    if (p->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
+    const struct engine_request request = {.prompt = p->tokens.ids,
+                                           .prompt_len = (int32_t)p->tokens.count,
+                                           .params = &p->params,
+                                           .cache_salt = p->cache_salt,
+                                           .priority = p->priority};
+    return request_check(&d->facts, d->options->engine->scheduling_policy, &request, err);
+}
+
+/* As many blocks as the prefix cache looks for: one token is left to compute. */
+static void count_blocks(struct dry_run *d, const struct prompt *p)
+{
+    const size_t size = (size_t)d->options->engine->block_size, count = (p->tokens.count - 1) / size;
+    uint64_t hash = p->cache_salt ? XXH3_64bits(p->cache_salt, strlen(p->cache_salt)) : 0;
+    for (size_t i = 0; i < count; i++) {
+        hash = XXH3_64bits_withSeed(p->tokens.ids + i * size, size * sizeof *p->tokens.ids, hash);
+        distinct_add(&d->blocks, hash);
+    }
+    d->num_blocks += (int64_t)count;
+}
+
+/* Every prompt has the same chance to be in the sample (algorithm R). Takes the prompt over. */
+static void sample(struct dry_run *d, struct prompt *p)
+{
+    size_t at = d->num_sampled;
+    if (at == MOST_SAMPLED || at == (size_t)d->facts.limits.max_num_seqs)
+        at = (size_t)random_between(&d->random, 0, d->num_prompts - 1);
+    else
+        d->num_sampled++;
+    if (at >= d->num_sampled) {
+        prompt_free(p);
+        return;
+    }
+    prompt_free(&d->sample[at]);
+    d->sample[at] = *p;
+}
+
+static void count_prompt(struct dry_run *d, struct prompt *p)
+{
+    const int64_t length = (int64_t)p->tokens.count, room = d->facts.limits.max_model_len - length;
+    const int64_t answer = p->params.max_tokens >= 0 && p->params.max_tokens < room ? p->params.max_tokens : room;
+    const char *name;
+    d->num_prompts++;
+    d->prompt_tokens += length;
+    d->output_tokens += answer * sampling_params_num_sequences(&p->params, &name);
+    if (length > d->longest_prompt) d->longest_prompt = length;
+    if (answer > d->longest_answer) d->longest_answer = answer;
+    count_blocks(d, p);
+    sample(d, p);
+}
+
+static void note_bad(struct dry_run *d, struct error *why)
+{
+    char place[320];
+    const char *file = inputs_file(&d->inputs);
+    const long long line = (long long)inputs_line(&d->inputs);
+    if (d->num_bad++ >= MOST_BAD_SHOWN) return;
+    if (file)
+        snprintf(place, sizeof place, "%.256s:%lld", file, line);
+    else
+        snprintf(place, sizeof place, "line %lld", line);
+    error_prefix(why, STATUS_INVALID, place);
+    command_fail(COMMAND, why, EXIT_STATUS_FAILURE);
+}
+
+static void take_line(struct dry_run *d, enum line_result kind, const char *line, size_t length)
+{
+    struct prompt prompt;
+    struct error why = {""}, sentence;
+    d->num_lines++;
+    enum status status = prompt_read(&d->rules, kind, line, length, &prompt, &why);
+    if (status == STATUS_OK) status = check_prompt(d, &prompt, &why);
+    while (prompt_warning(&d->said, &d->rules, &prompt, &sentence))
+        log_write(d->options->engine->log, LOG_WARNING, "%s", sentence.text);
+    if (status == STATUS_OK) {
+        count_prompt(d, &prompt);
+    } else {
+        note_bad(d, &why);
+        prompt_free(&prompt);
+    }
+}
+
+static enum status read_all(struct dry_run *d, struct error *err)
+{
+    const char *line;
+    size_t length;
+    enum line_result kind;
+    while ((kind = inputs_next(&d->inputs, true, &line, &length, err)) != LINE_END) {
+        if (kind == LINE_FAILED) return STATUS_IO;
+        if (kind != LINE_NOT_YET && (kind == LINE_TOO_LONG || !prompt_line_is_blank(line, length)))
+            take_line(d, kind, line, length);
+    }
+    return STATUS_OK;
+}
+
+/* ---- the estimate ---- */
+
+static enum status measure(struct dry_run *d, struct speed *speed, struct error *err)
+{
+    struct engine *e = NULL;
+    enum status status = engine_create(d->options->engine, &e, err);
+    if (status == STATUS_OK && d->longest_prompt >= engine_limits(e)->max_model_len)
+        log_write(d->options->engine->log, LOG_WARNING,
+                  "the longest prompt has %lld tokens, but the memory of this machine has room for %d in a sequence",
+                  (long long)d->longest_prompt, engine_limits(e)->max_model_len);
+    if (status == STATUS_OK) status = speed_trial(e, d->sample, d->num_sampled, speed, err);
+    engine_leave(e);
+    return status;
+}
+
+/* "12 s", "3 min 5 s", "2 h 10 min", "4 d 3 h" */
+static void format_duration(double seconds, char *out, size_t size)
+{
+    const long long s = (long long)(seconds + 0.5);
+    if (seconds < 10)
+        snprintf(out, size, "%.1f s", seconds);
+    else if (s < 60)
+        snprintf(out, size, "%lld s", s);
+    else if (s < 3600)
+        snprintf(out, size, "%lld min %lld s", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(out, size, "%lld h %lld min", s / 3600, s / 60 % 60);
+    else
+        snprintf(out, size, "%lld d %lld h", s / 86400, s / 3600 % 24);
+}
+
+/* Tokens of prompts whose blocks an earlier prompt has. The count of different blocks is an estimate. */
+static int64_t shared_tokens(const struct dry_run *d)
+{
+    const double again = (double)d->num_blocks - distinct_count(&d->blocks);
+    return again < 1 ? 0 : (int64_t)(again + 0.5) * d->options->engine->block_size;
+}
+
+static void report_duration(struct report *r, const char *key, const char *label, double seconds, const char *note)
+{
+    char text[32];
+    json_put_real(r->json, key, seconds);
+    format_duration(seconds, text, sizeof text);
+    table_cell(&r->numbers, "%s", label);
+    table_cell(&r->numbers, "%s", text);
+    table_cell(&r->numbers, "%s", note);
+}
+
+static void report_time(struct report *r, const struct dry_run *d, const struct speed *speed)
+{
+    const struct engine_options *o = d->options->engine;
+    const int64_t computed = d->prompt_tokens - (o->enable_prefix_caching ? shared_tokens(d) : 0);
+    const double prompts = (double)computed / speed->prompt_tokens;
+    char note[96];
+    snprintf(note, sizeof note, "tokens/s, measured with %zu of the prompts at once", speed->num_prompts);
+    report_number(r, "prompt_tokens_per_s", "prompts", speed->prompt_tokens, note);
+    report_number(r, "output_tokens_per_s", "answers", speed->output_tokens, "tokens/s, all of them together");
+    report_duration(r, "prompt_seconds", "time for the prompts", prompts, "");
+    report_duration(r, "seconds_for_100_tokens", "time for answers",
+                    (double)d->num_prompts * 100 / speed->output_tokens, "for each 100 tokens that every answer has");
+    report_duration(r, "most_seconds", "time at most", prompts + (double)d->output_tokens / speed->output_tokens,
+                    "if every answer has all its tokens");
+}
+
+static void report_counts(struct report *r, const struct dry_run *d)
+{
+    char note[96];
+    const int64_t shared = shared_tokens(d);
+    snprintf(note, sizeof note, "at most %lld in one", (long long)d->longest_prompt);
+    report_integer(r, "num_prompts", "prompts", d->num_prompts);
+    report_integer(r, "num_bad", "bad lines", d->num_bad);
+    report_amount(r, "prompt_tokens", "prompt tokens", d->prompt_tokens, note);
+    snprintf(note, sizeof note, "about %.3g %%, if the prefix cache keeps them",
+             d->prompt_tokens ? 100.0 * (double)shared / (double)d->prompt_tokens : 0.0);
+    report_amount(r, "shared_tokens", "in earlier prompts, too", shared, note);
+    snprintf(note, sizeof note, "at most; %lld in one answer", (long long)d->longest_answer);
+    report_amount(r, "output_tokens", "answer tokens", d->output_tokens, note);
+}
+
+/* ---- the run ---- */
+
+static int print(const struct dry_run *d, const struct speed *speed, int exit_status)
+{
+    struct report report;
+    report_init(&report);
+    report_counts(&report, d);
+    if (speed->prompt_tokens > 0 && speed->output_tokens > 0) report_time(&report, d, speed);
+    const bool ok = report_print(&report, false, stdout);
+    report_free(&report);
+    return ok ? exit_status : EXIT_STATUS_FAILURE;
+}
+
+static int count_and_print(struct dry_run *d)
+{
+    struct error err = {""};
+    struct speed speed = {0};
+    int exit_status = EXIT_STATUS_OK;
+    if (read_all(d, &err) != STATUS_OK) exit_status = command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    if (d->num_bad > MOST_BAD_SHOWN)
+        fprintf(stderr, "quire generate: and %lld more bad lines\n", (long long)(d->num_bad - MOST_BAD_SHOWN));
+    if (d->num_bad > 0) exit_status = EXIT_STATUS_FAILURE;
+    if (d->num_prompts > 0 && measure(d, &speed, &err) != STATUS_OK) {
+        error_prefix(&err, STATUS_INVALID, "no time is estimated");
+        command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    }
+    return print(d, &speed, exit_status);
+}
+
+int dry_run(const struct dry_run_options *options)
+{
+    struct error err = {""};
+    struct dry_run *d = calloc(1, sizeof *d);
+    int exit_status = EXIT_STATUS_FAILURE;
+    enum status status = d ? STATUS_OK : error_set(&err, STATUS_OUT_OF_MEMORY, "no memory for a dry run");
+    if (d) {
+        d->options = options;
+        status = inputs_open(&d->inputs, options->input, &err);
+        if (status == STATUS_OK) status = open_facts(d, &err);
+    }
+    if (status == STATUS_OK)
+        exit_status = count_and_print(d);
+    else
+        command_fail(COMMAND, &err, exit_status);
+    if (!d) return exit_status;
+    for (size_t i = 0; i < d->num_sampled; i++) prompt_free(&d->sample[i]);
+    prompt_rules_free(&d->rules);
+    inputs_close(&d->inputs);
+    loaded_model_close(&d->facts);
+    free(d);
+    return exit_status;
+}

@@ -1,0 +1,19 @@
+/* quire generate --dry-run: what a run would read and, about, how long it would take. */
+#ifndef QUIRE_RUNTIME_DRY_RUN_H
+#define QUIRE_RUNTIME_DRY_RUN_H
+
+#include "runtime/inputs.h"
+#include "runtime/prompts.h"
+
+struct dry_run_options {
+    const struct engine_options *engine;
+    const struct input_list *input;
+    struct prompt_options prompts;
+};
+
+/* Reads all lines with the tokenizer and config.json, and names the bad ones on stderr. Then it opens the model, to
+ * measure its speed with some of the prompts, and prints what it counted on stdout. A model that cannot be opened costs
+ * only the estimate. Returns the command's exit status: EXIT_STATUS_FAILURE if a line is bad. */
+int dry_run(const struct dry_run_options *options);
+
+#endif

@@ -1,0 +1,25 @@
+/* What answers follow from, as hashes (XXH3, 128 bits): whether two runs read the same prompts and the same model. */
+#ifndef QUIRE_RUNTIME_FINGERPRINT_H
+#define QUIRE_RUNTIME_FINGERPRINT_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+struct fingerprint {
+    char text[33]; /* hexadecimal */
+};
+
+/* Of the raw bytes of regular files, in this order: their contents, and not their names. Each is read from where its
+ * descriptor stands, which stays as it is. */
+enum status fingerprint_files(const int *fds, int count, struct fingerprint *out, struct error *err);
+
+/* Of a file by its name. */
+enum status fingerprint_path(const char *path, struct fingerprint *out, struct error *err);
+
+/* Of the files of a checkpoint folder from which answers follow: names and contents of the configuration, the tokenizer
+ * and the chat template. Of weights, which take minutes to read: name, size, the header of the safetensors file and
+ * pages here and there, so that one fine-tuning is told from another. Dates play no part: a copy is the same model. */
+enum status fingerprint_model(const char *folder, bool with_weights, struct fingerprint *out, struct error *err);
+
+#endif

@@ -1,0 +1,145 @@
+#include "runtime/inputs.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum status input_list_add(void *target, const char *name, struct error *err)
+{
+    struct input_list *list = target;
+    if (!array_reserve(&list->names, &list->capacity, list->count + 1, sizeof *list->names))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu names", list->count + 1);
+    list->names[list->count++] = name;
+    return STATUS_OK;
+}
+
+void input_list_free(struct input_list *list)
+{
+    free(list->names);
+    *list = (struct input_list){0};
+}
+
+/* ---- the list: an empty one is standard input ---- */
+
+static size_t num_files(const struct inputs *in)
+{
+    return in->list->count ? in->list->count : 1;
+}
+
+static const char *name_of(const struct inputs *in, size_t index)
+{
+    return in->list->count ? in->list->names[index] : "-";
+}
+
+static bool is_standard(const char *name)
+{
+    return strcmp(name, "-") == 0;
+}
+
+static bool file_info(const char *name, struct stat *info)
+{
+    const int result = is_standard(name) ? fstat(STDIN_FILENO, info) : stat(name, info);
+    return result == 0 && S_ISREG(info->st_mode);
+}
+
+/* Tries to open the file. A named pipe is left alone: its writer would take a reader that goes away for the end. */
+static enum status try_file(const char *name, struct error *err)
+{
+    struct stat info;
+    struct line_reader tried;
+    if (is_standard(name) || (stat(name, &info) == 0 && S_ISFIFO(info.st_mode))) return STATUS_OK;
+    const enum status status = line_reader_open(&tried, name, err);
+    line_reader_free(&tried);
+    return status;
+}
+
+/* Tries all files, and adds up their sizes. */
+static enum status check_files(struct inputs *in, struct error *err)
+{
+    int num_standard = 0;
+    bool known = true;
+    for (size_t i = 0; i < num_files(in); i++) {
+        const char *name = name_of(in, i);
+        struct stat info;
+        const enum status status = try_file(name, err);
+        if (status != STATUS_OK) return status;
+        if (is_standard(name)) num_standard++;
+        known = known && file_info(name, &info);
+        if (known) in->size += (uint64_t)info.st_size;
+    }
+    if (!known) in->size = 0;
+    if (num_standard <= 1) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "standard input (-) is named twice as an input");
+}
+
+static enum status open_next(struct inputs *in, struct error *err)
+{
+    const char *name = name_of(in, in->next);
+    in->description = is_standard(name) ? "standard input" : name;
+    const enum status status = line_reader_open(&in->reader, name, err);
+    if (status == STATUS_OK) in->next++;
+    return status;
+}
+
+enum status inputs_open(struct inputs *in, const struct input_list *list, struct error *err)
+{
+    *in = (struct inputs){.list = list};
+    enum status status = check_files(in, err);
+    if (status == STATUS_OK) status = open_next(in, err);
+    if (status != STATUS_OK) inputs_close(in);
+    return status;
+}
+
+void inputs_close(struct inputs *in)
+{
+    line_reader_free(&in->reader);
+    *in = (struct inputs){0};
+}
+
+/* ---- lines ---- */
+
+static void note_file_end(struct inputs *in)
+{
+    in->bytes_before += in->reader.source.bytes_read;
+    line_reader_free(&in->reader);
+}
+
+enum line_result inputs_next(struct inputs *in, bool wait, const char **line, size_t *length, struct error *err)
+{
+    for (;;) {
+        const enum line_result result = line_reader_next(&in->reader, wait, line, length, err);
+        if (result == LINE_FAILED) error_prefix(err, STATUS_IO, in->description);
+        if (result != LINE_END || in->next == num_files(in)) return result;
+        note_file_end(in);
+        if (open_next(in, err) != STATUS_OK) return LINE_FAILED;
+    }
+}
+
+int64_t inputs_line(const struct inputs *in)
+{
+    return in->reader.line;
+}
+
+const char *inputs_file(const struct inputs *in)
+{
+    return num_files(in) > 1 ? in->description : NULL;
+}
+
+uint64_t inputs_position(struct inputs *in)
+{
+    const uint64_t now = in->bytes_before + line_reader_position(&in->reader);
+    if (now > in->furthest) in->furthest = now;
+    return in->furthest;
+}
+
+const char *inputs_find(const struct inputs *in, int fd)
+{
+    struct stat wanted, info;
+    if (fstat(fd, &wanted) != 0 || !S_ISREG(wanted.st_mode)) return NULL;
+    for (size_t i = 0; i < num_files(in); i++) {
+        const char *name = name_of(in, i);
+        if (file_info(name, &info) && info.st_dev == wanted.st_dev && info.st_ino == wanted.st_ino) return name;
+    }
+    return NULL;
+}

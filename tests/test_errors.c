@@ -1,0 +1,274 @@
+/* What goes wrong, and what quire says: a row for each. A sentence says what is wrong, where, what was expected or what
+ * to do. `build/debug/test_errors --print` prints them all.
+ *
+ * Checked for every row: the exit status; one line on stderr that begins with the command; nothing on stdout, or, where
+ * the row is `answered`, the sentence in it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "runtime/commands.h"
+#include "tests/support/program.h"
+#include "tests/support/temp_folder.h"
+
+enum { USAGE = EXIT_STATUS_USAGE, FAILED = EXIT_STATUS_FAILURE, MAX_WORDS = 24 };
+
+struct row {
+    /* Words between blanks; '_' is a word of one blank, EMPTY one of none. GUIDE is the guide's folder, FILE the file
+     * below, FOLDER the folder that it lies in. */
+    const char *arguments;
+    int exit_status;
+    const char *sentence;    /* a part of it, without "quire COMMAND: " */
+    const char *name, *file; /* of the file, and its content; name NULL: "file" */
+    const char *input;       /* standard input; NULL: empty */
+    const char *variable;    /* of the environment, "NAME=VALUE" */
+    bool answered;           /* the sentence is an answer's "error", on stdout */
+};
+
+#define CONFIG "config.json"
+#define CHECK "inspect --model FOLDER --device cpu"
+/* What every line of generate below has. */
+#define GENERATE "generate --model GUIDE --device cpu --max-num-seqs 4 --quiet --no-chat --max-tokens 4 --input FILE"
+
+static const struct row rows[] = {
+    /* commands and flags */
+    {"", USAGE, "usage: quire COMMAND [flags]"},
+    {"chatt", USAGE, "there is no command 'chatt'"},
+    {"bench", USAGE, "usage: quire bench NAME"},
+    {"bench latencie", USAGE, "there is no benchmark 'latencie'"},
+    {"chat --max-model-length 5", USAGE, "there is no flag --max-model-length; did you mean --max-model-len?"},
+    {"generate --outptu x", USAGE, "there is no flag --outptu; did you mean --output?"},
+    {"chat --n 3", USAGE, "there is no flag --n"},
+    {"profile --no-json=1", USAGE, "--no-json takes no value, but was written --no-json=1"},
+    {"inspect --enable-", USAGE, "--enable- could mean --enable-prefix-caching or --enable-chunked-prefill"},
+    {"chat -z", USAGE, "there is no flag -z; --help-all lists the flags"},
+    {"generate prompts.txt", USAGE, "'prompts.txt' is not a flag; flags begin with --"},
+    {"tokenize one two", USAGE, "'two' is a word too many; put a text of several words in quotes"},
+    {"tokenize", USAGE, "give a text, or - for standard input"},
+    {"bench --compare only.json", USAGE, "--compare needs two files: quire bench --compare A.json B.json"},
+    /* values */
+    {"chat --model", USAGE, "--model needs a value: --model PATH|ORG/NAME[@REVISION]"},
+    {"generate -o EMPTY", USAGE, "--output needs a value: --output FILE"},
+    {"generate -i EMPTY", USAGE, "--input needs a value: --input FILE"},
+    {"profile -i EMPTY", USAGE, "--input needs a value: --input FILE"},
+    {"chat --stop EMPTY", USAGE, "--stop: expected a text, got an empty one"},
+    {"generate --format csv", USAGE, "--format: expected auto|text|jsonl"},
+    {"bench kernels --device cuda:1x", USAGE, "--device: expected auto|cpu|cuda|cuda:N, got 'cuda:1x'"},
+    {"chat --block-size 17", USAGE, "--block-size: expected 8|16|32|64|128, got '17'"},
+    {"chat --device gpu", USAGE, "--device: expected auto|cpu|cuda|cuda:N, got 'gpu'"},
+    {"chat --dtype int8", USAGE, "--dtype: expected auto|float32|float16|bfloat16, got 'int8'"},
+    {"chat --load-format gguf", USAGE, "--load-format: expected auto|dummy, got 'gguf'"},
+    {"chat --preemption-mode drop", USAGE, "--preemption-mode: expected auto|recompute|swap, got 'drop'"},
+    {"chat --scheduling-policy lifo", USAGE, "--scheduling-policy: expected fcfs|priority, got 'lifo'"},
+    {"chat --max-model-len 0", USAGE, "--max-model-len: expected a whole number from 1 to 2147483647, got '0'"},
+    {"chat --max-num-seqs 4k", USAGE, "--max-num-seqs: expected a whole number from 1 to 65535, got '4k'"},
+    {"chat --gpu-memory-utilization 90", USAGE, "--gpu-memory-utilization: expected a number from 0.01 to 1, got '90'"},
+    {"chat --kv-cache-space -1", USAGE, "--kv-cache-space: expected a number from 0 to 1048576, got '-1'"},
+    {"chat --threads 1e3", USAGE, "--threads: expected a whole number from 0 to 4096, got '1e3'"},
+    {"chat --seed -1", USAGE, "--seed: expected a whole number from 0 to 18446744073709551615, got '-1'"},
+    {"chat --temperature hot", USAGE, "--temperature: expected a number, got 'hot'"},
+    {"chat --temperature -1", USAGE, "temperature is -1"},
+    {"chat --top-p 1.5", USAGE, "top_p is 1.5"},
+    {"chat --top-k -5", USAGE, "top_k is -5"},
+    {"chat --repetition-penalty 0", USAGE, "repetition_penalty is 0"},
+    {"generate --n 0", USAGE, "n is 0"},
+    {"generate --best-of 2 --n 3", USAGE, "n is 3; it must be at most best_of, which is 2"},
+    {"generate --beam-width 2 --stop x", USAGE, "beam"},
+    {"generate --max-tokens 0", USAGE, "max_tokens is 0"},
+    {"chat --min-tokens 9 --max-tokens 3", USAGE, "min_tokens is 9"},
+    {"chat --stop-token-ids 2,x", USAGE, "--stop-token-ids: expected token ids as in 2,13,29, got '2,x'"},
+    {"chat --logit-bias 13", USAGE, "--logit-bias: expected token ids and what to add as in 13:-100,29:2.5, got '13'"},
+    {"generate --early-stopping maybe", USAGE, "--early-stopping: expected true, false or never, got 'maybe'"},
+    {"chat --prompt _", USAGE, "--prompt is empty; give it a text to answer"},
+    {"chat --chat-template-kwargs [1]", USAGE, "--chat-template-kwargs: "},
+    {"bench latency --input-len 9:3", USAGE, "--input-len: expected a number of tokens from 1, or two as A:B, A <= B"},
+    {"bench latency --batch-size 0", USAGE, "--batch-size: expected a whole number from 1 to 1048576, got '0'"},
+    {"profile --every 0", USAGE, "--every: expected a whole number from 1 to 1073741824, got '0'"},
+    /* the environment and --config */
+    {"inspect", USAGE, "QUIRE_BLOCK_SIZE: expected 8|16|32|64|128, got '5'", .variable = "QUIRE_BLOCK_SIZE=5"},
+    {"inspect", USAGE, "QUIRE_JSON: expected true or false, got '2'", .variable = "QUIRE_JSON=2"},
+    {"inspect --config FILE", USAGE, "file:2: block-size: expected 8|16|32|64|128, got '5'",
+     .file = "# sizes\nblock_size: 5\n"},
+    {"inspect --config FILE", USAGE, "file:1: max-len: no command has a flag --max-len", .file = "max-len: 5\n"},
+    {"inspect --config FILE", USAGE, "file:2: the line begins with a blank, but nothing is nested here; a line is",
+     .file = "seed: 1\n  name: x\n"},
+    {"inspect --config FILE", USAGE, "file: max-model-len: expected a whole number from 1",
+     .file = "{\"max_model_len\": 1.5}"},
+    {"inspect --config FOLDER/none", USAGE, "/none: "},
+    {"chat", USAGE, "QUIRE_TOP_P: top_p is 2; it must be above 0 and at most 1", .variable = "QUIRE_TOP_P=2"},
+    {"chat --config FILE", USAGE, "file: max-tokens: max_tokens is 0", .file = "max_tokens: 0"},
+    /* models */
+    {"chat --model FOLDER/none", FAILED, "none: no such folder; name one with config.json and *.safetensors"},
+    {"chat --model llama", FAILED, "llama: no such folder; a model in the Hugging Face cache is named ORG/NAME"},
+    {"chat --model org/name", FAILED, "download it with: hf download org/name",
+     .variable = "HF_HUB_CACHE=/nowhere/at/all"},
+    {"chat --model FILE", FAILED, "x.gguf is a GGUF file; quire reads the original checkpoint", .name = "x.gguf",
+     .file = ""},
+    {CHECK, FAILED, "there is no config.json; a checkpoint folder holds config.json and *.safetensors", .file = ""},
+    {CHECK, FAILED, "config.json: ", CONFIG, ""},
+    {CHECK, FAILED, "config.json: ", CONFIG, "{\"model_type\": "},
+    {CHECK, FAILED, "config.json: ", CONFIG, "[]"},
+    {CHECK, FAILED, "config.json: ", CONFIG, "{}"},
+    {CHECK, FAILED, "model_type is \"deepseek_v3\"; what quire lacks for it: latent attention (MLA)", CONFIG,
+     "{\"model_type\": \"deepseek_v3\"}"},
+    {CHECK, FAILED, "model_type is \"nosuch\"", CONFIG, "{\"model_type\": \"nosuch\"}"},
+    {CHECK, FAILED, "config.json: the key hidden_size is missing; expected an integer", CONFIG,
+     "{\"model_type\": \"llama\"}"},
+    {CHECK, FAILED, "config.json: hidden_size must be ", CONFIG,
+     "{\"model_type\": \"llama\", \"hidden_size\": \"big\"}"},
+    {"chat --model GUIDE --device cuda:99", FAILED, "cuda"},
+    {"chat --model GUIDE --max-model-len 100000 -p x", FAILED, "max_model_len"},
+    {"profile --model GUIDE --device cpu --kv-cache-space 0.00001", FAILED, "kv-cache-space"},
+    {"chat --model GUIDE --device cpu --chat-template FOLDER/none -p x", FAILED, "/none: "},
+    {"chat --model GUIDE --device cpu --chat-template FILE -p x", FAILED, "file: ", .file = "{% if %}"},
+    {"chat --model GUIDE --device cpu --chat-template FILE -p x", FAILED,
+     "file: the file is empty; expected a chat template", .file = ""},
+    {"chat --model GUIDE --device cpu --skip-tokenizer-init -p x", USAGE, "there is no flag --skip-tokenizer-init"},
+    /* other files */
+    {"generate --model GUIDE --input FOLDER/none", FAILED, "cannot open the input "},
+    {"generate --model GUIDE --input FOLDER", FAILED, " is a folder; name a file of prompts"},
+    {"generate --model GUIDE --input FILE --output FILE", USAGE, "is the input; name another file", .file = "x\n"},
+    {"generate --model GUIDE --input FILE --output FOLDER/no/such", FAILED, "no/such: No such file or directory",
+     .file = "x\n"},
+    {"profile --model GUIDE --device cpu --input FOLDER/none", FAILED, "cannot open the input "},
+    {"template --model GUIDE --messages FILE", FAILED, "file: ", .file = "[{\"role\": "},
+    {"template --model GUIDE --messages FILE", FAILED, "unknown field \"mesages\"; a conversation has messages, tools",
+     .file = "{\"mesages\": []}"},
+    {"tokenize --model GUIDE --ids 1;2", FAILED, "'1;2' is not a token id; expected numbers with spaces between them"},
+    {"tokenize --model GUIDE --ids 99999", FAILED, "99999"},
+    {"bench --compare FILE FILE", FAILED, "file: no result of quire bench NAME --json", .file = "{}"},
+    {"bench kernels --filter nosuch --device cpu", FAILED, "no kernel or shape contains 'nosuch'; without --filter"},
+    {"bench scheduler --filter nosuch", FAILED, "no part contains 'nosuch' (--filter); they are pool, decodes"},
+    {"bench latency --model GUIDE --device cpu --input-len 3000", FAILED, "lower --input-len or --output-len"},
+    /* prompts: an answer has the sentence, and the others are answered */
+    {GENERATE, FAILED, "line 1: not valid JSON at column 11", .file = "{\"prompt\": \n", .answered = true},
+    {GENERATE, FAILED, "line 1: one of prompt, prompt_token_ids and messages must be given", .file = "{\"id\": 1}\n",
+     .answered = true},
+    {GENERATE, FAILED, "line 1: there is no field 'max_token'", .file = "{\"prompt\": \"x\", \"max_token\": 3}\n",
+     .answered = true},
+    {GENERATE, FAILED, "line 1: prompt must be ", .file = "{\"prompt\": 5}\n", .answered = true},
+    {GENERATE, FAILED, "line 1: the prompt is empty", .file = "{\"prompt\": \"\"}\n", .answered = true},
+    {GENERATE, FAILED, "line 1: temperature ", .file = "{\"prompt\": \"x\", \"temperature\": -1}\n", .answered = true},
+    {GENERATE, FAILED, "line 1: top_k must be ", .file = "{\"prompt\": \"x\", \"top_k\": \"3\"}\n", .answered = true},
+    {GENERATE, FAILED, "line 1: n is 9", .file = "{\"prompt\": \"x\", \"n\": 9}\n", .answered = true},
+    {GENERATE, FAILED, "line 1: a token id in prompt_token_ids must be an integer from 0 to 4095, found 99999",
+     .file = "{\"prompt_token_ids\": [5, 99999]}\n", .answered = true},
+    {GENERATE, FAILED, "line 1: stop holds an empty string", .file = "{\"prompt\": \"x\", \"stop\": [\"\"]}\n",
+     .answered = true},
+    {GENERATE, FAILED, "line 1: logit_bias has the key 'x', which is no token id",
+     .file = "{\"prompt\": \"x\", \"logit_bias\": {\"x\": 1}}\n", .answered = true},
+    {GENERATE, FAILED,
+     "line 1: priority is 3, but requests run in order of arrival: set --scheduling-policy to priority",
+     .file = "{\"prompt\": \"x\", \"priority\": 3}\n", .answered = true},
+    {GENERATE, FAILED, "line 1: byte 2 is not UTF-8; convert", .file = "a\xFF\n", .answered = true},
+    {GENERATE, FAILED, "line 1: messages must be a list of objects, each with a ",
+     .file = "{\"messages\": \"hello\"}\n", .answered = true},
+    {GENERATE, FAILED, "line 1: message 1 must be an object with a string \\\"role\\\"",
+     .file = "{\"messages\": [{\"content\": \"x\"}]}\n", .answered = true},
+    {"generate --model GUIDE --device cpu --max-model-len 16 --quiet --no-chat --input FILE", FAILED,
+     "max_model_len is 16", .file = "a b c d e f g h i j k l m n o p q r s t u v w x y z\n", .answered = true},
+};
+enum { NUM_ROWS = sizeof rows / sizeof rows[0] };
+
+/* Replaces `from` in a word by `to`. */
+static void replace(char *word, size_t size, const char *from, const char *to)
+{
+    char rest[512], *at = strstr(word, from);
+    if (!at) return;
+    snprintf(rest, sizeof rest, "%s", at + strlen(from));
+    snprintf(at, size - (size_t)(at - word), "%s%s", to, rest);
+}
+
+static void run(const struct row *row, struct program *p)
+{
+    static const char *const variables[] = {"LC_ALL=C", NULL};
+    char words[MAX_WORDS][512], line[512], file[400];
+    const char *argv[MAX_WORDS + 4] = {"/usr/bin/env", variables[0], row->variable ? row->variable : variables[0],
+                                       QUIRE_EXECUTABLE};
+    struct temp_folder folder;
+    int count = 4;
+    temp_folder_make(&folder);
+    assert_true(path_join(file, sizeof file, folder.path, row->name ? row->name : "file"));
+    if (row->file) temp_folder_write_string(&folder, row->name ? row->name : "file", row->file);
+    snprintf(line, sizeof line, "%s", row->arguments);
+    for (char *word = strtok(line, " "); word && count < MAX_WORDS + 3; word = strtok(NULL, " ")) {
+        char *copy = words[count - 4];
+        snprintf(copy, sizeof words[0], "%s", word);
+        if (strcmp(copy, "EMPTY") == 0) copy[0] = '\0';
+        if (strcmp(copy, "_") == 0) copy[0] = ' ';
+        replace(copy, sizeof words[0], "GUIDE", QUIRE_GUIDE);
+        replace(copy, sizeof words[0], "FILE", file);
+        replace(copy, sizeof words[0], "FOLDER", folder.path);
+        argv[count++] = copy;
+    }
+    argv[count] = NULL;
+    program_run(p, argv, row->input);
+    temp_folder_remove(&folder);
+}
+
+static const char *text_of(const struct text *text)
+{
+    return text->data ? text->data : "";
+}
+
+/* What is wrong with what quire said; NULL: nothing. */
+static const char *check(const struct row *row, const struct program *p)
+{
+    const char *err = text_of(&p->err), *said = row->answered ? text_of(&p->out) : err;
+    const bool usage = strncmp(row->sentence, "usage:", 6) == 0;
+    if (p->exit_status != row->exit_status) return "another exit status";
+    if (!strstr(said, row->sentence)) return "another sentence";
+    if (!row->answered && p->out.length > 0) return "something on stdout";
+    if (!usage && strncmp(err, "quire", 5) != 0) return "does not begin with quire";
+    if (!p->err.length || err[p->err.length - 1] != '\n') return "no whole line on stderr";
+    if (strstr(err, "(null)") || strchr(err, '\033')) return "not fit for a terminal";
+    const bool with_list =
+        usage || strstr(row->sentence, "there is no command") || strstr(row->sentence, "no benchmark");
+    if (!with_list && strchr(err, '\n') != err + p->err.length - 1) return "more than one line";
+    return NULL;
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    int failures = 0;
+    assert_true(NUM_ROWS >= 60);
+    for (int i = 0; i < NUM_ROWS; i++) {
+        struct program p;
+        run(&rows[i], &p);
+        const char *wrong = check(&rows[i], &p);
+        if (wrong)
+            print_message("quire %s: %s: expected %d '%s', got %d\n%s%s", rows[i].arguments, wrong, rows[i].exit_status,
+                          rows[i].sentence, p.exit_status, text_of(&p.out), text_of(&p.err));
+        failures += wrong != NULL;
+        program_free(&p);
+    }
+    assert_int_equal(failures, 0);
+}
+
+static void print_rows(void)
+{
+    for (int i = 0; i < NUM_ROWS; i++) {
+        struct program p;
+        run(&rows[i], &p);
+        printf("$ quire %s\n%s%s-> %d\n\n", rows[i].arguments, text_of(&p.out), text_of(&p.err), p.exit_status);
+        program_free(&p);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
+    if (argc > 1 && strcmp(argv[1], "--print") == 0) {
+        print_rows();
+        return 0;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
