@@ -92,7 +92,7 @@ static struct font fitting(cairo_t *c, struct font f, const char *text, double w
 }
 
 /* 12345678: "12,345,678". */
-static const char *grouped(char out[32], int64_t value)
+static const char *with_commas(char out[32], int64_t value)
 {
     char digits[24];
     const int length = snprintf(digits, sizeof digits, "%lld", (long long)value);
@@ -129,10 +129,10 @@ static void draw_title(cairo_t *c, const struct picture *p)
     const struct font wanted = {40, true, INK}, under = {23, false, FAINT};
     const struct font title_font = fitting(c, wanted, title, PICTURE_WIDTH - 2 * MARGIN);
     draw_text(c, &title_font, MARGIN, 76, LEFT, title);
-    snprintf(line, sizeof line, "%s blocks of %d tokens, %s  ·  %s prompt%s  ·  %s steps  ·  %s preemption%s",
-             grouped(blocks, p->memory->num_blocks), p->block_size, dtype_name(p->memory->cache_dtype),
-             grouped(prompts, p->num_prompts), plural(p->num_prompts), grouped(steps, num_steps),
-             grouped(preemptions, p->num_preemptions), plural(p->num_preemptions));
+    snprintf(line, sizeof line, "%s blocks of %d tokens, %s; %s prompt%s, %s steps, %s preemption%s",
+             with_commas(blocks, p->memory->num_blocks), p->block_size, dtype_name(p->memory->cache_dtype),
+             with_commas(prompts, p->num_prompts), plural(p->num_prompts), with_commas(steps, num_steps),
+             with_commas(preemptions, p->num_preemptions), plural(p->num_preemptions));
     draw_text(c, &under, MARGIN, 116, LEFT, line);
     text_free(&name);
 }
@@ -341,14 +341,14 @@ static void draw_axes(const struct plot *p)
     const double blocks = tick_distance(p->most_blocks, 6), running = tick_distance(p->most_running, 6);
     for (double v = 0; v <= p->most_blocks; v += blocks) {
         const double y = height_of(v, p->most_blocks);
-        draw_text(p->c, &AXIS, PLOT_LEFT - 14, y + 7, RIGHT, grouped(text, (int64_t)v));
+        draw_text(p->c, &AXIS, PLOT_LEFT - 14, y + 7, RIGHT, with_commas(text, (int64_t)v));
         draw_line(p->c, PLOT_LEFT - 8, y, PLOT_LEFT, y, FAINT, 1);
     }
     struct font right = AXIS;
     right.color = RUNNING;
     for (double v = 0; v <= p->most_running; v += running) {
         const double y = height_of(v, p->most_running);
-        draw_text(p->c, &right, PLOT_RIGHT + 14, y + 7, LEFT, grouped(text, (int64_t)v));
+        draw_text(p->c, &right, PLOT_RIGHT + 14, y + 7, LEFT, with_commas(text, (int64_t)v));
         draw_line(p->c, PLOT_RIGHT, y, PLOT_RIGHT + 8, y, RUNNING, 1);
     }
 }
@@ -360,7 +360,7 @@ static void draw_steps_axis(const struct plot *p)
     for (double v = 0; v <= last; v += distance) {
         const double x = PLOT_LEFT + v / last * (PLOT_RIGHT - PLOT_LEFT);
         draw_line(p->c, x, BOTTOM, x, BOTTOM + 8, FAINT, 1);
-        draw_text(p->c, &AXIS, x, BOTTOM + 32, CENTER, grouped(text, (int64_t)v));
+        draw_text(p->c, &AXIS, x, BOTTOM + 32, CENTER, with_commas(text, (int64_t)v));
     }
     draw_text(p->c, &AXIS, (PLOT_LEFT + PLOT_RIGHT) / 2.0, BOTTOM + 64, CENTER, "steps");
 }
