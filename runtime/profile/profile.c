@@ -38,7 +38,7 @@ struct memory_facts {
 
 static enum status write_failed(struct error *err)
 {
-    return error_set(err, STATUS_IO, "cannot write the report to standard output");
+    return error_set(err, STATUS_IO, "cannot write the report to standard output: %s", strerror(errno));
 }
 
 static enum status no_memory(struct error *err)
@@ -341,18 +341,19 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .not_empty = true,
          .argument = "FILE",
          .help = "Write a line a step to this file: requests, tokens, blocks, preemptions. Default: none."},
-        {.name = "svg",
-         .kind = OPTION_STRING,
-         .target = &o->svg,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "Draw memory and blocks over the steps as one picture into this file. Default: none."},
         {.name = "png",
          .kind = OPTION_STRING,
          .target = &o->png,
          .not_empty = true,
          .argument = "FILE",
-         .help = "The same picture as PNG, 1600 x 900. Default: none."},
+         .help = "Draw memory by purpose and blocks over the steps as one picture into this file, PNG of 1600 x 900. "
+                 "Default: none."},
+        {.name = "svg",
+         .kind = OPTION_STRING,
+         .target = &o->svg,
+         .not_empty = true,
+         .argument = "FILE",
+         .help = "The picture of --png as SVG. Default: none."},
         {.name = "fail-if-preempted",
          .kind = OPTION_SWITCH,
          .target = &o->fail_if_preempted,
