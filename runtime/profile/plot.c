@@ -51,11 +51,13 @@ static void print_queue(const char *name, const int32_t *values, size_t count, b
 bool plot_print(const struct series *s, bool utf8, FILE *out)
 {
     struct series_row rows[PLOT_COLUMNS];
-    int32_t running[PLOT_COLUMNS], waiting[PLOT_COLUMNS];
+    int32_t running[PLOT_COLUMNS], waiting[PLOT_COLUMNS], swapped[PLOT_COLUMNS], most_swapped = 0;
     const size_t count = series_thin(s, rows, PLOT_COLUMNS);
     for (size_t i = 0; i < count; i++) {
         running[i] = rows[i].num_running;
-        waiting[i] = rows[i].num_waiting + rows[i].num_swapped;
+        waiting[i] = rows[i].num_waiting;
+        swapped[i] = rows[i].num_swapped;
+        if (swapped[i] > most_swapped) most_swapped = swapped[i];
     }
     fprintf(out, "%9s  %s in use  %s cached, over %lld steps\n", "blocks", utf8 ? "█" : "#", utf8 ? "░" : "-",
             (long long)(s->count ? s->rows[s->count - 1].step : 0));
@@ -63,5 +65,6 @@ bool plot_print(const struct series *s, bool utf8, FILE *out)
     if (s->preemptions > 0) print_preemptions(rows, count, utf8, out);
     print_queue("running", running, count, utf8, out);
     print_queue("waiting", waiting, count, utf8, out);
+    if (most_swapped > 0) print_queue("swapped", swapped, count, utf8, out);
     return !ferror(out);
 }

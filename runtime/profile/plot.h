@@ -6,8 +6,8 @@
 
 #include "runtime/profile/series.h"
 
-/* Draws a plot of 72 columns: blocks in use and cached, preemptions, requests running and waiting. False if the stream
- * refused. */
+/* Draws a plot of 72 columns: blocks in use and cached, preemptions, requests running, waiting and swapped. False if
+ * the stream refused. */
 bool plot_print(const struct series *s, bool utf8, FILE *out);
 
 #endif

@@ -163,7 +163,7 @@ static enum status report_memory(const struct profile_options *o, struct error *
         status = !o->json ? print_facts(&f, err) : json ? dump_json(json, err) : no_memory(err);
         json_decref(json);
     }
-    loaded_model_close(&l);
+    if (f.planned) loaded_model_close(&l); /* else the process exits next, and the driver frees a GPU's memory faster */
     return status;
 }
 
@@ -388,6 +388,7 @@ static enum status check_options(const struct profile_options *o, struct error *
                  {"--svg", o->svg != NULL},
                  {"--png", o->png != NULL},
                  {"--plot", o->plot > 0},
+                 {"--trace", o->engine.trace_file != NULL},
                  {"--fail-if-preempted", o->fail_if_preempted}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags && o->input.count == 0; i++)
         if (flags[i].given)
