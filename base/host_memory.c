@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { PATH_SIZE = 4096 };
 
@@ -105,4 +107,22 @@ enum status host_memory_read_below(const char *root, struct host_memory *out, st
 enum status host_memory_read(struct host_memory *out, struct error *err)
 {
     return host_memory_read_below("", out, err);
+}
+
+int64_t host_memory_resident(const void *data, int64_t bytes)
+{
+    enum { PAGES = 4096 }; /* asked for at a time */
+    unsigned char present[PAGES];
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data, end = begin + (uintptr_t)bytes;
+    int64_t resident = 0;
+    for (uintptr_t at = begin & ~(page - 1); at < end; at += PAGES * page) {
+        const uintptr_t left = (end - at + page - 1) / page, count = left < PAGES ? left : PAGES;
+        if (mincore((void *)at, count * page, present) != 0) return -1;
+        for (uintptr_t i = 0; i < count; i++) {
+            if (!(present[i] & 1)) continue;
+            const uintptr_t first = at + i * page, last = first + page;
+            resident += (int64_t)((last < end ? last : end) - (first > begin ? first : begin));
+        }
+    }
+    return resident;
 }

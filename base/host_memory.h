@@ -18,4 +18,9 @@ enum status host_memory_read(struct host_memory *out, struct error *err);
 /* The same from the files below the folder `root` instead of /: for tests. */
 enum status host_memory_read_below(const char *root, struct host_memory *out, struct error *err);
 
+/* How many of the `bytes` at `data`, which the process has mapped, are in memory now: of memory that was reserved,
+ * those on pages that were touched and not swapped out; of a mapped file, those that the system has in its page cache.
+ * -1 if the system does not tell. */
+int64_t host_memory_resident(const void *data, int64_t bytes);
+
 #endif

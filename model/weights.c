@@ -2,7 +2,12 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/host_memory.h"
 
 /* A squared ReLU is an xIELU whose numbers but alpha_p are 0. */
 static struct xielu_params initial_xielu(enum mlp_type mlp)
@@ -135,6 +140,49 @@ void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, f
     default:
         break;
     }
+}
+
+enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)
+{
+    enum status status = model_weights_init(spec, spec->tie_word_embeddings, w, err);
+    if (status != STATUS_OK) return status;
+    for (int32_t i = 0; i < w->table.count; i++) {
+        const struct tensor *t = &w->table.tensors[i];
+        if (t->kind == TENSOR_SCALAR) continue;                                  /* is no weight on a device */
+        const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
+        const enum dtype dtype = converted ? DTYPE_FLOAT32 : spec->dtype;
+        model_weights_set(w, t, NULL, dtype);
+        w->bytes += tensor_elements(t) * dtype_size(dtype);
+    }
+    return STATUS_OK;
+}
+
+/* Linux tells which pages of a file are in memory only to those who may write it; to others it says that all are. */
+static bool may_ask_for_pages(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && (info.st_uid == geteuid() || access(path, W_OK) == 0);
+}
+
+static int64_t file_resident(const struct safetensors *file)
+{
+    int64_t sum = 0;
+    const char *last = "";
+    for (int64_t i = 0; i < safetensors_count(file); i++) {
+        const struct safetensor *t = safetensors_at(file, i);
+        if (strcmp(t->path, last) != 0 && !may_ask_for_pages(t->path)) return -1;
+        last = t->path;
+        const int64_t resident = host_memory_resident(t->data, (int64_t)t->bytes);
+        if (resident < 0) return -1;
+        sum += resident;
+    }
+    return sum;
+}
+
+void model_weights_resident(const struct model_weights *w, int64_t *bytes, int64_t *resident)
+{
+    *bytes = w->file ? (int64_t)safetensors_total_bytes(w->file) : w->dummy_bytes;
+    *resident = w->file ? file_resident(w->file) : w->dummy ? host_memory_resident(w->dummy, w->dummy_bytes) : 0;
 }
 
 void model_weights_close(struct model_weights *w)

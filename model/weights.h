@@ -65,7 +65,13 @@ enum status model_weights_open(const char *folder, const struct model_spec *spec
  * memory; *weights is zeroed then. */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err);
+/* Weights of the spec's shapes and dtype without data: their table, their types and `bytes`, which is what a plan of
+ * memory reads. */
+enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *weights, struct error *err);
 void model_weights_close(struct model_weights *weights); /* safe on a zeroed struct */
+/* Host memory that the weights lie in, and how much of it is in memory now: mapped pages of files that the system holds
+ * in its page cache, or dummy weights. *resident is -1 where the system does not tell. */
+void model_weights_resident(const struct model_weights *weights, int64_t *bytes, int64_t *resident);
 
 /* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,

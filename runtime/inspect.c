@@ -79,34 +79,6 @@ struct shown inspect_token(const struct inspection *i, int32_t id)
 
 /* ---- reading ---- */
 
-/* Weights of the config's shapes and type, without data: enough to count them. */
-static enum status size_weights(struct loaded_model *l, struct error *err)
-{
-    const struct model_spec *spec = &l->config.spec;
-    struct model_weights *w = &l->weights;
-    enum status status = model_weights_init(spec, spec->tie_word_embeddings, w, err);
-    if (status != STATUS_OK) return status;
-    for (int32_t i = 0; i < w->table.count; i++) {
-        const struct tensor *t = &w->table.tensors[i];
-        if (t->kind == TENSOR_SCALAR) continue;                                  /* is no weight on a device */
-        const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
-        const enum dtype dtype = converted ? DTYPE_FLOAT32 : spec->dtype;
-        model_weights_set(w, t, NULL, dtype);
-        w->bytes += tensor_elements(t) * dtype_size(dtype);
-    }
-    return STATUS_OK;
-}
-
-static enum status open_weights(struct inspection *i, struct error *err)
-{
-    struct loaded_model *l = &i->loaded;
-    const struct engine_options *o = i->options;
-    if (o->load_format == LOAD_FORMAT_DUMMY) return size_weights(l, err);
-    if (model_weights_open(o->model, &l->config.spec, o->log, &l->weights, &i->weights_error) == STATUS_OK)
-        return STATUS_OK;
-    return size_weights(l, err);
-}
-
 static void count_parameters(struct inspection *i)
 {
     const struct tensor_table *table = &i->loaded.weights.table;
@@ -176,9 +148,7 @@ static enum status inspect(struct inspection *i, struct error *err)
     const struct engine_options *o = i->options;
     struct loaded_model *l = &i->loaded;
     struct error same; /* as that of the tokenizer */
-    enum status status = model_config_load(o->model, &l->config, err);
-    if (status == STATUS_OK) status = open_device(o->device, o->threads, o->log, &l->backend, err);
-    if (status == STATUS_OK) status = open_weights(i, err);
+    enum status status = loaded_model_describe(o, l, &i->weights_error, err);
     if (status != STATUS_OK) return status;
     count_parameters(i);
     count_files(i);

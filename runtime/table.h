@@ -18,7 +18,8 @@ struct table {
 
 /* Appends the next cell; a row ends when every column has one. */
 void table_cell(struct table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Writes all rows, without spaces at their ends. False if memory ran out or the stream refused. */
+/* Writes all rows, without spaces at their ends, made visible on a terminal (base/visible.h). False if memory ran out
+ * or the stream refused. */
 bool table_print(const struct table *t, FILE *out);
 void table_free(struct table *t);
 

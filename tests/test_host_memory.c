@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -139,11 +140,36 @@ static void this_machine(void **state)
     assert_true(memory.total_bytes > 64 * KIB * KIB);
 }
 
+/* Pages that were touched, of ranges that need not begin or end with a page. */
+static void touched_pages_are_resident(void **state)
+{
+    const long page = sysconf(_SC_PAGESIZE);
+    char *data = mmap(NULL, (size_t)(5000 * page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    (void)state;
+    assert_true(data != MAP_FAILED);
+    madvise(data, (size_t)(5000 * page), MADV_NOHUGEPAGE);
+    assert_int_equal(host_memory_resident(data, 5000 * page), 0);
+    data[page] = 1;
+    data[2 * page + 7] = 1;
+    data[4999 * page] = 1; /* more pages than are asked for at a time lie before it */
+    assert_int_equal(host_memory_resident(data, 5000 * page), 3 * page);
+    assert_int_equal(host_memory_resident(data + page + 10, page), page);
+    assert_int_equal(host_memory_resident(data + 3 * page - 5, 100), 5);
+    assert_int_equal(host_memory_resident(data + page, 0), 0);
+    munmap(data, (size_t)(5000 * page));
+    assert_int_equal(host_memory_resident(data, page), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_limits), cmocka_unit_test(group_of_a_unit), cmocka_unit_test(group_of_a_container),
-        cmocka_unit_test(version_1), cmocka_unit_test(nothing_to_read), cmocka_unit_test(this_machine),
+        cmocka_unit_test(no_limits),
+        cmocka_unit_test(group_of_a_unit),
+        cmocka_unit_test(group_of_a_container),
+        cmocka_unit_test(version_1),
+        cmocka_unit_test(nothing_to_read),
+        cmocka_unit_test(this_machine),
+        cmocka_unit_test(touched_pages_are_resident),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);

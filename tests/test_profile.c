@@ -396,18 +396,33 @@ static void unshared_without_the_cache(void **state)
     text_free(&lines);
 }
 
+/* The others are run, and each bad line is said. */
 static void a_bad_line_is_named(void **state)
 {
     struct program p;
-    profile(&p, *state, "{\"prompt\": [1, 2]}\n\n{\"prompt\": 7}\n", "--skip-tokenizer-init", "--input", "-", NULL);
+    profile(&p, *state, "{\"prompt\": [1, 2]}\n\n{\"prompt\": 7}\n{\"prompt\": [3], \"max_tokens\": 1}\nno json\n",
+            "--skip-tokenizer-init", "--input", "-", "--json", "--format", "jsonl", NULL);
     assert_int_equal(p.exit_status, 1);
-    assert_non_null(strstr(p.err.data, ":3: "));
+    assert_non_null(strstr(p.err.data, "quire profile: standard input:3: "));
+    assert_non_null(strstr(p.err.data, "quire profile: standard input:5: "));
+    assert_non_null(strstr(p.err.data, "quire profile: 2 of 4 prompts failed; the first: standard input:3: "));
+    json_t *json = json_loads(p.out.data, 0, NULL), *summary = json_object_get(json, "summary");
+    assert_int_equal(json_require_integer(summary, "num_bad_lines"), 2);
+    assert_int_equal(json_require_integer(summary, "num_prompts"), 2);
+    assert_true(json_require_integer(summary, "num_output_tokens") > 1);
+    json_decref(json);
     program_free(&p);
 
     profile(&p, *state, "\xEF\xBB\xBF{\"prompt\": [1, 2]}\n\n{\"prompt\": [1, 999999]}\n", "--skip-tokenizer-init",
             "--input", "-", NULL); /* a byte order mark is no text */
     assert_int_equal(p.exit_status, 1);
     assert_non_null(strstr(p.err.data, "standard input:3: "));
+    assert_non_null(strstr(p.err.data, "1 of 2 prompts failed"));
+    program_free(&p);
+
+    profile(&p, *state, "{\"prompt\": 7}\n", "--skip-tokenizer-init", "--input", "-", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "1 of 1 prompt failed"));
     program_free(&p);
 
     profile(&p, *state, "\n \n", "--skip-tokenizer-init", "--input", "-", NULL);
@@ -428,6 +443,308 @@ static void a_bad_line_is_named(void **state)
     program_free(&p);
 }
 
+/* Rows of what if whose option is this; `value` gets the text of the flag's argument. */
+static bool flag_of_row(const json_t *row, const char **flag, char value[32])
+{
+    static const char *const flags[][2] = {{"block_size", "--block-size"},
+                                           {"kv_cache_dtype", "--kv-cache-dtype"},
+                                           {"kv_cache_space", "--kv-cache-space"},
+                                           {"max_num_seqs", "--max-num-seqs"},
+                                           {"max_model_len", "--max-model-len"}};
+    const char *option = json_string_value(json_object_get(row, "option"));
+    const json_t *given = json_object_get(row, "value");
+    if (json_is_string(given))
+        snprintf(value, 32, "%s", json_string_value(given));
+    else
+        snprintf(value, 32, "%g", json_number_value(given));
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        *flag = flags[i][1];
+        if (strcmp(option, flags[i][0]) == 0) return true;
+    }
+    return false;
+}
+
+/* Each row says what quire says when it is given that flag. */
+static void what_if_rows_are_what_the_flags_give(void **state)
+{
+    static const char *const same[] = {"num_gpu_blocks", "kv_cache_tokens", "block_bytes", "max_model_len",
+                                       "weights_memory"};
+    struct program p;
+    profile(&p, *state, NULL, "--json", "--kv-cache-space", "0.25", NULL);
+    json_t *json = program_json(&p), *rows = json_object_get(json, "what_if");
+    int num_compared = 0, options = 0;
+    const char *last = "";
+    program_free(&p);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *flag;
+        char value[32];
+        /* What is free changes from one run to the next: only rows far below it are compared. */
+        if (!flag_of_row(row, &flag, value) || !json_is_true(json_object_get(row, "fits")) ||
+            (strcmp(flag, "--kv-cache-space") == 0 && strtod(value, NULL) > 1))
+            continue;
+        profile(&p, *state, NULL, "--json", "--kv-cache-space", "0.25", flag, value, NULL);
+        json_t *real = program_json(&p);
+        for (size_t k = 0; k < sizeof same / sizeof *same; k++)
+            if (json_require_integer(row, same[k]) != json_require_integer(real, same[k]))
+                fail_msg("%s %s: %s is %lld, and what if says %lld", flag, value, same[k],
+                         (long long)json_require_integer(real, same[k]), (long long)json_require_integer(row, same[k]));
+        assert_float_equal(json_require_number(row, "max_concurrency"), json_require_number(real, "max_concurrency"),
+                           1e-6);
+        options += strcmp(last, flag) != 0;
+        last = flag;
+        num_compared++;
+        json_decref(real);
+        program_free(&p);
+    }
+    assert_int_equal(options, 5);
+    assert_true(num_compared >= 12);
+    json_decref(json);
+}
+
+/* The plan of a report and a run with the model loaded agree. */
+static void a_report_is_what_a_run_allocates(void **state)
+{
+    static const char *const same[] = {"weights_memory", "activation_memory", "workspace_memory",
+                                       "state_memory",   "kv_cache_memory",   "num_gpu_blocks"};
+    struct program p, run;
+    profile(&p, *state, NULL, "--json", "--kv-cache-space", "0.01", NULL);
+    profile(&run, *state, "{\"prompt\": [1], \"max_tokens\": 1}\n", "--json", "--kv-cache-space", "0.01",
+            "--skip-tokenizer-init", "--input", "-", NULL);
+    json_t *planned = program_json(&p), *loaded = program_json(&run);
+    assert_true(json_is_true(json_object_get(planned, "planned")));
+    assert_true(json_is_false(json_object_get(loaded, "planned")));
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        assert_int_equal(json_require_integer(planned, same[i]), json_require_integer(loaded, same[i]));
+    json_decref(planned);
+    json_decref(loaded);
+    program_free(&p);
+    program_free(&run);
+}
+
+/* A model of 70 billion parameters, of which there is only config.json. */
+static void config_alone_is_enough(void **state)
+{
+    static const char *const arguments[] = {"dummy", "auto"};
+    struct temp_folder folder;
+    (void)state;
+    temp_folder_make(&folder);
+    temp_folder_write_string(
+        &folder, "config.json",
+        "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 8192,"
+        " \"intermediate_size\": 28672, \"num_hidden_layers\": 80, \"num_attention_heads\": 64,"
+        " \"num_key_value_heads\": 8, \"vocab_size\": 32000, \"max_position_embeddings\": 4096,"
+        " \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false, \"hidden_act\": \"silu\","
+        " \"torch_dtype\": \"float16\"}");
+    for (int i = 0; i < 2; i++) {
+        struct program p;
+        const char *const argv[] = {QUIRE_EXECUTABLE,
+                                    "profile",
+                                    "--model",
+                                    folder.path,
+                                    "--device",
+                                    "cpu",
+                                    "--load-format",
+                                    arguments[i],
+                                    "--json",
+                                    "--max-num-seqs",
+                                    "8",
+                                    "--max-num-batched-tokens",
+                                    "64",
+                                    "--kv-cache-space",
+                                    "0.5",
+                                    "--max-model-len",
+                                    "512",
+                                    NULL};
+        program_run(&p, argv, NULL);
+        json_t *json = program_json(&p);
+        assert_int_equal(json_require_integer(json, "weights_memory"), 2 * 68976648192LL);
+        assert_int_equal(json_require_integer(json, "block_bytes"), 2 * 80 * 8 * 128 * 16 * 4);
+        const char *note = json_string_value(json_array_get(json_object_get(json, "notes"), 0));
+        if (i == 1) assert_non_null(strstr(note, "counted from config.json"));
+        json_decref(json);
+        program_free(&p);
+    }
+    temp_folder_remove(&folder);
+}
+
+/* The rows of a run that is preempted, as CSV, as JSON and in the pictures. */
+static void run_preempted(struct program *p, const struct temp_folder *folder, const char *svg, const char *png,
+                          const char *csv)
+{
+    struct text lines = {0};
+    for (int prompt = 0; prompt < 6; prompt++)
+        assert_true(text_printf(&lines, "{\"max_tokens\": 60, \"ignore_eos\": true, \"prompt\": [%d, 7]}\n", prompt));
+    profile(p, folder, lines.data, "--json", "--num-gpu-blocks-override", "16", "--max-model-len", "128",
+            "--skip-tokenizer-init", "--input", "-", "--csv", csv, "--svg", svg, "--png", png, "--fail-if-preempted",
+            NULL);
+    text_free(&lines);
+}
+
+static void check_csv(const char *csv, const json_t *steps)
+{
+    static const char head[] = "step,seconds,num_running,num_waiting,num_swapped,num_tokens,blocks_in_use,"
+                               "blocks_cached,blocks_free,num_preemptions,prefix_cache_hit_rate\n";
+    assert_memory_equal(csv, head, strlen(head));
+    const char *line = csv + strlen(head);
+    for (size_t i = 0; i < json_array_size(steps); i++) {
+        const json_t *step = json_array_get(steps, i);
+        static const char *const keys[] = {"num_running",   "num_waiting",   "num_swapped", "num_tokens",
+                                           "blocks_in_use", "blocks_cached", "blocks_free", "num_preemptions"};
+        long long number, v[8];
+        double seconds, hits;
+        int length = 0;
+        assert_int_equal(sscanf(line, "%lld,%lf,%lld,%lld,%lld,%lld,%lld,%lld,%lld,%lld,%lf\n%n", &number, &seconds,
+                                &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7], &hits, &length),
+                         11);
+        assert_int_equal(number, json_require_integer(step, "step"));
+        for (int k = 0; k < 8; k++) assert_int_equal(v[k], json_require_integer(step, keys[k]));
+        line += length;
+    }
+    assert_string_equal(line, "");
+}
+
+/* Every element that is opened is closed, in order. */
+static void check_xml(const char *xml)
+{
+    const char *names[64];
+    int depth = 0, elements = 0;
+    for (const char *at = strchr(xml, '<'); at; at = strchr(at + 1, '<')) {
+        const char *end = strchr(at, '>');
+        assert_non_null(end);
+        if (at[1] == '?' || at[1] == '!') continue;
+        if (at[1] == '/') {
+            assert_true(depth > 0);
+            const size_t length = strcspn(names[--depth], " \n/>");
+            assert_memory_equal(at + 2, names[depth], length);
+            assert_int_equal(at[2 + length], '>');
+        } else if (end[-1] != '/') {
+            assert_true(depth < 64);
+            names[depth++] = at + 1;
+        }
+        elements++;
+    }
+    assert_int_equal(depth, 0);
+    assert_true(elements > 100);
+}
+
+static void check_png(const struct text *png)
+{
+    static const unsigned char begin[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n', 0, 0,    0,   13, 'I',
+                                          'H',  'D', 'R', 0,   0,    0x06, 0x40, 0,    0, 0x03, 0x84}; /* 1600, 900 */
+    assert_true(png->length > 10000);
+    assert_memory_equal(png->data, begin, sizeof begin);
+    assert_memory_equal(png->data + png->length - 8, "IEND\xAE\x42\x60\x82", 8);
+}
+
+static void read_all(const char *path, struct text *out)
+{
+    char buffer[4096];
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    for (size_t n; (n = fread(buffer, 1, sizeof buffer, file)) > 0;) assert_true(text_append(out, buffer, n));
+    fclose(file);
+}
+
+static void a_run_is_written_and_drawn(void **state)
+{
+    struct temp_folder out;
+    struct program p;
+    struct text csv_text = {0}, svg_text = {0}, png_bytes = {0};
+    temp_folder_make(&out);
+    char csv[512], svg[512], png[512];
+    snprintf(csv, sizeof csv, "%s/run.csv", out.path);
+    snprintf(svg, sizeof svg, "%s/run.svg", out.path);
+    snprintf(png, sizeof png, "%s/run.png", out.path);
+    run_preempted(&p, *state, svg, png, csv);
+    assert_int_equal(p.exit_status, 1); /* --fail-if-preempted */
+    assert_non_null(strstr(p.err.data, "the 16 blocks of the KV cache do not hold all that runs at once: lower "
+                                       "--max-num-seqs, or raise --num-gpu-blocks-override\n"));
+    json_t *json = json_loads(p.out.data, 0, NULL), *steps = json_object_get(json, "steps");
+    int64_t preemptions = 0;
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        preemptions += json_require_integer(json_array_get(steps, i), "num_preemptions");
+    assert_true(preemptions > 0);
+    assert_int_equal(preemptions, json_require_integer(json_object_get(json, "summary"), "num_preemptions"));
+    read_all(csv, &csv_text);
+    read_all(svg, &svg_text);
+    read_all(png, &png_bytes);
+    check_csv(csv_text.data, steps);
+    check_xml(svg_text.data);
+    check_png(&png_bytes);
+    text_free(&csv_text);
+    text_free(&svg_text);
+    text_free(&png_bytes);
+    json_decref(json);
+    program_free(&p);
+    temp_folder_remove(&out);
+}
+
+/* All is touched at the start but K and V: of those, what the run wrote, which one prompt of a token does little of. */
+static void resident_memory_is_a_part_of_what_is_reserved(void **state)
+{
+    static const char *const kinds[] = {"weights_memory", "activation_memory", "workspace_memory", "state_memory",
+                                        "kv_cache_memory"};
+    struct program p;
+    profile(&p, *state, "{\"prompt\": [1], \"max_tokens\": 1}\n", "--json", "--kv-cache-space", "0.5",
+            "--skip-tokenizer-init", "--input", "-", NULL);
+    json_t *json = program_json(&p), *memory = json_object_get(json, "host_memory");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const json_t *kind = json_object_get(memory, kinds[i]);
+        assert_true(json_require_integer(kind, "resident") <= json_require_integer(kind, "reserved"));
+    }
+    const json_t *weights = json_object_get(memory, "weights_memory"),
+                 *cache = json_object_get(memory, "kv_cache_memory");
+    assert_int_equal(json_require_integer(weights, "resident"), json_require_integer(weights, "reserved"));
+    assert_true(json_require_integer(cache, "resident") > 0);
+    assert_true(json_require_integer(cache, "resident") < json_require_integer(cache, "reserved"));
+    json_decref(json);
+    program_free(&p);
+}
+
+/* Three sequences of 60 tokens with K and V, in 40 blocks of 16: 640 tokens. */
+static void contiguous_caches_are_compared(void **state)
+{
+    struct text lines = {0};
+    struct program p;
+    write_prompts(&lines);
+    profile(&p, *state, lines.data, "--json", "--num-gpu-blocks-override", "40", "--max-model-len", "128",
+            "--skip-tokenizer-init", "--input", "-", NULL);
+    json_t *json = program_json(&p), *rows = json_object_get(json, "reservations");
+    const int64_t token = BLOCK_BYTES / 16, used = 3 * 60 * token;
+    const int64_t reserved[] = {3 * 128 * token, 3 * 64 * token, 3 * 4 * BLOCK_BYTES}, at_once[] = {5, 10, 10};
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_int_equal(json_require_integer(row, "used_bytes"), used);
+        assert_int_equal(json_require_integer(row, "reserved_bytes"), reserved[i]);
+        assert_int_equal(json_require_integer(row, "internal_waste_bytes"), reserved[i] - used);
+        assert_int_equal(json_require_integer(row, "external_waste_bytes"), 0);
+        assert_int_equal(json_require_integer(row, "max_sequences"), at_once[i]);
+    }
+    json_decref(json);
+    program_free(&p);
+    text_free(&lines);
+}
+
+/* The plot takes the place of the rows, unless they are asked for. */
+static void a_plot_is_drawn(void **state)
+{
+    struct text lines = {0};
+    struct program p;
+    write_prompts(&lines);
+    profile(&p, *state, lines.data, "--num-gpu-blocks-override", "40", "--max-model-len", "128",
+            "--skip-tokenizer-init", "--input", "-", "--plot", NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "cached, over 20 steps"));
+    assert_null(strstr(p.out.data, "in use   cached     free"));
+    program_free(&p);
+    profile(&p, *state, lines.data, "--num-gpu-blocks-override", "40", "--max-model-len", "128",
+            "--skip-tokenizer-init", "--input", "-", "--plot", "--every", "5", NULL);
+    assert_non_null(strstr(p.out.data, "in use   cached     free"));
+    program_free(&p);
+    text_free(&lines);
+}
+
 static void bad_flags_are_wrong_usage(void **state)
 {
     struct program p;
@@ -437,6 +754,20 @@ static void bad_flags_are_wrong_usage(void **state)
     program_free(&p);
 
     profile(&p, *state, NULL, "--evry", "3", NULL);
+    assert_int_equal(p.exit_status, 2);
+    program_free(&p);
+
+    profile(&p, *state, NULL, "--png", "/nonexistent/x.png", NULL);
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "--png is about a run: give its prompts with --input"));
+    program_free(&p);
+
+    profile(&p, *state, NULL, "--png", "/nonexistent/x.png", "--input", "-", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "/nonexistent/x.png: cannot be written"));
+    program_free(&p);
+
+    profile(&p, *state, NULL, "--plan", "--input", "-", NULL);
     assert_int_equal(p.exit_status, 2);
     program_free(&p);
 
@@ -463,6 +794,13 @@ int main(void)
         cmocka_unit_test(every_thins_out),
         cmocka_unit_test(unshared_without_the_cache),
         cmocka_unit_test(a_bad_line_is_named),
+        cmocka_unit_test(what_if_rows_are_what_the_flags_give),
+        cmocka_unit_test(a_report_is_what_a_run_allocates),
+        cmocka_unit_test(config_alone_is_enough),
+        cmocka_unit_test(a_run_is_written_and_drawn),
+        cmocka_unit_test(resident_memory_is_a_part_of_what_is_reserved),
+        cmocka_unit_test(contiguous_caches_are_compared),
+        cmocka_unit_test(a_plot_is_drawn),
         cmocka_unit_test(bad_flags_are_wrong_usage),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

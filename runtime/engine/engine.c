@@ -577,6 +577,11 @@ int32_t engine_num_ids(const struct engine *e)
     return loaded_model_num_ids(&e->loaded);
 }
 
+const struct loaded_model *engine_loaded_model(const struct engine *e)
+{
+    return &e->loaded;
+}
+
 const struct memory_profile *engine_memory_profile(const struct engine *e)
 {
     return &e->loaded.profile;

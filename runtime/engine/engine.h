@@ -57,6 +57,7 @@ struct engine_options {
 struct engine_options engine_options_default(void);
 
 struct engine;
+struct loaded_model;
 
 /* Loads the model and allocates everything that the engine will need. */
 enum status engine_create(const struct engine_options *options, struct engine **out, struct error *err);
@@ -139,6 +140,7 @@ void engine_wake(struct engine *e);
 const struct tokenizer *engine_tokenizer(const struct engine *e); /* NULL with skip_tokenizer */
 const struct model_config *engine_model_config(const struct engine *e);
 int32_t engine_num_ids(const struct engine *e); /* an answer's ids are 0 .. n - 1 (loaded_model_num_ids) */
+const struct loaded_model *engine_loaded_model(const struct engine *e); /* loaded_model.h */
 const struct memory_profile *engine_memory_profile(const struct engine *e);
 const struct batch_limits *engine_limits(const struct engine *e);
 const char *engine_device(const struct engine *e);             /* "cpu", "cuda:0" */

@@ -139,12 +139,10 @@ enum status loaded_model_plan(const struct engine_options *options, struct loade
     return status == STATUS_OK ? memory_plan(options, l, model_options, err) : status;
 }
 
-enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err)
+static enum status plan_and_allocate(const struct engine_options *options, struct loaded_model *out, struct error *err)
 {
-    *out = (struct loaded_model){0};
     struct model_options model_options;
-    enum status status = open_checkpoint(options, out, err);
-    if (status == STATUS_OK) status = loaded_model_plan(options, out, &model_options, err);
+    enum status status = loaded_model_plan(options, out, &model_options, err);
     if (status == STATUS_OK) status = memory_allocate(options, out, &model_options, err);
     if (status == STATUS_OK) status = loaded_model_check_files(out, err);
     const struct memory_profile *p = &out->profile;
@@ -155,6 +153,76 @@ enum status loaded_model_open(const struct engine_options *options, struct loade
             options->log, LOG_WARNING,
             "max_model_len is %d of the model's %d tokens: more does not fit in the KV cache, which has %d block%s",
             out->limits.max_model_len, p->model_max_len, p->num_blocks, p->num_blocks == 1 ? "" : "s");
+    return status;
+}
+
+enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err)
+{
+    *out = (struct loaded_model){0};
+    enum status status = open_checkpoint(options, out, err);
+    if (status == STATUS_OK) return plan_and_allocate(options, out, err);
+    loaded_model_close(out);
+    return status;
+}
+
+/* INVALID or IO of the weights is no failure: their sizes follow from the spec. */
+static enum status describe_weights(const struct engine_options *o, struct loaded_model *l, struct error *weights_error,
+                                    struct error *err)
+{
+    *weights_error = (struct error){""};
+    const bool dummy = o->load_format == LOAD_FORMAT_DUMMY;
+    if (!dummy && model_weights_open(o->model, &l->config.spec, o->log, &l->weights, weights_error) == STATUS_OK)
+        return STATUS_OK;
+    enum status status = model_weights_sizes(&l->config.spec, &l->weights, err);
+    l->dummy_to_come = dummy && !l->backend->discrete ? l->weights.bytes : 0;
+    return status;
+}
+
+enum status loaded_model_describe(const struct engine_options *options, struct loaded_model *out,
+                                  struct error *weights_error, struct error *err)
+{
+    *out = (struct loaded_model){0};
+    enum status status = model_config_load(options->model, &out->config, err);
+    if (status == STATUS_OK) status = open_device(options->device, options->threads, options->log, &out->backend, err);
+    if (status == STATUS_OK) warn_of_dynamic_rope(options, &out->config);
+    if (status == STATUS_OK) status = describe_weights(options, out, weights_error, err);
+    if (status != STATUS_OK) loaded_model_close(out);
+    return status;
+}
+
+enum status loaded_model_load(const struct engine_options *options, struct loaded_model *l, struct error *err)
+{
+    enum status status = STATUS_OK;
+    if (options->load_format == LOAD_FORMAT_DUMMY) {
+        model_weights_close(&l->weights);
+        l->dummy_to_come = 0;
+        status = model_weights_dummy(&l->config.spec, options->seed, &l->weights, err);
+    }
+    if (status == STATUS_OK) return plan_and_allocate(options, l, err);
+    loaded_model_close(l);
+    return status;
+}
+
+enum status loaded_model_plan_again(const struct engine_options *options, const struct loaded_model *base,
+                                    enum dtype weights_dtype, struct memory_profile *profile,
+                                    struct batch_limits *limits, struct error *err)
+{
+    struct model_options ignored;
+    /* Borrows what base owns. */
+    struct loaded_model l = {
+        .backend = base->backend, .config = base->config, .tokenizer = base->tokenizer, .before = &base->profile};
+    struct model_weights sizes = {0};
+    enum status status = STATUS_OK;
+    l.weights = base->weights;
+    if (weights_dtype != base->config.spec.dtype) {
+        l.config.spec.dtype = weights_dtype;
+        status = model_weights_sizes(&l.config.spec, &sizes, err);
+        l.weights = sizes;
+    }
+    if (status == STATUS_OK) status = loaded_model_plan(options, &l, &ignored, err);
+    *profile = l.profile;
+    *limits = l.limits;
+    model_weights_close(&sizes);
     return status;
 }
 

@@ -16,6 +16,10 @@ struct loaded_model {
     struct tokenizer *tokenizer; /* NULL with skip_tokenizer */
     struct memory_profile profile;
     struct batch_limits limits;
+    /* For plans of what is not loaded. */
+    int64_t dummy_to_come; /* bytes of dummy weights that the plan must leave room for on the CPU; 0: none */
+    const struct memory_profile *before; /* an earlier plan on this device: what it found out about the device is taken
+                                            from there; NULL: the device is asked */
 };
 
 /* Answers have the ids 0 .. n - 1: those of the tokenizer, because checkpoints pad the model's vocabulary to a round
@@ -26,11 +30,25 @@ void loaded_model_default_sampling(const struct loaded_model *l, struct sampling
 
 /* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure nothing is left. */
 enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err);
-/* A part of loaded_model_open: chooses the types and plans the memory. Needs l->backend, l->config,
+/* As loaded_model_open, in two parts. The first opens the device and config.json, and of the weights only the headers,
+ * without a tokenizer. If there are no weights to read, out->weights has the shapes and the type of config.json alone;
+ * *weights_error gets the reason, or "" if they are to be dummy weights or were found. The second makes the dummy
+ * weights, plans the memory and allocates it. On failure nothing is left. */
+enum status loaded_model_describe(const struct engine_options *options, struct loaded_model *out,
+                                  struct error *weights_error, struct error *err);
+enum status loaded_model_load(const struct engine_options *options, struct loaded_model *l, struct error *err);
+/* A part of loaded_model_load: chooses the types and plans the memory. Needs l->backend, l->config,
  * l->tokenizer if there is one, and l->weights, of which only the table, the types and `bytes` are read. Fills
  * l->profile, l->limits and *model_options; allocates nothing. */
 enum status loaded_model_plan(const struct engine_options *options, struct loaded_model *l,
                               struct model_options *model_options, struct error *err);
+/* What loaded_model_plan would give for other options or another type of weights, on the same device with the same
+ * memory free as when base->profile was made. Nothing is asked, read or allocated on the device. Fills *profile and
+ * *limits as far as the plan came, also if it fails: OUT_OF_MEMORY, the model with one request does not fit; INVALID,
+ * the options contradict each other or the model. */
+enum status loaded_model_plan_again(const struct engine_options *options, const struct loaded_model *base,
+                                    enum dtype weights_dtype, struct memory_profile *profile,
+                                    struct batch_limits *limits, struct error *err);
 /* IO: a file of weights was changed since it was opened. */
 enum status loaded_model_check_files(const struct loaded_model *l, struct error *err);
 void loaded_model_close(struct loaded_model *l); /* safe on a zeroed struct */

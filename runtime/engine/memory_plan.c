@@ -13,24 +13,50 @@ static const int64_t GRAPH_RESERVE = 128 << 20;
 
 /* ---- before anything is allocated ---- */
 
+/* What an earlier plan on this device found out about it. */
+static void device_as_before(struct memory_profile *p, const struct memory_profile *before)
+{
+    p->total = before->total;
+    p->available = before->available;
+    p->others = before->others;
+    p->others_unknown = before->others_unknown;
+    p->context = before->context;
+    memcpy(p->others_names, before->others_names, sizeof p->others_names);
+}
+
+/* Dummy weights that are still to be made take their part of what is free, if it is enough for them. */
+static enum status host_facts(struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t free_bytes;
+    enum status status = l->backend->memory_info(l->backend, &free_bytes, &p->total, err);
+    if (status != STATUS_OK) return status;
+    p->available = free_bytes - (l->dummy_to_come <= free_bytes ? l->dummy_to_come : 0);
+    p->others = p->total - free_bytes - l->weights.dummy_bytes; /* those are quire's own, and there already */
+    if (p->others < 0) p->others = 0;
+    return STATUS_OK;
+}
+
 /* The budget of the KV cache on the CPU: what was asked for, or the lesser of 4 GiB and a quarter of what is free. */
 static enum status cpu_budget(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
-    enum status status = l->backend->memory_info(l->backend, &p->available, &p->total, err);
+    enum status status = STATUS_OK;
+    if (l->before)
+        device_as_before(p, l->before);
+    else
+        status = host_facts(l, err);
     if (status != STATUS_OK) return status;
     const double quarter = (double)p->available / 4;
     double space = o->kv_cache_space * GIB;
     if (space <= 0) space = 4 * GIB < quarter ? 4 * GIB : quarter;
-    p->others = p->total - p->available - l->weights.dummy_bytes; /* those are quire's own, and there already */
-    if (p->others < 0) p->others = 0;
     p->kv_budget = (int64_t)space;
     return STATUS_OK;
 }
 
-/* The budget of everything on a GPU, and what other processes and quire's CUDA context hold, by the device's own count.
- * If the device cannot tell these two apart, all of it is counted as the context. */
-static enum status gpu_budget(const struct engine_options *o, struct loaded_model *l, struct error *err)
+/* What other processes and quire's CUDA context hold, by the device's own count. If the device cannot tell these two
+ * apart, all of it is counted as the context. */
+static enum status gpu_facts(struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
     int64_t available;
@@ -41,6 +67,19 @@ static enum status gpu_budget(const struct engine_options *o, struct loaded_mode
     p->others = p->others_unknown ? 0 : l->backend->others_bytes;
     p->context = held - p->others;
     snprintf(p->others_names, sizeof p->others_names, "%s", l->backend->others);
+    return STATUS_OK;
+}
+
+/* The budget of everything on a GPU. */
+static enum status gpu_budget(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    enum status status = STATUS_OK;
+    if (l->before)
+        device_as_before(p, l->before);
+    else
+        status = gpu_facts(l, err);
+    if (status != STATUS_OK) return status;
     p->utilization = o->gpu_memory_utilization;
     p->budget = (int64_t)((double)p->total * p->utilization);
     return STATUS_OK;

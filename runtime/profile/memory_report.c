@@ -1,17 +1,31 @@
 #include "runtime/profile/memory_report.h"
 
+#include "base/host_memory.h"
 #include "base/json.h"
 #include "runtime/commands.h"
+#include "runtime/profile/bar.h"
 #include "runtime/table.h"
 
 static const double KIB = 1024.0, MIB = 1024.0 * 1024.0, GIB = 1024.0 * 1024.0 * 1024.0;
 
-static void memory_row(struct table *t, const char *label, int64_t bytes, const char *note)
+enum { BAR_WIDTH = 20 };
+
+/* Rows of sizes, each with a bar as long as its part of `whole`. */
+struct memory_table {
+    struct table table;
+    int64_t whole;
+    bool utf8;
+};
+
+static void memory_row(struct memory_table *t, const char *label, int64_t bytes, const char *note)
 {
-    table_cell(t, "%s", label);
-    table_cell(t, "%.4f", (double)bytes / GIB);
-    table_cell(t, "%.2f", (double)bytes / MIB);
-    table_cell(t, "%s", note);
+    char bar[BAR_TEXT_SIZE];
+    bar_text(bar, t->whole > 0 ? (double)bytes / (double)t->whole : 0, BAR_WIDTH, t->utf8);
+    table_cell(&t->table, "%s", label);
+    table_cell(&t->table, "%.4f", (double)bytes / GIB);
+    table_cell(&t->table, "%.2f", (double)bytes / MIB);
+    table_cell(&t->table, "%s", bar);
+    table_cell(&t->table, "%s", note);
 }
 
 int32_t memory_report_unwindowed_blocks(const struct batch_limits *limits)
@@ -25,7 +39,7 @@ static int64_t report_sum(const struct memory_profile *p)
 }
 
 /* What a GPU holds beside what quire allocates. */
-static void context_rows(struct table *t, const struct memory_profile *p)
+static void context_rows(struct memory_table *t, const struct memory_profile *p)
 {
     if (p->others_unknown) {
         memory_row(t, "  context, others", p->context, "the CUDA context and other processes: not told apart here");
@@ -36,7 +50,7 @@ static void context_rows(struct table *t, const struct memory_profile *p)
 }
 
 /* The memory in use by the device's own count, and by how much the report differs from it. */
-static void device_row(struct table *t, const struct memory_profile *p)
+static void device_row(struct memory_table *t, const struct memory_profile *p)
 {
     char note[96];
     const double percent = 100 * ((double)report_sum(p) / (double)p->in_use - 1);
@@ -45,20 +59,20 @@ static void device_row(struct table *t, const struct memory_profile *p)
     memory_row(t, "device says", p->in_use, note);
 }
 
-static void memory_rows(struct table *t, const struct memory_profile *p)
+static void memory_rows(struct memory_table *t, const struct memory_profile *p, const char *weights_note)
 {
     const bool gpu = p->discrete;
     char note[96];
-    table_cell(t, "memory of %s", p->device);
-    table_cell(t, "GiB");
-    table_cell(t, "MiB");
-    table_cell(t, "%s", "");
+    table_cell(&t->table, "memory of %s", p->device);
+    table_cell(&t->table, "GiB");
+    table_cell(&t->table, "MiB");
+    for (int i = 0; i < 2; i++) table_cell(&t->table, "%s", "");
     memory_row(t, "total", p->total, "");
     if (!gpu) memory_row(t, "held by others", p->others, "");
     snprintf(note, sizeof note, gpu ? "%.2f of the total" : "the sum of what follows", p->utilization);
     memory_row(t, gpu ? "to be used" : "for quire", p->budget, note);
     if (gpu) context_rows(t, p);
-    memory_row(t, "  weights", p->weights, "");
+    memory_row(t, "  weights", p->weights, weights_note);
     memory_row(t, "  activations", p->activations, "of the largest step");
     memory_row(t, "  workspace", p->workspace, "");
     if (p->graphs) memory_row(t, "  graphs", p->graphs, "captured decode steps");
@@ -112,7 +126,7 @@ static void block_rows(struct table *t, const struct memory_profile *p, const st
 {
     table_cell(t, "bytes of a block");
     table_cell(t, "%lld", (long long)p->block_bytes);
-    table_cell(t, "%.4g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
+    table_cell(t, "%.6g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
                limits->block_size, limits->num_groups > 1 ? " of a group" : "", dtype_name(p->cache_dtype));
     groups_row(t, p, limits);
     table_cell(t, "blocks");
@@ -131,15 +145,16 @@ static void block_rows(struct table *t, const struct memory_profile *p, const st
     table_cell(t, "of max_model_len tokens each, nothing shared");
 }
 
-bool memory_report_print(const struct memory_profile *p, const struct batch_limits *limits)
+bool memory_report_print(const struct memory_profile *p, const struct batch_limits *limits, const char *weights_note)
 {
-    struct table memory = {.columns = "lrrl"}, blocks = {.columns = "lrl"};
-    memory_rows(&memory, p);
+    struct memory_table memory = {{.columns = "lrrll"}, p->total, locale_is_utf8()};
+    struct table blocks = {.columns = "lrl"};
+    memory_rows(&memory, p, weights_note);
     block_rows(&blocks, p, limits);
-    bool ok = table_print(&memory, stdout);
+    bool ok = table_print(&memory.table, stdout);
     putchar('\n');
     ok = table_print(&blocks, stdout) && ok;
-    table_free(&memory);
+    table_free(&memory.table);
     table_free(&blocks);
     return ok;
 }
@@ -206,4 +221,83 @@ void memory_report_add(json_t *json, const struct memory_profile *p, const struc
     json_put_string(json, "kv_cache_dtype", dtype_name(p->cache_dtype));
     set_memory(json, p);
     set_blocks(json, p, limits);
+}
+
+/* ---- reserved and resident ---- */
+
+enum { NUM_KINDS = 6 };
+
+/* Host memory of one kind. */
+struct residence {
+    const char *label, *key;
+    int64_t reserved, resident; /* bytes; resident -1: the system does not tell */
+};
+
+static void add_residence(struct residence *r, int64_t bytes, int64_t resident)
+{
+    r->reserved += bytes;
+    r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
+}
+
+static void find_residence(const struct loaded_model *l, struct residence out[NUM_KINDS])
+{
+    static const int kinds[NUM_PURPOSES] = {
+        [PURPOSE_WEIGHTS] = 0,  [PURPOSE_ACTIVATIONS] = 1,  [PURPOSE_WORKSPACE] = 2,  [PURPOSE_STATE] = 3,
+        [PURPOSE_KV_CACHE] = 4, [PURPOSE_HOST_STAGING] = 3, [PURPOSE_SWAP_SPACE] = 5,
+    };
+    static const char *const names[NUM_KINDS][2] = {
+        {"weights", "weights_memory"}, {"activations", "activation_memory"}, {"workspace", "workspace_memory"},
+        {"state", "state_memory"},     {"KV cache", "kv_cache_memory"},      {"swap space", "swap_space_memory"},
+    };
+    for (int i = 0; i < NUM_KINDS; i++) out[i] = (struct residence){.label = names[i][0], .key = names[i][1]};
+    model_weights_resident(&l->weights, &out[0].reserved, &out[0].resident);
+    for (size_t i = 0; i < l->model->arena.count; i++) {
+        const struct arena_piece *piece = &l->model->arena.pieces[i];
+        add_residence(&out[kinds[piece->purpose]], piece->bytes, host_memory_resident(piece->data, piece->bytes));
+    }
+}
+
+static void residence_row(struct table *t, const struct residence *r, bool utf8)
+{
+    char bar[BAR_TEXT_SIZE] = "";
+    table_cell(t, "%s", r->label);
+    table_cell(t, "%.2f", (double)r->reserved / MIB);
+    if (r->resident < 0) {
+        table_cell(t, "not told");
+    } else {
+        table_cell(t, "%.2f", (double)r->resident / MIB);
+        bar_text(bar, r->reserved ? (double)r->resident / (double)r->reserved : 0, BAR_WIDTH, utf8);
+    }
+    table_cell(t, "%s", bar);
+}
+
+bool residence_print(const struct loaded_model *l)
+{
+    struct residence all[NUM_KINDS];
+    struct table t = {.columns = "lrrl"};
+    const bool utf8 = locale_is_utf8();
+    find_residence(l, all);
+    table_cell(&t, "host memory, MiB");
+    table_cell(&t, "reserved");
+    table_cell(&t, "resident");
+    table_cell(&t, "%s", "");
+    for (int i = 0; i < NUM_KINDS; i++)
+        if (all[i].reserved > 0) residence_row(&t, &all[i], utf8);
+    const bool ok = table_print(&t, stdout);
+    table_free(&t);
+    return ok;
+}
+
+json_t *residence_json(const struct loaded_model *l)
+{
+    struct residence all[NUM_KINDS];
+    json_t *json = json_object();
+    find_residence(l, all);
+    for (int i = 0; i < NUM_KINDS; i++) {
+        json_t *kind = json_object();
+        json_put_integer(kind, "reserved", all[i].reserved);
+        json_object_set_new(kind, "resident", all[i].resident < 0 ? json_null() : json_integer(all[i].resident));
+        json_object_set_new(json, all[i].key, kind);
+    }
+    return json;
 }

@@ -7,9 +7,11 @@
 
 #include "base/array.h"
 #include "model/memory_profile.h"
+#include "runtime/engine/loaded_model.h"
 
-/* Prints two tables on stdout: where the memory goes, and the blocks. False if it could not be written. */
-bool memory_report_print(const struct memory_profile *p, const struct batch_limits *limits);
+/* Prints two tables on stdout: where the memory goes, with a bar for each row's part of the device, and the blocks.
+ * weights_note: words beside the weights, or "". False if it could not be written. */
+bool memory_report_print(const struct memory_profile *p, const struct batch_limits *limits, const char *weights_note);
 
 /* For other reports: appends "1 of 8 layers, no window; 5 of 8 layers, window 1024", the KV cache groups; false if
  * memory ran out. And the blocks of a request of max_model_len tokens, if windows let go of none. */
@@ -19,5 +21,10 @@ int32_t memory_report_unwindowed_blocks(const struct batch_limits *limits);
 /* Sets the same as fields of `json`, sizes in bytes: device, dtype, total_memory, ..., num_gpu_blocks, max_concurrency.
  */
 void memory_report_add(json_t *json, const struct memory_profile *p, const struct batch_limits *limits);
+
+/* Of a model on the CPU: what was reserved for each purpose, and how much of it is in memory now. A table on stdout
+ * (false if it could not be written), and an object of {"reserved", "resident"} by the names above. */
+bool residence_print(const struct loaded_model *l);
+json_t *residence_json(const struct loaded_model *l);
 
 #endif

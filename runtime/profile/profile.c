@@ -1,40 +1,307 @@
 #include "runtime/profile/profile.h"
 
+#include <errno.h>
 #include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
+#include "base/visible.h"
 #include "runtime/commands.h"
+#include "runtime/profile/bar.h"
 #include "runtime/profile/memory_report.h"
+#include "runtime/profile/picture.h"
+#include "runtime/profile/plot.h"
+#include "runtime/profile/what_if.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/prompts.h"
 
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static const char SUMMARY[] =
+    "Shows where the memory goes, how many requests fit, and what other settings would give. With --input it runs "
+    "prompts and shows blocks and queues step by step. The exit status is 1 if a line is no prompt or a request fails.";
+
+enum { NOTES_MAX = 4 };
+
+/* What there is to say without a run. */
+struct memory_facts {
+    const struct loaded_model *loaded;
+    bool planned;             /* nothing was loaded */
+    char weights[96];         /* words beside the weights in the table */
+    int64_t weights_resident; /* of mapped files, bytes; -1: not known, or there are none */
+    struct error notes[NOTES_MAX];
+    int num_notes;
+    struct what_ifs what_ifs;
+};
+
 static enum status write_failed(struct error *err)
 {
-    return error_set(err, STATUS_IO, "cannot write the report to standard output");
+    return error_set(err, STATUS_IO, "cannot write the report to standard output: %s", strerror(errno));
 }
 
-static enum status run_json(struct engine *e, const struct profile_options *o, struct inputs *input, struct error *err)
+static enum status no_memory(struct error *err)
 {
-    json_t *json = json_pack("{s:s}", "model", o->engine.model);
-    if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
-    memory_report_add(json, engine_memory_profile(e), engine_limits(e));
-    enum status status = o->input.count ? profile_prompts(e, o, input, json, err) : STATUS_OK;
-    /* The report is printed even if some prompts failed. */
-    const bool complete = o->input.count == 0 || json_object_get(json, "summary");
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
+}
+
+/* ---- the memory ---- */
+
+static struct error *next_note(struct memory_facts *f)
+{
+    return &f->notes[f->num_notes < NOTES_MAX ? f->num_notes++ : NOTES_MAX - 1];
+}
+
+/* On the CPU the weights stay in their file, of which the system keeps what was read. */
+static void note_mapped(struct memory_facts *f)
+{
+    const struct model_weights *w = &f->loaded->weights;
+    int64_t bytes;
+    if (!w->file || f->loaded->backend->discrete) return;
+    model_weights_resident(w, &bytes, &f->weights_resident);
+    if (f->weights_resident >= 0)
+        snprintf(f->weights, sizeof f->weights, "mapped; %.4f GiB of the file are in memory",
+                 (double)f->weights_resident / GIB);
+    else
+        snprintf(f->weights, sizeof f->weights, "mapped");
+}
+
+/* A report of what would not run, or would run at the speed of the disk. */
+static void note_room(const struct engine_options *o, const struct loaded_model *l, struct memory_facts *f)
+{
+    const struct memory_profile *p = &l->profile;
+    if (p->discrete || !f->planned || p->budget <= p->total - p->others) return;
+    const double weights = (double)p->weights / GIB, all = (double)p->budget / GIB,
+                 left = (double)(p->total - p->others) / GIB;
+    if (o->load_format == LOAD_FORMAT_DUMMY)
+        error_set(next_note(f), STATUS_INVALID,
+                  "dummy weights of %.2f GiB and the rest, %.2f GiB in all, do not fit in the %.2f GiB that are free: "
+                  "they would be refused",
+                  weights, all, left);
+    else
+        error_set(next_note(f), STATUS_INVALID,
+                  "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free, so that parts of "
+                  "the weights would be read from the file in every step",
+                  weights, all, left);
+}
+
+static void find_facts(struct memory_facts *f, const struct engine_options *o, const struct loaded_model *l,
+                       const struct error *weights_error)
+{
+    f->loaded = l;
+    f->weights_resident = -1;
+    note_mapped(f);
+    if (f->planned && o->load_format == LOAD_FORMAT_DUMMY)
+        snprintf(f->weights, sizeof f->weights, "dummy; not made for this report");
+    if (weights_error && weights_error->text[0]) {
+        snprintf(f->weights, sizeof f->weights, "counted from config.json");
+        error_set(next_note(f), STATUS_INVALID, "the weights are counted from config.json, in %s, because %s",
+                  dtype_name(l->config.spec.dtype), weights_error->text);
+    }
+    note_room(o, l, f);
+    what_ifs_make(o, l, &f->what_ifs);
+}
+
+static enum status print_facts(const struct memory_facts *f, struct error *err)
+{
+    const struct loaded_model *l = f->loaded;
+    bool ok = memory_report_print(&l->profile, &l->limits, f->weights);
+    putchar('\n');
+    ok = ok && what_ifs_print(&f->what_ifs, l);
+    for (int i = 0; i < f->num_notes; i++)
+        ok = visible_printf(stdout, "%snote: %s\n", i ? "" : "\n", command_sentence(&f->notes[i]).text) && ok;
+    return ok ? STATUS_OK : write_failed(err);
+}
+
+static json_t *facts_json(const struct profile_options *o, const struct memory_facts *f)
+{
+    const struct loaded_model *l = f->loaded;
+    json_t *json = json_pack("{s:s}", "model", o->engine.model), *notes = json_array();
+    if (!json) return NULL;
+    memory_report_add(json, &l->profile, &l->limits);
+    json_object_set_new(json, "planned", json_boolean(f->planned));
+    json_object_set_new(json, "weights_resident_memory",
+                        f->weights_resident < 0 ? json_null() : json_integer(f->weights_resident));
+    for (int i = 0; i < f->num_notes; i++)
+        json_array_append_new(notes, json_string(command_sentence(&f->notes[i]).text));
+    json_object_set_new(json, "notes", notes);
+    json_object_set_new(json, "what_if", what_ifs_json(&f->what_ifs));
+    return json;
+}
+
+static enum status dump_json(json_t *json, struct error *err)
+{
     const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
-    if (complete && !json_print(json, style, stdout)) status = write_failed(err);
-    json_decref(json);
+    return json_print(json, style, stdout) ? STATUS_OK : write_failed(err);
+}
+
+/* Dummy weights that leave no room for the rest are no reason to say nothing: a note says it. */
+static enum status plan(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct model_options ignored;
+    enum status status = loaded_model_plan(o, l, &ignored, err);
+    if (status != STATUS_OUT_OF_MEMORY || l->dummy_to_come == 0) return status;
+    l->dummy_to_come = 0;
+    return loaded_model_plan(o, l, &ignored, err);
+}
+
+/* The report without a run. On the CPU, or if it is only to be planned, nothing is allocated. */
+static enum status report_memory(const struct profile_options *o, struct error *err)
+{
+    struct loaded_model l;
+    struct error weights_error;
+    struct memory_facts f = {0};
+    enum status status = loaded_model_describe(&o->engine, &l, &weights_error, err);
+    if (status != STATUS_OK) return status;
+    f.planned = o->plan || !l.backend->discrete || weights_error.text[0];
+    status = f.planned ? plan(&o->engine, &l, err) : loaded_model_load(&o->engine, &l, err);
+    if (status == STATUS_OK) {
+        find_facts(&f, &o->engine, &l, &weights_error);
+        json_t *json = o->json ? facts_json(o, &f) : NULL;
+        status = !o->json ? print_facts(&f, err) : json ? dump_json(json, err) : no_memory(err);
+        json_decref(json);
+    }
+    if (f.planned) loaded_model_close(&l); /* else the process exits next, and the driver frees a GPU's memory faster */
     return status;
 }
 
-static enum status run_table(struct engine *e, const struct profile_options *o, struct inputs *input, struct error *err)
+/* ---- a run ---- */
+
+/* Opened before the run, so that a name which cannot be written ends it at once. */
+struct outputs {
+    FILE *csv, *svg, *png;
+};
+
+static enum status open_output(const char *name, FILE **out, struct error *err)
 {
-    if (!memory_report_print(engine_memory_profile(e), engine_limits(e))) return write_failed(err);
-    if (o->input.count == 0) return STATUS_OK;
-    putchar('\n');
-    return profile_prompts(e, o, input, NULL, err);
+    if (!name) return STATUS_OK;
+    *out = fopen(name, "we");
+    return *out ? STATUS_OK : error_set(err, STATUS_IO, "%s: cannot be written: %s", name, strerror(errno));
 }
+
+static enum status outputs_open(const struct profile_options *o, struct outputs *out, struct error *err)
+{
+    enum status status = open_output(o->csv, &out->csv, err);
+    if (status == STATUS_OK) status = open_output(o->svg, &out->svg, err);
+    return status == STATUS_OK ? open_output(o->png, &out->png, err) : status;
+}
+
+/* `status` is that of the caller, whose error stays. */
+static enum status close_output(FILE *file, const char *name, enum status status, struct error *err)
+{
+    if (!file) return status;
+    const bool failed = ferror(file) != 0;
+    if ((fclose(file) == 0 && !failed) || status != STATUS_OK) return status;
+    return error_set(err, STATUS_IO, "%s: cannot be written: %s", name, strerror(errno));
+}
+
+static enum status draw(const struct profile_run *run, const struct profile_options *o, struct engine *e,
+                        const struct outputs *out, struct error *err)
+{
+    const struct picture picture = {.model = o->engine.model,
+                                    .device = engine_device_description(e),
+                                    .memory = engine_memory_profile(e),
+                                    .block_size = run->block_size,
+                                    .num_prompts = (int64_t)run->count,
+                                    .num_preemptions = run->series.preemptions,
+                                    .series = &run->series};
+    enum status status = out->svg ? picture_write(&picture, PICTURE_SVG, out->svg, err) : STATUS_OK;
+    if (status != STATUS_OK) return error_prefix(err, status, o->svg);
+    status = out->png ? picture_write(&picture, PICTURE_PNG, out->png, err) : STATUS_OK;
+    return status == STATUS_OK ? status : error_prefix(err, status, o->png);
+}
+
+static enum status add_run_json(const struct profile_run *run, struct engine *e, json_t *json, struct error *err)
+{
+    struct report summary;
+    report_init(&summary);
+    profile_summary(&summary, run, engine_memory_profile(e));
+    json_object_set_new(json, "steps", series_json(&run->series));
+    if (!engine_device_is_discrete(e)) json_object_set_new(json, "host_memory", residence_json(engine_loaded_model(e)));
+    json_object_set_new(json, "reservations", reservations_json(run, e));
+    const bool ok =
+        json_object_set(json, "summary", summary.json) == 0 && json_object_get(json, "steps") && !run->gaps.failed;
+    report_free(&summary);
+    return ok ? STATUS_OK : no_memory(err);
+}
+
+static enum status print_run(const struct profile_run *run, struct engine *e, bool plot, struct error *err)
+{
+    struct report summary;
+    report_init(&summary);
+    profile_summary(&summary, run, engine_memory_profile(e));
+    bool ok = !plot || plot_print(&run->series, locale_is_utf8(), stdout);
+    putchar('\n');
+    ok = ok && report_print(&summary, false, stdout);
+    putchar('\n');
+    ok = ok && reservations_print(run, e);
+    if (ok && !engine_device_is_discrete(e)) {
+        putchar('\n');
+        ok = residence_print(engine_loaded_model(e));
+    }
+    report_free(&summary);
+    return ok && !run->gaps.failed ? STATUS_OK : write_failed(err);
+}
+
+static enum status check_preempted(const struct profile_run *run, const struct profile_options *o, struct engine *e,
+                                   struct error *err)
+{
+    const int64_t count = run->series.preemptions;
+    if (!o->fail_if_preempted || count == 0) return STATUS_OK;
+    error_set(err, STATUS_INVALID, "%lld preemption%s: the %d blocks of the KV cache do not hold all that runs at once",
+              (long long)count, plural(count), engine_memory_profile(e)->num_blocks);
+    error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
+    error_advise(err, ADVICE_RAISE,
+                 o->engine.num_gpu_blocks_override ? "num_gpu_blocks_override"
+                 : engine_device_is_discrete(e)    ? "gpu_memory_utilization"
+                                                   : "kv_cache_space",
+                 NULL);
+    return STATUS_INVALID;
+}
+
+/* The report comes first, whatever the verdict. */
+static enum status run_and_report(struct profile_run *run, const struct profile_options *o, struct engine *e,
+                                  struct inputs *input, const struct outputs *out, struct error *err)
+{
+    const bool plot = o->plot < 0 ? isatty(STDOUT_FILENO) : o->plot > 0;
+    struct memory_facts f = {0};
+    find_facts(&f, &o->engine, engine_loaded_model(e), NULL);
+    json_t *json = o->json ? facts_json(o, &f) : NULL;
+    enum status status = json ? STATUS_OK : o->json ? no_memory(err) : print_facts(&f, err);
+    if (!json) putchar('\n');
+    if (status == STATUS_OK) status = profile_run_prompts(run, e, o, input, !json && (!plot || o->every > 0), err);
+    if (status == STATUS_OK) status = json ? add_run_json(run, e, json, err) : print_run(run, e, plot, err);
+    if (status == STATUS_OK && json) status = dump_json(json, err);
+    json_decref(json);
+    if (status == STATUS_OK && out->csv) series_write_csv(&run->series, out->csv); /* closing it says what failed */
+    if (status == STATUS_OK) status = draw(run, o, e, out, err);
+    if (status == STATUS_OK) status = profile_run_failed(run, err);
+    return status == STATUS_OK ? check_preempted(run, o, e, err) : status;
+}
+
+static enum status report_run(const struct profile_options *o, struct error *err)
+{
+    struct engine *e = NULL;
+    struct inputs input = {0};
+    struct outputs out = {0};
+    struct profile_run run = {0};
+    /* Opened before the model is loaded, which takes a while. */
+    enum status status = inputs_open(&input, &o->input, err);
+    if (status == STATUS_OK) status = outputs_open(o, &out, err);
+    if (status == STATUS_OK) status = engine_create(&o->engine, &e, err);
+    if (status == STATUS_OK) status = run_and_report(&run, o, e, &input, &out, err);
+    status = close_output(out.csv, o->csv, status, err);
+    status = close_output(out.svg, o->svg, status, err);
+    status = close_output(out.png, o->png, status, err);
+    profile_run_free(&run);
+    engine_leave(e);
+    inputs_close(&input);
+    return status;
+}
+
+/* ---- the command ---- */
 
 static void add_flags(struct option_table *table, struct profile_options *o)
 {
@@ -65,7 +332,42 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .minimum = 1,
          .maximum = 1 << 30,
          .argument = "N",
-         .help = "Show every Nth step. Default: 1."},
+         .help = "A row for every Nth step, in the table, --csv and --json. Default: 1."},
+        {.name = "plot",
+         .common = true,
+         .kind = OPTION_TRISTATE,
+         .target = &o->plot,
+         .help = "Draw the blocks over the steps with characters, and print no row a step unless --every is given. "
+                 "Default: if standard output is a terminal."},
+        {.name = "csv",
+         .kind = OPTION_STRING,
+         .target = &o->csv,
+         .not_empty = true,
+         .argument = "FILE",
+         .help = "Write a line a step to this file: requests, tokens, blocks, preemptions. Default: none."},
+        {.name = "png",
+         .common = true,
+         .kind = OPTION_STRING,
+         .target = &o->png,
+         .not_empty = true,
+         .argument = "FILE",
+         .help = "Draw memory by purpose and blocks over the steps as one picture into this file, PNG of 1600 x 900. "
+                 "Default: none."},
+        {.name = "svg",
+         .kind = OPTION_STRING,
+         .target = &o->svg,
+         .not_empty = true,
+         .argument = "FILE",
+         .help = "The picture of --png as SVG. Default: none."},
+        {.name = "fail-if-preempted",
+         .kind = OPTION_SWITCH,
+         .target = &o->fail_if_preempted,
+         .help = "Exit with status 1 if a request was preempted. Default: off."},
+        {.name = "plan",
+         .kind = OPTION_SWITCH,
+         .target = &o->plan,
+         .help = "On a GPU, too, load nothing: count the CUDA context as it is at the start, and reserve what graphs "
+                 "take at most. Default: off; on the CPU a report without --input loads nothing anyway."},
         {.name = "json",
          .common = true,
          .kind = OPTION_SWITCH,
@@ -76,17 +378,24 @@ static void add_flags(struct option_table *table, struct profile_options *o)
     trace_flag_add(table, &o->engine);
 }
 
-static enum status run_profile(const struct profile_options *o, struct error *err)
+/* What only a run has. */
+static enum status check_options(const struct profile_options *o, struct error *err)
 {
-    struct engine *e = NULL;
-    struct inputs input = {0};
-    /* Opened before the model is loaded, which takes a while. */
-    enum status status = o->input.count ? inputs_open(&input, &o->input, err) : STATUS_OK;
-    if (status == STATUS_OK) status = engine_create(&o->engine, &e, err);
-    if (status == STATUS_OK) status = o->json ? run_json(e, o, &input, err) : run_table(e, o, &input, err);
-    engine_leave(e);
-    inputs_close(&input);
-    return status;
+    const struct {
+        const char *flag;
+        bool given;
+    } flags[] = {{"--csv", o->csv != NULL},
+                 {"--svg", o->svg != NULL},
+                 {"--png", o->png != NULL},
+                 {"--plot", o->plot > 0},
+                 {"--trace", o->engine.trace_file != NULL},
+                 {"--fail-if-preempted", o->fail_if_preempted}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && o->input.count == 0; i++)
+        if (flags[i].given)
+            return error_set(err, STATUS_INVALID, "%s is about a run: give its prompts with --input", flags[i].flag);
+    if (o->input.count > 0 && o->plan)
+        return error_set(err, STATUS_INVALID, "--plan loads no model, so --input cannot be run");
+    return STATUS_OK;
 }
 
 static int parse_and_profile(struct profile_options *o, struct log *log, int argc, char **argv)
@@ -99,17 +408,17 @@ static int parse_and_profile(struct profile_options *o, struct log *log, int arg
     engine_flags_add(&table, &o->engine, log);
     sampling_flags_add(&table, &o->sampling);
     if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK ||
-        sampling_flags_check(&o->sampling, &err) != STATUS_OK)
+        sampling_flags_check(&o->sampling, &err) != STATUS_OK || (!help && check_options(o, &err) != STATUS_OK))
         return command_fail("profile", &err, EXIT_STATUS_USAGE);
     if (help) {
-        options_print_help(&table, "profile [flags]", "Shows where the memory goes, and how many requests fit.",
-                           stdout);
+        options_print_help(&table, "profile [flags]", SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
     if (o->input.count == 0) o->engine.skip_tokenizer = true; /* a report needs none */
-    if (run_profile(o, &err) != STATUS_OK) return command_fail("profile", &err, EXIT_STATUS_FAILURE);
+    if ((o->input.count > 0 ? report_run(o, &err) : report_memory(o, &err)) != STATUS_OK)
+        return command_fail("profile", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;
 }
 
@@ -118,7 +427,7 @@ int command_profile(int argc, char **argv)
     struct log log = {LOG_WARNING};
     struct profile_options o = {.engine = engine_options_default(),
                                 .sampling = {.params = sampling_params_default()},
-                                .every = 1,
+                                .plot = -1,
                                 .format = "auto"};
     o.engine.log = &log;
     const int exit_status = parse_and_profile(&o, &log, argc, argv);

@@ -7,20 +7,26 @@
 #include "runtime/engine/engine.h"
 #include "runtime/inputs.h"
 #include "runtime/options/sampling_flags.h"
+#include "runtime/profile/profile_run.h"
 
 struct profile_options {
     struct engine_options engine;
     struct sampling_flags sampling;
     struct input_list input; /* prompts to run; may be empty */
-    int32_t every;           /* a row for every so many steps */
-    const char *format;      /* of input: "auto", "text", "jsonl" */
-    bool json;
+    int32_t every;      /* a row for every so many steps; 0: 1, and a terminal shows the plot instead of the rows */
+    const char *format; /* of input: "auto", "text", "jsonl" */
+    const char *csv, *svg, *png; /* files to write, or NULL */
+    int plot;                    /* 1, 0; -1: on a terminal */
+    bool json, plan, fail_if_preempted;
 };
 
-/* Runs the prompts of `input`, which is options->input opened. All are queued at once. After each step a row of a table
- * on stdout says how many blocks are in use, cached and free; a summary follows. With options->json nothing is printed:
- * "steps" and "summary" are added to `json`. */
-enum status profile_prompts(struct engine *e, const struct profile_options *options, struct inputs *input, json_t *json,
-                            struct error *err);
+/* Runs the prompts of `input`, which is options->input opened; all are queued at once. A line that is no prompt is said
+ * on stderr, counted, and skipped. With `rows` each row of run->series is printed on stdout as it comes. *run is zeroed
+ * on entry; free it with profile_run_free either way. */
+enum status profile_run_prompts(struct profile_run *run, struct engine *e, const struct profile_options *options,
+                                struct inputs *input, bool rows, struct error *err);
+
+/* INVALID, with how many and the first one's sentence: a line was no prompt, or a request ended with an error. */
+enum status profile_run_failed(const struct profile_run *run, struct error *err);
 
 #endif

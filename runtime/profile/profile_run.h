@@ -1,0 +1,51 @@
+/* A run of quire profile: the prompts, and what happened while they were answered. */
+#ifndef QUIRE_RUNTIME_PROFILE_RUN_H
+#define QUIRE_RUNTIME_PROFILE_RUN_H
+
+#include "runtime/engine/engine.h"
+#include "runtime/profile/series.h"
+#include "runtime/prompts.h"
+#include "runtime/report.h"
+
+/* One prompt, and the progress of its answers. */
+struct profiled {
+    struct prompt prompt;
+    const char *file;       /* its name in sentences */
+    int64_t line;           /* of that file, from 1 */
+    int32_t *output_tokens; /* [n] of each answer */
+    double *last_token;     /* [n] when each got its last token: clock_seconds() */
+    struct profile_run *run;
+};
+
+struct profile_run {
+    struct profiled *requests; /* [count] */
+    size_t count, capacity;
+    int32_t block_size;
+    int64_t num_bad_lines;            /* that were no prompt, or that the engine refused; each was said on stderr */
+    int64_t num_unread;               /* of those, the former: `requests` has them not */
+    int64_t output_tokens, num_ended; /* tokens, requests */
+    int32_t num_errors;               /* requests that ended with one */
+    struct error first_error;         /* the first of those, or of the bad lines */
+    struct samples gaps;              /* seconds between two tokens of an answer */
+    /* After a step: the most requests of each state, the most blocks in use and what of their slots was filled then,
+     * and the most blocks that the same sequences would take without sharing. */
+    int32_t most_running, most_waiting, most_swapped;
+    int32_t peak_blocks;
+    int64_t peak_slots_filled, peak_unshared;
+    int64_t most_step_tokens;
+    struct series series;
+    struct scheduler_stats stats; /* at the end */
+    int32_t *lengths;             /* [num_lengths] tokens of each answer's sequence with K and V, once it has ended */
+    size_t num_lengths;
+};
+
+void profile_run_free(struct profile_run *run); /* safe on a zeroed struct */
+
+/* The numbers of a run for people and programs. */
+void profile_summary(struct report *r, const struct profile_run *run, const struct memory_profile *memory);
+/* What the run's sequences would reserve in contiguous caches: prints a table on stdout. False if it could not be
+ * written. And as an array of objects; NULL if memory ran out. */
+bool reservations_print(const struct profile_run *run, const struct engine *e);
+json_t *reservations_json(const struct profile_run *run, const struct engine *e);
+
+#endif
