@@ -165,7 +165,7 @@ static void set_memory(json_t *json, const struct memory_profile *p)
     json_put_integer(json, "total_memory", p->total);
     json_object_set_new(json, "others_memory", p->others_unknown ? json_null() : json_integer(p->others));
     json_object_set_new(json, "context_memory", p->others_unknown ? json_null() : json_integer(p->context));
-    json_put_integer(json, "context_and_others_memory", p->context + p->others);
+    if (gpu) json_put_integer(json, "context_and_others_memory", p->context + p->others);
     json_put_real(json, "gpu_memory_utilization", p->utilization);
     json_put_integer(json, "budget_memory", p->budget);
     json_put_integer(json, "weights_memory", p->weights);
