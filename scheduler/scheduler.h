@@ -147,8 +147,9 @@ enum status scheduler_collect(struct scheduler *s, const struct sample_output *s
                               const struct token_event **events, int32_t *num_events, struct error *err);
 
 /* The newest step in flight was cancelled, so that some of its K and V are not written. Its requests end with
- * FINISH_ABORT, because their blocks cannot be trusted; the prefix cache forgets what the step was to write. Nothing
- * may have been scheduled since. */
+ * FINISH_ABORT, because their blocks cannot be trusted; the prefix cache forgets what the step was to write. Of two
+ * steps in flight the older one stays. No call may come between the scheduler_schedule that filled the step and this
+ * one: a sequence that ends in between would leave its blocks in the prefix cache. */
 void scheduler_cancel(struct scheduler *s);
 
 /* Removes and returns a request whose sequences have all ended and which no step in flight names; NULL: there is none.

@@ -130,8 +130,8 @@ void scheduler_finish_layout(struct scheduler *s, struct batch *batch)
     batch->num_decodes = batch->num_seqs;
     for (int32_t i = 0; i < s->num_choices; i++) add_choice(s, batch, &s->choices[i]);
     if (batch->num_seqs == 0) return;
+    step_of(s)->number = s->num_steps++;
     s->in_flight++;
-    s->num_steps++;
     s->num_tokens += batch->num_tokens;
     s->blocks_swapped_out += batch->num_swap_out;
     s->blocks_swapped_in += batch->num_swap_in;

@@ -158,7 +158,8 @@ void scheduler_cancel(struct scheduler *s)
         if (forget_step(s, r)) scheduler_end_request(s, r, FINISH_ABORT);
     }
     s->in_flight--;
-    s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS].num_sampled = 0;
+    struct step *step = &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
+    step->num_sampled = step->num_runs = 0;
     scheduler_check_after(s);
 }
 

@@ -28,6 +28,7 @@ struct step {
     int32_t num_sampled;
     int32_t num_runs;
     struct target_run *runs; /* [num_runs] in the order of the batch's targets */
+    int64_t number;          /* counted from 0, cancelled steps included */
 };
 
 /* What the step being scheduled computes of one sequence. */
@@ -129,7 +130,7 @@ void scheduler_end_request(struct scheduler *s, struct request *request, enum fi
 /* Whether a step in flight names the sequence. */
 static inline bool scheduler_is_in_flight(const struct scheduler *s, const struct sequence *seq)
 {
-    return seq->last_step >= s->num_steps - s->in_flight;
+    return s->in_flight > 0 && seq->last_step >= s->steps[s->oldest].number;
 }
 /* Adds a choice to the batch: at once if it is a decode, otherwise behind all decodes. */
 void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct choice *choice);

@@ -40,7 +40,7 @@ static void world_make(struct world *w)
     assert_int_equal(scheduler_create(&w->config, &w->scheduler, &err), STATUS_OK);
 }
 
-static struct request *add(struct world *w, int32_t prompt_len, int32_t n)
+static struct request *add_with_logprobs(struct world *w, int32_t prompt_len, int32_t n, int32_t prompt_logprobs)
 {
     int32_t prompt[64];
     struct error err;
@@ -48,10 +48,16 @@ static struct request *add(struct world *w, int32_t prompt_len, int32_t n)
     struct sampling_params params = sampling_params_default();
     for (int32_t i = 0; i < prompt_len; i++) prompt[i] = 100 + i;
     params.n = n;
+    params.prompt_logprobs = prompt_logprobs;
     params.ignore_eos = true;
     assert_int_equal(request_create(&params, prompt, prompt_len, &w->config.limits, &request, &err), STATUS_OK);
     scheduler_add(w->scheduler, request);
     return request;
+}
+
+static struct request *add(struct world *w, int32_t prompt_len, int32_t n)
+{
+    return add_with_logprobs(w, prompt_len, n, -1);
 }
 
 static void schedule(struct world *w)
@@ -175,6 +181,53 @@ static void test_decodes(void **state)
     world_free(&w);
 }
 
+/* The request of the step before is still in flight when a later step is cancelled that does not name it: it is handed
+ * back once its step is collected. */
+static void test_the_step_before_stays_in_flight(void **state)
+{
+    (void)state;
+    struct world w;
+    world_make(&w);
+    struct request *first = add(&w, 6, 1);
+    schedule(&w);
+    scheduler_abort(w.scheduler, first);
+    add(&w, 5, 1);
+    schedule(&w);
+    scheduler_cancel(w.scheduler);
+    assert_int_equal(scheduler_in_flight(w.scheduler), 1);
+    assert_null(scheduler_next_finished(w.scheduler));
+    collect(&w);
+    expect_aborted(&w, 2);
+    world_free(&w);
+}
+
+/* The targets of a cancelled step are not those of the next one. */
+static void test_prompt_logprobs(void **state)
+{
+    (void)state;
+    struct world w;
+    world_make(&w);
+    add_with_logprobs(&w, 9, 1, 0);
+    schedule(&w);
+    scheduler_cancel(w.scheduler);
+    expect_aborted(&w, 1);
+    struct request *r = add_with_logprobs(&w, 4, 1, 0);
+    schedule(&w);
+    assert_int_equal(w.batch.num_targets, 3);
+    int32_t token = 1, ids[] = {1, 2, 3}, ranks[] = {11, 12, 13}, num_events;
+    float logprobs[] = {-1, -2, -3};
+    const struct token_event *events;
+    struct error err = {""};
+    const struct sample_output targets = {.num_samples = 3, .token_ids = ids, .logprobs = logprobs, .ranks = ranks};
+    const struct sample_output samples = {.num_samples = 1, .token_ids = &token, .targets = &targets};
+    assert_int_equal(scheduler_collect(w.scheduler, &samples, &events, &num_events, &err), STATUS_OK);
+    assert_int_equal(num_events, 1);
+    for (int32_t i = 0; i < 3; i++) assert_int_equal(r->prompt_logprobs->ranks[i + 1], ranks[i]);
+    scheduler_abort(w.scheduler, r);
+    expect_aborted(&w, 1);
+    world_free(&w);
+}
+
 /* ---- the engine ---- */
 
 static volatile sig_atomic_t cancel;
@@ -247,6 +300,8 @@ int main(void)
         cmocka_unit_test(test_requests_that_share),
         cmocka_unit_test(test_earlier_chunks_stay),
         cmocka_unit_test(test_decodes),
+        cmocka_unit_test(test_the_step_before_stays_in_flight),
+        cmocka_unit_test(test_prompt_logprobs),
         cmocka_unit_test(test_answers_after_cancelled_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,7 +151,7 @@ static bool run_in_child(struct record *r, void (*work)(struct record *r, int64_
 
 struct generator {
     struct random random;
-    int32_t next_request, depth, adds, ends, damages, sequences;
+    int32_t next_request, depth, adds, ends, damages, cancels, sequences;
 };
 
 static int32_t between(struct generator *g, int32_t low, int32_t high)
@@ -253,7 +253,11 @@ static struct operation random_operation(struct generator *g, const struct sched
     if (chance(g, g->damages)) collect.values[COLLECT_DAMAGED] = between(g, 1, 4);
     const int32_t in_flight = scheduler_model_in_flight(m);
     if (in_flight >= g->depth && !chance(g, 2)) return collect;
-    return in_flight == 0 || chance(g, 60) ? operation_of(OPERATION_SCHEDULE) : collect;
+    if (in_flight > 0 && !chance(g, 60)) return collect;
+    struct operation schedule = operation_of(OPERATION_SCHEDULE);
+    if (g->cancels > 0 && chance(g, g->cancels))
+        schedule.values[SCHEDULE_CANCEL] = chance(g, 40) ? 1 : between(g, 2, 99);
+    return schedule;
 }
 
 /* One run; the list is noted as it is made. */
@@ -264,6 +268,7 @@ static void run_once(struct record *r, uint64_t seed, int64_t before)
     g.adds = between(&g, 2, 30);
     g.ends = chance(&g, 50) ? 0 : between(&g, 1, chance(&g, 30) ? 20 : 5);
     g.damages = chance(&g, 90) ? 0 : 5;
+    g.cancels = seed % 4 == 3 ? between(&g, 1, 10) : 0; /* in three of four lists no step is cancelled */
     const int32_t length = between(&g, 10, 500);
     struct scheduler_model *m;
     r->list[0] = random_config(&g);
@@ -295,15 +300,15 @@ static void print_totals(const struct scheduler_model_totals *t)
     printf("%lld operations checked: %lld requests, %lld steps, %lld copies, %lld times collected first, %lld "
            "recomputed, %lld swapped (%lld blocks back), %lld prefix hits, %lld evictions, %lld forks, %lld sets of "
            "beams, "
-           "%lld blocks out of windows, %lld crossings of the rope switch, %lld targets, %lld failures of swap space; "
-           "sequences "
-           "ended: %lld "
+           "%lld blocks out of windows, %lld crossings of the rope switch, %lld targets, %lld failures of swap space, "
+           "%lld cancelled steps (%lld of them behind another); sequences ended: %lld "
            "stop, %lld length, %lld abort, %lld error\n",
            (long long)t->operations, (long long)t->requests, (long long)t->steps, (long long)t->copies,
            (long long)t->collect_first, (long long)t->recomputed, (long long)t->swapped, (long long)t->swapped_in,
            (long long)t->hits, (long long)t->evictions, (long long)t->forks, (long long)t->beams,
            (long long)t->window_blocks, (long long)t->crossings, (long long)t->targets, (long long)t->host_failures,
-           (long long)t->stops, (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
+           (long long)t->cancelled, (long long)t->cancelled_second, (long long)t->stops, (long long)t->lengths,
+           (long long)t->aborts, (long long)t->errors);
 }
 
 /* ---- exhaustive runs ---- */
@@ -348,6 +353,14 @@ static const struct universe universes[] = {
     /* Ends at the rope switch, and by tokens. */
     {{"config blocks=3 size=2 tokens=3 seqs=2 length=5 rope=2 caching=1", "add request=0 length=2 shared=3 max=3 eos=2",
       "add request=1 length=3 shared=3 max=2", "abort request=0", "collect damaged=1", EACH}},
+    /* Cancelled steps: of prompts that others find in the prefix cache, of decodes, of forks and of swapped requests.
+     */
+    {{"config blocks=6 size=2 tokens=4 seqs=2 length=6 groups=2 window2=2 caching=1",
+      "add request=0 length=5 shared=6 max=1 logprobs=1", "add request=1 length=4 shared=6 max=2",
+      "add request=2 length=1 shared=6 max=3", "schedule cancel=1", "schedule cancel=2", EACH}},
+    {{"config blocks=4 host=4 size=1 tokens=3 seqs=3 length=4 mode=2 caching=1",
+      "add request=0 length=2 shared=4 n=2 max=2", "add request=1 length=3 shared=4 max=1",
+      "add request=2 length=1 shared=4 max=3", "schedule cancel=1", "schedule cancel=3", EACH}},
 };
 
 /* Each state that was reached: by which operation, from which other. */
@@ -460,7 +473,7 @@ static void test_random_operations(void **state)
     assert_true(t->copies > 100 && t->collect_first > 100 && t->recomputed > 100 && t->swapped > 100);
     assert_true(t->swapped_in > 100 && t->hits > 100 && t->evictions > 100 && t->forks > 100 && t->beams > 100);
     assert_true(t->window_blocks > 100 && t->crossings > 50 && t->host_failures > 5);
-    assert_true(t->targets > 1000);
+    assert_true(t->targets > 1000 && t->cancelled > 100 && t->cancelled_second > 10);
     assert_true(t->stops > 100 && t->lengths > 100 && t->aborts > 100 && t->errors > 10);
     munmap(r, sizeof *r);
 }
@@ -477,7 +490,8 @@ static void test_every_sequence_of_operations(void **state)
 
 /* Lists that failed once. Beams that were preempted before they were chosen started again: one with nothing to compute,
  * in a step without a batch; the other in the middle of its prompt when its beams were chosen. The third was brought
- * past the switch by the choice, and started as a short one, with nothing to compute. */
+ * past the switch by the choice, and started as a short one, with nothing to compute. After a cancelled step its
+ * targets were collected with those of the next one; and a request was handed back while the step before named it. */
 static const char *const failed_once[][12] = {
     {"config blocks=6 size=2 tokens=3 seqs=2 length=4 groups=2", "add max=0", "add request=1 length=3 beams=1",
      "schedule", "collect", "schedule", "collect", "schedule", "schedule"},
@@ -485,6 +499,8 @@ static const char *const failed_once[][12] = {
      "collect", "schedule", "collect", "schedule", "schedule"},
     {"config blocks=3 tokens=3 seqs=3 length=4 caching=1 rope=1", "add length=2 n=2 max=2",
      "add request=1 max=2 beams=1", "schedule", "collect", "schedule"},
+    {"config size=2", "add length=2 logprobs=1", "schedule cancel=1", "add"},
+    {"config size=2", "add length=2", "add request=1", "schedule", "schedule cancel=1", "schedule cancel=1"},
 };
 
 static void test_lists_that_failed_once(void **state)

@@ -14,6 +14,7 @@ static const struct operation_parameter add_parameters[] = {
 };
 static const struct operation_parameter abort_parameters[] = {{"request", 0}};
 static const struct operation_parameter finish_parameters[] = {{"request", 0}, {"sequence", 0}};
+static const struct operation_parameter schedule_parameters[] = {{"cancel", 0}};
 static const struct operation_parameter collect_parameters[] = {{"damaged", 0}};
 static const struct operation_parameter beams_parameters[] = {{"request", 0}, {"choice", 0}};
 
@@ -28,7 +29,7 @@ static const struct {
     [OPERATION_ADD] = {"add", add_parameters, COUNT(add_parameters)},
     [OPERATION_ABORT] = {"abort", abort_parameters, COUNT(abort_parameters)},
     [OPERATION_FINISH] = {"finish", finish_parameters, COUNT(finish_parameters)},
-    [OPERATION_SCHEDULE] = {"schedule", NULL, 0},
+    [OPERATION_SCHEDULE] = {"schedule", schedule_parameters, COUNT(schedule_parameters)},
     [OPERATION_COLLECT] = {"collect", collect_parameters, COUNT(collect_parameters)},
     [OPERATION_BEAMS] = {"beams", beams_parameters, COUNT(beams_parameters)},
     [OPERATION_RESET] = {"reset", NULL, 0},

@@ -21,8 +21,8 @@ enum operation_kind {
     OPERATION_CONFIG, /* the first of a list */
     OPERATION_ADD,
     OPERATION_ABORT,
-    OPERATION_FINISH, /* one sequence */
-    OPERATION_SCHEDULE,
+    OPERATION_FINISH,   /* one sequence */
+    OPERATION_SCHEDULE, /* and submit */
     OPERATION_COLLECT,
     OPERATION_BEAMS, /* scheduler_set_beams, where a request waits for it */
     OPERATION_RESET, /* of the prefix cache, where no sequence holds blocks */
@@ -66,6 +66,7 @@ enum {
     NUM_ADD_VALUES
 };
 enum { FINISH_REQUEST, FINISH_SEQUENCE, NUM_FINISH_VALUES };
+enum { SCHEDULE_CANCEL }; /* 1: the step is cancelled and writes nothing; more: it writes a part, chosen by this */
 enum { COLLECT_DAMAGED }; /* the sample or target, from 1, whose logits are damaged; 0: none */
 enum { BEAMS_REQUEST, BEAMS_CHOICE, NUM_BEAMS_VALUES };
 

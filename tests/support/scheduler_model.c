@@ -117,6 +117,10 @@ static enum status take_ended(struct scheduler_model *m, struct error *err)
     for (struct request *request; status == STATUS_OK && (request = scheduler_next_finished(m->scheduler));) {
         struct model_request *r = model_of(m, request);
         if (!r) return error_set(err, STATUS_INTERNAL, "a request was handed back twice");
+        for (int32_t i = 0; i < SLOT_DEVICE_STEPS; i++)
+            if (r->named[i])
+                return error_set(err, STATUS_INTERNAL,
+                                 "request %d is handed back while a step that names it is in flight", r->number);
         for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++) {
             status = model_check_tokens(r, &request->sequences[i], err);
             if (status == STATUS_OK) status = model_check_end(m, r, i, err);
@@ -199,6 +203,17 @@ static void note_forks(struct scheduler_model *m, const struct schedule *schedul
     }
 }
 
+/* The step in this place of the device's ring names the requests of the batch, or none any more. */
+static void note_names(struct scheduler_model *m, int64_t step, bool named)
+{
+    int32_t index;
+    for (int32_t i = 0; i < m->num_live; i++) m->live[i]->named[step % SLOT_DEVICE_STEPS] = false;
+    for (int32_t i = 0; named && i < m->batch.num_seqs; i++) {
+        struct model_request *r = model_of_state(m, m->batch.state_indices[i], &index);
+        if (r) r->named[step % SLOT_DEVICE_STEPS] = true;
+    }
+}
+
 static enum status submit(struct scheduler_model *m, const struct schedule *schedule, struct error *err)
 {
     enum status status = STATUS_OK;
@@ -213,24 +228,85 @@ static enum status submit(struct scheduler_model *m, const struct schedule *sche
         if (status == STATUS_OK) status = model_check_blocks_held(m, i, err);
     }
     if (status == STATUS_OK) note_forks(m, schedule);
+    if (status == STATUS_OK) note_names(m, m->device.num_submitted - 1, true);
     m->totals.steps++;
     m->totals.copies += m->batch.num_copies;
     m->totals.swapped_in += m->batch.num_swap_in;
     return status;
 }
 
-static enum status schedule_step(struct scheduler_model *m, enum schedule_result *result, struct error *err)
+/* Whether the step computes a sequence of the request, or starts one. */
+static bool is_in_step(const struct scheduler_model *m, const struct schedule *schedule, const struct model_request *r)
+{
+    int32_t index;
+    for (int32_t i = 0; i < m->batch.num_seqs; i++)
+        if (model_of_state(m, m->batch.state_indices[i], &index) == r) return true;
+    for (int32_t i = 0; i < r->request->num_sequences; i++)
+        if (model_is_admitted(schedule, &r->request->sequences[i])) return true;
+    return false;
+}
+
+/* After a cancelled step: what was in it has ended as aborted, what was not is as it was. */
+static enum status check_cancelled(const struct model_request *r, bool in_step, struct error *err)
+{
+    for (int32_t i = 0; i < r->request->num_sequences; i++) {
+        const struct sequence *seq = &r->request->sequences[i];
+        const bool ends = in_step && r->status[i] != SEQUENCE_FINISHED;
+        const bool aborted = seq->status == SEQUENCE_FINISHED && seq->finish_reason == FINISH_ABORT;
+        if (ends ? !aborted : seq->status != r->status[i])
+            return error_set(err, STATUS_INTERNAL, "request %d sequence %d, %s in the cancelled step, %s", r->number, i,
+                             in_step ? "which is" : "which is not",
+                             seq->status == SEQUENCE_FINISHED ? "has ended" : "goes on");
+        if (seq->num_tokens != r->length[i])
+            return error_set(err, STATUS_INTERNAL,
+                             "request %d sequence %d has %d tokens after the cancelled step, not %d", r->number, i,
+                             seq->num_tokens, r->length[i]);
+    }
+    return STATUS_OK;
+}
+
+static enum status cancel_step(struct scheduler_model *m, const struct schedule *schedule, int32_t part,
+                               struct error *err)
+{
+    bool in_step[SCHEDULER_MODEL_MAX_REQUESTS];
+    m->totals.cancelled++;
+    m->totals.cancelled_second += scheduler_in_flight(m->scheduler) == 2;
+    slot_device_cancel(&m->device, &m->batch, part);
+    note_names(m, m->device.num_submitted, false);
+    for (int32_t i = 0; i < m->num_live; i++) {
+        struct model_request *r = m->live[i];
+        in_step[i] = is_in_step(m, schedule, r);
+        for (int32_t j = 0; j < r->request->num_sequences; j++) {
+            r->length[j] = r->request->sequences[j].num_tokens;
+            r->status[j] = r->request->sequences[j].status;
+            r->ended[j] = r->ended[j] || (in_step[i] && r->status[j] != SEQUENCE_FINISHED);
+        }
+    }
+    scheduler_cancel(m->scheduler);
+    if (scheduler_in_flight(m->scheduler) != m->device.num_submitted - m->device.num_collected)
+        return error_set(err, STATUS_INTERNAL, "%d steps are said to be in flight after one was cancelled",
+                         scheduler_in_flight(m->scheduler));
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < m->num_live && status == STATUS_OK; i++)
+        status = check_cancelled(m->live[i], in_step[i], err);
+    return status;
+}
+
+/* cancel: 0, or as in SCHEDULE_CANCEL. */
+static enum status schedule_step(struct scheduler_model *m, int32_t cancel, struct error *err)
 {
     struct schedule schedule;
     enum status status = remember(m, err);
     if (status == STATUS_OK) status = scheduler_schedule(m->scheduler, &m->batch, &schedule, err);
     if (status != STATUS_OK) return status;
-    *result = schedule.result;
     if (schedule.result == SCHEDULE_BATCH)
         status = submit(m, &schedule, err);
     else if (schedule.num_admitted > 0 || m->batch.num_tokens > 0)
         status = error_set(err, STATUS_INTERNAL, "%d sequences start without a batch", schedule.num_admitted);
-    return status == STATUS_OK ? model_check_policy(m, &schedule, err) : status;
+    if (status == STATUS_OK) status = model_check_policy(m, &schedule, err);
+    if (status == STATUS_OK && cancel > 0 && schedule.result == SCHEDULE_BATCH)
+        status = cancel_step(m, &schedule, cancel - 1, err);
+    return status;
 }
 
 /* ---- collect, and ends from outside ---- */
@@ -293,6 +369,7 @@ static enum status collect(struct scheduler_model *m, int32_t damaged, struct er
     const struct token_event *events;
     int32_t num_events;
     take_collected(m, damaged, &c);
+    note_names(m, m->device.num_collected - 1, false);
     enum status status = scheduler_collect(m->scheduler, &c.samples, &events, &num_events, err);
     for (int32_t i = 0; i < num_events && status == STATUS_OK; i++) status = take_event(m, &events[i], &c.samples, err);
     const struct model_request *r = c.request < 0 ? NULL : model_find(m, c.request);
@@ -374,7 +451,6 @@ static enum status reset(struct scheduler_model *m, struct error *err)
 enum status scheduler_model_apply(struct scheduler_model *m, const struct operation *operation, struct error *err)
 {
     const int32_t *v = operation->values;
-    enum schedule_result result;
     enum status status = STATUS_OK;
     m->totals.operations++;
     switch (operation->kind) {
@@ -388,7 +464,7 @@ enum status scheduler_model_apply(struct scheduler_model *m, const struct operat
         finish_sequence(m, v[FINISH_REQUEST], v[FINISH_SEQUENCE]);
         break;
     case OPERATION_SCHEDULE:
-        status = schedule_step(m, &result, err);
+        status = schedule_step(m, v[SCHEDULE_CANCEL], err);
         break;
     case OPERATION_COLLECT:
         status = collect(m, v[COLLECT_DAMAGED], err);

@@ -8,6 +8,7 @@
  *     counts     a block's count is the number of table entries that name it; free + cached + in use = total
  *     policy     order of arrival or priority, who is preempted, what a preempting step may start, the watermark, and
  *                that nobody waits who fits
+ *     cancelled  the requests of a cancelled step end as aborted, with the tokens that they had; no other does
  *     tokens     a request ends with those that it has when it runs alone, and with the prompt_logprobs of its prompt
  *
  * The scheduler's own scheduler_check runs as well. */
@@ -24,7 +25,8 @@ struct scheduler_model;
 /* What a run has been through: a run that misses a path proves nothing about it. */
 struct scheduler_model_totals {
     int64_t operations, steps, copies, collect_first, recomputed, swapped, swapped_in, hits, evictions, forks, beams,
-        window_blocks, crossings, targets, requests, stops, lengths, aborts, errors, host_failures;
+        window_blocks, crossings, targets, cancelled, cancelled_second, requests, stops, lengths, aborts, errors,
+        host_failures;
 };
 void scheduler_model_totals_add(struct scheduler_model_totals *to, const struct scheduler_model_totals *from);
 

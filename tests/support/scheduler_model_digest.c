@@ -36,6 +36,15 @@ static void put_cached(struct digest *d, const struct scheduler_model *m)
     }
 }
 
+/* How many of the steps in flight are not newer than the last one that names the sequence. */
+static int32_t steps_up_to_last(const struct scheduler *s, const struct sequence *seq)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < s->in_flight; i++)
+        count += seq->last_step >= s->steps[(s->oldest + i) % SCHEDULER_MAX_STEPS].number;
+    return count;
+}
+
 static void put_sequence(struct digest *d, const struct scheduler_model *m, const struct model_request *r,
                          const struct sequence *seq)
 {
@@ -49,7 +58,7 @@ static void put_sequence(struct digest *d, const struct scheduler_model *m, cons
                               seq->prefix != PREFIX_NONE,
                               seq->state_index,
                               seq->num_writable,
-                              model_clamp((int32_t)(m->scheduler->num_steps - seq->last_step), 0, 3),
+                              steps_up_to_last(m->scheduler, seq),
                               r->sampled[seq->index],
                               r->ended[seq->index]};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) put(d, values[i]);

@@ -30,6 +30,7 @@ struct model_request {
     bool damaged[SCHEDULER_MODEL_MAX_N];     /* by a sample that could not be taken */
     int32_t scored;                          /* tokens of the prompt that the batches had as targets, from the first */
     bool stalled;                            /* it was preempted, and has got no token since */
+    bool named[SLOT_DEVICE_STEPS];           /* by which steps in flight, in the device's order */
     /* Before the step that is being scheduled. */
     enum place place;
     bool was_long, was_due, waited; /* waited: its other sequences waited for the prompt */
@@ -37,7 +38,8 @@ struct model_request {
     int32_t preemptions;
     enum sequence_status status[SCHEDULER_MODEL_MAX_N];
     int32_t pending[SCHEDULER_MODEL_MAX_N];
-    int32_t found[SCHEDULER_MODEL_MAX_N]; /* full blocks that the prefix cache could give it */
+    int32_t found[SCHEDULER_MODEL_MAX_N];  /* full blocks that the prefix cache could give it */
+    int32_t length[SCHEDULER_MODEL_MAX_N]; /* tokens, before the step is cancelled */
 };
 
 struct scheduler_model {

@@ -55,8 +55,11 @@ static bool init_targets(struct slot_targets *t, const struct batch_limits *limi
 enum status slot_device_init(struct slot_device *d, const struct batch_limits *limits, int32_t num_blocks,
                              int32_t num_host_blocks, int32_t rope_switch, struct error *err)
 {
-    *d = (struct slot_device){
-        .limits = *limits, .num_blocks = num_blocks, .num_host_blocks = num_host_blocks, .rope_switch = rope_switch};
+    *d = (struct slot_device){.limits = *limits,
+                              .num_blocks = num_blocks,
+                              .num_host_blocks = num_host_blocks,
+                              .rope_switch = rope_switch,
+                              .step = 1};
     const size_t slots = num_slots(d), seqs = (size_t)limits->max_num_seqs;
     const size_t entries = (size_t)limits->num_groups * seqs * (size_t)batch_max_blocks(limits);
     bool ok = (d->slots = calloc(slots, sizeof *d->slots)) && (d->written_in = calloc(slots, sizeof *d->written_in)) &&
@@ -97,7 +100,7 @@ void slot_device_free(struct slot_device *d)
 
 void slot_device_keep(struct slot_device *d, int64_t slot)
 {
-    d->kept_in[slot] = d->num_submitted + 1;
+    d->kept_in[slot] = d->step;
 }
 
 static int32_t *table_of(const struct slot_device *d, int32_t group, int32_t state_index)
@@ -169,10 +172,10 @@ static enum status apply_deltas(struct slot_device *d, const struct batch *b, st
                              delta.state_index, delta.index, delta.block);
         int32_t *entry = &table_of(d, delta.group, delta.state_index)[delta.index];
         int64_t *changed_in = &d->changed_in[entry - d->tables];
-        if (*changed_in == d->num_submitted + 1)
+        if (*changed_in == d->step)
             return error_set(err, STATUS_INTERNAL, "delta: entry %d of group %d and state index %d changes twice",
                              delta.index, delta.group, delta.state_index);
-        *changed_in = d->num_submitted + 1;
+        *changed_in = d->step;
         *entry = delta.block;
     }
     return STATUS_OK;
@@ -210,11 +213,10 @@ static enum status check_shape(struct slot_device *d, const struct batch *b, str
         if (query < 1 || (i < b->num_decodes && query != 1) || b->seq_lens[i] > d->limits.max_model_len)
             return error_set(err, STATUS_INTERNAL, "sequence %d of %d decodes: %d query tokens, length %d", i,
                              b->num_decodes, query, b->seq_lens[i]);
-        if (index < 0 || index >= d->limits.max_num_seqs || d->named_in[index] == d->num_submitted + 1 ||
-            !d->states[index])
+        if (index < 0 || index >= d->limits.max_num_seqs || d->named_in[index] == d->step || !d->states[index])
             return error_set(err, STATUS_INTERNAL, "sequence %d: state index %d is out of range, taken or unknown", i,
                              index);
-        d->named_in[index] = d->num_submitted + 1;
+        d->named_in[index] = d->step;
         if (query > max_query) max_query = query;
         if (b->seq_lens[i] > max_len) max_len = b->seq_lens[i];
     }
@@ -242,13 +244,13 @@ static enum status write_token(struct slot_device *d, const struct batch *b, int
             return error_set(err, STATUS_INTERNAL,
                              "request %d sequence %d group %d: position %d goes to slot %lld; its table names block %d",
                              seq->request, seq->index, g, position, (long long)slot, block);
-        if (d->written_in[slot] == d->num_submitted + 1 || d->kept_in[slot] == d->num_submitted + 1)
+        if (d->written_in[slot] == d->step || d->kept_in[slot] == d->step)
             return error_set(
                 err, STATUS_INTERNAL,
                 "request %d sequence %d group %d: slot %lld, where position %d goes, holds a token that is "
                 "still read or was written in this step",
                 seq->request, seq->index, g, (long long)slot, position);
-        d->written_in[slot] = d->num_submitted + 1;
+        d->written_in[slot] = d->step;
         d->slots[slot] = (struct slot){.context = seq->contexts[position + 1],
                                        .position = position,
                                        .token = d->resolved[t],
@@ -309,7 +311,7 @@ static enum status gather(struct slot_device *d, const struct batch *b, int32_t 
         last = p - p % size + size < end ? p - p % size + size : end;
         status = slot_device_check(d, seq, group, table[p / size], p, last, err);
         for (int32_t t = p; i < b->num_decodes && t < last && t < end - 1 && status == STATUS_OK; t++)
-            if (d->written_in[(int64_t)table[t / size] * size + t % size] == d->num_submitted + 1)
+            if (d->written_in[(int64_t)table[t / size] * size + t % size] == d->step)
                 status = error_set(err, STATUS_INTERNAL, "decode %d: position %d is written in this step", i, t);
     }
     return status;
@@ -400,7 +402,19 @@ enum status slot_device_submit(struct slot_device *d, const struct batch *b, str
     targets->output = target_output(targets, b);
     d->num_sampled[d->num_submitted % SLOT_DEVICE_STEPS] = next;
     d->num_submitted++;
+    d->step++;
     return STATUS_OK;
+}
+
+void slot_device_cancel(struct slot_device *d, const struct batch *b, int32_t part)
+{
+    for (int32_t g = 0; g < d->limits.num_groups; g++)
+        for (int32_t t = 0; t < b->num_tokens; t++) {
+            const int64_t at = (int64_t)g * d->limits.max_num_tokens + t;
+            const bool written = part > 0 && random_mix((uint64_t)part * RANDOM_STEP + (uint64_t)at) % 2 == 0;
+            if (!written) d->slots[b->slot_mapping[at]].position = -1;
+        }
+    d->num_submitted--;
 }
 
 struct sample_output slot_device_collect(struct slot_device *d)

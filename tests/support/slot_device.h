@@ -36,7 +36,7 @@ int32_t true_sequence_token(struct true_sequence *seq, int32_t position);
 
 struct slot {
     uint64_t context; /* contexts[position + 1] of the sequence */
-    int32_t position; /* -1: it was never written, or lost */
+    int32_t position; /* -1: it was never written, or lost, or its step was cancelled */
     int32_t token, group;
     int32_t request, index; /* the writer */
     bool is_long;
@@ -64,7 +64,8 @@ struct slot_device {
         int32_t *top_ids;               /* [max_num_tokens, SLOT_DEVICE_TOPS] */
         float *logprobs;                /* [max_num_tokens, SLOT_DEVICE_TOPS] */
     } targets[SLOT_DEVICE_STEPS];
-    int64_t num_submitted, num_collected;
+    int64_t num_submitted, num_collected; /* steps that were cancelled are in neither */
+    int64_t step;                         /* the number of the next step; those that were cancelled have one */
 };
 
 enum status slot_device_init(struct slot_device *d, const struct batch_limits *limits, int32_t num_blocks,
@@ -75,6 +76,9 @@ void slot_device_free(struct slot_device *d);
 void slot_device_keep(struct slot_device *d, int64_t slot);
 /* Checks the batch and computes it; *err says what is wrong with the batch. */
 enum status slot_device_submit(struct slot_device *d, const struct batch *batch, struct error *err);
+/* The step that was submitted last, of this batch, is cancelled: its moves and tables stay, but of its slots only a
+ * part is written, which the number chooses (0: none), and it is not in flight. */
+void slot_device_cancel(struct slot_device *d, const struct batch *batch, int32_t part);
 /* The samples of the oldest step not collected. Of a target, which is token p of its prompt, the rank and the
  * log-probability are p, and the most probable tokens p, p + 1 and so on. */
 struct sample_output slot_device_collect(struct slot_device *d);
