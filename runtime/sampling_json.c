@@ -141,3 +141,40 @@ void sampling_json_read(struct json_reader *r, struct sampling_params *params)
         if (value) read_field(r, &sampling_fields[i], value, params);
     }
 }
+
+/* ---- writing ---- */
+
+static json_t *list_value(const struct sampling_field *f, const struct sampling_params *p)
+{
+    json_t *list = f->type == SAMPLING_LOGIT_BIAS ? json_object() : json_array();
+    char id[16];
+    if (f->type == SAMPLING_STOP)
+        for (int32_t i = 0; i < p->num_stop; i++) json_array_append_new(list, json_string(p->stop[i]));
+    if (f->type == SAMPLING_STOP_TOKEN_IDS)
+        for (int32_t i = 0; i < p->num_stop_token_ids; i++)
+            json_array_append_new(list, json_integer(p->stop_token_ids[i]));
+    for (int32_t i = 0; f->type == SAMPLING_LOGIT_BIAS && i < p->num_logit_bias; i++) {
+        snprintf(id, sizeof id, "%d", p->logit_bias[i].token);
+        json_object_set_new(list, id, json_real((double)p->logit_bias[i].value));
+    }
+    return list;
+}
+
+json_t *sampling_json_value(const struct sampling_field *f, const struct sampling_params *p)
+{
+    const char *member = (const char *)p + f->offset;
+    switch (f->type) {
+    case SAMPLING_INT32:
+        return json_integer(*(const int32_t *)member);
+    case SAMPLING_DOUBLE:
+        return json_real(*(const double *)member);
+    case SAMPLING_BOOL:
+        return json_boolean(*(const bool *)member);
+    case SAMPLING_EARLY_STOPPING:
+        return json_string(sampling_params_early_stopping_name(p->early_stopping));
+    case SAMPLING_SEED:
+        return p->has_seed ? json_integer((json_int_t)p->seed) : json_null();
+    default:
+        return list_value(f, p);
+    }
+}

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/batch.h"
+#include "base/utf8.h"
 
 const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
     {.name = "n",
@@ -443,6 +444,10 @@ static enum status check_stop(const struct sampling_params *p, struct error *err
         if (!memchr(p->stop[i], '\0', SAMPLING_PARAMS_MAX_STOP_BYTES))
             return error_set(err, STATUS_INVALID, "stop string %d is longer than %d bytes", i,
                              SAMPLING_PARAMS_MAX_STOP_BYTES - 1);
+        /* Answers are UTF-8: another text would never be found in one. */
+        const size_t length = strlen(p->stop[i]);
+        if (utf8_valid_prefix(p->stop[i], length) < length)
+            return error_set(err, STATUS_INVALID, "stop string %d is not UTF-8; write it as UTF-8", i);
     }
     return STATUS_OK;
 }

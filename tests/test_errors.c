@@ -41,6 +41,7 @@ static const struct row rows[] = {
     /* commands and flags */
     {"", USAGE, "usage: quire COMMAND [flags]"},
     {"chatt", USAGE, "there is no command 'chatt'"},
+    {"chat --stop \xFF", USAGE, "stop string 0 is not UTF-8"},
     {"bench", USAGE, "usage: quire bench NAME"},
     {"bench latencie", USAGE, "there is no benchmark 'latencie'"},
     {"chat --max-model-length 5", USAGE, "there is no flag --max-model-length; did you mean --max-model-len?"},

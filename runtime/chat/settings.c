@@ -34,42 +34,6 @@ static enum status find_field(const char *name, const struct sampling_field **ou
 
 /* ---- values as JSON ---- */
 
-static json_t *list_value(const struct sampling_field *f, const struct sampling_params *p)
-{
-    json_t *list = f->type == SAMPLING_LOGIT_BIAS ? json_object() : json_array();
-    char id[16];
-    if (f->type == SAMPLING_STOP)
-        for (int32_t i = 0; i < p->num_stop; i++) json_array_append_new(list, json_string(p->stop[i]));
-    if (f->type == SAMPLING_STOP_TOKEN_IDS)
-        for (int32_t i = 0; i < p->num_stop_token_ids; i++)
-            json_array_append_new(list, json_integer(p->stop_token_ids[i]));
-    for (int32_t i = 0; f->type == SAMPLING_LOGIT_BIAS && i < p->num_logit_bias; i++) {
-        snprintf(id, sizeof id, "%d", p->logit_bias[i].token);
-        json_object_set_new(list, id, json_real((double)p->logit_bias[i].value));
-    }
-    return list;
-}
-
-/* A new reference; null: a seed that was not given. */
-static json_t *value_of(const struct sampling_field *f, const struct sampling_params *p)
-{
-    const char *member = (const char *)p + f->offset;
-    switch (f->type) {
-    case SAMPLING_INT32:
-        return json_integer(*(const int32_t *)member);
-    case SAMPLING_DOUBLE:
-        return json_real(*(const double *)member);
-    case SAMPLING_BOOL:
-        return json_boolean(*(const bool *)member);
-    case SAMPLING_EARLY_STOPPING:
-        return json_string(sampling_params_early_stopping_name(p->early_stopping));
-    case SAMPLING_SEED:
-        return p->has_seed ? json_integer((json_int_t)p->seed) : json_null();
-    default:
-        return list_value(f, p);
-    }
-}
-
 static bool is_number(const struct sampling_field *f)
 {
     return f->type == SAMPLING_INT32 || f->type == SAMPLING_DOUBLE;
@@ -195,7 +159,7 @@ enum status settings_show(const struct session *s, const char *name, FILE *out, 
     char range[128];
     const enum status status = find_field(name, &field, err);
     if (status != STATUS_OK) return status;
-    json_t *value = value_of(field, &s->params), *usual = value_of(field, &s->usual);
+    json_t *value = sampling_json_value(field, &s->params), *usual = sampling_json_value(field, &s->usual);
     sampling_field_range(field, range, sizeof range);
     print_pair(field, value, usual, out);
     fprintf(out, "%s%s)\n  %s\n", is_number(field) ? "; " : "", is_number(field) ? range : "", field->help);
@@ -209,7 +173,7 @@ int settings_list(const struct session *s, FILE *out)
     int count = 0;
     for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
         const struct sampling_field *field = &sampling_fields[i];
-        json_t *value = value_of(field, &s->params), *usual = value_of(field, &s->usual);
+        json_t *value = sampling_json_value(field, &s->params), *usual = sampling_json_value(field, &s->usual);
         if (!json_equal(value, usual)) {
             print_pair(field, value, usual, out);
             fputs(")\n", out);

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "runtime/sampling_json.h"
 
 bool journal_init(struct journal *j)
 {
@@ -66,60 +67,13 @@ void journal_put_switch(struct journal *j, const char *flag, bool value)
     if (value) put(j, flag, json_true());
 }
 
-static json_t *stop_json(const struct sampling_params *p)
-{
-    json_t *list = json_array();
-    for (int32_t i = 0; list && i < p->num_stop; i++) json_array_append_new(list, json_bytes(p->stop[i]));
-    return list;
-}
-
-static json_t *stop_ids_json(const struct sampling_params *p)
-{
-    json_t *list = json_array();
-    for (int32_t i = 0; list && i < p->num_stop_token_ids; i++)
-        json_array_append_new(list, json_integer(p->stop_token_ids[i]));
-    return list;
-}
-
-static json_t *bias_json(const struct sampling_params *p)
-{
-    json_t *list = json_array();
-    for (int32_t i = 0; list && i < p->num_logit_bias; i++)
-        json_array_append_new(list, json_pack("[i, f]", p->logit_bias[i].token, (double)p->logit_bias[i].value));
-    return list;
-}
-
-static json_t *field_json(const struct sampling_field *f, const struct sampling_params *p)
-{
-    const void *member = (const char *)p + f->offset;
-    switch (f->type) {
-    case SAMPLING_INT32:
-        return json_integer(*(const int32_t *)member);
-    case SAMPLING_DOUBLE:
-        return json_real(*(const double *)member);
-    case SAMPLING_BOOL:
-        return json_boolean(*(const bool *)member);
-    case SAMPLING_EARLY_STOPPING:
-        return json_string(sampling_params_early_stopping_name(*(const enum early_stopping *)member));
-    case SAMPLING_SEED:
-        return json_integer((json_int_t)p->seed);
-    case SAMPLING_STOP:
-        return stop_json(p);
-    case SAMPLING_STOP_TOKEN_IDS:
-        return stop_ids_json(p);
-    case SAMPLING_LOGIT_BIAS:
-        return bias_json(p);
-    }
-    return NULL;
-}
-
 void journal_put_sampling(struct journal *j, const struct sampling_flags *flags)
 {
     for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
         char flag[40];
         if (!(flags->given >> i & 1)) continue;
         snprintf(flag, sizeof flag, "--%s", flags->texts[i].name);
-        put(j, flag, field_json(&sampling_fields[i], &flags->params));
+        put(j, flag, sampling_json_value(&sampling_fields[i], &flags->params));
     }
 }
 
