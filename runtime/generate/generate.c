@@ -4,27 +4,21 @@
  * answers take no memory. The same command goes on where it ended (answers.h). Lines are read a little ahead of the
  * answers, never the whole file: a window of them at a time, whose prompts the engine gets sorted, so that equal
  * beginnings are computed once. The window's size stops reading. */
-#include <fcntl.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/random.h"
 #include "base/visible.h"
 #include "runtime/commands.h"
 #include "runtime/generate/answers.h"
-#include "runtime/generate/results.h"
-#include "runtime/generate/shard.h"
-#include "runtime/interrupt.h"
-#include "runtime/inputs.h"
-#include "runtime/options/engine_flags.h"
-#include "runtime/options/model_folder.h"
-#include "runtime/options/sampling_flags.h"
 #include "runtime/generate/dry_run.h"
+#include "runtime/generate/generate_options.h"
+#include "runtime/generate/input_facts.h"
+#include "runtime/generate/results.h"
 #include "runtime/generate/window.h"
+#include "runtime/interrupt.h"
+#include "runtime/options/model_folder.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 
@@ -32,34 +26,19 @@ static const char COMMAND[] = "generate";
 static const char USAGE[] = "generate [--input FILE]... [--output FILE] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model, one a line. A line is a text, or JSON with \"prompt\" (a text or token "
-    "ids), "
-    "\"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an \"id\" or "
-    "\"custom_id\", a \"cache_salt\" (prompts share cached blocks only with those of the same salt), a \"priority\" "
-    "(an integer, smaller is earlier, with --scheduling-policy priority), and sampling fields of their own, named as "
-    "the flags are (\"max_tokens\" for --max-tokens, ...). Lines of OpenAI batches (\"custom_id\", \"url\", \"body\") "
-    "are answered as in its output files. Blank lines are skipped. Each line gives one JSON line, which is written "
-    "when its answer is finished: with its \"index\" among the prompts, from 0, and the \"id\" that it has. A line "
-    "that "
-    "cannot be answered gives an \"error\" and its number, and the exit status is then 1. Started again with the same "
-    "input, model and parameters, quire generate keeps the answers that are in the output, and computes the others.";
+    "ids), \"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an "
+    "\"id\" or \"custom_id\", a \"cache_salt\" (prompts share cached blocks only with those of the same salt), a "
+    "\"priority\" (an integer, smaller is earlier, with --scheduling-policy priority), and sampling fields of their "
+    "own, named as the flags are (\"max_tokens\" for --max-tokens, ...). Lines of OpenAI batches (\"custom_id\", "
+    "\"url\", \"body\") are answered as in its output files. Blank lines are skipped. Each line gives one JSON "
+    "line, which is written when its answer is finished: with its \"index\" among the prompts, from 0, and the "
+    "\"id\" that it has. A line that cannot be answered gives an \"error\" and its number, and the exit status is "
+    "then 1. Started again with the same input, model and parameters, quire generate keeps the answers that are in "
+    "the output, and computes the others.";
 
 /* Bounds: prompts that the engine has, in multiples of max_num_seqs; and prompts that are read and sorted together, the
  * larger of both, with their tokens. */
 enum { WAITING_PER_SEQUENCE = 2, WINDOW_PER_SEQUENCE = 4, WINDOW_PROMPTS = 1024, WINDOW_TOKENS = 1 << 22 };
-
-struct generate_options {
-    struct engine_options engine;
-    struct log log;
-    struct sampling_flags sampling;
-    struct template_flags template;
-    struct input_list input;
-    const char *output, *format, *system;
-    const char *model_name; /* of the answers to lines of a batch */
-    struct shard shard;     /* count 0: none */
-    int32_t max_errors;     /* -1: no limit */
-    int as_chat;
-    bool dry_run, overwrite, ordered, return_token_ids, quiet;
-};
 
 struct run {
     const struct generate_options *options;
@@ -84,124 +63,6 @@ struct run {
     bool input_failed;                                   /* ... because the input cannot be read any further */
     bool at_terminal;                                    /* answers and progress are shown on the same screen */
 };
-
-/* ---- flags ---- */
-
-static void set_defaults(struct generate_options *o)
-{
-    *o = (struct generate_options){.engine = engine_options_default(),
-                                   .log = {LOG_WARNING},
-                                   .sampling.params = sampling_params_default(),
-                                   .output = "-",
-                                   .format = "auto",
-                                   .as_chat = -1,
-                                   .max_errors = -1};
-    o->engine.log = &o->log;
-}
-
-static void add_file_flags(struct option_table *table, struct generate_options *o)
-{
-    const struct option_spec files[] = {
-        {.heading = "Files:",
-         .name = "input",
-         .common = true,
-         .letter = 'i',
-         .kind = OPTION_CUSTOM,
-         .target = &o->input,
-         .parse = input_list_add,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "The prompts; -: standard input. gzip and zstd are unpacked. Given several times, the files are read "
-                 "one after the other. Default: -."},
-        {.name = "output",
-         .common = true,
-         .letter = 'o',
-         .kind = OPTION_STRING,
-         .target = &o->output,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "Where the answers go; -: standard output. Default: -."},
-        {.name = "overwrite",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->overwrite,
-         .help = "Start anew, and replace an output file that is not empty once the first answer is there. Default: "
-                 "off, go on with an output of the same input, model and parameters."},
-        {.name = "ordered",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->ordered,
-         .help = "Write the answers in the order of the input: early ones wait in OUTPUT.spool. Default: off."},
-        {.name = "shard",
-         .kind = OPTION_CUSTOM,
-         .target = &o->shard,
-         .parse = shard_parse,
-         .argument = "I/N",
-         .help =
-             "Answer part I of N of the prompts, 1 to N: parts are contiguous and differ by at most one prompt, all "
-             "input files counted together. quire merge puts the outputs together. Default: 1/1."},
-        {.name = "max-errors",
-         .kind = OPTION_INT32,
-         .target = &o->max_errors,
-         .minimum = -1,
-         .maximum = INFINITY,
-         .argument = "N",
-         .help = "End the run once more than N lines have failed; -1: never. Default: -1."},
-        {.name = "format",
-         .kind = OPTION_STRING,
-         .target = &o->format,
-         .choices = PROMPT_FORMAT_CHOICES,
-         .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
-        {.name = "dry-run",
-         .kind = OPTION_SWITCH,
-         .target = &o->dry_run,
-         .help = "Answer nothing: count prompts and tokens, name bad lines, and estimate the time. Default: off."},
-        {.name = "chat",
-         .kind = OPTION_TRISTATE,
-         .target = &o->as_chat,
-         .help = "Make each text a question to a chat model, through its chat template; a list of token ids stays as "
-                 "it is. Default: off, and a warning if the model has a template."},
-        {.name = "system",
-         .letter = 's',
-         .kind = OPTION_STRING,
-         .target = &o->system,
-         .argument = "TEXT",
-         .help = "With --chat: the system message before each question. Default: none."},
-    };
-    option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
-}
-
-static void add_answer_flags(struct option_table *table, struct generate_options *o)
-{
-    const struct option_spec specs[] = {
-        {.name = "return-token-ids",
-         .kind = OPTION_SWITCH,
-         .target = &o->return_token_ids,
-         .help = "Give the token ids of each answer. Default: off."},
-        {.name = "skip-tokenizer-init",
-         .kind = OPTION_SWITCH,
-         .target = &o->engine.skip_tokenizer,
-         .help = "Open no tokenizer: prompts are token ids, answers have no text. Default: off."},
-        {.name = "quiet",
-         .common = true,
-         .letter = 'q',
-         .kind = OPTION_SWITCH,
-         .target = &o->quiet,
-         .help = "No progress and no summary on stderr. Default: off."},
-    };
-    sampling_flags_add_answers(table, &o->sampling, "Answers:");
-    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
-    trace_flag_add(table, &o->engine);
-}
-
-static void add_flags(struct option_table *table, struct generate_options *o)
-{
-    add_file_flags(table, o);
-    engine_flags_add(table, &o->engine, &o->log);
-    add_answer_flags(table, o);
-    template_flags_add(table, &o->template, "Conversations:");
-    sampling_flags_add(table, &o->sampling);
-}
 
 /* ---- a line in ---- */
 
@@ -542,23 +403,13 @@ static int run_to_end(struct run *run)
     return ended_early || run->input_failed || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
 }
 
-static struct prompt_options prompt_options_of(const struct generate_options *o)
-{
-    return (struct prompt_options){.format = o->format,
-                                   .sampling = &o->sampling,
-                                   .template = &o->template,
-                                   .as_chat = o->as_chat,
-                                   .system = o->system,
-                                   .model_name = o->model_name};
-}
-
 static enum status start(struct run *run, struct error *err)
 {
     const struct generate_options *o = run->options;
     enum status status = engine_create(&o->engine, &run->engine, err);
     if (status != STATUS_OK) return status;
     const struct prompt_model model = prompt_model_of(run->engine);
-    const struct prompt_options options = prompt_options_of(o);
+    const struct prompt_options options = generate_prompt_options(o);
     status = prompt_rules_make(&model, &options, &run->prompts, err);
     run->rules = (struct result_rules){
         .tokenizer = run->prompts.tokenizer, .model_name = o->model_name, .return_token_ids = o->return_token_ids};
@@ -569,83 +420,7 @@ static enum status start(struct run *run, struct error *err)
     return STATUS_OK;
 }
 
-/* Everything that answers follow from but the input and the model's files. */
-static enum status describe_parameters(const struct generate_options *o, struct journal *j, struct error *err)
-{
-    struct fingerprint template;
-    journal_put_sampling(j, &o->sampling);
-    journal_put_string(j, "--dtype", o->engine.dtype);
-    journal_put_string(j, "--kv-cache-dtype", o->engine.kv_cache_dtype);
-    journal_put_integer(j, "--max-model-len", o->engine.max_model_len);
-    journal_put_integer(j, "--seed", (int64_t)o->engine.seed);
-    journal_put_string(j, "--format", o->format);
-    journal_put_switch(j, "--chat", o->as_chat == 1);
-    journal_put_string(j, "--system", o->system);
-    journal_put_string(j, "--chat-template-kwargs", o->template.kwargs);
-    journal_put_switch(j, "--allow-special-in-messages", o->template.allow_special);
-    journal_put_switch(j, "--load-format dummy", o->engine.load_format == LOAD_FORMAT_DUMMY);
-    journal_put_switch(j, "--scheduling-policy priority", o->engine.scheduling_policy == SCHEDULING_PRIORITY);
-    journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
-    journal_put_switch(j, "--return-token-ids", o->return_token_ids);
-    if (!o->template.file) return STATUS_OK;
-    const enum status status = fingerprint_path(o->template.file, &template, err);
-    journal_put_string(j, "--chat-template", template.text);
-    return status;
-}
-
-/* ---- an input that can be read twice ---- */
-
-/* The files of a list, opened; an empty list is standard input, which stays where it is. */
-static int open_input(const struct input_list *list, size_t i)
-{
-    if (list->count == 0 || strcmp(list->names[i], "-") == 0) return fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
-    return open(list->names[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe without a writer would block */
-}
-
-/* Whether all inputs are regular files. */
-static bool are_files(const struct input_list *list)
-{
-    const size_t count = list->count ? list->count : 1;
-    struct stat info;
-    for (size_t i = 0; i < count; i++) {
-        const bool standard = list->count == 0 || strcmp(list->names[i], "-") == 0;
-        if ((standard ? fstat(STDIN_FILENO, &info) : stat(list->names[i], &info)) != 0 || !S_ISREG(info.st_mode))
-            return false;
-    }
-    return true;
-}
-
-static enum status hash_inputs(const struct input_list *list, struct fingerprint *out, struct error *err)
-{
-    const size_t count = list->count ? list->count : 1;
-    int *fds = malloc(count * sizeof *fds);
-    if (!fds) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu names", count);
-    for (size_t i = 0; i < count; i++) fds[i] = open_input(list, i);
-    const enum status status = fingerprint_files(fds, (int)count, out, err);
-    for (size_t i = 0; i < count; i++)
-        if (fds[i] >= 0) close(fds[i]);
-    free(fds);
-    return status == STATUS_OK ? status : error_prefix(err, status, "the input");
-}
-
-/* Counts the prompts of files. Where the input cannot be read any further, one more stands for the rest: the run gets
- * there, says why, and is never complete. Standard input is left where it was. */
-static enum status count_prompts(const struct input_list *list, int64_t *count, struct error *err)
-{
-    struct inputs inputs;
-    const off_t start = lseek(STDIN_FILENO, 0, SEEK_CUR);
-    const char *line;
-    size_t length;
-    enum line_result kind;
-    const enum status status = inputs_open(&inputs, list, err);
-    if (status != STATUS_OK) return status;
-    for (*count = 0; (kind = inputs_next(&inputs, true, &line, &length, err)) < LINE_END;)
-        if (kind == LINE_TOO_LONG || (kind == LINE_READY && !prompt_line_is_blank(line, length))) ++*count;
-    if (kind == LINE_FAILED) ++*count;
-    inputs_close(&inputs);
-    if (start >= 0) lseek(STDIN_FILENO, start, SEEK_SET);
-    return STATUS_OK;
-}
+/* ---- a run that can be resumed ---- */
 
 /* What this run is to answer, where it can be known before the answers are. */
 static enum status describe(struct run *run, struct error *err)
@@ -654,7 +429,7 @@ static enum status describe(struct run *run, struct error *err)
     struct journal *now = &run->answers.now;
     if (!journal_init(now)) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the parameters of the run");
     now->ordered = o->ordered;
-    enum status status = count_prompts(&o->input, &now->num_prompts, err);
+    enum status status = input_facts_count(&o->input, &now->num_prompts, err);
     now->end = now->num_prompts;
     if (o->shard.count > 0) {
         snprintf(now->shard, sizeof now->shard, "%d/%d", o->shard.number, o->shard.count);
@@ -663,10 +438,10 @@ static enum status describe(struct run *run, struct error *err)
     run->begin = now->begin;
     run->end = now->end;
     run->counted = true;
-    if (status == STATUS_OK) status = hash_inputs(&o->input, &now->input, err);
+    if (status == STATUS_OK) status = input_facts_hash(&o->input, &now->input, err);
     const bool with_weights = o->engine.load_format != LOAD_FORMAT_DUMMY;
     if (status == STATUS_OK) status = fingerprint_model(o->engine.model, with_weights, &now->model, err);
-    return status == STATUS_OK ? describe_parameters(o, now, err) : status;
+    return status == STATUS_OK ? generate_describe_parameters(o, now, err) : status;
 }
 
 /* Opens the files, and finds out what is left to do. */
@@ -678,7 +453,7 @@ static enum status open_files(struct run *run, struct error *err)
     enum status status = inputs_open(&run->inputs, &o->input, err);
     if (status == STATUS_OK) status = answers_open(a, o->output, &run->inputs, err);
     if (status != STATUS_OK) return status;
-    const bool is_file = are_files(&o->input);
+    const bool is_file = input_facts_are_files(&o->input);
     if (!is_file && o->shard.count > 0)
         return error_set(err, STATUS_INVALID,
                          "--shard needs an input that is a file: the lines of a pipe cannot be "
@@ -754,7 +529,7 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
     struct error err;
     char model[4096];
     bool help;
-    add_flags(&table, o);
+    generate_options_add(&table, o);
     if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
@@ -776,7 +551,7 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
     }
     if (!o->model_name) o->model_name = last_part(o->engine.model);
     if (o->dry_run) {
-        const struct dry_run_options dry = {&o->engine, &o->input, prompt_options_of(o)};
+        const struct dry_run_options dry = {&o->engine, &o->input, generate_prompt_options(o)};
         return dry_run(&dry);
     }
     return generate(o);
@@ -785,9 +560,8 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
 int command_generate(int argc, char **argv)
 {
     struct generate_options o;
-    set_defaults(&o);
+    generate_options_init(&o);
     const int exit_status = parse_and_generate(&o, argc, argv);
-    sampling_flags_free(&o.sampling);
-    input_list_free(&o.input);
+    generate_options_free(&o);
     return exit_status;
 }

@@ -1,0 +1,160 @@
+#include "runtime/generate/generate_options.h"
+
+#include <math.h>
+
+#include "runtime/options/engine_flags.h"
+
+void generate_options_init(struct generate_options *o)
+{
+    *o = (struct generate_options){.engine = engine_options_default(),
+                                   .log = {LOG_WARNING},
+                                   .sampling.params = sampling_params_default(),
+                                   .output = "-",
+                                   .format = "auto",
+                                   .as_chat = -1,
+                                   .max_errors = -1};
+    o->engine.log = &o->log;
+}
+
+static void add_file_flags(struct option_table *table, struct generate_options *o)
+{
+    const struct option_spec files[] = {
+        {.heading = "Files:",
+         .name = "input",
+         .common = true,
+         .letter = 'i',
+         .kind = OPTION_CUSTOM,
+         .target = &o->input,
+         .parse = input_list_add,
+         .not_empty = true,
+         .argument = "FILE",
+         .help = "The prompts; -: standard input. gzip and zstd are unpacked. Given several times, the files are read "
+                 "one after the other. Default: -."},
+        {.name = "output",
+         .common = true,
+         .letter = 'o',
+         .kind = OPTION_STRING,
+         .target = &o->output,
+         .not_empty = true,
+         .argument = "FILE",
+         .help = "Where the answers go; -: standard output. Default: -."},
+        {.name = "overwrite",
+         .common = true,
+         .kind = OPTION_SWITCH,
+         .target = &o->overwrite,
+         .help = "Start anew, and replace an output file that is not empty once the first answer is there. Default: "
+                 "off, go on with an output of the same input, model and parameters."},
+        {.name = "ordered",
+         .common = true,
+         .kind = OPTION_SWITCH,
+         .target = &o->ordered,
+         .help = "Write the answers in the order of the input: early ones wait in OUTPUT.spool. Default: off."},
+        {.name = "shard",
+         .kind = OPTION_CUSTOM,
+         .target = &o->shard,
+         .parse = shard_parse,
+         .argument = "I/N",
+         .help =
+             "Answer part I of N of the prompts, 1 to N: parts are contiguous and differ by at most one prompt, all "
+             "input files counted together. quire merge puts the outputs together. Default: 1/1."},
+        {.name = "max-errors",
+         .kind = OPTION_INT32,
+         .target = &o->max_errors,
+         .minimum = -1,
+         .maximum = INFINITY,
+         .argument = "N",
+         .help = "End the run once more than N lines have failed; -1: never. Default: -1."},
+        {.name = "format",
+         .kind = OPTION_STRING,
+         .target = &o->format,
+         .choices = PROMPT_FORMAT_CHOICES,
+         .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+        {.name = "dry-run",
+         .kind = OPTION_SWITCH,
+         .target = &o->dry_run,
+         .help = "Answer nothing: count prompts and tokens, name bad lines, and estimate the time. Default: off."},
+        {.name = "chat",
+         .kind = OPTION_TRISTATE,
+         .target = &o->as_chat,
+         .help = "Make each text a question to a chat model, through its chat template; a list of token ids stays as "
+                 "it is. Default: off, and a warning if the model has a template."},
+        {.name = "system",
+         .letter = 's',
+         .kind = OPTION_STRING,
+         .target = &o->system,
+         .argument = "TEXT",
+         .help = "With --chat: the system message before each question. Default: none."},
+    };
+    option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
+}
+
+static void add_answer_flags(struct option_table *table, struct generate_options *o)
+{
+    const struct option_spec specs[] = {
+        {.name = "return-token-ids",
+         .kind = OPTION_SWITCH,
+         .target = &o->return_token_ids,
+         .help = "Give the token ids of each answer. Default: off."},
+        {.name = "skip-tokenizer-init",
+         .kind = OPTION_SWITCH,
+         .target = &o->engine.skip_tokenizer,
+         .help = "Open no tokenizer: prompts are token ids, answers have no text. Default: off."},
+        {.name = "quiet",
+         .common = true,
+         .letter = 'q',
+         .kind = OPTION_SWITCH,
+         .target = &o->quiet,
+         .help = "No progress and no summary on stderr. Default: off."},
+    };
+    sampling_flags_add_answers(table, &o->sampling, "Answers:");
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+    trace_flag_add(table, &o->engine);
+}
+
+void generate_options_add(struct option_table *table, struct generate_options *o)
+{
+    add_file_flags(table, o);
+    engine_flags_add(table, &o->engine, &o->log);
+    add_answer_flags(table, o);
+    template_flags_add(table, &o->template, "Conversations:");
+    sampling_flags_add(table, &o->sampling);
+}
+
+void generate_options_free(struct generate_options *o)
+{
+    sampling_flags_free(&o->sampling);
+    input_list_free(&o->input);
+}
+
+struct prompt_options generate_prompt_options(const struct generate_options *o)
+{
+    return (struct prompt_options){.format = o->format,
+                                   .sampling = &o->sampling,
+                                   .template = &o->template,
+                                   .as_chat = o->as_chat,
+                                   .system = o->system,
+                                   .model_name = o->model_name};
+}
+
+enum status generate_describe_parameters(const struct generate_options *o, struct journal *j, struct error *err)
+{
+    struct fingerprint template;
+    journal_put_sampling(j, &o->sampling);
+    journal_put_string(j, "--dtype", o->engine.dtype);
+    journal_put_string(j, "--kv-cache-dtype", o->engine.kv_cache_dtype);
+    journal_put_integer(j, "--max-model-len", o->engine.max_model_len);
+    journal_put_integer(j, "--seed", (int64_t)o->engine.seed);
+    journal_put_string(j, "--format", o->format);
+    journal_put_switch(j, "--chat", o->as_chat == 1);
+    journal_put_string(j, "--system", o->system);
+    journal_put_string(j, "--chat-template-kwargs", o->template.kwargs);
+    journal_put_switch(j, "--allow-special-in-messages", o->template.allow_special);
+    journal_put_switch(j, "--load-format dummy", o->engine.load_format == LOAD_FORMAT_DUMMY);
+    journal_put_switch(j, "--scheduling-policy priority", o->engine.scheduling_policy == SCHEDULING_PRIORITY);
+    journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
+    journal_put_switch(j, "--return-token-ids", o->return_token_ids);
+    if (!o->template.file) return STATUS_OK;
+    const enum status status = fingerprint_path(o->template.file, &template, err);
+    journal_put_string(j, "--chat-template", template.text);
+    return status;
+}

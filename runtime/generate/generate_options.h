@@ -1,0 +1,38 @@
+/* What `quire generate` was asked to do: its flags. */
+#ifndef QUIRE_RUNTIME_GENERATE_OPTIONS_H
+#define QUIRE_RUNTIME_GENERATE_OPTIONS_H
+
+#include "runtime/generate/journal.h"
+#include "runtime/generate/shard.h"
+#include "runtime/inputs.h"
+#include "runtime/options/options.h"
+#include "runtime/options/sampling_flags.h"
+#include "runtime/options/template_flags.h"
+#include "runtime/prompts.h"
+
+struct generate_options {
+    struct engine_options engine;
+    struct log log;
+    struct sampling_flags sampling;
+    struct template_flags template;
+    struct input_list input;
+    const char *output, *format, *system;
+    const char *model_name; /* of the answers to lines of a batch */
+    struct shard shard;     /* count 0: none */
+    int32_t max_errors;     /* -1: no limit */
+    int as_chat;
+    bool dry_run, overwrite, ordered, return_token_ids, quiet;
+};
+
+/* The defaults. *o must not be moved afterwards: the engine's options point to its log. Free it with
+ * generate_options_free. */
+void generate_options_init(struct generate_options *o);
+void generate_options_free(struct generate_options *o);
+void generate_options_add(struct option_table *table, struct generate_options *o); /* the flags */
+
+struct prompt_options generate_prompt_options(const struct generate_options *o);
+
+/* Puts down everything that answers follow from but the input and the model's files. */
+enum status generate_describe_parameters(const struct generate_options *o, struct journal *j, struct error *err);
+
+#endif
