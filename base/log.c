@@ -14,5 +14,6 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (log->line && *log->line) fputs("\r\033[K", stderr);
     visible_printf(stderr, "quire: %s%s\n", names[level], text);
 }

@@ -3,10 +3,14 @@
 #ifndef QUIRE_BASE_LOG_H
 #define QUIRE_BASE_LOG_H
 
+#include <stdbool.h>
+
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
 
 struct log {
     enum log_level level; /* messages above this level are dropped */
+    const bool *line;     /* true while a line that is redrawn in place stands on the terminal: a message takes it off
+                             first. NULL: there is none */
 };
 
 /* Writes "quire: message\n" to stderr in one piece, with "error: ", "warning: " or "debug: " before the message. */

@@ -501,9 +501,10 @@ static int open_and_run(struct run *run)
     return run_to_end(run);
 }
 
-static int generate(const struct generate_options *o)
+static int generate(struct generate_options *o)
 {
     struct run run = {.options = o, .answers = {.ordered = o->ordered, .overwrite = o->overwrite}};
+    o->log.line = &run.progress.drawn;
     const int exit_status = open_and_run(&run);
     prompt_rules_free(&run.prompts);
     engine_leave(run.engine);
@@ -513,6 +514,7 @@ static int generate(const struct generate_options *o)
     window_free(&run.window);
     inputs_close(&run.inputs);
     answers_close(&run.answers);
+    o->log.line = NULL;
     return exit_status;
 }
 

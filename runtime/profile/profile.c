@@ -429,7 +429,7 @@ int command_profile(int argc, char **argv)
                                 .sampling = {.params = sampling_params_default()},
                                 .plot = -1,
                                 .format = "auto"};
-    o.engine.log = &log;
+    o.engine.log = o.log = &log;
     const int exit_status = parse_and_profile(&o, &log, argc, argv);
     sampling_flags_free(&o.sampling);
     input_list_free(&o.input);

@@ -11,6 +11,7 @@
 
 struct profile_options {
     struct engine_options engine;
+    struct log *log; /* engine.log, which is told of the progress line */
     struct sampling_flags sampling;
     struct input_list input; /* prompts to run; may be empty */
     int32_t every;      /* a row for every so many steps; 0: 1, and a terminal shows the plot instead of the rows */

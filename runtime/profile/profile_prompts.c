@@ -163,12 +163,15 @@ static void show_progress(struct progress *progress, const struct profile_run *r
 }
 
 /* Steps until all prompts are answered; with `rows` each row of the series is printed. */
-static enum status run_steps(struct profile_run *run, struct engine *e, int32_t every, bool rows, struct error *err)
+static enum status run_steps(struct profile_run *run, struct engine *e, const struct profile_options *o, bool rows,
+                             struct error *err)
 {
+    const int32_t every = o->every > 0 ? o->every : 1;
     struct progress progress;
     struct scheduler_stats *stats = &run->stats;
     const double start = clock_seconds();
     progress_start(&progress, !rows || !isatty(STDOUT_FILENO) ? "profile" : NULL); /* rows show the progress, too */
+    o->log->line = &progress.drawn;
     int64_t seen_tokens = 0, kept_steps = 0;
     enum status status = STATUS_OK;
     engine_stats(e, stats);
@@ -186,6 +189,7 @@ static enum status run_steps(struct profile_run *run, struct engine *e, int32_t 
         kept_steps = stats->steps;
     }
     progress_clear(&progress);
+    o->log->line = NULL;
     return status;
 }
 
@@ -216,7 +220,7 @@ enum status profile_run_prompts(struct profile_run *run, struct engine *e, const
     if (status != STATUS_OK) return status;
     for (size_t i = 0; i < run->count; i++) add_request(run, &run->requests[i], e);
     if (rows) series_print_head(stdout);
-    status = run_steps(run, e, options->every > 0 ? options->every : 1, rows, err);
+    status = run_steps(run, e, options, rows, err);
     return status == STATUS_OK ? gather_lengths(run, err) : status;
 }
 
