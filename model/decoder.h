@@ -1,5 +1,5 @@
 /* The forward pass of a decoder-only transformer (Vaswani et al., 2017; Touvron et al., 2023, for Llama): interprets a
-model_spec over one step, with nothing but the backend's operations.
+ * model_spec over one step, with nothing but the backend's operations.
  */
 #ifndef QUIRE_MODEL_DECODER_H
 #define QUIRE_MODEL_DECODER_H
@@ -18,9 +18,9 @@ model_spec over one step, with nothing but the backend's operations.
 struct activations {
     void *hidden;    /* [T, hidden_size] dtype: input and output of a sublayer */
     void *residual;  /* [T, hidden_size] dtype */
-    void *qkv;       /* [T, (num_heads + 2num_kv_heads) * head_size] dtype */
-    void *attention; /* [T, num_headshead_size] dtype */
-    void *gate_up;   /* [T, 2intermediate_size] dtype */
+    void *qkv;       /* [T, (num_heads + 2 * num_kv_heads) * head_size] dtype */
+    void *attention; /* [T, num_heads * head_size] dtype */
+    void *gate_up;   /* [T, 2 * intermediate_size] dtype */
     void *gated;     /* [T, intermediate_size] dtype */
     float *logits;   /* [S, vocab_size] */
 };
@@ -59,8 +59,8 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
  * was cancelled. */
 bool decoder_forward(const struct decoder *d, const struct step_shape *shape);
 /* After a pass with targets: puts the logits of the targets first .. first + count - 1 into d->act.logits [count,
-vocab_size]. There may be more targets than it has room for (S), so the caller asks for some at a time, once it has
-used the logits of the samples. */
+ * vocab_size]. There may be more targets than it has room for (S), so the caller asks for some at a time, once it has
+ * used the logits of the samples. */
 void decoder_target_logits(const struct decoder *d, int32_t first, int32_t count);
 
 #endif
