@@ -42,21 +42,50 @@ typedef struct backend_graph_object *backend_graph;
 
 /* ---- weights ---- */
 
-/* How the elements of a weight are stored. */
-enum weight_format { WEIGHT_FLOAT32, WEIGHT_FLOAT16, WEIGHT_BFLOAT16 };
+/* How the elements of a weight are stored: as floats, or quantized. FP8 is e4m3, INT8 is two's complement, INT4 is two
+ * numbers from 0 to 15 in a byte: input feature 2 j is the low half of byte j, 2 j + 1 the high half. */
+enum weight_format { WEIGHT_FLOAT32, WEIGHT_FLOAT16, WEIGHT_BFLOAT16, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4 };
 
-/* A matrix, out = x * data^T + bias, as a checkpoint stores it: one row of in_features elements per output feature. */
+/* A matrix, out = x * W^T + bias, one row of in_features elements per output feature.
+ *
+ * A quantized element stands for scale * (stored - zero). The elements of scale_rows output features by group_size
+ * input features share a scale:
+ *
+ *   one scale for each output feature     scale_rows 1, group_size = in_features      scales [out_features, 1]
+ *   groups of 128 input features          scale_rows 1, group_size 128                scales [out_features, groups]
+ *   blocks of 128 x 128 (FP8 only)        scale_rows 128, group_size 128              scales [out_features / 128,
+ * groups]
+ *
+ * rounded up where a size is no multiple; groups = in_features / group_size, rounded up. A scale of a whole matrix is
+ * repeated for each output feature. in_features of INT4 is a multiple of 8, and of its group_size. */
 struct weight {
     enum weight_format format;
     int64_t out_features, in_features;
-    const void *data; /* [out_features, in_features] */
+    const void *data; /* [out_features, in_features], for INT4 [out_features, in_features / 2] bytes */
     const void *bias; /* [out_features] bias_dtype, or NULL */
     enum dtype bias_dtype;
+
+    /* Of a quantized format only. */
+    const void *scales; /* scale_dtype: float32, or for INT4 what the file has, 16-bit floats too */
+    enum dtype scale_dtype;
+    int64_t scale_rows, group_size;
+    const uint8_t *zeros; /* [out_features, groups], INT4 only; NULL: the zero of INT4 is 8, of FP8 and INT8 0 */
+    /* [in_features] a permutation: column i of data, and of the groups, is for input feature input_order[i] (GPTQ with
+     * desc_act). NULL: column i is for input feature i. */
+    const int32_t *input_order;
+    bool quantize_x; /* x may be rounded to 8 bits, with a scale of each token and, if there are groups, each group: the
+                        checkpoint was made for that (W8A8). A backend need not do it. */
 };
 
-enum dtype weight_dtype(const struct weight *w);       /* of the elements of data */
+bool weight_is_quantized(const struct weight *w);
+enum dtype weight_dtype(const struct weight *w);       /* of the elements of data; not for INT8 and INT4 */
 enum weight_format weight_format_of(enum dtype dtype); /* float32, float16 or bfloat16 */
-int64_t weight_bytes(const struct weight *w);          /* of data; without the bias */
+int64_t weight_groups(const struct weight *w);         /* of a row; 1 without groups */
+int64_t weight_scale_count(const struct weight *w);    /* elements of scales; 0 if w is not quantized */
+int64_t weight_row_bytes(const struct weight *w);      /* of a row of data */
+int64_t weight_bytes(const struct weight *w);          /* of data, scales, zeros and input_order; without the bias */
+/* What element [o][i] of data stands for. Not for inner loops. */
+float weight_element(const struct weight *w, int64_t o, int64_t i);
 
 /* ---- norms and activations ---- */
 
@@ -381,6 +410,7 @@ typedef void copy_many_function(struct backend *b, const struct copy_many_args *
 typedef int64_t workspace_bytes_function(struct backend *b, const struct workspace_query *query);
 typedef void workspace_set_function(struct backend *b, void *workspace, int64_t bytes);
 typedef void preload_function(struct backend *b, enum dtype dtype);
+typedef void weight_prepare_function(struct backend *b, const struct weight *w);
 
 typedef enum status stream_create_function(struct backend *b, backend_stream *out, struct error *err);
 typedef void stream_destroy_function(struct backend *b, backend_stream stream);
@@ -443,6 +473,10 @@ struct backend {
     /* Starts a thread that loads what matmuls of this type load on first use. memory_info waits for it. NULL: nothing
      * is loaded on first use. */
     preload_function *preload;
+    /* Reorders the data of a quantized weight in place, once all of it is in device memory, for the backend's own
+     * kernels; call it once for each weight, before its first use. NULL: weights are used as they are described above.
+     */
+    weight_prepare_function *weight_prepare;
 
     stream_create_function *stream_create;
     stream_destroy_function *stream_destroy;

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "kernels/fp8.h"
+
 static const char *const names[] = {"float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"};
 
 const char *dtype_name(enum dtype dtype)
@@ -67,9 +69,12 @@ float dtype_load(const void *data, enum dtype dtype, int64_t i)
         return fp16_to_float(((const uint16_t *)data)[i]);
     case DTYPE_BFLOAT16:
         return bf16_to_float(((const uint16_t *)data)[i]);
-    default:
-        return NAN; /* fp8 occurs in caches only, which a backend converts itself */
+    case DTYPE_FP8_E4M3:
+        return fp8_e4m3_to_float(((const uint8_t *)data)[i]);
+    case DTYPE_FP8_E5M2:
+        return fp8_e5m2_to_float(((const uint8_t *)data)[i]);
     }
+    return NAN;
 }
 
 void dtype_store(void *data, enum dtype dtype, int64_t i, float value)
@@ -84,7 +89,9 @@ void dtype_store(void *data, enum dtype dtype, int64_t i, float value)
     case DTYPE_BFLOAT16:
         ((uint16_t *)data)[i] = float_to_bf16(value);
         break;
-    default:
+    case DTYPE_FP8_E4M3:
+    case DTYPE_FP8_E5M2:
+        ((uint8_t *)data)[i] = float_to_fp8(value, dtype);
         break;
     }
 }

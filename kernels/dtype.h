@@ -40,7 +40,7 @@ static inline uint16_t float_to_bf16(float f)
 float fp16_to_float(uint16_t h);
 uint16_t float_to_fp16(float f);
 
-/* Element i of an array; NaN for fp8. Not for inner loops. */
+/* Element i of an array. Not for inner loops. */
 float dtype_load(const void *data, enum dtype dtype, int64_t i);
 void dtype_store(void *data, enum dtype dtype, int64_t i, float value);
 

@@ -13,6 +13,7 @@
 #define MODEL_MAX_LAYERS 1024
 #define MODEL_MAX_HEAD_SIZE 1024
 #define MODEL_MAX_ROPES 2
+#define MODEL_MAX_SCHEMES 8
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3, ROPE_LONGROPE, NUM_ROPE_TYPES };
 
@@ -44,7 +45,38 @@ enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_PROJECTION };
  * the same with a squared ReLU. */
 enum mlp_type { MLP_GATED, MLP_XIELU, MLP_RELU2 };
 
+/* How a matrix lies in the checkpoint's files. `NAME` is its name there without ".weight". Words are int32 and hold 8
+ * elements of 4 bits, or 4 of 8, the first in the lowest bits. */
+enum weight_storage {
+    STORED_ROWS,   /* NAME.weight [out, in]: floats, fp8 or int8; quantized: NAME.weight_scale, or NAME.weight_scale_inv
+                    */
+    STORED_PACKED, /* compressed-tensors: NAME.weight_packed [out, in / 8] words, .weight_scale [out, groups],
+                      .weight_zero_point [out / 8, groups] words, .weight_g_idx [in] */
+    STORED_GPTQ,   /* NAME.qweight [in / 8, out] words, .qzeros [groups, out / 8] words, .scales [groups, out], .g_idx
+                      [in] */
+    STORED_AWQ     /* NAME.qweight [in, out / 8] words, .qzeros [groups, out / 8] words, both in the order 0 2 4 6 1 3 5
+                      7, .scales [groups, out] */
+};
+
+/* How a matrix is stored, and what format it gets in memory. */
+struct weight_scheme {
+    enum weight_storage storage;
+    bool is_quantized;         /* in memory; false: floats, and the rest is not used */
+    bool quantize;             /* the file has floats (STORED_ROWS), which are quantized while they are loaded */
+    enum weight_format format; /* in memory: FP8, INT8 or INT4 */
+    int32_t group_size;        /* input features that share a scale; 0: all */
+    bool blocks;               /* group_size output features share it too */
+    bool has_zeros;            /* asymmetric: zero points are stored (INT4) */
+    bool zeros_less_one;       /* as GPTQ stores them (checkpoint_format "gptq") */
+    bool ordered;              /* g_idx gives each input feature its group */
+    bool quantize_x;           /* as in struct weight */
+};
+
+/* The matrices of a layer. */
+enum layer_matrix { MATRIX_Q, MATRIX_K, MATRIX_V, MATRIX_O, MATRIX_GATE, MATRIX_UP, MATRIX_DOWN, NUM_LAYER_MATRICES };
+
 struct layer_spec {
+    uint8_t schemes[NUM_LAYER_MATRICES]; /* of the spec's schemes */
     enum norm_placement norm_placement;
     /* attention */
     bool qkv_bias, o_bias;
@@ -93,6 +125,9 @@ struct model_spec {
     int32_t num_ropes;
     bool rope_interleaved; /* pairs are neighbours (struct rotary_args) */
     enum dtype dtype;      /* torch_dtype or dtype of the file; float32 if it is silent, as transformers takes it */
+    struct weight_scheme schemes[MODEL_MAX_SCHEMES]; /* the first is that of floats */
+    int32_t num_schemes;
+    uint8_t lm_head_scheme;
     struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 

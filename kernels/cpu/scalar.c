@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/fp8.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/fp8.h"
 
 enum { LANES = 8, PIECE = 256 };
 

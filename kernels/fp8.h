@@ -1,7 +1,7 @@
-/* The two 8-bit floats of a KV cache (Micikevicius et al., "FP8 formats for deep learning", 2022).
+/* The two 8-bit floats of weights and of a KV cache (Micikevicius et al., "FP8 formats for deep learning", 2022).
  * e4m3: bias 7, no infinity, 0x7f is NaN, largest 448. e5m2: the upper byte of a float16, largest 57344. */
-#ifndef QUIRE_KERNELS_CPU_FP8_H
-#define QUIRE_KERNELS_CPU_FP8_H
+#ifndef QUIRE_KERNELS_FP8_H
+#define QUIRE_KERNELS_FP8_H
 
 #include <math.h>
 #include <stdbool.h>
