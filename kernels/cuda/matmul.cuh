@@ -30,13 +30,14 @@ struct matmul {
     enum activation activation; /* of MATMUL_GATE */
 };
 
-/* The matmul of an operation's arguments, without a norm. False: the types differ, so none of these kernels takes it.
- */
+/* The matmul of an operation's arguments, without a norm. False: the types differ or the weight is quantized, so none
+ * of these kernels takes it. */
 static inline bool matmul_of(const struct linear_args *args, enum matmul_result result, struct matmul *out)
 {
     const struct weight *w = args->weight;
     const bool is_float = args->out_dtype == DTYPE_FLOAT32, takes_float = result == MATMUL_STORE;
     *out = {};
+    if (weight_is_quantized(w)) return false;
     out->weight = w->data;
     out->bias = w->bias;
     out->out_features = w->out_features;
