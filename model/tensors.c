@@ -182,3 +182,11 @@ int64_t tensor_elements(const struct tensor *t)
 {
     return t->out_features * (t->in_features > 0 ? t->in_features : 1);
 }
+
+enum layer_matrix tensor_layer_matrix(const struct tensor *t)
+{
+    static const enum layer_matrix matrices[NUM_TENSOR_ROLES] = {
+        [TENSOR_Q] = MATRIX_Q,       [TENSOR_K] = MATRIX_K,   [TENSOR_V] = MATRIX_V,      [TENSOR_O] = MATRIX_O,
+        [TENSOR_GATE] = MATRIX_GATE, [TENSOR_UP] = MATRIX_UP, [TENSOR_DOWN] = MATRIX_DOWN};
+    return matrices[t->role];
+}
