@@ -55,26 +55,29 @@ static enum status load(const struct temp_folder *folder, const json_t *json, st
     return model_config_load(folder->path, config, err);
 }
 
-/* The scheme of the matrix that the file calls NAME.weight; of an lm_head that is the embedding, none. */
-static const struct weight_scheme *find_scheme(const struct model_spec *spec, const char *name)
+/* The scheme of the matrix that the file calls NAME.weight. */
+static struct weight_scheme find_scheme(const struct model_spec *spec, const char *name)
 {
     struct tensor_table table;
     struct error err;
-    const struct weight_scheme *found = NULL;
+    struct weight_scheme scheme = {STORED_ROWS};
+    const size_t length = strlen(name);
+    bool found = false;
     assert_int_equal(tensor_table_make(spec, spec->tie_word_embeddings, &table, &err), STATUS_OK);
     for (int32_t i = 0; i < table.count && !found; i++) {
-        const struct tensor *t = &table.tensors[i];
-        const size_t length = strlen(name);
-        if (strncmp(t->name, name, length) != 0 || strcmp(t->name + length, ".weight") != 0) continue;
-        int scheme = 0;
-        if (t->role == TENSOR_LM_HEAD) scheme = spec->lm_head_scheme;
-        if (t->layer >= 0) scheme = spec->layers[t->layer].schemes[tensor_layer_matrix(t)];
-        assert_true(scheme < spec->num_schemes);
-        found = &spec->schemes[scheme];
+        found =
+            strncmp(table.tensors[i].name, name, length) == 0 && strcmp(table.tensors[i].name + length, ".weight") == 0;
+        if (found) scheme = table.tensors[i].scheme;
     }
     tensor_table_free(&table);
     if (!found) fail_msg("no matrix \"%s\"", name);
-    return found;
+    return scheme;
+}
+
+static struct quantization_words find_words(const struct model_spec *spec, const char *name)
+{
+    const struct weight_scheme scheme = find_scheme(spec, name);
+    return weight_scheme_words(&scheme);
 }
 
 /* --- The cases of the file --- */
@@ -92,15 +95,15 @@ static void check_accepted(const struct temp_folder *folder, const json_t *entry
 {
     struct model_config config;
     struct error err = {""};
-    const char *name, *words;
+    const char *name;
     json_t *expected;
     if (load(folder, config_json, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
     json_object_foreach(json_object_get(entry, "expected"), name, expected)
     {
-        words = weight_scheme_words(find_scheme(&config.spec, name)).text;
-        if (strcmp(words, json_string_value(expected)) != 0)
+        const struct quantization_words words = find_words(&config.spec, name);
+        if (strcmp(words.text, json_string_value(expected)) != 0)
             fail_msg("%s: %s is \"%s\", expected \"%s\"", json_string_value(json_object_get(entry, "name")), name,
-                     words, json_string_value(expected));
+                     words.text, json_string_value(expected));
     }
     if (config.spec.tie_word_embeddings) assert_int_equal(config.spec.lm_head_scheme, 0);
 }
@@ -169,8 +172,8 @@ static void test_schemes(void **state)
         struct error err = {""};
         if (load(*state, json, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
         assert_int_equal(config.spec.num_schemes, 2);
-        const struct weight_scheme *s = find_scheme(&config.spec, "model.layers.1.mlp.down_proj");
-        const struct weight_scheme *e = &cases[i].expected;
+        const struct weight_scheme scheme = find_scheme(&config.spec, "model.layers.1.mlp.down_proj");
+        const struct weight_scheme *s = &scheme, *e = &cases[i].expected;
         if (s->storage != e->storage || !s->is_quantized || s->quantize || s->format != e->format ||
             s->group_size != e->group_size || s->blocks != e->blocks || s->per_tensor != e->per_tensor ||
             s->has_zeros != e->has_zeros || s->zeros_less_one != e->zeros_less_one || s->ordered != e->ordered ||
@@ -223,7 +226,7 @@ static struct model_spec load_plain(const struct temp_folder *folder, const char
 
 static void check_words(const struct model_spec *spec, const char *name, const char *expected)
 {
-    assert_string_equal(weight_scheme_words(find_scheme(spec, name)).text, expected);
+    assert_string_equal(find_words(spec, name).text, expected);
 }
 
 static void test_apply(void **state)
@@ -344,7 +347,7 @@ static void test_mutations(void **state)
             struct model_config config;
             struct error err = {""};
             if (model_config_load(((const struct temp_folder *)*state)->path, &config, &err) == STATUS_OK)
-                read += find_scheme(&config.spec, "model.layers.0.mlp.down_proj")->is_quantized;
+                read += find_scheme(&config.spec, "model.layers.0.mlp.down_proj").is_quantized;
             else
                 assert_non_null(strstr(err.text, "config.json"));
             text[at] = kept;
