@@ -29,6 +29,8 @@ struct engine_options {
     const char *device;         /* "auto", "cpu", "cuda", "cuda:N" */
     const char *dtype;          /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
                                    GPU, float32 on the CPU */
+    const char *quantization;   /* of weights, while they are loaded, or what the checkpoint is (quantization_apply);
+                                   "none" or NULL: as the checkpoint has them */
     const char *kv_cache_dtype; /* "auto": as dtype */
     const char *trace_file;     /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */
     enum load_format load_format;
