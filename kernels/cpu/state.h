@@ -17,6 +17,7 @@ struct cpu_state {
     int threads;
     enum cpu_isa isa;
     const struct cpu_kernels *kernels;
+    const struct cpu_quantized_kernels *quantized; /* NULL: quantized weights become floats */
     uint8_t *workspace; /* [workspace_bytes] owned by the caller; each operation divides it up for itself */
     int64_t workspace_bytes;
 };
