@@ -270,9 +270,7 @@ static struct reshape_and_cache_args cache_args(const struct bench_call *call, i
                                            .head_size = s->head_size,
                                            .block_size = s->block_size,
                                            .dtype = s->activations,
-                                           .cache_dtype = s->activations,
-                                           .k_scale = 1,
-                                           .v_scale = 1};
+                                           .cache_dtype = s->activations};
 }
 
 static bool call_reshape(struct backend *b, const struct bench_call *call)
@@ -362,7 +360,7 @@ static struct attention_args attention_args(const struct bench_call *call, const
 
 static struct attention_params plain_attention(const struct bench_sizes *s)
 {
-    return (struct attention_params){.scale = 1 / sqrtf((float)s->head_size), .k_scale = 1, .v_scale = 1};
+    return (struct attention_params){.scale = 1 / sqrtf((float)s->head_size)};
 }
 
 static bool call_attention(struct backend *b, const struct bench_call *call)

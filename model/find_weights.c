@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "model/kv_scales.h"
 #include "model/weights.h"
 
 struct finder {
@@ -149,7 +150,7 @@ static enum status find_all(struct finder *f)
     if (!f->used) return out_of_memory(f);
     if (f->spec->gain_offset != 0) status = allocate_gains(f);
     for (int32_t i = 0; i < w->table.count && status == STATUS_OK; i++) status = find_tensor(f, &w->table.tensors[i]);
-    return status;
+    return status == STATUS_OK ? kv_scales_find(w, f->spec, f->used, f->err) : status;
 }
 
 /* ---- lm_head ---- */
