@@ -47,6 +47,7 @@ scale_logits_function cuda_scale_logits;
 
 /* cache.cu */
 reshape_and_cache_function cuda_reshape_and_cache;
+calculate_kv_scales_function cuda_calculate_kv_scales;
 
 /* blocks.cu */
 update_block_tables_function cuda_update_block_tables;
