@@ -72,6 +72,10 @@ static void run_cublas(struct backend *b, const struct linear_args *args)
 void cuda_linear(struct backend *b, const struct linear_args *args)
 {
     if (args->num_tokens <= 0 || args->weight->out_features <= 0) return;
+    if (args->quantized_x) {
+        cuda_linear_quantized_rows(b, args);
+        return;
+    }
     if (run_own_kernel(b, args)) return;
     if (is_for_cublas(args)) {
         run_cublas(b, args);
