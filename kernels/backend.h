@@ -143,8 +143,8 @@ struct fused_add_rms_norm_args {
     void *out; /* [num_tokens, size] dtype; may be x; NULL without `quantized`: only the addition, and `norm` is not
                   used */
     const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
-    void *x;        /* [num_tokens, size] dtype; with a post norm its contents are lost */
-    void *residual; /* [num_tokens, size] dtype */
+    void *x;                                /* [num_tokens, size] dtype; with a post norm its contents are lost */
+    void *residual;                         /* [num_tokens, size] dtype */
     float multiplier;
     const struct norm_params *post_norm; /* host; NULL: none */
     struct norm_params norm;
@@ -160,7 +160,7 @@ enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, NUM_AC
 struct act_and_mul_args {
     void *out;                              /* [num_tokens, size] dtype */
     const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
-    const void *gate_up; /* [num_tokens, 2 * size] dtype */
+    const void *gate_up;                    /* [num_tokens, 2 * size] dtype */
     enum activation activation;
     int32_t num_tokens, size;
     enum dtype dtype;
@@ -547,8 +547,8 @@ struct backend {
     swap_blocks_function *swap_blocks;
     sample_function *sample;
 
-    /* Whether linear is to get quantized rows, with groups of the weight's group_size, for so many tokens; out has dtype.
-     * NULL: never, and no operation takes `quantized`. */
+    /* Whether linear is to get quantized rows, with groups of the weight's group_size, for so many tokens; out has
+     * dtype. NULL: never, and no operation takes `quantized`. */
     takes_quantized_rows_function *takes_quantized_rows;
     quantize_rows_function *quantize_rows; /* NULL if takes_quantized_rows is */
 

@@ -81,8 +81,7 @@ static bool find_all(struct cublas_lt *lt)
            find(l, "cublasLtMatmulPreferenceCreate", &lt->preference_create) &&
            find(l, "cublasLtMatmulPreferenceDestroy", &lt->preference_destroy) &&
            find(l, "cublasLtMatmulPreferenceSetAttribute", &lt->preference_set) &&
-           find(l, "cublasLtMatmulAlgoGetHeuristic", &lt->get_heuristic) &&
-           find(l, "cublasLtMatmul", &lt->matmul);
+           find(l, "cublasLtMatmulAlgoGetHeuristic", &lt->get_heuristic) && find(l, "cublasLtMatmul", &lt->matmul);
 }
 
 static bool open_library(struct cublas_lt *lt)
@@ -153,7 +152,8 @@ static int describe_operation(struct cublas_lt *lt, const struct cublas_lt_matmu
 
 static int describe(struct cublas_lt *lt, const struct cublas_lt_matmul *m, struct description *out)
 {
-    const uint64_t in = (uint64_t)m->in_features, features = (uint64_t)m->out_features, tokens = (uint64_t)m->num_tokens;
+    const uint64_t in = (uint64_t)m->in_features, features = (uint64_t)m->out_features,
+                   tokens = (uint64_t)m->num_tokens;
     *out = (struct description){NULL};
     int result = lt->desc_create(&out->operation, COMPUTE_32F, CUDA_R_32F);
     if (!result) result = describe_operation(lt, m, out->operation);
@@ -180,7 +180,8 @@ static int choose(struct cublas_lt *lt, const struct description *d, struct heur
     if (!result) result = lt->preference_set(preference, PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
     for (int operand = PREF_MIN_ALIGNMENT_A_BYTES; operand <= PREF_MIN_ALIGNMENT_D_BYTES && !result; operand++)
         result = lt->preference_set(preference, operand, &alignment, sizeof alignment);
-    if (!result) result = lt->get_heuristic(lt->handle, d->operation, d->a, d->b, d->d, d->d, preference, 1, out, &count);
+    if (!result)
+        result = lt->get_heuristic(lt->handle, d->operation, d->a, d->b, d->d, d->d, preference, 1, out, &count);
     if (preference) lt->preference_destroy(preference);
     return result ? result : count > 0 ? out->state : STATUS_NOT_SUPPORTED;
 }

@@ -23,10 +23,10 @@ struct cublas_lt_matmul {
     int64_t num_tokens, out_features, in_features;
     void *out; /* [num_tokens, out_features] dtype */
     int64_t out_stride;
-    enum dtype dtype;      /* float16 or bfloat16 */
-    const void *x;         /* [num_tokens, in_features] e4m3 */
-    const float *x_scales; /* [num_tokens]; of blocks [in_features / 128, num_tokens] */
-    const void *weight;    /* [out_features, in_features] e4m3 */
+    enum dtype dtype;           /* float16 or bfloat16 */
+    const void *x;              /* [num_tokens, in_features] e4m3 */
+    const float *x_scales;      /* [num_tokens]; of blocks [in_features / 128, num_tokens] */
+    const void *weight;         /* [out_features, in_features] e4m3 */
     const float *weight_scales; /* [out_features]; of blocks [out_features / 128, in_features / 128] */
     const void *bias;           /* [out_features] dtype, or NULL */
 };

@@ -50,7 +50,7 @@ void cuda_linear_quantized_rows(struct backend *b, const struct linear_args *arg
         status = cublas_lt_run(s->cublas_lt, &m, s->regions[CUDA_USER_CUBLAS].data, s->stream);
     }
     if (status)
-        cuda_fail(b, "linear failed on %s: cuBLASLt's status is %d for %d quantized tokens, %lld x %lld weights", b->name,
-                  status, args->num_tokens, (long long)w->out_features, (long long)w->in_features);
+        cuda_fail(b, "linear failed on %s: cuBLASLt's status is %d for %d quantized tokens, %lld x %lld weights",
+                  b->name, status, args->num_tokens, (long long)w->out_features, (long long)w->in_features);
     cuda_check_launch(b, "linear");
 }
