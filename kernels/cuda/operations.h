@@ -27,6 +27,7 @@ void cuda_stream_init(struct backend *b);
 workspace_bytes_function cuda_workspace_bytes;
 workspace_set_function cuda_workspace_set;
 int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query);
+int64_t cuda_dequantize_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query);
 
@@ -68,6 +69,9 @@ linear_function cuda_linear_mixed;
 /* linear_fp8.cu: matmuls of quantized rows */
 takes_quantized_rows_function cuda_takes_quantized_rows;
 linear_function cuda_linear_quantized_rows;
+
+/* weight_prepare.cu */
+weight_prepare_function cuda_weight_prepare;
 
 /* decode_fused.cu */
 norm_linear_function cuda_norm_linear;
