@@ -34,10 +34,9 @@ struct weight_part_bytes weight_part_bytes(const struct weight *w, bool has_zero
                                       .zeros = has_zeros ? rows * groups : 0};
 }
 
-int64_t weight_source_bytes(const struct weight_source *s)
+int64_t weight_bytes_of_parts(const struct weight *w, bool has_zeros)
 {
-    const struct weight *w = &s->weight;
-    const struct weight_part_bytes parts = weight_part_bytes(w, s->has_zeros, w->out_features);
+    const struct weight_part_bytes parts = weight_part_bytes(w, has_zeros, w->out_features);
     const int64_t order = w->input_order ? w->in_features * (int64_t)sizeof *w->input_order : 0;
     return parts.data + parts.scales + parts.zeros + order;
 }

@@ -54,14 +54,17 @@ static struct error *next_note(struct memory_facts *f)
     return &f->notes[f->num_notes < NOTES_MAX ? f->num_notes++ : NOTES_MAX - 1];
 }
 
-/* On the CPU the weights stay in their file, of which the system keeps what was read. */
+/* On the CPU the weights stay in their file, of which the system keeps what was read; quantized ones may be packed. */
 static void note_mapped(struct memory_facts *f)
 {
     const struct model_weights *w = &f->loaded->weights;
     int64_t bytes;
     if (!w->file || f->loaded->backend->discrete) return;
+    const int64_t packed = w->memory_bytes + model_weights_to_pack(w);
     model_weights_resident(w, &bytes, &f->weights_resident);
-    if (f->weights_resident >= 0)
+    if (packed > 0)
+        snprintf(f->weights, sizeof f->weights, "%.4f GiB packed in memory, the rest mapped", (double)packed / GIB);
+    else if (f->weights_resident >= 0)
         snprintf(f->weights, sizeof f->weights, "mapped; %.4f GiB of the file are in memory",
                  (double)f->weights_resident / GIB);
     else
