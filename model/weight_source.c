@@ -243,7 +243,8 @@ static enum status read_zeros(const struct weight_source *s, int64_t first, int6
     return status;
 }
 
-/* Where the scheme has no zero points, those that the file has all the same must be the middle of the range. */
+/* Where the scheme has no zero points, those that the file has all the same must be the middle of the range, as they
+ * are or less one: nothing else is needed of a symmetric file, so its scheme need not say which. */
 static enum status check_zeros(const struct weight_source *s, int64_t first, int64_t count, struct error *err)
 {
     const int64_t zeros = count * weight_groups(&s->weight);
@@ -251,7 +252,7 @@ static enum status check_zeros(const struct weight_source *s, int64_t first, int
     uint8_t *read = malloc((size_t)zeros);
     enum status status = read ? read_zeros(s, first, count, read, err) : out_of_memory(err);
     for (int64_t i = 0; i < zeros && status == STATUS_OK; i++)
-        if (read[i] != middle)
+        if (read[i] != middle && read[i] != middle - 1)
             status = error_set(err, STATUS_INVALID,
                                "%s: tensor \"%s\" has a zero point of %d; the quantization_config of config.json says "
                                "that it is symmetric, so all must be %d",

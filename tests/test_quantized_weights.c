@@ -52,6 +52,7 @@ static const struct quantized_form forms[] = {
     {"packed, 8 bits, ordered, merged", {PACKED8, .group_size = 32, .ordered = true}, DTYPE_BFLOAT16, .merged = true},
     {"gptq", {GPTQ, .group_size = 128, .zeros_less_one = true}, DTYPE_FLOAT16},
     {"gptq, v2", {GPTQ, .group_size = 32}, DTYPE_FLOAT16},
+    {"gptq, v1, as its scheme does not say", {GPTQ, .group_size = 32}, DTYPE_FLOAT16, .zeros_are_7 = true},
     {"gptq, one group", {GPTQ, .zeros_less_one = true}, DTYPE_FLOAT16},
     {"gptq, zeros", {GPTQ, .group_size = 64, .has_zeros = true, .zeros_less_one = true}, DTYPE_FLOAT16},
     {"gptq, zeros, v2, merged", {GPTQ, .group_size = 64, .has_zeros = true}, DTYPE_BFLOAT16, .merged = true},
@@ -61,10 +62,7 @@ static const struct quantized_form forms[] = {
      DTYPE_FLOAT16,
      .merged = true,
      .lm_head = true},
-    {"gptq, ordered, in the usual order",
-     {GPTQ, .group_size = 64, .ordered = true},
-     DTYPE_FLOAT16,
-     .no_sorting = true},
+    {"gptq, ordered, in the usual order", {GPTQ, .group_size = 64, .ordered = true}, DTYPE_FLOAT16, .no_sorting = true},
     {"gptq, 8 bits",
      {.storage = STORED_GPTQ,
       .is_quantized = true,
@@ -378,13 +376,20 @@ static void test_missing_and_reshaped(void **state)
     static const struct {
         const char *form, *part;
     } all[] = {
-        {"fp8, a scale of each row", "weight"}, {"fp8, a scale of each row", "weight_scale"},
-        {"packed, zeros", "weight_packed"},     {"packed, zeros", "weight_scale"},
-        {"packed, zeros", "weight_zero_point"}, {"packed, ordered", "weight_g_idx"},
-        {"gptq, zeros", "qweight"},             {"gptq, zeros", "scales"},
-        {"gptq, zeros", "qzeros"},              {"gptq, ordered", "g_idx"},
-        {"awq", "qweight"},                     {"awq", "scales"},
-        {"awq", "qzeros"},                      {"int8", "weight"},
+        {"fp8, a scale of each row", "weight"},
+        {"fp8, a scale of each row", "weight_scale"},
+        {"packed, zeros", "weight_packed"},
+        {"packed, zeros", "weight_scale"},
+        {"packed, zeros", "weight_zero_point"},
+        {"packed, ordered", "weight_g_idx"},
+        {"gptq, zeros", "qweight"},
+        {"gptq, zeros", "scales"},
+        {"gptq, zeros", "qzeros"},
+        {"gptq, ordered", "g_idx"},
+        {"awq", "qweight"},
+        {"awq", "scales"},
+        {"awq", "qzeros"},
+        {"int8", "weight"},
         {"int8", "weight_scale"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -416,7 +421,8 @@ static void test_damaged_numbers(void **state)
     change.word = 0xffffffff;
     refuse(*state, form_named("gptq, ordered"), &change, STATUS_INVALID, "feature 0 into group -1, but there are");
     change.word = 1;
-    refuse(*state, form_named("gptq, ordered"), &change, STATUS_INVALID, "input features into group 0, but groups have");
+    refuse(*state, form_named("gptq, ordered"), &change, STATUS_INVALID,
+           "input features into group 0, but groups have");
     change = (struct quantized_change){.patch = O "qzeros", .word = 0x77777977};
     refuse(*state, form_named("gptq"), &change, STATUS_INVALID,
            "tensor \"" O "qzeros\" has a zero point of 10; the quantization_config of config.json says that it is "
