@@ -91,3 +91,10 @@ enum status quantization_apply(struct model_spec *spec, const char *name, struct
               name);
     return STATUS_INVALID;
 }
+
+void quantization_remove(struct model_spec *spec)
+{
+    spec->num_schemes = 1;
+    spec->lm_head_scheme = 0;
+    for (int32_t i = 0; i < spec->num_layers; i++) memset(spec->layers[i].schemes, 0, sizeof spec->layers[i].schemes);
+}
