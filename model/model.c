@@ -97,6 +97,8 @@ static enum status allocate_step_memory(struct model *m, const struct tensor_tab
 {
     struct decoder *d = &m->decoder;
     enum status status = step_inputs_allocate(&m->inputs, &m->arena, &m->options.limits, err);
+    if (status == STATUS_OK)
+        status = kv_cache_allocate_scales(&m->cache, &m->arena, &m->spec, m->options.cache_dtype, err);
     if (status == STATUS_OK) status = decoder_allocate(d, &m->arena, &m->options.limits, err);
     if (status == STATUS_OK) status = allocate_state(m, err);
     if (status == STATUS_OK) status = allocate_results(m, err);
@@ -160,6 +162,7 @@ static enum status allocate(struct model *m, struct model_weights *weights, stru
     if (status == STATUS_OK && o->copy_weights)
         status = device_weights_begin(&m->arena, &m->spec, weights, o->dtype, &m->device_weights, &m->upload, err);
     if (status == STATUS_OK) status = allocate_step_memory(m, &weights->table, err);
+    if (status == STATUS_OK) status = kv_cache_set_scales(&m->cache, b, weights, m->spec.num_layers, err);
     for (int i = 0; i < 2 && status == STATUS_OK; i++) status = b->event_create(b, &m->results[i].done, err);
     for (int32_t i = 0; i < m->spec.num_ropes && status == STATUS_OK; i++) status = upload_rope_table(m, i, err);
     return status;

@@ -26,6 +26,7 @@ struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
     struct projection qkv;             /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
+    float kv_scales[2];                /* the checkpoint's for an fp8 cache, of K and of V; 0: it has none */
     struct weight o;                   /* [hidden_size, num_heads * head_size] */
     struct norm_params post_attention_norm, mlp_norm; /* [hidden_size] */
     struct projection gate_up; /* [2 * intermediate_size, hidden_size]; without a gate, up: [intermediate_size, ] */
@@ -58,8 +59,8 @@ struct model_weights {
  * gain_offset is added are float32. An lm_head that the file holds is used, as transformers 5 does, even if the spec
  * ties it to the embedding; one whose bytes are the embedding's stays tied.
  *
- * Nothing is read but headers, the gains that are converted, an lm_head that the spec ties, and the order of input
- * features in a quantized matrix: other pages come in as they are touched. On failure *weights is zeroed. */
+ * Nothing is read but headers, scalars, the gains that are converted, an lm_head that the spec ties, and the order of
+ * input features in a quantized matrix: other pages come in as they are touched. On failure *weights is zeroed. */
 enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
                                struct model_weights *weights, struct error *err);
 

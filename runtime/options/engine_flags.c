@@ -158,8 +158,10 @@ static void add_cache_flags(struct option_table *table, struct engine_options *o
          .name = "kv-cache-dtype",
          .kind = OPTION_STRING,
          .target = &o->kv_cache_dtype,
-         .choices = "auto|float32|float16|bfloat16",
-         .help = "Type of the cached keys and values. Default: auto, as --dtype."},
+         .choices = "auto|float32|float16|bfloat16|fp8|fp8_e4m3|fp8_e5m2",
+         .help =
+             "Type of the cached keys and values. fp8 is fp8_e4m3: half the memory of 16 bits, with the checkpoint's "
+             "scales or measured ones. Default: auto, as --dtype."},
         {.name = "block-size",
          .kind = OPTION_CUSTOM,
          .target = &o->block_size,
