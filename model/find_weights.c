@@ -29,10 +29,23 @@ struct shape_text shape_text(const int64_t *shape, int num_dims)
     return out;
 }
 
+/* Whether the files have a matrix of floats in packed form. */
+static bool is_packed(const struct finder *f, const struct tensor *t)
+{
+    static const char *const forms[] = {"qweight", "weight_packed"};
+    char name[sizeof t->name + 16];
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(name, sizeof name, "%.*s%s", (int)(strlen(t->name) - strlen("weight")), t->name, forms[i]);
+        if (t->kind == TENSOR_MATRIX && find_by_name(f->weights->file, name)) return true;
+    }
+    return false;
+}
+
 static enum status missing(const struct finder *f, const struct tensor *t)
 {
     const char *hint = "";
     if (t->role == TENSOR_LM_HEAD) hint = "; a model without it has \"tie_word_embeddings\": true in config.json";
+    if (is_packed(f, t)) hint = "; it is packed there, but no \"quantization_config\" in config.json says how";
     if (t->kind == TENSOR_BIAS) hint = "; by its config.json the model has biases here";
     return error_set(f->err, STATUS_INVALID, "%s: there is no tensor \"%s\" in the safetensors files%s", f->folder,
                      t->name, hint);

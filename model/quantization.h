@@ -27,6 +27,9 @@ void quantization_read(struct json_reader *r, struct model_spec *spec);
  * INVALID: another name; the checkpoint is something else. */
 enum status quantization_apply(struct model_spec *spec, const char *name, struct error *err);
 
+/* Makes all matrices floats again, as if nothing was said of quantization: for the sizes that they would have. */
+void quantization_remove(struct model_spec *spec);
+
 struct quantization_words {
     char text[256];
 };

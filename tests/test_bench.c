@@ -63,6 +63,40 @@ static void check_distribution(const json_t *json, const char *key)
     assert_true(json_require_number(json, names[2]) <= json_require_number(json, names[3]));
 }
 
+/* Bytes that bench latency says a decode step reads. */
+static double bytes_of_a_step(const struct temp_folder *folder, const char *quantization)
+{
+    struct program p;
+    bench(&p, folder, "latency", "--json", "--input-len", "20", "--output-len", "6", "--num-iters", "1",
+          "--quantization", quantization, NULL);
+    json_t *json = program_json(&p);
+    const double bytes =
+        json_require_number(json, "decode_read_gb_per_second") * 1e9 * json_require_number(json, "mean_step_ms") / 1e3;
+    program_free(&p);
+    json_decref(json);
+    return bytes;
+}
+
+/* The matrices of a layer have 36864 elements and 512 output features; int8 has a scale for each. The embedding is not
+ * read, and lm_head, 256 x 64, stays float32. K and V take 512 bytes a token; the steps have 21 to 25 of them. */
+static void latency_counts_quantized_weights(void **state)
+{
+    static const char tied[] = "\"tie_word_embeddings\": true";
+    const double rest = 256 * 64 * 4 + 5 * 64 * 4 + 23 * 512;
+    char config[1024];
+    (void)state;
+    struct temp_folder folder;
+    const char *at = strstr(CONFIG, tied);
+    assert_non_null(at);
+    snprintf(config, sizeof config, "%.*s\"tie_word_embeddings\": false%s", (int)(at - CONFIG), CONFIG,
+             at + sizeof tied - 1);
+    temp_folder_make(&folder);
+    temp_folder_write_string(&folder, "config.json", config);
+    assert_float_equal(bytes_of_a_step(&folder, "none"), 2 * 36864 * 4 + rest, 600);
+    assert_float_equal(bytes_of_a_step(&folder, "int8"), 2 * (36864 + 512 * 4) + rest, 600);
+    temp_folder_remove(&folder);
+}
+
 static void latency_has_every_time(void **state)
 {
     struct program p;
@@ -556,6 +590,7 @@ static void percentiles_are_numpys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latency_counts_quantized_weights),
         cmocka_unit_test(latency_has_every_time),
         cmocka_unit_test(one_token_has_no_time_per_output_token),
         cmocka_unit_test(throughput_counts_what_was_asked_for),

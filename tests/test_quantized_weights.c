@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "model/device_weights.h"
+#include "model/quantization.h"
 #include "model/quantize.h"
 #include "tests/support/quantized_checkpoint.h"
 
@@ -413,6 +414,30 @@ static const struct quantized_form *form_named(const char *name)
     return form;
 }
 
+/* config.json says nothing of quantization. */
+static void test_unknown_to_config(void **state)
+{
+    static const struct {
+        const char *form, *words;
+    } cases[] = {{"packed, zeros",
+                  "no tensor \"model.layers.0.self_attn.q_proj.weight\" in the safetensors files; it is packed"},
+                 {"awq", "files; it is packed there, but no \"quantization_config\" in config.json says how"},
+                 {"fp8, a scale of each row", "has dtype F8_E4M3, but config.json makes it F32, F16 or BF16: its"}};
+    struct model_spec *spec = malloc(sizeof *spec);
+    assert_non_null(spec);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct quantized_form *form = form_named(cases[i].form);
+        struct model_weights w;
+        struct error err = {""};
+        quantized_spec(form, true, spec);
+        quantized_write(*state, form, spec, false, NULL);
+        quantization_remove(spec);
+        assert_true(model_weights_open(((const struct temp_folder *)*state)->path, spec, NULL, &w, &err) != STATUS_OK);
+        if (!strstr(err.text, cases[i].words)) fail_msg("expected \"%s\", found: %s", cases[i].words, err.text);
+    }
+    free(spec);
+}
+
 static void test_damaged_numbers(void **state)
 {
     struct quantized_change change = {.patch = O "g_idx", .word = 7};
@@ -527,9 +552,9 @@ static void test_random_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_every_element),        TEST(test_quantizing),      TEST(test_dummy),
-        TEST(test_missing_and_reshaped), TEST(test_damaged_numbers), TEST(test_parts_across_blocks),
-        TEST(test_no_warnings),          TEST(test_random_damage),
+        TEST(test_every_element),        TEST(test_quantizing),        TEST(test_dummy),
+        TEST(test_missing_and_reshaped), TEST(test_unknown_to_config), TEST(test_damaged_numbers),
+        TEST(test_parts_across_blocks),  TEST(test_no_warnings),       TEST(test_random_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

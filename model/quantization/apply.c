@@ -27,7 +27,7 @@ static enum status check_same(const struct model_spec *spec, const char *name, s
     bool same = true;
     for (int32_t i = 1; i < spec->num_schemes; i++) same = same && is_named(&spec->schemes[i], name);
     if (same) return STATUS_OK;
-    error_set(err, STATUS_INVALID, "quantization is \"%s\", but the checkpoint is quantized already: %s", name,
+    error_set(err, STATUS_INVALID, "quantization is \"%s\", but the checkpoint is quantized already (%s)", name,
               quantization_words(spec).text);
     error_advise(err, ADVICE_SET, "quantization", "none");
     return STATUS_INVALID;
@@ -90,4 +90,11 @@ enum status quantization_apply(struct model_spec *spec, const char *name, struct
               "quantization is \"%s\", but the checkpoint is not quantized; quire quantizes to fp8, int8 or int4",
               name);
     return STATUS_INVALID;
+}
+
+void quantization_remove(struct model_spec *spec)
+{
+    spec->num_schemes = 1;
+    spec->lm_head_scheme = 0;
+    for (int32_t i = 0; i < spec->num_layers; i++) memset(spec->layers[i].schemes, 0, sizeof spec->layers[i].schemes);
 }

@@ -217,10 +217,12 @@ enum status loaded_model_plan_again(const struct engine_options *options, const 
     struct loaded_model l = {
         .backend = base->backend, .config = base->config, .tokenizer = base->tokenizer, .before = &base->profile};
     struct model_weights sizes = {0};
-    enum status status = STATUS_OK;
+    enum status status = quantization_apply(&l.config.spec, options->quantization, err);
     l.weights = base->weights;
-    if (weights_dtype != base->config.spec.dtype) {
-        l.config.spec.dtype = weights_dtype;
+    l.config.spec.dtype = weights_dtype;
+    const bool same =
+        weights_dtype == base->config.spec.dtype && l.config.spec.num_schemes == base->config.spec.num_schemes;
+    if (status == STATUS_OK && !same) {
         status = model_weights_sizes(&l.config.spec, &sizes, err);
         l.weights = sizes;
     }
