@@ -93,7 +93,11 @@ extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
  *   INT8, 4 * lanes columns    | values, 4 * lanes bytes                | offsets, lanes x int32 | scales, lanes x
  * float | INT4, 8 * lanes columns    | even columns         | odd columns     | offsets                | scales |
  */
-enum { CPU_X_GROUP = 32 };
+enum {
+    CPU_X_GROUP = 32,
+    CPU_PACKED_X_BYTES = CPU_X_GROUP + 8, /* of a group of a token, in tiles */
+    CPU_PACKED_W_BYTES = CPU_X_GROUP + 4  /* of an output feature */
+};
 
 static inline int cpu_unit_columns(int lanes, enum weight_format format)
 {
@@ -129,6 +133,19 @@ struct cpu_quantized_kernels {
      * in_features.
      */
     void (*dot)(const struct cpu_quantized_args *args);
+
+    /* As pack and tile of cpu_kernels, for INT8 and INT4; tile NULL: there is none. Operands are packed in groups of
+     * CPU_X_GROUP columns, the last one padded:
+     *
+     *   x          | values [8, tile_tokens, 4] int8   | offsets [tile_tokens] int32 | scales [tile_tokens] float |
+     *   weights    | values [8, tile_features, 4] uint8, 128 for zero                | scales [tile_features] float |
+     */
+    int tile_tokens, tile_features;
+    void (*pack_x)(uint8_t *out, const float *x, int64_t stride, int num_tokens, int64_t depth);
+    /* Columns [start, start + depth) of output features [first, first + count); start is a multiple of 64. */
+    void (*pack_w)(uint8_t *out, const struct weight *w, int64_t first, int count, int64_t start, int64_t depth);
+    void (*tile)(float *out, int64_t out_stride, const uint8_t *x, const uint8_t *w, int64_t depth, int num_tokens,
+                 bool accumulate);
 };
 
 #if QUIRE_X86

@@ -200,7 +200,7 @@ VECTOR bytes bytes_load(const void *p)
     return _mm256_loadu_si256((const __m256i *)p);
 }
 
-/* The first `count` bytes, below the size of a vector, and zeros. */
+/* The first `count` bytes, at most a vector, and zeros. */
 VECTOR bytes bytes_load_first(const void *p, int64_t count)
 {
     uint8_t first[sizeof(bytes)] = {0};

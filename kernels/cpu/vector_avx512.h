@@ -186,7 +186,7 @@ VECTOR bytes bytes_load(const void *p)
 
 VECTOR bytes bytes_load_first(const void *p, int64_t count)
 {
-    return _mm512_maskz_loadu_epi8(((__mmask64)1 << count) - 1, p);
+    return _mm512_maskz_loadu_epi8(_bzhi_u64(-1, (unsigned)count), p);
 }
 
 VECTOR bytes bytes_low_halves(bytes v)
