@@ -125,8 +125,18 @@ struct cpu_quantized_args {
     int64_t out_features, in_features;
 };
 
+/* A row of data, and the scale and the zero of one of its groups. */
+struct cpu_group {
+    const uint8_t *row;
+    float scale;
+    int zero; /* INT4 */
+};
+
 struct cpu_quantized_kernels {
     int lanes;
+    /* Columns from `start` on as floats, up to `end` at most. Returns how many; the caller does what is left. */
+    int64_t (*dequantize)(float *out, enum weight_format format, const struct cpu_group *group, int64_t start,
+                          int64_t end);
     /* Rounds a token of in_features floats, and sets sums[i] to the sum of rounded columns [32 i, 32 i + 32). */
     void (*round_x)(uint8_t *units, float *sums, const float *x, enum weight_format format, int64_t in_features);
     /* For few tokens. group_size is a multiple of a unit's columns or, INT8 and INT4, 32 or 64; or at least

@@ -104,7 +104,7 @@ static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot
         for (int64_t start = 0; start < m->in_features; start += DEPTH) {
             part.in_features = min_i64(DEPTH, m->in_features - start);
             part.x = dot->x + start;
-            cpu_dequantize(panel, m->w, first + o, part.out_features, start, part.in_features);
+            cpu_dequantize(m->s, panel, m->w, first + o, part.out_features, start, part.in_features);
             m->s->kernels->dot(&part);
             for (int t = 0; t < dot->num_tokens; t++)
                 for (int64_t i = 0; i < part.out_features; i++) {
@@ -235,7 +235,7 @@ static void pack_features(const struct matmul *m, uint8_t *panel, int64_t first,
     if (m->integers) {
         m->s->quantized->pack_w(panel, m->w, first, count, start, depth);
     } else if (weight_is_quantized(m->w)) {
-        cpu_dequantize(decoded, m->w, first, count, start, depth);
+        cpu_dequantize(m->s, decoded, m->w, first, count, start, depth);
         kernels->pack((float *)panel, m->tile_features, decoded, DTYPE_FLOAT32, depth, count, depth);
     } else {
         kernels->pack((float *)panel, m->tile_features, weights_at(m, first, start), m->w_dtype, m->in_features, count,

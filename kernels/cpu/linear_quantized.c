@@ -155,7 +155,7 @@ static void few_features(const struct few *f, int64_t first, int64_t count)
 bool matmul_is_integer(const struct weight *w)
 {
     const bool bytes = w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4;
-    return bytes && (w->group_size % CPU_X_GROUP == 0 || w->group_size >= w->in_features);
+    return bytes && w->scale_rows == 1 && (w->group_size % CPU_X_GROUP == 0 || w->group_size >= w->in_features);
 }
 
 /* How many groups share a vector of weights; 0: the kernels do not take groups of this size. */

@@ -237,6 +237,21 @@ VECTOR vec vec_load_small_e4m3(const uint8_t *p)
     return _mm256_cvtph_ps(_mm_and_si128(_mm_srai_epi16(upper, 1), _mm_set1_epi16((short)0xbf80)));
 }
 
+VECTOR vec vec_load_int8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+/* LANES halves of bytes, the low one first, as numbers from 0 to 15. */
+VECTOR vec vec_load_int4(const uint8_t *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    __m128i wide = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(four));
+    __m128i halves = _mm_and_si128(_mm_or_si128(wide, _mm_slli_epi16(wide, 4)), _mm_set1_epi8(15));
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(halves));
+}
+
 /* `count` scales, 2 or 4, each repeated LANES / count times. (4 with AVX-512 only.) */
 VECTOR vec vec_repeat_scales(const float *scales, int count)
 {

@@ -37,8 +37,9 @@ static void pack_x(uint8_t *out, const float *x, int64_t stride, int num_tokens,
 /* Where columns [start, start + 64) of a row lie, and their groups. */
 struct columns {
     const struct weight *w;
-    int64_t groups, start, left; /* left: columns before the end of the row, at most 64 */
-    int64_t group[2];            /* of the first 32 and of the others */
+    int64_t row_bytes, groups;
+    int64_t start, left; /* left: columns before the end of the row, at most 64 */
+    int64_t group[2];    /* of the first 32 and of the others */
 };
 
 VECTOR float load_scale(const struct weight *w, int64_t i)
@@ -52,7 +53,8 @@ VECTOR float load_scale(const struct weight *w, int64_t i)
 VECTOR bytes load_columns(const struct columns *c, int64_t o)
 {
     const struct weight *w = c->w;
-    const uint8_t *row = (const uint8_t *)w->data + o * weight_row_bytes(w);
+    const uint8_t *row = (const uint8_t *)w->data + o * c->row_bytes;
+    __builtin_prefetch(row + (w->format == WEIGHT_INT4 ? c->start / 2 : c->start) + NEXT_PANEL);
     if (w->format == WEIGHT_INT8)
         return _mm512_xor_si512(bytes_load_first(row + c->start, c->left), _mm512_set1_epi8(-128));
     const __m256i packed = _mm512_castsi512_si256(bytes_load_first(row + c->start / 2, c->left / 2));
@@ -78,13 +80,13 @@ VECTOR void pack_lanes(uint8_t *out, const struct columns *c, int64_t first, int
     for (int j = 0; j < 2 && CPU_X_GROUP * j < c->left; j++) {
         float *scales = (float *)(out + j * W_GROUP_BYTES) + STEPS * BYTE_TILE_FEATURES + lane;
         for (int i = 0; i < LANES; i++)
-            scales[i] = i < count ? load_scale(c->w, (first + i) / c->w->scale_rows * c->groups + c->group[j]) : 0;
+            scales[i] = i < count ? load_scale(c->w, (first + i) * c->groups + c->group[j]) : 0;
     }
 }
 
 static void pack_w(uint8_t *out, const struct weight *w, int64_t first, int count, int64_t start, int64_t depth)
 {
-    struct columns c = {.w = w, .groups = weight_groups(w)};
+    struct columns c = {.w = w, .row_bytes = weight_row_bytes(w), .groups = weight_groups(w)};
     for (int64_t k = 0; k < depth; k += 2 * CPU_X_GROUP, out += 2 * W_GROUP_BYTES) {
         c.start = start + k;
         c.left = depth - k < 2 * CPU_X_GROUP ? depth - k : 2 * CPU_X_GROUP;
