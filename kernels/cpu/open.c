@@ -138,6 +138,7 @@ static const struct backend operations = {
     .fused_add_rms_norm = cpu_fused_add_rms_norm,
     .rotary_embedding = cpu_rotary_embedding,
     .reshape_and_cache = cpu_reshape_and_cache,
+    .calculate_kv_scales = cpu_calculate_kv_scales,
     .paged_attention_v1 = cpu_paged_attention_v1,
     .paged_attention_v2 = cpu_paged_attention_v2,
     .paged_attention_prefill = cpu_paged_attention_prefill,

@@ -105,6 +105,7 @@ xielu_function cpu_xielu;
 
 /* cache.c */
 reshape_and_cache_function cpu_reshape_and_cache;
+calculate_kv_scales_function cpu_calculate_kv_scales;
 update_block_tables_function cpu_update_block_tables;
 copy_blocks_function cpu_copy_blocks;
 swap_blocks_function cpu_swap_blocks;

@@ -2,8 +2,21 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/quantize.cuh"
 
-enum { MAX_THREADS = 256 };
+enum { MAX_THREADS = 256, QUANTIZE_THREADS = 512, KEPT = 4 };
+
+/* Piece i of a token: `row` holds its gates, then its ups. */
+template <class T, int N, enum activation activation>
+static __device__ __forceinline__ piece<T, N> gated_piece(const T *row, int size, int i)
+{
+    piece<T, N> gate = ((const piece<T, N> *)row)[i];
+    const piece<T, N> up = ((const piece<T, N> *)(row + size))[i];
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        gate.values[j] = from_float<T>(activate<T>(activation, to_float(gate.values[j])) * to_float(up.values[j]));
+    return gate;
+}
 
 /* Grid: x the token, y the part of its elements. size is a multiple of N. */
 template <class T, int N, enum activation activation>
@@ -11,22 +24,47 @@ static __global__ void __launch_bounds__(MAX_THREADS) act_and_mul_kernel(T *out,
 {
     let_next_start();
     wait_for_previous();
-    const int i = (blockIdx.y * blockDim.x + threadIdx.x) * N;
-    if (i >= size) return;
+    const int i = blockIdx.y * blockDim.x + threadIdx.x;
+    if (i * N >= size) return;
+    const piece<T, N> p = gated_piece<T, N, activation>(x + 2 * (int64_t)blockIdx.x * size, size, i);
+    ((piece<T, N> *)(out + (int64_t)blockIdx.x * size))[i] = p;
+}
+
+/* One block a token. */
+template <class T, int N, enum activation activation>
+static __global__ void __launch_bounds__(QUANTIZE_THREADS)
+    act_and_mul_quantize_kernel(const quantize_call call, const T *__restrict__ x, int size)
+{
     const T *row = x + 2 * (int64_t)blockIdx.x * size;
-    piece<T, N> gate = *(const piece<T, N> *)(row + i);
-    const piece<T, N> up = *(const piece<T, N> *)(row + size + i);
+    piece<T, N> kept[KEPT];
+    let_next_start();
+    wait_for_previous();
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        gate.values[j] = from_float<T>(activate<T>(activation, to_float(gate.values[j])) * to_float(up.values[j]));
+    for (int k = 0; k < KEPT; k++) {
+        const int i = threadIdx.x + k * blockDim.x;
+        if (i < size / N) kept[k] = gated_piece<T, N, activation>(row, size, i);
     }
-    *(piece<T, N> *)(out + (int64_t)blockIdx.x * size + i) = gate;
+    quantize_row(call, kept, size / N, [&](int i) { return gated_piece<T, N, activation>(row, size, i); });
+}
+
+template <class T, enum activation activation>
+static void launch_quantize(const struct cuda_state *s, const struct act_and_mul_args *args)
+{
+    constexpr int N = 16 / sizeof(T);
+    const int threads = cuda_threads_for(cuda_div_up(args->size / N, KEPT), QUANTIZE_THREADS);
+    cuda_launch_dependent(s, act_and_mul_quantize_kernel<T, N, activation>, {dim3(args->num_tokens), threads},
+                          quantize_call_of(args->quantized, args->num_tokens, args->size), (const T *)args->gate_up,
+                          args->size);
 }
 
 template <class T, enum activation activation>
 static void launch(const struct cuda_state *s, const struct act_and_mul_args *args)
 {
     constexpr int N = 16 / sizeof(T);
+    if (args->quantized) {
+        launch_quantize<T, activation>(s, args);
+        return;
+    }
     const bool vectors = args->size % N == 0 && cuda_is_aligned(args->out) && cuda_is_aligned(args->gate_up);
     const int64_t pieces = vectors ? args->size / N : args->size;
     const int threads = cuda_threads_for(pieces, MAX_THREADS);
@@ -38,6 +76,7 @@ static void launch(const struct cuda_state *s, const struct act_and_mul_args *ar
 void cuda_act_and_mul(struct backend *b, const struct act_and_mul_args *args)
 {
     if (args->num_tokens <= 0 || args->size <= 0) return;
+    if (args->quantized && !quantize_check(b, "act_and_mul", args->quantized, args->size)) return;
     const struct cuda_state *s = cuda_use(b);
     cuda_dispatch(b, "act_and_mul", args->dtype, [&](auto zero) {
         using T = decltype(zero);
