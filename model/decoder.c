@@ -11,7 +11,7 @@ struct residual_stream {
     struct left_out_scales scales;       /* of the pending output */
     const struct norm_params *post_norm; /* of the pending output; NULL: none */
     const struct norm_params *normed;    /* hidden is this norm of residual; NULL: of none */
-    bool normed_is_quantized;            /* not hidden but act.quantized is */
+    int64_t normed_groups;               /* 0: hidden is; else act.quantized is, in groups of so many elements */
 };
 
 /* The input of matmuls: floats, or the same in 8 bits. */
@@ -180,9 +180,8 @@ static struct input sublayer_input(struct residual_stream *s, const struct norm_
     const int32_t size = d->spec->hidden_size;
     struct input in = {.x = norm->gain ? s->hidden : s->residual};
     if (p) in.rows = rows_for_all(s, p, d->act.quantized);
-    const bool is_quantized = in.rows.data != NULL;
     /* in a parallel block, which has one norm for attention and MLP */
-    if (s->normed == norm && s->normed_is_quantized == is_quantized) return in;
+    if (s->normed == norm && s->normed_groups == in.rows.group_size) return in;
     if (s->pending) {
         add_pending(s, norm->gain ? norm : NULL, rows_of(&in));
     } else if (norm->gain) {
@@ -199,7 +198,7 @@ static struct input sublayer_input(struct residual_stream *s, const struct norm_
     }
     if (norm->gain) {
         s->normed = norm;
-        s->normed_is_quantized = is_quantized;
+        s->normed_groups = in.rows.group_size;
     } else {
         quantize(s, &in, size);
     }

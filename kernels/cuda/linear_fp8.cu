@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cublas_lt.h"
 #include "kernels/cuda/dependent.cuh"
+#include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/quantize.cuh"
 
@@ -81,6 +82,19 @@ bool cuda_takes_quantized_rows(struct backend *b, const struct weight *w, int32_
            cublas_lt_takes(cuda_state(b)->cublas_lt, &m);
 }
 
+/* By quire's own kernel, if that is faster. */
+static bool run_own_kernel(struct backend *b, const struct linear_args *args)
+{
+    struct matmul m;
+    if (args->weight->group_size != args->weight->in_features || !matmul_of(args, MATMUL_STORE, &m)) return false;
+    m.x = args->quantized_x->data;
+    m.x_stride = args->weight->in_features;
+    m.x_scales = args->quantized_x->scales;
+    if (!linear_wgmma_fp8(b, &m)) return false;
+    if (args->left_out) *args->left_out = {};
+    return true;
+}
+
 static int run(struct backend *b, const struct linear_args *args, struct cublas_lt_matmul *m)
 {
     const struct cuda_state *s = cuda_use(b);
@@ -107,6 +121,7 @@ void cuda_linear_quantized_rows(struct backend *b, const struct linear_args *arg
     const struct weight *w = args->weight;
     struct cublas_lt_matmul m;
     int status = -1;
+    if (run_own_kernel(b, args)) return;
     if (args->out_dtype == args->dtype && cuda_is_aligned(args->out) && args->out_stride % 8 == 0 &&
         cuda_state(b)->cublas_lt && describe(w, args->num_tokens, args->dtype, args->out_stride, &m))
         status = run(b, args, &m);
