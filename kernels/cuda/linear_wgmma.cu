@@ -25,6 +25,7 @@
 #include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
+#include <stdlib.h>
 
 enum {
     GROUP = 128, /* threads of a warpgroup, which has 64 rows of a tile */
@@ -372,7 +373,7 @@ static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, con
         mma_warps_sync<L>();
     }
     wait_for_previous();
-    if constexpr (std::is_same_v<X, fp8_pair>) {
+    if constexpr (std::is_same_v<X, e4m3_pair>) {
         write_tile<T, L, T, true>(call, part, shared_sums);
     } else if (call.matmul.result == MATMUL_GATE) {
         write_gated_tile<T, L>(call, part, shared_sums);
@@ -458,7 +459,9 @@ template <class L> static void plan(const struct cuda_state *s, wgmma_call *call
     if (splits > m->in_features / MIN_PART) splits = m->in_features / MIN_PART;
     call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
     call->steps = (int32_t)cuda_div_up(m->in_features, L::BOXES * BOX_FEATURES);
+    if (m->x_scales && getenv("FP8_SPLITS")) call->splits = atoi(getenv("FP8_SPLITS")); /* TUNE */
     call->pairs = m->x_scales && call->splits == 1;
+    if (getenv("FP8_NOPAIRS")) call->pairs = false; /* TUNE */
     const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
     const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
     call->tile_rows = call->splits > 1 ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
@@ -505,8 +508,8 @@ template <class T> static bool launch_tokens(struct backend *b, const char *oper
 
 template <class T> static bool launch_fp8(struct backend *b, wgmma_call *call)
 {
-    return call->matmul.num_tokens <= 96 ? launch<fp8_pair, T, 96, 2>(b, "linear", call)
-                                         : launch<fp8_pair, T, 128, 2>(b, "linear", call);
+    return call->matmul.num_tokens <= 96 ? launch<e4m3_pair, T, 96, 2>(b, "linear", call)
+                                         : launch<e4m3_pair, T, 128, 2>(b, "linear", call);
 }
 
 bool linear_wgmma_fp8(struct backend *b, const struct matmul *m)
