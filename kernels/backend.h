@@ -265,7 +265,8 @@ struct attention_params {
         *alibi_slopes; /* [num_heads] on the device, or NULL: score += slope * (key position - query position) */
     /* Block-sparse attention, by blocks of sparse_block_size tokens. vertical_stride <= 1 turns it off. */
     int32_t sparse_block_size, sparse_local_blocks, sparse_vertical_stride, sparse_head_sliding_step;
-    float k_scale, v_scale; /* fp8 cache: real value = stored value * scale; 1 otherwise */
+    /* [2] on the device, of K and of V, positive. fp8 cache: real value = stored value * scale; others read none. */
+    const float *kv_scales;
 };
 
 /* The KV cache of a layer. x = 16 / sizeof(cache element) elements of a head lie together, so that 16 bytes of K belong
@@ -287,7 +288,9 @@ struct reshape_and_cache_args {
     const int64_t *slot_mapping; /* [num_tokens] block * block_size + offset; -1: the token is not stored */
     int32_t num_tokens, num_kv_heads, head_size, block_size;
     enum dtype dtype, cache_dtype;
-    float k_scale, v_scale; /* fp8 cache: stores value / scale */
+    /* [2] on the device, of K and of V, as in attention_params. An fp8 cache stores value / scale, and the largest
+     * number of its type where that is more; others read none. calculate_kv_scales writes them. */
+    float *kv_scales;
 };
 
 /* RoPE (Su et al., 2021) from a table that the model makes, so that a backend knows nothing of RoPE scaling. Pair i of
@@ -476,6 +479,7 @@ typedef void rms_norm_function(struct backend *b, const struct rms_norm_args *ar
 typedef void fused_add_rms_norm_function(struct backend *b, const struct fused_add_rms_norm_args *args);
 typedef void rotary_embedding_function(struct backend *b, const struct rotary_args *args);
 typedef void reshape_and_cache_function(struct backend *b, const struct reshape_and_cache_args *args);
+typedef void calculate_kv_scales_function(struct backend *b, const struct reshape_and_cache_args *args);
 typedef void paged_attention_function(struct backend *b, const struct attention_args *args);
 typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_args *args);
 typedef void xielu_function(struct backend *b, const struct xielu_args *args);
@@ -546,6 +550,9 @@ struct backend {
     fused_add_rms_norm_function *fused_add_rms_norm;
     rotary_embedding_function *rotary_embedding;
     reshape_and_cache_function *reshape_and_cache;
+    /* Raises each of kv_scales, where need be, to kv_scale_for the largest number that reshape_and_cache would store
+     * with the same arguments. */
+    calculate_kv_scales_function *calculate_kv_scales;
     /* v1: the whole context in one partition; v2: partitions of 512 tokens and a reduction. Both take one query token a
      * sequence. prefill takes any query length. */
     paged_attention_function *paged_attention_v1, *paged_attention_v2, *paged_attention_prefill;

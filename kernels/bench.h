@@ -16,7 +16,7 @@ enum status bench_host_read(int threads, struct bench_read *out, struct error *e
 /* The sizes of a model that the shapes of its kernels follow from. */
 struct bench_sizes {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size, block_size;
-    enum dtype weights, activations; /* the cache has the type of the activations */
+    enum dtype weights, activations, cache;
 };
 
 enum bench_operation {

@@ -40,7 +40,7 @@ static int64_t qkv_width(const struct bench_sizes *s)
 
 static int64_t cache_bytes(const struct bench_sizes *s, int64_t num_blocks)
 {
-    return num_blocks * s->block_size * s->num_kv_heads * s->head_size * dtype_size(s->activations);
+    return num_blocks * s->block_size * s->num_kv_heads * s->head_size * dtype_size(s->cache);
 }
 
 static int64_t blocks_of(const struct bench_sizes *s, int64_t tokens)
@@ -239,7 +239,7 @@ static void plan_reshape(const struct bench_sizes *s, const struct bench_case *c
     add_part(plan, cache_bytes(s, written_blocks(s, c)));
     add_part(plan, cache_bytes(s, written_blocks(s, c)));
     add_fixed(plan, (int64_t)c->count * (int64_t)sizeof(int64_t));
-    plan->bytes = 4.0 * c->count * s->num_kv_heads * s->head_size * dtype_size(s->activations);
+    plan->bytes = 2.0 * c->count * s->num_kv_heads * s->head_size * (dtype_size(s->activations) + dtype_size(s->cache));
 }
 
 static void write_reshape(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
@@ -270,9 +270,8 @@ static struct reshape_and_cache_args cache_args(const struct bench_call *call, i
                                            .head_size = s->head_size,
                                            .block_size = s->block_size,
                                            .dtype = s->activations,
-                                           .cache_dtype = s->activations,
-                                           .k_scale = 1,
-                                           .v_scale = 1};
+                                           .cache_dtype = s->cache,
+                                           .kv_scales = fixed(call, call->plan->kv_scales)};
 }
 
 static bool call_reshape(struct backend *b, const struct bench_call *call)
@@ -316,7 +315,7 @@ static void plan_attention(const struct bench_sizes *s, const struct bench_case 
     const double pairs = q.query_len == 1 ? (double)q.count * q.seq_len : 0.5 * q.query_len * (q.query_len + 1.0);
     plan->operations = 4 * pairs * s->num_heads * s->head_size;
     plan->bytes =
-        2.0 * (double)out + 2.0 * (double)q.count * q.seq_len * s->num_kv_heads * s->head_size * (double)element;
+        2.0 * (double)out + 2.0 * (double)q.count * q.seq_len * s->num_kv_heads * s->head_size * dtype_size(s->cache);
 }
 
 static void write_attention(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
@@ -356,18 +355,19 @@ static struct attention_args attention_args(const struct bench_call *call, const
                                    .max_query_len = q.query_len,
                                    .max_seq_len = q.seq_len,
                                    .dtype = s->activations,
-                                   .cache_dtype = s->activations,
+                                   .cache_dtype = s->cache,
                                    .params = params};
 }
 
-static struct attention_params plain_attention(const struct bench_sizes *s)
+static struct attention_params plain_attention(const struct bench_call *call)
 {
-    return (struct attention_params){.scale = 1 / sqrtf((float)s->head_size), .k_scale = 1, .v_scale = 1};
+    return (struct attention_params){.scale = 1 / sqrtf((float)call->sizes->head_size),
+                                     .kv_scales = fixed(call, call->plan->kv_scales)};
 }
 
 static bool call_attention(struct backend *b, const struct bench_call *call)
 {
-    const struct attention_params params = plain_attention(call->sizes);
+    const struct attention_params params = plain_attention(call);
     const struct attention_args args = attention_args(call, &params);
     paged_attention(b, &args, call->c->operation == BENCH_PAGED_ATTENTION ? args.num_seqs : 0, args.num_seqs);
     return true;
@@ -552,7 +552,7 @@ static void write_decode_attention(const struct bench_sizes *s, const struct ben
 
 static bool call_decode_attention(struct backend *b, const struct bench_call *call)
 {
-    const struct attention_params params = plain_attention(call->sizes);
+    const struct attention_params params = plain_attention(call);
     const struct decode_attention_args args = {
         .rotary = rotary_args(call, 4, 5), .cache = cache_args(call, 2, 6), .attention = attention_args(call, &params)};
     return b->decode_attention && b->decode_attention(b, &args);
@@ -596,11 +596,15 @@ void bench_plan_make(const struct bench_sizes *sizes, const struct bench_case *c
 {
     *plan = (struct bench_plan){0};
     operations[c->operation].plan(sizes, c, plan);
+    plan->kv_scales = plan->num_fixed;
+    add_fixed(plan, 2 * sizeof(float));
 }
 
 void bench_plan_write(const struct bench_sizes *sizes, const struct bench_case *c, const struct bench_plan *plan,
                       uint8_t *data)
 {
+    float *kv_scales = (float *)(data + plan->fixed[plan->kv_scales]);
+    kv_scales[0] = kv_scales[1] = 1;
     if (operations[c->operation].write) operations[c->operation].write(sizes, c, plan, data);
 }
 

@@ -16,6 +16,7 @@ enum { PLAN_MAX_PARTS = 8, PLAN_MAX_SWAPS = 64 /* blocks of a call of swap_block
 struct bench_plan {
     int64_t parts[PLAN_MAX_PARTS], fixed[PLAN_MAX_PARTS]; /* offsets in bytes */
     int num_parts, num_fixed;
+    int kv_scales; /* the number of the fixed operand */
     int64_t set_bytes, fixed_bytes;
     int64_t host_bytes; /* of pinned host memory; one copy for all sets, since the link is slower than any cache */
     double bytes, link_bytes, operations; /* as in struct bench_time */

@@ -313,8 +313,7 @@ static struct reshape_and_cache_args caching_of(const struct residual_stream *s,
                                            .block_size = d->cache->block_size,
                                            .dtype = d->dtype,
                                            .cache_dtype = d->cache->dtype,
-                                           .k_scale = d->attention[layer].k_scale,
-                                           .v_scale = d->attention[layer].v_scale};
+                                           .kv_scales = kv_cache_scales(d->cache, layer)};
 }
 
 static struct attention_args attention_of(const struct decoder *d, const struct qkv *qkv,
@@ -362,8 +361,9 @@ static void attend(struct residual_stream *s, const struct step_shape *shape, in
         norm_in_place(s, qkv.k, qkv.stride, d->spec->num_kv_heads * d->spec->head_size, &w->k_norm);
     }
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
-    if (fused_decode_attention(b, shape, &args)) return;
+    if (!shape->measures_scales && fused_decode_attention(b, shape, &args)) return;
     if (args.rotary.rotary_dim > 0 || args.rotary.query_norm) b->rotary_embedding(b, &args.rotary);
+    if (shape->measures_scales) b->calculate_kv_scales(b, &args.cache);
     b->reshape_and_cache(b, &args.cache);
     if (!is_last(d, layer) || wants_logits(shape))
         paged_attention(b, &args.attention, shape->num_decodes, shape->num_seqs);
@@ -598,8 +598,7 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
         d->attention[i] = (struct attention_params){.scale = l->attention_scale,
                                                     .window = l->window,
                                                     .soft_cap = l->attention_soft_cap,
-                                                    .k_scale = 1,
-                                                    .v_scale = 1};
+                                                    .kv_scales = kv_cache_scales(d->cache, i)};
     }
     return allocate_activations(d, arena, limits, err);
 }

@@ -50,6 +50,7 @@ struct step_shape {
     int32_t num_tokens, num_seqs, num_decodes, num_samples, num_targets;
     int32_t max_query_len, max_seq_len;
     bool all_sampled;             /* sample i is of token i: nothing has to be gathered */
+    bool measures_scales;         /* as in struct kv_cache */
     const backend_event *swapped; /* as in struct swap_space; NULL: no swaps */
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "model/find_weights.h"
+#include "model/kv_scales.h"
 
 const struct safetensor *find_by_name(const struct safetensors *file, const char *name)
 {
@@ -137,7 +138,7 @@ static enum status find_all(struct finder *f)
     if (!f->used || !w->sources) return out_of_memory(f);
     if (f->spec->gain_offset != 0) status = allocate_gains(f);
     for (int32_t i = 0; i < w->table.count && status == STATUS_OK; i++) status = find_tensor(f, &w->table.tensors[i]);
-    return status;
+    return status == STATUS_OK ? kv_scales_find(w, f->spec, f->used, f->err) : status;
 }
 
 /* ---- lm_head ---- */
@@ -191,10 +192,21 @@ static bool is_zero_bias(const struct finder *f, const struct safetensor *t)
  * the cache. */
 static bool harmless(const struct finder *f, const struct safetensor *t)
 {
-    static const char *const ends[] = {
-        "rotary_emb.inv_freq", ".weight_shape",      ".input_scale",       ".output_scale", ".input_zero_point",
-        ".output_zero_point",  ".input_global_scale", ".activation_scale", ".kv_scale",     ".q_scale",
-        ".k_scale",            ".v_scale",           ".q_zero_point",      ".k_zero_point", ".v_zero_point"};
+    static const char *const ends[] = {"rotary_emb.inv_freq",
+                                       ".weight_shape",
+                                       ".input_scale",
+                                       ".output_scale",
+                                       ".input_zero_point",
+                                       ".output_zero_point",
+                                       ".input_global_scale",
+                                       ".activation_scale",
+                                       ".kv_scale",
+                                       ".q_scale",
+                                       ".k_scale",
+                                       ".v_scale",
+                                       ".q_zero_point",
+                                       ".k_zero_point",
+                                       ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
     return (f->spec->tie_word_embeddings && strcmp(t->name, "lm_head.weight") == 0) || is_zero_bias(f, t);

@@ -23,33 +23,17 @@
  */
 #include <assert.h>
 
-#include "kernels/cpu/state.h"
+#include "kernels/cpu/linear.h"
 
 enum {
-    FEW_TOKENS = 16,       /* at once on the first path */
-    FEW_FEATURES = 64,     /* output features at once on the first path */
     FEW_ROWS = 4,          /* of quantized weights: as many as become floats at once there */
     DEPTH = 256,           /* input features of a panel: 32 KiB for 32 output features */
-    PIECE_FEATURES = 128,  /* output features of a piece, at most */
     STRETCH_TOKENS = 1008, /* tokens packed at once: a multiple of 6 and of 14 */
     STRETCH_FLOATS = 1 << 23,
     MAX_TILE_TOKENS = 16,
     MAX_TILE_FEATURES = 64,
     MAX_TILE = MAX_TILE_TOKENS * MAX_TILE_FEATURES
 };
-
-struct matmul {
-    const struct cpu_state *s;
-    const struct linear_args *args;
-    const struct weight *w;
-    enum dtype w_dtype; /* float32 if w is quantized */
-    int64_t num_tokens, in_features, out_features;
-};
-
-static int64_t divide_up(int64_t n, int64_t step)
-{
-    return (n + step - 1) / step;
-}
 
 static int64_t work(const struct matmul *m, int64_t num_tokens)
 {
@@ -62,13 +46,7 @@ static const void *weights_at(const struct matmul *m, int64_t feature, int64_t s
     return cpu_element(m->w->data, m->w_dtype, feature * m->in_features + start);
 }
 
-static const void *x_at(const struct matmul *m, int64_t token, int64_t start)
-{
-    return cpu_element(m->args->x, m->args->dtype, token * m->args->x_stride + start);
-}
-
-/* Adds the bias of output features [first, first + count), count <= PIECE_FEATURES, to one token's sums. */
-static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
+void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
 {
     float bias[PIECE_FEATURES];
     const struct weight *w = m->w;
@@ -77,20 +55,19 @@ static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t
     for (int64_t i = 0; i < count; i++) sums[i] += bias[i];
 }
 
-static void store_sums(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count)
+void matmul_store(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count)
 {
     const struct linear_args *args = m->args;
     m->s->kernels->from_float(cpu_element_out(args->out, args->out_dtype, token * args->out_stride + first), sums,
                               args->out_dtype, count);
 }
 
-/* Input features of columns [start, start + count) of a token, as floats. */
-static void gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count)
+void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count)
 {
     const int32_t *order = m->w->input_order;
-    const void *x = x_at(m, token, 0);
+    const void *x = matmul_x(m, token, 0);
     if (!order) {
-        m->s->kernels->to_float(out, x_at(m, token, start), m->args->dtype, count);
+        m->s->kernels->to_float(out, matmul_x(m, token, start), m->args->dtype, count);
     } else if (m->args->dtype == DTYPE_FLOAT32) {
         for (int64_t i = 0; i < count; i++) out[i] = ((const float *)x)[order[start + i]];
     } else {
@@ -105,11 +82,11 @@ static const float *float_tokens(const struct matmul *m, int64_t first, int coun
 {
     const struct cpu_state *s = m->s;
     *stride = m->args->x_stride;
-    if (m->args->dtype == DTYPE_FLOAT32 && !m->w->input_order) return x_at(m, first, 0);
+    if (m->args->dtype == DTYPE_FLOAT32 && !m->w->input_order) return matmul_x(m, first, 0);
     float *out = (float *)s->workspace;
     assert(count * m->in_features * (int64_t)sizeof(float) <= s->workspace_bytes);
     *stride = m->in_features;
-    for (int t = 0; t < count; t++) gather_x(m, out + t * m->in_features, first + t, 0, m->in_features);
+    for (int t = 0; t < count; t++) matmul_gather_x(m, out + t * m->in_features, first + t, 0, m->in_features);
     return out;
 }
 
@@ -151,14 +128,15 @@ static void few_features(const struct matmul *m, struct cpu_dot_args dot, int64_
         m->s->kernels->dot(&dot);
     }
     for (int t = 0; t < dot.num_tokens; t++) {
-        add_bias(m, sums + t * FEW_FEATURES, first, count);
-        store_sums(m, token + t, first, sums + t * FEW_FEATURES, count);
+        matmul_add_bias(m, sums + t * FEW_FEATURES, first, count);
+        matmul_store(m, token + t, first, sums + t * FEW_FEATURES, count);
     }
 }
 
 static void few_tokens(const struct matmul *m, int64_t token, int count)
 {
     const int64_t n = m->out_features, pieces = divide_up(n, FEW_FEATURES);
+    if (weight_is_quantized(m->w) && matmul_few_quantized(m, token, count)) return;
     struct cpu_dot_args dot = {.dtype = m->w_dtype, .num_tokens = count, .in_features = m->in_features};
     dot.x = float_tokens(m, token, count, &dot.x_stride);
 #pragma omp parallel for num_threads(cpu_threads_for(m->s, work(m, count))) schedule(dynamic, 1)
@@ -220,11 +198,11 @@ static void pack_strip(const struct stretch *stretch, int64_t strip)
     const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first);
     for (int64_t start = 0; start < m->in_features; start += DEPTH) {
         const int64_t depth = min_i64(DEPTH, m->in_features - start);
-        const void *x = x_at(m, stretch->token + first, start);
+        const void *x = matmul_x(m, stretch->token + first, start);
         float gathered[MAX_TILE_TOKENS * DEPTH];
         if (m->w->input_order) {
             for (int t = 0; t < tokens; t++)
-                gather_x(m, gathered + t * depth, stretch->token + first + t, start, depth);
+                matmul_gather_x(m, gathered + t * depth, stretch->token + first + t, start, depth);
             x = gathered;
         }
         kernels->pack(packed_strip(stretch, strip, start, depth), kernels->tile_tokens, x,
@@ -286,8 +264,8 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece)
                 compute_tile(stretch, piece, strip, n, start, depth);
     }
     for (int64_t t = 0; t < tokens && (m->w->bias || !direct); t++) {
-        add_bias(m, piece->sums + t * piece->sums_stride, piece->first, piece->count);
-        if (!direct) store_sums(m, token + t, piece->first, piece->sums + t * piece->sums_stride, piece->count);
+        matmul_add_bias(m, piece->sums + t * piece->sums_stride, piece->first, piece->count);
+        if (!direct) matmul_store(m, token + t, piece->first, piece->sums + t * piece->sums_stride, piece->count);
     }
 }
 
@@ -374,5 +352,6 @@ int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_q
         tokens = max_i64(tokens, min_i64(wanted, stretch_tokens(kernels, query->max_in_features)));
         scratch = s->threads * thread_bytes();
     }
-    return scratch + cpu_align(tokens * query->max_in_features * (int64_t)sizeof(float));
+    const int64_t floats = scratch + cpu_align(tokens * query->max_in_features * (int64_t)sizeof(float));
+    return max_i64(floats, matmul_quantized_workspace(s, query->max_in_features));
 }

@@ -71,6 +71,7 @@ static void fill_table(struct backend *b)
     b->fused_add_rms_norm = cuda_fused_add_rms_norm;
     b->rotary_embedding = cuda_rotary_embedding;
     b->reshape_and_cache = cuda_reshape_and_cache;
+    b->calculate_kv_scales = cuda_calculate_kv_scales;
     b->paged_attention_v1 = cuda_paged_attention_v1;
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;

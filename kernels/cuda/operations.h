@@ -50,6 +50,7 @@ quantize_rows_function cuda_quantize_rows;
 
 /* cache.cu */
 reshape_and_cache_function cuda_reshape_and_cache;
+calculate_kv_scales_function cuda_calculate_kv_scales;
 
 /* blocks.cu */
 update_block_tables_function cuda_update_block_tables;

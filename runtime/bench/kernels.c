@@ -17,7 +17,7 @@
 const char bench_kernels_summary[] = "each kernel alone: time, and how much of what the device can do";
 
 struct kernels_options {
-    const char *model, *device, *dtype, *filter;
+    const char *model, *device, *dtype, *kv_cache_dtype, *filter;
     int32_t block_size;
     int threads;
     bool json;
@@ -392,9 +392,11 @@ static void report_settings(struct report *r, const struct measurement *m, const
     report_string(r, "device", m->backend->name);
     report_string(r, "weights_dtype", dtype_name(m->sizes.weights));
     report_string(r, "dtype", dtype_name(m->sizes.activations));
-    snprintf(r->title, sizeof r->title, "kernels: shapes of %.300s on %s%s, weights %s, activations %s, in %.1f s",
-             model, m->backend->name, cores, dtype_name(m->sizes.weights), dtype_name(m->sizes.activations),
-             m->seconds);
+    report_string(r, "kv_cache_dtype", dtype_name(m->sizes.cache));
+    snprintf(r->title, sizeof r->title,
+             "kernels: shapes of %.300s on %s%s, weights %s, activations %s, cache %s, in %.1f s", model,
+             m->backend->name, cores, dtype_name(m->sizes.weights), dtype_name(m->sizes.activations),
+             dtype_name(m->sizes.cache), m->seconds);
     bench_report_machine(r, m->backend->discrete ? m->backend->name : NULL);
     report_number(r, "memory_gb_per_second", m->backend->discrete ? "memory, by a large copy" : "memory, by reading it",
                   m->limits.memory / 1e9, "GB/s");
@@ -438,9 +440,12 @@ static enum status choose_sizes(const struct kernels_options *o, struct measurem
     if (strcmp(o->dtype, "auto") != 0 && dtype_parse(o->dtype, &weights) != 0)
         return error_set(err, STATUS_INVALID, "--dtype is \"%s\", but must be auto, float32, float16 or bfloat16",
                          o->dtype);
+    sizes->activations = m->backend->discrete ? weights : DTYPE_FLOAT32; /* as the engine chooses */
+    sizes->cache = sizes->activations;
+    if (strcmp(o->kv_cache_dtype, "auto") != 0 && dtype_parse(o->kv_cache_dtype, &sizes->cache) != 0)
+        return error_set(err, STATUS_INVALID, "--kv-cache-dtype is \"%s\", which is no type", o->kv_cache_dtype);
     sizes->block_size = o->block_size;
     sizes->weights = weights;
-    sizes->activations = m->backend->discrete ? weights : DTYPE_FLOAT32; /* as the engine chooses */
     return STATUS_OK;
 }
 
@@ -490,6 +495,11 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
          .choices = "auto|float32|float16|bfloat16",
          .help = "Type of the weights, and on a GPU of everything; activations are float32 on the CPU. Default: auto, "
                  "the model's, bfloat16 without --model."},
+        {.name = "kv-cache-dtype",
+         .kind = OPTION_STRING,
+         .target = &o->kv_cache_dtype,
+         .choices = "auto|float32|float16|bfloat16|fp8|fp8_e4m3|fp8_e5m2",
+         .help = "Type of the KV cache. Default: auto, that of the activations."},
         {.name = "block-size",
          .kind = OPTION_CUSTOM,
          .target = &o->block_size,
@@ -516,7 +526,7 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
 int bench_kernels_command(int argc, char **argv)
 {
     struct error err;
-    struct kernels_options o = {.device = "auto", .dtype = "auto", .block_size = 16};
+    struct kernels_options o = {.device = "auto", .dtype = "auto", .kv_cache_dtype = "auto", .block_size = 16};
     struct option_table table = {0};
     char model[PATH_MAX];
     bool help = false;

@@ -32,7 +32,7 @@ static enum status host_facts(struct loaded_model *l, struct error *err)
     enum status status = l->backend->memory_info(l->backend, &free_bytes, &p->total, err);
     if (status != STATUS_OK) return status;
     p->available = free_bytes - (l->dummy_to_come <= free_bytes ? l->dummy_to_come : 0);
-    p->others = p->total - free_bytes - l->weights.dummy_bytes; /* those are quire's own, and there already */
+    p->others = p->total - free_bytes - l->weights.memory_bytes; /* those are quire's own, and there already */
     if (p->others < 0) p->others = 0;
     return STATUS_OK;
 }

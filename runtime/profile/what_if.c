@@ -10,9 +10,9 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-/* What --kv-cache-dtype takes; the plan itself knows narrower types, too. */
-static const char *const DTYPES[] = {"float32", "float16", "bfloat16"};
-enum { NUM_DTYPES = sizeof DTYPES / sizeof *DTYPES };
+/* Types of activations and weights, and then those that only the cache can have. */
+static const char *const DTYPES[] = {"float32", "float16", "bfloat16", "fp8"};
+enum { NUM_CACHE_DTYPES = sizeof DTYPES / sizeof *DTYPES, NUM_DTYPES = NUM_CACHE_DTYPES - 1 };
 
 struct maker {
     const struct engine_options *now;
@@ -58,10 +58,11 @@ static void block_sizes(struct maker *m)
 
 static void cache_dtypes(struct maker *m)
 {
-    for (int i = 0; i < NUM_DTYPES; i++) {
+    for (int i = 0; i < NUM_CACHE_DTYPES; i++) {
         struct engine_options o = *m->now;
+        enum dtype dtype;
         o.kv_cache_dtype = DTYPES[i];
-        if (strcmp(DTYPES[i], dtype_name(m->base->profile.cache_dtype)) != 0)
+        if (dtype_parse(DTYPES[i], &dtype) == 0 && dtype != m->base->profile.cache_dtype)
             add_dtype(m, "kv_cache_dtype", "--kv-cache-dtype", DTYPES[i], &o, m->base->config.spec.dtype);
     }
 }
