@@ -373,7 +373,7 @@ static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, con
         mma_warps_sync<L>();
     }
     wait_for_previous();
-    if constexpr (std::is_same_v<X, e4m3_pair>) {
+    if constexpr (std::is_same_v<X, e4m3_two>) {
         write_tile<T, L, T, true>(call, part, shared_sums);
     } else if (call.matmul.result == MATMUL_GATE) {
         write_gated_tile<T, L>(call, part, shared_sums);
@@ -508,8 +508,8 @@ template <class T> static bool launch_tokens(struct backend *b, const char *oper
 
 template <class T> static bool launch_fp8(struct backend *b, wgmma_call *call)
 {
-    return call->matmul.num_tokens <= 96 ? launch<e4m3_pair, T, 96, 2>(b, "linear", call)
-                                         : launch<e4m3_pair, T, 128, 2>(b, "linear", call);
+    return call->matmul.num_tokens <= 96 ? launch<e4m3_two, T, 96, 2>(b, "linear", call)
+                                         : launch<e4m3_two, T, 128, 2>(b, "linear", call);
 }
 
 bool linear_wgmma_fp8(struct backend *b, const struct matmul *m)

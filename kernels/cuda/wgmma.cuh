@@ -62,14 +62,14 @@
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 /* Two e4m3 numbers, in the place of a 16-bit one: then a wgmma multiplies 32 of them instead of 16. */
-struct e4m3_pair {
+struct e4m3_two {
     uint16_t bits;
 };
 
 #define WGMMA_SHARED(n)                                                                                                \
     if constexpr (N == n && std::is_same_v<T, __half>) WGMMA_SHARED_##n("k16.f32.f16.f16", ", 0, 0");                  \
     if constexpr (N == n && std::is_same_v<T, __nv_bfloat16>) WGMMA_SHARED_##n("k16.f32.bf16.bf16", ", 0, 0");         \
-    if constexpr (N == n && std::is_same_v<T, e4m3_pair>) WGMMA_SHARED_##n("k32.f32.e4m3.e4m3", "")
+    if constexpr (N == n && std::is_same_v<T, e4m3_two>) WGMMA_SHARED_##n("k32.f32.e4m3.e4m3", "")
 
 template <class T, int N>
 static __device__ __forceinline__ void wgmma_shared(float *c, uint64_t a, uint64_t b, bool add)
