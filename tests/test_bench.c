@@ -252,6 +252,37 @@ static void kernels_measures_every_operation(void **state)
     program_free(&p);
 }
 
+/* The weight of 128 x 64 in 8 bits with scales of rows, and in 4 bits with groups of 64; lm_head stays float32. */
+static void kernels_of_quantized_weights(void **state)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } formats[] = {{"int8", 128 * 64 + 128 * 4}, {"fp8", 128 * 64 + 128 * 4}, {"int4", 128 * 32 + 128 * 2 + 128}};
+    for (int f = 0; f < 3; f++) {
+        struct program p;
+        bench_kernels(&p, *state, "--json", "--quantization", formats[f].name, "--filter", "linear 8 tok", NULL);
+        json_t *json = program_json(&p);
+        size_t i;
+        const json_t *kernel;
+        int checked = 0;
+        assert_true(strncmp(string(json, "quantization"), formats[f].name, 3) == 0);
+        json_array_foreach(json_object_get(json, "kernels"), i, kernel)
+        {
+            const bool qkv = strcmp(string(kernel, "shape"), "8 tokens, 128x64") == 0;
+            const bool lm_head = strcmp(string(kernel, "shape"), "8 tokens, 256x64") == 0 && i == 4;
+            const double weight = qkv ? formats[f].bytes : 256 * 64 * 4;
+            if (!qkv && !lm_head) continue;
+            checked++;
+            assert_true(json_require_number(kernel, "microseconds") > 0);
+            assert_int_equal(json_require_number(kernel, "bytes"), weight + 4 * (8 * 64 + 8 * (qkv ? 128 : 256)));
+        }
+        assert_int_equal(checked, 2);
+        json_decref(json);
+        program_free(&p);
+    }
+}
+
 static void kernels_are_chosen_by_a_text(void **state)
 {
     struct program p;
@@ -598,6 +629,7 @@ int main(void)
         cmocka_unit_test(prefill_counts_prompt_tokens),
         cmocka_unit_test(cache_shares_whole_blocks),
         cmocka_unit_test(kernels_measures_every_operation),
+        cmocka_unit_test(kernels_of_quantized_weights),
         cmocka_unit_test(kernels_are_chosen_by_a_text),
         cmocka_unit_test(kernels_table),
         cmocka_unit_test(scheduler_measures_every_part),

@@ -1,6 +1,4 @@
 #include "runtime/bench/bench.h"
-
-#include "model/quantization.h"
 #include "runtime/bench/kernels.h"
 
 /* `speeds`: prompt tokens a second of each prompt. */
@@ -59,9 +57,7 @@ static void report_matmuls(struct bench *b, const struct bench_matmuls *matmuls,
     sizes.activations = engine_memory_profile(e)->dtype;
     const int32_t num_tokens = o->input_len.maximum < most ? o->input_len.maximum : most;
     if (bench_matmul_speed(backend, &sizes, matmuls, num_tokens, &alone, &ignored) == STATUS_OK) {
-        const bool quantized = quantization_words(&engine_model_config(e)->spec).text[0];
-        report_number(&b->report, "matmul_gflops", quantized ? "one of floats alone runs at" : "one alone runs at",
-                      alone / 1e9, "GFLOP/s");
+        report_number(&b->report, "matmul_gflops", "one alone runs at", alone / 1e9, "GFLOP/s");
         report_number(&b->report, "prefill_matmul_percent",
                       speed > alone ? "of that; above 100, the caches hold what the one alone reads from memory"
                                     : "of that",
