@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/dtype.h"
+#include "kernels/backend.h"
 
 /* out[t][o] = sum over i of x[t][i] * weights[o][i]. */
 struct cpu_dot_args {
@@ -81,6 +81,58 @@ struct cpu_kernels {
 extern const struct cpu_kernels cpu_kernels_scalar;
 #if QUIRE_X86
 extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
+#endif
+
+/* ---- quantized weights ---- */
+
+/* A token for INT8 and INT4 weights: rounded to 8 bits, with a scale for each CPU_X_GROUP columns. It lies in units
+ * that match a vector of 4 * lanes bytes of the weights. The integer products of a vector leave a sum of four bytes in
+ * each lane; offsets are what these sums begin with, since weights are used as unsigned numbers: -zero * sum of the
+ * four values. The last unit is padded with zeros.
+ *
+ *   INT8, 4 * lanes columns    | values, 4 * lanes bytes                | offsets, lanes x int32 | scales, lanes x
+ * float | INT4, 8 * lanes columns    | even columns         | odd columns     | offsets                | scales |
+ */
+enum { CPU_X_GROUP = 32 };
+
+static inline int cpu_unit_columns(int lanes, enum weight_format format)
+{
+    return format == WEIGHT_INT4 ? 8 * lanes : 4 * lanes;
+}
+
+static inline int cpu_unit_bytes(int lanes, enum weight_format format)
+{
+    return cpu_unit_columns(lanes, format) + 8 * lanes;
+}
+
+/* out[t][o] = sum over i of x[t][i] * element[o][i]; zeros are left out: that of INT4 counts as 8. */
+struct cpu_quantized_args {
+    enum weight_format format;
+    float *out; /* [num_tokens, out_features] */
+    int64_t out_stride;
+    const uint8_t *x; /* [num_tokens]; FP8: in_features floats, else units */
+    int64_t x_bytes;  /* from token to token */
+    const uint8_t *weights;
+    int64_t row_bytes;
+    const float *scales; /* [out_features, groups] */
+    int64_t scale_stride;
+    int64_t group_size;
+    int num_tokens;
+    int64_t out_features, in_features;
+};
+
+struct cpu_quantized_kernels {
+    int lanes;
+    /* Rounds a token of in_features floats, and sets sums[i] to the sum of rounded columns [32 i, 32 i + 32). */
+    void (*round_x)(uint8_t *units, float *sums, const float *x, enum weight_format format, int64_t in_features);
+    /* For few tokens. group_size is a multiple of a unit's columns or, INT8 and INT4, 32 or 64; or at least
+     * in_features.
+     */
+    void (*dot)(const struct cpu_quantized_args *args);
+};
+
+#if QUIRE_X86
+extern const struct cpu_quantized_kernels cpu_quantized_avx2, cpu_quantized_avx512, cpu_quantized_avx512vnni;
 #endif
 
 #endif

@@ -18,33 +18,22 @@
  *            +--------+--------+--                  +------+------+   +------+--
  *            |        |        |                    |      |      |   |      |
  *                   x                                        out
+ *
+ * Quantized weights become floats a panel at a time, on both paths, and x is put into the order of their columns.
  */
 #include <assert.h>
 
-#include "kernels/cpu/state.h"
+#include "kernels/cpu/linear.h"
 
 enum {
-    FEW_TOKENS = 16,       /* at once on the first path */
-    FEW_FEATURES = 64,     /* output features at once on the first path */
+    FEW_ROWS = 4,          /* of quantized weights: as many as become floats at once there */
     DEPTH = 256,           /* input features of a panel: 32 KiB for 32 output features */
-    PIECE_FEATURES = 128,  /* output features of a piece, at most */
     STRETCH_TOKENS = 1008, /* tokens packed at once: a multiple of 6 and of 14 */
     STRETCH_FLOATS = 1 << 23,
-    MAX_TILE = 16 * 64
+    MAX_TILE_TOKENS = 16,
+    MAX_TILE_FEATURES = 64,
+    MAX_TILE = MAX_TILE_TOKENS * MAX_TILE_FEATURES
 };
-
-struct matmul {
-    const struct cpu_state *s;
-    const struct linear_args *args;
-    const struct weight *w;
-    enum dtype w_dtype;
-    int64_t num_tokens, in_features, out_features;
-};
-
-static int64_t divide_up(int64_t n, int64_t step)
-{
-    return (n + step - 1) / step;
-}
 
 static int64_t work(const struct matmul *m, int64_t num_tokens)
 {
@@ -57,13 +46,7 @@ static const void *weights_at(const struct matmul *m, int64_t feature, int64_t s
     return cpu_element(m->w->data, m->w_dtype, feature * m->in_features + start);
 }
 
-static const void *x_at(const struct matmul *m, int64_t token, int64_t start)
-{
-    return cpu_element(m->args->x, m->args->dtype, token * m->args->x_stride + start);
-}
-
-/* Adds the bias of output features [first, first + count), count <= PIECE_FEATURES, to one token's sums. */
-static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
+void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
 {
     float bias[PIECE_FEATURES];
     const struct weight *w = m->w;
@@ -72,11 +55,24 @@ static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t
     for (int64_t i = 0; i < count; i++) sums[i] += bias[i];
 }
 
-static void store_sums(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count)
+void matmul_store(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count)
 {
     const struct linear_args *args = m->args;
     m->s->kernels->from_float(cpu_element_out(args->out, args->out_dtype, token * args->out_stride + first), sums,
                               args->out_dtype, count);
+}
+
+void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count)
+{
+    const int32_t *order = m->w->input_order;
+    const void *x = matmul_x(m, token, 0);
+    if (!order) {
+        m->s->kernels->to_float(out, matmul_x(m, token, start), m->args->dtype, count);
+    } else if (m->args->dtype == DTYPE_FLOAT32) {
+        for (int64_t i = 0; i < count; i++) out[i] = ((const float *)x)[order[start + i]];
+    } else {
+        for (int64_t i = 0; i < count; i++) out[i] = dtype_load(x, m->args->dtype, order[start + i]);
+    }
 }
 
 /* ---- few tokens ---- */
@@ -86,13 +82,36 @@ static const float *float_tokens(const struct matmul *m, int64_t first, int coun
 {
     const struct cpu_state *s = m->s;
     *stride = m->args->x_stride;
-    if (m->args->dtype == DTYPE_FLOAT32) return x_at(m, first, 0);
+    if (m->args->dtype == DTYPE_FLOAT32 && !m->w->input_order) return matmul_x(m, first, 0);
     float *out = (float *)s->workspace;
     assert(count * m->in_features * (int64_t)sizeof(float) <= s->workspace_bytes);
     *stride = m->in_features;
-    for (int t = 0; t < count; t++)
-        s->kernels->to_float(out + t * m->in_features, x_at(m, first + t, 0), m->args->dtype, m->in_features);
+    for (int t = 0; t < count; t++) matmul_gather_x(m, out + t * m->in_features, first + t, 0, m->in_features);
     return out;
+}
+
+/* As cpu_kernels.dot, with weights that are quantized: `count` output features from `first` on. */
+static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot, int64_t first, int64_t count)
+{
+    float panel[FEW_ROWS * DEPTH], sums[FEW_TOKENS * FEW_ROWS];
+    for (int64_t o = 0; o < count; o += FEW_ROWS) {
+        struct cpu_dot_args part = *dot;
+        part.out = sums;
+        part.out_stride = FEW_ROWS;
+        part.weights = panel;
+        part.out_features = min_i64(FEW_ROWS, count - o);
+        for (int64_t start = 0; start < m->in_features; start += DEPTH) {
+            part.in_features = min_i64(DEPTH, m->in_features - start);
+            part.x = dot->x + start;
+            cpu_dequantize(panel, m->w, first + o, part.out_features, start, part.in_features);
+            m->s->kernels->dot(&part);
+            for (int t = 0; t < dot->num_tokens; t++)
+                for (int64_t i = 0; i < part.out_features; i++) {
+                    float *out = &dot->out[t * dot->out_stride + o + i];
+                    *out = (start > 0 ? *out : 0) + sums[t * FEW_ROWS + i];
+                }
+        }
+    }
 }
 
 /* Output features [first, first + count) of the tokens in `dot`, the first of which is `token`. */
@@ -101,18 +120,23 @@ static void few_features(const struct matmul *m, struct cpu_dot_args dot, int64_
     float sums[FEW_TOKENS * FEW_FEATURES];
     dot.out = sums;
     dot.out_stride = FEW_FEATURES;
-    dot.weights = weights_at(m, first, 0);
-    dot.out_features = count;
-    m->s->kernels->dot(&dot);
+    if (weight_is_quantized(m->w)) {
+        dot_quantized(m, &dot, first, count);
+    } else {
+        dot.weights = weights_at(m, first, 0);
+        dot.out_features = count;
+        m->s->kernels->dot(&dot);
+    }
     for (int t = 0; t < dot.num_tokens; t++) {
-        add_bias(m, sums + t * FEW_FEATURES, first, count);
-        store_sums(m, token + t, first, sums + t * FEW_FEATURES, count);
+        matmul_add_bias(m, sums + t * FEW_FEATURES, first, count);
+        matmul_store(m, token + t, first, sums + t * FEW_FEATURES, count);
     }
 }
 
 static void few_tokens(const struct matmul *m, int64_t token, int count)
 {
     const int64_t n = m->out_features, pieces = divide_up(n, FEW_FEATURES);
+    if (weight_is_quantized(m->w) && matmul_few_quantized(m, token, count)) return;
     struct cpu_dot_args dot = {.dtype = m->w_dtype, .num_tokens = count, .in_features = m->in_features};
     dot.x = float_tokens(m, token, count, &dot.x_stride);
 #pragma omp parallel for num_threads(cpu_threads_for(m->s, work(m, count))) schedule(dynamic, 1)
@@ -171,20 +195,34 @@ static void pack_strip(const struct stretch *stretch, int64_t strip)
     const struct matmul *m = stretch->m;
     const struct cpu_kernels *kernels = m->s->kernels;
     const int64_t first = strip * stretch->strip_tokens;
+    const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first);
     for (int64_t start = 0; start < m->in_features; start += DEPTH) {
         const int64_t depth = min_i64(DEPTH, m->in_features - start);
-        kernels->pack(packed_strip(stretch, strip, start, depth), kernels->tile_tokens,
-                      x_at(m, stretch->token + first, start), m->args->dtype, m->args->x_stride,
-                      (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first), depth);
+        const void *x = matmul_x(m, stretch->token + first, start);
+        float gathered[MAX_TILE_TOKENS * DEPTH];
+        if (m->w->input_order) {
+            for (int t = 0; t < tokens; t++)
+                matmul_gather_x(m, gathered + t * depth, stretch->token + first + t, start, depth);
+            x = gathered;
+        }
+        kernels->pack(packed_strip(stretch, strip, start, depth), kernels->tile_tokens, x,
+                      m->w->input_order ? DTYPE_FLOAT32 : m->args->dtype, m->w->input_order ? depth : m->args->x_stride,
+                      tokens, depth);
     }
 }
 
 static void pack_panel(const struct matmul *m, const struct piece *piece, int64_t start, int64_t depth)
 {
     const struct cpu_kernels *kernels = m->s->kernels;
-    for (int64_t n = 0; n < piece->count; n += kernels->tile_features)
-        kernels->pack(piece->panel + n * depth, kernels->tile_features, weights_at(m, piece->first + n, start),
-                      m->w_dtype, m->in_features, (int)min_i64(kernels->tile_features, piece->count - n), depth);
+    float decoded[MAX_TILE_FEATURES * DEPTH];
+    for (int64_t n = 0; n < piece->count; n += kernels->tile_features) {
+        const int64_t count = min_i64(kernels->tile_features, piece->count - n);
+        const bool quantized = weight_is_quantized(m->w);
+        if (quantized) cpu_dequantize(decoded, m->w, piece->first + n, count, start, depth);
+        kernels->pack(piece->panel + n * depth, kernels->tile_features,
+                      quantized ? decoded : weights_at(m, piece->first + n, start), m->w_dtype,
+                      quantized ? depth : m->in_features, (int)count, depth);
+    }
 }
 
 /* The tile of one strip and of the piece's output features from n on. A tile that is wider than what is left of them
@@ -226,8 +264,8 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece)
                 compute_tile(stretch, piece, strip, n, start, depth);
     }
     for (int64_t t = 0; t < tokens && (m->w->bias || !direct); t++) {
-        add_bias(m, piece->sums + t * piece->sums_stride, piece->first, piece->count);
-        if (!direct) store_sums(m, token + t, piece->first, piece->sums + t * piece->sums_stride, piece->count);
+        matmul_add_bias(m, piece->sums + t * piece->sums_stride, piece->first, piece->count);
+        if (!direct) matmul_store(m, token + t, piece->first, piece->sums + t * piece->sums_stride, piece->count);
     }
 }
 
@@ -296,7 +334,7 @@ void cpu_linear(struct backend *b, const struct linear_args *args)
     const struct matmul m = {.s = s,
                              .args = args,
                              .w = args->weight,
-                             .w_dtype = weight_dtype(args->weight),
+                             .w_dtype = weight_is_quantized(args->weight) ? DTYPE_FLOAT32 : weight_dtype(args->weight),
                              .num_tokens = args->num_tokens,
                              .in_features = args->weight->in_features,
                              .out_features = args->weight->out_features};
@@ -314,5 +352,6 @@ int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_q
         tokens = max_i64(tokens, min_i64(wanted, stretch_tokens(kernels, query->max_in_features)));
         scratch = s->threads * thread_bytes();
     }
-    return scratch + cpu_align(tokens * query->max_in_features * (int64_t)sizeof(float));
+    const int64_t floats = scratch + cpu_align(tokens * query->max_in_features * (int64_t)sizeof(float));
+    return max_i64(floats, matmul_quantized_workspace(s, query->max_in_features));
 }
