@@ -53,6 +53,7 @@ struct quantized_call {
     int32_t rounds;      /* units of a warp; those beyond the last one are not there */
     bool grouped;        /* scales are of groups, not of rows; always so for INT4 */
     int32_t group_shift; /* log2(group_size), or WHOLE_ROW */
+    int32_t scale_shift; /* log2(scale_rows) */
     int32_t groups;      /* of a row */
     int32_t fold_words;  /* INT4: words of a lane's piece (32 input features each) whose sums get a scale together */
     int32_t scale_size;
@@ -119,6 +120,7 @@ struct unit_copies {
 static __device__ __forceinline__ void copy_unaligned(uint32_t to, const void *from, int bytes, int j)
 {
     const int before = (int)((uintptr_t)from & 15);
+#pragma unroll 1
     for (int at = j * 16; at < before + bytes; at += ROW_THREADS * 16) {
         const int left = before + bytes - at;
         copy_async_bytes(to + at, (const uint8_t *)from - before + at, left < 16 ? left : 16);
@@ -140,7 +142,7 @@ static __device__ __forceinline__ group_range groups_of(const quantized_call &c,
 static __device__ __forceinline__ const uint8_t *scales_of(const quantized_call &c, int64_t feature, int64_t group)
 {
     const matmul &m = c.base.matmul;
-    return (const uint8_t *)m.scales + (feature / m.scale_rows * c.groups + group) * c.scale_size;
+    return (const uint8_t *)m.scales + ((feature >> c.scale_shift) * c.groups + group) * c.scale_size;
 }
 
 static __device__ __forceinline__ const uint8_t *zeros_of(const quantized_call &c, int64_t feature, int64_t group)
@@ -213,15 +215,16 @@ template <class T, enum weight_format F> static __device__ __forceinline__ uint4
             __byte_perm(x.z, x.w, 0x7632)};
 }
 
-/* The threads that share a token while x is copied: a thread has pieces first, first + step, ... of eight elements. */
+/* The threads that share a token while x is copied, a power of two of them: a thread has pieces first, first + step,
+ * ... of eight elements. */
 struct token_share {
     int token, token_step, warps, first, step;
 };
 
 static __device__ __forceinline__ token_share share_tokens(int tokens)
 {
-    const int warp = threadIdx.x / 32, warps = tokens == 1 ? 8 : tokens == 2 ? 4 : tokens <= 4 ? 2 : 1;
-    return {warp / warps, MMA_WARPS / warps, warps, warp % warps * 32 + (int)threadIdx.x % 32, warps * 32};
+    const int shift = tokens == 1 ? 3 : tokens == 2 ? 2 : tokens <= 4 ? 1 : 0, threads = 32 << shift;
+    return {(int)threadIdx.x / 32 >> shift, MMA_WARPS >> shift, 1 << shift, (int)threadIdx.x & (threads - 1), threads};
 }
 
 /* Copies the part's input features of x to shared memory, with zeros up to the end of the last unit. If there is a
@@ -254,7 +257,7 @@ static __device__ __forceinline__ void load_x(const quantized_call &c, const blo
         }
         if (!m.gain) continue;
         for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
-        if (threadIdx.x % 32 == 0) sums[token * MMA_WARPS + threadIdx.x / 32 % share.warps] = sum;
+        if (threadIdx.x % 32 == 0) sums[token * MMA_WARPS + (threadIdx.x / 32 & (share.warps - 1))] = sum;
     }
 }
 
@@ -271,7 +274,7 @@ static __device__ __forceinline__ void norm_part(const quantized_call &c, const 
         for (int i = 0; i < share.warps; i++) sum += sums[token * MMA_WARPS + i];
         const float factor = rsqrtf(sum / (float)m.in_features + m.eps);
         /* the first piece of the part that load_x gave to this thread */
-        const int first = ((share.first - begin) % share.step + share.step) % share.step;
+        const int first = (share.first - begin) & (share.step - 1);
 #pragma unroll 2
         for (int i = first; i < padded; i += share.step) {
             uint4 *words = (uint4 *)(x + token * p.x_row) + i;
@@ -286,6 +289,7 @@ static __device__ __forceinline__ void copy_gains(const matmul &m, const block_p
 {
     const int size = m.gain_is_float ? 4 : 2;
     if (!m.gain) return;
+#pragma unroll 1
     for (int i = threadIdx.x * 16; i < p.size * size; i += MMA_THREADS * 16)
         copy_async(shared_address(gain + i), (const uint8_t *)m.gain + p.begin * size + i, true);
 }
@@ -316,6 +320,7 @@ static __device__ __forceinline__ void find_x(uint32_t (&at)[GROUPS], const quan
     for (int n = 0; n < GROUPS; n++) {
         const int token = 8 * n + row < c.base.matmul.num_tokens ? 8 * n + row : 0;
         at[n] = shared_address(x) + token * p.x_row + within + threadIdx.x / 32 * unit_features(F) * 2;
+        asm volatile("" : "+r"(at[n])); /* so that it is not computed again for each unit */
     }
 }
 
@@ -337,8 +342,8 @@ static __device__ __forceinline__ uint32_t word_of(const uint4 &words, int i)
 /* A pair of INT4 as it is multiplied; see above. */
 template <class T> static __device__ __forceinline__ uint32_t raw_pair(uint32_t word, int i)
 {
-    const uint32_t pair = word >> 4 * i & 0x000f000f;
-    return std::is_same_v<T, __half> ? pair : pair | INT4_BITS<T>;
+    if constexpr (std::is_same_v<T, __half>) return word >> 4 * i & 0x000f000f;
+    return masked_with(word >> 4 * i, 0x000f000f, INT4_BITS<T>);
 }
 template <class T> static constexpr float RAW_OFFSET = std::is_same_v<T, __half> ? 0.0f : INT4_OFFSET<T>;
 
@@ -424,14 +429,14 @@ static __device__ __forceinline__ void fold(float (&total)[GROUPS][4], float (&s
     }
 }
 
-/* Whether word w of a lane's piece of INT4 is the last one of its group. */
-static __device__ __forceinline__ bool ends_group(int w, int fold_words)
+/* Whether word w of a lane's piece of INT4 is the last one of its group. SMALL: groups may be smaller than a unit. */
+template <bool SMALL> static __device__ __forceinline__ bool ends_group(int w, int fold_words)
 {
-    return w == 3 || ((w + 1) & (fold_words - 1)) == 0;
+    return w == 3 || (SMALL && ((w + 1) & (fold_words - 1)) == 0);
 }
 
 /* x_sums: [groups of the part, or units where a group has several][8 GROUPS]; here of this unit. */
-template <class T, int GROUPS>
+template <class T, int GROUPS, bool SMALL>
 static __device__ __forceinline__ void multiply_int4(float (&total)[GROUPS][4], uint4 low, uint4 high,
                                                      const uint32_t (&x)[GROUPS], const quantized_call &c,
                                                      const row_scales &scales, int first_group, const float *x_sums)
@@ -449,14 +454,14 @@ static __device__ __forceinline__ void multiply_int4(float (&total)[GROUPS][4], 
             multiply_add<T>(sum[n], first, y.x, y.y);
             multiply_add<T>(sum[n], second, y.z, y.w);
         }
-        if (!ends_group(w, c.fold_words)) continue;
+        if (!ends_group<SMALL>(w, c.fold_words)) continue;
         fold<T, WEIGHT_INT4, GROUPS>(total, sum, c, scales, first_group + folds, x_sums + folds * GROUPS * 8);
         folds++;
     }
 }
 
 /* The sums of x that multiply_int4 needs of this unit. */
-template <class T, int GROUPS>
+template <class T, int GROUPS, bool SMALL>
 static __device__ __forceinline__ void sum_x(const uint32_t (&x)[GROUPS], int fold_words, float *x_sums)
 {
     const uint32_t one = pair_of<T>(1), ones[4] = {one, one, one, one};
@@ -469,7 +474,7 @@ static __device__ __forceinline__ void sum_x(const uint32_t (&x)[GROUPS], int fo
             multiply_add<T>(sum[n], ones, y.x, y.y);
             multiply_add<T>(sum[n], ones, y.z, y.w);
         }
-        if (!ends_group(w, fold_words)) continue;
+        if (!ends_group<SMALL>(w, fold_words)) continue;
 #pragma unroll
         for (int n = 0; n < GROUPS; n++) {
             if (threadIdx.x % 32 < 4)
@@ -528,13 +533,13 @@ static __device__ __forceinline__ shared_parts shared_of(const quantized_call &c
     return s;
 }
 
-template <class T, enum weight_format F, int GROUPS>
+template <class T, enum weight_format F, int GROUPS, bool SMALL>
 static __device__ __forceinline__ void multiply_tiles(const quantized_call &c, const block_part &p,
                                                       const shared_parts &s, unit_copies &copies, int *is_last)
 {
     constexpr int COUNT = GROUPS * 8 * TILE, UNIT_X = 2 * UNIT_BYTES * (F == WEIGHT_INT4 ? 2 : 1);
-    const int warp = threadIdx.x / 32, stages = c.base.plan.stages, folds = 4 / c.fold_words, units = units_of<F>(p);
-    const uint8_t *lane_ring = s.ring + warp * 2 * HALF_UNIT + threadIdx.x % 32 * 16;
+    const int warp = threadIdx.x / 32, stages = c.base.plan.stages, units = units_of<F>(p);
+    const int folds = SMALL ? 4 / c.fold_words : 1;
     const int first_group = (int)(p.begin >> c.group_shift);
     int side = 0, stage = 0, scale_stage = 0;
     uint32_t first_x[GROUPS];
@@ -547,16 +552,16 @@ static __device__ __forceinline__ void multiply_tiles(const quantized_call &c, c
         for (int round = 0; round < c.rounds; round++) {
             const int unit = round * MMA_WARPS + warp;
             wait_oldest(stages);
-            const uint4 low = *(const uint4 *)(lane_ring + stage * STAGE);
-            const uint4 high = *(const uint4 *)(lane_ring + stage * STAGE + HALF_UNIT);
+            const uint4 low = load_shared(copies.ring + stage * STAGE);
+            const uint4 high = load_shared(copies.ring + stage * STAGE + HALF_UNIT);
             if (unit < units) {
                 uint32_t x[GROUPS];
 #pragma unroll
                 for (int n = 0; n < GROUPS; n++) x[n] = first_x[n] + round * MMA_WARPS * UNIT_X;
                 const int group = (int)((p.begin + unit * unit_features(F)) >> c.group_shift) - first_group;
                 if constexpr (F == WEIGHT_INT4) {
-                    multiply_int4<T, GROUPS>(total, low, high, x, c, scales, group,
-                                             s.x_sums + unit * folds * GROUPS * 8);
+                    multiply_int4<T, GROUPS, SMALL>(total, low, high, x, c, scales, group,
+                                                    s.x_sums + unit * folds * GROUPS * 8);
                 } else {
                     multiply_bytes<T, F, GROUPS>(sum, low, high, x);
                     if (c.grouped) fold<T, F, GROUPS>(total, sum, c, scales, group, NULL);
@@ -580,7 +585,7 @@ static __device__ __forceinline__ void multiply_tiles(const quantized_call &c, c
     }
 }
 
-template <class T, enum weight_format F, int GROUPS>
+template <class T, enum weight_format F, int GROUPS, bool SMALL>
 static __global__ void __launch_bounds__(MMA_THREADS, 2)
     few_tokens_quantized_kernel(const __grid_constant__ quantized_call c)
 {
@@ -593,6 +598,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, 2)
     let_next_start();
     unit_copies copies = {};
     copies.ring = shared_address(s.ring) + warp * 2 * HALF_UNIT + lane * 16;
+    asm volatile("" : "+r"(copies.ring));
     copies.scales = shared_address(s.scales);
     copies.policy = evict_first_policy();
     copies.tile = p.first_tile;
@@ -611,13 +617,13 @@ static __global__ void __launch_bounds__(MMA_THREADS, 2)
         uint32_t x[GROUPS];
         find_x<F, GROUPS>(x, c, p, s.x);
         for (int unit = warp; unit < units_of<F>(p); unit += MMA_WARPS) {
-            sum_x<T, GROUPS>(x, c.fold_words, s.x_sums + unit * (4 / c.fold_words) * GROUPS * 8);
+            sum_x<T, GROUPS, SMALL>(x, c.fold_words, s.x_sums + unit * (4 / c.fold_words) * GROUPS * 8);
 #pragma unroll
             for (int n = 0; n < GROUPS; n++) x[n] += MMA_WARPS * 2 * INT4_SEGMENT;
         }
         __syncwarp();
     }
-    multiply_tiles<T, F, GROUPS>(c, p, s, copies, &is_last);
+    multiply_tiles<T, F, GROUPS, SMALL>(c, p, s, copies, &is_last);
 }
 
 /* ---- the host's side ---- */
@@ -630,7 +636,8 @@ static bool can_compute(const struct matmul *m, int64_t groups)
                        tile_count<TILE>(m) <= INT32_MAX / 64;
     const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
                          (!m->gain || cuda_is_aligned(m->gain));
-    const bool grouping = groups == 1 || (m->group_size >= smallest && (m->group_size & (m->group_size - 1)) == 0);
+    const bool grouping = (m->scale_rows & (m->scale_rows - 1)) == 0 &&
+                          (groups == 1 || (m->group_size >= smallest && (m->group_size & (m->group_size - 1)) == 0));
     return shape && aligned && grouping;
 }
 
@@ -691,24 +698,24 @@ static bool plan_quantized(const struct cuda_state *s, const struct matmul *m, s
     return false;
 }
 
-template <class T, enum weight_format F, int GROUPS>
+template <class T, enum weight_format F, int GROUPS, bool SMALL>
 static void launch(struct backend *b, const char *operation, const struct quantized_call *call)
 {
     const struct few_tokens_plan *plan = &call->base.plan;
-    auto *kernel = few_tokens_quantized_kernel<T, F, GROUPS>;
+    auto *kernel = few_tokens_quantized_kernel<T, F, GROUPS, SMALL>;
     const struct cuda_state *s = cuda_use(b);
     if (!cuda_allow_shared(b, operation, kernel, plan->shared_bytes)) return;
     cuda_launch_dependent(s, kernel, {dim3(plan->blocks), MMA_THREADS, plan->shared_bytes}, *call);
     cuda_check_launch(b, operation);
 }
 
-template <class T, enum weight_format F>
+template <class T, enum weight_format F, bool SMALL>
 static void launch_groups(struct backend *b, const char *operation, const struct quantized_call *call)
 {
     if (token_groups(&call->base.matmul) == 1) {
-        launch<T, F, 1>(b, operation, call);
+        launch<T, F, 1, SMALL>(b, operation, call);
     } else {
-        launch<T, F, 2>(b, operation, call);
+        launch<T, F, 2, SMALL>(b, operation, call);
     }
 }
 
@@ -717,11 +724,12 @@ static void launch_format(struct backend *b, const char *operation, const struct
 {
     switch (call->base.matmul.format) {
     case WEIGHT_FP8:
-        return launch_groups<T, WEIGHT_FP8>(b, operation, call);
+        return launch_groups<T, WEIGHT_FP8, false>(b, operation, call);
     case WEIGHT_INT8:
-        return launch_groups<T, WEIGHT_INT8>(b, operation, call);
+        return launch_groups<T, WEIGHT_INT8, false>(b, operation, call);
     default:
-        return launch_groups<T, WEIGHT_INT4>(b, operation, call);
+        return call->fold_words < 4 ? launch_groups<T, WEIGHT_INT4, true>(b, operation, call)
+                                    : launch_groups<T, WEIGHT_INT4, false>(b, operation, call);
     }
 }
 
@@ -734,6 +742,7 @@ bool few_tokens_quantized(struct backend *b, const char *operation, const struct
     call.base.matmul = *m;
     call.grouped = groups > 1 || m->format == WEIGHT_INT4;
     call.groups = (int32_t)groups;
+    call.scale_shift = __builtin_ctzll((uint64_t)m->scale_rows);
     call.group_shift = groups == 1 ? WHOLE_ROW : __builtin_ctzll((uint64_t)m->group_size);
     call.fold_words = groups == 1 || m->group_size >= INT4_SEGMENT ? 4 : (int32_t)m->group_size / 32;
     call.scale_size = dtype_size(m->scale_dtype);
