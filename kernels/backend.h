@@ -107,6 +107,14 @@ static inline int64_t quantized_rows_padded(int64_t num_tokens)
     return (num_tokens + 3) / 4 * 4;
 }
 
+/* The scales that a matmul has left out of its result, for the operation that reads it: element i of token t stands for
+ * factor * of_tokens[t] * of_features[i] * result[t][i]. */
+struct left_out_scales {
+    const float *of_tokens;   /* [num_tokens]; NULL: nothing was left out */
+    const float *of_features; /* [out_features] */
+    float factor;
+};
+
 struct quantize_rows_args {
     const struct quantized_rows *out; /* host */
     const void *x;                    /* [num_tokens, size] dtype */
@@ -144,7 +152,8 @@ struct fused_add_rms_norm_args {
                   used */
     const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
     void *x;                                /* [num_tokens, size] dtype; with a post norm its contents are lost */
-    void *residual;                         /* [num_tokens, size] dtype */
+    struct left_out_scales x_scales;
+    void *residual; /* [num_tokens, size] dtype */
     float multiplier;
     const struct norm_params *post_norm; /* host; NULL: none */
     struct norm_params norm;
@@ -161,6 +170,7 @@ struct act_and_mul_args {
     void *out;                              /* [num_tokens, size] dtype */
     const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
     const void *gate_up;                    /* [num_tokens, 2 * size] dtype */
+    struct left_out_scales gate_up_scales;
     enum activation activation;
     int32_t num_tokens, size;
     enum dtype dtype;
@@ -195,6 +205,7 @@ struct linear_args {
     int64_t x_stride;
     const struct quantized_rows *quantized_x; /* host; instead of x, if takes_quantized_rows allows it; NULL: x. Then
                                                  `out` has room for the padded number of tokens, too */
+    struct left_out_scales *left_out; /* host; with quantized_x linear may leave out scales, and sets it; NULL: not */
     enum dtype dtype;
     int32_t num_tokens;
     const struct weight *weight;

@@ -8,9 +8,10 @@ struct residual_stream {
     int32_t num_tokens;
     bool pending;
     float multiplier;                    /* of the pending output */
+    struct left_out_scales scales;       /* of the pending output */
     const struct norm_params *post_norm; /* of the pending output; NULL: none */
     const struct norm_params *normed;    /* hidden is this norm of residual; NULL: of none */
-    bool normed_is_quantized;            /* not hidden but act.quantized is */
+    int64_t normed_groups;               /* 0: hidden is; else act.quantized is, in groups of so many elements */
 };
 
 /* The input of matmuls: floats, or the same in 8 bits. */
@@ -53,14 +54,16 @@ static struct linear_args linear_of(const struct residual_stream *s, void *out, 
 /* ---- Quantized rows: where the backend wants the input of a matmul in 8 bits, the operation that computes the input
  * writes it so. ---- */
 
-/* The rows of w's input in the buffer, if the backend wants them; else none. */
+/* The rows of w's input in the buffer, if the backend wants them; else none. Scales come first: an operation may read
+ * those that a matmul left out, and write those of its own rows to the same place. */
 static struct quantized_rows rows_for(const struct residual_stream *s, const struct weight *w, void *buffer)
 {
     struct backend *b = s->d->backend;
     if (!b->takes_quantized_rows || !b->takes_quantized_rows(b, w, s->num_tokens, s->d->dtype))
         return (struct quantized_rows){0};
-    const int64_t bytes = quantized_rows_padded(s->num_tokens) * w->in_features;
-    return (struct quantized_rows){buffer, (float *)((char *)buffer + bytes), w->group_size};
+    const int64_t groups = w->in_features / w->group_size;
+    const int64_t scales = quantized_rows_padded(s->num_tokens) * groups * (int64_t)sizeof(float);
+    return (struct quantized_rows){.data = (char *)buffer + scales, .scales = buffer, .group_size = w->group_size};
 }
 
 /* The same of a projection, all of whose parts must want the same. */
@@ -140,6 +143,7 @@ static void add_pending(struct residual_stream *s, const struct norm_params *nor
     const struct fused_add_rms_norm_args args = {.out = norm ? s->hidden : NULL,
                                                  .quantized = norm ? rows : NULL,
                                                  .x = s->hidden,
+                                                 .x_scales = s->scales,
                                                  .residual = s->residual,
                                                  .multiplier = s->multiplier,
                                                  .post_norm = s->post_norm,
@@ -176,9 +180,8 @@ static struct input sublayer_input(struct residual_stream *s, const struct norm_
     const int32_t size = d->spec->hidden_size;
     struct input in = {.x = norm->gain ? s->hidden : s->residual};
     if (p) in.rows = rows_for_all(s, p, d->act.quantized);
-    const bool is_quantized = in.rows.data != NULL;
     /* in a parallel block, which has one norm for attention and MLP */
-    if (s->normed == norm && s->normed_is_quantized == is_quantized) return in;
+    if (s->normed == norm && s->normed_groups == in.rows.group_size) return in;
     if (s->pending) {
         add_pending(s, norm->gain ? norm : NULL, rows_of(&in));
     } else if (norm->gain) {
@@ -195,7 +198,7 @@ static struct input sublayer_input(struct residual_stream *s, const struct norm_
     }
     if (norm->gain) {
         s->normed = norm;
-        s->normed_is_quantized = is_quantized;
+        s->normed_groups = in.rows.group_size;
     } else {
         quantize(s, &in, size);
     }
@@ -210,7 +213,9 @@ static void add_to_residual(struct residual_stream *s, const struct input *in, c
     s->normed = NULL;
     if (fused_linear_residual(s, in, w, post_norm, multiplier)) return;
     if (s->pending) add_pending(s, NULL, NULL); /* of a parallel block's attention */
-    const struct linear_args args = linear_of(s, s->hidden, in, w);
+    struct linear_args args = linear_of(s, s->hidden, in, w);
+    s->scales = (struct left_out_scales){0};
+    args.left_out = &s->scales;
     b->linear(b, &args);
     s->pending = true;
     s->multiplier = multiplier;
@@ -224,9 +229,10 @@ static int64_t projection_size(const struct projection *p)
     return size;
 }
 
-/* out = p(in), the parts side by side for each token. */
+/* out = p(in), the parts side by side for each token. If left_out is not NULL, scales of a p of one part may be left
+ * out. */
 static void project(const struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
-                    const struct input *in)
+                    const struct input *in, struct left_out_scales *left_out)
 {
     struct backend *b = s->d->backend;
     const int64_t stride = projection_size(p);
@@ -234,6 +240,7 @@ static void project(const struct residual_stream *s, void *out, enum dtype out_d
         struct linear_args args = linear_of(s, at_column(out, column, out_dtype), in, &p->parts[i]);
         args.out_stride = stride;
         args.out_dtype = out_dtype;
+        args.left_out = p->num_parts == 1 ? left_out : NULL;
         b->linear(b, &args);
     }
 }
@@ -244,7 +251,7 @@ static void norm_project(struct residual_stream *s, void *out, enum dtype out_dt
 {
     if (fused_norm_linear(s, out, out_dtype, p, norm)) return;
     const struct input in = sublayer_input(s, norm, out_dtype == s->d->dtype ? p : NULL);
-    project(s, out, out_dtype, p, &in);
+    project(s, out, out_dtype, p, &in, NULL);
 }
 
 /* ---- Attention ---- */
@@ -409,11 +416,13 @@ static struct input gate_and_up(struct residual_stream *s, int32_t layer)
     if (fused_gate_up(s, &residual, &w->gate_up, l->activation, norm)) return out;
     const struct input in = sublayer_input(s, norm, &w->gate_up);
     if (fused_gate_up(s, &in, &w->gate_up, l->activation, NULL)) return out;
-    project(s, d->act.gate_up, d->dtype, &w->gate_up, &in);
+    struct left_out_scales scales = {0};
+    project(s, d->act.gate_up, d->dtype, &w->gate_up, &in, &scales);
     out.rows = rows_for(s, &w->down, d->act.gated);
     const struct act_and_mul_args args = {.out = d->act.gated,
                                           .quantized = rows_of(&out),
                                           .gate_up = d->act.gate_up,
+                                          .gate_up_scales = scales,
                                           .activation = l->activation,
                                           .num_tokens = s->num_tokens,
                                           .size = d->spec->intermediate_size,
@@ -493,7 +502,7 @@ static void compute_gathered_logits(const struct decoder *d, const int32_t *indi
     void *gathered = normed ? d->act.residual : d->act.hidden;
     gather(d, gathered, normed ? d->act.hidden : d->act.residual, indices, count, d->spec->hidden_size);
     const struct input in = {.x = gathered};
-    project(&rows, d->act.logits, DTYPE_FLOAT32, &head, &in);
+    project(&rows, d->act.logits, DTYPE_FLOAT32, &head, &in, NULL);
     scale_logits(d, count);
 }
 

@@ -228,9 +228,7 @@ static int64_t tensor_bytes(const struct model_weights *host, const struct tenso
     if (t->kind == TENSOR_SCALAR) return 0;
     if (t->kind == TENSOR_GAIN) dtype = model_weights_norm(host, t)->gain_dtype;
     if (!t->scheme.is_quantized) return tensor_elements(t) * dtype_size(dtype);
-    const struct weight *w = model_weights_matrix(host, t);
-    const struct weight_part_bytes parts = weight_part_bytes(w, t->scheme.has_zeros, t->out_features);
-    return parts.data + parts.scales + parts.zeros + order_bytes(w);
+    return weight_bytes_of_parts(model_weights_matrix(host, t), t->scheme.has_zeros);
 }
 
 int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype)

@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "model/weights.h"
 
-enum { DUMMY_ALIGNMENT = 64, DUMMY_VALUES = 4 * 255 + 1 };
+enum { DUMMY_VALUES = 4 * 255 + 1 };
 static const double DEVIATION = 0.02;
 
 struct dummy {
@@ -63,11 +63,6 @@ static void prepare_values(struct dummy *d)
     dtype_store(&d->one, d->dtype, 0, 1);
 }
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + DUMMY_ALIGNMENT - 1) / DUMMY_ALIGNMENT * DUMMY_ALIGNMENT;
-}
-
 /* ---- quantized matrices ---- */
 
 /* Random bytes; none is a NaN of e4m3, which has all bits but the sign set. */
@@ -102,7 +97,7 @@ static double root_mean_square(enum weight_format format)
 static void fill_quantized(struct weight *w, uint8_t *memory, bool has_zeros, uint64_t seed)
 {
     const struct weight_part_bytes bytes = weight_part_bytes(w, has_zeros, w->out_features);
-    uint8_t *scales = memory + aligned(bytes.data), *zeros = scales + aligned(bytes.scales);
+    uint8_t *scales = memory + model_weights_aligned(bytes.data), *zeros = scales + model_weights_aligned(bytes.scales);
     const float scale = (float)(DEVIATION / root_mean_square(w->format));
     const int64_t num_scales = weight_scale_count(w);
     fill_random_bytes((uint64_t *)memory, bytes.data, seed, w->format == WEIGHT_FP8);
@@ -127,12 +122,13 @@ static struct size tensor_size(const struct dummy *d, const struct tensor *t)
     if (t->kind == TENSOR_SCALAR) return (struct size){0, 0};
     if (!t->scheme.is_quantized) {
         const int64_t bytes = tensor_elements(t) * dtype_size(d->dtype);
-        return (struct size){bytes, aligned(bytes)};
+        return (struct size){bytes, model_weights_aligned(bytes)};
     }
     const struct weight w = weight_of_scheme(t);
     const struct weight_part_bytes parts = weight_part_bytes(&w, t->scheme.has_zeros, t->out_features);
-    return (struct size){parts.data + parts.scales + parts.zeros,
-                         aligned(parts.data) + aligned(parts.scales) + aligned(parts.zeros)};
+    return (struct size){weight_bytes_of_parts(&w, t->scheme.has_zeros), model_weights_aligned(parts.data) +
+                                                                             model_weights_aligned(parts.scales) +
+                                                                             model_weights_aligned(parts.zeros)};
 }
 
 /* Each tensor has random numbers of its own, which depend on the seed and its index in the table. */

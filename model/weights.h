@@ -68,6 +68,7 @@ enum status model_weights_open(const char *folder, const struct model_spec *spec
  * threads that OpenMP has. Does nothing where there is no such matrix, or if that is done already. OUT_OF_MEMORY, IO,
  * or INVALID: see weight_source_read. */
 enum status model_weights_pack(struct model_weights *weights, struct error *err);
+int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes that it would allocate now */
 
 /* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
  * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are
@@ -87,7 +88,9 @@ void model_weights_resident(const struct model_weights *weights, int64_t *bytes,
 /* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
                                struct error *err);
-/* Allocates `memory` of that size, aligned to 64 bytes. `what` is said in the error if there is too little: "dummy
+/* A size, rounded up to what tensors in `memory` are aligned to. */
+int64_t model_weights_aligned(int64_t bytes);
+/* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy
  * weights of this config". */
 enum status model_weights_allocate(struct model_weights *weights, int64_t bytes, const char *what, struct error *err);
 /* The source of a matrix that is quantized and lies in files; else NULL. */

@@ -53,6 +53,7 @@ static const struct quantized_form forms[] = {
     {"packed, 8 bits, ordered, merged", {PACKED8, .group_size = 32, .ordered = true}, DTYPE_BFLOAT16, .merged = true},
     {"gptq", {GPTQ, .group_size = 128, .zeros_less_one = true}, DTYPE_FLOAT16},
     {"gptq, v2", {GPTQ, .group_size = 32}, DTYPE_FLOAT16},
+    {"gptq, v1, as its scheme does not say", {GPTQ, .group_size = 32}, DTYPE_FLOAT16, .zeros_are_7 = true},
     {"gptq, one group", {GPTQ, .zeros_less_one = true}, DTYPE_FLOAT16},
     {"gptq, zeros", {GPTQ, .group_size = 64, .has_zeros = true, .zeros_less_one = true}, DTYPE_FLOAT16},
     {"gptq, zeros, v2, merged", {GPTQ, .group_size = 64, .has_zeros = true}, DTYPE_BFLOAT16, .merged = true},

@@ -15,6 +15,8 @@ struct matmul {
     const struct linear_args *args;
     const struct weight *w;
     enum dtype w_dtype; /* float32 if w is quantized */
+    bool integers;      /* tiles multiply bytes; false: floats */
+    int tile_tokens, tile_features;
     int64_t num_tokens, in_features, out_features;
 };
 
@@ -35,7 +37,9 @@ void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t
 /* Writes one token's sums of these output features to out. */
 void matmul_store(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count);
 
-/* linear_quantized.c: up to FEW_TOKENS tokens from `token` on. Returns false, having done nothing, if there are no
+/* linear_quantized.c. Whether the columns of each group of x have one scale, so that bytes can be multiplied. */
+bool matmul_is_integer(const struct weight *w);
+/* Up to FEW_TOKENS tokens from `token` on. Returns false, having done nothing, if there are no
  * kernels for these weights. */
 bool matmul_few_quantized(const struct matmul *m, int64_t token, int count);
 int64_t matmul_quantized_workspace(const struct cpu_state *s, int64_t in_features);

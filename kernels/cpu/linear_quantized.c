@@ -152,12 +152,18 @@ static void few_features(const struct few *f, int64_t first, int64_t count)
     }
 }
 
+bool matmul_is_integer(const struct weight *w)
+{
+    const bool bytes = w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4;
+    return bytes && w->scale_rows == 1 && (w->group_size % CPU_X_GROUP == 0 || w->group_size >= w->in_features);
+}
+
 /* How many groups share a vector of weights; 0: the kernels do not take groups of this size. */
 static int64_t split_of(const struct cpu_quantized_kernels *kernels, const struct weight *w)
 {
     const int64_t columns = cpu_unit_columns(kernels->lanes, w->format);
     if (w->group_size >= w->in_features || w->group_size % columns == 0) return 1;
-    if (w->format == WEIGHT_FP8 || w->group_size < CPU_X_GROUP || columns % w->group_size != 0) return 0;
+    if (!matmul_is_integer(w) || columns % w->group_size != 0) return 0;
     return columns / w->group_size;
 }
 

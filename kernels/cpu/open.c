@@ -34,8 +34,9 @@ bool cpu_isa_supported(enum cpu_isa isa)
 #if QUIRE_X86
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && supports_f16c();
     if (isa == CPU_AVX2) return avx2;
-    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    bool avx512 = avx2 && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("avx512f") &&
+                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
     if (isa == CPU_AVX512) return avx512;
     if (isa == CPU_AVX512_VNNI) return avx512 && __builtin_cpu_supports("avx512vnni");
 #endif

@@ -8,6 +8,7 @@
 
 const struct cpu_quantized_kernels cpu_quantized_avx2 = {
     .lanes = LANES,
+    .dequantize = dequantize,
     .round_x = round_x,
     .dot = dot_quantized,
 };

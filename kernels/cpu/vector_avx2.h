@@ -200,7 +200,7 @@ VECTOR bytes bytes_load(const void *p)
     return _mm256_loadu_si256((const __m256i *)p);
 }
 
-/* The first `count` bytes, below the size of a vector, and zeros. */
+/* The first `count` bytes, at most a vector, and zeros. */
 VECTOR bytes bytes_load_first(const void *p, int64_t count)
 {
     uint8_t first[sizeof(bytes)] = {0};
@@ -235,6 +235,21 @@ VECTOR vec vec_load_small_e4m3(const uint8_t *p)
 {
     __m128i upper = _mm_slli_epi16(_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p)), 8);
     return _mm256_cvtph_ps(_mm_and_si128(_mm_srai_epi16(upper, 1), _mm_set1_epi16((short)0xbf80)));
+}
+
+VECTOR vec vec_load_int8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+/* LANES halves of bytes, the low one first, as numbers from 0 to 15. */
+VECTOR vec vec_load_int4(const uint8_t *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    __m128i wide = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(four));
+    __m128i halves = _mm_and_si128(_mm_or_si128(wide, _mm_slli_epi16(wide, 4)), _mm_set1_epi8(15));
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(halves));
 }
 
 /* `count` scales, 2 or 4, each repeated LANES / count times. (4 with AVX-512 only.) */

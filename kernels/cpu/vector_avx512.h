@@ -186,7 +186,7 @@ VECTOR bytes bytes_load(const void *p)
 
 VECTOR bytes bytes_load_first(const void *p, int64_t count)
 {
-    return _mm512_maskz_loadu_epi8(((__mmask64)1 << count) - 1, p);
+    return _mm512_maskz_loadu_epi8(_bzhi_u64(-1, (unsigned)count), p);
 }
 
 VECTOR bytes bytes_low_halves(bytes v)
@@ -213,6 +213,18 @@ VECTOR vec vec_load_small_e4m3(const uint8_t *p)
 {
     __m256i upper = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)), 8);
     return _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(upper, 1), _mm256_set1_epi16((short)0xbf80)));
+}
+
+VECTOR vec vec_load_int8(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+VECTOR vec vec_load_int4(const uint8_t *p)
+{
+    __m128i wide = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    __m128i halves = _mm_and_si128(_mm_or_si128(wide, _mm_slli_epi16(wide, 4)), _mm_set1_epi8(15));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(halves));
 }
 
 VECTOR vec vec_repeat_scales(const float *scales, int count)

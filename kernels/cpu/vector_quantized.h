@@ -12,10 +12,37 @@
 enum {
     LINE = 4 * LANES, /* bytes of a vector */
     MANY_T = DOT_X,   /* tokens and */
-    MANY_R = 2,       /* output features at once */
+    MANY_R = 2,       /* output features at once, */
     ONE_R = 4,        /* output features at once of a single token */
-    AHEAD_BYTES = 2048
+    AHEAD_BYTES = 2048,
+    NEXT_PANEL = 256 /* bytes of a row ahead to prefetch in tiles: the columns that are packed next */
 };
+
+/* ---- floats ---- */
+
+VECTOR int64_t dequantize_as(float *out, const enum weight_format format, const struct cpu_group *group, int64_t start,
+                             int64_t end)
+{
+    const vec scale = vec_set(group->scale), zero = vec_set((float)group->zero);
+    const uint8_t *row = group->row;
+    int64_t i = start;
+    for (; i + LANES <= end; i += LANES) {
+        __builtin_prefetch(row + (format == WEIGHT_INT4 ? i / 2 : i) + NEXT_PANEL);
+        const vec v = format == WEIGHT_FP8    ? vec_load_e4m3(row + i)
+                      : format == WEIGHT_INT8 ? vec_load_int8(row + i)
+                                              : vec_subtract(vec_load_int4(row + i / 2), zero);
+        vec_store(out + i - start, vec_multiply(scale, v));
+    }
+    return i - start;
+}
+
+static int64_t dequantize(float *out, enum weight_format format, const struct cpu_group *group, int64_t start,
+                          int64_t end)
+{
+    if (format == WEIGHT_FP8) return dequantize_as(out, WEIGHT_FP8, group, start, end);
+    if (format == WEIGHT_INT8) return dequantize_as(out, WEIGHT_INT8, group, start, end);
+    return start % 2 ? 0 : dequantize_as(out, WEIGHT_INT4, group, start, end);
+}
 
 /* ---- x ---- */
 
@@ -275,18 +302,17 @@ VECTOR void dot_tokens(struct cpu_quantized_args a, const enum weight_format for
     for (; a.out_features > 0; skip_rows(&a, 1)) dot_rows(&a, format, 1, tokens, split);
 }
 
+VECTOR void skip_tokens(struct cpu_quantized_args *a, int tokens)
+{
+    a->x += tokens * a->x_bytes;
+    a->out += tokens * a->out_stride;
+    a->num_tokens -= tokens;
+}
+
 VECTOR void dot_as(struct cpu_quantized_args a, const enum weight_format format, const int split)
 {
-    for (; a.num_tokens >= MANY_T; a.num_tokens -= MANY_T) {
-        dot_tokens(a, format, MANY_T, split);
-        a.x += MANY_T * a.x_bytes;
-        a.out += MANY_T * a.out_stride;
-    }
-    for (; a.num_tokens > 0; a.num_tokens--) {
-        dot_tokens(a, format, 1, split);
-        a.x += a.x_bytes;
-        a.out += a.out_stride;
-    }
+    for (; a.num_tokens >= MANY_T; skip_tokens(&a, MANY_T)) dot_tokens(a, format, MANY_T, split);
+    for (; a.num_tokens > 0; skip_tokens(&a, 1)) dot_tokens(a, format, 1, split);
 }
 
 static void dot_quantized(const struct cpu_quantized_args *args)

@@ -190,10 +190,16 @@ static __device__ __forceinline__ void wait_for_oldest(int32_t stages)
         copy_async_wait<7>();
 }
 
+/* Two operands A of 16-bit elements from what load_matrices made of 16 rows of 32 fp8 numbers. */
+template <bool E5M2> static __device__ __forceinline__ void convert_matrices(const uint32_t r[4], uint32_t a[2][4])
+{
+#pragma unroll
+    for (int m = 0; m < 4; m++) fp8_to_float16<E5M2>(r[m], a[m / 2][m % 2], a[m / 2][m % 2 + 2]);
+}
+
 /* S = K Q^T. */
-template <class D>
-static __device__ __forceinline__ void multiply_keys(const decode_state<D> &state, uint32_t stage, enum dtype cache,
-                                                     float scores[4])
+template <class D, bool E5M2>
+static __device__ __forceinline__ void multiply_keys(const decode_state<D> &state, uint32_t stage, float scores[4])
 {
     const uint32_t address = stage + threadIdx.x % LANES * 16;
     float sums[2][4] = {};
@@ -202,10 +208,8 @@ static __device__ __forceinline__ void multiply_keys(const decode_state<D> &stat
         uint32_t r[4];
         load_matrices(r, address + p * 512);
         if constexpr (D::FP8) {
-            const uint32_t a[2][4] = {{fp8_pair(r[0] & 0xffff, cache), fp8_pair(r[1] & 0xffff, cache),
-                                       fp8_pair(r[0] >> 16, cache), fp8_pair(r[1] >> 16, cache)},
-                                      {fp8_pair(r[2] & 0xffff, cache), fp8_pair(r[3] & 0xffff, cache),
-                                       fp8_pair(r[2] >> 16, cache), fp8_pair(r[3] >> 16, cache)}};
+            uint32_t a[2][4];
+            convert_matrices<E5M2>(r, a);
             multiply_add<typename D::Operand>(sums[0], a[0], state.query[2 * p][0], state.query[2 * p][1]);
             multiply_add<typename D::Operand>(sums[1], a[1], state.query[2 * p + 1][0], state.query[2 * p + 1][1]);
         } else {
@@ -227,10 +231,10 @@ template <int bits> static __device__ __forceinline__ uint32_t seen_mask(const c
 }
 
 /* O += V^T P. `partial`: the query does not attend to all tokens of the chunk. */
-template <class D>
+template <class D, bool E5M2>
 static __device__ __forceinline__ void multiply_values(decode_state<D> &state, const chunk_source &source,
-                                                       uint32_t stage, int32_t start, bool partial, enum dtype cache,
-                                                       uint32_t b0, uint32_t b1)
+                                                       uint32_t stage, int32_t start, bool partial, uint32_t b0,
+                                                       uint32_t b1)
 {
     const int32_t lane = threadIdx.x % LANES, j = lane % 4;
     const uint32_t values = stage + D::PART_BYTES;
@@ -245,10 +249,8 @@ static __device__ __forceinline__ void multiply_values(decode_state<D> &state, c
         if constexpr (D::FP8) {
             load_matrices(r, values + p * 512 + lane * 16);
             if (partial) r[0] &= low, r[1] &= low, r[2] &= low, r[3] &= low;
-            const uint32_t a[2][4] = {{fp8_pair(r[0] & 0xffff, cache), fp8_pair(r[1] & 0xffff, cache),
-                                       fp8_pair(r[0] >> 16, cache), fp8_pair(r[1] >> 16, cache)},
-                                      {fp8_pair(r[2] & 0xffff, cache), fp8_pair(r[3] & 0xffff, cache),
-                                       fp8_pair(r[2] >> 16, cache), fp8_pair(r[3] >> 16, cache)}};
+            uint32_t a[2][4];
+            convert_matrices<E5M2>(r, a);
             multiply_add<typename D::Operand>(state.out[2 * p], a[0], b0, b1);
             multiply_add<typename D::Operand>(state.out[2 * p + 1], a[1], b0, b1);
         } else {
@@ -261,7 +263,7 @@ static __device__ __forceinline__ void multiply_values(decode_state<D> &state, c
 }
 
 /* Adds a chunk, which is in `stage`, to the softmax. */
-template <class D>
+template <class D, bool E5M2>
 static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, const chunk_source &source,
                                                     const struct attention_call &call, float k_scale,
                                                     const float slopes[2], uint32_t stage, int32_t start)
@@ -270,7 +272,7 @@ static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, cons
     const bool partial = start < source.first || start + CHUNK > source.end;
     const float scale = call.params.scale * k_scale;
     float s[4], factor[2], p[4];
-    multiply_keys<D>(state, stage, call.args.cache_dtype, s);
+    multiply_keys<D, E5M2>(state, stage, s);
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         const int32_t token = start + chunk_token<D>(row + e / 2 * 8);
@@ -299,7 +301,7 @@ static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, cons
         for (int e = 0; e < 4; e++) state.out[m][e] *= factor[e % 2];
     const uint32_t b0 = transpose_matrix(pack_pair<typename D::Operand>(p[0], p[1]));
     const uint32_t b1 = transpose_matrix(pack_pair<typename D::Operand>(p[2], p[3]));
-    multiply_values<D>(state, source, stage, start, partial, call.args.cache_dtype, b0, b1);
+    multiply_values<D, E5M2>(state, source, stage, start, partial, b0, b1);
 }
 
 /* A unit's heads and the token that it belongs to. */
@@ -489,7 +491,10 @@ static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, con
             place_fresh<D>(source, call, scales, fresh_rows, fresh_rows + D::ROW_STRIDE, slot, stage);
             __syncwarp();
         }
-        attend_chunk<D>(state, source, call, scales.k, slopes, shared_address(stage), start);
+        if (D::FP8 && call.args.cache_dtype == DTYPE_FP8_E5M2)
+            attend_chunk<D, true>(state, source, call, scales.k, slopes, shared_address(stage), start);
+        else
+            attend_chunk<D, false>(state, source, call, scales.k, slopes, shared_address(stage), start);
         __syncwarp();
         copy_next<D>(copies, source); /* into the stage that was read just now */
     }

@@ -132,18 +132,25 @@ static int type_of(enum dtype dtype)
     return dtype == DTYPE_FLOAT16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-/* Sums of 128 products or so are kept with 14 bits: an error far below that of 8-bit operands. */
-static int describe_operation(struct cublas_lt *lt, const struct cublas_lt_matmul *m, descriptor o)
+static int describe_scales(struct cublas_lt *lt, const struct cublas_lt_matmul *m, descriptor o)
 {
     const bool blocks = m->scaling == CUBLAS_LT_BLOCKS;
-    const int8_t fast = !blocks;
+    if (m->scaling == CUBLAS_LT_SCALAR) return STATUS_SUCCESS;
+    int result = set_int(lt, o, DESC_A_SCALE_MODE, blocks ? SCALE_BLK128x128_32F : SCALE_OUTER_VEC_32F);
+    if (!result) result = set_int(lt, o, DESC_B_SCALE_MODE, blocks ? SCALE_VEC128_32F : SCALE_OUTER_VEC_32F);
+    if (!result) result = set_pointer(lt, o, DESC_A_SCALE_POINTER, m->weight_scales);
+    return result ? result : set_pointer(lt, o, DESC_B_SCALE_POINTER, m->x_scales);
+}
+
+/* FAST_ACCUM keeps sums with 14 bits, whose error is far below that of 8-bit operands. With the scales of blocks there
+ * is no such kernel. */
+static int describe_operation(struct cublas_lt *lt, const struct cublas_lt_matmul *m, descriptor o)
+{
+    const int8_t fast = m->scaling != CUBLAS_LT_BLOCKS;
     int result = set_int(lt, o, DESC_TRANSA, OP_T);
     if (!result) result = set_int(lt, o, DESC_TRANSB, OP_N);
     if (!result) result = lt->desc_set(o, DESC_FAST_ACCUM, &fast, sizeof fast);
-    if (!result) result = set_int(lt, o, DESC_A_SCALE_MODE, blocks ? SCALE_BLK128x128_32F : SCALE_OUTER_VEC_32F);
-    if (!result) result = set_int(lt, o, DESC_B_SCALE_MODE, blocks ? SCALE_VEC128_32F : SCALE_OUTER_VEC_32F);
-    if (!result) result = set_pointer(lt, o, DESC_A_SCALE_POINTER, m->weight_scales);
-    if (!result) result = set_pointer(lt, o, DESC_B_SCALE_POINTER, m->x_scales);
+    if (!result) result = describe_scales(lt, m, o);
     if (result || !m->bias) return result;
     result = set_int(lt, o, DESC_EPILOGUE, EPILOGUE_BIAS);
     if (!result) result = set_int(lt, o, DESC_BIAS_DATA_TYPE, type_of(m->dtype));
@@ -196,7 +203,7 @@ static bool same_shape(const struct cublas_lt_matmul *a, const struct cublas_lt_
 static struct choice *choice_of(struct cublas_lt *lt, const struct cublas_lt_matmul *m)
 {
     const uint64_t key = (uint64_t)m->num_tokens * 0x9e3779b97f4a7c15 + (uint64_t)m->out_features * 0xc2b2ae3d27d4eb4f +
-                         (uint64_t)m->in_features * 0x165667b19e3779f9;
+                         (uint64_t)m->in_features * 0x165667b19e3779f9 + (uint64_t)m->scaling * 0x27d4eb2f165667c5;
     struct choice *c = &lt->choices[(key >> 40) % NUM_CHOICES];
     if (c->is_known && same_shape(&c->shape, m)) return c;
     struct heuristic best;
@@ -215,13 +222,13 @@ bool cublas_lt_takes(struct cublas_lt *lt, const struct cublas_lt_matmul *m)
 
 int cublas_lt_run(struct cublas_lt *lt, const struct cublas_lt_matmul *m, void *workspace, void *stream)
 {
-    const float one = 1, zero = 0;
+    const float scale = m->scaling == CUBLAS_LT_SCALAR ? m->scale : 1, zero = 0;
     const struct choice *c = choice_of(lt, m);
     struct description d;
     if (!c->is_taken) return STATUS_NOT_SUPPORTED;
     int result = describe(lt, m, &d);
     if (!result)
-        result = lt->matmul(lt->handle, d.operation, &one, m->weight, d.a, m->x, d.b, &zero, m->out, d.d, m->out, d.d,
+        result = lt->matmul(lt->handle, d.operation, &scale, m->weight, d.a, m->x, d.b, &zero, m->out, d.d, m->out, d.d,
                             &c->algorithm, workspace, workspace ? CUBLAS_WORKSPACE_BYTES : 0, stream);
     free_description(lt, &d);
     return result;

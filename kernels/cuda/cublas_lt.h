@@ -14,12 +14,13 @@ extern "C" {
 struct cublas_lt;
 
 /* What the scales of a matmul belong to: each token and each output feature, or each token's 128 input features and
- * each block of 128 x 128 of the weight. */
-enum cublas_lt_scaling { CUBLAS_LT_ROWS, CUBLAS_LT_BLOCKS };
+ * each block of 128 x 128 of the weight; or there is but one. */
+enum cublas_lt_scaling { CUBLAS_LT_ROWS, CUBLAS_LT_BLOCKS, CUBLAS_LT_SCALAR };
 
 /* out[t][o] = sum over i of x[t][i] * weight[o][i], both scaled, + bias[o]. Addresses are multiples of 16. */
 struct cublas_lt_matmul {
     enum cublas_lt_scaling scaling;
+    float scale; /* of SCALAR, which has no other scales */
     int64_t num_tokens, out_features, in_features;
     void *out; /* [num_tokens, out_features] dtype */
     int64_t out_stride;

@@ -21,7 +21,8 @@ template <class T> struct norm_call {
     int64_t out_stride, x_stride;
     struct norm_params norm;
     quantize_call quantized;
-    float multiplier; /* of x, where there is a residual */
+    left_out_scales scales; /* of x, where there is a residual */
+    float multiplier;       /* of x, where there is a residual */
     int size;
 };
 
@@ -42,15 +43,17 @@ static __device__ __forceinline__ float sum_of_block(float x, struct warp_sums *
 
 /* Piece i of x; with a residual, of the residual after the addition, rounded to T as it is stored. */
 template <class T, int N, bool ADD>
-static __device__ __forceinline__ piece<T, N> load_piece(const piece<T, N> *x, piece<T, N> *residual, float multiplier,
-                                                         int i, float *sum)
+static __device__ __forceinline__ piece<T, N> load_piece(const norm_call<T> &call, const piece<T, N> *x,
+                                                         piece<T, N> *residual, int i, float *sum)
 {
     piece<T, N> p = x[i];
     if constexpr (ADD) {
         const piece<T, N> r = residual[i];
+        float values[N];
+        load_values(values, p, call.scales, i);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            p.values[j] = from_float<T>(fmaf(multiplier, to_float(p.values[j]), to_float(r.values[j])));
+            p.values[j] = from_float<T>(fmaf(call.multiplier, values[j], to_float(r.values[j])));
         residual[i] = p;
     }
 #pragma unroll
@@ -108,9 +111,8 @@ static __global__ void __launch_bounds__(MAX_THREADS) rms_norm_kernel(const __gr
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
         if ((int)threadIdx.x + k * step < pieces)
-            kept[k] = load_piece<T, N, ADD>(from, added, call.multiplier, threadIdx.x + k * step, &sum);
-    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step)
-        load_piece<T, N, ADD>(from, added, call.multiplier, i, &sum);
+            kept[k] = load_piece<T, N, ADD>(call, from, added, threadIdx.x + k * step, &sum);
+    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step) load_piece<T, N, ADD>(call, from, added, i, &sum);
     const float factor = rsqrtf(sum_of_block(sum, &sums) / (float)call.size + call.norm.eps);
     if constexpr (QUANTIZE) {
         quantize_kept(call, kept, gains, factor, ADD ? added : from);
@@ -204,6 +206,19 @@ static __device__ __forceinline__ void norm_piece(piece<T, N> &p, const norm_mom
         p.values[j] = from_float<T>((to_float(p.values[j]) - moments.mean) * moments.factor * gains[j]);
 }
 
+/* Multiplies x by the scales that its matmul has left out, in its place where it is not kept. */
+template <class T, int N>
+static __device__ __forceinline__ void scale_x(norm_row<T, N> &row, const left_out_scales &scales)
+{
+    for_each_piece(row, [&](piece<T, N> &p, int i, int k) {
+        float values[N];
+        load_scaled(values, p, scales, i);
+#pragma unroll
+        for (int j = 0; j < N; j++) p.values[j] = from_float<T>(values[j]);
+        if (k == KEPT) ((piece<T, N> *)row.from)[i] = p;
+    });
+}
+
 /* residual += multiplier * post_norm(x). `row` is that of x before, and of the residual stream after. */
 template <class T, int N>
 static __device__ __forceinline__ void add_row(norm_row<T, N> &row, const any_norm_call<T> &call,
@@ -264,6 +279,7 @@ static __global__ void __launch_bounds__(MAX_THREADS) any_norm_kernel(const __gr
         const int i = threadIdx.x + k * blockDim.x;
         if (i < pieces) row.kept[k] = row.from[i];
     }
+    if (call.of.scales.of_tokens) scale_x(row, call.of.scales);
     if (call.of.residual) add_row(row, call, post_gains, sums[0]);
     if (!normed) return;
     piece<T, N> *out = (piece<T, N> *)(call.of.out + blockIdx.x * call.of.out_stride);
@@ -290,6 +306,7 @@ static int threads_for(const struct cuda_state *s, int64_t pieces, int32_t num_t
 /* What fused_add_rms_norm has beyond rms_norm. */
 struct addition {
     void *residual; /* NULL: nothing is added */
+    left_out_scales scales;
     float multiplier;
     const struct norm_params *post_norm;
 };
@@ -327,10 +344,12 @@ static void norm(struct backend *b, const char *operation, const struct rms_norm
                                    args->x_stride,
                                    args->norm,
                                    quantize_call_of(q, args->num_tokens, args->size),
+                                   add.scales,
                                    add.multiplier,
                                    args->size};
         const bool vectors = args->size % N == 0 && args->out_stride % N == 0 && args->x_stride % N == 0 &&
                              cuda_is_aligned(args->out) && cuda_is_aligned(args->x) && cuda_is_aligned(add.residual) &&
+                             (!add.scales.of_tokens || cuda_is_aligned(add.scales.of_features)) &&
                              (!(args->out || q) || gains_are_aligned<N>(&args->norm)) &&
                              (!add.post_norm || gains_are_aligned<N>(add.post_norm));
         if (vectors) {
@@ -346,7 +365,7 @@ static void norm(struct backend *b, const char *operation, const struct rms_norm
 
 void cuda_rms_norm(struct backend *b, const struct rms_norm_args *args)
 {
-    norm<false>(b, "rms_norm", args, {NULL, 1, NULL});
+    norm<false>(b, "rms_norm", args, {NULL, {}, 1, NULL});
 }
 
 void cuda_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_args *args)
@@ -360,5 +379,5 @@ void cuda_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_
                                        .num_tokens = args->num_tokens,
                                        .size = args->size,
                                        .dtype = args->dtype};
-    norm<true>(b, "fused_add_rms_norm", &rows, {args->residual, args->multiplier, args->post_norm});
+    norm<true>(b, "fused_add_rms_norm", &rows, {args->residual, args->x_scales, args->multiplier, args->post_norm});
 }

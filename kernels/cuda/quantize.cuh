@@ -1,4 +1,5 @@
-/* Quantized rows: a block writes a token in 8 bits, with one scale or a scale for each group of 128 elements. */
+/* Quantized rows: a block writes a token in 8 bits, with one scale or a scale for each group of 128 elements. And the
+ * scales that their matmuls leave out. */
 #ifndef QUIRE_KERNELS_CUDA_QUANTIZE_CUH
 #define QUIRE_KERNELS_CUDA_QUANTIZE_CUH
 
@@ -31,6 +32,30 @@ static inline bool quantize_check(struct backend *b, const char *operation, cons
     cuda_fail(b, "%s: there is no kernel that quantizes %d elements in groups of %lld", operation, size,
               (long long)rows->group_size);
     return false;
+}
+
+/* The values of piece i of the token blockIdx.x, from whose matmul scales were left out. */
+template <class T, int N>
+static __device__ __forceinline__ void load_scaled(float (&values)[N], const piece<T, N> &p,
+                                                   const left_out_scales &scales, int i)
+{
+    const float of_token = scales.factor * scales.of_tokens[blockIdx.x];
+    const piece<float, N> of_features = ((const piece<float, N> *)scales.of_features)[i];
+#pragma unroll
+    for (int j = 0; j < N; j++) values[j] = of_token * of_features.values[j] * to_float(p.values[j]);
+}
+
+/* The same for any piece. */
+template <class T, int N>
+static __device__ __forceinline__ void load_values(float (&values)[N], const piece<T, N> &p,
+                                                   const left_out_scales &scales, int i)
+{
+    if (scales.of_tokens) {
+        load_scaled(values, p, scales, i);
+    } else {
+#pragma unroll
+        for (int j = 0; j < N; j++) values[j] = to_float(p.values[j]);
+    }
 }
 
 /* The scale of elements of at most this magnitude; not zero, so that one can divide by it. */

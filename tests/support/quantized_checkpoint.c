@@ -269,7 +269,8 @@ static void add_zeros(struct file *f, const struct quantized_form *form, const s
     assert_non_null(out);
     for (int64_t row = 0; row < rows; row++)
         for (int64_t g = 0; g < groups; g++) {
-            const int value = (bits == 8 ? 128 : zero(form, t, row, g)) - form->scheme.zeros_less_one;
+            const int value =
+                (bits == 8 ? 128 : zero(form, t, row, g)) - (form->scheme.zeros_less_one || form->zeros_are_7);
             int place = (int)(row % n);
             if (form->scheme.storage == STORED_AWQ) {
                 place = 0;

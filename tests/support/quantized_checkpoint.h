@@ -15,10 +15,11 @@ struct quantized_form {
     struct weight_scheme scheme;
     enum dtype scale_dtype;
     enum scale_form scales;
-    bool inverse;    /* the scales are called weight_scale_inv */
-    bool lm_head;    /* it is quantized, too */
-    bool merged;     /* the file has qkv_proj and gate_up_proj */
-    bool no_sorting; /* there is a g_idx, but it changes nothing */
+    bool inverse;     /* the scales are called weight_scale_inv */
+    bool lm_head;     /* it is quantized, too */
+    bool merged;      /* the file has qkv_proj and gate_up_proj */
+    bool zeros_are_7; /* stored zero points of a symmetric GPTQ file are less one, though the scheme does not say so */
+    bool no_sorting;  /* there is a g_idx, but it changes nothing */
 };
 
 /* What is wrong with the file. */
