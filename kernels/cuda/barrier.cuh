@@ -25,6 +25,12 @@ static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];\n" ::"r"(shared_address(barrier)) : "memory");
 }
 
+/* Arrives at a barrier of a block of the cluster; the address is cluster_address's. */
+static __device__ __forceinline__ void barrier_arrive_cluster(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+
 /* Arrives, and announces that many bytes, which the phase waits for too. */
 static __device__ __forceinline__ void barrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
 {
