@@ -25,10 +25,13 @@ static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];\n" ::"r"(shared_address(barrier)) : "memory");
 }
 
-/* Arrives at a barrier of a block of the cluster; the address is cluster_address's. */
-static __device__ __forceinline__ void barrier_arrive_cluster(uint32_t barrier)
+/* Arrives at a barrier of a block of the cluster if `really`, without a branch; the address is cluster_address's. */
+static __device__ __forceinline__ void barrier_arrive_cluster(uint32_t barrier, bool really)
 {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
+                 "@p mbarrier.arrive.shared::cluster.b64 _, [%0];\n}\n" ::"r"(barrier),
+                 "r"((int)really)
+                 : "memory");
 }
 
 /* Arrives, and announces that many bytes, which the phase waits for too. */

@@ -32,7 +32,7 @@ template <enum weight_format FORMAT, int N, int GROUPS, int BLOCKS> struct quant
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
     /* Registers of a thread, if the warps that multiply need more than the others. */
     static constexpr bool UNEVEN = N >= 128;
-    static constexpr int MMA_REGISTERS = GROUPS == 2 ? 224 : 104, COPY_REGISTERS = GROUPS == 2 ? 56 : 64;
+    static constexpr int MMA_REGISTERS = GROUPS == 2 ? 224 : 112, COPY_REGISTERS = GROUPS == 2 ? 56 : 32;
     static_assert(4 * N * SUMS_ROW <= RING, "the ring holds the sums at the end");
 };
 
@@ -296,16 +296,25 @@ template <enum weight_format FORMAT> struct encoded {
     }
 };
 
-/* Releases a stage, in both blocks if they share the tokens. */
-static __device__ __forceinline__ void release(const quantized_call &call, uint64_t *empty)
+/* Where a thread releases a stage: in its own block, and in the one that it shares the tokens with. No other thread of
+ * a warp does it. */
+struct release_place {
+    uint32_t own, other;
+    bool own_too, other_too;
+};
+
+static __device__ __forceinline__ release_place find_release_place(const quantized_call &call, const step_ring &ring)
 {
-    if (threadIdx.x % 32 != 0) return;
-    if (call.sharing > 1) {
-        barrier_arrive_cluster(cluster_address(empty, 0));
-        barrier_arrive_cluster(cluster_address(empty, 1));
-    } else {
-        barrier_arrive(empty);
-    }
+    const uint32_t rank = cluster_rank();
+    const bool first = threadIdx.x % 32 == 0;
+    return {cluster_address(ring.empty, rank), cluster_address(ring.empty, call.sharing > 1 ? rank ^ 1 : rank), first,
+            first && call.sharing > 1};
+}
+
+static __device__ __forceinline__ void release(const release_place &place, int stage, bool really)
+{
+    barrier_arrive_cluster(place.own + 8 * stage, place.own_too && really);
+    barrier_arrive_cluster(place.other + 8 * stage, place.other_too && really);
 }
 
 template <class T, enum weight_format FORMAT, int N, class L>
@@ -315,7 +324,8 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[N / 2], co
     const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const uint32_t first = shared_address(ring.data);
     ring_place at = {0, 0};
-    uint64_t *before = NULL;
+    const release_place place = find_release_place(call, ring);
+    int before = 0;
 #pragma unroll 1
     for (int i = part.begin; i < part.end; i++) {
         const uint32_t stage = first + at.stage * call.stage_bytes, scales = stage + L::SCALES + 8 * row;
@@ -343,9 +353,9 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[N / 2], co
                                       tokens + w / 2 * (L::TOKEN_BOX >> 4) + (w % 2 * 2 + half) * 2);
             wgmma_commit();
             wgmma_wait<1>();
-            if (w == 0 && before) release(call, before);
+            if (w == 0) release(place, before, i > part.begin);
         }
-        before = &ring.empty[at.stage];
+        before = at.stage;
         ring_step(at, call.stages);
     }
     wgmma_wait<0>();
