@@ -392,6 +392,7 @@ struct workspace_query {
     int32_t max_num_tokens, max_num_seqs, max_model_len;
     int32_t num_heads, head_size, block_size;
     int64_t max_in_features, vocab_size; /* max_in_features: over all weights */
+    int64_t max_quantized_elements;      /* out_features * in_features, over the quantized weights; 0: there are none */
 };
 
 /* ---- function types ---- */

@@ -1,8 +1,6 @@
 /* Random weights, for measuring a model whose files are not there: model_weights_dummy. */
 #include <string.h>
-#include <sys/mman.h>
 
-#include "base/host_memory.h"
 #include "base/random.h"
 #include "model/weights.h"
 
@@ -91,27 +89,6 @@ static void fill_tensor(const struct dummy *d, int32_t index, uint8_t *data)
     model_weights_set(d->weights, t, data, d->dtype);
 }
 
-/* Linux grants memory that it does not have, and kills the process when it is used: so the size is compared with what
- * is available first. */
-static enum status allocate_dummy(struct model_weights *w, int64_t bytes, struct error *err)
-{
-    struct host_memory memory;
-    enum status status = host_memory_read(&memory, err);
-    if (status != STATUS_OK) return status;
-    if (bytes <= memory.free_bytes) {
-        void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (data != MAP_FAILED) {
-            madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* fewer page faults; no harm where refused */
-            w->dummy = data;
-            w->dummy_bytes = bytes;
-            return STATUS_OK;
-        }
-    }
-    return error_set(err, STATUS_OUT_OF_MEMORY,
-                     "dummy weights of this config take %.1f GiB of host memory, and %.1f GiB are available",
-                     (double)bytes / (1 << 30), (double)memory.free_bytes / (1 << 30));
-}
-
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err)
 {
@@ -125,13 +102,13 @@ enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, st
         weights->bytes += tensor_bytes(&d, i);
         bytes += aligned(tensor_bytes(&d, i));
     }
-    status = allocate_dummy(weights, bytes, err);
+    status = model_weights_allocate(weights, bytes, "dummy weights of this config", err);
     if (status != STATUS_OK) {
         model_weights_close(weights);
         return status;
     }
     for (int32_t i = 0; i < weights->table.count; i++) {
-        fill_tensor(&d, i, (uint8_t *)weights->dummy + offset);
+        fill_tensor(&d, i, (uint8_t *)weights->memory + offset);
         offset += aligned(tensor_bytes(&d, i));
     }
     if (tied) weights->lm_head = weights->embedding;

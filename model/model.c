@@ -81,7 +81,9 @@ static enum status allocate_workspace(struct model *m, const struct tensor_table
     };
     for (int32_t i = 0; i < table->count; i++) {
         const struct tensor *t = &table->tensors[i];
+        const int64_t elements = spec->num_schemes > 1 ? t->merged_rows * t->in_features : 0;
         if (t->in_features > query.max_in_features) query.max_in_features = t->in_features;
+        if (elements > query.max_quantized_elements) query.max_quantized_elements = elements;
     }
     const int64_t bytes = b->workspace_bytes(b, &query);
     void *workspace;

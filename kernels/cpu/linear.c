@@ -18,6 +18,8 @@
  *            +--------+--------+--                  +------+------+   +------+--
  *            |        |        |                    |      |      |   |      |
  *                   x                                        out
+ *
+ * Quantized weights become floats a panel at a time, on both paths, and x is put into the order of their columns.
  */
 #include <assert.h>
 
@@ -26,18 +28,21 @@
 enum {
     FEW_TOKENS = 16,       /* at once on the first path */
     FEW_FEATURES = 64,     /* output features at once on the first path */
+    FEW_ROWS = 4,          /* of quantized weights: as many as become floats at once there */
     DEPTH = 256,           /* input features of a panel: 32 KiB for 32 output features */
     PIECE_FEATURES = 128,  /* output features of a piece, at most */
     STRETCH_TOKENS = 1008, /* tokens packed at once: a multiple of 6 and of 14 */
     STRETCH_FLOATS = 1 << 23,
-    MAX_TILE = 16 * 64
+    MAX_TILE_TOKENS = 16,
+    MAX_TILE_FEATURES = 64,
+    MAX_TILE = MAX_TILE_TOKENS * MAX_TILE_FEATURES
 };
 
 struct matmul {
     const struct cpu_state *s;
     const struct linear_args *args;
     const struct weight *w;
-    enum dtype w_dtype;
+    enum dtype w_dtype; /* float32 if w is quantized */
     int64_t num_tokens, in_features, out_features;
 };
 
@@ -79,6 +84,20 @@ static void store_sums(const struct matmul *m, int64_t token, int64_t first, con
                               args->out_dtype, count);
 }
 
+/* Input features of columns [start, start + count) of a token, as floats. */
+static void gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count)
+{
+    const int32_t *order = m->w->input_order;
+    const void *x = x_at(m, token, 0);
+    if (!order) {
+        m->s->kernels->to_float(out, x_at(m, token, start), m->args->dtype, count);
+    } else if (m->args->dtype == DTYPE_FLOAT32) {
+        for (int64_t i = 0; i < count; i++) out[i] = ((const float *)x)[order[start + i]];
+    } else {
+        for (int64_t i = 0; i < count; i++) out[i] = dtype_load(x, m->args->dtype, order[start + i]);
+    }
+}
+
 /* ---- few tokens ---- */
 
 /* Tokens [first, first + count) of x as floats: in place, or converted into the workspace. */
@@ -86,13 +105,36 @@ static const float *float_tokens(const struct matmul *m, int64_t first, int coun
 {
     const struct cpu_state *s = m->s;
     *stride = m->args->x_stride;
-    if (m->args->dtype == DTYPE_FLOAT32) return x_at(m, first, 0);
+    if (m->args->dtype == DTYPE_FLOAT32 && !m->w->input_order) return x_at(m, first, 0);
     float *out = (float *)s->workspace;
     assert(count * m->in_features * (int64_t)sizeof(float) <= s->workspace_bytes);
     *stride = m->in_features;
-    for (int t = 0; t < count; t++)
-        s->kernels->to_float(out + t * m->in_features, x_at(m, first + t, 0), m->args->dtype, m->in_features);
+    for (int t = 0; t < count; t++) gather_x(m, out + t * m->in_features, first + t, 0, m->in_features);
     return out;
+}
+
+/* As cpu_kernels.dot, with weights that are quantized: `count` output features from `first` on. */
+static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot, int64_t first, int64_t count)
+{
+    float panel[FEW_ROWS * DEPTH], sums[FEW_TOKENS * FEW_ROWS];
+    for (int64_t o = 0; o < count; o += FEW_ROWS) {
+        struct cpu_dot_args part = *dot;
+        part.out = sums;
+        part.out_stride = FEW_ROWS;
+        part.weights = panel;
+        part.out_features = min_i64(FEW_ROWS, count - o);
+        for (int64_t start = 0; start < m->in_features; start += DEPTH) {
+            part.in_features = min_i64(DEPTH, m->in_features - start);
+            part.x = dot->x + start;
+            cpu_dequantize(panel, m->w, first + o, part.out_features, start, part.in_features);
+            m->s->kernels->dot(&part);
+            for (int t = 0; t < dot->num_tokens; t++)
+                for (int64_t i = 0; i < part.out_features; i++) {
+                    float *out = &dot->out[t * dot->out_stride + o + i];
+                    *out = (start > 0 ? *out : 0) + sums[t * FEW_ROWS + i];
+                }
+        }
+    }
 }
 
 /* Output features [first, first + count) of the tokens in `dot`, the first of which is `token`. */
@@ -101,9 +143,13 @@ static void few_features(const struct matmul *m, struct cpu_dot_args dot, int64_
     float sums[FEW_TOKENS * FEW_FEATURES];
     dot.out = sums;
     dot.out_stride = FEW_FEATURES;
-    dot.weights = weights_at(m, first, 0);
-    dot.out_features = count;
-    m->s->kernels->dot(&dot);
+    if (weight_is_quantized(m->w)) {
+        dot_quantized(m, &dot, first, count);
+    } else {
+        dot.weights = weights_at(m, first, 0);
+        dot.out_features = count;
+        m->s->kernels->dot(&dot);
+    }
     for (int t = 0; t < dot.num_tokens; t++) {
         add_bias(m, sums + t * FEW_FEATURES, first, count);
         store_sums(m, token + t, first, sums + t * FEW_FEATURES, count);
@@ -171,20 +217,34 @@ static void pack_strip(const struct stretch *stretch, int64_t strip)
     const struct matmul *m = stretch->m;
     const struct cpu_kernels *kernels = m->s->kernels;
     const int64_t first = strip * stretch->strip_tokens;
+    const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first);
     for (int64_t start = 0; start < m->in_features; start += DEPTH) {
         const int64_t depth = min_i64(DEPTH, m->in_features - start);
-        kernels->pack(packed_strip(stretch, strip, start, depth), kernels->tile_tokens,
-                      x_at(m, stretch->token + first, start), m->args->dtype, m->args->x_stride,
-                      (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first), depth);
+        const void *x = x_at(m, stretch->token + first, start);
+        float gathered[MAX_TILE_TOKENS * DEPTH];
+        if (m->w->input_order) {
+            for (int t = 0; t < tokens; t++)
+                gather_x(m, gathered + t * depth, stretch->token + first + t, start, depth);
+            x = gathered;
+        }
+        kernels->pack(packed_strip(stretch, strip, start, depth), kernels->tile_tokens, x,
+                      m->w->input_order ? DTYPE_FLOAT32 : m->args->dtype, m->w->input_order ? depth : m->args->x_stride,
+                      tokens, depth);
     }
 }
 
 static void pack_panel(const struct matmul *m, const struct piece *piece, int64_t start, int64_t depth)
 {
     const struct cpu_kernels *kernels = m->s->kernels;
-    for (int64_t n = 0; n < piece->count; n += kernels->tile_features)
-        kernels->pack(piece->panel + n * depth, kernels->tile_features, weights_at(m, piece->first + n, start),
-                      m->w_dtype, m->in_features, (int)min_i64(kernels->tile_features, piece->count - n), depth);
+    float decoded[MAX_TILE_FEATURES * DEPTH];
+    for (int64_t n = 0; n < piece->count; n += kernels->tile_features) {
+        const int64_t count = min_i64(kernels->tile_features, piece->count - n);
+        const bool quantized = weight_is_quantized(m->w);
+        if (quantized) cpu_dequantize(decoded, m->w, piece->first + n, count, start, depth);
+        kernels->pack(piece->panel + n * depth, kernels->tile_features,
+                      quantized ? decoded : weights_at(m, piece->first + n, start), m->w_dtype,
+                      quantized ? depth : m->in_features, (int)count, depth);
+    }
 }
 
 /* The tile of one strip and of the piece's output features from n on. A tile that is wider than what is left of them
@@ -296,7 +356,7 @@ void cpu_linear(struct backend *b, const struct linear_args *args)
     const struct matmul m = {.s = s,
                              .args = args,
                              .w = args->weight,
-                             .w_dtype = weight_dtype(args->weight),
+                             .w_dtype = weight_is_quantized(args->weight) ? DTYPE_FLOAT32 : weight_dtype(args->weight),
                              .num_tokens = args->num_tokens,
                              .in_features = args->weight->in_features,
                              .out_features = args->weight->out_features};

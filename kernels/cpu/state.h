@@ -116,6 +116,10 @@ int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspac
 linear_function cpu_linear;
 int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query);
 
+/* dequantize.c */
+/* out[o][i] = element [first + o][start + i] of a quantized weight. out [count, depth] */
+void cpu_dequantize(float *out, const struct weight *w, int64_t first, int64_t count, int64_t start, int64_t depth);
+
 /* sample.c */
 sample_function cpu_sample;
 int64_t cpu_sample_workspace(const struct cpu_state *s, const struct workspace_query *query);

@@ -282,7 +282,7 @@ static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct m
  * gets large chunks. */
 bool few_tokens_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out)
 {
-    if (!can_compute(m)) return false;
+    if (!can_compute(m) || matmul_is_quantized(m)) return false;
     if (s->compute_capability < 90) return few_tokens_async_plan(s, m, out);
     const bool is_short = m->out_features * m->in_features * 2 < (int64_t)SHORT_BYTES * s->num_sms;
     *out = plan_of(s, m, 1, is_short ? 1024 : 512);

@@ -264,7 +264,7 @@ bool linear_wgmma(struct backend *b, const char *operation, const struct matmul 
                        m->out_features <= INT32_MAX / 16 && m->in_features > 0 && m->in_features % 8 == 0 &&
                        m->in_features <= INT32_MAX / 16;
     const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0;
-    if (!cuda_state(b)->has_wgmma || !shape || !aligned || m->gain) return false;
+    if (!cuda_state(b)->has_wgmma || !shape || !aligned || m->gain || matmul_is_quantized(m)) return false;
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     wgmma_call call = {};
     call.matmul = *m;

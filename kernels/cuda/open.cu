@@ -63,6 +63,7 @@ static void fill_table(struct backend *b)
     b->workspace_bytes = cuda_workspace_bytes;
     b->workspace_set = cuda_workspace_set;
     b->preload = cuda_preload;
+    b->weight_prepare = cuda_weight_prepare;
     cuda_stream_init(b);
     b->embedding = cuda_embedding;
     b->rms_norm = cuda_rms_norm;

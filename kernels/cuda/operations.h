@@ -27,6 +27,7 @@ void cuda_stream_init(struct backend *b);
 workspace_bytes_function cuda_workspace_bytes;
 workspace_set_function cuda_workspace_set;
 int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query);
+int64_t cuda_dequantize_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query);
 
@@ -61,6 +62,9 @@ decode_attention_function cuda_decode_attention;
 /* linear.cu; linear_mixed.cu: any types and any shape, slowly */
 linear_function cuda_linear;
 linear_function cuda_linear_mixed;
+
+/* weight_prepare.cu */
+weight_prepare_function cuda_weight_prepare;
 
 /* decode_fused.cu */
 norm_linear_function cuda_norm_linear;

@@ -22,7 +22,14 @@ struct cuda_region {
     int64_t bytes;
 };
 
-enum cuda_user { CUDA_USER_CUBLAS, CUDA_USER_LINEAR, CUDA_USER_ATTENTION, CUDA_USER_SAMPLE, CUDA_NUM_USERS };
+enum cuda_user {
+    CUDA_USER_CUBLAS,
+    CUDA_USER_LINEAR,
+    CUDA_USER_DEQUANTIZE, /* holds rows of one weight at a time, so nothing is kept there */
+    CUDA_USER_ATTENTION,
+    CUDA_USER_SAMPLE,
+    CUDA_NUM_USERS
+};
 
 /* A thread of preload.cu. */
 struct cuda_loader {
