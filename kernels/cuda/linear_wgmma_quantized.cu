@@ -37,12 +37,8 @@ template <enum weight_format FORMAT, int N, int GROUPS, int BLOCKS> struct quant
 };
 
 struct quantized_call : tiled_matmul {
-    CUtensorMap weight, x; /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N / sharing rows */
-    const void *scales;
-    enum dtype scale_dtype;
-    const uint8_t *zeros;
-    int32_t scale_rows, groups; /* scales [out_features / scale_rows, groups], zeros [out_features, groups] */
-    int32_t group_size;
+    CUtensorMap weight, x;  /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N / sharing rows */
+    int32_t groups;         /* of a row */
     int32_t scales_of_step; /* 1, 2 or 4 for each row */
     int32_t steps;          /* of all parts together */
     int32_t token_tiles;
@@ -134,9 +130,9 @@ static __device__ __forceinline__ int feature_of(const quantized_call &call, int
 
 static __device__ __forceinline__ float load_scale(const quantized_call &call, int64_t index)
 {
-    return call.scale_dtype == DTYPE_FLOAT32   ? ((const float *)call.scales)[index]
-           : call.scale_dtype == DTYPE_FLOAT16 ? to_float(((const __half *)call.scales)[index])
-                                               : to_float(((const __nv_bfloat16 *)call.scales)[index]);
+    return call.matmul.scale_dtype == DTYPE_FLOAT32   ? ((const float *)call.matmul.scales)[index]
+           : call.matmul.scale_dtype == DTYPE_FLOAT16 ? to_float(((const __half *)call.matmul.scales)[index])
+                                                      : to_float(((const __nv_bfloat16 *)call.matmul.scales)[index]);
 }
 
 /* The scales and zeros of some groups of a row as they lie in memory. */
@@ -148,33 +144,34 @@ struct raw_scales {
 /* Whether SCALES_AT_ONCE of them are aligned, beginning with a multiple of that. */
 static __device__ __forceinline__ bool scales_are_aligned(const quantized_call &call)
 {
-    return call.groups % SCALES_AT_ONCE == 0 && call.group_size <= STEP &&
-           ((uintptr_t)call.scales & (call.scale_dtype == DTYPE_FLOAT32 ? 15 : 7)) == 0 &&
-           ((uintptr_t)call.zeros & 3) == 0;
+    return call.groups % SCALES_AT_ONCE == 0 && call.matmul.group_size <= STEP &&
+           ((uintptr_t)call.matmul.scales & (call.matmul.scale_dtype == DTYPE_FLOAT32 ? 15 : 7)) == 0 &&
+           ((uintptr_t)call.matmul.zeros & 3) == 0;
 }
 
 /* Of the input features from `place` * STEP / scales_of_step on. */
 static __device__ __forceinline__ raw_scales load_raw(const quantized_call &call, int feature, int place, bool aligned)
 {
     raw_scales raw = {{0, 0, 0, 0}, 0x08080808};
-    const int64_t row = (int64_t)(feature / call.scale_rows) * call.groups;
-    const uint8_t *zeros = call.zeros + (int64_t)feature * call.groups;
+    const int64_t row = (int64_t)(feature / (int)call.matmul.scale_rows) * call.groups;
+    const uint8_t *zeros = call.matmul.zeros + (int64_t)feature * call.groups;
     if (aligned) {
-        if (call.scale_dtype == DTYPE_FLOAT32) {
-            raw.scales = *(const uint4 *)((const float *)call.scales + row + place);
+        if (call.matmul.scale_dtype == DTYPE_FLOAT32) {
+            raw.scales = *(const uint4 *)((const float *)call.matmul.scales + row + place);
         } else {
-            const uint2 two = *(const uint2 *)((const uint16_t *)call.scales + row + place);
+            const uint2 two = *(const uint2 *)((const uint16_t *)call.matmul.scales + row + place);
             raw.scales.x = two.x, raw.scales.y = two.y;
         }
-        if (call.zeros) raw.zeros = *(const uint32_t *)(zeros + place);
+        if (call.matmul.zeros) raw.zeros = *(const uint32_t *)(zeros + place);
         return raw;
     }
     float scales[SCALES_AT_ONCE];
 #pragma unroll
     for (int k = 0; k < SCALES_AT_ONCE; k++) {
-        const int group = min((place + k) * (STEP / call.scales_of_step) / call.group_size, call.groups - 1);
+        const int group =
+            min((place + k) * (STEP / call.scales_of_step) / (int)call.matmul.group_size, call.groups - 1);
         scales[k] = load_scale(call, row + group);
-        if (call.zeros) raw.zeros = (raw.zeros & ~(255u << 8 * k)) | (uint32_t)zeros[group] << 8 * k;
+        if (call.matmul.zeros) raw.zeros = (raw.zeros & ~(255u << 8 * k)) | (uint32_t)zeros[group] << 8 * k;
     }
     raw.scales = {__float_as_uint(scales[0]), __float_as_uint(scales[1]), __float_as_uint(scales[2]),
                   __float_as_uint(scales[3])};
@@ -186,10 +183,10 @@ static __device__ __forceinline__ uint2 pairs_of(const quantized_call &call, con
 {
     const uint32_t words[] = {raw.scales.x, raw.scales.y, raw.scales.z, raw.scales.w};
     float scale = __uint_as_float(k == 0 ? words[0] : k == 1 ? words[1] : k == 2 ? words[2] : words[3]);
-    if (aligned && call.scale_dtype != DTYPE_FLOAT32) {
+    if (aligned && call.matmul.scale_dtype != DTYPE_FLOAT32) {
         const uint16_t bits = (uint16_t)((k < 2 ? words[0] : words[1]) >> 16 * (k & 1));
-        scale = call.scale_dtype == DTYPE_FLOAT16 ? __half2float(__ushort_as_half(bits))
-                                                  : __bfloat162float(__ushort_as_bfloat16(bits));
+        scale = call.matmul.scale_dtype == DTYPE_FLOAT16 ? __half2float(__ushort_as_half(bits))
+                                                         : __bfloat162float(__ushort_as_bfloat16(bits));
     }
     if (call.groups == 1) scale = 1.0f;
     if (FORMAT == WEIGHT_FP8) scale *= FP8_FACTOR<T>;
@@ -372,7 +369,7 @@ static __device__ __forceinline__ void multiply_quantized_tile(const quantized_c
     if (call.groups == 1)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            row_scales[i] = load_scale(call, feature_of(call, part.tile, row + 8 * i) / call.scale_rows);
+            row_scales[i] = load_scale(call, feature_of(call, part.tile, row + 8 * i) / (int)call.matmul.scale_rows);
     mma_warps_sync<L>(); /* no warp reads operands any more */
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
@@ -447,13 +444,13 @@ static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, BLO
 }
 
 /* A map of the weight's bytes, which count as 16-bit elements, in boxes of a step. */
-static bool map_weight(CUtensorMap *out, const struct weight *w, int32_t box_rows)
+static bool map_weight(CUtensorMap *out, const struct matmul *m, int32_t box_rows)
 {
-    const bool is_int4 = w->format == WEIGHT_INT4;
-    const int64_t elements = weight_row_bytes(w) / 2;
-    const struct tensor_map_args args = {w->data,
+    const bool is_int4 = m->format == WEIGHT_INT4;
+    const int64_t elements = m->in_features / (is_int4 ? 4 : 2);
+    const struct tensor_map_args args = {m->weight,
                                          2,
-                                         {elements, w->out_features},
+                                         {elements, m->out_features},
                                          {elements},
                                          {is_int4 ? STEP / 4 : STEP / 2, box_rows},
                                          is_int4 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
@@ -482,7 +479,7 @@ template <class L> static void plan(const struct cuda_state *s, quantized_call *
 int linear_wgmma_quantized_sharing = 1; /* XXX */
 
 template <class T, enum weight_format FORMAT, int N, int GROUPS, int BLOCKS>
-static bool launch(struct backend *b, const char *operation, quantized_call *call, const struct weight *w)
+static bool launch(struct backend *b, const char *operation, quantized_call *call)
 {
     using L = quantized_tiling<FORMAT, N, GROUPS, BLOCKS>;
     const struct matmul *m = &call->matmul;
@@ -491,7 +488,7 @@ static bool launch(struct backend *b, const char *operation, quantized_call *cal
     plan<L>(s, call, BLOCKS);
     call->sharing = call->splits == 1 && linear_wgmma_quantized_sharing == 2 ? 2 : 1;
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
-    if (!map_weight(&call->weight, w, box_rows) ||
+    if (!map_weight(&call->weight, m, box_rows) ||
         !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N / call->sharing))
         return false;
     auto *kernel = linear_wgmma_quantized_kernel<T, FORMAT, N, GROUPS, BLOCKS>;
@@ -506,69 +503,61 @@ static bool launch(struct backend *b, const char *operation, quantized_call *cal
 int linear_wgmma_quantized_variant = 0; /* XXX */
 
 template <class T, enum weight_format FORMAT>
-static bool launch_tokens(struct backend *b, const char *operation, quantized_call *call, const struct weight *w)
+static bool launch_tokens(struct backend *b, const char *operation, quantized_call *call)
 {
     switch (linear_wgmma_quantized_variant) {
     case 1:
-        return launch<T, FORMAT, 16, 2, 2>(b, operation, call, w);
+        return launch<T, FORMAT, 16, 2, 2>(b, operation, call);
     case 2:
-        return launch<T, FORMAT, 32, 2, 2>(b, operation, call, w);
+        return launch<T, FORMAT, 32, 2, 2>(b, operation, call);
     case 3:
-        return launch<T, FORMAT, 64, 2, 2>(b, operation, call, w);
+        return launch<T, FORMAT, 64, 2, 2>(b, operation, call);
     case 4:
-        return launch<T, FORMAT, 64, 4, 1>(b, operation, call, w);
+        return launch<T, FORMAT, 64, 4, 1>(b, operation, call);
     case 5:
-        return launch<T, FORMAT, 128, 2, 1>(b, operation, call, w);
+        return launch<T, FORMAT, 128, 2, 1>(b, operation, call);
     case 6:
-        return launch<T, FORMAT, 128, 4, 1>(b, operation, call, w);
+        return launch<T, FORMAT, 128, 4, 1>(b, operation, call);
     case 7:
-        return launch<T, FORMAT, 256, 2, 1>(b, operation, call, w);
+        return launch<T, FORMAT, 256, 2, 1>(b, operation, call);
     }
     const int32_t tokens = call->matmul.num_tokens;
-    return tokens <= 16    ? launch<T, FORMAT, 16, 2, 2>(b, operation, call, w)
-           : tokens <= 32  ? launch<T, FORMAT, 32, 2, 2>(b, operation, call, w)
-           : tokens <= 64  ? launch<T, FORMAT, 64, 2, 2>(b, operation, call, w)
-           : tokens <= 128 ? launch<T, FORMAT, 128, 2, 1>(b, operation, call, w)
-                           : launch<T, FORMAT, 256, 2, 1>(b, operation, call, w);
+    return tokens <= 16    ? launch<T, FORMAT, 16, 2, 2>(b, operation, call)
+           : tokens <= 32  ? launch<T, FORMAT, 32, 2, 2>(b, operation, call)
+           : tokens <= 64  ? launch<T, FORMAT, 64, 2, 2>(b, operation, call)
+           : tokens <= 128 ? launch<T, FORMAT, 128, 2, 1>(b, operation, call)
+                           : launch<T, FORMAT, 256, 2, 1>(b, operation, call);
 }
 
-template <class T>
-static bool launch_format(struct backend *b, const char *operation, quantized_call *call, const struct weight *w)
+template <class T> static bool launch_format(struct backend *b, const char *operation, quantized_call *call)
 {
 #ifdef INT4ONLY
-    return launch_tokens<T, WEIGHT_INT4>(b, operation, call, w);
+    return launch_tokens<T, WEIGHT_INT4>(b, operation, call);
 #endif
-    return w->format == WEIGHT_INT4   ? launch_tokens<T, WEIGHT_INT4>(b, operation, call, w)
-           : w->format == WEIGHT_INT8 ? launch_tokens<T, WEIGHT_INT8>(b, operation, call, w)
-                                      : launch_tokens<T, WEIGHT_FP8>(b, operation, call, w);
+    return call->matmul.format == WEIGHT_INT4   ? launch_tokens<T, WEIGHT_INT4>(b, operation, call)
+           : call->matmul.format == WEIGHT_INT8 ? launch_tokens<T, WEIGHT_INT8>(b, operation, call)
+                                                : launch_tokens<T, WEIGHT_FP8>(b, operation, call);
 }
 
-/* What the kernel takes of a weight. */
-static bool takes_weight(const struct weight *w)
+static bool takes(const struct matmul *m)
 {
-    const int64_t groups = weight_groups(w);
-    const bool is_known = w->format == WEIGHT_FP8 || w->format == WEIGHT_INT8 || int4_is_prepared(w);
-    const bool size = groups == 1 || w->group_size == 32 || w->group_size == 64 || w->group_size % STEP == 0;
-    return is_known && size && !w->input_order && weight_row_bytes(w) % 16 == 0 && cuda_is_aligned(w->data) &&
-           w->out_features > 0 && w->out_features <= INT32_MAX / 16 && w->in_features <= INT32_MAX / 16;
+    const bool size = m->num_tokens >= 1 && m->out_features > 0 && m->out_features <= INT32_MAX / 16 &&
+                      m->in_features > 0 && m->in_features <= INT32_MAX / 16;
+    const bool rows = m->in_features % (m->format == WEIGHT_INT4 ? INT4_SEGMENT : 16) == 0 && m->x_stride % 8 == 0;
+    const bool groups =
+        m->group_size >= m->in_features || m->group_size == 32 || m->group_size == 64 || m->group_size % STEP == 0;
+    return size && rows && groups && cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && !m->gain;
 }
 
-bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m, const struct weight *w)
+bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m)
 {
-    const bool x = m->num_tokens >= 1 && m->in_features > 0 && m->in_features % 8 == 0 && cuda_is_aligned(m->x) &&
-                   m->x_stride % 8 == 0 && !m->gain;
-    if (!cuda_state(b)->has_wgmma || !x || !takes_weight(w)) return false;
+    if (!cuda_state(b)->has_wgmma || !takes(m)) return false;
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     quantized_call call = {};
     call.matmul = *m;
     call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
-    call.scales = w->scales;
-    call.scale_dtype = w->scale_dtype;
-    call.zeros = w->zeros;
-    call.scale_rows = (int32_t)w->scale_rows;
-    call.groups = (int32_t)weight_groups(w);
-    call.group_size = (int32_t)w->group_size;
-    call.scales_of_step = call.groups == 1 || w->group_size >= STEP ? 1 : (int32_t)(STEP / w->group_size);
-    return m->dtype == DTYPE_FLOAT16 ? launch_format<__half>(b, operation, &call, w)
-                                     : launch_format<__nv_bfloat16>(b, operation, &call, w);
+    call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);
+    call.scales_of_step = m->group_size >= STEP ? 1 : (int32_t)(STEP / m->group_size);
+    return m->dtype == DTYPE_FLOAT16 ? launch_format<__half>(b, operation, &call)
+                                     : launch_format<__nv_bfloat16>(b, operation, &call);
 }

@@ -5,10 +5,10 @@
 
 #include "kernels/cuda/matmul.cuh"
 
-/* Computes a matmul of that weight, which m->weight is the data of, without a norm; x is not quantized. Returns false,
- * having done nothing, for what it does not take: another device, INT4 that is not prepared (quantized.cuh), an
- * input_order, groups that are neither 32, 64, a multiple of 128 nor the whole row, rows of the weight or of x that are
- * not a multiple of 16 bytes, addresses that are not a multiple of 16. */
-bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m, const struct weight *w);
+/* Computes a matmul of a quantized weight without a norm; x is not quantized. Returns false, having done nothing, for
+ * what it does not take: another device, INT4 that weight_prepare has not reordered, groups that are neither 32, 64, a
+ * multiple of 128 nor the whole row, rows of the weight or of x that are not a multiple of 16 bytes, addresses that are
+ * not a multiple of 16. */
+bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m);
 
 #endif

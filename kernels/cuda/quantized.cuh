@@ -71,7 +71,9 @@ template <class T> static __device__ __forceinline__ uint32_t pair_of(float x)
 /* Pair i of a prepared word, minus a zero: offset is pair_of(INT4_OFFSET<T> + zero). Exact. */
 template <class T> static __device__ __forceinline__ uint32_t int4_pair(uint32_t word, int i, uint32_t offset)
 {
-    return subtract_pairs<T>((word >> 4 * i & 0x000f000f) | INT4_BITS<T>, offset);
+    uint32_t bits; /* (word >> 4 i & 0x000f000f) | INT4_BITS, for which the compiler needs an instruction more */
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(bits) : "r"(word >> 4 * i), "n"(0x000f000f), "r"(INT4_BITS<T>));
+    return subtract_pairs<T>(bits, offset);
 }
 
 /* Bytes 0 and 2, and bytes 1 and 3, of four INT8. Exact. */
