@@ -14,26 +14,27 @@
 #include "kernels/cuda/quantized.cuh"
 
 enum {
-    STEP = 128,     /* input features of a stage */
+    STEP = 128,     /* input features of a step */
     COPY_WARPS = 4, /* of the weights, of the tokens, and two of the scales */
     MAX_STAGES = 12,
     SCALES_AT_ONCE = 4 /* of a row */
 };
 
-/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply; BLOCKS fit on a multiprocessor. */
-template <enum weight_format FORMAT, int N, int GROUPS, int BLOCKS> struct quantized_tiling {
-    static constexpr int ROWS = 64 * GROUPS; /* output features of a tile, at most */
+/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * BLOCKS_OF_ROWS rows each;
+ * PLACES of its blocks fit on a multiprocessor. */
+template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES> struct quantized_tiling {
+    static constexpr int ROWS = 64 * GROUPS * ROW_BLOCKS; /* output features of a tile, at most */
     static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 32 * COPY_WARPS;
-    static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP;
-    static constexpr int WEIGHT_BYTES = ROWS * ROW_BYTES, TOKEN_BOX = N * BOX_ROW;
-    static constexpr int SCALES = WEIGHT_BYTES + STEP / BOX_FEATURES * TOKEN_BOX; /* where they begin in a stage */
-    static constexpr int RING = (BLOCKS == 1 ? 222 : 110) << 10;
+    static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP, WEIGHT_BYTES = ROWS * ROW_BYTES;
+    static constexpr int TOKEN_BOX = N * BOX_ROW, BOXES = N >= 128 ? 1 : STEP / BOX_FEATURES; /* of a stage */
+    static constexpr int TOKEN_STAGE = BOXES * TOKEN_BOX, TOKEN_STEP = STEP / BOX_FEATURES * TOKEN_BOX;
+    static constexpr int RING = (PLACES == 1 ? 222 : 110) << 10; /* bytes of both rings */
     static constexpr int SHARED = ALIGNMENT + RING;
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
     /* Registers of a thread, if the warps that multiply need more than the others. */
-    static constexpr bool UNEVEN = N >= 128;
-    static constexpr int MMA_REGISTERS = GROUPS == 2 ? 224 : 112, COPY_REGISTERS = GROUPS == 2 ? 56 : 32;
-    static_assert(4 * N * SUMS_ROW <= RING, "the ring holds the sums at the end");
+    static constexpr bool UNEVEN = N * ROW_BLOCKS >= 128;
+    static constexpr int MMA_REGISTERS = 216, COPY_REGISTERS = 72;
+    static_assert(4 * N * SUMS_ROW <= RING, "the rings hold the sums at the end");
 };
 
 struct quantized_call : tiled_matmul {
@@ -43,10 +44,15 @@ struct quantized_call : tiled_matmul {
     int32_t steps;          /* of all parts together */
     int32_t token_tiles;
     int32_t sharing; /* blocks of a cluster that share the tokens: 1 or 2 */
-    int32_t stages, stage_bytes;
+    int32_t weight_stages, weight_stage_bytes, token_stages;
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* The two rings: stages of a step of weights and their scales, and stages of BOXES boxes of tokens. */
+struct quantized_rings {
+    step_ring weights, tokens;
+};
 
 template <int N> static __device__ __forceinline__ block_part find_quantized_part(const quantized_call &call)
 {
@@ -63,12 +69,10 @@ template <int N> static __device__ __forceinline__ block_part find_quantized_par
 
 /* ---- the warps that copy ---- */
 
-/* The stage that a warp fills, once it is free. */
-static __device__ __forceinline__ uint8_t *free_stage(const quantized_call &call, const step_ring &ring,
-                                                      const ring_place &at)
+/* Waits until a stage that is to be filled is free. */
+static __device__ __forceinline__ void wait_until_free(const step_ring &ring, const ring_place &at)
 {
     if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
-    return ring.data + at.stage * call.stage_bytes;
 }
 
 template <class L>
@@ -77,18 +81,18 @@ static __device__ __forceinline__ void copy_weights(const quantized_call &call, 
 {
     const bool gated = call.matmul.result == MATMUL_GATE;
     const int rows = gated ? call.tile_rows / 2 : call.tile_rows, row = part.tile * rows, bytes = rows * L::ROW_BYTES;
+    const int up_row = (int)(call.matmul.out_features / 2) + row;
     const uint64_t policy = evict_first_policy();
     ring_place at = {0, 0};
 #pragma unroll 1
     for (int i = part.begin; i < part.end; i++) {
-        uint8_t *to = free_stage(call, ring, at);
+        uint8_t *to = ring.data + at.stage * call.weight_stage_bytes;
         uint64_t *full = &ring.full[at.stage];
+        wait_until_free(ring, at);
         barrier_arrive_expect(full, gated ? 2 * bytes : bytes);
         box_copy_2d(to, &call.weight, i * L::ROW_BYTES / 2, row, full, policy);
-        if (gated)
-            box_copy_2d(to + bytes, &call.weight, i * L::ROW_BYTES / 2, (int)(call.matmul.out_features / 2) + row, full,
-                        policy);
-        ring_step(at, call.stages);
+        if (gated) box_copy_2d(to + bytes, &call.weight, i * L::ROW_BYTES / 2, up_row, full, policy);
+        ring_step(at, call.weight_stages);
     }
 }
 
@@ -101,20 +105,21 @@ static __device__ __forceinline__ void copy_tokens(const quantized_call &call, c
     const int token = part.first_token + share * bytes / BOX_ROW;
     ring_place at = {0, 0};
 #pragma unroll 1
-    for (int i = part.begin; i < part.end; i++) {
-        uint8_t *to = free_stage(call, ring, at) + L::WEIGHT_BYTES + share * bytes;
+    for (int feature = part.begin * STEP; feature < part.end * STEP; feature += L::BOXES * BOX_FEATURES) {
+        uint8_t *to = ring.data + at.stage * L::TOKEN_STAGE + share * bytes;
         uint64_t *full = &ring.full[at.stage];
-        barrier_arrive_expect(full, STEP / BOX_FEATURES * L::TOKEN_BOX);
+        wait_until_free(ring, at);
+        barrier_arrive_expect(full, L::TOKEN_STAGE);
 #pragma unroll
-        for (int box = 0; box < STEP / BOX_FEATURES; box++) {
-            const int feature = i * STEP + box * BOX_FEATURES;
+        for (int box = 0; box < L::BOXES; box++) {
+            const int from = feature + box * BOX_FEATURES;
             if (call.sharing > 1) {
-                box_copy_2d_to_cluster(to + box * L::TOKEN_BOX, &call.x, feature, token, full, 3, policy);
+                box_copy_2d_to_cluster(to + box * L::TOKEN_BOX, &call.x, from, token, full, 3, policy);
             } else {
-                box_copy_2d(to + box * L::TOKEN_BOX, &call.x, feature, token, full, policy);
+                box_copy_2d(to + box * L::TOKEN_BOX, &call.x, from, token, full, policy);
             }
         }
-        ring_step(at, call.stages);
+        ring_step(at, call.token_stages);
     }
 }
 
@@ -193,31 +198,41 @@ static __device__ __forceinline__ uint2 pairs_of(const quantized_call &call, con
     return {pair_of<T>(scale), pair_of<T>(INT4_OFFSET<T> + (float)(raw.zeros >> 8 * k & 255))};
 }
 
-/* Half of the rows' scales, by a warp. */
+/* Half of the rows' scales, by a warp, which loads those of the next steps before it stores these. */
 template <class T, enum weight_format FORMAT, class L>
 static __device__ __forceinline__ void copy_scales(const quantized_call &call, const block_part &part,
                                                    const step_ring &ring, int half)
 {
+    constexpr int ROWS_OF_LANE = L::ROWS / 64;
     const int of_step = call.scales_of_step, lane = threadIdx.x % 32, end = part.end * of_step;
     const bool aligned = scales_are_aligned(call);
-    ring_place at = {0, 0};
-#pragma unroll 1
-    for (int first = part.begin * of_step & -SCALES_AT_ONCE; first < end; first += SCALES_AT_ONCE) {
-        raw_scales raw[L::ROWS / 64];
+    raw_scales next[ROWS_OF_LANE];
+    auto load = [&](int first) {
 #pragma unroll
-        for (int j = 0; j < L::ROWS / 64; j++)
-            raw[j] = load_raw(call, feature_of(call, part.tile, 64 * j + 32 * half + lane), first, aligned);
+        for (int j = 0; j < ROWS_OF_LANE; j++)
+            next[j] = load_raw(call, feature_of(call, part.tile, 64 * j + 32 * half + lane), first, aligned);
+    };
+    ring_place at = {0, 0};
+    int first = part.begin * of_step & -SCALES_AT_ONCE;
+    load(first);
+#pragma unroll 1
+    for (; first < end; first += SCALES_AT_ONCE) {
+        raw_scales raw[ROWS_OF_LANE];
+#pragma unroll
+        for (int j = 0; j < ROWS_OF_LANE; j++) raw[j] = next[j];
+        if (first + SCALES_AT_ONCE < end) load(first + SCALES_AT_ONCE);
 #pragma unroll 1
         for (int k = max(0, part.begin * of_step - first); k < SCALES_AT_ONCE && first + k < end; k += of_step) {
-            uint2 *to = (uint2 *)(free_stage(call, ring, at) + L::SCALES) + 32 * half + lane;
+            uint2 *to = (uint2 *)(ring.data + at.stage * call.weight_stage_bytes + L::WEIGHT_BYTES) + 32 * half + lane;
+            wait_until_free(ring, at);
 #pragma unroll 1
             for (int of = 0; of < of_step; of++)
 #pragma unroll
-                for (int j = 0; j < L::ROWS / 64; j++)
+                for (int j = 0; j < ROWS_OF_LANE; j++)
                     to[of * L::ROWS + 64 * j] = pairs_of<T, FORMAT>(call, raw[j], k + of, aligned);
             __syncwarp();
             if (lane == 0) barrier_arrive(&ring.full[at.stage]);
-            ring_step(at, call.stages);
+            ring_step(at, call.weight_stages);
         }
     }
 }
@@ -293,87 +308,131 @@ template <enum weight_format FORMAT> struct encoded {
     }
 };
 
-/* Where a thread releases a stage: in its own block, and in the one that it shares the tokens with. No other thread of
- * a warp does it. */
-struct release_place {
-    uint32_t own, other;
-    bool own_too, other_too;
+/* Releases stages. No thread of a warp but the first does. Tokens are released in both blocks that share them. */
+struct releaser {
+    uint32_t weights, tokens, other_tokens;
+    bool first, shares;
+
+    __device__ __forceinline__ releaser(const quantized_call &call, const quantized_rings &rings)
+    {
+        const uint32_t rank = cluster_rank();
+        first = threadIdx.x % 32 == 0, shares = first && call.sharing > 1;
+        weights = cluster_address(rings.weights.empty, rank), tokens = cluster_address(rings.tokens.empty, rank);
+        other_tokens = cluster_address(rings.tokens.empty, call.sharing > 1 ? rank ^ 1 : rank);
+    }
+    __device__ __forceinline__ void release_weights(int stage, bool really) const
+    {
+        barrier_arrive_cluster(weights + 8 * stage, first && really);
+    }
+    __device__ __forceinline__ void release_tokens(int stage, bool really) const
+    {
+        barrier_arrive_cluster(tokens + 8 * stage, first && really);
+        barrier_arrive_cluster(other_tokens + 8 * stage, shares && really);
+    }
 };
 
-static __device__ __forceinline__ release_place find_release_place(const quantized_call &call, const step_ring &ring)
+/* The rows of a tile that a thread has in each of its row blocks: this one and the one 8 behind it. */
+template <int ROW_BLOCKS> static __device__ __forceinline__ int row_of_thread(int block)
 {
-    const uint32_t rank = cluster_rank();
-    const bool first = threadIdx.x % 32 == 0;
-    return {cluster_address(ring.empty, rank), cluster_address(ring.empty, call.sharing > 1 ? rank ^ 1 : rank), first,
-            first && call.sharing > 1};
+    return (threadIdx.x / GROUP * ROW_BLOCKS + block) * 64 + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
 }
 
-static __device__ __forceinline__ void release(const release_place &place, int stage, bool really)
+/* wgmma reads the registers of one step of 32 input features while the others are decoded. So a stage is released when
+ * the first step of the next stage has been started and wgmma_wait<1> shows that those before it have ended. */
+template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS][N / 2], const quantized_call &call,
+                                                        const block_part &part, const quantized_rings &rings)
 {
-    barrier_arrive_cluster(place.own + 8 * stage, place.own_too && really);
-    barrier_arrive_cluster(place.other + 8 * stage, place.other_too && really);
-}
-
-template <class T, enum weight_format FORMAT, int N, class L>
-static __device__ __forceinline__ void multiply_decoded(float (&sums)[N / 2], const quantized_call &call,
-                                                        const block_part &part, const step_ring &ring)
-{
-    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const uint32_t first = shared_address(ring.data);
-    ring_place at = {0, 0};
-    const release_place place = find_release_place(call, ring);
-    int before = 0;
+    const releaser releaser(call, rings);
+    const uint32_t first_weights = shared_address(rings.weights.data), first_tokens = shared_address(rings.tokens.data);
+    ring_place at = {0, 0}, token_at = {0, 0};
+    int before = 0, token_before = 0;
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) wgmma_pin(sums[m]); /* they are zero before the first wgmma */
 #pragma unroll 1
     for (int i = part.begin; i < part.end; i++) {
-        const uint32_t stage = first + at.stage * call.stage_bytes, scales = stage + L::SCALES + 8 * row;
-        const uint64_t tokens = swizzled_descriptor(stage + L::WEIGHT_BYTES);
-        encoded<FORMAT> from;
-        uint32_t a[2][2][4];
-        barrier_wait(&ring.full[at.stage], at.round & 1);
-        from.load(stage, row, t);
+        const uint32_t stage = first_weights + at.stage * call.weight_stage_bytes;
+        encoded<FORMAT> from[ROW_BLOCKS];
+        uint32_t a[2][ROW_BLOCKS][2][4], tokens = 0;
+        barrier_wait(&rings.weights.full[at.stage], at.round & 1);
+#pragma unroll
+        for (int m = 0; m < ROW_BLOCKS; m++) from[m].load(stage, row_of_thread<ROW_BLOCKS>(m), threadIdx.x % 4);
 #pragma unroll
         for (int w = 0; w < STEP / 32; w++) {
-            const uint32_t pairs = scales + (w * call.scales_of_step >> 2) * (8 * L::ROWS);
-            const uint2 low = shared_load_2(pairs), high = shared_load_2(pairs + 64);
+            constexpr int WORDS = L::BOXES * BOX_FEATURES / 32; /* of a stage of tokens */
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                uint32_t *to = a[w % 2][half];
-                from.template decode<T>(to, w, half, low.y, high.y);
-                to[0] = multiply_pairs<T>(to[0], low.x), to[2] = multiply_pairs<T>(to[2], low.x);
-                to[1] = multiply_pairs<T>(to[1], high.x), to[3] = multiply_pairs<T>(to[3], high.x);
+            for (int m = 0; m < ROW_BLOCKS; m++) {
+                const uint32_t pairs = stage + L::WEIGHT_BYTES + 8 * row_of_thread<ROW_BLOCKS>(m) +
+                                       (w * call.scales_of_step >> 2) * (8 * L::ROWS);
+                const uint2 low = shared_load_2(pairs), high = shared_load_2(pairs + 64);
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    uint32_t *to = a[w % 2][m][half];
+                    from[m].template decode<T>(to, w, half, low.y, high.y);
+                    to[0] = multiply_pairs<T>(to[0], low.x), to[2] = multiply_pairs<T>(to[2], low.x);
+                    to[1] = multiply_pairs<T>(to[1], high.x), to[3] = multiply_pairs<T>(to[3], high.x);
+                    wgmma_pin_operand(a[w % 2][m][half]);
+                }
             }
-            wgmma_pin_operand(a[w % 2][0]), wgmma_pin_operand(a[w % 2][1]);
+            if (w % WORDS == 0) {
+                barrier_wait(&rings.tokens.full[token_at.stage], token_at.round & 1);
+                tokens = first_tokens + token_at.stage * L::TOKEN_STAGE;
+            }
             wgmma_begin();
 #pragma unroll
             for (int half = 0; half < 2; half++)
-                wgmma_registers<T, N>(sums, a[w % 2][half],
-                                      tokens + w / 2 * (L::TOKEN_BOX >> 4) + (w % 2 * 2 + half) * 2);
+#pragma unroll
+                for (int m = 0; m < ROW_BLOCKS; m++)
+                    wgmma_registers<T, N>(sums[m], a[w % 2][m][half],
+                                          swizzled_descriptor(tokens + w % WORDS / 2 * L::TOKEN_BOX) +
+                                              (w % 2 * 2 + half) * 2);
             wgmma_commit();
             wgmma_wait<1>();
-            if (w == 0) release(place, before, i > part.begin);
+            if (w == 0) releaser.release_weights(before, i > part.begin);
+            if (w % WORDS == 0) {
+                releaser.release_tokens(token_before, i > part.begin || w > 0);
+                token_before = token_at.stage;
+                ring_step(token_at, call.token_stages);
+            }
         }
         before = at.stage;
-        ring_step(at, call.stages);
+        ring_step(at, call.weight_stages);
     }
     wgmma_wait<0>();
-    wgmma_pin(sums);
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) wgmma_pin(sums[m]);
 }
 
-template <class T, enum weight_format FORMAT, int N, class L>
-static __device__ __forceinline__ void multiply_quantized_tile(const quantized_call &call, const block_part &part,
-                                                               const step_ring &ring)
+/* Writes a thread's sums over the rings. */
+template <int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void share_sums(const float (&sums)[ROW_BLOCKS][N / 2], const quantized_call &call,
+                                                  const block_part &part, float *shared_sums)
 {
-    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, token = threadIdx.x % 4 * 2;
-    float sums[N / 2] = {}, *shared_sums = (float *)ring.data, row_scales[2] = {1.0f, 1.0f};
-    multiply_decoded<T, FORMAT, N, L>(sums, call, part, ring);
-    if (call.groups == 1)
+    const int token = threadIdx.x % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < 2; i++)
-            row_scales[i] = load_scale(call, feature_of(call, part.tile, row + 8 * i) / (int)call.matmul.scale_rows);
+    for (int m = 0; m < ROW_BLOCKS; m++) {
+        const int row = row_of_thread<ROW_BLOCKS>(m);
+        float row_scales[2] = {1.0f, 1.0f};
+        if (call.groups == 1)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                row_scales[i] =
+                    load_scale(call, feature_of(call, part.tile, row + 8 * i) / (int)call.matmul.scale_rows);
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] =
+                sums[m][i] * row_scales[i % 4 / 2];
+    }
+}
+
+template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void multiply_quantized_tile(const quantized_call &call, const block_part &part,
+                                                               const quantized_rings &rings)
+{
+    float sums[ROW_BLOCKS][N / 2] = {}, *shared_sums = (float *)rings.weights.data;
+    multiply_decoded<T, FORMAT, N, ROW_BLOCKS, L>(sums, call, part, rings);
     mma_warps_sync<L>(); /* no warp reads operands any more */
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] = sums[i] * row_scales[i % 4 / 2];
+    share_sums<N, ROW_BLOCKS, L>(sums, call, part, shared_sums);
     if (call.splits > 1) {
         __syncwarp();
         cluster_arrive();
@@ -394,14 +453,14 @@ static __device__ __forceinline__ void multiply_quantized_tile(const quantized_c
 /* The warps that copy; the first two with one lane. */
 template <class T, enum weight_format FORMAT, class L>
 static __device__ __forceinline__ void copy_quantized_tile(const quantized_call &call, const block_part &part,
-                                                           const step_ring &ring)
+                                                           const quantized_rings &rings)
 {
     const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
-    if (warp >= 2) copy_scales<T, FORMAT, L>(call, part, ring, warp - 2);
-    if (lane == 0 && warp == 0) copy_weights<L>(call, part, ring);
+    if (warp >= 2) copy_scales<T, FORMAT, L>(call, part, rings.weights, warp - 2);
+    if (lane == 0 && warp == 0) copy_weights<L>(call, part, rings.weights);
     if (lane == 0 && warp == 1) {
         wait_for_previous();
-        copy_tokens<L>(call, part, ring);
+        copy_tokens<L>(call, part, rings.tokens);
     }
     __syncwarp();
     if (call.splits > 1) cluster_arrive_relaxed(), cluster_wait();
@@ -409,33 +468,36 @@ static __device__ __forceinline__ void copy_quantized_tile(const quantized_call 
 
 #endif
 
-template <class T, enum weight_format FORMAT, int N, int GROUPS, int BLOCKS>
-static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, BLOCKS>::THREADS, BLOCKS)
+template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES>
+static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>::THREADS, PLACES)
     linear_wgmma_quantized_kernel(const __grid_constant__ quantized_call call)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    using L = quantized_tiling<FORMAT, N, GROUPS, BLOCKS>;
+    using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
     extern __shared__ uint8_t shared[];
-    __shared__ uint64_t full[MAX_STAGES], empty[MAX_STAGES];
-    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), full, empty};
+    __shared__ uint64_t barriers[4][MAX_STAGES];
+    uint8_t *data = shared + (-shared_address(shared) & (ALIGNMENT - 1));
+    const quantized_rings rings = {{data, barriers[0], barriers[1]},
+                                   {data + call.weight_stages * call.weight_stage_bytes, barriers[2], barriers[3]}};
     const block_part part = find_quantized_part<N>(call);
-    const bool clustered = call.splits > 1 || call.sharing > 1;
     let_next_start();
-    if (threadIdx.x < call.stages) {
-        barrier_init(&full[threadIdx.x], COPY_WARPS);
-        barrier_init(&empty[threadIdx.x], L::MMA_THREADS / 32 * call.sharing);
+    if (threadIdx.x < MAX_STAGES) {
+        barrier_init(&rings.weights.full[threadIdx.x], COPY_WARPS - 1);
+        barrier_init(&rings.weights.empty[threadIdx.x], L::MMA_THREADS / 32);
+        barrier_init(&rings.tokens.full[threadIdx.x], 1);
+        barrier_init(&rings.tokens.empty[threadIdx.x], L::MMA_THREADS / 32 * call.sharing);
         barrier_init_fence();
     }
     __syncthreads();
     if (call.sharing > 1) cluster_arrive(), cluster_wait(); /* the other block's barriers are initialized */
     if (threadIdx.x < L::MMA_THREADS) {
         if constexpr (L::UNEVEN) take_registers<L::MMA_REGISTERS>();
-        multiply_quantized_tile<T, FORMAT, N, L>(call, part, ring);
+        multiply_quantized_tile<T, FORMAT, N, ROW_BLOCKS, L>(call, part, rings);
     } else {
         if constexpr (L::UNEVEN) give_registers<L::COPY_REGISTERS>();
-        copy_quantized_tile<T, FORMAT, L>(call, part, ring);
+        copy_quantized_tile<T, FORMAT, L>(call, part, rings);
     }
-    if (clustered) { /* waits until no other block uses this block's shared memory any more */
+    if (call.splits > 1 || call.sharing > 1) { /* waits until no other block uses this block's shared memory any more */
         __syncwarp();
         cluster_arrive_relaxed();
         cluster_wait();
@@ -472,26 +534,30 @@ template <class L> static void plan(const struct cuda_state *s, quantized_call *
     const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
     const bool whole = call->splits > 1 || call->token_tiles > 1;
     call->tile_rows = whole ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
-    call->stage_bytes = (int32_t)cuda_div_up(L::SCALES + 8 * L::ROWS * call->scales_of_step, ALIGNMENT) * ALIGNMENT;
-    call->stages = L::RING / call->stage_bytes > MAX_STAGES ? (int32_t)MAX_STAGES : L::RING / call->stage_bytes;
+    call->weight_stage_bytes =
+        (int32_t)cuda_div_up(L::WEIGHT_BYTES + 8 * L::ROWS * call->scales_of_step, ALIGNMENT) * ALIGNMENT;
+    call->weight_stages = L::RING / (call->weight_stage_bytes + L::TOKEN_STEP) + 1;
+    if (call->weight_stages > MAX_STAGES) call->weight_stages = MAX_STAGES;
+    call->token_stages = (L::RING - call->weight_stages * call->weight_stage_bytes) / L::TOKEN_STAGE;
+    if (call->token_stages > MAX_STAGES) call->token_stages = MAX_STAGES;
 }
 
 int linear_wgmma_quantized_sharing = 1; /* XXX */
 
-template <class T, enum weight_format FORMAT, int N, int GROUPS, int BLOCKS>
+template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES>
 static bool launch(struct backend *b, const char *operation, quantized_call *call)
 {
-    using L = quantized_tiling<FORMAT, N, GROUPS, BLOCKS>;
+    using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
     const struct matmul *m = &call->matmul;
     const struct cuda_state *s = cuda_use(b);
     call->token_tiles = (int32_t)cuda_div_up(m->num_tokens, N);
-    plan<L>(s, call, BLOCKS);
+    plan<L>(s, call, PLACES);
     call->sharing = call->splits == 1 && linear_wgmma_quantized_sharing == 2 ? 2 : 1;
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
     if (!map_weight(&call->weight, m, box_rows) ||
         !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N / call->sharing))
         return false;
-    auto *kernel = linear_wgmma_quantized_kernel<T, FORMAT, N, GROUPS, BLOCKS>;
+    auto *kernel = linear_wgmma_quantized_kernel<T, FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
     if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
     const int64_t tiles = cuda_div_up(cuda_div_up(m->out_features, call->tile_rows), call->sharing) * call->sharing;
     const dim3 grid((unsigned)(tiles * call->token_tiles * call->splits));
@@ -507,26 +573,26 @@ static bool launch_tokens(struct backend *b, const char *operation, quantized_ca
 {
     switch (linear_wgmma_quantized_variant) {
     case 1:
-        return launch<T, FORMAT, 16, 2, 2>(b, operation, call);
+        return launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call);
     case 2:
-        return launch<T, FORMAT, 32, 2, 2>(b, operation, call);
+        return launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call);
     case 3:
-        return launch<T, FORMAT, 64, 2, 2>(b, operation, call);
+        return launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call);
     case 4:
-        return launch<T, FORMAT, 64, 4, 1>(b, operation, call);
+        return launch<T, FORMAT, 64, 2, 2, 1>(b, operation, call);
     case 5:
-        return launch<T, FORMAT, 128, 2, 1>(b, operation, call);
+        return launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call);
     case 6:
-        return launch<T, FORMAT, 128, 4, 1>(b, operation, call);
+        return launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call);
     case 7:
-        return launch<T, FORMAT, 256, 2, 1>(b, operation, call);
+        return launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call);
     }
     const int32_t tokens = call->matmul.num_tokens;
-    return tokens <= 16    ? launch<T, FORMAT, 16, 2, 2>(b, operation, call)
-           : tokens <= 32  ? launch<T, FORMAT, 32, 2, 2>(b, operation, call)
-           : tokens <= 64  ? launch<T, FORMAT, 64, 2, 2>(b, operation, call)
-           : tokens <= 128 ? launch<T, FORMAT, 128, 2, 1>(b, operation, call)
-                           : launch<T, FORMAT, 256, 2, 1>(b, operation, call);
+    return tokens <= 16    ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
+           : tokens <= 32  ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
+           : tokens <= 64  ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
+           : tokens <= 128 ? launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call)
+                           : launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call);
 }
 
 template <class T> static bool launch_format(struct backend *b, const char *operation, quantized_call *call)
