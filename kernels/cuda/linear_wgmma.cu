@@ -27,6 +27,7 @@ template <int N, int GROUPS> struct tiling {
     static constexpr int STAGES = (110 << 10) / STAGE;
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
     static constexpr int SHARED = ALIGNMENT + STAGES * STAGE;
+    static constexpr int TOKENS_AT_ONCE = 2; /* that a thread writes */
     static_assert(4 * N * SUMS_ROW <= STAGES * STAGE, "the ring holds the sums at the end");
 };
 

@@ -31,6 +31,7 @@ template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLAC
     static constexpr int RING = (PLACES == 1 ? 222 : 110) << 10; /* bytes of both rings */
     static constexpr int SHARED = ALIGNMENT + RING;
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
+    static constexpr int TOKENS_AT_ONCE = N >= 128 ? 8 : 2; /* that a thread writes */
     /* Registers of a thread, if the warps that multiply need more than the others. */
     static constexpr bool UNEVEN = N * ROW_BLOCKS >= 128;
     static constexpr int MMA_REGISTERS = 216, COPY_REGISTERS = 72;
@@ -526,7 +527,7 @@ template <class L> static void plan(const struct cuda_state *s, quantized_call *
     const struct matmul *m = &call->matmul;
     const int64_t places = (int64_t)blocks * s->num_sms;
     const int64_t tiles = cuda_div_up(m->out_features, L::ROWS), all = tiles * call->token_tiles;
-    int64_t splits = places / all;
+    int64_t splits = places * 3 / 4 / all;
     if (splits > m->in_features / MIN_PART) splits = m->in_features / MIN_PART;
     call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
     call->steps = (int32_t)cuda_div_up(m->in_features, STEP);

@@ -77,23 +77,28 @@ static __device__ __forceinline__ void load_totals(float4 (&y)[COUNT], const flo
     }
 }
 
-/* Stores the first `count` of four output features of a token, added to what is in out if `add`; as_one: all four in
- * one access. */
+/* The first `count` of four output features of a token as they are in out; as_one: all four in one access. */
+template <class Out> static __device__ __forceinline__ piece<Out, 4> load_four(const Out *from, bool as_one, int count)
+{
+    piece<Out, 4> x = {};
+    if (as_one) return *(const piece<Out, 4> *)from;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (i < count) x.values[i] = from[i];
+    return x;
+}
+
+/* Stores them, added to `before` if there is one. */
 template <class Out>
 static __device__ __forceinline__ void store_four(Out *to, float4 y, const float (&bias)[4], bool as_one, int count,
-                                                  bool add)
+                                                  const piece<Out, 4> *before)
 {
     piece<Out, 4> out = {from_float<Out>(y.x + bias[0]), from_float<Out>(y.y + bias[1]), from_float<Out>(y.z + bias[2]),
                          from_float<Out>(y.w + bias[3])};
-    if (add) {
-        piece<Out, 4> before = {};
-        if (as_one) before = *(const piece<Out, 4> *)to;
+    if (before)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (!as_one && i < count) before.values[i] = to[i];
-            out.values[i] = from_float<Out>(to_float(before.values[i]) + to_float(out.values[i]));
-        }
-    }
+        for (int i = 0; i < 4; i++)
+            out.values[i] = from_float<Out>(to_float(before->values[i]) + to_float(out.values[i]));
     if (as_one) {
         *(piece<Out, 4> *)to = out;
         return;
@@ -139,7 +144,7 @@ template <class T, class L>
 static __device__ __forceinline__ void write_gated_tile(const tiled_matmul &call, const block_part &part,
                                                         const float *sums)
 {
-    constexpr int FOURS = L::ROWS / 8, STEP = L::MMA_THREADS / FOURS;
+    constexpr int FOURS = L::ROWS / 8, STEP = L::MMA_THREADS / FOURS, AT_ONCE = L::TOKENS_AT_ONCE / 2;
     const matmul &m = call.matmul;
     const int half = call.tile_rows / 2, size = (int)(m.out_features / 2);
     const tile_share share = share_of(call, part, FOURS, half, size);
@@ -147,29 +152,38 @@ static __device__ __forceinline__ void write_gated_tile(const tiled_matmul &call
     if (share.count <= 0) return;
     load_biases<T>(gate_bias, m, share.feature, share.count);
     load_biases<T>(up_bias, m, size + share.feature, share.count);
+    T *to = (T *)m.out + share.feature + part.first_token * m.out_stride;
 #pragma unroll 1
-    for (int token = share.token; token < share.end; token += STEP) {
-        const float *gate = sums + token * L::SUMS_ROW + share.row;
-        const float *const from[] = {gate, gate + half};
-        float4 y[2];
+    for (int token = share.token; token < share.end; token += AT_ONCE * STEP) {
+        const float *from[2 * AT_ONCE];
+        float4 y[2 * AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            from[2 * k] = sums + (token + k * STEP < share.end ? token + k * STEP : token) * L::SUMS_ROW + share.row;
+            from[2 * k + 1] = from[2 * k] + half;
+        }
         load_totals(y, from, call.splits);
-        auto gate_four = [&](enum activation activation) {
-            return float4{gate_times_up<T>(activation, y[0].x + gate_bias[0], y[1].x + up_bias[0]),
-                          gate_times_up<T>(activation, y[0].y + gate_bias[1], y[1].y + up_bias[1]),
-                          gate_times_up<T>(activation, y[0].z + gate_bias[2], y[1].z + up_bias[2]),
-                          gate_times_up<T>(activation, y[0].w + gate_bias[3], y[1].w + up_bias[3])};
-        };
-        const float4 gated = m.activation == ACTIVATION_GELU ? gate_four(ACTIVATION_GELU) : gate_four(m.activation);
-        store_four((T *)m.out + share.feature + (part.first_token + token) * m.out_stride, gated, none, call.fours,
-                   share.count, false);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const float4 gate = y[2 * k], up = y[2 * k + 1];
+            auto gate_four = [&](enum activation activation) {
+                return float4{gate_times_up<T>(activation, gate.x + gate_bias[0], up.x + up_bias[0]),
+                              gate_times_up<T>(activation, gate.y + gate_bias[1], up.y + up_bias[1]),
+                              gate_times_up<T>(activation, gate.z + gate_bias[2], up.z + up_bias[2]),
+                              gate_times_up<T>(activation, gate.w + gate_bias[3], up.w + up_bias[3])};
+            };
+            const float4 gated = m.activation == ACTIVATION_GELU ? gate_four(ACTIVATION_GELU) : gate_four(m.activation);
+            if (token + k * STEP < share.end)
+                store_four<T>(to + (token + k * STEP) * m.out_stride, gated, none, call.fours, share.count, NULL);
+        }
     }
 }
 
-/* The others: a thread writes two tokens at a time. */
+/* The others. */
 template <class T, class L, class Out>
 static __device__ __forceinline__ void write_tile(const tiled_matmul &call, const block_part &part, const float *sums)
 {
-    constexpr int FOURS = L::ROWS / 4, STEP = L::MMA_THREADS / FOURS;
+    constexpr int FOURS = L::ROWS / 4, STEP = L::MMA_THREADS / FOURS, AT_ONCE = L::TOKENS_AT_ONCE;
     const matmul &m = call.matmul;
     const tile_share share = share_of(call, part, FOURS, call.tile_rows, (int)m.out_features);
     const bool add = m.result == MATMUL_ADD;
@@ -178,14 +192,22 @@ static __device__ __forceinline__ void write_tile(const tiled_matmul &call, cons
     load_biases<T>(bias, m, share.feature, share.count);
     Out *to = (Out *)m.out + share.feature + part.first_token * m.out_stride;
 #pragma unroll 1
-    for (int token = share.token; token < share.end; token += 2 * STEP) {
-        const bool is_second = token + STEP < share.end;
-        const float *first = sums + token * L::SUMS_ROW + share.row;
-        const float *const from[] = {first, first + is_second * STEP * L::SUMS_ROW};
-        float4 y[2];
+    for (int token = share.token; token < share.end; token += AT_ONCE * STEP) {
+        const float *from[AT_ONCE];
+        piece<Out, 4> before[AT_ONCE];
+        float4 y[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int at = token + k * STEP < share.end ? token + k * STEP : token;
+            from[k] = sums + at * L::SUMS_ROW + share.row;
+            if (add) before[k] = load_four(to + at * m.out_stride, call.fours, share.count);
+        }
         load_totals(y, from, call.splits);
-        store_four(to + token * m.out_stride, y[0], bias, call.fours, share.count, add);
-        if (is_second) store_four(to + (token + STEP) * m.out_stride, y[1], bias, call.fours, share.count, add);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            if (token + k * STEP < share.end)
+                store_four(to + (token + k * STEP) * m.out_stride, y[k], bias, call.fours, share.count,
+                           add ? &before[k] : NULL);
     }
 }
 
