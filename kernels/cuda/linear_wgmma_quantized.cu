@@ -28,7 +28,7 @@ template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLAC
     static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP, WEIGHT_BYTES = ROWS * ROW_BYTES;
     static constexpr int TOKEN_BOX = N * BOX_ROW, BOXES = N >= 128 ? 1 : STEP / BOX_FEATURES; /* of a stage */
     static constexpr int TOKEN_STAGE = BOXES * TOKEN_BOX, TOKEN_STEP = STEP / BOX_FEATURES * TOKEN_BOX;
-    static constexpr int RING = (PLACES == 1 ? 222 : 110) << 10; /* bytes of both rings */
+    static constexpr int RING = (PLACES == 1 ? 222 : PLACES == 2 ? 110 : 72) << 10; /* bytes of both rings */
     static constexpr int SHARED = ALIGNMENT + RING;
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
     static constexpr int TOKENS_AT_ONCE = N >= 128 ? 8 : 2; /* that a thread writes */
@@ -537,7 +537,7 @@ template <class L> static void plan(const struct cuda_state *s, quantized_call *
     call->tile_rows = whole ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
     call->weight_stage_bytes =
         (int32_t)cuda_div_up(L::WEIGHT_BYTES + 8 * L::ROWS * call->scales_of_step, ALIGNMENT) * ALIGNMENT;
-    call->weight_stages = L::RING / (call->weight_stage_bytes + L::TOKEN_STEP) + 1;
+    call->weight_stages = L::RING / (call->weight_stage_bytes + L::TOKEN_STEP); /* 2 at least */
     if (call->weight_stages > MAX_STAGES) call->weight_stages = MAX_STAGES;
     call->token_stages = (L::RING - call->weight_stages * call->weight_stage_bytes) / L::TOKEN_STAGE;
     if (call->token_stages > MAX_STAGES) call->token_stages = MAX_STAGES;
@@ -587,6 +587,22 @@ static bool launch_tokens(struct backend *b, const char *operation, quantized_ca
         return launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call);
     case 7:
         return launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call);
+#ifdef MORE
+    }
+    if constexpr (FORMAT == WEIGHT_INT4 && std::is_same_v<T, __nv_bfloat16>) switch (linear_wgmma_quantized_variant) {
+    case 8:
+        return launch<T, FORMAT, 16, 1, 2, 3>(b, operation, call);
+    case 9:
+        return launch<T, FORMAT, 16, 2, 2, 2>(b, operation, call);
+    case 10:
+        return launch<T, FORMAT, 32, 1, 2, 3>(b, operation, call);
+    case 11:
+        return launch<T, FORMAT, 32, 2, 2, 2>(b, operation, call);
+    case 12:
+        return launch<T, FORMAT, 32, 1, 1, 3>(b, operation, call);
+    case 13:
+        return launch<T, FORMAT, 16, 2, 1, 3>(b, operation, call);
+#endif
     }
     const int32_t tokens = call->matmul.num_tokens;
     return tokens <= 16    ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
