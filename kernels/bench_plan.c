@@ -40,7 +40,7 @@ static int64_t qkv_width(const struct bench_sizes *s)
 
 static int64_t cache_bytes(const struct bench_sizes *s, int64_t num_blocks)
 {
-    return num_blocks * s->block_size * s->num_kv_heads * s->head_size * dtype_size(s->activations);
+    return num_blocks * s->block_size * s->num_kv_heads * s->head_size * dtype_size(s->cache);
 }
 
 static int64_t blocks_of(const struct bench_sizes *s, int64_t tokens)
@@ -63,24 +63,68 @@ static enum dtype linear_out_dtype(const struct bench_sizes *s, const struct ben
     return c->out_features == s->vocab_size ? DTYPE_FLOAT32 : s->activations;
 }
 
+struct weight bench_plan_weight(const struct bench_sizes *s, const struct bench_case *c)
+{
+    const struct bench_quantization *q = &s->quantization;
+    struct weight w = {
+        .format = weight_format_of(s->weights), .out_features = c->out_features, .in_features = c->in_features};
+    const bool divided = q->group_size == 0 || c->in_features % q->group_size == 0;
+    if (q->format < WEIGHT_FP8 || !divided || c->out_features == s->vocab_size) return w;
+    w.format = q->format;
+    w.scale_dtype = q->scale_dtype;
+    w.scale_rows = q->scale_rows;
+    w.group_size = q->group_size > 0 ? q->group_size : c->in_features;
+    w.quantize_x = q->quantize_x;
+    return w;
+}
+
+/* A weight in part 0: its data, then scales and zeros, each aligned. */
+struct weight_layout {
+    int64_t scales, zeros, bytes;
+};
+
+static struct weight_layout layout_of(const struct bench_sizes *s, const struct weight *w)
+{
+    const bool has_zeros = weight_is_quantized(w) && s->quantization.has_zeros;
+    struct weight_layout l = {.scales = aligned(w->out_features * weight_row_bytes(w))};
+    l.zeros = l.scales + aligned(weight_scale_count(w) * dtype_size(w->scale_dtype));
+    l.bytes = l.zeros + (has_zeros ? w->out_features * weight_groups(w) : 0);
+    return l;
+}
+
+/* Input and output have room for the tokens of quantized rows. */
 static void plan_linear(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    const int64_t weights = c->out_features * c->in_features * dtype_size(s->weights);
-    const int64_t x = c->count * c->in_features * dtype_size(s->activations);
-    const int64_t out = c->count * c->out_features * dtype_size(linear_out_dtype(s, c));
-    add_part(plan, weights);
-    add_part(plan, x);
-    add_part(plan, out);
-    plan->bytes = (double)(weights + x + out);
+    const struct weight w = bench_plan_weight(s, c);
+    const struct weight_layout layout = layout_of(s, &w);
+    const int64_t room = quantized_rows_padded(c->count), x = c->in_features * dtype_size(s->activations),
+                  out = c->out_features * dtype_size(linear_out_dtype(s, c));
+    add_part(plan, layout.bytes);
+    add_part(plan, room * x);
+    add_part(plan, room * out);
+    plan->bytes = (double)(weight_bytes(&w) + layout.bytes - layout.zeros + c->count * (x + out));
     plan->operations = 2.0 * c->count * (double)c->out_features * (double)c->in_features;
 }
 
 static struct weight weight_of(const struct bench_call *call)
 {
-    return (struct weight){.format = weight_format_of(call->sizes->weights),
-                           .out_features = call->c->out_features,
-                           .in_features = call->c->in_features,
-                           .data = part(call, 0)};
+    struct weight w = bench_plan_weight(call->sizes, call->c);
+    const struct weight_layout layout = layout_of(call->sizes, &w);
+    uint8_t *data = part(call, 0);
+    w.data = data;
+    if (weight_is_quantized(&w)) w.scales = data + layout.scales;
+    if (layout.bytes > layout.zeros) w.zeros = data + layout.zeros;
+    return w;
+}
+
+/* The rows of x in 8 bits, for a backend that wants them so. */
+static struct quantized_rows quantized_x(struct backend *b, const struct bench_call *call, const struct weight *w)
+{
+    const int32_t count = call->c->count;
+    uint8_t *x = part(call, 1);
+    if (!b->takes_quantized_rows || !b->takes_quantized_rows(b, w, count, call->sizes->activations))
+        return (struct quantized_rows){0};
+    return (struct quantized_rows){x, (float *)(x + quantized_rows_padded(count) * w->in_features), w->group_size};
 }
 
 static struct linear_args linear_args(const struct bench_call *call, const struct weight *w)
@@ -98,7 +142,9 @@ static struct linear_args linear_args(const struct bench_call *call, const struc
 static bool call_linear(struct backend *b, const struct bench_call *call)
 {
     const struct weight w = weight_of(call);
-    const struct linear_args args = linear_args(call, &w);
+    const struct quantized_rows rows = quantized_x(b, call, &w);
+    struct linear_args args = linear_args(call, &w);
+    if (rows.data) args.quantized_x = &rows;
     b->linear(b, &args);
     return true;
 }
@@ -239,7 +285,7 @@ static void plan_reshape(const struct bench_sizes *s, const struct bench_case *c
     add_part(plan, cache_bytes(s, written_blocks(s, c)));
     add_part(plan, cache_bytes(s, written_blocks(s, c)));
     add_fixed(plan, (int64_t)c->count * (int64_t)sizeof(int64_t));
-    plan->bytes = 4.0 * c->count * s->num_kv_heads * s->head_size * dtype_size(s->activations);
+    plan->bytes = 2.0 * c->count * s->num_kv_heads * s->head_size * (dtype_size(s->activations) + dtype_size(s->cache));
 }
 
 static void write_reshape(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
@@ -270,9 +316,8 @@ static struct reshape_and_cache_args cache_args(const struct bench_call *call, i
                                            .head_size = s->head_size,
                                            .block_size = s->block_size,
                                            .dtype = s->activations,
-                                           .cache_dtype = s->activations,
-                                           .k_scale = 1,
-                                           .v_scale = 1};
+                                           .cache_dtype = s->cache,
+                                           .kv_scales = fixed(call, call->plan->kv_scales)};
 }
 
 static bool call_reshape(struct backend *b, const struct bench_call *call)
@@ -316,7 +361,7 @@ static void plan_attention(const struct bench_sizes *s, const struct bench_case 
     const double pairs = q.query_len == 1 ? (double)q.count * q.seq_len : 0.5 * q.query_len * (q.query_len + 1.0);
     plan->operations = 4 * pairs * s->num_heads * s->head_size;
     plan->bytes =
-        2.0 * (double)out + 2.0 * (double)q.count * q.seq_len * s->num_kv_heads * s->head_size * (double)element;
+        2.0 * (double)out + 2.0 * (double)q.count * q.seq_len * s->num_kv_heads * s->head_size * dtype_size(s->cache);
 }
 
 static void write_attention(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
@@ -356,18 +401,19 @@ static struct attention_args attention_args(const struct bench_call *call, const
                                    .max_query_len = q.query_len,
                                    .max_seq_len = q.seq_len,
                                    .dtype = s->activations,
-                                   .cache_dtype = s->activations,
+                                   .cache_dtype = s->cache,
                                    .params = params};
 }
 
-static struct attention_params plain_attention(const struct bench_sizes *s)
+static struct attention_params plain_attention(const struct bench_call *call)
 {
-    return (struct attention_params){.scale = 1 / sqrtf((float)s->head_size), .k_scale = 1, .v_scale = 1};
+    return (struct attention_params){.scale = 1 / sqrtf((float)call->sizes->head_size),
+                                     .kv_scales = fixed(call, call->plan->kv_scales)};
 }
 
 static bool call_attention(struct backend *b, const struct bench_call *call)
 {
-    const struct attention_params params = plain_attention(call->sizes);
+    const struct attention_params params = plain_attention(call);
     const struct attention_args args = attention_args(call, &params);
     paged_attention(b, &args, call->c->operation == BENCH_PAGED_ATTENTION ? args.num_seqs : 0, args.num_seqs);
     return true;
@@ -552,7 +598,7 @@ static void write_decode_attention(const struct bench_sizes *s, const struct ben
 
 static bool call_decode_attention(struct backend *b, const struct bench_call *call)
 {
-    const struct attention_params params = plain_attention(call->sizes);
+    const struct attention_params params = plain_attention(call);
     const struct decode_attention_args args = {
         .rotary = rotary_args(call, 4, 5), .cache = cache_args(call, 2, 6), .attention = attention_args(call, &params)};
     return b->decode_attention && b->decode_attention(b, &args);
@@ -596,11 +642,15 @@ void bench_plan_make(const struct bench_sizes *sizes, const struct bench_case *c
 {
     *plan = (struct bench_plan){0};
     operations[c->operation].plan(sizes, c, plan);
+    plan->kv_scales = plan->num_fixed;
+    add_fixed(plan, 2 * sizeof(float));
 }
 
 void bench_plan_write(const struct bench_sizes *sizes, const struct bench_case *c, const struct bench_plan *plan,
                       uint8_t *data)
 {
+    float *kv_scales = (float *)(data + plan->fixed[plan->kv_scales]);
+    kv_scales[0] = kv_scales[1] = 1;
     if (operations[c->operation].write) operations[c->operation].write(sizes, c, plan, data);
 }
 

@@ -16,6 +16,7 @@ enum { PLAN_MAX_PARTS = 8, PLAN_MAX_SWAPS = 64 /* blocks of a call of swap_block
 struct bench_plan {
     int64_t parts[PLAN_MAX_PARTS], fixed[PLAN_MAX_PARTS]; /* offsets in bytes */
     int num_parts, num_fixed;
+    int kv_scales; /* the number of the fixed operand */
     int64_t set_bytes, fixed_bytes;
     int64_t host_bytes; /* of pinned host memory; one copy for all sets, since the link is slower than any cache */
     double bytes, link_bytes, operations; /* as in struct bench_time */
@@ -29,6 +30,9 @@ struct bench_call {
     uint8_t *set, *fixed; /* on the device */
     uint8_t *host;        /* pinned */
 };
+
+/* The weight of a matmul, without data, scales and zeros. */
+struct weight bench_plan_weight(const struct bench_sizes *sizes, const struct bench_case *c);
 
 void bench_plan_make(const struct bench_sizes *sizes, const struct bench_case *c, struct bench_plan *plan);
 /* Writes the fixed operands to host memory [plan->fixed_bytes], which is zeroed. */

@@ -97,7 +97,8 @@ static enum status check_sizes(const struct finder *f, const struct tensor *t, c
 {
     const struct weight_scheme *c = &t->scheme;
     const int in_word = 32 / element_bits(t);
-    const bool words_of_rows = c->storage == STORED_AWQ || ((c->storage == STORED_GPTQ || c->has_zeros) && !c->quantize);
+    const bool words_of_rows =
+        c->storage == STORED_AWQ || ((c->storage == STORED_GPTQ || c->has_zeros) && !c->quantize);
     const int64_t row_step = c->blocks ? c->group_size : words_of_rows ? in_word : 1;
     const int64_t column_step = c->storage == STORED_ROWS && c->format != WEIGHT_INT4 ? 1 : in_word;
     if (t->in_features % column_step || (c->format == WEIGHT_INT4 && t->in_features % s->weight.group_size))
@@ -199,10 +200,11 @@ static enum status check_no_zero_points(struct finder *f, const struct tensor *t
     use(f, found);
     enum status status = all_bytes_zero(f, found, &zero);
     if (status != STATUS_OK || zero) return status;
-    return error_set(f->err, STATUS_INVALID,
-                     "%s: tensor \"%s\" has zero points other than 0, but by the \"quantization_config\" of config.json "
-                     "there are none",
-                     found->path, found->name);
+    return error_set(
+        f->err, STATUS_INVALID,
+        "%s: tensor \"%s\" has zero points other than 0, but by the \"quantization_config\" of config.json "
+        "there are none",
+        found->path, found->name);
 }
 
 static enum status find_zeros(struct finder *f, const struct tensor *t, struct weight_source *s)
@@ -254,7 +256,8 @@ static bool is_identity(const struct weight *w, const int32_t *group_of)
     return same || unused;
 }
 
-/* Sets the order in which the input features of a group follow each other, unless they do so already. work: [in_features
+/* Sets the order in which the input features of a group follow each other, unless they do so already. work:
+ * [in_features
  * + groups] zeros. */
 static enum status sort_by_group(const struct finder *f, const struct safetensor *found, int32_t *work,
                                  struct weight_source *s)
@@ -321,12 +324,11 @@ enum status find_quantized(struct finder *f, const struct tensor *t)
     if (status == STATUS_OK) status = find_data(f, t, s);
     if (status == STATUS_OK && !c->quantize) status = find_scales(f, t, s);
     if (status == STATUS_OK && !c->quantize) status = find_zeros(f, t, s);
-    if (status == STATUS_OK && (c->storage == STORED_GPTQ || c->storage == STORED_PACKED))
-        status = find_order(f, t, s);
+    if (status == STATUS_OK && (c->storage == STORED_GPTQ || c->storage == STORED_PACKED)) status = find_order(f, t, s);
     if (status != STATUS_OK) return status;
     if (!c->quantize && c->format == WEIGHT_INT4) safetensors_to_dtype(s->scales->dtype, &s->weight.scale_dtype);
     if (!c->quantize) use_in_place(t, s);
     *model_weights_matrix(weights, t) = s->weight;
-    weights->bytes += weight_source_bytes(s);
+    weights->bytes += weight_bytes_of_parts(&s->weight, s->has_zeros);
     return STATUS_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "model/find_weights.h"
+#include "model/kv_scales.h"
 
 const struct safetensor *find_by_name(const struct safetensors *file, const char *name)
 {
@@ -28,10 +29,23 @@ struct shape_text shape_text(const int64_t *shape, int num_dims)
     return out;
 }
 
+/* Whether the files have a matrix of floats in packed form. */
+static bool is_packed(const struct finder *f, const struct tensor *t)
+{
+    static const char *const forms[] = {"qweight", "weight_packed"};
+    char name[sizeof t->name + 16];
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(name, sizeof name, "%.*s%s", (int)(strlen(t->name) - strlen("weight")), t->name, forms[i]);
+        if (t->kind == TENSOR_MATRIX && find_by_name(f->weights->file, name)) return true;
+    }
+    return false;
+}
+
 static enum status missing(const struct finder *f, const struct tensor *t)
 {
     const char *hint = "";
     if (t->role == TENSOR_LM_HEAD) hint = "; a model without it has \"tie_word_embeddings\": true in config.json";
+    if (is_packed(f, t)) hint = "; it is packed there, but no \"quantization_config\" in config.json says how";
     if (t->kind == TENSOR_BIAS) hint = "; by its config.json the model has biases here";
     return error_set(f->err, STATUS_INVALID, "%s: there is no tensor \"%s\" in the safetensors files%s", f->folder,
                      t->name, hint);
@@ -137,7 +151,7 @@ static enum status find_all(struct finder *f)
     if (!f->used || !w->sources) return out_of_memory(f);
     if (f->spec->gain_offset != 0) status = allocate_gains(f);
     for (int32_t i = 0; i < w->table.count && status == STATUS_OK; i++) status = find_tensor(f, &w->table.tensors[i]);
-    return status;
+    return status == STATUS_OK ? kv_scales_find(w, f->spec, f->used, f->err) : status;
 }
 
 /* ---- lm_head ---- */
@@ -191,10 +205,21 @@ static bool is_zero_bias(const struct finder *f, const struct safetensor *t)
  * the cache. */
 static bool harmless(const struct finder *f, const struct safetensor *t)
 {
-    static const char *const ends[] = {
-        "rotary_emb.inv_freq", ".weight_shape",      ".input_scale",       ".output_scale", ".input_zero_point",
-        ".output_zero_point",  ".input_global_scale", ".activation_scale", ".kv_scale",     ".q_scale",
-        ".k_scale",            ".v_scale",           ".q_zero_point",      ".k_zero_point", ".v_zero_point"};
+    static const char *const ends[] = {"rotary_emb.inv_freq",
+                                       ".weight_shape",
+                                       ".input_scale",
+                                       ".output_scale",
+                                       ".input_zero_point",
+                                       ".output_zero_point",
+                                       ".input_global_scale",
+                                       ".activation_scale",
+                                       ".kv_scale",
+                                       ".q_scale",
+                                       ".k_scale",
+                                       ".v_scale",
+                                       ".q_zero_point",
+                                       ".k_zero_point",
+                                       ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
     return (f->spec->tie_word_embeddings && strcmp(t->name, "lm_head.weight") == 0) || is_zero_bias(f, t);

@@ -1,6 +1,9 @@
 #include "model/kv_cache.h"
 
+#include <math.h>
 #include <stdlib.h>
+
+#include "kernels/kv_scale.h"
 
 static int64_t tensor_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype dtype)
 {
@@ -43,6 +46,58 @@ enum status kv_cache_allocate(struct kv_cache *cache, struct arena *arena, int32
     }
     cache->num_blocks = num_blocks;
     return STATUS_OK;
+}
+
+enum status kv_cache_allocate_scales(struct kv_cache *cache, struct arena *arena, const struct model_spec *spec,
+                                     enum dtype dtype, struct error *err)
+{
+    const struct arena_request request = {PURPOSE_STATE, dtype_size(dtype) == 1 ? 2 * (int64_t)spec->num_layers : 0,
+                                          sizeof *cache->scales, &cache->scales};
+    return arena_alloc_all(arena, &request, 1, err);
+}
+
+static bool has_scales(const struct model_weights *weights, int32_t num_layers)
+{
+    for (int32_t i = 0; i < num_layers; i++)
+        for (int j = 0; j < 2; j++)
+            if (weights->layers[i].kv_scales[j] == 0) return false;
+    return true;
+}
+
+/* From the checkpoint. */
+static enum status take_scales(const struct model_weights *weights, int32_t num_layers, float *scales,
+                               struct error *err)
+{
+    for (int32_t i = 0; i < num_layers; i++)
+        for (int j = 0; j < 2; j++) {
+            const float scale = weights->layers[i].kv_scales[j];
+            if (!(scale > 0) || isinf(scale))
+                return error_set(err, STATUS_INVALID,
+                                 "the checkpoint's scale of the cached %s of layer %d is %g, but must be a positive "
+                                 "number; without its scales an fp8 KV cache measures them",
+                                 j ? "values" : "keys", i, (double)scale);
+            scales[2 * i + j] = scale;
+        }
+    return STATUS_OK;
+}
+
+enum status kv_cache_set_scales(struct kv_cache *cache, struct backend *b, const struct model_weights *weights,
+                                int32_t num_layers, struct error *err)
+{
+    const int64_t bytes = (int64_t)2 * num_layers * (int64_t)sizeof *cache->scales;
+    const bool e4m3 = cache->dtype == DTYPE_FP8_E4M3, given = e4m3 && has_scales(weights, num_layers);
+    if (!cache->scales) return STATUS_OK;
+    float *scales = malloc((size_t)bytes);
+    if (!scales) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    for (int32_t i = 0; i < 2 * num_layers; i++) scales[i] = e4m3 ? KV_SCALE_LEAST : 1;
+    enum status status = given ? take_scales(weights, num_layers, scales, err) : STATUS_OK;
+    if (status == STATUS_OK) {
+        b->copy(b, cache->scales, scales, bytes, NULL);
+        status = b->stream_synchronize(b, NULL, err);
+    }
+    cache->measure_scales = e4m3 && !given;
+    free(scales);
+    return status;
 }
 
 void kv_cache_close(struct kv_cache *cache)

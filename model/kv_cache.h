@@ -7,6 +7,7 @@
 #include "model/arena.h"
 #include "model/kv_groups.h"
 #include "model/model_spec.h"
+#include "model/weights.h"
 
 struct kv_cache {
     struct kv_groups groups;
@@ -17,6 +18,8 @@ struct kv_cache {
     enum dtype dtype;
     int64_t tensor_block_bytes; /* of one block in one tensor */
     int64_t block_bytes;        /* of one block in all tensors, kv_cache_block_bytes; of a host block, too */
+    float *scales; /* [num_layers, 2] of a cache of fp8, on the device (attention_params.kv_scales); NULL: of floats */
+    bool measure_scales; /* of the first step that stores tokens: it raises the scales to what it stores */
 };
 
 /* Bytes of one block: block_size tokens of K and V in a group's layers, 2 * groups->num_tensors * block_size *
@@ -32,11 +35,26 @@ enum status kv_cache_init(struct kv_cache *cache, const struct model_spec *spec,
                           enum dtype dtype, struct error *err);
 /* Allocates the tensors for num_blocks and the null block. */
 enum status kv_cache_allocate(struct kv_cache *cache, struct arena *arena, int32_t num_blocks, struct error *err);
+
+/* Allocates the scales, if the cache is to have any. `dtype` is that of the cache. */
+enum status kv_cache_allocate_scales(struct kv_cache *cache, struct arena *arena, const struct model_spec *spec,
+                                     enum dtype dtype, struct error *err);
+/* Sets the scales of fp8_e4m3 to those of the checkpoint, if it has them for all layers; else to the least, and
+ * measure_scales. The scales of fp8_e5m2 are 1. INVALID: a scale of the checkpoint is no positive number. */
+enum status kv_cache_set_scales(struct kv_cache *cache, struct backend *b, const struct model_weights *weights,
+                                int32_t num_layers, struct error *err);
+
 void kv_cache_close(struct kv_cache *cache); /* the tensors are the arena's; safe on a zeroed struct */
 
 static inline void *kv_cache_k(const struct kv_cache *cache, int32_t layer)
 {
     return cache->tensors[cache->groups.index[layer]];
+}
+
+/* As in struct attention_params. */
+static inline float *kv_cache_scales(const struct kv_cache *cache, int32_t layer)
+{
+    return cache->scales ? cache->scales + (int64_t)2 * layer : NULL;
 }
 
 static inline void *kv_cache_v(const struct kv_cache *cache, int32_t layer)

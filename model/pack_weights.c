@@ -3,8 +3,6 @@
 
 #include "model/weights.h"
 
-enum { ALIGNMENT = 64 };
-
 /* A band of a matrix. */
 struct job {
     const struct weight_source *source;
@@ -17,11 +15,6 @@ struct jobs {
     int64_t count;
 };
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* Bytes of the parts that the weight does not have yet. */
 static struct weight_part_bytes missing_parts(const struct weight_source *s, const struct weight *w)
 {
@@ -31,14 +24,16 @@ static struct weight_part_bytes missing_parts(const struct weight_source *s, con
     return bytes;
 }
 
-static int64_t count_bytes(const struct model_weights *w)
+int64_t model_weights_to_pack(const struct model_weights *w)
 {
     int64_t bytes = 0;
+    if (!w->sources || w->memory) return 0;
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
         if (!t->scheme.is_quantized) continue;
         const struct weight_part_bytes parts = missing_parts(&w->sources[i], model_weights_matrix(w, t));
-        bytes += aligned(parts.data) + aligned(parts.scales) + aligned(parts.zeros);
+        bytes += model_weights_aligned(parts.data) + model_weights_aligned(parts.scales) +
+                 model_weights_aligned(parts.zeros);
     }
     return bytes;
 }
@@ -46,7 +41,7 @@ static int64_t count_bytes(const struct model_weights *w)
 static void *take(char **memory, int64_t bytes)
 {
     char *taken = *memory;
-    *memory += aligned(bytes);
+    *memory += model_weights_aligned(bytes);
     return bytes > 0 ? taken : NULL;
 }
 
@@ -96,7 +91,7 @@ static enum status run_jobs(const struct jobs *jobs, struct error *err)
 
 enum status model_weights_pack(struct model_weights *w, struct error *err)
 {
-    const int64_t bytes = w->sources && !w->memory ? count_bytes(w) : 0;
+    const int64_t bytes = model_weights_to_pack(w);
     if (bytes == 0) return STATUS_OK;
     struct jobs jobs = {.jobs = malloc((size_t)count_bands(w) * sizeof *jobs.jobs)};
     if (!jobs.jobs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");

@@ -29,10 +29,11 @@ static bool samples_every_token(const struct batch *batch)
     return true;
 }
 
-/* The graph that computes the batch, or NULL. Graphs do not wait for swaps. */
+/* The graph that computes the batch, or NULL. Graphs neither wait for swaps nor measure scales. */
 static const struct decode_graph *find_graph(const struct model *m, const struct batch *batch, bool all_sampled)
 {
-    if (batch->num_decodes != batch->num_seqs || !all_sampled || swap_is_needed(batch)) return NULL;
+    if (batch->num_decodes != batch->num_seqs || !all_sampled || swap_is_needed(batch) || m->cache.measure_scales)
+        return NULL;
     return decode_graphs_find(&m->graphs, batch->num_seqs);
 }
 
@@ -47,8 +48,17 @@ static struct step_shape shape_of(const struct model *m, const struct batch *bat
         .max_query_len = batch->max_query_len,
         .max_seq_len = batch->max_seq_len,
         .all_sampled = all_sampled,
+        .measures_scales = m->cache.measure_scales,
         .swapped = swap_is_needed(batch) ? m->swap.swapped : NULL,
     };
+}
+
+/* False: a step of model_warm_up. */
+static bool stores_tokens(const struct batch *batch)
+{
+    for (int32_t t = 0; t < batch->num_tokens; t++)
+        if (batch->slot_mapping[t] >= 0) return true;
+    return false;
 }
 
 /* Puts changes of block tables and copies of blocks on the main stream, and swaps on a stream of their own. Blocks are
@@ -176,6 +186,7 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
     } else {
         const struct step_shape shape = shape_of(m, batch, all_sampled);
         if (!decoder_forward(&m->decoder, &shape)) return error_set(err, STATUS_CANCELLED, "the step was cancelled");
+        if (stores_tokens(batch)) m->cache.measure_scales = false;
     }
     sample(m, batch, results);
     score_targets(m, batch, results);

@@ -71,5 +71,6 @@ void tensor_table_free(struct tensor_table *table); /* safe on a zeroed struct *
 const struct tensor *tensor_table_find(const struct tensor_table *table, enum tensor_role role, int32_t layer);
 
 int64_t tensor_elements(const struct tensor *t);
+enum layer_matrix tensor_layer_matrix(const struct tensor *t); /* of a matrix or bias of a layer */
 
 #endif

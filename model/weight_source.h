@@ -17,8 +17,8 @@ struct weight_source {
     /* What is read: its data, scales and zeros point into the file, or are NULL where they must be read by rows.
      * input_order is owned by the source. */
     struct weight weight;
-    bool has_zeros;                 /* the weight has zeros, which are read by rows */
-    const struct safetensors *file; /* not owned */
+    bool has_zeros;                                 /* the weight has zeros, which are read by rows */
+    const struct safetensors *file;                 /* not owned */
     const struct safetensor *data, *scales, *zeros; /* in the file; scales NULL: of floats; zeros NULL: none there */
     int64_t first_row;                              /* of the tensors: where the matrix begins */
     int64_t one_scale; /* the scale of the whole matrix is this element of `scales`; -1: rows have their own */
@@ -43,7 +43,9 @@ struct weight_part_bytes {
 };
 struct weight_part_bytes weight_part_bytes(const struct weight *w, bool has_zeros, int64_t rows);
 
-int64_t weight_source_bytes(const struct weight_source *s); /* of the whole weight, without the bias */
+/* Of the whole weight, with its input_order and without the bias: weight_bytes of one whose pointers may be NULL yet.
+ */
+int64_t weight_bytes_of_parts(const struct weight *w, bool has_zeros);
 
 /* The place of row `first` in what `parts` points to. */
 struct weight_rows weight_rows_at(const struct weight *w, const struct weight_rows *parts, int64_t first);

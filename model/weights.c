@@ -9,6 +9,8 @@
 
 #include "base/host_memory.h"
 
+enum { ALIGNMENT = 64 }; /* bytes */
+
 /* A squared ReLU is an xIELU whose numbers but alpha_p are 0. */
 static struct xielu_params initial_xielu(enum mlp_type mlp)
 {
@@ -147,6 +149,11 @@ const struct weight_source *model_weights_source(const struct model_weights *w, 
     return w->sources && t->scheme.is_quantized ? &w->sources[t - w->table.tensors] : NULL;
 }
 
+int64_t model_weights_aligned(int64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 /* Linux grants memory that it does not have, and kills the process when it is used: so the size is compared with what
  * is available first. */
 enum status model_weights_allocate(struct model_weights *w, int64_t bytes, const char *what, struct error *err)
@@ -174,9 +181,8 @@ static int64_t set_size(const struct model_spec *spec, struct model_weights *w, 
     if (t->kind == TENSOR_SCALAR) return 0; /* is no weight on a device */
     if (t->scheme.is_quantized) {
         const struct weight weight = weight_of_scheme(t);
-        const struct weight_part_bytes parts = weight_part_bytes(&weight, t->scheme.has_zeros, t->out_features);
         *model_weights_matrix(w, t) = weight;
-        return parts.data + parts.scales + parts.zeros;
+        return weight_bytes_of_parts(&weight, t->scheme.has_zeros);
     }
     model_weights_set(w, t, NULL, dtype);
     return tensor_elements(t) * dtype_size(dtype);

@@ -26,6 +26,7 @@ struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
     struct projection qkv;             /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
+    float kv_scales[2];                /* the checkpoint's for an fp8 cache, of K and of V; 0: it has none */
     struct weight o;                   /* [hidden_size, num_heads * head_size] */
     struct norm_params post_attention_norm, mlp_norm; /* [hidden_size] */
     struct projection gate_up; /* [2 * intermediate_size, hidden_size]; without a gate, up: [intermediate_size, ] */
@@ -49,8 +50,8 @@ struct model_weights {
 };
 
 /* Maps the folder's safetensors and finds every tensor of the spec by its name, and those that its schemes name. Errors
- * name the file, the tensor, the shape or dtype found and the one expected. A warning on `log` names each tensor that nothing uses, except rotary
- * inv_freq buffers and the copy of a tied lm_head.
+ * name the file, the tensor, the shape or dtype found and the one expected. A warning on `log` names each tensor that
+ * nothing uses, except rotary inv_freq buffers and the copy of a tied lm_head.
  *
  * A quantized matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its
  * source: by model_weights_pack, or while it is uploaded. Each other tensor is float32, float16 or bfloat16 as the file
@@ -58,20 +59,22 @@ struct model_weights {
  * gain_offset is added are float32. An lm_head that the file holds is used, as transformers 5 does, even if the spec
  * ties it to the embedding; one whose bytes are the embedding's stays tied.
  *
- * Nothing is read but headers, the gains that are converted, an lm_head that the spec ties, and the order of input
- * features in a quantized matrix: other pages come in as they are touched. On failure *weights is zeroed. */
+ * Nothing is read but headers, scalars, the gains that are converted, an lm_head that the spec ties, and the order of
+ * input features in a quantized matrix: other pages come in as they are touched. On failure *weights is zeroed. */
 enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
                                struct model_weights *weights, struct error *err);
 
-/* Reads into memory what quantized matrices cannot use in the files, so that weights can be used on the CPU; all threads
- * that OpenMP has. Does nothing where there is no such matrix, or if that is done already. OUT_OF_MEMORY, IO, or
- * INVALID: see weight_source_read. */
+/* Reads into memory what quantized matrices cannot use in the files, so that weights can be used on the CPU; all
+ * threads that OpenMP has. Does nothing where there is no such matrix, or if that is done already. OUT_OF_MEMORY, IO,
+ * or INVALID: see weight_source_read. */
 enum status model_weights_pack(struct model_weights *weights, struct error *err);
+int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes that it would allocate now */
 
 /* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
  * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are
- * 1021 of them, nearly normal, up to 3.5 deviations: an 8B model takes seconds. Fails if the host does not have the
- * memory; *weights is zeroed then. */
+ * 1021 of them, nearly normal, up to 3.5 deviations: an 8B model takes seconds. A quantized matrix gets random bytes
+ * and equal scales: it has no order of input features. Fails if the host does not have the memory; *weights is zeroed
+ * then. */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err);
 /* Weights of the spec's shapes and dtype without data: their table, their types and `bytes`, which is what a plan of
@@ -85,7 +88,9 @@ void model_weights_resident(const struct model_weights *weights, int64_t *bytes,
 /* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
                                struct error *err);
-/* Allocates `memory` of that size, aligned to 64 bytes. `what` is said in the error if there is too little: "dummy
+/* A size, rounded up to what tensors in `memory` are aligned to. */
+int64_t model_weights_aligned(int64_t bytes);
+/* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy
  * weights of this config". */
 enum status model_weights_allocate(struct model_weights *weights, int64_t bytes, const char *what, struct error *err);
 /* The source of a matrix that is quantized and lies in files; else NULL. */

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "model/config.h"
 #include "model/kv_groups.h"
 #include "model/model.h"
@@ -88,6 +89,7 @@ struct variant {
     bool grouped;                        /* layers with different windows have blocks of their own */
     int32_t fused;                       /* fused operations take steps of at most so many tokens; 0: there are none */
     bool mixed;                          /* the first layer's k_proj and its bias are made float32 */
+    float kv_scales[2];                  /* the checkpoint has these for every layer; 0: none */
     bool rotates_nothing, at_position_0; /* layers have no rotary embedding; every token is at position 0 */
     struct fused_calls *calls;
 };
@@ -133,6 +135,8 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     if (variant->mixed) f->widened = widen(&f->weights.layers[0].qkv.parts[1]);
     for (int32_t i = 0; variant->rotates_nothing && i < f->config.spec.num_layers; i++)
         f->config.spec.layers[i].rotary_dim = 0;
+    for (int32_t i = 0; i < f->config.spec.num_layers; i++)
+        memcpy(f->weights.layers[i].kv_scales, variant->kv_scales, sizeof variant->kv_scales);
     f->at_position_0 = variant->at_position_0;
     must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
     must(model_allocate_cache(f->model, variant->grouped ? grouped_pool_size(&options.limits, variant->chunk) : 20,
@@ -621,6 +625,85 @@ static void test_logits_narrow_types(void **state)
         }
 }
 
+/* What transformers computes with a cache that rounds to fp8 (tests/scripts/make_fp8_cache_golden.py), in three ways. A
+ * number between two that fp8 has may be rounded the other way here. */
+struct fp8_way {
+    const char *name;
+    enum dtype cache_dtype;
+    float kv_scales[2];
+};
+static const struct fp8_way fp8_ways[] = {
+    {"measured scales", DTYPE_FP8_E4M3, {0}},
+    {"given scales", DTYPE_FP8_E4M3, {0.011f, 0.007f}},
+    {"e5m2", DTYPE_FP8_E5M2, {0}},
+};
+enum { NUM_FP8_WAYS = sizeof fp8_ways / sizeof *fp8_ways, FP8_PROMPTS = 2 };
+
+/* The last token of the prompts of 33 and 100 tokens, against logits[FP8_PROMPTS][vocab_size]. */
+static double fp8_error(const char *name, const struct fp8_way *way, enum dtype dtype, int32_t chunk, float *logits)
+{
+    const struct variant variant = {.dtype = dtype,
+                                    .cache_dtype = way->cache_dtype,
+                                    .chunk = chunk,
+                                    .kv_scales = {way->kv_scales[0], way->kv_scales[1]}};
+    struct fixture f;
+    struct golden golden;
+    struct error err;
+    struct squares all = {0, 0};
+    char folder[512], data[512];
+    find_folders(name, folder, data, sizeof folder);
+    must(golden_load(data, &golden, &err), &err);
+    fixture_open(&f, name, &variant);
+    for (int32_t i = 0; i < FP8_PROMPTS; i++) {
+        struct golden_case c = golden.cases[golden.num_cases - FP8_PROMPTS + i];
+        int32_t last = c.num_prompt - 1;
+        assert_int_equal(c.num_prompt, i ? 100 : 33);
+        c.positions = &last, c.num_positions = 1, c.logits = logits + (int64_t)i * golden.vocab_size;
+        const struct squares squares = run_case(&f, &c, chunk);
+        all.difference += squares.difference;
+        all.size += squares.size;
+    }
+    fixture_close(&f);
+    golden_free(&golden);
+    return sqrt(all.difference / all.size);
+}
+
+/* Returns how many of the errors are those of float32. Rounding the other way costs more; the arithmetic of bfloat16
+ * does so often, and the random weights of these checkpoints amplify it. */
+static int check_fp8_cache(const char *name)
+{
+    struct error err;
+    struct text stored = {0};
+    char path[512];
+    int close = 0;
+    snprintf(path, sizeof path, QUIRE_TEST_DATA "/golden/%s/fp8_cache.bin", name);
+    must(file_read(path, &stored, &err), &err);
+    const size_t way_floats = stored.length / sizeof(float) / NUM_FP8_WAYS;
+    for (int i = 0; i < NUM_FP8_WAYS; i++) {
+        float *logits = (float *)stored.data + way_floats * (size_t)i;
+        const double exact = fp8_error(name, &fp8_ways[i], DTYPE_FLOAT32, 128, logits);
+        const double chunks = fp8_error(name, &fp8_ways[i], DTYPE_FLOAT32, 20, logits);
+        const double narrow = fp8_error(name, &fp8_ways[i], DTYPE_BFLOAT16, 40, logits);
+        print_message("%s, fp8 cache with %s: relative error %.2g, in chunks %.2g, in bfloat16 %.2g\n", name,
+                      fp8_ways[i].name, exact, chunks, narrow);
+        close += (exact < float32_bound()) + (chunks < float32_bound());
+        if (!(exact < 0.1) || !(chunks < 0.1) || !(narrow < 1))
+            fail_msg("%s, fp8 cache with %s: the logits are off by %g, %g, %g", name, fp8_ways[i].name, exact, chunks,
+                     narrow);
+    }
+    text_free(&stored);
+    return close;
+}
+
+static void test_logits_of_an_fp8_cache(void **state)
+{
+    (void)state;
+    int close = 0;
+    for (int i = 0; i < golden_num_checkpoints; i++) close += check_fp8_cache(golden_checkpoints[i]);
+    print_message("%d of %d are as near as float32\n", close, 2 * NUM_FP8_WAYS * golden_num_checkpoints);
+    assert_true(close >= NUM_FP8_WAYS * golden_num_checkpoints);
+}
+
 static void test_greedy_tokens(void **state)
 {
     (void)state;
@@ -662,6 +745,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_the_guide),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_narrow_types),
+        cmocka_unit_test(test_logits_of_an_fp8_cache),
         cmocka_unit_test(test_logits_of_swapped_blocks),
         cmocka_unit_test(test_logits_of_groups),
         cmocka_unit_test(test_greedy_tokens),
@@ -670,10 +754,12 @@ int main(void)
         cmocka_unit_test(test_logits_without_rotation),
     };
     const struct CMUnitTest gpu_tests[] = {
-        cmocka_unit_test(test_logits_float32),      cmocka_unit_test(test_logits_of_the_guide),
-        cmocka_unit_test(test_logits_narrow_types), cmocka_unit_test(test_logits_of_swapped_blocks),
-        cmocka_unit_test(test_greedy_tokens),       cmocka_unit_test(test_logits_of_groups),
+        cmocka_unit_test(test_logits_float32),         cmocka_unit_test(test_logits_of_the_guide),
+        cmocka_unit_test(test_logits_narrow_types),    cmocka_unit_test(test_logits_of_swapped_blocks),
+        cmocka_unit_test(test_greedy_tokens),          cmocka_unit_test(test_logits_of_groups),
+        cmocka_unit_test(test_logits_of_an_fp8_cache),
     };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
     run_set_device("cuda");
     return failed + cmocka_run_group_tests_name("cuda", gpu_tests, NULL, NULL);

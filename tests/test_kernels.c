@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/kv_scale.h"
 #include "tests/support/operations.h"
 
 static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
@@ -756,7 +757,7 @@ enum { STORED_TOKENS = 21, STORED_HEADS = 2, STORED_BLOCKS = 9 };
 struct stored {
     enum dtype dtype, cache;
     int32_t head_size, block_size;
-    float k_scale, v_scale;
+    float kv_scales[2];
     struct tensor fused; /* query, key and value of each token */
     struct tensor k, v;
     uint8_t *k_expected, *v_expected;
@@ -796,9 +797,9 @@ static void expect_token(struct stored *s, int64_t t)
         for (int64_t d = 0; d < head_size; d++) {
             const int64_t head = block * STORED_HEADS + h, from = t * stored_stride(s) + row + h * head_size + d;
             expect_element(&s->k, s->k_expected, ((head * (head_size / x) + d / x) * block_size + offset) * x + d % x,
-                           tensor_get(&s->fused, from) / (double)s->k_scale);
+                           tensor_get(&s->fused, from) / (double)s->kv_scales[0]);
             expect_element(&s->v, s->v_expected, (head * head_size + d) * block_size + offset,
-                           tensor_get(&s->fused, from + row) / (double)s->v_scale);
+                           tensor_get(&s->fused, from + row) / (double)s->kv_scales[1]);
         }
 }
 
@@ -806,6 +807,7 @@ static void store_tokens(struct test_backend *tb, struct stored *s)
 {
     const int64_t row = STORED_HEADS * (int64_t)s->head_size * dtype_size(s->dtype);
     struct tensor slots = tensor_bytes(tb->b, s->slots, sizeof s->slots);
+    struct tensor scales = tensor_bytes(tb->b, s->kv_scales, sizeof s->kv_scales);
     const struct reshape_and_cache_args args = {.key = (uint8_t *)s->fused.data + row,
                                                 .value = (uint8_t *)s->fused.data + 2 * row,
                                                 .kv_stride = stored_stride(s),
@@ -818,19 +820,18 @@ static void store_tokens(struct test_backend *tb, struct stored *s)
                                                 .block_size = s->block_size,
                                                 .dtype = s->dtype,
                                                 .cache_dtype = s->cache,
-                                                .k_scale = s->k_scale,
-                                                .v_scale = s->v_scale};
+                                                .kv_scales = scales.data};
     tb->b->reshape_and_cache(tb->b, &args);
     tensor_download(&s->k), tensor_download(&s->v);
-    tensor_free(&slots);
+    tensor_free(&slots), tensor_free(&scales);
 }
 
 /* Slots that no token is stored in stay as they were. */
 static void check_reshape(struct test_backend *tb, struct random *random, struct stored *s)
 {
     const int64_t count = (int64_t)STORED_BLOCKS * STORED_HEADS * s->head_size * s->block_size;
-    s->k_scale = dtype_size(s->cache) == 1 ? 0.25f : 1;
-    s->v_scale = dtype_size(s->cache) == 1 ? 0.5f : 1;
+    s->kv_scales[0] = dtype_size(s->cache) == 1 ? 0.25f : 1;
+    s->kv_scales[1] = dtype_size(s->cache) == 1 ? 0.5f : 1;
     s->fused = tensor_random(tb->b, s->dtype, STORED_TOKENS * stored_stride(s), 1, random);
     for (int64_t i = 0; i < s->fused.count; i += 7) /* zeros of both signs, and numbers that no 8-bit float holds */
         tensor_set(&s->fused, i, i % 3 == 0 ? 0.0 : i % 3 == 1 ? -0.0 : ldexp(1, -(int)(i % 30)));
@@ -857,6 +858,51 @@ static void stores_keys_and_values(struct test_backend *tb, struct random *rando
         struct stored s = {
             .dtype = types[i / 5 % 3], .cache = cache, .head_size = head_size, .block_size = block_sizes[i / 8]};
         check_reshape(tb, random, &s);
+    }
+}
+
+/* Over tokens that are stored, whatever the others hold; NaN and infinities are passed over. */
+static void calculates_scales(struct test_backend *tb, struct random *random)
+{
+    enum { TOKENS = 37, HEADS = 3, HEAD = 48, SIZE = HEADS * HEAD, STRIDE = 2 * SIZE + 5 };
+    static const float largest[] = {0, 6.99f, 7, 7.01f, 14, 14.1f, 500, 1e30f};
+    for (int i = 0; i < 24; i++) {
+        struct tensor kv = tensor_random(tb->b, types[i % 3], TOKENS * STRIDE, 1e-3, random);
+        const double k = types[i % 3] == DTYPE_FLOAT16 && largest[i / 3] > 6e4f ? 6e4 : (double)largest[i / 3];
+        int64_t slots[TOKENS];
+        for (int t = 0; t < TOKENS; t++) {
+            slots[t] = t % 5 == 2 ? -1 : 3 * t;
+            tensor_set(&kv, t * STRIDE + t % SIZE, slots[t] < 0 ? 1e4 : (double)NAN);
+            tensor_set(&kv, t * STRIDE + SIZE + t % SIZE,
+                       slots[t] < 0                ? 1e4
+                       : kv.dtype == DTYPE_FLOAT32 ? -(double)INFINITY
+                                                   : (double)NAN);
+        }
+        tensor_set(&kv, 21 * STRIDE + SIZE - 1, -k);
+        const double stored = tensor_get(&kv, 21 * STRIDE + SIZE - 1);
+        tensor_upload(&kv);
+        const float before[2] = {KV_SCALE_LEAST, 32};
+        double expected = (double)KV_SCALE_LEAST;
+        while (448 * expected < 4 * -stored) expected *= 2;
+        struct tensor slots_on = tensor_bytes(tb->b, slots, sizeof slots);
+        struct tensor scales = tensor_bytes(tb->b, before, sizeof before);
+        const struct reshape_and_cache_args args = {.key = kv.data,
+                                                    .value = (uint8_t *)kv.data + SIZE * dtype_size(types[i % 3]),
+                                                    .kv_stride = STRIDE,
+                                                    .slot_mapping = slots_on.data,
+                                                    .num_tokens = TOKENS,
+                                                    .num_kv_heads = HEADS,
+                                                    .head_size = HEAD,
+                                                    .dtype = types[i % 3],
+                                                    .cache_dtype = DTYPE_FP8_E4M3,
+                                                    .kv_scales = scales.data};
+        tb->b->calculate_kv_scales(tb->b, &args);
+        float after[2];
+        tensor_download(&scales);
+        memcpy(after, scales.host, sizeof after);
+        assert_true((double)after[0] == expected);
+        assert_true(after[1] == 32); /* never lowered */
+        tensor_free(&kv), tensor_free(&slots_on), tensor_free(&scales);
     }
 }
 
@@ -952,6 +998,7 @@ EVERY_BACKEND_TEST(gathers_rows)
 EVERY_BACKEND_TEST(scales_logits)
 EVERY_BACKEND_TEST(updates_block_tables)
 EVERY_BACKEND_TEST(stores_keys_and_values)
+EVERY_BACKEND_TEST(calculates_scales)
 EVERY_BACKEND_TEST(moves_blocks)
 EVERY_BACKEND_TEST(empty_calls)
 
@@ -980,6 +1027,7 @@ int main(void)
         cmocka_unit_test(test_scales_logits),
         cmocka_unit_test(test_updates_block_tables),
         cmocka_unit_test(test_stores_keys_and_values),
+        cmocka_unit_test(test_calculates_scales),
         cmocka_unit_test(test_moves_blocks),
         cmocka_unit_test(test_empty_calls),
     };

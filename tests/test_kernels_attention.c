@@ -26,7 +26,8 @@ struct attention_case {
     int32_t query_lens[MAX_SEQS], seq_lens[MAX_SEQS]; /* decodes first */
     int32_t num_heads, num_kv_heads, head_size, block_size;
     enum dtype dtype, cache_dtype;
-    struct attention_params params; /* scale, k_scale and v_scale may be left 0: 1/sqrt(head_size), 1, 1 */
+    struct attention_params params; /* scale may be left 0: 1/sqrt(head_size) */
+    float kv_scales[2];             /* of an fp8 cache; 0: 1 */
     bool alibi;
     bool poison_before_window; /* tokens before every window are NaN; for their blocks the table has the null block,
                                   which is NaN too, or numbers of no block */
@@ -47,8 +48,8 @@ struct fixture {
     double *keys[MAX_SEQS], *values[MAX_SEQS]; /* [seq_len, num_kv_heads, head_size] as real numbers */
     double *expected;                          /* [num_tokens, num_heads, head_size] */
     double *query_host;
-    float slopes[128];
-    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, state_indices_on, alibi;
+    float slopes[128], kv_scales[2];
+    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, state_indices_on, alibi, kv_scales_on;
 };
 
 static int64_t k_index(const struct fixture *f, int64_t block, int64_t head, int64_t offset, int64_t d)
@@ -95,9 +96,9 @@ static void fill_sequence(struct fixture *f, int32_t seq, const int32_t *blocks,
                 const int64_t block = blocks[t / c->block_size], offset = t % c->block_size;
                 const double k = draw(c, random), v = 2 * random_uniform(random) - 0.7;
                 f->keys[seq][t * row + h * c->head_size + d] =
-                    put(&f->k_cache, k_index(f, block, h, offset, d), k, f->params.k_scale);
+                    put(&f->k_cache, k_index(f, block, h, offset, d), k, f->kv_scales[0]);
                 f->values[seq][t * row + h * c->head_size + d] =
-                    put(&f->v_cache, v_index(f, block, h, offset, d), v, f->params.v_scale);
+                    put(&f->v_cache, v_index(f, block, h, offset, d), v, f->kv_scales[1]);
             }
 }
 
@@ -196,8 +197,9 @@ static void fixture_make(struct fixture *f, const struct attention_case *c, cons
     f->tb = tb;
     f->params = c->params;
     if (f->params.scale == 0) f->params.scale = 1 / sqrtf((float)c->head_size);
-    if (f->params.k_scale == 0) f->params.k_scale = 1;
-    if (f->params.v_scale == 0) f->params.v_scale = 1;
+    for (int i = 0; i < 2; i++) f->kv_scales[i] = c->kv_scales[i] > 0 ? c->kv_scales[i] : 1;
+    f->kv_scales_on = tensor_bytes(tb->b, f->kv_scales, sizeof f->kv_scales);
+    if (dtype_size(c->cache_dtype) == 1) f->params.kv_scales = f->kv_scales_on.data;
     make_lengths(f);
     for (int h = 0; h < c->num_heads; h++) f->slopes[h] = powf(2, -8.0f * (float)(h + 1) / (float)c->num_heads);
     f->alibi = tensor_bytes(tb->b, f->slopes, (int64_t)sizeof *f->slopes * c->num_heads);
@@ -216,6 +218,7 @@ static void fixture_free(struct fixture *f)
     free(f->expected), free(f->query_host);
     tensor_free(&f->query), tensor_free(&f->k_cache), tensor_free(&f->v_cache), tensor_free(&f->tables);
     tensor_free(&f->seq_lens), tensor_free(&f->starts), tensor_free(&f->state_indices_on), tensor_free(&f->alibi);
+    tensor_free(&f->kv_scales_on);
 }
 
 static struct attention_args arguments(const struct fixture *f, void *out)
@@ -361,8 +364,7 @@ static void make_arguments(const struct fixture *f, struct fused *u)
                                                .block_size = c->block_size,
                                                .dtype = c->dtype,
                                                .cache_dtype = c->cache_dtype,
-                                               .k_scale = f->params.k_scale,
-                                               .v_scale = f->params.v_scale};
+                                               .kv_scales = (float *)f->params.kv_scales};
     u->attention = arguments(f, u->out.data);
     u->attention.query = u->rows.data;
     u->attention.k_cache = u->k_cache.data;
@@ -600,7 +602,7 @@ static void decodes_every_type(void **state)
             struct attention_case c = decode_case(lengths, 3, 4, 2, t == 0 ? 64 : 128, k % 2 ? 16 : 8);
             c.dtype = types[t];
             c.cache_dtype = caches[k];
-            if (dtype_size(c.cache_dtype) == 1) c.params.k_scale = 0.37f, c.params.v_scale = 0.02f;
+            if (dtype_size(c.cache_dtype) == 1) c.kv_scales[0] = 0.37f, c.kv_scales[1] = 0.02f;
             check_case(*state, &c);
         }
 }
@@ -768,8 +770,8 @@ static void prefills_every_cache_type(void **state)
                                    .head_size = 112,
                                    .block_size = 32,
                                    .cache_dtype = cache,
-                                   .params = {.k_scale = 0.5f, .v_scale = 0.25f}};
-        if (dtype_size(cache) != 1) c.params.k_scale = c.params.v_scale = 1;
+                                   .kv_scales = {0.5f, 0.25f}};
+        if (dtype_size(cache) != 1) c.kv_scales[0] = c.kv_scales[1] = 1;
         check_case(*state, &c);
     }
 }
@@ -813,7 +815,7 @@ static void prefills_16_bit_variants(void **state)
                                    .params = {.soft_cap = i % 4 < 2 ? 5 : 0, .window = i % 2 ? 50 : 0}};
         c.cache_dtype = i < 12 ? c.dtype : i < 18 ? DTYPE_FP8_E4M3 : DTYPE_FP8_E5M2;
         c.poison_before_window = c.params.window > 0;
-        if (i >= 12) c.params.k_scale = 0.5f, c.params.v_scale = 0.25f;
+        if (i >= 12) c.kv_scales[0] = 0.5f, c.kv_scales[1] = 0.25f;
         check_case(*state, &c);
     }
 }
@@ -986,8 +988,8 @@ static void variants_combine(void **state)
     c.poison_before_window = true;
     c.dtype = DTYPE_BFLOAT16;
     c.cache_dtype = DTYPE_FP8_E4M3;
-    c.params.k_scale = 0.1f;
-    c.params.v_scale = 0.3f;
+    c.kv_scales[0] = 0.1f;
+    c.kv_scales[1] = 0.3f;
     check_variant(*state, c);
     c.params.window = 0;
     c.poison_before_window = false;

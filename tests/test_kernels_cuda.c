@@ -353,9 +353,11 @@ static void cache_writes_of_real_shapes(void **state)
                       kv_on = copy_of(g, &kv);
         struct tensor k = tensor_poison(c, cache, SLOTS * ROW), k_on = tensor_poison(g, cache, SLOTS * ROW);
         struct tensor v = tensor_poison(c, cache, SLOTS * ROW), v_on = tensor_poison(g, cache, SLOTS * ROW);
+        float scales[2] = {0x1p-6f, 0x1p-1f}; /* exact: the CPU divides by it, the GPU multiplies by its inverse */
         int64_t slots[MOST];
         for (int32_t t = 0; t < tokens; t++) slots[t] = t % 11 == 10 ? -1 : (t < 60 ? 5 + t : SLOTS - 1 - (MOST - t));
         struct tensor slots_on = tensor_bytes(g, slots, (int64_t)sizeof *slots * tokens);
+        struct tensor scales_on = tensor_bytes(g, scales, sizeof scales);
         struct reshape_and_cache_args args = {.key = kv.data,
                                               .value = (uint8_t *)kv.data + ROW * dtype_size(dtype),
                                               .kv_stride = 2 * ROW,
@@ -368,18 +370,18 @@ static void cache_writes_of_real_shapes(void **state)
                                               .block_size = block_size,
                                               .dtype = dtype,
                                               .cache_dtype = cache,
-                                              .k_scale = 0x1p-6f,  /* exact: the CPU divides by it, the GPU */
-                                              .v_scale = 0x1p-1f}; /* multiplies by its inverse */
+                                              .kv_scales = scales};
         c->reshape_and_cache(c, &args);
         args.key = kv_on.data;
         args.value = (uint8_t *)kv_on.data + ROW * dtype_size(dtype);
         args.k_cache = k_on.data, args.v_cache = v_on.data, args.slot_mapping = slots_on.data;
+        args.kv_scales = scales_on.data;
         g->reshape_and_cache(g, &args);
         tensor_download(&k), tensor_download(&v), tensor_download(&k_on), tensor_download(&v_on);
         assert_memory_equal(k_on.host, k.host, (size_t)k.bytes);
         assert_memory_equal(v_on.host, v.host, (size_t)v.bytes);
         tensor_free(&kv), tensor_free(&kv_on), tensor_free(&k), tensor_free(&k_on), tensor_free(&v), tensor_free(&v_on);
-        tensor_free(&slots_on);
+        tensor_free(&slots_on), tensor_free(&scales_on);
     }
 }
 
@@ -401,9 +403,7 @@ static void store_far(struct backend *b, void *const caches[2], const struct ten
                                                 .head_size = FAR_HEAD,
                                                 .block_size = FAR_BLOCK,
                                                 .dtype = DTYPE_BFLOAT16,
-                                                .cache_dtype = DTYPE_BFLOAT16,
-                                                .k_scale = 1,
-                                                .v_scale = 1};
+                                                .cache_dtype = DTYPE_BFLOAT16};
     b->reshape_and_cache(b, &args);
     synchronize(b);
     tensor_free(&slot_on);

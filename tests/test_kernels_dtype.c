@@ -106,6 +106,8 @@ static void check_stored(const struct test_backend *tb, enum dtype dtype, enum d
     }
     tensor_upload(&in);
     struct tensor slot_mapping = tensor_bytes(tb->b, slots, (int64_t)sizeof *slots * count);
+    const float ones[2] = {1, 1};
+    struct tensor scales = tensor_bytes(tb->b, ones, sizeof ones);
     struct reshape_and_cache_args args = {.key = in.data,
                                           .value = in.data,
                                           .kv_stride = HEAD,
@@ -118,8 +120,7 @@ static void check_stored(const struct test_backend *tb, enum dtype dtype, enum d
                                           .block_size = BLOCK,
                                           .dtype = dtype,
                                           .cache_dtype = cache,
-                                          .k_scale = 1,
-                                          .v_scale = 1};
+                                          .kv_scales = scales.data};
     tb->b->reshape_and_cache(tb->b, &args);
     tensor_download(&v);
     const int size = dtype_size(cache);
@@ -132,6 +133,7 @@ static void check_stored(const struct test_backend *tb, enum dtype dtype, enum d
     }
     free(slots);
     tensor_free(&in), tensor_free(&k), tensor_free(&v), tensor_free(&slot_mapping);
+    tensor_free(&scales);
 }
 
 static void stores_fp8_rounded_and_clamped(void **state)

@@ -77,10 +77,16 @@ static void tile_scratch(struct tile *tile, const struct cpu_state *s, const str
     tile->v = tile->k + block_size * head_size;
 }
 
+/* Of K (0) or V (1): real value = stored value * scale. */
+static float kv_scale(const struct attention_args *args, int i)
+{
+    return dtype_size(args->cache_dtype) == 1 ? args->params->kv_scales[i] : 1;
+}
+
 static void load_query(struct tile *tile, int32_t row)
 {
     const struct attention_args *args = tile->args;
-    float *query = tile->query + (int64_t)row * args->head_size, factor = args->params->scale * args->params->k_scale;
+    float *query = tile->query + (int64_t)row * args->head_size, factor = args->params->scale * kv_scale(args, 0);
     int64_t start = tile->token[row] * args->query_stride + (int64_t)tile->head[row] * args->head_size;
     tile->kernels->to_float(query, cpu_element(args->query, args->dtype, start), args->dtype, args->head_size);
     for (int32_t d = 0; d < args->head_size; d++) query[d] *= factor;
@@ -276,7 +282,7 @@ static void tile_attend(struct tile *tile, int32_t from, int32_t to)
 static float *tile_result(const struct tile *tile, int32_t row)
 {
     float *out = tile->out + (int64_t)row * tile->args->head_size;
-    float factor = tile->sum[row] == 0 ? 0 : tile->args->params->v_scale / tile->sum[row];
+    float factor = tile->sum[row] == 0 ? 0 : kv_scale(tile->args, 1) / tile->sum[row];
     for (int32_t d = 0; d < tile->args->head_size; d++) out[d] *= factor;
     return out;
 }

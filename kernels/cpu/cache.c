@@ -1,7 +1,9 @@
 /* Writes to the KV cache, copies of its blocks, and changes to block tables. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/state.h"
+#include "kernels/kv_scale.h"
 
 enum { MAX_ELEMENTS = CPU_PIECE }; /* of a head at once; a multiple of 16, so that no 16 bytes of K are split */
 
@@ -45,6 +47,7 @@ static void cache_token(const struct cpu_kernels *kernels, const struct reshape_
 {
     int64_t head_size = args->head_size, block_size = args->block_size, element = dtype_size(args->cache_dtype);
     int64_t block = slot / block_size, offset = slot % block_size;
+    const float k_scale = element == 1 ? args->kv_scales[0] : 1, v_scale = element == 1 ? args->kv_scales[1] : 1;
     uint8_t stored[MAX_ELEMENTS * sizeof(float)];
     for (int64_t h = 0; h < args->num_kv_heads; h++) {
         int64_t head = (block * args->num_kv_heads + h) * head_size * block_size * element;
@@ -54,9 +57,9 @@ static void cache_token(const struct cpu_kernels *kernels, const struct reshape_
             int64_t n = min_i64(MAX_ELEMENTS, head_size - d), from = t * args->kv_stride + h * head_size + d;
             const void *key = cpu_element(args->key, args->dtype, from);
             const void *value = cpu_element(args->value, args->dtype, from);
-            key = convert(kernels, stored, key, args->dtype, args->cache_dtype, args->k_scale, n);
+            key = convert(kernels, stored, key, args->dtype, args->cache_dtype, k_scale, n);
             store_keys(k + d * block_size * element, key, n, element, block_size);
-            value = convert(kernels, stored, value, args->dtype, args->cache_dtype, args->v_scale, n);
+            value = convert(kernels, stored, value, args->dtype, args->cache_dtype, v_scale, n);
             store_values(v + d * block_size * element, value, n, element, block_size);
         }
     }
@@ -68,6 +71,35 @@ void cpu_reshape_and_cache(struct backend *b, const struct reshape_and_cache_arg
 #pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens * args->kv_stride))
     for (int32_t t = 0; t < args->num_tokens; t++)
         if (args->slot_mapping[t] >= 0) cache_token(s->kernels, args, t, args->slot_mapping[t]);
+}
+
+/* The largest magnitude of the count finite elements at in[index]. */
+static float largest_of(const struct cpu_kernels *kernels, const void *in, enum dtype dtype, int64_t index,
+                        int64_t count)
+{
+    float largest = 0, piece[MAX_ELEMENTS];
+    for (int64_t first = 0; first < count; first += MAX_ELEMENTS) {
+        const int64_t n = min_i64(MAX_ELEMENTS, count - first);
+        kernels->to_float(piece, cpu_element(in, dtype, index + first), dtype, n);
+        for (int64_t i = 0; i < n; i++)
+            if (isfinite(piece[i])) largest = fmaxf(largest, fabsf(piece[i]));
+    }
+    return largest;
+}
+
+void cpu_calculate_kv_scales(struct backend *b, const struct reshape_and_cache_args *args)
+{
+    const struct cpu_state *s = cpu_state(b);
+    const int64_t size = (int64_t)args->num_kv_heads * args->head_size;
+    float largest[2] = {0, 0};
+#pragma omp parallel for num_threads(cpu_threads_for(s, 2 * args->num_tokens * size)) reduction(max : largest[:2])
+    for (int32_t t = 0; t < args->num_tokens; t++) {
+        if (args->slot_mapping[t] < 0) continue;
+        const int64_t index = t * args->kv_stride;
+        largest[0] = fmaxf(largest[0], largest_of(s->kernels, args->key, args->dtype, index, size));
+        largest[1] = fmaxf(largest[1], largest_of(s->kernels, args->value, args->dtype, index, size));
+    }
+    for (int i = 0; i < 2; i++) args->kv_scales[i] = fmaxf(args->kv_scales[i], kv_scale_for(largest[i]));
 }
 
 void cpu_update_block_tables(struct backend *b, const struct update_block_tables_args *args)

@@ -17,6 +17,7 @@ struct cpu_state {
     int threads;
     enum cpu_isa isa;
     const struct cpu_kernels *kernels;
+    const struct cpu_quantized_kernels *quantized; /* NULL: quantized weights become floats */
     uint8_t *workspace; /* [workspace_bytes] owned by the caller; each operation divides it up for itself */
     int64_t workspace_bytes;
 };
@@ -104,6 +105,7 @@ xielu_function cpu_xielu;
 
 /* cache.c */
 reshape_and_cache_function cpu_reshape_and_cache;
+calculate_kv_scales_function cpu_calculate_kv_scales;
 update_block_tables_function cpu_update_block_tables;
 copy_blocks_function cpu_copy_blocks;
 swap_blocks_function cpu_swap_blocks;
@@ -118,7 +120,8 @@ int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_q
 
 /* dequantize.c */
 /* out[o][i] = element [first + o][start + i] of a quantized weight. out [count, depth] */
-void cpu_dequantize(float *out, const struct weight *w, int64_t first, int64_t count, int64_t start, int64_t depth);
+void cpu_dequantize(const struct cpu_state *s, float *out, const struct weight *w, int64_t first, int64_t count,
+                    int64_t start, int64_t depth);
 
 /* sample.c */
 sample_function cpu_sample;

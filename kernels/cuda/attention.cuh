@@ -29,6 +29,17 @@ void cuda_attention_generic(struct backend *b, const struct attention_args *args
 /* attention_prefill_mma.cu: any call that attention_prefill.cu takes. */
 void cuda_attention_prefill_mma(struct backend *b, const struct attention_args *args);
 
+/* Of the cache: real value = stored value * scale. */
+struct kv_scales {
+    float k, v;
+};
+
+static __device__ __forceinline__ struct kv_scales kv_scales_load(const struct attention_params *params, bool fp8)
+{
+    if (!fp8) return {1, 1};
+    return {params->kv_scales[0], params->kv_scales[1]};
+}
+
 /* Element types of the cache beyond those of activations. */
 static __device__ __forceinline__ float to_float(__nv_fp8_e4m3 x)
 {

@@ -190,10 +190,16 @@ static __device__ __forceinline__ void wait_for_oldest(int32_t stages)
         copy_async_wait<7>();
 }
 
+/* Two operands A of 16-bit elements from what load_matrices made of 16 rows of 32 fp8 numbers. */
+template <bool E5M2> static __device__ __forceinline__ void convert_matrices(const uint32_t r[4], uint32_t a[2][4])
+{
+#pragma unroll
+    for (int m = 0; m < 4; m++) fp8_to_float16<E5M2>(r[m], a[m / 2][m % 2], a[m / 2][m % 2 + 2]);
+}
+
 /* S = K Q^T. */
-template <class D>
-static __device__ __forceinline__ void multiply_keys(const decode_state<D> &state, uint32_t stage, enum dtype cache,
-                                                     float scores[4])
+template <class D, bool E5M2>
+static __device__ __forceinline__ void multiply_keys(const decode_state<D> &state, uint32_t stage, float scores[4])
 {
     const uint32_t address = stage + threadIdx.x % LANES * 16;
     float sums[2][4] = {};
@@ -202,10 +208,8 @@ static __device__ __forceinline__ void multiply_keys(const decode_state<D> &stat
         uint32_t r[4];
         load_matrices(r, address + p * 512);
         if constexpr (D::FP8) {
-            const uint32_t a[2][4] = {{fp8_pair(r[0] & 0xffff, cache), fp8_pair(r[1] & 0xffff, cache),
-                                       fp8_pair(r[0] >> 16, cache), fp8_pair(r[1] >> 16, cache)},
-                                      {fp8_pair(r[2] & 0xffff, cache), fp8_pair(r[3] & 0xffff, cache),
-                                       fp8_pair(r[2] >> 16, cache), fp8_pair(r[3] >> 16, cache)}};
+            uint32_t a[2][4];
+            convert_matrices<E5M2>(r, a);
             multiply_add<typename D::Operand>(sums[0], a[0], state.query[2 * p][0], state.query[2 * p][1]);
             multiply_add<typename D::Operand>(sums[1], a[1], state.query[2 * p + 1][0], state.query[2 * p + 1][1]);
         } else {
@@ -227,10 +231,10 @@ template <int bits> static __device__ __forceinline__ uint32_t seen_mask(const c
 }
 
 /* O += V^T P. `partial`: the query does not attend to all tokens of the chunk. */
-template <class D>
+template <class D, bool E5M2>
 static __device__ __forceinline__ void multiply_values(decode_state<D> &state, const chunk_source &source,
-                                                       uint32_t stage, int32_t start, bool partial, enum dtype cache,
-                                                       uint32_t b0, uint32_t b1)
+                                                       uint32_t stage, int32_t start, bool partial, uint32_t b0,
+                                                       uint32_t b1)
 {
     const int32_t lane = threadIdx.x % LANES, j = lane % 4;
     const uint32_t values = stage + D::PART_BYTES;
@@ -245,10 +249,8 @@ static __device__ __forceinline__ void multiply_values(decode_state<D> &state, c
         if constexpr (D::FP8) {
             load_matrices(r, values + p * 512 + lane * 16);
             if (partial) r[0] &= low, r[1] &= low, r[2] &= low, r[3] &= low;
-            const uint32_t a[2][4] = {{fp8_pair(r[0] & 0xffff, cache), fp8_pair(r[1] & 0xffff, cache),
-                                       fp8_pair(r[0] >> 16, cache), fp8_pair(r[1] >> 16, cache)},
-                                      {fp8_pair(r[2] & 0xffff, cache), fp8_pair(r[3] & 0xffff, cache),
-                                       fp8_pair(r[2] >> 16, cache), fp8_pair(r[3] >> 16, cache)}};
+            uint32_t a[2][4];
+            convert_matrices<E5M2>(r, a);
             multiply_add<typename D::Operand>(state.out[2 * p], a[0], b0, b1);
             multiply_add<typename D::Operand>(state.out[2 * p + 1], a[1], b0, b1);
         } else {
@@ -261,16 +263,16 @@ static __device__ __forceinline__ void multiply_values(decode_state<D> &state, c
 }
 
 /* Adds a chunk, which is in `stage`, to the softmax. */
-template <class D>
+template <class D, bool E5M2>
 static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, const chunk_source &source,
-                                                    const struct attention_call &call, const float slopes[2],
-                                                    uint32_t stage, int32_t start)
+                                                    const struct attention_call &call, float k_scale,
+                                                    const float slopes[2], uint32_t stage, int32_t start)
 {
     const int32_t row = threadIdx.x % LANES / 4;
     const bool partial = start < source.first || start + CHUNK > source.end;
-    const float scale = call.params.scale * call.params.k_scale;
+    const float scale = call.params.scale * k_scale;
     float s[4], factor[2], p[4];
-    multiply_keys<D>(state, stage, call.args.cache_dtype, s);
+    multiply_keys<D, E5M2>(state, stage, s);
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         const int32_t token = start + chunk_token<D>(row + e / 2 * 8);
@@ -299,7 +301,7 @@ static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, cons
         for (int e = 0; e < 4; e++) state.out[m][e] *= factor[e % 2];
     const uint32_t b0 = transpose_matrix(pack_pair<typename D::Operand>(p[0], p[1]));
     const uint32_t b1 = transpose_matrix(pack_pair<typename D::Operand>(p[2], p[3]));
-    multiply_values<D>(state, source, stage, start, partial, call.args.cache_dtype, b0, b1);
+    multiply_values<D, E5M2>(state, source, stage, start, partial, b0, b1);
 }
 
 /* A unit's heads and the token that it belongs to. */
@@ -435,13 +437,13 @@ static __device__ __forceinline__ typename D::Element cache_element(typename D::
  */
 template <class D>
 static __device__ __forceinline__ void place_fresh(const chunk_source &source, const struct attention_call &call,
-                                                   const typename D::T *key, const typename D::T *value, int64_t slot,
-                                                   uint8_t *stage)
+                                                   struct kv_scales scales, const typename D::T *key,
+                                                   const typename D::T *value, int64_t slot, uint8_t *stage)
 {
     using Element = typename D::Element;
     constexpr int X = 16 / sizeof(Element), SIZE = sizeof(Element);
     const enum dtype cache = call.args.cache_dtype;
-    const float k_inverse = 1.0f / call.params.k_scale, v_inverse = 1.0f / call.params.v_scale;
+    const float k_inverse = 1.0f / scales.k, v_inverse = 1.0f / scales.v;
     const int32_t token = (source.end - 1) % CHUNK, row = chunk_row<D>(token), bs = source.block_size;
     const int64_t block = slot >> source.log_block_size, offset = slot & (bs - 1);
     uint8_t *keys = (uint8_t *)source.keys + block * source.block_bytes + offset * 16;
@@ -466,15 +468,15 @@ static __device__ __forceinline__ void place_fresh(const chunk_source &source, c
 template <class D>
 static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, const chunk_source &source,
                                                      chunk_copies &copies, const struct attention_call &call,
-                                                     int32_t head, int32_t heads, const typename D::T *fresh_rows,
-                                                     int64_t slot)
+                                                     struct kv_scales scales, const struct decode_unit &unit,
+                                                     const typename D::T *fresh_rows, int64_t slot)
 {
     const int32_t j = threadIdx.x % 4;
     float slopes[2] = {};
     for (int h = 0; h < 2; h++) {
         state.max[h] = -INFINITY, state.sum[h] = 0;
-        if (D::VARIANT && call.params.alibi_slopes && 2 * j + h < heads)
-            slopes[h] = call.params.alibi_slopes[head + 2 * j + h];
+        if (D::VARIANT && call.params.alibi_slopes && 2 * j + h < unit.heads)
+            slopes[h] = call.params.alibi_slopes[unit.head + 2 * j + h];
     }
 #pragma unroll
     for (int m = 0; m < D::HEAD / 16; m++)
@@ -486,10 +488,13 @@ static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, con
         wait_for_oldest(copies.stages);
         __syncwarp();
         if (fresh_rows && start + CHUNK >= source.end) {
-            place_fresh<D>(source, call, fresh_rows, fresh_rows + D::ROW_STRIDE, slot, stage);
+            place_fresh<D>(source, call, scales, fresh_rows, fresh_rows + D::ROW_STRIDE, slot, stage);
             __syncwarp();
         }
-        attend_chunk<D>(state, source, call, slopes, shared_address(stage), start);
+        if (D::FP8 && call.args.cache_dtype == DTYPE_FP8_E5M2)
+            attend_chunk<D, true>(state, source, call, scales.k, slopes, shared_address(stage), start);
+        else
+            attend_chunk<D, false>(state, source, call, scales.k, slopes, shared_address(stage), start);
         __syncwarp();
         copy_next<D>(copies, source); /* into the stage that was read just now */
     }
@@ -598,7 +603,8 @@ static __device__ __forceinline__ void join_block(uint8_t *rings, int32_t ring_b
 /* Combines a unit's parts, from the workspace, and writes the unit's result. `out` [heads, head_size]. */
 template <class D>
 static __device__ __forceinline__ void join_parts(const struct decode_work &work, const struct decode_plan &plan,
-                                                  const struct attention_call &call, int32_t heads, typename D::T *out)
+                                                  const struct attention_call &call, float v_scale, int32_t heads,
+                                                  typename D::T *out)
 {
     const int32_t head_size = call.args.head_size;
     for (int32_t index = threadIdx.x * 4; index < heads * D::HEAD; index += DECODE_THREADS * 4) {
@@ -615,7 +621,7 @@ static __device__ __forceinline__ void join_parts(const struct decode_work &work
             const float2 stats = __ldcg((const float2 *)(plan.stats + place * 2));
             join_add(&join, stats.x, stats.y, __ldcg((const float4 *)(plan.partials + place * D::HEAD + d)));
         }
-        store_result<D>(join, call.params.v_scale, out + head * head_size + d);
+        store_result<D>(join, v_scale, out + head * head_size + d);
     }
 }
 
@@ -623,7 +629,7 @@ static __device__ __forceinline__ void join_parts(const struct decode_work &work
  * the unit's result, or the part's partial. `out` [heads, head_size]. */
 template <class D>
 static __device__ void finish_work(const struct decode_work &work, const struct decode_plan &plan,
-                                   const struct attention_call &call, int32_t heads, uint8_t *rings,
+                                   const struct attention_call &call, float v_scale, int32_t heads, uint8_t *rings,
                                    struct decode_merge *merge, typename D::T *out)
 {
     const int32_t head_size = call.args.head_size, cluster = plan.cluster, slice = heads * D::HEAD / cluster;
@@ -640,7 +646,7 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
         const struct decode_join join = cluster > 1 ? join_cluster<D>(rings, merge, cluster, head, d)
                                                     : join_warps<D>(rings, ring_bytes, merge, head, d);
         if (work.parts == 1) {
-            store_result<D>(join, call.params.v_scale, out + head * head_size + d);
+            store_result<D>(join, v_scale, out + head * head_size + d);
             continue;
         }
         const int64_t place = (int64_t)(work.first_partial + work.part) * UNIT_HEADS + head;
@@ -657,7 +663,7 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
         __syncthreads();
         if (merge->is_last) {
             __threadfence();
-            join_parts<D>(work, plan, call, heads, out);
+            join_parts<D>(work, plan, call, v_scale, heads, out);
         }
     }
     if (cluster > 1) cluster_wait();
@@ -689,6 +695,7 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
                                         max(work.end - begin + DECODE_WARPS - 1, 0) / DECODE_WARPS};
     uint8_t *ring = rings + warp * plan.stages * D::STAGE_BYTES;
     chunk_copies copies = begin_copies<D>(source, ring, plan.stages);
+    const struct kv_scales scales = kv_scales_load(&call.params, D::FP8);
     const bool has_fresh = fresh.key && work.begin < work.end && work.end == range.count;
     const int64_t slot =
         has_fresh && in_group == 0 ? fresh.slots[token] : -1; /* only one unit of a KV head writes to the cache */
@@ -697,10 +704,10 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
     __syncthreads();
     decode_state<D> state;
     load_query<D>(state, rows, heads, args.head_size);
-    attend_chunks<D>(state, source, copies, call, head, heads, has_fresh ? rows->values[heads] : NULL, slot);
+    attend_chunks<D>(state, source, copies, call, scales, unit, has_fresh ? rows->values[heads] : NULL, slot);
     leave_warp_sums<D>(state, merge, (float *)ring);
     __syncthreads();
-    finish_work<D>(work, plan, call, heads, rings, merge,
+    finish_work<D>(work, plan, call, scales.v, heads, rings, merge,
                    (typename D::T *)args.out + (token * args.num_heads + head) * args.head_size);
 }
 

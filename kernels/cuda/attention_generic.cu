@@ -124,9 +124,10 @@ static __global__ void __launch_bounds__(WARPS *LANES)
     const int64_t row = seq.first_token + blockIdx.x;
     const int32_t position = seq.seq_len - seq.query_len + (int32_t)blockIdx.x, warp = threadIdx.x / LANES;
     const generic_query q = {query, seq.block_table, head, kv_head, attention_first(&call.params, position), position};
+    const struct kv_scales scales = kv_scales_load(&call.params, sizeof(C) == 1);
     const T *query_row = (const T *)args.query + row * args.query_stride + (int64_t)head * head_size;
     for (int d = threadIdx.x; d < head_size; d += WARPS * LANES)
-        query[d] = to_float(query_row[d]) * (call.params.scale * call.params.k_scale);
+        query[d] = to_float(query_row[d]) * (call.params.scale * scales.k);
     __syncthreads();
 
     const int64_t tile = (int64_t)head_size * args.block_size;
@@ -149,7 +150,7 @@ static __global__ void __launch_bounds__(WARPS *LANES)
         weights[w] = maxima[w] == -INFINITY ? 0 : expf(maxima[w] - max);
         sum += sums[w] * weights[w];
     }
-    const float inverse = sum == 0 ? 0 : call.params.v_scale / sum;
+    const float inverse = sum == 0 ? 0 : scales.v / sum;
     T *out_row = (T *)args.out + (row * args.num_heads + head) * head_size;
     for (int d = threadIdx.x; d < head_size; d += WARPS * LANES) {
         float total = 0;

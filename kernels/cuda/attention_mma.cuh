@@ -41,28 +41,38 @@ template <> __device__ __forceinline__ uint32_t pack_pair<__nv_bfloat16>(float l
     return *(const uint32_t *)&pair;
 }
 
-/* Two e4m3 numbers (the low 16 bits) as two float16. GPUs before compute capability 8.9 have no instruction for it: the
- * bits in their places of a float16 are the number divided by 2^8, which is the difference of the biases of the
- * exponents, and all bits are NaN. */
+/* Two e4m3 numbers (the low 16 bits) as two float16. The bits in their places of a float16 are the number divided by
+ * 2^8, which is the difference of the biases of the exponents, and all bits are NaN. */
 static __device__ __forceinline__ uint32_t e4m3_pair(uint32_t bits)
 {
-#if __CUDA_ARCH__ >= 890
-    const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)bits, __NV_E4M3);
-    return pair.x | (uint32_t)pair.y << 16;
-#else
     const uint32_t apart = (bits & 0xff) | (bits & 0xff00) << 8, size = apart & 0x007f007f;
     const uint32_t small = (apart & 0x00800080) << 8 | size << 7;
     const __half2 pair = __hmul2(*(const __half2 *)&small, __floats2half2_rn(256, 256));
     const uint32_t is_nan = (size + 0x00010001) >> 7 & 0x00010001;
     return *(const uint32_t *)&pair | is_nan * 0x7e00;
-#endif
 }
 
-/* Two fp8 numbers (the low 16 bits) as two float16, which can represent every fp8 number. */
-static __device__ __forceinline__ uint32_t fp8_pair(uint32_t bits, enum dtype dtype)
+/* Four fp8 numbers as four float16, which can represent every fp8 number: the lower two and the upper two. GPUs before
+ * compute capability 8.9 have no instruction for e4m3. An e5m2 is the upper byte of a float16. */
+template <bool E5M2>
+static __device__ __forceinline__ void fp8_to_float16(uint32_t bits, uint32_t &lower, uint32_t &upper)
 {
-    if (dtype == DTYPE_FP8_E5M2) return (bits & 0xff) << 8 | (bits & 0xff00) << 16; /* the upper byte of a float16 */
-    return e4m3_pair(bits);
+    if constexpr (E5M2) {
+        lower = __byte_perm(bits, 0, 0x1404), upper = __byte_perm(bits, 0, 0x3424);
+    } else {
+#if __CUDA_ARCH__ >= 890
+        asm("{\n"
+            ".reg .b16 low, high;\n"
+            "mov.b32 {low, high}, %2;\n"
+            "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+            "cvt.rn.f16x2.e4m3x2 %1, high;\n"
+            "}\n"
+            : "=r"(lower), "=r"(upper)
+            : "r"(bits));
+#else
+        lower = e4m3_pair(bits), upper = e4m3_pair(bits >> 16);
+#endif
+    }
 }
 
 /* Two bfloat16 as two float16. Numbers beyond float16's range become its largest number. */

@@ -208,7 +208,7 @@ static __device__ __forceinline__ void consume(const attention_call &call, int32
     const int32_t warp_row = threadIdx.x % GROUP_THREADS / 32 * 16, thread_row = warp_row + threadIdx.x % 32 / 4;
     const bool swizzled = call.args.block_size >= 16;
     consumer<P> c = {group, k, q};
-    c.scale_log2 = (P::VARIANT ? 1.0f : call.params.scale * call.params.k_scale) * ATTENTION_LOG2E;
+    c.scale_log2 = (P::VARIANT ? 1.0f : call.params.scale * kv_scales_load(&call.params, P::FP8).k) * ATTENTION_LOG2E;
     c.values = swizzled ? wgmma_descriptor_swizzled(v) : wgmma_descriptor(v, P::HEAD * 16);
     c.row_bytes = swizzled ? 32 : 16;
     c.k_stage = {&shared->k_barriers}, c.v_stage = {&shared->v_barriers}, c.q_stage = {&shared->q_barriers};
@@ -297,7 +297,7 @@ static bool is_for_tensor_cores(const struct attention_args *args)
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
     return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
            !(fp8 && (args->block_size < 16 || args->head_size % 16 != 0)) && !attention_is_sparse(args->params) &&
-           args->head_size % 8 == 0 && args->head_size <= 256 && args->params->scale * args->params->k_scale > 0 &&
+           args->head_size % 8 == 0 && args->head_size <= 256 && args->params->scale > 0 &&
            args->query_stride % 8 == 0 && cuda_is_aligned(args->query) && cuda_is_aligned(args->out) &&
            cuda_is_aligned(args->k_cache) && cuda_is_aligned(args->v_cache);
 }

@@ -218,7 +218,8 @@ static __device__ __forceinline__ void attend(const attention_call &call, token_
     const struct prefill_tile &tile = copies.source.tile;
     const int32_t warp_row = threadIdx.x / 32 * P::WARP_ROWS, thread_row = warp_row + threadIdx.x % 32 / 4;
     const uint32_t v = k + P::TILE_BYTES, q = v + P::TILE_BYTES, q_rows = q + warp_row * 16;
-    const float scale_log2 = (P::VARIANT ? 1.0f : call.params.scale * call.params.k_scale) * ATTENTION_LOG2E;
+    const float scale_log2 =
+        (P::VARIANT ? 1.0f : call.params.scale * kv_scales_load(&call.params, P::FP8).k) * ATTENTION_LOG2E;
     row_tile<P> tiles[P::ROW_TILES];
     int32_t start = tile.start;
     find_key_block<P>(copies, start);

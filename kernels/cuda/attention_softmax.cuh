@@ -19,7 +19,7 @@ static __device__ __forceinline__ void modify_scores(float (&s)[P::TOKENS / 2], 
 {
     const int32_t j = threadIdx.x % 4;
     if constexpr (P::VARIANT) {
-        const float scale = call.params.scale * call.params.k_scale;
+        const float scale = call.params.scale * kv_scales_load(&call.params, P::FP8).k;
 #pragma unroll
         for (int n = 0; n < P::TOKENS / 2; n++) {
             const int32_t token = start + n / 4 * 8 + 2 * j + n % 2;
@@ -109,7 +109,7 @@ static __device__ __forceinline__ void store_rows(const attention_call &call, co
         float sum = rows[r].sum;
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
-        const float inverse = sum == 0 ? 0 : call.params.v_scale / sum;
+        const float inverse = sum == 0 ? 0 : kv_scales_load(&call.params, P::FP8).v / sum;
 #pragma unroll
         for (int b = 0; b < GROUPS; b++)
             store_pair(q + b * P::Q_STRIDE + r * 128 + lane * 4,

@@ -1,11 +1,13 @@
-/* reshape_and_cache. A work item is 16 bytes of K's layout, that is x elements of one token's head, of K and of V.
- * Neighbouring threads have the same item of up to MAX_TILE consecutive tokens. Consecutive tokens mostly have
- * consecutive slots, so a warp writes runs of tile * 16 bytes of K, and of tile elements of V. */
+/* reshape_and_cache, and the scales of an fp8 cache. A work item is 16 bytes of K's layout, that is x elements of one
+ * token's head, of K and of V. Neighbouring threads have the same item of up to MAX_TILE consecutive tokens.
+ * Consecutive tokens mostly have consecutive slots, so a warp writes runs of tile * 16 bytes of K, and of tile elements
+ * of V. */
 #include <type_traits>
 
 #include "kernels/cuda/cache.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/kv_scale.h"
 
 enum { THREADS = 128, MAX_TILE = 16 };
 
@@ -43,7 +45,6 @@ struct cache_call {
     int tile;       /* tokens: a power of two */
     int block_bits; /* a block has 2^block_bits tokens */
     bool aligned;   /* key and value can be read 16 bytes at a time */
-    float k_inverse, v_inverse;
 };
 
 /* Grid: x the tile of tokens, y the part of its items. */
@@ -62,8 +63,9 @@ static __global__ void __launch_bounds__(THREADS) reshape_and_cache_kernel(const
     /* K and V are read before the slot is known, so that the three loads wait for memory together. */
     const int64_t slot = args.slot_mapping[token];
     const int64_t from = token * args.kv_stride + (int64_t)head * args.head_size + chunk * X;
-    const piece<C, X> k = load_item<T, C, X>((const T *)args.key + from, call.aligned, call.k_inverse);
-    const piece<C, X> v = load_item<T, C, X>((const T *)args.value + from, call.aligned, call.v_inverse);
+    const float k_inverse = X == 16 ? 1 / args.kv_scales[0] : 1, v_inverse = X == 16 ? 1 / args.kv_scales[1] : 1;
+    const piece<C, X> k = load_item<T, C, X>((const T *)args.key + from, call.aligned, k_inverse);
+    const piece<C, X> v = load_item<T, C, X>((const T *)args.value + from, call.aligned, v_inverse);
     if (slot < 0) return;
     const int64_t block = slot >> call.block_bits;
     const int offset = (int)(slot & (args.block_size - 1));
@@ -77,14 +79,11 @@ static __global__ void __launch_bounds__(THREADS) reshape_and_cache_kernel(const
 template <class T, class C> static void launch(const struct cuda_state *s, const struct reshape_and_cache_args *args)
 {
     constexpr int X = 16 / sizeof(C), N = 16 / sizeof(T);
-    const bool fp8 = sizeof(C) == 1;
     cache_call call = {};
     call.args = *args;
     call.tile = 1;
     call.aligned = args->head_size % N == 0 && args->kv_stride % N == 0 && cuda_is_aligned(args->key) &&
                    cuda_is_aligned(args->value);
-    call.k_inverse = fp8 ? 1.0f / args->k_scale : 1.0f;
-    call.v_inverse = fp8 ? 1.0f / args->v_scale : 1.0f;
     while (call.tile < MAX_TILE && call.tile < args->num_tokens) call.tile *= 2;
     while (1 << call.block_bits < args->block_size) call.block_bits++;
     const int64_t items = (int64_t)call.tile * args->num_kv_heads * (args->head_size / X);
@@ -117,4 +116,32 @@ void cuda_reshape_and_cache(struct backend *b, const struct reshape_and_cache_ar
         }
     });
     cuda_check_launch(b, "reshape_and_cache");
+}
+
+/* Grid: x a token, y K or V. Scales are positive, so their bits are ordered as they are. */
+template <class T>
+static __global__ void __launch_bounds__(THREADS)
+    calculate_kv_scales_kernel(const __grid_constant__ reshape_and_cache_args args)
+{
+    const int64_t token = blockIdx.x;
+    if (args.slot_mapping[token] < 0) return;
+    const T *in = (const T *)(blockIdx.y == 0 ? args.key : args.value) + token * args.kv_stride;
+    float largest = 0;
+    for (int i = threadIdx.x; i < args.num_kv_heads * args.head_size; i += THREADS) {
+        const float x = fabsf(to_float(in[i]));
+        if (x < INFINITY) largest = fmaxf(largest, x);
+    }
+    const unsigned bits = __reduce_max_sync(~0u, __float_as_uint(kv_scale_for(largest)));
+    if (threadIdx.x % 32 == 0) atomicMax((unsigned *)args.kv_scales + blockIdx.y, bits);
+}
+
+void cuda_calculate_kv_scales(struct backend *b, const struct reshape_and_cache_args *args)
+{
+    if (args->num_tokens <= 0) return;
+    const struct cuda_state *s = cuda_use(b);
+    cuda_dispatch(b, "calculate_kv_scales", args->dtype, [&](auto zero) {
+        const dim3 grid((unsigned)args->num_tokens, 2);
+        cuda_launch_kernel(s, calculate_kv_scales_kernel<decltype(zero)>, {grid, THREADS}, false, *args);
+    });
+    cuda_check_launch(b, "calculate_kv_scales");
 }

@@ -118,7 +118,11 @@ static void linear_dequantized(struct backend *b, const struct linear_args *args
 void cuda_linear(struct backend *b, const struct linear_args *args)
 {
     if (args->num_tokens <= 0 || args->weight->out_features <= 0) return;
-    if (weight_is_quantized(args->weight)) {
+    struct matmul m;
+    if (args->quantized_x) {
+        cuda_linear_quantized_rows(b, args);
+    } else if (weight_is_quantized(args->weight)) {
+        if (matmul_of(args, MATMUL_STORE, &m) && few_tokens_quantized(b, "linear", &m)) return;
         linear_dequantized(b, args);
     } else {
         linear_of_floats(b, args);

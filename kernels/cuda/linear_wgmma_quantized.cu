@@ -629,7 +629,7 @@ static bool takes(const struct matmul *m)
     const bool rows = m->in_features % (m->format == WEIGHT_INT4 ? INT4_SEGMENT : 16) == 0 && m->x_stride % 8 == 0;
     const bool groups =
         m->group_size >= m->in_features || m->group_size == 32 || m->group_size == 64 || m->group_size % STEP == 0;
-    return size && rows && groups && cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && !m->gain;
+    return size && rows && groups && cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && !m->gain && !m->x_scales;
 }
 
 bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m)

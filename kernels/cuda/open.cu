@@ -46,6 +46,7 @@ static void destroy(struct backend *b)
     cudaSetDevice(s->device);
     cuda_preload_wait(s);
     cublas_close(s->cublas);
+    cublas_lt_close(s->cublas_lt);
     if (s->stream) cudaStreamDestroy(s->stream);
     pthread_mutex_destroy(&s->failure_lock);
     free(s->chain);
@@ -70,12 +71,15 @@ static void fill_table(struct backend *b)
     b->fused_add_rms_norm = cuda_fused_add_rms_norm;
     b->rotary_embedding = cuda_rotary_embedding;
     b->reshape_and_cache = cuda_reshape_and_cache;
+    b->calculate_kv_scales = cuda_calculate_kv_scales;
     b->paged_attention_v1 = cuda_paged_attention_v1;
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;
     b->act_and_mul = cuda_act_and_mul;
     b->xielu = cuda_xielu;
     b->linear = cuda_linear;
+    b->takes_quantized_rows = cuda_takes_quantized_rows;
+    b->quantize_rows = cuda_quantize_rows;
     b->gather_rows = cuda_gather_rows;
     b->scale_logits = cuda_scale_logits;
     b->update_block_tables = cuda_update_block_tables;
@@ -264,6 +268,7 @@ static enum status open_device(struct cuda_state *s, struct error *err)
     cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
     if (error != cudaSuccess)
         return error_set(err, STATUS_OUT_OF_MEMORY, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
+    s->cublas_lt = cublas_lt_open();
     status = cublas_open(&s->cublas, err);
     return status == STATUS_OK ? status : error_prefix(err, status, s->name);
 }

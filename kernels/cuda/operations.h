@@ -45,8 +45,12 @@ act_and_mul_function cuda_act_and_mul;
 xielu_function cuda_xielu;
 scale_logits_function cuda_scale_logits;
 
+/* quantize.cu */
+quantize_rows_function cuda_quantize_rows;
+
 /* cache.cu */
 reshape_and_cache_function cuda_reshape_and_cache;
+calculate_kv_scales_function cuda_calculate_kv_scales;
 
 /* blocks.cu */
 update_block_tables_function cuda_update_block_tables;
@@ -62,6 +66,10 @@ decode_attention_function cuda_decode_attention;
 /* linear.cu; linear_mixed.cu: any types and any shape, slowly */
 linear_function cuda_linear;
 linear_function cuda_linear_mixed;
+
+/* linear_fp8.cu: matmuls of quantized rows */
+takes_quantized_rows_function cuda_takes_quantized_rows;
+linear_function cuda_linear_quantized_rows;
 
 /* weight_prepare.cu */
 weight_prepare_function cuda_weight_prepare;

@@ -61,6 +61,14 @@ template <class T> static __device__ __forceinline__ uint32_t multiply_pairs(uin
     }
 }
 
+/* (word & mask) | bits, which the compiler would make two instructions of if it knew both constants. */
+static __device__ __forceinline__ uint32_t masked_with(uint32_t word, uint32_t mask, uint32_t bits)
+{
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+    return out;
+}
+
 /* The same 16-bit float twice. */
 template <class T> static __device__ __forceinline__ uint32_t pair_of(float x)
 {
@@ -71,9 +79,7 @@ template <class T> static __device__ __forceinline__ uint32_t pair_of(float x)
 /* Pair i of a prepared word, minus a zero: offset is pair_of(INT4_OFFSET<T> + zero). Exact. */
 template <class T> static __device__ __forceinline__ uint32_t int4_pair(uint32_t word, int i, uint32_t offset)
 {
-    uint32_t bits; /* (word >> 4 i & 0x000f000f) | INT4_BITS, for which the compiler needs an instruction more */
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(bits) : "r"(word >> 4 * i), "n"(0x000f000f), "r"(INT4_BITS<T>));
-    return subtract_pairs<T>(bits, offset);
+    return subtract_pairs<T>(masked_with(word >> 4 * i, 0x000f000f, INT4_BITS<T>), offset);
 }
 
 /* Bytes 0 and 2, and bytes 1 and 3, of four INT8. Exact. */
@@ -84,8 +90,8 @@ template <class T> static __device__ __forceinline__ void int8_pairs(uint32_t wo
         even = subtract_pairs<T>((word & 0x00ff00ff) ^ 0x64806480, 0x64806480);
         odd = subtract_pairs<T>((high & 0x00ff00ff) ^ 0x64806480, 0x64806480);
     } else { /* 128 and the lower 7 bits, minus 128, or 256 if the sign is set */
-        even = subtract_pairs<T>((word & 0x007f007f) | 0x43004300, (word & 0x00800080) | 0x43004300);
-        odd = subtract_pairs<T>((high & 0x007f007f) | 0x43004300, (high & 0x00800080) | 0x43004300);
+        even = subtract_pairs<T>(masked_with(word, 0x007f007f, 0x43004300), masked_with(word, 0x00800080, 0x43004300));
+        odd = subtract_pairs<T>(masked_with(high, 0x007f007f, 0x43004300), masked_with(high, 0x00800080, 0x43004300));
     }
 }
 

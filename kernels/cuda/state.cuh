@@ -13,6 +13,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas.h"
+#include "kernels/cuda/cublas_lt.h"
 
 /* A part of the workspace. Each operation has its own part: calls on one stream follow each other, so what a call
  * leaves there is still there at the next call of the same operation (a counter that every call resets to zero, for
@@ -48,6 +49,7 @@ struct cuda_state {
     int device;
     cudaStream_t stream; /* the main stream */
     struct cublas *cublas;
+    struct cublas_lt *cublas_lt; /* NULL: there is none */
 
     /* What the kernels that run on this device were compiled for, which may be less than the device can do. */
     int compute_capability; /* 90: 9.0 */

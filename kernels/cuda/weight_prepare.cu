@@ -21,9 +21,28 @@ static __global__ void __launch_bounds__(THREADS) weight_prepare_kernel(uint32_t
     words[at] = out;
 }
 
+/* The scale of a row that has a NaN becomes NaN, because decoding would make 480 of it (fp8_pairs). */
+static __global__ void __launch_bounds__(THREADS) mark_nan_kernel(const uint8_t *data, int64_t in_features, float *scales,
+                                                                  int64_t scale_rows, int64_t groups)
+{
+    const int64_t row = blockIdx.x;
+    bool has_nan = false;
+    for (int64_t i = threadIdx.x; i < in_features; i += THREADS) has_nan |= (data[row * in_features + i] & 0x7f) == 0x7f;
+    if (__syncthreads_or(has_nan) && threadIdx.x == 0) scales[row / scale_rows * groups] = NAN;
+}
+
+static void mark_nan(struct backend *b, const struct weight *w)
+{
+    if (w->out_features == 0 || w->scale_dtype != DTYPE_FLOAT32) return;
+    mark_nan_kernel<<<(unsigned)w->out_features, THREADS, 0, cuda_stream(b, NULL)>>>(
+        (const uint8_t *)w->data, w->in_features, (float *)w->scales, w->scale_rows, weight_groups(w));
+    cuda_check_launch(b, "weight_prepare");
+}
+
 void cuda_weight_prepare(struct backend *b, const struct weight *w)
 {
     const int64_t words = w->out_features * weight_row_bytes(w) / 4;
+    if (w->format == WEIGHT_FP8) mark_nan(b, w);
     if (!int4_is_prepared(w) || words == 0) return;
     weight_prepare_kernel<<<(unsigned)cuda_div_up(words, THREADS), THREADS, 0, cuda_stream(b, NULL)>>>(
         (uint32_t *)w->data, words);

@@ -6,18 +6,20 @@
 
 #include "base/file.h"
 #include "model/check_weights.h"
+#include "model/quantization.h"
 #include "runtime/engine/memory_plan.h"
 
 /* `option` is the name of a field of struct engine_options, for the sentence. */
-static enum status parse_dtype(const char *option, const char *name, enum dtype fallback, enum dtype *out,
-                               struct error *err)
+static enum status parse_dtype(const char *option, const char *name, enum dtype fallback, bool may_be_fp8,
+                               enum dtype *out, struct error *err)
 {
     if (!name || strcmp(name, "auto") == 0) {
         *out = fallback;
         return STATUS_OK;
     }
-    if (dtype_parse(name, out) == 0) return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "%s is \"%s\", but must be auto, float32, float16 or bfloat16", option, name);
+    if (dtype_parse(name, out) == 0 && (may_be_fp8 || dtype_size(*out) > 1)) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "%s is \"%s\", but must be auto, float32, float16%s", option, name,
+                     may_be_fp8 ? ", bfloat16, fp8, fp8_e4m3 or fp8_e5m2" : " or bfloat16");
 }
 
 /* Activations are float32 on the CPU, where converting them costs nothing beside reading the weights. A GPU computes in
@@ -26,20 +28,17 @@ static enum status choose_dtypes(const struct engine_options *o, const struct lo
                                  struct model_options *model_options, struct error *err)
 {
     const enum dtype usual = l->backend->discrete ? l->config.spec.dtype : DTYPE_FLOAT32;
-    enum status status = parse_dtype("dtype", o->dtype, usual, &model_options->dtype, err);
+    enum status status = parse_dtype("dtype", o->dtype, usual, false, &model_options->dtype, err);
     if (status == STATUS_OK)
-        status =
-            parse_dtype("kv_cache_dtype", o->kv_cache_dtype, model_options->dtype, &model_options->cache_dtype, err);
+        status = parse_dtype("kv_cache_dtype", o->kv_cache_dtype, model_options->dtype, true,
+                             &model_options->cache_dtype, err);
     if (status != STATUS_OK) return status;
-    if (dtype_size(model_options->dtype) == 1)
-        return error_set(err, STATUS_INVALID, "dtype is \"%s\", but must be auto, float32, float16 or bfloat16",
-                         o->dtype);
     const int x = 16 / dtype_size(model_options->cache_dtype);
     if (l->config.spec.head_size % x == 0) return STATUS_OK;
     error_set(err, STATUS_UNSUPPORTED,
               "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs; use a wider type",
               l->config.spec.head_size, x, dtype_name(model_options->cache_dtype));
-    error_advise(err, ADVICE_SET, "kv_cache_dtype", "float32");
+    error_advise(err, ADVICE_SET, "kv_cache_dtype", x == 16 ? "auto" : "float32");
     return STATUS_UNSUPPORTED;
 }
 
@@ -110,9 +109,15 @@ static void warn_of_vocabulary(const struct engine_options *o, const struct load
                       c->eos_token_ids[i], num_ids - 1);
 }
 
+enum status loaded_model_read_config(const struct engine_options *o, struct model_config *config, struct error *err)
+{
+    enum status status = model_config_load(o->model, config, err);
+    return status == STATUS_OK ? quantization_apply(&config->spec, o->quantization, err) : status;
+}
+
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    enum status status = model_config_load(o->model, &l->config, err);
+    enum status status = loaded_model_read_config(o, &l->config, err);
     if (status == STATUS_OK) status = open_device(o->device, o->threads, o->log, &l->backend, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
@@ -182,7 +187,7 @@ enum status loaded_model_describe(const struct engine_options *options, struct l
                                   struct error *weights_error, struct error *err)
 {
     *out = (struct loaded_model){0};
-    enum status status = model_config_load(options->model, &out->config, err);
+    enum status status = loaded_model_read_config(options, &out->config, err);
     if (status == STATUS_OK) status = open_device(options->device, options->threads, options->log, &out->backend, err);
     if (status == STATUS_OK) warn_of_dynamic_rope(options, &out->config);
     if (status == STATUS_OK) status = describe_weights(options, out, weights_error, err);
@@ -212,10 +217,12 @@ enum status loaded_model_plan_again(const struct engine_options *options, const 
     struct loaded_model l = {
         .backend = base->backend, .config = base->config, .tokenizer = base->tokenizer, .before = &base->profile};
     struct model_weights sizes = {0};
-    enum status status = STATUS_OK;
+    enum status status = quantization_apply(&l.config.spec, options->quantization, err);
     l.weights = base->weights;
-    if (weights_dtype != base->config.spec.dtype) {
-        l.config.spec.dtype = weights_dtype;
+    l.config.spec.dtype = weights_dtype;
+    const bool same =
+        weights_dtype == base->config.spec.dtype && l.config.spec.num_schemes == base->config.spec.num_schemes;
+    if (status == STATUS_OK && !same) {
         status = model_weights_sizes(&l.config.spec, &sizes, err);
         l.weights = sizes;
     }

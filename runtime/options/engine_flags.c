@@ -104,6 +104,13 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .target = &o->dtype,
          .choices = "auto|float32|float16|bfloat16",
          .help = "Type of weights and activations. Default: auto, the checkpoint's on a GPU, float32 on the CPU."},
+        {.name = "quantization",
+         .common = true,
+         .kind = OPTION_STRING,
+         .target = &o->quantization,
+         .choices = "none|fp8|int8|int4|awq|gptq|compressed-tensors",
+         .help = "fp8, int8 or int4: quantize the weights while they are loaded. A quantized checkpoint needs no flag; "
+                 "the name of its format is taken, too. Default: none, the weights as they are."},
         {.name = "load-format",
          .kind = OPTION_CUSTOM,
          .target = &o->load_format,
@@ -151,8 +158,10 @@ static void add_cache_flags(struct option_table *table, struct engine_options *o
          .name = "kv-cache-dtype",
          .kind = OPTION_STRING,
          .target = &o->kv_cache_dtype,
-         .choices = "auto|float32|float16|bfloat16",
-         .help = "Type of the cached keys and values. Default: auto, as --dtype."},
+         .choices = "auto|float32|float16|bfloat16|fp8|fp8_e4m3|fp8_e5m2",
+         .help =
+             "Type of the cached keys and values. fp8 is fp8_e4m3: half the memory of 16 bits, with the checkpoint's "
+             "scales or measured ones. Default: auto, as --dtype."},
         {.name = "block-size",
          .kind = OPTION_CUSTOM,
          .target = &o->block_size,

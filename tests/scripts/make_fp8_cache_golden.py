@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Writes tests/data/golden/NAME/fp8_cache.bin for every checkpoint there: the logits that transformers computes in
+float64 if keys and values are rounded to fp8 where they enter its cache. float32 [3 ways][2 prompts][vocab_size], for
+the last token of the prompts of 33 and of 100 tokens. The ways: e4m3 with scales that follow from the first prompt as
+kernels/kv_scale.h says; e4m3 with the scales 0.011 and 0.007 of K and of V; e5m2 with scales of 1."""
+import json
+import pathlib
+
+import numpy
+import torch
+import transformers
+from transformers.cache_utils import DynamicCache
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+def measured_scale(x):
+    scale = 2.0 ** -4
+    while x.abs().max().item() * 4 > scale * 448:
+        scale *= 2
+    return scale
+
+
+def rounded(x, scale, dtype):
+    largest = torch.finfo(dtype).max
+    return (x / scale).clamp(-largest, largest).to(torch.float32).to(dtype).to(x.dtype) * scale
+
+
+class Fp8Cache(DynamicCache):
+    """scales: of K and of V by layer; those that are missing are measured."""
+
+    def __init__(self, config, dtype, scales):
+        super().__init__(config=config)
+        self.dtype, self.scales = dtype, scales
+
+    def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+        k, v = self.scales.setdefault(layer_idx, (measured_scale(key_states), measured_scale(value_states)))
+        return super().update(rounded(key_states, k, self.dtype), rounded(value_states, v, self.dtype), layer_idx,
+                              *args, **kwargs)
+
+
+def logits_of(model, prompts, dtype, scales):
+    out = []
+    for prompt in prompts:
+        with torch.no_grad():
+            cache = Fp8Cache(model.config, dtype, scales)
+            out.append(model(torch.tensor([prompt]), past_key_values=cache, use_cache=True).logits[0, -1])
+    return torch.stack(out).to(torch.float32).numpy().astype("<f4")
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parent.parent / "data" / "golden"
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    for folder in sorted(path.parent for path in root.glob("*/golden.json")):
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64,
+                                                                  attn_implementation="eager").eval()
+        layers = range(model.config.num_hidden_layers)
+        prompts = [case["prompt"] for case in json.loads((folder / "golden.json").read_text())["cases"]
+                   if len(case["prompt"]) in (33, 100)]
+        measured, given, ones = {}, {i: (0.011, 0.007) for i in layers}, {i: (1.0, 1.0) for i in layers}
+        logits = [logits_of(model, prompts, dtype, scales)
+                  for dtype, scales in ((E4M3, measured), (E4M3, given), (E5M2, ones))]
+        numpy.stack(logits).tofile(folder / "fp8_cache.bin")
+        print(folder.name, "measured scales", sorted(set(measured.values())))
+
+
+if __name__ == "__main__":
+    main()
