@@ -25,11 +25,11 @@ static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];\n" ::"r"(shared_address(barrier)) : "memory");
 }
 
-/* Arrives at a barrier of a block of the cluster if `really`, without a branch; the address is cluster_address's. */
-static __device__ __forceinline__ void barrier_arrive_cluster(uint32_t barrier, bool really)
+/* Arrives if `really`, without a branch, which wgmma's pipeline cannot have. */
+static __device__ __forceinline__ void barrier_arrive_if(uint64_t *barrier, bool really)
 {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
-                 "@p mbarrier.arrive.shared::cluster.b64 _, [%0];\n}\n" ::"r"(barrier),
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared.b64 _, [%0];\n}\n" ::"r"(
+                     shared_address(barrier)),
                  "r"((int)really)
                  : "memory");
 }

@@ -7,8 +7,7 @@
  * is subtracted from the decoded integers, each as a pair of T. Two warps make these pairs. A weight with one scale for
  * each row is multiplied without it, and the sums are multiplied by it at the end.
  *
- * Few tiles are split along the input features, one part for each block of a cluster. Otherwise the two blocks of a
- * cluster may share the tokens: each copies a half of them to both. */
+ * Few tiles are split along the input features, one part for each block of a cluster. */
 #include "kernels/cuda/linear_wgmma_quantized.cuh"
 #include "kernels/cuda/linear_wgmma_tile.cuh"
 #include "kernels/cuda/quantized.cuh"
@@ -28,7 +27,7 @@ template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLAC
     static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP, WEIGHT_BYTES = ROWS * ROW_BYTES;
     static constexpr int TOKEN_BOX = N * BOX_ROW, BOXES = N >= 128 ? 1 : STEP / BOX_FEATURES; /* of a stage */
     static constexpr int TOKEN_STAGE = BOXES * TOKEN_BOX, TOKEN_STEP = STEP / BOX_FEATURES * TOKEN_BOX;
-    static constexpr int RING = (PLACES == 1 ? 222 : PLACES == 2 ? 110 : 72) << 10; /* bytes of both rings */
+    static constexpr int RING = (PLACES == 1 ? 222 : 110) << 10; /* bytes of both rings */
     static constexpr int SHARED = ALIGNMENT + RING;
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
     static constexpr int TOKENS_AT_ONCE = N >= 128 ? 8 : 2; /* that a thread writes */
@@ -39,12 +38,11 @@ template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLAC
 };
 
 struct quantized_call : tiled_matmul {
-    CUtensorMap weight, x;  /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N / sharing rows */
+    CUtensorMap weight, x;  /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N rows */
     int32_t groups;         /* of a row */
     int32_t scales_of_step; /* 1, 2 or 4 for each row */
     int32_t steps;          /* of all parts together */
     int32_t token_tiles;
-    int32_t sharing; /* blocks of a cluster that share the tokens: 1 or 2 */
     int32_t weight_stages, weight_stage_bytes, token_stages;
 };
 
@@ -58,9 +56,9 @@ struct quantized_rings {
 template <int N> static __device__ __forceinline__ block_part find_quantized_part(const quantized_call &call)
 {
     block_part part;
-    const int cluster = call.splits * call.sharing, index = blockIdx.x / cluster, rank = blockIdx.x % cluster;
-    part.rank = call.splits > 1 ? rank : 0;
-    part.tile = index / call.token_tiles * call.sharing + (call.splits > 1 ? 0 : rank);
+    const int index = blockIdx.x / call.splits;
+    part.rank = blockIdx.x % call.splits;
+    part.tile = index / call.token_tiles;
     part.begin = part.first = call.steps * part.rank / call.splits;
     part.end = call.steps * (part.rank + 1) / call.splits;
     part.first_token = index % call.token_tiles * N;
@@ -102,24 +100,16 @@ static __device__ __forceinline__ void copy_tokens(const quantized_call &call, c
                                                    const step_ring &ring)
 {
     const uint64_t policy = evict_last_policy();
-    const int share = call.sharing > 1 ? (int)cluster_rank() : 0, bytes = L::TOKEN_BOX / call.sharing;
-    const int token = part.first_token + share * bytes / BOX_ROW;
     ring_place at = {0, 0};
 #pragma unroll 1
     for (int feature = part.begin * STEP; feature < part.end * STEP; feature += L::BOXES * BOX_FEATURES) {
-        uint8_t *to = ring.data + at.stage * L::TOKEN_STAGE + share * bytes;
+        uint8_t *to = ring.data + at.stage * L::TOKEN_STAGE;
         uint64_t *full = &ring.full[at.stage];
         wait_until_free(ring, at);
         barrier_arrive_expect(full, L::TOKEN_STAGE);
 #pragma unroll
-        for (int box = 0; box < L::BOXES; box++) {
-            const int from = feature + box * BOX_FEATURES;
-            if (call.sharing > 1) {
-                box_copy_2d_to_cluster(to + box * L::TOKEN_BOX, &call.x, from, token, full, 3, policy);
-            } else {
-                box_copy_2d(to + box * L::TOKEN_BOX, &call.x, from, token, full, policy);
-            }
-        }
+        for (int box = 0; box < L::BOXES; box++)
+            box_copy_2d(to + box * L::TOKEN_BOX, &call.x, feature + box * BOX_FEATURES, part.first_token, full, policy);
         ring_step(at, call.token_stages);
     }
 }
@@ -141,13 +131,13 @@ static __device__ __forceinline__ float load_scale(const quantized_call &call, i
                                                       : to_float(((const __nv_bfloat16 *)call.matmul.scales)[index]);
 }
 
-/* The scales and zeros of some groups of a row as they lie in memory. */
+/* SCALES_AT_ONCE scales of a row as they lie in memory, or as floats, and zeros, a byte each. */
 struct raw_scales {
     uint4 scales;
     uint32_t zeros;
 };
 
-/* Whether SCALES_AT_ONCE of them are aligned, beginning with a multiple of that. */
+/* Whether SCALES_AT_ONCE of them can be read as one, beginning with a multiple of that. */
 static __device__ __forceinline__ bool scales_are_aligned(const quantized_call &call)
 {
     return call.groups % SCALES_AT_ONCE == 0 && call.matmul.group_size <= STEP &&
@@ -155,48 +145,52 @@ static __device__ __forceinline__ bool scales_are_aligned(const quantized_call &
            ((uintptr_t)call.matmul.zeros & 3) == 0;
 }
 
-/* Of the input features from `place` * STEP / scales_of_step on. */
-static __device__ __forceinline__ raw_scales load_raw(const quantized_call &call, int feature, int place, bool aligned)
+/* Of the input features from `place` * STEP / scales_of_step on; `scales` and `zeros` are the row's first ones. */
+static __device__ __forceinline__ raw_scales load_raw(const quantized_call &call, int64_t scales, const uint8_t *zeros,
+                                                      int place, bool aligned)
 {
     raw_scales raw = {{0, 0, 0, 0}, 0x08080808};
-    const int64_t row = (int64_t)(feature / (int)call.matmul.scale_rows) * call.groups;
-    const uint8_t *zeros = call.matmul.zeros + (int64_t)feature * call.groups;
     if (aligned) {
         if (call.matmul.scale_dtype == DTYPE_FLOAT32) {
-            raw.scales = *(const uint4 *)((const float *)call.matmul.scales + row + place);
+            raw.scales = *(const uint4 *)((const float *)call.matmul.scales + scales + place);
         } else {
-            const uint2 two = *(const uint2 *)((const uint16_t *)call.matmul.scales + row + place);
+            const uint2 two = *(const uint2 *)((const uint16_t *)call.matmul.scales + scales + place);
             raw.scales.x = two.x, raw.scales.y = two.y;
         }
-        if (call.matmul.zeros) raw.zeros = *(const uint32_t *)(zeros + place);
+        if (zeros) raw.zeros = *(const uint32_t *)(zeros + place);
         return raw;
     }
-    float scales[SCALES_AT_ONCE];
+    float values[SCALES_AT_ONCE];
 #pragma unroll
     for (int k = 0; k < SCALES_AT_ONCE; k++) {
         const int group =
             min((place + k) * (STEP / call.scales_of_step) / (int)call.matmul.group_size, call.groups - 1);
-        scales[k] = load_scale(call, row + group);
-        if (call.matmul.zeros) raw.zeros = (raw.zeros & ~(255u << 8 * k)) | (uint32_t)zeros[group] << 8 * k;
+        values[k] = load_scale(call, scales + group);
+        if (zeros) raw.zeros = (raw.zeros & ~(255u << 8 * k)) | (uint32_t)zeros[group] << 8 * k;
     }
-    raw.scales = {__float_as_uint(scales[0]), __float_as_uint(scales[1]), __float_as_uint(scales[2]),
-                  __float_as_uint(scales[3])};
+    raw.scales = {__float_as_uint(values[0]), __float_as_uint(values[1]), __float_as_uint(values[2]),
+                  __float_as_uint(values[3])};
     return raw;
 }
 
+/* pairs[k]: the scale of group k, and what is subtracted from its elements before, each twice. */
 template <class T, enum weight_format FORMAT>
-static __device__ __forceinline__ uint2 pairs_of(const quantized_call &call, const raw_scales &raw, int k, bool aligned)
+static __device__ __forceinline__ void make_pairs(uint2 (&pairs)[SCALES_AT_ONCE], const quantized_call &call,
+                                                  const raw_scales &raw, bool aligned)
 {
     const uint32_t words[] = {raw.scales.x, raw.scales.y, raw.scales.z, raw.scales.w};
-    float scale = __uint_as_float(k == 0 ? words[0] : k == 1 ? words[1] : k == 2 ? words[2] : words[3]);
-    if (aligned && call.matmul.scale_dtype != DTYPE_FLOAT32) {
-        const uint16_t bits = (uint16_t)((k < 2 ? words[0] : words[1]) >> 16 * (k & 1));
-        scale = call.matmul.scale_dtype == DTYPE_FLOAT16 ? __half2float(__ushort_as_half(bits))
-                                                         : __bfloat162float(__ushort_as_bfloat16(bits));
+    const bool is_half = call.matmul.scale_dtype == DTYPE_FLOAT16;
+    const bool is_float = !aligned || call.matmul.scale_dtype == DTYPE_FLOAT32;
+#pragma unroll
+    for (int k = 0; k < SCALES_AT_ONCE; k++) {
+        const uint32_t bits = words[k / 2] >> 16 * (k % 2) & 0xffff;
+        float scale = is_float  ? __uint_as_float(words[k])
+                      : is_half ? __half2float(__ushort_as_half((uint16_t)bits))
+                                : __uint_as_float(bits << 16);
+        if (call.groups == 1) scale = 1.0f;
+        if (FORMAT == WEIGHT_FP8) scale *= FP8_FACTOR<T>;
+        pairs[k] = {pair_of<T>(scale), INT4_BITS<T> + (raw.zeros >> 8 * k & 255) * 0x10001};
     }
-    if (call.groups == 1) scale = 1.0f;
-    if (FORMAT == WEIGHT_FP8) scale *= FP8_FACTOR<T>;
-    return {pair_of<T>(scale), pair_of<T>(INT4_OFFSET<T> + (float)(raw.zeros >> 8 * k & 255))};
 }
 
 /* Half of the rows' scales, by a warp, which loads those of the next steps before it stores these. */
@@ -205,36 +199,43 @@ static __device__ __forceinline__ void copy_scales(const quantized_call &call, c
                                                    const step_ring &ring, int half)
 {
     constexpr int ROWS_OF_LANE = L::ROWS / 64;
-    const int of_step = call.scales_of_step, lane = threadIdx.x % 32, end = part.end * of_step;
+    const int of_step = call.scales_of_step, lane = threadIdx.x % 32;
+    const int begin = part.begin * of_step, end = part.end * of_step;
     const bool aligned = scales_are_aligned(call);
+    int64_t scales[ROWS_OF_LANE];
+    const uint8_t *zeros[ROWS_OF_LANE];
     raw_scales next[ROWS_OF_LANE];
-    auto load = [&](int first) {
-#pragma unroll
-        for (int j = 0; j < ROWS_OF_LANE; j++)
-            next[j] = load_raw(call, feature_of(call, part.tile, 64 * j + 32 * half + lane), first, aligned);
-    };
     ring_place at = {0, 0};
-    int first = part.begin * of_step & -SCALES_AT_ONCE;
-    load(first);
-#pragma unroll 1
-    for (; first < end; first += SCALES_AT_ONCE) {
-        raw_scales raw[ROWS_OF_LANE];
 #pragma unroll
-        for (int j = 0; j < ROWS_OF_LANE; j++) raw[j] = next[j];
-        if (first + SCALES_AT_ONCE < end) load(first + SCALES_AT_ONCE);
+    for (int j = 0; j < ROWS_OF_LANE; j++) {
+        const int feature = feature_of(call, part.tile, 64 * j + 32 * half + lane);
+        scales[j] = (int64_t)(feature / (int)call.matmul.scale_rows) * call.groups;
+        zeros[j] = call.matmul.zeros ? call.matmul.zeros + (int64_t)feature * call.groups : NULL;
+        next[j] = load_raw(call, scales[j], zeros[j], begin & -SCALES_AT_ONCE, aligned);
+    }
 #pragma unroll 1
-        for (int k = max(0, part.begin * of_step - first); k < SCALES_AT_ONCE && first + k < end; k += of_step) {
-            uint2 *to = (uint2 *)(ring.data + at.stage * call.weight_stage_bytes + L::WEIGHT_BYTES) + 32 * half + lane;
-            wait_until_free(ring, at);
-#pragma unroll 1
-            for (int of = 0; of < of_step; of++)
+    for (int first = begin & -SCALES_AT_ONCE; first < end; first += SCALES_AT_ONCE) {
+        uint2 pairs[ROWS_OF_LANE][SCALES_AT_ONCE];
 #pragma unroll
-                for (int j = 0; j < ROWS_OF_LANE; j++)
-                    to[of * L::ROWS + 64 * j] = pairs_of<T, FORMAT>(call, raw[j], k + of, aligned);
+        for (int j = 0; j < ROWS_OF_LANE; j++) {
+            make_pairs<T, FORMAT>(pairs[j], call, next[j], aligned);
+            if (first + SCALES_AT_ONCE < end)
+                next[j] = load_raw(call, scales[j], zeros[j], first + SCALES_AT_ONCE, aligned);
+        }
+        auto store = [&](int k) {
+            const int of = k & (of_step - 1); /* of_step is a power of two */
+            if (first + k < begin || first + k >= end) return;
+            if (of == 0) wait_until_free(ring, at);
+            uint2 *to = (uint2 *)(ring.data + at.stage * call.weight_stage_bytes + L::WEIGHT_BYTES) + of * L::ROWS;
+#pragma unroll
+            for (int j = 0; j < ROWS_OF_LANE; j++) to[64 * j + 32 * half + lane] = pairs[j][k];
+            if (of < of_step - 1) return;
             __syncwarp();
             if (lane == 0) barrier_arrive(&ring.full[at.stage]);
             ring_step(at, call.weight_stages);
-        }
+        };
+        store(0), store(1), store(2), store(3);
+        static_assert(SCALES_AT_ONCE == 4, "all are stored");
     }
 }
 
@@ -309,29 +310,6 @@ template <enum weight_format FORMAT> struct encoded {
     }
 };
 
-/* Releases stages. No thread of a warp but the first does. Tokens are released in both blocks that share them. */
-struct releaser {
-    uint32_t weights, tokens, other_tokens;
-    bool first, shares;
-
-    __device__ __forceinline__ releaser(const quantized_call &call, const quantized_rings &rings)
-    {
-        const uint32_t rank = cluster_rank();
-        first = threadIdx.x % 32 == 0, shares = first && call.sharing > 1;
-        weights = cluster_address(rings.weights.empty, rank), tokens = cluster_address(rings.tokens.empty, rank);
-        other_tokens = cluster_address(rings.tokens.empty, call.sharing > 1 ? rank ^ 1 : rank);
-    }
-    __device__ __forceinline__ void release_weights(int stage, bool really) const
-    {
-        barrier_arrive_cluster(weights + 8 * stage, first && really);
-    }
-    __device__ __forceinline__ void release_tokens(int stage, bool really) const
-    {
-        barrier_arrive_cluster(tokens + 8 * stage, first && really);
-        barrier_arrive_cluster(other_tokens + 8 * stage, shares && really);
-    }
-};
-
 /* The rows of a tile that a thread has in each of its row blocks: this one and the one 8 behind it. */
 template <int ROW_BLOCKS> static __device__ __forceinline__ int row_of_thread(int block)
 {
@@ -344,7 +322,7 @@ template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
 static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS][N / 2], const quantized_call &call,
                                                         const block_part &part, const quantized_rings &rings)
 {
-    const releaser releaser(call, rings);
+    const bool releases = threadIdx.x % 32 == 0;
     const uint32_t first_weights = shared_address(rings.weights.data), first_tokens = shared_address(rings.tokens.data);
     ring_place at = {0, 0}, token_at = {0, 0};
     int before = 0, token_before = 0;
@@ -389,9 +367,9 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS
                                               (w % 2 * 2 + half) * 2);
             wgmma_commit();
             wgmma_wait<1>();
-            if (w == 0) releaser.release_weights(before, i > part.begin);
+            if (w == 0) barrier_arrive_if(&rings.weights.empty[before], releases && i > part.begin);
             if (w % WORDS == 0) {
-                releaser.release_tokens(token_before, i > part.begin || w > 0);
+                barrier_arrive_if(&rings.tokens.empty[token_before], releases && (i > part.begin || w > 0));
                 token_before = token_at.stage;
                 ring_step(token_at, call.token_stages);
             }
@@ -486,11 +464,10 @@ static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, ROW
         barrier_init(&rings.weights.full[threadIdx.x], COPY_WARPS - 1);
         barrier_init(&rings.weights.empty[threadIdx.x], L::MMA_THREADS / 32);
         barrier_init(&rings.tokens.full[threadIdx.x], 1);
-        barrier_init(&rings.tokens.empty[threadIdx.x], L::MMA_THREADS / 32 * call.sharing);
+        barrier_init(&rings.tokens.empty[threadIdx.x], L::MMA_THREADS / 32);
         barrier_init_fence();
     }
     __syncthreads();
-    if (call.sharing > 1) cluster_arrive(), cluster_wait(); /* the other block's barriers are initialized */
     if (threadIdx.x < L::MMA_THREADS) {
         if constexpr (L::UNEVEN) take_registers<L::MMA_REGISTERS>();
         multiply_quantized_tile<T, FORMAT, N, ROW_BLOCKS, L>(call, part, rings);
@@ -498,7 +475,7 @@ static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, ROW
         if constexpr (L::UNEVEN) give_registers<L::COPY_REGISTERS>();
         copy_quantized_tile<T, FORMAT, L>(call, part, rings);
     }
-    if (call.splits > 1 || call.sharing > 1) { /* waits until no other block uses this block's shared memory any more */
+    if (call.splits > 1) { /* waits until no other block uses this block's shared memory any more */
         __syncwarp();
         cluster_arrive_relaxed();
         cluster_wait();
@@ -528,6 +505,7 @@ template <class L> static void plan(const struct cuda_state *s, quantized_call *
     const int64_t places = (int64_t)blocks * s->num_sms;
     const int64_t tiles = cuda_div_up(m->out_features, L::ROWS), all = tiles * call->token_tiles;
     int64_t splits = places * 3 / 4 / all;
+    if (splits < 2 && 2 * all <= places) splits = 2; /* clusters of two always find room */
     if (splits > m->in_features / MIN_PART) splits = m->in_features / MIN_PART;
     call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
     call->steps = (int32_t)cuda_div_up(m->in_features, STEP);
@@ -543,8 +521,6 @@ template <class L> static void plan(const struct cuda_state *s, quantized_call *
     if (call->token_stages > MAX_STAGES) call->token_stages = MAX_STAGES;
 }
 
-int linear_wgmma_quantized_sharing = 1; /* XXX */
-
 template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES>
 static bool launch(struct backend *b, const char *operation, quantized_call *call)
 {
@@ -553,70 +529,35 @@ static bool launch(struct backend *b, const char *operation, quantized_call *cal
     const struct cuda_state *s = cuda_use(b);
     call->token_tiles = (int32_t)cuda_div_up(m->num_tokens, N);
     plan<L>(s, call, PLACES);
-    call->sharing = call->splits == 1 && linear_wgmma_quantized_sharing == 2 ? 2 : 1;
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
     if (!map_weight(&call->weight, m, box_rows) ||
-        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N / call->sharing))
+        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
         return false;
     auto *kernel = linear_wgmma_quantized_kernel<T, FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
     if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
-    const int64_t tiles = cuda_div_up(cuda_div_up(m->out_features, call->tile_rows), call->sharing) * call->sharing;
+    const int64_t tiles = cuda_div_up(m->out_features, call->tile_rows);
     const dim3 grid((unsigned)(tiles * call->token_tiles * call->splits));
-    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits * call->sharing}, *call);
+    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
     cuda_check_launch(b, operation);
     return true;
 }
 
-int linear_wgmma_quantized_variant = 0; /* XXX */
-
+/* Where there are enough tiles, tiles twice as large read the tokens half as often. */
 template <class T, enum weight_format FORMAT>
 static bool launch_tokens(struct backend *b, const char *operation, quantized_call *call)
 {
-    switch (linear_wgmma_quantized_variant) {
-    case 1:
-        return launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call);
-    case 2:
-        return launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call);
-    case 3:
-        return launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call);
-    case 4:
-        return launch<T, FORMAT, 64, 2, 2, 1>(b, operation, call);
-    case 5:
-        return launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call);
-    case 6:
-        return launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call);
-    case 7:
-        return launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call);
-#ifdef MORE
-    }
-    if constexpr (FORMAT == WEIGHT_INT4 && std::is_same_v<T, __nv_bfloat16>) switch (linear_wgmma_quantized_variant) {
-    case 8:
-        return launch<T, FORMAT, 16, 1, 2, 3>(b, operation, call);
-    case 9:
-        return launch<T, FORMAT, 16, 2, 2, 2>(b, operation, call);
-    case 10:
-        return launch<T, FORMAT, 32, 1, 2, 3>(b, operation, call);
-    case 11:
-        return launch<T, FORMAT, 32, 2, 2, 2>(b, operation, call);
-    case 12:
-        return launch<T, FORMAT, 32, 1, 1, 3>(b, operation, call);
-    case 13:
-        return launch<T, FORMAT, 16, 2, 1, 3>(b, operation, call);
-#endif
-    }
     const int32_t tokens = call->matmul.num_tokens;
-    return tokens <= 16    ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
-           : tokens <= 32  ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
-           : tokens <= 64  ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
-           : tokens <= 128 ? launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call)
-                           : launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call);
+    const bool many_tiles = call->matmul.out_features > 128 * cuda_state(b)->num_sms;
+    return tokens <= 16   ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
+           : tokens <= 32 ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
+           : tokens <= 64 ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
+           : tokens > 128 ? launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call)
+           : many_tiles   ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
+                          : launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call);
 }
 
 template <class T> static bool launch_format(struct backend *b, const char *operation, quantized_call *call)
 {
-#ifdef INT4ONLY
-    return launch_tokens<T, WEIGHT_INT4>(b, operation, call);
-#endif
     return call->matmul.format == WEIGHT_INT4   ? launch_tokens<T, WEIGHT_INT4>(b, operation, call)
            : call->matmul.format == WEIGHT_INT8 ? launch_tokens<T, WEIGHT_INT8>(b, operation, call)
                                                 : launch_tokens<T, WEIGHT_FP8>(b, operation, call);

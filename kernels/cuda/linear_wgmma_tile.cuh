@@ -88,17 +88,17 @@ template <class Out> static __device__ __forceinline__ piece<Out, 4> load_four(c
     return x;
 }
 
-/* Stores them, added to `before` if there is one. */
+/* Stores them, added to `before` if `add`. */
 template <class Out>
 static __device__ __forceinline__ void store_four(Out *to, float4 y, const float (&bias)[4], bool as_one, int count,
-                                                  const piece<Out, 4> *before)
+                                                  const piece<Out, 4> &before, bool add)
 {
     piece<Out, 4> out = {from_float<Out>(y.x + bias[0]), from_float<Out>(y.y + bias[1]), from_float<Out>(y.z + bias[2]),
                          from_float<Out>(y.w + bias[3])};
-    if (before)
+    if (add)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            out.values[i] = from_float<Out>(to_float(before->values[i]) + to_float(out.values[i]));
+            out.values[i] = from_float<Out>(to_float(before.values[i]) + to_float(out.values[i]));
     if (as_one) {
         *(piece<Out, 4> *)to = out;
         return;
@@ -174,7 +174,7 @@ static __device__ __forceinline__ void write_gated_tile(const tiled_matmul &call
             };
             const float4 gated = m.activation == ACTIVATION_GELU ? gate_four(ACTIVATION_GELU) : gate_four(m.activation);
             if (token + k * STEP < share.end)
-                store_four<T>(to + (token + k * STEP) * m.out_stride, gated, none, call.fours, share.count, NULL);
+                store_four<T>(to + (token + k * STEP) * m.out_stride, gated, none, call.fours, share.count, {}, false);
         }
     }
 }
@@ -206,8 +206,7 @@ static __device__ __forceinline__ void write_tile(const tiled_matmul &call, cons
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++)
             if (token + k * STEP < share.end)
-                store_four(to + (token + k * STEP) * m.out_stride, y[k], bias, call.fours, share.count,
-                           add ? &before[k] : NULL);
+                store_four(to + (token + k * STEP) * m.out_stride, y[k], bias, call.fours, share.count, before[k], add);
     }
 }
 
