@@ -8,6 +8,7 @@
  * each row is multiplied without it, and the sums are multiplied by it at the end.
  *
  * Few tiles are split along the input features, one part for each block of a cluster. */
+#include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_wgmma_quantized.cuh"
 #include "kernels/cuda/linear_wgmma_tile.cuh"
 #include "kernels/cuda/quantized.cuh"
@@ -563,19 +564,20 @@ template <class T> static bool launch_format(struct backend *b, const char *oper
                                                 : launch_tokens<T, WEIGHT_FP8>(b, operation, call);
 }
 
-static bool takes(const struct matmul *m)
+bool linear_wgmma_takes_quantized(struct backend *b, const struct matmul *m)
 {
     const bool size = m->num_tokens >= 1 && m->out_features > 0 && m->out_features <= INT32_MAX / 16 &&
                       m->in_features > 0 && m->in_features <= INT32_MAX / 16;
     const bool rows = m->in_features % (m->format == WEIGHT_INT4 ? INT4_SEGMENT : 16) == 0 && m->x_stride % 8 == 0;
     const bool groups =
         m->group_size >= m->in_features || m->group_size == 32 || m->group_size == 64 || m->group_size % STEP == 0;
-    return size && rows && groups && cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && !m->gain && !m->x_scales;
+    return cuda_state(b)->has_wgmma && matmul_is_quantized(m) && !m->x_scales && size && rows && groups &&
+           cuda_is_aligned(m->weight) && cuda_is_aligned(m->x);
 }
 
 bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m)
 {
-    if (!cuda_state(b)->has_wgmma || !takes(m)) return false;
+    if (m->gain || !linear_wgmma_takes_quantized(b, m)) return false;
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     quantized_call call = {};
     call.matmul = *m;
@@ -584,4 +586,11 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
     call.scales_of_step = m->group_size >= STEP ? 1 : (int32_t)(STEP / m->group_size);
     return m->dtype == DTYPE_FLOAT16 ? launch_format<__half>(b, operation, &call)
                                      : launch_format<__nv_bfloat16>(b, operation, &call);
+}
+
+bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m)
+{
+    const bool wgmma = m->num_tokens >= QUANTIZED_WGMMA_MIN_TOKENS && linear_wgmma_takes_quantized(b, m);
+    if (wgmma) return m->num_tokens <= QUANTIZED_WGMMA_MAX_TOKENS && linear_wgmma_quantized(b, operation, m);
+    return few_tokens_quantized(b, operation, m);
 }
