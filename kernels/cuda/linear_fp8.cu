@@ -11,7 +11,7 @@
 
 /* Up to MAX_FEW tokens the weights are decoded, and x keeps its 16 bits, in as little time. Up to MAX_LEFT_OUT a matmul
  * is faster without scales if they cost nothing later, up to MAX_FINISH if finish_kernel has to multiply by them. */
-enum { MAX_FEW = 64, MAX_FINISH = 160, MAX_LEFT_OUT = 448, THREADS = 256 };
+enum { MAX_FEW = 16, MAX_FINISH = 160, MAX_LEFT_OUT = 448, THREADS = 256 };
 
 /* out = out * scales + bias. Grid: x the token, y the part of its elements. */
 template <class T, int N>
