@@ -174,11 +174,16 @@ template <class P, bool E5M2> static __device__ __forceinline__ void convert_key
     const uint32_t to = k + p.k_stage.index * P::TILE_BYTES + row / 8 * 8 * P::TOKEN_BYTES + row % 8 * 16;
     prefill_wait_empty(p.k_stage);
 #pragma unroll
-    for (int i = 0; i < THREAD_PIECES<P>; i++) {
-        const uint4 x = load_piece(p.k + i * GROUP_THREADS * 16);
-        const uint32_t place = to + 2 * (threadIdx.x / P::TOKENS + i * KEY_STEP<P>)*128;
-        store_piece(place, convert_piece<typename P::T, E5M2>(x.x, x.y));
-        store_piece(place + 128, convert_piece<typename P::T, E5M2>(x.z, x.w));
+    for (int first = 0; first < THREAD_PIECES<P>; first += 4) {
+        uint4 x[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) x[i] = load_piece(p.k + (first + i) * GROUP_THREADS * 16);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t place = to + 2 * (threadIdx.x / P::TOKENS + (first + i) * KEY_STEP<P>)*128;
+            store_piece(place, convert_piece<typename P::T, E5M2>(x[i].x, x[i].y));
+            store_piece(place + 128, convert_piece<typename P::T, E5M2>(x[i].z, x[i].w));
+        }
     }
     async_proxy_fence();
     barrier_arrive(prefill_full(p.k_stage));
@@ -194,17 +199,24 @@ static __device__ __forceinline__ void convert_values(fp8_producer<P> &p, uint32
     const int32_t lane = threadIdx.x % 32, token = first_value_of<P>(start);
     const uint32_t to = v + p.v_stage.index * P::TILE_BYTES + threadIdx.x / 32 * WARP_RUNS<P> * 16 * P::TOKEN_BYTES;
     prefill_wait_empty(p.v_stage);
+    const bool whole = all_seen(tile, token, WARP_RUNS<P> * 16);
 #pragma unroll
-    for (int i = 0; i < THREAD_PIECES<P>; i++) {
-        const int run = i / COLUMNS, d = i % COLUMNS * 32 + lane, first = token + run * 16;
-        const uint4 x = load_piece(p.v + i * GROUP_THREADS * 16);
-        uint4 low = convert_piece<typename P::T, E5M2>(x.x, x.y), high = convert_piece<typename P::T, E5M2>(x.z, x.w);
-        if (!all_seen(tile, first, 16)) {
-            low = mask_piece(tile, first, low);
-            high = mask_piece(tile, first + 8, high);
+    for (int first = 0; first < THREAD_PIECES<P>; first += 4) {
+        uint4 x[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) x[i] = load_piece(p.v + (first + i) * GROUP_THREADS * 16);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int run = (first + i) / COLUMNS, d = (first + i) % COLUMNS * 32 + lane;
+            uint4 low = convert_piece<typename P::T, E5M2>(x[i].x, x[i].y);
+            uint4 high = convert_piece<typename P::T, E5M2>(x[i].z, x[i].w);
+            if (!whole) {
+                low = mask_piece(tile, token + run * 16, low);
+                high = mask_piece(tile, token + run * 16 + 8, high);
+            }
+            store_piece(to + run * 16 * P::TOKEN_BYTES + value_place(16, d, 0), low);
+            store_piece(to + run * 16 * P::TOKEN_BYTES + value_place(16, d, 1), high);
         }
-        store_piece(to + run * 16 * P::TOKEN_BYTES + value_place(16, d, 0), low);
-        store_piece(to + run * 16 * P::TOKEN_BYTES + value_place(16, d, 1), high);
     }
     async_proxy_fence();
     barrier_arrive(prefill_full(p.v_stage));
