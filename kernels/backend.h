@@ -87,6 +87,41 @@ int64_t weight_bytes(const struct weight *w);          /* of data, scales, zeros
 /* What element [o][i] of data stands for. Not for inner loops. */
 float weight_element(const struct weight *w, int64_t o, int64_t i);
 
+/* ---- quantized rows ---- */
+
+/* The input of a matmul in 8 bits (FP8), with a scale for each token or, for a weight with groups, for each token and
+ * group: element i of token t stands for scales[i / group_size * stride + t] * data[t * size + i], where stride is
+ * quantized_rows_padded(num_tokens). A scale is the largest magnitude of its elements / 448.
+ *
+ * An operation that is given `quantized` writes its result there, rounded to its dtype first, instead of to `out`. size
+ * is a multiple of 16, and of group_size; addresses are multiples of 16. There is room for the padded number of tokens.
+ */
+struct quantized_rows {
+    void *data;    /* [padded tokens, size] */
+    float *scales; /* [size / group_size, padded tokens] */
+    int64_t group_size;
+};
+
+static inline int64_t quantized_rows_padded(int64_t num_tokens)
+{
+    return (num_tokens + 3) / 4 * 4;
+}
+
+/* The scales that a matmul has left out of its result, for the operation that reads it: element i of token t stands for
+ * factor * of_tokens[t] * of_features[i] * result[t][i]. */
+struct left_out_scales {
+    const float *of_tokens;   /* [num_tokens]; NULL: nothing was left out */
+    const float *of_features; /* [out_features] */
+    float factor;
+};
+
+struct quantize_rows_args {
+    const struct quantized_rows *out; /* host */
+    const void *x;                    /* [num_tokens, size] dtype */
+    int32_t num_tokens, size;
+    enum dtype dtype;
+};
+
 /* ---- norms and activations ---- */
 
 /* RMSNorm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + eps) * gain. LayerNorm without bias (Ba et al., 2016):
@@ -104,6 +139,7 @@ struct rms_norm_args {
     void *out;     /* [num_tokens, size] dtype; may be x if the strides are the same */
     const void *x; /* [num_tokens, size] dtype */
     int64_t out_stride, x_stride;
+    const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
     struct norm_params norm;
     int32_t num_tokens, size;
     enum dtype dtype;
@@ -112,8 +148,11 @@ struct rms_norm_args {
 /* residual += multiplier * x; out = norm(residual). With a post norm x is normed, and rounded to dtype, before it is
  * added (Gemma 2, OLMo 2). */
 struct fused_add_rms_norm_args {
-    void *out;      /* [num_tokens, size] dtype; may be x; NULL: only the addition, and `norm` is not used */
-    void *x;        /* [num_tokens, size] dtype; with a post norm its contents are lost */
+    void *out; /* [num_tokens, size] dtype; may be x; NULL without `quantized`: only the addition, and `norm` is not
+                  used */
+    const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
+    void *x;                                /* [num_tokens, size] dtype; with a post norm its contents are lost */
+    struct left_out_scales x_scales;
     void *residual; /* [num_tokens, size] dtype */
     float multiplier;
     const struct norm_params *post_norm; /* host; NULL: none */
@@ -128,8 +167,10 @@ enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, NUM_AC
 
 /* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. */
 struct act_and_mul_args {
-    void *out;           /* [num_tokens, size] dtype */
-    const void *gate_up; /* [num_tokens, 2 * size] dtype */
+    void *out;                              /* [num_tokens, size] dtype */
+    const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
+    const void *gate_up;                    /* [num_tokens, 2 * size] dtype */
+    struct left_out_scales gate_up_scales;
     enum activation activation;
     int32_t num_tokens, size;
     enum dtype dtype;
@@ -162,6 +203,9 @@ struct linear_args {
     enum dtype out_dtype;
     const void *x; /* [num_tokens, in_features] dtype */
     int64_t x_stride;
+    const struct quantized_rows *quantized_x; /* host; instead of x, if takes_quantized_rows allows it; NULL: x. Then
+                                                 `out` has room for the padded number of tokens, too */
+    struct left_out_scales *left_out; /* host; with quantized_x linear may leave out scales, and sets it; NULL: not */
     enum dtype dtype;
     int32_t num_tokens;
     const struct weight *weight;
@@ -395,6 +439,7 @@ struct workspace_query {
     int32_t max_num_tokens, max_num_seqs, max_model_len;
     int32_t num_heads, head_size, block_size;
     int64_t max_in_features, vocab_size; /* max_in_features: over all weights */
+    int64_t max_quantized_elements;      /* out_features * in_features, over the quantized weights; 0: there are none */
 };
 
 /* ---- function types ---- */
@@ -446,6 +491,9 @@ typedef void copy_blocks_function(struct backend *b, const struct copy_blocks_ar
 typedef void swap_blocks_function(struct backend *b, const struct swap_blocks_args *args, backend_stream stream);
 typedef void sample_function(struct backend *b, const struct sample_args *args);
 
+typedef bool takes_quantized_rows_function(struct backend *b, const struct weight *w, int32_t num_tokens,
+                                           enum dtype dtype);
+typedef void quantize_rows_function(struct backend *b, const struct quantize_rows_args *args);
 typedef bool norm_linear_function(struct backend *b, const struct norm_linear_args *args);
 typedef bool linear_residual_function(struct backend *b, const struct linear_args *args);
 typedef bool gate_up_function(struct backend *b, const struct gate_up_args *args);
@@ -517,6 +565,11 @@ struct backend {
     copy_blocks_function *copy_blocks;
     swap_blocks_function *swap_blocks;
     sample_function *sample;
+
+    /* Whether linear is to get quantized rows, with groups of the weight's group_size, for so many tokens; out has
+     * dtype. NULL: never, and no operation takes `quantized`. */
+    takes_quantized_rows_function *takes_quantized_rows;
+    quantize_rows_function *quantize_rows; /* NULL if takes_quantized_rows is */
 
     /* Optional operations (NULL: not there) that do the work of several in one kernel, so that a decode step has fewer
      * gaps. Each returns false, having done nothing, for arguments that it does not take; which those are depends on

@@ -93,6 +93,9 @@ static void take_largest(struct bench_device *d, const struct bench_case *cases,
         if (!prefill && cases[i].count > query->max_num_seqs) query->max_num_seqs = cases[i].count;
         if (length > query->max_model_len) query->max_model_len = length;
         query->max_in_features = larger(query->max_in_features, cases[i].in_features);
+        const struct weight w = bench_plan_weight(&d->sizes, &cases[i]);
+        if (weight_is_quantized(&w))
+            query->max_quantized_elements = larger(query->max_quantized_elements, w.out_features * w.in_features);
     }
 }
 

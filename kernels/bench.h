@@ -13,10 +13,19 @@ struct bench_read {
 };
 enum status bench_host_read(int threads, struct bench_read *out, struct error *err);
 
+/* How the matrices of layers are quantized; others are floats, and so are those that groups do not divide. */
+struct bench_quantization {
+    enum weight_format format; /* not FP8, INT8 or INT4: they are floats, too */
+    enum dtype scale_dtype;
+    int32_t scale_rows, group_size; /* as in struct weight; group_size 0: all input features */
+    bool has_zeros, quantize_x;
+};
+
 /* The sizes of a model that the shapes of its kernels follow from. */
 struct bench_sizes {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size, block_size;
     enum dtype weights, activations, cache;
+    struct bench_quantization quantization;
 };
 
 enum bench_operation {

@@ -63,24 +63,68 @@ static enum dtype linear_out_dtype(const struct bench_sizes *s, const struct ben
     return c->out_features == s->vocab_size ? DTYPE_FLOAT32 : s->activations;
 }
 
+struct weight bench_plan_weight(const struct bench_sizes *s, const struct bench_case *c)
+{
+    const struct bench_quantization *q = &s->quantization;
+    struct weight w = {
+        .format = weight_format_of(s->weights), .out_features = c->out_features, .in_features = c->in_features};
+    const bool divided = q->group_size == 0 || c->in_features % q->group_size == 0;
+    if (q->format < WEIGHT_FP8 || !divided || c->out_features == s->vocab_size) return w;
+    w.format = q->format;
+    w.scale_dtype = q->scale_dtype;
+    w.scale_rows = q->scale_rows;
+    w.group_size = q->group_size > 0 ? q->group_size : c->in_features;
+    w.quantize_x = q->quantize_x;
+    return w;
+}
+
+/* A weight in part 0: its data, then scales and zeros, each aligned. */
+struct weight_layout {
+    int64_t scales, zeros, bytes;
+};
+
+static struct weight_layout layout_of(const struct bench_sizes *s, const struct weight *w)
+{
+    const bool has_zeros = weight_is_quantized(w) && s->quantization.has_zeros;
+    struct weight_layout l = {.scales = aligned(w->out_features * weight_row_bytes(w))};
+    l.zeros = l.scales + aligned(weight_scale_count(w) * dtype_size(w->scale_dtype));
+    l.bytes = l.zeros + (has_zeros ? w->out_features * weight_groups(w) : 0);
+    return l;
+}
+
+/* Input and output have room for the tokens of quantized rows. */
 static void plan_linear(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    const int64_t weights = c->out_features * c->in_features * dtype_size(s->weights);
-    const int64_t x = c->count * c->in_features * dtype_size(s->activations);
-    const int64_t out = c->count * c->out_features * dtype_size(linear_out_dtype(s, c));
-    add_part(plan, weights);
-    add_part(plan, x);
-    add_part(plan, out);
-    plan->bytes = (double)(weights + x + out);
+    const struct weight w = bench_plan_weight(s, c);
+    const struct weight_layout layout = layout_of(s, &w);
+    const int64_t room = quantized_rows_padded(c->count), x = c->in_features * dtype_size(s->activations),
+                  out = c->out_features * dtype_size(linear_out_dtype(s, c));
+    add_part(plan, layout.bytes);
+    add_part(plan, room * x);
+    add_part(plan, room * out);
+    plan->bytes = (double)(weight_bytes(&w) + layout.bytes - layout.zeros + c->count * (x + out));
     plan->operations = 2.0 * c->count * (double)c->out_features * (double)c->in_features;
 }
 
 static struct weight weight_of(const struct bench_call *call)
 {
-    return (struct weight){.format = weight_format_of(call->sizes->weights),
-                           .out_features = call->c->out_features,
-                           .in_features = call->c->in_features,
-                           .data = part(call, 0)};
+    struct weight w = bench_plan_weight(call->sizes, call->c);
+    const struct weight_layout layout = layout_of(call->sizes, &w);
+    uint8_t *data = part(call, 0);
+    w.data = data;
+    if (weight_is_quantized(&w)) w.scales = data + layout.scales;
+    if (layout.bytes > layout.zeros) w.zeros = data + layout.zeros;
+    return w;
+}
+
+/* The rows of x in 8 bits, for a backend that wants them so. */
+static struct quantized_rows quantized_x(struct backend *b, const struct bench_call *call, const struct weight *w)
+{
+    const int32_t count = call->c->count;
+    uint8_t *x = part(call, 1);
+    if (!b->takes_quantized_rows || !b->takes_quantized_rows(b, w, count, call->sizes->activations))
+        return (struct quantized_rows){0};
+    return (struct quantized_rows){x, (float *)(x + quantized_rows_padded(count) * w->in_features), w->group_size};
 }
 
 static struct linear_args linear_args(const struct bench_call *call, const struct weight *w)
@@ -98,7 +142,9 @@ static struct linear_args linear_args(const struct bench_call *call, const struc
 static bool call_linear(struct backend *b, const struct bench_call *call)
 {
     const struct weight w = weight_of(call);
-    const struct linear_args args = linear_args(call, &w);
+    const struct quantized_rows rows = quantized_x(b, call, &w);
+    struct linear_args args = linear_args(call, &w);
+    if (rows.data) args.quantized_x = &rows;
     b->linear(b, &args);
     return true;
 }

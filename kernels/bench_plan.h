@@ -31,6 +31,9 @@ struct bench_call {
     uint8_t *host;        /* pinned */
 };
 
+/* The weight of a matmul, without data, scales and zeros. */
+struct weight bench_plan_weight(const struct bench_sizes *sizes, const struct bench_case *c);
+
 void bench_plan_make(const struct bench_sizes *sizes, const struct bench_case *c, struct bench_plan *plan);
 /* Writes the fixed operands to host memory [plan->fixed_bytes], which is zeroed. */
 void bench_plan_write(const struct bench_sizes *sizes, const struct bench_case *c, const struct bench_plan *plan,

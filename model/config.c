@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "model/families/families.h"
 #include "model/foreign_checkpoint.h"
+#include "model/quantization.h"
 
 static void add_eos(struct json_reader *r, const json_t *value, struct model_config *config)
 {
@@ -46,6 +47,7 @@ static void read_config(struct json_reader *r, struct model_config *config)
     snprintf(config->model_type, sizeof config->model_type, "%s", family->model_type);
     snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
     family_read_spec(r, family, &config->spec);
+    quantization_read(r, &config->spec);
     config->bos_token_id = json_reader_int(r, "bos_token_id", -1, -1, INT32_MAX);
     read_eos(r, config);
 }

@@ -8,9 +8,22 @@ struct residual_stream {
     int32_t num_tokens;
     bool pending;
     float multiplier;                    /* of the pending output */
+    struct left_out_scales scales;       /* of the pending output */
     const struct norm_params *post_norm; /* of the pending output; NULL: none */
     const struct norm_params *normed;    /* hidden is this norm of residual; NULL: of none */
+    int64_t normed_groups;               /* 0: hidden is; else act.quantized is, in groups of so many elements */
 };
+
+/* The input of matmuls: floats, or the same in 8 bits. */
+struct input {
+    const void *x;
+    struct quantized_rows rows; /* data NULL: x */
+};
+
+static const struct quantized_rows *rows_of(const struct input *in)
+{
+    return in->rows.data ? &in->rows : NULL;
+}
 
 static char *at_column(void *row, int64_t column, enum dtype dtype)
 {
@@ -22,18 +35,56 @@ static bool is_last(const struct decoder *d, int32_t layer)
     return layer == d->spec->num_layers - 1;
 }
 
-/* out = w(x), contiguous. */
-static struct linear_args linear_of(const struct residual_stream *s, void *out, const void *x, const struct weight *w)
+/* out = w(in), contiguous. */
+static struct linear_args linear_of(const struct residual_stream *s, void *out, const struct input *in,
+                                    const struct weight *w)
 {
     const enum dtype dtype = s->d->dtype;
     return (struct linear_args){.out = out,
                                 .out_stride = w->out_features,
                                 .out_dtype = dtype,
-                                .x = x,
+                                .x = in->x,
                                 .x_stride = w->in_features,
+                                .quantized_x = rows_of(in),
                                 .dtype = dtype,
                                 .num_tokens = s->num_tokens,
                                 .weight = w};
+}
+
+/* ---- Quantized rows: where the backend wants the input of a matmul in 8 bits, the operation that computes the input
+ * writes it so. ---- */
+
+/* The rows of w's input in the buffer, if the backend wants them; else none. Scales come first: an operation may read
+ * those that a matmul left out, and write those of its own rows to the same place. */
+static struct quantized_rows rows_for(const struct residual_stream *s, const struct weight *w, void *buffer)
+{
+    struct backend *b = s->d->backend;
+    if (!b->takes_quantized_rows || !b->takes_quantized_rows(b, w, s->num_tokens, s->d->dtype))
+        return (struct quantized_rows){0};
+    const int64_t groups = w->in_features / w->group_size;
+    const int64_t scales = quantized_rows_padded(s->num_tokens) * groups * (int64_t)sizeof(float);
+    return (struct quantized_rows){.data = (char *)buffer + scales, .scales = buffer, .group_size = w->group_size};
+}
+
+/* The same of a projection, all of whose parts must want the same. */
+static struct quantized_rows rows_for_all(const struct residual_stream *s, const struct projection *p, void *buffer)
+{
+    struct quantized_rows rows = {0};
+    for (int i = 0; i < p->num_parts; i++) {
+        const struct quantized_rows part = rows_for(s, &p->parts[i], buffer);
+        if (!part.data || (i > 0 && part.group_size != rows.group_size)) return (struct quantized_rows){0};
+        rows = part;
+    }
+    return rows;
+}
+
+/* For what is computed by an operation that cannot quantize. */
+static void quantize(const struct residual_stream *s, const struct input *in, int32_t size)
+{
+    struct backend *b = s->d->backend;
+    const struct quantize_rows_args args = {
+        .out = &in->rows, .x = in->x, .num_tokens = s->num_tokens, .size = size, .dtype = s->d->dtype};
+    if (in->rows.data) b->quantize_rows(b, &args);
 }
 
 /* ---- Fused operations. Each does nothing and returns false if the model or the backend needs the single operations.
@@ -45,31 +96,32 @@ static bool fused_norm_linear(const struct residual_stream *s, void *out, enum d
 {
     struct backend *b = s->d->backend;
     if (!b->norm_linear || s->pending || !norm->gain || p->num_parts > 1) return false;
-    struct norm_linear_args args = {.linear = linear_of(s, out, s->residual, &p->parts[0]), .norm = *norm};
+    const struct input in = {.x = s->residual};
+    struct norm_linear_args args = {.linear = linear_of(s, out, &in, &p->parts[0]), .norm = *norm};
     args.linear.out_dtype = out_dtype;
     return b->norm_linear(b, &args);
 }
 
-/* residual += w(x) */
-static bool fused_linear_residual(const struct residual_stream *s, const void *x, const struct weight *w,
+/* residual += w(in) */
+static bool fused_linear_residual(const struct residual_stream *s, const struct input *in, const struct weight *w,
                                   const struct norm_params *post_norm, float multiplier)
 {
     struct backend *b = s->d->backend;
-    if (!b->linear_residual || post_norm->gain || multiplier != 1) return false;
-    const struct linear_args args = linear_of(s, s->residual, x, w);
+    if (!b->linear_residual || in->rows.data || post_norm->gain || multiplier != 1) return false;
+    const struct linear_args args = linear_of(s, s->residual, in, w);
     return b->linear_residual(b, &args);
 }
 
-/* act.gated = activation(gate(y)) * up(y), where y is norm(residual) or, if norm is NULL, x. */
-static bool fused_gate_up(const struct residual_stream *s, const void *x, const struct projection *p,
+/* act.gated = activation(gate(y)) * up(y), where y is norm(in) or, if norm is NULL, in. */
+static bool fused_gate_up(const struct residual_stream *s, const struct input *in, const struct projection *p,
                           enum activation activation, const struct norm_params *norm)
 {
     const struct decoder *d = s->d;
     struct backend *b = d->backend;
-    if (!b->gate_up || p->num_parts > 1 || (norm && (s->pending || s->normed == norm || !norm->gain))) return false;
-    struct gate_up_args args = {.linear = linear_of(s, d->act.gated, norm ? s->residual : x, &p->parts[0]),
-                                .norm = norm,
-                                .activation = activation};
+    if (!b->gate_up || in->rows.data || p->num_parts > 1) return false;
+    if (norm && (s->pending || s->normed == norm || !norm->gain)) return false;
+    struct gate_up_args args = {
+        .linear = linear_of(s, d->act.gated, in, &p->parts[0]), .norm = norm, .activation = activation};
     args.linear.out_stride = d->spec->intermediate_size;
     return b->gate_up(b, &args);
 }
@@ -83,12 +135,15 @@ static bool fused_decode_attention(struct backend *b, const struct step_shape *s
 
 /* ---- From the residual stream into a sublayer, and back ---- */
 
-/* residual += the pending output; hidden = norm(residual), or nothing if norm is NULL. */
-static void add_pending(struct residual_stream *s, const struct norm_params *norm)
+/* residual += the pending output; hidden = norm(residual), or nothing if norm is NULL. With `rows` they are written
+ * instead of hidden. */
+static void add_pending(struct residual_stream *s, const struct norm_params *norm, const struct quantized_rows *rows)
 {
     const struct decoder *d = s->d;
     const struct fused_add_rms_norm_args args = {.out = norm ? s->hidden : NULL,
+                                                 .quantized = norm ? rows : NULL,
                                                  .x = s->hidden,
+                                                 .x_scales = s->scales,
                                                  .residual = s->residual,
                                                  .multiplier = s->multiplier,
                                                  .post_norm = s->post_norm,
@@ -117,39 +172,50 @@ static void norm_in_place(const struct residual_stream *s, void *x, int64_t stri
 }
 
 /* The input of a sublayer: the normed residual stream or, if the layer norms only outputs, the residual stream itself.
- */
-static const void *sublayer_input(struct residual_stream *s, const struct norm_params *norm)
+ * Quantized if p, which reads it, wants that; p NULL: floats. */
+static struct input sublayer_input(struct residual_stream *s, const struct norm_params *norm,
+                                   const struct projection *p)
 {
     const struct decoder *d = s->d;
     const int32_t size = d->spec->hidden_size;
-    if (s->normed == norm) return s->hidden; /* in a parallel block, which has one norm for attention and MLP */
+    struct input in = {.x = norm->gain ? s->hidden : s->residual};
+    if (p) in.rows = rows_for_all(s, p, d->act.quantized);
+    /* in a parallel block, which has one norm for attention and MLP */
+    if (s->normed == norm && s->normed_groups == in.rows.group_size) return in;
     if (s->pending) {
-        add_pending(s, norm->gain ? norm : NULL);
+        add_pending(s, norm->gain ? norm : NULL, rows_of(&in));
     } else if (norm->gain) {
         const struct rms_norm_args args = {.out = s->hidden,
                                            .x = s->residual,
                                            .out_stride = size,
                                            .x_stride = size,
+                                           .quantized = rows_of(&in),
                                            .norm = *norm,
                                            .num_tokens = s->num_tokens,
                                            .size = size,
                                            .dtype = d->dtype};
         d->backend->rms_norm(d->backend, &args);
     }
-    if (!norm->gain) return s->residual;
-    s->normed = norm;
-    return s->hidden;
+    if (norm->gain) {
+        s->normed = norm;
+        s->normed_groups = in.rows.group_size;
+    } else {
+        quantize(s, &in, size);
+    }
+    return in;
 }
 
-/* residual += multiplier * post_norm(w(x)), at once or pending. */
-static void add_to_residual(struct residual_stream *s, const void *x, const struct weight *w,
+/* residual += multiplier * post_norm(w(in)), at once or pending. */
+static void add_to_residual(struct residual_stream *s, const struct input *in, const struct weight *w,
                             const struct norm_params *post_norm, float multiplier)
 {
     struct backend *b = s->d->backend;
     s->normed = NULL;
-    if (fused_linear_residual(s, x, w, post_norm, multiplier)) return;
-    if (s->pending) add_pending(s, NULL); /* of a parallel block's attention */
-    const struct linear_args args = linear_of(s, s->hidden, x, w);
+    if (fused_linear_residual(s, in, w, post_norm, multiplier)) return;
+    if (s->pending) add_pending(s, NULL, NULL); /* of a parallel block's attention */
+    struct linear_args args = linear_of(s, s->hidden, in, w);
+    s->scales = (struct left_out_scales){0};
+    args.left_out = &s->scales;
     b->linear(b, &args);
     s->pending = true;
     s->multiplier = multiplier;
@@ -163,16 +229,18 @@ static int64_t projection_size(const struct projection *p)
     return size;
 }
 
-/* out = p(x), the parts side by side for each token. */
+/* out = p(in), the parts side by side for each token. If left_out is not NULL, scales of a p of one part may be left
+ * out. */
 static void project(const struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
-                    const void *x)
+                    const struct input *in, struct left_out_scales *left_out)
 {
     struct backend *b = s->d->backend;
     const int64_t stride = projection_size(p);
     for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].out_features) {
-        struct linear_args args = linear_of(s, at_column(out, column, out_dtype), x, &p->parts[i]);
+        struct linear_args args = linear_of(s, at_column(out, column, out_dtype), in, &p->parts[i]);
         args.out_stride = stride;
         args.out_dtype = out_dtype;
+        args.left_out = p->num_parts == 1 ? left_out : NULL;
         b->linear(b, &args);
     }
 }
@@ -182,7 +250,8 @@ static void norm_project(struct residual_stream *s, void *out, enum dtype out_dt
                          const struct norm_params *norm)
 {
     if (fused_norm_linear(s, out, out_dtype, p, norm)) return;
-    project(s, out, out_dtype, p, sublayer_input(s, norm));
+    const struct input in = sublayer_input(s, norm, out_dtype == s->d->dtype ? p : NULL);
+    project(s, out, out_dtype, p, &in, NULL);
 }
 
 /* ---- Attention ---- */
@@ -334,29 +403,36 @@ static const struct norm_params *mlp_input_norm(const struct residual_stream *s,
     return s->d->spec->layers[layer].norm_placement == NORM_PARALLEL ? &w->attention_norm : &w->mlp_norm;
 }
 
-/* act.gated = activation(gate(y)) * up(y), where y is the MLP's input. */
-static void gate_and_up(struct residual_stream *s, int32_t layer)
+/* activation(gate(y)) * up(y), where y is the MLP's input; in act.gated. */
+static struct input gate_and_up(struct residual_stream *s, int32_t layer)
 {
     const struct decoder *d = s->d;
     struct backend *b = d->backend;
     const struct layer_spec *l = &d->spec->layers[layer];
     const struct layer_weights *w = &d->weights->layers[layer];
     const struct norm_params *norm = mlp_input_norm(s, layer);
-    if (fused_gate_up(s, NULL, &w->gate_up, l->activation, norm)) return;
-    const void *x = sublayer_input(s, norm);
-    if (fused_gate_up(s, x, &w->gate_up, l->activation, NULL)) return;
-    project(s, d->act.gate_up, d->dtype, &w->gate_up, x);
+    struct input out = {.x = d->act.gated};
+    const struct input residual = {.x = s->residual};
+    if (fused_gate_up(s, &residual, &w->gate_up, l->activation, norm)) return out;
+    const struct input in = sublayer_input(s, norm, &w->gate_up);
+    if (fused_gate_up(s, &in, &w->gate_up, l->activation, NULL)) return out;
+    struct left_out_scales scales = {0};
+    project(s, d->act.gate_up, d->dtype, &w->gate_up, &in, &scales);
+    out.rows = rows_for(s, &w->down, d->act.gated);
     const struct act_and_mul_args args = {.out = d->act.gated,
+                                          .quantized = rows_of(&out),
                                           .gate_up = d->act.gate_up,
+                                          .gate_up_scales = scales,
                                           .activation = l->activation,
                                           .num_tokens = s->num_tokens,
                                           .size = d->spec->intermediate_size,
                                           .dtype = d->dtype};
     b->act_and_mul(b, &args);
+    return out;
 }
 
-/* act.gated = xielu(up(y)) */
-static void up_and_xielu(struct residual_stream *s, int32_t layer)
+/* xielu(up(y)); in act.gated, or quantized in act.gate_up, which such an MLP does not need. */
+static struct input up_and_xielu(struct residual_stream *s, int32_t layer)
 {
     const struct decoder *d = s->d;
     const struct layer_weights *w = &d->weights->layers[layer];
@@ -368,16 +444,15 @@ static void up_and_xielu(struct residual_stream *s, int32_t layer)
                                     .dtype = d->dtype};
     norm_project(s, d->act.gated, d->dtype, &w->gate_up, mlp_input_norm(s, layer));
     d->backend->xielu(d->backend, &args);
+    const struct input out = {.x = d->act.gated, .rows = rows_for(s, &w->down, d->act.gate_up)};
+    quantize(s, &out, d->spec->intermediate_size);
+    return out;
 }
 
-/* act.gated: all of the MLP but down. */
-static void mlp_inner(struct residual_stream *s, int32_t layer)
+/* All of the MLP but down, whose input it returns. */
+static struct input mlp_inner(struct residual_stream *s, int32_t layer)
 {
-    if (s->d->spec->layers[layer].mlp == MLP_GATED) {
-        gate_and_up(s, layer);
-    } else {
-        up_and_xielu(s, layer);
-    }
+    return s->d->spec->layers[layer].mlp == MLP_GATED ? gate_and_up(s, layer) : up_and_xielu(s, layer);
 }
 
 /* ---- The whole pass ---- */
@@ -426,7 +501,8 @@ static void compute_gathered_logits(const struct decoder *d, const int32_t *indi
     const struct residual_stream rows = {.d = d, .num_tokens = count};
     void *gathered = normed ? d->act.residual : d->act.hidden;
     gather(d, gathered, normed ? d->act.hidden : d->act.residual, indices, count, d->spec->hidden_size);
-    project(&rows, d->act.logits, DTYPE_FLOAT32, &head, gathered);
+    const struct input in = {.x = gathered};
+    project(&rows, d->act.logits, DTYPE_FLOAT32, &head, &in, NULL);
     scale_logits(d, count);
 }
 
@@ -448,25 +524,27 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
         const struct layer_spec *l = &d->spec->layers[layer];
         const struct layer_weights *w = &d->weights->layers[layer];
-        const void *attention = d->act.attention;
+        struct input attention = {.x = d->act.attention}, gated = {0};
         if (cancelled(d)) return false;
         attend(&s, shape, layer);
         if (is_last(d, layer)) {
             if (!wants_logits(shape)) return true;
-            attention = keep_sampled(&s, shape);
+            attention.x = keep_sampled(&s, shape);
         }
         /* A parallel block's MLP reads the residual stream without the attention's output. */
-        if (l->norm_placement == NORM_PARALLEL) mlp_inner(&s, layer);
-        add_to_residual(&s, attention, &w->o, &w->post_attention_norm, l->residual_multiplier);
+        if (l->norm_placement == NORM_PARALLEL) gated = mlp_inner(&s, layer);
+        attention.rows = rows_for(&s, &w->o, d->act.quantized);
+        quantize(&s, &attention, d->spec->num_heads * d->spec->head_size);
+        add_to_residual(&s, &attention, &w->o, &w->post_attention_norm, l->residual_multiplier);
         if (cancelled(d)) return false;
-        if (l->norm_placement != NORM_PARALLEL) mlp_inner(&s, layer);
+        if (l->norm_placement != NORM_PARALLEL) gated = mlp_inner(&s, layer);
         if (cancelled(d)) return false;
-        add_to_residual(&s, d->act.gated, &w->down, &w->post_mlp_norm, l->residual_multiplier);
+        add_to_residual(&s, &gated, &w->down, &w->post_mlp_norm, l->residual_multiplier);
     }
     if (shape->num_targets == 0) {
         compute_logits(&s);
     } else {
-        sublayer_input(&s, &d->weights->final_norm);
+        sublayer_input(&s, &d->weights->final_norm, NULL);
         if (shape->num_samples > 0) compute_gathered_logits(d, d->inputs->logits_indices, shape->num_samples);
     }
     return true;
@@ -474,11 +552,20 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 
 /* ---- Start-up ---- */
 
+/* Bytes of a sublayer's or o's input as quantized rows: elements and, at worst, a scale for each 128 and one more. */
+static int64_t quantized_bytes(const struct model_spec *c, int64_t num_tokens)
+{
+    const int64_t heads = (int64_t)c->num_heads * c->head_size, size = heads > c->hidden_size ? heads : c->hidden_size;
+    for (int32_t i = 0; i < c->num_schemes; i++)
+        if (c->schemes[i].quantize_x) return num_tokens * (size + (size / 128 + 1) * (int64_t)sizeof(float));
+    return 0;
+}
+
 static enum status allocate_activations(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                                         struct error *err)
 {
     const struct model_spec *c = d->spec;
-    const int64_t T = limits->max_num_tokens, S = limits->max_num_seqs, e = dtype_size(d->dtype);
+    const int64_t T = quantized_rows_padded(limits->max_num_tokens), S = limits->max_num_seqs, e = dtype_size(d->dtype);
     const int64_t qkv_size = ((int64_t)c->num_heads + 2 * c->num_kv_heads) * c->head_size;
     struct activations *a = &d->act;
     const struct arena_request requests[] = {
@@ -488,6 +575,7 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * c->num_heads * c->head_size, e, &a->attention},
         {PURPOSE_ACTIVATIONS, T * 2 * c->intermediate_size, e, &a->gate_up},
         {PURPOSE_ACTIVATIONS, T * c->intermediate_size, e, &a->gated},
+        {PURPOSE_ACTIVATIONS, quantized_bytes(c, T), 1, &a->quantized},
         {PURPOSE_ACTIVATIONS, S * c->vocab_size, sizeof(float), &a->logits},
     };
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);

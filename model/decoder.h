@@ -14,14 +14,16 @@
 #include "model/model_spec.h"
 #include "model/weights.h"
 
-/* Activations of a step, planned once for the largest batch. T = max_num_tokens, S = max_num_seqs, at most T. */
+/* Activations of a step, planned once for the largest batch. T = max_num_tokens, padded as quantized rows are; S =
+ * max_num_seqs, at most T. */
 struct activations {
     void *hidden;    /* [T, hidden_size] dtype: input and output of a sublayer */
     void *residual;  /* [T, hidden_size] dtype */
     void *qkv;       /* [T, (num_heads + 2 * num_kv_heads) * head_size] dtype */
     void *attention; /* [T, num_heads * head_size] dtype */
     void *gate_up;   /* [T, 2 * intermediate_size] dtype */
-    void *gated;     /* [T, intermediate_size] dtype */
+    void *gated;     /* [T, intermediate_size] dtype, or quantized rows of that size */
+    void *quantized; /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
     float *logits;   /* [S, vocab_size] */
 };
 

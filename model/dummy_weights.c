@@ -1,12 +1,12 @@
 /* Random weights, for measuring a model whose files are not there: model_weights_dummy. */
+#include <math.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "base/host_memory.h"
 #include "base/random.h"
 #include "model/weights.h"
 
-enum { DUMMY_ALIGNMENT = 64, DUMMY_VALUES = 4 * 255 + 1 };
+enum { DUMMY_VALUES = 4 * 255 + 1 };
+static const double DEVIATION = 0.02;
 
 struct dummy {
     struct model_weights *weights;
@@ -58,20 +58,77 @@ static void fill_random32(float *out, int64_t count, uint64_t seed, const float 
 static void prepare_values(struct dummy *d)
 {
     /* Four bytes, each uniform on 0..255: mean 510, variance 4 * (256^2 - 1) / 12 = 147.8^2. */
-    const float deviation = 0.02f / 147.801f;
+    const float deviation = (float)DEVIATION / 147.801f;
     for (int i = 0; i < DUMMY_VALUES; i++) dtype_store(&d->values, d->dtype, i, (float)(i - 510) * deviation);
     dtype_store(&d->one, d->dtype, 0, 1);
 }
 
-static int64_t aligned(int64_t bytes)
+/* ---- quantized matrices ---- */
+
+/* Random bytes; none is a NaN of e4m3, which has all bits but the sign set. */
+static void fill_random_bytes(uint64_t *out, int64_t bytes, uint64_t seed, bool fp8)
 {
-    return (bytes + DUMMY_ALIGNMENT - 1) / DUMMY_ALIGNMENT * DUMMY_ALIGNMENT;
+    const uint64_t ones = 0x0101010101010101u;
+    const int64_t whole = bytes / 8;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < whole; i++) {
+        const uint64_t x = random_mix(seed + (uint64_t)i * RANDOM_STEP);
+        const uint64_t nan = (((x & 0x7f * ones) + ones) >> 7) & ones;
+        out[i] = fp8 ? x ^ nan : x;
+    }
+    memset(out + whole, 0x35, (size_t)(bytes % 8)); /* fewer than 8: any number will do */
 }
 
-static int64_t tensor_bytes(const struct dummy *d, int32_t index)
+/* The root of the mean square of what fill_random_bytes makes, if each byte is as likely as another. */
+static double root_mean_square(enum weight_format format)
 {
-    const struct tensor *t = &d->weights->table.tensors[index];
-    return t->kind == TENSOR_SCALAR ? 0 : tensor_elements(t) * dtype_size(d->dtype);
+    double sum = 0;
+    for (int i = 0; i < 256; i++) {
+        const uint8_t byte = format == WEIGHT_FP8 && (i & 0x7f) == 0x7f ? (uint8_t)(i ^ 1) : (uint8_t)i;
+        const double value = format == WEIGHT_FP8    ? dtype_load(&byte, DTYPE_FP8_E4M3, 0)
+                             : format == WEIGHT_INT8 ? (int8_t)byte
+                                                     : (byte & 15) - 7.5;
+        sum += value * value;
+    }
+    return sqrt(sum / 256);
+}
+
+/* Zero points of 7 and 8. */
+static void fill_quantized(struct weight *w, uint8_t *memory, bool has_zeros, uint64_t seed)
+{
+    const struct weight_part_bytes bytes = weight_part_bytes(w, has_zeros, w->out_features);
+    uint8_t *scales = memory + model_weights_aligned(bytes.data), *zeros = scales + model_weights_aligned(bytes.scales);
+    const float scale = (float)(DEVIATION / root_mean_square(w->format));
+    const int64_t num_scales = weight_scale_count(w);
+    fill_random_bytes((uint64_t *)memory, bytes.data, seed, w->format == WEIGHT_FP8);
+    dtype_store(scales, w->scale_dtype, 0, scale);
+    const int size = dtype_size(w->scale_dtype);
+    for (int64_t i = 1; i < num_scales; i++) memcpy(scales + i * size, scales, (size_t)size);
+    for (int64_t i = 0; i < bytes.zeros; i++) zeros[i] = (uint8_t)(7 + (i & 1));
+    w->data = memory;
+    w->scales = scales;
+    if (has_zeros) w->zeros = zeros;
+}
+
+/* ---- */
+
+/* Bytes of the weight, and those that it takes with what aligns its parts. */
+struct size {
+    int64_t bytes, memory;
+};
+
+static struct size tensor_size(const struct dummy *d, const struct tensor *t)
+{
+    if (t->kind == TENSOR_SCALAR) return (struct size){0, 0};
+    if (!t->scheme.is_quantized) {
+        const int64_t bytes = tensor_elements(t) * dtype_size(d->dtype);
+        return (struct size){bytes, model_weights_aligned(bytes)};
+    }
+    const struct weight w = weight_of_scheme(t);
+    const struct weight_part_bytes parts = weight_part_bytes(&w, t->scheme.has_zeros, t->out_features);
+    return (struct size){weight_bytes_of_parts(&w, t->scheme.has_zeros), model_weights_aligned(parts.data) +
+                                                                             model_weights_aligned(parts.scales) +
+                                                                             model_weights_aligned(parts.zeros)};
 }
 
 /* Each tensor has random numbers of its own, which depend on the seed and its index in the table. */
@@ -82,6 +139,12 @@ static void fill_tensor(const struct dummy *d, int32_t index, uint8_t *data)
     const int size = dtype_size(d->dtype);
     if (t->kind == TENSOR_SCALAR) return; /* it has the value with which training begins */
     const uint64_t seed = random_mix(d->seed + (uint64_t)(index + 1) * 0xd1342543de82ef95u);
+    if (t->scheme.is_quantized) {
+        struct weight w = weight_of_scheme(t);
+        fill_quantized(&w, data, t->scheme.has_zeros, seed);
+        *model_weights_matrix(d->weights, t) = w;
+        return;
+    }
     if (t->kind == TENSOR_GAIN)
         for (int64_t i = 0; i < count; i++) memcpy(data + i * size, &d->one, (size_t)size);
     else if (size == 2)
@@ -89,27 +152,6 @@ static void fill_tensor(const struct dummy *d, int32_t index, uint8_t *data)
     else
         fill_random32((float *)data, count, seed, d->values.single);
     model_weights_set(d->weights, t, data, d->dtype);
-}
-
-/* Linux grants memory that it does not have, and kills the process when it is used: so the size is compared with what
- * is available first. */
-static enum status allocate_dummy(struct model_weights *w, int64_t bytes, struct error *err)
-{
-    struct host_memory memory;
-    enum status status = host_memory_read(&memory, err);
-    if (status != STATUS_OK) return status;
-    if (bytes <= memory.free_bytes) {
-        void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (data != MAP_FAILED) {
-            madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* fewer page faults; no harm where refused */
-            w->dummy = data;
-            w->dummy_bytes = bytes;
-            return STATUS_OK;
-        }
-    }
-    return error_set(err, STATUS_OUT_OF_MEMORY,
-                     "dummy weights of this config take %.1f GiB of host memory, and %.1f GiB are available",
-                     (double)bytes / (1 << 30), (double)memory.free_bytes / (1 << 30));
 }
 
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
@@ -122,17 +164,18 @@ enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, st
     struct dummy d = {.weights = weights, .dtype = spec->dtype, .seed = seed};
     prepare_values(&d);
     for (int32_t i = 0; i < weights->table.count; i++) {
-        weights->bytes += tensor_bytes(&d, i);
-        bytes += aligned(tensor_bytes(&d, i));
+        const struct size size = tensor_size(&d, &weights->table.tensors[i]);
+        weights->bytes += size.bytes;
+        bytes += size.memory;
     }
-    status = allocate_dummy(weights, bytes, err);
+    status = model_weights_allocate(weights, bytes, "dummy weights of this config", err);
     if (status != STATUS_OK) {
         model_weights_close(weights);
         return status;
     }
     for (int32_t i = 0; i < weights->table.count; i++) {
-        fill_tensor(&d, i, (uint8_t *)weights->dummy + offset);
-        offset += aligned(tensor_bytes(&d, i));
+        fill_tensor(&d, i, (uint8_t *)weights->memory + offset);
+        offset += tensor_size(&d, &weights->table.tensors[i]).memory;
     }
     if (tied) weights->lm_head = weights->embedding;
     return STATUS_OK;

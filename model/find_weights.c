@@ -5,20 +5,10 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "model/find_weights.h"
 #include "model/kv_scales.h"
-#include "model/weights.h"
 
-struct finder {
-    struct model_weights *weights;
-    const struct model_spec *spec;
-    const char *folder;
-    bool *used;       /* [safetensors_count] */
-    float *next_gain; /* in weights->gains */
-    struct error *err;
-};
-
-/* The tensor of that name; in a checkpoint saved from transformers' base model the "model." before it is missing. */
-static const struct safetensor *find_by_name(const struct safetensors *file, const char *name)
+const struct safetensor *find_by_name(const struct safetensors *file, const char *name)
 {
     static const char prefix[] = "model.";
     const size_t length = sizeof prefix - 1;
@@ -29,11 +19,7 @@ static const struct safetensor *find_by_name(const struct safetensors *file, con
 
 /* ---- checks ---- */
 
-struct shape_text {
-    char text[160];
-};
-
-static struct shape_text shape_text(const int64_t *shape, int num_dims)
+struct shape_text shape_text(const int64_t *shape, int num_dims)
 {
     struct shape_text out = {"["};
     size_t n = 1;
@@ -43,10 +29,23 @@ static struct shape_text shape_text(const int64_t *shape, int num_dims)
     return out;
 }
 
+/* Whether the files have a matrix of floats in packed form. */
+static bool is_packed(const struct finder *f, const struct tensor *t)
+{
+    static const char *const forms[] = {"qweight", "weight_packed"};
+    char name[sizeof t->name + 16];
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(name, sizeof name, "%.*s%s", (int)(strlen(t->name) - strlen("weight")), t->name, forms[i]);
+        if (t->kind == TENSOR_MATRIX && find_by_name(f->weights->file, name)) return true;
+    }
+    return false;
+}
+
 static enum status missing(const struct finder *f, const struct tensor *t)
 {
     const char *hint = "";
     if (t->role == TENSOR_LM_HEAD) hint = "; a model without it has \"tie_word_embeddings\": true in config.json";
+    if (is_packed(f, t)) hint = "; it is packed there, but no \"quantization_config\" in config.json says how";
     if (t->kind == TENSOR_BIAS) hint = "; by its config.json the model has biases here";
     return error_set(f->err, STATUS_INVALID, "%s: there is no tensor \"%s\" in the safetensors files%s", f->folder,
                      t->name, hint);
@@ -67,8 +66,8 @@ static enum status check_dtype(const struct finder *f, const struct safetensor *
 {
     if (safetensors_to_dtype(found->dtype, dtype) != 0 || dtype_size(*dtype) == 1)
         return error_set(f->err, STATUS_UNSUPPORTED,
-                         "%s: tensor \"%s\" has dtype %s, but weights must be F32, F16 or BF16 (quantized checkpoints "
-                         "are not read)",
+                         "%s: tensor \"%s\" has dtype %s, but config.json makes it F32, F16 or BF16: its "
+                         "\"quantization_config\" says which matrices are quantized",
                          found->path, found->name, safetensors_dtype_name(found->dtype));
     return STATUS_OK;
 }
@@ -117,6 +116,7 @@ static enum status find_tensor(struct finder *f, const struct tensor *t)
     struct model_weights *w = f->weights;
     const struct safetensor *found = find_by_name(w->file, t->name);
     enum dtype dtype;
+    if (t->scheme.is_quantized) return find_quantized(f, t);
     if (!found && is_constant(t)) return STATUS_OK;
     if (!found) return missing(f, t);
     enum status status = check_shape(f, t, found);
@@ -147,7 +147,8 @@ static enum status find_all(struct finder *f)
     struct model_weights *w = f->weights;
     enum status status = STATUS_OK;
     f->used = calloc((size_t)safetensors_count(w->file) + 1, sizeof *f->used);
-    if (!f->used) return out_of_memory(f);
+    w->sources = calloc((size_t)w->table.count, sizeof *w->sources);
+    if (!f->used || !w->sources) return out_of_memory(f);
     if (f->spec->gain_offset != 0) status = allocate_gains(f);
     for (int32_t i = 0; i < w->table.count && status == STATUS_OK; i++) status = find_tensor(f, &w->table.tensors[i]);
     return status == STATUS_OK ? kv_scales_find(w, f->spec, f->used, f->err) : status;
@@ -187,12 +188,41 @@ static enum status find_tie(const struct model_spec *spec, const struct safetens
 
 /* ---- what is left over ---- */
 
-static bool harmless(const struct model_spec *spec, const char *name)
+static bool ends_with(const char *name, const char *end)
 {
-    static const char buffer[] = "rotary_emb.inv_freq";
-    const size_t n = strlen(name), m = sizeof buffer - 1;
-    if (n >= m && strcmp(name + n - m, buffer) == 0) return true;
-    return spec->tie_word_embeddings && strcmp(name, "lm_head.weight") == 0;
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* Programs that write GPTQ checkpoints give every matrix a bias, which is zero where the model has none. */
+static bool is_zero_bias(const struct finder *f, const struct safetensor *t)
+{
+    bool zero = false;
+    return ends_with(t->name, ".bias") && all_bytes_zero(f, t, &zero) == STATUS_OK && zero;
+}
+
+/* What quire knows and does not need: activations are quantized by scales of their own, those of the KV cache belong to
+ * the cache. */
+static bool harmless(const struct finder *f, const struct safetensor *t)
+{
+    static const char *const ends[] = {"rotary_emb.inv_freq",
+                                       ".weight_shape",
+                                       ".input_scale",
+                                       ".output_scale",
+                                       ".input_zero_point",
+                                       ".output_zero_point",
+                                       ".input_global_scale",
+                                       ".activation_scale",
+                                       ".kv_scale",
+                                       ".q_scale",
+                                       ".k_scale",
+                                       ".v_scale",
+                                       ".q_zero_point",
+                                       ".k_zero_point",
+                                       ".v_zero_point"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(t->name, ends[i])) return true;
+    return (f->spec->tie_word_embeddings && strcmp(t->name, "lm_head.weight") == 0) || is_zero_bias(f, t);
 }
 
 static void warn_unused(const struct finder *f, const struct log *log)
@@ -201,7 +231,7 @@ static void warn_unused(const struct finder *f, const struct log *log)
     int64_t unused = 0;
     for (int64_t i = 0; i < safetensors_count(f->weights->file); i++) {
         const struct safetensor *t = safetensors_at(f->weights->file, i);
-        if (f->used[i] || harmless(f->spec, t->name)) continue;
+        if (f->used[i] || harmless(f, t)) continue;
         if (unused++ < NAMED)
             log_write(log, LOG_WARNING, "%s: tensor \"%s\" is not used", t->path, show_string(t->name).text);
     }

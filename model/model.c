@@ -81,7 +81,9 @@ static enum status allocate_workspace(struct model *m, const struct tensor_table
     };
     for (int32_t i = 0; i < table->count; i++) {
         const struct tensor *t = &table->tensors[i];
+        const int64_t elements = t->scheme.is_quantized ? t->merged_rows * t->in_features : 0;
         if (t->in_features > query.max_in_features) query.max_in_features = t->in_features;
+        if (elements > query.max_quantized_elements) query.max_quantized_elements = elements;
     }
     const int64_t bytes = b->workspace_bytes(b, &query);
     void *workspace;
@@ -149,13 +151,14 @@ static enum status upload_rope_table(struct model *m, int32_t rope, struct error
     return status;
 }
 
-static enum status allocate(struct model *m, const struct model_weights *weights, struct error *err)
+static enum status allocate(struct model *m, struct model_weights *weights, struct error *err)
 {
     struct backend *b = m->backend;
     const struct model_options *o = &m->options;
     m->sampling_needs = calloc((size_t)o->limits.max_num_seqs, sizeof *m->sampling_needs);
     if (!m->sampling_needs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     enum status status = kv_cache_init(&m->cache, &m->spec, &o->limits, o->cache_dtype, err);
+    if (status == STATUS_OK && !o->copy_weights) status = model_weights_pack(weights, err);
     if (status == STATUS_OK && o->copy_weights)
         status = device_weights_begin(&m->arena, &m->spec, weights, o->dtype, &m->device_weights, &m->upload, err);
     if (status == STATUS_OK) status = allocate_step_memory(m, &weights->table, err);
@@ -165,7 +168,7 @@ static enum status allocate(struct model *m, const struct model_weights *weights
     return status;
 }
 
-enum status model_create(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
+enum status model_create(struct backend *backend, const struct model_spec *spec, struct model_weights *weights,
                          const struct model_options *options, struct model **out, struct error *err)
 {
     struct model *m = malloc(sizeof *m);
@@ -242,7 +245,10 @@ enum status model_wait_for_weights(struct model *m, struct error *err)
 {
     struct upload *upload = m->upload;
     m->upload = NULL;
-    return upload ? upload_finish(upload, err) : STATUS_OK;
+    if (!upload) return STATUS_OK;
+    enum status status = upload_finish(upload, err);
+    if (status == STATUS_OK) device_weights_prepare(m->backend, &m->spec, &m->device_weights);
+    return status;
 }
 
 void model_destroy(struct model *m)

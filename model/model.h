@@ -89,9 +89,9 @@ struct model {
 /* What model_create would allocate for each purpose, bytes[NUM_PURPOSES]; nothing is allocated or read. */
 enum status model_plan(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
                        const struct model_options *options, int64_t *bytes, struct error *err);
-/* Allocates everything but the KV cache. The weights must outlive the model; but with copy_weights, where threads start
- * to upload them, only until model_wait_for_weights returns. */
-enum status model_create(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
+/* Allocates everything but the KV cache, and packs weights that are used on the host. The weights must outlive the
+ * model; but with copy_weights, where threads start to upload them, only until model_wait_for_weights returns. */
+enum status model_create(struct backend *backend, const struct model_spec *spec, struct model_weights *weights,
                          const struct model_options *options, struct model **out, struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err);

@@ -65,6 +65,7 @@ struct weight_scheme {
     bool quantize;             /* the file has floats (STORED_ROWS), which are quantized while they are loaded */
     enum weight_format format; /* in memory: FP8, INT8 or INT4 */
     int32_t group_size;        /* input features that share a scale; 0: all */
+    bool per_tensor;           /* the file has one scale, which is repeated for each output feature */
     bool blocks;               /* group_size output features share it too */
     bool has_zeros;            /* asymmetric: zero points are stored (INT4) */
     bool zeros_less_one;       /* as GPTQ stores them (checkpoint_format "gptq") */

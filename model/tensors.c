@@ -143,6 +143,15 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
     if (after) add_norm(table, spec, layer, TENSOR_POST_MLP_NORM, names->post_mlp_norm);
 }
 
+static void set_scheme(struct tensor *t, const struct model_spec *spec)
+{
+    int scheme = 0; /* floats */
+    if (t->kind != TENSOR_MATRIX) return;
+    if (t->layer >= 0) scheme = spec->layers[t->layer].schemes[tensor_layer_matrix(t)];
+    if (t->role == TENSOR_LM_HEAD) scheme = spec->lm_head_scheme;
+    t->scheme = spec->schemes[scheme];
+}
+
 enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err)
 {
     struct tensor tokens = {.role = TENSOR_EMBEDDING,
@@ -160,6 +169,7 @@ enum status tensor_table_make(const struct model_spec *spec, bool tied, struct t
     add(table, &norm, "model.norm.weight");
     tokens.role = TENSOR_LM_HEAD;
     if (!tied) add(table, &tokens, "lm_head.weight");
+    for (int32_t i = 0; i < table->count; i++) set_scheme(&table->tensors[i], spec);
     return STATUS_OK;
 }
 
@@ -181,4 +191,12 @@ const struct tensor *tensor_table_find(const struct tensor_table *table, enum te
 int64_t tensor_elements(const struct tensor *t)
 {
     return t->out_features * (t->in_features > 0 ? t->in_features : 1);
+}
+
+enum layer_matrix tensor_layer_matrix(const struct tensor *t)
+{
+    static const enum layer_matrix matrices[NUM_TENSOR_ROLES] = {
+        [TENSOR_Q] = MATRIX_Q,       [TENSOR_K] = MATRIX_K,   [TENSOR_V] = MATRIX_V,      [TENSOR_O] = MATRIX_O,
+        [TENSOR_GATE] = MATRIX_GATE, [TENSOR_UP] = MATRIX_UP, [TENSOR_DOWN] = MATRIX_DOWN};
+    return matrices[t->role];
 }

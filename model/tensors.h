@@ -50,11 +50,12 @@ struct tensor {
     enum tensor_split split;
     int32_t layer;                     /* -1: of no layer */
     int64_t out_features, in_features; /* the shape; in_features is 0 for all but matrices, [out_features] */
+    struct weight_scheme scheme;       /* of a matrix: how the file stores it, and its format in memory */
     enum merged_matrix merged;
     int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
                                        there are in all; 0 and out_features for a tensor that is not merged */
     bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
-    char name[96];                  /* in the file */
+    char name[96]; /* in the file; of a quantized matrix, the name that it would have without quantization */
 };
 
 struct tensor_table {
@@ -70,5 +71,6 @@ void tensor_table_free(struct tensor_table *table); /* safe on a zeroed struct *
 const struct tensor *tensor_table_find(const struct tensor_table *table, enum tensor_role role, int32_t layer);
 
 int64_t tensor_elements(const struct tensor *t);
+enum layer_matrix tensor_layer_matrix(const struct tensor *t); /* of a matrix or bias of a layer */
 
 #endif

@@ -1,6 +1,7 @@
 #include "model/upload.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ struct upload {
     struct transfer *transfers; /* [count] */
     size_t count;
     int num_lanes;
+    atomic_long next;   /* the number of the step that is taken next */
     char *buffers;      /* pinned [num_lanes, BUFFERS, CHUNK_BYTES] */
     enum status status; /* the first failure */
     struct error err;
@@ -29,32 +31,23 @@ struct upload {
 struct lane {
     backend_stream stream;
     backend_event done[BUFFERS];
-    char *buffers; /* [BUFFERS, CHUNK_BYTES] */
-    char *raw;     /* [CHUNK_BYTES] elements as they are in the file, before conversion */
+    char *buffers;     /* [BUFFERS, CHUNK_BYTES] */
+    int64_t sent;      /* chunks */
+    char *raw;         /* elements as they are in the file, before conversion, or a band of a quantized matrix */
+    int64_t raw_bytes; /* allocated */
 };
 
-/* Elements [first, first + count) of a transfer, into a buffer. The file is read rather than touched through the
- * mapping, so that a file which another program has made shorter is an error and not a signal. */
-static enum status fetch(const struct transfer *t, int64_t first, int64_t count, const struct lane *lane, void *out,
-                         struct error *err)
+static enum status reserve_raw(struct lane *lane, int64_t bytes, struct error *err)
 {
-    const int64_t bytes = count * dtype_size(t->from);
-    const char *source = (const char *)t->source + first * dtype_size(t->from);
-    void *raw = t->from == t->to ? out : lane->raw;
-    enum status status = STATUS_OK;
-    if (t->file)
-        status = safetensors_read(t->file, source, (uint64_t)bytes, raw, err);
-    else
-        memcpy(raw, source, (size_t)bytes);
-    for (int64_t i = 0; raw != out && i < count && status == STATUS_OK; i++)
-        dtype_store(out, t->to, i, dtype_load(raw, t->from, i));
-    return status;
+    if (bytes <= lane->raw_bytes) return STATUS_OK;
+    free(lane->raw);
+    lane->raw = malloc((size_t)bytes);
+    lane->raw_bytes = lane->raw ? bytes : 0;
+    return lane->raw ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for loading the weights");
 }
 
 static enum status lane_open(struct backend *b, struct lane *lane, struct error *err)
 {
-    lane->raw = malloc(CHUNK_BYTES);
-    if (!lane->raw) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for loading the weights");
     enum status status = b->stream_create(b, &lane->stream, err);
     for (int i = 0; i < BUFFERS && status == STATUS_OK; i++) status = b->event_create(b, &lane->done[i], err);
     return status;
@@ -68,32 +61,115 @@ static void lane_close(struct backend *b, struct lane *lane)
     free(lane->raw);
 }
 
-static int64_t chunk_elements(const struct transfer *t)
+/* The next buffer, once what it held is on the device. */
+static enum status next_buffer(struct backend *b, const struct lane *lane, char **out, struct error *err)
 {
+    const int64_t index = lane->sent % BUFFERS;
+    *out = lane->buffers + index * CHUNK_BYTES;
+    return lane->sent >= BUFFERS ? b->event_synchronize(b, lane->done[index], err) : STATUS_OK;
+}
+
+/* The first `bytes` of the buffer that next_buffer gave. */
+static void send_buffer(struct backend *b, struct lane *lane, void *destination, int64_t bytes)
+{
+    const int64_t index = lane->sent++ % BUFFERS;
+    b->copy(b, destination, lane->buffers + index * CHUNK_BYTES, bytes, lane->stream);
+    b->event_record(b, lane->done[index], lane->stream);
+}
+
+/* ---- a piece ---- */
+
+/* Elements [first, first + count) of a transfer, into a buffer. The file is read rather than touched through the
+ * mapping, so that a file which another program has made shorter is an error and not a signal. */
+static enum status fetch(const struct transfer *t, int64_t first, int64_t count, struct lane *lane, void *out,
+                         struct error *err)
+{
+    const int64_t bytes = count * dtype_size(t->from);
+    const char *source = (const char *)t->source + first * dtype_size(t->from);
+    enum status status = t->from == t->to ? STATUS_OK : reserve_raw(lane, bytes, err);
+    void *raw = t->from == t->to ? out : lane->raw;
+    if (status != STATUS_OK) return status;
+    if (t->file)
+        status = safetensors_read(t->file, source, (uint64_t)bytes, raw, err);
+    else
+        memcpy(raw, source, (size_t)bytes);
+    for (int64_t i = 0; raw != out && i < count && status == STATUS_OK; i++)
+        dtype_store(out, t->to, i, dtype_load(raw, t->from, i));
+    return status;
+}
+
+static enum status send_piece(struct backend *b, struct lane *lane, const struct transfer *t, int64_t first,
+                              int64_t count, struct error *err)
+{
+    const int size = dtype_size(t->to);
+    char *buffer;
+    enum status status = next_buffer(b, lane, &buffer, err);
+    if (status == STATUS_OK) status = fetch(t, first, count, lane, buffer, err);
+    if (status == STATUS_OK) send_buffer(b, lane, (char *)t->destination + first * size, count * size);
+    return status;
+}
+
+/* ---- a band of a quantized matrix ---- */
+
+static enum status send_bytes(struct backend *b, struct lane *lane, void *destination, const void *source,
+                              int64_t bytes, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int64_t at = 0; at < bytes && status == STATUS_OK; at += CHUNK_BYTES) {
+        const int64_t count = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+        char *buffer;
+        status = next_buffer(b, lane, &buffer, err);
+        if (status != STATUS_OK) break;
+        memcpy(buffer, (const char *)source + at, (size_t)count);
+        send_buffer(b, lane, (char *)destination + at, count);
+    }
+    return status;
+}
+
+/* The parts lie one after the other in `raw`: data first, whose rows are whole words, then scales, then zeros. */
+static enum status send_band(struct backend *b, struct lane *lane, const struct transfer *t, int64_t first,
+                             int64_t count, struct error *err)
+{
+    const struct weight *w = &t->matrix->weight;
+    const struct weight_rows to = weight_rows_at(w, &t->rows, first);
+    const struct weight_part_bytes bytes = weight_part_bytes(w, true, count);
+    const int64_t data = (bytes.data + 63) / 64 * 64, scales = (bytes.scales + 63) / 64 * 64;
+    enum status status = reserve_raw(lane, data + scales + bytes.zeros, err);
+    const struct weight_rows band = {.data = to.data ? lane->raw : NULL,
+                                     .scales = to.scales ? lane->raw + data : NULL,
+                                     .zeros = to.zeros ? (uint8_t *)lane->raw + data + scales : NULL};
+    if (status == STATUS_OK) status = weight_source_read(t->matrix, first, count, &band, err);
+    if (status == STATUS_OK && to.data) status = send_bytes(b, lane, to.data, band.data, bytes.data, err);
+    if (status == STATUS_OK && to.scales) status = send_bytes(b, lane, to.scales, band.scales, bytes.scales, err);
+    if (status == STATUS_OK && to.zeros) status = send_bytes(b, lane, to.zeros, band.zeros, bytes.zeros, err);
+    return status;
+}
+
+/* ---- */
+
+/* The elements or rows of a transfer that a lane sends at a time. */
+static int64_t step_of(const struct transfer *t)
+{
+    if (t->matrix) return weight_source_band(t->matrix);
     const int from = dtype_size(t->from), to = dtype_size(t->to);
     return CHUNK_BYTES / (from > to ? from : to);
 }
 
-/* A lane takes the chunks whose number is its own modulo the number of lanes. */
-static enum status run_lane(const struct upload *u, struct lane *lane, int number, struct error *err)
+/* The lanes share the steps of all transfers: each takes the next that no other has taken. */
+static enum status run_lane(struct upload *u, struct lane *lane, struct error *err)
 {
     struct backend *b = u->backend;
-    int64_t chunk = 0, used = 0;
+    int64_t number = 0, mine = atomic_fetch_add(&u->next, 1);
     enum status status = STATUS_OK;
     for (size_t i = 0; i < u->count; i++) {
         const struct transfer *t = &u->transfers[i];
-        const int64_t step = chunk_elements(t);
+        const int64_t step = step_of(t);
         for (int64_t first = 0; first < t->count; first += step) {
-            if (chunk++ % u->num_lanes != number) continue;
+            if (number++ != mine) continue;
             const int64_t count = first + step < t->count ? step : t->count - first;
-            const int index = (int)(used++ % BUFFERS);
-            char *buffer = lane->buffers + index * (int64_t)CHUNK_BYTES;
-            if (used > BUFFERS) status = b->event_synchronize(b, lane->done[index], err);
-            if (status == STATUS_OK) status = fetch(t, first, count, lane, buffer, err);
+            status = t->matrix ? send_band(b, lane, t, first, count, err) : send_piece(b, lane, t, first, count, err);
             if (status != STATUS_OK) return status;
-            b->copy(b, (char *)t->destination + first * dtype_size(t->to), buffer, count * dtype_size(t->to),
-                    lane->stream);
-            b->event_record(b, lane->done[index], lane->stream);
+            mine = atomic_fetch_add(&u->next, 1);
         }
     }
     return b->stream_synchronize(b, lane->stream, err);
@@ -110,7 +186,7 @@ static void *run_lanes(void *upload)
     for (int i = 0; i < u->num_lanes; i++) {
         lanes[i].buffers = u->buffers + (int64_t)i * BUFFERS * CHUNK_BYTES;
         results[i] = lane_open(u->backend, &lanes[i], &errors[i]);
-        if (results[i] == STATUS_OK) results[i] = run_lane(u, &lanes[i], i, &errors[i]);
+        if (results[i] == STATUS_OK) results[i] = run_lane(u, &lanes[i], &errors[i]);
         lane_close(u->backend, &lanes[i]);
     }
     for (int i = 0; i < u->num_lanes && u->status == STATUS_OK; i++)

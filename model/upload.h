@@ -6,14 +6,20 @@
 
 #include "kernels/backend.h"
 #include "model/safetensors.h"
+#include "model/weight_source.h"
 
-/* One contiguous piece: `count` elements of type `from`, stored on the device as `to`. */
+/* One contiguous piece: `count` elements of type `from`, stored on the device as `to`. Bytes that are no numbers have
+ * the same type of one byte in both. */
 struct transfer {
     const void *source;
     const struct safetensors *file; /* that the source points into; NULL: memory */
     void *destination;              /* on the device */
     int64_t count;
     enum dtype from, to;
+    /* Where this is set, the transfer is of the `count` rows of a quantized matrix, and only this and `rows` are used:
+     * the parts of the matrix that are read, on the device. */
+    const struct weight_source *matrix;
+    struct weight_rows rows;
 };
 
 struct upload;

@@ -9,6 +9,8 @@
 
 #include "base/host_memory.h"
 
+enum { ALIGNMENT = 64 }; /* bytes */
+
 /* A squared ReLU is an xIELU whose numbers but alpha_p are 0. */
 static struct xielu_params initial_xielu(enum mlp_type mlp)
 {
@@ -142,18 +144,55 @@ void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, f
     }
 }
 
+const struct weight_source *model_weights_source(const struct model_weights *w, const struct tensor *t)
+{
+    return w->sources && t->scheme.is_quantized ? &w->sources[t - w->table.tensors] : NULL;
+}
+
+int64_t model_weights_aligned(int64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Linux grants memory that it does not have, and kills the process when it is used: so the size is compared with what
+ * is available first. */
+enum status model_weights_allocate(struct model_weights *w, int64_t bytes, const char *what, struct error *err)
+{
+    struct host_memory memory;
+    enum status status = host_memory_read(&memory, err);
+    if (status != STATUS_OK) return status;
+    if (bytes <= memory.free_bytes) {
+        void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (data != MAP_FAILED) {
+            madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* fewer page faults; no harm where refused */
+            w->memory = data;
+            w->memory_bytes = bytes;
+            return STATUS_OK;
+        }
+    }
+    return error_set(err, STATUS_OUT_OF_MEMORY, "%s take %.1f GiB of host memory, and %.1f GiB are available", what,
+                     (double)bytes / (1 << 30), (double)memory.free_bytes / (1 << 30));
+}
+
+static int64_t set_size(const struct model_spec *spec, struct model_weights *w, const struct tensor *t)
+{
+    const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
+    const enum dtype dtype = converted ? DTYPE_FLOAT32 : spec->dtype;
+    if (t->kind == TENSOR_SCALAR) return 0; /* is no weight on a device */
+    if (t->scheme.is_quantized) {
+        const struct weight weight = weight_of_scheme(t);
+        *model_weights_matrix(w, t) = weight;
+        return weight_bytes_of_parts(&weight, t->scheme.has_zeros);
+    }
+    model_weights_set(w, t, NULL, dtype);
+    return tensor_elements(t) * dtype_size(dtype);
+}
+
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)
 {
     enum status status = model_weights_init(spec, spec->tie_word_embeddings, w, err);
     if (status != STATUS_OK) return status;
-    for (int32_t i = 0; i < w->table.count; i++) {
-        const struct tensor *t = &w->table.tensors[i];
-        if (t->kind == TENSOR_SCALAR) continue;                                  /* is no weight on a device */
-        const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
-        const enum dtype dtype = converted ? DTYPE_FLOAT32 : spec->dtype;
-        model_weights_set(w, t, NULL, dtype);
-        w->bytes += tensor_elements(t) * dtype_size(dtype);
-    }
+    for (int32_t i = 0; i < w->table.count; i++) w->bytes += set_size(spec, w, &w->table.tensors[i]);
     return STATUS_OK;
 }
 
@@ -181,13 +220,17 @@ static int64_t file_resident(const struct safetensors *file)
 
 void model_weights_resident(const struct model_weights *w, int64_t *bytes, int64_t *resident)
 {
-    *bytes = w->file ? (int64_t)safetensors_total_bytes(w->file) : w->dummy_bytes;
-    *resident = w->file ? file_resident(w->file) : w->dummy ? host_memory_resident(w->dummy, w->dummy_bytes) : 0;
+    const int64_t of_file = w->file ? file_resident(w->file) : 0;
+    const int64_t of_memory = w->memory ? host_memory_resident(w->memory, w->memory_bytes) : 0;
+    *bytes = (w->file ? (int64_t)safetensors_total_bytes(w->file) : 0) + w->memory_bytes;
+    *resident = of_file < 0 || of_memory < 0 ? -1 : of_file + of_memory;
 }
 
 void model_weights_close(struct model_weights *w)
 {
-    if (w->dummy) munmap(w->dummy, (size_t)w->dummy_bytes);
+    if (w->memory) munmap(w->memory, (size_t)w->memory_bytes);
+    for (int32_t i = 0; w->sources && i < w->table.count; i++) free((void *)w->sources[i].weight.input_order);
+    free(w->sources);
     safetensors_close(w->file);
     free(w->gains);
     free(w->layers);

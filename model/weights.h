@@ -12,6 +12,7 @@
 #include "model/model_spec.h"
 #include "model/safetensors.h"
 #include "model/tensors.h"
+#include "model/weight_source.h"
 
 /* Matrices with the same input, whose outputs lie side by side: q, k, v or gate, up. In a file they are several, whose
  * types may differ; a device merges them into one. */
@@ -43,27 +44,37 @@ struct model_weights {
     int64_t bytes;                 /* of all weights, a tied one counted once */
     struct safetensors *file;      /* that matrices and biases point into; NULL for dummy weights and on a device */
     float *gains; /* all gains, if the spec's gain_offset was added to them; NULL: they are where the matrices are */
-    void *dummy;  /* the memory of dummy weights; NULL otherwise */
-    int64_t dummy_bytes; /* `bytes`, and what aligns each tensor to 64 */
+    struct weight_source *sources; /* [table.count] of matrices that are quantized, in the files; NULL without files */
+    void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
+    int64_t memory_bytes;
 };
 
-/* Maps the folder's safetensors and finds every tensor of the spec by its name. Errors name the file, the tensor, the
- * shape or dtype found and the one expected. A warning on `log` names each tensor that nothing uses, except rotary
- * inv_freq buffers and the copy of a tied lm_head.
+/* Maps the folder's safetensors and finds every tensor of the spec by its name, and those that its schemes name. Errors
+ * name the file, the tensor, the shape or dtype found and the one expected. A warning on `log` names each tensor that
+ * nothing uses, except rotary inv_freq buffers and the copy of a tied lm_head.
  *
- * Each tensor is float32, float16 or bfloat16 as the file has it, whatever spec->dtype says. Gains to which a
+ * A quantized matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its
+ * source: by model_weights_pack, or while it is uploaded. Each other tensor is float32, float16 or bfloat16 as the file
+ * has it, whatever spec->dtype says. Gains to which a
  * gain_offset is added are float32. An lm_head that the file holds is used, as transformers 5 does, even if the spec
  * ties it to the embedding; one whose bytes are the embedding's stays tied.
  *
- * Nothing is read but headers, scalars, the gains that are converted, and an lm_head that the spec ties: other pages
- * come in as they are touched. On failure *weights is zeroed. */
+ * Nothing is read but headers, scalars, the gains that are converted, an lm_head that the spec ties, and the order of
+ * input features in a quantized matrix: other pages come in as they are touched. On failure *weights is zeroed. */
 enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
                                struct model_weights *weights, struct error *err);
 
+/* Reads into memory what quantized matrices cannot use in the files, so that weights can be used on the CPU; all
+ * threads that OpenMP has. Does nothing where there is no such matrix, or if that is done already. OUT_OF_MEMORY, IO,
+ * or INVALID: see weight_source_read. */
+enum status model_weights_pack(struct model_weights *weights, struct error *err);
+int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes that it would allocate now */
+
 /* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
  * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are
- * 1021 of them, nearly normal, up to 3.5 deviations: an 8B model takes seconds. Fails if the host does not have the
- * memory; *weights is zeroed then. */
+ * 1021 of them, nearly normal, up to 3.5 deviations: an 8B model takes seconds. A quantized matrix gets random bytes
+ * and equal scales: it has no order of input features. Fails if the host does not have the memory; *weights is zeroed
+ * then. */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err);
 /* Weights of the spec's shapes and dtype without data: their table, their types and `bytes`, which is what a plan of
@@ -71,13 +82,20 @@ enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, st
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *weights, struct error *err);
 void model_weights_close(struct model_weights *weights); /* safe on a zeroed struct */
 /* Host memory that the weights lie in, and how much of it is in memory now: mapped pages of files that the system holds
- * in its page cache, or dummy weights. *resident is -1 where the system does not tell. */
+ * in its page cache, and dummy or packed weights. *resident is -1 where the system does not tell. */
 void model_weights_resident(const struct model_weights *weights, int64_t *bytes, int64_t *resident);
 
 /* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
                                struct error *err);
-/* Points a tensor of the table, which is no scalar, to its data. */
+/* A size, rounded up to what tensors in `memory` are aligned to. */
+int64_t model_weights_aligned(int64_t bytes);
+/* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy
+ * weights of this config". */
+enum status model_weights_allocate(struct model_weights *weights, int64_t bytes, const char *what, struct error *err);
+/* The source of a matrix that is quantized and lies in files; else NULL. */
+const struct weight_source *model_weights_source(const struct model_weights *weights, const struct tensor *t);
+/* Points a tensor of the table, which is neither a scalar nor quantized, to its data. */
 void model_weights_set(struct model_weights *weights, const struct tensor *t, const void *data, enum dtype dtype);
 /* Sets a scalar to what the file holds. Those of a layer are set in the order of the table: the alphas follow from beta
  * and from what was learnt. Before, they have the values with which training begins. */

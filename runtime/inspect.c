@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/json.h"
+#include "model/quantization.h"
 #include "runtime/commands.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
@@ -90,6 +91,17 @@ static void count_parameters(struct inspection *i)
     i->tied = !tensor_table_find(table, TENSOR_LM_HEAD, -1);
 }
 
+static enum status count_float_bytes(struct inspection *i, struct error *err)
+{
+    struct model_spec spec = i->loaded.config.spec;
+    struct model_weights floats;
+    quantization_remove(&spec);
+    enum status status = model_weights_sizes(&spec, &floats, err);
+    i->float_bytes = floats.bytes;
+    model_weights_close(&floats);
+    return status;
+}
+
 /* The tensors are in order of file name. */
 static void count_files(struct inspection *i)
 {
@@ -151,6 +163,8 @@ static enum status inspect(struct inspection *i, struct error *err)
     enum status status = loaded_model_describe(o, l, &i->weights_error, err);
     if (status != STATUS_OK) return status;
     count_parameters(i);
+    status = count_float_bytes(i, err);
+    if (status != STATUS_OK) return status;
     count_files(i);
     tokenizer_open(o->model, &l->tokenizer, &i->tokenizer_error);
     tokenizer_config_read(o->model, &i->tokenizer_config, &same);

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/json.h"
+#include "model/quantization.h"
 #include "runtime/commands.h"
 #include "runtime/inspect.h"
 #include "runtime/profile/memory_report.h"
@@ -33,6 +34,10 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
     json_put_integer(json, "num_embedding_parameters", i->num_embedding_parameters);
     json_object_set_new(json, "tie_word_embeddings", json_boolean(i->tied));
     json_put_string(json, "dtype", dtype_name(config->spec.dtype));
+    const struct quantization_words quantization = quantization_words(&config->spec);
+    json_put_string(json, "quantization", quantization.text[0] ? quantization.text : NULL);
+    json_put_integer(json, "weights_bytes", i->loaded.weights.bytes);
+    json_put_integer(json, "unquantized_weights_bytes", i->float_bytes);
     json_object_set_new(json, "stored_dtypes", stored_dtypes(i->loaded.weights.file));
     json_put_integer(json, "num_files", i->num_files);
     json_put_integer(json, "file_bytes", i->file_bytes);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "model/quantization.h"
 #include "runtime/commands.h"
 #include "runtime/inspect.h"
 #include "runtime/profile/memory_report.h"
@@ -12,7 +13,7 @@
 /* ---- values ---- */
 
 struct words {
-    char text[64];
+    char text[128];
 };
 
 /* 1.5 MiB, 8.03 billion. */
@@ -115,6 +116,23 @@ static void dtype_rows(struct table *t, const struct inspection *i)
     if (!as_said) tally_row(t, "  stored", "", &stored);
 }
 
+/* Of the matrices but the embedding, which is never quantized. */
+static void quantization_rows(struct table *t, const struct inspection *i)
+{
+    const struct model_weights *w = &i->loaded.weights;
+    struct tally schemes = {.thing = "weight"};
+    if (!quantization_words(&i->loaded.config.spec).text[0]) return;
+    for (int32_t k = 0; k < w->table.count; k++) {
+        const struct tensor *tensor = &w->table.tensors[k];
+        if (tensor->kind != TENSOR_MATRIX || tensor->role == TENSOR_EMBEDDING) continue;
+        tally_add(&schemes, "%s", weight_scheme_words(&tensor->scheme).text);
+        schemes.total++;
+    }
+    tally_row(t, "quantized", "", &schemes);
+    row(t, "  size", "%s; in %s %s", size_words(w->bytes).text, dtype_name(i->loaded.config.spec.dtype),
+        size_words(i->float_bytes).text);
+}
+
 static void checkpoint_rows(struct table *t, const struct inspection *i)
 {
     const struct model_config *config = &i->loaded.config;
@@ -124,6 +142,7 @@ static void checkpoint_rows(struct table *t, const struct inspection *i)
     row(t, "  embedding", "%lld%s", (long long)i->num_embedding_parameters,
         i->tied ? ", which is lm_head too" : ", and as many in lm_head");
     dtype_rows(t, i);
+    quantization_rows(t, i);
     if (i->weights_error.text[0])
         row(t, "weights", "cannot be loaded: %s", command_sentence(&i->weights_error).text);
     else if (i->num_files)

@@ -63,6 +63,40 @@ static void check_distribution(const json_t *json, const char *key)
     assert_true(json_require_number(json, names[2]) <= json_require_number(json, names[3]));
 }
 
+/* Bytes that bench latency says a decode step reads. */
+static double bytes_of_a_step(const struct temp_folder *folder, const char *quantization)
+{
+    struct program p;
+    bench(&p, folder, "latency", "--json", "--input-len", "20", "--output-len", "6", "--num-iters", "1",
+          "--quantization", quantization, NULL);
+    json_t *json = program_json(&p);
+    const double bytes =
+        json_require_number(json, "decode_read_gb_per_second") * 1e9 * json_require_number(json, "mean_step_ms") / 1e3;
+    program_free(&p);
+    json_decref(json);
+    return bytes;
+}
+
+/* The matrices of a layer have 36864 elements and 512 output features; int8 has a scale for each. The embedding is not
+ * read, and lm_head, 256 x 64, stays float32. K and V take 512 bytes a token; the steps have 21 to 25 of them. */
+static void latency_counts_quantized_weights(void **state)
+{
+    static const char tied[] = "\"tie_word_embeddings\": true";
+    const double rest = 256 * 64 * 4 + 5 * 64 * 4 + 23 * 512;
+    char config[1024];
+    (void)state;
+    struct temp_folder folder;
+    const char *at = strstr(CONFIG, tied);
+    assert_non_null(at);
+    snprintf(config, sizeof config, "%.*s\"tie_word_embeddings\": false%s", (int)(at - CONFIG), CONFIG,
+             at + sizeof tied - 1);
+    temp_folder_make(&folder);
+    temp_folder_write_string(&folder, "config.json", config);
+    assert_float_equal(bytes_of_a_step(&folder, "none"), 2 * 36864 * 4 + rest, 600);
+    assert_float_equal(bytes_of_a_step(&folder, "int8"), 2 * (36864 + 512 * 4) + rest, 600);
+    temp_folder_remove(&folder);
+}
+
 static void latency_has_every_time(void **state)
 {
     struct program p;
@@ -216,6 +250,37 @@ static void kernels_measures_every_operation(void **state)
         if (!seen[j]) fail_msg("%s was not measured", names[j]);
     json_decref(json);
     program_free(&p);
+}
+
+/* The weight of 128 x 64 in 8 bits with scales of rows, and in 4 bits with groups of 64; lm_head stays float32. */
+static void kernels_of_quantized_weights(void **state)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } formats[] = {{"int8", 128 * 64 + 128 * 4}, {"fp8", 128 * 64 + 128 * 4}, {"int4", 128 * 32 + 128 * 2 + 128}};
+    for (int f = 0; f < 3; f++) {
+        struct program p;
+        bench_kernels(&p, *state, "--json", "--quantization", formats[f].name, "--filter", "linear 8 tok", NULL);
+        json_t *json = program_json(&p);
+        size_t i;
+        const json_t *kernel;
+        int checked = 0;
+        assert_true(strncmp(string(json, "quantization"), formats[f].name, 3) == 0);
+        json_array_foreach(json_object_get(json, "kernels"), i, kernel)
+        {
+            const bool qkv = strcmp(string(kernel, "shape"), "8 tokens, 128x64") == 0;
+            const bool lm_head = strcmp(string(kernel, "shape"), "8 tokens, 256x64") == 0 && i == 4;
+            const double weight = qkv ? formats[f].bytes : 256 * 64 * 4;
+            if (!qkv && !lm_head) continue;
+            checked++;
+            assert_true(json_require_number(kernel, "microseconds") > 0);
+            assert_int_equal(json_require_number(kernel, "bytes"), weight + 4 * (8 * 64 + 8 * (qkv ? 128 : 256)));
+        }
+        assert_int_equal(checked, 2);
+        json_decref(json);
+        program_free(&p);
+    }
 }
 
 static void kernels_are_chosen_by_a_text(void **state)
@@ -556,6 +621,7 @@ static void percentiles_are_numpys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latency_counts_quantized_weights),
         cmocka_unit_test(latency_has_every_time),
         cmocka_unit_test(one_token_has_no_time_per_output_token),
         cmocka_unit_test(throughput_counts_what_was_asked_for),
@@ -563,6 +629,7 @@ int main(void)
         cmocka_unit_test(prefill_counts_prompt_tokens),
         cmocka_unit_test(cache_shares_whole_blocks),
         cmocka_unit_test(kernels_measures_every_operation),
+        cmocka_unit_test(kernels_of_quantized_weights),
         cmocka_unit_test(kernels_are_chosen_by_a_text),
         cmocka_unit_test(kernels_table),
         cmocka_unit_test(scheduler_measures_every_part),

@@ -733,8 +733,6 @@ static void test_refused_keys(void **state)
     static const struct {
         const char *key, *refused, *accepted; /* values; accepted may be NULL */
     } cases[] = {
-        {"quantization_config", "{\"quant_method\":\"gptq\"}", "{}"},
-        {"compression_config", "{\"format\":\"x\"}", "{}"},
         {"hidden_act", "\"gelu\"", "\"silu\""},
         {"hidden_act", "\"gelu_pytorch_tanh\"", "\"swish\""},
         {"hidden_act", "1", NULL},

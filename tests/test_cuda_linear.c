@@ -220,6 +220,7 @@ struct fused_case {
     int32_t tokens;
     enum dtype dtype;
     struct tensor x, residual, gain, w, bias;
+    struct tensor scales, zeros; /* of a quantized weight */
     struct weight weight;
 };
 
@@ -229,7 +230,38 @@ struct fused_shape {
     int64_t out_features, in_features;
     enum dtype dtype, gain_dtype;
     bool bias;
+    /* of a quantized weight */
+    enum weight_format format;
+    int64_t group_size, scale_rows;
+    enum dtype scale_dtype;
+    bool zeros;
 };
+
+static struct tensor random_bytes(struct backend *b, int64_t count, int mask, struct random *random)
+{
+    struct tensor t = tensor_poison(b, DTYPE_FP8_E4M3, count);
+    for (int64_t i = 0; i < count; i++) t.host[i] = (uint8_t)(random_between(random, 0, 255) & mask);
+    tensor_upload(&t);
+    return t;
+}
+
+/* Replaces the weight by a quantized one of random elements; those of FP8 are below 4. */
+static void quantize_case(struct fused_case *c, const struct fused_shape *s, struct random *random)
+{
+    struct backend *b = c->gpu->b;
+    struct weight *w = &c->weight;
+    w->format = s->format;
+    w->group_size = s->group_size ? s->group_size : s->in_features;
+    w->scale_rows = s->scale_rows ? s->scale_rows : 1;
+    w->scale_dtype = s->scale_dtype;
+    tensor_free(&c->w);
+    c->w = random_bytes(b, s->out_features * weight_row_bytes(w), s->format == WEIGHT_FP8 ? 0xcf : 0xff, random);
+    c->scales =
+        tensor_random(b, s->scale_dtype, weight_scale_count(w), s->format == WEIGHT_INT8 ? 0.002 : 0.05, random);
+    c->zeros = random_bytes(b, s->out_features * weight_groups(w), 15, random);
+    w->data = c->w.data, w->scales = c->scales.data, w->zeros = s->zeros ? c->zeros.data : NULL;
+    b->weight_prepare(b, w);
+}
 
 static struct fused_case fused_case_new(struct test_backend *gpu, struct random *random, const struct fused_shape *s)
 {
@@ -240,12 +272,14 @@ static struct fused_case fused_case_new(struct test_backend *gpu, struct random 
     c.w = tensor_random(gpu->b, s->dtype, s->out_features * s->in_features, 0.1, random);
     c.bias = tensor_random(gpu->b, s->dtype, s->out_features, 1, random);
     c.weight = weight_of(&c.w, s->in_features, s->bias ? &c.bias : NULL);
+    if (s->format >= WEIGHT_FP8) quantize_case(&c, s, random);
     return c;
 }
 
 static void fused_case_free(struct fused_case *c)
 {
     tensor_free(&c->x), tensor_free(&c->residual), tensor_free(&c->gain), tensor_free(&c->w), tensor_free(&c->bias);
+    if (c->scales.host) tensor_free(&c->scales), tensor_free(&c->zeros);
 }
 
 static void check_tensors(struct fused_case *c, const char *operation, struct tensor *out, struct tensor *expected)
@@ -340,6 +374,49 @@ static void fused_operations_match_the_plain_ones(void **state)
             for (int k = 0; k < 2 * NUM_ACTIVATIONS; k++) check_gate_up(&c, k % 2 == 0, (enum activation)(k / 2));
             fused_case_free(&c);
         }
+}
+
+/* The same with quantized weights. The shapes give tiles of which a part is missing, x in parts, groups whose scales
+ * begin at any address, and units that some warps do not have. */
+static void fused_operations_of_quantized_weights(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = kernel_test_gpu(test);
+    static const int64_t shapes[][2] = {{16, 128}, {200, 896}, {2048, 2048}, {3072, 1152}, {1000, 4096}, {264, 14336}};
+    static const int64_t group_sizes[] = {128, 0, 64, 32, 128};
+    static const enum weight_format formats[] = {WEIGHT_INT4, WEIGHT_FP8, WEIGHT_INT8};
+    const struct workspace_query query = {.max_num_tokens = 16,
+                                          .max_num_seqs = 16,
+                                          .max_model_len = 64,
+                                          .num_heads = 1,
+                                          .head_size = 64,
+                                          .block_size = 16,
+                                          .max_in_features = 14336,
+                                          .vocab_size = 1000,
+                                          .max_quantized_elements = 3072 * 2048};
+    use_workspace(gpu, &query);
+    for (int i = 0; i < 16 * 6 * 3; i++) {
+        const enum weight_format format = formats[i % 3];
+        const int32_t tokens = 1 + i / 18;
+        const int64_t group = group_sizes[(i / 3 + tokens) % 5];
+        const enum dtype dtype = (tokens + i) % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
+        const struct fused_shape shape = {.tokens = tokens,
+                                          .out_features = shapes[i / 3 % 6][0],
+                                          .in_features = shapes[i / 3 % 6][1],
+                                          .dtype = dtype,
+                                          .gain_dtype = i % 5 ? dtype : DTYPE_FLOAT32,
+                                          .bias = i % 4 == 0,
+                                          .format = format,
+                                          .group_size = format == WEIGHT_INT4 || group == 0 ? group : 128,
+                                          .scale_rows = format == WEIGHT_FP8 && group ? 128 : 1,
+                                          .scale_dtype = format == WEIGHT_INT4 ? types[i / 3 % 3] : DTYPE_FLOAT32,
+                                          .zeros = format == WEIGHT_INT4 && i % 2};
+        struct fused_case c = fused_case_new(gpu, &test->random, &shape);
+        check_norm_linear(&c, i % 2 ? DTYPE_FLOAT32 : dtype);
+        check_linear_residual(&c, &test->random);
+        check_gate_up(&c, i % 2 == 0, ACTIVATION_SILU);
+        fused_case_free(&c);
+    }
 }
 
 /* A layer of a decode step from the attention's output to the next layer's q, k and v. */
@@ -600,6 +677,7 @@ int main(void)
         cmocka_unit_test(biases_of_any_type),
 #ifdef QUIRE_HAVE_CUDA
         cmocka_unit_test(fused_operations_match_the_plain_ones),
+        cmocka_unit_test(fused_operations_of_quantized_weights),
         cmocka_unit_test(matmuls_in_a_row),
         cmocka_unit_test(matmuls_in_a_row_beside_a_thread),
         cmocka_unit_test(batches_match_the_plain_ones),

@@ -155,7 +155,7 @@ static void test_memory_of_others(void **state)
 
 #ifdef QUIRE_HAVE_CUDA
 /* Makes a model, in which the countdown-th allocation fails (0: none). */
-static enum status make_model(struct backend *b, const struct model_spec *spec, const struct model_weights *weights,
+static enum status make_model(struct backend *b, const struct model_spec *spec, struct model_weights *weights,
                               int countdown, struct error *err)
 {
     const struct model_options options = {

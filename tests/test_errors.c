@@ -33,6 +33,9 @@ struct row {
 };
 
 #define CONFIG "config.json"
+#define QUANTIZED(keys)                                                                                                \
+    "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 1,"            \
+    "\"num_attention_heads\": 4, \"vocab_size\": 320, \"quantization_config\": {" keys "}}"
 #define CHECK "inspect --model FOLDER --device cpu"
 /* What every line of generate below has. */
 #define GENERATE "generate --model GUIDE --device cpu --max-num-seqs 4 --quiet --no-chat --max-tokens 4 --input FILE"
@@ -65,6 +68,8 @@ static const struct row rows[] = {
     {"chat --block-size 17", USAGE, "--block-size: expected 8|16|32|64|128, got '17'"},
     {"chat --device gpu", USAGE, "--device: expected auto|cpu|cuda|cuda:N, got 'gpu'"},
     {"chat --dtype int8", USAGE, "--dtype: expected auto|float32|float16|bfloat16, got 'int8'"},
+    {"chat --quantization nf4", USAGE,
+     "--quantization: expected none|fp8|int8|int4|awq|gptq|compressed-tensors, got 'nf4'"},
     {"chat --load-format gguf", USAGE, "--load-format: expected auto|dummy, got 'gguf'"},
     {"chat --preemption-mode drop", USAGE, "--preemption-mode: expected auto|recompute|swap, got 'drop'"},
     {"chat --scheduling-policy lifo", USAGE, "--scheduling-policy: expected fcfs|priority, got 'lifo'"},
@@ -124,6 +129,14 @@ static const struct row rows[] = {
      "{\"model_type\": \"llama\"}"},
     {CHECK, FAILED, "config.json: hidden_size must be ", CONFIG,
      "{\"model_type\": \"llama\", \"hidden_size\": \"big\"}"},
+    {CHECK, FAILED, "config.json: quantization_config: HQQ is not read; use the model in bfloat16 or float16", CONFIG,
+     QUANTIZED("\"quant_method\": \"hqq\"")},
+    {CHECK " --quantization fp8", FAILED,
+     "quantization is \"fp8\", but the checkpoint is quantized already (int4, groups of 32, AWQ): set --quantization "
+     "to "
+     "none",
+     CONFIG, QUANTIZED("\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32, \"version\": \"gemm\"")},
+    {"chat --model GUIDE --quantization awq", FAILED, "quantization is \"awq\", but the checkpoint is not quantized"},
     {"chat --model GUIDE --device cuda:99", FAILED, "cuda"},
     {"chat --model GUIDE --max-model-len 100000 -p x", FAILED, "max_model_len"},
     {"profile --model GUIDE --device cpu --kv-cache-space 0.00001", FAILED, "kv-cache-space"},

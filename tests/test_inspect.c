@@ -133,9 +133,9 @@ static void the_guide_is_what_its_files_say(void **state)
 /* Others come and go, and so do pages of a file; and what only quire profile says. */
 static bool is_no_plan(const char *key)
 {
-    static const char *const keys[] = {"model",   "others_memory",           "context_and_others_memory",
-                                       "planned", "weights_resident_memory", "notes",
-                                       "what_if"};
+    static const char *const keys[] = {
+        "model",   "others_memory", "context_and_others_memory", "planned", "weights_resident_memory", "notes",
+        "what_if", "quantization"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (strcmp(key, keys[i]) == 0) return true;
     return false;
@@ -164,6 +164,39 @@ static void the_plan_is_that_of_profile(void **state)
                      (int64_t)(0.01 * 1024 * 1024 * 1024) / (32 * 2 * 2 * 64 * 6 * 2));
     json_decref(profile);
     json_decref(json);
+}
+
+/* The guide has 6 layers of 786432 elements, with 2560 output features; int8 has a scale of 4 bytes for each of those.
+ */
+static void quantization_before_and_after(void **state)
+{
+    (void)state;
+    json_t *plain = run_json("inspect", QUIRE_GUIDE, ARGUMENTS("--json")),
+           *json = run_json("inspect", QUIRE_GUIDE, ARGUMENTS("--json", "--quantization", "int8"));
+    const int64_t elements = json_require_integer(json, "num_parameters");
+    assert_true(json_is_null(json_object_get(plain, "quantization")));
+    check_string(json, "quantization", "int8, per channel, activations too (W8A8), quantized while loading");
+    assert_int_equal(json_require_integer(plain, "weights_bytes"), 2 * elements);
+    assert_int_equal(json_require_integer(plain, "unquantized_weights_bytes"), 2 * elements);
+    assert_int_equal(json_require_integer(json, "unquantized_weights_bytes"), 2 * elements);
+    assert_int_equal(json_require_integer(json, "weights_bytes"), 2 * elements - 6 * (786432 - 4 * 2560));
+    assert_int_equal(json_require_integer(json_object_get(json, "memory"), "weights_memory"),
+                     json_require_integer(json, "weights_bytes"));
+    json_decref(plain);
+    json_decref(json);
+
+    struct program p;
+    run(&p, "inspect", QUIRE_GUIDE, ARGUMENTS("--no-json", "--quantization", "int4"));
+    assert_non_null(strstr(p.out.data, "quantized      int4, groups of 128, asymmetric, quantized while loading\n"));
+    assert_non_null(strstr(p.out.data, "  size         4.36 MiB; in bfloat16 11.01 MiB\n"));
+    program_free(&p);
+    run(&p, "inspect", QUIRE_GUIDE, ARGUMENTS("--no-json"));
+    assert_null(strstr(p.out.data, "quantized"));
+    program_free(&p);
+    run(&p, "inspect", QUIRE_GUIDE, ARGUMENTS("--no-json", "--quantization", "awq"));
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "quire quantizes to fp8, int8 or int4"));
+    program_free(&p);
 }
 
 static void several_files_are_added_up(void **state)
@@ -507,6 +540,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_guide_is_what_its_files_say),
         cmocka_unit_test(the_plan_is_that_of_profile),
+        cmocka_unit_test(quantization_before_and_after),
         cmocka_unit_test(several_files_are_added_up),
         cmocka_unit_test(layers_of_different_kinds),
         cmocka_unit_test(rows_of_every_kind_of_layer),

@@ -120,26 +120,6 @@ struct linear_case {
     int64_t x_pad, out_pad; /* elements between tokens: NaN in x, left alone in out */
 };
 
-/* The rows of a padded tensor without the padding. The caller frees it. */
-static double *rows_of(const struct tensor *t, int64_t rows, int64_t columns, int64_t stride)
-{
-    double *out = malloc(sizeof *out * (size_t)(rows * columns + 1));
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++) out[r * columns + c] = tensor_get(t, r * stride + c);
-    return out;
-}
-
-/* Removes the padding between rows from the host's copy of an output, after checking that it is still poison. */
-static void close_up(const struct test_backend *tb, struct tensor *t, int64_t rows, int64_t columns, int64_t stride)
-{
-    const int64_t size = dtype_size(t->dtype);
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t i = columns * size; i < stride * size; i++)
-            if (t->host[r * stride * size + i] != 0xff) fail_msg("%s: something was written between rows", tb->name);
-        memmove(t->host + r * columns * size, t->host + r * stride * size, (size_t)(columns * size));
-    }
-}
-
 static void check_linear(struct test_backend *tb, struct random *random, const struct linear_case *c)
 {
     struct backend *b = tb->b;
@@ -157,14 +137,14 @@ static void check_linear(struct test_backend *tb, struct random *random, const s
     args.num_tokens = c->num_tokens, args.out_stride = out_stride, args.x_stride = x_stride;
     b->linear(b, &args);
     tensor_download(&out);
-    double *xs = rows_of(&x, c->num_tokens, c->in_features, x_stride), *ws = tensor_doubles(&w);
+    double *xs = tensor_rows(&x, c->num_tokens, c->in_features, x_stride), *ws = tensor_doubles(&w);
     double *biases = tensor_doubles(&bias),
            *expected = malloc(sizeof(double) * (size_t)(c->num_tokens * c->out_features + 1));
     reference_linear(expected, xs, ws, c->bias ? biases : NULL, c->num_tokens, c->out_features, c->in_features);
     snprintf(what, sizeof what, "linear: %d x %lld x %lld, %s %s, bias %s, to %s", c->num_tokens,
              (long long)c->out_features, (long long)c->in_features, dtype_name(c->dtype), dtype_name(c->w_dtype),
              c->bias ? dtype_name(c->bias_dtype) : "none", dtype_name(c->out_dtype));
-    close_up(tb, &out, c->num_tokens, c->out_features, out_stride);
+    tensor_close_up(tb, &out, c->num_tokens, c->out_features, out_stride);
     check_close(tb, what, &out, expected, c->num_tokens * c->out_features, c->out_dtype);
     check_workspace(tb);
     free(xs), free(ws), free(biases), free(expected);
@@ -426,14 +406,14 @@ static void check_strided_norm(struct test_backend *tb, struct random *random, e
     for (int64_t i = 0; i < (int64_t)TOKENS * SIZE; i++)
         tensor_set(&x, i / SIZE * X_STRIDE + i % SIZE, 4 * random_uniform(random) - 2);
     tensor_upload(&x);
-    double *xs = rows_of(&x, TOKENS, SIZE, X_STRIDE), *gains = tensor_doubles(&gain), expected[TOKENS * SIZE];
+    double *xs = tensor_rows(&x, TOKENS, SIZE, X_STRIDE), *gains = tensor_doubles(&gain), expected[TOKENS * SIZE];
     struct tensor *target = in_place ? &x : &out;
     struct rms_norm_args args = rms_norm_of(target, &x, &gain);
     args.num_tokens = TOKENS, args.x_stride = X_STRIDE, args.out_stride = in_place ? X_STRIDE : OUT_STRIDE;
     tb->b->rms_norm(tb->b, &args);
     tensor_download(target);
     reference_rms_norm(expected, xs, gains, 1e-5, TOKENS, SIZE);
-    close_up(tb, target, TOKENS, SIZE, args.out_stride);
+    tensor_close_up(tb, target, TOKENS, SIZE, args.out_stride);
     check_close(tb, "rms_norm with strides", target, expected, TOKENS * SIZE, dtype);
     free(xs), free(gains);
     tensor_free(&gain), tensor_free(&x), tensor_free(&out);

@@ -344,12 +344,14 @@ static void test_engine_flags(void **state)
     struct log log = {LOG_WARNING};
     struct sampling_flags flags = {0};
     struct error err = {""};
-    char line[] = "-m folder --device cuda:1 --dtype bfloat16 --load-format=dummy --block-size 32 -vv --seed 9 -t 2 "
+    char line[] = "-m folder --device cuda:1 --dtype bfloat16 --quantization int4 --load-format=dummy --block-size 32 "
+                  "-vv --seed 9 -t 2 "
                   "--no-enable-prefix-caching --swap-space 2.5 --preemption-mode swap --scheduling-policy priority";
     if (parse_engine(&o, &log, &flags, line, &err) != STATUS_OK) fail_msg("%s", err.text);
     assert_string_equal(o.model, "folder");
     assert_string_equal(o.device, "cuda:1");
     assert_string_equal(o.dtype, "bfloat16");
+    assert_string_equal(o.quantization, "int4");
     assert_int_equal(o.load_format, LOAD_FORMAT_DUMMY);
     assert_int_equal(o.block_size, 32);
     assert_int_equal(o.threads, 2);
@@ -365,6 +367,7 @@ static void test_engine_flags(void **state)
         "--device cuda:",
         "--device cuda:x",
         "--dtype int8",
+        "--quantization nf4",
         "--block-size 17",
         "--block-size 0",
         "--max-num-seqs 0",

@@ -446,11 +446,9 @@ static void a_bad_line_is_named(void **state)
 /* Rows of what if whose option is this; `value` gets the text of the flag's argument. */
 static bool flag_of_row(const json_t *row, const char **flag, char value[32])
 {
-    static const char *const flags[][2] = {{"block_size", "--block-size"},
-                                           {"kv_cache_dtype", "--kv-cache-dtype"},
-                                           {"kv_cache_space", "--kv-cache-space"},
-                                           {"max_num_seqs", "--max-num-seqs"},
-                                           {"max_model_len", "--max-model-len"}};
+    static const char *const flags[][2] = {{"block_size", "--block-size"},     {"kv_cache_dtype", "--kv-cache-dtype"},
+                                           {"quantization", "--quantization"}, {"kv_cache_space", "--kv-cache-space"},
+                                           {"max_num_seqs", "--max-num-seqs"}, {"max_model_len", "--max-model-len"}};
     const char *option = json_string_value(json_object_get(row, "option"));
     const json_t *given = json_object_get(row, "value");
     if (json_is_string(given))
@@ -520,7 +518,7 @@ static void what_if_rows_are_what_the_flags_give(void **state)
         json_decref(real);
         program_free(&p);
     }
-    assert_int_equal(options, 5);
+    assert_int_equal(options, 6);
     assert_true(num_compared >= 12);
     json_decref(json);
 }

@@ -413,6 +413,7 @@ static void test_other_runs_refused(void **state)
         {{"--seed", "5"}, "was begun with --seed 0, and now it is 5"},
         {{"--max-model-len", "256"}, "was begun with --max-model-len 512, and now it is 256"},
         {{"--dtype", "bfloat16"}, "was begun with --dtype \"auto\", and now it is \"bfloat16\""},
+        {{"--quantization", "int8"}, "was begun with --quantization \"none\", and now it is \"int8\""},
         {{"--stop", "x"}, "was begun without --stop"},
         {{"--format", "jsonl"}, "was begun with --format"},
         {{"--return-token-ids"}, "was begun without --return-token-ids"},

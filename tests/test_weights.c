@@ -728,7 +728,7 @@ static void test_dummy(void **state)
         check_all(&w, &spec, dtypes[i]);
         assert_null(w.file);
         assert_int_equal(w.bytes, expected_bytes(&spec));
-        assert_true(w.dummy_bytes >= w.bytes);
+        assert_true(w.memory_bytes >= w.bytes);
         assert_int_equal((uintptr_t)w.layers[1].down.data % 64, 0);
         for (int k = 0; k < spec.hidden_size; k++) {
             assert_true(dtype_load(w.final_norm.gain, w.final_norm.gain_dtype, k) == 1);
@@ -752,9 +752,9 @@ static void test_dummy_seed(void **state)
     assert_int_equal(model_weights_dummy(&spec, 1, &a, &err), STATUS_OK);
     assert_int_equal(model_weights_dummy(&spec, 1, &b, &err), STATUS_OK);
     assert_int_equal(model_weights_dummy(&spec, 2, &c, &err), STATUS_OK);
-    assert_int_equal(a.dummy_bytes, b.dummy_bytes);
-    assert_memory_equal(a.dummy, b.dummy, (size_t)a.dummy_bytes);
-    assert_memory_not_equal(a.dummy, c.dummy, (size_t)a.dummy_bytes);
+    assert_int_equal(a.memory_bytes, b.memory_bytes);
+    assert_memory_equal(a.memory, b.memory, (size_t)a.memory_bytes);
+    assert_memory_not_equal(a.memory, c.memory, (size_t)a.memory_bytes);
     /* no two tensors alike */
     assert_memory_not_equal(a.layers[0].qkv.parts[1].data, a.layers[0].qkv.parts[2].data, 64);
     assert_memory_not_equal(a.layers[0].down.data, a.layers[1].down.data, 64);

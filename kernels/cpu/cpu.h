@@ -11,6 +11,7 @@ enum cpu_isa {
     CPU_SCALAR, /* plain C: the reference, and any processor that is not an x86-64 */
     CPU_AVX2,   /* with FMA and F16C */
     CPU_AVX512, /* F, BW, DQ and VL */
+    CPU_AVX512_VNNI,
     CPU_ISA_COUNT
 };
 

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/dtype.h"
+#include "kernels/backend.h"
 
 /* out[t][o] = sum over i of x[t][i] * weights[o][i]. */
 struct cpu_dot_args {
@@ -81,6 +81,85 @@ struct cpu_kernels {
 extern const struct cpu_kernels cpu_kernels_scalar;
 #if QUIRE_X86
 extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
+#endif
+
+/* ---- quantized weights ---- */
+
+/* A token for INT8 and INT4 weights: rounded to 8 bits, with a scale for each CPU_X_GROUP columns. It lies in units
+ * that match a vector of 4 * lanes bytes of the weights. The integer products of a vector leave a sum of four bytes in
+ * each lane; offsets are what these sums begin with, since weights are used as unsigned numbers: -zero * sum of the
+ * four values. The last unit is padded with zeros.
+ *
+ *   INT8, 4 * lanes columns    | values, 4 * lanes bytes                | offsets, lanes x int32 | scales, lanes x
+ * float | INT4, 8 * lanes columns    | even columns         | odd columns     | offsets                | scales |
+ */
+enum {
+    CPU_X_GROUP = 32,
+    CPU_PACKED_X_BYTES = CPU_X_GROUP + 8, /* of a group of a token, in tiles */
+    CPU_PACKED_W_BYTES = CPU_X_GROUP + 4  /* of an output feature */
+};
+
+static inline int cpu_unit_columns(int lanes, enum weight_format format)
+{
+    return format == WEIGHT_INT4 ? 8 * lanes : 4 * lanes;
+}
+
+static inline int cpu_unit_bytes(int lanes, enum weight_format format)
+{
+    return cpu_unit_columns(lanes, format) + 8 * lanes;
+}
+
+/* out[t][o] = sum over i of x[t][i] * element[o][i]; zeros are left out: that of INT4 counts as 8. */
+struct cpu_quantized_args {
+    enum weight_format format;
+    float *out; /* [num_tokens, out_features] */
+    int64_t out_stride;
+    const uint8_t *x; /* [num_tokens]; FP8: in_features floats, else units */
+    int64_t x_bytes;  /* from token to token */
+    const uint8_t *weights;
+    int64_t row_bytes;
+    const float *scales; /* [out_features, groups] */
+    int64_t scale_stride;
+    int64_t group_size;
+    int num_tokens;
+    int64_t out_features, in_features;
+};
+
+/* A row of data, and the scale and the zero of one of its groups. */
+struct cpu_group {
+    const uint8_t *row;
+    float scale;
+    int zero; /* INT4 */
+};
+
+struct cpu_quantized_kernels {
+    int lanes;
+    /* Columns from `start` on as floats, up to `end` at most. Returns how many; the caller does what is left. */
+    int64_t (*dequantize)(float *out, enum weight_format format, const struct cpu_group *group, int64_t start,
+                          int64_t end);
+    /* Rounds a token of in_features floats, and sets sums[i] to the sum of rounded columns [32 i, 32 i + 32). */
+    void (*round_x)(uint8_t *units, float *sums, const float *x, enum weight_format format, int64_t in_features);
+    /* For few tokens. group_size is a multiple of a unit's columns or, INT8 and INT4, 32 or 64; or at least
+     * in_features.
+     */
+    void (*dot)(const struct cpu_quantized_args *args);
+
+    /* As pack and tile of cpu_kernels, for INT8 and INT4; tile NULL: there is none. Operands are packed in groups of
+     * CPU_X_GROUP columns, the last one padded:
+     *
+     *   x          | values [8, tile_tokens, 4] int8   | offsets [tile_tokens] int32 | scales [tile_tokens] float |
+     *   weights    | values [8, tile_features, 4] uint8, 128 for zero                | scales [tile_features] float |
+     */
+    int tile_tokens, tile_features;
+    void (*pack_x)(uint8_t *out, const float *x, int64_t stride, int num_tokens, int64_t depth);
+    /* Columns [start, start + depth) of output features [first, first + count); start is a multiple of 64. */
+    void (*pack_w)(uint8_t *out, const struct weight *w, int64_t first, int count, int64_t start, int64_t depth);
+    void (*tile)(float *out, int64_t out_stride, const uint8_t *x, const uint8_t *w, int64_t depth, int num_tokens,
+                 bool accumulate);
+};
+
+#if QUIRE_X86
+extern const struct cpu_quantized_kernels cpu_quantized_avx2, cpu_quantized_avx512, cpu_quantized_avx512vnni;
 #endif
 
 #endif

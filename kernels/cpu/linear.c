@@ -18,33 +18,23 @@
  *            +--------+--------+--                  +------+------+   +------+--
  *            |        |        |                    |      |      |   |      |
  *                   x                                        out
+ *
+ * Quantized weights are multiplied as bytes, with an x of 8 bits (linear_quantized.c and, in tiles, here), or become
+ * floats a panel at a time where there are no kernels for that. x is put into the order of their columns.
  */
 #include <assert.h>
 
-#include "kernels/cpu/state.h"
+#include "kernels/cpu/linear.h"
 
 enum {
-    FEW_TOKENS = 16,       /* at once on the first path */
-    FEW_FEATURES = 64,     /* output features at once on the first path */
+    FEW_ROWS = 4,          /* of quantized weights: as many as become floats at once there */
     DEPTH = 256,           /* input features of a panel: 32 KiB for 32 output features */
-    PIECE_FEATURES = 128,  /* output features of a piece, at most */
     STRETCH_TOKENS = 1008, /* tokens packed at once: a multiple of 6 and of 14 */
     STRETCH_FLOATS = 1 << 23,
-    MAX_TILE = 16 * 64
+    MAX_TILE_TOKENS = 16,
+    MAX_TILE_FEATURES = 64,
+    MAX_TILE = MAX_TILE_TOKENS * MAX_TILE_FEATURES
 };
-
-struct matmul {
-    const struct cpu_state *s;
-    const struct linear_args *args;
-    const struct weight *w;
-    enum dtype w_dtype;
-    int64_t num_tokens, in_features, out_features;
-};
-
-static int64_t divide_up(int64_t n, int64_t step)
-{
-    return (n + step - 1) / step;
-}
 
 static int64_t work(const struct matmul *m, int64_t num_tokens)
 {
@@ -57,13 +47,7 @@ static const void *weights_at(const struct matmul *m, int64_t feature, int64_t s
     return cpu_element(m->w->data, m->w_dtype, feature * m->in_features + start);
 }
 
-static const void *x_at(const struct matmul *m, int64_t token, int64_t start)
-{
-    return cpu_element(m->args->x, m->args->dtype, token * m->args->x_stride + start);
-}
-
-/* Adds the bias of output features [first, first + count), count <= PIECE_FEATURES, to one token's sums. */
-static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
+void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
 {
     float bias[PIECE_FEATURES];
     const struct weight *w = m->w;
@@ -72,11 +56,24 @@ static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t
     for (int64_t i = 0; i < count; i++) sums[i] += bias[i];
 }
 
-static void store_sums(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count)
+void matmul_store(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count)
 {
     const struct linear_args *args = m->args;
     m->s->kernels->from_float(cpu_element_out(args->out, args->out_dtype, token * args->out_stride + first), sums,
                               args->out_dtype, count);
+}
+
+void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count)
+{
+    const int32_t *order = m->w->input_order;
+    const void *x = matmul_x(m, token, 0);
+    if (!order) {
+        m->s->kernels->to_float(out, matmul_x(m, token, start), m->args->dtype, count);
+    } else if (m->args->dtype == DTYPE_FLOAT32) {
+        for (int64_t i = 0; i < count; i++) out[i] = ((const float *)x)[order[start + i]];
+    } else {
+        for (int64_t i = 0; i < count; i++) out[i] = dtype_load(x, m->args->dtype, order[start + i]);
+    }
 }
 
 /* ---- few tokens ---- */
@@ -86,13 +83,36 @@ static const float *float_tokens(const struct matmul *m, int64_t first, int coun
 {
     const struct cpu_state *s = m->s;
     *stride = m->args->x_stride;
-    if (m->args->dtype == DTYPE_FLOAT32) return x_at(m, first, 0);
+    if (m->args->dtype == DTYPE_FLOAT32 && !m->w->input_order) return matmul_x(m, first, 0);
     float *out = (float *)s->workspace;
     assert(count * m->in_features * (int64_t)sizeof(float) <= s->workspace_bytes);
     *stride = m->in_features;
-    for (int t = 0; t < count; t++)
-        s->kernels->to_float(out + t * m->in_features, x_at(m, first + t, 0), m->args->dtype, m->in_features);
+    for (int t = 0; t < count; t++) matmul_gather_x(m, out + t * m->in_features, first + t, 0, m->in_features);
     return out;
+}
+
+/* As cpu_kernels.dot, with weights that are quantized: `count` output features from `first` on. */
+static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot, int64_t first, int64_t count)
+{
+    float panel[FEW_ROWS * DEPTH], sums[FEW_TOKENS * FEW_ROWS];
+    for (int64_t o = 0; o < count; o += FEW_ROWS) {
+        struct cpu_dot_args part = *dot;
+        part.out = sums;
+        part.out_stride = FEW_ROWS;
+        part.weights = panel;
+        part.out_features = min_i64(FEW_ROWS, count - o);
+        for (int64_t start = 0; start < m->in_features; start += DEPTH) {
+            part.in_features = min_i64(DEPTH, m->in_features - start);
+            part.x = dot->x + start;
+            cpu_dequantize(m->s, panel, m->w, first + o, part.out_features, start, part.in_features);
+            m->s->kernels->dot(&part);
+            for (int t = 0; t < dot->num_tokens; t++)
+                for (int64_t i = 0; i < part.out_features; i++) {
+                    float *out = &dot->out[t * dot->out_stride + o + i];
+                    *out = (start > 0 ? *out : 0) + sums[t * FEW_ROWS + i];
+                }
+        }
+    }
 }
 
 /* Output features [first, first + count) of the tokens in `dot`, the first of which is `token`. */
@@ -101,18 +121,23 @@ static void few_features(const struct matmul *m, struct cpu_dot_args dot, int64_
     float sums[FEW_TOKENS * FEW_FEATURES];
     dot.out = sums;
     dot.out_stride = FEW_FEATURES;
-    dot.weights = weights_at(m, first, 0);
-    dot.out_features = count;
-    m->s->kernels->dot(&dot);
+    if (weight_is_quantized(m->w)) {
+        dot_quantized(m, &dot, first, count);
+    } else {
+        dot.weights = weights_at(m, first, 0);
+        dot.out_features = count;
+        m->s->kernels->dot(&dot);
+    }
     for (int t = 0; t < dot.num_tokens; t++) {
-        add_bias(m, sums + t * FEW_FEATURES, first, count);
-        store_sums(m, token + t, first, sums + t * FEW_FEATURES, count);
+        matmul_add_bias(m, sums + t * FEW_FEATURES, first, count);
+        matmul_store(m, token + t, first, sums + t * FEW_FEATURES, count);
     }
 }
 
 static void few_tokens(const struct matmul *m, int64_t token, int count)
 {
     const int64_t n = m->out_features, pieces = divide_up(n, FEW_FEATURES);
+    if (weight_is_quantized(m->w) && matmul_few_quantized(m, token, count)) return;
     struct cpu_dot_args dot = {.dtype = m->w_dtype, .num_tokens = count, .in_features = m->in_features};
     dot.x = float_tokens(m, token, count, &dot.x_stride);
 #pragma omp parallel for num_threads(cpu_threads_for(m->s, work(m, count))) schedule(dynamic, 1)
@@ -129,16 +154,16 @@ struct stretch {
     int64_t strips, strip_tokens; /* x is cut into strips of equal height, at most tile_tokens */
     int64_t piece_features;       /* of a piece: a multiple of tile_features, */
     int64_t piece_strips;         /* by so many strips */
-    float *packed;                /* x: for each DEPTH input features, [strips, depth, tile_tokens] */
+    uint8_t *packed;              /* x: for each DEPTH input features, [strips] of tile_tokens * x_bytes() */
     uint8_t *scratch;             /* [threads] of thread_bytes() */
 };
 
 /* What a thread computes at once: output features [first, first + count) of strips [first_strip, end_strip). */
 struct piece {
     int64_t first, count, first_strip, end_strip;
-    float *panel; /* packed weights: [count / tile_features, depth, tile_features] */
-    float *edge;  /* [tile_tokens, tile_features] */
-    float *sums;  /* [tokens of the piece, sums_stride]: the output itself if it is float32, else scratch */
+    uint8_t *panel; /* packed weights: [count / tile_features] of tile_features * w_bytes() */
+    float *edge;    /* [tile_tokens, tile_features] */
+    float *sums;    /* [tokens of the piece, sums_stride]: the output itself if it is float32, else scratch */
     int64_t sums_stride;
 };
 
@@ -153,38 +178,79 @@ static int64_t thread_bytes(void)
     return panel_bytes() + (MAX_TILE + STRETCH_TOKENS * PIECE_FEATURES) * (int64_t)sizeof(float);
 }
 
-/* Tokens of a stretch for these in_features: a multiple of tile_tokens. */
-static int64_t stretch_tokens(const struct cpu_kernels *kernels, int64_t in_features)
+/* Packed bytes of so many input features of a token, and of an output feature. */
+static int64_t x_bytes(const struct matmul *m, int64_t depth)
 {
-    const int64_t tokens = min_i64(STRETCH_TOKENS, max_i64(16 * kernels->tile_tokens, STRETCH_FLOATS / in_features));
-    return tokens / kernels->tile_tokens * kernels->tile_tokens;
+    return m->integers ? divide_up(depth, CPU_X_GROUP) * CPU_PACKED_X_BYTES : depth * (int64_t)sizeof(float);
+}
+
+static int64_t w_bytes(const struct matmul *m, int64_t depth)
+{
+    return m->integers ? divide_up(depth, CPU_X_GROUP) * CPU_PACKED_W_BYTES : depth * (int64_t)sizeof(float);
+}
+
+/* Tokens of a stretch for these in_features: a multiple of tile_tokens. */
+static int64_t stretch_tokens(int tile_tokens, int64_t in_features)
+{
+    const int64_t tokens = min_i64(STRETCH_TOKENS, max_i64(16 * tile_tokens, STRETCH_FLOATS / in_features));
+    return tokens / tile_tokens * tile_tokens;
 }
 
 /* Packed input features [start, start + depth) of a strip; start is a multiple of DEPTH. */
-static float *packed_strip(const struct stretch *stretch, int64_t strip, int64_t start, int64_t depth)
+static uint8_t *packed_strip(const struct stretch *stretch, int64_t strip, int64_t start, int64_t depth)
 {
-    return stretch->packed + (start * stretch->strips + strip * depth) * stretch->m->s->kernels->tile_tokens;
+    const struct matmul *m = stretch->m;
+    return stretch->packed + (x_bytes(m, start) * stretch->strips + strip * x_bytes(m, depth)) * m->tile_tokens;
 }
 
 static void pack_strip(const struct stretch *stretch, int64_t strip)
 {
     const struct matmul *m = stretch->m;
-    const struct cpu_kernels *kernels = m->s->kernels;
     const int64_t first = strip * stretch->strip_tokens;
+    const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first);
+    const bool gather = m->w->input_order || (m->integers && m->args->dtype != DTYPE_FLOAT32);
     for (int64_t start = 0; start < m->in_features; start += DEPTH) {
-        const int64_t depth = min_i64(DEPTH, m->in_features - start);
-        kernels->pack(packed_strip(stretch, strip, start, depth), kernels->tile_tokens,
-                      x_at(m, stretch->token + first, start), m->args->dtype, m->args->x_stride,
-                      (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first), depth);
+        const int64_t depth = min_i64(DEPTH, m->in_features - start), stride = gather ? depth : m->args->x_stride;
+        const void *x = matmul_x(m, stretch->token + first, start);
+        void *packed = packed_strip(stretch, strip, start, depth);
+        float gathered[MAX_TILE_TOKENS * DEPTH];
+        for (int t = 0; t < tokens && gather; t++)
+            matmul_gather_x(m, gathered + t * depth, stretch->token + first + t, start, depth);
+        if (gather) x = gathered;
+        if (m->integers) {
+            m->s->quantized->pack_x(packed, x, stride, tokens, depth);
+        } else {
+            m->s->kernels->pack(packed, m->tile_tokens, x, gather ? DTYPE_FLOAT32 : m->args->dtype, stride, tokens,
+                                depth);
+        }
     }
 }
 
-static void pack_panel(const struct matmul *m, const struct piece *piece, int64_t start, int64_t depth)
+/* Packs output features [first, first + count), count <= tile_features. */
+static void pack_features(const struct matmul *m, uint8_t *panel, int64_t first, int count, int64_t start,
+                          int64_t depth)
 {
     const struct cpu_kernels *kernels = m->s->kernels;
-    for (int64_t n = 0; n < piece->count; n += kernels->tile_features)
-        kernels->pack(piece->panel + n * depth, kernels->tile_features, weights_at(m, piece->first + n, start),
-                      m->w_dtype, m->in_features, (int)min_i64(kernels->tile_features, piece->count - n), depth);
+    float decoded[MAX_TILE_FEATURES * DEPTH];
+    if (m->integers) {
+        m->s->quantized->pack_w(panel, m->w, first, count, start, depth);
+    } else if (weight_is_quantized(m->w)) {
+        cpu_dequantize(m->s, decoded, m->w, first, count, start, depth);
+        kernels->pack((float *)panel, m->tile_features, decoded, DTYPE_FLOAT32, depth, count, depth);
+    } else {
+        kernels->pack((float *)panel, m->tile_features, weights_at(m, first, start), m->w_dtype, m->in_features, count,
+                      depth);
+    }
+}
+
+static void multiply_tile(const struct matmul *m, float *sums, int64_t stride, const uint8_t *a, const uint8_t *b,
+                          int64_t depth, int tokens, bool accumulate)
+{
+    if (m->integers) {
+        m->s->quantized->tile(sums, stride, a, b, depth, tokens, accumulate);
+    } else {
+        m->s->kernels->tile(sums, stride, (const float *)a, (const float *)b, depth, tokens, accumulate);
+    }
 }
 
 /* The tile of one strip and of the piece's output features from n on. A tile that is wider than what is left of them
@@ -192,16 +258,16 @@ static void pack_panel(const struct matmul *m, const struct piece *piece, int64_
 static void compute_tile(const struct stretch *stretch, const struct piece *piece, int64_t strip, int64_t n,
                          int64_t start, int64_t depth)
 {
-    const struct cpu_kernels *kernels = stretch->m->s->kernels;
-    const float *a = packed_strip(stretch, strip, start, depth), *b = piece->panel + n * depth;
-    const int64_t stride = piece->sums_stride, width = kernels->tile_features, left = piece->count - n;
+    const struct matmul *m = stretch->m;
+    const uint8_t *a = packed_strip(stretch, strip, start, depth), *b = piece->panel + n * w_bytes(m, depth);
+    const int64_t stride = piece->sums_stride, width = m->tile_features, left = piece->count - n;
     const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - strip * stretch->strip_tokens);
     float *sums = piece->sums + (strip - piece->first_strip) * stretch->strip_tokens * stride + n;
     if (left >= width) {
-        kernels->tile(sums, stride, a, b, depth, tokens, start > 0);
+        multiply_tile(m, sums, stride, a, b, depth, tokens, start > 0);
         return;
     }
-    kernels->tile(piece->edge, width, a, b, depth, tokens, false);
+    multiply_tile(m, piece->edge, width, a, b, depth, tokens, false);
     for (int t = 0; t < tokens; t++)
         for (int64_t i = 0; i < left; i++)
             sums[t * stride + i] = (start > 0 ? sums[t * stride + i] : 0) + piece->edge[t * width + i];
@@ -214,29 +280,31 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece)
     const bool direct = m->args->out_dtype == DTYPE_FLOAT32;
     const int64_t first = piece->first_strip * stretch->strip_tokens, token = stretch->token + first;
     const int64_t tokens = min_i64(piece->end_strip * stretch->strip_tokens, stretch->num_tokens) - first;
-    piece->panel = (float *)scratch;
+    piece->panel = scratch;
     piece->edge = (float *)(scratch + panel_bytes());
     piece->sums = direct ? (float *)m->args->out + token * m->args->out_stride + piece->first : piece->edge + MAX_TILE;
     piece->sums_stride = direct ? m->args->out_stride : PIECE_FEATURES;
     for (int64_t start = 0; start < m->in_features; start += DEPTH) {
         const int64_t depth = min_i64(DEPTH, m->in_features - start);
-        pack_panel(m, piece, start, depth);
+        for (int64_t n = 0; n < piece->count; n += m->tile_features)
+            pack_features(m, piece->panel + n * w_bytes(m, depth), piece->first + n,
+                          (int)min_i64(m->tile_features, piece->count - n), start, depth);
         for (int64_t strip = piece->first_strip; strip < piece->end_strip; strip++)
-            for (int64_t n = 0; n < piece->count; n += m->s->kernels->tile_features)
+            for (int64_t n = 0; n < piece->count; n += m->tile_features)
                 compute_tile(stretch, piece, strip, n, start, depth);
     }
     for (int64_t t = 0; t < tokens && (m->w->bias || !direct); t++) {
-        add_bias(m, piece->sums + t * piece->sums_stride, piece->first, piece->count);
-        if (!direct) store_sums(m, token + t, piece->first, piece->sums + t * piece->sums_stride, piece->count);
+        matmul_add_bias(m, piece->sums + t * piece->sums_stride, piece->first, piece->count);
+        if (!direct) matmul_store(m, token + t, piece->first, piece->sums + t * piece->sums_stride, piece->count);
     }
 }
 
 /* Small matmuls are cut finer, so that every thread has something to do. */
 static void choose_pieces(struct stretch *stretch, int threads)
 {
-    const struct cpu_kernels *kernels = stretch->m->s->kernels;
-    const int64_t n = stretch->m->out_features, wanted = threads > 1 ? 4 * threads : 1, width = kernels->tile_features;
-    stretch->strips = divide_up(stretch->num_tokens, kernels->tile_tokens);
+    const int64_t n = stretch->m->out_features, wanted = threads > 1 ? 4 * threads : 1;
+    const int64_t width = stretch->m->tile_features;
+    stretch->strips = divide_up(stretch->num_tokens, stretch->m->tile_tokens);
     stretch->strip_tokens = divide_up(stretch->num_tokens, stretch->strips);
     stretch->strips = divide_up(stretch->num_tokens, stretch->strip_tokens);
     stretch->piece_features = PIECE_FEATURES / width * width;
@@ -272,16 +340,16 @@ static void compute_stretch(struct stretch *stretch)
 static bool many_tokens(const struct matmul *m)
 {
     const struct cpu_state *s = m->s;
-    const int64_t scratch = s->threads * thread_bytes(), height = s->kernels->tile_tokens;
-    const int64_t room = (s->workspace_bytes - scratch) / (m->in_features * (int64_t)sizeof(float)) / height * height;
-    const int64_t longest = min_i64(stretch_tokens(s->kernels, m->in_features), room);
+    const int64_t scratch = s->threads * thread_bytes(), height = m->tile_tokens;
+    const int64_t room = (s->workspace_bytes - scratch) / x_bytes(m, m->in_features) / height * height;
+    const int64_t longest = min_i64(stretch_tokens(m->tile_tokens, m->in_features), room);
     if (longest <= 0) return false;
     const int64_t each = divide_up(m->num_tokens, divide_up(m->num_tokens, longest));
     for (int64_t token = 0; token < m->num_tokens; token += each) {
         struct stretch stretch = {.m = m,
                                   .token = token,
                                   .num_tokens = min_i64(each, m->num_tokens - token),
-                                  .packed = (float *)(s->workspace + scratch),
+                                  .packed = s->workspace + scratch,
                                   .scratch = s->workspace};
         compute_stretch(&stretch);
     }
@@ -290,17 +358,26 @@ static bool many_tokens(const struct matmul *m)
 
 /* ---- the operation ---- */
 
+static void choose_tiles(struct matmul *m)
+{
+    const struct cpu_quantized_kernels *quantized = m->s->quantized;
+    m->integers = quantized && quantized->tile && matmul_is_integer(m->w);
+    m->tile_tokens = m->integers ? quantized->tile_tokens : m->s->kernels->tile_tokens;
+    m->tile_features = m->integers ? quantized->tile_features : m->s->kernels->tile_features;
+}
+
 void cpu_linear(struct backend *b, const struct linear_args *args)
 {
     const struct cpu_state *s = cpu_state(b);
-    const struct matmul m = {.s = s,
-                             .args = args,
-                             .w = args->weight,
-                             .w_dtype = weight_dtype(args->weight),
-                             .num_tokens = args->num_tokens,
-                             .in_features = args->weight->in_features,
-                             .out_features = args->weight->out_features};
-    if (s->kernels->tile_tokens > 0 && m.num_tokens > FEW_TOKENS && many_tokens(&m)) return;
+    struct matmul m = {.s = s,
+                       .args = args,
+                       .w = args->weight,
+                       .w_dtype = weight_is_quantized(args->weight) ? DTYPE_FLOAT32 : weight_dtype(args->weight),
+                       .num_tokens = args->num_tokens,
+                       .in_features = args->weight->in_features,
+                       .out_features = args->weight->out_features};
+    choose_tiles(&m);
+    if (m.tile_tokens > 0 && m.num_tokens > FEW_TOKENS && many_tokens(&m)) return;
     for (int64_t token = 0; token < m.num_tokens; token += FEW_TOKENS)
         few_tokens(&m, token, (int)min_i64(FEW_TOKENS, m.num_tokens - token));
 }
@@ -311,8 +388,9 @@ int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_q
     int64_t tokens = FEW_TOKENS, scratch = 0;
     if (kernels->tile_tokens > 0 && query->max_num_tokens > FEW_TOKENS) {
         const int64_t wanted = divide_up(query->max_num_tokens, kernels->tile_tokens) * kernels->tile_tokens;
-        tokens = max_i64(tokens, min_i64(wanted, stretch_tokens(kernels, query->max_in_features)));
+        tokens = max_i64(tokens, min_i64(wanted, stretch_tokens(kernels->tile_tokens, query->max_in_features)));
         scratch = s->threads * thread_bytes();
     }
-    return scratch + cpu_align(tokens * query->max_in_features * (int64_t)sizeof(float));
+    const int64_t floats = scratch + cpu_align(tokens * query->max_in_features * (int64_t)sizeof(float));
+    return max_i64(floats, matmul_quantized_workspace(s, query->max_in_features));
 }

@@ -16,7 +16,7 @@ enum { HAS_VECTORS = 0 };
 
 const char *cpu_isa_name(enum cpu_isa isa)
 {
-    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    static const char *const names[] = {"scalar", "avx2", "avx512", "avx512vnni"};
     return names[isa];
 }
 
@@ -34,9 +34,11 @@ bool cpu_isa_supported(enum cpu_isa isa)
 #if QUIRE_X86
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && supports_f16c();
     if (isa == CPU_AVX2) return avx2;
-    if (isa == CPU_AVX512)
-        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    bool avx512 = avx2 && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("avx512f") &&
+                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+    if (isa == CPU_AVX512) return avx512;
+    if (isa == CPU_AVX512_VNNI) return avx512 && __builtin_cpu_supports("avx512vnni");
 #endif
     return isa == CPU_SCALAR;
 }
@@ -88,9 +90,11 @@ void backend_cpu_set_isa(struct backend *b, enum cpu_isa isa)
     struct cpu_state *s = cpu_state(b);
     s->isa = isa;
     s->kernels = &cpu_kernels_scalar;
+    s->quantized = NULL;
 #if QUIRE_X86
-    if (isa == CPU_AVX2) s->kernels = &cpu_kernels_avx2;
-    if (isa == CPU_AVX512) s->kernels = &cpu_kernels_avx512;
+    if (isa == CPU_AVX2) s->kernels = &cpu_kernels_avx2, s->quantized = &cpu_quantized_avx2;
+    if (isa == CPU_AVX512) s->kernels = &cpu_kernels_avx512, s->quantized = &cpu_quantized_avx512;
+    if (isa == CPU_AVX512_VNNI) s->kernels = &cpu_kernels_avx512, s->quantized = &cpu_quantized_avx512vnni;
 #endif
 }
 

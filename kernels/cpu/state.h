@@ -17,6 +17,7 @@ struct cpu_state {
     int threads;
     enum cpu_isa isa;
     const struct cpu_kernels *kernels;
+    const struct cpu_quantized_kernels *quantized; /* NULL: quantized weights become floats */
     uint8_t *workspace; /* [workspace_bytes] owned by the caller; each operation divides it up for itself */
     int64_t workspace_bytes;
 };
@@ -116,6 +117,11 @@ int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspac
 /* linear.c */
 linear_function cpu_linear;
 int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query);
+
+/* dequantize.c */
+/* out[o][i] = element [first + o][start + i] of a quantized weight. out [count, depth] */
+void cpu_dequantize(const struct cpu_state *s, float *out, const struct weight *w, int64_t first, int64_t count,
+                    int64_t start, int64_t depth);
 
 /* sample.c */
 sample_function cpu_sample;

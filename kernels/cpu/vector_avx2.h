@@ -4,7 +4,9 @@
 #define QUIRE_KERNELS_CPU_VECTOR_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VECTOR static inline __attribute__((always_inline))
 
@@ -187,6 +189,93 @@ VECTOR __m128 vec_sum4(vec a, vec b, vec c, vec d)
 VECTOR vec vec_sum_quads_ordered(vec a, vec b, vec c, vec d)
 {
     return _mm256_permutevar8x32_ps(vec_sum_quads(a, b, c, d), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* ---- bytes: as many as fit into a vector ---- */
+
+typedef __m256i bytes;
+
+VECTOR bytes bytes_load(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+/* The first `count` bytes, at most a vector, and zeros. */
+VECTOR bytes bytes_load_first(const void *p, int64_t count)
+{
+    uint8_t first[sizeof(bytes)] = {0};
+    memcpy(first, p, (size_t)count);
+    return bytes_load(first);
+}
+
+VECTOR bytes bytes_low_halves(bytes v)
+{
+    return _mm256_and_si256(v, _mm256_set1_epi8(15));
+}
+
+VECTOR bytes bytes_high_halves(bytes v)
+{
+    return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+}
+
+/* Whether one of them is NaN. */
+VECTOR bool bytes_nan_e4m3(bytes v)
+{
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_or_si256(v, _mm256_set1_epi8(-128)), _mm256_set1_epi8(-1))) !=
+           0;
+}
+
+VECTOR vec vec_from_int32(bytes v)
+{
+    return _mm256_cvtepi32_ps(v);
+}
+
+/* As vec_load_e4m3, divided by 256, and with 480 / 256 for NaN: for loops that leave both to their end. */
+VECTOR vec vec_load_small_e4m3(const uint8_t *p)
+{
+    __m128i upper = _mm_slli_epi16(_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p)), 8);
+    return _mm256_cvtph_ps(_mm_and_si128(_mm_srai_epi16(upper, 1), _mm_set1_epi16((short)0xbf80)));
+}
+
+VECTOR vec vec_load_int8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+/* LANES halves of bytes, the low one first, as numbers from 0 to 15. */
+VECTOR vec vec_load_int4(const uint8_t *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    __m128i wide = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(four));
+    __m128i halves = _mm_and_si128(_mm_or_si128(wide, _mm_slli_epi16(wide, 4)), _mm_set1_epi8(15));
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(halves));
+}
+
+/* `count` scales, 2 or 4, each repeated LANES / count times. (4 with AVX-512 only.) */
+VECTOR vec vec_repeat_scales(const float *scales, int count)
+{
+    (void)count;
+    const __m256 pair = _mm256_castsi256_ps(_mm256_castsi128_si256(_mm_loadl_epi64((const __m128i *)scales)));
+    return _mm256_permutevar8x32_ps(pair, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
+}
+
+/* dot_bytes takes w + INT8_ZERO as unsigned numbers. */
+enum { INT8_ZERO = 0 };
+
+/* sums, of 32 bits, += low * x_low + high * x_high, of each four bytes. low and high are at most 15, x is signed. */
+VECTOR bytes dot_halves(bytes sums, bytes low, bytes high, bytes x_low, bytes x_high)
+{
+    bytes pairs = _mm256_add_epi16(_mm256_maddubs_epi16(low, x_low), _mm256_maddubs_epi16(high, x_high));
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+/* sums += (w + INT8_ZERO) * x, of each four bytes, both signed and x not -128. The products of unsigned with signed
+ * bytes must not exceed 16 bits in pairs, so the sign goes to x. */
+VECTOR bytes dot_bytes(bytes sums, bytes w, bytes x)
+{
+    bytes pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
 VECTOR void vec_transpose(vec v[LANES])

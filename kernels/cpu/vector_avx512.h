@@ -3,7 +3,9 @@
 #define QUIRE_KERNELS_CPU_VECTOR_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VECTOR static inline __attribute__((always_inline))
 
@@ -172,6 +174,96 @@ VECTOR vec vec_sum_quads_ordered(vec a, vec b, vec c, vec d)
     __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return _mm512_permutexvar_ps(order, vec_sum_quads(a, b, c, d));
 }
+
+/* ---- bytes ---- */
+
+typedef __m512i bytes;
+
+VECTOR bytes bytes_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+VECTOR bytes bytes_load_first(const void *p, int64_t count)
+{
+    return _mm512_maskz_loadu_epi8(_bzhi_u64(-1, (unsigned)count), p);
+}
+
+VECTOR bytes bytes_low_halves(bytes v)
+{
+    return _mm512_and_si512(v, _mm512_set1_epi8(15));
+}
+
+VECTOR bytes bytes_high_halves(bytes v)
+{
+    return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+
+VECTOR bool bytes_nan_e4m3(bytes v)
+{
+    return _mm512_cmpeq_epi8_mask(_mm512_or_si512(v, _mm512_set1_epi8(-128)), _mm512_set1_epi8(-1)) != 0;
+}
+
+VECTOR vec vec_from_int32(bytes v)
+{
+    return _mm512_cvtepi32_ps(v);
+}
+
+VECTOR vec vec_load_small_e4m3(const uint8_t *p)
+{
+    __m256i upper = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)), 8);
+    return _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(upper, 1), _mm256_set1_epi16((short)0xbf80)));
+}
+
+VECTOR vec vec_load_int8(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+VECTOR vec vec_load_int4(const uint8_t *p)
+{
+    __m128i wide = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    __m128i halves = _mm_and_si128(_mm_or_si128(wide, _mm_slli_epi16(wide, 4)), _mm_set1_epi8(15));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(halves));
+}
+
+VECTOR vec vec_repeat_scales(const float *scales, int count)
+{
+    const __m512i quads = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    const __m512i halves = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m128i pair = _mm_loadl_epi64((const __m128i *)scales);
+    if (count == 4) return _mm512_permutexvar_ps(quads, _mm512_castps128_ps512(_mm_loadu_ps(scales)));
+    return _mm512_permutexvar_ps(halves, _mm512_castps128_ps512(_mm_castsi128_ps(pair)));
+}
+
+#ifdef __AVX512VNNI__
+enum { INT8_ZERO = 128 };
+
+VECTOR bytes dot_halves(bytes sums, bytes low, bytes high, bytes x_low, bytes x_high)
+{
+    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sums, low, x_low), high, x_high);
+}
+
+VECTOR bytes dot_bytes(bytes sums, bytes w, bytes x)
+{
+    return _mm512_dpbusd_epi32(sums, _mm512_xor_si512(w, _mm512_set1_epi8(-128)), x);
+}
+#else
+enum { INT8_ZERO = 0 };
+
+VECTOR bytes dot_halves(bytes sums, bytes low, bytes high, bytes x_low, bytes x_high)
+{
+    bytes pairs = _mm512_add_epi16(_mm512_maddubs_epi16(low, x_low), _mm512_maddubs_epi16(high, x_high));
+    return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+
+VECTOR bytes dot_bytes(bytes sums, bytes w, bytes x)
+{
+    bytes signed_x = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
+    bytes pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(w), signed_x);
+    return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+#endif
 
 VECTOR void vec_transpose(vec v[LANES])
 {

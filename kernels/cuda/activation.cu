@@ -2,42 +2,91 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/quantize.cuh"
 
-enum { MAX_THREADS = 256 };
+enum { MAX_THREADS = 256, QUANTIZE_THREADS = 512, KEPT = 4 };
+
+/* Gates and ups, and their scales if these were left out. */
+template <class T> struct gate_up {
+    const T *x; /* [num_tokens, 2 * size] */
+    left_out_scales scales;
+    int size;
+};
+
+/* Piece i of the token blockIdx.x. */
+template <class T, int N, enum activation activation>
+static __device__ __forceinline__ piece<T, N> gated_piece(const gate_up<T> &from, int i)
+{
+    const piece<T, N> *row = (const piece<T, N> *)(from.x + 2 * (int64_t)blockIdx.x * from.size);
+    const int up = i + from.size / N;
+    const piece<T, N> gates = row[i], ups = row[up];
+    float gate_values[N], up_values[N];
+    piece<T, N> out;
+    load_values(gate_values, gates, from.scales, i);
+    load_values(up_values, ups, from.scales, up);
+#pragma unroll
+    for (int j = 0; j < N; j++) out.values[j] = from_float<T>(activate<T>(activation, gate_values[j]) * up_values[j]);
+    return out;
+}
 
 /* Grid: x the token, y the part of its elements. size is a multiple of N. */
 template <class T, int N, enum activation activation>
-static __global__ void __launch_bounds__(MAX_THREADS) act_and_mul_kernel(T *out, const T *__restrict__ x, int size)
+static __global__ void __launch_bounds__(MAX_THREADS) act_and_mul_kernel(T *out, const gate_up<T> from)
 {
     let_next_start();
     wait_for_previous();
-    const int i = (blockIdx.y * blockDim.x + threadIdx.x) * N;
-    if (i >= size) return;
-    const T *row = x + 2 * (int64_t)blockIdx.x * size;
-    piece<T, N> gate = *(const piece<T, N> *)(row + i);
-    const piece<T, N> up = *(const piece<T, N> *)(row + size + i);
+    const int i = blockIdx.y * blockDim.x + threadIdx.x;
+    if (i * N < from.size)
+        ((piece<T, N> *)(out + (int64_t)blockIdx.x * from.size))[i] = gated_piece<T, N, activation>(from, i);
+}
+
+/* One block a token. */
+template <class T, int N, enum activation activation>
+static __global__ void __launch_bounds__(QUANTIZE_THREADS)
+    act_and_mul_quantize_kernel(const quantize_call call, const gate_up<T> from)
+{
+    const int pieces = from.size / N;
+    piece<T, N> kept[KEPT];
+    let_next_start();
+    wait_for_previous();
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        gate.values[j] = from_float<T>(activate<T>(activation, to_float(gate.values[j])) * to_float(up.values[j]));
+    for (int k = 0; k < KEPT; k++) {
+        const int i = threadIdx.x + k * blockDim.x;
+        if (i < pieces) kept[k] = gated_piece<T, N, activation>(from, i);
     }
-    *(piece<T, N> *)(out + (int64_t)blockIdx.x * size + i) = gate;
+    quantize_row(call, kept, pieces, [&](int i) { return gated_piece<T, N, activation>(from, i); });
+}
+
+template <class T, enum activation activation>
+static void launch_quantize(const struct cuda_state *s, const struct act_and_mul_args *args, const gate_up<T> &from)
+{
+    constexpr int N = 16 / sizeof(T);
+    const int threads = cuda_threads_for(cuda_div_up(args->size / N, KEPT), QUANTIZE_THREADS);
+    cuda_launch_dependent(s, act_and_mul_quantize_kernel<T, N, activation>, {dim3(args->num_tokens), threads},
+                          quantize_call_of(args->quantized, args->num_tokens, args->size), from);
 }
 
 template <class T, enum activation activation>
 static void launch(const struct cuda_state *s, const struct act_and_mul_args *args)
 {
     constexpr int N = 16 / sizeof(T);
+    const gate_up<T> from = {(const T *)args->gate_up, args->gate_up_scales, args->size};
+    if (args->quantized) {
+        launch_quantize<T, activation>(s, args, from);
+        return;
+    }
     const bool vectors = args->size % N == 0 && cuda_is_aligned(args->out) && cuda_is_aligned(args->gate_up);
     const int64_t pieces = vectors ? args->size / N : args->size;
     const int threads = cuda_threads_for(pieces, MAX_THREADS);
     const dim3 grid(args->num_tokens, (unsigned)cuda_div_up(pieces, threads));
     cuda_launch_dependent(s, vectors ? act_and_mul_kernel<T, N, activation> : act_and_mul_kernel<T, 1, activation>,
-                          {grid, threads}, (T *)args->out, (const T *)args->gate_up, args->size);
+                          {grid, threads}, (T *)args->out, from);
 }
 
 void cuda_act_and_mul(struct backend *b, const struct act_and_mul_args *args)
 {
     if (args->num_tokens <= 0 || args->size <= 0) return;
+    if (args->quantized && !quantize_check(b, "act_and_mul", args->quantized, args->size)) return;
     const struct cuda_state *s = cuda_use(b);
     cuda_dispatch(b, "act_and_mul", args->dtype, [&](auto zero) {
         using T = decltype(zero);

@@ -19,6 +19,12 @@ static __device__ __forceinline__ void copy_async(uint32_t to, const void *from,
                  : "memory");
 }
 
+/* Copies `bytes` bytes, 0 to 16, and zeros behind them. */
+static __device__ __forceinline__ void copy_async_bytes(uint32_t to, const void *from, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 static __device__ __forceinline__ void copy_async_commit()
 {
     asm volatile("cp.async.commit_group;\n" ::: "memory");

@@ -1,6 +1,7 @@
 /* linear: sends each matmul to the kernel that is fastest for it. */
 #include <limits.h>
 
+#include "kernels/cuda/dequantize.cuh"
 #include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/operations.h"
@@ -69,13 +70,61 @@ static void run_cublas(struct backend *b, const struct linear_args *args)
     cuda_check_launch(b, "linear");
 }
 
-void cuda_linear(struct backend *b, const struct linear_args *args)
+static void linear_of_floats(struct backend *b, const struct linear_args *args)
 {
-    if (args->num_tokens <= 0 || args->weight->out_features <= 0) return;
     if (run_own_kernel(b, args)) return;
     if (is_for_cublas(args)) {
         run_cublas(b, args);
     } else {
         cuda_linear_mixed(b, args);
+    }
+}
+
+/* The same for output features first, ..., first + rows - 1 of a quantized weight, whose elements become x's type in
+ * `floats`. */
+static void linear_of_rows(struct backend *b, const struct linear_args *args, int64_t first, int64_t rows, void *floats)
+{
+    const struct weight *w = args->weight;
+    struct weight slab = {};
+    slab.format = weight_format_of(args->dtype);
+    slab.out_features = rows;
+    slab.in_features = w->in_features;
+    slab.data = floats;
+    slab.bias = w->bias ? (const uint8_t *)w->bias + first * dtype_size(w->bias_dtype) : NULL;
+    slab.bias_dtype = w->bias_dtype;
+    struct linear_args part = *args;
+    part.weight = &slab;
+    part.out = (uint8_t *)args->out + first * dtype_size(args->out_dtype);
+    dequantize_rows(b, w, first, rows, args->dtype, floats);
+    linear_of_floats(b, &part);
+}
+
+/* Any quantized weight, as many rows at a time as the workspace holds. */
+static void linear_dequantized(struct backend *b, const struct linear_args *args)
+{
+    const struct weight *w = args->weight;
+    const struct cuda_region *region = &cuda_state(b)->regions[CUDA_USER_DEQUANTIZE];
+    const int64_t row_bytes = w->in_features * dtype_size(args->dtype);
+    int64_t most = region->data ? region->bytes / (row_bytes > 0 ? row_bytes : 1) : 0;
+    if (most > 8) most -= most % 8; /* so that the rows of `out` stay aligned */
+    if (most == 0)
+        return cuda_fail(b,
+                         "linear: the workspace has no room for a row of a quantized weight with %lld input features",
+                         (long long)w->in_features);
+    for (int64_t first = 0; first < w->out_features; first += most)
+        linear_of_rows(b, args, first, w->out_features - first < most ? w->out_features - first : most, region->data);
+}
+
+void cuda_linear(struct backend *b, const struct linear_args *args)
+{
+    if (args->num_tokens <= 0 || args->weight->out_features <= 0) return;
+    struct matmul m;
+    if (args->quantized_x) {
+        cuda_linear_quantized_rows(b, args);
+    } else if (weight_is_quantized(args->weight)) {
+        if (matmul_of(args, MATMUL_STORE, &m) && few_tokens_quantized(b, "linear", &m)) return;
+        linear_dequantized(b, args);
+    } else {
+        linear_of_floats(b, args);
     }
 }

@@ -150,16 +150,6 @@ static __device__ __forceinline__ void multiply_chunk(float (&sum)[GROUPS][4], c
     }
 }
 
-/* A warp's sums of a tile, in the layout of the mma instruction, into sums [tokens, TILE]. */
-template <int GROUPS> static __device__ __forceinline__ void leave_sums(float *sums, const float (&sum)[GROUPS][4])
-{
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-    for (int n = 0; n < GROUPS; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[(8 * n + 2 * t + i % 2) * TILE + g + i / 2 * 8] = sum[n][i];
-}
-
 /* The mma warps: all chunks of all tiles. sums: two sets of [MMA_WARPS, tokens, TILE], used in turn, so that one
  * barrier a tile is enough: a warp writes to a set again only after all warps have passed the next tile's barrier. */
 template <class T, int GROUPS>
@@ -183,7 +173,7 @@ static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, 
             if (threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[at.stage]);
             ring_step(at, c.plan.stages);
         }
-        leave_sums<GROUPS>(sums + (side * MMA_WARPS + warp) * COUNT, sum);
+        leave_sums<TILE, GROUPS>(sums + (side * MMA_WARPS + warp) * COUNT, sum);
         mma_warps_sync();
         finish_tile<T, TILE, COUNT>(c, p, tile, place, sums + side * MMA_WARPS * COUNT, is_last);
         side ^= 1;
@@ -282,7 +272,7 @@ static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct m
  * gets large chunks. */
 bool few_tokens_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out)
 {
-    if (!can_compute(m)) return false;
+    if (!can_compute(m) || matmul_is_quantized(m)) return false;
     if (s->compute_capability < 90) return few_tokens_async_plan(s, m, out);
     const bool is_short = m->out_features * m->in_features * 2 < (int64_t)SHORT_BYTES * s->num_sms;
     *out = plan_of(s, m, 1, is_short ? 1024 : 512);

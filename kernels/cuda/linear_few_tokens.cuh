@@ -38,4 +38,8 @@ bool few_tokens_plan(const struct cuda_state *s, const struct matmul *m, struct 
 void few_tokens_launch(struct backend *b, const char *operation, const struct matmul *m,
                        const struct few_tokens_plan *plan);
 
+/* linear_few_tokens_quantized.cu: the same for a quantized weight. False: it has done nothing, because it does not take
+ * such sizes or alignments. */
+bool few_tokens_quantized(struct backend *b, const char *operation, const struct matmul *m);
+
 #endif

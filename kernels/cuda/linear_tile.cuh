@@ -144,6 +144,17 @@ static __device__ __forceinline__ void norm_x(const matmul &m, uint8_t *x, int x
     }
 }
 
+/* A warp's sums of a tile, in the layout of the mma instruction, into sums [tokens, TILE]. TILE is 16. */
+template <int TILE, int GROUPS>
+static __device__ __forceinline__ void leave_sums(float *sums, const float (&sum)[GROUPS][4])
+{
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int n = 0; n < GROUPS; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[(8 * n + 2 * t + i % 2) * TILE + g + i / 2 * 8] = sum[n][i];
+}
+
 /* The element of a tile's result that a thread stores, and what it reads for that before the sum is there: the biases
  * and the element of out that the sum is added to. A tile has at most as
  * many elements as there are mma threads. */

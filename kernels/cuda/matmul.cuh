@@ -13,7 +13,7 @@ enum matmul_result {
 
 /* y[t][o] = sum over i of z[t][i] * weight[o][i], + bias[o], where z is x, or rms_norm(x) if there is a gain. */
 struct matmul {
-    const void *weight; /* [out_features, in_features] dtype */
+    const void *weight; /* [out_features, in_features] dtype, or quantized */
     const void *bias;   /* [out_features] dtype, or NULL */
     int64_t out_features, in_features;
     const void *x; /* [num_tokens, in_features] dtype */
@@ -28,10 +28,23 @@ struct matmul {
     bool out_is_float; /* out is float32, otherwise dtype; only for MATMUL_STORE */
     enum matmul_result result;
     enum activation activation; /* of MATMUL_GATE */
+    /* As in struct weight; only FP8, INT8 and INT4 are quantized. */
+    enum weight_format format;
+    const void *scales;
+    enum dtype scale_dtype;
+    int64_t scale_rows, group_size;
+    const uint8_t *zeros;
+    /* [num_tokens] the scales of x, which is FP8 then, as the weight is (W8A8); NULL: x has dtype */
+    const float *x_scales;
 };
 
-/* The matmul of an operation's arguments, without a norm. False: the types differ, so none of these kernels takes it.
- */
+static inline bool matmul_is_quantized(const struct matmul *m)
+{
+    return m->format >= WEIGHT_FP8;
+}
+
+/* The matmul of an operation's arguments, without a norm. False: the types differ, or columns are in another order than
+ * x, so none of these kernels takes it. */
 static inline bool matmul_of(const struct linear_args *args, enum matmul_result result, struct matmul *out)
 {
     const struct weight *w = args->weight;
@@ -49,7 +62,14 @@ static inline bool matmul_of(const struct linear_args *args, enum matmul_result 
     out->out_stride = args->out_stride;
     out->out_is_float = is_float;
     out->result = result;
-    return weight_dtype(w) == args->dtype && (!w->bias || w->bias_dtype == args->dtype) &&
+    out->format = w->format;
+    out->scales = w->scales;
+    out->scale_dtype = w->scale_dtype;
+    out->scale_rows = w->scale_rows;
+    out->group_size = w->group_size;
+    out->zeros = w->zeros;
+    return (weight_is_quantized(w) ? !w->input_order : weight_dtype(w) == args->dtype) &&
+           (!w->bias || w->bias_dtype == args->dtype) &&
            (args->dtype == DTYPE_FLOAT16 || args->dtype == DTYPE_BFLOAT16) &&
            (args->out_dtype == args->dtype || (is_float && takes_float));
 }

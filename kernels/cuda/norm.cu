@@ -10,6 +10,7 @@
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/quantize.cuh"
 
 enum { MAX_THREADS = 512, KEPT = 2 };
 
@@ -19,7 +20,9 @@ template <class T> struct norm_call {
     T *residual;
     int64_t out_stride, x_stride;
     struct norm_params norm;
-    float multiplier; /* of x, where there is a residual */
+    quantize_call quantized;
+    left_out_scales scales; /* of x, where there is a residual */
+    float multiplier;       /* of x, where there is a residual */
     int size;
 };
 
@@ -40,15 +43,17 @@ static __device__ __forceinline__ float sum_of_block(float x, struct warp_sums *
 
 /* Piece i of x; with a residual, of the residual after the addition, rounded to T as it is stored. */
 template <class T, int N, bool ADD>
-static __device__ __forceinline__ piece<T, N> load_piece(const piece<T, N> *x, piece<T, N> *residual, float multiplier,
-                                                         int i, float *sum)
+static __device__ __forceinline__ piece<T, N> load_piece(const norm_call<T> &call, const piece<T, N> *x,
+                                                         piece<T, N> *residual, int i, float *sum)
 {
     piece<T, N> p = x[i];
     if constexpr (ADD) {
         const piece<T, N> r = residual[i];
+        float values[N];
+        load_values(values, p, call.scales, i);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            p.values[j] = from_float<T>(fmaf(multiplier, to_float(p.values[j]), to_float(r.values[j])));
+            p.values[j] = from_float<T>(fmaf(call.multiplier, values[j], to_float(r.values[j])));
         residual[i] = p;
     }
 #pragma unroll
@@ -64,9 +69,27 @@ static __device__ __forceinline__ void store_piece(piece<T, N> *out, piece<T, N>
     out[i] = p;
 }
 
+/* The normed row, quantized. `row`: where it is read again. */
+template <class T, int N>
+static __device__ __forceinline__ void quantize_kept(const norm_call<T> &call, piece<T, N> (&kept)[KEPT],
+                                                     const raw_gains<N> (&gains)[KEPT], float factor,
+                                                     const piece<T, N> *row)
+{
+    const int pieces = call.size / N;
+    const struct norm_params &norm = call.norm;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if ((int)(threadIdx.x + k * blockDim.x) < pieces) apply_gains(kept[k], factor, gains[k], norm.gain_dtype);
+    quantize_row(call.quantized, kept, pieces, [&](int i) {
+        piece<T, N> p = row[i];
+        apply_gains(p, factor, load_gains<N>(norm.gain, norm.gain_dtype, i), norm.gain_dtype);
+        return p;
+    });
+}
+
 /* ADD: there is a residual, and all rows are contiguous. out may be x: a thread writes what it alone has read. size and
- * the strides are multiples of N. */
-template <class T, int N, bool ADD>
+ * the strides are multiples of N. QUANTIZE: the result goes to call.quantized. */
+template <class T, int N, bool ADD, bool QUANTIZE>
 static __global__ void __launch_bounds__(MAX_THREADS) rms_norm_kernel(const __grid_constant__ norm_call<T> call)
 {
     __shared__ struct warp_sums sums;
@@ -88,21 +111,24 @@ static __global__ void __launch_bounds__(MAX_THREADS) rms_norm_kernel(const __gr
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
         if ((int)threadIdx.x + k * step < pieces)
-            kept[k] = load_piece<T, N, ADD>(from, added, call.multiplier, threadIdx.x + k * step, &sum);
-    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step)
-        load_piece<T, N, ADD>(from, added, call.multiplier, i, &sum);
+            kept[k] = load_piece<T, N, ADD>(call, from, added, threadIdx.x + k * step, &sum);
+    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step) load_piece<T, N, ADD>(call, from, added, i, &sum);
     const float factor = rsqrtf(sum_of_block(sum, &sums) / (float)call.size + call.norm.eps);
+    if constexpr (QUANTIZE) {
+        quantize_kept(call, kept, gains, factor, ADD ? added : from);
+    } else {
 #pragma unroll
-    for (int k = 0; k < KEPT; k++)
-        if ((int)threadIdx.x + k * step < pieces)
-            store_piece<T, N>(to, kept[k], gains[k], gain_dtype, factor, threadIdx.x + k * step);
-    for (int i = threadIdx.x + KEPT * step; i < pieces; i += step)
-        store_piece<T, N>(to, ADD ? added[i] : from[i], load_gains<N>(gain, gain_dtype, i), gain_dtype, factor, i);
+        for (int k = 0; k < KEPT; k++)
+            if ((int)threadIdx.x + k * step < pieces)
+                store_piece<T, N>(to, kept[k], gains[k], gain_dtype, factor, threadIdx.x + k * step);
+        for (int i = threadIdx.x + KEPT * step; i < pieces; i += step)
+            store_piece<T, N>(to, ADD ? added[i] : from[i], load_gains<N>(gain, gain_dtype, i), gain_dtype, factor, i);
+    }
 }
 
 /* A call of any_norm_kernel. */
 template <class T> struct any_norm_call {
-    norm_call<T> of;              /* residual NULL: rms_norm; out NULL: only the addition */
+    norm_call<T> of;              /* residual NULL: rms_norm; out and quantized NULL: only the addition */
     struct norm_params post_norm; /* of x before the addition; gain NULL: none */
 };
 
@@ -180,6 +206,19 @@ static __device__ __forceinline__ void norm_piece(piece<T, N> &p, const norm_mom
         p.values[j] = from_float<T>((to_float(p.values[j]) - moments.mean) * moments.factor * gains[j]);
 }
 
+/* Multiplies x by the scales that its matmul has left out, in its place where it is not kept. */
+template <class T, int N>
+static __device__ __forceinline__ void scale_x(norm_row<T, N> &row, const left_out_scales &scales)
+{
+    for_each_piece(row, [&](piece<T, N> &p, int i, int k) {
+        float values[N];
+        load_scaled(values, p, scales, i);
+#pragma unroll
+        for (int j = 0; j < N; j++) p.values[j] = from_float<T>(values[j]);
+        if (k == KEPT) ((piece<T, N> *)row.from)[i] = p;
+    });
+}
+
 /* residual += multiplier * post_norm(x). `row` is that of x before, and of the residual stream after. */
 template <class T, int N>
 static __device__ __forceinline__ void add_row(norm_row<T, N> &row, const any_norm_call<T> &call,
@@ -205,6 +244,22 @@ static __device__ __forceinline__ void add_row(norm_row<T, N> &row, const any_no
     row.from = residual;
 }
 
+template <class T, int N>
+static __device__ __forceinline__ void quantize_normed(norm_row<T, N> &row, const norm_call<T> &call,
+                                                       const norm_moments &moments, const norm_gains<N> &gains)
+{
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int i = threadIdx.x + k * blockDim.x;
+        if (i < row.pieces) norm_piece(row.kept[k], moments, call.norm, gains, i, k);
+    }
+    quantize_row(call.quantized, row.kept, row.pieces, [&](int i) {
+        piece<T, N> p = row.from[i];
+        norm_piece(p, moments, call.norm, gains, i, KEPT);
+        return p;
+    });
+}
+
 /* Whatever fused_add_rms_norm and rms_norm can ask for. size and the strides are multiples of N. */
 template <class T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS) any_norm_kernel(const __grid_constant__ any_norm_call<T> call)
@@ -215,7 +270,8 @@ static __global__ void __launch_bounds__(MAX_THREADS) any_norm_kernel(const __gr
     norm_gains<N> gains, post_gains;
     let_next_start();
     keep_gains(post_gains, call.post_norm, pieces);
-    if (call.of.out) keep_gains(gains, norm, pieces);
+    const bool normed = call.of.out || call.of.quantized.data;
+    if (normed) keep_gains(gains, norm, pieces);
     wait_for_previous();
     norm_row<T, N> row = {{}, (const piece<T, N> *)(call.of.x + blockIdx.x * call.of.x_stride), pieces};
 #pragma unroll
@@ -223,10 +279,17 @@ static __global__ void __launch_bounds__(MAX_THREADS) any_norm_kernel(const __gr
         const int i = threadIdx.x + k * blockDim.x;
         if (i < pieces) row.kept[k] = row.from[i];
     }
+    if (call.of.scales.of_tokens) scale_x(row, call.of.scales);
     if (call.of.residual) add_row(row, call, post_gains, sums[0]);
-    if (!call.of.out) return;
+    if (!normed) return;
     piece<T, N> *out = (piece<T, N> *)(call.of.out + blockIdx.x * call.of.out_stride);
     const norm_moments moments = moments_of(row, norm, call.of.size, sums[1]);
+    if constexpr (N > 1) {
+        if (call.of.quantized.data) {
+            quantize_normed(row, call.of, moments, gains);
+            return;
+        }
+    }
     for_each_piece(row, [&](piece<T, N> &p, int i, int k) {
         norm_piece(p, moments, norm, gains, i, k);
         out[i] = p;
@@ -243,6 +306,7 @@ static int threads_for(const struct cuda_state *s, int64_t pieces, int32_t num_t
 /* What fused_add_rms_norm has beyond rms_norm. */
 struct addition {
     void *residual; /* NULL: nothing is added */
+    left_out_scales scales;
     float multiplier;
     const struct norm_params *post_norm;
 };
@@ -252,8 +316,11 @@ static void launch_norm(const struct cuda_state *s, const norm_call<T> &call, co
                         int32_t num_tokens)
 {
     const struct cuda_launch shape = {dim3(num_tokens), threads_for(s, call.size / N, num_tokens)};
-    if (call.norm.type == NORM_RMS && call.out && !post_norm) {
-        cuda_launch_dependent(s, rms_norm_kernel<T, N, ADD>, shape, call);
+    const bool is_plain = call.norm.type == NORM_RMS && !post_norm;
+    if (is_plain && N > 1 && call.quantized.data) {
+        cuda_launch_dependent(s, rms_norm_kernel<T, N, ADD, (N > 1)>, shape, call);
+    } else if (is_plain && call.out) {
+        cuda_launch_dependent(s, rms_norm_kernel<T, N, ADD, false>, shape, call);
     } else {
         const any_norm_call<T> any = {call, post_norm ? *post_norm : norm_params()};
         cuda_launch_dependent(s, any_norm_kernel<T, N>, shape, any);
@@ -264,19 +331,31 @@ static void launch_norm(const struct cuda_state *s, const norm_call<T> &call, co
 template <bool ADD>
 static void norm(struct backend *b, const char *operation, const struct rms_norm_args *args, const struct addition &add)
 {
-    if (args->num_tokens <= 0 || args->size <= 0) return;
+    const struct quantized_rows *q = args->quantized;
+    if (args->num_tokens <= 0 || args->size <= 0 || (q && !quantize_check(b, operation, q, args->size))) return;
     const struct cuda_state *s = cuda_use(b);
     cuda_dispatch(b, operation, args->dtype, [&](auto zero) {
         using T = decltype(zero);
         constexpr int N = 16 / sizeof(T);
-        const norm_call<T> call = {(T *)args->out, (const T *)args->x, (T *)add.residual, args->out_stride,
-                                   args->x_stride, args->norm,         add.multiplier,    args->size};
+        const norm_call<T> call = {q ? NULL : (T *)args->out,
+                                   (const T *)args->x,
+                                   (T *)add.residual,
+                                   args->out_stride,
+                                   args->x_stride,
+                                   args->norm,
+                                   quantize_call_of(q, args->num_tokens, args->size),
+                                   add.scales,
+                                   add.multiplier,
+                                   args->size};
         const bool vectors = args->size % N == 0 && args->out_stride % N == 0 && args->x_stride % N == 0 &&
                              cuda_is_aligned(args->out) && cuda_is_aligned(args->x) && cuda_is_aligned(add.residual) &&
-                             (!args->out || gains_are_aligned<N>(&args->norm)) &&
+                             (!add.scales.of_tokens || cuda_is_aligned(add.scales.of_features)) &&
+                             (!(args->out || q) || gains_are_aligned<N>(&args->norm)) &&
                              (!add.post_norm || gains_are_aligned<N>(add.post_norm));
         if (vectors) {
             launch_norm<T, N, ADD>(s, call, add.post_norm, args->num_tokens);
+        } else if (q) {
+            cuda_fail(b, "%s: what is to be quantized is not aligned to 16 bytes", operation);
         } else {
             launch_norm<T, 1, ADD>(s, call, add.post_norm, args->num_tokens);
         }
@@ -286,7 +365,7 @@ static void norm(struct backend *b, const char *operation, const struct rms_norm
 
 void cuda_rms_norm(struct backend *b, const struct rms_norm_args *args)
 {
-    norm<false>(b, "rms_norm", args, {NULL, 1, NULL});
+    norm<false>(b, "rms_norm", args, {NULL, {}, 1, NULL});
 }
 
 void cuda_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_args *args)
@@ -295,9 +374,10 @@ void cuda_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_
                                        .x = args->x,
                                        .out_stride = args->size,
                                        .x_stride = args->size,
+                                       .quantized = args->quantized,
                                        .norm = args->norm,
                                        .num_tokens = args->num_tokens,
                                        .size = args->size,
                                        .dtype = args->dtype};
-    norm<true>(b, "fused_add_rms_norm", &rows, {args->residual, args->multiplier, args->post_norm});
+    norm<true>(b, "fused_add_rms_norm", &rows, {args->residual, args->x_scales, args->multiplier, args->post_norm});
 }

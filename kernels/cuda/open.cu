@@ -46,6 +46,7 @@ static void destroy(struct backend *b)
     cudaSetDevice(s->device);
     cuda_preload_wait(s);
     cublas_close(s->cublas);
+    cublas_lt_close(s->cublas_lt);
     if (s->stream) cudaStreamDestroy(s->stream);
     pthread_mutex_destroy(&s->failure_lock);
     free(s->chain);
@@ -63,6 +64,7 @@ static void fill_table(struct backend *b)
     b->workspace_bytes = cuda_workspace_bytes;
     b->workspace_set = cuda_workspace_set;
     b->preload = cuda_preload;
+    b->weight_prepare = cuda_weight_prepare;
     cuda_stream_init(b);
     b->embedding = cuda_embedding;
     b->rms_norm = cuda_rms_norm;
@@ -76,6 +78,8 @@ static void fill_table(struct backend *b)
     b->act_and_mul = cuda_act_and_mul;
     b->xielu = cuda_xielu;
     b->linear = cuda_linear;
+    b->takes_quantized_rows = cuda_takes_quantized_rows;
+    b->quantize_rows = cuda_quantize_rows;
     b->gather_rows = cuda_gather_rows;
     b->scale_logits = cuda_scale_logits;
     b->update_block_tables = cuda_update_block_tables;
@@ -264,6 +268,7 @@ static enum status open_device(struct cuda_state *s, struct error *err)
     cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
     if (error != cudaSuccess)
         return error_set(err, STATUS_OUT_OF_MEMORY, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
+    s->cublas_lt = cublas_lt_open();
     status = cublas_open(&s->cublas, err);
     return status == STATUS_OK ? status : error_prefix(err, status, s->name);
 }

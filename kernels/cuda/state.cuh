@@ -13,6 +13,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas.h"
+#include "kernels/cuda/cublas_lt.h"
 
 /* A part of the workspace. Each operation has its own part: calls on one stream follow each other, so what a call
  * leaves there is still there at the next call of the same operation (a counter that every call resets to zero, for
@@ -22,7 +23,14 @@ struct cuda_region {
     int64_t bytes;
 };
 
-enum cuda_user { CUDA_USER_CUBLAS, CUDA_USER_LINEAR, CUDA_USER_ATTENTION, CUDA_USER_SAMPLE, CUDA_NUM_USERS };
+enum cuda_user {
+    CUDA_USER_CUBLAS,
+    CUDA_USER_LINEAR,
+    CUDA_USER_DEQUANTIZE, /* holds rows of one weight at a time, so nothing is kept there */
+    CUDA_USER_ATTENTION,
+    CUDA_USER_SAMPLE,
+    CUDA_NUM_USERS
+};
 
 /* A thread of preload.cu. */
 struct cuda_loader {
@@ -41,6 +49,7 @@ struct cuda_state {
     int device;
     cudaStream_t stream; /* the main stream */
     struct cublas *cublas;
+    struct cublas_lt *cublas_lt; /* NULL: there is none */
 
     /* What the kernels that run on this device were compiled for, which may be less than the device can do. */
     int compute_capability; /* 90: 9.0 */

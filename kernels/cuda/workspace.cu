@@ -14,6 +14,7 @@ int64_t cuda_workspace_bytes(struct backend *b, const struct workspace_query *qu
     struct cuda_state *s = cuda_state(b);
     s->regions[CUDA_USER_CUBLAS].bytes = CUBLAS_WORKSPACE_BYTES;
     s->regions[CUDA_USER_LINEAR].bytes = cuda_linear_workspace(s, query);
+    s->regions[CUDA_USER_DEQUANTIZE].bytes = cuda_dequantize_workspace(s, query);
     s->regions[CUDA_USER_ATTENTION].bytes = cuda_attention_workspace(s, query);
     s->regions[CUDA_USER_SAMPLE].bytes = cuda_sample_workspace(s, query);
     int64_t total = ALIGNMENT; /* the caller's memory may be aligned to less */

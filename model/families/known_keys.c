@@ -25,8 +25,6 @@ static const struct known_key {
     enum neutral neutral;
     const char *what; /* what another value stands for, or what to do: for the message */
 } known_keys[] = {
-    {"quantization_config", OFF, "quantized weights are not read: use the checkpoint in float16 or bfloat16"},
-    {"compression_config", OFF, "compressed weights are not read: use the checkpoint in float16 or bfloat16"},
     {"hidden_act", SILU, "another activation"},
     {"hidden_activation", SILU, "another activation"},
     {"mlp_hidden_act", SILU, "another activation"},

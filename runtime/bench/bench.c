@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/quantization.h"
 #include "runtime/bench/compare.h"
 #include "runtime/bench/kernels.h"
 #include "runtime/bench/setting.h"
@@ -179,14 +180,18 @@ static void report_model(struct bench *b)
     const struct model_spec *spec = &engine_model_config(b->engine)->spec;
     const struct memory_profile *memory = engine_memory_profile(b->engine);
     const struct batch_limits *limits = engine_limits(b->engine);
+    const struct quantization_words quantization = quantization_words(spec);
+    const bool quantized = quantization.text[0];
     char *title = b->report.title;
     const size_t length = strlen(title);
-    snprintf(
-        title + length, sizeof b->report.title - length,
-        "\nmodel    %d layers of %d, %d heads (%d of K and V), %.2f GiB of weights%s; blocks of %d tokens, cache %s",
-        spec->num_layers, spec->hidden_size, spec->num_heads, spec->num_kv_heads, (double)memory->weights / (1 << 30),
-        b->options->engine.load_format == LOAD_FORMAT_DUMMY ? ", dummy" : "", limits->block_size,
-        dtype_name(memory->cache_dtype));
+    snprintf(title + length, sizeof b->report.title - length,
+             "\nmodel    %d layers of %d, %d heads (%d of K and V), %.2f GiB of weights%s%s%s%s; blocks of %d tokens, "
+             "cache %s",
+             spec->num_layers, spec->hidden_size, spec->num_heads, spec->num_kv_heads,
+             (double)memory->weights / (1 << 30), quantized ? " (" : "", quantization.text, quantized ? ")" : "",
+             b->options->engine.load_format == LOAD_FORMAT_DUMMY ? ", dummy" : "", limits->block_size,
+             dtype_name(memory->cache_dtype));
+    report_string(&b->report, "quantization", quantized ? quantization.text : "none");
     report_integer(&b->report, "block_size", NULL, limits->block_size);
     report_integer(&b->report, "weights_bytes", NULL, memory->weights);
 }

@@ -6,7 +6,8 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "model/tensors.h"
+#include "model/quantization.h"
+#include "model/weight_source.h"
 #include "runtime/bench/setting.h"
 #include "runtime/report.h"
 #include "runtime/commands.h"
@@ -17,7 +18,7 @@
 const char bench_kernels_summary[] = "each kernel alone: time, and how much of what the device can do";
 
 struct kernels_options {
-    const char *model, *device, *dtype, *kv_cache_dtype, *filter;
+    const char *model, *device, *dtype, *quantization, *kv_cache_dtype, *filter;
     int32_t block_size;
     int threads;
     bool json;
@@ -35,7 +36,21 @@ static void use_llama_1b(struct model_spec *spec)
                                 .num_kv_heads = 8,
                                 .head_size = 64,
                                 .vocab_size = 128256,
+                                .num_schemes = 1,
                                 .names = {.attention_norm = "", .mlp_norm = ""}};
+}
+
+static struct bench_quantization quantization_of(const struct weight_scheme *s)
+{
+    const struct tensor matrix = {.scheme = *s};
+    const struct weight w = weight_of_scheme(&matrix);
+    if (!s->is_quantized) return (struct bench_quantization){WEIGHT_FLOAT32};
+    return (struct bench_quantization){.format = w.format,
+                                       .scale_dtype = w.scale_dtype,
+                                       .scale_rows = (int32_t)w.scale_rows,
+                                       .group_size = s->group_size,
+                                       .has_zeros = s->has_zeros,
+                                       .quantize_x = w.quantize_x};
 }
 
 struct bench_sizes bench_sizes_of(const struct model_spec *c)
@@ -46,7 +61,8 @@ struct bench_sizes bench_sizes_of(const struct model_spec *c)
                                 .num_heads = c->num_heads,
                                 .num_kv_heads = c->num_kv_heads,
                                 .head_size = c->head_size,
-                                .vocab_size = c->vocab_size};
+                                .vocab_size = c->vocab_size,
+                                .quantization = quantization_of(&c->schemes[c->layers[0].schemes[MATRIX_Q]])};
 }
 
 enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls *out, struct error *err)
@@ -214,6 +230,7 @@ struct measurement {
     struct backend *backend;
     struct bench_sizes sizes;
     struct bench_matmuls matmuls;
+    struct quantization_words quantization;
     struct rows rows;
     struct limits limits;
     double seconds; /* that it all took */
@@ -383,6 +400,7 @@ static void report_settings(struct report *r, const struct measurement *m, const
 {
     char cores[32] = "";
     const char *model = o->model ? o->model : "Llama-3.2-1B";
+    const bool quantized = m->quantization.text[0];
     if (!m->backend->discrete) {
         snprintf(cores, sizeof cores, " (%d threads)", threads);
         report_integer(r, "threads", NULL, threads);
@@ -393,10 +411,11 @@ static void report_settings(struct report *r, const struct measurement *m, const
     report_string(r, "weights_dtype", dtype_name(m->sizes.weights));
     report_string(r, "dtype", dtype_name(m->sizes.activations));
     report_string(r, "kv_cache_dtype", dtype_name(m->sizes.cache));
+    report_string(r, "quantization", quantized ? m->quantization.text : "none");
     snprintf(r->title, sizeof r->title,
-             "kernels: shapes of %.300s on %s%s, weights %s, activations %s, cache %s, in %.1f s", model,
-             m->backend->name, cores, dtype_name(m->sizes.weights), dtype_name(m->sizes.activations),
-             dtype_name(m->sizes.cache), m->seconds);
+             "kernels: shapes of %.300s on %s%s, weights %s%s%s, activations %s, cache %s, in %.1f s", model,
+             m->backend->name, cores, dtype_name(m->sizes.weights), quantized ? " and " : "", m->quantization.text,
+             dtype_name(m->sizes.activations), dtype_name(m->sizes.cache), m->seconds);
     bench_report_machine(r, m->backend->discrete ? m->backend->name : NULL);
     report_number(r, "memory_gb_per_second", m->backend->discrete ? "memory, by a large copy" : "memory, by reading it",
                   m->limits.memory / 1e9, "GB/s");
@@ -434,9 +453,11 @@ static enum status choose_sizes(const struct kernels_options *o, struct measurem
         status = model_config_load(o->model, &config, err);
         weights = config.spec.dtype;
     }
+    if (status == STATUS_OK) status = quantization_apply(&config.spec, o->quantization, err);
     if (status == STATUS_OK) status = bench_matmuls_of(&config.spec, &m->matmuls, err);
     if (status != STATUS_OK) return status;
     *sizes = bench_sizes_of(&config.spec);
+    m->quantization = quantization_words(&config.spec);
     if (strcmp(o->dtype, "auto") != 0 && dtype_parse(o->dtype, &weights) != 0)
         return error_set(err, STATUS_INVALID, "--dtype is \"%s\", but must be auto, float32, float16 or bfloat16",
                          o->dtype);
@@ -495,6 +516,11 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
          .choices = "auto|float32|float16|bfloat16",
          .help = "Type of the weights, and on a GPU of everything; activations are float32 on the CPU. Default: auto, "
                  "the model's, bfloat16 without --model."},
+        {.name = "quantization",
+         .kind = OPTION_STRING,
+         .target = &o->quantization,
+         .choices = "none|fp8|int8|int4",
+         .help = "Quantized weights of the layers' matmuls. Default: none, the model's."},
         {.name = "kv-cache-dtype",
          .kind = OPTION_STRING,
          .target = &o->kv_cache_dtype,
@@ -526,7 +552,8 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
 int bench_kernels_command(int argc, char **argv)
 {
     struct error err;
-    struct kernels_options o = {.device = "auto", .dtype = "auto", .kv_cache_dtype = "auto", .block_size = 16};
+    struct kernels_options o = {
+        .device = "auto", .dtype = "auto", .quantization = "none", .kv_cache_dtype = "auto", .block_size = 16};
     struct option_table table = {0};
     char model[PATH_MAX];
     bool help = false;

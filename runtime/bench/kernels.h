@@ -10,7 +10,8 @@
 int bench_kernels_command(int argc, char **argv);
 extern const char bench_kernels_summary[];
 
-/* The shapes of a model's kernels; the types and block_size are left 0. */
+/* The shapes of a model's kernels, and how the first of its matrices is quantized; the types and block_size are left 0.
+ */
 struct bench_sizes bench_sizes_of(const struct model_spec *c);
 
 /* The matmuls of a model as a device with merged projections computes them: those of its first layer, and lm_head. */

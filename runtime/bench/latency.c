@@ -2,6 +2,7 @@
 
 #include "kernels/bench.h"
 #include "model/kv_cache.h"
+#include "runtime/engine/loaded_model.h"
 
 struct latency {
     struct samples first;                 /* time to first token of each request */
@@ -27,14 +28,16 @@ static void add_requests(struct latency *l, const struct bench_run *run)
     samples_add(&l->first_run, 1e3 * first / run->count);
 }
 
-/* Bytes that a decode step must read: the weights once (of the embedding only a few rows, unless it is the output
- * matrix, too), and the K and V of what each layer attends to. The sequences have `context` tokens together. */
+/* Bytes that a decode step must read: the weights once, as they are in memory (of the embedding only a few rows, unless
+ * it is the output matrix, too), and the K and V of what each layer attends to. The sequences have `context` tokens
+ * together. */
 static double bytes_read(const struct engine *e, int64_t context, int32_t num_seqs)
 {
     const struct model_spec *c = &engine_model_config(e)->spec;
     const struct memory_profile *p = engine_memory_profile(e);
+    const struct model_weights *w = engine_loaded_model(e)->model->decoder.weights;
     double weights = (double)p->weights;
-    if (!c->tie_word_embeddings) weights -= (double)c->vocab_size * c->hidden_size * dtype_size(c->dtype);
+    if (w->lm_head.data != w->embedding.data) weights -= (double)weight_bytes(&w->embedding);
     double tokens = 0; /* of all layers */
     for (int32_t i = 0; i < c->num_layers; i++) {
         const double seen = (double)c->layers[i].window * num_seqs;

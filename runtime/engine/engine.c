@@ -49,6 +49,7 @@ struct engine_options engine_options_default(void)
     return (struct engine_options){
         .device = "auto",
         .dtype = "auto",
+        .quantization = "none",
         .kv_cache_dtype = "auto",
         .block_size = 16,
         .max_num_seqs = 256,

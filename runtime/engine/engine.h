@@ -29,6 +29,8 @@ struct engine_options {
     const char *device;         /* "auto", "cpu", "cuda", "cuda:N" */
     const char *dtype;          /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
                                    GPU, float32 on the CPU */
+    const char *quantization;   /* of weights, while they are loaded, or what the checkpoint is (quantization_apply);
+                                   "none" or NULL: as the checkpoint has them */
     const char *kv_cache_dtype; /* "auto": as dtype; also "fp8" or "fp8_e4m3", and "fp8_e5m2". The scales of fp8_e4m3
                                    are the checkpoint's or, if it has none, measured on the prompts of the first step */
     const char *trace_file;     /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "model/check_weights.h"
+#include "model/quantization.h"
 #include "runtime/engine/memory_plan.h"
 
 /* `option` is the name of a field of struct engine_options, for the sentence. */
@@ -108,9 +109,15 @@ static void warn_of_vocabulary(const struct engine_options *o, const struct load
                       c->eos_token_ids[i], num_ids - 1);
 }
 
+enum status loaded_model_read_config(const struct engine_options *o, struct model_config *config, struct error *err)
+{
+    enum status status = model_config_load(o->model, config, err);
+    return status == STATUS_OK ? quantization_apply(&config->spec, o->quantization, err) : status;
+}
+
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    enum status status = model_config_load(o->model, &l->config, err);
+    enum status status = loaded_model_read_config(o, &l->config, err);
     if (status == STATUS_OK) status = open_device(o->device, o->threads, o->log, &l->backend, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
@@ -180,7 +187,7 @@ enum status loaded_model_describe(const struct engine_options *options, struct l
                                   struct error *weights_error, struct error *err)
 {
     *out = (struct loaded_model){0};
-    enum status status = model_config_load(options->model, &out->config, err);
+    enum status status = loaded_model_read_config(options, &out->config, err);
     if (status == STATUS_OK) status = open_device(options->device, options->threads, options->log, &out->backend, err);
     if (status == STATUS_OK) warn_of_dynamic_rope(options, &out->config);
     if (status == STATUS_OK) status = describe_weights(options, out, weights_error, err);
@@ -210,10 +217,12 @@ enum status loaded_model_plan_again(const struct engine_options *options, const 
     struct loaded_model l = {
         .backend = base->backend, .config = base->config, .tokenizer = base->tokenizer, .before = &base->profile};
     struct model_weights sizes = {0};
-    enum status status = STATUS_OK;
+    enum status status = quantization_apply(&l.config.spec, options->quantization, err);
     l.weights = base->weights;
-    if (weights_dtype != base->config.spec.dtype) {
-        l.config.spec.dtype = weights_dtype;
+    l.config.spec.dtype = weights_dtype;
+    const bool same =
+        weights_dtype == base->config.spec.dtype && l.config.spec.num_schemes == base->config.spec.num_schemes;
+    if (status == STATUS_OK && !same) {
         status = model_weights_sizes(&l.config.spec, &sizes, err);
         l.weights = sizes;
     }

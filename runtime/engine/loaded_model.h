@@ -28,6 +28,10 @@ int32_t loaded_model_num_ids(const struct loaded_model *l);
 /* engine_default_sampling; reads the config only. */
 void loaded_model_default_sampling(const struct loaded_model *l, struct sampling_params *params);
 
+/* Reads config.json, and makes of it what options->quantization asks for. */
+enum status loaded_model_read_config(const struct engine_options *options, struct model_config *config,
+                                     struct error *err);
+
 /* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure nothing is left. */
 enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err);
 /* As loaded_model_open, in two parts. The first opens the device and config.json, and of the weights only the headers,

@@ -24,15 +24,16 @@ static void device_as_before(struct memory_profile *p, const struct memory_profi
     memcpy(p->others_names, before->others_names, sizeof p->others_names);
 }
 
-/* Dummy weights that are still to be made take their part of what is free, if it is enough for them. */
+/* Weights that are still to be made or packed take their part of what is free, if it is enough for them. */
 static enum status host_facts(struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
     int64_t free_bytes;
     enum status status = l->backend->memory_info(l->backend, &free_bytes, &p->total, err);
     if (status != STATUS_OK) return status;
-    p->available = free_bytes - (l->dummy_to_come <= free_bytes ? l->dummy_to_come : 0);
-    p->others = p->total - free_bytes - l->weights.dummy_bytes; /* those are quire's own, and there already */
+    const int64_t to_come = l->dummy_to_come + model_weights_to_pack(&l->weights);
+    p->available = free_bytes - (to_come <= free_bytes ? to_come : 0);
+    p->others = p->total - free_bytes - l->weights.memory_bytes; /* those are quire's own, and there already */
     if (p->others < 0) p->others = 0;
     return STATUS_OK;
 }

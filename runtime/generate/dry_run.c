@@ -39,7 +39,7 @@ static enum status open_facts(struct dry_run *d, struct error *err)
 {
     const struct engine_options *o = d->options->engine;
     struct loaded_model *f = &d->facts;
-    enum status status = model_config_load(o->model, &f->config, err);
+    enum status status = loaded_model_read_config(o, &f->config, err);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &f->tokenizer, err);
     if (status != STATUS_OK) return status;
     f->profile.model_max_len = model_spec_max_length(&f->config.spec);

@@ -104,6 +104,13 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .target = &o->dtype,
          .choices = "auto|float32|float16|bfloat16",
          .help = "Type of weights and activations. Default: auto, the checkpoint's on a GPU, float32 on the CPU."},
+        {.name = "quantization",
+         .common = true,
+         .kind = OPTION_STRING,
+         .target = &o->quantization,
+         .choices = "none|fp8|int8|int4|awq|gptq|compressed-tensors",
+         .help = "fp8, int8 or int4: quantize the weights while they are loaded. A quantized checkpoint needs no flag; "
+                 "the name of its format is taken, too. Default: none, the weights as they are."},
         {.name = "load-format",
          .kind = OPTION_CUSTOM,
          .target = &o->load_format,

@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "base/visible.h"
+#include "model/quantization.h"
 #include "runtime/commands.h"
 #include "runtime/profile/bar.h"
 #include "runtime/profile/memory_report.h"
@@ -30,7 +32,7 @@ enum { NOTES_MAX = 4 };
 struct memory_facts {
     const struct loaded_model *loaded;
     bool planned;             /* nothing was loaded */
-    char weights[96];         /* words beside the weights in the table */
+    char weights[384];        /* words beside the weights in the table */
     int64_t weights_resident; /* of mapped files, bytes; -1: not known, or there are none */
     struct error notes[NOTES_MAX];
     int num_notes;
@@ -54,18 +56,30 @@ static struct error *next_note(struct memory_facts *f)
     return &f->notes[f->num_notes < NOTES_MAX ? f->num_notes++ : NOTES_MAX - 1];
 }
 
-/* On the CPU the weights stay in their file, of which the system keeps what was read. */
+/* Adds words, with "; " before them where there are some. */
+static void note_weights(struct memory_facts *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note_weights(struct memory_facts *f, const char *format, ...)
+{
+    const size_t length = strlen(f->weights), between = length ? 2 : 0;
+    if (length + between >= sizeof f->weights) return;
+    memcpy(f->weights + length, "; ", between);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(f->weights + length + between, sizeof f->weights - length - between, format, args);
+    va_end(args);
+}
+
+/* On the CPU the weights stay in their file, of which the system keeps what was read; or they are packed. */
 static void note_mapped(struct memory_facts *f)
 {
     const struct model_weights *w = &f->loaded->weights;
     int64_t bytes;
     if (!w->file || f->loaded->backend->discrete) return;
     model_weights_resident(w, &bytes, &f->weights_resident);
+    if (!quantization_words(&f->loaded->config.spec).text[0]) note_weights(f, "mapped");
     if (f->weights_resident >= 0)
-        snprintf(f->weights, sizeof f->weights, "mapped; %.4f GiB of the file are in memory",
-                 (double)f->weights_resident / GIB);
-    else
-        snprintf(f->weights, sizeof f->weights, "mapped");
+        note_weights(f, "%.4f GiB %s in memory", (double)f->weights_resident / GIB,
+                     w->memory ? "of the file and of packed weights are" : "of the file are");
 }
 
 /* A report of what would not run, or would run at the speed of the disk. */
@@ -92,11 +106,11 @@ static void find_facts(struct memory_facts *f, const struct engine_options *o, c
 {
     f->loaded = l;
     f->weights_resident = -1;
+    if (quantization_words(&l->config.spec).text[0]) note_weights(f, "%s", quantization_words(&l->config.spec).text);
     note_mapped(f);
-    if (f->planned && o->load_format == LOAD_FORMAT_DUMMY)
-        snprintf(f->weights, sizeof f->weights, "dummy; not made for this report");
+    if (f->planned && o->load_format == LOAD_FORMAT_DUMMY) note_weights(f, "dummy; not made for this report");
     if (weights_error && weights_error->text[0]) {
-        snprintf(f->weights, sizeof f->weights, "counted from config.json");
+        note_weights(f, "counted from config.json");
         error_set(next_note(f), STATUS_INVALID, "the weights are counted from config.json, in %s, because %s",
                   dtype_name(l->config.spec.dtype), weights_error->text);
     }
@@ -120,7 +134,9 @@ static json_t *facts_json(const struct profile_options *o, const struct memory_f
     const struct loaded_model *l = f->loaded;
     json_t *json = json_pack("{s:s}", "model", o->engine.model), *notes = json_array();
     if (!json) return NULL;
+    const struct quantization_words quantization = quantization_words(&l->config.spec);
     memory_report_add(json, &l->profile, &l->limits);
+    json_put_string(json, "quantization", quantization.text[0] ? quantization.text : NULL);
     json_object_set_new(json, "planned", json_boolean(f->planned));
     json_object_set_new(json, "weights_resident_memory",
                         f->weights_resident < 0 ? json_null() : json_integer(f->weights_resident));

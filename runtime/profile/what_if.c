@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "model/quantization.h"
 #include "runtime/table.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -67,8 +68,13 @@ static void cache_dtypes(struct maker *m)
     }
 }
 
+static bool is_quantized(const struct maker *m)
+{
+    return quantization_words(&m->base->config.spec).text[0] != '\0';
+}
+
 /* On a GPU weights are converted to --dtype. On the CPU they stay as the checkpoint has them: another type is another
- * checkpoint. */
+ * checkpoint, unless it is quantized. */
 static void weights_dtypes(struct maker *m)
 {
     const struct memory_profile *p = &m->base->profile;
@@ -81,9 +87,20 @@ static void weights_dtypes(struct maker *m)
         if (p->discrete) {
             o.dtype = DTYPES[i];
             add_dtype(m, "dtype", "--dtype", DTYPES[i], &o, stored);
-        } else {
+        } else if (!is_quantized(m)) {
             add_dtype(m, "weights_dtype", "weights of", DTYPES[i], &o, dtype);
         }
+    }
+}
+
+/* What quire can make of floats while it loads them. */
+static void quantizations(struct maker *m)
+{
+    static const char *const names[] = {"fp8", "int8", "int4"};
+    for (int i = 0; i < 3 && !is_quantized(m); i++) {
+        struct engine_options o = *m->now;
+        o.quantization = names[i];
+        add_dtype(m, "quantization", "--quantization", names[i], &o, m->base->config.spec.dtype);
     }
 }
 
@@ -142,6 +159,7 @@ void what_ifs_make(const struct engine_options *o, const struct loaded_model *ba
     block_sizes(&m);
     cache_dtypes(&m);
     weights_dtypes(&m);
+    quantizations(&m);
     if (base->profile.discrete)
         gpu_shares(&m);
     else

@@ -226,6 +226,24 @@ double *tensor_doubles(const struct tensor *t)
     return out;
 }
 
+double *tensor_rows(const struct tensor *t, int64_t rows, int64_t columns, int64_t stride)
+{
+    double *out = malloc(sizeof *out * (size_t)(rows * columns + 1));
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) out[r * columns + c] = tensor_get(t, r * stride + c);
+    return out;
+}
+
+void tensor_close_up(const struct test_backend *tb, struct tensor *t, int64_t rows, int64_t columns, int64_t stride)
+{
+    const int64_t size = dtype_size(t->dtype);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = columns * size; i < stride * size; i++)
+            if (t->host[r * stride * size + i] != 0xff) fail_msg("%s: something was written between rows", tb->name);
+        memmove(t->host + r * columns * size, t->host + r * stride * size, (size_t)(columns * size));
+    }
+}
+
 void check_close(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
                  int64_t count, enum dtype dtype)
 {

@@ -61,6 +61,11 @@ double tensor_get(const struct tensor *t, int64_t i);
 void tensor_set(struct tensor *t, int64_t i, double value); /* on the host */
 double *tensor_doubles(const struct tensor *t);             /* [count], the caller frees it */
 
+/* The first `columns` elements of each row of a tensor whose rows are `stride` elements apart. The caller frees it. */
+double *tensor_rows(const struct tensor *t, int64_t rows, int64_t columns, int64_t stride);
+/* Removes the padding between rows from the host's copy of an output, after checking that it is still poison. */
+void tensor_close_up(const struct test_backend *tb, struct tensor *t, int64_t rows, int64_t columns, int64_t stride);
+
 /* ||out - reference|| / ||reference|| for elements [0, count) of the host copy, which must be finite; fails the test
  * above the tolerance of `dtype`: 1e-5 for float32, 1e-2 for the shorter ones. `what` and the backend name are for the
  * message. */

@@ -1,0 +1,47 @@
+/* Shared by linear.c and linear_quantized.c: a matmul, its operands and its output. */
+#ifndef QUIRE_KERNELS_CPU_LINEAR_H
+#define QUIRE_KERNELS_CPU_LINEAR_H
+
+#include "kernels/cpu/state.h"
+
+enum {
+    FEW_TOKENS = 16,     /* at once, where each weight is read once */
+    FEW_FEATURES = 64,   /* output features at once there */
+    PIECE_FEATURES = 128 /* output features of a piece of a matmul of many tokens, at most */
+};
+
+struct matmul {
+    const struct cpu_state *s;
+    const struct linear_args *args;
+    const struct weight *w;
+    enum dtype w_dtype; /* float32 if w is quantized */
+    bool integers;      /* tiles multiply bytes; false: floats */
+    int tile_tokens, tile_features;
+    int64_t num_tokens, in_features, out_features;
+};
+
+static inline int64_t divide_up(int64_t n, int64_t step)
+{
+    return (n + step - 1) / step;
+}
+
+static inline const void *matmul_x(const struct matmul *m, int64_t token, int64_t start)
+{
+    return cpu_element(m->args->x, m->args->dtype, token * m->args->x_stride + start);
+}
+
+/* Input features of columns [start, start + count) of a token, as floats. */
+void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count);
+/* Adds the bias of output features [first, first + count), count <= PIECE_FEATURES, to one token's sums. */
+void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count);
+/* Writes one token's sums of these output features to out. */
+void matmul_store(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count);
+
+/* linear_quantized.c. Whether the columns of each group of x have one scale, so that bytes can be multiplied. */
+bool matmul_is_integer(const struct weight *w);
+/* Up to FEW_TOKENS tokens from `token` on. Returns false, having done nothing, if there are no
+ * kernels for these weights. */
+bool matmul_few_quantized(const struct matmul *m, int64_t token, int count);
+int64_t matmul_quantized_workspace(const struct cpu_state *s, int64_t in_features);
+
+#endif

@@ -1,0 +1,191 @@
+/* Matmuls of few tokens with quantized weights, which are decoded in registers: memory sets the speed.
+ *
+ * For INT8 and INT4, x is rounded to 8 bits first, once for all output features. Each thread takes a range of output
+ * features. The workspace:
+ *
+ *   | x of each token, as the kernels read it | sums of its groups | scratch of thread 0 | of thread 1 | ...
+ *
+ * A zero point adds scale * (8 - zero) * (the sum of x over the group). That is a small matmul of its own, of as many
+ * input features as there are groups. */
+#include <assert.h>
+
+#include "kernels/cpu/linear.h"
+
+enum {
+    ROWS = 16,    /* output features whose scales are converted at once */
+    MAX_SPLIT = 4 /* groups that share a vector of weights */
+};
+
+struct few {
+    const struct matmul *m;
+    const struct cpu_quantized_kernels *kernels;
+    int64_t token;
+    int count;
+    int64_t x_bytes, groups, scale_stride;
+    uint8_t *x;     /* [count] of x_bytes */
+    float *sums;    /* [count, groups] of x over the weight's groups; only if it has zeros */
+    float *scratch; /* [threads] of thread_floats() */
+};
+
+/* ---- the workspace ---- */
+
+static int64_t most_groups(int64_t in_features)
+{
+    return divide_up(in_features, CPU_X_GROUP) + MAX_SPLIT;
+}
+
+/* A token as floats and the sums of its groups, or scales and zero terms of ROWS output features. */
+static int64_t thread_floats(int64_t in_features)
+{
+    return max_i64(in_features + most_groups(in_features), 2 * ROWS * most_groups(in_features));
+}
+
+static int64_t token_bytes(const struct cpu_quantized_kernels *kernels, enum weight_format format, int64_t in_features)
+{
+    if (format == WEIGHT_FP8) return cpu_align(in_features * (int64_t)sizeof(float));
+    return divide_up(in_features, cpu_unit_columns(kernels->lanes, format)) * cpu_unit_bytes(kernels->lanes, format);
+}
+
+int64_t matmul_quantized_workspace(const struct cpu_state *s, int64_t in_features)
+{
+    if (!s->quantized) return 0;
+    const int64_t x = max_i64(token_bytes(s->quantized, WEIGHT_FP8, in_features),
+                              token_bytes(s->quantized, WEIGHT_INT8, in_features));
+    const int64_t floats = FEW_TOKENS * most_groups(in_features) + s->threads * thread_floats(in_features);
+    return FEW_TOKENS * x + cpu_align(floats * (int64_t)sizeof(float));
+}
+
+/* ---- x ---- */
+
+/* Token t as the kernels read it. */
+static void prepare_x(const struct few *f, int t)
+{
+    const struct matmul *m = f->m;
+    float *row = f->scratch + cpu_thread() * thread_floats(m->in_features), *parts = row + m->in_features;
+    const float *x = row;
+    if (m->w->format == WEIGHT_FP8) {
+        matmul_gather_x(m, (float *)(f->x + t * f->x_bytes), f->token + t, 0, m->in_features);
+        return;
+    }
+    if (m->args->dtype == DTYPE_FLOAT32 && !m->w->input_order) {
+        x = matmul_x(m, f->token + t, 0);
+    } else {
+        matmul_gather_x(m, row, f->token + t, 0, m->in_features);
+    }
+    f->kernels->round_x(f->x + t * f->x_bytes, parts, x, m->w->format, m->in_features);
+    if (!m->w->zeros) return;
+    float *sums = f->sums + t * f->groups;
+    for (int64_t g = 0; g < f->groups; g++) sums[g] = 0;
+    for (int64_t i = 0; i < m->in_features; i += CPU_X_GROUP) sums[i / m->w->group_size] += parts[i / CPU_X_GROUP];
+}
+
+/* ---- output features ---- */
+
+/* The scales of output features [first, first + count), in rows of scale_stride. */
+static void load_scales(const struct few *f, float *out, int64_t first, int64_t count)
+{
+    const struct weight *w = f->m->w;
+    const struct cpu_kernels *kernels = f->m->s->kernels;
+    if (w->scale_rows == 1 && f->scale_stride == f->groups) {
+        kernels->to_float(out, cpu_element(w->scales, w->scale_dtype, first * f->groups), w->scale_dtype,
+                          count * f->groups);
+        return;
+    }
+    for (int64_t o = 0; o < count; o++, out += f->scale_stride) {
+        const int64_t row = (first + o) / w->scale_rows;
+        kernels->to_float(out, cpu_element(w->scales, w->scale_dtype, row * f->groups), w->scale_dtype, f->groups);
+        for (int64_t g = f->groups; g < f->scale_stride; g++) out[g] = 0;
+    }
+}
+
+static void add_zeros(const struct few *f, float *sums, const float *scales, float *terms, int64_t first, int64_t count)
+{
+    float products[FEW_TOKENS * ROWS];
+    const uint8_t *zeros = f->m->w->zeros + first * f->groups;
+    for (int64_t o = 0; o < count; o++)
+        for (int64_t g = 0; g < f->groups; g++)
+            terms[o * f->groups + g] = scales[o * f->scale_stride + g] * (float)(8 - zeros[o * f->groups + g]);
+    const struct cpu_dot_args dot = {.out = products,
+                                     .out_stride = ROWS,
+                                     .x = f->sums,
+                                     .x_stride = f->groups,
+                                     .weights = terms,
+                                     .dtype = DTYPE_FLOAT32,
+                                     .num_tokens = f->count,
+                                     .out_features = count,
+                                     .in_features = f->groups};
+    f->m->s->kernels->dot(&dot);
+    for (int t = 0; t < f->count; t++)
+        for (int64_t o = 0; o < count; o++) sums[t * FEW_FEATURES + o] += products[t * ROWS + o];
+}
+
+/* Sums of up to ROWS output features. */
+static void few_rows(const struct few *f, float *sums, int64_t first, int64_t count)
+{
+    const struct weight *w = f->m->w;
+    float *scales = f->scratch + cpu_thread() * thread_floats(w->in_features);
+    load_scales(f, scales, first, count);
+    const struct cpu_quantized_args args = {.format = w->format,
+                                            .out = sums,
+                                            .out_stride = FEW_FEATURES,
+                                            .x = f->x,
+                                            .x_bytes = f->x_bytes,
+                                            .weights = (const uint8_t *)w->data + first * weight_row_bytes(w),
+                                            .row_bytes = weight_row_bytes(w),
+                                            .scales = scales,
+                                            .scale_stride = f->scale_stride,
+                                            .group_size = w->group_size,
+                                            .num_tokens = f->count,
+                                            .out_features = count,
+                                            .in_features = w->in_features};
+    f->kernels->dot(&args);
+    if (w->zeros) add_zeros(f, sums, scales, scales + ROWS * most_groups(w->in_features), first, count);
+}
+
+static void few_features(const struct few *f, int64_t first, int64_t count)
+{
+    float sums[FEW_TOKENS * FEW_FEATURES];
+    for (int64_t o = 0; o < count; o += ROWS) few_rows(f, sums + o, first + o, min_i64(ROWS, count - o));
+    for (int t = 0; t < f->count; t++) {
+        matmul_add_bias(f->m, sums + t * FEW_FEATURES, first, count);
+        matmul_store(f->m, f->token + t, first, sums + t * FEW_FEATURES, count);
+    }
+}
+
+bool matmul_is_integer(const struct weight *w)
+{
+    const bool bytes = w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4;
+    return bytes && w->scale_rows == 1 && (w->group_size % CPU_X_GROUP == 0 || w->group_size >= w->in_features);
+}
+
+/* How many groups share a vector of weights; 0: the kernels do not take groups of this size. */
+static int64_t split_of(const struct cpu_quantized_kernels *kernels, const struct weight *w)
+{
+    const int64_t columns = cpu_unit_columns(kernels->lanes, w->format);
+    if (w->group_size >= w->in_features || w->group_size % columns == 0) return 1;
+    if (!matmul_is_integer(w) || columns % w->group_size != 0) return 0;
+    return columns / w->group_size;
+}
+
+bool matmul_few_quantized(const struct matmul *m, int64_t token, int count)
+{
+    const struct cpu_state *s = m->s;
+    const int64_t split = s->quantized ? split_of(s->quantized, m->w) : 0, n = m->out_features;
+    const int threads = cpu_threads_for(s, count * n * m->in_features);
+    if (split == 0) return false;
+    struct few f = {.m = m, .kernels = s->quantized, .token = token, .count = count, .x = s->workspace};
+    f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);
+    f.groups = weight_groups(m->w);
+    f.scale_stride = divide_up(f.groups, split) * split;
+    f.sums = (float *)(f.x + count * f.x_bytes);
+    f.scratch = f.sums + count * f.groups;
+    assert((uint8_t *)(f.scratch + threads * thread_floats(m->in_features)) <= s->workspace + s->workspace_bytes);
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static)
+        for (int t = 0; t < count; t++) prepare_x(&f, t);
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < n; i += FEW_FEATURES) few_features(&f, i, min_i64(FEW_FEATURES, n - i));
+    }
+    return true;
+}

@@ -1,0 +1,16 @@
+#include "kernels/cpu/kernels.h"
+
+#if QUIRE_X86
+
+#include "kernels/cpu/vector_avx512.h"
+
+#include "kernels/cpu/vector_quantized.h"
+
+const struct cpu_quantized_kernels cpu_quantized_avx512 = {
+    .lanes = LANES,
+    .dequantize = dequantize,
+    .round_x = round_x,
+    .dot = dot_quantized,
+};
+
+#endif

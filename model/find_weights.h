@@ -1,0 +1,33 @@
+/* What model_weights_open is made of: for find_weights.c and find_quantized.c alone. */
+#ifndef QUIRE_MODEL_FIND_WEIGHTS_H
+#define QUIRE_MODEL_FIND_WEIGHTS_H
+
+#include <stdbool.h>
+
+#include "model/weights.h"
+
+struct finder {
+    struct model_weights *weights;
+    const struct model_spec *spec;
+    const char *folder;
+    bool *used;       /* [safetensors_count] */
+    float *next_gain; /* in weights->gains */
+    struct error *err;
+};
+
+/* The tensor of that name; in a checkpoint saved from transformers' base model the "model." before it is missing. */
+const struct safetensor *find_by_name(const struct safetensors *file, const char *name);
+
+/* "[4096, 128]" */
+struct shape_text {
+    char text[160];
+};
+struct shape_text shape_text(const int64_t *shape, int num_dims);
+
+/* Finds the tensors that the scheme of a quantized matrix needs, and fills its weight and its source. */
+enum status find_quantized(struct finder *f, const struct tensor *t);
+
+/* Reads the tensor. */
+enum status all_bytes_zero(const struct finder *f, const struct safetensor *t, bool *zero);
+
+#endif

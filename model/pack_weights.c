@@ -1,0 +1,109 @@
+/* Quantized weights in host memory: model_weights_pack. */
+#include <stdlib.h>
+
+#include "model/weights.h"
+
+/* A band of a matrix. */
+struct job {
+    const struct weight_source *source;
+    int64_t first, rows;
+    struct weight_rows out;
+};
+
+struct jobs {
+    struct job *jobs;
+    int64_t count;
+};
+
+/* Bytes of the parts that the weight does not have yet. */
+static struct weight_part_bytes missing_parts(const struct weight_source *s, const struct weight *w)
+{
+    struct weight_part_bytes bytes = weight_part_bytes(w, s->has_zeros && !w->zeros, w->out_features);
+    if (w->data) bytes.data = 0;
+    if (w->scales) bytes.scales = 0;
+    return bytes;
+}
+
+int64_t model_weights_to_pack(const struct model_weights *w)
+{
+    int64_t bytes = 0;
+    if (!w->sources || w->memory) return 0;
+    for (int32_t i = 0; i < w->table.count; i++) {
+        const struct tensor *t = &w->table.tensors[i];
+        if (!t->scheme.is_quantized) continue;
+        const struct weight_part_bytes parts = missing_parts(&w->sources[i], model_weights_matrix(w, t));
+        bytes += model_weights_aligned(parts.data) + model_weights_aligned(parts.scales) +
+                 model_weights_aligned(parts.zeros);
+    }
+    return bytes;
+}
+
+static void *take(char **memory, int64_t bytes)
+{
+    char *taken = *memory;
+    *memory += model_weights_aligned(bytes);
+    return bytes > 0 ? taken : NULL;
+}
+
+/* Gives the missing parts of a matrix their memory, and adds the jobs that fill it. */
+static void place(const struct weight_source *s, struct weight *w, char **memory, struct jobs *jobs)
+{
+    const struct weight_part_bytes bytes = missing_parts(s, w);
+    const int64_t band = weight_source_band(s);
+    struct weight_rows parts;
+    parts.data = take(memory, bytes.data);
+    parts.scales = take(memory, bytes.scales);
+    parts.zeros = take(memory, bytes.zeros);
+    if (parts.data) w->data = parts.data;
+    if (parts.scales) w->scales = parts.scales;
+    if (parts.zeros) w->zeros = parts.zeros;
+    for (int64_t first = 0; first < w->out_features && (parts.data || parts.scales || parts.zeros); first += band)
+        jobs->jobs[jobs->count++] =
+            (struct job){.source = s,
+                         .first = first,
+                         .rows = first + band < w->out_features ? band : w->out_features - first,
+                         .out = weight_rows_at(w, &parts, first)};
+}
+
+static int64_t count_bands(const struct model_weights *w)
+{
+    int64_t bands = 0;
+    for (int32_t i = 0; i < w->table.count; i++)
+        if (w->table.tensors[i].scheme.is_quantized)
+            bands += w->sources[i].weight.out_features / weight_source_band(&w->sources[i]) + 1;
+    return bands;
+}
+
+static enum status run_jobs(const struct jobs *jobs, struct error *err)
+{
+    enum status status = STATUS_OK;
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t i = 0; i < jobs->count; i++) {
+        const struct job *job = &jobs->jobs[i];
+        struct error failure;
+        const enum status result = weight_source_read(job->source, job->first, job->rows, &job->out, &failure);
+        if (result == STATUS_OK) continue;
+#pragma omp critical
+        status = error_set(err, result, "%s", failure.text);
+    }
+    return status;
+}
+
+enum status model_weights_pack(struct model_weights *w, struct error *err)
+{
+    const int64_t bytes = model_weights_to_pack(w);
+    if (bytes == 0) return STATUS_OK;
+    struct jobs jobs = {.jobs = malloc((size_t)count_bands(w) * sizeof *jobs.jobs)};
+    if (!jobs.jobs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
+    enum status status = model_weights_allocate(w, bytes, "the quantized weights", err);
+    if (status == STATUS_OK) {
+        char *memory = w->memory;
+        for (int32_t i = 0; i < w->table.count; i++) {
+            const struct tensor *t = &w->table.tensors[i];
+            if (t->scheme.is_quantized) place(&w->sources[i], model_weights_matrix(w, t), &memory, &jobs);
+        }
+        status = run_jobs(&jobs, err);
+    }
+    free(jobs.jobs);
+    return status;
+}

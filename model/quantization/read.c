@@ -1,0 +1,227 @@
+/* quantization_read: which format it is, what is refused, and the schemes that a format found for the modules. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "model/quantization.h"
+#include "model/quantization/reader.h"
+
+/* --- Formats --- */
+
+static const struct method {
+    const char *name; /* of quant_method */
+    quantization_method *read;
+} methods[] = {
+    {"auto-round", auto_round_read},
+    {"intel/auto-round", auto_round_read},
+    {"awq", awq_read},
+    {"compressed-tensors", compressed_tensors_read},
+    {"fbgemm_fp8", fbgemm_fp8_read},
+    {"fp8", fp8_read},
+    {"gptq", gptq_read},
+    {"modelopt", modelopt_read},
+};
+
+/* Values of quant_method that quire does not read, and what they stand for. */
+static const struct refused_method {
+    const char *name, *what;
+} refused_methods[] = {
+    {"aqlm", "AQLM"},
+    {"bitnet", "BitNet"},
+    {"eetq", "EETQ's int8"},
+    {"exl2", "ExLlamaV2's format"},
+    {"exl3", "ExLlamaV3's format"},
+    {"fp_quant", "FP-Quant"},
+    {"gguf", "GGUF"},
+    {"higgs", "HIGGS"},
+    {"hqq", "HQQ"},
+    {"marlin", "Marlin's layout"},
+    {"modelopt_fp4", "NVFP4"},
+    {"mxfp4", "MXFP4"},
+    {"nvfp4", "NVFP4"},
+    {"quanto", "Quanto"},
+    {"quark", "AMD Quark"},
+    {"quip", "QuIP#"},
+    {"sparseml", "SparseML"},
+    {"spqr", "SpQR"},
+    {"squeezellm", "SqueezeLLM"},
+    {"torchao", "torchao"},
+    {"vptq", "VPTQ"},
+};
+
+void quantization_refuse(struct quantization_reader *q, const char *format, ...)
+{
+    char what[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    json_reader_fail(&q->json, STATUS_UNSUPPORTED,
+                     "%s: %s is not read; use the model in bfloat16 or float16, which quire can quantize to fp8, "
+                     "int8 or int4 while it loads it, or one that is quantized by AWQ or GPTQ with 4 bits, or with "
+                     "fp8, int8 or int4 of compressed-tensors",
+                     q->key, what);
+}
+
+struct json_reader quantization_enter(struct quantization_reader *q, const json_t *object, const char *prefix)
+{
+    const struct json_reader outer = q->json;
+    q->json.object = object;
+    q->json.prefix = prefix;
+    return outer;
+}
+
+void quantization_leave(struct quantization_reader *q, const struct json_reader *outer)
+{
+    q->json.object = outer->object;
+    q->json.prefix = outer->prefix;
+}
+
+static void refuse_bitsandbytes(struct quantization_reader *q)
+{
+    const char *type = json_reader_string(&q->json, "bnb_4bit_quant_type", "fp4");
+    if (json_reader_bool(&q->json, "load_in_4bit", false))
+        quantization_refuse(q, "bitsandbytes with 4 bits (%s)", show_string(type).text);
+    else
+        quantization_refuse(q, "bitsandbytes with 8 bits (LLM.int8())");
+}
+
+static void read_method(struct quantization_reader *q, const char *absent)
+{
+    const char *name = json_reader_string(&q->json, "quant_method", absent);
+    if (!name) {
+        json_reader_fail(&q->json, STATUS_INVALID, "%squant_method is missing: what format the weights have",
+                         q->json.prefix);
+        return;
+    }
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (strcmp(name, methods[i].name) != 0) continue;
+        methods[i].read(q);
+        return;
+    }
+    if (strcmp(name, "bitsandbytes") == 0) refuse_bitsandbytes(q);
+    for (size_t i = 0; i < sizeof refused_methods / sizeof *refused_methods; i++)
+        if (strcmp(name, refused_methods[i].name) == 0) quantization_refuse(q, "%s", refused_methods[i].what);
+    quantization_refuse(q, "quant_method \"%s\"", show_string(name).text); /* unless it was refused already */
+}
+
+/* --- Schemes of modules --- */
+
+static bool same_scheme(const struct weight_scheme *a, const struct weight_scheme *b)
+{
+    return a->storage == b->storage && a->is_quantized == b->is_quantized && a->quantize == b->quantize &&
+           a->format == b->format && a->group_size == b->group_size && a->blocks == b->blocks &&
+           a->per_tensor == b->per_tensor && a->has_zeros == b->has_zeros && a->zeros_less_one == b->zeros_less_one &&
+           a->ordered == b->ordered && a->quantize_x == b->quantize_x;
+}
+
+uint8_t quantization_add(struct quantization_reader *q, const struct weight_scheme *scheme)
+{
+    struct model_spec *spec = q->spec;
+    for (int32_t i = 0; i < spec->num_schemes; i++)
+        if (same_scheme(&spec->schemes[i], scheme)) return (uint8_t)i;
+    if (spec->num_schemes == MODEL_MAX_SCHEMES) {
+        quantization_refuse(q, "a mix of more than %d formats", MODEL_MAX_SCHEMES - 1);
+        return 0;
+    }
+    spec->schemes[spec->num_schemes] = *scheme;
+    return (uint8_t)spec->num_schemes++;
+}
+
+void quantization_set_layers(struct quantization_reader *q, const struct weight_scheme *scheme)
+{
+    const uint8_t index = quantization_add(q, scheme);
+    for (int32_t i = 0; i < q->num_modules; i++)
+        if (q->modules[i].tensor->layer >= 0 && !q->modules[i].skipped) q->modules[i].scheme = index;
+}
+
+void quantization_set_lm_head(struct quantization_reader *q, const struct weight_scheme *scheme)
+{
+    const uint8_t index = quantization_add(q, scheme);
+    for (int32_t i = 0; i < q->num_modules; i++)
+        if (q->modules[i].tensor->role == TENSOR_LM_HEAD) q->modules[i].scheme = index;
+}
+
+/* A matrix of n elements in words of 8 needs a multiple of 8. */
+static void check_shape(struct quantization_reader *q, const struct module *m)
+{
+    const struct weight_scheme *s = &q->spec->schemes[m->scheme];
+    const int64_t in = m->tensor->in_features, out = m->tensor->out_features;
+    if (m->tensor->role == TENSOR_EMBEDDING)
+        quantization_refuse(q, "a quantized embedding (%s)", m->name);
+    else if (s->format == WEIGHT_INT4 && s->group_size > 0 && in % s->group_size != 0)
+        quantization_refuse(q, "%s: %lld input features in groups of %d, which do not divide them,", m->name,
+                            (long long)in, s->group_size);
+    else if (s->storage != STORED_ROWS && in % 8 != 0)
+        quantization_refuse(q, "%s: %lld input features, no multiple of 8,", m->name, (long long)in);
+    else if ((s->storage == STORED_GPTQ || s->storage == STORED_AWQ) && out % 8 != 0)
+        quantization_refuse(q, "%s: %lld output features, no multiple of 8,", m->name, (long long)out);
+}
+
+static void store_schemes(struct quantization_reader *q)
+{
+    for (int32_t i = 0; i < q->num_modules; i++) {
+        const struct module *m = &q->modules[i];
+        if (m->scheme != 0) check_shape(q, m);
+        if (m->tensor->role == TENSOR_LM_HEAD)
+            q->spec->lm_head_scheme = m->scheme;
+        else if (m->tensor->layer >= 0)
+            q->spec->layers[m->tensor->layer].schemes[tensor_layer_matrix(m->tensor)] = m->scheme;
+    }
+}
+
+/* --- The file --- */
+
+static enum status list_modules(struct quantization_reader *q, struct error *err)
+{
+    enum status status = tensor_table_make(q->spec, q->spec->tie_word_embeddings, &q->table, err);
+    if (status != STATUS_OK) return status;
+    q->modules = calloc((size_t)q->table.count, sizeof *q->modules);
+    if (!q->modules) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
+    for (int32_t i = 0; i < q->table.count; i++) {
+        const struct tensor *t = &q->table.tensors[i];
+        if (t->kind != TENSOR_MATRIX) continue;
+        struct module *m = &q->modules[q->num_modules++];
+        m->tensor = t;
+        snprintf(m->name, sizeof m->name, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
+    }
+    return STATUS_OK;
+}
+
+static void read_object(struct json_reader *r, const char *key, const char *absent, struct model_spec *spec)
+{
+    const json_t *object = json_reader_get(r, key);
+    char prefix[32];
+    if (!json_is_object(object)) {
+        json_reader_expected(r, key, "an object", object);
+        return;
+    }
+    snprintf(prefix, sizeof prefix, "%s.", key);
+    struct quantization_reader q = {.key = key, .json = json_reader(object, r->source, r->err), .spec = spec};
+    q.json.prefix = prefix;
+    q.json.status = list_modules(&q, r->err);
+    if (q.json.status == STATUS_OK) read_method(&q, absent);
+    if (q.json.status == STATUS_OK) store_schemes(&q);
+    free(q.modules);
+    tensor_table_free(&q.table);
+    r->status = q.json.status;
+}
+
+static bool is_given(const struct json_reader *r, const char *key)
+{
+    const json_t *value = json_reader_get(r, key);
+    return value && !json_is_false(value) && !(json_is_object(value) && json_object_size(value) == 0);
+}
+
+void quantization_read(struct json_reader *r, struct model_spec *spec)
+{
+    spec->schemes[0] = (struct weight_scheme){.storage = STORED_ROWS};
+    spec->num_schemes = 1;
+    if (r->status != STATUS_OK) return;
+    if (is_given(r, "quantization_config"))
+        read_object(r, "quantization_config", NULL, spec);
+    else if (is_given(r, "compression_config"))
+        read_object(r, "compression_config", "compressed-tensors", spec);
+}

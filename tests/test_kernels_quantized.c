@@ -1,0 +1,460 @@
+/* Matmuls with quantized weights, against float64, on each backend of this machine.
+ *
+ * The tolerance follows from what a backend may round. A CPU backend with vectors rounds x to 8 bits, with a scale for
+ * each 32 columns (FP8 weights: it does not). A GPU rounds x to FP8 where the weight allows it, and elements of the
+ * weight to the type of x. The scalar backend rounds nothing. An element that is rounded to a multiple of a step is off
+ * by at most half a step and, over many elements, by step / sqrt(12). The errors of a sum add up as their squares. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/operations.h"
+
+static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+static const enum weight_format formats[] = {WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4};
+static const char *const format_names[] = {[WEIGHT_FP8] = "fp8", [WEIGHT_INT8] = "int8", [WEIGHT_INT4] = "int4"};
+
+struct quantized_case {
+    enum weight_format format;
+    int32_t num_tokens;
+    int64_t out_features, in_features, group_size; /* group_size 0: the whole row */
+    int64_t scale_rows;                            /* 0: 1 */
+    enum dtype scale_dtype, dtype, out_dtype, bias_dtype;
+    bool bias, zeros, ordered, quantize_x;
+    int64_t x_pad, out_pad; /* elements between tokens: NaN in x, left alone in out */
+};
+
+/* A quantized weight on a device, and what its elements stand for. */
+struct quantized_weight {
+    struct tensor data, scales, zeros, order, bias;
+    struct weight weight;
+    double *elements; /* [out_features, in_features] by input feature */
+};
+
+static struct tensor random_bytes(struct backend *b, int64_t count, int mask, struct random *random)
+{
+    struct tensor t = tensor_poison(b, DTYPE_FP8_E4M3, count);
+    for (int64_t i = 0; i < count; i++) t.host[i] = (uint8_t)(random_bits(random) & (unsigned)mask);
+    return t;
+}
+
+/* FP8 has no NaN in it; its scales, and those of the others, make elements of up to about 1. */
+static void make_data(struct quantized_weight *q, struct backend *b, struct random *random)
+{
+    struct weight *w = &q->weight;
+    const double largest = w->format == WEIGHT_FP8 ? 448 : w->format == WEIGHT_INT8 ? 127 : 8;
+    q->data = random_bytes(b, w->out_features * weight_row_bytes(w), 255, random);
+    for (int64_t i = 0; i < q->data.count && w->format == WEIGHT_FP8; i++)
+        if ((q->data.host[i] & 0x7f) == 0x7f) q->data.host[i] ^= 0x10;
+    tensor_upload(&q->data);
+    q->scales = tensor_poison(b, w->scale_dtype, weight_scale_count(w));
+    for (int64_t i = 0; i < q->scales.count; i++)
+        tensor_set(&q->scales, i, (0.5 + random_uniform(random)) / largest * (i % 17 ? 1 : 0.01));
+    tensor_upload(&q->scales);
+    w->data = q->data.data, w->scales = q->scales.data;
+}
+
+static void make_order(struct quantized_weight *q, struct backend *b, struct random *random)
+{
+    const int64_t n = q->weight.in_features;
+    int32_t *order = malloc(sizeof *order * (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t j = random_between(random, 0, i);
+        order[i] = order[j], order[j] = (int32_t)i;
+    }
+    q->order = tensor_bytes(b, order, n * (int64_t)sizeof *order);
+    q->weight.input_order = q->order.data;
+    free(order);
+}
+
+/* Element [o][i] of data, from the formats' definitions. */
+static double stored(const struct quantized_weight *q, int64_t o, int64_t i, double zero)
+{
+    const struct weight *w = &q->weight;
+    if (w->format == WEIGHT_FP8) return reference_decode(DTYPE_FP8_E4M3, q->data.host[o * w->in_features + i]);
+    if (w->format == WEIGHT_INT8) return (int8_t)q->data.host[o * w->in_features + i];
+    const int byte = q->data.host[(o * w->in_features + i) / 2];
+    return (i % 2 ? byte / 16 : byte % 16) - zero;
+}
+
+static void make_elements(struct quantized_weight *q)
+{
+    const struct weight *w = &q->weight;
+    const int64_t n = w->in_features, groups = (n + w->group_size - 1) / w->group_size;
+    q->elements = malloc(sizeof(double) * (size_t)(w->out_features * n));
+    for (int64_t o = 0; o < w->out_features; o++)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t group = i / w->group_size;
+            const int64_t feature = w->input_order ? ((const int32_t *)q->order.host)[i] : i;
+            q->elements[o * n + feature] = tensor_get(&q->scales, o / w->scale_rows * groups + group) *
+                                           stored(q, o, i, w->zeros ? q->zeros.host[o * groups + group] : 8);
+        }
+}
+
+static struct quantized_weight make_weight(struct test_backend *tb, const struct quantized_case *c)
+{
+    struct backend *b = tb->b;
+    struct quantized_weight q = {.weight = {.format = c->format,
+                                            .out_features = c->out_features,
+                                            .in_features = c->in_features,
+                                            .scale_dtype = c->scale_dtype,
+                                            .scale_rows = c->scale_rows ? c->scale_rows : 1,
+                                            .group_size = c->group_size ? c->group_size : c->in_features,
+                                            .quantize_x = c->quantize_x}};
+    make_data(&q, b, tb->random);
+    if (c->zeros) {
+        q.zeros = random_bytes(b, c->out_features * weight_groups(&q.weight), 15, tb->random);
+        tensor_upload(&q.zeros);
+        q.weight.zeros = q.zeros.data;
+    }
+    if (c->ordered) make_order(&q, b, tb->random);
+    if (c->bias) {
+        q.bias = tensor_random(b, c->bias_dtype, c->out_features, 3, tb->random);
+        q.weight.bias = q.bias.data, q.weight.bias_dtype = c->bias_dtype;
+    }
+    make_elements(&q);
+    if (b->weight_prepare) b->weight_prepare(b, &q.weight);
+    return q;
+}
+
+static void free_weight(struct quantized_weight *q)
+{
+    struct tensor *tensors[] = {&q->data, &q->scales, &q->zeros, &q->order, &q->bias};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        if (tensors[i]->host) tensor_free(tensors[i]);
+    free(q->elements);
+}
+
+/* Sets each element of x_errors to half the largest step to which a backend may round that element of x. */
+static void errors_of_x(const struct test_backend *tb, const struct quantized_case *c, const struct quantized_weight *q,
+                        const double *x, double *x_errors)
+{
+    const bool to_fp8 = tb->b->discrete && c->quantize_x;
+    const bool to_int8 = !tb->b->discrete && strcmp(tb->name, "cpu scalar") != 0 && c->format != WEIGHT_FP8;
+    const int64_t n = c->in_features, group = to_int8 ? 32 : n;
+    const int32_t *order = c->ordered ? (const int32_t *)q->order.host : NULL;
+    for (int64_t t = 0; t < c->num_tokens; t++)
+        for (int64_t start = 0; start < n; start += group) {
+            const int64_t end = start + group < n ? start + group : n;
+            double largest = 0;
+            for (int64_t i = start; i < end; i++) largest = fmax(largest, fabs(x[t * n + (order ? order[i] : i)]));
+            for (int64_t i = start; i < end; i++) {
+                const int64_t feature = t * n + (order ? order[i] : i);
+                x_errors[feature] = to_int8  ? largest / 127 / 2
+                                    : to_fp8 ? fmax(fabs(x[feature]) / 16, largest / 448 / 1024)
+                                             : 0;
+            }
+        }
+}
+
+/* Half a unit of the last place, relative to the value. */
+static double rounding(enum dtype dtype)
+{
+    return dtype == DTYPE_FLOAT32 ? 0x1p-24 : dtype == DTYPE_FLOAT16 ? 0x1p-11 : 0x1p-8;
+}
+
+struct sums {
+    double value, variance, bound; /* the result, and of its error */
+};
+
+static struct sums sums_of(const double *x, const double *x_errors, const double *w, double w_error, int64_t n)
+{
+    struct sums s = {0};
+    for (int64_t i = 0; i < n; i++) {
+        const double dx = fabs(x_errors[i] * w[i]), dw = fabs(x[i] * w[i] * w_error);
+        s.value += x[i] * w[i];
+        s.variance += (dx * dx + dw * dw) / 3;
+        s.bound += dx + dw;
+    }
+    return s;
+}
+
+/* Each element within its bound, and all together within what is to be expected of that many. */
+static void check_result(const struct test_backend *tb, const struct quantized_case *c,
+                         const struct quantized_weight *q, const double *x, const struct tensor *out, const char *what)
+{
+    const int64_t n = c->in_features, m = c->out_features;
+    const double w_error = tb->b->discrete && c->dtype != DTYPE_FLOAT32 ? rounding(c->dtype) : 0;
+    double *x_errors = malloc(sizeof(double) * (size_t)(c->num_tokens * n)), squares = 0, variance = 0, error = 0;
+    errors_of_x(tb, c, q, x, x_errors);
+    struct sums *sums = malloc(sizeof *sums * (size_t)(c->num_tokens * m));
+#pragma omp parallel for
+    for (int64_t i = 0; i < c->num_tokens * m; i++)
+        sums[i] = sums_of(x + i / m * n, x_errors + i / m * n, q->elements + i % m * n, w_error, n);
+    for (int64_t i = 0; i < c->num_tokens * m; i++) {
+        sums[i].value += c->bias ? tensor_get(&q->bias, i % m) : 0;
+        squares += sums[i].value * sums[i].value, variance += sums[i].variance;
+    }
+    const double norm = sqrt(squares), mean = norm / sqrt((double)(c->num_tokens * m));
+    for (int64_t i = 0; i < c->num_tokens * m; i++) {
+        const double difference = fabs(tensor_get(out, i) - sums[i].value);
+        const double floats = 1e-4 * mean + 2 * rounding(c->out_dtype) * fabs(sums[i].value);
+        if (!(difference <= sums[i].bound + floats))
+            fail_msg("%s: %s: element %lld is %g instead of %g: off by more than %.3g", tb->name, what, (long long)i,
+                     tensor_get(out, i), sums[i].value, sums[i].bound + floats);
+        error += difference * difference;
+    }
+    const double tolerance = 5 * sqrt(variance) + (1e-5 + rounding(c->out_dtype)) * norm;
+    if (!(sqrt(error) <= tolerance))
+        fail_msg("%s: %s: ||out - reference|| = %.3g, above %.3g; ||reference|| = %.3g", tb->name, what, sqrt(error),
+                 tolerance, norm);
+    free(x_errors), free(sums);
+}
+
+static void check_linear(struct test_backend *tb, const struct quantized_case *c)
+{
+    char what[300];
+    const int64_t x_stride = c->in_features + c->x_pad, out_stride = c->out_features + c->out_pad;
+    struct quantized_weight q = make_weight(tb, c);
+    struct tensor x = tensor_poison(tb->b, c->dtype, c->num_tokens * x_stride);
+    struct tensor out = tensor_poison(tb->b, c->out_dtype, c->num_tokens * out_stride);
+    for (int64_t t = 0; t < c->num_tokens; t++)
+        for (int64_t i = 0; i < c->in_features; i++)
+            tensor_set(&x, t * x_stride + i, (2 * random_uniform(tb->random) - 1) * (i % 50 ? 1 : 20));
+    tensor_upload(&x);
+    struct linear_args args = linear_of(&out, &x, &q.weight);
+    args.num_tokens = c->num_tokens, args.out_stride = out_stride, args.x_stride = x_stride;
+    tb->b->linear(tb->b, &args);
+    tensor_download(&out);
+    snprintf(what, sizeof what, "%d x %lld x %lld, %s in groups of %lld x %lld, scales %s%s%s%s%s, %s to %s",
+             c->num_tokens, (long long)c->out_features, (long long)c->in_features, format_names[c->format],
+             (long long)q.weight.scale_rows, (long long)q.weight.group_size, dtype_name(c->scale_dtype),
+             c->zeros ? ", zeros" : "", c->ordered ? ", ordered" : "", c->bias ? ", bias" : "",
+             c->quantize_x ? ", quantize_x" : "", dtype_name(c->dtype), dtype_name(c->out_dtype));
+    double *xs = tensor_rows(&x, c->num_tokens, c->in_features, x_stride);
+    tensor_close_up(tb, &out, c->num_tokens, c->out_features, out_stride);
+    check_result(tb, c, &q, xs, &out, what);
+    check_workspace(tb);
+    free(xs);
+    tensor_free(&x), tensor_free(&out);
+    free_weight(&q);
+}
+
+static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t in_features, int64_t out_features)
+{
+    const struct workspace_query query = {.max_num_tokens = num_tokens,
+                                          .max_num_seqs = 1,
+                                          .max_model_len = 16,
+                                          .num_heads = 1,
+                                          .head_size = 64,
+                                          .block_size = 16,
+                                          .max_in_features = in_features,
+                                          .vocab_size = 16,
+                                          .max_quantized_elements = in_features * out_features};
+    use_workspace(tb, &query);
+}
+
+/* Numbers of tokens on both sides of every kernel's limit. */
+static void few_and_many_tokens(struct test_backend *tb)
+{
+    static const int32_t counts[] = {1,  2,  3,  4,  5,  6,  7,  8,  13, 14, 15,  16,  17, 18,
+                                     20, 28, 29, 31, 32, 33, 48, 63, 64, 65, 100, 129, 300};
+    workspace_for(tb, 300, 640, 200);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (int f = 0; f < 3; f++) {
+            const struct quantized_case c = {.format = formats[f],
+                                             .num_tokens = counts[i],
+                                             .out_features = i % 2 ? 196 : 128,
+                                             .in_features = 640,
+                                             .group_size = i % 3 ? 128 : 0,
+                                             .dtype = types[i % 4 ? 2 : i % 3],
+                                             .out_dtype = types[i % 4 ? 2 : i % 3],
+                                             .scale_dtype = types[formats[f] == WEIGHT_INT4 ? i % 3 : 0],
+                                             .zeros = formats[f] == WEIGHT_INT4 && i % 2,
+                                             .quantize_x = i % 5 < 2};
+            check_linear(tb, &c);
+        }
+}
+
+/* Every group size with every type of scale, zeros and order. */
+static void every_group_size(struct test_backend *tb)
+{
+    static const int64_t sizes[] = {32, 64, 128, 256, 0};
+    static const int32_t tokens[] = {1, 5, 40};
+    workspace_for(tb, 40, 1280, 80);
+    for (int i = 0; i < 5 * 3 * 2 * 2 * 3; i++) {
+        const struct quantized_case c = {.format = i % 2 ? WEIGHT_INT4 : formats[i / 2 % 3],
+                                         .num_tokens = tokens[i / 60],
+                                         .out_features = 72,
+                                         .in_features = i % 7 ? 1280 : 1024,
+                                         .group_size = sizes[i % 5],
+                                         .scale_dtype = types[i / 5 % 3],
+                                         .dtype = types[i % 3],
+                                         .out_dtype = types[i / 2 % 3],
+                                         .bias_dtype = types[i / 3 % 3],
+                                         .bias = i % 4 == 0,
+                                         .zeros = i % 2 && i / 15 % 2,
+                                         .ordered = i / 30 % 2 && i % 2};
+        check_linear(tb, &c);
+    }
+}
+
+/* Scales of 128 x 128 elements, whole and cut. */
+static void scales_of_blocks(struct test_backend *tb)
+{
+    workspace_for(tb, 130, 1000, 400);
+    for (int i = 0; i < 24; i++) {
+        const struct quantized_case c = {.format = WEIGHT_FP8,
+                                         .num_tokens = i % 4 < 2    ? 1 + i % 4 * 2
+                                                       : i % 4 == 2 ? 17
+                                                                    : 130,
+                                         .out_features = i / 4 % 2 ? 384 : 300,
+                                         .in_features = i / 8 == 0   ? 512
+                                                        : i / 8 == 1 ? 900
+                                                                     : 576,
+                                         .group_size = 128,
+                                         .scale_rows = 128,
+                                         .dtype = types[i / 4 % 3],
+                                         .out_dtype = types[i / 4 % 3],
+                                         .quantize_x = i / 2 % 2};
+        check_linear(tb, &c);
+    }
+}
+
+static void odd_sizes(struct test_backend *tb)
+{
+    workspace_for(tb, 40, 1024, 200);
+    for (int i = 0; i < 90; i++) {
+        struct quantized_case c = {.format = formats[i % 3],
+                                   .num_tokens = (int32_t)random_between(tb->random, 1, 40),
+                                   .out_features = random_between(tb->random, 1, 200),
+                                   .in_features = random_between(tb->random, 1, i % 4 ? 100 : 1000),
+                                   .scale_dtype = types[i % 3 == 2 ? random_between(tb->random, 0, 2) : 0],
+                                   .dtype = types[random_between(tb->random, 0, 2)],
+                                   .out_dtype = types[random_between(tb->random, 0, 2)],
+                                   .bias_dtype = types[random_between(tb->random, 0, 2)],
+                                   .bias = random_between(tb->random, 0, 1) == 1,
+                                   .quantize_x = random_between(tb->random, 0, 1) == 1,
+                                   .x_pad = random_between(tb->random, 0, 9),
+                                   .out_pad = random_between(tb->random, 0, 9)};
+        if (i % 2) c.group_size = 32 << random_between(tb->random, 0, 2);
+        if (c.format == WEIGHT_INT4) {
+            const int64_t unit = c.group_size ? c.group_size : 8;
+            c.in_features = (c.in_features + unit - 1) / unit * unit;
+            c.zeros = random_between(tb->random, 0, 1) == 1;
+            c.ordered = random_between(tb->random, 0, 2) == 1;
+        }
+        check_linear(tb, &c);
+    }
+}
+
+/* The matrices of Llama 1B and 8B, with few output features. */
+static void real_sizes(struct test_backend *tb)
+{
+    static const int64_t in_features[] = {2048, 8192, 4096, 14336};
+    static const int32_t tokens[] = {1, 4, 16, 70};
+    workspace_for(tb, 70, 14336, 256);
+    for (int i = 0; i < 4 * 4 * 3; i++) {
+        const struct quantized_case c = {.format = formats[i % 3],
+                                         .num_tokens = tokens[i / 3 % 4],
+                                         .out_features = i / 3 % 4 == 3 ? 64 : 256,
+                                         .in_features = in_features[i / 12],
+                                         .group_size = i % 3 == 2 ? 128 : 0,
+                                         .scale_dtype = i % 3 == 2 ? DTYPE_FLOAT16 : DTYPE_FLOAT32,
+                                         .dtype = tb->b->discrete ? DTYPE_BFLOAT16 : DTYPE_FLOAT32,
+                                         .out_dtype = tb->b->discrete ? DTYPE_BFLOAT16 : DTYPE_FLOAT32,
+                                         .zeros = i % 3 == 2,
+                                         .quantize_x = i % 3 < 2};
+        check_linear(tb, &c);
+    }
+}
+
+static void thousands_of_tokens(struct test_backend *tb)
+{
+    workspace_for(tb, 4096, 512, 256);
+    for (int i = 0; i < 3; i++)
+        for (int32_t tokens = i == 1 ? 1100 : 1024; tokens <= 4096; tokens *= 4) {
+            const struct quantized_case c = {.format = formats[i],
+                                             .num_tokens = tokens,
+                                             .out_features = tokens == 4096 ? 32 : 160,
+                                             .in_features = 512,
+                                             .group_size = i == 1 ? 0 : 128,
+                                             .scale_rows = i == 0 ? 128 : 1,
+                                             .dtype = DTYPE_BFLOAT16,
+                                             .out_dtype = DTYPE_BFLOAT16,
+                                             .zeros = i == 2,
+                                             .quantize_x = i < 2};
+            check_linear(tb, &c);
+        }
+}
+
+/* Results are right even if the workspace was made for fewer tokens. */
+static void small_workspace(struct test_backend *tb)
+{
+    if (tb->b->discrete) return;
+    workspace_for(tb, 1, 512, 90);
+    for (int i = 0; i < 3; i++) {
+        const struct quantized_case c = {.format = formats[i],
+                                         .num_tokens = 100,
+                                         .out_features = 90,
+                                         .in_features = 512,
+                                         .group_size = 64,
+                                         .ordered = true};
+        check_linear(tb, &c);
+    }
+}
+
+/* A NaN of FP8 makes its output feature NaN, and no other. */
+static void keeps_nan(struct test_backend *tb)
+{
+    enum { OUT = 40, IN = 256, TOKENS = 33 };
+    workspace_for(tb, TOKENS, IN, OUT);
+    for (int32_t tokens = 1; tokens <= TOKENS; tokens += 8) {
+        const struct quantized_case c = {.format = WEIGHT_FP8, .out_features = OUT, .in_features = IN};
+        struct quantized_weight q = make_weight(tb, &c);
+        const int64_t feature = random_between(tb->random, 0, OUT - 1), i = random_between(tb->random, 0, IN - 1);
+        q.data.host[feature * IN + i] = random_between(tb->random, 0, 1) ? 0x7f : 0xff;
+        tensor_upload(&q.data);
+        if (tb->b->weight_prepare) tb->b->weight_prepare(tb->b, &q.weight); /* which leaves FP8 as it is */
+        struct tensor x = tensor_random(tb->b, DTYPE_BFLOAT16, tokens * IN, 1, tb->random);
+        struct tensor out = tensor_poison(tb->b, DTYPE_FLOAT32, tokens * OUT);
+        const struct linear_args args = linear_of(&out, &x, &q.weight);
+        tb->b->linear(tb->b, &args);
+        tensor_download(&out);
+        for (int64_t j = 0; j < out.count; j++)
+            if (isnan(tensor_get(&out, j)) != (j % OUT == feature))
+                fail_msg("%s: the NaN of output feature %lld is %s in element %lld", tb->name, (long long)feature,
+                         j % OUT == feature ? "missing" : "also", (long long)j);
+        tensor_free(&x), tensor_free(&out);
+        free_weight(&q);
+    }
+}
+
+static void on_every_backend(void **state, void (*check)(struct test_backend *tb))
+{
+    struct kernel_test *test = *state;
+    for (int i = 0; i < test->num_backends; i++) check(&test->backends[i]);
+}
+
+#define EVERY_BACKEND_TEST(check)                                                                                      \
+    static void test_##check(void **state)                                                                             \
+    {                                                                                                                  \
+        on_every_backend(state, check);                                                                                \
+    }
+
+EVERY_BACKEND_TEST(few_and_many_tokens)
+EVERY_BACKEND_TEST(every_group_size)
+EVERY_BACKEND_TEST(scales_of_blocks)
+EVERY_BACKEND_TEST(odd_sizes)
+EVERY_BACKEND_TEST(real_sizes)
+EVERY_BACKEND_TEST(thousands_of_tokens)
+EVERY_BACKEND_TEST(small_workspace)
+EVERY_BACKEND_TEST(keeps_nan)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_few_and_many_tokens), cmocka_unit_test(test_every_group_size),
+        cmocka_unit_test(test_scales_of_blocks),    cmocka_unit_test(test_odd_sizes),
+        cmocka_unit_test(test_real_sizes),          cmocka_unit_test(test_thousands_of_tokens),
+        cmocka_unit_test(test_small_workspace),     cmocka_unit_test(test_keeps_nan),
+    };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
+    return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
+}
