@@ -14,9 +14,6 @@
  * the order of their ranks. A plan leaves room for blocks of the next kernel: more is gained if that kernel fills its
  * rings early than if this kernel has more blocks.
  *
- * W8A8 (matmul.x_scales) takes pairs of e4m3 numbers for 16-bit ones, and more tokens. Where its tiles are not split,
- * clusters of two tiles share the tokens: each block copies half of them to both.
- *
  * An operand in shared memory has rows of 128 bytes, that is 64 input features, in the 128-byte swizzle: the 16-byte
  * pieces of a row are permuted by the row's number. The copy engine and wgmma both know this layout. */
 #include "kernels/cuda/bulk_copy.cuh"
@@ -25,7 +22,6 @@
 #include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
-#include <stdlib.h>
 
 enum {
     GROUP = 128, /* threads of a warpgroup, which has 64 rows of a tile */
@@ -55,7 +51,6 @@ struct wgmma_call {
     struct matmul matmul;
     int32_t tile_rows; /* output features of a tile: a multiple of 8, with MATMUL_GATE of 16 */
     int32_t splits;    /* parts of a tile, which are the blocks of a cluster */
-    bool pairs;        /* two tiles, which are the blocks of a cluster, share the tokens; splits is 1 */
     int32_t steps;     /* of all parts together */
     bool fours;        /* four elements of a row of out can be moved as one */
 };
@@ -71,12 +66,11 @@ struct block_part {
 static __device__ __forceinline__ block_part find_part(const wgmma_call &call)
 {
     block_part part;
-    const int32_t sharing = call.pairs ? 2 : 1;
     part.rank = blockIdx.x % call.splits;
     part.tile = blockIdx.x / call.splits;
     part.begin = call.steps * part.rank / call.splits;
     part.end = call.steps * (part.rank + 1) / call.splits;
-    part.first = part.begin + part.tile / sharing % (part.end - part.begin);
+    part.first = part.begin + part.tile % (part.end - part.begin);
     return part;
 }
 
@@ -129,31 +123,6 @@ static __device__ __forceinline__ void copy_boxes(const operand &o, const block_
     }
 }
 
-/* The same of a pair's tokens: this block's half of each box, to both blocks. */
-template <class L>
-static __device__ __forceinline__ void share_boxes(const wgmma_call &call, const block_part &part,
-                                                   const step_ring &ring, uint64_t policy)
-{
-    constexpr int HALF = L::TOKEN_BOX / 2;
-    const int rank = blockIdx.x % 2;
-    ring_place at = {0, 0};
-    int from = part.first;
-#pragma unroll 1
-    for (int i = part.begin; i < part.end; i++) {
-        uint64_t *full = &ring.full[at.stage];
-        if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
-        barrier_arrive_expect(full, L::BOXES * L::TOKEN_BOX);
-#pragma unroll
-        for (int box = 0; box < L::BOXES; box++) {
-            uint8_t *to = ring.data + at.stage * L::STAGE + L::BOXES * L::WEIGHT_BOX + box * L::TOKEN_BOX + rank * HALF;
-            box_copy_2d_to_cluster(to, &call.x, (from * L::BOXES + box) * BOX_FEATURES, rank * HALF / BOX_ROW, full, 3,
-                                   policy);
-        }
-        if (++from == part.end) from = part.begin;
-        ring_step(at, L::STAGES);
-    }
-}
-
 /* The descriptor of an operand in the 128-byte swizzle. Its address is a multiple of 1024; every 16 input features add
  * 32 bytes to it. */
 static __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
@@ -165,7 +134,7 @@ static __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
 template <class T, int N>
 static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens)
 {
-    constexpr int FIRST = N >= 128 ? 128 : N >= 64 ? 64 : N >= 32 ? 32 : 16;
+    constexpr int FIRST = N >= 64 ? 64 : N >= 32 ? 32 : 16;
     wgmma_shared<T, FIRST>(sums, weights, tokens, true);
     if constexpr (N > FIRST) multiply<T, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4));
 }
@@ -173,8 +142,8 @@ static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, u
 /* A stage is released one step late: wgmma_wait<1> after the matmuls of the next stage have been started shows that
  * those of this stage have ended. */
 template <class T, int N, class L>
-static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], const wgmma_call &call,
-                                                      const block_part &part, const step_ring &ring)
+static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], const block_part &part,
+                                                      const step_ring &ring)
 {
     const uint32_t first = shared_address(ring.data), own_rows = threadIdx.x / GROUP * 64 * BOX_ROW;
     ring_place at = {0, 0};
@@ -192,10 +161,7 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], cons
                            tokens + k / 4 * (L::TOKEN_BOX >> 4) + k % 4 * 2);
         wgmma_commit();
         wgmma_wait<1>();
-        if (i > part.begin && threadIdx.x % 32 == 0) {
-            barrier_arrive(&ring.empty[before]);
-            if (call.pairs) cluster_barrier_arrive(cluster_address(&ring.empty[before], blockIdx.x % 2 ^ 1));
-        }
+        if (i > part.begin && threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[before]);
         before = at.stage;
         ring_step(at, L::STAGES);
     }
@@ -314,27 +280,17 @@ static __device__ __forceinline__ void write_gated_tile(const wgmma_call &call, 
     }
 }
 
-/* y *= the scales of four output features and of a token. */
-static __device__ __forceinline__ void scale_four(float4 &y, const float (&scales)[4], float of_token)
-{
-    y.x *= scales[0] * of_token, y.y *= scales[1] * of_token;
-    y.z *= scales[2] * of_token, y.w *= scales[3] * of_token;
-}
-
-/* The others: a thread writes two tokens at a time. SCALED: the matmul is W8A8. */
-template <class T, class L, class Out, bool SCALED>
+/* The others: a thread writes two tokens at a time. */
+template <class T, class L, class Out>
 static __device__ __forceinline__ void write_tile(const wgmma_call &call, const block_part &part, const float *sums)
 {
     constexpr int FOURS = L::ROWS / 4, STEP = L::MMA_THREADS / FOURS;
     const matmul &m = call.matmul;
     const tile_share share = share_of(call, part, FOURS, call.tile_rows, (int)m.out_features);
     const bool add = m.result == MATMUL_ADD;
-    float bias[4], scales[4] = {};
+    float bias[4];
     if (share.count <= 0) return;
     load_biases<T>(bias, m, share.feature, share.count);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (SCALED && i < share.count) scales[i] = ((const float *)m.scales)[share.feature + i];
     Out *to = (Out *)m.out + share.feature;
 #pragma unroll 1
     for (int token = share.token; token < share.end; token += 2 * STEP) {
@@ -343,24 +299,19 @@ static __device__ __forceinline__ void write_tile(const wgmma_call &call, const 
         const float *const from[] = {first, first + is_second * STEP * L::SUMS_ROW};
         float4 y[2];
         load_totals(y, from, call.splits);
-        if constexpr (SCALED) {
-            scale_four(y[0], scales, m.x_scales[token]);
-            if (is_second) scale_four(y[1], scales, m.x_scales[token + STEP]);
-        }
         store_four(to + token * m.out_stride, y[0], bias, call.fours, share.count, add);
         if (is_second) store_four(to + (token + STEP) * m.out_stride, y[1], bias, call.fours, share.count, add);
     }
 }
 
-/* The warpgroups that multiply. At the end they write their sums over the operands in the ring. X: of the operands; T:
- * of the result. */
-template <class X, class T, int N, class L>
+/* The warpgroups that multiply. At the end they write their sums over the operands in the ring. */
+template <class T, int N, class L>
 static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, const block_part &part,
                                                      const step_ring &ring)
 {
     const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, token = threadIdx.x % 4 * 2;
     float sums[N / 2] = {}, *shared_sums = (float *)ring.data;
-    multiply_steps<X, N, L>(sums, call, part, ring);
+    multiply_steps<T, N, L>(sums, part, ring);
     mma_warps_sync<L>(); /* no warp reads operands any more */
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
@@ -373,14 +324,12 @@ static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, con
         mma_warps_sync<L>();
     }
     wait_for_previous();
-    if constexpr (std::is_same_v<X, e4m3_two>) {
-        write_tile<T, L, T, true>(call, part, shared_sums);
-    } else if (call.matmul.result == MATMUL_GATE) {
+    if (call.matmul.result == MATMUL_GATE) {
         write_gated_tile<T, L>(call, part, shared_sums);
     } else if (call.matmul.out_is_float) {
-        write_tile<T, L, float, false>(call, part, shared_sums);
+        write_tile<T, L, float>(call, part, shared_sums);
     } else {
-        write_tile<T, L, T, false>(call, part, shared_sums);
+        write_tile<T, L, T>(call, part, shared_sums);
     }
 }
 
@@ -392,11 +341,8 @@ static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const b
     if (lane == 0 && warp == 0) copy_boxes<L>(weights_of_tile<L>(call, part.tile), part, ring, evict_first_policy());
     if (lane == 0 && warp == 1) {
         wait_for_previous();
-        if (call.pairs)
-            share_boxes<L>(call, part, ring, evict_last_policy());
-        else
-            copy_boxes<L>({&call.x, 0, -1, L::TOKEN_BOX, L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX}, part, ring,
-                          evict_last_policy());
+        copy_boxes<L>({&call.x, 0, -1, L::TOKEN_BOX, L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX}, part, ring,
+                      evict_last_policy());
     }
     __syncwarp();
     if (call.splits > 1) cluster_arrive_relaxed(), cluster_wait();
@@ -404,7 +350,7 @@ static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const b
 
 #endif
 
-template <class X, class T, int N, int GROUPS>
+template <class T, int N, int GROUPS>
 static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     linear_wgmma_kernel(const __grid_constant__ wgmma_call call)
 {
@@ -417,17 +363,16 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     let_next_start();
     if (threadIdx.x < L::STAGES) {
         barrier_init(&full[threadIdx.x], 2);
-        barrier_init(&empty[threadIdx.x], (call.pairs ? 2 : 1) * L::MMA_THREADS / 32);
+        barrier_init(&empty[threadIdx.x], L::MMA_THREADS / 32);
         barrier_init_fence();
     }
     __syncthreads();
-    if (call.pairs) cluster_arrive(), cluster_wait(); /* the other block's barriers are ready */
     if (threadIdx.x < L::MMA_THREADS) {
-        multiply_tile<X, T, N, L>(call, part, ring);
+        multiply_tile<T, N, L>(call, part, ring);
     } else {
         copy_tile<L>(call, part, ring);
     }
-    if (call.splits > 1 || call.pairs) { /* waits until no other block uses this block's shared memory any more */
+    if (call.splits > 1) { /* waits until no other block reads this block's sums any more */
         __syncwarp();
         cluster_arrive_relaxed();
         cluster_wait();
@@ -459,16 +404,12 @@ template <class L> static void plan(const struct cuda_state *s, wgmma_call *call
     if (splits > m->in_features / MIN_PART) splits = m->in_features / MIN_PART;
     call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
     call->steps = (int32_t)cuda_div_up(m->in_features, L::BOXES * BOX_FEATURES);
-    if (m->x_scales && getenv("FP8_SPLITS")) call->splits = atoi(getenv("FP8_SPLITS")); /* TUNE */
-    call->pairs = m->x_scales && call->splits == 1;
-    if (getenv("FP8_NOPAIRS")) call->pairs = false; /* TUNE */
     const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
     const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
     call->tile_rows = call->splits > 1 ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
 }
 
-template <class X, class T, int N, int GROUPS>
-static bool launch(struct backend *b, const char *operation, wgmma_call *call)
+template <class T, int N, int GROUPS> static bool launch(struct backend *b, const char *operation, wgmma_call *call)
 {
     using L = tiling<N, GROUPS>;
     const struct matmul *m = &call->matmul;
@@ -476,14 +417,12 @@ static bool launch(struct backend *b, const char *operation, wgmma_call *call)
     plan<L>(s, call);
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
     if (!map_matrix(&call->weight, m->weight, m->out_features, m->in_features, m->in_features, box_rows) ||
-        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, call->pairs ? N / 2 : N))
+        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
         return false;
-    auto *kernel = linear_wgmma_kernel<X, T, N, GROUPS>;
+    auto *kernel = linear_wgmma_kernel<T, N, GROUPS>;
     if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
-    const int32_t cluster = call->pairs ? 2 : call->splits;
-    const int64_t blocks = cuda_div_up(m->out_features, call->tile_rows) * call->splits;
-    const dim3 grid((unsigned)(cuda_div_up(blocks, cluster) * cluster));
-    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, cluster}, *call);
+    const dim3 grid((unsigned)cuda_div_up(m->out_features, call->tile_rows) * call->splits);
+    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
     cuda_check_launch(b, operation);
     return true;
 }
@@ -493,8 +432,8 @@ static bool launch(struct backend *b, const char *operation, wgmma_call *call)
 template <class T, int N> static bool launch_rows(struct backend *b, const char *operation, wgmma_call *call)
 {
     return cuda_div_up(call->matmul.out_features, 64) > 2 * cuda_state(b)->num_sms
-               ? launch<T, T, N, 2>(b, operation, call)
-               : launch<T, T, N, 1>(b, operation, call);
+               ? launch<T, N, 2>(b, operation, call)
+               : launch<T, N, 1>(b, operation, call);
 }
 
 template <class T> static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *call)
@@ -504,27 +443,6 @@ template <class T> static bool launch_tokens(struct backend *b, const char *oper
            : tokens <= 32 ? launch_rows<T, 32>(b, operation, call)
            : tokens <= 48 ? launch_rows<T, 48>(b, operation, call)
                           : launch_rows<T, 64>(b, operation, call);
-}
-
-template <class T> static bool launch_fp8(struct backend *b, wgmma_call *call)
-{
-    return call->matmul.num_tokens <= 96 ? launch<e4m3_two, T, 96, 2>(b, "linear", call)
-                                         : launch<e4m3_two, T, 128, 2>(b, "linear", call);
-}
-
-bool linear_wgmma_fp8(struct backend *b, const struct matmul *m)
-{
-    const bool shape = m->num_tokens <= LINEAR_WGMMA_FP8_MAX_TOKENS && m->out_features <= INT32_MAX / 16 &&
-                       m->in_features % 16 == 0 && m->in_features <= INT32_MAX / 16;
-    const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 16 == 0;
-    const bool result = m->result != MATMUL_GATE && !m->out_is_float && !m->gain;
-    if (!cuda_state(b)->has_wgmma || !shape || !aligned || !result) return false;
-    wgmma_call call = {};
-    call.matmul = *m;
-    call.matmul.in_features /= 2; /* pairs */
-    call.matmul.x_stride /= 2;
-    call.fours = m->out_features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
-    return m->dtype == DTYPE_FLOAT16 ? launch_fp8<__half>(b, &call) : launch_fp8<__nv_bfloat16>(b, &call);
 }
 
 bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m)
