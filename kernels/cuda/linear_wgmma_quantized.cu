@@ -543,18 +543,21 @@ static bool launch(struct backend *b, const char *operation, quantized_call *cal
     return true;
 }
 
-/* Where there are enough tiles, tiles twice as large read the tokens half as often. */
+/* From 65 tokens on: tiles of 256 tokens, unless smaller ones leave less to do for tokens that are not there, or few
+ * tiles would have to be split into more parts. Where there are enough tiles, tiles of twice as many output features
+ * read the tokens half as often. */
 template <class T, enum weight_format FORMAT>
 static bool launch_tokens(struct backend *b, const char *operation, quantized_call *call)
 {
     const int32_t tokens = call->matmul.num_tokens;
     const bool many_tiles = call->matmul.out_features > 128 * cuda_state(b)->num_sms;
-    return tokens <= 16   ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
-           : tokens <= 32 ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
-           : tokens <= 64 ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
-           : tokens > 128 ? launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call)
-           : many_tiles   ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
-                          : launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call);
+    const bool half_tile = tokens <= 640 && (tokens - 1) / 128 % 2 == 0;
+    return tokens <= 16                                  ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
+           : tokens <= 32                                ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
+           : tokens <= 64                                ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
+           : many_tiles && half_tile                     ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
+           : !many_tiles && (half_tile || tokens <= 256) ? launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call)
+                                                         : launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call);
 }
 
 template <class T> static bool launch_format(struct backend *b, const char *operation, quantized_call *call)
@@ -591,6 +594,6 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
 bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m)
 {
     const bool wgmma = m->num_tokens >= QUANTIZED_WGMMA_MIN_TOKENS && linear_wgmma_takes_quantized(b, m);
-    if (wgmma) return m->num_tokens <= QUANTIZED_WGMMA_MAX_TOKENS && linear_wgmma_quantized(b, operation, m);
+    if (wgmma) return linear_wgmma_quantized(b, operation, m);
     return few_tokens_quantized(b, operation, m);
 }
