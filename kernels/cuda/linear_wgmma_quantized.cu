@@ -574,8 +574,8 @@ bool linear_wgmma_takes_quantized(struct backend *b, const struct matmul *m)
     const bool rows = m->in_features % (m->format == WEIGHT_INT4 ? INT4_SEGMENT : 16) == 0 && m->x_stride % 8 == 0;
     const bool groups =
         m->group_size >= m->in_features || m->group_size == 32 || m->group_size == 64 || m->group_size % STEP == 0;
-    return cuda_state(b)->has_wgmma && matmul_is_quantized(m) && !m->x_scales && size && rows && groups &&
-           cuda_is_aligned(m->weight) && cuda_is_aligned(m->x);
+    return cuda_state(b)->has_wgmma && matmul_is_quantized(m) && size && rows && groups && cuda_is_aligned(m->weight) &&
+           cuda_is_aligned(m->x);
 }
 
 bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m)

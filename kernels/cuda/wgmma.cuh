@@ -31,28 +31,28 @@
                  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "        \
                  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 /* C = A B + (add ? C : 0), A in shared memory. */
-#define WGMMA_SHARED_16(types, transposes)                                                                             \
+#define WGMMA_SHARED_16(type)                                                                                          \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"                                                          \
-                 "wgmma.mma_async.sync.aligned.m64n16" types " {" REGISTERS_8 "}, %8, %9, "                            \
-                 "p, 1, 1" transposes ";\n}\n"                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " {" REGISTERS_8 "}, %8, %9, "            \
+                 "p, 1, 1, 0, 0;\n}\n"                                                                                 \
                  : ACC_8(c, 0)                                                                                         \
                  : "l"(a), "l"(b), "r"((int)add))
-#define WGMMA_SHARED_32(types, transposes)                                                                             \
+#define WGMMA_SHARED_32(type)                                                                                          \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"                                                          \
-                 "wgmma.mma_async.sync.aligned.m64n32" types " {" REGISTERS_16 "}, %16, %17, "                         \
-                 "p, 1, 1" transposes ";\n}\n"                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" REGISTERS_16 "}, %16, %17, "         \
+                 "p, 1, 1, 0, 0;\n}\n"                                                                                 \
                  : ACC_8(c, 0), ACC_8(c, 8)                                                                            \
                  : "l"(a), "l"(b), "r"((int)add))
-#define WGMMA_SHARED_64(types, transposes)                                                                             \
+#define WGMMA_SHARED_64(type)                                                                                          \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                          \
-                 "wgmma.mma_async.sync.aligned.m64n64" types " {" REGISTERS_32 "}, %32, %33, "                         \
-                 "p, 1, 1" transposes ";\n}\n"                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" REGISTERS_32 "}, %32, %33, "         \
+                 "p, 1, 1, 0, 0;\n}\n"                                                                                 \
                  : ACC_32(c, 0)                                                                                        \
                  : "l"(a), "l"(b), "r"((int)add))
-#define WGMMA_SHARED_128(types, transposes)                                                                            \
+#define WGMMA_SHARED_128(type)                                                                                         \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                          \
-                 "wgmma.mma_async.sync.aligned.m64n128" types " {" REGISTERS_64 "}, %64, %65, "                        \
-                 "p, 1, 1" transposes ";\n}\n"                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" REGISTERS_64 "}, %64, %65, "        \
+                 "p, 1, 1, 0, 0;\n}\n"                                                                                 \
                  : ACC_32(c, 0), ACC_32(c, 32)                                                                         \
                  : "l"(a), "l"(b), "r"((int)add))
 /* C += A B, A in registers. */
@@ -82,24 +82,18 @@
                  : ACC_32(c, 0), ACC_32(c, 32), ACC_32(c, 64), ACC_32(c, 96)                                           \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
-/* Two e4m3 numbers, in the place of a 16-bit one: then a wgmma multiplies 32 of them instead of 16. */
-struct e4m3_two {
-    uint16_t bits;
-};
-
-#define WGMMA_SHARED(n)                                                                                                \
-    if constexpr (N == n && std::is_same_v<T, __half>) WGMMA_SHARED_##n("k16.f32.f16.f16", ", 0, 0");                  \
-    if constexpr (N == n && std::is_same_v<T, __nv_bfloat16>) WGMMA_SHARED_##n("k16.f32.bf16.bf16", ", 0, 0");         \
-    if constexpr (N == n && std::is_same_v<T, e4m3_two>) WGMMA_SHARED_##n("k32.f32.e4m3.e4m3", "")
-
 template <class T, int N>
 static __device__ __forceinline__ void wgmma_shared(float *c, uint64_t a, uint64_t b, bool add)
 {
     static_assert(N == 16 || N == 32 || N == 64 || N == 128, "only these are written out");
-    WGMMA_SHARED(16);
-    WGMMA_SHARED(32);
-    WGMMA_SHARED(64);
-    WGMMA_SHARED(128);
+    if constexpr (N == 16 && std::is_same_v<T, __half>) WGMMA_SHARED_16("f16");
+    if constexpr (N == 16 && !std::is_same_v<T, __half>) WGMMA_SHARED_16("bf16");
+    if constexpr (N == 32 && std::is_same_v<T, __half>) WGMMA_SHARED_32("f16");
+    if constexpr (N == 32 && !std::is_same_v<T, __half>) WGMMA_SHARED_32("bf16");
+    if constexpr (N == 64 && std::is_same_v<T, __half>) WGMMA_SHARED_64("f16");
+    if constexpr (N == 64 && !std::is_same_v<T, __half>) WGMMA_SHARED_64("bf16");
+    if constexpr (N == 128 && std::is_same_v<T, __half>) WGMMA_SHARED_128("f16");
+    if constexpr (N == 128 && !std::is_same_v<T, __half>) WGMMA_SHARED_128("bf16");
 }
 
 template <class T, int N>
@@ -125,7 +119,6 @@ static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t 
 #undef REGISTERS_32
 #undef REGISTERS_64
 #undef REGISTERS_128
-#undef WGMMA_SHARED
 #undef WGMMA_SHARED_16
 #undef WGMMA_SHARED_32
 #undef WGMMA_SHARED_64
