@@ -1,11 +1,12 @@
 /* Matmuls of a quantized weight with a batch of tokens on Hopper. As in linear_wgmma.cu the matmul is transposed, out'
  * [out_features, num_tokens] = weight x', a block has a tile of output features and goes through the input features in
- * steps, and warps copy the operands of the steps into a ring. But wgmma has the weight in registers: each warpgroup
- * decodes the 64 rows that it multiplies, and decodes the next 32 input features while wgmma multiplies the last.
+ * steps. But wgmma has the weight in registers: each warpgroup decodes the rows that it multiplies, the next 32 input
+ * features while wgmma multiplies the last ones.
  *
- * A stage of the ring has STEP input features of both operands, and of each row and group the scale and the offset that
- * is subtracted from the decoded integers, each as a pair of T. Two warps make these pairs. A weight with one scale for
- * each row is multiplied without it, and the sums are multiplied by it at the end.
+ * There are two rings. A stage of one has STEP input features of the weight and, of each row and group, the scale and
+ * the offset that is subtracted from the decoded integers, each as a pair of T; two warps make these pairs. A stage of
+ * the other has tokens. A weight with one scale for each row is multiplied without it, and the sums are multiplied by
+ * it at the end.
  *
  * Few tiles are split along the input features, one part for each block of a cluster. */
 #include "kernels/cuda/linear_few_tokens.cuh"
@@ -20,7 +21,7 @@ enum {
     SCALES_AT_ONCE = 4 /* of a row */
 };
 
-/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * BLOCKS_OF_ROWS rows each;
+/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * ROW_BLOCKS rows each;
  * PLACES of its blocks fit on a multiprocessor. */
 template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES> struct quantized_tiling {
     static constexpr int ROWS = 64 * GROUPS * ROW_BLOCKS; /* output features of a tile, at most */
