@@ -12,24 +12,9 @@
  * If there are fewer tiles than places for blocks, each tile is split into parts along its input features, one for each
  * block of a cluster. The blocks then share the tokens, and read each other's sums from shared memory and add them in
  * the order of their ranks. A plan leaves room for blocks of the next kernel: more is gained if that kernel fills its
- * rings early than if this kernel has more blocks.
- *
- * An operand in shared memory has rows of 128 bytes, that is 64 input features, in the 128-byte swizzle: the 16-byte
- * pieces of a row are permuted by the row's number. The copy engine and wgmma both know this layout. */
-#include "kernels/cuda/bulk_copy.cuh"
-#include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/dependent.cuh"
+ * rings early than if this kernel has more blocks. */
 #include "kernels/cuda/linear_wgmma.cuh"
-#include "kernels/cuda/tensor_map.cuh"
-#include "kernels/cuda/wgmma.cuh"
-
-enum {
-    GROUP = 128, /* threads of a warpgroup, which has 64 rows of a tile */
-    BOX_FEATURES = 64,
-    BOX_ROW = 2 * BOX_FEATURES, /* bytes */
-    MAX_SPLITS = 8,
-    MIN_PART = 512 /* input features */
-};
+#include "kernels/cuda/linear_wgmma_tile.cuh"
 
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply. Two blocks fit on a multiprocessor.
  */
@@ -41,31 +26,23 @@ template <int N, int GROUPS> struct tiling {
     static constexpr int STAGE = BOXES * (WEIGHT_BOX + TOKEN_BOX);
     static constexpr int STAGES = (110 << 10) / STAGE;
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
-    static constexpr int ALIGNMENT = 1024;    /* of a box: the swizzle's period */
     static constexpr int SHARED = ALIGNMENT + STAGES * STAGE;
+    static constexpr int TOKENS_AT_ONCE = 2; /* that a thread writes */
     static_assert(4 * N * SUMS_ROW <= STAGES * STAGE, "the ring holds the sums at the end");
 };
 
-struct wgmma_call {
+struct wgmma_call : tiled_matmul {
     CUtensorMap weight, x; /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N rows */
-    struct matmul matmul;
-    int32_t tile_rows; /* output features of a tile: a multiple of 8, with MATMUL_GATE of 16 */
-    int32_t splits;    /* parts of a tile, which are the blocks of a cluster */
-    int32_t steps;     /* of all parts together */
-    bool fours;        /* four elements of a row of out can be moved as one */
+    int32_t steps;         /* of all parts together */
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* A block's part of the matmul: steps begin .. end - 1 of a tile, beginning with `first` and going round. Tiles begin
- * at different steps, so that they do not all read the same part of x at the same time. */
-struct block_part {
-    int32_t rank, tile, begin, end, first;
-};
-
+/* Tiles begin at different steps, so that they do not all read the same part of x at the same time. */
 static __device__ __forceinline__ block_part find_part(const wgmma_call &call)
 {
-    block_part part;
+    block_part part = {};
+    part.num_tokens = call.matmul.num_tokens;
     part.rank = blockIdx.x % call.splits;
     part.tile = blockIdx.x / call.splits;
     part.begin = call.steps * part.rank / call.splits;
@@ -73,13 +50,6 @@ static __device__ __forceinline__ block_part find_part(const wgmma_call &call)
     part.first = part.begin + part.tile % (part.end - part.begin);
     return part;
 }
-
-/* The ring and its barriers: full[s] ends a phase when both operands of a step are in stage s, empty[s] when they have
- * been multiplied. */
-struct step_ring {
-    uint8_t *data;
-    uint64_t *full, *empty;
-};
 
 /* An operand's boxes of a step: one box from `row` of the matrix on, or two. In a stage the operand begins at `offset`,
  * and its boxes of the next 64 input features follow box_step bytes later. */
@@ -123,13 +93,6 @@ static __device__ __forceinline__ void copy_boxes(const operand &o, const block_
     }
 }
 
-/* The descriptor of an operand in the 128-byte swizzle. Its address is a multiple of 1024; every 16 input features add
- * 32 bytes to it. */
-static __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
-{
-    return (uint64_t)(address >> 4) | (uint64_t)1 << 16 | (uint64_t)(8 * BOX_ROW >> 4) << 32 | (uint64_t)1 << 62;
-}
-
 /* Multiplies 16 input features, for any N that is a sum of the sizes that wgmma_shared has. */
 template <class T, int N>
 static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens)
@@ -167,141 +130,6 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], cons
     }
     wgmma_wait<0>();
     wgmma_pin(sums);
-}
-
-template <class L> static __device__ __forceinline__ void mma_warps_sync()
-{
-    asm volatile("bar.sync 1, %0;" ::"n"(L::MMA_THREADS) : "memory");
-}
-
-/* y[i]: four output features of a token, summed over all parts. The sums of other blocks take long to load, so all
- * loads of a round are started before the first is used. */
-template <int COUNT>
-static __device__ __forceinline__ void load_totals(float4 (&y)[COUNT], const float *const (&sums)[COUNT], int splits)
-{
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) y[i] = splits == 1 ? *(const float4 *)sums[i] : float4{};
-    if (splits == 1) return;
-#pragma unroll 4
-    for (int rank = 0; rank < splits; rank++) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            const float4 part = cluster_load_4(cluster_address(sums[i], rank));
-            y[i].x += part.x, y[i].y += part.y, y[i].z += part.z, y[i].w += part.w;
-        }
-    }
-}
-
-/* Stores the first `count` of four output features of a token, added to what is in out if `add`; as_one: all four in
- * one access. */
-template <class Out>
-static __device__ __forceinline__ void store_four(Out *to, float4 y, const float (&bias)[4], bool as_one, int count,
-                                                  bool add)
-{
-    piece<Out, 4> out = {from_float<Out>(y.x + bias[0]), from_float<Out>(y.y + bias[1]), from_float<Out>(y.z + bias[2]),
-                         from_float<Out>(y.w + bias[3])};
-    if (add) {
-        piece<Out, 4> before = {};
-        if (as_one) before = *(const piece<Out, 4> *)to;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (!as_one && i < count) before.values[i] = to[i];
-            out.values[i] = from_float<Out>(to_float(before.values[i]) + to_float(out.values[i]));
-        }
-    }
-    if (as_one) {
-        *(piece<Out, 4> *)to = out;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (i < count) to[i] = out.values[i];
-}
-
-/* A thread's share of writing a tile: four output features of some of this block's tokens. */
-struct tile_share {
-    int row;        /* of the tile: the first of the four */
-    int feature;    /* the same as an output feature */
-    int count;      /* how many of the four exist; 0 or less: none */
-    int token, end; /* tokens token, token + threads / fours, ... below end */
-};
-
-/* `fours` threads share a token, `rows` output features make a tile, and there are `features` in all. */
-static __device__ __forceinline__ tile_share share_of(const wgmma_call &call, const block_part &part, int fours,
-                                                      int rows, int features)
-{
-    const int num_tokens = call.matmul.num_tokens;
-    tile_share share;
-    share.row = threadIdx.x % fours * 4;
-    share.feature = part.tile * rows + share.row;
-    share.count = share.row >= rows ? 0 : features - share.feature < 4 ? features - share.feature : 4;
-    share.token = num_tokens * part.rank / call.splits + threadIdx.x / fours;
-    share.end = num_tokens * (part.rank + 1) / call.splits;
-    return share;
-}
-
-/* The biases of `count` of four output features; 0 for the others and where there is no bias. */
-template <class T>
-static __device__ __forceinline__ void load_biases(float (&out)[4], const matmul &m, int feature, int count)
-{
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = m.bias && i < count ? to_float(((const T *)m.bias)[feature + i]) : 0.0f;
-}
-
-/* MATMUL_GATE: a thread has four output features of the gate and those of up that belong to them. The exact GELU is
- * long and behind a branch. One branch for all four elements, not one for each, lets the compiler compute the four of
- * another activation side by side. */
-template <class T, class L>
-static __device__ __forceinline__ void write_gated_tile(const wgmma_call &call, const block_part &part,
-                                                        const float *sums)
-{
-    constexpr int FOURS = L::ROWS / 8, STEP = L::MMA_THREADS / FOURS;
-    const matmul &m = call.matmul;
-    const int half = call.tile_rows / 2, size = (int)(m.out_features / 2);
-    const tile_share share = share_of(call, part, FOURS, half, size);
-    float gate_bias[4], up_bias[4], none[4] = {};
-    if (share.count <= 0) return;
-    load_biases<T>(gate_bias, m, share.feature, share.count);
-    load_biases<T>(up_bias, m, size + share.feature, share.count);
-#pragma unroll 1
-    for (int token = share.token; token < share.end; token += STEP) {
-        const float *gate = sums + token * L::SUMS_ROW + share.row;
-        const float *const from[] = {gate, gate + half};
-        float4 y[2];
-        load_totals(y, from, call.splits);
-        auto gate_four = [&](enum activation activation) {
-            return float4{gate_times_up<T>(activation, y[0].x + gate_bias[0], y[1].x + up_bias[0]),
-                          gate_times_up<T>(activation, y[0].y + gate_bias[1], y[1].y + up_bias[1]),
-                          gate_times_up<T>(activation, y[0].z + gate_bias[2], y[1].z + up_bias[2]),
-                          gate_times_up<T>(activation, y[0].w + gate_bias[3], y[1].w + up_bias[3])};
-        };
-        const float4 gated = m.activation == ACTIVATION_GELU ? gate_four(ACTIVATION_GELU) : gate_four(m.activation);
-        store_four((T *)m.out + share.feature + token * m.out_stride, gated, none, call.fours, share.count, false);
-    }
-}
-
-/* The others: a thread writes two tokens at a time. */
-template <class T, class L, class Out>
-static __device__ __forceinline__ void write_tile(const wgmma_call &call, const block_part &part, const float *sums)
-{
-    constexpr int FOURS = L::ROWS / 4, STEP = L::MMA_THREADS / FOURS;
-    const matmul &m = call.matmul;
-    const tile_share share = share_of(call, part, FOURS, call.tile_rows, (int)m.out_features);
-    const bool add = m.result == MATMUL_ADD;
-    float bias[4];
-    if (share.count <= 0) return;
-    load_biases<T>(bias, m, share.feature, share.count);
-    Out *to = (Out *)m.out + share.feature;
-#pragma unroll 1
-    for (int token = share.token; token < share.end; token += 2 * STEP) {
-        const bool is_second = token + STEP < share.end;
-        const float *first = sums + token * L::SUMS_ROW + share.row;
-        const float *const from[] = {first, first + is_second * STEP * L::SUMS_ROW};
-        float4 y[2];
-        load_totals(y, from, call.splits);
-        store_four(to + token * m.out_stride, y[0], bias, call.fours, share.count, add);
-        if (is_second) store_four(to + (token + STEP) * m.out_stride, y[1], bias, call.fours, share.count, add);
-    }
 }
 
 /* The warpgroups that multiply. At the end they write their sums over the operands in the ring. */
@@ -358,7 +186,7 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     using L = tiling<N, GROUPS>;
     extern __shared__ uint8_t shared[];
     __shared__ uint64_t full[L::STAGES], empty[L::STAGES];
-    const step_ring ring = {shared + (-shared_address(shared) & (L::ALIGNMENT - 1)), full, empty};
+    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), full, empty};
     const block_part part = find_part(call);
     let_next_start();
     if (threadIdx.x < L::STAGES) {
@@ -378,20 +206,6 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
         cluster_wait();
     }
 #endif
-}
-
-/* A map of a matrix [rows, in_features] whose rows are `stride` apart, in boxes of 64 input features. */
-static bool map_matrix(CUtensorMap *out, const void *data, int64_t rows, int64_t in_features, int64_t stride,
-                       int32_t box_rows)
-{
-    const struct tensor_map_args args = {data,
-                                         2,
-                                         {in_features, rows},
-                                         {stride},
-                                         {BOX_FEATURES, box_rows},
-                                         CU_TENSOR_MAP_SWIZZLE_128B,
-                                         CU_TENSOR_MAP_L2_PROMOTION_L2_128B};
-    return tensor_map_encode(out, &args);
 }
 
 /* Few tiles: as many parts as leave room for the next kernel's blocks. Many tiles: tiles of a size at which the last

@@ -1,11 +1,12 @@
 /* Matmuls of a quantized weight with a batch of tokens on Hopper. As in linear_wgmma.cu the matmul is transposed, out'
  * [out_features, num_tokens] = weight x', a block has a tile of output features and goes through the input features in
- * steps, and warps copy the operands of the steps into a ring. But wgmma has the weight in registers: each warpgroup
- * decodes the 64 rows that it multiplies, and decodes the next 32 input features while wgmma multiplies the last.
+ * steps. But wgmma has the weight in registers: each warpgroup decodes the rows that it multiplies, the next 32 input
+ * features while wgmma multiplies the last ones.
  *
- * A stage of the ring has STEP input features of both operands, and of each row and group the scale and the offset that
- * is subtracted from the decoded integers, each as a pair of T. Two warps make these pairs. A weight with one scale for
- * each row is multiplied without it, and the sums are multiplied by it at the end.
+ * There are two rings. A stage of one has STEP input features of the weight and, of each row and group, the scale and
+ * the offset that is subtracted from the decoded integers, each as a pair of T; two warps make these pairs. A stage of
+ * the other has tokens. A weight with one scale for each row is multiplied without it, and the sums are multiplied by
+ * it at the end.
  *
  * Few tiles are split along the input features, one part for each block of a cluster. */
 #include "kernels/cuda/linear_few_tokens.cuh"
@@ -20,7 +21,7 @@ enum {
     SCALES_AT_ONCE = 4 /* of a row */
 };
 
-/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * BLOCKS_OF_ROWS rows each;
+/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * ROW_BLOCKS rows each;
  * PLACES of its blocks fit on a multiprocessor. */
 template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES> struct quantized_tiling {
     static constexpr int ROWS = 64 * GROUPS * ROW_BLOCKS; /* output features of a tile, at most */
@@ -543,18 +544,21 @@ static bool launch(struct backend *b, const char *operation, quantized_call *cal
     return true;
 }
 
-/* Where there are enough tiles, tiles twice as large read the tokens half as often. */
+/* From 65 tokens on: tiles of 256 tokens, unless smaller ones leave less to do for tokens that are not there, or few
+ * tiles would have to be split into more parts. Where there are enough tiles, tiles of twice as many output features
+ * read the tokens half as often. */
 template <class T, enum weight_format FORMAT>
 static bool launch_tokens(struct backend *b, const char *operation, quantized_call *call)
 {
     const int32_t tokens = call->matmul.num_tokens;
     const bool many_tiles = call->matmul.out_features > 128 * cuda_state(b)->num_sms;
-    return tokens <= 16   ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
-           : tokens <= 32 ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
-           : tokens <= 64 ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
-           : tokens > 128 ? launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call)
-           : many_tiles   ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
-                          : launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call);
+    const bool half_tile = tokens <= 640 && (tokens - 1) / 128 % 2 == 0;
+    return tokens <= 16                                  ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
+           : tokens <= 32                                ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
+           : tokens <= 64                                ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
+           : many_tiles && half_tile                     ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
+           : !many_tiles && (half_tile || tokens <= 256) ? launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call)
+                                                         : launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call);
 }
 
 template <class T> static bool launch_format(struct backend *b, const char *operation, quantized_call *call)
@@ -571,8 +575,8 @@ bool linear_wgmma_takes_quantized(struct backend *b, const struct matmul *m)
     const bool rows = m->in_features % (m->format == WEIGHT_INT4 ? INT4_SEGMENT : 16) == 0 && m->x_stride % 8 == 0;
     const bool groups =
         m->group_size >= m->in_features || m->group_size == 32 || m->group_size == 64 || m->group_size % STEP == 0;
-    return cuda_state(b)->has_wgmma && matmul_is_quantized(m) && !m->x_scales && size && rows && groups &&
-           cuda_is_aligned(m->weight) && cuda_is_aligned(m->x);
+    return cuda_state(b)->has_wgmma && matmul_is_quantized(m) && size && rows && groups && cuda_is_aligned(m->weight) &&
+           cuda_is_aligned(m->x);
 }
 
 bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m)
@@ -591,6 +595,6 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
 bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m)
 {
     const bool wgmma = m->num_tokens >= QUANTIZED_WGMMA_MIN_TOKENS && linear_wgmma_takes_quantized(b, m);
-    if (wgmma) return m->num_tokens <= QUANTIZED_WGMMA_MAX_TOKENS && linear_wgmma_quantized(b, operation, m);
+    if (wgmma) return linear_wgmma_quantized(b, operation, m);
     return few_tokens_quantized(b, operation, m);
 }

@@ -5,9 +5,7 @@
 
 #include "kernels/cuda/matmul.cuh"
 
-/* Where it is the fastest kernel: few_tokens_quantized is with fewer tokens; with more, to make floats of the weight
- * first costs little. */
-enum { QUANTIZED_WGMMA_MIN_TOKENS = 9, QUANTIZED_WGMMA_MAX_TOKENS = 1024 };
+enum { QUANTIZED_WGMMA_MIN_TOKENS = 9 }; /* few_tokens_quantized is faster with fewer */
 
 /* Whether it computes a matmul of a quantized weight, apart from a norm; x is not quantized. It does not on other
  * devices, nor with INT4 that weight_prepare has not reordered, groups that are neither 32, 64, a multiple of 128 nor
@@ -18,8 +16,8 @@ bool linear_wgmma_takes_quantized(struct backend *b, const struct matmul *m);
 /* Computes it, without a norm. False: it does not take it, and has done nothing. */
 bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m);
 
-/* By the faster of the two kernels that decode the weight as they read it. False: neither takes it; or it is faster
- * after a norm of its own (m->gain), or as floats. */
+/* By the faster of the two kernels that decode the weight as they read it. False: neither takes it, or it is faster
+ * after a norm of its own (m->gain). */
 bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m);
 
 #endif
