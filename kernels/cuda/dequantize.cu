@@ -123,6 +123,7 @@ int64_t cuda_dequantize_workspace(const struct cuda_state *s, const struct works
 {
     (void)s;
     const int64_t bytes = query->max_quantized_elements * (int64_t)sizeof(float);
-    const int64_t row = query->max_in_features * (int64_t)sizeof(float), most = row > SLAB_BYTES ? row : (int64_t)SLAB_BYTES;
+    const int64_t row = query->max_in_features * (int64_t)sizeof(float),
+                  most = row > SLAB_BYTES ? row : (int64_t)SLAB_BYTES;
     return bytes < most ? bytes : most;
 }

@@ -22,12 +22,13 @@ static __global__ void __launch_bounds__(THREADS) weight_prepare_kernel(uint32_t
 }
 
 /* The scale of a row that has a NaN becomes NaN, because decoding would make 480 of it (fp8_pairs). */
-static __global__ void __launch_bounds__(THREADS) mark_nan_kernel(const uint8_t *data, int64_t in_features, float *scales,
-                                                                  int64_t scale_rows, int64_t groups)
+static __global__ void __launch_bounds__(THREADS)
+    mark_nan_kernel(const uint8_t *data, int64_t in_features, float *scales, int64_t scale_rows, int64_t groups)
 {
     const int64_t row = blockIdx.x;
     bool has_nan = false;
-    for (int64_t i = threadIdx.x; i < in_features; i += THREADS) has_nan |= (data[row * in_features + i] & 0x7f) == 0x7f;
+    for (int64_t i = threadIdx.x; i < in_features; i += THREADS)
+        has_nan |= (data[row * in_features + i] & 0x7f) == 0x7f;
     if (__syncthreads_or(has_nan) && threadIdx.x == 0) scales[row / scale_rows * groups] = NAN;
 }
 
