@@ -100,6 +100,7 @@ static inline int cpu_bf16_parts(enum dtype x)
 }
 
 struct cpu_bf16_kernels {
+    int few_tokens; /* tiles are faster than dot for more */
     int tile_tokens, tile_features;
     void (*pack_x)(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens,
                    int64_t depth); /* float32 or bfloat16 */

@@ -294,7 +294,7 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece)
 {
     const struct matmul *m = stretch->m;
     uint8_t *scratch = stretch->scratch + cpu_thread() * thread_bytes();
-    const bool direct = m->args->out_dtype == DTYPE_FLOAT32;
+    const bool direct = m->args->out_dtype == DTYPE_FLOAT32 && m->tiles != TILES_BF16;
     const int64_t first = piece->first_strip * stretch->strip_tokens, token = stretch->token + first;
     const int64_t tokens = min_i64(piece->end_strip * stretch->strip_tokens, stretch->num_tokens) - first;
     piece->panel = scratch;
@@ -378,9 +378,11 @@ static void choose_tiles(struct matmul *m)
 {
     const struct cpu_quantized_kernels *quantized = m->s->quantized;
     const struct cpu_bf16_kernels *bf16 = m->s->bf16;
+    m->few_tokens = FEW_TOKENS;
     if (bf16 && m->w->format == WEIGHT_BFLOAT16) {
         m->tiles = TILES_BF16, m->tile_tokens = bf16->tile_tokens, m->tile_features = bf16->tile_features;
         m->group = CPU_BF16_GROUP, m->w_group_bytes = CPU_BF16_GROUP * (int)sizeof(uint16_t);
+        m->few_tokens = bf16->few_tokens;
         m->x_group_bytes = cpu_bf16_parts(m->args->dtype) * m->w_group_bytes;
     } else if (quantized && quantized->tile && matmul_is_integer(m->w)) {
         m->tiles = TILES_INT8, m->tile_tokens = quantized->tile_tokens, m->tile_features = quantized->tile_features;
@@ -403,7 +405,7 @@ void cpu_linear(struct backend *b, const struct linear_args *args)
                        .in_features = args->weight->in_features,
                        .out_features = args->weight->out_features};
     choose_tiles(&m);
-    if (m.tile_tokens > 0 && m.num_tokens > FEW_TOKENS && many_tokens(&m)) return;
+    if (m.tile_tokens > 0 && m.num_tokens > m.few_tokens && many_tokens(&m)) return;
     for (int64_t token = 0; token < m.num_tokens; token += FEW_TOKENS)
         few_tokens(&m, token, (int)min_i64(FEW_TOKENS, m.num_tokens - token));
 }
@@ -414,7 +416,7 @@ int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_q
     const int heights[] = {s->kernels->tile_tokens, s->bf16 ? s->bf16->tile_tokens : 0};
     int64_t tokens = FEW_TOKENS, scratch = 0;
     for (int i = 0; i < 2; i++) {
-        if (heights[i] == 0 || query->max_num_tokens <= FEW_TOKENS) continue;
+        if (heights[i] == 0 || query->max_num_tokens <= (i == 0 ? FEW_TOKENS : s->bf16->few_tokens)) continue;
         const int64_t wanted = divide_up(query->max_num_tokens, heights[i]) * heights[i];
         tokens = max_i64(tokens, min_i64(wanted, stretch_tokens(heights[i], query->max_in_features)));
         scratch = s->threads * thread_bytes();

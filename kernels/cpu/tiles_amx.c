@@ -187,6 +187,7 @@ static void tiles(float *out, int64_t out_stride, const uint8_t *x, int parts, c
 }
 
 const struct cpu_bf16_kernels cpu_bf16_amx = {
+    .few_tokens = 12,
     .tile_tokens = AMX_TOKENS,
     .tile_features = AMX_FEATURES,
     .pack_x = pack_x,
