@@ -85,18 +85,18 @@ extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
 
 /* ---- bfloat16 weights in tile registers ---- */
 
-/* As pack and tile of cpu_kernels, for operands that are bfloat16. A float32 x becomes two parts, whose sum has 16 bits
- * of its significand; a bfloat16 x is one. Operands are packed in groups of CPU_BF16_GROUP input features, the last one
+/* As pack and tile of cpu_kernels, for operands that are bfloat16. A float32 x becomes three parts, whose sum it is; a
+ * bfloat16 x is one. Operands are packed in groups of CPU_BF16_GROUP input features, the last one
  * padded with zeros, at addresses that are multiples of 64 bytes (others are slow):
  *
  *   x          [parts, tile_tokens, CPU_BF16_GROUP]
  *   weights    [CPU_BF16_GROUP / 2, 2] of 16 output features, and the same of the next 16
  */
-enum { CPU_BF16_GROUP = 32 };
+enum { CPU_BF16_GROUP = 32, CPU_BF16_PARTS = 3 };
 
 static inline int cpu_bf16_parts(enum dtype x)
 {
-    return x == DTYPE_BFLOAT16 ? 1 : 2;
+    return x == DTYPE_BFLOAT16 ? 1 : CPU_BF16_PARTS;
 }
 
 struct cpu_bf16_kernels {

@@ -410,17 +410,25 @@ void cpu_linear(struct backend *b, const struct linear_args *args)
         few_tokens(&m, token, (int)min_i64(FEW_TOKENS, m.num_tokens - token));
 }
 
-int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query)
+/* Of tiles of so many tokens, with element_bytes of packed x for each input feature. */
+static int64_t tiles_workspace(const struct cpu_state *s, const struct workspace_query *query, int few_tokens,
+                               int tile_tokens, int element_bytes)
 {
     const int64_t in_features = divide_up(query->max_in_features, CPU_BF16_GROUP) * CPU_BF16_GROUP;
-    const int heights[] = {s->kernels->tile_tokens, s->bf16 ? s->bf16->tile_tokens : 0};
-    int64_t tokens = FEW_TOKENS, scratch = 0;
-    for (int i = 0; i < 2; i++) {
-        if (heights[i] == 0 || query->max_num_tokens <= (i == 0 ? FEW_TOKENS : s->bf16->few_tokens)) continue;
-        const int64_t wanted = divide_up(query->max_num_tokens, heights[i]) * heights[i];
-        tokens = max_i64(tokens, min_i64(wanted, stretch_tokens(heights[i], query->max_in_features)));
-        scratch = s->threads * thread_bytes();
+    if (tile_tokens == 0 || query->max_num_tokens <= few_tokens) return 0;
+    const int64_t wanted = divide_up(query->max_num_tokens, tile_tokens) * tile_tokens;
+    const int64_t tokens = min_i64(wanted, stretch_tokens(tile_tokens, query->max_in_features));
+    return s->threads * thread_bytes() + tokens * in_features * element_bytes;
+}
+
+int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query)
+{
+    int64_t bytes = FEW_TOKENS * query->max_in_features * (int64_t)sizeof(float);
+    bytes = max_i64(bytes, tiles_workspace(s, query, FEW_TOKENS, s->kernels->tile_tokens, sizeof(float)));
+    if (s->bf16) {
+        const int64_t parts = tiles_workspace(s, query, s->bf16->few_tokens, s->bf16->tile_tokens,
+                                              CPU_BF16_PARTS * (int)sizeof(uint16_t));
+        bytes = max_i64(bytes, parts);
     }
-    const int64_t floats = scratch + cpu_align(tokens * in_features * (int64_t)sizeof(float));
-    return max_i64(floats, matmul_quantized_workspace(s, query->max_in_features));
+    return max_i64(cpu_align(bytes), matmul_quantized_workspace(s, query->max_in_features));
 }

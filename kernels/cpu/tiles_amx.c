@@ -43,32 +43,28 @@ VECTOR __mmask32 first_bits(int64_t count)
     return count >= 32 ? 0xffffffff : (1u << count) - 1;
 }
 
-/* v as the sum of two bfloat16: the nearest, and what that leaves. */
-VECTOR void split(__m512i *high, __m512i *low, vec first, vec second)
+/* Two vectors of floats as 32 bfloat16, rounded to nearest; they keep what that leaves: 0 of what is not finite. */
+VECTOR __m512i take_part(vec v[2])
 {
     enum { NOT_FINITE = 0x99 };
-    *high = (__m512i)_mm512_cvtne2ps_pbh(second, first);
-    const __m512i wide0 = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(*high));
-    const __m512i wide1 = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(*high, 1));
-    const vec near0 = _mm512_castsi512_ps(_mm512_slli_epi32(wide0, 16));
-    const vec near1 = _mm512_castsi512_ps(_mm512_slli_epi32(wide1, 16));
-    const __mmask16 finite0 = ~_mm512_fpclass_ps_mask(near0, NOT_FINITE);
-    const __mmask16 finite1 = ~_mm512_fpclass_ps_mask(near1, NOT_FINITE);
-    *low = (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_sub_ps(finite1, second, near1),
-                                        _mm512_maskz_sub_ps(finite0, first, near0));
+    const __m512i part = (__m512i)_mm512_cvtne2ps_pbh(v[1], v[0]);
+    const __m256i halves[] = {_mm512_castsi512_si256(part), _mm512_extracti64x4_epi64(part, 1)};
+    for (int i = 0; i < 2; i++) {
+        const vec near = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves[i]), 16));
+        v[i] = _mm512_maskz_sub_ps(~_mm512_fpclass_ps_mask(near, NOT_FINITE), v[i], near);
+    }
+    return part;
 }
 
 static void pack_x_float32(uint8_t *out, const float *x, int64_t stride, int num_tokens, int64_t depth)
 {
-    for (int64_t k = 0; k < depth; k += DEPTH, out += 2 * X_BYTES)
+    for (int64_t k = 0; k < depth; k += DEPTH, out += CPU_BF16_PARTS * X_BYTES)
         for (int t = 0; t < num_tokens; t++) {
             const float *row = x + t * stride + k;
             const __mmask32 mask = first_bits(depth - k);
-            __m512i high, low;
-            split(&high, &low, _mm512_maskz_loadu_ps((__mmask16)mask, row),
-                  _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), row + LANES));
-            _mm512_storeu_si512(out + t * 64, high);
-            _mm512_storeu_si512(out + X_BYTES + t * 64, low);
+            vec v[] = {_mm512_maskz_loadu_ps((__mmask16)mask, row),
+                       _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), row + LANES)};
+            for (int p = 0; p < CPU_BF16_PARTS; p++) _mm512_storeu_si512(out + p * X_BYTES + t * 64, take_part(v));
         }
 }
 
