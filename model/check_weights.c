@@ -1,6 +1,7 @@
 #include "model/check_weights.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -11,8 +12,18 @@ struct tally {
     int64_t nan, infinite;
 };
 
-/* Without the sign, the bits of floats are ordered as integers; infinity and NaN are the largest. These two loops are
- * all that sound weights cost, and compilers vectorize them. */
+/* Without the sign, the bits of floats are ordered as integers; infinity and NaN are the largest. These loops are all
+ * that sound weights cost, and compilers vectorize them. */
+static int32_t largest_of_8_bits(const uint8_t *bits, int64_t count)
+{
+    uint8_t largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t magnitude = bits[i] & 0x7f;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
 static int32_t largest_of_16_bits(const uint16_t *bits, int64_t count)
 {
     int16_t largest = 0;
@@ -33,12 +44,26 @@ static int32_t largest_of_32_bits(const uint32_t *bits, int64_t count)
     return largest;
 }
 
+/* Whether there may be a NaN or an infinity. */
+static bool is_suspicious(const void *data, enum dtype dtype, int64_t count)
+{
+    switch (dtype) {
+    case DTYPE_FLOAT32:
+        return largest_of_32_bits(data, count) >= 0x7f800000;
+    case DTYPE_FLOAT16:
+        return largest_of_16_bits(data, count) >= 0x7c00;
+    case DTYPE_BFLOAT16:
+        return largest_of_16_bits(data, count) >= 0x7f80;
+    default: /* e4m3, which has no infinity */
+        return largest_of_8_bits(data, count) >= 0x7f;
+    }
+}
+
 static struct tally count_chunk(const void *data, enum dtype dtype, int64_t count)
 {
-    const int32_t infinity = dtype == DTYPE_FLOAT32 ? 0x7f800000 : dtype == DTYPE_FLOAT16 ? 0x7c00 : 0x7f80;
-    const int32_t largest = dtype == DTYPE_FLOAT32 ? largest_of_32_bits(data, count) : largest_of_16_bits(data, count);
     struct tally tally = {0};
-    for (int64_t i = 0; i < count && largest >= infinity; i++) {
+    if (!is_suspicious(data, dtype, count)) return tally;
+    for (int64_t i = 0; i < count; i++) {
         const float value = dtype_load(data, dtype, i);
         tally.nan += isnan(value) != 0;
         tally.infinite += isinf(value) != 0;
@@ -68,7 +93,7 @@ void model_weights_check_finite(const struct model_weights *weights, const struc
     for (int64_t i = 0; i < num_tensors; i++) {
         const struct safetensor *t = safetensors_at(weights->file, i);
         enum dtype dtype;
-        if (safetensors_to_dtype(t->dtype, &dtype) != 0 || dtype_size(dtype) == 1) continue;
+        if (safetensors_to_dtype(t->dtype, &dtype) != 0 || dtype == DTYPE_FP8_E5M2) continue;
         const int64_t count = (int64_t)(t->bytes / (uint64_t)dtype_size(dtype));
         const struct tally found = count_tensor(t->data, dtype, count);
         if (found.nan == 0 && found.infinite == 0) continue;

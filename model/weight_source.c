@@ -20,9 +20,11 @@ struct weight weight_of_scheme(const struct tensor *t)
                            .quantize_x = s->quantize_x};
 }
 
+/* An AWQ file has few bytes of a band side by side, so that it takes many reads: its bands are larger. */
 int64_t weight_source_band(const struct weight_source *s)
 {
-    const int64_t rows = BAND_BYTES / weight_row_bytes(&s->weight) / WEIGHT_SOURCE_ROWS * WEIGHT_SOURCE_ROWS;
+    const int64_t bytes = s->scheme.storage == STORED_AWQ ? 4 * BAND_BYTES : BAND_BYTES;
+    const int64_t rows = bytes / weight_row_bytes(&s->weight) / WEIGHT_SOURCE_ROWS * WEIGHT_SOURCE_ROWS;
     return rows > WEIGHT_SOURCE_ROWS ? rows : WEIGHT_SOURCE_ROWS;
 }
 

@@ -127,9 +127,11 @@ static void check_host_memory(struct inspection *i)
     const double cache_space = floor((double)(free_bytes - (p->budget - p->kv_cache)) / GIB * 10) / 10;
     if (p->discrete || p->budget <= free_bytes) return;
     error_set(&i->memory_error, STATUS_OUT_OF_MEMORY,
-              "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free, so that parts of "
-              "the weights would be read from the file in every step",
-              (double)p->weights / GIB, (double)p->budget / GIB, (double)free_bytes / GIB);
+              "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free, so that %s",
+              (double)p->weights / GIB, (double)p->budget / GIB, (double)free_bytes / GIB,
+              model_weights_to_pack(&i->loaded.weights) > 0
+                  ? "there is no room to pack the weights"
+                  : "parts of the weights would be read from the file in every step");
     if (cache_space > 0) error_advise(&i->memory_error, ADVICE_LOWER, "kv_cache_space", "%.1f", cache_space);
 }
 

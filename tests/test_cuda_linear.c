@@ -376,47 +376,58 @@ static void fused_operations_match_the_plain_ones(void **state)
         }
 }
 
-/* The same with quantized weights. The shapes give tiles of which a part is missing, x in parts, groups whose scales
- * begin at any address, and units that some warps do not have. */
-static void fused_operations_of_quantized_weights(void **state)
+/* The i-th of many quantized weights with so many tokens. The shapes give tiles of which a part is missing, x in parts,
+ * groups whose scales begin at any address, and units that some warps do not have; the last gives many tiles. */
+static struct fused_case quantized_case_new(struct test_backend *gpu, struct random *random, int32_t tokens, int i)
 {
-    struct kernel_test *test = *state;
-    struct test_backend *gpu = kernel_test_gpu(test);
-    static const int64_t shapes[][2] = {{16, 128}, {200, 896}, {2048, 2048}, {3072, 1152}, {1000, 4096}, {264, 14336}};
+    static const int64_t shapes[][2] = {{16, 128},    {200, 896},   {2048, 2048}, {3072, 1152},
+                                        {1000, 4096}, {264, 14336}, {17000, 256}};
     static const int64_t group_sizes[] = {128, 0, 64, 32, 128};
     static const enum weight_format formats[] = {WEIGHT_INT4, WEIGHT_FP8, WEIGHT_INT8};
-    const struct workspace_query query = {.max_num_tokens = 16,
-                                          .max_num_seqs = 16,
+    const enum weight_format format = formats[i % 3];
+    const int64_t group = group_sizes[(i / 3 + tokens) % 5];
+    const enum dtype dtype = (tokens + i) % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
+    const struct fused_shape shape = {.tokens = tokens,
+                                      .out_features = shapes[i / 3][0],
+                                      .in_features = shapes[i / 3][1],
+                                      .dtype = dtype,
+                                      .gain_dtype = i % 5 ? dtype : DTYPE_FLOAT32,
+                                      .bias = i % 4 == 0,
+                                      .format = format,
+                                      .group_size = format == WEIGHT_INT4 || group == 0 ? group : 128,
+                                      .scale_rows = format == WEIGHT_FP8 && group ? 128 : 1,
+                                      .scale_dtype = format == WEIGHT_INT4 ? types[i / 3 % 3] : DTYPE_FLOAT32,
+                                      .zeros = format == WEIGHT_INT4 && i % 2};
+    return fused_case_new(gpu, random, &shape);
+}
+
+static void workspace_for_quantized(struct test_backend *gpu, int32_t tokens)
+{
+    const struct workspace_query query = {.max_num_tokens = tokens,
+                                          .max_num_seqs = tokens,
                                           .max_model_len = 64,
                                           .num_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
                                           .max_in_features = 14336,
                                           .vocab_size = 1000,
-                                          .max_quantized_elements = 3072 * 2048};
+                                          .max_quantized_elements = 17000 * 2048};
     use_workspace(gpu, &query);
-    for (int i = 0; i < 16 * 6 * 3; i++) {
-        const enum weight_format format = formats[i % 3];
-        const int32_t tokens = 1 + i / 18;
-        const int64_t group = group_sizes[(i / 3 + tokens) % 5];
-        const enum dtype dtype = (tokens + i) % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
-        const struct fused_shape shape = {.tokens = tokens,
-                                          .out_features = shapes[i / 3 % 6][0],
-                                          .in_features = shapes[i / 3 % 6][1],
-                                          .dtype = dtype,
-                                          .gain_dtype = i % 5 ? dtype : DTYPE_FLOAT32,
-                                          .bias = i % 4 == 0,
-                                          .format = format,
-                                          .group_size = format == WEIGHT_INT4 || group == 0 ? group : 128,
-                                          .scale_rows = format == WEIGHT_FP8 && group ? 128 : 1,
-                                          .scale_dtype = format == WEIGHT_INT4 ? types[i / 3 % 3] : DTYPE_FLOAT32,
-                                          .zeros = format == WEIGHT_INT4 && i % 2};
-        struct fused_case c = fused_case_new(gpu, &test->random, &shape);
-        check_norm_linear(&c, i % 2 ? DTYPE_FLOAT32 : dtype);
-        check_linear_residual(&c, &test->random);
-        check_gate_up(&c, i % 2 == 0, ACTIVATION_SILU);
-        fused_case_free(&c);
-    }
+}
+
+static void fused_operations_of_quantized_weights(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = kernel_test_gpu(test);
+    workspace_for_quantized(gpu, 16);
+    for (int32_t tokens = 1; tokens <= FUSED_MAX_TOKENS; tokens++)
+        for (int i = 0; i < 6 * 3; i++) {
+            struct fused_case c = quantized_case_new(gpu, &test->random, tokens, i);
+            check_norm_linear(&c, i % 2 ? DTYPE_FLOAT32 : c.dtype);
+            check_linear_residual(&c, &test->random);
+            check_gate_up(&c, i % 2 == 0, ACTIVATION_SILU);
+            fused_case_free(&c);
+        }
 }
 
 /* A layer of a decode step from the attention's output to the next layer's q, k and v. */
@@ -613,6 +624,22 @@ static void batches_match_the_plain_ones(void **state)
         }
 }
 
+static void batches_of_quantized_weights(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = kernel_test_gpu(test);
+    static const int32_t tokens[] = {9, 16, 17, 32, 33, 64, 65, 128, 129, 256, 300};
+    workspace_for_quantized(gpu, 300);
+    if (!has_fused_batches(gpu, &test->random)) skip();
+    for (size_t n = 0; n < sizeof tokens / sizeof *tokens; n++)
+        for (int i = 0; i < 7 * 3; i++) {
+            struct fused_case c = quantized_case_new(gpu, &test->random, tokens[n], i);
+            check_linear_residual(&c, &test->random);
+            check_gate_up(&c, false, (enum activation)(i % NUM_ACTIVATIONS));
+            fused_case_free(&c);
+        }
+}
+
 /* Tokens so wide that not all of them fit into shared memory beside enough weights; with a number of output features
  * that is a multiple of four, and not. */
 static void wide_tokens_are_added(void **state)
@@ -681,6 +708,7 @@ int main(void)
         cmocka_unit_test(matmuls_in_a_row),
         cmocka_unit_test(matmuls_in_a_row_beside_a_thread),
         cmocka_unit_test(batches_match_the_plain_ones),
+        cmocka_unit_test(batches_of_quantized_weights),
         cmocka_unit_test(wide_tokens_are_added),
         cmocka_unit_test(fused_operations_refuse),
 #endif

@@ -194,6 +194,26 @@ static void test_every_size_of_device(void **state)
     }
 }
 
+/* Quantized weights, made or from a file that is quantized while it is loaded, are counted to the byte. */
+static void test_quantized(void **state)
+{
+    static const char *const formats[] = {"fp8", "int8", "int4"};
+    const struct temp_folder *toy = *state;
+    for (int i = 0; i < 6; i++) {
+        struct loaded_model l;
+        struct error err;
+        struct engine_options o = options(i < 3 ? toy->path : QUIRE_TEST_DATA "/golden/mha");
+        if (i >= 3) o.load_format = LOAD_FORMAT_AUTO;
+        o.quantization = formats[i % 3];
+        if (load(&o, 2048 * MIB, MIB, &l, &err) != STATUS_OK) fail_msg("%s", err.text);
+        check_report(&l);
+        assert_int_equal(weight_is_quantized(&l.model->device_weights.layers[0].down), true);
+        assert_int_equal(l.profile.weights, l.model->arena.bytes[PURPOSE_WEIGHTS]);
+        loaded_model_close(&l);
+        assert_int_equal(device.held, 0);
+    }
+}
+
 static void test_every_allocation_can_fail(void **state)
 {
     (void)state;
@@ -201,23 +221,27 @@ static void test_every_allocation_can_fail(void **state)
     struct error err;
     struct engine_options o = options(QUIRE_TEST_DATA "/golden/mha");
     o.load_format = LOAD_FORMAT_AUTO;
-    int failures = 0;
-    for (device.failing = 1; load(&o, 512 * MIB, MIB, &l, &err) != STATUS_OK; device.failing++) {
-        assert_non_null(strstr(err.text, "on purpose"));
-        failures++;
+    for (int i = 0; i < 2; i++) {
+        int failures = 0;
+        o.quantization = i ? "int4" : NULL;
+        for (device.failing = 1; load(&o, 512 * MIB, MIB, &l, &err) != STATUS_OK; device.failing++) {
+            assert_non_null(strstr(err.text, "on purpose"));
+            failures++;
+        }
+        device.failing = 0;
+        loaded_model_close(&l);
+        assert_int_equal(device.held, 0);
+        assert_true(failures > 4);
     }
-    device.failing = 0;
-    loaded_model_close(&l);
-    assert_int_equal(device.held, 0);
-    assert_true(failures > 4);
 }
 
-/* Weights are read while they are loaded, converted or not: a file that another program cuts meanwhile is an error. */
+/* Weights are read while they are loaded, converted, quantized or neither: a file that another program cuts meanwhile
+ * is an error. */
 static void test_a_file_that_shrinks(void **state)
 {
     (void)state;
-    static const char *const dtypes[] = {"bfloat16", "float32"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const dtypes[] = {"bfloat16", "float32", "bfloat16"};
+    for (int i = 0; i < 3; i++) {
         struct temp_folder folder;
         struct loaded_model l;
         struct error err;
@@ -229,6 +253,7 @@ static void test_a_file_that_shrinks(void **state)
         struct engine_options o = options(folder.path);
         o.load_format = LOAD_FORMAT_AUTO;
         o.dtype = dtypes[i];
+        if (i == 2) o.quantization = "fp8";
         device.shrinking = path;
         assert_int_equal(load(&o, 512 * MIB, MIB, &l, &err), STATUS_IO);
         assert_null(device.shrinking);
@@ -243,6 +268,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_others_may_be_unknown),
         cmocka_unit_test(test_every_size_of_device),
+        cmocka_unit_test(test_quantized),
         cmocka_unit_test(test_every_allocation_can_fail),
         cmocka_unit_test(test_a_file_that_shrinks),
     };

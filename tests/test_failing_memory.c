@@ -119,6 +119,8 @@ static void test_create(void **state)
     struct engine_options o = run_options("golden/gqa", path, sizeof path);
     o.trace_file = "/dev/null";
     assert_true(create_without(&o) > 50);
+    o.quantization = "int4";
+    assert_true(create_without(&o) > 100);
 }
 
 static struct engine_options toy_options(const struct temp_folder *folder, char *path, size_t size)

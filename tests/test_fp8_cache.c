@@ -280,12 +280,32 @@ static void answers_do_not_depend_on_the_schedule(void **state)
     }
 }
 
+static void refuses_by_name(void **state)
+{
+    (void)state;
+    char path[512];
+    struct engine *e;
+    struct error err;
+    struct engine_options o = run_options("golden/qwen3", path, sizeof path);
+    o.kv_cache_dtype = "int8";
+    assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "kv_cache_dtype is \"int8\", but must be auto, float32, float16, bfloat16, fp8, "
+                                  "fp8_e4m3 or fp8_e5m2");
+    o.kv_cache_dtype = "fp8", o.dtype = "fp8";
+    assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "dtype is \"fp8\", but must be auto, float32, float16 or bfloat16");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_scales_under_every_name),  cmocka_unit_test(one_scale_for_both),
-        cmocka_unit_test(incomplete_scales_are_measured), cmocka_unit_test(refuses_scales_that_are_none),
-        cmocka_unit_test(the_first_step_measures),        cmocka_unit_test(answers_do_not_depend_on_the_schedule),
+        cmocka_unit_test(finds_scales_under_every_name),
+        cmocka_unit_test(one_scale_for_both),
+        cmocka_unit_test(incomplete_scales_are_measured),
+        cmocka_unit_test(refuses_scales_that_are_none),
+        cmocka_unit_test(refuses_by_name),
+        cmocka_unit_test(the_first_step_measures),
+        cmocka_unit_test(answers_do_not_depend_on_the_schedule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -797,6 +797,27 @@ static void prefills_16_bit_types(void **state)
         }
 }
 
+/* The same with fp8: contexts of several tiles, several tiles of rows for a block, both types. */
+static void prefills_fp8_caches(void **state)
+{
+    static const int32_t head_sizes[] = {64, 80, 128, 256};
+    for (int i = 0; i < 16; i++) {
+        struct attention_case c = {.num_seqs = 4,
+                                   .query_lens = {1, 40, 150, 333},
+                                   .seq_lens = {1, 40, 431, 633},
+                                   .num_heads = i % 2 ? 6 : 8,
+                                   .num_kv_heads = 2,
+                                   .head_size = head_sizes[i % 4],
+                                   .block_size = block_sizes[1 + i / 4],
+                                   .dtype = i / 2 % 2 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
+                                   .cache_dtype = i % 3 == 2 ? DTYPE_FP8_E5M2 : DTYPE_FP8_E4M3,
+                                   .kv_scales = {0.37f, 0.02f}};
+        c.params.window = i % 3 ? 100 : 0;
+        c.poison_before_window = c.params.window > 0;
+        check_case(*state, &c);
+    }
+}
+
 /* Soft cap, ALiBi, both, and each with a window, for every tile size of tensor cores, with 16-bit and fp8 caches. */
 static void prefills_16_bit_variants(void **state)
 {
@@ -1056,6 +1077,7 @@ int main(void)
         cmocka_unit_test(mixes_decodes_and_chunks),
         cmocka_unit_test(prefills_every_cache_type),
         cmocka_unit_test(prefills_16_bit_types),
+        cmocka_unit_test(prefills_fp8_caches),
         cmocka_unit_test(prefills_16_bit_variants),
         cmocka_unit_test(prefills_many_rows),
         cmocka_unit_test(prefills_after_long_contexts),

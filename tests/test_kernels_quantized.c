@@ -236,6 +236,7 @@ static void check_linear(struct test_backend *tb, const struct quantized_case *c
     free_weight(&q);
 }
 
+/* Workspace for matmuls of up to that many tokens, input and output features. */
 static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t in_features, int64_t out_features)
 {
     const struct workspace_query query = {.max_num_tokens = num_tokens,
@@ -253,8 +254,8 @@ static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t i
 /* Numbers of tokens on both sides of every kernel's limit. */
 static void few_and_many_tokens(struct test_backend *tb)
 {
-    static const int32_t counts[] = {1,  2,  3,  4,  5,  6,  7,  8,  13, 14, 15,  16,  17, 18,
-                                     20, 28, 29, 31, 32, 33, 48, 63, 64, 65, 100, 129, 300};
+    static const int32_t counts[] = {1,  2,  3,  4,  5,  6,  7,  8,  13,  14,  15,  16,  17,  18,  20, 28,
+                                     29, 31, 32, 33, 48, 63, 64, 65, 100, 128, 129, 255, 256, 257, 300};
     workspace_for(tb, 300, 640, 200);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int f = 0; f < 3; f++) {
@@ -349,11 +350,11 @@ static void real_sizes(struct test_backend *tb)
 {
     static const int64_t in_features[] = {2048, 8192, 4096, 14336};
     static const int32_t tokens[] = {1, 4, 16, 70};
-    workspace_for(tb, 70, 14336, 256);
+    workspace_for(tb, 70, 14336, 72);
     for (int i = 0; i < 4 * 4 * 3; i++) {
         const struct quantized_case c = {.format = formats[i % 3],
                                          .num_tokens = tokens[i / 3 % 4],
-                                         .out_features = i / 3 % 4 == 3 ? 64 : 256,
+                                         .out_features = 72,
                                          .in_features = in_features[i / 12],
                                          .group_size = i % 3 == 2 ? 128 : 0,
                                          .scale_dtype = i % 3 == 2 ? DTYPE_FLOAT16 : DTYPE_FLOAT32,
@@ -367,13 +368,13 @@ static void real_sizes(struct test_backend *tb)
 
 static void thousands_of_tokens(struct test_backend *tb)
 {
-    workspace_for(tb, 4096, 512, 256);
+    workspace_for(tb, 4096, 256, 256);
     for (int i = 0; i < 3; i++)
         for (int32_t tokens = i == 1 ? 1100 : 1024; tokens <= 4096; tokens *= 4) {
             const struct quantized_case c = {.format = formats[i],
                                              .num_tokens = tokens,
                                              .out_features = tokens == 4096 ? 32 : 160,
-                                             .in_features = 512,
+                                             .in_features = 256,
                                              .group_size = i == 1 ? 0 : 128,
                                              .scale_rows = i == 0 ? 128 : 1,
                                              .dtype = DTYPE_BFLOAT16,
@@ -426,6 +427,33 @@ static void keeps_nan(struct test_backend *tb)
     }
 }
 
+/* A NaN of x makes its token NaN, and no other. */
+static void keeps_nan_of_x(struct test_backend *tb)
+{
+    enum { OUT = 40, IN = 256, TOKENS = 33 };
+    workspace_for(tb, TOKENS, IN, OUT);
+    for (int i = 0; i < 6; i++) {
+        const struct quantized_case c = {
+            .format = formats[i % 3], .out_features = OUT, .in_features = IN, .group_size = 64};
+        struct quantized_weight q = make_weight(tb, &c);
+        const int32_t tokens = i < 3 ? 5 : TOKENS;
+        const int64_t token = random_between(tb->random, 0, tokens - 1);
+        struct tensor x = tensor_random(tb->b, DTYPE_FLOAT32, tokens * IN, 1, tb->random);
+        struct tensor out = tensor_poison(tb->b, DTYPE_FLOAT32, tokens * OUT);
+        tensor_set(&x, token * IN + random_between(tb->random, 0, IN - 1), i % 2 ? NAN : INFINITY);
+        tensor_upload(&x);
+        const struct linear_args args = linear_of(&out, &x, &q.weight);
+        tb->b->linear(tb->b, &args);
+        tensor_download(&out);
+        for (int64_t j = 0; j < out.count; j++)
+            if (isfinite(tensor_get(&out, j)) == (j / OUT == token))
+                fail_msg("%s: %s: token %lld of x is not finite; element %lld is %g", tb->name, format_names[c.format],
+                         (long long)token, (long long)j, tensor_get(&out, j));
+        tensor_free(&x), tensor_free(&out);
+        free_weight(&q);
+    }
+}
+
 static void on_every_backend(void **state, void (*check)(struct test_backend *tb))
 {
     struct kernel_test *test = *state;
@@ -446,6 +474,7 @@ EVERY_BACKEND_TEST(real_sizes)
 EVERY_BACKEND_TEST(thousands_of_tokens)
 EVERY_BACKEND_TEST(small_workspace)
 EVERY_BACKEND_TEST(keeps_nan)
+EVERY_BACKEND_TEST(keeps_nan_of_x)
 
 int main(void)
 {
@@ -454,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_scales_of_blocks),    cmocka_unit_test(test_odd_sizes),
         cmocka_unit_test(test_real_sizes),          cmocka_unit_test(test_thousands_of_tokens),
         cmocka_unit_test(test_small_workspace),     cmocka_unit_test(test_keeps_nan),
+        cmocka_unit_test(test_keeps_nan_of_x),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);

@@ -462,6 +462,29 @@ static bool flag_of_row(const json_t *row, const char **flag, char value[32])
     return false;
 }
 
+static int64_t tokens_of_cache(const json_t *rows, const char *dtype)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i), *value = json_object_get(row, "value");
+        if (strcmp(json_string_value(json_object_get(row, "option")), "kv_cache_dtype") == 0 &&
+            strcmp(json_string_value(value), dtype) == 0)
+            return json_require_integer(row, "kv_cache_tokens");
+    }
+    fail_msg("no row for a cache of %s", dtype);
+    return 0;
+}
+
+static void an_fp8_cache_has_twice_the_tokens(void **state)
+{
+    struct program p;
+    profile(&p, *state, NULL, "--json", "--kv-cache-space", "0.25", NULL);
+    json_t *json = program_json(&p), *rows = json_object_get(json, "what_if");
+    const int64_t wide = tokens_of_cache(rows, "bfloat16"), narrow = tokens_of_cache(rows, "fp8");
+    assert_true(wide > 1000 && narrow >= 2 * wide && narrow <= 2 * wide + 16);
+    json_decref(json);
+    program_free(&p);
+}
+
 /* Each row says what quire says when it is given that flag. */
 static void what_if_rows_are_what_the_flags_give(void **state)
 {
@@ -792,6 +815,7 @@ int main(void)
         cmocka_unit_test(every_thins_out),
         cmocka_unit_test(unshared_without_the_cache),
         cmocka_unit_test(a_bad_line_is_named),
+        cmocka_unit_test(an_fp8_cache_has_twice_the_tokens),
         cmocka_unit_test(what_if_rows_are_what_the_flags_give),
         cmocka_unit_test(a_report_is_what_a_run_allocates),
         cmocka_unit_test(config_alone_is_enough),

@@ -150,7 +150,7 @@ static void test_schemes(void **state)
         {"{'quant_method':'gptq','bits':4,'group_size':128,'sym':false,'checkpoint_format':'gptq_v2'}",
          {STORED_GPTQ, true, .format = WEIGHT_INT4, .group_size = 128, .has_zeros = true}},
         {"{'quant_method':'gptq','bits':4,'group_size':128,'sym':true,'desc_act':true}",
-         {STORED_GPTQ, true, .format = WEIGHT_INT4, .group_size = 128, .ordered = true}},
+         {STORED_GPTQ, true, .format = WEIGHT_INT4, .group_size = 128, .zeros_less_one = true, .ordered = true}},
         {"{'quant_method':'awq','bits':4,'group_size':128,'zero_point':true,'version':'gemm'}",
          {STORED_AWQ, true, .format = WEIGHT_INT4, .group_size = 128, .has_zeros = true}},
         {"{'quant_method':'auto-round','bits':4,'group_size':128,'sym':false,'packing_format':'auto_round:auto_gptq'}",

@@ -125,6 +125,31 @@ static void check_matrix(const struct quantized_form *form, const struct tensor 
         }
 }
 
+/* Rows from the middle of a matrix are those of the whole, however they are read. */
+static void check_bands(const struct model_weights *w, const struct tensor *t)
+{
+    const struct weight *m = model_weights_matrix(w, t);
+    const struct weight_source *s = model_weights_source(w, t);
+    const struct weight_rows whole = {(void *)m->data, (void *)m->scales, (uint8_t *)m->zeros};
+    const struct weight_part_bytes most = weight_part_bytes(m, true, m->out_features);
+    char *data = malloc((size_t)most.data), *scales = malloc((size_t)most.scales), *zeros = malloc((size_t)most.zeros);
+    const struct weight_rows read = {data, scales, m->zeros ? (uint8_t *)zeros : NULL};
+    assert_true(data && scales && zeros);
+    for (int64_t first = 0; first < m->out_features; first += WEIGHT_SOURCE_ROWS) {
+        const int64_t rest = m->out_features - first, count = rest < WEIGHT_SOURCE_ROWS ? rest : WEIGHT_SOURCE_ROWS;
+        const struct weight_part_bytes bytes = weight_part_bytes(m, m->zeros != NULL, count);
+        const struct weight_rows expected = weight_rows_at(m, &whole, first);
+        struct error err;
+        must(weight_source_read(s, first, count, &read, &err), &err);
+        assert_memory_equal(data, expected.data, bytes.data);
+        assert_memory_equal(scales, expected.scales, bytes.scales);
+        if (m->zeros) assert_memory_equal(zeros, expected.zeros, bytes.zeros);
+    }
+    free(data);
+    free(scales);
+    free(zeros);
+}
+
 static void check_host(const struct quantized_form *form, struct model_weights *w)
 {
     struct error err;
@@ -134,7 +159,10 @@ static void check_host(const struct quantized_form *form, struct model_weights *
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
         const struct weight *m = model_weights_matrix(w, t);
-        if (t->scheme.is_quantized) check_matrix(form, t, m, 0);
+        if (t->scheme.is_quantized) {
+            check_matrix(form, t, m, 0);
+            check_bands(w, t);
+        }
         if (t->kind == TENSOR_BIAS) assert_non_null(m->bias);
         bytes += t->kind == TENSOR_MATRIX ? weight_bytes(m) : t->out_features * 2;
     }
@@ -277,6 +305,7 @@ static void check_quantizing(const struct temp_folder *folder, const struct quan
         if (!t->scheme.is_quantized) continue;
         int64_t first;
         const struct weight *copied = device_matrix(&device, t, &first);
+        check_bands(&w, t);
         check_quantized(t, model_weights_matrix(&w, t), 0, model_weights_matrix(&floats, t));
         check_quantized(t, copied, first, model_weights_matrix(&floats, t));
     }

@@ -11,6 +11,7 @@ enum {
     LINE = 64,           /* bytes of a cache line */
     NEAR_BYTES = 2048,   /* how far ahead to prefetch the weights of each of several output features */
     FAR_BYTES = 4096,    /* and of a single one */
+    PACK_BYTES = 512,    /* and of rows that are packed, a few columns at a time */
     LINE_FEATURES = 6144 /* a longer x does not stay in the L1 cache while weights pass through it */
 };
 
@@ -153,7 +154,10 @@ VECTOR void pack_square(float *out, int width, const uint8_t *in, enum dtype dty
 {
     vec v[LANES];
 #pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++) v[i] = i < count ? vec_load_as(in + i * row_bytes, dtype, k) : vec_zero();
+    for (int i = 0; i < LANES; i++) {
+        __builtin_prefetch(in + i * row_bytes + k * dtype_size(dtype) + PACK_BYTES);
+        v[i] = i < count ? vec_load_as(in + i * row_bytes, dtype, k) : vec_zero();
+    }
     vec_transpose(v);
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++) vec_store_first(out + (k + i) * width, v[i], lanes);

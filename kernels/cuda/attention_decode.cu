@@ -759,8 +759,9 @@ static bool is_for_tensor_cores(const struct attention_args *args)
            cuda_is_aligned(args->v_cache);
 }
 
-/* A cluster has as many blocks as the GPU has room for, until its rings hold LARGE_CLUSTER chunks. What fits into the
- * rings is copied while the previous kernel still runs, so more blocks would gain nothing. */
+/* A cluster has as many blocks as the GPU has room for, until its rings hold LARGE_CLUSTER chunks, or twice as many of
+ * fp8, which take as long to convert. What fits into the rings is copied while the previous kernel still runs, so more
+ * blocks would gain nothing. */
 template <class D>
 static struct decode_plan make_plan(const struct cuda_state *s, const struct attention_args *args, bool may_split)
 {
@@ -779,8 +780,8 @@ static struct decode_plan make_plan(const struct cuda_state *s, const struct att
     const float *end = plan.partials + partials * UNIT_HEADS * D::HEAD;
     const bool fits = region->data && (const uint8_t *)end <= region->data + region->bytes;
     if (!may_split || !fits || args->max_seq_len <= CHUNK * DECODE_WARPS) return plan;
-    constexpr int32_t most = LARGE_CLUSTER / (DECODE_WARPS * D::STAGES);
-    static_assert(most <= MAX_CLUSTER, "every device with clusters can run them");
+    constexpr int32_t large = (D::FP8 ? 2 : 1) * LARGE_CLUSTER / (DECODE_WARPS * D::STAGES);
+    constexpr int32_t most = large < MAX_CLUSTER ? large : MAX_CLUSTER;
     while (s->compute_capability >= 90 && plan.cluster < most && 2 * units * plan.cluster <= target_parts(s))
         plan.cluster *= 2;
     plan.target = target_parts(s) / plan.cluster;

@@ -14,7 +14,9 @@ enum { GROUP_THREADS = 128, SHARED_LIMIT = 226 * 1024 }; /* with the barriers al
  *     K [TOKENS / 8][HEAD / 8][8 tokens] pieces of 8 elements: core matrices, as they are in the cache;
  *     V [TOKENS / 16][HEAD] rows of 2 pieces of 8 tokens, swizzled: the rows of a cache with blocks of 16 tokens.
  *       With blocks of 8 tokens: [TOKENS / 8][HEAD] pieces;
- *     Q [HEAD / 8][ROWS] pieces of 8 elements, each group padded by one piece against bank conflicts. */
+ *     Q [HEAD / 8][ROWS] pieces of 8 elements, each group padded by one piece against bank conflicts.
+ *
+ * Behind them are K and V of an fp8 cache, until they are converted. */
 template <class Type, bool is_fp8, int head_size, bool has_variant, int consumers, bool is_split = false>
 struct prefill_traits {
     using T = Type;
@@ -27,9 +29,10 @@ struct prefill_traits {
     static constexpr int TOKENS = HEAD == 256 ? 64 : 128; /* of a tile of K or V */
     static constexpr int TILE_BYTES = TOKENS * HEAD * 2, TOKEN_BYTES = HEAD * 2;
     static constexpr int Q_STRIDE = (ROWS + 1) * 16, Q_BYTES = HEAD / 8 * Q_STRIDE, Q_STAGES = HEAD == 256 ? 1 : 2;
-    static constexpr int STAGES = (SHARED_LIMIT - Q_STAGES * Q_BYTES) / TILE_BYTES;
+    static constexpr int RAW_BYTES = FP8 ? TILE_BYTES : 0; /* a tile of K and one of V, not yet converted */
+    static constexpr int STAGES = (SHARED_LIMIT - Q_STAGES * Q_BYTES - RAW_BYTES) / TILE_BYTES;
     static constexpr int V_STAGES = STAGES / 2, K_STAGES = STAGES - V_STAGES;
-    static constexpr int SHARED_BYTES = STAGES * TILE_BYTES + Q_STAGES * Q_BYTES;
+    static constexpr int SHARED_BYTES = STAGES * TILE_BYTES + Q_STAGES * Q_BYTES + RAW_BYTES;
     static_assert(!SPLIT || CONSUMERS * GROUP_THREADS * (HEAD / 2 + 4) * 4 <= STAGES * TILE_BYTES, "store_part");
 };
 

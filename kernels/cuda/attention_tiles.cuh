@@ -180,14 +180,10 @@ static __device__ __forceinline__ uint4 mask_piece(const prefill_tile &tile, int
 }
 
 /* 8 fp8 numbers as 8 T. */
-template <class T> static __device__ __forceinline__ uint4 convert_piece(uint32_t low, uint32_t high, enum dtype dtype)
+template <class T, bool E5M2> static __device__ __forceinline__ uint4 convert_piece(uint32_t low, uint32_t high)
 {
     uint32_t out[4];
-    if (dtype == DTYPE_FP8_E5M2) {
-        fp8_to_float16<true>(low, out[0], out[1]), fp8_to_float16<true>(high, out[2], out[3]);
-    } else {
-        fp8_to_float16<false>(low, out[0], out[1]), fp8_to_float16<false>(high, out[2], out[3]);
-    }
+    fp8_to_float16<E5M2>(low, out[0], out[1]), fp8_to_float16<E5M2>(high, out[2], out[3]);
     if constexpr (!std::is_same_v<T, __half>) {
         for (int i = 0; i < 4; i++) {
             const float2 pair = __half22float2(*(const __half2 *)&out[i]);
@@ -195,6 +191,10 @@ template <class T> static __device__ __forceinline__ uint4 convert_piece(uint32_
         }
     }
     return make_uint4(out[0], out[1], out[2], out[3]);
+}
+template <class T> static __device__ __forceinline__ uint4 convert_piece(uint32_t low, uint32_t high, enum dtype dtype)
+{
+    return dtype == DTYPE_FP8_E5M2 ? convert_piece<T, true>(low, high) : convert_piece<T, false>(low, high);
 }
 
 #endif

@@ -25,6 +25,15 @@ static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];\n" ::"r"(shared_address(barrier)) : "memory");
 }
 
+/* Arrives if `really`, without a branch, which wgmma's pipeline cannot have. */
+static __device__ __forceinline__ void barrier_arrive_if(uint64_t *barrier, bool really)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared.b64 _, [%0];\n}\n" ::"r"(
+                     shared_address(barrier)),
+                 "r"((int)really)
+                 : "memory");
+}
+
 /* Arrives, and announces that many bytes, which the phase waits for too. */
 static __device__ __forceinline__ void barrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
 {

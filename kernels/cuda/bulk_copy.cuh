@@ -60,20 +60,6 @@ static __device__ __forceinline__ void box_copy_2d(void *destination, const CUte
                  : "memory");
 }
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-/* The same, to the same address in several blocks of the cluster (a bit each in `blocks`), each with its own barrier.
- */
-static __device__ __forceinline__ void box_copy_2d_to_cluster(void *destination, const CUtensorMap *map, int32_t column,
-                                                              int32_t row, uint64_t *barrier, uint16_t blocks,
-                                                              uint64_t policy)
-{
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-                 ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(shared_address(destination)),
-                 "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)), "h"(blocks), "l"(policy)
-                 : "memory");
-}
-#endif
-
 /* The same for a tensor of 5 dimensions; `to` is a shared_address. */
 static __device__ __forceinline__ void box_copy_5d(uint32_t to, const CUtensorMap *map, int32_t c0, int32_t c1,
                                                    int32_t c2, int32_t c3, int32_t c4, uint64_t *barrier)

@@ -46,12 +46,6 @@ static __device__ __forceinline__ uint32_t cluster_address(const void *data, uin
     return address;
 }
 
-/* Arrives at a barrier (barrier.cuh) of any block of the cluster. */
-static __device__ __forceinline__ void cluster_barrier_arrive(uint32_t address)
-{
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(address) : "memory");
-}
-
 static __device__ __forceinline__ float2 cluster_load_2(uint32_t address)
 {
     float2 x;

@@ -34,7 +34,8 @@ struct heuristic {
     int reserved[4];
 };
 
-/* The algorithm of a shape; algorithms are found again by a hash. */
+/* The algorithm of a shape; algorithms are found again by a hash. Numbers of tokens that are close to each other share
+ * one, because the search takes longer than a step of a prompt's chunk may. */
 struct choice {
     struct cublas_lt_matmul shape; /* its pointers are NULL, except `bias` where there is one */
     bool is_known, is_taken;
@@ -200,8 +201,16 @@ static bool same_shape(const struct cublas_lt_matmul *a, const struct cublas_lt_
            !a->bias == !b->bias;
 }
 
-static struct choice *choice_of(struct cublas_lt *lt, const struct cublas_lt_matmul *m)
+static int64_t rounded_tokens(int64_t num_tokens)
 {
+    const int64_t step = num_tokens < 512 ? 16 : 128;
+    return (num_tokens + step - 1) / step * step;
+}
+
+static struct choice *choice_of(struct cublas_lt *lt, const struct cublas_lt_matmul *matmul)
+{
+    struct cublas_lt_matmul rounded = *matmul, *m = &rounded;
+    rounded.num_tokens = rounded_tokens(matmul->num_tokens);
     const uint64_t key = (uint64_t)m->num_tokens * 0x9e3779b97f4a7c15 + (uint64_t)m->out_features * 0xc2b2ae3d27d4eb4f +
                          (uint64_t)m->in_features * 0x165667b19e3779f9 + (uint64_t)m->scaling * 0x27d4eb2f165667c5;
     struct choice *c = &lt->choices[(key >> 40) % NUM_CHOICES];
@@ -220,16 +229,25 @@ bool cublas_lt_takes(struct cublas_lt *lt, const struct cublas_lt_matmul *m)
     return lt && choice_of(lt, m)->is_taken;
 }
 
-int cublas_lt_run(struct cublas_lt *lt, const struct cublas_lt_matmul *m, void *workspace, void *stream)
+static int start(struct cublas_lt *lt, const struct cublas_lt_matmul *m, const struct description *d,
+                 const struct algorithm *algorithm, void *workspace, void *stream)
 {
     const float scale = m->scaling == CUBLAS_LT_SCALAR ? m->scale : 1, zero = 0;
+    return lt->matmul(lt->handle, d->operation, &scale, m->weight, d->a, m->x, d->b, &zero, m->out, d->d, m->out, d->d,
+                      algorithm, workspace, workspace ? CUBLAS_WORKSPACE_BYTES : 0, stream);
+}
+
+/* An algorithm that was found for some more tokens and is refused for this number is searched again. */
+int cublas_lt_run(struct cublas_lt *lt, const struct cublas_lt_matmul *m, void *workspace, void *stream)
+{
     const struct choice *c = choice_of(lt, m);
     struct description d;
+    struct heuristic exact;
     if (!c->is_taken) return STATUS_NOT_SUPPORTED;
     int result = describe(lt, m, &d);
-    if (!result)
-        result = lt->matmul(lt->handle, d.operation, &scale, m->weight, d.a, m->x, d.b, &zero, m->out, d.d, m->out, d.d,
-                            &c->algorithm, workspace, workspace ? CUBLAS_WORKSPACE_BYTES : 0, stream);
+    if (!result) result = start(lt, m, &d, &c->algorithm, workspace, stream);
+    if (result && choose(lt, &d, &exact) == STATUS_SUCCESS)
+        result = start(lt, m, &d, &exact.algorithm, workspace, stream);
     free_description(lt, &d);
     return result;
 }

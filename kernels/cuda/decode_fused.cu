@@ -23,6 +23,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_wgmma.cuh"
+#include "kernels/cuda/linear_wgmma_quantized.cuh"
 #include "kernels/cuda/operations.h"
 
 /* False: the kernel does not take such a norm. */
@@ -38,7 +39,7 @@ static bool run(struct backend *b, const char *operation, const struct matmul *m
 {
     struct few_tokens_plan plan;
     const struct cuda_state *s = cuda_state(b);
-    if (matmul_is_quantized(m)) return few_tokens_quantized(b, operation, m);
+    if (matmul_is_quantized(m)) return linear_decoding(b, operation, m);
     if (s->has_wgmma && !few_tokens_is_best(m)) return linear_wgmma(b, operation, m);
     if (m->num_tokens > FUSED_MAX_TOKENS || !few_tokens_plan(s, m, &plan)) return false;
     few_tokens_launch(b, operation, m, &plan);

@@ -4,6 +4,7 @@
 #include "kernels/cuda/dequantize.cuh"
 #include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_wgmma.cuh"
+#include "kernels/cuda/linear_wgmma_quantized.cuh"
 #include "kernels/cuda/operations.h"
 
 enum { THREADS = 256, MAX_GRID_Y = 65535 };
@@ -122,7 +123,7 @@ void cuda_linear(struct backend *b, const struct linear_args *args)
     if (args->quantized_x) {
         cuda_linear_quantized_rows(b, args);
     } else if (weight_is_quantized(args->weight)) {
-        if (matmul_of(args, MATMUL_STORE, &m) && few_tokens_quantized(b, "linear", &m)) return;
+        if (matmul_of(args, MATMUL_STORE, &m) && linear_decoding(b, "linear", &m)) return;
         linear_dequantized(b, args);
     } else {
         linear_of_floats(b, args);

@@ -1,22 +1,22 @@
-/* Matmuls of quantized rows by a weight in FP8 (W8A8), by cuBLASLt. It has several kernels for a single scale, but one
- * for a scale of each token and output feature, whose tiles are large. So up to MAX_LEFT_OUT tokens the scales are left
- * out, and multiplied by the operation that reads the result, or else by scale_rows_kernel. */
+/* Matmuls of quantized rows by a weight in FP8 (W8A8), by cuBLASLt. It has many kernels for a matmul with a single
+ * scale, but one for a scale of each token and output feature, whose tiles are large, and which older versions and
+ * other GPUs lack. So with few tokens the scales are left out, and multiplied by the operation that reads the result,
+ * or else by finish_kernel. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "kernels/cuda/cublas_lt.h"
 #include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/quantize.cuh"
 
-/* Up to MAX_FEW tokens the weights are decoded, and x keeps its 16 bits, in as little time. */
-enum { MAX_FEW = 64, MAX_LEFT_OUT = 448, THREADS = 256 };
+/* Up to MAX_FEW tokens the weights are decoded, and x keeps its 16 bits, in as little time. Up to MAX_LEFT_OUT a matmul
+ * is faster without scales if they cost nothing later, up to MAX_FINISH if finish_kernel has to multiply by them. */
+enum { MAX_FEW = 16, MAX_FINISH = 160, MAX_LEFT_OUT = 448, THREADS = 256 };
 
-/* out *= the scales. Grid: x the token, y the part of its elements. */
+/* out = out * scales + bias. Grid: x the token, y the part of its elements. */
 template <class T, int N>
 static __global__ void __launch_bounds__(THREADS)
-    scale_rows_kernel(T *out, int64_t out_stride, const left_out_scales scales, int size)
+    finish_kernel(T *out, int64_t out_stride, const left_out_scales scales, const T *__restrict__ bias, int size)
 {
     const int i = blockIdx.y * THREADS + threadIdx.x;
     let_next_start();
@@ -26,23 +26,23 @@ static __global__ void __launch_bounds__(THREADS)
     float values[N];
     load_scaled(values, p, scales, i);
 #pragma unroll
-    for (int j = 0; j < N; j++) p.values[j] = from_float<T>(values[j]);
+    for (int j = 0; j < N; j++) p.values[j] = from_float<T>(values[j] + (bias ? to_float(bias[i * N + j]) : 0));
     *at = p;
 }
 
-static void scale_rows(struct backend *b, const struct linear_args *args, const struct left_out_scales *scales)
+static void finish(struct backend *b, const struct linear_args *args, const struct left_out_scales *scales)
 {
     const int size = (int)args->weight->out_features;
     cuda_dispatch(b, "linear", args->dtype, [&](auto zero) {
         using T = decltype(zero);
         constexpr int N = 16 / sizeof(T);
         const dim3 grid(args->num_tokens, (unsigned)cuda_div_up(size / N, THREADS));
-        cuda_launch_dependent(cuda_use(b), scale_rows_kernel<T, N>, {grid, THREADS}, (T *)args->out, args->out_stride,
-                              *scales, size);
+        cuda_launch_dependent(cuda_use(b), finish_kernel<T, N>, {grid, THREADS}, (T *)args->out, args->out_stride,
+                              *scales, (const T *)args->weight->bias, size);
     });
 }
 
-/* What cuBLASLt is asked about; out, x and its scales are missing. False: none of its matmuls. */
+/* What cuBLASLt is asked for; out, x and its scales are missing. False: none of its matmuls. */
 static bool describe(const struct weight *w, int32_t num_tokens, enum dtype dtype, int64_t out_stride,
                      struct cublas_lt_matmul *m)
 {
@@ -65,59 +65,44 @@ static bool describe(const struct weight *w, int32_t num_tokens, enum dtype dtyp
            cuda_is_aligned(w->scales);
 }
 
-/* The same matmul without its scales, if that is faster. The largest sums are to fit into float16, so it gets a scale
- * that is a power of two. */
-static bool leave_out(struct cublas_lt *lt, const struct cublas_lt_matmul *m, struct cublas_lt_matmul *unscaled)
+/* The same matmul without its scales and bias. The largest sums have to fit into float16, which gets a scale that is a
+ * power of two. */
+static struct cublas_lt_matmul without_scales(const struct cublas_lt_matmul *m)
 {
-    if (m->scaling != CUBLAS_LT_ROWS || m->bias || m->num_tokens > MAX_LEFT_OUT) return false;
-    *unscaled = *m;
-    unscaled->scaling = CUBLAS_LT_SCALAR;
-    unscaled->scale = m->dtype == DTYPE_FLOAT16 ? exp2f(-ceilf(log2f(448.0f * 448 * m->in_features / 65504))) : 1;
-    return cublas_lt_takes(lt, unscaled);
+    struct cublas_lt_matmul unscaled = *m;
+    unscaled.scaling = CUBLAS_LT_SCALAR;
+    unscaled.scale = m->dtype == DTYPE_FLOAT16 ? exp2f(-ceilf(log2f(448.0f * 448 * m->in_features / 65504))) : 1;
+    unscaled.bias = NULL;
+    return unscaled;
 }
 
 bool cuda_takes_quantized_rows(struct backend *b, const struct weight *w, int32_t num_tokens, enum dtype dtype)
 {
+    struct cublas_lt *lt = cuda_state(b)->cublas_lt;
     struct cublas_lt_matmul m;
-    return w->quantize_x && num_tokens > MAX_FEW && describe(w, num_tokens, dtype, w->out_features, &m) &&
-           cublas_lt_takes(cuda_state(b)->cublas_lt, &m);
+    if (!w->quantize_x || num_tokens <= MAX_FEW || !describe(w, num_tokens, dtype, w->out_features, &m)) return false;
+    if (m.scaling == CUBLAS_LT_BLOCKS) return cublas_lt_takes(lt, &m);
+    const struct cublas_lt_matmul unscaled = without_scales(&m);
+    return cublas_lt_takes(lt, &unscaled);
 }
 
-/* By quire's own kernel, if that is faster. */
-static bool run_own_kernel(struct backend *b, const struct linear_args *args)
-{
-    struct matmul m;
-    const char *tune = getenv("FP8_OWN"); /* TUNE */
-    const int64_t fo = args->weight->out_features, fi = args->weight->in_features; /* TUNE */
-    const int bit = fo == 6144 ? 1 : fo > 16384 ? 4 : fi > 8192 ? 8 : 2; /* TUNE */
-    if (tune && !(atoi(tune) & bit)) return false; /* TUNE */
-    if (args->weight->group_size != args->weight->in_features || !matmul_of(args, MATMUL_STORE, &m)) return false;
-    m.x = args->quantized_x->data;
-    m.x_stride = args->weight->in_features;
-    m.x_scales = args->quantized_x->scales;
-    if (!linear_wgmma_fp8(b, &m)) return false;
-    if (args->left_out) *args->left_out = {};
-    return true;
-}
-
+/* Starts m; then what is left to do. */
 static int run(struct backend *b, const struct linear_args *args, struct cublas_lt_matmul *m)
 {
     const struct cuda_state *s = cuda_use(b);
-    struct cublas_lt_matmul unscaled;
-    struct left_out_scales left_out = {};
+    const bool can_leave_out = args->left_out && !m->bias;
+    const bool is_faster = m->num_tokens <= (can_leave_out ? MAX_LEFT_OUT : MAX_FINISH);
+    struct left_out_scales scales = {};
     m->out = args->out;
     m->x = args->quantized_x->data;
     m->x_scales = args->quantized_x->scales;
-    if (leave_out(s->cublas_lt, m, &unscaled)) {
-        left_out = {m->x_scales, m->weight_scales, 1 / unscaled.scale};
-        m = &unscaled;
+    if (m->scaling == CUBLAS_LT_ROWS && (is_faster || !cublas_lt_takes(s->cublas_lt, m))) {
+        *m = without_scales(m);
+        scales = {m->x_scales, m->weight_scales, 1 / m->scale};
     }
     const int status = cublas_lt_run(s->cublas_lt, m, s->regions[CUDA_USER_CUBLAS].data, s->stream);
-    if (args->left_out) {
-        *args->left_out = left_out;
-    } else if (left_out.of_tokens) {
-        scale_rows(b, args, &left_out);
-    }
+    if (scales.of_tokens && !can_leave_out) finish(b, args, &scales);
+    if (args->left_out) *args->left_out = can_leave_out ? scales : left_out_scales();
     return status;
 }
 
@@ -126,7 +111,6 @@ void cuda_linear_quantized_rows(struct backend *b, const struct linear_args *arg
     const struct weight *w = args->weight;
     struct cublas_lt_matmul m;
     int status = -1;
-    if (run_own_kernel(b, args)) return;
     if (args->out_dtype == args->dtype && cuda_is_aligned(args->out) && args->out_stride % 8 == 0 &&
         cuda_state(b)->cublas_lt && describe(w, args->num_tokens, args->dtype, args->out_stride, &m))
         status = run(b, args, &m);

@@ -12,28 +12,9 @@
  * If there are fewer tiles than places for blocks, each tile is split into parts along its input features, one for each
  * block of a cluster. The blocks then share the tokens, and read each other's sums from shared memory and add them in
  * the order of their ranks. A plan leaves room for blocks of the next kernel: more is gained if that kernel fills its
- * rings early than if this kernel has more blocks.
- *
- * W8A8 (matmul.x_scales) takes pairs of e4m3 numbers for 16-bit ones, and more tokens. Where its tiles are not split,
- * clusters of two tiles share the tokens: each block copies half of them to both.
- *
- * An operand in shared memory has rows of 128 bytes, that is 64 input features, in the 128-byte swizzle: the 16-byte
- * pieces of a row are permuted by the row's number. The copy engine and wgmma both know this layout. */
-#include "kernels/cuda/bulk_copy.cuh"
-#include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/dependent.cuh"
+ * rings early than if this kernel has more blocks. */
 #include "kernels/cuda/linear_wgmma.cuh"
-#include "kernels/cuda/tensor_map.cuh"
-#include "kernels/cuda/wgmma.cuh"
-#include <stdlib.h>
-
-enum {
-    GROUP = 128, /* threads of a warpgroup, which has 64 rows of a tile */
-    BOX_FEATURES = 64,
-    BOX_ROW = 2 * BOX_FEATURES, /* bytes */
-    MAX_SPLITS = 8,
-    MIN_PART = 512 /* input features */
-};
+#include "kernels/cuda/linear_wgmma_tile.cuh"
 
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply. Two blocks fit on a multiprocessor.
  */
@@ -45,47 +26,30 @@ template <int N, int GROUPS> struct tiling {
     static constexpr int STAGE = BOXES * (WEIGHT_BOX + TOKEN_BOX);
     static constexpr int STAGES = (110 << 10) / STAGE;
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
-    static constexpr int ALIGNMENT = 1024;    /* of a box: the swizzle's period */
     static constexpr int SHARED = ALIGNMENT + STAGES * STAGE;
+    static constexpr int TOKENS_AT_ONCE = 2; /* that a thread writes */
     static_assert(4 * N * SUMS_ROW <= STAGES * STAGE, "the ring holds the sums at the end");
 };
 
-struct wgmma_call {
+struct wgmma_call : tiled_matmul {
     CUtensorMap weight, x; /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N rows */
-    struct matmul matmul;
-    int32_t tile_rows; /* output features of a tile: a multiple of 8, with MATMUL_GATE of 16 */
-    int32_t splits;    /* parts of a tile, which are the blocks of a cluster */
-    bool pairs;        /* two tiles, which are the blocks of a cluster, share the tokens; splits is 1 */
-    int32_t steps;     /* of all parts together */
-    bool fours;        /* four elements of a row of out can be moved as one */
+    int32_t steps;         /* of all parts together */
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* A block's part of the matmul: steps begin .. end - 1 of a tile, beginning with `first` and going round. Tiles begin
- * at different steps, so that they do not all read the same part of x at the same time. */
-struct block_part {
-    int32_t rank, tile, begin, end, first;
-};
-
+/* Tiles begin at different steps, so that they do not all read the same part of x at the same time. */
 static __device__ __forceinline__ block_part find_part(const wgmma_call &call)
 {
-    block_part part;
-    const int32_t sharing = call.pairs ? 2 : 1;
+    block_part part = {};
+    part.num_tokens = call.matmul.num_tokens;
     part.rank = blockIdx.x % call.splits;
     part.tile = blockIdx.x / call.splits;
     part.begin = call.steps * part.rank / call.splits;
     part.end = call.steps * (part.rank + 1) / call.splits;
-    part.first = part.begin + part.tile / sharing % (part.end - part.begin);
+    part.first = part.begin + part.tile % (part.end - part.begin);
     return part;
 }
-
-/* The ring and its barriers: full[s] ends a phase when both operands of a step are in stage s, empty[s] when they have
- * been multiplied. */
-struct step_ring {
-    uint8_t *data;
-    uint64_t *full, *empty;
-};
 
 /* An operand's boxes of a step: one box from `row` of the matrix on, or two. In a stage the operand begins at `offset`,
  * and its boxes of the next 64 input features follow box_step bytes later. */
@@ -129,43 +93,11 @@ static __device__ __forceinline__ void copy_boxes(const operand &o, const block_
     }
 }
 
-/* The same of a pair's tokens: this block's half of each box, to both blocks. */
-template <class L>
-static __device__ __forceinline__ void share_boxes(const wgmma_call &call, const block_part &part,
-                                                   const step_ring &ring, uint64_t policy)
-{
-    constexpr int HALF = L::TOKEN_BOX / 2;
-    const int rank = blockIdx.x % 2;
-    ring_place at = {0, 0};
-    int from = part.first;
-#pragma unroll 1
-    for (int i = part.begin; i < part.end; i++) {
-        uint64_t *full = &ring.full[at.stage];
-        if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
-        barrier_arrive_expect(full, L::BOXES * L::TOKEN_BOX);
-#pragma unroll
-        for (int box = 0; box < L::BOXES; box++) {
-            uint8_t *to = ring.data + at.stage * L::STAGE + L::BOXES * L::WEIGHT_BOX + box * L::TOKEN_BOX + rank * HALF;
-            box_copy_2d_to_cluster(to, &call.x, (from * L::BOXES + box) * BOX_FEATURES, rank * HALF / BOX_ROW, full, 3,
-                                   policy);
-        }
-        if (++from == part.end) from = part.begin;
-        ring_step(at, L::STAGES);
-    }
-}
-
-/* The descriptor of an operand in the 128-byte swizzle. Its address is a multiple of 1024; every 16 input features add
- * 32 bytes to it. */
-static __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
-{
-    return (uint64_t)(address >> 4) | (uint64_t)1 << 16 | (uint64_t)(8 * BOX_ROW >> 4) << 32 | (uint64_t)1 << 62;
-}
-
 /* Multiplies 16 input features, for any N that is a sum of the sizes that wgmma_shared has. */
 template <class T, int N>
 static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens)
 {
-    constexpr int FIRST = N >= 128 ? 128 : N >= 64 ? 64 : N >= 32 ? 32 : 16;
+    constexpr int FIRST = N >= 64 ? 64 : N >= 32 ? 32 : 16;
     wgmma_shared<T, FIRST>(sums, weights, tokens, true);
     if constexpr (N > FIRST) multiply<T, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4));
 }
@@ -173,8 +105,8 @@ static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, u
 /* A stage is released one step late: wgmma_wait<1> after the matmuls of the next stage have been started shows that
  * those of this stage have ended. */
 template <class T, int N, class L>
-static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], const wgmma_call &call,
-                                                      const block_part &part, const step_ring &ring)
+static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], const block_part &part,
+                                                      const step_ring &ring)
 {
     const uint32_t first = shared_address(ring.data), own_rows = threadIdx.x / GROUP * 64 * BOX_ROW;
     ring_place at = {0, 0};
@@ -192,10 +124,7 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], cons
                            tokens + k / 4 * (L::TOKEN_BOX >> 4) + k % 4 * 2);
         wgmma_commit();
         wgmma_wait<1>();
-        if (i > part.begin && threadIdx.x % 32 == 0) {
-            barrier_arrive(&ring.empty[before]);
-            if (call.pairs) cluster_barrier_arrive(cluster_address(&ring.empty[before], blockIdx.x % 2 ^ 1));
-        }
+        if (i > part.begin && threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[before]);
         before = at.stage;
         ring_step(at, L::STAGES);
     }
@@ -203,164 +132,14 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], cons
     wgmma_pin(sums);
 }
 
-template <class L> static __device__ __forceinline__ void mma_warps_sync()
-{
-    asm volatile("bar.sync 1, %0;" ::"n"(L::MMA_THREADS) : "memory");
-}
-
-/* y[i]: four output features of a token, summed over all parts. The sums of other blocks take long to load, so all
- * loads of a round are started before the first is used. */
-template <int COUNT>
-static __device__ __forceinline__ void load_totals(float4 (&y)[COUNT], const float *const (&sums)[COUNT], int splits)
-{
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) y[i] = splits == 1 ? *(const float4 *)sums[i] : float4{};
-    if (splits == 1) return;
-#pragma unroll 4
-    for (int rank = 0; rank < splits; rank++) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            const float4 part = cluster_load_4(cluster_address(sums[i], rank));
-            y[i].x += part.x, y[i].y += part.y, y[i].z += part.z, y[i].w += part.w;
-        }
-    }
-}
-
-/* Stores the first `count` of four output features of a token, added to what is in out if `add`; as_one: all four in
- * one access. */
-template <class Out>
-static __device__ __forceinline__ void store_four(Out *to, float4 y, const float (&bias)[4], bool as_one, int count,
-                                                  bool add)
-{
-    piece<Out, 4> out = {from_float<Out>(y.x + bias[0]), from_float<Out>(y.y + bias[1]), from_float<Out>(y.z + bias[2]),
-                         from_float<Out>(y.w + bias[3])};
-    if (add) {
-        piece<Out, 4> before = {};
-        if (as_one) before = *(const piece<Out, 4> *)to;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (!as_one && i < count) before.values[i] = to[i];
-            out.values[i] = from_float<Out>(to_float(before.values[i]) + to_float(out.values[i]));
-        }
-    }
-    if (as_one) {
-        *(piece<Out, 4> *)to = out;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (i < count) to[i] = out.values[i];
-}
-
-/* A thread's share of writing a tile: four output features of some of this block's tokens. */
-struct tile_share {
-    int row;        /* of the tile: the first of the four */
-    int feature;    /* the same as an output feature */
-    int count;      /* how many of the four exist; 0 or less: none */
-    int token, end; /* tokens token, token + threads / fours, ... below end */
-};
-
-/* `fours` threads share a token, `rows` output features make a tile, and there are `features` in all. */
-static __device__ __forceinline__ tile_share share_of(const wgmma_call &call, const block_part &part, int fours,
-                                                      int rows, int features)
-{
-    const int num_tokens = call.matmul.num_tokens;
-    tile_share share;
-    share.row = threadIdx.x % fours * 4;
-    share.feature = part.tile * rows + share.row;
-    share.count = share.row >= rows ? 0 : features - share.feature < 4 ? features - share.feature : 4;
-    share.token = num_tokens * part.rank / call.splits + threadIdx.x / fours;
-    share.end = num_tokens * (part.rank + 1) / call.splits;
-    return share;
-}
-
-/* The biases of `count` of four output features; 0 for the others and where there is no bias. */
-template <class T>
-static __device__ __forceinline__ void load_biases(float (&out)[4], const matmul &m, int feature, int count)
-{
-#pragma unroll
-    for (int i = 0; i < 4; i++) out[i] = m.bias && i < count ? to_float(((const T *)m.bias)[feature + i]) : 0.0f;
-}
-
-/* MATMUL_GATE: a thread has four output features of the gate and those of up that belong to them. The exact GELU is
- * long and behind a branch. One branch for all four elements, not one for each, lets the compiler compute the four of
- * another activation side by side. */
-template <class T, class L>
-static __device__ __forceinline__ void write_gated_tile(const wgmma_call &call, const block_part &part,
-                                                        const float *sums)
-{
-    constexpr int FOURS = L::ROWS / 8, STEP = L::MMA_THREADS / FOURS;
-    const matmul &m = call.matmul;
-    const int half = call.tile_rows / 2, size = (int)(m.out_features / 2);
-    const tile_share share = share_of(call, part, FOURS, half, size);
-    float gate_bias[4], up_bias[4], none[4] = {};
-    if (share.count <= 0) return;
-    load_biases<T>(gate_bias, m, share.feature, share.count);
-    load_biases<T>(up_bias, m, size + share.feature, share.count);
-#pragma unroll 1
-    for (int token = share.token; token < share.end; token += STEP) {
-        const float *gate = sums + token * L::SUMS_ROW + share.row;
-        const float *const from[] = {gate, gate + half};
-        float4 y[2];
-        load_totals(y, from, call.splits);
-        auto gate_four = [&](enum activation activation) {
-            return float4{gate_times_up<T>(activation, y[0].x + gate_bias[0], y[1].x + up_bias[0]),
-                          gate_times_up<T>(activation, y[0].y + gate_bias[1], y[1].y + up_bias[1]),
-                          gate_times_up<T>(activation, y[0].z + gate_bias[2], y[1].z + up_bias[2]),
-                          gate_times_up<T>(activation, y[0].w + gate_bias[3], y[1].w + up_bias[3])};
-        };
-        const float4 gated = m.activation == ACTIVATION_GELU ? gate_four(ACTIVATION_GELU) : gate_four(m.activation);
-        store_four((T *)m.out + share.feature + token * m.out_stride, gated, none, call.fours, share.count, false);
-    }
-}
-
-/* y *= the scales of four output features and of a token. */
-static __device__ __forceinline__ void scale_four(float4 &y, const float (&scales)[4], float of_token)
-{
-    y.x *= scales[0] * of_token, y.y *= scales[1] * of_token;
-    y.z *= scales[2] * of_token, y.w *= scales[3] * of_token;
-}
-
-/* The others: a thread writes two tokens at a time. SCALED: the matmul is W8A8. */
-template <class T, class L, class Out, bool SCALED>
-static __device__ __forceinline__ void write_tile(const wgmma_call &call, const block_part &part, const float *sums)
-{
-    constexpr int FOURS = L::ROWS / 4, STEP = L::MMA_THREADS / FOURS;
-    const matmul &m = call.matmul;
-    const tile_share share = share_of(call, part, FOURS, call.tile_rows, (int)m.out_features);
-    const bool add = m.result == MATMUL_ADD;
-    float bias[4], scales[4] = {};
-    if (share.count <= 0) return;
-    load_biases<T>(bias, m, share.feature, share.count);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (SCALED && i < share.count) scales[i] = ((const float *)m.scales)[share.feature + i];
-    Out *to = (Out *)m.out + share.feature;
-#pragma unroll 1
-    for (int token = share.token; token < share.end; token += 2 * STEP) {
-        const bool is_second = token + STEP < share.end;
-        const float *first = sums + token * L::SUMS_ROW + share.row;
-        const float *const from[] = {first, first + is_second * STEP * L::SUMS_ROW};
-        float4 y[2];
-        load_totals(y, from, call.splits);
-        if constexpr (SCALED) {
-            scale_four(y[0], scales, m.x_scales[token]);
-            if (is_second) scale_four(y[1], scales, m.x_scales[token + STEP]);
-        }
-        store_four(to + token * m.out_stride, y[0], bias, call.fours, share.count, add);
-        if (is_second) store_four(to + (token + STEP) * m.out_stride, y[1], bias, call.fours, share.count, add);
-    }
-}
-
-/* The warpgroups that multiply. At the end they write their sums over the operands in the ring. X: of the operands; T:
- * of the result. */
-template <class X, class T, int N, class L>
+/* The warpgroups that multiply. At the end they write their sums over the operands in the ring. */
+template <class T, int N, class L>
 static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, const block_part &part,
                                                      const step_ring &ring)
 {
     const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, token = threadIdx.x % 4 * 2;
     float sums[N / 2] = {}, *shared_sums = (float *)ring.data;
-    multiply_steps<X, N, L>(sums, call, part, ring);
+    multiply_steps<T, N, L>(sums, part, ring);
     mma_warps_sync<L>(); /* no warp reads operands any more */
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
@@ -373,14 +152,12 @@ static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, con
         mma_warps_sync<L>();
     }
     wait_for_previous();
-    if constexpr (std::is_same_v<X, e4m3_two>) {
-        write_tile<T, L, T, true>(call, part, shared_sums);
-    } else if (call.matmul.result == MATMUL_GATE) {
+    if (call.matmul.result == MATMUL_GATE) {
         write_gated_tile<T, L>(call, part, shared_sums);
     } else if (call.matmul.out_is_float) {
-        write_tile<T, L, float, false>(call, part, shared_sums);
+        write_tile<T, L, float>(call, part, shared_sums);
     } else {
-        write_tile<T, L, T, false>(call, part, shared_sums);
+        write_tile<T, L, T>(call, part, shared_sums);
     }
 }
 
@@ -392,11 +169,8 @@ static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const b
     if (lane == 0 && warp == 0) copy_boxes<L>(weights_of_tile<L>(call, part.tile), part, ring, evict_first_policy());
     if (lane == 0 && warp == 1) {
         wait_for_previous();
-        if (call.pairs)
-            share_boxes<L>(call, part, ring, evict_last_policy());
-        else
-            copy_boxes<L>({&call.x, 0, -1, L::TOKEN_BOX, L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX}, part, ring,
-                          evict_last_policy());
+        copy_boxes<L>({&call.x, 0, -1, L::TOKEN_BOX, L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX}, part, ring,
+                      evict_last_policy());
     }
     __syncwarp();
     if (call.splits > 1) cluster_arrive_relaxed(), cluster_wait();
@@ -404,7 +178,7 @@ static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const b
 
 #endif
 
-template <class X, class T, int N, int GROUPS>
+template <class T, int N, int GROUPS>
 static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     linear_wgmma_kernel(const __grid_constant__ wgmma_call call)
 {
@@ -412,41 +186,26 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     using L = tiling<N, GROUPS>;
     extern __shared__ uint8_t shared[];
     __shared__ uint64_t full[L::STAGES], empty[L::STAGES];
-    const step_ring ring = {shared + (-shared_address(shared) & (L::ALIGNMENT - 1)), full, empty};
+    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), full, empty};
     const block_part part = find_part(call);
     let_next_start();
     if (threadIdx.x < L::STAGES) {
         barrier_init(&full[threadIdx.x], 2);
-        barrier_init(&empty[threadIdx.x], (call.pairs ? 2 : 1) * L::MMA_THREADS / 32);
+        barrier_init(&empty[threadIdx.x], L::MMA_THREADS / 32);
         barrier_init_fence();
     }
     __syncthreads();
-    if (call.pairs) cluster_arrive(), cluster_wait(); /* the other block's barriers are ready */
     if (threadIdx.x < L::MMA_THREADS) {
-        multiply_tile<X, T, N, L>(call, part, ring);
+        multiply_tile<T, N, L>(call, part, ring);
     } else {
         copy_tile<L>(call, part, ring);
     }
-    if (call.splits > 1 || call.pairs) { /* waits until no other block uses this block's shared memory any more */
+    if (call.splits > 1) { /* waits until no other block reads this block's sums any more */
         __syncwarp();
         cluster_arrive_relaxed();
         cluster_wait();
     }
 #endif
-}
-
-/* A map of a matrix [rows, in_features] whose rows are `stride` apart, in boxes of 64 input features. */
-static bool map_matrix(CUtensorMap *out, const void *data, int64_t rows, int64_t in_features, int64_t stride,
-                       int32_t box_rows)
-{
-    const struct tensor_map_args args = {data,
-                                         2,
-                                         {in_features, rows},
-                                         {stride},
-                                         {BOX_FEATURES, box_rows},
-                                         CU_TENSOR_MAP_SWIZZLE_128B,
-                                         CU_TENSOR_MAP_L2_PROMOTION_L2_128B};
-    return tensor_map_encode(out, &args);
 }
 
 /* Few tiles: as many parts as leave room for the next kernel's blocks. Many tiles: tiles of a size at which the last
@@ -459,16 +218,12 @@ template <class L> static void plan(const struct cuda_state *s, wgmma_call *call
     if (splits > m->in_features / MIN_PART) splits = m->in_features / MIN_PART;
     call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
     call->steps = (int32_t)cuda_div_up(m->in_features, L::BOXES * BOX_FEATURES);
-    if (m->x_scales && getenv("FP8_SPLITS")) call->splits = atoi(getenv("FP8_SPLITS")); /* TUNE */
-    call->pairs = m->x_scales && call->splits == 1;
-    if (getenv("FP8_NOPAIRS")) call->pairs = false; /* TUNE */
     const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
     const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
     call->tile_rows = call->splits > 1 ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
 }
 
-template <class X, class T, int N, int GROUPS>
-static bool launch(struct backend *b, const char *operation, wgmma_call *call)
+template <class T, int N, int GROUPS> static bool launch(struct backend *b, const char *operation, wgmma_call *call)
 {
     using L = tiling<N, GROUPS>;
     const struct matmul *m = &call->matmul;
@@ -476,14 +231,12 @@ static bool launch(struct backend *b, const char *operation, wgmma_call *call)
     plan<L>(s, call);
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
     if (!map_matrix(&call->weight, m->weight, m->out_features, m->in_features, m->in_features, box_rows) ||
-        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, call->pairs ? N / 2 : N))
+        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
         return false;
-    auto *kernel = linear_wgmma_kernel<X, T, N, GROUPS>;
+    auto *kernel = linear_wgmma_kernel<T, N, GROUPS>;
     if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
-    const int32_t cluster = call->pairs ? 2 : call->splits;
-    const int64_t blocks = cuda_div_up(m->out_features, call->tile_rows) * call->splits;
-    const dim3 grid((unsigned)(cuda_div_up(blocks, cluster) * cluster));
-    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, cluster}, *call);
+    const dim3 grid((unsigned)cuda_div_up(m->out_features, call->tile_rows) * call->splits);
+    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
     cuda_check_launch(b, operation);
     return true;
 }
@@ -493,8 +246,8 @@ static bool launch(struct backend *b, const char *operation, wgmma_call *call)
 template <class T, int N> static bool launch_rows(struct backend *b, const char *operation, wgmma_call *call)
 {
     return cuda_div_up(call->matmul.out_features, 64) > 2 * cuda_state(b)->num_sms
-               ? launch<T, T, N, 2>(b, operation, call)
-               : launch<T, T, N, 1>(b, operation, call);
+               ? launch<T, N, 2>(b, operation, call)
+               : launch<T, N, 1>(b, operation, call);
 }
 
 template <class T> static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *call)
@@ -504,27 +257,6 @@ template <class T> static bool launch_tokens(struct backend *b, const char *oper
            : tokens <= 32 ? launch_rows<T, 32>(b, operation, call)
            : tokens <= 48 ? launch_rows<T, 48>(b, operation, call)
                           : launch_rows<T, 64>(b, operation, call);
-}
-
-template <class T> static bool launch_fp8(struct backend *b, wgmma_call *call)
-{
-    return call->matmul.num_tokens <= 96 ? launch<e4m3_two, T, 96, 2>(b, "linear", call)
-                                         : launch<e4m3_two, T, 128, 2>(b, "linear", call);
-}
-
-bool linear_wgmma_fp8(struct backend *b, const struct matmul *m)
-{
-    const bool shape = m->num_tokens <= LINEAR_WGMMA_FP8_MAX_TOKENS && m->out_features <= INT32_MAX / 16 &&
-                       m->in_features % 16 == 0 && m->in_features <= INT32_MAX / 16;
-    const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 16 == 0;
-    const bool result = m->result != MATMUL_GATE && !m->out_is_float && !m->gain;
-    if (!cuda_state(b)->has_wgmma || !shape || !aligned || !result) return false;
-    wgmma_call call = {};
-    call.matmul = *m;
-    call.matmul.in_features /= 2; /* pairs */
-    call.matmul.x_stride /= 2;
-    call.fours = m->out_features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
-    return m->dtype == DTYPE_FLOAT16 ? launch_fp8<__half>(b, &call) : launch_fp8<__nv_bfloat16>(b, &call);
 }
 
 bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m)

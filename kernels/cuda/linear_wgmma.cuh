@@ -5,13 +5,10 @@
 
 #include "kernels/cuda/matmul.cuh"
 
-enum { LINEAR_WGMMA_MAX_TOKENS = 64, LINEAR_WGMMA_FP8_MAX_TOKENS = 128 }; /* cuBLAS is faster from 128 on */
+enum { LINEAR_WGMMA_MAX_TOKENS = 64 }; /* cuBLAS is faster from 128 on */
 
 /* Computes a matmul without a norm. Returns false, having done nothing, for what it does not take: more tokens, another
  * device, in_features that is not a multiple of 8, addresses that are not a multiple of 16. */
 bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m);
-
-/* The same of W8A8: x and the weight are FP8, with a scale for each token and output feature. */
-bool linear_wgmma_fp8(struct backend *b, const struct matmul *m);
 
 #endif

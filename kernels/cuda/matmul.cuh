@@ -34,8 +34,6 @@ struct matmul {
     enum dtype scale_dtype;
     int64_t scale_rows, group_size;
     const uint8_t *zeros;
-    /* [num_tokens] the scales of x, which is FP8 then, as the weight is (W8A8); NULL: x has dtype */
-    const float *x_scales;
 };
 
 static inline bool matmul_is_quantized(const struct matmul *m)

@@ -24,32 +24,48 @@
     REGISTERS_32 ", "                                                                                                  \
                  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                    \
                  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGISTERS_128                                                                                                  \
+    REGISTERS_64 ", "                                                                                                  \
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                    \
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                    \
+                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "        \
+                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 /* C = A B + (add ? C : 0), A in shared memory. */
-#define WGMMA_SHARED_16(types, transposes)                                                                             \
+#define WGMMA_SHARED_16(type)                                                                                          \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"                                                          \
-                 "wgmma.mma_async.sync.aligned.m64n16" types " {" REGISTERS_8 "}, %8, %9, "                            \
-                 "p, 1, 1" transposes ";\n}\n"                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " {" REGISTERS_8 "}, %8, %9, "            \
+                 "p, 1, 1, 0, 0;\n}\n"                                                                                 \
                  : ACC_8(c, 0)                                                                                         \
                  : "l"(a), "l"(b), "r"((int)add))
-#define WGMMA_SHARED_32(types, transposes)                                                                             \
+#define WGMMA_SHARED_32(type)                                                                                          \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"                                                          \
-                 "wgmma.mma_async.sync.aligned.m64n32" types " {" REGISTERS_16 "}, %16, %17, "                         \
-                 "p, 1, 1" transposes ";\n}\n"                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" REGISTERS_16 "}, %16, %17, "         \
+                 "p, 1, 1, 0, 0;\n}\n"                                                                                 \
                  : ACC_8(c, 0), ACC_8(c, 8)                                                                            \
                  : "l"(a), "l"(b), "r"((int)add))
-#define WGMMA_SHARED_64(types, transposes)                                                                             \
+#define WGMMA_SHARED_64(type)                                                                                          \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                          \
-                 "wgmma.mma_async.sync.aligned.m64n64" types " {" REGISTERS_32 "}, %32, %33, "                         \
-                 "p, 1, 1" transposes ";\n}\n"                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" REGISTERS_32 "}, %32, %33, "         \
+                 "p, 1, 1, 0, 0;\n}\n"                                                                                 \
                  : ACC_32(c, 0)                                                                                        \
                  : "l"(a), "l"(b), "r"((int)add))
-#define WGMMA_SHARED_128(types, transposes)                                                                            \
+#define WGMMA_SHARED_128(type)                                                                                         \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                          \
-                 "wgmma.mma_async.sync.aligned.m64n128" types " {" REGISTERS_64 "}, %64, %65, "                        \
-                 "p, 1, 1" transposes ";\n}\n"                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" REGISTERS_64 "}, %64, %65, "        \
+                 "p, 1, 1, 0, 0;\n}\n"                                                                                 \
                  : ACC_32(c, 0), ACC_32(c, 32)                                                                         \
                  : "l"(a), "l"(b), "r"((int)add))
 /* C += A B, A in registers. */
+#define WGMMA_REGISTERS_16(type)                                                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " {" REGISTERS_8                          \
+                 "}, {%8, %9, %10, %11}, %12, 1, 1, 1, 0;\n"                                                           \
+                 : ACC_8(c, 0)                                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define WGMMA_REGISTERS_32(type)                                                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" REGISTERS_16                         \
+                 "}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;\n"                                                         \
+                 : ACC_8(c, 0), ACC_8(c, 8)                                                                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 #define WGMMA_REGISTERS_64(type)                                                                                       \
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" REGISTERS_32                         \
                  "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;\n"                                                         \
@@ -60,35 +76,40 @@
                  "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;\n"                                                         \
                  : ACC_32(c, 0), ACC_32(c, 32)                                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-
-/* Two e4m3 numbers, in the place of a 16-bit one: then a wgmma multiplies 32 of them instead of 16. */
-struct e4m3_two {
-    uint16_t bits;
-};
-
-#define WGMMA_SHARED(n)                                                                                                \
-    if constexpr (N == n && std::is_same_v<T, __half>) WGMMA_SHARED_##n("k16.f32.f16.f16", ", 0, 0");                  \
-    if constexpr (N == n && std::is_same_v<T, __nv_bfloat16>) WGMMA_SHARED_##n("k16.f32.bf16.bf16", ", 0, 0");         \
-    if constexpr (N == n && std::is_same_v<T, e4m3_two>) WGMMA_SHARED_##n("k32.f32.e4m3.e4m3", "")
+#define WGMMA_REGISTERS_256(type)                                                                                      \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" REGISTERS_128                       \
+                 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;\n"                                                    \
+                 : ACC_32(c, 0), ACC_32(c, 32), ACC_32(c, 64), ACC_32(c, 96)                                           \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 template <class T, int N>
 static __device__ __forceinline__ void wgmma_shared(float *c, uint64_t a, uint64_t b, bool add)
 {
     static_assert(N == 16 || N == 32 || N == 64 || N == 128, "only these are written out");
-    WGMMA_SHARED(16);
-    WGMMA_SHARED(32);
-    WGMMA_SHARED(64);
-    WGMMA_SHARED(128);
+    if constexpr (N == 16 && std::is_same_v<T, __half>) WGMMA_SHARED_16("f16");
+    if constexpr (N == 16 && !std::is_same_v<T, __half>) WGMMA_SHARED_16("bf16");
+    if constexpr (N == 32 && std::is_same_v<T, __half>) WGMMA_SHARED_32("f16");
+    if constexpr (N == 32 && !std::is_same_v<T, __half>) WGMMA_SHARED_32("bf16");
+    if constexpr (N == 64 && std::is_same_v<T, __half>) WGMMA_SHARED_64("f16");
+    if constexpr (N == 64 && !std::is_same_v<T, __half>) WGMMA_SHARED_64("bf16");
+    if constexpr (N == 128 && std::is_same_v<T, __half>) WGMMA_SHARED_128("f16");
+    if constexpr (N == 128 && !std::is_same_v<T, __half>) WGMMA_SHARED_128("bf16");
 }
 
 template <class T, int N>
 static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t *a, uint64_t b)
 {
-    static_assert(N == 64 || N == 128, "only these are written out");
+    static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "only these are written out");
+    if constexpr (N == 16 && std::is_same_v<T, __half>) WGMMA_REGISTERS_16("f16");
+    if constexpr (N == 16 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_16("bf16");
+    if constexpr (N == 32 && std::is_same_v<T, __half>) WGMMA_REGISTERS_32("f16");
+    if constexpr (N == 32 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_32("bf16");
     if constexpr (N == 64 && std::is_same_v<T, __half>) WGMMA_REGISTERS_64("f16");
     if constexpr (N == 64 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_64("bf16");
     if constexpr (N == 128 && std::is_same_v<T, __half>) WGMMA_REGISTERS_128("f16");
     if constexpr (N == 128 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_128("bf16");
+    if constexpr (N == 256 && std::is_same_v<T, __half>) WGMMA_REGISTERS_256("f16");
+    if constexpr (N == 256 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_256("bf16");
 }
 
 #undef ACC_8
@@ -97,13 +118,16 @@ static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t 
 #undef REGISTERS_16
 #undef REGISTERS_32
 #undef REGISTERS_64
-#undef WGMMA_SHARED
+#undef REGISTERS_128
 #undef WGMMA_SHARED_16
 #undef WGMMA_SHARED_32
 #undef WGMMA_SHARED_64
 #undef WGMMA_SHARED_128
+#undef WGMMA_REGISTERS_16
+#undef WGMMA_REGISTERS_32
 #undef WGMMA_REGISTERS_64
 #undef WGMMA_REGISTERS_128
+#undef WGMMA_REGISTERS_256
 
 /* Call it before wgmma uses registers that other instructions wrote. */
 static __device__ __forceinline__ void wgmma_begin()
@@ -127,6 +151,13 @@ template <int count> static __device__ __forceinline__ void wgmma_pin(float (&c)
 {
 #pragma unroll
     for (int i = 0; i < count; i++) asm volatile("" : "+f"(c[i])::"memory");
+}
+
+/* Keeps the compiler from computing these registers later than here. */
+template <int count> static __device__ __forceinline__ void wgmma_pin_operand(uint32_t (&a)[count])
+{
+#pragma unroll
+    for (int i = 0; i < count; i++) asm volatile("" : "+r"(a[i])::"memory");
 }
 
 /* Changes the number of registers of each thread of a warpgroup: give_registers frees some, take_registers waits for

@@ -133,7 +133,7 @@ static void check_gptq_layout(struct quantization_reader *q, const char *layout)
         if (json_reader_get(&q->json, additions[i])) quantization_refuse(q, "GPTQ with \"%s\"", additions[i]);
 }
 
-/* The zero of symmetric quantization is 8, whatever is stored. */
+/* Symmetric quantization stores its zero, which is 8, too. */
 static struct weight_scheme gptq_scheme(int32_t group_size, bool sym, bool less_one, bool desc_act)
 {
     return (struct weight_scheme){.storage = STORED_GPTQ,
@@ -141,7 +141,7 @@ static struct weight_scheme gptq_scheme(int32_t group_size, bool sym, bool less_
                                   .format = WEIGHT_INT4,
                                   .group_size = group_size,
                                   .has_zeros = !sym,
-                                  .zeros_less_one = !sym && less_one,
+                                  .zeros_less_one = less_one,
                                   .ordered = desc_act && group_size > 0};
 }
 

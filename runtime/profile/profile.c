@@ -89,11 +89,12 @@ static void note_room(const struct engine_options *o, const struct loaded_model 
     if (p->discrete || !f->planned || p->budget <= p->total - p->others) return;
     const double weights = (double)p->weights / GIB, all = (double)p->budget / GIB,
                  left = (double)(p->total - p->others) / GIB;
-    if (o->load_format == LOAD_FORMAT_DUMMY)
+    const bool dummy = o->load_format == LOAD_FORMAT_DUMMY;
+    if (dummy || model_weights_to_pack(&l->weights) > 0)
         error_set(next_note(f), STATUS_INVALID,
-                  "dummy weights of %.2f GiB and the rest, %.2f GiB in all, do not fit in the %.2f GiB that are free: "
+                  "%s weights of %.2f GiB and the rest, %.2f GiB in all, do not fit in the %.2f GiB that are free: "
                   "they would be refused",
-                  weights, all, left);
+                  dummy ? "dummy" : "packed", weights, all, left);
     else
         error_set(next_note(f), STATUS_INVALID,
                   "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free, so that parts of "

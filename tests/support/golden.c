@@ -14,6 +14,8 @@ const char *const golden_checkpoints[] = {
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 
+static const char *const x_rounding_names[NUM_X_ROUNDINGS] = {"int8 token", "fp8 token", "fp8 group", "int8 group"};
+
 static int32_t *copy_ids(const json_t *array, int32_t *count)
 {
     *count = (int32_t)json_array_size(array);
@@ -50,6 +52,9 @@ static enum status read_cases(const char *path, const json_t *root, size_t num_l
     const json_t *cases = json_object_get(root, "cases");
     golden->vocab_size = (int32_t)json_integer_value(json_object_get(root, "vocab_size"));
     golden->bfloat16_error = json_number_value(json_object_get(root, "bfloat16_error"));
+    for (int i = 0; i < NUM_X_ROUNDINGS; i++)
+        golden->x_errors[i] =
+            json_number_value(json_object_get(json_object_get(root, "x_errors"), x_rounding_names[i]));
     golden->cases = calloc(json_array_size(cases) + 1, sizeof *golden->cases);
     if (!golden->cases || golden->vocab_size <= 0 || json_array_size(cases) == 0)
         return error_set(err, STATUS_INVALID, "%s: no cases", path);

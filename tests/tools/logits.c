@@ -1,13 +1,15 @@
 /* The logits after the last token of each prompt, for comparison with another implementation.
  *
- * usage: logits FOLDER DEVICE DTYPE PROMPTS OUT
- * PROMPTS: a JSON array of arrays of token ids. OUT gets float32 [prompts, vocab_size], little-endian. */
+ * usage: logits FOLDER DEVICE DTYPE PROMPTS OUT [QUANTIZATION]
+ * PROMPTS: a JSON array of arrays of token ids. OUT gets float32 [prompts, vocab_size], little-endian.
+ * QUANTIZATION: fp8, int8 or int4, weights are quantized while they are loaded; none. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "model/config.h"
 #include "model/model.h"
+#include "model/quantization.h"
 
 struct tool {
     struct backend *backend;
@@ -25,8 +27,9 @@ static void must(enum status status, const struct error *err)
     exit(1);
 }
 
-static void open_model(struct tool *t, const char *folder, const char *device, const char *dtype, int32_t longest)
+static void open_model(struct tool *t, char **argv, const char *quantization, int32_t longest)
 {
+    const char *folder = argv[1], *device = argv[2], *dtype = argv[3];
     struct error err;
     struct model_options options = {
         .limits =
@@ -36,6 +39,7 @@ static void open_model(struct tool *t, const char *folder, const char *device, c
     if (dtype_parse(dtype, &options.dtype) != 0) must(error_set(&err, STATUS_INVALID, "no type %s", dtype), &err);
     options.cache_dtype = options.dtype;
     must(model_config_load(folder, &t->config, &err), &err);
+    must(quantization_apply(&t->config.spec, quantization, &err), &err);
     must(backend_open(device, 0, &t->backend, &err), &err);
     must(model_weights_open(folder, &t->config.spec, NULL, &t->weights, &err), &err);
     options.copy_weights = t->backend->discrete;
@@ -76,8 +80,8 @@ static void run_prompt(struct tool *t, const json_t *prompt, FILE *out)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6) {
-        fprintf(stderr, "usage: logits FOLDER DEVICE DTYPE PROMPTS OUT\n");
+    if (argc != 6 && argc != 7) {
+        fprintf(stderr, "usage: logits FOLDER DEVICE DTYPE PROMPTS OUT [QUANTIZATION]\n");
         return 2;
     }
     struct tool t = {0};
@@ -92,7 +96,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < json_array_size(prompts); i++)
         if (json_array_size(json_array_get(prompts, i)) > longest)
             longest = json_array_size(json_array_get(prompts, i));
-    open_model(&t, argv[1], argv[2], argv[3], (int32_t)longest);
+    open_model(&t, argv, argc > 6 ? argv[6] : NULL, (int32_t)longest);
     for (size_t i = 0; i < json_array_size(prompts); i++) run_prompt(&t, json_array_get(prompts, i), out);
     json_decref(prompts);
     free(t.logits);

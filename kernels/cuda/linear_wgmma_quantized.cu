@@ -1,0 +1,600 @@
+/* Matmuls of a quantized weight with a batch of tokens on Hopper. As in linear_wgmma.cu the matmul is transposed, out'
+ * [out_features, num_tokens] = weight x', a block has a tile of output features and goes through the input features in
+ * steps. But wgmma has the weight in registers: each warpgroup decodes the rows that it multiplies, the next 32 input
+ * features while wgmma multiplies the last ones.
+ *
+ * There are two rings. A stage of one has STEP input features of the weight and, of each row and group, the scale and
+ * the offset that is subtracted from the decoded integers, each as a pair of T; two warps make these pairs. A stage of
+ * the other has tokens. A weight with one scale for each row is multiplied without it, and the sums are multiplied by
+ * it at the end.
+ *
+ * Few tiles are split along the input features, one part for each block of a cluster. */
+#include "kernels/cuda/linear_few_tokens.cuh"
+#include "kernels/cuda/linear_wgmma_quantized.cuh"
+#include "kernels/cuda/linear_wgmma_tile.cuh"
+#include "kernels/cuda/quantized.cuh"
+
+enum {
+    STEP = 128,     /* input features of a step */
+    COPY_WARPS = 4, /* of the weights, of the tokens, and two of the scales */
+    MAX_STAGES = 12,
+    SCALES_AT_ONCE = 4 /* of a row */
+};
+
+/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * ROW_BLOCKS rows each;
+ * PLACES of its blocks fit on a multiprocessor. */
+template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES> struct quantized_tiling {
+    static constexpr int ROWS = 64 * GROUPS * ROW_BLOCKS; /* output features of a tile, at most */
+    static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 32 * COPY_WARPS;
+    static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP, WEIGHT_BYTES = ROWS * ROW_BYTES;
+    static constexpr int TOKEN_BOX = N * BOX_ROW, BOXES = N >= 128 ? 1 : STEP / BOX_FEATURES; /* of a stage */
+    static constexpr int TOKEN_STAGE = BOXES * TOKEN_BOX, TOKEN_STEP = STEP / BOX_FEATURES * TOKEN_BOX;
+    static constexpr int RING = (PLACES == 1 ? 222 : 110) << 10; /* bytes of both rings */
+    static constexpr int SHARED = ALIGNMENT + RING;
+    static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
+    static constexpr int TOKENS_AT_ONCE = N >= 128 ? 8 : 2; /* that a thread writes */
+    /* Registers of a thread, if the warps that multiply need more than the others. */
+    static constexpr bool UNEVEN = N * ROW_BLOCKS >= 128;
+    static constexpr int MMA_REGISTERS = 216, COPY_REGISTERS = 72;
+    static_assert(4 * N * SUMS_ROW <= RING, "the rings hold the sums at the end");
+};
+
+struct quantized_call : tiled_matmul {
+    CUtensorMap weight, x;  /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N rows */
+    int32_t groups;         /* of a row */
+    int32_t scales_of_step; /* 1, 2 or 4 for each row */
+    int32_t steps;          /* of all parts together */
+    int32_t token_tiles;
+    int32_t weight_stages, weight_stage_bytes, token_stages;
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* The two rings: stages of a step of weights and their scales, and stages of BOXES boxes of tokens. */
+struct quantized_rings {
+    step_ring weights, tokens;
+};
+
+template <int N> static __device__ __forceinline__ block_part find_quantized_part(const quantized_call &call)
+{
+    block_part part;
+    const int index = blockIdx.x / call.splits;
+    part.rank = blockIdx.x % call.splits;
+    part.tile = index / call.token_tiles;
+    part.begin = part.first = call.steps * part.rank / call.splits;
+    part.end = call.steps * (part.rank + 1) / call.splits;
+    part.first_token = index % call.token_tiles * N;
+    part.num_tokens = min(N, call.matmul.num_tokens - part.first_token);
+    return part;
+}
+
+/* ---- the warps that copy ---- */
+
+/* Waits until a stage that is to be filled is free. */
+static __device__ __forceinline__ void wait_until_free(const step_ring &ring, const ring_place &at)
+{
+    if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
+}
+
+template <class L>
+static __device__ __forceinline__ void copy_weights(const quantized_call &call, const block_part &part,
+                                                    const step_ring &ring)
+{
+    const bool gated = call.matmul.result == MATMUL_GATE;
+    const int rows = gated ? call.tile_rows / 2 : call.tile_rows, row = part.tile * rows, bytes = rows * L::ROW_BYTES;
+    const int up_row = (int)(call.matmul.out_features / 2) + row;
+    const uint64_t policy = evict_first_policy();
+    ring_place at = {0, 0};
+#pragma unroll 1
+    for (int i = part.begin; i < part.end; i++) {
+        uint8_t *to = ring.data + at.stage * call.weight_stage_bytes;
+        uint64_t *full = &ring.full[at.stage];
+        wait_until_free(ring, at);
+        barrier_arrive_expect(full, gated ? 2 * bytes : bytes);
+        box_copy_2d(to, &call.weight, i * L::ROW_BYTES / 2, row, full, policy);
+        if (gated) box_copy_2d(to + bytes, &call.weight, i * L::ROW_BYTES / 2, up_row, full, policy);
+        ring_step(at, call.weight_stages);
+    }
+}
+
+template <class L>
+static __device__ __forceinline__ void copy_tokens(const quantized_call &call, const block_part &part,
+                                                   const step_ring &ring)
+{
+    const uint64_t policy = evict_last_policy();
+    ring_place at = {0, 0};
+#pragma unroll 1
+    for (int feature = part.begin * STEP; feature < part.end * STEP; feature += L::BOXES * BOX_FEATURES) {
+        uint8_t *to = ring.data + at.stage * L::TOKEN_STAGE;
+        uint64_t *full = &ring.full[at.stage];
+        wait_until_free(ring, at);
+        barrier_arrive_expect(full, L::TOKEN_STAGE);
+#pragma unroll
+        for (int box = 0; box < L::BOXES; box++)
+            box_copy_2d(to + box * L::TOKEN_BOX, &call.x, feature + box * BOX_FEATURES, part.first_token, full, policy);
+        ring_step(at, call.token_stages);
+    }
+}
+
+/* The output feature of a row of the tile; one that exists. */
+static __device__ __forceinline__ int feature_of(const quantized_call &call, int tile, int row)
+{
+    const int features = (int)call.matmul.out_features, half = call.tile_rows / 2;
+    const int feature = call.matmul.result != MATMUL_GATE ? tile * call.tile_rows + row
+                        : row < half                      ? tile * half + row
+                                                          : features / 2 + tile * half + row - half;
+    return min(feature, features - 1);
+}
+
+static __device__ __forceinline__ float load_scale(const quantized_call &call, int64_t index)
+{
+    return call.matmul.scale_dtype == DTYPE_FLOAT32   ? ((const float *)call.matmul.scales)[index]
+           : call.matmul.scale_dtype == DTYPE_FLOAT16 ? to_float(((const __half *)call.matmul.scales)[index])
+                                                      : to_float(((const __nv_bfloat16 *)call.matmul.scales)[index]);
+}
+
+/* SCALES_AT_ONCE scales of a row as they lie in memory, or as floats, and zeros, a byte each. */
+struct raw_scales {
+    uint4 scales;
+    uint32_t zeros;
+};
+
+/* Whether SCALES_AT_ONCE of them can be read as one, beginning with a multiple of that. */
+static __device__ __forceinline__ bool scales_are_aligned(const quantized_call &call)
+{
+    return call.groups % SCALES_AT_ONCE == 0 && call.matmul.group_size <= STEP &&
+           ((uintptr_t)call.matmul.scales & (call.matmul.scale_dtype == DTYPE_FLOAT32 ? 15 : 7)) == 0 &&
+           ((uintptr_t)call.matmul.zeros & 3) == 0;
+}
+
+/* Of the input features from `place` * STEP / scales_of_step on; `scales` and `zeros` are the row's first ones. */
+static __device__ __forceinline__ raw_scales load_raw(const quantized_call &call, int64_t scales, const uint8_t *zeros,
+                                                      int place, bool aligned)
+{
+    raw_scales raw = {{0, 0, 0, 0}, 0x08080808};
+    if (aligned) {
+        if (call.matmul.scale_dtype == DTYPE_FLOAT32) {
+            raw.scales = *(const uint4 *)((const float *)call.matmul.scales + scales + place);
+        } else {
+            const uint2 two = *(const uint2 *)((const uint16_t *)call.matmul.scales + scales + place);
+            raw.scales.x = two.x, raw.scales.y = two.y;
+        }
+        if (zeros) raw.zeros = *(const uint32_t *)(zeros + place);
+        return raw;
+    }
+    float values[SCALES_AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < SCALES_AT_ONCE; k++) {
+        const int group =
+            min((place + k) * (STEP / call.scales_of_step) / (int)call.matmul.group_size, call.groups - 1);
+        values[k] = load_scale(call, scales + group);
+        if (zeros) raw.zeros = (raw.zeros & ~(255u << 8 * k)) | (uint32_t)zeros[group] << 8 * k;
+    }
+    raw.scales = {__float_as_uint(values[0]), __float_as_uint(values[1]), __float_as_uint(values[2]),
+                  __float_as_uint(values[3])};
+    return raw;
+}
+
+/* pairs[k]: the scale of group k, and what is subtracted from its elements before, each twice. */
+template <class T, enum weight_format FORMAT>
+static __device__ __forceinline__ void make_pairs(uint2 (&pairs)[SCALES_AT_ONCE], const quantized_call &call,
+                                                  const raw_scales &raw, bool aligned)
+{
+    const uint32_t words[] = {raw.scales.x, raw.scales.y, raw.scales.z, raw.scales.w};
+    const bool is_half = call.matmul.scale_dtype == DTYPE_FLOAT16;
+    const bool is_float = !aligned || call.matmul.scale_dtype == DTYPE_FLOAT32;
+#pragma unroll
+    for (int k = 0; k < SCALES_AT_ONCE; k++) {
+        const uint32_t bits = words[k / 2] >> 16 * (k % 2) & 0xffff;
+        float scale = is_float  ? __uint_as_float(words[k])
+                      : is_half ? __half2float(__ushort_as_half((uint16_t)bits))
+                                : __uint_as_float(bits << 16);
+        if (call.groups == 1) scale = 1.0f;
+        if (FORMAT == WEIGHT_FP8) scale *= FP8_FACTOR<T>;
+        pairs[k] = {pair_of<T>(scale), INT4_BITS<T> + (raw.zeros >> 8 * k & 255) * 0x10001};
+    }
+}
+
+/* Half of the rows' scales, by a warp, which loads those of the next steps before it stores these. */
+template <class T, enum weight_format FORMAT, class L>
+static __device__ __forceinline__ void copy_scales(const quantized_call &call, const block_part &part,
+                                                   const step_ring &ring, int half)
+{
+    constexpr int ROWS_OF_LANE = L::ROWS / 64;
+    const int of_step = call.scales_of_step, lane = threadIdx.x % 32;
+    const int begin = part.begin * of_step, end = part.end * of_step;
+    const bool aligned = scales_are_aligned(call);
+    int64_t scales[ROWS_OF_LANE];
+    const uint8_t *zeros[ROWS_OF_LANE];
+    raw_scales next[ROWS_OF_LANE];
+    ring_place at = {0, 0};
+#pragma unroll
+    for (int j = 0; j < ROWS_OF_LANE; j++) {
+        const int feature = feature_of(call, part.tile, 64 * j + 32 * half + lane);
+        scales[j] = (int64_t)(feature / (int)call.matmul.scale_rows) * call.groups;
+        zeros[j] = call.matmul.zeros ? call.matmul.zeros + (int64_t)feature * call.groups : NULL;
+        next[j] = load_raw(call, scales[j], zeros[j], begin & -SCALES_AT_ONCE, aligned);
+    }
+#pragma unroll 1
+    for (int first = begin & -SCALES_AT_ONCE; first < end; first += SCALES_AT_ONCE) {
+        uint2 pairs[ROWS_OF_LANE][SCALES_AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < ROWS_OF_LANE; j++) {
+            make_pairs<T, FORMAT>(pairs[j], call, next[j], aligned);
+            if (first + SCALES_AT_ONCE < end)
+                next[j] = load_raw(call, scales[j], zeros[j], first + SCALES_AT_ONCE, aligned);
+        }
+        auto store = [&](int k) {
+            const int of = k & (of_step - 1); /* of_step is a power of two */
+            if (first + k < begin || first + k >= end) return;
+            if (of == 0) wait_until_free(ring, at);
+            uint2 *to = (uint2 *)(ring.data + at.stage * call.weight_stage_bytes + L::WEIGHT_BYTES) + of * L::ROWS;
+#pragma unroll
+            for (int j = 0; j < ROWS_OF_LANE; j++) to[64 * j + 32 * half + lane] = pairs[j][k];
+            if (of < of_step - 1) return;
+            __syncwarp();
+            if (lane == 0) barrier_arrive(&ring.full[at.stage]);
+            ring_step(at, call.weight_stages);
+        };
+        store(0), store(1), store(2), store(3);
+        static_assert(SCALES_AT_ONCE == 4, "all are stored");
+    }
+}
+
+/* ---- the warpgroups that multiply ---- */
+
+static __device__ __forceinline__ uint4 shared_load_4(uint32_t address)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(address));
+    return x;
+}
+static __device__ __forceinline__ uint2 shared_load_2(uint32_t address)
+{
+    uint2 x;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n" : "=r"(x.x), "=r"(x.y) : "r"(address));
+    return x;
+}
+static __device__ __forceinline__ uint32_t shared_load(uint32_t address)
+{
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(x) : "r"(address));
+    return x;
+}
+
+/* A thread's encoded elements of a step, from two rows that are 8 apart. INT4: a piece of 16 bytes of each, which is
+ * all of them. INT8 and FP8 are read when they are decoded. */
+template <enum weight_format FORMAT> struct encoded;
+template <> struct encoded<WEIGHT_INT4> {
+    uint32_t low[4], high[4];
+    __device__ __forceinline__ void load(uint32_t stage, int row, int t)
+    {
+        const uint4 a = shared_load_4(stage + row * (STEP / 2) + 16 * t);
+        const uint4 b = shared_load_4(stage + (row + 8) * (STEP / 2) + 16 * t);
+        low[0] = a.x, low[1] = a.y, low[2] = a.z, low[3] = a.w;
+        high[0] = b.x, high[1] = b.y, high[2] = b.z, high[3] = b.w;
+    }
+    /* Input features 32 w + 16 half, ... + 15 as A of the mma, without the scales. */
+    template <class T>
+    __device__ __forceinline__ void decode(uint32_t *a, int w, int half, uint32_t low_offset, uint32_t high_offset)
+    {
+        a[0] = int4_pair<T>(low[w], 2 * half, low_offset);
+        a[1] = int4_pair<T>(high[w], 2 * half, high_offset);
+        a[2] = int4_pair<T>(low[w], 2 * half + 1, low_offset);
+        a[3] = int4_pair<T>(high[w], 2 * half + 1, high_offset);
+    }
+};
+
+/* A row of a step is 128 bytes in the 128-byte swizzle. Lane t of a quad needs bytes 2 t, 2 t + 1, 2 t + 8 and 2 t + 9
+ * of 16. */
+template <enum weight_format FORMAT> struct encoded {
+    uint32_t row_address, swizzle, select;
+    __device__ __forceinline__ void load(uint32_t stage, int row, int t)
+    {
+        row_address = stage + row * STEP + t / 2 * 4;
+        swizzle = row % 8;
+        select = t % 2 ? 0x7362 : 0x5140; /* so that pairs of bytes 0, 2 and 1, 3 are the two that are needed */
+    }
+    template <class T> __device__ __forceinline__ void decode(uint32_t *a, int w, int half, uint32_t, uint32_t)
+    {
+        const uint32_t from = row_address + (((2 * w + half) ^ swizzle) << 4);
+        const uint32_t low = __byte_perm(shared_load(from), shared_load(from + 8), select);
+        const uint32_t high = __byte_perm(shared_load(from + 8 * STEP), shared_load(from + 8 * STEP + 8), select);
+        if constexpr (FORMAT == WEIGHT_INT8) {
+            int8_pairs<T>(low, a[0], a[2]);
+            int8_pairs<T>(high, a[1], a[3]);
+        } else {
+            fp8_pairs<T>(low, a[0], a[2]);
+            fp8_pairs<T>(high, a[1], a[3]);
+        }
+    }
+};
+
+/* The rows of a tile that a thread has in each of its row blocks: this one and the one 8 behind it. */
+template <int ROW_BLOCKS> static __device__ __forceinline__ int row_of_thread(int block)
+{
+    return (threadIdx.x / GROUP * ROW_BLOCKS + block) * 64 + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
+}
+
+/* wgmma reads the registers of one step of 32 input features while the others are decoded. So a stage is released when
+ * the first step of the next stage has been started and wgmma_wait<1> shows that those before it have ended. */
+template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS][N / 2], const quantized_call &call,
+                                                        const block_part &part, const quantized_rings &rings)
+{
+    const bool releases = threadIdx.x % 32 == 0;
+    const uint32_t first_weights = shared_address(rings.weights.data), first_tokens = shared_address(rings.tokens.data);
+    ring_place at = {0, 0}, token_at = {0, 0};
+    int before = 0, token_before = 0;
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) wgmma_pin(sums[m]); /* they are zero before the first wgmma */
+#pragma unroll 1
+    for (int i = part.begin; i < part.end; i++) {
+        const uint32_t stage = first_weights + at.stage * call.weight_stage_bytes;
+        encoded<FORMAT> from[ROW_BLOCKS];
+        uint32_t a[2][ROW_BLOCKS][2][4], tokens = 0;
+        barrier_wait(&rings.weights.full[at.stage], at.round & 1);
+#pragma unroll
+        for (int m = 0; m < ROW_BLOCKS; m++) from[m].load(stage, row_of_thread<ROW_BLOCKS>(m), threadIdx.x % 4);
+#pragma unroll
+        for (int w = 0; w < STEP / 32; w++) {
+            constexpr int WORDS = L::BOXES * BOX_FEATURES / 32; /* of a stage of tokens */
+#pragma unroll
+            for (int m = 0; m < ROW_BLOCKS; m++) {
+                const uint32_t pairs = stage + L::WEIGHT_BYTES + 8 * row_of_thread<ROW_BLOCKS>(m) +
+                                       (w * call.scales_of_step >> 2) * (8 * L::ROWS);
+                const uint2 low = shared_load_2(pairs), high = shared_load_2(pairs + 64);
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    uint32_t *to = a[w % 2][m][half];
+                    from[m].template decode<T>(to, w, half, low.y, high.y);
+                    to[0] = multiply_pairs<T>(to[0], low.x), to[2] = multiply_pairs<T>(to[2], low.x);
+                    to[1] = multiply_pairs<T>(to[1], high.x), to[3] = multiply_pairs<T>(to[3], high.x);
+                    wgmma_pin_operand(a[w % 2][m][half]);
+                }
+            }
+            if (w % WORDS == 0) {
+                barrier_wait(&rings.tokens.full[token_at.stage], token_at.round & 1);
+                tokens = first_tokens + token_at.stage * L::TOKEN_STAGE;
+            }
+            wgmma_begin();
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int m = 0; m < ROW_BLOCKS; m++)
+                    wgmma_registers<T, N>(sums[m], a[w % 2][m][half],
+                                          swizzled_descriptor(tokens + w % WORDS / 2 * L::TOKEN_BOX) +
+                                              (w % 2 * 2 + half) * 2);
+            wgmma_commit();
+            wgmma_wait<1>();
+            if (w == 0) barrier_arrive_if(&rings.weights.empty[before], releases && i > part.begin);
+            if (w % WORDS == 0) {
+                barrier_arrive_if(&rings.tokens.empty[token_before], releases && (i > part.begin || w > 0));
+                token_before = token_at.stage;
+                ring_step(token_at, call.token_stages);
+            }
+        }
+        before = at.stage;
+        ring_step(at, call.weight_stages);
+    }
+    wgmma_wait<0>();
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) wgmma_pin(sums[m]);
+}
+
+/* Writes a thread's sums over the rings. */
+template <int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void share_sums(const float (&sums)[ROW_BLOCKS][N / 2], const quantized_call &call,
+                                                  const block_part &part, float *shared_sums)
+{
+    const int token = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) {
+        const int row = row_of_thread<ROW_BLOCKS>(m);
+        float row_scales[2] = {1.0f, 1.0f};
+        if (call.groups == 1)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                row_scales[i] =
+                    load_scale(call, feature_of(call, part.tile, row + 8 * i) / (int)call.matmul.scale_rows);
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] =
+                sums[m][i] * row_scales[i % 4 / 2];
+    }
+}
+
+template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void multiply_quantized_tile(const quantized_call &call, const block_part &part,
+                                                               const quantized_rings &rings)
+{
+    float sums[ROW_BLOCKS][N / 2] = {}, *shared_sums = (float *)rings.weights.data;
+    multiply_decoded<T, FORMAT, N, ROW_BLOCKS, L>(sums, call, part, rings);
+    mma_warps_sync<L>(); /* no warp reads operands any more */
+    share_sums<N, ROW_BLOCKS, L>(sums, call, part, shared_sums);
+    if (call.splits > 1) {
+        __syncwarp();
+        cluster_arrive();
+        cluster_wait();
+    } else {
+        mma_warps_sync<L>();
+    }
+    wait_for_previous();
+    if (call.matmul.result == MATMUL_GATE) {
+        write_gated_tile<T, L>(call, part, shared_sums);
+    } else if (call.matmul.out_is_float) {
+        write_tile<T, L, float>(call, part, shared_sums);
+    } else {
+        write_tile<T, L, T>(call, part, shared_sums);
+    }
+}
+
+/* The warps that copy; the first two with one lane. */
+template <class T, enum weight_format FORMAT, class L>
+static __device__ __forceinline__ void copy_quantized_tile(const quantized_call &call, const block_part &part,
+                                                           const quantized_rings &rings)
+{
+    const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
+    if (warp >= 2) copy_scales<T, FORMAT, L>(call, part, rings.weights, warp - 2);
+    if (lane == 0 && warp == 0) copy_weights<L>(call, part, rings.weights);
+    if (lane == 0 && warp == 1) {
+        wait_for_previous();
+        copy_tokens<L>(call, part, rings.tokens);
+    }
+    __syncwarp();
+    if (call.splits > 1) cluster_arrive_relaxed(), cluster_wait();
+}
+
+#endif
+
+template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES>
+static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>::THREADS, PLACES)
+    linear_wgmma_quantized_kernel(const __grid_constant__ quantized_call call)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
+    extern __shared__ uint8_t shared[];
+    __shared__ uint64_t barriers[4][MAX_STAGES];
+    uint8_t *data = shared + (-shared_address(shared) & (ALIGNMENT - 1));
+    const quantized_rings rings = {{data, barriers[0], barriers[1]},
+                                   {data + call.weight_stages * call.weight_stage_bytes, barriers[2], barriers[3]}};
+    const block_part part = find_quantized_part<N>(call);
+    let_next_start();
+    if (threadIdx.x < MAX_STAGES) {
+        barrier_init(&rings.weights.full[threadIdx.x], COPY_WARPS - 1);
+        barrier_init(&rings.weights.empty[threadIdx.x], L::MMA_THREADS / 32);
+        barrier_init(&rings.tokens.full[threadIdx.x], 1);
+        barrier_init(&rings.tokens.empty[threadIdx.x], L::MMA_THREADS / 32);
+        barrier_init_fence();
+    }
+    __syncthreads();
+    if (threadIdx.x < L::MMA_THREADS) {
+        if constexpr (L::UNEVEN) take_registers<L::MMA_REGISTERS>();
+        multiply_quantized_tile<T, FORMAT, N, ROW_BLOCKS, L>(call, part, rings);
+    } else {
+        if constexpr (L::UNEVEN) give_registers<L::COPY_REGISTERS>();
+        copy_quantized_tile<T, FORMAT, L>(call, part, rings);
+    }
+    if (call.splits > 1) { /* waits until no other block uses this block's shared memory any more */
+        __syncwarp();
+        cluster_arrive_relaxed();
+        cluster_wait();
+    }
+#endif
+}
+
+/* A map of the weight's bytes, which count as 16-bit elements, in boxes of a step. */
+static bool map_weight(CUtensorMap *out, const struct matmul *m, int32_t box_rows)
+{
+    const bool is_int4 = m->format == WEIGHT_INT4;
+    const int64_t elements = m->in_features / (is_int4 ? 4 : 2);
+    const struct tensor_map_args args = {m->weight,
+                                         2,
+                                         {elements, m->out_features},
+                                         {elements},
+                                         {is_int4 ? STEP / 4 : STEP / 2, box_rows},
+                                         is_int4 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+                                         CU_TENSOR_MAP_L2_PROMOTION_L2_128B};
+    return tensor_map_encode(out, &args);
+}
+
+/* As plan of linear_wgmma.cu, where there is one tile of tokens. */
+template <class L> static void plan(const struct cuda_state *s, quantized_call *call, int blocks)
+{
+    const struct matmul *m = &call->matmul;
+    const int64_t places = (int64_t)blocks * s->num_sms;
+    const int64_t tiles = cuda_div_up(m->out_features, L::ROWS), all = tiles * call->token_tiles;
+    int64_t splits = places * 3 / 4 / all;
+    if (splits < 2 && 2 * all <= places) splits = 2; /* clusters of two always find room */
+    if (splits > m->in_features / MIN_PART) splits = m->in_features / MIN_PART;
+    call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
+    call->steps = (int32_t)cuda_div_up(m->in_features, STEP);
+    const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
+    const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
+    const bool whole = call->splits > 1 || call->token_tiles > 1;
+    call->tile_rows = whole ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
+    call->weight_stage_bytes =
+        (int32_t)cuda_div_up(L::WEIGHT_BYTES + 8 * L::ROWS * call->scales_of_step, ALIGNMENT) * ALIGNMENT;
+    call->weight_stages = L::RING / (call->weight_stage_bytes + L::TOKEN_STEP); /* 2 at least */
+    if (call->weight_stages > MAX_STAGES) call->weight_stages = MAX_STAGES;
+    call->token_stages = (L::RING - call->weight_stages * call->weight_stage_bytes) / L::TOKEN_STAGE;
+    if (call->token_stages > MAX_STAGES) call->token_stages = MAX_STAGES;
+}
+
+template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES>
+static bool launch(struct backend *b, const char *operation, quantized_call *call)
+{
+    using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
+    const struct matmul *m = &call->matmul;
+    const struct cuda_state *s = cuda_use(b);
+    call->token_tiles = (int32_t)cuda_div_up(m->num_tokens, N);
+    plan<L>(s, call, PLACES);
+    const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
+    if (!map_weight(&call->weight, m, box_rows) ||
+        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
+        return false;
+    auto *kernel = linear_wgmma_quantized_kernel<T, FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
+    if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
+    const int64_t tiles = cuda_div_up(m->out_features, call->tile_rows);
+    const dim3 grid((unsigned)(tiles * call->token_tiles * call->splits));
+    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
+    cuda_check_launch(b, operation);
+    return true;
+}
+
+/* From 65 tokens on: tiles of 256 tokens, unless smaller ones leave less to do for tokens that are not there, or few
+ * tiles would have to be split into more parts. Where there are enough tiles, tiles of twice as many output features
+ * read the tokens half as often. */
+template <class T, enum weight_format FORMAT>
+static bool launch_tokens(struct backend *b, const char *operation, quantized_call *call)
+{
+    const int32_t tokens = call->matmul.num_tokens;
+    const bool many_tiles = call->matmul.out_features > 128 * cuda_state(b)->num_sms;
+    const bool half_tile = tokens <= 640 && (tokens - 1) / 128 % 2 == 0;
+    return tokens <= 16                                  ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
+           : tokens <= 32                                ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
+           : tokens <= 64                                ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
+           : many_tiles && half_tile                     ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
+           : !many_tiles && (half_tile || tokens <= 256) ? launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call)
+                                                         : launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call);
+}
+
+template <class T> static bool launch_format(struct backend *b, const char *operation, quantized_call *call)
+{
+    return call->matmul.format == WEIGHT_INT4   ? launch_tokens<T, WEIGHT_INT4>(b, operation, call)
+           : call->matmul.format == WEIGHT_INT8 ? launch_tokens<T, WEIGHT_INT8>(b, operation, call)
+                                                : launch_tokens<T, WEIGHT_FP8>(b, operation, call);
+}
+
+bool linear_wgmma_takes_quantized(struct backend *b, const struct matmul *m)
+{
+    const bool size = m->num_tokens >= 1 && m->out_features > 0 && m->out_features <= INT32_MAX / 16 &&
+                      m->in_features > 0 && m->in_features <= INT32_MAX / 16;
+    const bool rows = m->in_features % (m->format == WEIGHT_INT4 ? INT4_SEGMENT : 16) == 0 && m->x_stride % 8 == 0;
+    const bool groups =
+        m->group_size >= m->in_features || m->group_size == 32 || m->group_size == 64 || m->group_size % STEP == 0;
+    return cuda_state(b)->has_wgmma && matmul_is_quantized(m) && size && rows && groups && cuda_is_aligned(m->weight) &&
+           cuda_is_aligned(m->x);
+}
+
+bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m)
+{
+    if (m->gain || !linear_wgmma_takes_quantized(b, m)) return false;
+    const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
+    quantized_call call = {};
+    call.matmul = *m;
+    call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
+    call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);
+    call.scales_of_step = m->group_size >= STEP ? 1 : (int32_t)(STEP / m->group_size);
+    return m->dtype == DTYPE_FLOAT16 ? launch_format<__half>(b, operation, &call)
+                                     : launch_format<__nv_bfloat16>(b, operation, &call);
+}
+
+bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m)
+{
+    const bool wgmma = m->num_tokens >= QUANTIZED_WGMMA_MIN_TOKENS && linear_wgmma_takes_quantized(b, m);
+    if (wgmma) return linear_wgmma_quantized(b, operation, m);
+    return few_tokens_quantized(b, operation, m);
+}

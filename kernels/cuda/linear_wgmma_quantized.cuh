@@ -1,0 +1,23 @@
+/* The kernel for matmuls of a quantized weight with a batch of tokens on Hopper (compiled for 90a), behind linear and
+ * the fused operations. */
+#ifndef QUIRE_KERNELS_CUDA_LINEAR_WGMMA_QUANTIZED_CUH
+#define QUIRE_KERNELS_CUDA_LINEAR_WGMMA_QUANTIZED_CUH
+
+#include "kernels/cuda/matmul.cuh"
+
+enum { QUANTIZED_WGMMA_MIN_TOKENS = 9 }; /* few_tokens_quantized is faster with fewer */
+
+/* Whether it computes a matmul of a quantized weight, apart from a norm; x is not quantized. It does not on other
+ * devices, nor with INT4 that weight_prepare has not reordered, groups that are neither 32, 64, a multiple of 128 nor
+ * the whole row, rows of the weight or of x that are not a multiple of 16 bytes, addresses that are not a multiple
+ * of 16. */
+bool linear_wgmma_takes_quantized(struct backend *b, const struct matmul *m);
+
+/* Computes it, without a norm. False: it does not take it, and has done nothing. */
+bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m);
+
+/* By the faster of the two kernels that decode the weight as they read it. False: neither takes it, or it is faster
+ * after a norm of its own (m->gain). */
+bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m);
+
+#endif
