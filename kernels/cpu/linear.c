@@ -19,6 +19,7 @@
  *            |        |        |                    |      |      |   |      |
  *                   x                                        out
  *
+ * With AMX, bfloat16 weights are multiplied as they are (tiles_amx.c).
  * Quantized weights are multiplied as bytes, with an x of 8 bits (linear_quantized.c and, in tiles, here), or become
  * floats a panel at a time where there are no kernels for that. x is put into the order of their columns.
  */
@@ -294,6 +295,7 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece)
 {
     const struct matmul *m = stretch->m;
     uint8_t *scratch = stretch->scratch + cpu_thread() * thread_bytes();
+    /* Rows that lie far apart are slow to load into registers of tiles. */
     const bool direct = m->args->out_dtype == DTYPE_FLOAT32 && m->tiles != TILES_BF16;
     const int64_t first = piece->first_strip * stretch->strip_tokens, token = stretch->token + first;
     const int64_t tokens = min_i64(piece->end_strip * stretch->strip_tokens, stretch->num_tokens) - first;

@@ -7,14 +7,14 @@
 #include "kernels/cpu/vector_avx512.h"
 
 enum {
-    ROWS = 16,                /* of a tile register */
-    DEPTH = CPU_BF16_GROUP,   /* input features of a tile product */
-    TILE_BYTES = ROWS * 64,   /* of a register */
-    AMX_TOKENS = 2 * ROWS,    /* 2 x 2 registers of sums, 2 of x and 2 of weights */
-    AMX_FEATURES = 2 * ROWS,  /* */
-    X_BYTES = 2 * TILE_BYTES, /* of a group of a part of x */
+    ROWS = 16,              /* of a register */
+    DEPTH = CPU_BF16_GROUP, /* input features of a tile product */
+    TILE_BYTES = ROWS * 64, /* of a register */
+    AMX_TOKENS = 2 * ROWS,  /* 2 x 2 registers of sums, 2 of x and 2 of weights */
+    AMX_FEATURES = 2 * ROWS,
+    X_BYTES = 2 * TILE_BYTES, /* of a group of a part of x, */
     W_BYTES = 2 * TILE_BYTES, /* of a group of the weights */
-    NEXT_PANEL = 256 * (int)sizeof(uint16_t)
+    NEXT_PANEL = 512          /* bytes of a row ahead to prefetch: the input features that are packed next */
 };
 
 /* The operand of ldtilecfg: rows and bytes of a row of each register. */
