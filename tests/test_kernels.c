@@ -154,7 +154,8 @@ static void check_linear(struct test_backend *tb, struct random *random, const s
 /* Numbers of tokens on both sides of every kernel's limit. */
 static void linear_of_few_and_many_tokens(struct test_backend *tb, struct random *random)
 {
-    static const int32_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 13, 14, 15, 16, 17, 18, 20, 27, 28, 29, 42, 100, 257};
+    static const int32_t counts[] = {1,  2,  3,  4,  5,  6,  7,  8,  13, 14,  15, 16,
+                                     17, 18, 20, 27, 28, 29, 32, 33, 42, 100, 257};
     workspace_for(tb, 257, 300);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int t = 0; t < 3; t++) {
@@ -205,6 +206,32 @@ static void linear_of_large_sizes(struct test_backend *tb, struct random *random
     };
     workspace_for(tb, 1100, 2048);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_linear(tb, random, &cases[i]);
+}
+
+/* An infinite x gives an infinite result, and NaN gives NaN, to its own token alone. */
+static void linear_keeps_infinity(struct test_backend *tb, struct random *random)
+{
+    enum { TOKENS = 40, OUT = 64, IN = 96 };
+    struct tensor x = tensor_random(tb->b, DTYPE_FLOAT32, TOKENS * IN, 1, random);
+    struct tensor w = tensor_poison(tb->b, DTYPE_BFLOAT16, OUT * IN);
+    struct tensor out = tensor_poison(tb->b, DTYPE_FLOAT32, TOKENS * OUT);
+    for (int i = 0; i < OUT * IN; i++) tensor_set(&w, i, 1 + random_uniform(random));
+    tensor_set(&x, 3 * IN + 50, INFINITY), tensor_set(&x, 37 * IN, (double)NAN);
+    tensor_upload(&x), tensor_upload(&w);
+    const struct weight weight = weight_of(&w, IN, NULL);
+    struct linear_args args = linear_of(&out, &x, &weight);
+    args.num_tokens = TOKENS, args.x_stride = IN, args.out_stride = OUT;
+    workspace_for(tb, TOKENS, IN);
+    tb->b->linear(tb->b, &args);
+    tensor_download(&out);
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < OUT; i++) {
+            const double value = tensor_get(&out, t * OUT + i);
+            if (t == 3) assert_true(isinf(value) && value > 0);
+            if (t == 37) assert_true(isnan(value));
+            if (t != 3 && t != 37) assert_true(isfinite(value));
+        }
+    tensor_free(&x), tensor_free(&w), tensor_free(&out);
 }
 
 /* Results are right even if the workspace was made for smaller shapes. */
@@ -982,6 +1009,7 @@ EVERY_BACKEND_TEST(orders_streams)
 EVERY_BACKEND_TEST(linear_of_few_and_many_tokens)
 EVERY_BACKEND_TEST(linear_of_odd_sizes)
 EVERY_BACKEND_TEST(linear_of_large_sizes)
+EVERY_BACKEND_TEST(linear_keeps_infinity)
 EVERY_BACKEND_TEST(linear_with_a_small_workspace)
 EVERY_BACKEND_TEST(linear_tokens_are_independent)
 EVERY_BACKEND_TEST(norms)
@@ -1011,6 +1039,7 @@ int main(void)
         cmocka_unit_test(test_linear_of_few_and_many_tokens),
         cmocka_unit_test(test_linear_of_odd_sizes),
         cmocka_unit_test(test_linear_of_large_sizes),
+        cmocka_unit_test(test_linear_keeps_infinity),
         cmocka_unit_test(test_linear_with_a_small_workspace),
         cmocka_unit_test(test_linear_tokens_are_independent),
         cmocka_unit_test(test_norms),

@@ -12,6 +12,7 @@ enum cpu_isa {
     CPU_AVX2,   /* with FMA and F16C */
     CPU_AVX512, /* F, BW, DQ and VL */
     CPU_AVX512_VNNI,
+    CPU_AMX, /* these, AVX512-BF16, and AMX's tiles of bfloat16 */
     CPU_ISA_COUNT
 };
 

@@ -83,6 +83,37 @@ extern const struct cpu_kernels cpu_kernels_scalar;
 extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
 #endif
 
+/* ---- bfloat16 weights in tile registers ---- */
+
+/* As pack and tile of cpu_kernels, for operands that are bfloat16. A float32 x becomes three parts, whose sum it is; a
+ * bfloat16 x is one. Operands are packed in groups of CPU_BF16_GROUP input features, the last one
+ * padded with zeros, at addresses that are multiples of 64 bytes (others are slow):
+ *
+ *   x          [parts, tile_tokens, CPU_BF16_GROUP]
+ *   weights    [CPU_BF16_GROUP / 2, 2] of 16 output features, and the same of the next 16
+ */
+enum { CPU_BF16_GROUP = 32, CPU_BF16_PARTS = 3 };
+
+static inline int cpu_bf16_parts(enum dtype x)
+{
+    return x == DTYPE_BFLOAT16 ? 1 : CPU_BF16_PARTS;
+}
+
+struct cpu_bf16_kernels {
+    int few_tokens; /* tiles are faster than dot for more */
+    int tile_tokens, tile_features;
+    void (*pack_x)(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens,
+                   int64_t depth); /* float32 or bfloat16 */
+    void (*pack_w)(uint8_t *out, const uint16_t *w, int64_t stride, int count, int64_t depth);
+    /* num_features is a multiple of tile_features. */
+    void (*tiles)(float *out, int64_t out_stride, const uint8_t *x, int parts, const uint8_t *w, int64_t depth,
+                  int num_tokens, int64_t num_features, bool accumulate);
+};
+
+#if QUIRE_X86
+extern const struct cpu_bf16_kernels cpu_bf16_amx;
+#endif
+
 /* ---- quantized weights ---- */
 
 /* A token for INT8 and INT4 weights: rounded to 8 bits, with a scale for each CPU_X_GROUP columns. It lies in units

@@ -19,6 +19,7 @@
  *            |        |        |                    |      |      |   |      |
  *                   x                                        out
  *
+ * With AMX, bfloat16 weights are multiplied as they are (tiles_amx.c).
  * Quantized weights are multiplied as bytes, with an x of 8 bits (linear_quantized.c and, in tiles, here), or become
  * floats a panel at a time where there are no kernels for that. x is put into the order of their columns.
  */
@@ -31,9 +32,9 @@ enum {
     DEPTH = 256,           /* input features of a panel: 32 KiB for 32 output features */
     STRETCH_TOKENS = 1008, /* tokens packed at once: a multiple of 6 and of 14 */
     STRETCH_FLOATS = 1 << 23,
-    MAX_TILE_TOKENS = 16,
+    MAX_TILE_TOKENS = 32,
     MAX_TILE_FEATURES = 64,
-    MAX_TILE = MAX_TILE_TOKENS * MAX_TILE_FEATURES
+    MAX_TILE = 1024 /* tokens x features */
 };
 
 static int64_t work(const struct matmul *m, int64_t num_tokens)
@@ -181,12 +182,12 @@ static int64_t thread_bytes(void)
 /* Packed bytes of so many input features of a token, and of an output feature. */
 static int64_t x_bytes(const struct matmul *m, int64_t depth)
 {
-    return m->integers ? divide_up(depth, CPU_X_GROUP) * CPU_PACKED_X_BYTES : depth * (int64_t)sizeof(float);
+    return divide_up(depth, m->group) * m->x_group_bytes;
 }
 
 static int64_t w_bytes(const struct matmul *m, int64_t depth)
 {
-    return m->integers ? divide_up(depth, CPU_X_GROUP) * CPU_PACKED_W_BYTES : depth * (int64_t)sizeof(float);
+    return divide_up(depth, m->group) * m->w_group_bytes;
 }
 
 /* Tokens of a stretch for these in_features: a multiple of tile_tokens. */
@@ -203,25 +204,35 @@ static uint8_t *packed_strip(const struct stretch *stretch, int64_t strip, int64
     return stretch->packed + (x_bytes(m, start) * stretch->strips + strip * x_bytes(m, depth)) * m->tile_tokens;
 }
 
+/* Whether x becomes floats before it is packed. */
+static bool gathers(const struct matmul *m)
+{
+    const enum dtype dtype = m->args->dtype;
+    if (m->w->input_order) return true;
+    if (m->tiles == TILES_BF16) return dtype == DTYPE_FLOAT16;
+    return m->tiles == TILES_INT8 && dtype != DTYPE_FLOAT32;
+}
+
 static void pack_strip(const struct stretch *stretch, int64_t strip)
 {
     const struct matmul *m = stretch->m;
     const int64_t first = strip * stretch->strip_tokens;
     const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first);
-    const bool gather = m->w->input_order || (m->integers && m->args->dtype != DTYPE_FLOAT32);
+    const enum dtype dtype = gathers(m) ? DTYPE_FLOAT32 : m->args->dtype;
     for (int64_t start = 0; start < m->in_features; start += DEPTH) {
-        const int64_t depth = min_i64(DEPTH, m->in_features - start), stride = gather ? depth : m->args->x_stride;
+        const int64_t depth = min_i64(DEPTH, m->in_features - start), stride = gathers(m) ? depth : m->args->x_stride;
         const void *x = matmul_x(m, stretch->token + first, start);
         void *packed = packed_strip(stretch, strip, start, depth);
         float gathered[MAX_TILE_TOKENS * DEPTH];
-        for (int t = 0; t < tokens && gather; t++)
+        for (int t = 0; t < tokens && gathers(m); t++)
             matmul_gather_x(m, gathered + t * depth, stretch->token + first + t, start, depth);
-        if (gather) x = gathered;
-        if (m->integers) {
+        if (gathers(m)) x = gathered;
+        if (m->tiles == TILES_INT8) {
             m->s->quantized->pack_x(packed, x, stride, tokens, depth);
+        } else if (m->tiles == TILES_BF16) {
+            m->s->bf16->pack_x(packed, x, dtype, stride, tokens, depth);
         } else {
-            m->s->kernels->pack(packed, m->tile_tokens, x, gather ? DTYPE_FLOAT32 : m->args->dtype, stride, tokens,
-                                depth);
+            m->s->kernels->pack(packed, m->tile_tokens, x, dtype, stride, tokens, depth);
         }
     }
 }
@@ -232,8 +243,10 @@ static void pack_features(const struct matmul *m, uint8_t *panel, int64_t first,
 {
     const struct cpu_kernels *kernels = m->s->kernels;
     float decoded[MAX_TILE_FEATURES * DEPTH];
-    if (m->integers) {
+    if (m->tiles == TILES_INT8) {
         m->s->quantized->pack_w(panel, m->w, first, count, start, depth);
+    } else if (m->tiles == TILES_BF16) {
+        m->s->bf16->pack_w(panel, weights_at(m, first, start), m->in_features, count, depth);
     } else if (weight_is_quantized(m->w)) {
         cpu_dequantize(m->s, decoded, m->w, first, count, start, depth);
         kernels->pack((float *)panel, m->tile_features, decoded, DTYPE_FLOAT32, depth, count, depth);
@@ -243,41 +256,47 @@ static void pack_features(const struct matmul *m, uint8_t *panel, int64_t first,
     }
 }
 
-static void multiply_tile(const struct matmul *m, float *sums, int64_t stride, const uint8_t *a, const uint8_t *b,
-                          int64_t depth, int tokens, bool accumulate)
+/* Packed x, tokens by m->tile_features * count: tiles that lie side by side. */
+static void multiply_tiles(const struct matmul *m, float *sums, int64_t stride, const uint8_t *a, const uint8_t *b,
+                           int64_t depth, int tokens, int64_t count, bool accumulate)
 {
-    if (m->integers) {
-        m->s->quantized->tile(sums, stride, a, b, depth, tokens, accumulate);
-    } else {
-        m->s->kernels->tile(sums, stride, (const float *)a, (const float *)b, depth, tokens, accumulate);
-    }
-}
-
-/* The tile of one strip and of the piece's output features from n on. A tile that is wider than what is left of them
- * goes through `edge`. */
-static void compute_tile(const struct stretch *stretch, const struct piece *piece, int64_t strip, int64_t n,
-                         int64_t start, int64_t depth)
-{
-    const struct matmul *m = stretch->m;
-    const uint8_t *a = packed_strip(stretch, strip, start, depth), *b = piece->panel + n * w_bytes(m, depth);
-    const int64_t stride = piece->sums_stride, width = m->tile_features, left = piece->count - n;
-    const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - strip * stretch->strip_tokens);
-    float *sums = piece->sums + (strip - piece->first_strip) * stretch->strip_tokens * stride + n;
-    if (left >= width) {
-        multiply_tile(m, sums, stride, a, b, depth, tokens, start > 0);
+    const int64_t width = m->tile_features, b_bytes = width * w_bytes(m, depth);
+    if (m->tiles == TILES_BF16) {
+        m->s->bf16->tiles(sums, stride, a, cpu_bf16_parts(m->args->dtype), b, depth, tokens, count * width, accumulate);
         return;
     }
-    multiply_tile(m, piece->edge, width, a, b, depth, tokens, false);
+    for (; count > 0; count--, sums += width, b += b_bytes)
+        if (m->tiles == TILES_INT8) {
+            m->s->quantized->tile(sums, stride, a, b, depth, tokens, accumulate);
+        } else {
+            m->s->kernels->tile(sums, stride, (const float *)a, (const float *)b, depth, tokens, accumulate);
+        }
+}
+
+/* The tiles of one strip. A last tile that is wider than what is left of the piece goes through `edge`. */
+static void compute_tiles(const struct stretch *stretch, const struct piece *piece, int64_t strip, int64_t start,
+                          int64_t depth)
+{
+    const struct matmul *m = stretch->m;
+    const uint8_t *a = packed_strip(stretch, strip, start, depth);
+    const int64_t stride = piece->sums_stride, width = m->tile_features;
+    const int64_t whole = piece->count / width, n = whole * width, left = piece->count - n;
+    const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - strip * stretch->strip_tokens);
+    float *sums = piece->sums + (strip - piece->first_strip) * stretch->strip_tokens * stride;
+    multiply_tiles(m, sums, stride, a, piece->panel, depth, tokens, whole, start > 0);
+    if (left == 0) return;
+    multiply_tiles(m, piece->edge, width, a, piece->panel + n * w_bytes(m, depth), depth, tokens, 1, false);
     for (int t = 0; t < tokens; t++)
         for (int64_t i = 0; i < left; i++)
-            sums[t * stride + i] = (start > 0 ? sums[t * stride + i] : 0) + piece->edge[t * width + i];
+            sums[t * stride + n + i] = (start > 0 ? sums[t * stride + n + i] : 0) + piece->edge[t * width + i];
 }
 
 static void compute_piece(const struct stretch *stretch, struct piece *piece)
 {
     const struct matmul *m = stretch->m;
     uint8_t *scratch = stretch->scratch + cpu_thread() * thread_bytes();
-    const bool direct = m->args->out_dtype == DTYPE_FLOAT32;
+    /* Rows that lie far apart are slow to load into registers of tiles. */
+    const bool direct = m->args->out_dtype == DTYPE_FLOAT32 && m->tiles != TILES_BF16;
     const int64_t first = piece->first_strip * stretch->strip_tokens, token = stretch->token + first;
     const int64_t tokens = min_i64(piece->end_strip * stretch->strip_tokens, stretch->num_tokens) - first;
     piece->panel = scratch;
@@ -290,8 +309,7 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece)
             pack_features(m, piece->panel + n * w_bytes(m, depth), piece->first + n,
                           (int)min_i64(m->tile_features, piece->count - n), start, depth);
         for (int64_t strip = piece->first_strip; strip < piece->end_strip; strip++)
-            for (int64_t n = 0; n < piece->count; n += m->tile_features)
-                compute_tile(stretch, piece, strip, n, start, depth);
+            compute_tiles(stretch, piece, strip, start, depth);
     }
     for (int64_t t = 0; t < tokens && (m->w->bias || !direct); t++) {
         matmul_add_bias(m, piece->sums + t * piece->sums_stride, piece->first, piece->count);
@@ -361,9 +379,21 @@ static bool many_tokens(const struct matmul *m)
 static void choose_tiles(struct matmul *m)
 {
     const struct cpu_quantized_kernels *quantized = m->s->quantized;
-    m->integers = quantized && quantized->tile && matmul_is_integer(m->w);
-    m->tile_tokens = m->integers ? quantized->tile_tokens : m->s->kernels->tile_tokens;
-    m->tile_features = m->integers ? quantized->tile_features : m->s->kernels->tile_features;
+    const struct cpu_bf16_kernels *bf16 = m->s->bf16;
+    m->few_tokens = FEW_TOKENS;
+    if (bf16 && m->w->format == WEIGHT_BFLOAT16) {
+        m->tiles = TILES_BF16, m->tile_tokens = bf16->tile_tokens, m->tile_features = bf16->tile_features;
+        m->group = CPU_BF16_GROUP, m->w_group_bytes = CPU_BF16_GROUP * (int)sizeof(uint16_t);
+        m->few_tokens = bf16->few_tokens;
+        m->x_group_bytes = cpu_bf16_parts(m->args->dtype) * m->w_group_bytes;
+    } else if (quantized && quantized->tile && matmul_is_integer(m->w)) {
+        m->tiles = TILES_INT8, m->tile_tokens = quantized->tile_tokens, m->tile_features = quantized->tile_features;
+        m->group = CPU_X_GROUP, m->x_group_bytes = CPU_PACKED_X_BYTES, m->w_group_bytes = CPU_PACKED_W_BYTES;
+    } else {
+        const struct cpu_kernels *kernels = m->s->kernels;
+        m->tiles = TILES_FLOAT, m->tile_tokens = kernels->tile_tokens, m->tile_features = kernels->tile_features;
+        m->group = 1, m->x_group_bytes = m->w_group_bytes = sizeof(float);
+    }
 }
 
 void cpu_linear(struct backend *b, const struct linear_args *args)
@@ -377,20 +407,30 @@ void cpu_linear(struct backend *b, const struct linear_args *args)
                        .in_features = args->weight->in_features,
                        .out_features = args->weight->out_features};
     choose_tiles(&m);
-    if (m.tile_tokens > 0 && m.num_tokens > FEW_TOKENS && many_tokens(&m)) return;
+    if (m.tile_tokens > 0 && m.num_tokens > m.few_tokens && many_tokens(&m)) return;
     for (int64_t token = 0; token < m.num_tokens; token += FEW_TOKENS)
         few_tokens(&m, token, (int)min_i64(FEW_TOKENS, m.num_tokens - token));
 }
 
+/* Of tiles of so many tokens, with element_bytes of packed x for each input feature. */
+static int64_t tiles_workspace(const struct cpu_state *s, const struct workspace_query *query, int few_tokens,
+                               int tile_tokens, int element_bytes)
+{
+    const int64_t in_features = divide_up(query->max_in_features, CPU_BF16_GROUP) * CPU_BF16_GROUP;
+    if (tile_tokens == 0 || query->max_num_tokens <= few_tokens) return 0;
+    const int64_t wanted = divide_up(query->max_num_tokens, tile_tokens) * tile_tokens;
+    const int64_t tokens = min_i64(wanted, stretch_tokens(tile_tokens, query->max_in_features));
+    return s->threads * thread_bytes() + tokens * in_features * element_bytes;
+}
+
 int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query)
 {
-    const struct cpu_kernels *kernels = s->kernels;
-    int64_t tokens = FEW_TOKENS, scratch = 0;
-    if (kernels->tile_tokens > 0 && query->max_num_tokens > FEW_TOKENS) {
-        const int64_t wanted = divide_up(query->max_num_tokens, kernels->tile_tokens) * kernels->tile_tokens;
-        tokens = max_i64(tokens, min_i64(wanted, stretch_tokens(kernels->tile_tokens, query->max_in_features)));
-        scratch = s->threads * thread_bytes();
+    int64_t bytes = FEW_TOKENS * query->max_in_features * (int64_t)sizeof(float);
+    bytes = max_i64(bytes, tiles_workspace(s, query, FEW_TOKENS, s->kernels->tile_tokens, sizeof(float)));
+    if (s->bf16) {
+        const int64_t parts = tiles_workspace(s, query, s->bf16->few_tokens, s->bf16->tile_tokens,
+                                              CPU_BF16_PARTS * (int)sizeof(uint16_t));
+        bytes = max_i64(bytes, parts);
     }
-    const int64_t floats = scratch + cpu_align(tokens * query->max_in_features * (int64_t)sizeof(float));
-    return max_i64(floats, matmul_quantized_workspace(s, query->max_in_features));
+    return max_i64(cpu_align(bytes), matmul_quantized_workspace(s, query->max_in_features));
 }

@@ -7,16 +7,20 @@
 enum {
     FEW_TOKENS = 16,     /* at once, where each weight is read once */
     FEW_FEATURES = 64,   /* output features at once there */
-    PIECE_FEATURES = 128 /* output features of a piece of a matmul of many tokens, at most */
+    PIECE_FEATURES = 256 /* output features of a piece of a matmul of many tokens, at most */
 };
+
+enum tile_kind { TILES_FLOAT, TILES_INT8, TILES_BF16 };
 
 struct matmul {
     const struct cpu_state *s;
     const struct linear_args *args;
     const struct weight *w;
     enum dtype w_dtype; /* float32 if w is quantized */
-    bool integers;      /* tiles multiply bytes; false: floats */
+    enum tile_kind tiles;
+    int few_tokens; /* up to so many are computed without tiles */
     int tile_tokens, tile_features;
+    int group, x_group_bytes, w_group_bytes; /* input features that are packed together: bytes of a token, of a row */
     int64_t num_tokens, in_features, out_features;
 };
 

@@ -3,6 +3,8 @@
 #include <string.h>
 #if QUIRE_X86
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "base/clock.h"
@@ -16,7 +18,7 @@ enum { HAS_VECTORS = 0 };
 
 const char *cpu_isa_name(enum cpu_isa isa)
 {
-    static const char *const names[] = {"scalar", "avx2", "avx512", "avx512vnni"};
+    static const char *const names[] = {"scalar", "avx2", "avx512", "avx512vnni", "amx"};
     return names[isa];
 }
 
@@ -26,6 +28,24 @@ static bool supports_f16c(void)
 {
     unsigned eax, ebx, ecx, edx;
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+
+static bool has_amx_bf16(void)
+{
+    enum { AVX512_BF16 = 1 << 5, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    unsigned eax, ebx, ecx, edx;
+    if (!__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) || !(eax & AVX512_BF16)) return false;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & AMX_BF16) && (edx & AMX_TILE);
+}
+
+/* Linux gives a process the tile registers when it asks for them (Documentation/arch/x86/xstate.rst). The processor has
+ * AVX-512, and so the instruction xgetbv. */
+static bool may_use_amx(void)
+{
+    enum { TILE_STATE = 3 << 17, ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    unsigned low, high;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & TILE_STATE) == TILE_STATE && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 #endif
 
@@ -38,7 +58,9 @@ bool cpu_isa_supported(enum cpu_isa isa)
                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
     if (isa == CPU_AVX512) return avx512;
-    if (isa == CPU_AVX512_VNNI) return avx512 && __builtin_cpu_supports("avx512vnni");
+    const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+    if (isa == CPU_AVX512_VNNI) return vnni;
+    if (isa == CPU_AMX) return vnni && has_amx_bf16() && may_use_amx();
 #endif
     return isa == CPU_SCALAR;
 }
@@ -59,7 +81,8 @@ static void append_features(char *text, size_t size)
                     {"avx512bw", __builtin_cpu_supports("avx512bw")},
                     {"avx512dq", __builtin_cpu_supports("avx512dq")},
                     {"avx512vl", __builtin_cpu_supports("avx512vl")},
-                    {"avx512_vnni", __builtin_cpu_supports("avx512vnni")}};
+                    {"avx512_vnni", __builtin_cpu_supports("avx512vnni")},
+                    {"amx_bf16", has_amx_bf16()}};
     for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
         const size_t length = strlen(text);
         if (features[i].there) snprintf(text + length, size - length, " %s", features[i].name);
@@ -91,10 +114,12 @@ void backend_cpu_set_isa(struct backend *b, enum cpu_isa isa)
     s->isa = isa;
     s->kernels = &cpu_kernels_scalar;
     s->quantized = NULL;
+    s->bf16 = NULL;
 #if QUIRE_X86
     if (isa == CPU_AVX2) s->kernels = &cpu_kernels_avx2, s->quantized = &cpu_quantized_avx2;
     if (isa == CPU_AVX512) s->kernels = &cpu_kernels_avx512, s->quantized = &cpu_quantized_avx512;
-    if (isa == CPU_AVX512_VNNI) s->kernels = &cpu_kernels_avx512, s->quantized = &cpu_quantized_avx512vnni;
+    if (isa >= CPU_AVX512_VNNI) s->kernels = &cpu_kernels_avx512, s->quantized = &cpu_quantized_avx512vnni;
+    if (isa == CPU_AMX) s->bf16 = &cpu_bf16_amx;
 #endif
 }
 

@@ -18,6 +18,7 @@ struct cpu_state {
     enum cpu_isa isa;
     const struct cpu_kernels *kernels;
     const struct cpu_quantized_kernels *quantized; /* NULL: quantized weights become floats */
+    const struct cpu_bf16_kernels *bf16;           /* NULL: bfloat16 weights become floats */
     uint8_t *workspace; /* [workspace_bytes] owned by the caller; each operation divides it up for itself */
     int64_t workspace_bytes;
 };
