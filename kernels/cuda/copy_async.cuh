@@ -25,6 +25,12 @@ static __device__ __forceinline__ void copy_async_bytes(uint32_t to, const void 
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+/* Copies 8 bytes. */
+static __device__ __forceinline__ void copy_async_8(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;\n" ::"r"(to), "l"(from) : "memory");
+}
+
 static __device__ __forceinline__ void copy_async_commit()
 {
     asm volatile("cp.async.commit_group;\n" ::: "memory");

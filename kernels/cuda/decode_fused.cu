@@ -13,6 +13,9 @@
  * Rounding is that of the plain operations: the residual stream after each addition, what is added to it before, gate
  * and up before the activation. The norm is computed in float32 from the residual stream as it is stored.
  *
+ * Quantized weights go to linear_few_tokens_quantized.cu, which takes up to FEW_TOKENS_MAX tokens, on 8.x as a kernel
+ * for each matmul.
+ *
  * Where linear_wgmma is the faster kernel (few_tokens_is_best says no), the norm is a kernel of its own.
  *
  * These operations decline (return false, having done nothing): a norm that is not RMSNorm, whose gain has another type

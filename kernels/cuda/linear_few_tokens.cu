@@ -162,7 +162,7 @@ static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, 
     ring_place at = {0, 0};
     int side = 0;
     for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
-        const result_place place = find_place<T, TILE>(c.matmul, tile);
+        const result_place place = find_place<T, TILE>(c.matmul, tile, threadIdx.x);
         float sum[GROUPS][4] = {};
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             const int begin = chunk * c.plan.chunk;

@@ -1,6 +1,6 @@
 /* The kernels for matmuls with few tokens, behind linear and the fused operations (decode_fused.cu): how they split one
  * matmul between blocks. linear_few_tokens.cu has the one for compute capability 9.0 and later,
- * linear_few_tokens_async.cu the one for 8.x. */
+ * linear_few_tokens_async.cu the one for 8.x, linear_few_tokens_quantized.cu the one for quantized weights on both. */
 #ifndef QUIRE_KERNELS_CUDA_LINEAR_FEW_TOKENS_CUH
 #define QUIRE_KERNELS_CUDA_LINEAR_FEW_TOKENS_CUH
 

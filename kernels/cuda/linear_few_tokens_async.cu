@@ -179,7 +179,7 @@ static __device__ __forceinline__ void multiply_tiles(const matmul_chain &chain,
     const bool has_token = g < c.matmul.num_tokens;
     int side = 0;
     for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
-        const result_place place = find_place<T, TILE>(c.matmul, tile);
+        const result_place place = find_place<T, TILE>(c.matmul, tile, threadIdx.x);
         float sum[2][4] = {};
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             copy_async_wait<STAGES - 1>();

@@ -155,7 +155,7 @@ static __device__ __forceinline__ void leave_sums(float *sums, const float (&sum
         for (int i = 0; i < 4; i++) sums[(8 * n + 2 * t + i % 2) * TILE + g + i / 2 * 8] = sum[n][i];
 }
 
-/* The element of a tile's result that a thread stores, and what it reads for that before the sum is there: the biases
+/* An element of a tile's result that a thread stores, and what it reads for that before the sum is there: the biases
  * and the element of out that the sum is added to. A tile has at most as
  * many elements as there are mma threads. */
 struct result_place {
@@ -165,12 +165,14 @@ struct result_place {
     float bias, up_bias, before;
 };
 
-template <class T, int TILE> static __device__ __forceinline__ result_place find_place(const matmul &m, int64_t tile)
+/* Element i of a tile. */
+template <class T, int TILE>
+static __device__ __forceinline__ result_place find_place(const matmul &m, int64_t tile, int i)
 {
     const int rows = m.result == MATMUL_GATE ? TILE / 2 : TILE;
     result_place place = {};
-    place.token = threadIdx.x / rows;
-    place.row = threadIdx.x % rows;
+    place.token = i / rows;
+    place.row = i % rows;
     const int64_t o = feature_of<TILE>(m, tile, place.row);
     place.is_there = place.token < m.num_tokens && o >= 0;
     if (!place.is_there) return place;

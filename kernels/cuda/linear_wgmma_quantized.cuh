@@ -5,8 +5,6 @@
 
 #include "kernels/cuda/matmul.cuh"
 
-enum { QUANTIZED_WGMMA_MIN_TOKENS = 9 }; /* few_tokens_quantized is faster with fewer */
-
 /* Whether it computes a matmul of a quantized weight, apart from a norm; x is not quantized. It does not on other
  * devices, nor with INT4 that weight_prepare has not reordered, groups that are neither 32, 64, a multiple of 128 nor
  * the whole row, rows of the weight or of x that are not a multiple of 16 bytes, addresses that are not a multiple

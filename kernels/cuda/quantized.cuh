@@ -69,6 +69,14 @@ static __device__ __forceinline__ uint32_t masked_with(uint32_t word, uint32_t m
     return out;
 }
 
+/* (word & mask) ^ bits, for the same reason. */
+static __device__ __forceinline__ uint32_t masked_without(uint32_t word, uint32_t mask, uint32_t bits)
+{
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+    return out;
+}
+
 /* The same 16-bit float twice. */
 template <class T> static __device__ __forceinline__ uint32_t pair_of(float x)
 {
@@ -87,8 +95,8 @@ template <class T> static __device__ __forceinline__ void int8_pairs(uint32_t wo
 {
     const uint32_t high = word >> 8;
     if constexpr (std::is_same_v<T, __half>) { /* 1024 + 128 + v */
-        even = subtract_pairs<T>((word & 0x00ff00ff) ^ 0x64806480, 0x64806480);
-        odd = subtract_pairs<T>((high & 0x00ff00ff) ^ 0x64806480, 0x64806480);
+        even = subtract_pairs<T>(masked_without(word, 0x00ff00ff, 0x64806480), 0x64806480);
+        odd = subtract_pairs<T>(masked_without(high, 0x00ff00ff, 0x64806480), 0x64806480);
     } else { /* 128 and the lower 7 bits, minus 128, or 256 if the sign is set */
         even = subtract_pairs<T>(masked_with(word, 0x007f007f, 0x43004300), masked_with(word, 0x00800080, 0x43004300));
         odd = subtract_pairs<T>(masked_with(high, 0x007f007f, 0x43004300), masked_with(high, 0x00800080, 0x43004300));
