@@ -676,6 +676,7 @@ static int check_fp8_cache(const char *name)
     struct text stored = {0};
     char path[512];
     int close = 0;
+    run_need_device(); /* before anything is allocated */
     snprintf(path, sizeof path, QUIRE_TEST_DATA "/golden/%s/fp8_cache.bin", name);
     must(file_read(path, &stored, &err), &err);
     const size_t way_floats = stored.length / sizeof(float) / NUM_FP8_WAYS;
