@@ -256,9 +256,8 @@ static bool is_identity(const struct weight *w, const int32_t *group_of)
     return same || unused;
 }
 
-/* Sets the order in which the input features of a group follow each other, unless they do so already. work:
- * [in_features
- * + groups] zeros. */
+/* Sets the order in which the input features of a group follow each other, unless they do so already.
+ * work: [in_features + groups] zeros. */
 static enum status sort_by_group(const struct finder *f, const struct safetensor *found, int32_t *work,
                                  struct weight_source *s)
 {

@@ -55,9 +55,9 @@ struct model_weights {
  *
  * A quantized matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its
  * source: by model_weights_pack, or while it is uploaded. Each other tensor is float32, float16 or bfloat16 as the file
- * has it, whatever spec->dtype says. Gains to which a
- * gain_offset is added are float32. An lm_head that the file holds is used, as transformers 5 does, even if the spec
- * ties it to the embedding; one whose bytes are the embedding's stays tied.
+ * has it, whatever spec->dtype says. Gains to which a gain_offset is added are float32. An lm_head that the file holds
+ * is used, as transformers 5 does, even if the spec ties it to the embedding; one whose bytes are the embedding's stays
+ * tied.
  *
  * Nothing is read but headers, scalars, the gains that are converted, an lm_head that the spec ties, and the order of
  * input features in a quantized matrix: other pages come in as they are touched. On failure *weights is zeroed. */

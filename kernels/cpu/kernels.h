@@ -121,8 +121,8 @@ extern const struct cpu_bf16_kernels cpu_bf16_amx;
  * each lane; offsets are what these sums begin with, since weights are used as unsigned numbers: -zero * sum of the
  * four values. The last unit is padded with zeros.
  *
- *   INT8, 4 * lanes columns    | values, 4 * lanes bytes                | offsets, lanes x int32 | scales, lanes x
- * float | INT4, 8 * lanes columns    | even columns         | odd columns     | offsets                | scales |
+ *   INT8, 4 * lanes columns    values, 4 * lanes bytes | offsets, lanes int32 | scales, lanes floats
+ *   INT4, 8 * lanes columns    even columns | odd columns | offsets | scales
  */
 enum {
     CPU_X_GROUP = 32,

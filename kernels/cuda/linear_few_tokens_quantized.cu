@@ -712,7 +712,7 @@ static __device__ __forceinline__ shared_parts shared_of(const quantized_call &c
 }
 
 /* A warp's place in the ring and in the blocks of scales. */
-struct ring_reader {
+struct unit_reader {
     int stage, scale_slot, scale_block;
 };
 
@@ -720,7 +720,7 @@ struct ring_reader {
 template <enum weight_format F, int GROUPS, bool SMALL>
 static __device__ __forceinline__ void multiply_units(float (&total)[GROUPS][4], const quantized_call &c,
                                                       const unit_constants &k, const block_work &work,
-                                                      const shared_parts &s, unit_copies &copies, ring_reader &reader,
+                                                      const shared_parts &s, unit_copies &copies, unit_reader &reader,
                                                       const uint32_t (&first_x)[GROUPS], int tile, int unit, int count)
 {
     constexpr int UNIT_X = 2 * UNIT_BYTES * (F == WEIGHT_INT4 ? 2 : 1);
@@ -840,7 +840,7 @@ static __device__ __forceinline__ void multiply_batches(const quantized_call &c,
 {
     constexpr int COUNT = GROUPS * 8 * TILE;
     const int warp = threadIdx.x / 32;
-    ring_reader reader = {};
+    unit_reader reader = {};
     uint32_t x[GROUPS];
     find_x<F, GROUPS>(x, c, work, s.x);
     for (int batch = 0; batch * c.batch < work.tiles; batch++) {

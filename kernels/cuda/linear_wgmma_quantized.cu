@@ -39,7 +39,7 @@ template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLAC
     static_assert(4 * N * SUMS_ROW <= RING, "the rings hold the sums at the end");
 };
 
-struct wgmma_call : tiled_matmul {
+struct quantized_wgmma_call : tiled_matmul {
     CUtensorMap weight, x;  /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N rows */
     int32_t groups;         /* of a row */
     int32_t scales_of_step; /* 1, 2 or 4 for each row */
@@ -55,7 +55,7 @@ struct quantized_rings {
     step_ring weights, tokens;
 };
 
-template <int N> static __device__ __forceinline__ block_part find_quantized_part(const wgmma_call &call)
+template <int N> static __device__ __forceinline__ block_part find_quantized_part(const quantized_wgmma_call &call)
 {
     block_part part;
     const int index = blockIdx.x / call.splits;
@@ -77,7 +77,7 @@ static __device__ __forceinline__ void wait_until_free(const step_ring &ring, co
 }
 
 template <class L>
-static __device__ __forceinline__ void copy_weights(const wgmma_call &call, const block_part &part,
+static __device__ __forceinline__ void copy_weights(const quantized_wgmma_call &call, const block_part &part,
                                                     const step_ring &ring)
 {
     const bool gated = call.matmul.result == MATMUL_GATE;
@@ -98,7 +98,7 @@ static __device__ __forceinline__ void copy_weights(const wgmma_call &call, cons
 }
 
 template <class L>
-static __device__ __forceinline__ void copy_tokens(const wgmma_call &call, const block_part &part,
+static __device__ __forceinline__ void copy_tokens(const quantized_wgmma_call &call, const block_part &part,
                                                    const step_ring &ring)
 {
     const uint64_t policy = evict_last_policy();
@@ -117,7 +117,7 @@ static __device__ __forceinline__ void copy_tokens(const wgmma_call &call, const
 }
 
 /* The output feature of a row of the tile; one that exists. */
-static __device__ __forceinline__ int feature_of(const wgmma_call &call, int tile, int row)
+static __device__ __forceinline__ int feature_of(const quantized_wgmma_call &call, int tile, int row)
 {
     const int features = (int)call.matmul.out_features, half = call.tile_rows / 2;
     const int feature = call.matmul.result != MATMUL_GATE ? tile * call.tile_rows + row
@@ -126,7 +126,7 @@ static __device__ __forceinline__ int feature_of(const wgmma_call &call, int til
     return min(feature, features - 1);
 }
 
-static __device__ __forceinline__ float load_scale(const wgmma_call &call, int64_t index)
+static __device__ __forceinline__ float load_scale(const quantized_wgmma_call &call, int64_t index)
 {
     return call.matmul.scale_dtype == DTYPE_FLOAT32   ? ((const float *)call.matmul.scales)[index]
            : call.matmul.scale_dtype == DTYPE_FLOAT16 ? to_float(((const __half *)call.matmul.scales)[index])
@@ -140,7 +140,7 @@ struct raw_scales {
 };
 
 /* Whether SCALES_AT_ONCE of them can be read as one, beginning with a multiple of that. */
-static __device__ __forceinline__ bool scales_are_aligned(const wgmma_call &call)
+static __device__ __forceinline__ bool scales_are_aligned(const quantized_wgmma_call &call)
 {
     return call.groups % SCALES_AT_ONCE == 0 && call.matmul.group_size <= STEP &&
            ((uintptr_t)call.matmul.scales & (call.matmul.scale_dtype == DTYPE_FLOAT32 ? 15 : 7)) == 0 &&
@@ -148,8 +148,8 @@ static __device__ __forceinline__ bool scales_are_aligned(const wgmma_call &call
 }
 
 /* Of the input features from `place` * STEP / scales_of_step on; `scales` and `zeros` are the row's first ones. */
-static __device__ __forceinline__ raw_scales load_raw(const wgmma_call &call, int64_t scales, const uint8_t *zeros,
-                                                      int place, bool aligned)
+static __device__ __forceinline__ raw_scales load_raw(const quantized_wgmma_call &call, int64_t scales,
+                                                      const uint8_t *zeros, int place, bool aligned)
 {
     raw_scales raw = {{0, 0, 0, 0}, 0x08080808};
     if (aligned) {
@@ -177,7 +177,7 @@ static __device__ __forceinline__ raw_scales load_raw(const wgmma_call &call, in
 
 /* pairs[k]: the scale of group k, and what is subtracted from its elements before, each twice. */
 template <class T, enum weight_format FORMAT>
-static __device__ __forceinline__ void make_pairs(uint2 (&pairs)[SCALES_AT_ONCE], const wgmma_call &call,
+static __device__ __forceinline__ void make_pairs(uint2 (&pairs)[SCALES_AT_ONCE], const quantized_wgmma_call &call,
                                                   const raw_scales &raw, bool aligned)
 {
     const uint32_t words[] = {raw.scales.x, raw.scales.y, raw.scales.z, raw.scales.w};
@@ -197,7 +197,7 @@ static __device__ __forceinline__ void make_pairs(uint2 (&pairs)[SCALES_AT_ONCE]
 
 /* Half of the rows' scales, by a warp, which loads those of the next steps before it stores these. */
 template <class T, enum weight_format FORMAT, class L>
-static __device__ __forceinline__ void copy_scales(const wgmma_call &call, const block_part &part,
+static __device__ __forceinline__ void copy_scales(const quantized_wgmma_call &call, const block_part &part,
                                                    const step_ring &ring, int half)
 {
     constexpr int ROWS_OF_LANE = L::ROWS / 64;
@@ -321,8 +321,9 @@ template <int ROW_BLOCKS> static __device__ __forceinline__ int row_of_thread(in
 /* wgmma reads the registers of one step of 32 input features while the others are decoded. So a stage is released when
  * the first step of the next stage has been started and wgmma_wait<1> shows that those before it have ended. */
 template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
-static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS][N / 2], const wgmma_call &call,
-                                                        const block_part &part, const quantized_rings &rings)
+static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS][N / 2],
+                                                        const quantized_wgmma_call &call, const block_part &part,
+                                                        const quantized_rings &rings)
 {
     const bool releases = threadIdx.x % 32 == 0;
     const uint32_t first_weights = shared_address(rings.weights.data), first_tokens = shared_address(rings.tokens.data);
@@ -386,8 +387,9 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS
 
 /* Writes a thread's sums over the rings. */
 template <int N, int ROW_BLOCKS, class L>
-static __device__ __forceinline__ void share_sums(const float (&sums)[ROW_BLOCKS][N / 2], const wgmma_call &call,
-                                                  const block_part &part, float *shared_sums)
+static __device__ __forceinline__ void share_sums(const float (&sums)[ROW_BLOCKS][N / 2],
+                                                  const quantized_wgmma_call &call, const block_part &part,
+                                                  float *shared_sums)
 {
     const int token = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -407,7 +409,7 @@ static __device__ __forceinline__ void share_sums(const float (&sums)[ROW_BLOCKS
 }
 
 template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
-static __device__ __forceinline__ void multiply_quantized_tile(const wgmma_call &call, const block_part &part,
+static __device__ __forceinline__ void multiply_quantized_tile(const quantized_wgmma_call &call, const block_part &part,
                                                                const quantized_rings &rings)
 {
     float sums[ROW_BLOCKS][N / 2] = {}, *shared_sums = (float *)rings.weights.data;
@@ -433,7 +435,7 @@ static __device__ __forceinline__ void multiply_quantized_tile(const wgmma_call 
 
 /* The warps that copy; the first two with one lane. */
 template <class T, enum weight_format FORMAT, class L>
-static __device__ __forceinline__ void copy_quantized_tile(const wgmma_call &call, const block_part &part,
+static __device__ __forceinline__ void copy_quantized_tile(const quantized_wgmma_call &call, const block_part &part,
                                                            const quantized_rings &rings)
 {
     const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
@@ -451,7 +453,7 @@ static __device__ __forceinline__ void copy_quantized_tile(const wgmma_call &cal
 
 template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES>
 static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>::THREADS, PLACES)
-    linear_wgmma_quantized_kernel(const __grid_constant__ wgmma_call call)
+    linear_wgmma_quantized_kernel(const __grid_constant__ quantized_wgmma_call call)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
@@ -501,7 +503,7 @@ static bool map_weight(CUtensorMap *out, const struct matmul *m, int32_t box_row
 }
 
 /* As plan of linear_wgmma.cu, where there is one tile of tokens. */
-template <class L> static void plan(const struct cuda_state *s, wgmma_call *call, int blocks)
+template <class L> static void plan(const struct cuda_state *s, quantized_wgmma_call *call, int blocks)
 {
     const struct matmul *m = &call->matmul;
     const int64_t places = (int64_t)blocks * s->num_sms;
@@ -524,7 +526,7 @@ template <class L> static void plan(const struct cuda_state *s, wgmma_call *call
 }
 
 template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES>
-static bool launch(struct backend *b, const char *operation, wgmma_call *call)
+static bool launch(struct backend *b, const char *operation, quantized_wgmma_call *call)
 {
     using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
     const struct matmul *m = &call->matmul;
@@ -548,7 +550,7 @@ static bool launch(struct backend *b, const char *operation, wgmma_call *call)
  * tiles would have to be split into more parts. Where there are enough tiles, tiles of twice as many output features
  * read the tokens half as often. */
 template <class T, enum weight_format FORMAT>
-static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *call)
+static bool launch_tokens(struct backend *b, const char *operation, quantized_wgmma_call *call)
 {
     const int32_t tokens = call->matmul.num_tokens;
     const bool many_tiles = call->matmul.out_features > 128 * cuda_state(b)->num_sms;
@@ -561,7 +563,7 @@ static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *
                                                          : launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call);
 }
 
-template <class T> static bool launch_format(struct backend *b, const char *operation, wgmma_call *call)
+template <class T> static bool launch_format(struct backend *b, const char *operation, quantized_wgmma_call *call)
 {
     return call->matmul.format == WEIGHT_INT4   ? launch_tokens<T, WEIGHT_INT4>(b, operation, call)
            : call->matmul.format == WEIGHT_INT8 ? launch_tokens<T, WEIGHT_INT8>(b, operation, call)
@@ -583,7 +585,7 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
 {
     if (m->gain || !linear_wgmma_takes_quantized(b, m)) return false;
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
-    wgmma_call call = {};
+    quantized_wgmma_call call = {};
     call.matmul = *m;
     call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
     call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);
