@@ -150,14 +150,14 @@ static void check_shape(struct quantization_reader *q, const struct module *m)
     const struct weight_scheme *s = &q->spec->schemes[m->scheme];
     const int64_t in = m->tensor->in_features, out = m->tensor->out_features;
     if (m->tensor->role == TENSOR_EMBEDDING)
-        quantization_refuse(q, "a quantized embedding (%s)", m->name);
+        quantization_refuse(q, "a quantized embedding (%s)", m->name.text);
     else if (s->format == WEIGHT_INT4 && s->group_size > 0 && in % s->group_size != 0)
-        quantization_refuse(q, "%s: %lld input features in groups of %d, which do not divide them,", m->name,
+        quantization_refuse(q, "%s: %lld input features in groups of %d, which do not divide them,", m->name.text,
                             (long long)in, s->group_size);
     else if (s->storage != STORED_ROWS && in % 8 != 0)
-        quantization_refuse(q, "%s: %lld input features, no multiple of 8,", m->name, (long long)in);
+        quantization_refuse(q, "%s: %lld input features, no multiple of 8,", m->name.text, (long long)in);
     else if ((s->storage == STORED_GPTQ || s->storage == STORED_AWQ) && out % 8 != 0)
-        quantization_refuse(q, "%s: %lld output features, no multiple of 8,", m->name, (long long)out);
+        quantization_refuse(q, "%s: %lld output features, no multiple of 8,", m->name.text, (long long)out);
 }
 
 static void store_schemes(struct quantization_reader *q)
@@ -185,7 +185,7 @@ static enum status list_modules(struct quantization_reader *q, struct error *err
         if (t->kind != TENSOR_MATRIX) continue;
         struct module *m = &q->modules[q->num_modules++];
         m->tensor = t;
-        snprintf(m->name, sizeof m->name, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
+        m->name = tensor_name_ending(t, "");
     }
     return STATUS_OK;
 }

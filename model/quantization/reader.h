@@ -8,11 +8,11 @@
 /* A matrix of the checkpoint, as lists of names in quantization_config speak of it. */
 struct module {
     const struct tensor *tensor;
-    char name[sizeof((struct tensor *)0)->name]; /* of the tensor, without ".weight" */
-    bool matched;                                /* by the pattern that modules_match had last */
-    bool skipped;                                /* a list of the file excludes it */
-    uint8_t scheme;                              /* of the spec's; 0, floats, until a format sets it */
-    const char *target;                          /* compressed-tensors: why it has that scheme */
+    struct tensor_name name; /* of the tensor, without ".weight" */
+    bool matched;            /* by the pattern that modules_match had last */
+    bool skipped;            /* a list of the file excludes it */
+    uint8_t scheme;          /* of the spec's; 0, floats, until a format sets it */
+    const char *target;      /* compressed-tensors: why it has that scheme */
 };
 
 struct quantization_reader {
