@@ -126,9 +126,7 @@ static struct size tensor_size(const struct dummy *d, const struct tensor *t)
     }
     const struct weight w = weight_of_scheme(t);
     const struct weight_part_bytes parts = weight_part_bytes(&w, t->scheme.has_zeros, t->out_features);
-    return (struct size){weight_bytes_of_parts(&w, t->scheme.has_zeros), model_weights_aligned(parts.data) +
-                                                                             model_weights_aligned(parts.scales) +
-                                                                             model_weights_aligned(parts.zeros)};
+    return (struct size){weight_bytes_of_parts(&w, t->scheme.has_zeros), model_weights_aligned_parts(&parts)};
 }
 
 /* Each tensor has random numbers of its own, which depend on the seed and its index in the table. */

@@ -154,6 +154,12 @@ int64_t model_weights_aligned(int64_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+int64_t model_weights_aligned_parts(const struct weight_part_bytes *bytes)
+{
+    return model_weights_aligned(bytes->data) + model_weights_aligned(bytes->scales) +
+           model_weights_aligned(bytes->zeros);
+}
+
 /* Linux grants memory that it does not have, and kills the process when it is used: so the size is compared with what
  * is available first. */
 enum status model_weights_allocate(struct model_weights *w, int64_t bytes, const char *what, struct error *err)

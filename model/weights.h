@@ -88,8 +88,9 @@ void model_weights_resident(const struct model_weights *weights, int64_t *bytes,
 /* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
                                struct error *err);
-/* A size, rounded up to what tensors in `memory` are aligned to. */
+/* A size, rounded up to what tensors in `memory` are aligned to; and of all parts of a matrix, each aligned. */
 int64_t model_weights_aligned(int64_t bytes);
+int64_t model_weights_aligned_parts(const struct weight_part_bytes *bytes);
 /* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy
  * weights of this config". */
 enum status model_weights_allocate(struct model_weights *weights, int64_t bytes, const char *what, struct error *err);
