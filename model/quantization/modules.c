@@ -103,6 +103,12 @@ void modules_match(struct quantization_reader *q, const char *key, const char *p
         match_name(q, pattern, how);
 }
 
+void modules_set_skipped(struct quantization_reader *q, bool skipped)
+{
+    for (int32_t i = 0; i < q->num_modules; i++)
+        if (q->modules[i].matched) q->modules[i].skipped = skipped;
+}
+
 void modules_skip(struct quantization_reader *q, const char *key, enum module_match how)
 {
     const json_t *list = json_reader_get(&q->json, key);
@@ -115,6 +121,6 @@ void modules_skip(struct quantization_reader *q, const char *key, enum module_ma
             return;
         }
         modules_match(q, key, json_string_value(pattern), how);
-        for (int32_t i = 0; i < q->num_modules; i++) q->modules[i].skipped |= q->modules[i].matched;
+        modules_set_skipped(q, true);
     }
 }

@@ -79,6 +79,12 @@ void quantization_leave(struct quantization_reader *q, const struct json_reader 
     q->json.prefix = outer->prefix;
 }
 
+bool quantization_is_128_by_128(const json_t *size)
+{
+    return json_array_size(size) == 2 && json_integer_value(json_array_get(size, 0)) == 128 &&
+           json_integer_value(json_array_get(size, 1)) == 128;
+}
+
 static void refuse_bitsandbytes(struct quantization_reader *q)
 {
     const char *type = json_reader_string(&q->json, "bnb_4bit_quant_type", "fp4");

@@ -42,6 +42,11 @@ void modules_match(struct quantization_reader *q, const char *key, const char *p
 /* Sets `skipped` of the modules that a name in the list of that key matches. Without the key there is nothing to do. */
 void modules_skip(struct quantization_reader *q, const char *key, enum module_match how);
 
+void modules_set_skipped(struct quantization_reader *q, bool skipped); /* of those that are matched */
+
+/* Whether it is the array [128, 128]: the blocks of fp8 that kernels know. */
+bool quantization_is_128_by_128(const json_t *size);
+
 /* Fails with STATUS_UNSUPPORTED: "KEY: ", the formatted words, and what to use instead. */
 void quantization_refuse(struct quantization_reader *q, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
