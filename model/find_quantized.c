@@ -92,7 +92,7 @@ static enum status find_data(struct finder *f, const struct tensor *t, struct we
     struct part part = {.name = ".weight", .shape = {rows, columns}};
     switch (t->scheme.storage) {
     case STORED_ROWS:
-        part.dtype = t->scheme.quantize ? FLOATS : t->scheme.format == WEIGHT_FP8 ? FP8 : INT8;
+        part.dtype = t->scheme.format == WEIGHT_FP8 ? FP8 : INT8;
         break;
     case STORED_PACKED:
         part = (struct part){.name = ".weight_packed", .shape = {rows, columns / in_word}, .dtype = WORDS};
@@ -134,7 +134,7 @@ static enum status find_scales(struct finder *f, const struct tensor *t, struct 
     const char *name = transposed ? ".scales" : ".weight_scale";
     const int64_t rows = (file_rows(t) + s->weight.scale_rows - 1) / s->weight.scale_rows;
     const int64_t groups = weight_groups(&s->weight);
-    const int64_t shape[2] = {transposed ? groups : rows, transposed ? rows : groups};
+    const int64_t shape[2] = {transposed ? groups : rows, transposed ? rows : groups}, one = 1;
     const struct safetensor *found = find_by_name(f->weights->file, tensor_name_ending(t, name).text);
     if (!found && !transposed) found = find_by_name(f->weights->file, tensor_name_ending(t, ".weight_scale_inv").text);
     if (!found) return missing(f, t, name);
@@ -142,7 +142,7 @@ static enum status find_scales(struct finder *f, const struct tensor *t, struct 
     s->scales = found;
     const bool vector = !transposed && groups == 1 && has_shape(found, shape, 1);
     if (!vector && !has_shape(found, shape, 2) && (transposed || !is_scale_of_matrix(t, found, s)))
-        return check_shape(f, found, shape, 2);
+        return t->scheme.per_tensor ? check_shape(f, found, &one, 1) : check_shape(f, found, shape, 2);
     return check_dtype(f, found, FLOATS);
 }
 
@@ -276,6 +276,19 @@ static void use_in_place(const struct tensor *t, struct weight_source *s)
         w->scales = (const char *)s->scales->data + before.scales;
 }
 
+static enum status find_parts(struct finder *f, const struct tensor *t, struct weight_source *s)
+{
+    const struct weight_scheme *c = &t->scheme;
+    enum status status = find_data(f, t, s);
+    if (status == STATUS_OK) status = find_scales(f, t, s);
+    if (status == STATUS_OK) status = find_zeros(f, t, s);
+    if (status == STATUS_OK && (c->storage == STORED_GPTQ || c->storage == STORED_PACKED)) status = find_order(f, t, s);
+    if (status != STATUS_OK) return status;
+    if (c->format == WEIGHT_INT4) safetensors_to_dtype(s->scales->dtype, &s->weight.scale_dtype);
+    use_in_place(t, s);
+    return STATUS_OK;
+}
+
 enum status find_quantized(struct finder *f, const struct tensor *t)
 {
     struct model_weights *weights = f->weights;
@@ -287,14 +300,10 @@ enum status find_quantized(struct finder *f, const struct tensor *t)
                                 .file = weights->file,
                                 .first_row = t->merged_in_file ? t->first_row : 0,
                                 .one_scale = -1};
+    enum dtype ignored;
     enum status status = check_sizes(f, t, s);
-    if (status == STATUS_OK) status = find_data(f, t, s);
-    if (status == STATUS_OK && !c->quantize) status = find_scales(f, t, s);
-    if (status == STATUS_OK && !c->quantize) status = find_zeros(f, t, s);
-    if (status == STATUS_OK && (c->storage == STORED_GPTQ || c->storage == STORED_PACKED)) status = find_order(f, t, s);
+    if (status == STATUS_OK) status = c->quantize ? find_floats(f, t, &s->data, &ignored) : find_parts(f, t, s);
     if (status != STATUS_OK) return status;
-    if (!c->quantize && c->format == WEIGHT_INT4) safetensors_to_dtype(s->scales->dtype, &s->weight.scale_dtype);
-    if (!c->quantize) use_in_place(t, s);
     *model_weights_matrix(weights, t) = s->weight;
     weights->bytes += weight_bytes_of_parts(&s->weight, s->has_zeros);
     return STATUS_OK;

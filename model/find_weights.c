@@ -87,6 +87,16 @@ static enum status check_dtype(const struct finder *f, const struct safetensor *
     return STATUS_OK;
 }
 
+enum status find_floats(const struct finder *f, const struct tensor *t, const struct safetensor **found,
+                        enum dtype *dtype)
+{
+    *found = find_by_name(f->weights->file, t->name);
+    if (!*found) return missing(f, t);
+    mark_used(f, *found);
+    enum status status = check_shape_of_floats(f, t, *found);
+    return status == STATUS_OK ? check_dtype(f, *found, dtype) : status;
+}
+
 /* ---- finding ---- */
 
 static enum status out_of_memory(const struct finder *f)
@@ -129,15 +139,12 @@ static bool is_constant(const struct tensor *t)
 static enum status find_tensor(struct finder *f, const struct tensor *t)
 {
     struct model_weights *w = f->weights;
-    const struct safetensor *found = find_by_name(w->file, t->name);
+    const struct safetensor *found;
     enum dtype dtype;
     if (t->scheme.is_quantized) return find_quantized(f, t);
-    if (!found && is_constant(t)) return STATUS_OK;
-    if (!found) return missing(f, t);
-    enum status status = check_shape_of_floats(f, t, found);
-    if (status == STATUS_OK) status = check_dtype(f, found, &dtype);
+    if (is_constant(t) && !find_by_name(w->file, t->name)) return STATUS_OK;
+    enum status status = find_floats(f, t, &found, &dtype);
     if (status != STATUS_OK) return status;
-    mark_used(f, found);
     if (t->kind == TENSOR_SCALAR) return read_scalar(f, t, found, dtype);
     if (t->kind == TENSOR_GAIN && w->gains) return convert_gain(f, t, found, dtype);
     const int64_t row_bytes = (t->in_features > 0 ? t->in_features : 1) * dtype_size(dtype);

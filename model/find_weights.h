@@ -25,6 +25,10 @@ bool has_shape(const struct safetensor *found, const int64_t *shape, int num_dim
 /* INVALID: the tensor has another shape. */
 enum status check_shape(const struct finder *f, const struct safetensor *found, const int64_t *shape, int num_dims);
 
+/* The tensor of floats that has the name of *t. */
+enum status find_floats(const struct finder *f, const struct tensor *t, const struct safetensor **found,
+                        enum dtype *dtype);
+
 /* Finds the tensors that the scheme of a quantized matrix needs, and fills its weight and its source. */
 enum status find_quantized(struct finder *f, const struct tensor *t);
 

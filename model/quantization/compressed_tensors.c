@@ -92,8 +92,9 @@ static void read_strategy(struct quantization_reader *q, struct weight_scheme *s
     } else if (is(strategy, "tensor") && scheme->storage == STORED_ROWS) {
         scheme->per_tensor = true;
     } else if (!is(strategy, "channel")) {
-        quantization_refuse(q, "strategy \"%s\" of compressed-tensors, of weights %s,", show_string(strategy).text,
-                            show_value(q->json.object).text);
+        quantization_refuse(q, "strategy \"%s\" of compressed-tensors with group_size %d and block_structure %s",
+                            show_string(strategy).text, size,
+                            show_value(json_reader_get(&q->json, "block_structure")).text);
     }
 }
 
@@ -116,6 +117,7 @@ static bool read_activations(struct quantization_reader *q, const struct number_
 {
     const json_t *object = json_reader_get(&q->json, "input_activations");
     if (!object) return false;
+    if (!json_is_object(object)) json_reader_expected(&q->json, "input_activations", "an object", object);
     const struct json_reader outer = quantization_enter(q, object, "config_groups: input_activations.");
     const struct number_type t = read_numbers(q);
     quantization_leave(q, &outer);
@@ -127,6 +129,7 @@ static uint8_t read_scheme(struct quantization_reader *q, const char *format_of_
 {
     const json_t *weights = json_reader_get(&q->json, "weights");
     if (!weights) return 0;
+    if (!json_is_object(weights)) json_reader_expected(&q->json, "weights", "an object", weights);
     struct weight_scheme scheme = {STORED_ROWS};
     const char *format = read_format(q, format_of_all);
     const struct json_reader outer = quantization_enter(q, weights, "config_groups: weights.");

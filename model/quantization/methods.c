@@ -204,6 +204,7 @@ static void read_extra_config(struct quantization_reader *q, const struct weight
     if (modules && !json_is_object(modules)) json_reader_expected(&q->json, "extra_config", "an object", modules);
     json_object_foreach((json_t *)modules, name, settings)
     {
+        if (!json_is_object(settings)) json_reader_expected(&q->json, name, "an object in extra_config", settings);
         const struct json_reader outer = quantization_enter(q, settings, "extra_config: ");
         const int32_t bits = json_reader_int(&q->json, "bits", 4, 1, 64);
         const int32_t group_size = json_reader_int(&q->json, "group_size", scheme->group_size, -1, 1 << 20);

@@ -158,12 +158,14 @@ static void check_shape(struct quantization_reader *q, const struct module *m)
     if (m->tensor->role == TENSOR_EMBEDDING)
         quantization_refuse(q, "a quantized embedding (%s)", m->name.text);
     else if (s->format == WEIGHT_INT4 && s->group_size > 0 && in % s->group_size != 0)
-        quantization_refuse(q, "%s: %lld input features in groups of %d, which do not divide them,", m->name.text,
-                            (long long)in, s->group_size);
+        quantization_refuse(q, "%s: int4 in groups of %d, which do not divide its %lld input features,", m->name.text,
+                            s->group_size, (long long)in);
     else if (s->storage != STORED_ROWS && in % 8 != 0)
-        quantization_refuse(q, "%s: %lld input features, no multiple of 8,", m->name.text, (long long)in);
+        quantization_refuse(q, "%s: a packed matrix with %lld input features, no multiple of 8,", m->name.text,
+                            (long long)in);
     else if ((s->storage == STORED_GPTQ || s->storage == STORED_AWQ) && out % 8 != 0)
-        quantization_refuse(q, "%s: %lld output features, no multiple of 8,", m->name.text, (long long)out);
+        quantization_refuse(q, "%s: a packed matrix with %lld output features, no multiple of 8,", m->name.text,
+                            (long long)out);
 }
 
 static void store_schemes(struct quantization_reader *q)
