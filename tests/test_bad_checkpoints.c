@@ -111,19 +111,9 @@ static void write_config(const struct temp_folder *folder, const char *key, json
 
 static int setup(void **state)
 {
-    struct temp_folder *folder = malloc(sizeof *folder);
-    if (!folder) return -1;
-    temp_folder_make(folder);
-    write_config(folder, NULL, NULL);
-    *state = folder;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    temp_folder_remove(*state);
-    free(*state);
-    return 0;
+    const int result = temp_folder_setup(state);
+    write_config(*state, NULL, NULL);
+    return result;
 }
 
 /* ---- running ---- */
@@ -623,7 +613,7 @@ static void test_fewer_rows_than_tokens(void **state)
     program_free(&p);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, temp_folder_teardown)
 
 int main(void)
 {

@@ -14,16 +14,12 @@
 #include "kernels/kv_scale.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "tests/support/must.h"
 #include "tests/support/run.h"
 #include "tests/support/temp_folder.h"
 
 #define CHECKPOINT QUIRE_TEST_DATA "/golden/qwen3" /* of two layers, in one file */
 enum { LAYERS = 2 };
-
-static void must(enum status status, const struct error *err)
-{
-    if (status != STATUS_OK) fail_msg("%s", err->text);
-}
 
 /* A float32 tensor to add to the checkpoint. */
 struct added {

@@ -17,22 +17,6 @@
 #include "model/tensors.h"
 #include "tests/support/temp_folder.h"
 
-static int setup(void **state)
-{
-    struct temp_folder *folder = malloc(sizeof *folder);
-    if (!folder) return -1;
-    temp_folder_make(folder);
-    *state = folder;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    temp_folder_remove(*state);
-    free(*state);
-    return 0;
-}
-
 /* config.json of a small Llama with other keys over its own. Free it with json_decref. */
 static json_t *model_json(const json_t *model, const json_t *more)
 {
@@ -359,7 +343,7 @@ static void test_mutations(void **state)
     json_decref(cases);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, temp_folder_setup, temp_folder_teardown)
 
 int main(void)
 {

@@ -19,6 +19,7 @@
 #include "model/device_weights.h"
 #include "model/quantization.h"
 #include "model/quantize.h"
+#include "tests/support/must.h"
 #include "tests/support/quantized_checkpoint.h"
 
 #define FP8 .storage = STORED_ROWS, .is_quantized = true, .format = WEIGHT_FP8
@@ -77,27 +78,6 @@ static const struct quantized_form forms[] = {
     {"awq, no zeros, lm_head", {AWQ, .group_size = 32}, DTYPE_BFLOAT16, .lm_head = true},
 };
 enum { NUM_FORMS = sizeof forms / sizeof *forms };
-
-static int setup(void **state)
-{
-    struct temp_folder *folder = malloc(sizeof *folder);
-    if (!folder) return -1;
-    temp_folder_make(folder);
-    *state = folder;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    temp_folder_remove(*state);
-    free(*state);
-    return 0;
-}
-
-static void must(enum status status, const struct error *err)
-{
-    if (status != STATUS_OK) fail_msg("%s", err->text);
-}
 
 /* ---- right answers ---- */
 
@@ -576,7 +556,7 @@ static void test_random_damage(void **state)
     free(spec);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, temp_folder_setup, temp_folder_teardown)
 
 int main(void)
 {

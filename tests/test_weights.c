@@ -146,22 +146,6 @@ static void set_biases(struct model_spec *spec, bool attention, bool mlp)
     }
 }
 
-static int setup(void **state)
-{
-    struct temp_folder *folder = malloc(sizeof *folder);
-    if (!folder) return -1;
-    temp_folder_make(folder);
-    *state = folder;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    temp_folder_remove(*state);
-    free(*state);
-    return 0;
-}
-
 static struct model_weights accept(const char *folder, const struct model_spec *config)
 {
     struct model_weights w;
@@ -785,7 +769,7 @@ static void test_dummy_too_large(void **state)
     assert_null(w.layers);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, temp_folder_setup, temp_folder_teardown)
 
 int main(void)
 {

@@ -81,3 +81,19 @@ void temp_folder_remove(struct temp_folder *folder)
 {
     if (nftw(folder->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) give_up("cannot open", folder->path);
 }
+
+int temp_folder_setup(void **state)
+{
+    struct temp_folder *folder = malloc(sizeof *folder);
+    if (!folder) give_up("cannot allocate", "a folder");
+    temp_folder_make(folder);
+    *state = folder;
+    return 0;
+}
+
+int temp_folder_teardown(void **state)
+{
+    temp_folder_remove(*state);
+    free(*state);
+    return 0;
+}

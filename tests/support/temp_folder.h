@@ -17,4 +17,8 @@ void temp_folder_copy(const struct temp_folder *folder, const char *from, const 
 void temp_folder_delete(const struct temp_folder *folder, const char *name); /* one file; absent is fine */
 void temp_folder_remove(struct temp_folder *folder);                         /* with all that is in it */
 
+/* For cmocka_unit_test_setup_teardown: *state is a struct temp_folder. */
+int temp_folder_setup(void **state);
+int temp_folder_teardown(void **state);
+
 #endif
