@@ -380,6 +380,13 @@ static void refuse(const struct temp_folder *folder, const struct quantized_form
 
 #define O "model.layers.0.self_attn.o_proj."
 
+static const struct quantized_form *form_named(const char *name)
+{
+    const struct quantized_form *form = forms;
+    while (strcmp(form->name, name) != 0) assert_true(++form < forms + NUM_FORMS);
+    return form;
+}
+
 /* Every tensor that a form needs. */
 static void test_missing_and_reshaped(void **state)
 {
@@ -403,9 +410,8 @@ static void test_missing_and_reshaped(void **state)
         {"int8", "weight_scale"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        const struct quantized_form *form = forms;
+        const struct quantized_form *form = form_named(all[i].form);
         char name[128], words[256];
-        while (strcmp(form->name, all[i].form) != 0) assert_true(++form < forms + NUM_FORMS);
         snprintf(name, sizeof name, O "%s", all[i].part);
         snprintf(words, sizeof words, "there is no tensor \"%s\" in the safetensors files; by the", name);
         refuse(*state, form, &(struct quantized_change){.skip = name}, STATUS_INVALID, words);
@@ -414,13 +420,6 @@ static void test_missing_and_reshaped(void **state)
         snprintf(words, sizeof words, "tensor \"%s\" has dtype U8, but by the \"quantization_config\" of", name);
         refuse(*state, form, &(struct quantized_change){.retype = name}, STATUS_INVALID, words);
     }
-}
-
-static const struct quantized_form *form_named(const char *name)
-{
-    const struct quantized_form *form = forms;
-    while (strcmp(form->name, name) != 0) assert_true(++form < forms + NUM_FORMS);
-    return form;
 }
 
 /* config.json says nothing of quantization. */
