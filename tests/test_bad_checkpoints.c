@@ -81,20 +81,15 @@ static void add_tensor(struct text *header, struct text *data, const struct safe
 static void write_weights(const struct temp_folder *folder, const char *name, struct range range, struct change change)
 {
     struct safetensors *set = NULL;
-    struct text header = {0}, data = {0}, file = {0};
+    struct text header = {0}, data = {0};
     struct error err;
     if (safetensors_open_file(GOLDEN "/" SINGLE, &set, &err) != STATUS_OK) fail_msg("%s", err.text);
     const int64_t last = range.last ? range.last : safetensors_count(set);
     assert_true(text_append(&data, "", 0));
     for (int64_t i = range.first; i < last; i++) add_tensor(&header, &data, safetensors_at(set, i), &change);
-    const uint64_t length = header.length + 2;
-    assert_true(text_append(&file, (const char *)&length, sizeof length));
-    assert_true(text_printf(&file, "{%s}", header.data));
-    assert_true(text_append(&file, data.data, data.length));
-    temp_folder_write(folder, name, file.data, file.length);
+    temp_folder_write_safetensors(folder, name, header.data, data.data, data.length);
     text_free(&header);
     text_free(&data);
-    text_free(&file);
     safetensors_close(set);
 }
 
@@ -344,17 +339,16 @@ static void test_damaged_tensor(void **state)
 /* Every damaged tensor is named, whatever its type and place; sound ones are not. */
 static void test_damaged_types(void **state)
 {
-    static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[3,50000],\"data_offsets\":[0,600000]},"
+    static const char header[] = "\"a\":{\"dtype\":\"F32\",\"shape\":[3,50000],\"data_offsets\":[0,600000]},"
                                  "\"b\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[600000,600008]},"
                                  "\"c\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[600008,600012]},"
                                  "\"d\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[600012,600016]},"
                                  "\"e\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[600016,600020]},"
-                                 "\"f\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[600020,600024]}}";
+                                 "\"f\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[600020,600024]}";
     static const uint16_t halves[] = {0x7c00, 0xfc00, 0xfe00, 0x7bff, 0x7bff, 0xfbff, 0xffff, 0x7fff, 0x7f7f, 0x8000};
     const struct temp_folder *folder = *state;
-    const uint64_t length = sizeof header - 1;
     const float largest = -3.4028235e38f;
-    struct text file = {0};
+    struct text data = {0};
     float *values = calloc(150000, sizeof *values);
     struct program p;
     assert_non_null(values);
@@ -362,11 +356,10 @@ static void test_damaged_types(void **state)
     values[65535] = -INFINITY;
     values[65536] = INFINITY;
     values[149999] = -NAN;
-    assert_true(text_append(&file, (const char *)&length, sizeof length) && text_append(&file, header, length) &&
-                text_append(&file, (const char *)values, 600000) &&
-                text_append(&file, (const char *)halves, sizeof halves) &&
-                text_append(&file, (const char *)&largest, sizeof largest));
-    temp_folder_write(folder, "m-2.safetensors", file.data, file.length);
+    assert_true(text_append(&data, (const char *)values, 600000) &&
+                text_append(&data, (const char *)halves, sizeof halves) &&
+                text_append(&data, (const char *)&largest, sizeof largest));
+    temp_folder_write_safetensors(folder, "m-2.safetensors", header, data.data, data.length);
     write_weights(folder, "m-1.safetensors", (struct range){0}, (struct change){NULL, DROP});
     temp_folder_write_string(folder, INDEX, "{\"weight_map\":{\"x\":\"m-1.safetensors\",\"y\":\"m-2.safetensors\"}}");
     generate(&p, folder->path, "-v");
@@ -376,7 +369,7 @@ static void test_damaged_types(void **state)
     assert_non_null(strstr(p.err.data, "in 27 tensors in "));
     assert_non_null(strstr(p.err.data, "s; damaged: 2\n"));
     program_free(&p);
-    text_free(&file);
+    text_free(&data);
     free(values);
 }
 

@@ -237,14 +237,6 @@ struct fused_shape {
     bool zeros;
 };
 
-static struct tensor random_bytes(struct backend *b, int64_t count, int mask, struct random *random)
-{
-    struct tensor t = tensor_poison(b, DTYPE_FP8_E4M3, count);
-    for (int64_t i = 0; i < count; i++) t.host[i] = (uint8_t)(random_between(random, 0, 255) & mask);
-    tensor_upload(&t);
-    return t;
-}
-
 /* Replaces the weight by a quantized one of random elements; those of FP8 are below 4. */
 static void quantize_case(struct fused_case *c, const struct fused_shape *s, struct random *random)
 {
@@ -255,10 +247,10 @@ static void quantize_case(struct fused_case *c, const struct fused_shape *s, str
     w->scale_rows = s->scale_rows ? s->scale_rows : 1;
     w->scale_dtype = s->scale_dtype;
     tensor_free(&c->w);
-    c->w = random_bytes(b, s->out_features * weight_row_bytes(w), s->format == WEIGHT_FP8 ? 0xcf : 0xff, random);
+    c->w = tensor_random_bytes(b, s->out_features * weight_row_bytes(w), s->format == WEIGHT_FP8 ? 0xcf : 0xff, random);
     c->scales =
         tensor_random(b, s->scale_dtype, weight_scale_count(w), s->format == WEIGHT_INT8 ? 0.002 : 0.05, random);
-    c->zeros = random_bytes(b, s->out_features * weight_groups(w), 15, random);
+    c->zeros = tensor_random_bytes(b, s->out_features * weight_groups(w), 15, random);
     w->data = c->w.data, w->scales = c->scales.data, w->zeros = s->zeros ? c->zeros.data : NULL;
     b->weight_prepare(b, w);
 }

@@ -37,19 +37,12 @@ struct quantized_weight {
     double *elements; /* [out_features, in_features] by input feature */
 };
 
-static struct tensor random_bytes(struct backend *b, int64_t count, int mask, struct random *random)
-{
-    struct tensor t = tensor_poison(b, DTYPE_FP8_E4M3, count);
-    for (int64_t i = 0; i < count; i++) t.host[i] = (uint8_t)(random_bits(random) & (unsigned)mask);
-    return t;
-}
-
 /* FP8 has no NaN in it; its scales, and those of the others, make elements of up to about 1. */
 static void make_data(struct quantized_weight *q, struct backend *b, struct random *random)
 {
     struct weight *w = &q->weight;
     const double largest = w->format == WEIGHT_FP8 ? 448 : w->format == WEIGHT_INT8 ? 127 : 8;
-    q->data = random_bytes(b, w->out_features * weight_row_bytes(w), 255, random);
+    q->data = tensor_random_bytes(b, w->out_features * weight_row_bytes(w), 255, random);
     for (int64_t i = 0; i < q->data.count && w->format == WEIGHT_FP8; i++)
         if ((q->data.host[i] & 0x7f) == 0x7f) q->data.host[i] ^= 0x10;
     tensor_upload(&q->data);
@@ -109,8 +102,7 @@ static struct quantized_weight make_weight(struct test_backend *tb, const struct
                                             .quantize_x = c->quantize_x}};
     make_data(&q, b, tb->random);
     if (c->zeros) {
-        q.zeros = random_bytes(b, c->out_features * weight_groups(&q.weight), 15, tb->random);
-        tensor_upload(&q.zeros);
+        q.zeros = tensor_random_bytes(b, c->out_features * weight_groups(&q.weight), 15, tb->random);
         q.weight.zeros = q.zeros.data;
     }
     if (c->ordered) make_order(&q, b, tb->random);

@@ -108,16 +108,11 @@ static void add_model(struct checkpoint *c, const struct model_spec *m, bool hea
 /* Writes the file and forgets the checkpoint. */
 static void finish(struct checkpoint *c, const struct temp_folder *folder)
 {
-    struct text file = {0}, data = {0};
-    const uint64_t length = c->header.length + 2;
-    assert_true(text_append(&file, (const char *)&length, 8));
-    assert_true(text_printf(&file, "{%s}", c->header.data));
+    struct text data = {0};
     assert_true(text_reserve(&data, c->bytes));
     memset(data.data, c->fill, c->bytes);
     if (c->last_byte) data.data[c->bytes - 1] = (char)c->last_byte;
-    assert_true(text_append(&file, data.data, c->bytes));
-    temp_folder_write(folder, "model.safetensors", file.data, file.length);
-    text_free(&file);
+    temp_folder_write_safetensors(folder, "model.safetensors", c->header.data, data.data, c->bytes);
     text_free(&data);
     text_free(&c->header);
 }

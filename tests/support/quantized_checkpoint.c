@@ -159,14 +159,8 @@ static void add(struct file *f, const char *name, const char *dtype, int64_t row
 
 static void finish(struct file *f, const struct temp_folder *folder, const char *name)
 {
-    struct text file = {0};
     while ((f->header.length + 2) % 8) assert_true(text_append(&f->header, " ", 1));
-    const uint64_t length = f->header.length + 2;
-    assert_true(text_append(&file, (const char *)&length, 8));
-    assert_true(text_printf(&file, "{%s}", f->header.data));
-    assert_true(text_append(&file, f->data.data, f->data.length));
-    temp_folder_write(folder, name, file.data, file.length);
-    text_free(&file);
+    temp_folder_write_safetensors(folder, name, f->header.data, f->data.data, f->data.length);
     text_free(&f->header);
     text_free(&f->data);
 }
