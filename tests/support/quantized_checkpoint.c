@@ -167,18 +167,6 @@ static void finish(struct file *f, const struct temp_folder *folder, const char 
 
 /* ---- the tensors of a matrix ---- */
 
-struct name {
-    char text[160];
-};
-
-/* The matrix's name with another word in place of "weight". */
-static struct name part(const struct tensor *t, const char *word)
-{
-    struct name out;
-    snprintf(out.text, sizeof out.text, "%.*s%s", (int)(strlen(t->name) - 6), t->name, word);
-    return out;
-}
-
 /* Numbers of `bits` in an array of int32 words. */
 static void put(uint32_t *words, int64_t word, int place, int bits, int value)
 {
@@ -210,11 +198,11 @@ static void add_data(struct file *f, const struct quantized_form *form, const st
     if (storage == STORED_ROWS)
         add(f, t->name, form->scheme.format == WEIGHT_FP8 ? "F8_E4M3" : "I8", rows, columns, words, bytes);
     else if (storage == STORED_PACKED)
-        add(f, part(t, "weight_packed").text, "I32", rows, columns / n, words, bytes);
+        add(f, tensor_name_ending(t, ".weight_packed").text, "I32", rows, columns / n, words, bytes);
     else if (storage == STORED_GPTQ)
-        add(f, part(t, "qweight").text, "I32", columns / n, rows, words, bytes);
+        add(f, tensor_name_ending(t, ".qweight").text, "I32", columns / n, rows, words, bytes);
     else
-        add(f, part(t, "qweight").text, "I32", columns, rows / 8, words, bytes);
+        add(f, tensor_name_ending(t, ".qweight").text, "I32", columns, rows / 8, words, bytes);
     free(words);
 }
 
@@ -234,7 +222,7 @@ static void add_scales(struct file *f, const struct quantized_form *form, const 
 {
     const int64_t rows = num_scale_rows(form, t), groups = num_groups(form, t);
     const int size = dtype_size(form->scale_dtype);
-    const char *word = is_transposed(form) ? "scales" : form->inverse ? "weight_scale_inv" : "weight_scale";
+    const char *word = is_transposed(form) ? ".scales" : form->inverse ? ".weight_scale_inv" : ".weight_scale";
     const enum scale_form as = form->scales == SCALE_PARTS ? SCALE_VECTOR : form->scales;
     char *out = calloc((size_t)(rows * groups), (size_t)size);
     assert_non_null(out);
@@ -245,9 +233,9 @@ static void add_scales(struct file *f, const struct quantized_form *form, const 
     const uint64_t bytes = (uint64_t)(rows * groups * size);
     const char *type = dtype_text(form->scale_dtype);
     if (is_transposed(form))
-        add(f, part(t, word).text, type, groups, rows, out, bytes);
+        add(f, tensor_name_ending(t, word).text, type, groups, rows, out, bytes);
     else
-        add(f, part(t, word).text, type, as == SCALE_SCALAR ? 0 : rows,
+        add(f, tensor_name_ending(t, word).text, type, as == SCALE_SCALAR ? 0 : rows,
             as == SCALE_COLUMN || as == SCALE_1_1 ? groups : 0, out, bytes);
     free(out);
 }
@@ -274,9 +262,9 @@ static void add_zeros(struct file *f, const struct quantized_form *form, const s
         }
     const uint64_t bytes = (uint64_t)(words * groups * 4);
     if (packed)
-        add(f, part(t, "weight_zero_point").text, "I32", words, groups, out, bytes);
+        add(f, tensor_name_ending(t, ".weight_zero_point").text, "I32", words, groups, out, bytes);
     else
-        add(f, part(t, "qzeros").text, "I32", groups, words, out, bytes);
+        add(f, tensor_name_ending(t, ".qzeros").text, "I32", groups, words, out, bytes);
     free(out);
 }
 
@@ -287,7 +275,7 @@ static void add_g_idx(struct file *f, const struct quantized_form *form, const s
     int32_t *out = calloc((size_t)t->in_features, sizeof *out);
     assert_non_null(out);
     for (int64_t i = 0; i < t->in_features; i++) out[i] = (int32_t)group_of(form, t, i);
-    add(f, part(t, gptq ? "g_idx" : "weight_g_idx").text, "I32", t->in_features, 0, out,
+    add(f, tensor_name_ending(t, gptq ? ".g_idx" : ".weight_g_idx").text, "I32", t->in_features, 0, out,
         (uint64_t)t->in_features * sizeof *out);
     free(out);
 }
@@ -297,8 +285,10 @@ static void add_rest(struct file *f, const struct quantized_form *form, const st
 {
     const int64_t shape[2] = {t->out_features, t->in_features};
     const float one = 1;
-    if (form->scheme.storage == STORED_PACKED) add(f, part(t, "weight_shape").text, "I64", 2, 0, shape, sizeof shape);
-    if (form->scheme.format == WEIGHT_FP8) add(f, part(t, "input_scale").text, "F32", 0, 0, &one, sizeof one);
+    if (form->scheme.storage == STORED_PACKED)
+        add(f, tensor_name_ending(t, ".weight_shape").text, "I64", 2, 0, shape, sizeof shape);
+    if (form->scheme.format == WEIGHT_FP8)
+        add(f, tensor_name_ending(t, ".input_scale").text, "F32", 0, 0, &one, sizeof one);
 }
 
 static void add_quantized(struct file *f, const struct quantized_form *form, const struct tensor *t)
