@@ -28,20 +28,26 @@ static int element_bits(const struct tensor *t)
 
 /* ---- checks ---- */
 
+static bool is_float(const struct safetensor *found)
+{
+    enum dtype dtype;
+    return safetensors_to_dtype(found->dtype, &dtype) == 0 && dtype_size(dtype) > 1;
+}
+
 static enum status missing(const struct finder *f, const struct tensor *t, const char *name)
 {
+    const struct safetensor *floats = find_by_name(f->weights->file, t->name);
     return error_set(f->err, STATUS_INVALID,
                      "%s: there is no tensor \"%s\" in the safetensors files; by the \"quantization_config\" of "
-                     "config.json this matrix is quantized",
-                     f->folder, tensor_name_ending(t, name).text);
+                     "config.json this matrix is quantized%s",
+                     f->folder, tensor_name_ending(t, name).text,
+                     floats && is_float(floats) ? ", but the files have it as floats" : "");
 }
 
 static enum status check_dtype(const struct finder *f, const struct safetensor *found, const char *expected)
 {
-    enum dtype dtype;
-    const bool is_float = safetensors_to_dtype(found->dtype, &dtype) == 0 && dtype_size(dtype) > 1;
     const char *name = safetensors_dtype_name(found->dtype);
-    if (expected == FLOATS ? is_float : strcmp(name, expected) == 0) return STATUS_OK;
+    if (expected == FLOATS ? is_float(found) : strcmp(name, expected) == 0) return STATUS_OK;
     return error_set(f->err, STATUS_INVALID,
                      "%s: tensor \"%s\" has dtype %s, but by the \"quantization_config\" of config.json it is %s",
                      found->path, found->name, name, expected);
@@ -198,9 +204,10 @@ static enum status check_groups(const struct finder *f, const struct safetensor 
     const int64_t groups = weight_groups(w), n = w->in_features;
     for (int64_t i = 0; i < n; i++) {
         if (group_of[i] < 0 || group_of[i] >= groups)
-            return error_set(f->err, STATUS_INVALID,
-                             "%s: tensor \"%s\" puts input feature %lld into group %d, but there are %lld groups",
-                             found->path, found->name, (long long)i, group_of[i], (long long)groups);
+            return error_set(
+                f->err, STATUS_INVALID,
+                "%s: tensor \"%s\" puts input feature %lld into group %d, but the number of groups is %lld",
+                found->path, found->name, (long long)i, group_of[i], (long long)groups);
         counts[group_of[i]]++;
     }
     for (int64_t g = 0; g < groups; g++) {

@@ -425,6 +425,10 @@ static void test_quantized(void **state)
          "quantization_config.ignore must be an array of names, found [7,"},
         {"ct-w8a8", CONFIG, "\"ignore\": [", "\"ignore\": [\"model.layers.0.mlp.up_proj\", ",
          "up_proj.weight\" has dtype I8, but config.json makes it F32, F16 or BF16: its \"quantization_config\" says"},
+        {"ct-mixed", CONFIG, "\"model.layers.1.mlp.down_proj\",", "",
+         "down_proj.weight_packed\" in the safetensors files; by the \"quantization_config\" of config.json this "
+         "matrix is "
+         "quantized, but the files have it as floats"},
         {"ct-w8a8", CONFIG, "quantization_config", "ignored", "has dtype I8, but config.json makes it F32, F16 or B"},
         {"gptq", SINGLE, O_PROJ "scales", O_PROJ "scale_",
          ": there is no tensor \"" O_PROJ

@@ -450,9 +450,9 @@ static void test_damaged_numbers(void **state)
 {
     struct quantized_change change = {.patch = O "g_idx", .word = 7};
     refuse(*state, form_named("gptq, ordered"), &change, STATUS_INVALID,
-           "tensor \"" O "g_idx\" puts input feature 0 into group 7, but there are 2 groups");
+           "tensor \"" O "g_idx\" puts input feature 0 into group 7, but the number of groups is 2");
     change.word = 0xffffffff;
-    refuse(*state, form_named("gptq, ordered"), &change, STATUS_INVALID, "feature 0 into group -1, but there are");
+    refuse(*state, form_named("gptq, ordered"), &change, STATUS_INVALID, "feature 0 into group -1, but the number");
     change.word = 1;
     refuse(*state, form_named("gptq, ordered"), &change, STATUS_INVALID,
            "input features into group 0, but groups have");
