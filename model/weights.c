@@ -187,8 +187,9 @@ static int64_t set_size(const struct model_spec *spec, struct model_weights *w, 
     if (t->kind == TENSOR_SCALAR) return 0; /* is no weight on a device */
     if (t->scheme.is_quantized) {
         const struct weight weight = weight_of_scheme(t);
+        const int64_t order = weight_is_ordered(t) ? t->in_features * (int64_t)sizeof *weight.input_order : 0;
         *model_weights_matrix(w, t) = weight;
-        return weight_bytes_of_parts(&weight, t->scheme.has_zeros);
+        return weight_bytes_of_parts(&weight, t->scheme.has_zeros) + order;
     }
     model_weights_set(w, t, NULL, dtype);
     return tensor_elements(t) * dtype_size(dtype);

@@ -220,7 +220,7 @@ struct fused_case {
     int32_t tokens;
     enum dtype dtype;
     struct tensor x, residual, gain, w, bias;
-    struct tensor scales, zeros; /* of a quantized weight */
+    struct tensor scales, zeros, order; /* of a quantized weight */
     struct weight weight;
 };
 
@@ -234,8 +234,20 @@ struct fused_shape {
     enum weight_format format;
     int64_t group_size, scale_rows;
     enum dtype scale_dtype;
-    bool zeros;
+    bool zeros, ordered;
 };
+
+static struct tensor random_order(struct backend *b, int64_t n, struct random *random)
+{
+    int32_t *order = malloc(sizeof *order * (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t j = random_between(random, 0, i);
+        order[i] = order[j], order[j] = (int32_t)i;
+    }
+    struct tensor t = tensor_bytes(b, order, n * (int64_t)sizeof *order);
+    free(order);
+    return t;
+}
 
 /* Replaces the weight by a quantized one of random elements; those of FP8 are below 4. */
 static void quantize_case(struct fused_case *c, const struct fused_shape *s, struct random *random)
@@ -251,7 +263,9 @@ static void quantize_case(struct fused_case *c, const struct fused_shape *s, str
     c->scales =
         tensor_random(b, s->scale_dtype, weight_scale_count(w), s->format == WEIGHT_INT8 ? 0.002 : 0.05, random);
     c->zeros = tensor_random_bytes(b, s->out_features * weight_groups(w), 15, random);
+    c->order = random_order(b, s->in_features, random);
     w->data = c->w.data, w->scales = c->scales.data, w->zeros = s->zeros ? c->zeros.data : NULL;
+    w->input_order = s->ordered ? c->order.data : NULL;
     b->weight_prepare(b, w);
 }
 
@@ -271,7 +285,7 @@ static struct fused_case fused_case_new(struct test_backend *gpu, struct random 
 static void fused_case_free(struct fused_case *c)
 {
     tensor_free(&c->x), tensor_free(&c->residual), tensor_free(&c->gain), tensor_free(&c->w), tensor_free(&c->bias);
-    if (c->scales.host) tensor_free(&c->scales), tensor_free(&c->zeros);
+    if (c->scales.host) tensor_free(&c->scales), tensor_free(&c->zeros), tensor_free(&c->order);
 }
 
 static void check_tensors(struct fused_case *c, const char *operation, struct tensor *out, struct tensor *expected)
@@ -389,7 +403,8 @@ static struct fused_case quantized_case_new(struct test_backend *gpu, struct ran
                                       .group_size = format == WEIGHT_INT4 || group == 0 ? group : 128,
                                       .scale_rows = format == WEIGHT_FP8 && group ? 128 : 1,
                                       .scale_dtype = format == WEIGHT_INT4 ? types[i / 3 % 3] : DTYPE_FLOAT32,
-                                      .zeros = format == WEIGHT_INT4 && i % 2};
+                                      .zeros = format == WEIGHT_INT4 && i % 2,
+                                      .ordered = format == WEIGHT_INT4 && (tokens + i / 3) % 2};
     return fused_case_new(gpu, random, &shape);
 }
 

@@ -260,6 +260,7 @@ static void few_and_many_tokens(struct test_backend *tb)
                                              .out_dtype = types[i % 4 ? 2 : i % 3],
                                              .scale_dtype = types[formats[f] == WEIGHT_INT4 ? i % 3 : 0],
                                              .zeros = formats[f] == WEIGHT_INT4 && i % 2,
+                                             .ordered = formats[f] == WEIGHT_INT4 && i % 4 > 1,
                                              .quantize_x = i % 5 < 2};
             check_linear(tb, &c);
         }
@@ -372,6 +373,7 @@ static void thousands_of_tokens(struct test_backend *tb)
                                              .dtype = DTYPE_BFLOAT16,
                                              .out_dtype = DTYPE_BFLOAT16,
                                              .zeros = i == 2,
+                                             .ordered = i == 2, /* more of x than fits into the workspace */
                                              .quantize_x = i < 2};
             check_linear(tb, &c);
         }

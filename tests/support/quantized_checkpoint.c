@@ -69,7 +69,8 @@ static int64_t num_groups(const struct quantized_form *form, const struct tensor
 static int64_t group_of(const struct quantized_form *form, const struct tensor *t, int64_t i)
 {
     const bool sorted = !form->scheme.ordered || form->no_sorting;
-    return (sorted ? i : (i * 77 + 5) % t->in_features) / group_size(form, t);
+    const int64_t factor = form->own_orders && (t->role == TENSOR_K || t->role == TENSOR_UP) ? 79 : 77;
+    return (sorted ? i : (i * factor + 5) % t->in_features) / group_size(form, t);
 }
 
 /* What is stored: 0 to 15, -128 to 127, or the bits of an fp8. */

@@ -146,6 +146,7 @@ static double score(const struct reference_query *q, int32_t token)
 {
     const struct attention_params *p = q->params;
     double dot = 0;
+#pragma omp simd reduction(+ : dot)
     for (int32_t d = 0; d < q->head_size; d++) dot += q->query[d] * q->keys[token * q->stride + d];
     dot *= p->scale;
     if (p->soft_cap > 0) dot = p->soft_cap * tanh(dot / p->soft_cap);
@@ -165,6 +166,7 @@ void reference_attention(double *out, const struct reference_query *q)
         if (!attends(q, t)) continue;
         double weight = exp(scores[t] - max);
         sum += weight;
+#pragma omp simd
         for (int32_t d = 0; d < q->head_size; d++) out[d] += weight * q->values[t * q->stride + d];
     }
     for (int32_t d = 0; d < q->head_size && sum > 0; d++) out[d] /= sum;
