@@ -191,15 +191,15 @@ static void run_together(struct pool *p, int threads, int64_t count, pool_body *
 
 void pool_run(struct pool *p, int threads, int64_t count, pool_body *body, void *context)
 {
-    if (threads > p->threads) threads = p->threads;
+    if (!p || threads > p->threads) threads = p ? p->threads : 1;
     if (threads > count) threads = (int)count;
+    if (threads <= 1) {
+        for (int64_t i = 0; i < count; i++) body(context, i, 0);
+        return;
+    }
     assert(!p->running);
     p->running = true;
-    if (threads > 1) {
-        run_together(p, threads, count, body, context);
-    } else {
-        for (int64_t i = 0; i < count; i++) body(context, i, 0);
-    }
+    run_together(p, threads, count, body, context);
     p->running = false;
 }
 

@@ -26,8 +26,8 @@ struct pool;
  * scratch memory of that number. It must not start a loop in the same pool, which debug builds check. */
 typedef void pool_body(void *context, int64_t index, int thread);
 
-/* Starts threads - 1 workers; with one thread there are none. If the system gives fewer threads, no pool is opened, and
- * the error says how many there were. */
+/* Starts threads - 1 workers; with one thread there are none. If the system gives fewer threads, *out is NULL, and the
+ * error says how many there were. */
 enum status pool_open(int threads, struct pool **out, struct error *err);
 /* Ends and joins the workers. p may be NULL. */
 void pool_close(struct pool *p);
@@ -36,7 +36,7 @@ int pool_threads(const struct pool *p);
 
 /* Calls body(context, i, thread) once for each i from 0 to count - 1, on up to `threads` threads of the pool, and
  * returns when all are done. The share of thread t is the indices from count * t / threads up to
- * count * (t + 1) / threads, in this order. */
+ * count * (t + 1) / threads, in this order. p NULL: only the caller does them. */
 void pool_run(struct pool *p, int threads, int64_t count, pool_body *body, void *context);
 
 #endif

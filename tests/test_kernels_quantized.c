@@ -4,6 +4,7 @@
  * each 32 columns (FP8 weights: it does not). A GPU rounds x to FP8 where the weight allows it, and elements of the
  * weight to the type of x. The scalar backend rounds nothing. An element that is rounded to a multiple of a step is off
  * by at most half a step and, over many elements, by step / sqrt(12). The errors of a sum add up as their squares. */
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
+#include "base/pool.h"
 #include "tests/support/operations.h"
 
 static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
@@ -175,6 +178,21 @@ static struct sums sums_of(const double *x, const double *x_errors, const double
     return s;
 }
 
+struct product {
+    struct sums *sums;              /* [tokens, m] */
+    const double *x, *x_errors, *w; /* [tokens, n], [tokens, n], [m, n] */
+    double w_error;
+    int64_t n, m;
+};
+
+static void sum_of(void *product, int64_t i, int thread)
+{
+    (void)thread;
+    const struct product *p = product;
+    const int64_t token = i / p->m, feature = i % p->m, n = p->n;
+    p->sums[i] = sums_of(p->x + token * n, p->x_errors + token * n, p->w + feature * n, p->w_error, n);
+}
+
 /* Each element within its bound, and all together within what is to be expected of that many. */
 static void check_result(const struct test_backend *tb, const struct quantized_case *c,
                          const struct quantized_weight *q, const double *x, const struct tensor *out, const char *what)
@@ -184,9 +202,11 @@ static void check_result(const struct test_backend *tb, const struct quantized_c
     double *x_errors = malloc(sizeof(double) * (size_t)(c->num_tokens * n)), squares = 0, variance = 0, error = 0;
     errors_of_x(tb, c, q, x, x_errors);
     struct sums *sums = malloc(sizeof *sums * (size_t)(c->num_tokens * m));
-#pragma omp parallel for
-    for (int64_t i = 0; i < c->num_tokens * m; i++)
-        sums[i] = sums_of(x + i / m * n, x_errors + i / m * n, q->elements + i % m * n, w_error, n);
+    struct product product = {sums, x, x_errors, q->elements, w_error, n, m};
+    struct pool *pool;
+    pool_open(processors_allowed(), &pool, NULL); /* if that fails, it only takes longer */
+    pool_run(pool, INT_MAX, c->num_tokens * m, sum_of, &product);
+    pool_close(pool);
     for (int64_t i = 0; i < c->num_tokens * m; i++) {
         sums[i].value += c->bias ? tensor_get(&q->bias, i % m) : 0;
         squares += sums[i].value * sums[i].value, variance += sums[i].variance;

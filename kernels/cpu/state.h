@@ -28,10 +28,10 @@ static inline struct cpu_state *cpu_state(struct backend *b)
 }
 
 /* How many threads to use for `work` elements read and written, or multiplications. A loop costs a microsecond or two
- * more on several threads than on one. So each thread must have work for about 5 microseconds. */
+ * more on several threads than on one, and each of them must have work for as long. */
 static inline int cpu_threads_for(const struct cpu_state *s, int64_t work)
 {
-    int64_t useful = 1 + work / (1 << 17);
+    int64_t useful = 1 + work / (1 << 15);
     return useful < s->threads ? (int)useful : s->threads;
 }
 
