@@ -1,6 +1,7 @@
 #include "model/device_weights.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Of a tensor: a quantized matrix has data, scales, zeros and an order of input features. */
 enum { MAX_TRANSFERS = 4 };
@@ -43,12 +44,19 @@ static struct place place_of(const struct placement *p, const struct tensor *t)
     return (struct place){model_weights_matrix(p->device, t), 0, t->out_features};
 }
 
-/* The parts of a projection have one scheme, beginning at schemes[0], and each begins with a row of scales. */
+static bool same_order(const struct weight *a, const struct weight *b)
+{
+    if (!a->input_order || !b->input_order) return a->input_order == b->input_order;
+    return memcmp(a->input_order, b->input_order, (size_t)order_bytes(a)) == 0;
+}
+
+/* The parts of a projection have one scheme, beginning at schemes[0], and one order of input features, and each begins
+ * with a row of scales. */
 static bool can_merge(const struct projection *host, const uint8_t *schemes)
 {
     for (int i = 0; i < host->num_parts; i++) {
         const struct weight *w = &host->parts[i];
-        if (schemes[i] != schemes[0] || w->input_order) return false;
+        if (schemes[i] != schemes[0] || !same_order(w, &host->parts[0])) return false;
         if (!weight_is_quantized(w)) continue;
         if (w->scale_dtype != host->parts[0].scale_dtype || w->out_features % w->scale_rows) return false;
     }
@@ -85,16 +93,27 @@ static enum status allocate_quantized(struct placement *p, const struct weight *
                                       struct weight *to, struct error *err)
 {
     const struct weight_part_bytes bytes = weight_part_bytes(from, has_zeros, num_rows);
-    void *data = NULL, *scales = NULL, *zeros = NULL, *order = NULL;
+    void *data = NULL, *scales = NULL, *zeros = NULL;
     enum status status = allocate(p, bytes.data, &data, err);
     if (status == STATUS_OK) status = allocate(p, bytes.scales, &scales, err);
     if (status == STATUS_OK && has_zeros) status = allocate(p, bytes.zeros, &zeros, err);
-    if (status == STATUS_OK && from->input_order) status = allocate(p, order_bytes(from), &order, err);
     *to = *from;
     to->out_features = num_rows;
-    to->data = data, to->scales = scales, to->zeros = zeros, to->input_order = order;
+    to->data = data, to->scales = scales, to->zeros = zeros, to->input_order = NULL;
     to->bias = NULL;
     return status;
+}
+
+/* Each part of a merged matrix brings its order, all of which are the same. */
+static enum status place_order(struct placement *p, const struct weight *from, struct weight *to, struct error *err)
+{
+    void *order;
+    if (!from->input_order) return STATUS_OK;
+    enum status status = allocate(p, order_bytes(from), &order, err);
+    if (status != STATUS_OK) return status;
+    to->input_order = order;
+    add_bytes(p, from->input_order, order, order_bytes(from));
+    return STATUS_OK;
 }
 
 /* What the host has as it is wanted is copied, the rest read by rows. */
@@ -107,13 +126,13 @@ static enum status place_quantized(struct placement *p, const struct tensor *t, 
     struct weight *to = place.matrix;
     enum status status = STATUS_OK;
     if (place.first_row == 0) status = allocate_quantized(p, from, has_zeros, place.num_rows, to, err);
+    if (status == STATUS_OK) status = place_order(p, from, to, err);
     if (status != STATUS_OK) return status;
     const struct weight_rows parts = {(void *)to->data, (void *)to->scales, (uint8_t *)to->zeros};
     struct weight_rows rows = weight_rows_at(to, &parts, place.first_row);
     if (from->data) add_bytes(p, from->data, rows.data, bytes.data), rows.data = NULL;
     if (from->scales) add_bytes(p, from->scales, rows.scales, bytes.scales), rows.scales = NULL;
     if (from->zeros) add_bytes(p, from->zeros, rows.zeros, bytes.zeros), rows.zeros = NULL;
-    if (from->input_order) add_bytes(p, from->input_order, (void *)to->input_order, order_bytes(from));
     if (rows.data || rows.scales || rows.zeros)
         p->transfers[p->count++] =
             (struct transfer){.matrix = model_weights_source(p->host, t), .rows = rows, .count = t->out_features};

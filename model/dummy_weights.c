@@ -138,11 +138,24 @@ static double root_mean_square(enum weight_format format)
     return sqrt(sum / 256);
 }
 
-/* Zero points of 7 and 8. */
-static void fill_quantized(const struct dummy *d, struct weight *w, uint8_t *memory, bool has_zeros, uint64_t seed)
+/* A permutation that depends on n only, so that matrices with the same input share it, as those of files do. */
+static void fill_order(int32_t *order, int64_t n)
 {
+    struct random random = {(uint64_t)n};
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t j = random_between(&random, 0, i);
+        order[i] = order[j], order[j] = (int32_t)i;
+    }
+}
+
+/* Zero points of 7 and 8. */
+static void fill_quantized(const struct dummy *d, struct weight *w, uint8_t *memory, const struct tensor *t,
+                           uint64_t seed)
+{
+    const bool has_zeros = t->scheme.has_zeros;
     const struct weight_part_bytes bytes = weight_part_bytes(w, has_zeros, w->out_features);
     uint8_t *scales = memory + model_weights_aligned(bytes.data), *zeros = scales + model_weights_aligned(bytes.scales);
+    int32_t *order = (int32_t *)(zeros + model_weights_aligned(bytes.zeros));
     const float scale = (float)(DEVIATION / root_mean_square(w->format));
     const int64_t num_scales = weight_scale_count(w);
     fill_random_bytes(d, memory, bytes.data, seed, w->format == WEIGHT_FP8);
@@ -153,6 +166,9 @@ static void fill_quantized(const struct dummy *d, struct weight *w, uint8_t *mem
     w->data = memory;
     w->scales = scales;
     if (has_zeros) w->zeros = zeros;
+    if (!weight_is_ordered(t)) return;
+    fill_order(order, w->in_features);
+    w->input_order = order;
 }
 
 /* ---- */
@@ -171,9 +187,9 @@ static struct size tensor_size(const struct dummy *d, const struct tensor *t)
     }
     const struct weight w = weight_of_scheme(t);
     const struct weight_part_bytes parts = weight_part_bytes(&w, t->scheme.has_zeros, t->out_features);
-    return (struct size){weight_bytes_of_parts(&w, t->scheme.has_zeros), model_weights_aligned(parts.data) +
-                                                                             model_weights_aligned(parts.scales) +
-                                                                             model_weights_aligned(parts.zeros)};
+    const int64_t order = weight_is_ordered(t) ? w.in_features * (int64_t)sizeof *w.input_order : 0;
+    return (struct size){weight_bytes_of_parts(&w, t->scheme.has_zeros) + order,
+                         model_weights_aligned_parts(&parts) + model_weights_aligned(order)};
 }
 
 /* Each tensor has random numbers of its own, which depend on the seed and its index in the table. */
@@ -186,7 +202,7 @@ static void fill_tensor(const struct dummy *d, int32_t index, uint8_t *data)
     const uint64_t seed = random_mix(d->seed + (uint64_t)(index + 1) * 0xd1342543de82ef95u);
     if (t->scheme.is_quantized) {
         struct weight w = weight_of_scheme(t);
-        fill_quantized(d, &w, data, t->scheme.has_zeros, seed);
+        fill_quantized(d, &w, data, t, seed);
         *model_weights_matrix(d->weights, t) = w;
         return;
     }

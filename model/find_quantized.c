@@ -1,5 +1,4 @@
 /* Quantized matrices in the files of a checkpoint: which tensors hold one follows from its weight_storage. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,23 +10,11 @@ static const char FLOATS[] = "F32, F16 or BF16", WORDS[] = "I32", FP8[] = "F8_E4
 
 /* Of the tensors that a matrix consists of: what they hold. */
 struct part {
-    const char *name; /* what the file has in place of "weight" */
+    const char *name; /* what the file has in place of ".weight" */
     int64_t shape[2]; /* shape[1] 0: a vector */
     const char *dtype;
     bool optional;
 };
-
-struct part_name {
-    char text[128];
-};
-
-static struct part_name part_name(const struct tensor *t, const char *part)
-{
-    struct part_name out;
-    const int length = (int)(strlen(t->name) - strlen("weight"));
-    snprintf(out.text, sizeof out.text, "%.*s%s", length, t->name, part);
-    return out;
-}
 
 static int64_t file_rows(const struct tensor *t)
 {
@@ -46,14 +33,7 @@ static enum status missing(const struct finder *f, const struct tensor *t, const
     return error_set(f->err, STATUS_INVALID,
                      "%s: there is no tensor \"%s\" in the safetensors files; by the \"quantization_config\" of "
                      "config.json this matrix is quantized",
-                     f->folder, part_name(t, name).text);
-}
-
-static enum status wrong_shape(const struct finder *f, const struct safetensor *found, const int64_t *shape,
-                               int num_dims)
-{
-    return error_set(f->err, STATUS_INVALID, "%s: tensor \"%s\" has shape %s, but config.json makes it %s", found->path,
-                     found->name, shape_text(found->shape, found->num_dims).text, shape_text(shape, num_dims).text);
+                     f->folder, tensor_name_ending(t, name).text);
 }
 
 static enum status check_dtype(const struct finder *f, const struct safetensor *found, const char *expected)
@@ -67,29 +47,17 @@ static enum status check_dtype(const struct finder *f, const struct safetensor *
                      found->path, found->name, name, expected);
 }
 
-static bool has_shape(const struct safetensor *found, const int64_t *shape, int num_dims)
-{
-    bool same = found->num_dims == num_dims;
-    for (int i = 0; same && i < num_dims; i++) same = found->shape[i] == shape[i];
-    return same;
-}
-
-static void use(const struct finder *f, const struct safetensor *found)
-{
-    f->used[found - safetensors_at(f->weights->file, 0)] = true;
-}
-
 /* *out is NULL if the file does not have an optional part. */
 static enum status find_part(struct finder *f, const struct tensor *t, const struct part *part,
                              const struct safetensor **out)
 {
-    const struct safetensor *found = find_by_name(f->weights->file, part_name(t, part->name).text);
+    const struct safetensor *found = find_by_name(f->weights->file, tensor_name_ending(t, part->name).text);
     const int num_dims = part->shape[1] > 0 ? 2 : 1;
     *out = found;
     if (!found) return part->optional ? STATUS_OK : missing(f, t, part->name);
-    use(f, found);
-    if (!has_shape(found, part->shape, num_dims)) return wrong_shape(f, found, part->shape, num_dims);
-    return check_dtype(f, found, part->dtype);
+    mark_used(f, found);
+    enum status status = check_shape(f, found, part->shape, num_dims);
+    return status == STATUS_OK ? check_dtype(f, found, part->dtype) : status;
 }
 
 /* Sizes that struct weight cannot describe, or that do not fill the words of the file. */
@@ -121,19 +89,19 @@ static enum status check_sizes(const struct finder *f, const struct tensor *t, c
 static enum status find_data(struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const int64_t rows = file_rows(t), columns = t->in_features, in_word = 32 / element_bits(t);
-    struct part part = {.name = "weight", .shape = {rows, columns}};
+    struct part part = {.name = ".weight", .shape = {rows, columns}};
     switch (t->scheme.storage) {
     case STORED_ROWS:
-        part.dtype = t->scheme.quantize ? FLOATS : t->scheme.format == WEIGHT_FP8 ? FP8 : INT8;
+        part.dtype = t->scheme.format == WEIGHT_FP8 ? FP8 : INT8;
         break;
     case STORED_PACKED:
-        part = (struct part){.name = "weight_packed", .shape = {rows, columns / in_word}, .dtype = WORDS};
+        part = (struct part){.name = ".weight_packed", .shape = {rows, columns / in_word}, .dtype = WORDS};
         break;
     case STORED_GPTQ:
-        part = (struct part){.name = "qweight", .shape = {columns / in_word, rows}, .dtype = WORDS};
+        part = (struct part){.name = ".qweight", .shape = {columns / in_word, rows}, .dtype = WORDS};
         break;
     case STORED_AWQ:
-        part = (struct part){.name = "qweight", .shape = {columns, rows / in_word}, .dtype = WORDS};
+        part = (struct part){.name = ".qweight", .shape = {columns, rows / in_word}, .dtype = WORDS};
         break;
     }
     return find_part(f, t, &part, &s->data);
@@ -163,18 +131,18 @@ static bool is_scale_of_matrix(const struct tensor *t, const struct safetensor *
 static enum status find_scales(struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const bool transposed = t->scheme.storage == STORED_GPTQ || t->scheme.storage == STORED_AWQ;
-    const char *name = transposed ? "scales" : "weight_scale";
+    const char *name = transposed ? ".scales" : ".weight_scale";
     const int64_t rows = (file_rows(t) + s->weight.scale_rows - 1) / s->weight.scale_rows;
     const int64_t groups = weight_groups(&s->weight);
-    const int64_t shape[2] = {transposed ? groups : rows, transposed ? rows : groups};
-    const struct safetensor *found = find_by_name(f->weights->file, part_name(t, name).text);
-    if (!found && !transposed) found = find_by_name(f->weights->file, part_name(t, "weight_scale_inv").text);
+    const int64_t shape[2] = {transposed ? groups : rows, transposed ? rows : groups}, one = 1;
+    const struct safetensor *found = find_by_name(f->weights->file, tensor_name_ending(t, name).text);
+    if (!found && !transposed) found = find_by_name(f->weights->file, tensor_name_ending(t, ".weight_scale_inv").text);
     if (!found) return missing(f, t, name);
-    use(f, found);
+    mark_used(f, found);
     s->scales = found;
     const bool vector = !transposed && groups == 1 && has_shape(found, shape, 1);
     if (!vector && !has_shape(found, shape, 2) && (transposed || !is_scale_of_matrix(t, found, s)))
-        return wrong_shape(f, found, shape, 2);
+        return t->scheme.per_tensor ? check_shape(f, found, &one, 1) : check_shape(f, found, shape, 2);
     return check_dtype(f, found, FLOATS);
 }
 
@@ -194,10 +162,10 @@ enum status all_bytes_zero(const struct finder *f, const struct safetensor *t, b
 /* Some programs store the zero points of symmetric quantization, too. */
 static enum status check_no_zero_points(struct finder *f, const struct tensor *t)
 {
-    const struct safetensor *found = find_by_name(f->weights->file, part_name(t, "weight_zero_point").text);
+    const struct safetensor *found = find_by_name(f->weights->file, tensor_name_ending(t, ".weight_zero_point").text);
     bool zero = true;
     if (!found) return STATUS_OK;
-    use(f, found);
+    mark_used(f, found);
     enum status status = all_bytes_zero(f, found, &zero);
     if (status != STATUS_OK || zero) return status;
     return error_set(
@@ -210,13 +178,13 @@ static enum status check_no_zero_points(struct finder *f, const struct tensor *t
 static enum status find_zeros(struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const int64_t rows = file_rows(t), groups = weight_groups(&s->weight), in_word = 32 / element_bits(t);
-    struct part part = {.name = "qzeros", .dtype = WORDS, .optional = !s->has_zeros};
+    struct part part = {.name = ".qzeros", .dtype = WORDS, .optional = !s->has_zeros};
     if (t->scheme.storage == STORED_GPTQ || t->scheme.storage == STORED_AWQ) {
         part.shape[0] = groups, part.shape[1] = rows / in_word;
         return find_part(f, t, &part, &s->zeros);
     }
     if (!s->has_zeros) return check_no_zero_points(f, t);
-    part.name = "weight_zero_point";
+    part.name = ".weight_zero_point";
     part.shape[0] = (rows + in_word - 1) / in_word, part.shape[1] = groups;
     return find_part(f, t, &part, &s->zeros);
 }
@@ -278,7 +246,7 @@ static enum status sort_by_group(const struct finder *f, const struct safetensor
 
 static enum status find_order(struct finder *f, const struct tensor *t, struct weight_source *s)
 {
-    const struct part part = {.name = t->scheme.storage == STORED_GPTQ ? "g_idx" : "weight_g_idx",
+    const struct part part = {.name = t->scheme.storage == STORED_GPTQ ? ".g_idx" : ".weight_g_idx",
                               .shape = {t->in_features},
                               .dtype = WORDS,
                               .optional = !t->scheme.ordered};
@@ -308,6 +276,19 @@ static void use_in_place(const struct tensor *t, struct weight_source *s)
         w->scales = (const char *)s->scales->data + before.scales;
 }
 
+static enum status find_parts(struct finder *f, const struct tensor *t, struct weight_source *s)
+{
+    const struct weight_scheme *c = &t->scheme;
+    enum status status = find_data(f, t, s);
+    if (status == STATUS_OK) status = find_scales(f, t, s);
+    if (status == STATUS_OK) status = find_zeros(f, t, s);
+    if (status == STATUS_OK && (c->storage == STORED_GPTQ || c->storage == STORED_PACKED)) status = find_order(f, t, s);
+    if (status != STATUS_OK) return status;
+    if (c->format == WEIGHT_INT4) safetensors_to_dtype(s->scales->dtype, &s->weight.scale_dtype);
+    use_in_place(t, s);
+    return STATUS_OK;
+}
+
 enum status find_quantized(struct finder *f, const struct tensor *t)
 {
     struct model_weights *weights = f->weights;
@@ -319,14 +300,10 @@ enum status find_quantized(struct finder *f, const struct tensor *t)
                                 .file = weights->file,
                                 .first_row = t->merged_in_file ? t->first_row : 0,
                                 .one_scale = -1};
+    enum dtype ignored;
     enum status status = check_sizes(f, t, s);
-    if (status == STATUS_OK) status = find_data(f, t, s);
-    if (status == STATUS_OK && !c->quantize) status = find_scales(f, t, s);
-    if (status == STATUS_OK && !c->quantize) status = find_zeros(f, t, s);
-    if (status == STATUS_OK && (c->storage == STORED_GPTQ || c->storage == STORED_PACKED)) status = find_order(f, t, s);
+    if (status == STATUS_OK) status = c->quantize ? find_floats(f, t, &s->data, &ignored) : find_parts(f, t, s);
     if (status != STATUS_OK) return status;
-    if (!c->quantize && c->format == WEIGHT_INT4) safetensors_to_dtype(s->scales->dtype, &s->weight.scale_dtype);
-    if (!c->quantize) use_in_place(t, s);
     *model_weights_matrix(weights, t) = s->weight;
     weights->bytes += weight_bytes_of_parts(&s->weight, s->has_zeros);
     return STATUS_OK;

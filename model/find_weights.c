@@ -17,9 +17,26 @@ const struct safetensor *find_by_name(const struct safetensors *file, const char
     return found;
 }
 
+void mark_used(const struct finder *f, const struct safetensor *found)
+{
+    f->used[safetensors_index(f->weights->file, found)] = true;
+}
+
 /* ---- checks ---- */
 
-struct shape_text shape_text(const int64_t *shape, int num_dims)
+bool has_shape(const struct safetensor *found, const int64_t *shape, int num_dims)
+{
+    bool same = found->num_dims == num_dims;
+    for (int i = 0; same && i < num_dims; i++) same = found->shape[i] == shape[i];
+    return same;
+}
+
+/* "[4096, 128]" */
+struct shape_text {
+    char text[160];
+};
+
+static struct shape_text shape_text(const int64_t *shape, int num_dims)
 {
     struct shape_text out = {"["};
     size_t n = 1;
@@ -29,16 +46,18 @@ struct shape_text shape_text(const int64_t *shape, int num_dims)
     return out;
 }
 
+enum status check_shape(const struct finder *f, const struct safetensor *found, const int64_t *shape, int num_dims)
+{
+    if (has_shape(found, shape, num_dims)) return STATUS_OK;
+    return error_set(f->err, STATUS_INVALID, "%s: tensor \"%s\" has shape %s, but config.json makes it %s", found->path,
+                     found->name, shape_text(found->shape, found->num_dims).text, shape_text(shape, num_dims).text);
+}
+
 /* Whether the files have a matrix of floats in packed form. */
 static bool is_packed(const struct finder *f, const struct tensor *t)
 {
-    static const char *const forms[] = {"qweight", "weight_packed"};
-    char name[sizeof t->name + 16];
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        snprintf(name, sizeof name, "%.*s%s", (int)(strlen(t->name) - strlen("weight")), t->name, forms[i]);
-        if (t->kind == TENSOR_MATRIX && find_by_name(f->weights->file, name)) return true;
-    }
-    return false;
+    return t->kind == TENSOR_MATRIX && (find_by_name(f->weights->file, tensor_name_ending(t, ".qweight").text) ||
+                                        find_by_name(f->weights->file, tensor_name_ending(t, ".weight_packed").text));
 }
 
 static enum status missing(const struct finder *f, const struct tensor *t)
@@ -51,15 +70,11 @@ static enum status missing(const struct finder *f, const struct tensor *t)
                      t->name, hint);
 }
 
-static enum status check_shape(const struct finder *f, const struct tensor *t, const struct safetensor *found)
+static enum status check_shape_of_floats(const struct finder *f, const struct tensor *t, const struct safetensor *found)
 {
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     const int64_t shape[2] = {t->merged_in_file ? t->merged_rows : t->out_features, t->in_features};
-    bool same = found->num_dims == num_dims;
-    for (int i = 0; same && i < num_dims; i++) same = found->shape[i] == shape[i];
-    if (same) return STATUS_OK;
-    return error_set(f->err, STATUS_INVALID, "%s: tensor \"%s\" has shape %s, but config.json makes it %s", found->path,
-                     found->name, shape_text(found->shape, found->num_dims).text, shape_text(shape, num_dims).text);
+    return check_shape(f, found, shape, num_dims);
 }
 
 static enum status check_dtype(const struct finder *f, const struct safetensor *found, enum dtype *dtype)
@@ -70,6 +85,16 @@ static enum status check_dtype(const struct finder *f, const struct safetensor *
                          "\"quantization_config\" says which matrices are quantized",
                          found->path, found->name, safetensors_dtype_name(found->dtype));
     return STATUS_OK;
+}
+
+enum status find_floats(const struct finder *f, const struct tensor *t, const struct safetensor **found,
+                        enum dtype *dtype)
+{
+    *found = find_by_name(f->weights->file, t->name);
+    if (!*found) return missing(f, t);
+    mark_used(f, *found);
+    enum status status = check_shape_of_floats(f, t, *found);
+    return status == STATUS_OK ? check_dtype(f, *found, dtype) : status;
 }
 
 /* ---- finding ---- */
@@ -114,15 +139,12 @@ static bool is_constant(const struct tensor *t)
 static enum status find_tensor(struct finder *f, const struct tensor *t)
 {
     struct model_weights *w = f->weights;
-    const struct safetensor *found = find_by_name(w->file, t->name);
+    const struct safetensor *found;
     enum dtype dtype;
     if (t->scheme.is_quantized) return find_quantized(f, t);
-    if (!found && is_constant(t)) return STATUS_OK;
-    if (!found) return missing(f, t);
-    enum status status = check_shape(f, t, found);
-    if (status == STATUS_OK) status = check_dtype(f, found, &dtype);
+    if (is_constant(t) && !find_by_name(w->file, t->name)) return STATUS_OK;
+    enum status status = find_floats(f, t, &found, &dtype);
     if (status != STATUS_OK) return status;
-    f->used[found - safetensors_at(w->file, 0)] = true;
     if (t->kind == TENSOR_SCALAR) return read_scalar(f, t, found, dtype);
     if (t->kind == TENSOR_GAIN && w->gains) return convert_gain(f, t, found, dtype);
     const int64_t row_bytes = (t->in_features > 0 ? t->in_features : 1) * dtype_size(dtype);

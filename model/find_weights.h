@@ -18,11 +18,16 @@ struct finder {
 /* The tensor of that name; in a checkpoint saved from transformers' base model the "model." before it is missing. */
 const struct safetensor *find_by_name(const struct safetensors *file, const char *name);
 
-/* "[4096, 128]" */
-struct shape_text {
-    char text[160];
-};
-struct shape_text shape_text(const int64_t *shape, int num_dims);
+/* Nothing warns that this tensor is not used. */
+void mark_used(const struct finder *f, const struct safetensor *found);
+
+bool has_shape(const struct safetensor *found, const int64_t *shape, int num_dims);
+/* INVALID: the tensor has another shape. */
+enum status check_shape(const struct finder *f, const struct safetensor *found, const int64_t *shape, int num_dims);
+
+/* The tensor of floats that has the name of *t. */
+enum status find_floats(const struct finder *f, const struct tensor *t, const struct safetensor **found,
+                        enum dtype *dtype);
 
 /* Finds the tensors that the scheme of a quantized matrix needs, and fills its weight and its source. */
 enum status find_quantized(struct finder *f, const struct tensor *t);

@@ -71,12 +71,14 @@ static enum status take_scales(const struct model_weights *weights, int32_t num_
     for (int32_t i = 0; i < num_layers; i++)
         for (int j = 0; j < 2; j++) {
             const float scale = weights->layers[i].kv_scales[j];
-            if (!(scale > 0) || isinf(scale))
-                return error_set(err, STATUS_INVALID,
-                                 "the checkpoint's scale of the cached %s of layer %d is %g, but must be a positive "
-                                 "number; without its scales an fp8 KV cache measures them",
-                                 j ? "values" : "keys", i, (double)scale);
             scales[2 * i + j] = scale;
+            if (scale > 0 && !isinf(scale)) continue;
+            error_set(err, STATUS_INVALID,
+                      "the checkpoint's scale of the cached %s of layer %d is %g, but must be a positive number",
+                      j ? "values" : "keys", i, (double)scale);
+            error_advise(err, ADVICE_SET, "kv_cache_dtype", "fp8_e5m2");
+            error_advise(err, ADVICE_SET, "kv_cache_dtype", "auto");
+            return STATUS_INVALID;
         }
     return STATUS_OK;
 }

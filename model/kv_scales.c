@@ -25,7 +25,7 @@ static enum status read_scale(const struct safetensors *file, const char *name, 
         return STATUS_OK;
     enum status status = safetensors_read(file, found->data, found->bytes, &stored, err);
     *scale = dtype_load(&stored, dtype, 0);
-    used[found - safetensors_at(file, 0)] = true;
+    used[safetensors_index(file, found)] = true;
     return status;
 }
 

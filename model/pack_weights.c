@@ -39,8 +39,7 @@ int64_t model_weights_to_pack(const struct model_weights *w)
         const struct tensor *t = &w->table.tensors[i];
         if (!t->scheme.is_quantized) continue;
         const struct weight_part_bytes parts = missing_parts(&w->sources[i], model_weights_matrix(w, t));
-        bytes += model_weights_aligned(parts.data) + model_weights_aligned(parts.scales) +
-                 model_weights_aligned(parts.zeros);
+        bytes += model_weights_aligned_parts(&parts);
     }
     return bytes;
 }

@@ -491,6 +491,11 @@ const struct safetensor *safetensors_at(const struct safetensors *s, int64_t ind
     return &s->tensors[index];
 }
 
+int64_t safetensors_index(const struct safetensors *s, const struct safetensor *t)
+{
+    return t - s->tensors;
+}
+
 const struct safetensor *safetensors_find(const struct safetensors *s, const char *name)
 {
     size_t low = 0, high = s->num_tensors;

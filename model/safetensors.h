@@ -67,8 +67,9 @@ enum status safetensors_open_file(const char *path, struct safetensors **out, st
 void safetensors_close(struct safetensors *s); /* unmaps; NULL is allowed */
 
 int64_t safetensors_count(const struct safetensors *s);
-/* Tensor `index`, in order of file name and offset. They are one array: find(name) - at(0) is an index. */
+/* Tensor `index`, in order of file name and offset; and the index of a tensor. */
 const struct safetensor *safetensors_at(const struct safetensors *s, int64_t index);
+int64_t safetensors_index(const struct safetensors *s, const struct safetensor *t);
 const struct safetensor *safetensors_find(const struct safetensors *s, const char *name); /* NULL: no such tensor */
 uint64_t safetensors_total_bytes(const struct safetensors *s);                            /* sum over all tensors */
 /* Copies the `bytes` at `data`, which lie in one tensor, to `out`; any thread. Large tensors that are used once are

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A layer's 13 matrices and gains, and biases of the 7 matrices; or, with 4 scalars in place of a gate and its
  * bias, 22. Embedding, final norm and lm_head are in no layer. */
@@ -199,4 +200,11 @@ enum layer_matrix tensor_layer_matrix(const struct tensor *t)
         [TENSOR_Q] = MATRIX_Q,       [TENSOR_K] = MATRIX_K,   [TENSOR_V] = MATRIX_V,      [TENSOR_O] = MATRIX_O,
         [TENSOR_GATE] = MATRIX_GATE, [TENSOR_UP] = MATRIX_UP, [TENSOR_DOWN] = MATRIX_DOWN};
     return matrices[t->role];
+}
+
+struct tensor_name tensor_name_ending(const struct tensor *t, const char *end)
+{
+    struct tensor_name name;
+    snprintf(name.text, sizeof name.text, "%.*s%s", (int)(strlen(t->name) - strlen(".weight")), t->name, end);
+    return name;
 }

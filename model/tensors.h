@@ -73,4 +73,10 @@ const struct tensor *tensor_table_find(const struct tensor_table *table, enum te
 int64_t tensor_elements(const struct tensor *t);
 enum layer_matrix tensor_layer_matrix(const struct tensor *t); /* of a matrix or bias of a layer */
 
+struct tensor_name {
+    char text[128];
+};
+/* Of a matrix, whose name ends in ".weight": its name with another end, such as ".qweight" or "". */
+struct tensor_name tensor_name_ending(const struct tensor *matrix, const char *end);
+
 #endif

@@ -20,6 +20,12 @@ struct weight weight_of_scheme(const struct tensor *t)
                            .quantize_x = s->quantize_x};
 }
 
+bool weight_is_ordered(const struct tensor *t)
+{
+    const int64_t group = t->scheme.group_size;
+    return t->scheme.is_quantized && t->scheme.ordered && group > 0 && group < t->in_features;
+}
+
 /* An AWQ file has few bytes of a band side by side, so that it takes many reads: its bands are larger. */
 int64_t weight_source_band(const struct weight_source *s)
 {

@@ -27,6 +27,9 @@ struct weight_source {
 /* A matrix of that tensor's scheme, which is quantized, without data. */
 struct weight weight_of_scheme(const struct tensor *t);
 
+/* Whether matrices of that scheme have an order of input features, unless the file's changes nothing. */
+bool weight_is_ordered(const struct tensor *t);
+
 /* Rows of a matrix. NULL: this part is not wanted. */
 struct weight_rows {
     void *data, *scales;

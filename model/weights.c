@@ -154,6 +154,12 @@ int64_t model_weights_aligned(int64_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+int64_t model_weights_aligned_parts(const struct weight_part_bytes *bytes)
+{
+    return model_weights_aligned(bytes->data) + model_weights_aligned(bytes->scales) +
+           model_weights_aligned(bytes->zeros);
+}
+
 /* Linux grants memory that it does not have, and kills the process when it is used: so the size is compared with what
  * is available first. */
 enum status model_weights_allocate(struct model_weights *w, int64_t bytes, const char *what, struct error *err)
@@ -181,8 +187,9 @@ static int64_t set_size(const struct model_spec *spec, struct model_weights *w, 
     if (t->kind == TENSOR_SCALAR) return 0; /* is no weight on a device */
     if (t->scheme.is_quantized) {
         const struct weight weight = weight_of_scheme(t);
+        const int64_t order = weight_is_ordered(t) ? t->in_features * (int64_t)sizeof *weight.input_order : 0;
         *model_weights_matrix(w, t) = weight;
-        return weight_bytes_of_parts(&weight, t->scheme.has_zeros);
+        return weight_bytes_of_parts(&weight, t->scheme.has_zeros) + order;
     }
     model_weights_set(w, t, NULL, dtype);
     return tensor_elements(t) * dtype_size(dtype);

@@ -73,8 +73,8 @@ int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes tha
 /* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
  * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are
  * 1021 of them, nearly normal, up to 3.5 deviations: an 8B model takes seconds. A quantized matrix gets random bytes
- * and equal scales: it has no order of input features. Fails if the host does not have the memory; *weights is zeroed
- * then. */
+ * and equal scales and, where its scheme has one, an order of input features, the same for all of that size. Fails if
+ * the host does not have the memory; *weights is zeroed then. */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err);
 /* Weights of the spec's shapes and dtype without data: their table, their types and `bytes`, which is what a plan of
@@ -88,8 +88,9 @@ void model_weights_resident(const struct model_weights *weights, int64_t *bytes,
 /* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
                                struct error *err);
-/* A size, rounded up to what tensors in `memory` are aligned to. */
+/* A size, rounded up to what tensors in `memory` are aligned to; and of all parts of a matrix, each aligned. */
 int64_t model_weights_aligned(int64_t bytes);
+int64_t model_weights_aligned_parts(const struct weight_part_bytes *bytes);
 /* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy
  * weights of this config". */
 enum status model_weights_allocate(struct model_weights *weights, int64_t bytes, const char *what, struct error *err);

@@ -43,6 +43,7 @@ enum { TALLY_MAX = 16 };
 struct tally {
     const char *thing; /* what is counted: "layer" */
     int64_t total;     /* things in all */
+    bool has_commas;   /* names of kinds may have commas in them */
     struct words kinds[TALLY_MAX];
     int64_t counts[TALLY_MAX];
     int num_kinds;
@@ -63,13 +64,13 @@ static void tally_add(struct tally *t, const char *format, ...)
     t->counts[k]++;
 }
 
-/* A row: "full attention", or "sliding window 4096 (13 layers), full attention (13 layers)". */
+/* A row: "full attention", or "sliding window 4096 (13 layers), full attention (13 layers)", or with "; " between. */
 static void tally_row(struct table *table, const char *name, const char *before, const struct tally *t)
 {
     struct text value = {0};
     bool ok = text_append_string(&value, before);
     for (int k = 0; k < t->num_kinds && ok; k++) {
-        ok = text_printf(&value, "%s%s", k ? ", " : "", t->kinds[k].text);
+        ok = text_printf(&value, "%s%s", k == 0 ? "" : t->has_commas ? "; " : ", ", t->kinds[k].text);
         if (ok && t->counts[k] < t->total)
             ok = text_printf(&value, " (%lld %s%s)", (long long)t->counts[k], t->thing, plural(t->counts[k]));
     }
@@ -120,7 +121,7 @@ static void dtype_rows(struct table *t, const struct inspection *i)
 static void quantization_rows(struct table *t, const struct inspection *i)
 {
     const struct model_weights *w = &i->loaded.weights;
-    struct tally schemes = {.thing = "weight"};
+    struct tally schemes = {.thing = "weight", .has_commas = true};
     if (!quantization_words(&i->loaded.config.spec).text[0]) return;
     for (int32_t k = 0; k < w->table.count; k++) {
         const struct tensor *tensor = &w->table.tensors[k];

@@ -81,20 +81,15 @@ static void add_tensor(struct text *header, struct text *data, const struct safe
 static void write_weights(const struct temp_folder *folder, const char *name, struct range range, struct change change)
 {
     struct safetensors *set = NULL;
-    struct text header = {0}, data = {0}, file = {0};
+    struct text header = {0}, data = {0};
     struct error err;
     if (safetensors_open_file(GOLDEN "/" SINGLE, &set, &err) != STATUS_OK) fail_msg("%s", err.text);
     const int64_t last = range.last ? range.last : safetensors_count(set);
     assert_true(text_append(&data, "", 0));
     for (int64_t i = range.first; i < last; i++) add_tensor(&header, &data, safetensors_at(set, i), &change);
-    const uint64_t length = header.length + 2;
-    assert_true(text_append(&file, (const char *)&length, sizeof length));
-    assert_true(text_printf(&file, "{%s}", header.data));
-    assert_true(text_append(&file, data.data, data.length));
-    temp_folder_write(folder, name, file.data, file.length);
+    temp_folder_write_safetensors(folder, name, header.data, data.data, data.length);
     text_free(&header);
     text_free(&data);
-    text_free(&file);
     safetensors_close(set);
 }
 
@@ -111,19 +106,9 @@ static void write_config(const struct temp_folder *folder, const char *key, json
 
 static int setup(void **state)
 {
-    struct temp_folder *folder = malloc(sizeof *folder);
-    if (!folder) return -1;
-    temp_folder_make(folder);
-    write_config(folder, NULL, NULL);
-    *state = folder;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    temp_folder_remove(*state);
-    free(*state);
-    return 0;
+    const int result = temp_folder_setup(state);
+    write_config(*state, NULL, NULL);
+    return result;
 }
 
 /* ---- running ---- */
@@ -354,17 +339,16 @@ static void test_damaged_tensor(void **state)
 /* Every damaged tensor is named, whatever its type and place; sound ones are not. */
 static void test_damaged_types(void **state)
 {
-    static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[3,50000],\"data_offsets\":[0,600000]},"
+    static const char header[] = "\"a\":{\"dtype\":\"F32\",\"shape\":[3,50000],\"data_offsets\":[0,600000]},"
                                  "\"b\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[600000,600008]},"
                                  "\"c\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[600008,600012]},"
                                  "\"d\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[600012,600016]},"
                                  "\"e\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[600016,600020]},"
-                                 "\"f\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[600020,600024]}}";
+                                 "\"f\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[600020,600024]}";
     static const uint16_t halves[] = {0x7c00, 0xfc00, 0xfe00, 0x7bff, 0x7bff, 0xfbff, 0xffff, 0x7fff, 0x7f7f, 0x8000};
     const struct temp_folder *folder = *state;
-    const uint64_t length = sizeof header - 1;
     const float largest = -3.4028235e38f;
-    struct text file = {0};
+    struct text data = {0};
     float *values = calloc(150000, sizeof *values);
     struct program p;
     assert_non_null(values);
@@ -372,11 +356,10 @@ static void test_damaged_types(void **state)
     values[65535] = -INFINITY;
     values[65536] = INFINITY;
     values[149999] = -NAN;
-    assert_true(text_append(&file, (const char *)&length, sizeof length) && text_append(&file, header, length) &&
-                text_append(&file, (const char *)values, 600000) &&
-                text_append(&file, (const char *)halves, sizeof halves) &&
-                text_append(&file, (const char *)&largest, sizeof largest));
-    temp_folder_write(folder, "m-2.safetensors", file.data, file.length);
+    assert_true(text_append(&data, (const char *)values, 600000) &&
+                text_append(&data, (const char *)halves, sizeof halves) &&
+                text_append(&data, (const char *)&largest, sizeof largest));
+    temp_folder_write_safetensors(folder, "m-2.safetensors", header, data.data, data.length);
     write_weights(folder, "m-1.safetensors", (struct range){0}, (struct change){NULL, DROP});
     temp_folder_write_string(folder, INDEX, "{\"weight_map\":{\"x\":\"m-1.safetensors\",\"y\":\"m-2.safetensors\"}}");
     generate(&p, folder->path, "-v");
@@ -386,8 +369,156 @@ static void test_damaged_types(void **state)
     assert_non_null(strstr(p.err.data, "in 27 tensors in "));
     assert_non_null(strstr(p.err.data, "s; damaged: 2\n"));
     program_free(&p);
-    text_free(&file);
+    text_free(&data);
     free(values);
+}
+
+/* ---- quantized checkpoints ---- */
+
+#define QUANTIZED QUIRE_TEST_DATA "/quantized"
+#define O_PROJ "model.layers.0.self_attn.o_proj."
+#define CONFIG "config.json"
+
+/* A copy of `from`, in whose file `name` the first `what` is `instead`. NULL: nothing is changed. */
+static void copy_quantized(const struct temp_folder *folder, const char *from, const char *name, const char *what,
+                           const char *instead)
+{
+    char path[512];
+    struct text sound = {0}, changed = {0};
+    struct error err;
+    assert_true(path_join(path, sizeof path, QUANTIZED, from));
+    temp_folder_copy(folder, path, CONFIG);
+    temp_folder_copy(folder, path, SINGLE);
+    if (!name) return;
+    assert_true(path_join(path, sizeof path, folder->path, name));
+    if (file_read(path, &sound, &err) != STATUS_OK) fail_msg("%s", err.text);
+    const char *found = memmem(sound.data, sound.length, what, strlen(what));
+    if (!found) fail_msg("%s: no %s in %s", from, what, name);
+    const size_t before = (size_t)(found - sound.data), after = before + strlen(what);
+    assert_true(text_append(&changed, sound.data, before) && text_append_string(&changed, instead) &&
+                text_append(&changed, sound.data + after, sound.length - after));
+    temp_folder_write(folder, name, changed.data, changed.length);
+    text_free(&sound);
+    text_free(&changed);
+}
+
+/* What is said of a text in config.json, or in the header of the weights, that is another. */
+static void test_quantized(void **state)
+{
+    static const struct {
+        const char *from, *name, *what, *instead, *words;
+    } cases[] = {
+        {"gptq", CONFIG, "\"bits\": 4", "\"bits\": 3",
+         "config.json: quantization_config: GPTQ with 3 bits is not read; use the model in bfloat16 or float16, which"},
+        {"gptq", CONFIG, "\"group_size\": 128", "\"group_size\": -5",
+         "quantization_config.group_size must be an integer from -1 to 1048576, found -5"},
+        {"gptq", CONFIG, "\"group_size\": 128", "\"group_size\": 1e9", "from -1 to 1048576, found 1e9"},
+        {"gptq", CONFIG, "\"group_size\": 128", "\"group_size\": 24",
+         "q_proj: int4 in groups of 24, which do not divide its 128 input features, is not read; use"},
+        {"gptq-act-order", CONFIG, "\"group_size\": 32", "\"group_size\": 0",
+         "tensor \"model.layers.0.self_attn.q_proj.scales\" has shape [2, 128], but config.json makes it [1, 128]"},
+        {"fp8-block", CONFIG, "128,\n      128", "64,\n      64",
+         "fp8 with a weight_block_size of [64,64], other than [128,128], is not read; use"},
+        {"fp8-block", CONFIG, "\"weight_block_size\"", "\"ignored\"",
+         "weight_scale_inv\" has shape [2, 1], but config.json makes it [1]"},
+        {"ct-w8a8", CONFIG, "\"ignore\": [", "\"ignore\": [7, ",
+         "quantization_config.ignore must be an array of names, found [7,"},
+        {"ct-w8a8", CONFIG, "\"ignore\": [", "\"ignore\": [\"model.layers.0.mlp.up_proj\", ",
+         "up_proj.weight\" has dtype I8, but config.json makes it F32, F16 or BF16: its \"quantization_config\" says"},
+        {"ct-w8a8", CONFIG, "quantization_config", "ignored", "has dtype I8, but config.json makes it F32, F16 or B"},
+        {"gptq", SINGLE, O_PROJ "scales", O_PROJ "scale_",
+         ": there is no tensor \"" O_PROJ
+         "scales\" in the safetensors files; by the \"quantization_config\" of config"},
+        {"awq", SINGLE, O_PROJ "qzeros\":{\"dtype\":\"I32\"", O_PROJ "qzeros\":{\"dtype\":\"F32\"",
+         "o_proj.qzeros\" has dtype F32, but by the \"quantization_config\" of config.json it is I32"},
+        {"awq", SINGLE, O_PROJ "scales\":{\"dtype\":\"F16\",\"shape\":[4,64]",
+         O_PROJ "scales\":{\"dtype\":\"F16\",\"shape\":[8,32]",
+         "o_proj.scales\" has shape [8, 32], but config.json makes it [4, 64]"},
+    };
+    const struct temp_folder *folder = *state;
+    struct text file = {0};
+    char path[512];
+    struct error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        copy_quantized(folder, cases[i].from, cases[i].name, cases[i].what, cases[i].instead);
+        refuse(folder->path, cases[i].words);
+    }
+    copy_quantized(folder, "gptq", NULL, NULL, NULL);
+    assert_true(path_join(path, sizeof path, folder->path, SINGLE));
+    if (file_read(path, &file, &err) != STATUS_OK) fail_msg("%s", err.text);
+    temp_folder_write(folder, SINGLE, file.data, file.length - 1);
+    refuse(folder->path, "bytes of data; was the download cut short?");
+    text_free(&file);
+}
+
+/* The first bytes of a tensor are others. */
+static void damage(const struct temp_folder *folder, const char *name, const void *bytes, size_t count)
+{
+    struct safetensors *set = NULL;
+    struct text file = {0};
+    struct error err;
+    char path[512];
+    uint64_t header;
+    assert_true(path_join(path, sizeof path, folder->path, SINGLE));
+    if (file_read(path, &file, &err) != STATUS_OK || safetensors_open_file(path, &set, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    memcpy(&header, file.data, sizeof header);
+    const char *first = safetensors_at(set, 0)->data, *data = safetensors_find(set, name)->data;
+    memcpy(file.data + sizeof header + header + (data - first), bytes, count);
+    safetensors_close(set);
+    temp_folder_write(folder, SINGLE, file.data, file.length);
+    text_free(&file);
+}
+
+/* NaN and infinity in scales, or the codes of fp8 that are NaN. */
+static void test_damaged_scales(void **state)
+{
+    static const struct {
+        const char *from, *tensor;
+        uint8_t bytes[2];
+        size_t count;
+        const char *words;
+    } cases[] = {
+        {"ct-fp8-tensor", O_PROJ "weight", {0x7f}, 1, "it holds 1 NaN and 0 infinite values among 8192\n"},
+        {"ct-fp8-tensor", O_PROJ "weight_scale", {0xc0, 0x7f}, 2, "it holds 1 NaN and 0 infinite values among 1\n"},
+        {"gptq", O_PROJ "scales", {0, 0x7e}, 2, "it holds 1 NaN and 0 infinite values among "},
+        {"awq", O_PROJ "scales", {0, 0x7c}, 2, "it holds 0 NaN and 1 infinite values among 256\n"},
+    };
+    const struct temp_folder *folder = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct program p;
+        char words[256];
+        copy_quantized(folder, cases[i].from, NULL, NULL, NULL);
+        damage(folder, cases[i].tensor, cases[i].bytes, cases[i].count);
+        generate(&p, folder->path, "--verbose");
+        assert_int_equal(p.exit_status, EXIT_STATUS_FAILURE);
+        assert_non_null(strstr(p.out.data, "\"error\": \"line 1: the model computed NaN or infinity where"));
+        snprintf(words, sizeof words, "tensor \"%s\" is damaged: %s", cases[i].tensor, cases[i].words);
+        if (!strstr(p.err.data, words)) fail_msg("no '%s' in: %s", words, p.err.data);
+        program_free(&p);
+    }
+}
+
+/* Floats that are to be quantized: what is said of them is what is said without --quantization. */
+static void test_quantizing(void **state)
+{
+    static const struct {
+        struct change change;
+        const char *words;
+    } cases[] = {
+        {{UP, DROP}, ": there is no tensor \"" UP "\" in the safetensors files\n"},
+        {{UP, DAMAGE}, "quire: warning: the model computed NaN or infinity where probabilities were expected: the"},
+    };
+    const struct temp_folder *folder = *state;
+    for (size_t i = 0; i < 3 * sizeof cases / sizeof *cases; i++) {
+        static const char *const flags[] = {"--quantization=fp8", "--quantization=int8", "--quantization=int4"};
+        struct program p;
+        write_weights(folder, SINGLE, (struct range){0}, cases[i / 3].change);
+        generate(&p, folder->path, flags[i % 3]);
+        assert_int_equal(p.exit_status, EXIT_STATUS_FAILURE);
+        if (!strstr(p.err.data, cases[i / 3].words)) fail_msg("no '%s' in: %s", cases[i / 3].words, p.err.data);
+        program_free(&p);
+    }
 }
 
 /* ---- vocabulary and tokenizer ---- */
@@ -475,7 +606,7 @@ static void test_fewer_rows_than_tokens(void **state)
     program_free(&p);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, temp_folder_teardown)
 
 int main(void)
 {
@@ -489,6 +620,9 @@ int main(void)
         TEST(test_files),
         TEST(test_damaged_tensor),
         TEST(test_damaged_types),
+        TEST(test_quantized),
+        TEST(test_damaged_scales),
+        TEST(test_quantizing),
         TEST(test_more_rows_than_tokens),
         TEST(test_fewer_rows_than_tokens),
     };

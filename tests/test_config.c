@@ -24,22 +24,6 @@
 #define LLAMA "\"model_type\":\"llama\"," SIZES
 #define MISTRAL "\"model_type\":\"mistral\"," SIZES
 
-static int setup(void **state)
-{
-    struct temp_folder *folder = malloc(sizeof *folder);
-    if (!folder) return -1;
-    temp_folder_make(folder);
-    *state = folder;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    temp_folder_remove(*state);
-    free(*state);
-    return 0;
-}
-
 /* Loads {base, extra} and expects success. */
 static struct model_config accept(const struct temp_folder *folder, const char *base, const char *extra)
 {
@@ -1140,7 +1124,7 @@ static void test_mutations(void **state)
     assert_true(loaded > 0 && loaded < 4000);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, temp_folder_setup, temp_folder_teardown)
 
 int main(void)
 {

@@ -220,7 +220,7 @@ struct fused_case {
     int32_t tokens;
     enum dtype dtype;
     struct tensor x, residual, gain, w, bias;
-    struct tensor scales, zeros; /* of a quantized weight */
+    struct tensor scales, zeros, order; /* of a quantized weight */
     struct weight weight;
 };
 
@@ -234,14 +234,18 @@ struct fused_shape {
     enum weight_format format;
     int64_t group_size, scale_rows;
     enum dtype scale_dtype;
-    bool zeros;
+    bool zeros, ordered;
 };
 
-static struct tensor random_bytes(struct backend *b, int64_t count, int mask, struct random *random)
+static struct tensor random_order(struct backend *b, int64_t n, struct random *random)
 {
-    struct tensor t = tensor_poison(b, DTYPE_FP8_E4M3, count);
-    for (int64_t i = 0; i < count; i++) t.host[i] = (uint8_t)(random_between(random, 0, 255) & mask);
-    tensor_upload(&t);
+    int32_t *order = malloc(sizeof *order * (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t j = random_between(random, 0, i);
+        order[i] = order[j], order[j] = (int32_t)i;
+    }
+    struct tensor t = tensor_bytes(b, order, n * (int64_t)sizeof *order);
+    free(order);
     return t;
 }
 
@@ -255,11 +259,13 @@ static void quantize_case(struct fused_case *c, const struct fused_shape *s, str
     w->scale_rows = s->scale_rows ? s->scale_rows : 1;
     w->scale_dtype = s->scale_dtype;
     tensor_free(&c->w);
-    c->w = random_bytes(b, s->out_features * weight_row_bytes(w), s->format == WEIGHT_FP8 ? 0xcf : 0xff, random);
+    c->w = tensor_random_bytes(b, s->out_features * weight_row_bytes(w), s->format == WEIGHT_FP8 ? 0xcf : 0xff, random);
     c->scales =
         tensor_random(b, s->scale_dtype, weight_scale_count(w), s->format == WEIGHT_INT8 ? 0.002 : 0.05, random);
-    c->zeros = random_bytes(b, s->out_features * weight_groups(w), 15, random);
+    c->zeros = tensor_random_bytes(b, s->out_features * weight_groups(w), 15, random);
+    c->order = random_order(b, s->in_features, random);
     w->data = c->w.data, w->scales = c->scales.data, w->zeros = s->zeros ? c->zeros.data : NULL;
+    w->input_order = s->ordered ? c->order.data : NULL;
     b->weight_prepare(b, w);
 }
 
@@ -279,7 +285,7 @@ static struct fused_case fused_case_new(struct test_backend *gpu, struct random 
 static void fused_case_free(struct fused_case *c)
 {
     tensor_free(&c->x), tensor_free(&c->residual), tensor_free(&c->gain), tensor_free(&c->w), tensor_free(&c->bias);
-    if (c->scales.host) tensor_free(&c->scales), tensor_free(&c->zeros);
+    if (c->scales.host) tensor_free(&c->scales), tensor_free(&c->zeros), tensor_free(&c->order);
 }
 
 static void check_tensors(struct fused_case *c, const char *operation, struct tensor *out, struct tensor *expected)
@@ -397,7 +403,8 @@ static struct fused_case quantized_case_new(struct test_backend *gpu, struct ran
                                       .group_size = format == WEIGHT_INT4 || group == 0 ? group : 128,
                                       .scale_rows = format == WEIGHT_FP8 && group ? 128 : 1,
                                       .scale_dtype = format == WEIGHT_INT4 ? types[i / 3 % 3] : DTYPE_FLOAT32,
-                                      .zeros = format == WEIGHT_INT4 && i % 2};
+                                      .zeros = format == WEIGHT_INT4 && i % 2,
+                                      .ordered = format == WEIGHT_INT4 && (tokens + i / 3) % 2};
     return fused_case_new(gpu, random, &shape);
 }
 

@@ -13,6 +13,7 @@
 #include "model/config.h"
 #include "model/device_weights.h"
 #include "tests/support/golden.h"
+#include "tests/support/must.h"
 
 struct copied {
     struct backend *backend;
@@ -20,11 +21,6 @@ struct copied {
     struct model_config config;
     struct model_weights host, device;
 };
-
-static void must(enum status status, const struct error *err)
-{
-    if (status != STATUS_OK) fail_msg("%s", err->text);
-}
 
 static void copied_open(struct copied *c, const char *name, enum dtype dtype)
 {

@@ -14,16 +14,12 @@
 #include "kernels/kv_scale.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "tests/support/must.h"
 #include "tests/support/run.h"
 #include "tests/support/temp_folder.h"
 
 #define CHECKPOINT QUIRE_TEST_DATA "/golden/qwen3" /* of two layers, in one file */
 enum { LAYERS = 2 };
-
-static void must(enum status status, const struct error *err)
-{
-    if (status != STATUS_OK) fail_msg("%s", err->text);
-}
 
 /* A float32 tensor to add to the checkpoint. */
 struct added {
@@ -37,36 +33,27 @@ struct added {
 /* The checkpoint with more tensors; the header of its file gets their entries, and the end of it their numbers. */
 static void write_checkpoint(struct temp_folder *folder, const struct added *added, int count)
 {
-    struct text stored = {0}, header = {0}, file = {0};
+    struct text stored = {0}, header = {0}, data = {0};
     struct error err;
     uint64_t length;
     temp_folder_make(folder);
     temp_folder_copy(folder, CHECKPOINT, "config.json");
     must(file_read(CHECKPOINT "/model.safetensors", &stored, &err), &err);
     memcpy(&length, stored.data, sizeof length);
-    const char *data = stored.data + 8 + length;
-    uint64_t bytes = stored.length - 8 - length;
+    assert_true(text_append(&data, stored.data + 8 + length, stored.length - 8 - length));
     while (stored.data[8 + length - 1] != '}') length--;
-    assert_true(text_append(&header, stored.data + 8, length - 1));
-    struct text end = {0};
+    assert_true(text_append(&header, stored.data + 9, length - 2)); /* without braces */
     for (int i = 0; i < count; i++) {
         const uint64_t size = (uint64_t)added[i].count * sizeof(float);
         assert_true(text_printf(&header,
                                 ",\"model.layers.%d.self_attn.%s\":{\"dtype\":\"F32\",\"shape\":%s,"
                                 "\"data_offsets\":[%llu,%llu]}",
-                                added[i].layer, added[i].name, added[i].shape, (unsigned long long)bytes,
-                                (unsigned long long)(bytes + size)));
-        assert_true(text_append(&end, (const char *)added[i].values, size));
-        bytes += size;
+                                added[i].layer, added[i].name, added[i].shape, (unsigned long long)data.length,
+                                (unsigned long long)(data.length + size)));
+        assert_true(text_append(&data, (const char *)added[i].values, size));
     }
-    assert_true(text_append(&header, "}", 1));
-    const uint64_t header_length = header.length;
-    assert_true(text_append(&file, (const char *)&header_length, 8));
-    assert_true(text_append(&file, header.data, header.length));
-    assert_true(text_append(&file, data, (size_t)(stored.data + stored.length - data)));
-    assert_true(text_append(&file, end.data, end.length));
-    temp_folder_write(folder, "model.safetensors", file.data, file.length);
-    text_free(&stored), text_free(&header), text_free(&file), text_free(&end);
+    temp_folder_write_safetensors(folder, "model.safetensors", header.data, data.data, data.length);
+    text_free(&stored), text_free(&header), text_free(&data);
 }
 
 /* A model of a folder, on the CPU. */

@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "tests/support/fused_backend.h"
 #include "tests/support/golden.h"
+#include "tests/support/must.h"
 #include "tests/support/run.h"
 
 /* Where a checkpoint lies, and what transformers computed with it. */
@@ -25,11 +26,6 @@ static void find_folders(const char *name, char *checkpoint, char *golden, size_
     const bool guide = strcmp(name, "guide") == 0;
     snprintf(golden, size, "%s/%s%s", QUIRE_TEST_DATA, guide ? "" : "golden/", name);
     snprintf(checkpoint, size, "%s", guide ? QUIRE_GUIDE : golden);
-}
-
-static void must(enum status status, const struct error *err)
-{
-    if (status != STATUS_OK) fail_msg("%s", err->text);
 }
 
 static struct model_config load_config(const char *name)

@@ -310,7 +310,7 @@ static void rows_of_every_kind_of_layer(void **state)
 static size_t copy_with_float32(const struct temp_folder *to, const char *from)
 {
     char path[512];
-    struct text file = {0}, copy = {0};
+    struct text file = {0}, data = {0};
     struct error err;
     uint64_t length;
     assert_true(path_join(path, sizeof path, from, "model.safetensors"));
@@ -322,16 +322,13 @@ static size_t copy_with_float32(const struct temp_folder *to, const char *from)
     json_object_set_new(
         json, "more",
         json_pack("{s:s, s:[i], s:[I, I]}", "dtype", "F32", "shape", 1, "data_offsets", first, first + 4));
-    char *dumped = json_dumps(json, 0);
-    length = strlen(dumped);
-    assert_true(text_append(&copy, (const char *)&length, sizeof length));
-    assert_true(text_append_string(&copy, dumped));
-    assert_true(text_append(&copy, file.data + (file.length - (size_t)first), (size_t)first));
-    assert_true(text_append(&copy, "\0\0\0\0", 4));
-    temp_folder_write(to, "model.safetensors", copy.data, copy.length);
+    char *dumped = json_dumps(json, JSON_EMBED);
+    assert_true(text_append(&data, file.data + 8 + length, (size_t)first));
+    assert_true(text_append(&data, "\0\0\0\0", 4));
+    temp_folder_write_safetensors(to, "model.safetensors", dumped, data.data, data.length);
     free(dumped);
     json_decref(json);
-    text_free(&copy);
+    text_free(&data);
     text_free(&file);
     return count;
 }

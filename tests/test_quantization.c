@@ -17,22 +17,6 @@
 #include "model/tensors.h"
 #include "tests/support/temp_folder.h"
 
-static int setup(void **state)
-{
-    struct temp_folder *folder = malloc(sizeof *folder);
-    if (!folder) return -1;
-    temp_folder_make(folder);
-    *state = folder;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    temp_folder_remove(*state);
-    free(*state);
-    return 0;
-}
-
 /* config.json of a small Llama with other keys over its own. Free it with json_decref. */
 static json_t *model_json(const json_t *model, const json_t *more)
 {
@@ -53,6 +37,28 @@ static enum status load(const struct temp_folder *folder, const json_t *json, st
     temp_folder_write_string(folder, "config.json", text);
     free(text);
     return model_config_load(folder->path, config, err);
+}
+
+/* A sound config.json with these keys, which are freed. */
+static struct model_spec load_more(const struct temp_folder *folder, json_t *more)
+{
+    json_t *json = model_json(NULL, more);
+    struct model_config config;
+    struct error err = {""};
+    if (load(folder, json, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
+    json_decref(json);
+    json_decref(more);
+    return config.spec;
+}
+
+/* The same of a quantization_config, as JSON with apostrophes for quotation marks. */
+static struct model_spec load_quantized(const struct temp_folder *folder, const char *config)
+{
+    char text[256];
+    size_t n = 0;
+    for (; config[n]; n++) text[n] = config[n] == '\'' ? '"' : config[n];
+    text[n] = '\0';
+    return load_more(folder, json_pack("{s:o}", "quantization_config", json_loads(text, 0, NULL)));
 }
 
 /* The scheme of the matrix that the file calls NAME.weight. */
@@ -162,25 +168,15 @@ static void test_schemes(void **state)
         {"{'quant_method':'fp8'}", {STORED_ROWS, true, .format = WEIGHT_FP8, .per_tensor = true, .quantize_x = true}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[256];
-        size_t n = 0;
-        for (; cases[i].config[n]; n++) text[n] = cases[i].config[n] == '\'' ? '"' : cases[i].config[n];
-        text[n] = '\0';
-        json_t *more = json_pack("{s:o}", "quantization_config", json_loads(text, 0, NULL));
-        json_t *json = model_json(NULL, more);
-        struct model_config config;
-        struct error err = {""};
-        if (load(*state, json, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
-        assert_int_equal(config.spec.num_schemes, 2);
-        const struct weight_scheme scheme = find_scheme(&config.spec, "model.layers.1.mlp.down_proj");
+        const struct model_spec spec = load_quantized(*state, cases[i].config);
+        assert_int_equal(spec.num_schemes, 2);
+        const struct weight_scheme scheme = find_scheme(&spec, "model.layers.1.mlp.down_proj");
         const struct weight_scheme *s = &scheme, *e = &cases[i].expected;
         if (s->storage != e->storage || !s->is_quantized || s->quantize || s->format != e->format ||
             s->group_size != e->group_size || s->blocks != e->blocks || s->per_tensor != e->per_tensor ||
             s->has_zeros != e->has_zeros || s->zeros_less_one != e->zeros_less_one || s->ordered != e->ordered ||
             s->quantize_x != e->quantize_x)
-            fail_msg("%s", text);
-        json_decref(json);
-        json_decref(more);
+            fail_msg("%s", cases[i].config);
     }
 }
 
@@ -214,14 +210,7 @@ static void test_words_of_a_model(void **state)
 
 static struct model_spec load_plain(const struct temp_folder *folder, const char *key, int value)
 {
-    json_t *more = json_pack("{s:i}", key, value);
-    json_t *json = model_json(NULL, more);
-    struct model_config config;
-    struct error err = {""};
-    if (load(folder, json, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
-    json_decref(json);
-    json_decref(more);
-    return config.spec;
+    return load_more(folder, json_pack("{s:i}", key, value));
 }
 
 static void check_words(const struct model_spec *spec, const char *name, const char *expected)
@@ -292,32 +281,27 @@ static void test_apply_to_quantized(void **state)
     static const struct {
         const char *config, *same, *other;
     } cases[] = {
-        {"{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128}", "awq int4", "gptq fp8 int8 compressed-tensors"},
-        {"{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":128}", "gptq int4", "awq fp8 int8 compressed-tensors"},
-        {"{\"quant_method\":\"fp8\"}", "fp8", "awq gptq int4 int8"},
+        {"{'quant_method':'awq','bits':4,'group_size':128}", "awq int4", "gptq fp8 int8 compressed-tensors"},
+        {"{'quant_method':'gptq','bits':4,'group_size':128}", "gptq int4", "awq fp8 int8 compressed-tensors"},
+        {"{'quant_method':'fp8'}", "fp8", "awq gptq int4 int8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *more = json_pack("{s:o}", "quantization_config", json_loads(cases[i].config, 0, NULL));
-        json_t *json = model_json(NULL, more);
-        struct model_config config;
+        struct model_spec spec = load_quantized(*state, cases[i].config);
         struct error err = {""};
-        assert_int_equal(load(*state, json, &config, &err), STATUS_OK);
-        const struct quantization_words before = quantization_words(&config.spec);
+        const struct quantization_words before = quantization_words(&spec);
         static const char *const names[] = {"fp8", "int8", "int4", "awq", "gptq", "compressed-tensors"};
         for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
             const bool same = strstr(cases[i].same, names[n]) != NULL;
             if (!same && !strstr(cases[i].other, names[n])) continue;
             err = (struct error){""};
-            assert_int_equal(quantization_apply(&config.spec, names[n], &err), same ? STATUS_OK : STATUS_INVALID);
-            assert_string_equal(quantization_words(&config.spec).text, before.text);
+            assert_int_equal(quantization_apply(&spec, names[n], &err), same ? STATUS_OK : STATUS_INVALID);
+            assert_string_equal(quantization_words(&spec).text, before.text);
             if (same) continue;
             assert_non_null(strstr(err.text, before.text));
             assert_int_equal(err.num_advice, 1);
             assert_string_equal(err.advice[0].value, "none");
         }
-        assert_int_equal(quantization_apply(&config.spec, "none", &err), STATUS_OK);
-        json_decref(json);
-        json_decref(more);
+        assert_int_equal(quantization_apply(&spec, "none", &err), STATUS_OK);
     }
 }
 
@@ -359,7 +343,7 @@ static void test_mutations(void **state)
     json_decref(cases);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, temp_folder_setup, temp_folder_teardown)
 
 int main(void)
 {

@@ -17,6 +17,7 @@
 #include "model/config.h"
 #include "model/model.h"
 #include "tests/support/golden.h"
+#include "tests/support/must.h"
 #include "tests/support/run.h"
 
 enum { MAX_TOKENS = 160, BLOCK = 16 };
@@ -51,11 +52,6 @@ static const char *const checkpoints[] = {
     "gptq-v2",
 };
 enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
-
-static void must(enum status status, const struct error *err)
-{
-    if (status != STATUS_OK) fail_msg("%s", err->text);
-}
 
 /* How a checkpoint is computed. */
 struct variant {

@@ -90,22 +90,6 @@ static void refuse_folder(const struct temp_folder *folder, enum status expected
     check_refusal(status, s, &err, expected, file, words);
 }
 
-static int setup(void **state)
-{
-    struct temp_folder *folder = malloc(sizeof *folder);
-    if (!folder) return -1;
-    temp_folder_make(folder);
-    *state = folder;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    temp_folder_remove(*state);
-    free(*state);
-    return 0;
-}
-
 /* --- Well-formed files --- */
 
 static void test_two_tensors(void **state)
@@ -121,7 +105,7 @@ static void test_two_tensors(void **state)
     const struct safetensor *a = safetensors_find(s, "a"), *b = safetensors_find(s, "b");
     assert_ptr_equal(a, safetensors_at(s, 0)); /* in order of offset, not of name or header */
     assert_ptr_equal(b, safetensors_at(s, 1));
-    assert_int_equal(b - safetensors_at(s, 0), 1);
+    assert_int_equal(safetensors_index(s, b), 1);
     assert_null(safetensors_find(s, "c"));
     assert_null(safetensors_find(s, ""));
     assert_string_equal(a->name, "a");
@@ -661,7 +645,7 @@ static void test_mutations(void **state)
     assert_true(sum > 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, temp_folder_setup, temp_folder_teardown)
 
 int main(void)
 {

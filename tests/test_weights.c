@@ -108,16 +108,11 @@ static void add_model(struct checkpoint *c, const struct model_spec *m, bool hea
 /* Writes the file and forgets the checkpoint. */
 static void finish(struct checkpoint *c, const struct temp_folder *folder)
 {
-    struct text file = {0}, data = {0};
-    const uint64_t length = c->header.length + 2;
-    assert_true(text_append(&file, (const char *)&length, 8));
-    assert_true(text_printf(&file, "{%s}", c->header.data));
+    struct text data = {0};
     assert_true(text_reserve(&data, c->bytes));
     memset(data.data, c->fill, c->bytes);
     if (c->last_byte) data.data[c->bytes - 1] = (char)c->last_byte;
-    assert_true(text_append(&file, data.data, c->bytes));
-    temp_folder_write(folder, "model.safetensors", file.data, file.length);
-    text_free(&file);
+    temp_folder_write_safetensors(folder, "model.safetensors", c->header.data, data.data, c->bytes);
     text_free(&data);
     text_free(&c->header);
 }
@@ -144,22 +139,6 @@ static void set_biases(struct model_spec *spec, bool attention, bool mlp)
         spec->layers[i].qkv_bias = spec->layers[i].o_bias = attention;
         spec->layers[i].mlp_bias = mlp;
     }
-}
-
-static int setup(void **state)
-{
-    struct temp_folder *folder = malloc(sizeof *folder);
-    if (!folder) return -1;
-    temp_folder_make(folder);
-    *state = folder;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    temp_folder_remove(*state);
-    free(*state);
-    return 0;
 }
 
 static struct model_weights accept(const char *folder, const struct model_spec *config)
@@ -785,7 +764,7 @@ static void test_dummy_too_large(void **state)
     assert_null(w.layers);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, temp_folder_setup, temp_folder_teardown)
 
 int main(void)
 {

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/library.h"
+
 /* The part of cuBLAS's interface that is used here. Its names and numbers have not changed since version 11. */
 typedef struct cublasContext *handle;
 enum { STATUS_SUCCESS = 0 };
@@ -29,20 +31,14 @@ struct cublas {
     const char *(*status_string)(int);
 };
 
-static bool find(void *library, const char *name, void *function)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof symbol); /* ISO C has no cast from an object's address to a function's */
-    return symbol != NULL;
-}
-
 static bool find_all(struct cublas *c)
 {
-    return find(c->library, "cublasCreate_v2", &c->create) && find(c->library, "cublasDestroy_v2", &c->destroy) &&
-           find(c->library, "cublasSetStream_v2", &c->set_stream) &&
-           find(c->library, "cublasSetWorkspace_v2", &c->set_workspace) &&
-           find(c->library, "cublasSetMathMode", &c->set_math_mode) && find(c->library, "cublasGemmEx", &c->gemm) &&
-           find(c->library, "cublasGetStatusString", &c->status_string);
+    void *l = c->library;
+    return library_find(l, "cublasCreate_v2", &c->create) && library_find(l, "cublasDestroy_v2", &c->destroy) &&
+           library_find(l, "cublasSetStream_v2", &c->set_stream) &&
+           library_find(l, "cublasSetWorkspace_v2", &c->set_workspace) &&
+           library_find(l, "cublasSetMathMode", &c->set_math_mode) && library_find(l, "cublasGemmEx", &c->gemm) &&
+           library_find(l, "cublasGetStatusString", &c->status_string);
 }
 
 /* The math mode keeps partial sums in float32 until they are added up. */
@@ -79,15 +75,10 @@ static enum status try_library(struct cublas *c, const char *name, struct error 
     return STATUS_UNSUPPORTED;
 }
 
-static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "/usr/local/cuda/lib64/libcublas.so.13",
-                                    "/usr/local/cuda/lib64/libcublas.so.12"};
-
 void *cublas_preload(void *unused)
 {
-    void *library = NULL; /* never closed: it stays loaded until the process ends */
     (void)unused;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    library_open("libcublas"); /* never closed: it stays loaded until the process ends */
     return NULL;
 }
 
@@ -97,8 +88,8 @@ enum status cublas_open(struct cublas **out, struct error *err)
     *out = NULL;
     struct cublas *c = calloc(1, sizeof *c);
     if (!c) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (try_library(c, names[i], &attempt) == STATUS_OK) {
+    for (int i = 0; i < LIBRARY_PLACES; i++) {
+        if (try_library(c, library_path("libcublas", i).text, &attempt) == STATUS_OK) {
             *out = c;
             return STATUS_OK;
         }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cublas.h"
+#include "kernels/cuda/library.h"
 
 /* The part of cuBLASLt's interface that is used here, as of version 12. Version 12.9 has the scales of blocks, later
  * ones those of rows; what an older one does not know it refuses. */
@@ -63,35 +64,25 @@ struct cublas_lt {
                   const void *, descriptor, void *, descriptor, const struct algorithm *, void *, size_t, void *);
 };
 
-static bool find(void *library, const char *name, void *function)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 static bool find_all(struct cublas_lt *lt)
 {
     void *l = lt->library;
-    return find(l, "cublasLtCreate", &lt->create) && find(l, "cublasLtDestroy", &lt->destroy) &&
-           find(l, "cublasLtMatmulDescCreate", &lt->desc_create) &&
-           find(l, "cublasLtMatmulDescDestroy", &lt->desc_destroy) &&
-           find(l, "cublasLtMatmulDescSetAttribute", &lt->desc_set) &&
-           find(l, "cublasLtMatrixLayoutCreate", &lt->layout_create) &&
-           find(l, "cublasLtMatrixLayoutDestroy", &lt->layout_destroy) &&
-           find(l, "cublasLtMatmulPreferenceCreate", &lt->preference_create) &&
-           find(l, "cublasLtMatmulPreferenceDestroy", &lt->preference_destroy) &&
-           find(l, "cublasLtMatmulPreferenceSetAttribute", &lt->preference_set) &&
-           find(l, "cublasLtMatmulAlgoGetHeuristic", &lt->get_heuristic) && find(l, "cublasLtMatmul", &lt->matmul);
+    return library_find(l, "cublasLtCreate", &lt->create) && library_find(l, "cublasLtDestroy", &lt->destroy) &&
+           library_find(l, "cublasLtMatmulDescCreate", &lt->desc_create) &&
+           library_find(l, "cublasLtMatmulDescDestroy", &lt->desc_destroy) &&
+           library_find(l, "cublasLtMatmulDescSetAttribute", &lt->desc_set) &&
+           library_find(l, "cublasLtMatrixLayoutCreate", &lt->layout_create) &&
+           library_find(l, "cublasLtMatrixLayoutDestroy", &lt->layout_destroy) &&
+           library_find(l, "cublasLtMatmulPreferenceCreate", &lt->preference_create) &&
+           library_find(l, "cublasLtMatmulPreferenceDestroy", &lt->preference_destroy) &&
+           library_find(l, "cublasLtMatmulPreferenceSetAttribute", &lt->preference_set) &&
+           library_find(l, "cublasLtMatmulAlgoGetHeuristic", &lt->get_heuristic) &&
+           library_find(l, "cublasLtMatmul", &lt->matmul);
 }
 
 static bool open_library(struct cublas_lt *lt)
 {
-    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
-                                        "/usr/local/cuda/lib64/libcublasLt.so.13",
-                                        "/usr/local/cuda/lib64/libcublasLt.so.12"};
-    for (size_t i = 0; i < sizeof names / sizeof *names && !lt->library; i++)
-        lt->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    lt->library = library_open("libcublasLt");
     return lt->library && find_all(lt) && lt->create(&lt->handle) == STATUS_SUCCESS;
 }
 

@@ -9,6 +9,7 @@
  * it at the end.
  *
  * Few tiles are split along the input features, one part for each block of a cluster. */
+#include "kernels/cuda/input_order.cuh"
 #include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_wgmma_quantized.cuh"
 #include "kernels/cuda/linear_wgmma_tile.cuh"
@@ -594,10 +595,32 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
                                      : launch_format<__nv_bfloat16>(b, operation, &call);
 }
 
-bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m)
+static bool decode(struct backend *b, const char *operation, const struct matmul *m)
 {
     const int32_t min_tokens = m->format == WEIGHT_INT4 ? 5 : 9; /* few_tokens_quantized is faster with fewer */
     const bool wgmma = m->num_tokens >= min_tokens && linear_wgmma_takes_quantized(b, m);
     if (wgmma) return linear_wgmma_quantized(b, operation, m);
     return few_tokens_quantized(b, operation, m);
+}
+
+/* Of tokens that fit into the workspace together, in parts of about the same size. An addition must not end halfway. */
+static bool decode_ordered(struct backend *b, const char *operation, const struct matmul *m)
+{
+    const int64_t most = input_order_most_tokens(b, m);
+    if (most == 0 || (m->result == MATMUL_ADD && m->num_tokens > most)) return false;
+    const int64_t size = dtype_size(m->dtype), parts = cuda_div_up(m->num_tokens, most);
+    const int64_t part = cuda_div_up(m->num_tokens, parts);
+    for (int64_t first = 0; first < m->num_tokens; first += part) {
+        struct matmul of = *m;
+        of.num_tokens = (int32_t)(m->num_tokens - first < part ? m->num_tokens - first : part);
+        of.x = (const uint8_t *)m->x + first * m->x_stride * size;
+        of.out = (uint8_t *)m->out + first * m->out_stride * (m->out_is_float ? (int64_t)sizeof(float) : size);
+        if (!input_order_gather(b, operation, &of) || !decode(b, operation, &of)) return false;
+    }
+    return true;
+}
+
+bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m)
+{
+    return m->input_order ? decode_ordered(b, operation, m) : decode(b, operation, m);
 }

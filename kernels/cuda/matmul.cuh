@@ -34,6 +34,7 @@ struct matmul {
     enum dtype scale_dtype;
     int64_t scale_rows, group_size;
     const uint8_t *zeros;
+    const int32_t *input_order; /* linear_decoding alone takes one */
 };
 
 static inline bool matmul_is_quantized(const struct matmul *m)
@@ -41,8 +42,8 @@ static inline bool matmul_is_quantized(const struct matmul *m)
     return m->format >= WEIGHT_FP8;
 }
 
-/* The matmul of an operation's arguments, without a norm. False: the types differ, or columns are in another order than
- * x, so none of these kernels takes it. */
+/* The matmul of an operation's arguments, without a norm. False: the types differ, so none of these kernels takes it.
+ */
 static inline bool matmul_of(const struct linear_args *args, enum matmul_result result, struct matmul *out)
 {
     const struct weight *w = args->weight;
@@ -66,8 +67,8 @@ static inline bool matmul_of(const struct linear_args *args, enum matmul_result 
     out->scale_rows = w->scale_rows;
     out->group_size = w->group_size;
     out->zeros = w->zeros;
-    return (weight_is_quantized(w) ? !w->input_order : weight_dtype(w) == args->dtype) &&
-           (!w->bias || w->bias_dtype == args->dtype) &&
+    out->input_order = w->input_order;
+    return (weight_is_quantized(w) || weight_dtype(w) == args->dtype) && (!w->bias || w->bias_dtype == args->dtype) &&
            (args->dtype == DTYPE_FLOAT16 || args->dtype == DTYPE_BFLOAT16) &&
            (args->out_dtype == args->dtype || (is_float && takes_float));
 }

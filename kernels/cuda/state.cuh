@@ -26,7 +26,7 @@ struct cuda_region {
 enum cuda_user {
     CUDA_USER_CUBLAS,
     CUDA_USER_LINEAR,
-    CUDA_USER_DEQUANTIZE, /* holds rows of one weight at a time, so nothing is kept there */
+    CUDA_USER_DEQUANTIZE, /* rows of one weight, or x of one matmul in another order: nothing is kept there */
     CUDA_USER_ATTENTION,
     CUDA_USER_SAMPLE,
     CUDA_NUM_USERS

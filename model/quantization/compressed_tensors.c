@@ -70,12 +70,12 @@ static void set_format(struct quantization_reader *q, const char *format, const 
                             show_string(t->name).text, t->bits, t->symmetric ? "symmetric" : "asymmetric", format);
 }
 
-/* block_structure is [128, 128], or "128x128" in older files. */
-static bool is_128_by_128(const json_t *size)
+/* block_structure; older files have a string. */
+static bool has_known_blocks(const struct quantization_reader *q)
 {
-    if (json_is_string(size)) return strcmp(json_string_value(size), "128x128") == 0;
-    return json_array_size(size) == 2 && json_integer_value(json_array_get(size, 0)) == 128 &&
-           json_integer_value(json_array_get(size, 1)) == 128;
+    const json_t *size = json_reader_get(&q->json, "block_structure");
+    return quantization_is_128_by_128(size) ||
+           (json_is_string(size) && strcmp(json_string_value(size), "128x128") == 0);
 }
 
 /* Which elements share a scale. */
@@ -86,15 +86,15 @@ static void read_strategy(struct quantization_reader *q, struct weight_scheme *s
     const char *strategy = json_reader_string(&q->json, "strategy", implied);
     if (is(strategy, "group") && size > 0 && size % 8 == 0) {
         scheme->group_size = size;
-    } else if (is(strategy, "block") && scheme->format == WEIGHT_FP8 &&
-               is_128_by_128(json_reader_get(&q->json, "block_structure"))) {
+    } else if (is(strategy, "block") && scheme->format == WEIGHT_FP8 && has_known_blocks(q)) {
         scheme->blocks = true;
         scheme->group_size = 128;
     } else if (is(strategy, "tensor") && scheme->storage == STORED_ROWS) {
         scheme->per_tensor = true;
     } else if (!is(strategy, "channel")) {
-        quantization_refuse(q, "strategy \"%s\" of compressed-tensors, of weights %s,", show_string(strategy).text,
-                            show_value(q->json.object).text);
+        quantization_refuse(q, "strategy \"%s\" of compressed-tensors with group_size %d and block_structure %s",
+                            show_string(strategy).text, size,
+                            show_value(json_reader_get(&q->json, "block_structure")).text);
     }
 }
 
@@ -117,6 +117,7 @@ static bool read_activations(struct quantization_reader *q, const struct number_
 {
     const json_t *object = json_reader_get(&q->json, "input_activations");
     if (!object) return false;
+    if (!json_is_object(object)) json_reader_expected(&q->json, "input_activations", "an object", object);
     const struct json_reader outer = quantization_enter(q, object, "config_groups: input_activations.");
     const struct number_type t = read_numbers(q);
     quantization_leave(q, &outer);
@@ -128,6 +129,7 @@ static uint8_t read_scheme(struct quantization_reader *q, const char *format_of_
 {
     const json_t *weights = json_reader_get(&q->json, "weights");
     if (!weights) return 0;
+    if (!json_is_object(weights)) json_reader_expected(&q->json, "weights", "an object", weights);
     struct weight_scheme scheme = {STORED_ROWS};
     const char *format = read_format(q, format_of_all);
     const struct json_reader outer = quantization_enter(q, weights, "config_groups: weights.");

@@ -10,13 +10,12 @@ static bool one_of(const char *name, const char *a, const char *b)
 
 /* --- fp8 --- */
 
-/* weight_block_size; false: the file has none. quire's kernels know blocks of 128 x 128. */
+/* weight_block_size; false: the file has none. */
 static bool read_blocks(struct quantization_reader *q)
 {
     const json_t *size = json_reader_get(&q->json, "weight_block_size");
     if (!size) return false;
-    if (json_array_size(size) != 2 || json_integer_value(json_array_get(size, 0)) != 128 ||
-        json_integer_value(json_array_get(size, 1)) != 128)
+    if (!quantization_is_128_by_128(size))
         quantization_refuse(q, "fp8 with a weight_block_size of %s, other than [128,128],", show_value(size).text);
     return true;
 }
@@ -94,7 +93,7 @@ static void read_dynamic_rules(struct quantization_reader *q)
             return;
         }
         modules_match(q, "dynamic", regexp, MATCH_PARTS);
-        for (int32_t i = 0; i < q->num_modules; i++) q->modules[i].skipped |= q->modules[i].matched;
+        modules_set_skipped(q, true);
     }
 }
 
@@ -113,8 +112,7 @@ static void read_module_list(struct quantization_reader *q)
             const char *name = json_string_value(json_array_get(list, n));
             is_list = is_list && name;
             modules_match(q, key, name ? name : "", MATCH_PARTS);
-            for (int32_t i = 0; i < q->num_modules; i++)
-                if (q->modules[i].matched) q->modules[i].skipped = false;
+            modules_set_skipped(q, false);
         }
     }
     if (!is_list) json_reader_expected(&q->json, key, "an array of arrays of names", lists);
@@ -206,6 +204,7 @@ static void read_extra_config(struct quantization_reader *q, const struct weight
     if (modules && !json_is_object(modules)) json_reader_expected(&q->json, "extra_config", "an object", modules);
     json_object_foreach((json_t *)modules, name, settings)
     {
+        if (!json_is_object(settings)) json_reader_expected(&q->json, name, "an object in extra_config", settings);
         const struct json_reader outer = quantization_enter(q, settings, "extra_config: ");
         const int32_t bits = json_reader_int(&q->json, "bits", 4, 1, 64);
         const int32_t group_size = json_reader_int(&q->json, "group_size", scheme->group_size, -1, 1 << 20);
@@ -214,8 +213,7 @@ static void read_extra_config(struct quantization_reader *q, const struct weight
         modules_match(q, "extra_config", name, MATCH_NAME_OR_CLASS);
         const bool same = bits == 4 && (group_size > 0 ? group_size : 0) == scheme->group_size && own_sym == sym;
         if (bits < 16 && !same) quantization_refuse(q, "AutoRound with other settings for %s", show_string(name).text);
-        for (int32_t i = 0; i < q->num_modules; i++)
-            if (q->modules[i].matched) q->modules[i].skipped = !same;
+        modules_set_skipped(q, !same);
         if (same && strcmp(name, "lm_head") == 0) quantization_set_lm_head(q, scheme);
     }
 }

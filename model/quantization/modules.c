@@ -55,7 +55,7 @@ static void match_regexp(struct quantization_reader *q, const char *key, const c
         struct module *m = &q->modules[i];
         const int found =
             !opened ? PCRE2_ERROR_NOMATCH
-                    : pcre2_match(re.code, (PCRE2_SPTR)m->name, PCRE2_ZERO_TERMINATED, 0, 0, re.match, re.context);
+                    : pcre2_match(re.code, (PCRE2_SPTR)m->name.text, PCRE2_ZERO_TERMINATED, 0, 0, re.match, re.context);
         m->matched = found >= 0;
         if (found < 0 && found != PCRE2_ERROR_NOMATCH)
             json_reader_fail(&q->json, STATUS_INVALID, "%s%s: the regular expression \"%s\" takes too long",
@@ -77,14 +77,14 @@ static bool is_match(const struct module *m, const char *pattern, enum module_ma
 {
     switch (how) {
     case MATCH_NAME_OR_CLASS:
-        return strcmp(m->name, pattern) == 0 ||
+        return strcmp(m->name.text, pattern) == 0 ||
                strcmp(pattern, m->tensor->role == TENSOR_EMBEDDING ? "Embedding" : "Linear") == 0;
     case MATCH_PARTS:
-        return has_parts(m->name, pattern);
+        return has_parts(m->name.text, pattern);
     case MATCH_SUBSTRING:
-        return *pattern && strstr(m->name, pattern) != NULL;
+        return *pattern && strstr(m->name.text, pattern) != NULL;
     case MATCH_GLOB:
-        return has_parts(m->name, pattern) || fnmatch(pattern, m->name, 0) == 0;
+        return has_parts(m->name.text, pattern) || fnmatch(pattern, m->name.text, 0) == 0;
     }
     return false;
 }
@@ -103,6 +103,12 @@ void modules_match(struct quantization_reader *q, const char *key, const char *p
         match_name(q, pattern, how);
 }
 
+void modules_set_skipped(struct quantization_reader *q, bool skipped)
+{
+    for (int32_t i = 0; i < q->num_modules; i++)
+        if (q->modules[i].matched) q->modules[i].skipped = skipped;
+}
+
 void modules_skip(struct quantization_reader *q, const char *key, enum module_match how)
 {
     const json_t *list = json_reader_get(&q->json, key);
@@ -115,6 +121,6 @@ void modules_skip(struct quantization_reader *q, const char *key, enum module_ma
             return;
         }
         modules_match(q, key, json_string_value(pattern), how);
-        for (int32_t i = 0; i < q->num_modules; i++) q->modules[i].skipped |= q->modules[i].matched;
+        modules_set_skipped(q, true);
     }
 }

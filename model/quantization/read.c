@@ -79,6 +79,12 @@ void quantization_leave(struct quantization_reader *q, const struct json_reader 
     q->json.prefix = outer->prefix;
 }
 
+bool quantization_is_128_by_128(const json_t *size)
+{
+    return json_array_size(size) == 2 && json_integer_value(json_array_get(size, 0)) == 128 &&
+           json_integer_value(json_array_get(size, 1)) == 128;
+}
+
 static void refuse_bitsandbytes(struct quantization_reader *q)
 {
     const char *type = json_reader_string(&q->json, "bnb_4bit_quant_type", "fp4");
@@ -150,14 +156,16 @@ static void check_shape(struct quantization_reader *q, const struct module *m)
     const struct weight_scheme *s = &q->spec->schemes[m->scheme];
     const int64_t in = m->tensor->in_features, out = m->tensor->out_features;
     if (m->tensor->role == TENSOR_EMBEDDING)
-        quantization_refuse(q, "a quantized embedding (%s)", m->name);
+        quantization_refuse(q, "a quantized embedding (%s)", m->name.text);
     else if (s->format == WEIGHT_INT4 && s->group_size > 0 && in % s->group_size != 0)
-        quantization_refuse(q, "%s: %lld input features in groups of %d, which do not divide them,", m->name,
-                            (long long)in, s->group_size);
+        quantization_refuse(q, "%s: int4 in groups of %d, which do not divide its %lld input features,", m->name.text,
+                            s->group_size, (long long)in);
     else if (s->storage != STORED_ROWS && in % 8 != 0)
-        quantization_refuse(q, "%s: %lld input features, no multiple of 8,", m->name, (long long)in);
+        quantization_refuse(q, "%s: a packed matrix with %lld input features, no multiple of 8,", m->name.text,
+                            (long long)in);
     else if ((s->storage == STORED_GPTQ || s->storage == STORED_AWQ) && out % 8 != 0)
-        quantization_refuse(q, "%s: %lld output features, no multiple of 8,", m->name, (long long)out);
+        quantization_refuse(q, "%s: a packed matrix with %lld output features, no multiple of 8,", m->name.text,
+                            (long long)out);
 }
 
 static void store_schemes(struct quantization_reader *q)
@@ -185,7 +193,7 @@ static enum status list_modules(struct quantization_reader *q, struct error *err
         if (t->kind != TENSOR_MATRIX) continue;
         struct module *m = &q->modules[q->num_modules++];
         m->tensor = t;
-        snprintf(m->name, sizeof m->name, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
+        m->name = tensor_name_ending(t, "");
     }
     return STATUS_OK;
 }

@@ -8,11 +8,11 @@
 /* A matrix of the checkpoint, as lists of names in quantization_config speak of it. */
 struct module {
     const struct tensor *tensor;
-    char name[sizeof((struct tensor *)0)->name]; /* of the tensor, without ".weight" */
-    bool matched;                                /* by the pattern that modules_match had last */
-    bool skipped;                                /* a list of the file excludes it */
-    uint8_t scheme;                              /* of the spec's; 0, floats, until a format sets it */
-    const char *target;                          /* compressed-tensors: why it has that scheme */
+    struct tensor_name name; /* of the tensor, without ".weight" */
+    bool matched;            /* by the pattern that modules_match had last */
+    bool skipped;            /* a list of the file excludes it */
+    uint8_t scheme;          /* of the spec's; 0, floats, until a format sets it */
+    const char *target;      /* compressed-tensors: why it has that scheme */
 };
 
 struct quantization_reader {
@@ -41,6 +41,11 @@ void quantization_leave(struct quantization_reader *q, const struct json_reader 
 void modules_match(struct quantization_reader *q, const char *key, const char *pattern, enum module_match how);
 /* Sets `skipped` of the modules that a name in the list of that key matches. Without the key there is nothing to do. */
 void modules_skip(struct quantization_reader *q, const char *key, enum module_match how);
+
+void modules_set_skipped(struct quantization_reader *q, bool skipped); /* of those that are matched */
+
+/* Whether it is the array [128, 128]: the blocks of fp8 that kernels know. */
+bool quantization_is_128_by_128(const json_t *size);
 
 /* Fails with STATUS_UNSUPPORTED: "KEY: ", the formatted words, and what to use instead. */
 void quantization_refuse(struct quantization_reader *q, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -463,8 +463,7 @@ static enum status choose_sizes(const struct kernels_options *o, struct measurem
                          o->dtype);
     sizes->activations = m->backend->discrete ? weights : DTYPE_FLOAT32; /* as the engine chooses */
     sizes->cache = sizes->activations;
-    if (strcmp(o->kv_cache_dtype, "auto") != 0 && dtype_parse(o->kv_cache_dtype, &sizes->cache) != 0)
-        return error_set(err, STATUS_INVALID, "--kv-cache-dtype is \"%s\", which is no type", o->kv_cache_dtype);
+    dtype_parse(o->kv_cache_dtype, &sizes->cache); /* "auto" changes nothing */
     sizes->block_size = o->block_size;
     sizes->weights = weights;
     return STATUS_OK;
@@ -520,7 +519,7 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
          .kind = OPTION_STRING,
          .target = &o->quantization,
          .choices = "none|fp8|int8|int4",
-         .help = "Quantized weights of the layers' matmuls. Default: none, the model's."},
+         .help = "Format of the layers' weights. Default: none, the model's own."},
         {.name = "kv-cache-dtype",
          .kind = OPTION_STRING,
          .target = &o->kv_cache_dtype,

@@ -109,7 +109,8 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .kind = OPTION_STRING,
          .target = &o->quantization,
          .choices = "none|fp8|int8|int4|awq|gptq|compressed-tensors",
-         .help = "fp8, int8, int4: quantize weights while loading. Default: none."},
+         .help = "fp8, int8 and int4 quantize weights while loading; a checkpoint that is quantized needs no flag. "
+                 "Default: none."},
         {.name = "load-format",
          .kind = OPTION_CUSTOM,
          .target = &o->load_format,

@@ -166,6 +166,14 @@ struct tensor tensor_bytes(struct backend *b, const void *bytes, int64_t count)
     return t;
 }
 
+struct tensor tensor_random_bytes(struct backend *b, int64_t count, uint8_t mask, struct random *random)
+{
+    struct tensor t = tensor_poison(b, DTYPE_FP8_E4M3, count);
+    for (int64_t i = 0; i < count; i++) t.host[i] = (uint8_t)random_bits(random) & mask;
+    tensor_upload(&t);
+    return t;
+}
+
 struct tensor tensor_padded_logits(const struct test_backend *tb, const float *logits, int64_t count,
                                    int64_t vocab_size, int64_t *stride)
 {

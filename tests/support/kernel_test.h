@@ -50,6 +50,8 @@ struct tensor tensor_random(struct backend *b, enum dtype dtype, int64_t count, 
                             struct random *random);
 /* Any bytes at all, e.g. int32 arrays. */
 struct tensor tensor_bytes(struct backend *b, const void *bytes, int64_t count);
+/* Random bits of `mask` in every byte. */
+struct tensor tensor_random_bytes(struct backend *b, int64_t count, uint8_t mask, struct random *random);
 /* logits [count, vocab_size] in rows of *stride, which is up to 8 more. The padding of a row holds FLT_MAX and NaN, so
  * that sampling cannot use it unnoticed. */
 struct tensor tensor_padded_logits(const struct test_backend *tb, const float *logits, int64_t count,

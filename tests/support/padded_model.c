@@ -46,7 +46,7 @@ static void write_weights(const struct temp_folder *folder, const char *guide)
 {
     char path[4096];
     struct safetensors *set = NULL;
-    struct text data = {0}, file = {0};
+    struct text data = {0};
     struct error err;
     json_t *header = json_object();
     assert_true(path_join(path, sizeof path, guide, "model.safetensors"));
@@ -66,15 +66,11 @@ static void write_weights(const struct temp_folder *folder, const char *guide)
                             json_pack("{s:s, s:o, s:[I,I]}", "dtype", safetensors_dtype_name(t->dtype), "shape", shape,
                                       "data_offsets", first, (json_int_t)data.length));
     }
-    char *text = json_dumps(header, JSON_COMPACT);
-    const uint64_t length = strlen(text);
-    assert_true(text_append(&file, (const char *)&length, sizeof length) && text_append(&file, text, length) &&
-                text_append(&file, data.data, data.length));
-    temp_folder_write(folder, "model.safetensors", file.data, file.length);
+    char *text = json_dumps(header, JSON_COMPACT | JSON_EMBED);
+    temp_folder_write_safetensors(folder, "model.safetensors", text, data.data, data.length);
     free(text);
     json_decref(header);
     text_free(&data);
-    text_free(&file);
     safetensors_close(set);
 }
 

@@ -69,7 +69,8 @@ static int64_t num_groups(const struct quantized_form *form, const struct tensor
 static int64_t group_of(const struct quantized_form *form, const struct tensor *t, int64_t i)
 {
     const bool sorted = !form->scheme.ordered || form->no_sorting;
-    return (sorted ? i : (i * 77 + 5) % t->in_features) / group_size(form, t);
+    const int64_t factor = form->own_orders && (t->role == TENSOR_K || t->role == TENSOR_UP) ? 79 : 77;
+    return (sorted ? i : (i * factor + 5) % t->in_features) / group_size(form, t);
 }
 
 /* What is stored: 0 to 15, -128 to 127, or the bits of an fp8. */
@@ -159,14 +160,8 @@ static void add(struct file *f, const char *name, const char *dtype, int64_t row
 
 static void finish(struct file *f, const struct temp_folder *folder, const char *name)
 {
-    struct text file = {0};
     while ((f->header.length + 2) % 8) assert_true(text_append(&f->header, " ", 1));
-    const uint64_t length = f->header.length + 2;
-    assert_true(text_append(&file, (const char *)&length, 8));
-    assert_true(text_printf(&file, "{%s}", f->header.data));
-    assert_true(text_append(&file, f->data.data, f->data.length));
-    temp_folder_write(folder, name, file.data, file.length);
-    text_free(&file);
+    temp_folder_write_safetensors(folder, name, f->header.data, f->data.data, f->data.length);
     text_free(&f->header);
     text_free(&f->data);
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/pool.h"
 #include "kernels/philox.h"
 
 struct format {
@@ -61,6 +60,14 @@ uint32_t reference_encode(enum dtype dtype, double value)
     return sign | (below < above || (below == above && low % 2 == 0) ? low : low + 1);
 }
 
+void reference_for(int64_t count, pool_body *body, void *context)
+{
+    struct pool *pool;
+    pool_open(processors_allowed(), &pool, NULL); /* if that fails, it only takes longer */
+    pool_run(pool, INT_MAX, count, body, context);
+    pool_close(pool);
+}
+
 struct matmul {
     double *out;
     const double *x, *w, *bias;
@@ -84,10 +91,7 @@ void reference_linear(double *out, const double *x, const double *w, const doubl
                       int64_t out_features, int64_t in_features)
 {
     struct matmul m = {out, x, w, bias, num_tokens, out_features, in_features};
-    struct pool *pool;
-    pool_open(processors_allowed(), &pool, NULL); /* if that fails, it only takes longer */
-    pool_run(pool, INT_MAX, out_features, compute_feature, &m);
-    pool_close(pool);
+    reference_for(out_features, compute_feature, &m);
 }
 
 void reference_rms_norm(double *out, const double *x, const double *gain, double eps, int64_t tokens, int64_t size)
@@ -165,6 +169,7 @@ static double score(const struct reference_query *q, int32_t token)
 {
     const struct attention_params *p = q->params;
     double dot = 0;
+#pragma omp simd reduction(+ : dot)
     for (int32_t d = 0; d < q->head_size; d++) dot += q->query[d] * q->keys[token * q->stride + d];
     dot *= p->scale;
     if (p->soft_cap > 0) dot = p->soft_cap * tanh(dot / p->soft_cap);
@@ -184,6 +189,7 @@ void reference_attention(double *out, const struct reference_query *q)
         if (!attends(q, t)) continue;
         double weight = exp(scores[t] - max);
         sum += weight;
+#pragma omp simd
         for (int32_t d = 0; d < q->head_size; d++) out[d] += weight * q->values[t * q->stride + d];
     }
     for (int32_t d = 0; d < q->head_size && sum > 0; d++) out[d] /= sum;

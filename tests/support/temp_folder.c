@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 
 static void give_up(const char *what, const char *path)
@@ -38,6 +39,18 @@ void temp_folder_write(const struct temp_folder *folder, const char *name, const
 void temp_folder_write_string(const struct temp_folder *folder, const char *name, const char *string)
 {
     temp_folder_write(folder, name, string, strlen(string));
+}
+
+void temp_folder_write_safetensors(const struct temp_folder *folder, const char *name, const char *entries,
+                                   const void *data, size_t bytes)
+{
+    struct text file = {0};
+    const uint64_t length = strlen(entries) + 2;
+    if (!text_append(&file, (const char *)&length, sizeof length) || !text_printf(&file, "{%s}", entries) ||
+        !text_append(&file, data, bytes))
+        give_up("cannot allocate", name);
+    temp_folder_write(folder, name, file.data, file.length);
+    text_free(&file);
 }
 
 void temp_folder_add_folder(const struct temp_folder *folder, const char *name)
@@ -80,4 +93,20 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
 void temp_folder_remove(struct temp_folder *folder)
 {
     if (nftw(folder->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) give_up("cannot open", folder->path);
+}
+
+int temp_folder_setup(void **state)
+{
+    struct temp_folder *folder = malloc(sizeof *folder);
+    if (!folder) give_up("cannot allocate", "a folder");
+    temp_folder_make(folder);
+    *state = folder;
+    return 0;
+}
+
+int temp_folder_teardown(void **state)
+{
+    temp_folder_remove(*state);
+    free(*state);
+    return 0;
 }
