@@ -1,11 +1,9 @@
 #include "base/clock.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #include <time.h>
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include <unistd.h>
 
 double clock_seconds(void)
 {
@@ -16,13 +14,9 @@ double clock_seconds(void)
 
 int processors_allowed(void)
 {
-#ifdef _OPENMP
-    return omp_get_num_procs(); /* the calling thread may be bound to one of them (OMP_PROC_BIND) */
-#else
     cpu_set_t set;
     CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    int count = CPU_COUNT(&set);
+    const bool known = sched_getaffinity(0, sizeof set, &set) == 0; /* else there are more than a set holds */
+    const int count = known ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     return count > 0 ? count : 1;
-#endif
 }

@@ -1,5 +1,6 @@
 #include "kernels/bench.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,14 +26,19 @@ static double median(double *seconds, int count)
     return seconds[count / 2];
 }
 
-/* A sum over every element, with the widest loads of this processor, so that memory sets the speed. */
-static float read_all(const struct cpu_state *s, const float *data, int64_t count)
+/* What bench_host_read reads: zeros. */
+struct reading {
+    const float *data;
+    int64_t count; /* of each thread */
+    atomic_bool *damaged;
+};
+
+/* With the widest loads of this processor, so that memory sets the speed. */
+static void read_part(const struct cpu_state *s, const void *args, int64_t index, int thread)
 {
-    int64_t each = count / s->threads;
-    float sum = 0;
-#pragma omp parallel for num_threads(s->threads) schedule(static, 1) reduction(+ : sum)
-    for (int i = 0; i < s->threads; i++) sum += s->kernels->sum_squares(data + i * each, each);
-    return sum;
+    (void)thread;
+    const struct reading *r = args;
+    if (s->kernels->sum_squares(r->data + index * r->count, r->count) != 0) atomic_store(r->damaged, true);
 }
 
 enum status bench_host_read(int threads, struct bench_read *out, struct error *err)
@@ -43,18 +49,20 @@ enum status bench_host_read(int threads, struct bench_read *out, struct error *e
     if (status != STATUS_OK) return status;
     status = b->memory_alloc(b, MEMORY_DEVICE, BEYOND_CACHES, &data, err);
     if (status == STATUS_OK) {
-        float sum = 0; /* compared below, so that the compiler cannot leave out the reads */
+        const struct cpu_state *s = cpu_state(b);
+        atomic_bool damaged = false;
         double seconds[READ_PIECES];
         b->fill(b, data, 0, BEYOND_CACHES);
         for (int i = 0; i < READ_PIECES; i++) {
             const uint8_t *piece = (const uint8_t *)data + i * READ_BYTES % BEYOND_CACHES;
+            const struct reading r = {(const float *)piece, READ_BYTES / (int64_t)sizeof(float) / s->threads, &damaged};
             double start = clock_seconds();
-            sum += read_all(cpu_state(b), (const float *)piece, READ_BYTES / (int64_t)sizeof(float));
+            cpu_for(s, INT64_MAX, s->threads, read_part, &r);
             seconds[i] = clock_seconds() - start;
         }
         *out = (struct bench_read){.bytes = READ_BYTES, .seconds = median(seconds, READ_PIECES)};
         out->bytes_per_second = (double)out->bytes / out->seconds;
-        if (sum != 0) status = error_set(err, STATUS_INTERNAL, "memory does not hold what was written to it");
+        if (damaged) status = error_set(err, STATUS_INTERNAL, "memory does not hold what was written to it");
         b->memory_free(b, MEMORY_DEVICE, data, BEYOND_CACHES);
     }
     b->destroy(b);

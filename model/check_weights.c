@@ -1,10 +1,13 @@
 #include "model/check_weights.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/pool.h"
 
 enum { CHUNK = 1 << 16 }; /* elements: they stay in a processor's cache for the second look */
 
@@ -71,17 +74,28 @@ static struct tally count_chunk(const void *data, enum dtype dtype, int64_t coun
     return tally;
 }
 
-static struct tally count_tensor(const void *data, enum dtype dtype, int64_t count)
+struct tensor_tally {
+    const char *data;
+    enum dtype dtype;
+    int64_t count;
+    atomic_llong nan, infinite;
+};
+
+static void add_chunk(void *tally, int64_t index, int thread)
 {
-    int64_t nan = 0, infinite = 0;
-#pragma omp parallel for schedule(static) reduction(+ : nan, infinite) if (count > CHUNK)
-    for (int64_t first = 0; first < count; first += CHUNK) {
-        const int64_t length = count - first < CHUNK ? count - first : CHUNK;
-        const struct tally chunk = count_chunk((const char *)data + first * dtype_size(dtype), dtype, length);
-        nan += chunk.nan;
-        infinite += chunk.infinite;
-    }
-    return (struct tally){nan, infinite};
+    (void)thread;
+    struct tensor_tally *t = tally;
+    const int64_t first = index * CHUNK, length = t->count - first < CHUNK ? t->count - first : CHUNK;
+    const struct tally chunk = count_chunk(t->data + first * dtype_size(t->dtype), t->dtype, length);
+    if (chunk.nan) atomic_fetch_add(&t->nan, chunk.nan);
+    if (chunk.infinite) atomic_fetch_add(&t->infinite, chunk.infinite);
+}
+
+static struct tally count_tensor(struct pool *pool, const void *data, enum dtype dtype, int64_t count)
+{
+    struct tensor_tally tally = {.data = data, .dtype = dtype, .count = count};
+    pool_run(pool, INT_MAX, (count + CHUNK - 1) / CHUNK, add_chunk, &tally);
+    return (struct tally){tally.nan, tally.infinite};
 }
 
 void model_weights_check_finite(const struct model_weights *weights, const struct log *log)
@@ -90,12 +104,14 @@ void model_weights_check_finite(const struct model_weights *weights, const struc
     const double started = clock_seconds();
     const int64_t num_tensors = safetensors_count(weights->file);
     int64_t damaged = 0;
+    struct pool *pool;
+    pool_open(processors_allowed(), &pool, NULL); /* if that fails, it only takes longer */
     for (int64_t i = 0; i < num_tensors; i++) {
         const struct safetensor *t = safetensors_at(weights->file, i);
         enum dtype dtype;
         if (safetensors_to_dtype(t->dtype, &dtype) != 0 || dtype == DTYPE_FP8_E5M2) continue;
         const int64_t count = (int64_t)(t->bytes / (uint64_t)dtype_size(dtype));
-        const struct tally found = count_tensor(t->data, dtype, count);
+        const struct tally found = count_tensor(pool, t->data, dtype, count);
         if (found.nan == 0 && found.infinite == 0) continue;
         damaged++;
         log_write(log, LOG_WARNING,
@@ -104,4 +120,5 @@ void model_weights_check_finite(const struct model_weights *weights, const struc
     }
     log_write(log, LOG_INFO, "looked for NaN and infinity in %lld tensors in %.2f s; damaged: %lld",
               (long long)num_tensors, clock_seconds() - started, (long long)damaged);
+    pool_close(pool);
 }

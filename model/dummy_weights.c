@@ -1,14 +1,18 @@
 /* Random weights, for measuring a model whose files are not there: model_weights_dummy. */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/pool.h"
 #include "base/random.h"
 #include "model/weights.h"
 
-enum { DUMMY_VALUES = 4 * 255 + 1 };
+enum { DUMMY_VALUES = 4 * 255 + 1, PIECE = 1 << 15 /* random numbers that a thread makes at once */ };
 static const double DEVIATION = 0.02;
 
 struct dummy {
+    struct pool *pool;
     struct model_weights *weights;
     enum dtype dtype;
     uint64_t seed;
@@ -31,28 +35,62 @@ static inline void byte_sums(uint64_t x, uint32_t *low, uint32_t *high)
     *high = (uint32_t)((sums >> 32) & 0xffff);
 }
 
-static void fill_random16(uint16_t *out, int64_t count, uint64_t seed, const uint16_t *values)
+/* What is filled with `count` random numbers, in pieces that may be made in any order. */
+struct filling {
+    void *out;
+    int64_t count;
+    uint64_t seed;
+    const void *values; /* [DUMMY_VALUES], where numbers are chosen among them */
+    bool fp8;
+};
+
+static int64_t piece_end(const struct filling *f, int64_t piece)
 {
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < count / 2; i++) {
-        uint32_t low, high;
-        byte_sums(random_mix(seed + (uint64_t)i * RANDOM_STEP), &low, &high);
-        out[2 * i] = values[low];
-        out[2 * i + 1] = values[high];
-    }
-    if (count % 2) out[count - 1] = values[random_mix(seed) % DUMMY_VALUES];
+    return f->count - piece * PIECE < PIECE ? f->count : (piece + 1) * PIECE;
 }
 
-static void fill_random32(float *out, int64_t count, uint64_t seed, const float *values)
+static void fill(const struct dummy *d, pool_body *body, struct filling *f)
 {
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < count / 2; i++) {
+    pool_run(d->pool, INT_MAX, (f->count + PIECE - 1) / PIECE, body, f);
+}
+
+static void fill_piece16(void *filling, int64_t piece, int thread)
+{
+    (void)thread;
+    const struct filling *f = filling;
+    const uint16_t *values = f->values;
+    uint16_t *out = f->out;
+    for (int64_t i = piece * PIECE; i < piece_end(f, piece); i++) {
         uint32_t low, high;
-        byte_sums(random_mix(seed + (uint64_t)i * RANDOM_STEP), &low, &high);
+        byte_sums(random_mix(f->seed + (uint64_t)i * RANDOM_STEP), &low, &high);
         out[2 * i] = values[low];
         out[2 * i + 1] = values[high];
     }
-    if (count % 2) out[count - 1] = values[random_mix(seed) % DUMMY_VALUES];
+}
+
+static void fill_piece32(void *filling, int64_t piece, int thread)
+{
+    (void)thread;
+    const struct filling *f = filling;
+    const float *values = f->values;
+    float *out = f->out;
+    for (int64_t i = piece * PIECE; i < piece_end(f, piece); i++) {
+        uint32_t low, high;
+        byte_sums(random_mix(f->seed + (uint64_t)i * RANDOM_STEP), &low, &high);
+        out[2 * i] = values[low];
+        out[2 * i + 1] = values[high];
+    }
+}
+
+/* `count` numbers of d->dtype, two at a time. */
+static void fill_random(const struct dummy *d, void *out, int64_t count, uint64_t seed)
+{
+    const int size = dtype_size(d->dtype);
+    struct filling f = {.out = out, .count = count / 2, .seed = seed, .values = &d->values};
+    fill(d, size == 2 ? fill_piece16 : fill_piece32, &f);
+    const uint64_t last = random_mix(seed) % DUMMY_VALUES;
+    if (count % 2)
+        memcpy((char *)out + (count - 1) * size, (const char *)&d->values + last * (uint64_t)size, (size_t)size);
 }
 
 static void prepare_values(struct dummy *d)
@@ -65,18 +103,25 @@ static void prepare_values(struct dummy *d)
 
 /* ---- quantized matrices ---- */
 
-/* Random bytes; none is a NaN of e4m3, which has all bits but the sign set. */
-static void fill_random_bytes(uint64_t *out, int64_t bytes, uint64_t seed, bool fp8)
+static void fill_piece_bytes(void *filling, int64_t piece, int thread)
 {
+    (void)thread;
+    const struct filling *f = filling;
     const uint64_t ones = 0x0101010101010101u;
-    const int64_t whole = bytes / 8;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < whole; i++) {
-        const uint64_t x = random_mix(seed + (uint64_t)i * RANDOM_STEP);
+    uint64_t *out = f->out;
+    for (int64_t i = piece * PIECE; i < piece_end(f, piece); i++) {
+        const uint64_t x = random_mix(f->seed + (uint64_t)i * RANDOM_STEP);
         const uint64_t nan = (((x & 0x7f * ones) + ones) >> 7) & ones;
-        out[i] = fp8 ? x ^ nan : x;
+        out[i] = f->fp8 ? x ^ nan : x;
     }
-    memset(out + whole, 0x35, (size_t)(bytes % 8)); /* fewer than 8: any number will do */
+}
+
+/* Random bytes; none is a NaN of e4m3, which has all bits but the sign set. */
+static void fill_random_bytes(const struct dummy *d, uint8_t *out, int64_t bytes, uint64_t seed, bool fp8)
+{
+    struct filling f = {.out = out, .count = bytes / 8, .seed = seed, .fp8 = fp8};
+    fill(d, fill_piece_bytes, &f);
+    memset(out + bytes / 8 * 8, 0x35, (size_t)(bytes % 8)); /* fewer than 8: any number will do */
 }
 
 /* The root of the mean square of what fill_random_bytes makes, if each byte is as likely as another. */
@@ -104,7 +149,8 @@ static void fill_order(int32_t *order, int64_t n)
 }
 
 /* Zero points of 7 and 8. */
-static void fill_quantized(struct weight *w, uint8_t *memory, const struct tensor *t, uint64_t seed)
+static void fill_quantized(const struct dummy *d, struct weight *w, uint8_t *memory, const struct tensor *t,
+                           uint64_t seed)
 {
     const bool has_zeros = t->scheme.has_zeros;
     const struct weight_part_bytes bytes = weight_part_bytes(w, has_zeros, w->out_features);
@@ -112,7 +158,7 @@ static void fill_quantized(struct weight *w, uint8_t *memory, const struct tenso
     int32_t *order = (int32_t *)(zeros + model_weights_aligned(bytes.zeros));
     const float scale = (float)(DEVIATION / root_mean_square(w->format));
     const int64_t num_scales = weight_scale_count(w);
-    fill_random_bytes((uint64_t *)memory, bytes.data, seed, w->format == WEIGHT_FP8);
+    fill_random_bytes(d, memory, bytes.data, seed, w->format == WEIGHT_FP8);
     dtype_store(scales, w->scale_dtype, 0, scale);
     const int size = dtype_size(w->scale_dtype);
     for (int64_t i = 1; i < num_scales; i++) memcpy(scales + i * size, scales, (size_t)size);
@@ -156,16 +202,14 @@ static void fill_tensor(const struct dummy *d, int32_t index, uint8_t *data)
     const uint64_t seed = random_mix(d->seed + (uint64_t)(index + 1) * 0xd1342543de82ef95u);
     if (t->scheme.is_quantized) {
         struct weight w = weight_of_scheme(t);
-        fill_quantized(&w, data, t, seed);
+        fill_quantized(d, &w, data, t, seed);
         *model_weights_matrix(d->weights, t) = w;
         return;
     }
     if (t->kind == TENSOR_GAIN)
         for (int64_t i = 0; i < count; i++) memcpy(data + i * size, &d->one, (size_t)size);
-    else if (size == 2)
-        fill_random16((uint16_t *)data, count, seed, d->values.half);
     else
-        fill_random32((float *)data, count, seed, d->values.single);
+        fill_random(d, data, count, seed);
     model_weights_set(d->weights, t, data, d->dtype);
 }
 
@@ -184,6 +228,7 @@ enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, st
         bytes += size.memory;
     }
     status = model_weights_allocate(weights, bytes, "dummy weights of this config", err);
+    if (status == STATUS_OK) status = pool_open(processors_allowed(), &d.pool, err);
     if (status != STATUS_OK) {
         model_weights_close(weights);
         return status;
@@ -192,6 +237,7 @@ enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, st
         fill_tensor(&d, i, (uint8_t *)weights->memory + offset);
         offset += tensor_size(&d, &weights->table.tensors[i]).memory;
     }
+    pool_close(d.pool);
     if (tied) weights->lm_head = weights->embedding;
     return STATUS_OK;
 }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/pool.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 
@@ -158,7 +159,9 @@ int32_t rope_table_rows(const struct model_spec *spec, int32_t max_length);
  * Dynamic scaling: transformers changes the base with the current length of the sequence, which would make cached keys
  * depend on when they were computed. The table is fixed instead, as in vLLM: the base is the one for the longest
  * context, longest = max_position_embeddings * factor, whatever max_length is: theta * (factor * longest /
- * max_position_embeddings - (factor - 1)) ^ (rotary_dim / (rotary_dim - 2)). */
-void rope_table(const struct model_spec *spec, int32_t rope, int32_t max_length, float *table);
+ * max_position_embeddings - (factor - 1)) ^ (rotary_dim / (rotary_dim - 2)).
+ *
+ * The threads of the pool share the work; NULL: only the caller does it. */
+void rope_table(const struct model_spec *spec, int32_t rope, int32_t max_length, float *table, struct pool *pool);
 
 #endif

@@ -1,6 +1,10 @@
 /* Quantized weights in host memory: model_weights_pack. */
+#include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "base/pool.h"
 #include "model/weights.h"
 
 /* A band of a matrix. */
@@ -13,6 +17,9 @@ struct job {
 struct jobs {
     struct job *jobs;
     int64_t count;
+    pthread_mutex_t lock; /* of the failure */
+    enum status status;
+    struct error err;
 };
 
 /* Bytes of the parts that the weight does not have yet. */
@@ -73,19 +80,29 @@ static int64_t count_bands(const struct model_weights *w)
     return bands;
 }
 
-static enum status run_jobs(const struct jobs *jobs, struct error *err)
+static void run_job(void *all, int64_t index, int thread)
 {
-    enum status status = STATUS_OK;
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < jobs->count; i++) {
-        const struct job *job = &jobs->jobs[i];
-        struct error failure;
-        const enum status result = weight_source_read(job->source, job->first, job->rows, &job->out, &failure);
-        if (result == STATUS_OK) continue;
-#pragma omp critical
-        status = error_set(err, result, "%s", failure.text);
-    }
-    return status;
+    (void)thread;
+    struct jobs *jobs = all;
+    const struct job *job = &jobs->jobs[index];
+    struct error failure;
+    const enum status status = weight_source_read(job->source, job->first, job->rows, &job->out, &failure);
+    if (status == STATUS_OK) return;
+    pthread_mutex_lock(&jobs->lock);
+    jobs->status = error_set(&jobs->err, status, "%s", failure.text);
+    pthread_mutex_unlock(&jobs->lock);
+}
+
+static enum status run_jobs(struct jobs *jobs, struct error *err)
+{
+    struct pool *pool;
+    const enum status status = pool_open(processors_allowed(), &pool, err);
+    if (status != STATUS_OK) return status;
+    pthread_mutex_init(&jobs->lock, NULL);
+    pool_run(pool, INT_MAX, jobs->count, run_job, jobs);
+    pthread_mutex_destroy(&jobs->lock);
+    pool_close(pool);
+    return jobs->status == STATUS_OK ? STATUS_OK : error_set(err, jobs->status, "%s", jobs->err.text);
 }
 
 enum status model_weights_pack(struct model_weights *w, struct error *err)

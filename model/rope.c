@@ -1,5 +1,6 @@
 /* The rotation table. The formulas are those of transformers' modeling_rope_utils. What is float32 there is float32
  * here, too: a frequency rounded differently moves the angle at position 100000 by 0.01. */
+#include <limits.h>
 #include <math.h>
 
 #include "model/model_spec.h"
@@ -129,20 +130,26 @@ int32_t rope_table_rows(const struct model_spec *spec, int32_t max_length)
     return model_spec_rope_switch(spec, max_length) ? 2 * max_length : max_length;
 }
 
-static void fill_table(const float *frequencies, int pairs, float scale, int32_t max_length, float *table)
+struct angles {
+    const float *frequencies; /* [pairs] */
+    int pairs;
+    float scale;
+    float *table; /* [positions, 2 * pairs] */
+};
+
+static void fill_row(void *angles, int64_t position, int thread)
 {
-#pragma omp parallel for schedule(static) if (max_length > 4096)
-    for (int32_t position = 0; position < max_length; position++) {
-        float *row = table + (int64_t)position * 2 * pairs;
-        for (int pair = 0; pair < pairs; pair++) {
-            const float angle = (float)position * frequencies[pair];
-            row[pair] = cosf(angle) * scale;
-            row[pairs + pair] = sinf(angle) * scale;
-        }
+    (void)thread;
+    const struct angles *a = angles;
+    float *row = a->table + position * 2 * a->pairs;
+    for (int pair = 0; pair < a->pairs; pair++) {
+        const float angle = (float)position * a->frequencies[pair];
+        row[pair] = cosf(angle) * a->scale;
+        row[a->pairs + pair] = sinf(angle) * a->scale;
     }
 }
 
-void rope_table(const struct model_spec *spec, int32_t rope, int32_t max_length, float *table)
+void rope_table(const struct model_spec *spec, int32_t rope, int32_t max_length, float *table, struct pool *pool)
 {
     const struct rope_config *config = &spec->ropes[rope];
     const int dim = rope_rotary_dim(spec, rope), pairs = dim / 2;
@@ -150,7 +157,8 @@ void rope_table(const struct model_spec *spec, int32_t rope, int32_t max_length,
     for (int half = 0; half < halves; half++, table += (int64_t)max_length * dim) {
         float frequencies[MODEL_MAX_HEAD_SIZE / 2];
         for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(config, pair, dim, half == 1);
-        fill_table(frequencies, pairs, attention_factor(config), max_length, table);
+        struct angles angles = {frequencies, pairs, attention_factor(config), table};
+        pool_run(pool, INT_MAX, max_length, fill_row, &angles);
     }
 }
 

@@ -5,11 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include "base/clock.h"
+#include "base/pool.h"
 
 /* Transfers are cut into chunks, which the threads share; a buffer holds one chunk. Pinning a byte takes as long as
  * copying ten, so there are few buffers. */
@@ -175,22 +172,35 @@ static enum status run_lane(struct upload *u, struct lane *lane, struct error *e
     return b->stream_synchronize(b, lane->stream, err);
 }
 
+struct lanes {
+    struct upload *upload;
+    enum status results[MAX_LANES];
+    struct error errors[MAX_LANES];
+};
+
+static void open_and_run_lane(void *all, int64_t i, int thread)
+{
+    (void)thread;
+    struct lanes *lanes = all;
+    struct upload *u = lanes->upload;
+    struct lane lane = {.buffers = u->buffers + i * BUFFERS * CHUNK_BYTES};
+    lanes->results[i] = lane_open(u->backend, &lane, &lanes->errors[i]);
+    if (lanes->results[i] == STATUS_OK) lanes->results[i] = run_lane(u, &lane, &lanes->errors[i]);
+    lane_close(u->backend, &lane);
+}
+
 /* The upload's own thread: it runs the lanes, a thread each. */
 static void *run_lanes(void *upload)
 {
     struct upload *u = upload;
-    struct lane lanes[MAX_LANES] = {{0}};
-    enum status results[MAX_LANES] = {STATUS_OK};
-    struct error errors[MAX_LANES];
-#pragma omp parallel for num_threads(u->num_lanes) schedule(static, 1)
-    for (int i = 0; i < u->num_lanes; i++) {
-        lanes[i].buffers = u->buffers + (int64_t)i * BUFFERS * CHUNK_BYTES;
-        results[i] = lane_open(u->backend, &lanes[i], &errors[i]);
-        if (results[i] == STATUS_OK) results[i] = run_lane(u, &lanes[i], &errors[i]);
-        lane_close(u->backend, &lanes[i]);
-    }
+    struct lanes lanes = {.upload = u};
+    struct pool *pool;
+    u->status = pool_open(u->num_lanes, &pool, &u->err);
+    if (u->status != STATUS_OK) return NULL;
+    pool_run(pool, u->num_lanes, u->num_lanes, open_and_run_lane, &lanes);
+    pool_close(pool);
     for (int i = 0; i < u->num_lanes && u->status == STATUS_OK; i++)
-        if (results[i] != STATUS_OK) u->status = error_set(&u->err, results[i], "%s", errors[i].text);
+        if (lanes.results[i] != STATUS_OK) u->status = error_set(&u->err, lanes.results[i], "%s", lanes.errors[i].text);
     return NULL;
 }
 

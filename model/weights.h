@@ -64,8 +64,8 @@ struct model_weights {
 enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
                                struct model_weights *weights, struct error *err);
 
-/* Reads into memory what quantized matrices cannot use in the files, so that weights can be used on the CPU; all
- * threads that OpenMP has. Does nothing where there is no such matrix, or if that is done already. OUT_OF_MEMORY, IO,
+/* Reads into memory what quantized matrices cannot use in the files, so that weights can be used on the CPU; on
+ * all processors. Does nothing where there is no such matrix, or if that is done already. OUT_OF_MEMORY, IO,
  * or INVALID: see weight_source_read. */
 enum status model_weights_pack(struct model_weights *weights, struct error *err);
 int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes that it would allocate now */

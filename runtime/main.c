@@ -3,14 +3,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <unistd.h>
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include "base/visible.h"
 #include "runtime/bus_error.h"
@@ -61,21 +55,6 @@ static void fill_standard_files(void)
         if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-/* OpenMP's threads spin while they wait. On a machine that runs other programs too, a spinning thread takes the
- * processor from the thread that it waits for; sleeping instead costs microseconds per operation. OpenMP reads its wait
- * policy before main, so the program executes itself again with the policy set. It does not where OpenMP binds threads
- * (OMP_PROC_BIND), because this thread is then bound to one processor and the new process would see only that one, nor
- * where the dynamic loader was run by hand, because /proc/self/exe is then the loader. */
-static void sleep_while_waiting(char **argv)
-{
-    if (getenv("OMP_WAIT_POLICY") || getauxval(AT_BASE) == 0) return;
-#ifdef _OPENMP
-    if (omp_get_num_places() > 0) return;
-#endif
-    if (setenv("OMP_WAIT_POLICY", "passive", 0) == 0) execv("/proc/self/exe", argv);
-    /* If that failed, quire works without it, only slower on a busy machine. */
-}
-
 /* What is printed without a command; -1: argv asks for none of it. The last two are for the build. */
 static int print_about(int argc, char **argv)
 {
@@ -96,7 +75,6 @@ static int print_about(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    sleep_while_waiting(argv);
     fill_standard_files();
     /* A closed pipe and a file at its size limit become write errors, which every command reports. */
     signal(SIGPIPE, SIG_IGN);

@@ -585,10 +585,10 @@ static void test_longrope_beside_another(void **state)
     c.spec.ropes[1] = (struct rope_config){.theta = 10000, .factor = 1};
     c.spec.layers[1].rope = 1;
     assert_int_equal(rope_table_rows(&c.spec, LENGTH), 2 * LENGTH);
-    rope_table(&c.spec, 1, LENGTH, table[0]);
+    rope_table(&c.spec, 1, LENGTH, table[0], NULL);
     assert_true(table[1][0] != table[2][0]);
     assert_memory_equal(table, table + LENGTH, LENGTH * sizeof *table);
-    rope_table(&c.spec, 0, LENGTH, table[0]);
+    rope_table(&c.spec, 0, LENGTH, table[0], NULL);
     assert_true(table[1][0] != table[LENGTH + 1][0]);
 }
 
@@ -875,9 +875,9 @@ static void test_rope_of_a_part(void **state)
         c.spec.layers[0].rotary_dim = 0; /* one that rotates nothing */
         assert_true(c.spec.head_size > DIM && c.spec.num_layers > 1);
         assert_int_equal(rope_rotary_dim(&c.spec, 0), DIM);
-        rope_table(&c.spec, 0, POSITIONS, part[0]);
+        rope_table(&c.spec, 0, POSITIONS, part[0], NULL);
         c.spec.head_size = DIM;
-        rope_table(&c.spec, 0, POSITIONS, whole[0]);
+        rope_table(&c.spec, 0, POSITIONS, whole[0], NULL);
         assert_memory_equal(part, whole, sizeof part);
         assert_true(part[1][0] != 0 && part[1][DIM - 1] != 0);
     }
@@ -966,7 +966,7 @@ static void compare_table(const struct model_config *config, const json_t *posit
     const int32_t rows = rope_table_rows(&config->spec, length), dim = rope_rotary_dim(&config->spec, 0);
     float *table = malloc((size_t)rows * (size_t)dim * sizeof *table);
     assert_non_null(table);
-    rope_table(&config->spec, 0, length, table);
+    rope_table(&config->spec, 0, length, table, NULL);
     compare_rows(name, table, dim, positions, json_object_get(golden, "table"));
     assert_int_equal(rows, long_table ? 2 * length : length);
     if (long_table) compare_rows(name, table + (int64_t)length * dim, dim, positions, long_table);
@@ -1116,7 +1116,7 @@ static void test_mutations(void **state)
         const int32_t count = rope_table_rows(&config.spec, 4) * rope_rotary_dim(&config.spec, 0);
         float *table = malloc((size_t)count * sizeof *table);
         assert_non_null(table);
-        rope_table(&config.spec, 0, 4, table);
+        rope_table(&config.spec, 0, 4, table, NULL);
         for (int32_t i = 0; i < count; i++) assert_true(isfinite(table[i]));
         free(table);
         loaded++;

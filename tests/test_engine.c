@@ -1033,7 +1033,7 @@ static long count_allocations(struct engine *e, const struct run_prompt *prompts
 }
 #endif
 
-/* The second time: the first starts OpenMP's threads, takes swap space, and lets a GPU's driver set up what it does
+/* The second time: the first takes swap space, and lets a GPU's driver set up what it does
  * on first use. */
 static void test_no_allocation_in_steps(void **state)
 {

@@ -167,28 +167,34 @@ static void make_query(struct fixture *f, struct random *random)
     f->query_host = tensor_doubles(&f->query);
 }
 
+/* Head index % num_heads of token index / num_heads. */
+static void attend_head(void *fixture, int64_t index, int thread)
+{
+    (void)thread;
+    const struct fixture *f = fixture;
+    const struct attention_case *c = f->c;
+    const int64_t token = index / c->num_heads;
+    const int32_t h = (int32_t)(index % c->num_heads), kv_head = h / (c->num_heads / c->num_kv_heads);
+    int32_t i = 0;
+    while (token >= f->query_start[i + 1]) i++;
+    const struct reference_query q = {.query = f->query_host + token * f->query_stride + h * c->head_size,
+                                      .keys = f->keys[i] + kv_head * c->head_size,
+                                      .values = f->values[i] + kv_head * c->head_size,
+                                      .stride = (int64_t)c->num_kv_heads * c->head_size,
+                                      .position = c->seq_lens[i] - f->query_start[i + 1] + (int32_t)token,
+                                      .head = h,
+                                      .kv_head = kv_head,
+                                      .head_size = c->head_size,
+                                      .params = &f->params,
+                                      .alibi_slope = c->alibi ? (double)f->slopes[h] : 0};
+    reference_attention(f->expected + index * c->head_size, &q);
+}
+
 static void make_expected(struct fixture *f)
 {
     const struct attention_case *c = f->c;
     f->expected = malloc(sizeof(double) * (size_t)f->num_tokens * (size_t)c->num_heads * (size_t)c->head_size);
-    for (int32_t i = 0; i < c->num_seqs; i++)
-#pragma omp parallel for schedule(dynamic) collapse(2)
-        for (int32_t j = 0; j < c->query_lens[i]; j++)
-            for (int32_t h = 0; h < c->num_heads; h++) {
-                const int64_t token = f->query_start[i] + j;
-                const int32_t kv_head = h / (c->num_heads / c->num_kv_heads);
-                const struct reference_query q = {.query = f->query_host + token * f->query_stride + h * c->head_size,
-                                                  .keys = f->keys[i] + kv_head * c->head_size,
-                                                  .values = f->values[i] + kv_head * c->head_size,
-                                                  .stride = (int64_t)c->num_kv_heads * c->head_size,
-                                                  .position = c->seq_lens[i] - c->query_lens[i] + j,
-                                                  .head = h,
-                                                  .kv_head = kv_head,
-                                                  .head_size = c->head_size,
-                                                  .params = &f->params,
-                                                  .alibi_slope = c->alibi ? (double)f->slopes[h] : 0};
-                reference_attention(f->expected + (token * c->num_heads + h) * c->head_size, &q);
-            }
+    reference_for((int64_t)f->num_tokens * c->num_heads, attend_head, f);
 }
 
 static void fixture_make(struct fixture *f, const struct attention_case *c, const struct test_backend *tb,

@@ -167,6 +167,21 @@ static struct sums sums_of(const double *x, const double *x_errors, const double
     return s;
 }
 
+struct product {
+    struct sums *sums;              /* [tokens, m] */
+    const double *x, *x_errors, *w; /* [tokens, n], [tokens, n], [m, n] */
+    double w_error;
+    int64_t n, m;
+};
+
+static void sum_of(void *product, int64_t i, int thread)
+{
+    (void)thread;
+    const struct product *p = product;
+    const int64_t token = i / p->m, feature = i % p->m, n = p->n;
+    p->sums[i] = sums_of(p->x + token * n, p->x_errors + token * n, p->w + feature * n, p->w_error, n);
+}
+
 /* Each element within its bound, and all together within what is to be expected of that many. */
 static void check_result(const struct test_backend *tb, const struct quantized_case *c,
                          const struct quantized_weight *q, const double *x, const struct tensor *out, const char *what)
@@ -176,9 +191,8 @@ static void check_result(const struct test_backend *tb, const struct quantized_c
     double *x_errors = malloc(sizeof(double) * (size_t)(c->num_tokens * n)), squares = 0, variance = 0, error = 0;
     errors_of_x(tb, c, q, x, x_errors);
     struct sums *sums = malloc(sizeof *sums * (size_t)(c->num_tokens * m));
-#pragma omp parallel for
-    for (int64_t i = 0; i < c->num_tokens * m; i++)
-        sums[i] = sums_of(x + i / m * n, x_errors + i / m * n, q->elements + i % m * n, w_error, n);
+    struct product product = {sums, x, x_errors, q->elements, w_error, n, m};
+    reference_for(c->num_tokens * m, sum_of, &product);
     for (int64_t i = 0; i < c->num_tokens * m; i++) {
         sums[i].value += c->bias ? tensor_get(&q->bias, i % m) : 0;
         squares += sums[i].value * sums[i].value, variance += sums[i].variance;

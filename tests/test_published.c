@@ -119,7 +119,7 @@ static void check_ropes(const char *name, const struct model_spec *spec, const j
         const double scale = element(golden, "rope_scale", (int32_t)rope);
         float *row = &table[0][0] + dim;
         same(name, "the number of frequencies", pairs, (double)json_array_size(frequencies));
-        rope_table(spec, (int32_t)rope, 2, &table[0][0]);
+        rope_table(spec, (int32_t)rope, 2, &table[0][0], NULL);
         for (int32_t i = 0; i < pairs; i++) {
             const double frequency = json_number_value(json_array_get(frequencies, (size_t)i));
             if (fabs(row[i] - scale * cos(frequency)) > 1e-6 || fabs(row[pairs + i] - scale * sin(frequency)) > 1e-6)

@@ -27,8 +27,11 @@ static void act_and_mul(const struct cpu_kernels *kernels, enum activation activ
     }
 }
 
-static void act_row(const struct cpu_kernels *kernels, const struct act_and_mul_args *args, int64_t t)
+static void act_token(const struct cpu_state *s, const void *act_args, int64_t t, int thread)
 {
+    (void)thread;
+    const struct act_and_mul_args *args = act_args;
+    const struct cpu_kernels *kernels = s->kernels;
     const enum dtype dtype = args->dtype;
     const int64_t size = args->size;
     const void *row = cpu_element(args->gate_up, dtype, 2 * t * size);
@@ -49,9 +52,7 @@ static void act_row(const struct cpu_kernels *kernels, const struct act_and_mul_
 
 void cpu_act_and_mul(struct backend *b, const struct act_and_mul_args *args)
 {
-    const struct cpu_state *s = cpu_state(b);
-#pragma omp parallel for num_threads(cpu_threads_for(s, 3 * (int64_t)args->num_tokens * args->size))
-    for (int32_t t = 0; t < args->num_tokens; t++) act_row(s->kernels, args, t);
+    cpu_for(cpu_state(b), 3 * (int64_t)args->num_tokens * args->size, args->num_tokens, act_token, args);
 }
 
 static void xielu(const struct xielu_params *p, float *out, const float *x, int64_t count)
@@ -63,8 +64,11 @@ static void xielu(const struct xielu_params *p, float *out, const float *x, int6
     }
 }
 
-static void xielu_row(const struct cpu_kernels *kernels, const struct xielu_args *args, int64_t t)
+static void xielu_token(const struct cpu_state *s, const void *xielu_args, int64_t t, int thread)
 {
+    (void)thread;
+    const struct xielu_args *args = xielu_args;
+    const struct cpu_kernels *kernels = s->kernels;
     const enum dtype dtype = args->dtype;
     const void *x = cpu_element(args->x, dtype, t * args->size);
     void *out = cpu_element_out(args->out, dtype, t * args->size);
@@ -83,7 +87,5 @@ static void xielu_row(const struct cpu_kernels *kernels, const struct xielu_args
 
 void cpu_xielu(struct backend *b, const struct xielu_args *args)
 {
-    const struct cpu_state *s = cpu_state(b);
-#pragma omp parallel for num_threads(cpu_threads_for(s, 8 * (int64_t)args->num_tokens * args->size))
-    for (int32_t t = 0; t < args->num_tokens; t++) xielu_row(s->kernels, args, t);
+    cpu_for(cpu_state(b), 8 * (int64_t)args->num_tokens * args->size, args->num_tokens, xielu_token, args);
 }

@@ -62,15 +62,15 @@ static int32_t rows_per_tile(const struct attention_args *args)
     return is_sparse(args) ? 1 : TILE_ROWS;
 }
 
-static void tile_scratch(struct tile *tile, const struct cpu_state *s, const struct attention_args *args)
+static void tile_scratch(struct tile *tile, const struct cpu_state *s, const struct attention_args *args, int thread)
 {
     int64_t head_size = args->head_size, block_size = args->block_size;
     int64_t bytes = tile_bytes(head_size, block_size);
-    assert((cpu_thread() + 1) * bytes <= s->workspace_bytes);
+    assert((thread + 1) * bytes <= s->workspace_bytes);
     tile->args = args;
     tile->kernels = s->kernels;
     tile->sparse = is_sparse(args);
-    tile->query = (float *)(s->workspace + cpu_thread() * bytes);
+    tile->query = (float *)(s->workspace + thread * bytes);
     tile->out = tile->query + TILE_ROWS * head_size;
     tile->scores = tile->out + TILE_ROWS * head_size;
     tile->k = tile->scores + TILE_ROWS * chunk_tokens(block_size);
@@ -294,10 +294,10 @@ static void *out_row(const struct attention_args *args, int64_t token, int64_t h
 
 /* One tile of one sequence over its whole context. */
 static void attend_tile(const struct cpu_state *s, const struct attention_args *args, int32_t seq, int32_t kv_head,
-                        int64_t tile_index)
+                        int64_t tile_index, int thread)
 {
     struct tile tile;
-    tile_scratch(&tile, s, args);
+    tile_scratch(&tile, s, args, thread);
     if (!tile_begin(&tile, seq, kv_head, tile_index * rows_per_tile(args))) return;
     tile_attend(&tile, 0, tile.end);
     for (int32_t r = 0; r < tile.rows; r++)
@@ -312,21 +312,39 @@ static int64_t tiles_per_head(const struct attention_args *args, int32_t max_que
     return (rows + per_tile - 1) / per_tile;
 }
 
-static inline int attention_threads(const struct cpu_state *s, const struct attention_args *args)
+static int64_t attention_work(const struct attention_args *args)
 {
     int64_t rows = (int64_t)args->num_seqs * args->max_query_len * args->num_heads;
-    return cpu_threads_for(s, rows * args->max_seq_len * args->head_size);
+    return rows * args->max_seq_len * args->head_size;
 }
 
-/* Each tile attends to its whole context. The last tiles of a prefill come first, because they take longest. */
+/* Each tile attends to its whole context. */
+struct whole {
+    const struct attention_args *args;
+    int64_t tiles, heads; /* per head; of all sequences */
+    int64_t rounds, threads;
+};
+
+/* The last tiles of a prefill come first, because they take longest. Neighbours run on one thread, so tiles are dealt
+ * out like cards: each thread gets one of a round. */
+static void attend_one(const struct cpu_state *s, const void *whole, int64_t index, int thread)
+{
+    const struct whole *w = whole;
+    const struct attention_args *args = w->args;
+    const int64_t i = index % w->rounds * w->threads + index / w->rounds;
+    if (i >= w->tiles * w->heads) return;
+    int32_t seq = args->first_seq + (int32_t)(i % w->heads / args->num_kv_heads);
+    attend_tile(s, args, seq, (int32_t)(i % args->num_kv_heads), w->tiles - 1 - i / w->heads, thread);
+}
+
 static void attend(const struct cpu_state *s, const struct attention_args *args)
 {
-    int64_t tiles = tiles_per_head(args, args->max_query_len), heads = (int64_t)args->num_seqs * args->num_kv_heads;
-#pragma omp parallel for num_threads(attention_threads(s, args)) schedule(dynamic, 1)
-    for (int64_t i = 0; i < tiles * heads; i++) {
-        int32_t seq = args->first_seq + (int32_t)(i % heads / args->num_kv_heads);
-        attend_tile(s, args, seq, (int32_t)(i % args->num_kv_heads), tiles - 1 - i / heads);
-    }
+    struct whole whole = {.args = args,
+                          .tiles = tiles_per_head(args, args->max_query_len),
+                          .heads = (int64_t)args->num_seqs * args->num_kv_heads,
+                          .threads = cpu_threads_for(s, attention_work(args))};
+    whole.rounds = (whole.tiles * whole.heads + whole.threads - 1) / whole.threads;
+    cpu_for(s, attention_work(args), whole.rounds * whole.threads, attend_one, &whole);
 }
 
 void cpu_paged_attention_v1(struct backend *b, const struct attention_args *args)
@@ -345,12 +363,24 @@ static int64_t partial_floats(int64_t head_size)
     return head_size + 2;
 }
 
-static void attend_partition(const struct cpu_state *s, const struct attention_args *args, float *partials, int32_t seq,
-                             int32_t kv_head, int64_t tile_index, int64_t partition, int64_t num_partitions)
+/* Contexts are cut into partitions. */
+struct parts {
+    const struct attention_args *args; /* sequences [first_seq, first_seq + num_seqs) */
+    float *partials;                   /* [num_seqs, stride] */
+    int64_t stride, tiles, num_partitions;
+};
+
+static void attend_partition(const struct cpu_state *s, const void *parts, int64_t i, int thread)
 {
+    const struct parts *p = parts;
+    const struct attention_args *args = p->args;
+    const int64_t num_partitions = p->num_partitions, per_seq = num_partitions * args->num_kv_heads * p->tiles;
+    const int64_t seq = i / per_seq, partition = i % per_seq / (args->num_kv_heads * p->tiles);
+    const int32_t kv_head = (int32_t)(i / p->tiles % args->num_kv_heads);
+    float *partials = p->partials + seq * p->stride;
     struct tile tile;
-    tile_scratch(&tile, s, args);
-    if (!tile_begin(&tile, seq, kv_head, tile_index * rows_per_tile(args))) return;
+    tile_scratch(&tile, s, args, thread);
+    if (!tile_begin(&tile, args->first_seq + (int32_t)seq, kv_head, i % p->tiles * rows_per_tile(args))) return;
     int64_t from = partition * PAGED_ATTENTION_PARTITION_SIZE;
     tile_attend(&tile, (int32_t)from, (int32_t)min_i64(tile.end, from + PAGED_ATTENTION_PARTITION_SIZE));
     for (int32_t r = 0; r < tile.rows; r++) {
@@ -362,24 +392,27 @@ static void attend_partition(const struct cpu_state *s, const struct attention_a
 }
 
 /* Combines the partitions of one head. */
-static void reduce_partitions(const struct cpu_state *s, const struct attention_args *args, const float *partials,
-                              int64_t num_partitions, int32_t seq, int32_t head)
+static void reduce_partitions(const struct cpu_state *s, const void *parts, int64_t i, int thread)
 {
-    int64_t head_size = args->head_size, size = partial_floats(head_size);
-    const float *first = partials + head * num_partitions * size;
+    (void)thread;
+    const struct parts *p = parts;
+    const struct attention_args *args = p->args;
+    const int64_t head_size = args->head_size, size = partial_floats(head_size), num_partitions = p->num_partitions;
+    const int64_t seq = i / args->num_heads, head = i % args->num_heads;
+    const float *first = p->partials + seq * p->stride + head * num_partitions * size;
     float max = -FLT_MAX, sum = 0, piece[CPU_PIECE];
-    for (int64_t p = 0; p < num_partitions; p++)
-        if (first[p * size] > max) max = first[p * size];
-    for (int64_t p = 0; p < num_partitions; p++) sum += first[p * size + 1] * expf(first[p * size] - max);
+    for (int64_t j = 0; j < num_partitions; j++)
+        if (first[j * size] > max) max = first[j * size];
+    for (int64_t j = 0; j < num_partitions; j++) sum += first[j * size + 1] * expf(first[j * size] - max);
     float inverse = sum == 0 ? 0 : 1 / sum;
     for (int64_t start = 0; start < head_size; start += CPU_PIECE) {
         int64_t n = min_i64(CPU_PIECE, head_size - start);
         memset(piece, 0, sizeof piece);
-        for (int64_t p = 0; p < num_partitions; p++) {
-            float weight = first[p * size + 1] * expf(first[p * size] - max) * inverse;
-            for (int64_t d = 0; d < n; d++) piece[d] += weight * first[p * size + 2 + start + d];
+        for (int64_t j = 0; j < num_partitions; j++) {
+            float weight = first[j * size + 1] * expf(first[j * size] - max) * inverse;
+            for (int64_t d = 0; d < n; d++) piece[d] += weight * first[j * size + 2 + start + d];
         }
-        void *out = out_row(args, args->query_start[seq], head);
+        void *out = out_row(args, args->query_start[args->first_seq + seq], head);
         s->kernels->from_float(cpu_element_out(out, args->dtype, start), piece, args->dtype, n);
     }
 }
@@ -388,21 +421,14 @@ static void reduce_partitions(const struct cpu_state *s, const struct attention_
 static void attend_partitions(const struct cpu_state *s, const struct attention_args *args, float *partials,
                               int64_t num_partitions)
 {
-    int64_t tiles = tiles_per_head(args, 1), per_seq = num_partitions * args->num_kv_heads * tiles;
-    int64_t stride = args->num_heads * num_partitions * partial_floats(args->head_size);
-#pragma omp parallel for num_threads(attention_threads(s, args)) schedule(dynamic, 1)
-    for (int64_t i = 0; i < args->num_seqs * per_seq; i++) {
-        int64_t seq = i / per_seq, partition = i % per_seq / (args->num_kv_heads * tiles);
-        attend_partition(s, args, partials + seq * stride, args->first_seq + (int32_t)seq,
-                         (int32_t)(i / tiles % args->num_kv_heads), i % tiles, partition, num_partitions);
-    }
-    int64_t reductions = (int64_t)args->num_seqs * args->num_heads;
-#pragma omp parallel for num_threads(cpu_threads_for(s, args->num_seqs *stride))
-    for (int64_t i = 0; i < reductions; i++) {
-        int64_t seq = i / args->num_heads;
-        reduce_partitions(s, args, partials + seq * stride, num_partitions, args->first_seq + (int32_t)seq,
-                          (int32_t)(i % args->num_heads));
-    }
+    const struct parts parts = {.args = args,
+                                .partials = partials,
+                                .stride = args->num_heads * num_partitions * partial_floats(args->head_size),
+                                .tiles = tiles_per_head(args, 1),
+                                .num_partitions = num_partitions};
+    const int64_t per_seq = num_partitions * args->num_kv_heads * parts.tiles;
+    cpu_for(s, attention_work(args), args->num_seqs * per_seq, attend_partition, &parts);
+    cpu_for(s, args->num_seqs * parts.stride, (int64_t)args->num_seqs * args->num_heads, reduce_partitions, &parts);
 }
 
 /* Divides long contexts between threads; takes as many sequences at a time as the workspace has room for. */

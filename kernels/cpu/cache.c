@@ -1,5 +1,6 @@
 /* Writes to the KV cache, copies of its blocks, and changes to block tables. */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "kernels/cpu/state.h"
@@ -42,9 +43,13 @@ static void store_values(uint8_t *out, const uint8_t *in, int64_t count, int64_t
     }
 }
 
-static void cache_token(const struct cpu_kernels *kernels, const struct reshape_and_cache_args *args, int64_t t,
-                        int64_t slot)
+static void cache_token(const struct cpu_state *s, const void *cache_args, int64_t t, int thread)
 {
+    (void)thread;
+    const struct reshape_and_cache_args *args = cache_args;
+    const struct cpu_kernels *kernels = s->kernels;
+    const int64_t slot = args->slot_mapping[t];
+    if (slot < 0) return;
     int64_t head_size = args->head_size, block_size = args->block_size, element = dtype_size(args->cache_dtype);
     int64_t block = slot / block_size, offset = slot % block_size;
     const float k_scale = element == 1 ? args->kv_scales[0] : 1, v_scale = element == 1 ? args->kv_scales[1] : 1;
@@ -67,10 +72,7 @@ static void cache_token(const struct cpu_kernels *kernels, const struct reshape_
 
 void cpu_reshape_and_cache(struct backend *b, const struct reshape_and_cache_args *args)
 {
-    const struct cpu_state *s = cpu_state(b);
-#pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens * args->kv_stride))
-    for (int32_t t = 0; t < args->num_tokens; t++)
-        if (args->slot_mapping[t] >= 0) cache_token(s->kernels, args, t, args->slot_mapping[t]);
+    cpu_for(cpu_state(b), args->num_tokens * args->kv_stride, args->num_tokens, cache_token, args);
 }
 
 /* The largest magnitude of the count finite elements at in[index]. */
@@ -87,18 +89,35 @@ static float largest_of(const struct cpu_kernels *kernels, const void *in, enum 
     return largest;
 }
 
+/* Of K and V. */
+struct measurement {
+    const struct reshape_and_cache_args *args;
+    _Atomic(float) *largest; /* [2] */
+};
+
+static void raise_to(_Atomic(float) *largest, float value)
+{
+    float seen = atomic_load(largest);
+    while (value > seen && !atomic_compare_exchange_weak(largest, &seen, value)) continue;
+}
+
+static void measure_token(const struct cpu_state *s, const void *measurement, int64_t t, int thread)
+{
+    (void)thread;
+    const struct measurement *m = measurement;
+    const struct reshape_and_cache_args *args = m->args;
+    const int64_t index = t * args->kv_stride, size = (int64_t)args->num_kv_heads * args->head_size;
+    if (args->slot_mapping[t] < 0) return;
+    raise_to(&m->largest[0], largest_of(s->kernels, args->key, args->dtype, index, size));
+    raise_to(&m->largest[1], largest_of(s->kernels, args->value, args->dtype, index, size));
+}
+
 void cpu_calculate_kv_scales(struct backend *b, const struct reshape_and_cache_args *args)
 {
-    const struct cpu_state *s = cpu_state(b);
     const int64_t size = (int64_t)args->num_kv_heads * args->head_size;
-    float largest[2] = {0, 0};
-#pragma omp parallel for num_threads(cpu_threads_for(s, 2 * args->num_tokens * size)) reduction(max : largest[:2])
-    for (int32_t t = 0; t < args->num_tokens; t++) {
-        if (args->slot_mapping[t] < 0) continue;
-        const int64_t index = t * args->kv_stride;
-        largest[0] = fmaxf(largest[0], largest_of(s->kernels, args->key, args->dtype, index, size));
-        largest[1] = fmaxf(largest[1], largest_of(s->kernels, args->value, args->dtype, index, size));
-    }
+    _Atomic(float) largest[2] = {0, 0};
+    const struct measurement measurement = {.args = args, .largest = largest};
+    cpu_for(cpu_state(b), 2 * args->num_tokens * size, args->num_tokens, measure_token, &measurement);
     for (int i = 0; i < 2; i++) args->kv_scales[i] = fmaxf(args->kv_scales[i], kv_scale_for(largest[i]));
 }
 
@@ -112,18 +131,21 @@ void cpu_update_block_tables(struct backend *b, const struct update_block_tables
     }
 }
 
+static void move_block(const struct cpu_state *s, const void *swap_args, int64_t i, int thread)
+{
+    (void)s, (void)thread;
+    const struct swap_blocks_args *args = swap_args;
+    const struct block_pair *pair = &args->pairs[i / args->num_caches];
+    const int64_t cache = i % args->num_caches, bytes = args->block_bytes;
+    memcpy((uint8_t *)args->destinations[cache] + pair->destination * bytes,
+           (const uint8_t *)args->sources[cache] + pair->source * bytes, (size_t)bytes);
+}
+
 void cpu_swap_blocks(struct backend *b, const struct swap_blocks_args *args, backend_stream stream)
 {
-    const struct cpu_state *s = cpu_state(b);
-    const int64_t num_caches = args->num_caches, bytes = args->block_bytes, moves = num_caches * args->num_pairs;
-    (void)s, (void)stream; /* s: without OpenMP */
-#pragma omp parallel for num_threads(cpu_threads_for(s, moves *bytes / 4))
-    for (int64_t i = 0; i < moves; i++) {
-        const struct block_pair *pair = &args->pairs[i / num_caches];
-        const int64_t cache = i % num_caches;
-        memcpy((uint8_t *)args->destinations[cache] + pair->destination * bytes,
-               (const uint8_t *)args->sources[cache] + pair->source * bytes, (size_t)bytes);
-    }
+    (void)stream;
+    const int64_t moves = (int64_t)args->num_caches * args->num_pairs;
+    cpu_for(cpu_state(b), moves * args->block_bytes / 4, moves, move_block, args);
 }
 
 void cpu_copy_blocks(struct backend *b, const struct copy_blocks_args *args)

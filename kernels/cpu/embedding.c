@@ -4,6 +4,8 @@
 
 #include "kernels/cpu/state.h"
 
+enum { LOGITS_PIECE = 4096 };
+
 static void embed(const struct cpu_kernels *kernels, const struct embedding_args *args, void *out, int64_t id)
 {
     const int64_t size = args->table->in_features;
@@ -22,16 +24,18 @@ static void embed(const struct cpu_kernels *kernels, const struct embedding_args
     }
 }
 
+static void embed_token(const struct cpu_state *s, const void *embedding_args, int64_t t, int thread)
+{
+    (void)thread;
+    const struct embedding_args *args = embedding_args;
+    int64_t id = args->ids[t] >= 0 ? args->ids[t] : args->last_sampled[-(int64_t)args->ids[t] - 1];
+    if (id < 0) id = 0; /* no token could be sampled; the result for token 0 is not used */
+    embed(s->kernels, args, cpu_element_out(args->out, args->dtype, t * args->table->in_features), id);
+}
+
 void cpu_embedding(struct backend *b, const struct embedding_args *args)
 {
-    const struct cpu_state *s = cpu_state(b);
-    const int64_t size = args->table->in_features;
-#pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens *size))
-    for (int32_t t = 0; t < args->num_tokens; t++) {
-        int64_t id = args->ids[t] >= 0 ? args->ids[t] : args->last_sampled[-(int64_t)args->ids[t] - 1];
-        if (id < 0) id = 0; /* no token could be sampled; the result for token 0 is not used */
-        embed(s->kernels, args, cpu_element_out(args->out, args->dtype, t * size), id);
-    }
+    cpu_for(cpu_state(b), args->num_tokens * args->table->in_features, args->num_tokens, embed_token, args);
 }
 
 void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args)
@@ -42,16 +46,22 @@ void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args)
         memcpy((uint8_t *)args->out + i * bytes, (const uint8_t *)args->x + args->indices[i] * bytes, (size_t)bytes);
 }
 
-void cpu_scale_logits(struct backend *b, const struct scale_logits_args *args)
+static void scale_piece(const struct cpu_state *s, const void *scale_args, int64_t piece, int thread)
 {
-    const struct cpu_state *s = cpu_state(b);
+    (void)s, (void)thread;
+    const struct scale_logits_args *args = scale_args;
     const int64_t count = (int64_t)args->num_samples * args->vocab_size;
+    const int64_t first = piece * LOGITS_PIECE, end = min_i64(first + LOGITS_PIECE, count);
     const float cap = args->soft_cap, factor = cap > 0 ? args->multiplier / cap : args->multiplier;
-    const int64_t work = cap > 0 ? 16 * count : count; /* tanhf costs about as much as 16 multiplications */
-    (void)s, (void)work;                               /* without OpenMP */
-#pragma omp parallel for num_threads(cpu_threads_for(s, work)) schedule(static)
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = first; i < end; i++) {
         const float x = args->logits[i] * factor;
         args->logits[i] = cap > 0 ? cap * tanhf(x) : x;
     }
+}
+
+void cpu_scale_logits(struct backend *b, const struct scale_logits_args *args)
+{
+    const int64_t count = (int64_t)args->num_samples * args->vocab_size;
+    const int64_t work = args->soft_cap > 0 ? 16 * count : count; /* tanhf costs as much as 16 multiplications */
+    cpu_for(cpu_state(b), work, (count + LOGITS_PIECE - 1) / LOGITS_PIECE, scale_piece, args);
 }

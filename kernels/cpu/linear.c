@@ -28,7 +28,7 @@
 #include "kernels/cpu/linear.h"
 
 enum {
-    FEW_ROWS = 4,          /* of quantized weights: as many as become floats at once there */
+    FEW_ROWS = 4,          /* output features that kernels->dot takes at once */
     DEPTH = 256,           /* input features of a panel: 32 KiB for 32 output features */
     STRETCH_TOKENS = 1008, /* tokens packed at once: a multiple of 6 and of 14 */
     STRETCH_FLOATS = 1 << 23,
@@ -116,10 +116,21 @@ static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot
     }
 }
 
-/* Output features [first, first + count) of the tokens in `dot`, the first of which is `token`. */
-static void few_features(const struct matmul *m, struct cpu_dot_args dot, int64_t token, int64_t first, int64_t count)
+/* The tokens in `dot`, the first of which is `token`. */
+struct few {
+    const struct matmul *m;
+    struct cpu_dot_args dot; /* without out and weights */
+    int64_t token, features; /* features: at once */
+};
+
+static void few_features(const struct cpu_state *s, const void *few, int64_t i, int thread)
 {
+    (void)thread;
+    const struct few *f = few;
+    const struct matmul *m = f->m;
+    const int64_t first = i * f->features, count = min_i64(f->features, m->out_features - first);
     float sums[FEW_TOKENS * FEW_FEATURES];
+    struct cpu_dot_args dot = f->dot;
     dot.out = sums;
     dot.out_stride = FEW_FEATURES;
     if (weight_is_quantized(m->w)) {
@@ -127,23 +138,23 @@ static void few_features(const struct matmul *m, struct cpu_dot_args dot, int64_
     } else {
         dot.weights = weights_at(m, first, 0);
         dot.out_features = count;
-        m->s->kernels->dot(&dot);
+        s->kernels->dot(&dot);
     }
     for (int t = 0; t < dot.num_tokens; t++) {
         matmul_add_bias(m, sums + t * FEW_FEATURES, first, count);
-        matmul_store(m, token + t, first, sums + t * FEW_FEATURES, count);
+        matmul_store(m, f->token + t, first, sums + t * FEW_FEATURES, count);
     }
 }
 
 static void few_tokens(const struct matmul *m, int64_t token, int count)
 {
-    const int64_t n = m->out_features, pieces = divide_up(n, FEW_FEATURES);
     if (weight_is_quantized(m->w) && matmul_few_quantized(m, token, count)) return;
-    struct cpu_dot_args dot = {.dtype = m->w_dtype, .num_tokens = count, .in_features = m->in_features};
-    dot.x = float_tokens(m, token, count, &dot.x_stride);
-#pragma omp parallel for num_threads(cpu_threads_for(m->s, work(m, count))) schedule(dynamic, 1)
-    for (int64_t i = 0; i < pieces; i++)
-        few_features(m, dot, token, i * FEW_FEATURES, min_i64(FEW_FEATURES, n - i * FEW_FEATURES));
+    struct few few = {.m = m,
+                      .dot = {.dtype = m->w_dtype, .num_tokens = count, .in_features = m->in_features},
+                      .token = token,
+                      .features = few_features_of(m->in_features * dtype_size(m->w_dtype), FEW_ROWS)};
+    few.dot.x = float_tokens(m, token, count, &few.dot.x_stride);
+    cpu_for(m->s, work(m, count), divide_up(m->out_features, few.features), few_features, &few);
 }
 
 /* ---- many tokens ---- */
@@ -152,6 +163,7 @@ static void few_tokens(const struct matmul *m, int64_t token, int count)
 struct stretch {
     const struct matmul *m;
     int64_t token, num_tokens;
+    int64_t across, down;         /* pieces that cover the output features, and the strips */
     int64_t strips, strip_tokens; /* x is cut into strips of equal height, at most tile_tokens */
     int64_t piece_features;       /* of a piece: a multiple of tile_features, */
     int64_t piece_strips;         /* by so many strips */
@@ -213,8 +225,10 @@ static bool gathers(const struct matmul *m)
     return m->tiles == TILES_INT8 && dtype != DTYPE_FLOAT32;
 }
 
-static void pack_strip(const struct stretch *stretch, int64_t strip)
+static void pack_strip(const struct cpu_state *s, const void *args, int64_t strip, int thread)
 {
+    (void)thread;
+    const struct stretch *stretch = args;
     const struct matmul *m = stretch->m;
     const int64_t first = strip * stretch->strip_tokens;
     const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first);
@@ -228,11 +242,11 @@ static void pack_strip(const struct stretch *stretch, int64_t strip)
             matmul_gather_x(m, gathered + t * depth, stretch->token + first + t, start, depth);
         if (gathers(m)) x = gathered;
         if (m->tiles == TILES_INT8) {
-            m->s->quantized->pack_x(packed, x, stride, tokens, depth);
+            s->quantized->pack_x(packed, x, stride, tokens, depth);
         } else if (m->tiles == TILES_BF16) {
-            m->s->bf16->pack_x(packed, x, dtype, stride, tokens, depth);
+            s->bf16->pack_x(packed, x, dtype, stride, tokens, depth);
         } else {
-            m->s->kernels->pack(packed, m->tile_tokens, x, dtype, stride, tokens, depth);
+            s->kernels->pack(packed, m->tile_tokens, x, dtype, stride, tokens, depth);
         }
     }
 }
@@ -291,10 +305,9 @@ static void compute_tiles(const struct stretch *stretch, const struct piece *pie
             sums[t * stride + n + i] = (start > 0 ? sums[t * stride + n + i] : 0) + piece->edge[t * width + i];
 }
 
-static void compute_piece(const struct stretch *stretch, struct piece *piece)
+static void compute_piece(const struct stretch *stretch, struct piece *piece, uint8_t *scratch)
 {
     const struct matmul *m = stretch->m;
-    uint8_t *scratch = stretch->scratch + cpu_thread() * thread_bytes();
     /* Rows that lie far apart are slow to load into registers of tiles. */
     const bool direct = m->args->out_dtype == DTYPE_FLOAT32 && m->tiles != TILES_BF16;
     const int64_t first = piece->first_strip * stretch->strip_tokens, token = stretch->token + first;
@@ -317,6 +330,17 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece)
     }
 }
 
+static void compute_piece_of(const struct cpu_state *s, const void *args, int64_t i, int thread)
+{
+    (void)s;
+    const struct stretch *stretch = args;
+    struct piece piece = {.first = i % stretch->across * stretch->piece_features,
+                          .first_strip = i / stretch->across * stretch->piece_strips};
+    piece.count = min_i64(stretch->piece_features, stretch->m->out_features - piece.first);
+    piece.end_strip = min_i64(piece.first_strip + stretch->piece_strips, stretch->strips);
+    compute_piece(stretch, &piece, stretch->scratch + thread * thread_bytes());
+}
+
 /* Small matmuls are cut finer, so that every thread has something to do. */
 static void choose_pieces(struct stretch *stretch, int threads)
 {
@@ -327,31 +351,19 @@ static void choose_pieces(struct stretch *stretch, int threads)
     stretch->strips = divide_up(stretch->num_tokens, stretch->strip_tokens);
     stretch->piece_features = PIECE_FEATURES / width * width;
     while (stretch->piece_features > width && n < wanted * stretch->piece_features) stretch->piece_features -= width;
-    const int64_t across = divide_up(n, stretch->piece_features);
-    const int64_t down = max_i64(1, min_i64(wanted / across, stretch->strips / 4));
+    stretch->across = divide_up(n, stretch->piece_features);
+    const int64_t down = max_i64(1, min_i64(wanted / stretch->across, stretch->strips / 4));
     stretch->piece_strips = divide_up(stretch->strips, down);
+    stretch->down = divide_up(stretch->strips, stretch->piece_strips);
 }
 
 static void compute_stretch(struct stretch *stretch)
 {
     const struct matmul *m = stretch->m;
-    const int threads = cpu_threads_for(m->s, work(m, m->num_tokens));
-    choose_pieces(stretch, threads);
-    const int64_t across = divide_up(m->out_features, stretch->piece_features);
-    const int64_t down = divide_up(stretch->strips, stretch->piece_strips);
-#pragma omp parallel num_threads(threads)
-    {
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < stretch->strips; i++) pack_strip(stretch, i);
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < across * down; i++) {
-            struct piece piece = {.first = i % across * stretch->piece_features,
-                                  .first_strip = i / across * stretch->piece_strips};
-            piece.count = min_i64(stretch->piece_features, m->out_features - piece.first);
-            piece.end_strip = min_i64(piece.first_strip + stretch->piece_strips, stretch->strips);
-            compute_piece(stretch, &piece);
-        }
-    }
+    const int64_t multiplications = work(m, m->num_tokens);
+    choose_pieces(stretch, cpu_threads_for(m->s, multiplications));
+    cpu_for(m->s, multiplications, stretch->strips, pack_strip, stretch);
+    cpu_for(m->s, multiplications, stretch->across * stretch->down, compute_piece_of, stretch);
 }
 
 /* Returns false, having done nothing, if the workspace has no room for a strip of x. */

@@ -6,7 +6,8 @@
 
 enum {
     FEW_TOKENS = 16,     /* at once, where each weight is read once */
-    FEW_FEATURES = 64,   /* output features at once there */
+    FEW_FEATURES = 64,   /* output features at once there, at most */
+    FEW_BYTES = 1 << 15, /* of weights at once there, about: 2 to 4 microseconds */
     PIECE_FEATURES = 256 /* output features of a piece of a matmul of many tokens, at most */
 };
 
@@ -27,6 +28,13 @@ struct matmul {
 static inline int64_t divide_up(int64_t n, int64_t step)
 {
     return (n + step - 1) / step;
+}
+
+/* Output features at once where there are few tokens, for rows of so many bytes: a multiple of `multiple`. */
+static inline int64_t few_features_of(int64_t row_bytes, int64_t multiple)
+{
+    const int64_t count = FEW_BYTES / (row_bytes > 0 ? row_bytes : 1) / multiple * multiple;
+    return count < multiple ? multiple : count > FEW_FEATURES ? FEW_FEATURES : count;
 }
 
 static inline const void *matmul_x(const struct matmul *m, int64_t token, int64_t start)

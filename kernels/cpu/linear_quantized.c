@@ -12,8 +12,9 @@
 #include "kernels/cpu/linear.h"
 
 enum {
-    ROWS = 16,    /* output features whose scales are converted at once */
-    MAX_SPLIT = 4 /* groups that share a vector of weights */
+    ROWS = 16,        /* output features whose scales are converted at once */
+    MAX_SPLIT = 4,    /* groups that share a vector of weights */
+    ROUNDING_WORK = 8 /* multiplications that take as long as to round an element of x */
 };
 
 struct few {
@@ -21,6 +22,7 @@ struct few {
     const struct cpu_quantized_kernels *kernels;
     int64_t token;
     int count;
+    int64_t features; /* at once */
     int64_t x_bytes, groups, scale_stride;
     uint8_t *x;     /* [count] of x_bytes */
     float *sums;    /* [count, groups] of x over the weight's groups; only if it has zeros */
@@ -57,11 +59,18 @@ int64_t matmul_quantized_workspace(const struct cpu_state *s, int64_t in_feature
 
 /* ---- x ---- */
 
-/* Token t as the kernels read it. */
-static void prepare_x(const struct few *f, int t)
+static float *thread_scratch(const struct few *f, int thread)
 {
+    return f->scratch + thread * thread_floats(f->m->in_features);
+}
+
+/* Token t as the kernels read it. */
+static void prepare_x(const struct cpu_state *s, const void *few, int64_t t, int thread)
+{
+    (void)s;
+    const struct few *f = few;
     const struct matmul *m = f->m;
-    float *row = f->scratch + cpu_thread() * thread_floats(m->in_features), *parts = row + m->in_features;
+    float *row = thread_scratch(f, thread), *parts = row + m->in_features;
     const float *x = row;
     if (m->w->format == WEIGHT_FP8) {
         matmul_gather_x(m, (float *)(f->x + t * f->x_bytes), f->token + t, 0, m->in_features);
@@ -119,11 +128,10 @@ static void add_zeros(const struct few *f, float *sums, const float *scales, flo
         for (int64_t o = 0; o < count; o++) sums[t * FEW_FEATURES + o] += products[t * ROWS + o];
 }
 
-/* Sums of up to ROWS output features. */
-static void few_rows(const struct few *f, float *sums, int64_t first, int64_t count)
+/* Sums of up to ROWS output features. scales: the thread's scratch. */
+static void few_rows(const struct few *f, float *sums, float *scales, int64_t first, int64_t count)
 {
     const struct weight *w = f->m->w;
-    float *scales = f->scratch + cpu_thread() * thread_floats(w->in_features);
     load_scales(f, scales, first, count);
     const struct cpu_quantized_args args = {.format = w->format,
                                             .out = sums,
@@ -142,10 +150,13 @@ static void few_rows(const struct few *f, float *sums, int64_t first, int64_t co
     if (w->zeros) add_zeros(f, sums, scales, scales + ROWS * most_groups(w->in_features), first, count);
 }
 
-static void few_features(const struct few *f, int64_t first, int64_t count)
+static void few_features(const struct cpu_state *s, const void *few, int64_t i, int thread)
 {
-    float sums[FEW_TOKENS * FEW_FEATURES];
-    for (int64_t o = 0; o < count; o += ROWS) few_rows(f, sums + o, first + o, min_i64(ROWS, count - o));
+    (void)s;
+    const struct few *f = few;
+    const int64_t first = i * f->features, count = min_i64(f->features, f->m->out_features - first);
+    float sums[FEW_TOKENS * FEW_FEATURES], *scratch = thread_scratch(f, thread);
+    for (int64_t o = 0; o < count; o += ROWS) few_rows(f, sums + o, scratch, first + o, min_i64(ROWS, count - o));
     for (int t = 0; t < f->count; t++) {
         matmul_add_bias(f->m, sums + t * FEW_FEATURES, first, count);
         matmul_store(f->m, f->token + t, first, sums + t * FEW_FEATURES, count);
@@ -170,22 +181,17 @@ static int64_t split_of(const struct cpu_quantized_kernels *kernels, const struc
 bool matmul_few_quantized(const struct matmul *m, int64_t token, int count)
 {
     const struct cpu_state *s = m->s;
-    const int64_t split = s->quantized ? split_of(s->quantized, m->w) : 0, n = m->out_features;
-    const int threads = cpu_threads_for(s, count * n * m->in_features);
+    const int64_t split = s->quantized ? split_of(s->quantized, m->w) : 0;
     if (split == 0) return false;
     struct few f = {.m = m, .kernels = s->quantized, .token = token, .count = count, .x = s->workspace};
+    f.features = few_features_of(weight_row_bytes(m->w), ROWS);
     f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);
     f.groups = weight_groups(m->w);
     f.scale_stride = divide_up(f.groups, split) * split;
     f.sums = (float *)(f.x + count * f.x_bytes);
     f.scratch = f.sums + count * f.groups;
-    assert((uint8_t *)(f.scratch + threads * thread_floats(m->in_features)) <= s->workspace + s->workspace_bytes);
-#pragma omp parallel num_threads(threads)
-    {
-#pragma omp for schedule(static)
-        for (int t = 0; t < count; t++) prepare_x(&f, t);
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < n; i += FEW_FEATURES) few_features(&f, i, min_i64(FEW_FEATURES, n - i));
-    }
+    assert((uint8_t *)thread_scratch(&f, s->threads) <= s->workspace + s->workspace_bytes);
+    cpu_for(s, ROUNDING_WORK * count * m->in_features, count, prepare_x, &f);
+    cpu_for(s, count * m->out_features * m->in_features, divide_up(m->out_features, f.features), few_features, &f);
     return true;
 }

@@ -96,18 +96,24 @@ void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *n
     }
 }
 
-void cpu_rms_norm(struct backend *b, const struct rms_norm_args *args)
+static void norm_token(const struct cpu_state *s, const void *rms_norm_args, int64_t t, int thread)
 {
-    const struct cpu_state *s = cpu_state(b);
-    const int64_t size = args->size;
-#pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens *size))
-    for (int32_t t = 0; t < args->num_tokens; t++)
-        cpu_norm_row(s->kernels, &args->norm, cpu_element_out(args->out, args->dtype, t * args->out_stride),
-                     cpu_element(args->x, args->dtype, t * args->x_stride), size, args->dtype);
+    (void)thread;
+    const struct rms_norm_args *args = rms_norm_args;
+    cpu_norm_row(s->kernels, &args->norm, cpu_element_out(args->out, args->dtype, t * args->out_stride),
+                 cpu_element(args->x, args->dtype, t * args->x_stride), args->size, args->dtype);
 }
 
-static void add_norm_row(const struct cpu_kernels *kernels, const struct fused_add_rms_norm_args *args, int64_t t)
+void cpu_rms_norm(struct backend *b, const struct rms_norm_args *args)
 {
+    cpu_for(cpu_state(b), (int64_t)args->num_tokens * args->size, args->num_tokens, norm_token, args);
+}
+
+static void add_norm_token(const struct cpu_state *s, const void *add_norm_args, int64_t t, int thread)
+{
+    (void)thread;
+    const struct fused_add_rms_norm_args *args = add_norm_args;
+    const struct cpu_kernels *kernels = s->kernels;
     const enum dtype dtype = args->dtype;
     const int64_t size = args->size;
     void *residual = cpu_element_out(args->residual, dtype, t * size);
@@ -120,7 +126,5 @@ static void add_norm_row(const struct cpu_kernels *kernels, const struct fused_a
 
 void cpu_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_args *args)
 {
-    const struct cpu_state *s = cpu_state(b);
-#pragma omp parallel for num_threads(cpu_threads_for(s, (int64_t)args->num_tokens * args->size))
-    for (int32_t t = 0; t < args->num_tokens; t++) add_norm_row(s->kernels, args, t);
+    cpu_for(cpu_state(b), (int64_t)args->num_tokens * args->size, args->num_tokens, add_norm_token, args);
 }

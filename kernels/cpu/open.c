@@ -129,6 +129,24 @@ enum cpu_isa backend_cpu_isa(const struct backend *b)
     return s->isa;
 }
 
+struct call {
+    const struct cpu_state *s;
+    cpu_body *body;
+    const void *args;
+};
+
+static void run_call(void *context, int64_t index, int thread)
+{
+    const struct call *call = context;
+    call->body(call->s, call->args, index, thread);
+}
+
+void cpu_for(const struct cpu_state *s, int64_t work, int64_t count, cpu_body *body, const void *args)
+{
+    struct call call = {.s = s, .body = body, .args = args};
+    pool_run(s->pool, cpu_threads_for(s, work), count, run_call, &call);
+}
+
 static int64_t workspace_bytes(struct backend *b, const struct workspace_query *query)
 {
     const struct cpu_state *s = cpu_state(b);
@@ -145,6 +163,7 @@ static void workspace_set(struct backend *b, void *workspace, int64_t bytes)
 
 static void destroy(struct backend *b)
 {
+    pool_close(cpu_state(b)->pool);
     free(cpu_state(b));
 }
 
@@ -191,6 +210,11 @@ enum status backend_cpu_open(int threads, struct backend **out, struct error *er
     s->backend.state = s;
     cpu_stream_init(&s->backend);
     s->threads = threads ? threads : processors_allowed();
+    const enum status status = pool_open(s->threads, &s->pool, err);
+    if (status != STATUS_OK) {
+        free(s);
+        return status;
+    }
     enum cpu_isa isa = CPU_SCALAR;
     for (enum cpu_isa i = CPU_SCALAR; i < CPU_ISA_COUNT; i++)
         if (cpu_isa_supported(i)) isa = i;

@@ -54,16 +54,19 @@ static void process_heads(const struct cpu_kernels *kernels, const struct rotary
     }
 }
 
+static void process_token(const struct cpu_state *s, const void *rotary_args, int64_t t, int thread)
+{
+    (void)thread;
+    const struct rotary_args *args = rotary_args;
+    const int64_t rotary_dim = args->rotary_dim;
+    const float *cos_sin = rotary_dim > 0 ? args->cos_sin + args->positions[t] * rotary_dim : NULL;
+    process_heads(s->kernels, args, cpu_element_out(args->query, args->dtype, t * args->query_stride), args->num_heads,
+                  args->query_norm, cos_sin);
+    process_heads(s->kernels, args, cpu_element_out(args->key, args->dtype, t * args->key_stride), args->num_kv_heads,
+                  args->key_norm, cos_sin);
+}
+
 void cpu_rotary_embedding(struct backend *b, const struct rotary_args *args)
 {
-    const struct cpu_state *s = cpu_state(b);
-#pragma omp parallel for num_threads(cpu_threads_for(s, args->num_tokens * args->query_stride))
-    for (int32_t t = 0; t < args->num_tokens; t++) {
-        const int64_t rotary_dim = args->rotary_dim;
-        const float *cos_sin = rotary_dim > 0 ? args->cos_sin + args->positions[t] * rotary_dim : NULL;
-        process_heads(s->kernels, args, cpu_element_out(args->query, args->dtype, t * args->query_stride),
-                      args->num_heads, args->query_norm, cos_sin);
-        process_heads(s->kernels, args, cpu_element_out(args->key, args->dtype, t * args->key_stride),
-                      args->num_kv_heads, args->key_norm, cos_sin);
-    }
+    cpu_for(cpu_state(b), args->num_tokens * args->query_stride, args->num_tokens, process_token, args);
 }

@@ -28,11 +28,11 @@ static int64_t scratch_bytes(int64_t vocab_size)
     return cpu_align(vocab_size * (int64_t)(sizeof(struct candidate) + sizeof(float) + sizeof(int32_t)));
 }
 
-static struct scratch thread_scratch(const struct cpu_state *s, int64_t vocab_size)
+static struct scratch thread_scratch(const struct cpu_state *s, int64_t vocab_size, int thread)
 {
     struct scratch scratch;
-    assert((cpu_thread() + 1) * scratch_bytes(vocab_size) <= s->workspace_bytes);
-    scratch.candidates = (struct candidate *)(s->workspace + cpu_thread() * scratch_bytes(vocab_size));
+    assert((thread + 1) * scratch_bytes(vocab_size) <= s->workspace_bytes);
+    scratch.candidates = (struct candidate *)(s->workspace + thread * scratch_bytes(vocab_size));
     scratch.raw = (float *)(scratch.candidates + vocab_size);
     scratch.seen = (int32_t *)(scratch.raw + vocab_size);
     return scratch;
@@ -263,13 +263,13 @@ static void write_logprobs(const struct cpu_kernels *kernels, const struct sampl
                      args->top_logprobs + (int64_t)i * args->top_stride);
 }
 
-static void sample_one(const struct cpu_state *s, const struct sample_args *args, int32_t i)
+static void sample_one(const struct cpu_state *s, const struct sample_args *args, int32_t i, int thread)
 {
     const struct sampling_state *row = &args->states[args->state_indices[i]];
     int32_t output = args->output_positions[i], vocab_size = args->vocab_size;
     int32_t *history = args->history + args->state_indices[i] * args->history_stride;
     float *logits = args->logits + i * args->logits_stride;
-    struct scratch scratch = thread_scratch(s, vocab_size);
+    struct scratch scratch = thread_scratch(s, vocab_size, thread);
     bool logprobs = args->any_logprobs && row->num_logprobs >= 0;
     const float *raw = logits;
     if (logprobs && args->any_processing) {
@@ -296,16 +296,20 @@ static void score_one(const struct cpu_state *s, const struct sample_args *args,
     if (sound) write_logprobs(s->kernels, args, i, logits, args->top_stride);
 }
 
+static void sample_or_score(const struct cpu_state *s, const void *sample_args, int64_t i, int thread)
+{
+    const struct sample_args *args = sample_args;
+    if (args->targets) {
+        score_one(s, args, (int32_t)i);
+    } else {
+        sample_one(s, args, (int32_t)i, thread);
+    }
+}
+
 void cpu_sample(struct backend *b, const struct sample_args *args)
 {
-    const struct cpu_state *s = cpu_state(b);
-#pragma omp parallel for num_threads(cpu_threads_for(s, (int64_t)args->num_samples * args->vocab_size))                \
-    schedule(dynamic, 1)
-    for (int32_t i = 0; i < args->num_samples; i++)
-        if (args->targets)
-            score_one(s, args, i);
-        else
-            sample_one(s, args, i);
+    const int64_t work = (int64_t)args->num_samples * args->vocab_size;
+    cpu_for(cpu_state(b), work, args->num_samples, sample_or_score, args);
 }
 
 int64_t cpu_sample_workspace(const struct cpu_state *s, const struct workspace_query *query)

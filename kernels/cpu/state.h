@@ -4,17 +4,16 @@
 #define QUIRE_KERNELS_CPU_STATE_H
 
 #include <stddef.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
+#include "base/pool.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kernels.h"
 
 struct cpu_state {
     struct backend backend;
-    int threads;
+    struct pool *pool;
+    int threads; /* of the pool */
     enum cpu_isa isa;
     const struct cpu_kernels *kernels;
     const struct cpu_quantized_kernels *quantized; /* NULL: quantized weights become floats */
@@ -28,24 +27,21 @@ static inline struct cpu_state *cpu_state(struct backend *b)
     return b->state;
 }
 
-/* The calling thread's number inside a parallel region. */
-static inline int cpu_thread(void)
-{
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
-
-/* How many threads to use for `work` elements read and written, or multiplications. Waking a thread and waiting for it
- * costs microseconds on an idle machine and up to a time slice on a busy one. So each thread must have work for about
- * 20 microseconds; a small model then runs on one thread at nearly full speed, whatever else the machine does. */
+/* How many threads to use for `work` elements read and written, or multiplications. A loop costs a microsecond or two
+ * more on several threads than on one, and each of them must have work for as long. */
 static inline int cpu_threads_for(const struct cpu_state *s, int64_t work)
 {
-    int64_t useful = 1 + work / (1 << 19);
+    int64_t useful = 1 + work / (1 << 15);
     return useful < s->threads ? (int)useful : s->threads;
 }
+
+/* Iteration `index` of an operation. Of the iterations that run at the same time, each has another `thread`, from 0 to
+ * s->threads - 1, and may use that thread's part of the workspace. args: what cpu_for was given. */
+typedef void cpu_body(const struct cpu_state *s, const void *args, int64_t index, int thread);
+
+/* Does iterations 0 to count - 1 on as many threads as this amount of work is worth (cpu_threads_for). Neighbours run
+ * on one thread, and each pass divides them in the same way. */
+void cpu_for(const struct cpu_state *s, int64_t work, int64_t count, cpu_body *body, const void *args);
 
 /* Rounds up to whole cache lines. */
 static inline int64_t cpu_align(int64_t bytes)

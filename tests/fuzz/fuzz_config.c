@@ -20,7 +20,7 @@ static void check_table(const struct model_spec *spec)
         const int count = rope_table_rows(spec, 2) * rope_rotary_dim(spec, rope);
         float *table = malloc((size_t)count * sizeof *table + 1);
         if (!table) abort();
-        rope_table(spec, rope, 2, table);
+        rope_table(spec, rope, 2, table, NULL);
         for (int i = 0; i < count; i++)
             if (!isfinite(table[i])) abort();
         free(table);

@@ -1,9 +1,11 @@
 #include "tests/support/reference.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "kernels/philox.h"
 
 struct format {
@@ -58,17 +60,38 @@ uint32_t reference_encode(enum dtype dtype, double value)
     return sign | (below < above || (below == above && low % 2 == 0) ? low : low + 1);
 }
 
+void reference_for(int64_t count, pool_body *body, void *context)
+{
+    struct pool *pool;
+    pool_open(processors_allowed(), &pool, NULL); /* if that fails, it only takes longer */
+    pool_run(pool, INT_MAX, count, body, context);
+    pool_close(pool);
+}
+
+struct matmul {
+    double *out;
+    const double *x, *w, *bias;
+    int64_t num_tokens, out_features, in_features;
+};
+
+static void compute_feature(void *matmul, int64_t o, int thread)
+{
+    (void)thread;
+    const struct matmul *m = matmul;
+    for (int64_t t = 0; t < m->num_tokens; t++) {
+        const double *x = m->x + t * m->in_features, *w = m->w + o * m->in_features;
+        double sum = m->bias ? m->bias[o] : 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < m->in_features; i++) sum += x[i] * w[i];
+        m->out[t * m->out_features + o] = sum;
+    }
+}
+
 void reference_linear(double *out, const double *x, const double *w, const double *bias, int64_t num_tokens,
                       int64_t out_features, int64_t in_features)
 {
-#pragma omp parallel for
-    for (int64_t o = 0; o < out_features; o++)
-        for (int64_t t = 0; t < num_tokens; t++) {
-            double sum = bias ? bias[o] : 0;
-#pragma omp simd reduction(+ : sum)
-            for (int64_t i = 0; i < in_features; i++) sum += x[t * in_features + i] * w[o * in_features + i];
-            out[t * out_features + o] = sum;
-        }
+    struct matmul m = {out, x, w, bias, num_tokens, out_features, in_features};
+    reference_for(out_features, compute_feature, &m);
 }
 
 void reference_rms_norm(double *out, const double *x, const double *gain, double eps, int64_t tokens, int64_t size)

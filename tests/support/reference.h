@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/pool.h"
 #include "base/random.h"
 #include "kernels/backend.h"
 
@@ -13,6 +14,9 @@
  * clamps to the largest finite one; not for NaN. */
 double reference_decode(enum dtype dtype, uint32_t bits);
 uint32_t reference_encode(enum dtype dtype, double value);
+
+/* Calls body(context, i, thread) once for each i from 0 to count - 1, on all processors. */
+void reference_for(int64_t count, pool_body *body, void *context);
 
 /* out[t][o] = sum over i of x[t][i] w[o][i] + bias[o]; bias may be NULL. */
 void reference_linear(double *out, const double *x, const double *w, const double *bias, int64_t num_tokens,

@@ -1,0 +1,274 @@
+/* A loop is open from when it is published until every index has been taken, and over when no worker is inside. A
+ * worker goes inside before it looks whether the loop is still open, and the caller closes the loop before it looks who
+ * is inside. Both do so with sequentially consistent atomics, so that not both can miss the other (Dekker): whoever is
+ * inside an open loop is waited for, and whoever comes late finds it closed and touches nothing.
+ *
+ * Sleeping and waking follow the same rule: a sleeper says so and looks again before it sleeps; whoever changes what it
+ * waits for looks afterwards whether it sleeps. Sleep is a futex (futex(2)), which lets nobody sleep on a value that
+ * has changed. */
+#include "base/pool.h"
+
+#include <assert.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum {
+    LINE = 128, /* bytes; processors fetch cache lines in pairs */
+    LOOKS = 32  /* at what a thread waits for, between two looks at the clock */
+};
+
+/* A thread that waits keeps looking for this long, longer than what a decode step does on one thread between two loops,
+ * and then sleeps. After a few moments it offers its processor to other threads between looks: on a busy machine the
+ * one that it waits for may be among them. */
+static const double SPIN_SECONDS = 50e-6, ALONE_SECONDS = 10e-6;
+
+/* What a thread shares with others. Each cache line has one writer at a time. */
+struct member {
+    _Alignas(LINE) atomic_int_least64_t next; /* the first index of the share that nobody has taken */
+    int64_t end;
+    _Alignas(LINE) atomic_uint inside; /* the number of the loop that the thread is in; 0: none */
+    _Alignas(LINE) atomic_uint asleep; /* 1: on this word */
+    struct pool *pool;
+    int number;
+    pthread_t thread;
+};
+
+struct pool {
+    /* The loop. Workers read it inside. */
+    _Alignas(LINE) pool_body *body;
+    void *context;
+    atomic_uint_least64_t open; /* its number * 2^32 + its threads; 0: none */
+    atomic_bool closing;
+    _Alignas(LINE) atomic_bool caller_sleeps; /* on the word `inside` of a worker */
+    uint32_t loops;                           /* the number of the last loop */
+    int threads;
+    bool running;
+    struct member members[]; /* [threads]; the first is the caller */
+};
+
+/* ---- waiting ---- */
+
+static void futex_wait(atomic_uint *word, unsigned value)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+struct spin {
+    int looks;
+    double start;
+};
+
+/* Passes a moment. Returns false when it is time to sleep. */
+static bool spin(struct spin *s)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+    if (++s->looks % LOOKS) return true;
+    const double now = clock_seconds();
+    if (s->start == 0) s->start = now;
+    if (now - s->start > ALONE_SECONDS) sched_yield();
+    return now - s->start < SPIN_SECONDS;
+}
+
+/* ---- a loop, on each thread ---- */
+
+static int loop_threads(uint64_t open)
+{
+    return (int)(open & UINT32_MAX);
+}
+
+static uint32_t loop_number(uint64_t open)
+{
+    return (uint32_t)(open >> 32);
+}
+
+/* Takes indices: first those of the thread's own share, then those of the shares after it. */
+static void take_indices(struct pool *p, int threads, int thread)
+{
+    pool_body *body = p->body;
+    void *context = p->context;
+    for (int i = 0; i < threads; i++) {
+        struct member *m = &p->members[(thread + i) % threads];
+        const int64_t end = m->end;
+        while (atomic_load_explicit(&m->next, memory_order_relaxed) < end) {
+            const int64_t index = atomic_fetch_add_explicit(&m->next, 1, memory_order_relaxed);
+            if (index < end) body(context, index, thread);
+        }
+    }
+}
+
+/* ---- workers ---- */
+
+/* Whether there is something for this worker that is newer than loop `last`. */
+static bool is_called(const struct member *m, uint32_t last)
+{
+    const uint64_t open = atomic_load(&m->pool->open);
+    return (open != 0 && loop_number(open) != last && m->number < loop_threads(open)) || atomic_load(&m->pool->closing);
+}
+
+static void wait_for_call(struct member *m, uint32_t last)
+{
+    struct spin s = {0};
+    while (!is_called(m, last)) {
+        if (spin(&s)) continue;
+        atomic_store(&m->asleep, 1);
+        if (!is_called(m, last)) futex_wait(&m->asleep, 1);
+        atomic_store(&m->asleep, 0);
+    }
+}
+
+static void *run_worker(void *member)
+{
+    struct member *m = member;
+    struct pool *p = m->pool;
+    for (uint32_t last = 0;;) {
+        wait_for_call(m, last);
+        if (atomic_load(&p->closing)) return NULL;
+        const uint64_t open = atomic_load(&p->open);
+        if (open == 0) continue;
+        last = loop_number(open);
+        atomic_store(&m->inside, last);
+        if (atomic_load(&p->open) == open && m->number < loop_threads(open))
+            take_indices(p, loop_threads(open), m->number);
+        atomic_store(&m->inside, 0);
+        if (atomic_load(&p->caller_sleeps)) futex_wake(&m->inside);
+    }
+}
+
+/* ---- the caller ---- */
+
+static void wake(struct member *m)
+{
+    if (atomic_load(&m->asleep) == 0) return;
+    atomic_store(&m->asleep, 0);
+    futex_wake(&m->asleep);
+}
+
+static void wait_until_left(struct pool *p, struct member *m, uint32_t number)
+{
+    struct spin s = {0};
+    while (atomic_load(&m->inside) == number) {
+        if (spin(&s)) continue;
+        atomic_store(&p->caller_sleeps, true);
+        futex_wait(&m->inside, number);
+        atomic_store(&p->caller_sleeps, false);
+    }
+}
+
+static void run_together(struct pool *p, int threads, int64_t count, pool_body *body, void *context)
+{
+    for (int t = 0; t < threads; t++) {
+        p->members[t].end = count * (t + 1) / threads;
+        atomic_store_explicit(&p->members[t].next, count * t / threads, memory_order_relaxed);
+    }
+    p->loops = p->loops == UINT32_MAX ? 1 : p->loops + 1;
+    p->body = body;
+    p->context = context;
+    atomic_store(&p->open, (uint64_t)p->loops << 32 | (uint64_t)threads);
+    for (int t = 1; t < threads; t++) wake(&p->members[t]);
+    take_indices(p, threads, 0);
+    atomic_store(&p->open, 0);
+    for (int t = 1; t < p->threads; t++) wait_until_left(p, &p->members[t], p->loops);
+}
+
+void pool_run(struct pool *p, int threads, int64_t count, pool_body *body, void *context)
+{
+    if (!p || threads > p->threads) threads = p ? p->threads : 1;
+    if (threads > count) threads = (int)count;
+    if (threads <= 1) {
+        for (int64_t i = 0; i < count; i++) body(context, i, 0);
+        return;
+    }
+    assert(!p->running);
+    p->running = true;
+    run_together(p, threads, count, body, context);
+    p->running = false;
+}
+
+/* ---- opening and closing ---- */
+
+/* Signals are for the threads of the program, whose system calls they may interrupt. Faults are handled where they
+ * happen. */
+static void block_signals(sigset_t *old)
+{
+    sigset_t set;
+    sigfillset(&set);
+    sigdelset(&set, SIGBUS);
+    sigdelset(&set, SIGFPE);
+    sigdelset(&set, SIGILL);
+    sigdelset(&set, SIGSEGV);
+    pthread_sigmask(SIG_SETMASK, &set, old);
+}
+
+/* Returns how many threads there are, the caller included; *error is that of the one that could not be started. */
+static int start_workers(struct pool *p, int *error)
+{
+    sigset_t old;
+    int started = 1;
+    block_signals(&old); /* a thread begins with the mask of the one that starts it */
+    while (started < p->threads) {
+        struct member *m = &p->members[started];
+        m->pool = p;
+        m->number = started;
+        *error = pthread_create(&m->thread, NULL, run_worker, m);
+        if (*error != 0) break;
+        started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return started;
+}
+
+enum status pool_open(int threads, struct pool **out, struct error *err)
+{
+    const size_t bytes = sizeof(struct pool) + (size_t)threads * sizeof(struct member);
+    void *memory;
+    int error = 0;
+    *out = NULL;
+    assert(threads > 0);
+    if (posix_memalign(&memory, LINE, bytes) != 0)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %d threads", threads);
+    struct pool *p = memset(memory, 0, bytes);
+    p->threads = threads;
+    p->threads = start_workers(p, &error);
+    if (p->threads < threads) {
+        error_set(err, STATUS_OUT_OF_MEMORY, "cannot start thread %d of %d: %s", p->threads + 1, threads,
+                  strerror(error));
+        error_advise(err, ADVICE_LOWER, "threads", "%d", p->threads);
+        pool_close(p);
+        return STATUS_OUT_OF_MEMORY;
+    }
+    *out = p;
+    return STATUS_OK;
+}
+
+void pool_close(struct pool *p)
+{
+    if (!p) return;
+    atomic_store(&p->closing, true);
+    for (int t = 1; t < p->threads; t++) wake(&p->members[t]);
+    for (int t = 1; t < p->threads; t++) pthread_join(p->members[t].thread, NULL);
+    free(p);
+}
+
+int pool_threads(const struct pool *p)
+{
+    return p->threads;
+}
