@@ -872,10 +872,11 @@ static void prefills_16_bit_variants(void **state)
     }
 }
 
-/* Enough query rows for the largest tiles, and for several tiles of rows for each block of a GPU. */
+/* Enough query rows for the largest tiles, and for several tiles of rows for each block of a GPU; the last case is for
+ * the kernel of long contexts. */
 static void prefills_many_rows(void **state)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const struct attention_case c = {.num_seqs = 5,
                                          .query_lens = {200, 3, 193, 17, 50},
                                          .seq_lens = {200, 210, 231, 300, 80},
@@ -884,7 +885,8 @@ static void prefills_many_rows(void **state)
                                          .head_size = i % 2 ? 128 : 64,
                                          .block_size = 16,
                                          .dtype = DTYPE_BFLOAT16,
-                                         .cache_dtype = i < 2 ? DTYPE_BFLOAT16 : DTYPE_FP8_E4M3};
+                                         .cache_dtype = i == 2 ? DTYPE_FP8_E4M3 : DTYPE_BFLOAT16,
+                                         .max_seq_len = i == 3 ? 1 << 14 : 0};
         check_case(*state, &c);
     }
 }

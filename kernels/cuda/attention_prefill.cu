@@ -5,9 +5,9 @@
  * one warp has the copy engine bring K and one V, as boxes of the cache that are operands of wgmma as they are. V with
  * tokens that must not be read, and fp8 numbers, pass through registers instead. The computing warpgroups hold scores,
  * weights and sums in registers. The scores of a tile are computed while the weights of the previous tile are
- * multiplied with V, and the warpgroups start their matmuls in turn, so that the exponentials of one run while
- * the matmuls of another do. A block computes several tiles of rows, and starts the copies and the first scores of a
- * tile before the previous one is finished.
+ * multiplied with V, and the exponentials of one warpgroup run while the matmuls of another do. Nothing makes the
+ * warpgroups take turns: they fall into step by themselves, and barriers cost more than they bring. A block computes
+ * several tiles of rows, and starts the copies and the first scores of a tile before the previous one is finished.
  *
  * A few tiles of rows, those of a chunk of a prompt, would leave most multiprocessors idle. Then (P::SPLIT) the blocks
  * of a cluster each compute one tile of rows for a part of its tokens, and the first block adds up the results in the
@@ -17,7 +17,7 @@
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/tensor_map.cuh"
 
-enum { MIN_PART = 512 /* tokens */ };
+enum { MIN_PART = 512, LONG_CONTEXT = 8192 /* tokens */ };
 
 #ifdef ATTENTION_HAVE_WGMMA
 
@@ -51,16 +51,6 @@ static __device__ __forceinline__ void begin_values(float (&out)[P::HEAD / 2], c
             wgmma_registers<typename P::T, N>(out + n / 2, weights + t * 4,
                                               v + t * P::TOKEN_BYTES + (n > 0 ? n * row_bytes / 16 : 0));
     wgmma_commit();
-}
-
-/* Consumers start their matmuls in turn: each waits for the one before it, and passes the turn on. */
-static __device__ __forceinline__ void turn_wait(int32_t group)
-{
-    asm volatile("bar.sync %0, 256;\n" ::"r"(group + 1) : "memory");
-}
-template <class P> static __device__ __forceinline__ void turn_pass(int32_t group)
-{
-    asm volatile("bar.arrive %0, 256;\n" ::"r"((group + 1) % P::CONSUMERS + 1) : "memory");
 }
 
 /* Starts the first scores of a tile. If there is no such tile, it computes scores that are not used. */
@@ -120,11 +110,9 @@ static __device__ __forceinline__ void add_tokens(consumer<P> &c, const attentio
 {
     float factors[2];
     prefill_wait_full(c.k_stage);
-    turn_wait(c.group);
     begin_scores<P>(c.s, q_rows, c.k + c.k_stage.index * P::TILE_BYTES);
     prefill_wait_full(c.v_stage);
     begin_next_values(c);
-    turn_pass<P>(c.group);
     wgmma_wait<1>();
     wgmma_pin(c.s);
     prefill_stage_release(&c.k_stage);
@@ -213,11 +201,8 @@ static __device__ __forceinline__ void consume(const attention_call &call, int32
     c.row_bytes = swizzled ? 32 : 16;
     c.k_stage = {&shared->k_barriers}, c.v_stage = {&shared->v_barriers}, c.q_stage = {&shared->q_barriers};
     struct prefill_tile tile = {};
-    if (group == P::CONSUMERS - 1) turn_pass<P>(group);
     bool more = prefill_tile_next<P>(&tile, &call);
-    turn_wait(group);
     begin_first_scores<P>(c.s, more, c.q_stage, q, c.k_stage, k);
-    turn_pass<P>(group);
     wgmma_wait<0>();
     wgmma_pin(c.s);
     if (P::SPLIT && !more) { /* nothing to join */
@@ -233,11 +218,9 @@ static __device__ __forceinline__ void consume(const attention_call &call, int32
         prefill_stage_next(&next_q);
         more = prefill_tile_next<P>(&next, &call);
         prefill_wait_full(c.v_stage);
-        turn_wait(group);
         wgmma_pin(c.s);
         begin_next_values(c);
         if (AHEAD) begin_first_scores<P>(c.s, more, next_q, q, c.k_stage, k);
-        turn_pass<P>(group);
         wgmma_wait<AHEAD ? 1 : 0>();
         wgmma_pin(c.out);
         prefill_stage_release(&c.v_stage);
@@ -357,7 +340,7 @@ template <class P> static void launch(struct backend *b, const struct attention_
 }
 
 /* Three computing warpgroups use each tile of K and V for more rows; they are worth it if there are enough rows to keep
- * the device busy. */
+ * the device busy. Where they have not enough registers, larger tiles of tokens are worth it after long contexts. */
 template <class T, bool FP8, int HEAD>
 static void launch_variant(attention_types<T, FP8, HEAD>, struct backend *b, const struct attention_args *args)
 {
@@ -365,13 +348,18 @@ static void launch_variant(attention_types<T, FP8, HEAD>, struct backend *b, con
     constexpr bool CAN_SPLIT = HEAD <= 128 && !FP8;
     using wide = prefill_traits<T, FP8, HEAD, false, MOST>;
     using narrow = prefill_traits<T, FP8, HEAD, false, 2>;
+    using longer = prefill_traits<T, FP8, HEAD, false, 2, false, HEAD == 128 && !FP8 ? 160 : 128>;
     using split = prefill_traits<T, FP8, HEAD, false, 2, CAN_SPLIT>;
+    const bool many_rows = prefill_tiles<wide>(args) >= 2 * cuda_state(b)->num_sms;
+    const bool is_long = args->params->window == 0 && args->max_seq_len >= LONG_CONTEXT;
     const int32_t parts = CAN_SPLIT ? num_parts<split>(cuda_state(b), args) : 1;
     if (attention_modifies_scores(args->params)) {
         launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args, 1);
     } else if (parts > 1) {
         launch<split>(b, args, parts);
-    } else if (prefill_tiles<wide>(args) >= 2 * cuda_state(b)->num_sms) {
+    } else if (HEAD == 128 && many_rows && is_long) {
+        launch<longer>(b, args, 1);
+    } else if (many_rows) {
         launch<wide>(b, args, 1);
     } else {
         launch<narrow>(b, args, 1);

@@ -17,7 +17,8 @@ enum { GROUP_THREADS = 128, SHARED_LIMIT = 226 * 1024 }; /* with the barriers al
  *     Q [HEAD / 8][ROWS] pieces of 8 elements, each group padded by one piece against bank conflicts.
  *
  * Behind them are K and V of an fp8 cache, until they are converted. */
-template <class Type, bool is_fp8, int head_size, bool has_variant, int consumers, bool is_split = false>
+template <class Type, bool is_fp8, int head_size, bool has_variant, int consumers, bool is_split = false,
+          int tile_tokens = 128>
 struct prefill_traits {
     using T = Type;
     static constexpr bool FP8 = is_fp8, VARIANT = has_variant, SPLIT = is_split;
@@ -26,7 +27,7 @@ struct prefill_traits {
     static constexpr int THREADS = (1 + CONSUMERS) * GROUP_THREADS, Q_THREADS = FP8 ? GROUP_THREADS : 64;
     static constexpr int PRODUCER_REGISTERS = FP8 ? 56 : CONSUMERS == 2 ? 40 : 32;
     static constexpr int CONSUMER_REGISTERS = FP8 ? 224 : CONSUMERS == 2 ? 232 : 160;
-    static constexpr int TOKENS = HEAD == 256 ? 64 : 128; /* of a tile of K or V */
+    static constexpr int TOKENS = HEAD == 256 ? 64 : tile_tokens; /* of a tile of K or V */
     static constexpr int TILE_BYTES = TOKENS * HEAD * 2, TOKEN_BYTES = HEAD * 2;
     static constexpr int Q_STRIDE = (ROWS + 1) * 16, Q_BYTES = HEAD / 8 * Q_STRIDE, Q_STAGES = HEAD == 256 ? 1 : 2;
     static constexpr int RAW_BYTES = FP8 ? TILE_BYTES : 0; /* a tile of K and one of V, not yet converted */

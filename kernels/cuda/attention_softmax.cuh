@@ -5,10 +5,12 @@
 
 #include "kernels/cuda/attention_tiles.cuh"
 
+enum { MAX_GROWTH = 8 };
+
 /* The softmax of one row. A thread has two rows, i and i + 8 of its warp's 16. */
 struct row_state {
-    int32_t first, last; /* tokens that it attends to */
-    float max, sum, slope;
+    int32_t first, last;   /* tokens that it attends to */
+    float max, sum, slope; /* max: of the scores, less MAX_GROWTH at most */
 };
 
 /* Applies soft cap and ALiBi to the scores of a tile of tokens from `start`, and sets those of tokens that a row does
@@ -37,7 +39,9 @@ static __device__ __forceinline__ void modify_scores(float (&s)[P::TOKENS / 2], 
     }
 }
 
-/* Turns scores into weights. factors: what sums with the previous maximum are to be multiplied by. */
+/* Turns scores into weights. factors: what sums with the previous maximum are to be multiplied by. In large heads,
+ * whose sums take long to multiply, a maximum is only replaced by one that is more than 2^MAX_GROWTH times as heavy, so
+ * that most factors are 1. Weights up to that are as exact as those up to 1. */
 template <class P>
 static __device__ __forceinline__ void softmax(float (&s)[P::TOKENS / 2], row_state rows[2], float factors[2],
                                                float scale_log2)
@@ -51,6 +55,7 @@ static __device__ __forceinline__ void softmax(float (&s)[P::TOKENS / 2], row_st
         max[0] = fmaxf(max[0], max[1]);
         max[0] = fmaxf(max[0], __shfl_xor_sync(~0u, max[0], 1));
         max[0] = fmaxf(max[0], __shfl_xor_sync(~0u, max[0], 2));
+        if (P::HEAD > 64 && !((max[0] - rows[r].max) * scale_log2 > MAX_GROWTH)) max[0] = rows[r].max;
         base[r] = max[0] == -INFINITY ? 0 : max[0] * scale_log2;
         factors[r] = exp2_fast(rows[r].max * scale_log2 - base[r]);
         rows[r].max = max[0];

@@ -24,6 +24,9 @@
     REGISTERS_32 ", "                                                                                                  \
                  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                    \
                  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGISTERS_80                                                                                                   \
+    REGISTERS_64 ", "                                                                                                  \
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define REGISTERS_128                                                                                                  \
     REGISTERS_64 ", "                                                                                                  \
                  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                    \
@@ -55,6 +58,12 @@
                  "p, 1, 1, 0, 0;\n}\n"                                                                                 \
                  : ACC_32(c, 0), ACC_32(c, 32)                                                                         \
                  : "l"(a), "l"(b), "r"((int)add))
+#define WGMMA_SHARED_160(type)                                                                                         \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %82, 0;\n"                                                          \
+                 "wgmma.mma_async.sync.aligned.m64n160k16.f32." type "." type " {" REGISTERS_80 "}, %80, %81, "        \
+                 "p, 1, 1, 0, 0;\n}\n"                                                                                 \
+                 : ACC_32(c, 0), ACC_32(c, 32), ACC_8(c, 64), ACC_8(c, 72)                                             \
+                 : "l"(a), "l"(b), "r"((int)add))
 /* C += A B, A in registers. */
 #define WGMMA_REGISTERS_16(type)                                                                                       \
     asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " {" REGISTERS_8                          \
@@ -85,7 +94,7 @@
 template <class T, int N>
 static __device__ __forceinline__ void wgmma_shared(float *c, uint64_t a, uint64_t b, bool add)
 {
-    static_assert(N == 16 || N == 32 || N == 64 || N == 128, "only these are written out");
+    static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 160, "only these are written out");
     if constexpr (N == 16 && std::is_same_v<T, __half>) WGMMA_SHARED_16("f16");
     if constexpr (N == 16 && !std::is_same_v<T, __half>) WGMMA_SHARED_16("bf16");
     if constexpr (N == 32 && std::is_same_v<T, __half>) WGMMA_SHARED_32("f16");
@@ -94,6 +103,8 @@ static __device__ __forceinline__ void wgmma_shared(float *c, uint64_t a, uint64
     if constexpr (N == 64 && !std::is_same_v<T, __half>) WGMMA_SHARED_64("bf16");
     if constexpr (N == 128 && std::is_same_v<T, __half>) WGMMA_SHARED_128("f16");
     if constexpr (N == 128 && !std::is_same_v<T, __half>) WGMMA_SHARED_128("bf16");
+    if constexpr (N == 160 && std::is_same_v<T, __half>) WGMMA_SHARED_160("f16");
+    if constexpr (N == 160 && !std::is_same_v<T, __half>) WGMMA_SHARED_160("bf16");
 }
 
 template <class T, int N>
@@ -118,11 +129,13 @@ static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t 
 #undef REGISTERS_16
 #undef REGISTERS_32
 #undef REGISTERS_64
+#undef REGISTERS_80
 #undef REGISTERS_128
 #undef WGMMA_SHARED_16
 #undef WGMMA_SHARED_32
 #undef WGMMA_SHARED_64
 #undef WGMMA_SHARED_128
+#undef WGMMA_SHARED_160
 #undef WGMMA_REGISTERS_16
 #undef WGMMA_REGISTERS_32
 #undef WGMMA_REGISTERS_64
