@@ -31,14 +31,15 @@ enum {
     BOX_ROWS = 64,
     GROUP = 128, /* threads of a warpgroup */
     MMA_THREADS = 2 * GROUP,
-    THREADS = MMA_THREADS + 32,
+    PREPARE_THREADS = 2 * MMA_THREADS, /* the first half of them multiply then */
+    THREADS = PREPARE_THREADS + 32,
     BOXES = 4, /* of a stage, which has as many steps */
     GROUP_BOXES = BOXES / 2,
     MAX_STAGES = 16,
     MIN_RING = 64 << 10,     /* bytes, unless everything fits into fewer */
     IN_FLIGHT = 64 << 10,    /* bytes in flight to each multiprocessor; more make reads slower */
     SUMS_ROW = BOX_ROWS + 8, /* floats; the padding puts the tokens of a warp into different banks */
-    HALF_WARPS = MMA_THREADS / 16,
+    HALF_WARPS = PREPARE_THREADS / 16,
     UP_ROW = BOX_ROWS / 2, /* of a tile of MATMUL_GATE: the first row of up */
     HALF_EXPONENT = 22,    /* of a float16 from 128 to 255, with its bias */
     ALIGNMENT = 1024       /* of a box: the swizzle's period */
@@ -47,7 +48,9 @@ enum {
 using element = __nv_bfloat16; /* of x and out */
 
 struct fp8_call {
-    CUtensorMap weight, x; /* in boxes of box_rows, and of all tokens, and a step */
+    CUtensorMap weight; /* in boxes of box_rows and a step */
+    CUtensorMap x;      /* [steps, tokens, step] in boxes of x_steps, if it has whole steps; else of one */
+    int32_t x_steps;
     struct matmul matmul;
     int32_t tiles, tile_rows, box_rows;
     int32_t splits;      /* parts of a tile: 1, or one for each block of a cluster */
@@ -145,21 +148,32 @@ static __device__ __forceinline__ void copy_weights(const fp8_call &c, const fp8
 
 /* ---- x ---- */
 
+static __device__ __forceinline__ void box_copy_3d(void *to, const CUtensorMap *map, int c0, int c1, int c2,
+                                                   uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(shared_address(barrier))
+                 : "memory");
+}
+
 /* A warp copies the part's steps of x, with zeros for tokens and input features that are not there, and the gains,
  * which do not wait for the previous kernel. */
 template <int N>
 static __device__ __forceinline__ void copy_x(const fp8_call &c, const fp8_part &p, uint8_t *x, uint8_t *gain,
                                               uint64_t *full)
 {
-    const uint64_t policy = evict_last_policy();
     if (threadIdx.x == 0) {
         barrier_arrive_expect(full, steps_of(c) * N * STEP + gain_bytes_of(c.matmul));
-        if (c.matmul.gain) bulk_copy(gain, c.matmul.gain, gain_bytes_of(c.matmul), full, policy);
+        if (c.matmul.gain) bulk_copy(gain, c.matmul.gain, gain_bytes_of(c.matmul), full, evict_last_policy());
     }
     __syncwarp();
     wait_for_previous();
-    for (int step = threadIdx.x; step < steps_of(c); step += 32)
-        box_copy_2d(x + step * N * STEP, &c.x, (p.begin * BOXES + step) * STEP, 0, full, policy);
+    for (int i = threadIdx.x * c.x_steps; i < steps_of(c); i += 32 * c.x_steps) {
+        const int step = p.begin * BOXES + i;
+        const bool whole = c.matmul.in_features % STEP == 0;
+        box_copy_3d(x + i * N * STEP, &c.x, whole ? 0 : step * STEP, 0, whole ? step : 0, full);
+    }
 }
 
 static __device__ __forceinline__ uint32_t to_e4m3(uint32_t pair)
@@ -483,7 +497,7 @@ static __device__ __forceinline__ void find_norms(const fp8_call &c, const float
     norms[threadIdx.x] = rsqrtf(sum / (float)c.matmul.in_features + c.matmul.eps);
 }
 
-/* The threads that multiply. */
+/* The threads that prepare x, and multiply. */
 template <int N>
 static __device__ __forceinline__ void multiply(const fp8_call &c, const fp8_part &p, const fp8_ring &ring,
                                                 uint8_t *data, uint64_t *x_full, uint64_t *sums_full, float *norms)
@@ -500,7 +514,8 @@ static __device__ __forceinline__ void multiply(const fp8_call &c, const fp8_par
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* for wgmma */
     if (c.splits > 1) cluster_wait();                            /* the other block has initialized its barriers */
-    mma_threads_sync();
+    asm volatile("bar.sync 2, %0;" ::"n"((int)PREPARE_THREADS) : "memory");
+    if (threadIdx.x >= MMA_THREADS) return;
     find_norms<N>(c, squares, norms);
     multiply_tiles<N>(c, p, ring, x, scales, (float *)(data + c.sums_at), norms, sums_full);
 }
@@ -527,7 +542,7 @@ static __global__ void __launch_bounds__(THREADS, 1) few_tokens_fp8_kernel(const
     }
     __syncthreads();
     if (c.splits > 1) cluster_arrive();
-    if (threadIdx.x < MMA_THREADS) {
+    if (threadIdx.x < PREPARE_THREADS) {
         multiply<N>(c, p, ring, data, &x_full, sums_full, norms);
     } else {
         copy_weights(c, p, ring);
@@ -635,13 +650,16 @@ static bool map_operands(struct fp8_call *c)
                                            {STEP / 2, c->box_rows},
                                            CU_TENSOR_MAP_SWIZZLE_128B,
                                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
-    const struct tensor_map_args x = {m->x,
-                                      2,
-                                      {m->in_features, m->num_tokens},
-                                      {m->x_stride},
-                                      {STEP, columns_of(m) / 2},
-                                      CU_TENSOR_MAP_SWIZZLE_NONE,
-                                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
+    const bool whole = m->in_features % STEP == 0;
+    c->x_steps = whole ? steps_of(*c) : 1;
+    const struct tensor_map_args x = {
+        m->x,
+        3,
+        {whole ? (int64_t)STEP : m->in_features, m->num_tokens, whole ? m->in_features / STEP : 1},
+        {m->x_stride, STEP},
+        {STEP, columns_of(m) / 2, c->x_steps},
+        CU_TENSOR_MAP_SWIZZLE_NONE,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     return tensor_map_encode(&c->weight, &weight) && tensor_map_encode(&c->x, &x);
 }
 
