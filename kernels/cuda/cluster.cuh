@@ -46,6 +46,13 @@ static __device__ __forceinline__ uint32_t cluster_address(const void *data, uin
     return address;
 }
 
+static __device__ __forceinline__ float cluster_load(uint32_t address)
+{
+    float x;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];\n" : "=f"(x) : "r"(address) : "memory");
+    return x;
+}
+
 static __device__ __forceinline__ float2 cluster_load_2(uint32_t address)
 {
     float2 x;

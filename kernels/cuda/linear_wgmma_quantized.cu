@@ -11,6 +11,7 @@
  * Few tiles are split along the input features, one part for each block of a cluster. */
 #include "kernels/cuda/input_order.cuh"
 #include "kernels/cuda/linear_few_tokens.cuh"
+#include "kernels/cuda/linear_few_tokens_fp8.cuh"
 #include "kernels/cuda/linear_wgmma_quantized.cuh"
 #include "kernels/cuda/linear_wgmma_tile.cuh"
 #include "kernels/cuda/quantized.cuh"
@@ -597,6 +598,7 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
 
 static bool decode(struct backend *b, const char *operation, const struct matmul *m)
 {
+    if (few_tokens_fp8(b, operation, m)) return true;
     const int32_t min_tokens = m->format == WEIGHT_INT4 ? 5 : 9; /* few_tokens_quantized is faster with fewer */
     const bool wgmma = m->num_tokens >= min_tokens && linear_wgmma_takes_quantized(b, m);
     if (wgmma) return linear_wgmma_quantized(b, operation, m);

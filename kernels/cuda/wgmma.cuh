@@ -2,7 +2,8 @@
  *
  * wgmma m64nNk16: C[64][N] += A[64][16] B[16][N]. Warp w of the group has rows 16w .. 16w + 15 of C, as n8 tiles of
  * mma m16n8k16 side by side: c[4b + e] is element e of tile b, in row lane / 4 + e / 2 * 8 and column 2 (lane % 4) +
- * e % 2. A is in shared memory, or in registers like A of that mma; B is in shared memory. Descriptors say where. */
+ * e % 2. A is in shared memory, or in registers like A of that mma; B is in shared memory. Descriptors say where. With
+ * e4m3 elements it is m64nNk32, whose rows have as many bytes. */
 #ifndef QUIRE_KERNELS_CUDA_WGMMA_CUH
 #define QUIRE_KERNELS_CUDA_WGMMA_CUH
 
@@ -123,6 +124,23 @@ static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t 
     if constexpr (N == 256 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_256("bf16");
 }
 
+/* C = A B + (add ? C : 0), of e4m3 in shared memory. */
+#define WGMMA_E4M3(shape, registers, a_at, b_at, add_at, ...)                                                          \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_at ", 0;\n"                                                   \
+                 "wgmma.mma_async.sync.aligned." shape ".f32.e4m3.e4m3 {" registers "}, " a_at ", " b_at               \
+                 ", p, 1, 1;\n}\n"                                                                                     \
+                 : __VA_ARGS__                                                                                         \
+                 : "l"(a), "l"(b), "r"((int)add))
+template <int N> static __device__ __forceinline__ void wgmma_e4m3(float *c, uint64_t a, uint64_t b, bool add)
+{
+    static_assert(N == 8 || N == 16 || N == 32 || N == 64, "only these are written out");
+    if constexpr (N == 8)
+        WGMMA_E4M3("m64n8k32", "%0, %1, %2, %3", "%4", "%5", "%6", "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]));
+    if constexpr (N == 16) WGMMA_E4M3("m64n16k32", REGISTERS_8, "%8", "%9", "%10", ACC_8(c, 0));
+    if constexpr (N == 32) WGMMA_E4M3("m64n32k32", REGISTERS_16, "%16", "%17", "%18", ACC_8(c, 0), ACC_8(c, 8));
+    if constexpr (N == 64) WGMMA_E4M3("m64n64k32", REGISTERS_32, "%32", "%33", "%34", ACC_32(c, 0));
+}
+
 #undef ACC_8
 #undef ACC_32
 #undef REGISTERS_8
@@ -131,6 +149,7 @@ static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t 
 #undef REGISTERS_64
 #undef REGISTERS_80
 #undef REGISTERS_128
+#undef WGMMA_E4M3
 #undef WGMMA_SHARED_16
 #undef WGMMA_SHARED_32
 #undef WGMMA_SHARED_64

@@ -1,0 +1,15 @@
+/* The kernel for matmuls of FP8 weights with few tokens on Hopper (compiled for 90a), behind linear and the fused
+ * operations. */
+#ifndef QUIRE_KERNELS_CUDA_LINEAR_FEW_TOKENS_FP8_CUH
+#define QUIRE_KERNELS_CUDA_LINEAR_FEW_TOKENS_FP8_CUH
+
+#include "kernels/cuda/matmul.cuh"
+
+enum { FEW_TOKENS_FP8_MAX = 8 };
+
+/* Returns false, having done nothing, for what it does not take: other formats and devices, more tokens, float16,
+ * groups of other than 128 input features, in_features that is not a multiple of 16, addresses that are not one of 16,
+ * x that does not fit into shared memory. */
+bool few_tokens_fp8(struct backend *b, const char *operation, const struct matmul *m);
+
+#endif
