@@ -265,8 +265,9 @@ static __device__ __forceinline__ void copy_next(unit_copies &copies, const quan
     const uint32_t to = copies.ring + stage * STAGE;
     if (copies.next.left > 0) {
         const bool is_there = F == WEIGHT_INT4 || copies.next.unit * UNIT_BYTES + (int)threadIdx.x % 4 * 16 < work.size;
-        if (is_there) copy_async(to, copies.low, true, copies.policy);
-        if (is_there) copy_async(to + HALF_UNIT, copies.high, true, copies.policy);
+        /* Behind the row zeros, because what is there may be NaN of e4m3, and x times it must be zero. */
+        copy_async(to, copies.low, is_there, copies.policy);
+        copy_async(to + HALF_UNIT, copies.high, is_there, copies.policy);
         const int block = (int)(group_of<F>(k.group_shift, work, copies.next.unit) / SCALE_BLOCK);
         if (k.grouped && block != copies.scale_block) {
             copy_scales(c, copies.scales + copies.scale_slot * scale_block_bytes(k.scale_size),
