@@ -300,6 +300,13 @@ static void check_tensors(struct fused_case *c, const char *operation, struct te
     tensor_free(out), tensor_free(expected);
 }
 
+/* Whether the fused operation was computed. Only that of a quantized weight may decline, for a norm of its own. */
+static bool is_fused(const struct fused_case *c, bool done)
+{
+    if (!done) assert_true(weight_is_quantized(&c->weight));
+    return done;
+}
+
 static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
 {
     struct backend *b = c->gpu->b;
@@ -311,8 +318,11 @@ static void check_norm_linear(struct fused_case *c, enum dtype out_dtype)
     const struct norm_linear_args fused = {linear_of(&out, &c->x, &c->weight), norm_of(&c->gain)};
     b->rms_norm(b, &norm);
     b->linear(b, &linear);
-    assert_true(b->norm_linear(b, &fused));
-    check_tensors(c, "norm_linear", &out, &expected);
+    if (is_fused(c, b->norm_linear(b, &fused))) {
+        check_tensors(c, "norm_linear", &out, &expected);
+    } else {
+        tensor_free(&out), tensor_free(&expected);
+    }
     tensor_free(&normed);
 }
 
@@ -354,8 +364,12 @@ static void check_gate_up(struct fused_case *c, bool with_norm, enum activation 
     b->rms_norm(b, &first);
     b->linear(b, &linear);
     b->act_and_mul(b, &act);
-    assert_true(b->gate_up(b, &fused));
-    check_tensors(c, "gate_up", &out, &expected);
+    if (is_fused(c, b->gate_up(b, &fused))) {
+        check_tensors(c, "gate_up", &out, &expected);
+    } else {
+        assert_true(with_norm);
+        tensor_free(&out), tensor_free(&expected);
+    }
     tensor_free(&normed), tensor_free(&both);
 }
 
