@@ -12,12 +12,10 @@
 #include "kernels/cuda/input_order.cuh"
 #include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_few_tokens_fp8.cuh"
+#include "kernels/cuda/linear_wgmma_decode.cuh"
 #include "kernels/cuda/linear_wgmma_quantized.cuh"
-#include "kernels/cuda/linear_wgmma_tile.cuh"
-#include "kernels/cuda/quantized.cuh"
 
 enum {
-    STEP = 128,     /* input features of a step */
     COPY_WARPS = 4, /* of the weights, of the tokens, and two of the scales */
     MAX_STAGES = 12,
     SCALES_AT_ONCE = 4 /* of a row */
@@ -41,15 +39,6 @@ template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLAC
     static_assert(4 * N * SUMS_ROW <= RING, "the rings hold the sums at the end");
 };
 
-struct quantized_wgmma_call : tiled_matmul {
-    CUtensorMap weight, x;  /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N rows */
-    int32_t groups;         /* of a row */
-    int32_t scales_of_step; /* 1, 2 or 4 for each row */
-    int32_t steps;          /* of all parts together */
-    int32_t token_tiles;
-    int32_t weight_stages, weight_stage_bytes, token_stages;
-};
-
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 /* The two rings: stages of a step of weights and their scales, and stages of BOXES boxes of tokens. */
@@ -57,26 +46,7 @@ struct quantized_rings {
     step_ring weights, tokens;
 };
 
-template <int N> static __device__ __forceinline__ block_part find_quantized_part(const quantized_wgmma_call &call)
-{
-    block_part part;
-    const int index = blockIdx.x / call.splits;
-    part.rank = blockIdx.x % call.splits;
-    part.tile = index / call.token_tiles;
-    part.begin = part.first = call.steps * part.rank / call.splits;
-    part.end = call.steps * (part.rank + 1) / call.splits;
-    part.first_token = index % call.token_tiles * N;
-    part.num_tokens = min(N, call.matmul.num_tokens - part.first_token);
-    return part;
-}
-
 /* ---- the warps that copy ---- */
-
-/* Waits until a stage that is to be filled is free. */
-static __device__ __forceinline__ void wait_until_free(const step_ring &ring, const ring_place &at)
-{
-    if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
-}
 
 template <class L>
 static __device__ __forceinline__ void copy_weights(const quantized_wgmma_call &call, const block_part &part,
@@ -116,23 +86,6 @@ static __device__ __forceinline__ void copy_tokens(const quantized_wgmma_call &c
             box_copy_2d(to + box * L::TOKEN_BOX, &call.x, feature + box * BOX_FEATURES, part.first_token, full, policy);
         ring_step(at, call.token_stages);
     }
-}
-
-/* The output feature of a row of the tile; one that exists. */
-static __device__ __forceinline__ int feature_of(const quantized_wgmma_call &call, int tile, int row)
-{
-    const int features = (int)call.matmul.out_features, half = call.tile_rows / 2;
-    const int feature = call.matmul.result != MATMUL_GATE ? tile * call.tile_rows + row
-                        : row < half                      ? tile * half + row
-                                                          : features / 2 + tile * half + row - half;
-    return min(feature, features - 1);
-}
-
-static __device__ __forceinline__ float load_scale(const quantized_wgmma_call &call, int64_t index)
-{
-    return call.matmul.scale_dtype == DTYPE_FLOAT32   ? ((const float *)call.matmul.scales)[index]
-           : call.matmul.scale_dtype == DTYPE_FLOAT16 ? to_float(((const __half *)call.matmul.scales)[index])
-                                                      : to_float(((const __nv_bfloat16 *)call.matmul.scales)[index]);
 }
 
 /* SCALES_AT_ONCE scales of a row as they lie in memory, or as floats, and zeros, a byte each. */
@@ -244,81 +197,6 @@ static __device__ __forceinline__ void copy_scales(const quantized_wgmma_call &c
 }
 
 /* ---- the warpgroups that multiply ---- */
-
-static __device__ __forceinline__ uint4 shared_load_4(uint32_t address)
-{
-    uint4 x;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "r"(address));
-    return x;
-}
-static __device__ __forceinline__ uint2 shared_load_2(uint32_t address)
-{
-    uint2 x;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n" : "=r"(x.x), "=r"(x.y) : "r"(address));
-    return x;
-}
-static __device__ __forceinline__ uint32_t shared_load(uint32_t address)
-{
-    uint32_t x;
-    asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(x) : "r"(address));
-    return x;
-}
-
-/* A thread's encoded elements of a step, from two rows that are 8 apart. INT4: a piece of 16 bytes of each, which is
- * all of them. INT8 and FP8 are read when they are decoded. */
-template <enum weight_format FORMAT> struct encoded;
-template <> struct encoded<WEIGHT_INT4> {
-    uint32_t low[4], high[4];
-    __device__ __forceinline__ void load(uint32_t stage, int row, int t)
-    {
-        const uint4 a = shared_load_4(stage + row * (STEP / 2) + 16 * t);
-        const uint4 b = shared_load_4(stage + (row + 8) * (STEP / 2) + 16 * t);
-        low[0] = a.x, low[1] = a.y, low[2] = a.z, low[3] = a.w;
-        high[0] = b.x, high[1] = b.y, high[2] = b.z, high[3] = b.w;
-    }
-    /* Input features 32 w + 16 half, ... + 15 as A of the mma, without the scales. */
-    template <class T>
-    __device__ __forceinline__ void decode(uint32_t *a, int w, int half, uint32_t low_offset, uint32_t high_offset)
-    {
-        a[0] = int4_pair<T>(low[w], 2 * half, low_offset);
-        a[1] = int4_pair<T>(high[w], 2 * half, high_offset);
-        a[2] = int4_pair<T>(low[w], 2 * half + 1, low_offset);
-        a[3] = int4_pair<T>(high[w], 2 * half + 1, high_offset);
-    }
-};
-
-/* A row of a step is 128 bytes in the 128-byte swizzle. Lane t of a quad needs bytes 2 t, 2 t + 1, 2 t + 8 and 2 t + 9
- * of 16. */
-template <enum weight_format FORMAT> struct encoded {
-    uint32_t row_address, swizzle, select;
-    __device__ __forceinline__ void load(uint32_t stage, int row, int t)
-    {
-        row_address = stage + row * STEP + t / 2 * 4;
-        swizzle = row % 8;
-        select = t % 2 ? 0x7362 : 0x5140; /* so that pairs of bytes 0, 2 and 1, 3 are the two that are needed */
-    }
-    template <class T> __device__ __forceinline__ void decode(uint32_t *a, int w, int half, uint32_t, uint32_t)
-    {
-        const uint32_t from = row_address + (((2 * w + half) ^ swizzle) << 4);
-        const uint32_t low = __byte_perm(shared_load(from), shared_load(from + 8), select);
-        const uint32_t high = __byte_perm(shared_load(from + 8 * STEP), shared_load(from + 8 * STEP + 8), select);
-        if constexpr (FORMAT == WEIGHT_INT8) {
-            int8_pairs<T>(low, a[0], a[2]);
-            int8_pairs<T>(high, a[1], a[3]);
-        } else {
-            fp8_pairs<T>(low, a[0], a[2]);
-            fp8_pairs<T>(high, a[1], a[3]);
-        }
-    }
-};
-
-/* The rows of a tile that a thread has in each of its row blocks: this one and the one 8 behind it. */
-template <int ROW_BLOCKS> static __device__ __forceinline__ int row_of_thread(int block)
-{
-    return (threadIdx.x / GROUP * ROW_BLOCKS + block) * 64 + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
-}
 
 /* wgmma reads the registers of one step of 32 input features while the others are decoded. So a stage is released when
  * the first step of the next stage has been started and wgmma_wait<1> shows that those before it have ended. */
@@ -489,21 +367,6 @@ static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, ROW
 #endif
 }
 
-/* A map of the weight's bytes, which count as 16-bit elements, in boxes of a step. */
-static bool map_weight(CUtensorMap *out, const struct matmul *m, int32_t box_rows)
-{
-    const bool is_int4 = m->format == WEIGHT_INT4;
-    const int64_t elements = m->in_features / (is_int4 ? 4 : 2);
-    const struct tensor_map_args args = {m->weight,
-                                         2,
-                                         {elements, m->out_features},
-                                         {elements},
-                                         {is_int4 ? STEP / 4 : STEP / 2, box_rows},
-                                         is_int4 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
-                                         CU_TENSOR_MAP_L2_PROMOTION_L2_128B};
-    return tensor_map_encode(out, &args);
-}
-
 /* As plan of linear_wgmma.cu, where there is one tile of tokens. */
 template <class L> static void plan(const struct cuda_state *s, quantized_wgmma_call *call, int blocks)
 {
@@ -601,7 +464,7 @@ static bool decode(struct backend *b, const char *operation, const struct matmul
     if (few_tokens_fp8(b, operation, m)) return true;
     const int32_t min_tokens = m->format == WEIGHT_INT4 ? 5 : 9; /* few_tokens_quantized is faster with fewer */
     const bool wgmma = m->num_tokens >= min_tokens && linear_wgmma_takes_quantized(b, m);
-    if (wgmma) return linear_wgmma_quantized(b, operation, m);
+    if (wgmma) return linear_wgmma_int4(b, operation, m) || linear_wgmma_quantized(b, operation, m);
     return few_tokens_quantized(b, operation, m);
 }
 

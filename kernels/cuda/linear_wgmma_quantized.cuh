@@ -14,6 +14,9 @@ bool linear_wgmma_takes_quantized(struct backend *b, const struct matmul *m);
 /* Computes it, without a norm. False: it does not take it, and has done nothing. */
 bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m);
 
+/* The same, faster, for INT4 with 16-bit scales in groups of 128 or of the whole row, and up to 32 tokens. */
+bool linear_wgmma_int4(struct backend *b, const char *operation, const struct matmul *m);
+
 /* By the faster of the two kernels that decode the weight as they read it. False: neither takes it, or it is faster
  * after a norm of its own (m->gain). */
 bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m);

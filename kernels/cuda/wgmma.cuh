@@ -65,20 +65,20 @@
                  "p, 1, 1, 0, 0;\n}\n"                                                                                 \
                  : ACC_32(c, 0), ACC_32(c, 32), ACC_8(c, 64), ACC_8(c, 72)                                             \
                  : "l"(a), "l"(b), "r"((int)add))
-/* C += A B, A in registers. */
-#define WGMMA_REGISTERS_16(type)                                                                                       \
+/* C = A B + add * C, A in registers. */
+#define WGMMA_REGISTERS_16(type, add)                                                                                  \
     asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " {" REGISTERS_8                          \
-                 "}, {%8, %9, %10, %11}, %12, 1, 1, 1, 0;\n"                                                           \
+                 "}, {%8, %9, %10, %11}, %12, " add ", 1, 1, 0;\n"                                                     \
                  : ACC_8(c, 0)                                                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-#define WGMMA_REGISTERS_32(type)                                                                                       \
+#define WGMMA_REGISTERS_32(type, add)                                                                                  \
     asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" REGISTERS_16                         \
-                 "}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;\n"                                                         \
+                 "}, {%16, %17, %18, %19}, %20, " add ", 1, 1, 0;\n"                                                   \
                  : ACC_8(c, 0), ACC_8(c, 8)                                                                            \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-#define WGMMA_REGISTERS_64(type)                                                                                       \
+#define WGMMA_REGISTERS_64(type, add)                                                                                  \
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" REGISTERS_32                         \
-                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;\n"                                                         \
+                 "}, {%32, %33, %34, %35}, %36, " add ", 1, 1, 0;\n"                                                   \
                  : ACC_32(c, 0)                                                                                        \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 #define WGMMA_REGISTERS_128(type)                                                                                      \
@@ -108,20 +108,28 @@ static __device__ __forceinline__ void wgmma_shared(float *c, uint64_t a, uint64
     if constexpr (N == 160 && !std::is_same_v<T, __half>) WGMMA_SHARED_160("bf16");
 }
 
-template <class T, int N>
+/* ADD: C is added. */
+template <class T, int N, bool ADD = true>
 static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t *a, uint64_t b)
 {
-    static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "only these are written out");
-    if constexpr (N == 16 && std::is_same_v<T, __half>) WGMMA_REGISTERS_16("f16");
-    if constexpr (N == 16 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_16("bf16");
-    if constexpr (N == 32 && std::is_same_v<T, __half>) WGMMA_REGISTERS_32("f16");
-    if constexpr (N == 32 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_32("bf16");
-    if constexpr (N == 64 && std::is_same_v<T, __half>) WGMMA_REGISTERS_64("f16");
-    if constexpr (N == 64 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_64("bf16");
-    if constexpr (N == 128 && std::is_same_v<T, __half>) WGMMA_REGISTERS_128("f16");
-    if constexpr (N == 128 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_128("bf16");
-    if constexpr (N == 256 && std::is_same_v<T, __half>) WGMMA_REGISTERS_256("f16");
-    if constexpr (N == 256 && !std::is_same_v<T, __half>) WGMMA_REGISTERS_256("bf16");
+    static_assert(N == 16 || N == 32 || N == 64 || (ADD && (N == 128 || N == 256)), "only these are written out");
+    constexpr bool HALF = std::is_same_v<T, __half>;
+    if constexpr (N == 16 && HALF && ADD) WGMMA_REGISTERS_16("f16", "1");
+    if constexpr (N == 16 && HALF && !ADD) WGMMA_REGISTERS_16("f16", "0");
+    if constexpr (N == 16 && !HALF && ADD) WGMMA_REGISTERS_16("bf16", "1");
+    if constexpr (N == 16 && !HALF && !ADD) WGMMA_REGISTERS_16("bf16", "0");
+    if constexpr (N == 32 && HALF && ADD) WGMMA_REGISTERS_32("f16", "1");
+    if constexpr (N == 32 && HALF && !ADD) WGMMA_REGISTERS_32("f16", "0");
+    if constexpr (N == 32 && !HALF && ADD) WGMMA_REGISTERS_32("bf16", "1");
+    if constexpr (N == 32 && !HALF && !ADD) WGMMA_REGISTERS_32("bf16", "0");
+    if constexpr (N == 64 && HALF && ADD) WGMMA_REGISTERS_64("f16", "1");
+    if constexpr (N == 64 && HALF && !ADD) WGMMA_REGISTERS_64("f16", "0");
+    if constexpr (N == 64 && !HALF && ADD) WGMMA_REGISTERS_64("bf16", "1");
+    if constexpr (N == 64 && !HALF && !ADD) WGMMA_REGISTERS_64("bf16", "0");
+    if constexpr (N == 128 && HALF) WGMMA_REGISTERS_128("f16");
+    if constexpr (N == 128 && !HALF) WGMMA_REGISTERS_128("bf16");
+    if constexpr (N == 256 && HALF) WGMMA_REGISTERS_256("f16");
+    if constexpr (N == 256 && !HALF) WGMMA_REGISTERS_256("bf16");
 }
 
 /* C = A B + (add ? C : 0), of e4m3 in shared memory. */
