@@ -144,21 +144,7 @@ static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, con
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] = sums[i];
-    if (call.splits > 1) {
-        __syncwarp();
-        cluster_arrive();
-        cluster_wait();
-    } else {
-        mma_warps_sync<L>();
-    }
-    wait_for_previous();
-    if (call.matmul.result == MATMUL_GATE) {
-        write_gated_tile<T, L>(call, part, shared_sums);
-    } else if (call.matmul.out_is_float) {
-        write_tile<T, L, float>(call, part, shared_sums);
-    } else {
-        write_tile<T, L, T>(call, part, shared_sums);
-    }
+    finish_tile<T, L>(call, part, shared_sums);
 }
 
 /* The two warps that copy; one lane of each does it. */

@@ -296,21 +296,7 @@ static __device__ __forceinline__ void multiply_quantized_tile(const quantized_w
     multiply_decoded<T, FORMAT, N, ROW_BLOCKS, L>(sums, call, part, rings);
     mma_warps_sync<L>(); /* no warp reads operands any more */
     share_sums<N, ROW_BLOCKS, L>(sums, call, part, shared_sums);
-    if (call.splits > 1) {
-        __syncwarp();
-        cluster_arrive();
-        cluster_wait();
-    } else {
-        mma_warps_sync<L>();
-    }
-    wait_for_previous();
-    if (call.matmul.result == MATMUL_GATE) {
-        write_gated_tile<T, L>(call, part, shared_sums);
-    } else if (call.matmul.out_is_float) {
-        write_tile<T, L, float>(call, part, shared_sums);
-    } else {
-        write_tile<T, L, T>(call, part, shared_sums);
-    }
+    finish_tile<T, L>(call, part, shared_sums);
 }
 
 /* The warps that copy; the first two with one lane. */

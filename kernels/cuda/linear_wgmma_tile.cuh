@@ -210,6 +210,28 @@ static __device__ __forceinline__ void write_tile(const tiled_matmul &call, cons
     }
 }
 
+/* Once each thread has put its sums into the shared memory of its block: adds the sums of the parts, and writes the
+ * tile. By all threads that multiply. */
+template <class T, class L>
+static __device__ __forceinline__ void finish_tile(const tiled_matmul &call, const block_part &part, const float *sums)
+{
+    if (call.splits > 1) {
+        __syncwarp();
+        cluster_arrive();
+        cluster_wait();
+    } else {
+        mma_warps_sync<L>();
+    }
+    wait_for_previous();
+    if (call.matmul.result == MATMUL_GATE) {
+        write_gated_tile<T, L>(call, part, sums);
+    } else if (call.matmul.out_is_float) {
+        write_tile<T, L, float>(call, part, sums);
+    } else {
+        write_tile<T, L, T>(call, part, sums);
+    }
+}
+
 #endif
 
 /* A map of a matrix [rows, in_features] whose rows are `stride` apart, in boxes of 64 input features. */
