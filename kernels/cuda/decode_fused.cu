@@ -13,8 +13,8 @@
  * Rounding is that of the plain operations: the residual stream after each addition, what is added to it before, gate
  * and up before the activation. The norm is computed in float32 from the residual stream as it is stored.
  *
- * Quantized weights go to linear_few_tokens_quantized.cu, which takes up to FEW_TOKENS_MAX tokens, on 8.x as a kernel
- * for each matmul.
+ * Quantized weights go to linear_decoding (linear_wgmma_quantized.cuh), which chooses the kernel; on 8.x each matmul is
+ * a kernel of its own. With a norm it declines from the number of tokens on that linear_wgmma_quantized takes.
  *
  * Where linear_wgmma is the faster kernel (few_tokens_is_best says no), the norm is a kernel of its own.
  *
