@@ -75,13 +75,13 @@ static inline __host__ __device__ int gain_bytes_of(const matmul &m)
     return m.gain ? (int)m.in_features * (m.gain_is_float ? 4 : 2) : 0;
 }
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
 /* Output features of a tile: with MATMUL_GATE gates. */
-static inline __host__ __device__ int tile_features(const fp8_call &c)
+static __device__ __forceinline__ int tile_features(const fp8_call &c)
 {
     return c.matmul.result == MATMUL_GATE ? c.tile_rows / 2 : c.tile_rows;
 }
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 struct fp8_ring {
     uint8_t *data;

@@ -22,8 +22,8 @@ template <int N> struct int4_tiling {
     static_assert(4 * N * SUMS_ROW <= RING, "the ring holds the sums at the end");
 };
 
-/* The zero of every row of a weight without zeros. */
-static __device__ uint8_t middle_zero = 8;
+/* The zero of every row of a weight without zeros. Code for other devices does not use it. */
+[[maybe_unused]] static __device__ uint8_t middle_zero = 8;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
