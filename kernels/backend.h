@@ -87,6 +87,32 @@ int64_t weight_bytes(const struct weight *w);          /* of data, scales, zeros
 /* What element [o][i] of data stands for. Not for inner loops. */
 float weight_element(const struct weight *w, int64_t o, int64_t i);
 
+/* ---- quantizing weights ---- */
+
+/* Rows of floats that become rows of a quantized weight, without blocks.
+ *
+ * FP8 and INT8: a scale for each row, absmax / 448 and absmax / 127, and no zero points. INT4: a scale and a zero point
+ * from 0 to 15 for each group of input features, which make the sum of squared errors small: of some ranges, from that
+ * of the group's elements to about two thirds of it, the one whose best scale has the smallest error is taken. Elements
+ * are rounded to the nearest code of the scale as it is stored; ties go to even.
+ *
+ * A row, or group of INT4, that holds a NaN or an infinity gets the scale NaN, so that damaged weights show in the
+ * logits as they do without quantizing. One of zeros gets scale 1; so does one that is too small for a normal float32
+ * as its scale. */
+enum { QUANTIZE_MAX_GROUP = 256 };
+
+struct weight_quantize_args {
+    const void *rows; /* [num_rows, in_features] dtype */
+    enum dtype dtype; /* float32, float16 or bfloat16 */
+    int64_t num_rows, in_features;
+    enum weight_format format; /* FP8, INT8 or INT4 */
+    int64_t group_size;        /* INT4: even, at most QUANTIZE_MAX_GROUP, divides in_features; otherwise not used */
+    void *data;                /* out: [num_rows, in_features], INT4 [num_rows, in_features / 2] bytes */
+    void *scales;              /* out: [num_rows], INT4 [num_rows, in_features / group_size] scale_dtype */
+    enum dtype scale_dtype;    /* float32; INT4 also bfloat16, or float16, whose scales are from 2^-14 to 65504 */
+    uint8_t *zeros;            /* out, INT4 only: [num_rows, in_features / group_size] */
+};
+
 /* ---- quantized rows ---- */
 
 /* The input of a matmul in 8 bits (FP8), with a scale for each token or, for a weight with groups, for each token and
@@ -210,6 +236,8 @@ struct linear_args {
     int32_t num_tokens;
     const struct weight *weight;
 };
+
+enum { LINEAR_MAX_PARTS = 3 }; /* matmuls of the same x at a time: q, k and v */
 
 /* out = linear(rms_norm(x)). */
 struct norm_linear_args {
@@ -459,6 +487,8 @@ typedef int64_t workspace_bytes_function(struct backend *b, const struct workspa
 typedef void workspace_set_function(struct backend *b, void *workspace, int64_t bytes);
 typedef void preload_function(struct backend *b, enum dtype dtype);
 typedef void weight_prepare_function(struct backend *b, const struct weight *w);
+typedef void weight_quantize_function(struct backend *b, const struct weight_quantize_args *args,
+                                      backend_stream stream);
 
 typedef enum status stream_create_function(struct backend *b, backend_stream *out, struct error *err);
 typedef void stream_destroy_function(struct backend *b, backend_stream stream);
@@ -494,6 +524,7 @@ typedef void sample_function(struct backend *b, const struct sample_args *args);
 typedef bool takes_quantized_rows_function(struct backend *b, const struct weight *w, int32_t num_tokens,
                                            enum dtype dtype);
 typedef void quantize_rows_function(struct backend *b, const struct quantize_rows_args *args);
+typedef bool linear_parts_function(struct backend *b, const struct linear_args *parts, int count);
 typedef bool norm_linear_function(struct backend *b, const struct norm_linear_args *args);
 typedef bool linear_residual_function(struct backend *b, const struct linear_args *args);
 typedef bool gate_up_function(struct backend *b, const struct gate_up_args *args);
@@ -529,6 +560,9 @@ struct backend {
      * kernels; call it once for each weight, before its first use. NULL: weights are used as they are described above.
      */
     weight_prepare_function *weight_prepare;
+    /* Quantizes rows that lie in device memory or in pinned host memory, at an address that is a multiple of 16; any
+     * thread. data, scales and zeros are on the device. NULL: the host does it. */
+    weight_quantize_function *weight_quantize;
 
     stream_create_function *stream_create;
     stream_destroy_function *stream_destroy;
@@ -573,10 +607,13 @@ struct backend {
 
     /* Optional operations (NULL: not there) that do the work of several in one kernel, so that a decode step has fewer
      * gaps. Each returns false, having done nothing, for arguments that it does not take; which those are depends on
-     * the model and on num_tokens alone. They round where the operations that they replace do.
+     * the model and on num_tokens alone. They round where the operations that they replace do, but for norm_linear and
+     * gate_up, which may round x times its gains instead of the normed x.
      *
      * A fused kernel may start before the kernel that makes its input has ended. So everything but that input (gains,
      * weights, positions, tables, the cache) must have been written by an earlier kernel. */
+    linear_parts_function *linear_parts; /* linear of each part, LINEAR_MAX_PARTS at most; all have the same x,
+                                            num_tokens and types */
     norm_linear_function *norm_linear;
     linear_residual_function *linear_residual; /* out += linear(x); out has dtype */
     gate_up_function *gate_up;

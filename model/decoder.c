@@ -235,14 +235,16 @@ static void project(const struct residual_stream *s, void *out, enum dtype out_d
                     const struct input *in, struct left_out_scales *left_out)
 {
     struct backend *b = s->d->backend;
+    struct linear_args parts[LINEAR_MAX_PARTS];
     const int64_t stride = projection_size(p);
     for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].out_features) {
-        struct linear_args args = linear_of(s, at_column(out, column, out_dtype), in, &p->parts[i]);
-        args.out_stride = stride;
-        args.out_dtype = out_dtype;
-        args.left_out = p->num_parts == 1 ? left_out : NULL;
-        b->linear(b, &args);
+        parts[i] = linear_of(s, at_column(out, column, out_dtype), in, &p->parts[i]);
+        parts[i].out_stride = stride;
+        parts[i].out_dtype = out_dtype;
+        parts[i].left_out = p->num_parts == 1 ? left_out : NULL;
     }
+    if (p->num_parts > 1 && b->linear_parts && b->linear_parts(b, parts, p->num_parts)) return;
+    for (int i = 0; i < p->num_parts; i++) b->linear(b, &parts[i]);
 }
 
 /* out = p(norm(residual stream)). */

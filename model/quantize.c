@@ -89,7 +89,7 @@ INLINE int8_t int8_of(float x)
     return (int8_t)(uint8_t)bits_of(x + rounder);
 }
 
-INLINE void quantize_row(const struct quantize_args *a, int64_t r)
+INLINE void quantize_row(const struct weight_quantize_args *a, int64_t r)
 {
     const void *row = (const uint8_t *)a->rows + r * a->in_features * dtype_size(a->dtype);
     const bool is_fp8 = a->format == WEIGHT_FP8;
@@ -189,7 +189,7 @@ INLINE float store_scale(void *scales, enum dtype dtype, int64_t i, float scale)
     return dtype_load(scales, dtype, i);
 }
 
-INLINE void quantize_row_in_groups(const struct quantize_args *a, int64_t r)
+INLINE void quantize_row_in_groups(const struct weight_quantize_args *a, int64_t r)
 {
     const int64_t size = a->group_size, groups = a->in_features / size;
     const void *row = (const uint8_t *)a->rows + r * a->in_features * dtype_size(a->dtype);
@@ -207,7 +207,7 @@ INLINE void quantize_row_in_groups(const struct quantize_args *a, int64_t r)
     }
 }
 
-INLINE void quantize_all(const struct quantize_args *a)
+INLINE void quantize_all(const struct weight_quantize_args *a)
 {
     for (int64_t r = 0; r < a->num_rows; r++)
         if (a->format == WEIGHT_INT4)
@@ -217,19 +217,19 @@ INLINE void quantize_all(const struct quantize_args *a)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void quantize_all_avx2(const struct quantize_args *a)
+__attribute__((target("avx2"))) static void quantize_all_avx2(const struct weight_quantize_args *a)
 {
     quantize_all(a);
 }
 
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) static void quantize_all_avx512(
-    const struct quantize_args *a)
+    const struct weight_quantize_args *a)
 {
     quantize_all(a);
 }
 #endif
 
-void quantize_rows(const struct quantize_args *args)
+void quantize_rows(const struct weight_quantize_args *args)
 {
     assert(args->format != WEIGHT_INT4 || (args->group_size % 2 == 0 && args->group_size <= QUANTIZE_MAX_GROUP &&
                                            args->in_features % args->group_size == 0));

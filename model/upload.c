@@ -142,14 +142,53 @@ static enum status send_band(struct backend *b, struct lane *lane, const struct 
     return status;
 }
 
+/* ---- rows of floats that the device quantizes ---- */
+
+/* Those that a buffer holds; 0 if the host quantizes them, or none fits. */
+static int64_t rows_to_quantize(const struct backend *b, const struct transfer *t)
+{
+    if (!b->weight_quantize || !t->matrix->scheme.quantize) return 0;
+    const struct weight_rows none = {0};
+    const struct weight_quantize_args args = weight_source_quantizing(t->matrix, &none);
+    return CHUNK_BYTES / (args.in_features * dtype_size(args.dtype));
+}
+
+/* The device reads the rows from the buffer itself. */
+static enum status send_rows(struct backend *b, struct lane *lane, const struct transfer *t, int64_t first,
+                             int64_t count, struct error *err)
+{
+    const struct weight_rows to = weight_rows_at(&t->matrix->weight, &t->rows, first);
+    struct weight_quantize_args args = weight_source_quantizing(t->matrix, &to);
+    const int64_t index = lane->sent % BUFFERS;
+    char *buffer;
+    enum status status = next_buffer(b, lane, &buffer, err);
+    if (status == STATUS_OK) status = weight_source_read_floats(t->matrix, first, count, buffer, err);
+    if (status != STATUS_OK) return status;
+    args.rows = buffer;
+    args.num_rows = count;
+    b->weight_quantize(b, &args, lane->stream);
+    b->event_record(b, lane->done[index], lane->stream);
+    lane->sent++;
+    return STATUS_OK;
+}
+
 /* ---- */
 
 /* The elements or rows of a transfer that a lane sends at a time. */
-static int64_t step_of(const struct transfer *t)
+static int64_t step_of(const struct backend *b, const struct transfer *t)
 {
+    if (t->matrix && rows_to_quantize(b, t) > 0) return rows_to_quantize(b, t);
     if (t->matrix) return weight_source_band(t->matrix);
     const int from = dtype_size(t->from), to = dtype_size(t->to);
     return CHUNK_BYTES / (from > to ? from : to);
+}
+
+static enum status send(struct backend *b, struct lane *lane, const struct transfer *t, int64_t first, int64_t count,
+                        struct error *err)
+{
+    if (!t->matrix) return send_piece(b, lane, t, first, count, err);
+    if (rows_to_quantize(b, t) > 0) return send_rows(b, lane, t, first, count, err);
+    return send_band(b, lane, t, first, count, err);
 }
 
 /* The lanes share the steps of all transfers: each takes the next that no other has taken. */
@@ -160,11 +199,11 @@ static enum status run_lane(struct upload *u, struct lane *lane, struct error *e
     enum status status = STATUS_OK;
     for (size_t i = 0; i < u->count; i++) {
         const struct transfer *t = &u->transfers[i];
-        const int64_t step = step_of(t);
+        const int64_t step = step_of(b, t);
         for (int64_t first = 0; first < t->count; first += step) {
             if (number++ != mine) continue;
             const int64_t count = first + step < t->count ? step : t->count - first;
-            status = t->matrix ? send_band(b, lane, t, first, count, err) : send_piece(b, lane, t, first, count, err);
+            status = send(b, lane, t, first, count, err);
             if (status != STATUS_OK) return status;
             mine = atomic_fetch_add(&u->next, 1);
         }

@@ -79,6 +79,28 @@ static enum status read_strips(const struct weight_source *s, const struct safet
 
 /* ---- data ---- */
 
+/* out[row * out_stride + j] = tile[j * stride + row], j < columns. Blocks of 4 x 4 go through registers. */
+static void transpose(uint32_t *out, int64_t out_stride, const uint32_t *tile, int64_t stride, int64_t rows,
+                      int64_t columns)
+{
+    enum { N = 4 };
+    for (int64_t row = 0; row < rows; row += N)
+        for (int64_t j = 0; j < columns; j += N) {
+            const uint32_t *from = tile + j * stride + row;
+            uint32_t *to = out + row * out_stride + j, block[N][N];
+            if (rows - row < N || columns - j < N) {
+                for (int64_t k = 0; k < N && k < columns - j; k++)
+                    for (int64_t i = 0; i < N && i < rows - row; i++) to[i * out_stride + k] = from[k * stride + i];
+                continue;
+            }
+            for (int k = 0; k < N; k++) memcpy(block[k], from + k * stride, sizeof block[k]);
+            for (int i = 0; i < N; i++) {
+                const uint32_t words[N] = {block[0][i], block[1][i], block[2][i], block[3][i]};
+                memcpy(to + i * out_stride, words, sizeof words);
+            }
+        }
+}
+
 /* out[row][k] = stored[k][row], in words of several input features. */
 static enum status read_gptq(const struct weight_source *s, int64_t first, int64_t count, uint32_t *out,
                              struct error *err)
@@ -89,32 +111,34 @@ static enum status read_gptq(const struct weight_source *s, int64_t first, int64
     for (int64_t k = 0; k < words && status == STATUS_OK; k += TILE_WORDS) {
         const int64_t wide = words - k < TILE_WORDS ? words - k : TILE_WORDS;
         status = read_strips(s, s->data, k, wide, (s->first_row + first) * 4, count * 4, tile, err);
-        for (int64_t row = 0; row < count && status == STATUS_OK; row++)
-            for (int64_t j = 0; j < wide; j++) out[row * words + k + j] = tile[j * count + row];
+        if (status == STATUS_OK) transpose(out + k, words, tile, count, count, wide);
     }
     free(tile);
     return status;
 }
 
-/* Swaps the bits of `mask` in x[i + step] with those in x[i] that are 4 * step higher. */
-static inline __attribute__((always_inline)) void swap_blocks(uint32_t x[8], int step, uint32_t mask)
+/* Swaps the bits of `mask` in words[i + step][column] with those in words[i][column] that are 4 * step higher. */
+static inline void swap_blocks(uint32_t *words, int64_t columns, int step, uint32_t mask)
 {
-#pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         if (i & step) continue;
-        const uint32_t changed = ((x[i] >> 4 * step) ^ x[i + step]) & mask;
-        x[i + step] ^= changed;
-        x[i] ^= changed << 4 * step;
+        uint32_t *restrict a = words + i * columns, *restrict b = words + (i + step) * columns;
+#pragma omp simd
+        for (int64_t column = 0; column < columns; column++) {
+            const uint32_t changed = ((a[column] >> 4 * step) ^ b[column]) & mask;
+            b[column] ^= changed;
+            a[column] ^= changed << 4 * step;
+        }
     }
 }
 
-/* Bits 4 j of x[i] become bits 4 i of x[j]: blocks of 4 x 4 change places, in each of them those of 2 x 2, and in those
- * the elements (Warren, Hacker's Delight, 7-3). */
-static inline void transpose_8x8(uint32_t x[8])
+/* Of words [8, columns]: bits 4 j of word i become bits 4 i of word j. Blocks of 4 x 4 change places, in each of them
+ * those of 2 x 2, and in those the elements (Warren, Hacker's Delight, 7-3). */
+static void transpose_words(uint32_t *words, int64_t columns)
 {
-    swap_blocks(x, 4, 0x0000ffff);
-    swap_blocks(x, 2, 0x00ff00ff);
-    swap_blocks(x, 1, 0x0f0f0f0f);
+    swap_blocks(words, columns, 4, 0x0000ffff);
+    swap_blocks(words, columns, 2, 0x00ff00ff);
+    swap_blocks(words, columns, 1, 0x0f0f0f0f);
 }
 
 /* Element i of an AWQ word is of this output feature of the eight. */
@@ -131,13 +155,9 @@ static enum status read_awq(const struct weight_source *s, int64_t first, int64_
         const int64_t wide = words - k < TILE_WORDS ? words - k : TILE_WORDS;
         status = read_strips(s, s->data, 8 * k, 8 * wide, (s->first_row + first) / 2, count / 2, tile, err);
         if (status != STATUS_OK) break;
-        for (int64_t column = 0; column < columns; column++)
-            for (int64_t j = 0; j < wide; j++) {
-                uint32_t x[8];
-                for (int i = 0; i < 8; i++) x[i] = tile[(8 * j + i) * columns + column];
-                transpose_8x8(x);
-                for (int i = 0; i < 8; i++) out[(8 * column + awq_order[i]) * words + k + j] = x[i];
-            }
+        for (int64_t j = 0; j < wide; j++) transpose_words(tile + 8 * j * columns, columns);
+        for (int i = 0; i < 8; i++)
+            transpose(out + awq_order[i] * words + k, 8 * words, tile + i * columns, 8 * columns, columns, wide);
     }
     free(tile);
     return status;
@@ -271,23 +291,41 @@ static enum status check_zeros(const struct weight_source *s, int64_t first, int
 
 /* ---- quantizing ---- */
 
+struct weight_quantize_args weight_source_quantizing(const struct weight_source *s, const struct weight_rows *out)
+{
+    const struct weight *w = &s->weight;
+    struct weight_quantize_args args = {.in_features = w->in_features,
+                                        .format = w->format,
+                                        .group_size = w->group_size,
+                                        .scale_dtype = w->scale_dtype,
+                                        .data = out->data,
+                                        .scales = out->scales,
+                                        .zeros = out->zeros};
+    safetensors_to_dtype(s->data->dtype, &args.dtype);
+    return args;
+}
+
+enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
+                                      struct error *err)
+{
+    return read_strips(s, s->data, s->first_row + first, count, 0, (int64_t)s->data->bytes / s->data->shape[0], out,
+                       err);
+}
+
 /* Rows are read, and quantized, a few at a time, so that they stay in a processor's cache. */
 static enum status quantize_band(const struct weight_source *s, int64_t first, int64_t count,
                                  const struct weight_rows *out, struct error *err)
 {
     enum { ROWS = 8 };
     const struct weight *w = &s->weight;
-    struct quantize_args args = {
-        .in_features = w->in_features, .format = w->format, .group_size = w->group_size, .scale_dtype = w->scale_dtype};
-    safetensors_to_dtype(s->data->dtype, &args.dtype);
-    const int64_t bytes = w->in_features * dtype_size(args.dtype);
-    char *rows = malloc((size_t)(ROWS * bytes));
+    char *rows = malloc((size_t)(ROWS * w->in_features) * sizeof(float));
     enum status status = rows ? STATUS_OK : out_of_memory(err);
     for (int64_t row = 0; row < count && status == STATUS_OK; row += ROWS) {
         const struct weight_rows to = weight_rows_at(w, out, row);
-        args.rows = rows, args.data = to.data, args.scales = to.scales, args.zeros = to.zeros;
+        struct weight_quantize_args args = weight_source_quantizing(s, &to);
+        args.rows = rows;
         args.num_rows = count - row < ROWS ? count - row : ROWS;
-        status = read_strips(s, s->data, s->first_row + first + row, args.num_rows, 0, bytes, rows, err);
+        status = weight_source_read_floats(s, first + row, args.num_rows, rows, err);
         if (status == STATUS_OK) quantize_rows(&args);
     }
     free(rows);

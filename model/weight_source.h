@@ -53,6 +53,12 @@ int64_t weight_bytes_of_parts(const struct weight *w, bool has_zeros);
 /* The place of row `first` in what `parts` points to. */
 struct weight_rows weight_rows_at(const struct weight *w, const struct weight_rows *parts, int64_t first);
 
+/* Of a matrix that is quantized while it is loaded: how, and what `out` points to; but not which rows. */
+struct weight_quantize_args weight_source_quantizing(const struct weight_source *s, const struct weight_rows *out);
+/* Reads rows [first, first + count) of its floats, as they are stored. Any thread. IO: the file cannot be read. */
+enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
+                                      struct error *err);
+
 /* Reads the wanted parts of rows [first, first + count); first is a multiple of WEIGHT_SOURCE_ROWS, and count too,
  * except at the end. Any thread. IO: the file cannot be read. INVALID: zero points where the scheme has none. */
 enum status weight_source_read(const struct weight_source *s, int64_t first, int64_t count,

@@ -17,7 +17,7 @@
 /* Matrices with the same input, whose outputs lie side by side: q, k, v or gate, up. In a file they are several, whose
  * types may differ; a device merges them into one. */
 struct projection {
-    struct weight parts[3];
+    struct weight parts[LINEAR_MAX_PARTS];
     int num_parts;
 };
 

@@ -375,10 +375,10 @@ static void test_every_byte(void **state)
     toy_model_make(&model, QUIRE_GUIDE, true);
     for (int byte = 0; byte < 256; byte++)
         assert_true(text_printf(&bias, "%s%d:100", byte ? "," : "", FIRST_BYTE_ID + byte));
-    const char *const argv[] = {
-        QUIRE_EXECUTABLE,   "chat", "--model",      model.path, "--load-format", "dummy",  "--device", "cpu",
-        "--kv-cache-space", "0.1",  "--max-tokens", "3000",     "--ignore-eos",  "--seed", "3",        "--logit-bias",
-        bias.data,          NULL};
+    const char *const argv[] = {QUIRE_EXECUTABLE, "chat",     "--max-tokens", "3000", "--seed",           "3",
+                                "--model",        model.path, "--device",     "cpu",  "--logit-bias",     bias.data,
+                                "--load-format",  "dummy",    "--threads",    "1",    "--kv-cache-space", "0.1",
+                                "--ignore-eos",   NULL};
     setenv("XDG_STATE_HOME", "/dev/null", 1); /* no history */
     pty_start(&p, argv);
     pty_expect(&p, "> ");

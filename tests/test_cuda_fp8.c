@@ -240,7 +240,8 @@ static void check_matmul(const struct matmul_case *c, const struct fp8_weight *w
     printf("%d x %lld x %lld%s%s, %s: error %.5f, with that of the quantization of x %.4f\n", c->tokens,
            (long long)c->out_features, (long long)c->in_features, c->blocks ? ", blocks" : "", c->bias ? ", bias" : "",
            dtype_name(c->dtype), sqrt(wrong / all), sqrt(whole / all));
-    assert_true(sqrt(wrong / all) < 0.004);
+    /* Sums of 14 bits, which cuBLASLt's are for a whole row. */
+    assert_true(sqrt(wrong / all) < (c->tokens > 64 && c->in_features > 8192 ? 0.005 : 0.004));
     assert_true(sqrt(whole / all) < 0.04);
 }
 
@@ -293,9 +294,10 @@ static void matmuls_match_float64(void **state)
     struct kernel_test *test = *state;
     struct test_backend *gpu = setup(state);
     static const int64_t shapes[][2] = {{6144, 4096}, {512, 14336}, {4096, 1024}, {1040, 2064}, {16, 512}};
-    static const int32_t tokens[] = {65, 96, 127, 128, 129, 200, 256, 300, 511, 515};
+    static const int32_t tokens[] = {9,  65, 96,  127, 128, 129, 200, 256, 300, 511,
+                                     10, 16, 515, 17,  31,  32,  33,  48,  63,  64};
     for (int i = 0; i < 5; i++)
-        for (int k = 0; k < 10; k++)
+        for (int k = 0; k < 20; k++)
             for (int variant = 0; variant < 4; variant++) {
                 const struct matmul_case c = {.tokens = tokens[k],
                                               .out_features = shapes[i][0],
@@ -303,7 +305,7 @@ static void matmuls_match_float64(void **state)
                                               .blocks = variant >= 2,
                                               .bias = variant % 2,
                                               .dtype = types[(i + k + variant / 2) % 2]};
-                if (k % 3 != i % 3 || (c.blocks && c.in_features % GROUP)) continue;
+                if (k % 3 != i % 3 || (c.blocks && (c.tokens <= 16 || c.in_features % GROUP))) continue;
                 check_case(gpu, &c, &test->random);
             }
 }
@@ -315,8 +317,9 @@ static void sums_do_not_overflow(void **state)
     struct kernel_test *test = *state;
     struct test_backend *gpu = setup(state);
     struct backend *b = gpu->b;
-    for (int i = 0; i < 2; i++) {
-        const struct matmul_case c = {.tokens = 100, .out_features = 256, .in_features = 14336, .dtype = types[i]};
+    for (int i = 0; i < 4; i++) {
+        const struct matmul_case c = {
+            .tokens = i < 2 ? 100 : 20, .out_features = 256, .in_features = 14336, .dtype = types[i % 2]};
         struct fp8_weight w = weight_new(b, &c, &test->random);
         struct tensor x = tensor_random(b, c.dtype, c.tokens * c.in_features, 1, &test->random);
         struct tensor out = tensor_poison(b, c.dtype, c.tokens * c.out_features);

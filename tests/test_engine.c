@@ -81,6 +81,17 @@ static void check_preemptions(struct engine *e, const struct run_variant *v, int
     assert_int_equal(stats.host_blocks_in_use, 0);
 }
 
+/* Whether a model takes a path. Under ThreadSanitizer one takes all; of the others, whose threads do the same, those
+ * with most in flight are enough. */
+static bool is_taken(const char *folder, const struct run_variant *v)
+{
+#ifdef __SANITIZE_THREAD__
+    return strcmp(folder, "golden/gqa") == 0 || (v->async && v->num_blocks > 0);
+#else
+    return folder && v;
+#endif
+}
+
 static void same_tokens(const char *folder)
 {
     const struct run_variant alone = {"alone", 16, 1, 512, 0, false, 0, PREEMPTION_AUTO};
@@ -93,6 +104,7 @@ static void same_tokens(const char *folder)
     int cut = 0;
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         const struct run_variant *v = &variants[i];
+        if (!is_taken(folder, v)) continue;
         e = variant_engine(folder, v);
         run_prompts(e, prompts, NUM_PROMPTS, &params, &other);
         check_preemptions(e, v, 1);

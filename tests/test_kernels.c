@@ -243,6 +243,36 @@ static void linear_with_a_small_workspace(struct test_backend *tb, struct random
     check_linear(tb, random, &c);
 }
 
+/* Matmuls of the same x in one loop, with a bias in some; more tokens than that is for, or other types, are not taken.
+ */
+static void linear_of_parts(struct test_backend *tb, struct random *random)
+{
+    enum { IN = 300 };
+    static const int64_t out_features[] = {130, 1, 67};
+    static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+    workspace_for(tb, 100, IN);
+    for (int k = 0; k < 3; k++) {
+        struct tensor w[3], bias = tensor_random(tb->b, DTYPE_FLOAT32, out_features[0], 3, random);
+        struct weight weights[3];
+        for (int i = 0; i < 3; i++) {
+            w[i] = tensor_random(tb->b, dtypes[k], out_features[i] * IN, 1, random);
+            weights[i] = weight_of(&w[i], IN, i == 0 ? &bias : NULL);
+        }
+        struct weight other = weights[1];
+        other.format = weight_format_of(dtypes[(k + 1) % 3]);
+        for (int32_t tokens = 1; tokens <= 100; tokens += 3) {
+            struct tensor x = tensor_random(tb->b, dtypes[tokens % 3], tokens * IN, 1, random);
+            check_linear_parts(tb, (const struct weight *[]){&weights[0], &other, &weights[2]}, 3, &x, false);
+            if (tokens <= 10 || tokens == 100)
+                check_linear_parts(tb, (const struct weight *[]){&weights[0], &weights[1], &weights[2]}, 3, &x,
+                                   tokens <= 10);
+            tensor_free(&x);
+        }
+        for (int i = 0; i < 3; i++) tensor_free(&w[i]);
+        tensor_free(&bias);
+    }
+}
+
 /* The result of a token is the same to rounding, whatever other tokens are in the call. */
 static void linear_tokens_are_independent(struct test_backend *tb, struct random *random)
 {
@@ -1012,6 +1042,7 @@ EVERY_BACKEND_TEST(linear_of_large_sizes)
 EVERY_BACKEND_TEST(linear_keeps_infinity)
 EVERY_BACKEND_TEST(linear_with_a_small_workspace)
 EVERY_BACKEND_TEST(linear_tokens_are_independent)
+EVERY_BACKEND_TEST(linear_of_parts)
 EVERY_BACKEND_TEST(norms)
 EVERY_BACKEND_TEST(layer_norms)
 EVERY_BACKEND_TEST(adds_with_every_norm)
@@ -1042,6 +1073,7 @@ int main(void)
         cmocka_unit_test(test_linear_keeps_infinity),
         cmocka_unit_test(test_linear_with_a_small_workspace),
         cmocka_unit_test(test_linear_tokens_are_independent),
+        cmocka_unit_test(test_linear_of_parts),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_layer_norms),
         cmocka_unit_test(test_adds_with_every_norm),

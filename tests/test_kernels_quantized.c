@@ -303,6 +303,31 @@ static void every_group_size(struct test_backend *tb)
     }
 }
 
+/* In groups of 128 and more, which few tokens of bfloat16 have a kernel of their own for. */
+static void int4_with_few_tokens(struct test_backend *tb)
+{
+    static const int64_t shapes[][3] = {{8, 128, 0},      {70, 384, 128},   {200, 4224, 384}, {1001, 1024, 256},
+                                        {72, 14336, 128}, {9000, 256, 128}, {136, 4224, 128}, {40, 2048, 0}};
+    workspace_for(tb, 8, 14336, 200);
+    for (int i = 0; i < 8 * 8; i++) {
+        const int64_t *shape = shapes[i % 8];
+        const struct quantized_case c = {.format = WEIGHT_INT4,
+                                         .num_tokens = 1 + i / 8,
+                                         .out_features = shape[0],
+                                         .in_features = shape[1],
+                                         .group_size = shape[2],
+                                         .scale_dtype = types[(i + i / 8) % 3],
+                                         .dtype = DTYPE_BFLOAT16,
+                                         .out_dtype = i % 3 ? DTYPE_BFLOAT16 : DTYPE_FLOAT32,
+                                         .bias_dtype = DTYPE_BFLOAT16,
+                                         .bias = i % 5 == 0,
+                                         .zeros = (i + i / 8) % 2,
+                                         .x_pad = i / 8 % 2 * 8,
+                                         .out_pad = i % 7};
+        check_linear(tb, &c);
+    }
+}
+
 /* Scales of 128 x 128 elements, whole and cut. */
 static void scales_of_blocks(struct test_backend *tb)
 {
@@ -375,22 +400,43 @@ static void real_sizes(struct test_backend *tb)
 
 static void thousands_of_tokens(struct test_backend *tb)
 {
-    workspace_for(tb, 4096, 256, 256);
+    static const int32_t counts[] = {1024, 1100, 4096, 6150};
+    workspace_for(tb, 6150, 256, 256);
     for (int i = 0; i < 3; i++)
-        for (int32_t tokens = i == 1 ? 1100 : 1024; tokens <= 4096; tokens *= 4) {
+        for (int k = 0; k < 4; k++) {
             const struct quantized_case c = {.format = formats[i],
-                                             .num_tokens = tokens,
-                                             .out_features = tokens == 4096 ? 32 : 160,
+                                             .num_tokens = counts[k],
+                                             .out_features = k < 2 ? 160 : 32,
                                              .in_features = 256,
                                              .group_size = i == 1 ? 0 : 128,
                                              .scale_rows = i == 0 ? 128 : 1,
                                              .dtype = DTYPE_BFLOAT16,
                                              .out_dtype = DTYPE_BFLOAT16,
                                              .zeros = i == 2,
-                                             .ordered = i == 2, /* more of x than fits into the workspace */
+                                             .ordered = i == 2 && k < 3, /* more of x than the workspace holds */
                                              .quantize_x = i < 2};
             check_linear(tb, &c);
         }
+}
+
+/* So many output features that a GPU multiplies more than 128 tokens at once. */
+static void many_tokens_and_features(struct test_backend *tb)
+{
+    if (!tb->b->discrete) return;
+    workspace_for(tb, 190, 128, 8464);
+    for (int i = 0; i < 3; i++) {
+        const struct quantized_case c = {.format = formats[i],
+                                         .num_tokens = 131 + 29 * i,
+                                         .out_features = 8464,
+                                         .in_features = 128,
+                                         .group_size = i == 1 ? 0 : 32,
+                                         .dtype = types[1 + i % 2],
+                                         .out_dtype = types[1 + i % 2],
+                                         .bias_dtype = types[1 + i % 2],
+                                         .bias = true,
+                                         .zeros = formats[i] == WEIGHT_INT4};
+        check_linear(tb, &c);
+    }
 }
 
 /* Results are right even if the workspace was made for fewer tokens. */
@@ -406,6 +452,37 @@ static void small_workspace(struct test_backend *tb)
                                          .group_size = 64,
                                          .ordered = true};
         check_linear(tb, &c);
+    }
+}
+
+/* Matmuls of the same x in one loop. What x is rounded for, or which sums of it are needed, must be the same. */
+static void parts_in_one_loop(struct test_backend *tb)
+{
+    enum { IN = 512 };
+    static const int64_t out_features[] = {70, 3, 40};
+    workspace_for(tb, 5, IN, 70);
+    for (int i = 0; i < 6; i++) {
+        const int k = i % 3;
+        struct quantized_case c = {
+            .format = formats[k], .in_features = IN, .group_size = i < 3 ? 0 : 64, .zeros = k == 2, .dtype = k};
+        struct quantized_weight q[3], other, ordered;
+        for (int j = 0; j < 3; j++) {
+            c.out_features = out_features[j], c.bias = j == 1;
+            q[j] = make_weight(tb, &c);
+        }
+        c.ordered = true;
+        ordered = make_weight(tb, &c);
+        c.ordered = false, c.group_size = 32;
+        other = make_weight(tb, &c);
+        for (int32_t tokens = 1; tokens <= 5; tokens += 2) {
+            struct tensor x = tensor_random(tb->b, c.dtype, tokens * IN, 1, tb->random);
+            check_linear_parts(tb, (const struct weight *[]){&q[0].weight, &q[1].weight, &q[2].weight}, 3, &x, true);
+            check_linear_parts(tb, (const struct weight *[]){&q[0].weight, &ordered.weight}, 2, &x, false);
+            check_linear_parts(tb, (const struct weight *[]){&q[0].weight, &other.weight}, 2, &x, false);
+            tensor_free(&x);
+        }
+        for (int j = 0; j < 3; j++) free_weight(&q[j]);
+        free_weight(&ordered), free_weight(&other);
     }
 }
 
@@ -462,6 +539,55 @@ static void keeps_nan_of_x(struct test_backend *tb)
     }
 }
 
+/* Element i becomes a NaN or minus infinity. */
+static void make_not_finite(struct tensor *t, int64_t i, bool nan)
+{
+    const uint16_t half = nan ? 0x7e00 : 0xfc00, bfloat = nan ? 0x7fc0 : 0xff80;
+    if (t->dtype == DTYPE_FLOAT32) {
+        tensor_set(t, i, nan ? NAN : -INFINITY);
+    } else {
+        memcpy(t->host + i * 2, t->dtype == DTYPE_FLOAT16 ? &half : &bfloat, 2);
+    }
+    tensor_upload(t);
+}
+
+/* A NaN or an infinity of x makes its token not finite, whatever the weights are, and a NaN scale its output feature.
+ */
+static void int4_keeps_nan(struct test_backend *tb)
+{
+    enum { OUT = 40, IN = 384, TOKENS = 8 };
+    workspace_for(tb, TOKENS, IN, OUT);
+    for (int32_t i = 0; i < 2 * TOKENS; i++) {
+        const int32_t tokens = 1 + i / 2;
+        const struct quantized_case c = {.format = WEIGHT_INT4,
+                                         .out_features = OUT,
+                                         .in_features = IN,
+                                         .group_size = 128,
+                                         .scale_dtype = types[i % 3],
+                                         .dtype = DTYPE_BFLOAT16};
+        struct quantized_weight q = make_weight(tb, &c);
+        const int64_t token = random_between(tb->random, 0, tokens - 1),
+                      feature = random_between(tb->random, 0, OUT - 1);
+        if (tb->b->discrete && i % 4 < 2) { /* all weights are 0, in any order */
+            memset(q.data.host, 0x88, (size_t)q.data.bytes);
+            tensor_upload(&q.data);
+        }
+        make_not_finite(&q.scales, feature * (IN / 128) + random_between(tb->random, 0, 2), true);
+        struct tensor x = tensor_random(tb->b, DTYPE_BFLOAT16, tokens * IN, 1, tb->random);
+        struct tensor out = tensor_poison(tb->b, DTYPE_FLOAT32, tokens * OUT);
+        make_not_finite(&x, token * IN + random_between(tb->random, 0, IN - 1), i % 2);
+        const struct linear_args args = linear_of(&out, &x, &q.weight);
+        tb->b->linear(tb->b, &args);
+        tensor_download(&out);
+        for (int64_t j = 0; j < out.count; j++)
+            if (isfinite(tensor_get(&out, j)) == (j / OUT == token || j % OUT == feature))
+                fail_msg("%s: token %lld of %d and output feature %lld are not finite; element %lld is %g", tb->name,
+                         (long long)token, tokens, (long long)feature, (long long)j, tensor_get(&out, j));
+        tensor_free(&x), tensor_free(&out);
+        free_weight(&q);
+    }
+}
+
 static void on_every_backend(void **state, void (*check)(struct test_backend *tb))
 {
     struct kernel_test *test = *state;
@@ -476,22 +602,28 @@ static void on_every_backend(void **state, void (*check)(struct test_backend *tb
 
 EVERY_BACKEND_TEST(few_and_many_tokens)
 EVERY_BACKEND_TEST(every_group_size)
+EVERY_BACKEND_TEST(int4_with_few_tokens)
 EVERY_BACKEND_TEST(scales_of_blocks)
 EVERY_BACKEND_TEST(odd_sizes)
+EVERY_BACKEND_TEST(parts_in_one_loop)
 EVERY_BACKEND_TEST(real_sizes)
 EVERY_BACKEND_TEST(thousands_of_tokens)
+EVERY_BACKEND_TEST(many_tokens_and_features)
 EVERY_BACKEND_TEST(small_workspace)
 EVERY_BACKEND_TEST(keeps_nan)
 EVERY_BACKEND_TEST(keeps_nan_of_x)
+EVERY_BACKEND_TEST(int4_keeps_nan)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few_and_many_tokens), cmocka_unit_test(test_every_group_size),
-        cmocka_unit_test(test_scales_of_blocks),    cmocka_unit_test(test_odd_sizes),
-        cmocka_unit_test(test_real_sizes),          cmocka_unit_test(test_thousands_of_tokens),
-        cmocka_unit_test(test_small_workspace),     cmocka_unit_test(test_keeps_nan),
-        cmocka_unit_test(test_keeps_nan_of_x),
+        cmocka_unit_test(test_few_and_many_tokens),      cmocka_unit_test(test_every_group_size),
+        cmocka_unit_test(test_scales_of_blocks),         cmocka_unit_test(test_odd_sizes),
+        cmocka_unit_test(test_parts_in_one_loop),        cmocka_unit_test(test_real_sizes),
+        cmocka_unit_test(test_thousands_of_tokens),      cmocka_unit_test(test_small_workspace),
+        cmocka_unit_test(test_many_tokens_and_features), cmocka_unit_test(test_keeps_nan),
+        cmocka_unit_test(test_keeps_nan_of_x),           cmocka_unit_test(test_int4_with_few_tokens),
+        cmocka_unit_test(test_int4_keeps_nan),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);

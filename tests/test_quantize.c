@@ -1,5 +1,5 @@
-/* Quantizing rows of floats: against the nearest codes of every scale and, for INT4, against a search of all zero
- * points and many scales, in float64. */
+/* Quantizing rows of floats, on the host and on a GPU: against the nearest codes of every scale and, for INT4, against
+ * a search of all zero points and many scales, in float64. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 
 #include "kernels/fp8.h"
 #include "model/quantize.h"
+#include "tests/support/must.h"
 
 enum { MAX_ELEMENTS = 1 << 16 };
 
@@ -19,11 +20,15 @@ enum { MAX_ELEMENTS = 1 << 16 };
 struct sample {
     float x[MAX_ELEMENTS]; /* as the quantizer reads them */
     float scales[MAX_ELEMENTS];
-    uint8_t rows[4 * MAX_ELEMENTS + 1], data[MAX_ELEMENTS], zeros[MAX_ELEMENTS];
+    uint8_t data[MAX_ELEMENTS], zeros[MAX_ELEMENTS], rows[4 * MAX_ELEMENTS + 1];
     struct weight weight;
 };
 
 static struct sample sample;
+
+/* Where rows are quantized: a GPU, or the host if this is NULL. What the GPU reads and writes is pinned. */
+static struct backend *gpu;
+static struct sample *pinned;
 
 static double uniform(void)
 {
@@ -42,6 +47,27 @@ static double element(int64_t row)
     return size * (normal() * (row % 3 == 0 ? outlier : 1) + (row % 4 == 1 ? 2 : 0));
 }
 
+static void quantize_there(const struct weight_quantize_args *args)
+{
+    struct weight_quantize_args there = *args;
+    struct error err;
+    if (!gpu) {
+        quantize_rows(args);
+        return;
+    }
+    memcpy(pinned->rows, args->rows, (size_t)(args->num_rows * args->in_features * dtype_size(args->dtype)));
+    memcpy(pinned->data, sample.data, sizeof sample.data);
+    memcpy(pinned->scales, sample.scales, sizeof sample.scales);
+    memcpy(pinned->zeros, sample.zeros, sizeof sample.zeros);
+    there.rows = pinned->rows, there.data = pinned->data, there.scales = pinned->scales;
+    if (there.zeros) there.zeros = pinned->zeros;
+    gpu->weight_quantize(gpu, &there, NULL);
+    must(gpu->stream_synchronize(gpu, NULL, &err), &err);
+    memcpy(sample.data, pinned->data, sizeof sample.data);
+    memcpy(sample.scales, pinned->scales, sizeof sample.scales);
+    memcpy(sample.zeros, pinned->zeros, sizeof sample.zeros);
+}
+
 static const struct weight *quantize(enum dtype dtype, int64_t num_rows, int64_t in_features, enum weight_format format,
                                      int64_t group_size, enum dtype scale_dtype)
 {
@@ -56,16 +82,16 @@ static const struct weight *quantize(enum dtype dtype, int64_t num_rows, int64_t
         memcpy(rows + i * dtype_size(dtype), bytes, (size_t)dtype_size(dtype));
         sample.x[i] = dtype_load(bytes, dtype, 0);
     }
-    quantize_rows(&(struct quantize_args){.rows = rows,
-                                          .dtype = dtype,
-                                          .num_rows = num_rows,
-                                          .in_features = in_features,
-                                          .format = format,
-                                          .group_size = group_size,
-                                          .data = sample.data,
-                                          .scales = sample.scales,
-                                          .scale_dtype = scale_dtype,
-                                          .zeros = format == WEIGHT_INT4 ? sample.zeros : NULL});
+    quantize_there(&(struct weight_quantize_args){.rows = rows,
+                                                  .dtype = dtype,
+                                                  .num_rows = num_rows,
+                                                  .in_features = in_features,
+                                                  .format = format,
+                                                  .group_size = group_size,
+                                                  .data = sample.data,
+                                                  .scales = sample.scales,
+                                                  .scale_dtype = scale_dtype,
+                                                  .zeros = format == WEIGHT_INT4 ? sample.zeros : NULL});
     sample.weight = (struct weight){.format = format,
                                     .out_features = num_rows,
                                     .in_features = in_features,
@@ -272,11 +298,61 @@ static void test_extremes(void **state)
                 65504);
 }
 
+/* Rows longer than the GPU keeps, at any number of elements. */
+static void test_long_rows(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        const int64_t in_features = t < 2 ? 28672 : 28671;
+        fill(2, in_features);
+        check_codes(quantize(t % 2 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16, 2, in_features, t % 2 ? WEIGHT_FP8 : WEIGHT_INT8,
+                             0, DTYPE_FLOAT32));
+    }
+}
+
+static int open_gpu(void **state)
+{
+    (void)state;
+    struct error err;
+    void *memory;
+    if (backend_open("cuda", 0, &gpu, &err) != STATUS_OK) return 0;
+    must(gpu->memory_alloc(gpu, MEMORY_HOST_PINNED, sizeof *pinned, &memory, &err), &err);
+    pinned = memory;
+    return 0;
+}
+
+static int close_gpu(void **state)
+{
+    (void)state;
+    if (!gpu) return 0;
+    gpu->memory_free(gpu, MEMORY_HOST_PINNED, pinned, sizeof *pinned);
+    gpu->destroy(gpu);
+    return 0;
+}
+
+/* All tests again. */
+static void test_on_gpu(void **state)
+{
+    if (!gpu) {
+        print_message("skipped: no CUDA device\n");
+        skip();
+    }
+    test_fp8_and_int8(state);
+    test_all_halves(state);
+    test_int4(state);
+    test_int4_exact(state);
+    test_odd_rows(state);
+    test_extremes(state);
+    test_long_rows(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp8_and_int8), cmocka_unit_test(test_all_halves), cmocka_unit_test(test_int4),
-        cmocka_unit_test(test_int4_exact),   cmocka_unit_test(test_odd_rows),   cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_fp8_and_int8), cmocka_unit_test(test_all_halves),
+        cmocka_unit_test(test_int4),         cmocka_unit_test(test_int4_exact),
+        cmocka_unit_test(test_odd_rows),     cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_long_rows),    cmocka_unit_test_setup_teardown(test_on_gpu, open_gpu, close_gpu),
     };
     srand(1);
     return cmocka_run_group_tests(tests, NULL, NULL);

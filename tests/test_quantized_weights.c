@@ -240,16 +240,16 @@ static void check_quantized(const struct tensor *t, const struct weight *w, int6
     const struct weight_part_bytes bytes = weight_part_bytes(w, t->scheme.has_zeros, t->out_features);
     uint8_t *data = malloc((size_t)bytes.data), *scales = malloc((size_t)bytes.scales);
     uint8_t *zeros = malloc((size_t)bytes.zeros + 1);
-    const struct quantize_args args = {.rows = floats->data,
-                                       .dtype = weight_dtype(floats),
-                                       .num_rows = t->out_features,
-                                       .in_features = t->in_features,
-                                       .format = t->scheme.format,
-                                       .group_size = t->scheme.group_size,
-                                       .data = data,
-                                       .scales = scales,
-                                       .scale_dtype = w->scale_dtype,
-                                       .zeros = zeros};
+    const struct weight_quantize_args args = {.rows = floats->data,
+                                              .dtype = weight_dtype(floats),
+                                              .num_rows = t->out_features,
+                                              .in_features = t->in_features,
+                                              .format = t->scheme.format,
+                                              .group_size = t->scheme.group_size,
+                                              .data = data,
+                                              .scales = scales,
+                                              .scale_dtype = w->scale_dtype,
+                                              .zeros = zeros};
     const struct weight_rows all = {(void *)w->data, (void *)w->scales, (uint8_t *)w->zeros};
     const struct weight_rows rows = weight_rows_at(w, &all, first);
     quantize_rows(&args);
@@ -261,7 +261,14 @@ static void check_quantized(const struct tensor *t, const struct weight *w, int6
     free(zeros);
 }
 
-static void check_quantizing(const struct temp_folder *folder, const struct quantized_form *form)
+/* As a device that quantizes by itself. */
+static void weight_quantize(struct backend *b, const struct weight_quantize_args *args, backend_stream stream)
+{
+    (void)b, (void)stream;
+    quantize_rows(args);
+}
+
+static void check_quantizing(const struct temp_folder *folder, const struct quantized_form *form, bool by_device)
 {
     struct model_spec *spec = malloc(2 * sizeof *spec);
     struct model_weights w, floats, device;
@@ -277,6 +284,7 @@ static void check_quantizing(const struct temp_folder *folder, const struct quan
     must(model_weights_open(folder->path, &spec[0], NULL, &w, &err), &err);
     must(model_weights_open(folder->path, &spec[1], NULL, &floats, &err), &err);
     must(backend_open("cpu", 1, &b, &err), &err);
+    b->weight_quantize = by_device ? weight_quantize : NULL;
     arena_init(&arena, b);
     must(device_weights_begin(&arena, spec, &w, DTYPE_BFLOAT16, &device, &upload, &err), &err);
     must(upload_finish(upload, &err), &err);
@@ -311,7 +319,10 @@ static void test_quantizing(void **state)
          {.is_quantized = true, .quantize = true, .format = WEIGHT_INT4, .group_size = 128, .has_zeros = true},
          .merged = false},
     };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) check_quantizing(*state, &all[i]);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        check_quantizing(*state, &all[i], false);
+        check_quantizing(*state, &all[i], true);
+    }
 }
 
 /* ---- dummy weights ---- */

@@ -1,7 +1,8 @@
 /* Matmuls with weights [out_features, in_features].
  *
  * Few tokens: each thread takes a range of output features and reads their weights once, as they are stored. Memory
- * sets the speed.
+ * sets the speed. Matmuls of the same x are one loop (cpu_linear_parts), so that threads wait for each other less
+ * often.
  *
  * Many tokens: the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008), with
  * the operands in the roles that suit weights. All threads pack a stretch of x into the shared workspace, so that a
@@ -79,6 +80,27 @@ void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t 
 
 /* ---- few tokens ---- */
 
+int64_t matmul_few_pieces(const struct matmul_parts *parts, int64_t features)
+{
+    int64_t pieces = 0;
+    for (int i = 0; i < parts->count; i++) pieces += divide_up(parts->m[i].out_features, features);
+    return pieces;
+}
+
+struct few_piece matmul_few_piece(const struct matmul_parts *parts, int64_t features, int64_t index)
+{
+    const struct matmul *m = parts->m;
+    for (; index * features >= m->out_features; m++) index -= divide_up(m->out_features, features);
+    return (struct few_piece){m, index * features, min_i64(features, m->out_features - index * features)};
+}
+
+int64_t matmul_few_work(const struct matmul_parts *parts, int num_tokens)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < parts->count; i++) sum += work(&parts->m[i], num_tokens);
+    return sum;
+}
+
 /* Tokens [first, first + count) of x as floats: in place, or converted into the workspace. */
 static const float *float_tokens(const struct matmul *m, int64_t first, int count, int64_t *stride)
 {
@@ -118,7 +140,7 @@ static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot
 
 /* The tokens in `dot`, the first of which is `token`. */
 struct few {
-    const struct matmul *m;
+    const struct matmul_parts *parts;
     struct cpu_dot_args dot; /* without out and weights */
     int64_t token, features; /* features: at once */
 };
@@ -127,34 +149,42 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
 {
     (void)thread;
     const struct few *f = few;
-    const struct matmul *m = f->m;
-    const int64_t first = i * f->features, count = min_i64(f->features, m->out_features - first);
+    const struct few_piece piece = matmul_few_piece(f->parts, f->features, i);
+    const struct matmul *m = piece.m;
     float sums[FEW_TOKENS * FEW_FEATURES];
     struct cpu_dot_args dot = f->dot;
     dot.out = sums;
     dot.out_stride = FEW_FEATURES;
     if (weight_is_quantized(m->w)) {
-        dot_quantized(m, &dot, first, count);
+        dot_quantized(m, &dot, piece.first, piece.count);
     } else {
-        dot.weights = weights_at(m, first, 0);
-        dot.out_features = count;
+        dot.weights = weights_at(m, piece.first, 0);
+        dot.out_features = piece.count;
         s->kernels->dot(&dot);
     }
     for (int t = 0; t < dot.num_tokens; t++) {
-        matmul_add_bias(m, sums + t * FEW_FEATURES, first, count);
-        matmul_store(m, f->token + t, first, sums + t * FEW_FEATURES, count);
+        matmul_add_bias(m, sums + t * FEW_FEATURES, piece.first, piece.count);
+        matmul_store(m, f->token + t, piece.first, sums + t * FEW_FEATURES, piece.count);
     }
 }
 
-static void few_tokens(const struct matmul *m, int64_t token, int count)
+static void few_tokens_at_once(const struct matmul_parts *parts, int64_t token, int count)
 {
-    if (weight_is_quantized(m->w) && matmul_few_quantized(m, token, count)) return;
-    struct few few = {.m = m,
+    const struct matmul *m = parts->m; /* the others are like it */
+    if (weight_is_quantized(m->w) && matmul_few_quantized(parts, token, count)) return;
+    struct few few = {.parts = parts,
                       .dot = {.dtype = m->w_dtype, .num_tokens = count, .in_features = m->in_features},
                       .token = token,
                       .features = few_features_of(m->in_features * dtype_size(m->w_dtype), FEW_ROWS)};
     few.dot.x = float_tokens(m, token, count, &few.dot.x_stride);
-    cpu_for(m->s, work(m, count), divide_up(m->out_features, few.features), few_features, &few);
+    cpu_for(m->s, matmul_few_work(parts, count), matmul_few_pieces(parts, few.features), few_features, &few);
+}
+
+static void few_tokens(const struct matmul_parts *parts)
+{
+    const int64_t num_tokens = parts->m->num_tokens;
+    for (int64_t token = 0; token < num_tokens; token += FEW_TOKENS)
+        few_tokens_at_once(parts, token, (int)min_i64(FEW_TOKENS, num_tokens - token));
 }
 
 /* ---- many tokens ---- */
@@ -408,10 +438,9 @@ static void choose_tiles(struct matmul *m)
     }
 }
 
-void cpu_linear(struct backend *b, const struct linear_args *args)
+static struct matmul matmul_of(struct backend *b, const struct linear_args *args)
 {
-    const struct cpu_state *s = cpu_state(b);
-    struct matmul m = {.s = s,
+    struct matmul m = {.s = cpu_state(b),
                        .args = args,
                        .w = args->weight,
                        .w_dtype = weight_is_quantized(args->weight) ? DTYPE_FLOAT32 : weight_dtype(args->weight),
@@ -419,9 +448,33 @@ void cpu_linear(struct backend *b, const struct linear_args *args)
                        .in_features = args->weight->in_features,
                        .out_features = args->weight->out_features};
     choose_tiles(&m);
+    return m;
+}
+
+void cpu_linear(struct backend *b, const struct linear_args *args)
+{
+    const struct matmul m = matmul_of(b, args);
     if (m.tile_tokens > 0 && m.num_tokens > m.few_tokens && many_tokens(&m)) return;
-    for (int64_t token = 0; token < m.num_tokens; token += FEW_TOKENS)
-        few_tokens(&m, token, (int)min_i64(FEW_TOKENS, m.num_tokens - token));
+    few_tokens(&(struct matmul_parts){&m, 1});
+}
+
+/* Whether x is read in the same form for both, and so are their weights. */
+static bool are_alike(const struct weight *a, const struct weight *b)
+{
+    return a->format == b->format && a->in_features == b->in_features && a->group_size == b->group_size &&
+           !a->zeros == !b->zeros && !a->input_order && !b->input_order;
+}
+
+bool cpu_linear_parts(struct backend *b, const struct linear_args *parts, int count)
+{
+    struct matmul m[LINEAR_MAX_PARTS];
+    if (count > LINEAR_MAX_PARTS) return false;
+    for (int i = 0; i < count; i++) {
+        m[i] = matmul_of(b, &parts[i]);
+        if (m[i].num_tokens > m[i].few_tokens || !are_alike(m[i].w, m[0].w)) return false;
+    }
+    few_tokens(&(struct matmul_parts){m, count});
+    return true;
 }
 
 /* Of tiles of so many tokens, with element_bytes of packed x for each input feature. */

@@ -49,11 +49,29 @@ void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t
 /* Writes one token's sums of these output features to out. */
 void matmul_store(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count);
 
+/* Matmuls of the same x, whose weights are stored in the same way. Their output features are computed in one loop. */
+struct matmul_parts {
+    const struct matmul *m; /* [count] */
+    int count;
+};
+
+/* A piece of a part: output features [first, first + count). */
+struct few_piece {
+    const struct matmul *m;
+    int64_t first, count;
+};
+
+/* Multiplications of all parts. */
+int64_t matmul_few_work(const struct matmul_parts *parts, int num_tokens);
+/* How many pieces of so many output features all parts have. */
+int64_t matmul_few_pieces(const struct matmul_parts *parts, int64_t features);
+struct few_piece matmul_few_piece(const struct matmul_parts *parts, int64_t features, int64_t index);
+
 /* linear_quantized.c. Whether the columns of each group of x have one scale, so that bytes can be multiplied. */
 bool matmul_is_integer(const struct weight *w);
 /* Up to FEW_TOKENS tokens from `token` on. Returns false, having done nothing, if there are no
  * kernels for these weights. */
-bool matmul_few_quantized(const struct matmul *m, int64_t token, int count);
+bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count);
 int64_t matmul_quantized_workspace(const struct cpu_state *s, int64_t in_features);
 
 #endif

@@ -18,7 +18,8 @@ enum {
 };
 
 struct few {
-    const struct matmul *m;
+    const struct matmul_parts *parts;
+    const struct matmul *m; /* the first; what is said of x and of groups holds for all */
     const struct cpu_quantized_kernels *kernels;
     int64_t token;
     int count;
@@ -91,9 +92,8 @@ static void prepare_x(const struct cpu_state *s, const void *few, int64_t t, int
 /* ---- output features ---- */
 
 /* The scales of output features [first, first + count), in rows of scale_stride. */
-static void load_scales(const struct few *f, float *out, int64_t first, int64_t count)
+static void load_scales(const struct few *f, const struct weight *w, float *out, int64_t first, int64_t count)
 {
-    const struct weight *w = f->m->w;
     const struct cpu_kernels *kernels = f->m->s->kernels;
     if (w->scale_rows == 1 && f->scale_stride == f->groups) {
         kernels->to_float(out, cpu_element(w->scales, w->scale_dtype, first * f->groups), w->scale_dtype,
@@ -107,10 +107,11 @@ static void load_scales(const struct few *f, float *out, int64_t first, int64_t 
     }
 }
 
-static void add_zeros(const struct few *f, float *sums, const float *scales, float *terms, int64_t first, int64_t count)
+static void add_zeros(const struct few *f, const struct weight *w, float *sums, const float *scales, float *terms,
+                      int64_t first, int64_t count)
 {
     float products[FEW_TOKENS * ROWS];
-    const uint8_t *zeros = f->m->w->zeros + first * f->groups;
+    const uint8_t *zeros = w->zeros + first * f->groups;
     for (int64_t o = 0; o < count; o++)
         for (int64_t g = 0; g < f->groups; g++)
             terms[o * f->groups + g] = scales[o * f->scale_stride + g] * (float)(8 - zeros[o * f->groups + g]);
@@ -129,10 +130,10 @@ static void add_zeros(const struct few *f, float *sums, const float *scales, flo
 }
 
 /* Sums of up to ROWS output features. scales: the thread's scratch. */
-static void few_rows(const struct few *f, float *sums, float *scales, int64_t first, int64_t count)
+static void few_rows(const struct few *f, const struct weight *w, float *sums, float *scales, int64_t first,
+                     int64_t count)
 {
-    const struct weight *w = f->m->w;
-    load_scales(f, scales, first, count);
+    load_scales(f, w, scales, first, count);
     const struct cpu_quantized_args args = {.format = w->format,
                                             .out = sums,
                                             .out_stride = FEW_FEATURES,
@@ -147,19 +148,20 @@ static void few_rows(const struct few *f, float *sums, float *scales, int64_t fi
                                             .out_features = count,
                                             .in_features = w->in_features};
     f->kernels->dot(&args);
-    if (w->zeros) add_zeros(f, sums, scales, scales + ROWS * most_groups(w->in_features), first, count);
+    if (w->zeros) add_zeros(f, w, sums, scales, scales + ROWS * most_groups(w->in_features), first, count);
 }
 
 static void few_features(const struct cpu_state *s, const void *few, int64_t i, int thread)
 {
     (void)s;
     const struct few *f = few;
-    const int64_t first = i * f->features, count = min_i64(f->features, f->m->out_features - first);
+    const struct few_piece p = matmul_few_piece(f->parts, f->features, i);
     float sums[FEW_TOKENS * FEW_FEATURES], *scratch = thread_scratch(f, thread);
-    for (int64_t o = 0; o < count; o += ROWS) few_rows(f, sums + o, scratch, first + o, min_i64(ROWS, count - o));
+    for (int64_t o = 0; o < p.count; o += ROWS)
+        few_rows(f, p.m->w, sums + o, scratch, p.first + o, min_i64(ROWS, p.count - o));
     for (int t = 0; t < f->count; t++) {
-        matmul_add_bias(f->m, sums + t * FEW_FEATURES, first, count);
-        matmul_store(f->m, f->token + t, first, sums + t * FEW_FEATURES, count);
+        matmul_add_bias(p.m, sums + t * FEW_FEATURES, p.first, p.count);
+        matmul_store(p.m, f->token + t, p.first, sums + t * FEW_FEATURES, p.count);
     }
 }
 
@@ -178,12 +180,13 @@ static int64_t split_of(const struct cpu_quantized_kernels *kernels, const struc
     return columns / w->group_size;
 }
 
-bool matmul_few_quantized(const struct matmul *m, int64_t token, int count)
+bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count)
 {
+    const struct matmul *m = parts->m;
     const struct cpu_state *s = m->s;
     const int64_t split = s->quantized ? split_of(s->quantized, m->w) : 0;
     if (split == 0) return false;
-    struct few f = {.m = m, .kernels = s->quantized, .token = token, .count = count, .x = s->workspace};
+    struct few f = {.parts = parts, .m = m, .kernels = s->quantized, .token = token, .count = count, .x = s->workspace};
     f.features = few_features_of(weight_row_bytes(m->w), ROWS);
     f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);
     f.groups = weight_groups(m->w);
@@ -192,6 +195,6 @@ bool matmul_few_quantized(const struct matmul *m, int64_t token, int count)
     f.scratch = f.sums + count * f.groups;
     assert((uint8_t *)thread_scratch(&f, s->threads) <= s->workspace + s->workspace_bytes);
     cpu_for(s, ROUNDING_WORK * count * m->in_features, count, prepare_x, &f);
-    cpu_for(s, count * m->out_features * m->in_features, divide_up(m->out_features, f.features), few_features, &f);
+    cpu_for(s, matmul_few_work(parts, count), matmul_few_pieces(parts, f.features), few_features, &f);
     return true;
 }

@@ -189,6 +189,7 @@ static const struct backend operations = {
     .act_and_mul = cpu_act_and_mul,
     .xielu = cpu_xielu,
     .linear = cpu_linear,
+    .linear_parts = cpu_linear_parts,
     .gather_rows = cpu_gather_rows,
     .scale_logits = cpu_scale_logits,
     .update_block_tables = cpu_update_block_tables,

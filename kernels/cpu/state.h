@@ -113,6 +113,7 @@ int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspac
 
 /* linear.c */
 linear_function cpu_linear;
+linear_parts_function cpu_linear_parts;
 int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query);
 
 /* dequantize.c */

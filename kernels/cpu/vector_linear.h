@@ -4,14 +4,12 @@
 
 #include <string.h>
 
+#include "kernels/cpu/vector_prefetch.h"
 #include "kernels/cpu/vector_rows.h"
 
 enum {
     DOT_W = 4,           /* output features at once */
-    LINE = 64,           /* bytes of a cache line */
-    NEAR_BYTES = 2048,   /* how far ahead to prefetch the weights of each of several output features */
-    FAR_BYTES = 4096,    /* and of a single one */
-    PACK_BYTES = 512,    /* and of rows that are packed, a few columns at a time */
+    PACK_BYTES = 512,    /* how far ahead to prefetch rows that are packed, a few columns at a time */
     LINE_FEATURES = 6144 /* a longer x does not stay in the L1 cache while weights pass through it */
 };
 
@@ -48,12 +46,10 @@ VECTOR void dot_tail(const struct cpu_dot_args *args, enum dtype dtype, int num_
 }
 
 /* DOT_W output features of num_tokens tokens (a constant, at most DOT_X): each element of x and of the weights is
- * loaded once. Processors do not prefetch across pages by themselves, and the weights of an output feature are not much
- * longer than a page. So they are prefetched here, and after them the start of the weights of the next DOT_W output
- * features. */
+ * loaded once. */
 VECTOR void dot_block(const struct cpu_dot_args *args, enum dtype dtype, const int num_tokens)
 {
-    const int steps = LINE / dtype_size(dtype) / LANES, line_features = LINE / dtype_size(dtype);
+    const int steps = CACHE_LINE / dtype_size(dtype) / LANES, line_features = CACHE_LINE / dtype_size(dtype);
     const int64_t w_bytes = args->in_features * dtype_size(dtype);
     vec sums[DOT_X][DOT_W];
     int64_t i = 0;
@@ -62,10 +58,7 @@ VECTOR void dot_block(const struct cpu_dot_args *args, enum dtype dtype, const i
 #pragma GCC unroll 4
         for (int o = 0; o < DOT_W; o++) sums[t][o] = vec_zero();
     for (; i + line_features <= args->in_features; i += line_features) {
-        int64_t ahead = i * dtype_size(dtype) + NEAR_BYTES;
-        if (ahead >= w_bytes) ahead += (DOT_W - 1) * w_bytes;
-#pragma GCC unroll 4
-        for (int o = 0; o < DOT_W; o++) __builtin_prefetch((const uint8_t *)args->weights + o * w_bytes + ahead);
+        prefetch_rows(args->weights, w_bytes, DOT_W, i * dtype_size(dtype), num_tokens == 1);
 #pragma GCC unroll 4
         for (int j = 0; j < steps; j++) dot_step(args, dtype, num_tokens, i + j * LANES, j, sums);
     }
@@ -83,10 +76,11 @@ VECTOR void dot_line(const struct cpu_dot_args *args, enum dtype dtype)
 {
     vec sums[4] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
     const uint8_t *weights = args->weights;
+    const int64_t w_bytes = args->in_features * dtype_size(dtype);
     int64_t i = 0;
     for (; i + 4 * LANES <= args->in_features; i += 4 * LANES) {
-        const uint8_t *ahead = weights + i * dtype_size(dtype) + FAR_BYTES;
-        for (int j = 0; j < 4 * LANES * dtype_size(dtype); j += LINE) __builtin_prefetch(ahead + j);
+        for (int j = 0; j < 4 * LANES * dtype_size(dtype); j += CACHE_LINE)
+            prefetch_rows(weights, w_bytes, 1, i * dtype_size(dtype) + j, true);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++)
             sums[j] = vec_fma(vec_load(args->x + i + j * LANES), vec_load_as(weights, dtype, i + j * LANES), sums[j]);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/vector_prefetch.h"
 #include "kernels/fp8.h"
 
 enum {
@@ -14,8 +15,7 @@ enum {
     MANY_T = DOT_X,   /* tokens and */
     MANY_R = 2,       /* output features at once, */
     ONE_R = 4,        /* output features at once of a single token */
-    AHEAD_BYTES = 2048,
-    NEXT_PANEL = 256 /* bytes of a row ahead to prefetch in tiles: the columns that are packed next */
+    NEXT_PANEL = 256  /* bytes of a row ahead to prefetch in tiles: the columns that are packed next */
 };
 
 /* ---- floats ---- */
@@ -146,16 +146,6 @@ VECTOR vec multiply_line(struct line w, const enum weight_format format, const u
     return vec_fma(vec_from_int32(products), vec_load((const float *)(offsets + LINE)), sum);
 }
 
-/* Prefetches the line AHEAD_BYTES after `at` of `rows` rows that are read side by side, and past their ends that of the
- * rows after them. */
-VECTOR void prefetch_rows(const struct cpu_quantized_args *a, const int rows, int64_t at)
-{
-    int64_t ahead = at + AHEAD_BYTES;
-    if (ahead >= a->row_bytes) ahead += (rows - 1) * a->row_bytes;
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) __builtin_prefetch(a->weights + r * a->row_bytes + ahead);
-}
-
 /* Writes the sums of `rows` by `tokens` vectors. */
 VECTOR void store_totals(const struct cpu_quantized_args *a, const int rows, const int tokens,
                          vec totals[ONE_R][MANY_T])
@@ -197,7 +187,7 @@ VECTOR void dot_integers(const struct cpu_quantized_args *a, const enum weight_f
 #pragma GCC unroll 4
             for (int t = 0; t < tokens; t++) parts[r][t] = vec_zero();
         for (; u < end; u++) {
-            prefetch_rows(a, rows, u * LINE);
+            prefetch_rows(a->weights, a->row_bytes, rows, u * LINE, false);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
                 const struct line w = load_line(a, format, r, u * LINE);
@@ -246,7 +236,7 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
 #pragma GCC unroll 4
             for (int t = 0; t < tokens; t++) parts[r][t] = vec_zero();
         for (; i < end; i += LINE) {
-            prefetch_rows(a, rows, i);
+            prefetch_rows(a->weights, a->row_bytes, rows, i, false);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
                 const uint8_t *w = a->weights + r * a->row_bytes + i;

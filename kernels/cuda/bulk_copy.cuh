@@ -20,6 +20,12 @@ static __device__ __forceinline__ void bulk_copy(void *destination, const void *
                  : "memory");
 }
 
+/* Reads them into the L2 cache only. */
+static __device__ __forceinline__ void bulk_prefetch(const void *source, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
+}
+
 /* Whether bulk_copy_to_cluster can be used: only architecture-specific targets (90a, 100a) have it as one fast
  * instruction. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FEAT_SM100_ALL)

@@ -11,10 +11,11 @@
  *     linear (down)                                       linear_residual
  *
  * Rounding is that of the plain operations: the residual stream after each addition, what is added to it before, gate
- * and up before the activation. The norm is computed in float32 from the residual stream as it is stored.
+ * and up before the activation. The norm is computed in float32 from the residual stream as it is stored. Only
+ * few_tokens_wgmma rounds x times its gains instead of the normed x, and multiplies the sums by the norm's factor.
  *
  * Quantized weights go to linear_decoding (linear_wgmma_quantized.cuh), which chooses the kernel; on 8.x each matmul is
- * a kernel of its own. With a norm it declines from the number of tokens on that linear_wgmma_quantized takes.
+ * a kernel of its own. With a norm it declines where that is linear_wgmma_quantized.
  *
  * Where linear_wgmma is the faster kernel (few_tokens_is_best says no), the norm is a kernel of its own.
  *

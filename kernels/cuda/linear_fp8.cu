@@ -1,17 +1,20 @@
-/* Matmuls of quantized rows by a weight in FP8 (W8A8), by cuBLASLt. It has many kernels for a matmul with a single
- * scale, but one for a scale of each token and output feature, whose tiles are large, and which older versions and
- * other GPUs lack. So with few tokens the scales are left out, and multiplied by the operation that reads the result,
- * or else by finish_kernel. */
+/* Matmuls of quantized rows by a weight in FP8 (W8A8). Few tokens go to linear_wgmma, on Hopper; all others to
+ * cuBLASLt. It has many kernels for a matmul with a single scale, but one for a scale of each token and output feature,
+ * whose tiles are large, and which older versions and other GPUs lack. So up to some hundreds of tokens the scales are
+ * left out, and multiplied by the operation that reads the result, or else by finish_kernel. */
 #include <math.h>
 
 #include "kernels/cuda/cublas_lt.h"
 #include "kernels/cuda/dependent.cuh"
+#include "kernels/cuda/linear_few_tokens_wgmma.cuh"
+#include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/quantize.cuh"
 
-/* Up to MAX_FEW tokens the weights are decoded, and x keeps its 16 bits, in as little time. Up to MAX_LEFT_OUT a matmul
- * is faster without scales if they cost nothing later, up to MAX_FINISH if finish_kernel has to multiply by them. */
-enum { MAX_FEW = 16, MAX_FINISH = 160, MAX_LEFT_OUT = 448, THREADS = 256 };
+/* Up to MAX_DECODED tokens, or FEW_TOKENS_WGMMA_MAX if linear_wgmma takes more, x keeps its 16 bits, in as little time.
+ * Up to MAX_LEFT_OUT cuBLASLt is faster without scales if they cost nothing later, up to MAX_FINISH if finish_kernel
+ * has to multiply by them. */
+enum { MAX_DECODED = 16, MAX_FINISH = 160, MAX_LEFT_OUT = 448, THREADS = 256 };
 
 /* out = out * scales + bias. Grid: x the token, y the part of its elements. */
 template <class T, int N>
@@ -80,7 +83,9 @@ bool cuda_takes_quantized_rows(struct backend *b, const struct weight *w, int32_
 {
     struct cublas_lt *lt = cuda_state(b)->cublas_lt;
     struct cublas_lt_matmul m;
-    if (!w->quantize_x || num_tokens <= MAX_FEW || !describe(w, num_tokens, dtype, w->out_features, &m)) return false;
+    if (!w->quantize_x || !describe(w, num_tokens, dtype, w->out_features, &m)) return false;
+    const bool has_own = cuda_state(b)->has_wgmma && m.scaling == CUBLAS_LT_ROWS;
+    if (num_tokens <= (has_own ? (int)FEW_TOKENS_WGMMA_MAX : (int)MAX_DECODED)) return false;
     if (m.scaling == CUBLAS_LT_BLOCKS) return cublas_lt_takes(lt, &m);
     const struct cublas_lt_matmul unscaled = without_scales(&m);
     return cublas_lt_takes(lt, &unscaled);
@@ -102,7 +107,7 @@ static int run(struct backend *b, const struct linear_args *args, struct cublas_
     }
     const int status = cublas_lt_run(s->cublas_lt, m, s->regions[CUDA_USER_CUBLAS].data, s->stream);
     if (scales.of_tokens && !can_leave_out) finish(b, args, &scales);
-    if (args->left_out) *args->left_out = can_leave_out ? scales : left_out_scales();
+    if (can_leave_out) *args->left_out = scales;
     return status;
 }
 
@@ -110,7 +115,11 @@ void cuda_linear_quantized_rows(struct backend *b, const struct linear_args *arg
 {
     const struct weight *w = args->weight;
     struct cublas_lt_matmul m;
+    struct matmul own;
     int status = -1;
+    if (args->left_out) *args->left_out = left_out_scales();
+    if (matmul_of(args, MATMUL_STORE, &own) && linear_wgmma_quantized_rows(b, "linear", &own, args->quantized_x))
+        return;
     if (args->out_dtype == args->dtype && cuda_is_aligned(args->out) && args->out_stride % 8 == 0 &&
         cuda_state(b)->cublas_lt && describe(w, args->num_tokens, args->dtype, args->out_stride, &m))
         status = run(b, args, &m);

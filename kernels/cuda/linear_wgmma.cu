@@ -12,7 +12,13 @@
  * If there are fewer tiles than places for blocks, each tile is split into parts along its input features, one for each
  * block of a cluster. The blocks then share the tokens, and read each other's sums from shared memory and add them in
  * the order of their ranks. A plan leaves room for blocks of the next kernel: more is gained if that kernel fills its
- * rings early than if this kernel has more blocks. */
+ * rings early than if this kernel has more blocks.
+ *
+ * Quantized rows by a weight in FP8 (W8A8) go the same way: two e4m3 are copied as one 16-bit element, wgmma multiplies
+ * them as e4m3, and the sums are multiplied by the scales of their token and output feature. Counts of input features
+ * are counts of 16-bit elements. */
+#include <cuda_fp8.h>
+
 #include "kernels/cuda/linear_wgmma.cuh"
 #include "kernels/cuda/linear_wgmma_tile.cuh"
 
@@ -34,6 +40,7 @@ template <int N, int GROUPS> struct tiling {
 struct wgmma_call : tiled_matmul {
     CUtensorMap weight, x; /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N rows */
     int32_t steps;         /* of all parts together */
+    const float *x_scales; /* [num_tokens] of quantized rows */
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -93,18 +100,22 @@ static __device__ __forceinline__ void copy_boxes(const operand &o, const block_
     }
 }
 
-/* Multiplies 16 input features, for any N that is a sum of the sizes that wgmma_shared has. */
-template <class T, int N>
+/* Multiplies 16 input features, for any N that is a sum of the sizes that wgmma has. E: the type of the operands. */
+template <class E, int N>
 static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens)
 {
     constexpr int FIRST = N >= 64 ? 64 : N >= 32 ? 32 : 16;
-    wgmma_shared<T, FIRST>(sums, weights, tokens, true);
-    if constexpr (N > FIRST) multiply<T, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4));
+    if constexpr (std::is_same_v<E, __nv_fp8_e4m3>) {
+        wgmma_e4m3<FIRST>(sums, weights, tokens, true);
+    } else {
+        wgmma_shared<E, FIRST>(sums, weights, tokens, true);
+    }
+    if constexpr (N > FIRST) multiply<E, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4));
 }
 
 /* A stage is released one step late: wgmma_wait<1> after the matmuls of the next stage have been started shows that
  * those of this stage have ended. */
-template <class T, int N, class L>
+template <class E, int N, class L>
 static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], const block_part &part,
                                                       const step_ring &ring)
 {
@@ -120,7 +131,7 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], cons
         wgmma_begin();
 #pragma unroll
         for (int k = 0; k < L::BOXES * 4; k++)
-            multiply<T, N>(sums, weights + k / 4 * (L::WEIGHT_BOX >> 4) + k % 4 * 2,
+            multiply<E, N>(sums, weights + k / 4 * (L::WEIGHT_BOX >> 4) + k % 4 * 2,
                            tokens + k / 4 * (L::TOKEN_BOX >> 4) + k % 4 * 2);
         wgmma_commit();
         wgmma_wait<1>();
@@ -132,14 +143,31 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], cons
     wgmma_pin(sums);
 }
 
+/* Multiplies a thread's sums by the scales of their output features and tokens. */
+template <int N>
+static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const wgmma_call &call, int feature,
+                                                    int token)
+{
+    const int last = (int)call.matmul.out_features - 1;
+    const float *scales = (const float *)call.matmul.scales;
+    const float of_rows[] = {scales[min(feature, last)], scales[min(feature + 8, last)]};
+    wait_for_previous();
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        const int t = i / 4 * 8 + token + i % 2;
+        sums[i] *= of_rows[i % 4 / 2] * (t < call.matmul.num_tokens ? call.x_scales[t] : 0);
+    }
+}
+
 /* The warpgroups that multiply. At the end they write their sums over the operands in the ring. */
-template <class T, int N, class L>
+template <class E, class T, int N, class L>
 static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, const block_part &part,
                                                      const step_ring &ring)
 {
     const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, token = threadIdx.x % 4 * 2;
     float sums[N / 2] = {}, *shared_sums = (float *)ring.data;
-    multiply_steps<T, N, L>(sums, part, ring);
+    multiply_steps<E, N, L>(sums, part, ring);
+    if constexpr (!std::is_same_v<E, T>) apply_scales<N>(sums, call, part.tile * call.tile_rows + row, token);
     mma_warps_sync<L>(); /* no warp reads operands any more */
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
@@ -164,7 +192,8 @@ static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const b
 
 #endif
 
-template <class T, int N, int GROUPS>
+/* E: the type of the operands, T that of out. */
+template <class E, class T, int N, int GROUPS>
 static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     linear_wgmma_kernel(const __grid_constant__ wgmma_call call)
 {
@@ -182,7 +211,7 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     }
     __syncthreads();
     if (threadIdx.x < L::MMA_THREADS) {
-        multiply_tile<T, N, L>(call, part, ring);
+        multiply_tile<E, T, N, L>(call, part, ring);
     } else {
         copy_tile<L>(call, part, ring);
     }
@@ -209,7 +238,8 @@ template <class L> static void plan(const struct cuda_state *s, wgmma_call *call
     call->tile_rows = call->splits > 1 ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
 }
 
-template <class T, int N, int GROUPS> static bool launch(struct backend *b, const char *operation, wgmma_call *call)
+template <class E, class T, int N, int GROUPS>
+static bool launch(struct backend *b, const char *operation, wgmma_call *call)
 {
     using L = tiling<N, GROUPS>;
     const struct matmul *m = &call->matmul;
@@ -219,7 +249,7 @@ template <class T, int N, int GROUPS> static bool launch(struct backend *b, cons
     if (!map_matrix(&call->weight, m->weight, m->out_features, m->in_features, m->in_features, box_rows) ||
         !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
         return false;
-    auto *kernel = linear_wgmma_kernel<T, N, GROUPS>;
+    auto *kernel = linear_wgmma_kernel<E, T, N, GROUPS>;
     if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
     const dim3 grid((unsigned)cuda_div_up(m->out_features, call->tile_rows) * call->splits);
     cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
@@ -229,33 +259,59 @@ template <class T, int N, int GROUPS> static bool launch(struct backend *b, cons
 
 /* If there are more tiles of 64 output features than fit on the device at once, tiles twice as large read x half as
  * often. */
-template <class T, int N> static bool launch_rows(struct backend *b, const char *operation, wgmma_call *call)
+template <class E, class T, int N> static bool launch_rows(struct backend *b, const char *operation, wgmma_call *call)
 {
     return cuda_div_up(call->matmul.out_features, 64) > 2 * cuda_state(b)->num_sms
-               ? launch<T, N, 2>(b, operation, call)
-               : launch<T, N, 1>(b, operation, call);
+               ? launch<E, T, N, 2>(b, operation, call)
+               : launch<E, T, N, 1>(b, operation, call);
 }
 
-template <class T> static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *call)
+template <class E, class T> static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *call)
 {
     const int32_t tokens = call->matmul.num_tokens;
-    return tokens <= 16   ? launch_rows<T, 16>(b, operation, call)
-           : tokens <= 32 ? launch_rows<T, 32>(b, operation, call)
-           : tokens <= 48 ? launch_rows<T, 48>(b, operation, call)
-                          : launch_rows<T, 64>(b, operation, call);
+    return tokens <= 16   ? launch_rows<E, T, 16>(b, operation, call)
+           : tokens <= 32 ? launch_rows<E, T, 32>(b, operation, call)
+           : tokens <= 48 ? launch_rows<E, T, 48>(b, operation, call)
+                          : launch_rows<E, T, 64>(b, operation, call);
 }
 
-bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m)
+static bool fits(struct backend *b, const struct matmul *m)
 {
     const bool shape = m->num_tokens >= 1 && m->num_tokens <= LINEAR_WGMMA_MAX_TOKENS && m->out_features > 0 &&
                        m->out_features <= INT32_MAX / 16 && m->in_features > 0 && m->in_features % 8 == 0 &&
                        m->in_features <= INT32_MAX / 16;
     const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0;
-    if (!cuda_state(b)->has_wgmma || !shape || !aligned || m->gain || matmul_is_quantized(m)) return false;
+    return cuda_state(b)->has_wgmma && shape && aligned && !m->gain;
+}
+
+static wgmma_call call_of(const struct matmul *m)
+{
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     wgmma_call call = {};
     call.matmul = *m;
     call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
-    return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__half>(b, operation, &call)
-                                     : launch_tokens<__nv_bfloat16>(b, operation, &call);
+    return call;
+}
+
+bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m)
+{
+    if (!fits(b, m) || matmul_is_quantized(m)) return false;
+    wgmma_call call = call_of(m);
+    return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__half, __half>(b, operation, &call)
+                                     : launch_tokens<__nv_bfloat16, __nv_bfloat16>(b, operation, &call);
+}
+
+bool linear_wgmma_quantized_rows(struct backend *b, const char *operation, const struct matmul *m,
+                                 const struct quantized_rows *x)
+{
+    struct matmul pairs = *m;
+    pairs.x = x->data;
+    pairs.in_features = pairs.x_stride = m->in_features / 2;
+    const bool is_fp8 = m->format == WEIGHT_FP8 && m->scale_dtype == DTYPE_FLOAT32 && m->scale_rows == 1 &&
+                        m->group_size == m->in_features && x->group_size == m->in_features;
+    if (!is_fp8 || m->in_features % 16 != 0 || m->input_order || !fits(b, &pairs)) return false;
+    wgmma_call call = call_of(&pairs);
+    call.x_scales = x->scales;
+    return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__nv_fp8_e4m3, __half>(b, operation, &call)
+                                     : launch_tokens<__nv_fp8_e4m3, __nv_bfloat16>(b, operation, &call);
 }

@@ -16,6 +16,8 @@ struct quantized_wgmma_call : tiled_matmul {
     int32_t steps;          /* of all parts together */
     int32_t token_tiles;
     int32_t weight_stages, weight_stage_bytes, token_stages;
+    bool eights; /* eight elements of a row of out, which are 16 bytes, can be moved as one: of
+                    linear_wgmma_quantized.cu */
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -11,12 +11,13 @@
  * Few tiles are split along the input features, one part for each block of a cluster. */
 #include "kernels/cuda/input_order.cuh"
 #include "kernels/cuda/linear_few_tokens.cuh"
-#include "kernels/cuda/linear_few_tokens_fp8.cuh"
+#include "kernels/cuda/linear_few_tokens_wgmma.cuh"
 #include "kernels/cuda/linear_wgmma_decode.cuh"
 #include "kernels/cuda/linear_wgmma_quantized.cuh"
 
 enum {
-    COPY_WARPS = 4, /* of the weights, of the tokens, and two of the scales */
+    DEQUANTIZE_MIN_TOKENS = 6144, /* cuBLAS is faster from here on, dequantizing included */
+    COPY_WARPS = 4,               /* of the weights, of the tokens, and two of the scales */
     MAX_STAGES = 12,
     SCALES_AT_ONCE = 4 /* of a row */
 };
@@ -33,6 +34,8 @@ template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLAC
     static constexpr int SHARED = ALIGNMENT + RING;
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
     static constexpr int TOKENS_AT_ONCE = N >= 128 ? 8 : 2; /* that a thread writes */
+    static constexpr bool ROUNDS_FIRST = N >= 128; /* results are 16-bit in shared memory, if the tile is not split */
+    static constexpr int RESULTS_ROW = ROWS + 8;   /* 16-bit elements, padded for the same reason */
     /* Registers of a thread, if the warps that multiply need more than the others. */
     static constexpr bool UNEVEN = N * ROW_BLOCKS >= 128;
     static constexpr int MMA_REGISTERS = 216, COPY_REGISTERS = 72;
@@ -288,6 +291,121 @@ static __device__ __forceinline__ void share_sums(const float (&sums)[ROW_BLOCKS
     }
 }
 
+/* ---- the end of a tile that is not split, with 16-bit results ---- */
+
+/* Four matrices [8 output features][8 tokens] of T, of which a lane has two tokens of feature lane / 4. Lane 8 i + t
+ * has the address of the 8 features of token t of matrix i. */
+static __device__ __forceinline__ void store_transposed(uint32_t address, const uint32_t (&pairs)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+                 "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                 : "memory");
+}
+
+template <class T> static __device__ __forceinline__ uint32_t rounded_pair(float first, float second)
+{
+    const piece<T, 2> both = {from_float<T>(first), from_float<T>(second)};
+    return *(const uint32_t *)&both;
+}
+
+/* Writes a thread's results over the rings: its sums with the row's scale and bias, which are rounded in between, as
+ * write_tile does. */
+template <class T, int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void share_results(const float (&sums)[ROW_BLOCKS][N / 2],
+                                                     const quantized_wgmma_call &call, const block_part &part,
+                                                     T *results)
+{
+    const int lane = threadIdx.x % 32, token = lane / 16 * 8 + lane % 8;
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) {
+        const int row = row_of_thread<ROW_BLOCKS>(m), piece_row = row - lane / 4 + lane / 8 % 2 * 8;
+        const uint32_t to = shared_address(results + token * L::RESULTS_ROW + piece_row);
+        float scales[2] = {1.0f, 1.0f}, biases[2] = {};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int feature = feature_of(call, part.tile, row + 8 * i);
+            if (call.groups == 1) scales[i] = load_scale(call, feature / (int)call.matmul.scale_rows);
+            if (call.matmul.bias) biases[i] = to_float(((const T *)call.matmul.bias)[feature]);
+        }
+#pragma unroll
+        for (int i = 0; i < N / 2; i += 8) {
+            uint32_t pairs[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                pairs[j] = rounded_pair<T>(__fadd_rn(__fmul_rn(sums[m][i + 2 * j], scales[j % 2]), biases[j % 2]),
+                                           __fadd_rn(__fmul_rn(sums[m][i + 2 * j + 1], scales[j % 2]), biases[j % 2]));
+            store_transposed(to + i * 2 * L::RESULTS_ROW * (int)sizeof(T), pairs);
+        }
+    }
+}
+
+/* MATMUL_GATE of eight output features of a token. */
+template <class T>
+static __device__ __forceinline__ piece<T, 8> gate_eight(enum activation activation, const piece<T, 8> &gate,
+                                                         const piece<T, 8> &up)
+{
+    piece<T, 8> out;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        out.values[i] = from_float<T>(gate_times_up<T>(activation, to_float(gate.values[i]), to_float(up.values[i])));
+    return out;
+}
+
+/* Writes the tile. A thread has eight output features of some tokens. */
+template <class T, bool GATED, class L>
+static __device__ __forceinline__ void write_results(const quantized_wgmma_call &call, const block_part &part,
+                                                     const T *results)
+{
+    using eight = piece<T, 8>;
+    constexpr int EIGHTS = L::ROWS / (GATED ? 16 : 8), TOKENS = L::MMA_THREADS / EIGHTS, AT_ONCE = 4;
+    const matmul &m = call.matmul;
+    const bool add = !GATED && m.result == MATMUL_ADD;
+    const int rows = GATED ? call.tile_rows / 2 : call.tile_rows, row = threadIdx.x % EIGHTS * 8;
+    const int feature = part.tile * rows + row, features = (int)(GATED ? m.out_features / 2 : m.out_features);
+    if (row >= rows || feature >= features) return;
+    T *to = (T *)m.out + feature + part.first_token * m.out_stride;
+#pragma unroll 1
+    for (int token = threadIdx.x / EIGHTS; token < part.num_tokens; token += AT_ONCE * TOKENS) {
+        eight y[AT_ONCE], before[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int at = token + k * TOKENS < part.num_tokens ? token + k * TOKENS : token;
+            const T *from = results + at * L::RESULTS_ROW + row;
+            y[k] = *(const eight *)from;
+            if (GATED) before[k] = *(const eight *)(from + rows); /* up */
+            if (add) before[k] = *(const eight *)(to + at * m.out_stride);
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            if (token + k * TOKENS >= part.num_tokens) continue;
+            if (GATED)
+                y[k] = m.activation == ACTIVATION_GELU ? gate_eight<T>(ACTIVATION_GELU, y[k], before[k])
+                                                       : gate_eight<T>(m.activation, y[k], before[k]);
+            if (add)
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    y[k].values[i] = from_float<T>(to_float(before[k].values[i]) + to_float(y[k].values[i]));
+            *(eight *)(to + (token + k * TOKENS) * m.out_stride) = y[k];
+        }
+    }
+}
+
+/* By all threads that multiply. */
+template <class T, int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void finish_whole_tile(const float (&sums)[ROW_BLOCKS][N / 2],
+                                                         const quantized_wgmma_call &call, const block_part &part,
+                                                         T *results)
+{
+    share_results<T, N, ROW_BLOCKS, L>(sums, call, part, results);
+    mma_warps_sync<L>();
+    wait_for_previous();
+    if (call.matmul.result == MATMUL_GATE) {
+        write_results<T, true, L>(call, part, results);
+    } else {
+        write_results<T, false, L>(call, part, results);
+    }
+}
+
 template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
 static __device__ __forceinline__ void multiply_quantized_tile(const quantized_wgmma_call &call, const block_part &part,
                                                                const quantized_rings &rings)
@@ -295,6 +413,12 @@ static __device__ __forceinline__ void multiply_quantized_tile(const quantized_w
     float sums[ROW_BLOCKS][N / 2] = {}, *shared_sums = (float *)rings.weights.data;
     multiply_decoded<T, FORMAT, N, ROW_BLOCKS, L>(sums, call, part, rings);
     mma_warps_sync<L>(); /* no warp reads operands any more */
+    if constexpr (L::ROUNDS_FIRST) {
+        if (call.eights && call.splits == 1) {
+            finish_whole_tile<T, N, ROW_BLOCKS, L>(sums, call, part, (T *)shared_sums);
+            return;
+        }
+    }
     share_sums<N, ROW_BLOCKS, L>(sums, call, part, shared_sums);
     finish_tile<T, L>(call, part, shared_sums);
 }
@@ -353,16 +477,22 @@ static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, ROW
 #endif
 }
 
+/* Of each of so many tiles. */
+static int32_t splits_of(int64_t places, int64_t tiles, int64_t in_features)
+{
+    int64_t splits = places * 3 / 4 / tiles;
+    if (splits < 2 && 2 * tiles <= places) splits = 2; /* clusters of two always find room */
+    if (splits > in_features / MIN_PART) splits = in_features / MIN_PART;
+    return splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
+}
+
 /* As plan of linear_wgmma.cu, where there is one tile of tokens. */
 template <class L> static void plan(const struct cuda_state *s, quantized_wgmma_call *call, int blocks)
 {
     const struct matmul *m = &call->matmul;
     const int64_t places = (int64_t)blocks * s->num_sms;
-    const int64_t tiles = cuda_div_up(m->out_features, L::ROWS), all = tiles * call->token_tiles;
-    int64_t splits = places * 3 / 4 / all;
-    if (splits < 2 && 2 * all <= places) splits = 2; /* clusters of two always find room */
-    if (splits > m->in_features / MIN_PART) splits = m->in_features / MIN_PART;
-    call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
+    const int64_t tiles = cuda_div_up(m->out_features, L::ROWS);
+    call->splits = splits_of(places, tiles * call->token_tiles, m->in_features);
     call->steps = (int32_t)cuda_div_up(m->in_features, STEP);
     const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
     const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
@@ -397,21 +527,58 @@ static bool launch(struct backend *b, const char *operation, quantized_wgmma_cal
     return true;
 }
 
-/* From 65 tokens on: tiles of 256 tokens, unless smaller ones leave less to do for tokens that are not there, or few
- * tiles would have to be split into more parts. Where there are enough tiles, tiles of twice as many output features
- * read the tokens half as often. */
+/* The tiles for more than 128 tokens, in the order in which they are preferred. The cost of a step is how many tokens
+ * wgmma could multiply by 128 output features in the same time, which is about 8 cycles for each: those of the tile,
+ * but more where fewer tokens or rows of the tile use what is copied. */
+struct many_tokens_tile {
+    int32_t tokens, row_blocks, step_cost;
+};
+static const struct many_tokens_tile many_tokens_tiles[] = {{256, 1, 256}, {128, 2, 264}, {192, 1, 198}, {128, 1, 152}};
+
+/* Beside its steps: what filling the rings costs, how many steps take as long as writing the tile, and adding the sums
+ * of each further part. */
+enum { START_COST = 600, WRITE_STEPS = 4, SPLIT_STEPS = 2 };
+
+static int64_t cost_of(int64_t places, const struct matmul *m, const struct many_tokens_tile *tile)
+{
+    const int64_t rows = 2 * 64 * tile->row_blocks;
+    const int64_t tiles = cuda_div_up(m->out_features, rows) * cuda_div_up(m->num_tokens, tile->tokens);
+    const int32_t splits = splits_of(places, tiles, m->in_features);
+    const int64_t steps = cuda_div_up(cuda_div_up(m->in_features, STEP), splits) + SPLIT_STEPS * (splits - 1);
+    return cuda_div_up(tiles * splits, places) * (START_COST + (steps + WRITE_STEPS) * tile->step_cost);
+}
+
+static struct many_tokens_tile cheapest_tile(int64_t places, const struct matmul *m)
+{
+    struct many_tokens_tile best = many_tokens_tiles[0];
+    for (const struct many_tokens_tile &tile : many_tokens_tiles)
+        if (cost_of(places, m, &tile) < cost_of(places, m, &best)) best = tile;
+    return best;
+}
+
+template <class T, enum weight_format FORMAT>
+static bool launch_many_tokens(struct backend *b, const char *operation, quantized_wgmma_call *call)
+{
+    const struct many_tokens_tile tile = cheapest_tile(cuda_state(b)->num_sms, &call->matmul);
+    return tile.tokens == 256     ? launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call)
+           : tile.tokens == 192   ? launch<T, FORMAT, 192, 2, 1, 1>(b, operation, call)
+           : tile.row_blocks == 2 ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
+                                  : launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call);
+}
+
+/* Up to 128 tokens: where there are enough tiles, those of twice as many output features read the tokens half as often.
+ */
 template <class T, enum weight_format FORMAT>
 static bool launch_tokens(struct backend *b, const char *operation, quantized_wgmma_call *call)
 {
     const int32_t tokens = call->matmul.num_tokens;
     const bool many_tiles = call->matmul.out_features > 128 * cuda_state(b)->num_sms;
-    const bool half_tile = tokens <= 640 && (tokens - 1) / 128 % 2 == 0;
-    return tokens <= 16                                  ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
-           : tokens <= 32                                ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
-           : tokens <= 64                                ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
-           : many_tiles && half_tile                     ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
-           : !many_tiles && (half_tile || tokens <= 256) ? launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call)
-                                                         : launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call);
+    return tokens <= 16   ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
+           : tokens <= 32 ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
+           : tokens <= 64 ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
+           : tokens > 128 ? launch_many_tokens<T, FORMAT>(b, operation, call)
+           : many_tiles   ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
+                          : launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call);
 }
 
 template <class T> static bool launch_format(struct backend *b, const char *operation, quantized_wgmma_call *call)
@@ -439,6 +606,7 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
     quantized_wgmma_call call = {};
     call.matmul = *m;
     call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
+    call.eights = !m->out_is_float && features % 8 == 0 && m->out_stride % 8 == 0 && cuda_is_aligned(m->out);
     call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);
     call.scales_of_step = m->group_size >= STEP ? 1 : (int32_t)(STEP / m->group_size);
     return m->dtype == DTYPE_FLOAT16 ? launch_format<__half>(b, operation, &call)
@@ -447,7 +615,7 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
 
 static bool decode(struct backend *b, const char *operation, const struct matmul *m)
 {
-    if (few_tokens_fp8(b, operation, m)) return true;
+    if (few_tokens_wgmma(b, operation, m)) return true;
     const int32_t min_tokens = m->format == WEIGHT_INT4 ? 5 : 9; /* few_tokens_quantized is faster with fewer */
     const bool wgmma = m->num_tokens >= min_tokens && linear_wgmma_takes_quantized(b, m);
     if (wgmma) return linear_wgmma_int4(b, operation, m) || linear_wgmma_quantized(b, operation, m);
@@ -473,5 +641,6 @@ static bool decode_ordered(struct backend *b, const char *operation, const struc
 
 bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m)
 {
-    return m->input_order ? decode_ordered(b, operation, m) : decode(b, operation, m);
+    if (m->input_order) return decode_ordered(b, operation, m);
+    return m->num_tokens < DEQUANTIZE_MIN_TOKENS && decode(b, operation, m);
 }

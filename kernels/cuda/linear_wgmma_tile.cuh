@@ -46,13 +46,6 @@ struct step_ring {
     uint64_t *full, *empty;
 };
 
-/* The descriptor of an operand in the 128-byte swizzle. Its address is a multiple of 1024; every 16 input features add
- * 32 bytes to it. */
-static __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
-{
-    return (uint64_t)(address >> 4) | (uint64_t)1 << 16 | (uint64_t)(8 * BOX_ROW >> 4) << 32 | (uint64_t)1 << 62;
-}
-
 /* A barrier of the warpgroups that multiply. */
 template <class L> static __device__ __forceinline__ void mma_warps_sync()
 {

@@ -65,6 +65,7 @@ static void fill_table(struct backend *b)
     b->workspace_set = cuda_workspace_set;
     b->preload = cuda_preload;
     b->weight_prepare = cuda_weight_prepare;
+    b->weight_quantize = cuda_weight_quantize;
     cuda_stream_init(b);
     b->embedding = cuda_embedding;
     b->rms_norm = cuda_rms_norm;

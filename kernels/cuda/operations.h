@@ -71,8 +71,9 @@ linear_function cuda_linear_mixed;
 takes_quantized_rows_function cuda_takes_quantized_rows;
 linear_function cuda_linear_quantized_rows;
 
-/* weight_prepare.cu */
+/* weight_prepare.cu, weight_quantize.cu */
 weight_prepare_function cuda_weight_prepare;
+weight_quantize_function cuda_weight_quantize;
 
 /* decode_fused.cu */
 norm_linear_function cuda_norm_linear;

@@ -28,10 +28,11 @@
 #define REGISTERS_80                                                                                                   \
     REGISTERS_64 ", "                                                                                                  \
                  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define REGISTERS_96                                                                                                   \
+    REGISTERS_80 ", "                                                                                                  \
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define REGISTERS_128                                                                                                  \
-    REGISTERS_64 ", "                                                                                                  \
-                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                    \
-                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                    \
+    REGISTERS_96 ", "                                                                                                  \
                  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "        \
                  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 /* C = A B + (add ? C : 0), A in shared memory. */
@@ -86,6 +87,11 @@
                  "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;\n"                                                         \
                  : ACC_32(c, 0), ACC_32(c, 32)                                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define WGMMA_REGISTERS_192(type)                                                                                      \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type " {" REGISTERS_96                        \
+                 "}, {%96, %97, %98, %99}, %100, 1, 1, 1, 0;\n"                                                        \
+                 : ACC_32(c, 0), ACC_32(c, 32), ACC_32(c, 64)                                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 #define WGMMA_REGISTERS_256(type)                                                                                      \
     asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" REGISTERS_128                       \
                  "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;\n"                                                    \
@@ -112,7 +118,8 @@ static __device__ __forceinline__ void wgmma_shared(float *c, uint64_t a, uint64
 template <class T, int N, bool ADD = true>
 static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t *a, uint64_t b)
 {
-    static_assert(N == 16 || N == 32 || N == 64 || (ADD && (N == 128 || N == 256)), "only these are written out");
+    static_assert(N == 16 || N == 32 || N == 64 || (ADD && (N == 128 || N == 192 || N == 256)),
+                  "only these are written out");
     constexpr bool HALF = std::is_same_v<T, __half>;
     if constexpr (N == 16 && HALF && ADD) WGMMA_REGISTERS_16("f16", "1");
     if constexpr (N == 16 && HALF && !ADD) WGMMA_REGISTERS_16("f16", "0");
@@ -128,6 +135,8 @@ static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t 
     if constexpr (N == 64 && !HALF && !ADD) WGMMA_REGISTERS_64("bf16", "0");
     if constexpr (N == 128 && HALF) WGMMA_REGISTERS_128("f16");
     if constexpr (N == 128 && !HALF) WGMMA_REGISTERS_128("bf16");
+    if constexpr (N == 192 && HALF) WGMMA_REGISTERS_192("f16");
+    if constexpr (N == 192 && !HALF) WGMMA_REGISTERS_192("bf16");
     if constexpr (N == 256 && HALF) WGMMA_REGISTERS_256("f16");
     if constexpr (N == 256 && !HALF) WGMMA_REGISTERS_256("bf16");
 }
@@ -149,6 +158,24 @@ template <int N> static __device__ __forceinline__ void wgmma_e4m3(float *c, uin
     if constexpr (N == 64) WGMMA_E4M3("m64n64k32", REGISTERS_32, "%32", "%33", "%34", ACC_32(c, 0));
 }
 
+/* The same with A in registers. */
+#define WGMMA_E4M3_REGISTERS(shape, registers, a_at, b_at, add_at, ...)                                                \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_at ", 0;\n"                                                   \
+                 "wgmma.mma_async.sync.aligned." shape ".f32.e4m3.e4m3 {" registers "}, {" a_at "}, " b_at             \
+                 ", p, 1, 1;\n}\n"                                                                                     \
+                 : __VA_ARGS__                                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add))
+template <int N>
+static __device__ __forceinline__ void wgmma_e4m3_registers(float *c, const uint32_t *a, uint64_t b, bool add)
+{
+    static_assert(N == 8 || N == 16, "only these are written out");
+    if constexpr (N == 8)
+        WGMMA_E4M3_REGISTERS("m64n8k32", "%0, %1, %2, %3", "%4, %5, %6, %7", "%8", "%9", "+f"(c[0]), "+f"(c[1]),
+                             "+f"(c[2]), "+f"(c[3]));
+    if constexpr (N == 16)
+        WGMMA_E4M3_REGISTERS("m64n16k32", REGISTERS_8, "%8, %9, %10, %11", "%12", "%13", ACC_8(c, 0));
+}
+
 #undef ACC_8
 #undef ACC_32
 #undef REGISTERS_8
@@ -156,8 +183,10 @@ template <int N> static __device__ __forceinline__ void wgmma_e4m3(float *c, uin
 #undef REGISTERS_32
 #undef REGISTERS_64
 #undef REGISTERS_80
+#undef REGISTERS_96
 #undef REGISTERS_128
 #undef WGMMA_E4M3
+#undef WGMMA_E4M3_REGISTERS
 #undef WGMMA_SHARED_16
 #undef WGMMA_SHARED_32
 #undef WGMMA_SHARED_64
@@ -167,7 +196,15 @@ template <int N> static __device__ __forceinline__ void wgmma_e4m3(float *c, uin
 #undef WGMMA_REGISTERS_32
 #undef WGMMA_REGISTERS_64
 #undef WGMMA_REGISTERS_128
+#undef WGMMA_REGISTERS_192
 #undef WGMMA_REGISTERS_256
+
+/* The descriptor of an operand in shared memory that has rows of 128 bytes in the 128-byte swizzle. Its address is a
+ * multiple of 1024, which are eight rows; every 32 bytes of a row further on add 2 to it. */
+static __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
+{
+    return (uint64_t)(address >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
 
 /* Call it before wgmma uses registers that other instructions wrote. */
 static __device__ __forceinline__ void wgmma_begin()

@@ -60,11 +60,11 @@ def guide(args):
         print(f"| {words(quantization, cache)} | {' | '.join(cells)} |", flush=True)
 
 
-def logits_of(args, dtype, quantization, prompts, vocab_size):
+def logits_of(args, dtype, quantization, cache, prompts, vocab_size):
     with tempfile.TemporaryDirectory() as work:
         path, out = pathlib.Path(work) / "prompts.json", pathlib.Path(work) / "out.bin"
         path.write_text(json.dumps(prompts))
-        subprocess.run([args.tool, args.folder, args.device, dtype, path, out, quantization], check=True)
+        subprocess.run([args.tool, args.folder, args.device, dtype, path, out, quantization, cache], check=True)
         return numpy.fromfile(out, "<f4").reshape(len(prompts), vocab_size).astype("f8")
 
 
@@ -73,13 +73,15 @@ def logits(args):
     random = numpy.random.default_rng(1)
     lengths = [int(n) for n in args.lengths.split(",")]
     prompts = [random.integers(3, vocab_size, n).tolist() for n in lengths for _ in range(args.repeat)]
-    exact = logits_of(args, "float32", "none", prompts, vocab_size).reshape(len(lengths), -1)
-    print(f"| weights | activations | {' | '.join(f'{n} tokens' for n in lengths)} |\n|---|---|{'---|' * len(lengths)}")
-    for quantization, dtype in [("none", "bfloat16"), *((name, args.dtype) for name in FORMATS[1:])]:
-        found = logits_of(args, dtype, quantization, prompts, vocab_size).reshape(len(lengths), -1)
+    exact = logits_of(args, "float32", "none", "float32", prompts, vocab_size).reshape(len(lengths), -1)
+    print(f"| weights | activations | KV cache | {' | '.join(f'{n} tokens' for n in lengths)} |\n|---|---|---|{'---|' * len(lengths)}")
+    for quantization, dtype, cache in [("none", "bfloat16", "bfloat16"),
+                                       *((name, args.dtype, args.dtype) for name in FORMATS[1:]),
+                                       *(("none", "bfloat16", name) for name in ("fp8_e4m3", "fp8_e5m2"))]:
+        found = logits_of(args, dtype, quantization, cache, prompts, vocab_size).reshape(len(lengths), -1)
         errors = numpy.linalg.norm(found - exact, axis=1) / numpy.linalg.norm(exact, axis=1)
         cells = " | ".join(f"{100 * error:.2f} %" for error in errors)
-        print(f"| {'as stored' if quantization == 'none' else quantization} | {dtype} | {cells} |", flush=True)
+        print(f"| {'as stored' if quantization == 'none' else quantization} | {dtype} | {cache} | {cells} |", flush=True)
 
 
 def main():

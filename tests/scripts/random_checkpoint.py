@@ -1,6 +1,7 @@
 """Writes a checkpoint of random weights in the shape of Llama-3.2-1B or Llama-3-8B, for tests of speed and arithmetic.
 
-usage: python3 tests/scripts/random_checkpoint.py 1b|8b FOLDER     (torch and safetensors; uses a GPU if there is one)
+usage: python3 tests/scripts/random_checkpoint.py 1b|8b FOLDER [LAYERS]
+(torch and safetensors; uses a GPU if there is one)
 """
 
 import json
@@ -44,6 +45,8 @@ def shapes(c):
 def main():
     config = dict(COMMON, **SHAPES[sys.argv[1]])
     folder = pathlib.Path(sys.argv[2])
+    if len(sys.argv) > 3:
+        config["num_hidden_layers"] = int(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     generator = torch.Generator(device).manual_seed(0)

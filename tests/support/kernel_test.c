@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "kernels/cpu/cpu.h"
+#include "tests/support/run.h"
 
 enum { GUARD = 64, GUARD_BYTE = 0xa5 };
 
@@ -20,17 +21,6 @@ static void add_backend(struct kernel_test *test, struct backend *b, const char 
     struct test_backend *tb = &test->backends[test->num_backends++];
     *tb = (struct test_backend){.b = b, .random = &test->random};
     snprintf(tb->name, sizeof tb->name, "%s", name);
-}
-
-/* Every instruction set of this processor; under ThreadSanitizer only the widest, because threads do the same for each
- * and tests take ten times as long. */
-static bool is_tested(enum cpu_isa isa)
-{
-#ifdef __SANITIZE_THREAD__
-    for (enum cpu_isa wider = isa + 1; wider < CPU_ISA_COUNT; wider++)
-        if (cpu_isa_supported(wider)) return false;
-#endif
-    return cpu_isa_supported(isa);
 }
 
 static uint64_t choose_seed(void)
@@ -49,7 +39,7 @@ int kernel_test_setup(void **state)
     printf("seed: %llu (QUIRE_TEST_SEED=%llu repeats it)\n", (unsigned long long)test->random.state,
            (unsigned long long)test->random.state);
     for (enum cpu_isa isa = CPU_SCALAR; isa < CPU_ISA_COUNT; isa++) {
-        if (!is_tested(isa)) continue;
+        if (!run_has_isa(isa)) continue;
         if (backend_open("cpu", 2, &b, &err) != STATUS_OK) return -1;
         backend_cpu_set_isa(b, isa);
         snprintf(name, sizeof name, "cpu %s", cpu_isa_name(isa));
@@ -252,10 +242,10 @@ void tensor_close_up(const struct test_backend *tb, struct tensor *t, int64_t ro
     }
 }
 
-void check_close(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
-                 int64_t count, enum dtype dtype)
+void check_within(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
+                  int64_t count, double tolerance)
 {
-    double difference = 0, norm = 0, tolerance = dtype == DTYPE_FLOAT32 ? 1e-5 : 1e-2;
+    double difference = 0, norm = 0;
     for (int64_t i = 0; i < count; i++) {
         double value = tensor_get(out, i);
         if (!isfinite(value))
@@ -266,4 +256,10 @@ void check_close(const struct test_backend *tb, const char *what, const struct t
     if (sqrt(difference) > tolerance * sqrt(norm))
         fail_msg("%s: %s: ||out - reference|| / ||reference|| = %.3g, above %.0e", tb->name, what,
                  sqrt(difference / norm), tolerance);
+}
+
+void check_close(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
+                 int64_t count, enum dtype dtype)
+{
+    check_within(tb, what, out, reference, count, dtype == DTYPE_FLOAT32 ? 1e-5 : 1e-2);
 }

@@ -69,8 +69,10 @@ double *tensor_rows(const struct tensor *t, int64_t rows, int64_t columns, int64
 void tensor_close_up(const struct test_backend *tb, struct tensor *t, int64_t rows, int64_t columns, int64_t stride);
 
 /* ||out - reference|| / ||reference|| for elements [0, count) of the host copy, which must be finite; fails the test
- * above the tolerance of `dtype`: 1e-5 for float32, 1e-2 for the shorter ones. `what` and the backend name are for the
- * message. */
+ * above the tolerance. `what` and the backend name are for the message. */
+void check_within(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
+                  int64_t count, double tolerance);
+/* The tolerance of `dtype`: 1e-5 for float32, 1e-2 for the shorter ones. */
 void check_close(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
                  int64_t count, enum dtype dtype);
 

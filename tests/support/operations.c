@@ -1,5 +1,10 @@
 #include "tests/support/operations.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
 struct weight weight_of(const struct tensor *w, int64_t in_features, const struct tensor *bias)
 {
     return (struct weight){.format = weight_format_of(w->dtype),
@@ -20,6 +25,31 @@ struct linear_args linear_of(const struct tensor *out, const struct tensor *x, c
                                 .dtype = x->dtype,
                                 .num_tokens = (int32_t)(x->count / w->in_features),
                                 .weight = w};
+}
+
+void check_linear_parts(struct test_backend *tb, const struct weight *const weights[], int count,
+                        const struct tensor *x, bool is_taken)
+{
+    struct backend *b = tb->b;
+    struct linear_args parts[LINEAR_MAX_PARTS];
+    int64_t width = 0;
+    if (!b->linear_parts) return;
+    for (int i = 0; i < count; i++) width += weights[i]->out_features;
+    const int64_t tokens = x->count / weights[0]->in_features;
+    struct tensor expected = tensor_poison(b, x->dtype, tokens * width),
+                  out = tensor_poison(b, x->dtype, tokens * width);
+    for (int64_t i = 0, column = 0; i < count; column += weights[i++]->out_features) {
+        parts[i] = linear_of(&expected, x, weights[i]);
+        parts[i].out = (uint8_t *)expected.data + column * dtype_size(x->dtype);
+        parts[i].out_stride = width;
+        if (is_taken) b->linear(b, &parts[i]);
+        parts[i].out = (uint8_t *)out.data + column * dtype_size(x->dtype);
+    }
+    assert_int_equal(b->linear_parts(b, parts, count), is_taken);
+    tensor_download(&expected), tensor_download(&out);
+    assert_memory_equal(out.host, expected.host, tokens * width * dtype_size(x->dtype));
+    check_workspace(tb);
+    tensor_free(&expected), tensor_free(&out);
 }
 
 struct norm_params norm_of(const struct tensor *gain)

@@ -9,6 +9,11 @@
 struct weight weight_of(const struct tensor *w, int64_t in_features, const struct tensor *bias);
 struct linear_args linear_of(const struct tensor *out, const struct tensor *x, const struct weight *w);
 
+/* linear_parts does nothing and returns false, or, if it is to take these matmuls of x, writes what linear of each
+ * does, to the bit. A backend without it passes. */
+void check_linear_parts(struct test_backend *tb, const struct weight *const weights[], int count,
+                        const struct tensor *x, bool is_taken);
+
 struct norm_params norm_of(const struct tensor *gain); /* eps is 1e-5 */
 struct rms_norm_args rms_norm_of(const struct tensor *out, const struct tensor *x, const struct tensor *gain);
 struct fused_add_rms_norm_args fused_add_rms_norm_of(const struct tensor *out, const struct tensor *x,

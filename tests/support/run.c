@@ -42,6 +42,15 @@ const char *run_need_device(void)
     return run_device;
 }
 
+bool run_has_isa(enum cpu_isa isa)
+{
+#ifdef __SANITIZE_THREAD__
+    for (enum cpu_isa wider = isa + 1; wider < CPU_ISA_COUNT; wider++)
+        if (cpu_isa_supported(wider)) return false;
+#endif
+    return cpu_isa_supported(isa);
+}
+
 struct engine_options run_options(const char *folder, char *path, size_t size)
 {
     struct engine_options o = engine_options_default();

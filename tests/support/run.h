@@ -3,6 +3,7 @@
 #define QUIRE_TESTS_SUPPORT_RUN_H
 
 #include "base/array.h"
+#include "kernels/cpu/cpu.h"
 #include "runtime/engine/engine.h"
 
 struct run_answer {
@@ -31,6 +32,10 @@ struct run_prompt {
  * run_options skips the test that called it, and says so. */
 void run_set_device(const char *device);
 const char *run_need_device(void); /* its name; skips the test where it cannot be opened */
+
+/* Whether kernels of an instruction set are tested: of each that this processor has; under ThreadSanitizer only of the
+ * widest, because threads do the same for each and tests take ten times as long. */
+bool run_has_isa(enum cpu_isa isa);
 
 /* Options for a test: `folder` is "golden/NAME" of the test data, or a path; token ids only, float32, little memory. */
 struct engine_options run_options(const char *folder, char *path, size_t size);

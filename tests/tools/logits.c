@@ -1,8 +1,9 @@
 /* The logits after the last token of each prompt, for comparison with another implementation.
  *
- * usage: logits FOLDER DEVICE DTYPE PROMPTS OUT [QUANTIZATION]
+ * usage: logits FOLDER DEVICE DTYPE PROMPTS OUT [QUANTIZATION [CACHE_DTYPE]]
  * PROMPTS: a JSON array of arrays of token ids. OUT gets float32 [prompts, vocab_size], little-endian.
- * QUANTIZATION: fp8, int8 or int4, weights are quantized while they are loaded; none. */
+ * QUANTIZATION: fp8, int8 or int4, weights are quantized while they are loaded; none. The KV cache has DTYPE unless
+ * CACHE_DTYPE is given. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static void must(enum status status, const struct error *err)
     exit(1);
 }
 
-static void open_model(struct tool *t, char **argv, const char *quantization, int32_t longest)
+static void open_model(struct tool *t, char **argv, const char *quantization, const char *cache_dtype, int32_t longest)
 {
     const char *folder = argv[1], *device = argv[2], *dtype = argv[3];
     struct error err;
@@ -38,6 +39,8 @@ static void open_model(struct tool *t, char **argv, const char *quantization, in
     };
     if (dtype_parse(dtype, &options.dtype) != 0) must(error_set(&err, STATUS_INVALID, "no type %s", dtype), &err);
     options.cache_dtype = options.dtype;
+    if (cache_dtype && dtype_parse(cache_dtype, &options.cache_dtype) != 0)
+        must(error_set(&err, STATUS_INVALID, "no type %s", cache_dtype), &err);
     must(model_config_load(folder, &t->config, &err), &err);
     must(quantization_apply(&t->config.spec, quantization, &err), &err);
     must(backend_open(device, 0, &t->backend, &err), &err);
@@ -80,8 +83,8 @@ static void run_prompt(struct tool *t, const json_t *prompt, FILE *out)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6 && argc != 7) {
-        fprintf(stderr, "usage: logits FOLDER DEVICE DTYPE PROMPTS OUT [QUANTIZATION]\n");
+    if (argc < 6 || argc > 8) {
+        fprintf(stderr, "usage: logits FOLDER DEVICE DTYPE PROMPTS OUT [QUANTIZATION [CACHE_DTYPE]]\n");
         return 2;
     }
     struct tool t = {0};
@@ -96,7 +99,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < json_array_size(prompts); i++)
         if (json_array_size(json_array_get(prompts, i)) > longest)
             longest = json_array_size(json_array_get(prompts, i));
-    open_model(&t, argv, argc > 6 ? argv[6] : NULL, (int32_t)longest);
+    open_model(&t, argv, argc > 6 ? argv[6] : NULL, argc > 7 ? argv[7] : NULL, (int32_t)longest);
     for (size_t i = 0; i < json_array_size(prompts); i++) run_prompt(&t, json_array_get(prompts, i), out);
     json_decref(prompts);
     free(t.logits);

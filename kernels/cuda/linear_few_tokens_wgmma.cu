@@ -1,0 +1,987 @@
+/* Matmuls of FP8 and INT4 weights with few tokens on Hopper: wgmma takes weights and x as e4m3. The cost is to read the
+ * weights once, at the speed of memory.
+ *
+ * FP8 weights stay in shared memory as they are. A byte from 0 to 15 is an e4m3, too, 2^-9 times that number, so INT4
+ * becomes e4m3 by a mask, in registers. The zeros are subtracted from the sums:
+ *
+ *     sum of (weight - zero) x = sum of weight x - zero * sum of x
+ *
+ * x keeps its accuracy, because each element becomes two e4m3 numbers: x 2^k = high + low, where 2^k takes the largest
+ * of 128 input features of a token to 128 or more. Both have four significant bits, so bfloat16 is exact, but for bits
+ * that are 2^17 times smaller than that largest one. A step is 128 input features. In shared memory x has for each step
+ * the rows of wgmma's second operand, in the 128-byte swizzle. It is copied to where its two rows are later:
+ *
+ *     step     row 0: token 0, high    row 1: token 0, low    row 2: token 1, high    ...
+ *              (before: token 0, 128 elements of 16 bits)     (before: token 1)
+ *
+ * One warp copies weights into a ring in shared memory with the tensor copy engine, from before the previous kernel has
+ * ended. Two warpgroups turn x into e4m3 and multiply. A stage of the ring has four boxes of up to 64 rows of 128
+ * bytes, and each warpgroup multiplies two of them. With MATMUL_GATE half of a box's rows are gates, and the others the
+ * ups that belong to them.
+ *
+ * The sums of a step are multiplied by what belongs to the step, and are added in float32: wgmma adds e4m3 products
+ * with 14 bits only. A large x is cut into two parts, for the two blocks of a cluster, which add their sums through
+ * shared memory. */
+#include <cuda_fp8.h>
+
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/dependent.cuh"
+#include "kernels/cuda/linear_few_tokens_wgmma.cuh"
+#include "kernels/cuda/quantized.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+enum {
+    STEP = 128,    /* input features, and bytes of a row of x */
+    BOX_ROW = 128, /* bytes: one step of FP8, two of INT4 */
+    BOX_ROWS = 64,
+    GROUP = 128, /* threads of a warpgroup */
+    MMA_THREADS = 2 * GROUP,
+    PREPARE_THREADS = 2 * MMA_THREADS, /* the first half of them multiply then */
+    THREADS = PREPARE_THREADS + 32,
+    BOXES = 4, /* of a stage */
+    GROUP_BOXES = BOXES / 2,
+    MAX_STAGES = 16,
+    MIN_RING = 64 << 10,     /* bytes, unless everything fits into fewer */
+    IN_FLIGHT = 64 << 10,    /* bytes in flight to each multiprocessor; more make reads slower */
+    SUMS_ROW = BOX_ROWS + 8, /* floats; the padding puts the tokens of a warp into different banks */
+    HALF_WARPS = PREPARE_THREADS / 16,
+    UP_ROW = BOX_ROWS / 2, /* of a tile of MATMUL_GATE: the first row of up */
+    HALF_EXPONENT = 22,    /* of a float16 from 128 to 255, with its bias */
+    INT4_FACTOR = 512,     /* of an integer, to the e4m3 with the same bits */
+    ALIGNMENT = 1024       /* of a box: the swizzle's period */
+};
+
+using element = __nv_bfloat16; /* of x and out */
+
+struct few_call {
+    CUtensorMap weight; /* in boxes of box_rows and a step */
+    CUtensorMap x;      /* [steps, tokens, step] in boxes of x_steps, if it has whole steps; else of one */
+    int32_t x_steps;
+    struct matmul matmul;
+    int32_t tiles, tile_rows, box_rows;
+    int32_t splits;      /* parts of a tile: 1, or one for each block of a cluster */
+    int32_t columns;     /* blocks of a part */
+    int32_t part_stages; /* stages of a part; the last one may have fewer */
+    int32_t all_stages;
+    int32_t stages, in_flight, slot_bytes; /* of the ring; in_flight: the most stages that are being copied at a time */
+    int32_t groups;                        /* of a row's scales */
+    int32_t group_steps, scale_bytes;      /* of INT4 */
+    int32_t x_at, sums_at, factors_at, squares_at, gain_at, shared_bytes; /* in shared memory */
+};
+
+template <int N> static constexpr int SUMS = 2 * (N / 2) * SUMS_ROW; /* of both warpgroups */
+
+/* What belongs to a step of a token: the scale of its e4m3, and of INT4 the sum of x / INT4_FACTOR. */
+template <enum weight_format FORMAT> using x_factors = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
+
+static constexpr __host__ __device__ int box_steps_of(enum weight_format format)
+{
+    return format == WEIGHT_INT4 ? 2 : 1;
+}
+template <enum weight_format FORMAT> static constexpr int STAGE_STEPS = BOXES *box_steps_of(FORMAT);
+template <enum weight_format FORMAT> static constexpr int GROUP_STEPS = GROUP_BOXES *box_steps_of(FORMAT);
+
+/* Steps of a part of x. */
+static inline __host__ __device__ int steps_of(const few_call &c, enum weight_format format)
+{
+    return c.part_stages * BOXES * box_steps_of(format);
+}
+
+static inline __host__ __device__ int gain_bytes_of(const matmul &m)
+{
+    return m.gain ? (int)m.in_features * (m.gain_is_float ? 4 : 2) : 0;
+}
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* Output features of a tile: with MATMUL_GATE gates. */
+static __device__ __forceinline__ int tile_features(const few_call &c)
+{
+    return c.matmul.result == MATMUL_GATE ? c.tile_rows / 2 : c.tile_rows;
+}
+
+struct weight_ring {
+    uint8_t *data;
+    uint64_t *full, *empty;
+};
+
+/* A block's part: tiles first_tile, first_tile + columns, ..., and of each the stages [begin, begin + stages). */
+struct few_part {
+    int rank, first_tile, begin, stages;
+};
+
+static __device__ __forceinline__ few_part find_part(const few_call &c)
+{
+    few_part p;
+    p.rank = blockIdx.x % c.splits;
+    p.first_tile = blockIdx.x / c.splits;
+    p.begin = p.rank * c.part_stages;
+    p.stages = c.all_stages - p.begin < c.part_stages ? c.all_stages - p.begin : c.part_stages;
+    return p;
+}
+
+static __device__ __forceinline__ void mma_threads_sync()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"((int)MMA_THREADS) : "memory");
+}
+
+/* ---- the ring ---- */
+
+/* The whole pieces of 16 bytes of `count` rows of row_bytes. */
+static __device__ __forceinline__ void prefetch_rows(const void *rows, int64_t row_bytes, int first, int count)
+{
+    const uintptr_t begin = ((uintptr_t)rows + first * row_bytes + 15) & ~(uintptr_t)15;
+    const uintptr_t end = ((uintptr_t)rows + (first + count) * row_bytes) & ~(uintptr_t)15;
+    if (begin < end) bulk_prefetch((const void *)begin, (uint32_t)(end - begin));
+}
+
+/* INT4: the scales and zeros of a tile into the L2 cache, by lane 0, and those of up by lane 1. */
+static __device__ __forceinline__ void prefetch_scales(const few_call &c, int tile)
+{
+    const matmul &m = c.matmul;
+    const int lane = threadIdx.x % 32, lanes = m.result == MATMUL_GATE ? 2 : 1;
+    const int features = (int)m.out_features / lanes, first = tile * tile_features(c);
+    const int count = min(tile_features(c), features - first);
+    if (lane >= lanes) return;
+    prefetch_rows(m.scales, c.groups * c.scale_bytes, lane * features + first, count);
+    if (m.zeros) prefetch_rows(m.zeros, c.groups, lane * features + first, count);
+}
+
+/* The warp that copies: lane i copies box i of a stage; of MATMUL_GATE lanes BOXES + i the rows of up. */
+template <enum weight_format FORMAT>
+static __device__ __forceinline__ void copy_weights(const few_call &c, const few_part &p, const weight_ring &ring)
+{
+    const int lane = threadIdx.x % 32, box = lane % BOXES, stage_bytes = BOXES * c.slot_bytes;
+    const bool gated = c.matmul.result == MATMUL_GATE, is_up = lane >= BOXES;
+    const int boxes = gated ? 2 * BOXES : BOXES, up_row = is_up ? (int)(c.matmul.out_features / 2) : 0;
+    const uint64_t policy = evict_first_policy();
+    uint8_t *to = ring.data + box * c.slot_bytes + (is_up ? UP_ROW * BOX_ROW : 0);
+    ring_place at = {0, 0}, arrived = {0, 0};
+    int in_flight = 0;
+    for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
+        const int row = tile * tile_features(c) + up_row;
+        if (FORMAT == WEIGHT_INT4 && p.rank == 0) prefetch_scales(c, tile);
+#pragma unroll 1
+        for (int i = 0; i < p.stages; i++) {
+            if (in_flight == c.in_flight) {
+                barrier_wait(&ring.full[arrived.stage], arrived.round & 1);
+                ring_step(arrived, c.stages);
+            } else {
+                in_flight++;
+            }
+            if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
+            if (lane == 0) barrier_arrive_expect(&ring.full[at.stage], boxes * c.box_rows * BOX_ROW);
+            __syncwarp();
+            if (lane < boxes)
+                box_copy_2d(to + at.stage * stage_bytes, &c.weight, ((p.begin + i) * BOXES + box) * (BOX_ROW / 2), row,
+                            &ring.full[at.stage], policy);
+            ring_step(at, c.stages);
+        }
+    }
+}
+
+/* ---- x ---- */
+
+static __device__ __forceinline__ void box_copy_3d(void *to, const CUtensorMap *map, int c0, int c1, int c2,
+                                                   uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+/* A warp copies the part's steps of x, with zeros for tokens and input features that are not there, and the gains,
+ * which do not wait for the previous kernel. */
+template <enum weight_format FORMAT, int N>
+static __device__ __forceinline__ void copy_x(const few_call &c, const few_part &p, uint8_t *x, uint8_t *gain,
+                                              uint64_t *full)
+{
+    if (threadIdx.x == 0) {
+        barrier_arrive_expect(full, steps_of(c, FORMAT) * N * STEP + gain_bytes_of(c.matmul));
+        if (c.matmul.gain) bulk_copy(gain, c.matmul.gain, gain_bytes_of(c.matmul), full, evict_last_policy());
+    }
+    __syncwarp();
+    wait_for_previous();
+    for (int i = threadIdx.x * c.x_steps; i < steps_of(c, FORMAT); i += 32 * c.x_steps) {
+        const int step = p.begin * STAGE_STEPS<FORMAT> + i;
+        const bool whole = c.matmul.in_features % STEP == 0;
+        box_copy_3d(x + i * N * STEP, &c.x, whole ? 0 : step * STEP, 0, whole ? step : 0, full);
+    }
+}
+
+static __device__ __forceinline__ uint32_t to_e4m3(uint32_t pair)
+{
+    uint16_t out;
+    asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(out) : "r"(pair));
+    return out;
+}
+
+static __device__ __forceinline__ uint32_t from_e4m3(uint32_t pair)
+{
+    uint32_t out;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(out) : "h"((uint16_t)pair));
+    return out;
+}
+
+template <class G> static __device__ __forceinline__ void load_eight(float (&out)[8], const G *from)
+{
+    G values[8];
+#pragma unroll
+    for (int i = 0; i < (int)sizeof values / 16; i++) ((uint4 *)values)[i] = ((const uint4 *)from)[i];
+#pragma unroll
+    for (int i = 0; i < 8; i++) out[i] = to_float(values[i]);
+}
+
+/* Eight elements of x times their gains, rounded, and their squares before. */
+static __device__ __forceinline__ uint4 apply_gains(uint4 words, const float (&gains)[8], float &square)
+{
+    uint32_t *w = (uint32_t *)&words;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float low = __uint_as_float(w[i] << 16), high = __uint_as_float(w[i] & 0xffff0000);
+        const __nv_bfloat162 out = __floats2bfloat162_rn(low * gains[2 * i], high * gains[2 * i + 1]);
+        square += low * low + high * high;
+        w[i] = *(const uint32_t *)&out;
+    }
+    return words;
+}
+
+/* The exponents, with their bias, of the largest of 128 bfloat16, of which 16 lanes have eight each: of COUNT tokens.
+ */
+template <int COUNT>
+static __device__ __forceinline__ void find_exponents(uint32_t (&exponents)[COUNT], const uint4 (&words)[COUNT])
+{
+    constexpr uint32_t SIZE = 0x7fff7fff;
+#pragma unroll
+    for (int t = 0; t < COUNT; t++)
+        exponents[t] = __vimax3_s16x2(__vimax3_s16x2(words[t].x & SIZE, words[t].y & SIZE, words[t].z & SIZE),
+                                      words[t].w & SIZE, 0);
+#pragma unroll
+    for (int offset = 8; offset > 0; offset /= 2)
+#pragma unroll
+        for (int t = 0; t < COUNT; t++)
+            exponents[t] = __vimax3_s16x2(exponents[t], __shfl_xor_sync(~0u, exponents[t], offset), 0);
+#pragma unroll
+    for (int t = 0; t < COUNT; t++)
+        exponents[t] = max(max(exponents[t] & 0xffff, exponents[t] >> 16) >> 7, (uint32_t)HALF_EXPONENT);
+}
+
+/* Makes two e4m3 of each of eight bfloat16. As float16 one with the exponent of the largest has the exponent 7, so it
+ * is below 256, and what is lost is 2^17 times smaller. */
+static __device__ __forceinline__ void split_eight(const uint4 &words, uint32_t exponent, uint2 &high, uint2 &low)
+{
+    const uint32_t *w = (const uint32_t *)&words;
+    const uint32_t minus = ((HALF_EXPONENT - exponent) << 7 & 0xffff) * 0x10001;
+    uint32_t h[4], l[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint32_t half = __viaddmax_s16x2(w[i] & 0x7fff7fff, minus, 0) << 3 | (w[i] & 0x80008000);
+        h[i] = to_e4m3(half);
+        const uint32_t back = from_e4m3(h[i]);
+        const __half2 rest = __hsub2(*(const __half2 *)&half, *(const __half2 *)&back);
+        l[i] = to_e4m3(*(const uint32_t *)&rest);
+    }
+    high = make_uint2(h[0] | h[1] << 16, h[2] | h[3] << 16);
+    low = make_uint2(l[0] | l[1] << 16, l[2] | l[3] << 16);
+}
+
+/* The factor of e4m3 whose largest has that exponent as bfloat16; NaN if it is NaN or an infinity. */
+static __device__ __forceinline__ float scale_of(uint32_t exponent)
+{
+    return __uint_as_float(exponent == 255 ? 0x7fc00000 : (exponent - 7) << 23);
+}
+
+/* The sum of eight elements. */
+static __device__ __forceinline__ float sum_of_eight(const uint4 &words)
+{
+    const uint32_t *w = (const uint32_t *)&words;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) sum += __uint_as_float(w[i] << 16) + __uint_as_float(w[i] & 0xffff0000);
+    return sum;
+}
+
+/* The sums of COUNT numbers over 16 lanes: lanes 16 / COUNT * i, ... have that of number i. */
+template <int COUNT> static __device__ __forceinline__ float sum_of_lanes(float (&x)[COUNT])
+{
+#pragma unroll
+    for (int offset = 8, count = COUNT; offset > 0; offset /= 2) {
+        if (count == 1) {
+            x[0] += __shfl_xor_sync(~0u, x[0], offset);
+            continue;
+        }
+        count /= 2;
+        const bool keeps_upper = threadIdx.x & offset;
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            const float kept = keeps_upper ? x[count + i] : x[i], given = keeps_upper ? x[i] : x[count + i];
+            x[i] = kept + __shfl_xor_sync(~0u, given, offset);
+        }
+    }
+    return x[0];
+}
+
+/* INT4: of 32 input features, which four lanes have, those of wgmma's bytes 2 j and 2 j + 1 are from lanes 0 and 2, or
+ * 1 and 3 (quantized.cuh). The first lane of such two gets their first eight bytes, the other one the rest. */
+static __device__ __forceinline__ uint2 interleave(const uint2 &own)
+{
+    const bool is_second = threadIdx.x & 2;
+    const uint32_t others = __shfl_xor_sync(~0u, is_second ? own.x : own.y, 2);
+    const uint32_t even = is_second ? others : own.x, odd = is_second ? own.y : others;
+    return make_uint2(__byte_perm(even, odd, 0x5140), __byte_perm(even, odd, 0x7362));
+}
+
+/* Which eight of a step's 128 bytes of x a lane has in the end. */
+template <enum weight_format FORMAT> static __device__ __forceinline__ int piece_of_lane(int lane)
+{
+    return FORMAT == WEIGHT_INT4 ? (lane & 12) | (lane & 1) << 1 | (lane >> 1 & 1) : lane;
+}
+
+static __device__ __forceinline__ void store_scale(float *factor, float scale)
+{
+    *factor = scale;
+}
+static __device__ __forceinline__ void store_scale(float2 *factor, float scale)
+{
+    factor->x = scale;
+}
+
+/* Stores the sums of a step of COUNT tokens. */
+template <int COUNT> static __device__ __forceinline__ void store_sums(float2 *factors, const uint4 (&words)[COUNT])
+{
+    float sums[COUNT];
+#pragma unroll
+    for (int t = 0; t < COUNT; t++) sums[t] = sum_of_eight(words[t]);
+    const float sum = sum_of_lanes(sums);
+    if (threadIdx.x % (16 / COUNT) == 0) factors[threadIdx.x % 16 / (16 / COUNT)].y = sum * (1.0f / INT4_FACTOR);
+}
+
+/* Makes e4m3 of the x in shared memory, in place: each half warp takes steps, and AT_ONCE tokens at a time. factors:
+ * [steps, tokens]; squares: [half warps, tokens], of the elements before their gains. */
+template <enum weight_format FORMAT, int N, int AT_ONCE>
+static __device__ __forceinline__ void convert_x(const few_call &c, const few_part &p, uint8_t *x, const uint8_t *gain,
+                                                 x_factors<FORMAT> *factors, float *squares)
+{
+    constexpr int TOKENS = N / 2;
+    const int lane = threadIdx.x % 16, half_warp = threadIdx.x / 16, piece = piece_of_lane<FORMAT>(lane);
+    const matmul &m = c.matmul;
+    float square[TOKENS] = {};
+#pragma unroll 1
+    for (int first_step = threadIdx.x / 32 * 2; first_step < steps_of(c, FORMAT); first_step += HALF_WARPS) {
+        const int step = first_step + half_warp % 2; /* there are an even number of steps */
+        float g[8] = {};
+        const int feature = (p.begin * STAGE_STEPS<FORMAT> + step) * STEP + 8 * lane;
+        if (m.gain && feature < m.in_features) {
+            if (m.gain_is_float) {
+                load_eight(g, (const float *)gain + feature);
+            } else {
+                load_eight(g, (const element *)gain + feature);
+            }
+        }
+#pragma unroll
+        for (int first = 0; first < TOKENS; first += AT_ONCE) {
+            if (first >= m.num_tokens) break;
+            uint8_t *rows = x + (step * TOKENS + first) * 2 * STEP;
+            uint4 words[AT_ONCE];
+#pragma unroll
+            for (int t = 0; t < AT_ONCE; t++) words[t] = *(const uint4 *)(rows + t * 2 * STEP + 16 * lane);
+            if (m.gain)
+#pragma unroll
+                for (int t = 0; t < AT_ONCE; t++) words[t] = apply_gains(words[t], g, square[first + t]);
+            if constexpr (FORMAT == WEIGHT_INT4) store_sums(factors + step * TOKENS + first, words);
+            uint32_t exponents[AT_ONCE];
+            uint2 high[AT_ONCE], low[AT_ONCE];
+            find_exponents(exponents, words);
+#pragma unroll
+            for (int t = 0; t < AT_ONCE; t++) {
+                split_eight(words[t], exponents[t], high[t], low[t]);
+                if (FORMAT == WEIGHT_INT4) high[t] = interleave(high[t]), low[t] = interleave(low[t]);
+            }
+            __syncwarp();
+#pragma unroll
+            for (int t = 0; t < AT_ONCE; t++) {
+                uint8_t *row = rows + t * 2 * STEP + piece % 2 * 8;
+                const int swizzle = 2 * (first + t) % 8;
+                *(uint2 *)(row + (piece / 2 ^ swizzle) * 16) = high[t];
+                *(uint2 *)(row + STEP + (piece / 2 ^ (swizzle + 1)) * 16) = low[t];
+                if (lane == 0) store_scale(factors + step * TOKENS + first + t, scale_of(exponents[t]));
+            }
+        }
+    }
+    if (!m.gain) return;
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+#pragma unroll
+        for (int offset = 8; offset > 0; offset /= 2) square[t] += __shfl_xor_sync(~0u, square[t], offset);
+        if (lane == 0) squares[half_warp * TOKENS + t] = square[t];
+    }
+}
+
+/* ---- the matmul ---- */
+
+/* The first of the two rows of a box that a thread multiplies; the other one is 8 further. INT4: two neighbouring quads
+ * have rows that are 4 apart, so that their pieces are in different banks. */
+template <enum weight_format FORMAT> static __device__ __forceinline__ int row_of_thread()
+{
+    const int quad = threadIdx.x % 32 / 4;
+    return threadIdx.x % GROUP / 32 * 16 + (FORMAT == WEIGHT_INT4 ? (quad & 1) << 2 | (quad & 2) | quad >> 2 : quad);
+}
+
+/* The output feature of a row of a tile; one that exists. */
+static __device__ __forceinline__ int feature_of(const few_call &c, int tile, int row)
+{
+    const bool gated = c.matmul.result == MATMUL_GATE;
+    const int features = (int)c.matmul.out_features;
+    int o = tile * tile_features(c) + (gated ? row % UP_ROW : row);
+    if (gated && row >= UP_ROW) o += features / 2;
+    return o >= features ? features - 1 : o;
+}
+
+/* The scales of a thread's two rows. */
+template <enum weight_format FORMAT> struct row_scales;
+
+template <> struct row_scales<WEIGHT_FP8> {
+    const float *of_rows[2] = {}; /* of the groups of a row, if there are more than one */
+
+    __device__ __forceinline__ void begin(const few_call &, const few_part &) {}
+    __device__ __forceinline__ void begin_tile(const few_call &c, int tile)
+    {
+        if (c.groups == 1) return;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int o = feature_of(c, tile, row_of_thread<WEIGHT_FP8>() + 8 * i);
+            of_rows[i] = (const float *)c.matmul.scales + (int64_t)(o / (int)c.matmul.scale_rows) * c.groups;
+        }
+    }
+    __device__ __forceinline__ void begin_stage(const few_call &, const few_part &, int, int) {}
+    /* What all sums of an output feature are multiplied by. */
+    static __device__ __forceinline__ float of_all_groups(const few_call &c, int o)
+    {
+        return c.groups > 1 ? 1 : ((const float *)c.matmul.scales)[o / c.matmul.scale_rows];
+    }
+};
+
+/* The lanes of a quad have the same rows, so each loads what belongs to another step of a stage, one stage ahead. */
+template <> struct row_scales<WEIGHT_INT4> {
+    int rows[2];                  /* the first groups of the rows whose scales are loaded */
+    uint32_t loaded[2], zeros[2]; /* a scale's bits, and its zero */
+    float scale[2], zero[2];      /* of this stage */
+
+    __device__ __forceinline__ void find_rows(const few_call &c, int tile)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) rows[i] = feature_of(c, tile, row_of_thread<WEIGHT_INT4>() + 8 * i) * c.groups;
+    }
+    __device__ __forceinline__ void load(const few_call &c, const few_part &p, int stage)
+    {
+        const matmul &m = c.matmul;
+        const int of_stage = threadIdx.x / GROUP * GROUP_STEPS<WEIGHT_INT4> + threadIdx.x % 4;
+        const int step = (p.begin + stage) * STAGE_STEPS<WEIGHT_INT4> + of_stage;
+        /* A stage may go beyond the last group, where x is zero. */
+        const int group = min(c.group_steps > 1 ? step / c.group_steps : step, c.groups - 1);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int at = rows[i] + group;
+            const uint8_t *scale_at = (const uint8_t *)m.scales + (int64_t)at * c.scale_bytes;
+            loaded[i] = c.scale_bytes == 4 ? *(const uint32_t *)scale_at : *(const uint16_t *)scale_at;
+            zeros[i] = m.zeros ? m.zeros[at] : 8;
+        }
+    }
+    __device__ __forceinline__ void begin(const few_call &c, const few_part &p)
+    {
+        find_rows(c, p.first_tile);
+        load(c, p, 0);
+    }
+    __device__ __forceinline__ void begin_tile(const few_call &, int) {}
+    __device__ __forceinline__ void begin_stage(const few_call &c, const few_part &p, int tile, int stage)
+    {
+        const enum dtype dtype = c.matmul.scale_dtype;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            scale[i] = dtype == DTYPE_FLOAT16 ? __half2float(__ushort_as_half((uint16_t)loaded[i]))
+                                              : __uint_as_float(dtype == DTYPE_FLOAT32 ? loaded[i] : loaded[i] << 16);
+            zero[i] = (float)zeros[i];
+        }
+        const bool is_last = stage + 1 == p.stages;
+        if (is_last) find_rows(c, tile + c.columns); /* after the last tile: rows that exist */
+        load(c, p, is_last ? 0 : stage + 1);
+    }
+    static __device__ __forceinline__ float of_all_groups(const few_call &, int)
+    {
+        return INT4_FACTOR;
+    }
+};
+
+/* What a warpgroup has of a stage: the shared addresses of its weights and x, what belongs to its first step, the
+ * barrier for when the weights are not needed any more. */
+template <enum weight_format FORMAT> struct stage_part {
+    uint32_t weights, x;
+    const x_factors<FORMAT> *factors;
+    int step;
+    uint64_t *empty;
+};
+
+/* The sums of a warpgroup over a stage, into total[n8 of tokens][row, row + 8]. */
+template <int N>
+static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], const few_call &c,
+                                                      const row_scales<WEIGHT_FP8> &rows,
+                                                      const stage_part<WEIGHT_FP8> &part)
+{
+    float sum[GROUP_BOXES][N / 2];
+    wgmma_begin();
+#pragma unroll
+    for (int b = 0; b < GROUP_BOXES; b++) {
+        const uint64_t first = swizzled_descriptor(part.weights + b * c.slot_bytes),
+                       second = swizzled_descriptor(part.x + b * N * STEP);
+#pragma unroll
+        for (int k = 0; k < 4; k++) wgmma_e4m3<N>(sum[b], first + 2 * k, second + 2 * k, k > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+#pragma unroll
+    for (int b = 0; b < GROUP_BOXES; b++) {
+        wgmma_pin(sum[b]);
+        float factors[2] = {1, 1};
+        if (c.groups > 1) { /* a stage may go beyond the last group, where x is zero */
+            const int group = min(part.step + b, c.groups - 1);
+            factors[0] = rows.of_rows[0][group], factors[1] = rows.of_rows[1][group];
+        }
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) {
+            const float scale = part.factors[b * (N / 2) + 4 * n + threadIdx.x % 4];
+            const float *s = sum[b] + 4 * n;
+            total[n][0] += scale * factors[0] * (s[0] + s[1]);
+            total[n][1] += scale * factors[1] * (s[2] + s[3]);
+        }
+    }
+    if (threadIdx.x % 32 == 0) barrier_arrive(part.empty);
+}
+
+/* A thread's pieces of INT4 of a step, of each of its rows. */
+static __device__ __forceinline__ void load_pieces(uint4 (&pieces)[2], const few_call &c, uint32_t weights, int s)
+{
+    const int row = row_of_thread<WEIGHT_INT4>();
+    const uint32_t first = weights + row * BOX_ROW + (threadIdx.x % 4 ^ row % 8) * 16;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t at = (first ^ s % 2 * INT4_SEGMENT_BYTES) + s / 2 * c.slot_bytes + i * 8 * BOX_ROW;
+        pieces[i] = *(const uint4 *)__cvta_shared_to_generic(at);
+    }
+}
+
+/* A step of both rows as A of wgmma, 32 input features each. */
+static __device__ __forceinline__ void decode_step(uint32_t (&a)[4][4], const uint4 (&pieces)[2])
+{
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint32_t word = ((const uint32_t *)&pieces[i])[k];
+            a[k][i] = word & 0x0f0f0f0f;
+            a[k][2 + i] = word >> 4 & 0x0f0f0f0f;
+        }
+        wgmma_pin_operand(a[k]);
+    }
+}
+
+/* Adds the sums of step s of the stage. */
+template <int N>
+static __device__ __forceinline__ void add_step(float (&total)[N / 8][2], const float (&sum)[N / 2],
+                                                const row_scales<WEIGHT_INT4> &rows, const float2 *factors, int s)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float scale = __shfl_sync(~0u, rows.scale[i], s, 4), zero = __shfl_sync(~0u, rows.zero[i], s, 4);
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) {
+            const float2 f = factors[s * (N / 2) + 4 * n + threadIdx.x % 4];
+            total[n][i] += scale * (f.x * (sum[4 * n + 2 * i] + sum[4 * n + 2 * i + 1]) - zero * f.y);
+        }
+    }
+}
+
+/* A step is decoded while wgmma multiplies the step before, and then that one's sums are added. */
+template <int N>
+static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], const few_call &c,
+                                                      const row_scales<WEIGHT_INT4> &rows,
+                                                      const stage_part<WEIGHT_INT4> &part)
+{
+    constexpr int STEPS = GROUP_STEPS<WEIGHT_INT4>;
+    float sum[2][N / 2];
+    uint32_t a[2][4][4];
+    uint4 pieces[2][2];
+    load_pieces(pieces[0], c, part.weights, 0);
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+        if (s >= 2) {
+            wgmma_wait<1>();
+            wgmma_pin(sum[s % 2]);
+            add_step<N>(total, sum[s % 2], rows, part.factors, s - 2);
+        }
+        if (s + 1 < STEPS) load_pieces(pieces[(s + 1) % 2], c, part.weights, s + 1);
+        decode_step(a[s % 2], pieces[s % 2]);
+        if (s + 2 == STEPS) {
+            __syncwarp();
+            barrier_arrive_if(part.empty, threadIdx.x % 32 == 0);
+        }
+        wgmma_begin();
+        const uint64_t x = swizzled_descriptor(part.x + s * N * STEP);
+#pragma unroll
+        for (int k = 0; k < 4; k++) wgmma_e4m3_registers<N>(sum[s % 2], a[s % 2][k], x + 2 * k, k > 0);
+        wgmma_commit();
+    }
+    wgmma_wait<1>();
+    wgmma_pin(sum[STEPS % 2]);
+    add_step<N>(total, sum[STEPS % 2], rows, part.factors, STEPS - 2);
+    wgmma_wait<0>();
+    wgmma_pin(sum[(STEPS + 1) % 2]);
+    add_step<N>(total, sum[(STEPS + 1) % 2], rows, part.factors, STEPS - 1);
+}
+
+/* An element of a tile's result that a thread stores, and what it reads for that before the sum is there. */
+struct out_place {
+    bool is_there;
+    int token, row; /* of the tile */
+    int64_t at;     /* in out */
+    float bias, up_bias, before, scale, up_scale;
+};
+
+template <enum weight_format FORMAT>
+static __device__ __forceinline__ out_place find_place(const few_call &c, int tile, int i)
+{
+    const matmul &m = c.matmul;
+    const bool gated = m.result == MATMUL_GATE;
+    const int rows = tile_features(c), features = (int)(gated ? m.out_features / 2 : m.out_features);
+    out_place place = {};
+    place.token = i / rows;
+    place.row = i - place.token * rows;
+    const int o = tile * rows + place.row;
+    place.is_there = place.token < m.num_tokens && o < features;
+    if (!place.is_there) return place;
+    place.at = place.token * m.out_stride + o;
+    place.scale = row_scales<FORMAT>::of_all_groups(c, o);
+    if (gated) place.up_scale = row_scales<FORMAT>::of_all_groups(c, features + o);
+    if (m.bias) place.bias = to_float(((const element *)m.bias)[o]);
+    if (m.bias && gated) place.up_bias = to_float(((const element *)m.bias)[features + o]);
+    if (m.result == MATMUL_ADD) place.before = to_float(((const element *)m.out)[place.at]);
+    return place;
+}
+
+/* The sum of a row over the warpgroups and the blocks of the cluster. */
+template <int N>
+static __device__ __forceinline__ float total_of(const few_call &c, const float *sums, int token, int row)
+{
+    const float *first = sums + token * SUMS_ROW + row, *second = first + (N / 2) * SUMS_ROW;
+    if (c.splits == 1) return *first + *second;
+    float total = 0;
+    for (int rank = 0; rank < c.splits; rank++)
+        total += cluster_load(cluster_address(first, rank)) + cluster_load(cluster_address(second, rank));
+    return total;
+}
+
+template <int N>
+static __device__ __forceinline__ void write_place(const few_call &c, const out_place &place, const float *sums,
+                                                   const float *norms)
+{
+    const matmul &m = c.matmul;
+    const float norm = m.gain ? norms[place.token] : 1;
+    const float y = total_of<N>(c, sums, place.token, place.row) * (place.scale * norm) + place.bias;
+    if (m.result == MATMUL_GATE) {
+        const float up =
+            total_of<N>(c, sums, place.token, UP_ROW + place.row) * (place.up_scale * norm) + place.up_bias;
+        ((element *)m.out)[place.at] = from_float<element>(gate_times_up<element>(m.activation, y, up));
+    } else if (m.result == MATMUL_ADD) {
+        ((element *)m.out)[place.at] = from_float<element>(place.before + to_float(from_float<element>(y)));
+    } else if (m.out_is_float) {
+        ((float *)m.out)[place.at] = y;
+    } else {
+        ((element *)m.out)[place.at] = from_float<element>(y);
+    }
+}
+
+/* Tells both blocks of the cluster that this block's sums are there. */
+static __device__ __forceinline__ void arrive_at_all(uint64_t *barrier)
+{
+    for (int rank = 0; rank < 2; rank++)
+        asm volatile(
+            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(cluster_address(barrier, rank))
+            : "memory");
+}
+
+static __device__ __forceinline__ void wait_for_cluster(uint64_t *barrier, uint32_t parity)
+{
+    asm volatile("{\n.reg .pred p;\nagain:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n@!p bra again;\n}\n" ::"r"(
+                     shared_address(barrier)),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* The warpgroups that multiply. sums: two sets, used in turn, so that one barrier for each tile is enough. */
+template <enum weight_format FORMAT, int N>
+static __device__ __forceinline__ void multiply_tiles(const few_call &c, const few_part &p, const weight_ring &ring,
+                                                      row_scales<FORMAT> &rows, const uint8_t *x,
+                                                      const x_factors<FORMAT> *factors, float *all_sums,
+                                                      const float *norms, uint64_t *sums_full)
+{
+    const int group = __shfl_sync(~0u, threadIdx.x / GROUP, 0); /* so that addresses are the same for a whole warp */
+    const int row = row_of_thread<FORMAT>();
+    const int first_step = group * GROUP_STEPS<FORMAT>;
+    const int elements = c.matmul.num_tokens * tile_features(c);
+    const uint32_t first_weights = shared_address(ring.data) + group * GROUP_BOXES * c.slot_bytes;
+    const uint32_t first_x = shared_address(x) + first_step * N * STEP;
+    ring_place at = {0, 0};
+    uint32_t side = 0, round = 0;
+    for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
+        const out_place place = find_place<FORMAT>(c, tile, threadIdx.x + p.rank * MMA_THREADS);
+        float total[N / 8][2] = {}, *sums = all_sums + side * SUMS<N>;
+        rows.begin_tile(c, tile);
+#pragma unroll 1
+        for (int i = 0; i < p.stages; i++) {
+            const int step = i * STAGE_STEPS<FORMAT>;
+            const stage_part<FORMAT> part = {first_weights + at.stage * BOXES * c.slot_bytes, first_x + step * N * STEP,
+                                             factors + (step + first_step) * (N / 2),
+                                             p.begin * STAGE_STEPS<FORMAT> + step + first_step, &ring.empty[at.stage]};
+            rows.begin_stage(c, p, tile, i);
+            barrier_wait(&ring.full[at.stage], at.round & 1);
+            multiply_stage<N>(total, c, rows, part);
+            ring_step(at, c.stages);
+        }
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                sums[(group * (N / 2) + 4 * n + threadIdx.x % 4) * SUMS_ROW + row + 8 * i] = total[n][i];
+        mma_threads_sync();
+        if (c.splits > 1) {
+            if (threadIdx.x == 0) arrive_at_all(&sums_full[side]);
+            wait_for_cluster(&sums_full[side], round);
+        }
+        if (place.is_there) write_place<N>(c, place, sums, norms);
+        for (int i = threadIdx.x + (p.rank + c.splits) * MMA_THREADS; i < elements; i += c.splits * MMA_THREADS) {
+            const out_place next = find_place<FORMAT>(c, tile, i);
+            if (next.is_there) write_place<N>(c, next, sums, norms);
+        }
+        side ^= 1;
+        round ^= side == 0;
+    }
+}
+
+/* The factors of rms_norm. */
+template <int N>
+static __device__ __forceinline__ void find_norms(const few_call &c, const float *squares, float *norms)
+{
+    if (!c.matmul.gain || (int)threadIdx.x >= N / 2) return;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < HALF_WARPS; i++) sum += squares[i * (N / 2) + threadIdx.x];
+    norms[threadIdx.x] = rsqrtf(sum / (float)c.matmul.in_features + c.matmul.eps);
+}
+
+/* The threads that prepare x, and multiply. */
+template <enum weight_format FORMAT, int N>
+static __device__ __forceinline__ void multiply(const few_call &c, const few_part &p, const weight_ring &ring,
+                                                uint8_t *data, uint64_t *x_full, uint64_t *sums_full, float *norms)
+{
+    uint8_t *x = data + c.x_at, *gain = data + c.gain_at;
+    x_factors<FORMAT> *factors = (x_factors<FORMAT> *)(data + c.factors_at);
+    float *squares = (float *)(data + c.squares_at);
+    row_scales<FORMAT> rows;
+    if (threadIdx.x < MMA_THREADS) rows.begin(c, p);
+    if (threadIdx.x < 32) copy_x<FORMAT, N>(c, p, x, gain, x_full);
+    wait_for_previous();
+    barrier_wait(x_full, 0);
+    if (c.matmul.num_tokens == 1) {
+        convert_x<FORMAT, N, 1>(c, p, x, gain, factors, squares);
+    } else {
+        convert_x<FORMAT, N, 4>(c, p, x, gain, factors, squares);
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* for wgmma */
+    if (c.splits > 1) cluster_wait();                            /* the other block has initialized its barriers */
+    asm volatile("bar.sync 2, %0;" ::"n"((int)PREPARE_THREADS) : "memory");
+    if (threadIdx.x >= MMA_THREADS) return;
+    find_norms<N>(c, squares, norms);
+    multiply_tiles<FORMAT, N>(c, p, ring, rows, x, factors, (float *)(data + c.sums_at), norms, sums_full);
+}
+
+#endif
+
+template <enum weight_format FORMAT, int N>
+static __global__ void __launch_bounds__(THREADS, 1) few_tokens_wgmma_kernel(const __grid_constant__ few_call c)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ uint8_t shared[];
+    __shared__ uint64_t full[MAX_STAGES], empty[MAX_STAGES], x_full, sums_full[2];
+    __shared__ float norms[N / 2];
+    uint8_t *data = shared + (-shared_address(shared) & (ALIGNMENT - 1));
+    const weight_ring ring = {data, full, empty};
+    const few_part p = find_part(c);
+    let_next_start();
+    if (threadIdx.x < MAX_STAGES) {
+        barrier_init(&full[threadIdx.x], 1);
+        barrier_init(&empty[threadIdx.x], MMA_THREADS / 32);
+        if (threadIdx.x < 2) barrier_init(&sums_full[threadIdx.x], 2);
+        if (threadIdx.x == 0) barrier_init(&x_full, 1);
+        barrier_init_fence();
+    }
+    __syncthreads();
+    if (c.splits > 1) cluster_arrive();
+    if (threadIdx.x < PREPARE_THREADS) {
+        multiply<FORMAT, N>(c, p, ring, data, &x_full, sums_full, norms);
+    } else {
+        copy_weights<FORMAT>(c, p, ring);
+        __syncwarp();
+        if (c.splits > 1) cluster_wait();
+    }
+    if (c.splits > 1) { /* waits until the other block does not read this block's sums any more */
+        __syncwarp();
+        cluster_arrive_relaxed();
+        cluster_wait();
+    }
+#endif
+}
+
+/* ---- the host's side ---- */
+
+/* Columns of x as e4m3. */
+static int columns_of(const struct matmul *m)
+{
+    return m->num_tokens <= 4 ? 8 : 16;
+}
+
+/* Shared memory, with the longest ring that fits. False: it is too short. */
+static bool lay_out(const struct cuda_state *s, struct few_call *c)
+{
+    const int n = columns_of(&c->matmul), steps = steps_of(*c, c->matmul.format), stage = BOXES * c->slot_bytes;
+    const int64_t x = (int64_t)steps * n * STEP, sums = 2 * (n == 8 ? SUMS<8> : SUMS<16>)*(int64_t)sizeof(float);
+    const bool int4 = c->matmul.format == WEIGHT_INT4;
+    const int64_t factors =
+        steps * n / 2 * (int64_t)(int4 ? sizeof(x_factors<WEIGHT_INT4>) : sizeof(x_factors<WEIGHT_FP8>));
+    const int64_t squares = HALF_WARPS * n / 2 * (int64_t)sizeof(float), gain = gain_bytes_of(c->matmul);
+    const int64_t room = (int64_t)s->max_shared_bytes - 1024 - ALIGNMENT - x - sums - factors - squares - gain;
+    const int64_t all = c->part_stages * cuda_div_up(c->tiles, c->columns);
+    int64_t stages = room > 0 ? room / stage : 0;
+    if (stages < 2 || (stages < all && stages * stage < MIN_RING)) return false;
+    if (stages > MAX_STAGES) stages = MAX_STAGES;
+    if (stages > all) stages = all > 2 ? all : 2; /* the rest of shared memory is for the next kernel's blocks */
+    c->stages = (int32_t)stages;
+    c->x_at = (int32_t)stages * stage;
+    c->sums_at = (int32_t)(c->x_at + x);
+    c->factors_at = (int32_t)(c->sums_at + sums);
+    c->squares_at = (int32_t)(c->factors_at + factors);
+    c->gain_at = (int32_t)(c->squares_at + squares);
+    c->shared_bytes = (int32_t)(ALIGNMENT + c->gain_at + gain);
+    return true;
+}
+
+/* With tiles in so many parts, of a size that gives all blocks the same to do. False: x does not fit. */
+static bool plan_with(const struct cuda_state *s, int splits, struct few_call *c)
+{
+    const struct matmul *m = &c->matmul;
+    const bool gated = m->result == MATMUL_GATE;
+    const int64_t places = s->num_sms / splits;
+    const int64_t rounds = cuda_div_up(cuda_div_up(m->out_features, BOX_ROWS), places);
+    c->splits = splits;
+    c->tile_rows = (int32_t)cuda_div_up(cuda_div_up(m->out_features, rounds * places), 8) * 8;
+    c->tiles = (int32_t)cuda_div_up(m->out_features, c->tile_rows);
+    c->columns = c->tiles < places ? c->tiles : (int32_t)places;
+    c->box_rows = gated ? c->tile_rows / 2 : c->tile_rows;
+    c->slot_bytes = (gated ? BOX_ROWS : c->box_rows) * BOX_ROW;
+    c->all_stages = (int32_t)cuda_div_up(m->in_features, BOXES * box_steps_of(m->format) * STEP);
+    c->part_stages = (int32_t)cuda_div_up(c->all_stages, splits);
+    if ((splits - 1) * c->part_stages >= c->all_stages || !lay_out(s, c)) return false;
+    c->in_flight = (int32_t)cuda_div_up(IN_FLIGHT, BOXES * c->tile_rows * BOX_ROW);
+    if (c->in_flight > c->stages) c->in_flight = c->stages;
+    return true;
+}
+
+/* An x that leaves too little for the ring is cut into two parts, but the norm needs all of it. */
+static bool plan(const struct cuda_state *s, struct few_call *c)
+{
+    const int64_t x = c->matmul.in_features * columns_of(&c->matmul);
+    const bool is_large = x > (columns_of(&c->matmul) == 8 ? 72 << 10 : 116 << 10);
+    return c->matmul.gain || !is_large ? plan_with(s, 1, c) : plan_with(s, 2, c);
+}
+
+template <enum weight_format FORMAT, int N>
+static void launch(struct backend *b, const char *operation, const struct few_call *call)
+{
+    auto *kernel = few_tokens_wgmma_kernel<FORMAT, N>;
+    const struct cuda_state *s = cuda_use(b);
+    const dim3 blocks(call->columns * call->splits);
+    if (!cuda_allow_shared(b, operation, kernel, call->shared_bytes)) return;
+    cuda_launch_dependent(s, kernel, {blocks, THREADS, call->shared_bytes, call->splits}, *call);
+    cuda_check_launch(b, operation);
+}
+
+static bool takes_format(const struct matmul *m)
+{
+    const bool whole_rows = m->group_size >= m->in_features;
+    if (m->format == WEIGHT_FP8) return m->scale_dtype == DTYPE_FLOAT32 && (whole_rows || m->group_size == STEP);
+    return m->format == WEIGHT_INT4 && m->in_features % INT4_SEGMENT == 0 && m->scale_rows == 1 &&
+           (whole_rows || m->group_size % STEP == 0) && m->in_features / STEP * m->out_features <= INT32_MAX;
+}
+
+static bool takes(struct backend *b, const struct matmul *m)
+{
+    const bool shape = m->num_tokens >= 1 && m->num_tokens <= FEW_TOKENS_WGMMA_MAX && m->in_features > 0 &&
+                       m->in_features % 16 == 0 && m->in_features <= INT32_MAX / 64 && m->out_features > 0 &&
+                       m->out_features <= INT32_MAX / 64;
+    const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
+                         (!m->gain || cuda_is_aligned(m->gain));
+    return cuda_state(b)->has_wgmma && m->dtype == DTYPE_BFLOAT16 && takes_format(m) && shape && aligned;
+}
+
+/* The weight's bytes count as 16-bit elements. */
+static bool map_operands(struct few_call *c)
+{
+    const struct matmul *m = &c->matmul;
+    const int64_t row = m->in_features / (2 * box_steps_of(m->format));
+    const struct tensor_map_args weight = {m->weight,
+                                           2,
+                                           {row, m->out_features},
+                                           {row},
+                                           {BOX_ROW / 2, c->box_rows},
+                                           CU_TENSOR_MAP_SWIZZLE_128B,
+                                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
+    const bool whole = m->in_features % STEP == 0;
+    c->x_steps = whole ? steps_of(*c, m->format) : 1;
+    const struct tensor_map_args x = {
+        m->x,
+        3,
+        {whole ? (int64_t)STEP : m->in_features, m->num_tokens, whole ? m->in_features / STEP : 1},
+        {m->x_stride, STEP},
+        {STEP, columns_of(m) / 2, c->x_steps},
+        CU_TENSOR_MAP_SWIZZLE_NONE,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
+    return tensor_map_encode(&c->weight, &weight) && tensor_map_encode(&c->x, &x);
+}
+
+template <enum weight_format FORMAT>
+static void launch_tokens(struct backend *b, const char *operation, const struct few_call *call)
+{
+    if (columns_of(&call->matmul) == 8) {
+        launch<FORMAT, 8>(b, operation, call);
+    } else {
+        launch<FORMAT, 16>(b, operation, call);
+    }
+}
+
+bool few_tokens_wgmma(struct backend *b, const char *operation, const struct matmul *m)
+{
+    struct few_call call = {};
+    call.matmul = *m;
+    call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);
+    call.group_steps = call.groups > 1 ? (int32_t)(m->group_size / STEP) : 1;
+    call.scale_bytes = (int32_t)dtype_size(m->scale_dtype);
+    if (!takes(b, m) || !plan(cuda_state(b), &call) || !map_operands(&call)) return false;
+    if (m->format == WEIGHT_FP8) {
+        launch_tokens<WEIGHT_FP8>(b, operation, &call);
+    } else {
+        launch_tokens<WEIGHT_INT4>(b, operation, &call);
+    }
+    return true;
+}
