@@ -144,7 +144,8 @@ static double activate(double x, enum activation activation)
 {
     if (activation == ACTIVATION_SILU) return x / (1 + exp(-x));
     if (activation == ACTIVATION_GELU) return x / 2 * erfc(-x / sqrt(2));
-    return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    const double u = sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
+    return x / (1 + exp(-2 * u)); /* x / 2 * (1 + tanh(u)), without its cancellation */
 }
 
 void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size, enum activation activation)
