@@ -253,7 +253,7 @@ void check_within(const struct test_backend *tb, const char *what, const struct 
         difference += (value - reference[i]) * (value - reference[i]);
         norm += reference[i] * reference[i];
     }
-    if (sqrt(difference) > tolerance * sqrt(norm) + FLT_MIN * sqrt((double)count))
+    if (sqrt(difference) > tolerance * sqrt(norm) + 1e-30 * sqrt((double)count))
         fail_msg("%s: %s: ||out - reference|| / ||reference|| = %.3g, above %.0e", tb->name, what,
                  sqrt(difference / norm), tolerance);
 }

@@ -69,8 +69,8 @@ double *tensor_rows(const struct tensor *t, int64_t rows, int64_t columns, int64
 void tensor_close_up(const struct test_backend *tb, struct tensor *t, int64_t rows, int64_t columns, int64_t stride);
 
 /* ||out - reference|| / ||reference|| for elements [0, count) of the host copy, which must be finite; fails the test
- * above the tolerance, where differences below the smallest normal float32 do not count. `what` and the backend name are
- * for the message. */
+ * above the tolerance, where differences of 1e-30, near the underflow of float32, do not count. `what` and the backend
+ * name are for the message. */
 void check_within(const struct test_backend *tb, const char *what, const struct tensor *out, const double *reference,
                   int64_t count, double tolerance);
 /* The tolerance of `dtype`: 1e-5 for float32, 1e-2 for the shorter ones. */
