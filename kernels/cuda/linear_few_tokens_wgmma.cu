@@ -14,6 +14,9 @@
  *     step     row 0: token 0, high    row 1: token 0, low    row 2: token 1, high    ...
  *              (before: token 0, 128 elements of 16 bits)     (before: token 1)
  *
+ * float16 has more significant bits than two e4m3, so such a token has two places: the rows of high and low, and a row
+ * for what these leave, with a row of zeros.
+ *
  * One warp copies weights into a ring in shared memory with the tensor copy engine, from before the previous kernel has
  * ended. Two warpgroups turn x into e4m3 and multiply. A stage of the ring has four boxes of up to 64 rows of 128
  * bytes, and each warpgroup multiplies two of them. With MATMUL_GATE half of a box's rows are gates, and the others the
@@ -53,11 +56,10 @@ enum {
     ALIGNMENT = 1024       /* of a box: the swizzle's period */
 };
 
-using element = __nv_bfloat16; /* of x and out */
-
 struct few_call {
     CUtensorMap weight; /* in boxes of box_rows and a step */
-    CUtensorMap x;      /* [steps, tokens, step] in boxes of x_steps, if it has whole steps; else of one */
+    CUtensorMap x;      /* [steps, tokens, 1, step] in boxes of x_steps, all places and a step; only whole steps are in
+                           dimension 0, else it is 1 */
     int32_t x_steps;
     struct matmul matmul;
     int32_t tiles, tile_rows, box_rows;
@@ -73,7 +75,14 @@ struct few_call {
 
 template <int N> static constexpr int SUMS = 2 * (N / 2) * SUMS_ROW; /* of both warpgroups */
 
-/* What belongs to a step of a token: the scale of its e4m3, and of INT4 the sum of x / INT4_FACTOR. */
+/* Places of a token: pairs of rows of x, and of sums. */
+static constexpr __host__ __device__ int places_of(enum dtype dtype)
+{
+    return dtype == DTYPE_FLOAT16 ? 2 : 1;
+}
+template <class T> static constexpr int PLACES = std::is_same_v<T, __half> ? 2 : 1;
+
+/* What belongs to a step of a place: the scale of its e4m3, and of INT4 the sum of x / INT4_FACTOR. */
 template <enum weight_format FORMAT> using x_factors = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
 
 static constexpr __host__ __device__ int box_steps_of(enum weight_format format)
@@ -184,17 +193,17 @@ static __device__ __forceinline__ void copy_weights(const few_call &c, const few
 
 /* ---- x ---- */
 
-static __device__ __forceinline__ void box_copy_3d(void *to, const CUtensorMap *map, int c0, int c1, int c2,
-                                                   uint64_t *barrier)
+/* Copies a box from element c0 of step c3 on. */
+static __device__ __forceinline__ void copy_steps(void *to, const CUtensorMap *map, int c0, int c3, uint64_t *barrier)
 {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
-                 "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(shared_address(barrier))
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %3, %4}], [%5];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(c0), "r"(0), "r"(c3), "r"(shared_address(barrier))
                  : "memory");
 }
 
-/* A warp copies the part's steps of x, with zeros for tokens and input features that are not there, and the gains,
- * which do not wait for the previous kernel. */
+/* A warp copies the part's steps of x, with zeros for second places and for tokens and input features that are not
+ * there, and the gains, which do not wait for the previous kernel. */
 template <enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void copy_x(const few_call &c, const few_part &p, uint8_t *x, uint8_t *gain,
                                               uint64_t *full)
@@ -208,7 +217,7 @@ static __device__ __forceinline__ void copy_x(const few_call &c, const few_part 
     for (int i = threadIdx.x * c.x_steps; i < steps_of(c, FORMAT); i += 32 * c.x_steps) {
         const int step = p.begin * STAGE_STEPS<FORMAT> + i;
         const bool whole = c.matmul.in_features % STEP == 0;
-        box_copy_3d(x + i * N * STEP, &c.x, whole ? 0 : step * STEP, 0, whole ? step : 0, full);
+        copy_steps(x + i * N * STEP, &c.x, whole ? 0 : step * STEP, whole ? step : 0, full);
     }
 }
 
@@ -359,55 +368,155 @@ template <int COUNT> static __device__ __forceinline__ void store_sums(float2 *f
     if (threadIdx.x % (16 / COUNT) == 0) factors[threadIdx.x % 16 / (16 / COUNT)].y = sum * (1.0f / INT4_FACTOR);
 }
 
-/* Makes e4m3 of the x in shared memory, in place: each half warp takes steps, and AT_ONCE tokens at a time. factors:
- * [steps, tokens]; squares: [half warps, tokens], of the elements before their gains. */
+/* Where a lane has x: of a step, and which eight of the step's 128 bytes it has in the end. */
+struct x_lane {
+    int lane, half_warp, piece;
+};
+
+template <enum weight_format FORMAT> static __device__ __forceinline__ x_lane find_lane()
+{
+    const int lane = threadIdx.x % 16;
+    return {lane, (int)threadIdx.x / 16, piece_of_lane<FORMAT>(lane)};
+}
+
+/* The gains of a lane's eight elements of a step, 0 behind the last one. */
+template <class T>
+static __device__ __forceinline__ void load_gains(float (&out)[8], const matmul &m, const uint8_t *gain, int feature)
+{
+    if (feature >= m.in_features) return;
+    if (m.gain_is_float) {
+        load_eight(out, (const float *)gain + feature);
+    } else {
+        load_eight(out, (const T *)gain + feature);
+    }
+}
+
+/* Stores eight bytes of row i of a step's rows of x. */
+static __device__ __forceinline__ void store_piece(uint8_t *rows, int i, int piece, uint2 bytes)
+{
+    *(uint2 *)(rows + i * STEP + (piece / 2 ^ i % 8) * 16 + piece % 2 * 8) = bytes;
+}
+
+/* Makes two e4m3 of AT_ONCE tokens of a step, from token `first` on. */
 template <enum weight_format FORMAT, int N, int AT_ONCE>
+static __device__ __forceinline__ void convert_tokens(const x_lane &at, uint8_t *rows, int first, const float (&g)[8],
+                                                      bool has_gain, x_factors<FORMAT> *factors, float *square)
+{
+    uint4 words[AT_ONCE];
+#pragma unroll
+    for (int t = 0; t < AT_ONCE; t++) words[t] = *(const uint4 *)(rows + (first + t) * 2 * STEP + 16 * at.lane);
+    if (has_gain)
+#pragma unroll
+        for (int t = 0; t < AT_ONCE; t++) words[t] = apply_gains(words[t], g, square[t]);
+    if constexpr (FORMAT == WEIGHT_INT4) store_sums(factors + first, words);
+    uint32_t exponents[AT_ONCE];
+    uint2 high[AT_ONCE], low[AT_ONCE];
+    find_exponents(exponents, words);
+#pragma unroll
+    for (int t = 0; t < AT_ONCE; t++) {
+        split_eight(words[t], exponents[t], high[t], low[t]);
+        if (FORMAT == WEIGHT_INT4) high[t] = interleave(high[t]), low[t] = interleave(low[t]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int t = 0; t < AT_ONCE; t++) {
+        store_piece(rows, 2 * (first + t), at.piece, high[t]);
+        store_piece(rows, 2 * (first + t) + 1, at.piece, low[t]);
+        if (at.lane == 0) store_scale(factors + first + t, scale_of(exponents[t]));
+    }
+}
+
+/* Rounds eight numbers below 448 to e4m3, and subtracts those. */
+static __device__ __forceinline__ uint2 take_e4m3(float (&x)[8])
+{
+    uint32_t bytes[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint16_t pair;
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
+        bytes[i] = pair;
+        const uint32_t halves = from_e4m3(pair);
+        const float2 taken = __half22float2(*(const __half2 *)&halves);
+        x[2 * i] -= taken.x, x[2 * i + 1] -= taken.y;
+    }
+    return make_uint2(bytes[0] | bytes[1] << 16, bytes[2] | bytes[3] << 16);
+}
+
+static __device__ __forceinline__ float sum_of(const float (&x)[8])
+{
+    return x[0] + x[1] + x[2] + x[3] + (x[4] + x[5] + x[6] + x[7]);
+}
+
+/* The exponent, with its bias, of the largest of 128 numbers, of which 16 lanes have eight each. */
+static __device__ __forceinline__ uint32_t find_exponent(const float (&x)[8])
+{
+    uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) largest = max(largest, __float_as_uint(x[i]) & 0x7fffffff); /* NaN is the largest */
+#pragma unroll
+    for (int offset = 8; offset > 0; offset /= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, offset));
+    return max(largest >> 23, (uint32_t)HALF_EXPONENT);
+}
+
+/* Makes three e4m3 of a float16 token of a step. */
+template <enum weight_format FORMAT>
+static __device__ __forceinline__ void convert_half(const x_lane &at, uint8_t *rows, int token, const float (&g)[8],
+                                                    bool has_gain, x_factors<FORMAT> *factors, float &square)
+{
+    float x[8], sum = 0;
+    uint2 parts[3];
+    load_eight(x, (const __half *)(rows + token * 4 * STEP) + 8 * at.lane);
+    if (has_gain)
+#pragma unroll
+        for (int i = 0; i < 8; i++) square += x[i] * x[i], x[i] *= g[i];
+    const uint32_t exponent = find_exponent(x);
+#pragma unroll
+    for (int i = 0; i < 8; i++) x[i] *= __uint_as_float((2 * 127 + 7 - exponent) << 23);
+    if (FORMAT == WEIGHT_INT4) sum = sum_of(x);
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        parts[i] = take_e4m3(x);
+        if (FORMAT == WEIGHT_INT4) parts[i] = interleave(parts[i]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 3; i++) store_piece(rows, 4 * token + i, at.piece, parts[i]);
+    if (FORMAT == WEIGHT_INT4) sum -= sum_of(x); /* what is lost does not meet the zero either */
+    if (FORMAT == WEIGHT_INT4)
+#pragma unroll
+        for (int offset = 8; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
+    if (at.lane > 0) return;
+    const float scale = scale_of(exponent);
+    store_scale(factors + 2 * token, scale);
+    store_scale(factors + 2 * token + 1, scale);
+    if constexpr (FORMAT == WEIGHT_INT4)
+        factors[2 * token].y = sum * scale * (1.0f / INT4_FACTOR), factors[2 * token + 1].y = 0;
+}
+
+/* Makes e4m3 of the x in shared memory, in place: each half warp takes steps, and of bfloat16 AT_ONCE tokens at a time.
+ * factors: [steps, places]; squares: [half warps, tokens], of the elements before their gains. */
+template <class T, enum weight_format FORMAT, int N, int AT_ONCE>
 static __device__ __forceinline__ void convert_x(const few_call &c, const few_part &p, uint8_t *x, const uint8_t *gain,
                                                  x_factors<FORMAT> *factors, float *squares)
 {
-    constexpr int TOKENS = N / 2;
-    const int lane = threadIdx.x % 16, half_warp = threadIdx.x / 16, piece = piece_of_lane<FORMAT>(lane);
+    constexpr int TOKENS = N / 2 / PLACES<T>, STRIDE = PLACES<T> == 1 ? AT_ONCE : 1;
+    const x_lane at = find_lane<FORMAT>();
     const matmul &m = c.matmul;
     float square[TOKENS] = {};
 #pragma unroll 1
     for (int first_step = threadIdx.x / 32 * 2; first_step < steps_of(c, FORMAT); first_step += HALF_WARPS) {
-        const int step = first_step + half_warp % 2; /* there are an even number of steps */
+        const int step = first_step + at.half_warp % 2; /* there are an even number of steps */
         float g[8] = {};
-        const int feature = (p.begin * STAGE_STEPS<FORMAT> + step) * STEP + 8 * lane;
-        if (m.gain && feature < m.in_features) {
-            if (m.gain_is_float) {
-                load_eight(g, (const float *)gain + feature);
-            } else {
-                load_eight(g, (const element *)gain + feature);
-            }
-        }
+        if (m.gain) load_gains<T>(g, m, gain, (p.begin * STAGE_STEPS<FORMAT> + step) * STEP + 8 * at.lane);
 #pragma unroll
-        for (int first = 0; first < TOKENS; first += AT_ONCE) {
+        for (int first = 0; first < TOKENS; first += STRIDE) {
             if (first >= m.num_tokens) break;
-            uint8_t *rows = x + (step * TOKENS + first) * 2 * STEP;
-            uint4 words[AT_ONCE];
-#pragma unroll
-            for (int t = 0; t < AT_ONCE; t++) words[t] = *(const uint4 *)(rows + t * 2 * STEP + 16 * lane);
-            if (m.gain)
-#pragma unroll
-                for (int t = 0; t < AT_ONCE; t++) words[t] = apply_gains(words[t], g, square[first + t]);
-            if constexpr (FORMAT == WEIGHT_INT4) store_sums(factors + step * TOKENS + first, words);
-            uint32_t exponents[AT_ONCE];
-            uint2 high[AT_ONCE], low[AT_ONCE];
-            find_exponents(exponents, words);
-#pragma unroll
-            for (int t = 0; t < AT_ONCE; t++) {
-                split_eight(words[t], exponents[t], high[t], low[t]);
-                if (FORMAT == WEIGHT_INT4) high[t] = interleave(high[t]), low[t] = interleave(low[t]);
-            }
-            __syncwarp();
-#pragma unroll
-            for (int t = 0; t < AT_ONCE; t++) {
-                uint8_t *row = rows + t * 2 * STEP + piece % 2 * 8;
-                const int swizzle = 2 * (first + t) % 8;
-                *(uint2 *)(row + (piece / 2 ^ swizzle) * 16) = high[t];
-                *(uint2 *)(row + STEP + (piece / 2 ^ (swizzle + 1)) * 16) = low[t];
-                if (lane == 0) store_scale(factors + step * TOKENS + first + t, scale_of(exponents[t]));
+            uint8_t *rows = x + step * N * STEP;
+            x_factors<FORMAT> *of_step = factors + step * (N / 2);
+            if constexpr (PLACES<T> == 1) {
+                convert_tokens<FORMAT, N, AT_ONCE>(at, rows, first, g, m.gain != NULL, of_step, square + first);
+            } else {
+                convert_half<FORMAT>(at, rows, first, g, m.gain != NULL, of_step, square[first]);
             }
         }
     }
@@ -416,7 +525,7 @@ static __device__ __forceinline__ void convert_x(const few_call &c, const few_pa
     for (int t = 0; t < TOKENS; t++) {
 #pragma unroll
         for (int offset = 8; offset > 0; offset /= 2) square[t] += __shfl_xor_sync(~0u, square[t], offset);
-        if (lane == 0) squares[half_warp * TOKENS + t] = square[t];
+        if (at.lane == 0) squares[at.half_warp * (N / 2) + t] = square[t];
     }
 }
 
@@ -649,7 +758,7 @@ struct out_place {
     float bias, up_bias, before, scale, up_scale;
 };
 
-template <enum weight_format FORMAT>
+template <class T, enum weight_format FORMAT>
 static __device__ __forceinline__ out_place find_place(const few_call &c, int tile, int i)
 {
     const matmul &m = c.matmul;
@@ -664,41 +773,47 @@ static __device__ __forceinline__ out_place find_place(const few_call &c, int ti
     place.at = place.token * m.out_stride + o;
     place.scale = row_scales<FORMAT>::of_all_groups(c, o);
     if (gated) place.up_scale = row_scales<FORMAT>::of_all_groups(c, features + o);
-    if (m.bias) place.bias = to_float(((const element *)m.bias)[o]);
-    if (m.bias && gated) place.up_bias = to_float(((const element *)m.bias)[features + o]);
-    if (m.result == MATMUL_ADD) place.before = to_float(((const element *)m.out)[place.at]);
+    if (m.bias) place.bias = to_float(((const T *)m.bias)[o]);
+    if (m.bias && gated) place.up_bias = to_float(((const T *)m.bias)[features + o]);
+    if (m.result == MATMUL_ADD) place.before = to_float(((const T *)m.out)[place.at]);
     return place;
 }
 
-/* The sum of a row over the warpgroups and the blocks of the cluster. */
-template <int N>
+/* The sum of a row over a token's places, the warpgroups and the blocks of the cluster. */
+template <class T, int N>
 static __device__ __forceinline__ float total_of(const few_call &c, const float *sums, int token, int row)
 {
-    const float *first = sums + token * SUMS_ROW + row, *second = first + (N / 2) * SUMS_ROW;
-    if (c.splits == 1) return *first + *second;
     float total = 0;
-    for (int rank = 0; rank < c.splits; rank++)
-        total += cluster_load(cluster_address(first, rank)) + cluster_load(cluster_address(second, rank));
+#pragma unroll
+    for (int place = 0; place < PLACES<T>; place++) {
+        const float *first = sums + (token * PLACES<T> + place) * SUMS_ROW + row, *second = first + (N / 2) * SUMS_ROW;
+        if (c.splits == 1) {
+            total += *first + *second;
+            continue;
+        }
+        for (int rank = 0; rank < c.splits; rank++)
+            total += cluster_load(cluster_address(first, rank)) + cluster_load(cluster_address(second, rank));
+    }
     return total;
 }
 
-template <int N>
+template <class T, int N>
 static __device__ __forceinline__ void write_place(const few_call &c, const out_place &place, const float *sums,
                                                    const float *norms)
 {
     const matmul &m = c.matmul;
     const float norm = m.gain ? norms[place.token] : 1;
-    const float y = total_of<N>(c, sums, place.token, place.row) * (place.scale * norm) + place.bias;
+    const float y = total_of<T, N>(c, sums, place.token, place.row) * (place.scale * norm) + place.bias;
     if (m.result == MATMUL_GATE) {
         const float up =
-            total_of<N>(c, sums, place.token, UP_ROW + place.row) * (place.up_scale * norm) + place.up_bias;
-        ((element *)m.out)[place.at] = from_float<element>(gate_times_up<element>(m.activation, y, up));
+            total_of<T, N>(c, sums, place.token, UP_ROW + place.row) * (place.up_scale * norm) + place.up_bias;
+        ((T *)m.out)[place.at] = from_float<T>(gate_times_up<T>(m.activation, y, up));
     } else if (m.result == MATMUL_ADD) {
-        ((element *)m.out)[place.at] = from_float<element>(place.before + to_float(from_float<element>(y)));
+        ((T *)m.out)[place.at] = from_float<T>(place.before + to_float(from_float<T>(y)));
     } else if (m.out_is_float) {
         ((float *)m.out)[place.at] = y;
     } else {
-        ((element *)m.out)[place.at] = from_float<element>(y);
+        ((T *)m.out)[place.at] = from_float<T>(y);
     }
 }
 
@@ -721,7 +836,7 @@ static __device__ __forceinline__ void wait_for_cluster(uint64_t *barrier, uint3
 }
 
 /* The warpgroups that multiply. sums: two sets, used in turn, so that one barrier for each tile is enough. */
-template <enum weight_format FORMAT, int N>
+template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void multiply_tiles(const few_call &c, const few_part &p, const weight_ring &ring,
                                                       row_scales<FORMAT> &rows, const uint8_t *x,
                                                       const x_factors<FORMAT> *factors, float *all_sums,
@@ -736,7 +851,7 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
     ring_place at = {0, 0};
     uint32_t side = 0, round = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
-        const out_place place = find_place<FORMAT>(c, tile, threadIdx.x + p.rank * MMA_THREADS);
+        const out_place place = find_place<T, FORMAT>(c, tile, threadIdx.x + p.rank * MMA_THREADS);
         float total[N / 8][2] = {}, *sums = all_sums + side * SUMS<N>;
         rows.begin_tile(c, tile);
 #pragma unroll 1
@@ -760,10 +875,10 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
             if (threadIdx.x == 0) arrive_at_all(&sums_full[side]);
             wait_for_cluster(&sums_full[side], round);
         }
-        if (place.is_there) write_place<N>(c, place, sums, norms);
+        if (place.is_there) write_place<T, N>(c, place, sums, norms);
         for (int i = threadIdx.x + (p.rank + c.splits) * MMA_THREADS; i < elements; i += c.splits * MMA_THREADS) {
-            const out_place next = find_place<FORMAT>(c, tile, i);
-            if (next.is_there) write_place<N>(c, next, sums, norms);
+            const out_place next = find_place<T, FORMAT>(c, tile, i);
+            if (next.is_there) write_place<T, N>(c, next, sums, norms);
         }
         side ^= 1;
         round ^= side == 0;
@@ -782,7 +897,7 @@ static __device__ __forceinline__ void find_norms(const few_call &c, const float
 }
 
 /* The threads that prepare x, and multiply. */
-template <enum weight_format FORMAT, int N>
+template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void multiply(const few_call &c, const few_part &p, const weight_ring &ring,
                                                 uint8_t *data, uint64_t *x_full, uint64_t *sums_full, float *norms)
 {
@@ -794,22 +909,22 @@ static __device__ __forceinline__ void multiply(const few_call &c, const few_par
     if (threadIdx.x < 32) copy_x<FORMAT, N>(c, p, x, gain, x_full);
     wait_for_previous();
     barrier_wait(x_full, 0);
-    if (c.matmul.num_tokens == 1) {
-        convert_x<FORMAT, N, 1>(c, p, x, gain, factors, squares);
+    if (c.matmul.num_tokens == 1 || PLACES < T >> 1) {
+        convert_x<T, FORMAT, N, 1>(c, p, x, gain, factors, squares);
     } else {
-        convert_x<FORMAT, N, 4>(c, p, x, gain, factors, squares);
+        convert_x<T, FORMAT, N, 4>(c, p, x, gain, factors, squares);
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* for wgmma */
     if (c.splits > 1) cluster_wait();                            /* the other block has initialized its barriers */
     asm volatile("bar.sync 2, %0;" ::"n"((int)PREPARE_THREADS) : "memory");
     if (threadIdx.x >= MMA_THREADS) return;
     find_norms<N>(c, squares, norms);
-    multiply_tiles<FORMAT, N>(c, p, ring, rows, x, factors, (float *)(data + c.sums_at), norms, sums_full);
+    multiply_tiles<T, FORMAT, N>(c, p, ring, rows, x, factors, (float *)(data + c.sums_at), norms, sums_full);
 }
 
 #endif
 
-template <enum weight_format FORMAT, int N>
+template <class T, enum weight_format FORMAT, int N>
 static __global__ void __launch_bounds__(THREADS, 1) few_tokens_wgmma_kernel(const __grid_constant__ few_call c)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -830,7 +945,7 @@ static __global__ void __launch_bounds__(THREADS, 1) few_tokens_wgmma_kernel(con
     __syncthreads();
     if (c.splits > 1) cluster_arrive();
     if (threadIdx.x < PREPARE_THREADS) {
-        multiply<FORMAT, N>(c, p, ring, data, &x_full, sums_full, norms);
+        multiply<T, FORMAT, N>(c, p, ring, data, &x_full, sums_full, norms);
     } else {
         copy_weights<FORMAT>(c, p, ring);
         __syncwarp();
@@ -849,7 +964,7 @@ static __global__ void __launch_bounds__(THREADS, 1) few_tokens_wgmma_kernel(con
 /* Columns of x as e4m3. */
 static int columns_of(const struct matmul *m)
 {
-    return m->num_tokens <= 4 ? 8 : 16;
+    return 2 * m->num_tokens * places_of(m->dtype) <= 8 ? 8 : 16;
 }
 
 /* Shared memory, with the longest ring that fits. False: it is too short. */
@@ -906,10 +1021,10 @@ static bool plan(const struct cuda_state *s, struct few_call *c)
     return c->matmul.gain || !is_large ? plan_with(s, 1, c) : plan_with(s, 2, c);
 }
 
-template <enum weight_format FORMAT, int N>
+template <class T, enum weight_format FORMAT, int N>
 static void launch(struct backend *b, const char *operation, const struct few_call *call)
 {
-    auto *kernel = few_tokens_wgmma_kernel<FORMAT, N>;
+    auto *kernel = few_tokens_wgmma_kernel<T, FORMAT, N>;
     const struct cuda_state *s = cuda_use(b);
     const dim3 blocks(call->columns * call->splits);
     if (!cuda_allow_shared(b, operation, kernel, call->shared_bytes)) return;
@@ -927,12 +1042,12 @@ static bool takes_format(const struct matmul *m)
 
 static bool takes(struct backend *b, const struct matmul *m)
 {
-    const bool shape = m->num_tokens >= 1 && m->num_tokens <= FEW_TOKENS_WGMMA_MAX && m->in_features > 0 &&
-                       m->in_features % 16 == 0 && m->in_features <= INT32_MAX / 64 && m->out_features > 0 &&
-                       m->out_features <= INT32_MAX / 64;
+    const bool shape = m->num_tokens >= 1 && m->num_tokens * places_of(m->dtype) <= FEW_TOKENS_WGMMA_MAX &&
+                       m->in_features > 0 && m->in_features % 16 == 0 && m->in_features <= INT32_MAX / 64 &&
+                       m->out_features > 0 && m->out_features <= INT32_MAX / 64;
     const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
                          (!m->gain || cuda_is_aligned(m->gain));
-    return cuda_state(b)->has_wgmma && m->dtype == DTYPE_BFLOAT16 && takes_format(m) && shape && aligned;
+    return cuda_state(b)->has_wgmma && takes_format(m) && shape && aligned;
 }
 
 /* The weight's bytes count as 16-bit elements. */
@@ -949,24 +1064,34 @@ static bool map_operands(struct few_call *c)
                                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     const bool whole = m->in_features % STEP == 0;
     c->x_steps = whole ? steps_of(*c, m->format) : 1;
+    const int places = places_of(m->dtype);
     const struct tensor_map_args x = {
         m->x,
-        3,
-        {whole ? (int64_t)STEP : m->in_features, m->num_tokens, whole ? m->in_features / STEP : 1},
-        {m->x_stride, STEP},
-        {STEP, columns_of(m) / 2, c->x_steps},
+        4,
+        {whole ? (int64_t)STEP : m->in_features, 1, m->num_tokens, whole ? m->in_features / STEP : 1},
+        {m->x_stride, m->x_stride, STEP},
+        {STEP, places, columns_of(m) / 2 / places, c->x_steps},
         CU_TENSOR_MAP_SWIZZLE_NONE,
         CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     return tensor_map_encode(&c->weight, &weight) && tensor_map_encode(&c->x, &x);
 }
 
-template <enum weight_format FORMAT>
+template <class T, enum weight_format FORMAT>
 static void launch_tokens(struct backend *b, const char *operation, const struct few_call *call)
 {
     if (columns_of(&call->matmul) == 8) {
-        launch<FORMAT, 8>(b, operation, call);
+        launch<T, FORMAT, 8>(b, operation, call);
     } else {
-        launch<FORMAT, 16>(b, operation, call);
+        launch<T, FORMAT, 16>(b, operation, call);
+    }
+}
+
+template <class T> static void launch_format(struct backend *b, const char *operation, const struct few_call *call)
+{
+    if (call->matmul.format == WEIGHT_FP8) {
+        launch_tokens<T, WEIGHT_FP8>(b, operation, call);
+    } else {
+        launch_tokens<T, WEIGHT_INT4>(b, operation, call);
     }
 }
 
@@ -978,10 +1103,10 @@ bool few_tokens_wgmma(struct backend *b, const char *operation, const struct mat
     call.group_steps = call.groups > 1 ? (int32_t)(m->group_size / STEP) : 1;
     call.scale_bytes = (int32_t)dtype_size(m->scale_dtype);
     if (!takes(b, m) || !plan(cuda_state(b), &call) || !map_operands(&call)) return false;
-    if (m->format == WEIGHT_FP8) {
-        launch_tokens<WEIGHT_FP8>(b, operation, &call);
+    if (m->dtype == DTYPE_FLOAT16) {
+        launch_format<__half>(b, operation, &call);
     } else {
-        launch_tokens<WEIGHT_INT4>(b, operation, &call);
+        launch_format<__nv_bfloat16>(b, operation, &call);
     }
     return true;
 }
