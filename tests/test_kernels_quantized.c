@@ -1,9 +1,10 @@
 /* Matmuls with quantized weights, against float64, on each backend of this machine.
  *
  * The tolerance follows from what a backend may round. A CPU backend with vectors rounds x to 8 bits, with a scale for
- * each 32 columns (FP8 weights: it does not). A GPU rounds x to FP8 where the weight allows it, and elements of the
- * weight to the type of x. The scalar backend rounds nothing. An element that is rounded to a multiple of a step is off
- * by at most half a step and, over many elements, by step / sqrt(12). The errors of a sum add up as their squares. */
+ * each 32 columns (FP8 weights: it does not). A GPU rounds x to FP8 where the weight allows it, and scales
+ * and elements of the weight to the type of x. The scalar backend rounds nothing. An element that is rounded to a
+ * multiple of a step is off by at most half a step and, over many elements, by step / sqrt(12). The errors of a sum add
+ * up as their squares. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -161,8 +162,8 @@ static struct sums sums_of(const double *x, const double *x_errors, const double
     for (int64_t i = 0; i < n; i++) {
         const double dx = fabs(x_errors[i] * w[i]), dw = fabs(x[i] * w[i] * w_error);
         s.value += x[i] * w[i];
-        s.variance += (dx * dx + dw * dw) / 3;
-        s.bound += dx + dw;
+        s.variance += (dx * dx + 2 * dw * dw) / 3; /* the scale is rounded, and then the element */
+        s.bound += dx + 2 * dw;
     }
     return s;
 }
