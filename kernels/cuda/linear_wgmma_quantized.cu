@@ -12,6 +12,7 @@
 #include "kernels/cuda/input_order.cuh"
 #include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_few_tokens_wgmma.cuh"
+#include "kernels/cuda/linear_mma_quantized.cuh"
 #include "kernels/cuda/linear_wgmma_decode.cuh"
 #include "kernels/cuda/linear_wgmma_quantized.cuh"
 
@@ -619,13 +620,16 @@ static bool decode(struct backend *b, const char *operation, const struct matmul
     const int32_t min_tokens = m->format == WEIGHT_INT4 ? 5 : 9; /* few_tokens_quantized is faster with fewer */
     const bool wgmma = m->num_tokens >= min_tokens && linear_wgmma_takes_quantized(b, m);
     if (wgmma) return linear_wgmma_int4(b, operation, m) || linear_wgmma_quantized(b, operation, m);
-    return few_tokens_quantized(b, operation, m);
+    if (few_tokens_quantized(b, operation, m)) return true;
+    return !cuda_state(b)->has_wgmma && linear_mma_quantized(b, operation, m);
 }
 
 /* Of tokens that fit into the workspace together, in parts of about the same size. An addition must not end halfway. */
 static bool decode_ordered(struct backend *b, const char *operation, const struct matmul *m)
 {
     const int64_t most = input_order_most_tokens(b, m);
+    const bool by_mma = !cuda_state(b)->has_wgmma && m->num_tokens > FEW_TOKENS_MAX;
+    if (by_mma && !linear_mma_takes_quantized(m)) return false;
     if (most == 0 || (m->result == MATMUL_ADD && m->num_tokens > most)) return false;
     const int64_t size = dtype_size(m->dtype), parts = cuda_div_up(m->num_tokens, most);
     const int64_t part = cuda_div_up(m->num_tokens, parts);
