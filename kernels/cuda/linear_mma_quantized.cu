@@ -89,11 +89,11 @@ template <int N> static __device__ __forceinline__ tile_part find_part(const mma
 /* What a thread copies of each step: pieces of every ROWS_OF_ROUND-th row of the weight, and of every
  * TOKENS_OF_ROUND-th token. */
 struct tile_copies {
-    const uint8_t *weight, *x;       /* the first of the next step */
-    int weight_stride, x_stride;     /* bytes from one to the next */
-    int rows, tokens;                /* how many there are */
-    int weight_features, x_features; /* input features from the next step's on */
-    uint32_t weight_to, x_to;        /* places in a stage */
+    const uint8_t *weight, *x;        /* the first of the next step */
+    uint32_t weight_stride, x_stride; /* bytes from one to the next */
+    int rows, tokens;                 /* how many there are */
+    int weight_features, x_features;  /* input features from the next step's on */
+    uint32_t weight_to, x_to;         /* places in a stage */
     uint64_t policy;
 };
 
@@ -133,7 +133,7 @@ static __device__ __forceinline__ void copy_weights(tile_copies &c, uint32_t sta
     static_assert(L::ROWS_OF_ROUND % 8 == 0, "the rows that a thread copies are permuted alike");
 #pragma unroll
     for (int i = 0; i < L::WEIGHT_BYTES / ROUND; i++)
-        copy_async(stage + c.weight_to + i * ROUND, c.weight + (int64_t)c.weight_stride * min(i, c.rows - 1), is_there,
+        copy_async(stage + c.weight_to + i * ROUND, c.weight + c.weight_stride * min(i, c.rows - 1), is_there,
                    c.policy);
     c.weight += L::ROW_BYTES;
     c.weight_features -= STEP;
@@ -149,7 +149,7 @@ static __device__ __forceinline__ void copy_tokens(tile_copies &c, uint32_t stag
 #pragma unroll
     for (int i = 0; i < N / L::TOKENS_OF_ROUND; i++) {
         const bool reads = i < c.tokens;
-        copy_async(stage + c.x_to + i * ROUND, c.x + (int64_t)c.x_stride * (reads ? i : 0), reads && is_there);
+        copy_async(stage + c.x_to + i * ROUND, c.x + c.x_stride * (reads ? i : 0), reads && is_there);
     }
     c.x += TOKEN_ROW;
     c.x_features -= STEP;
@@ -196,8 +196,8 @@ struct unit_scales {
 
 /* Where the scales of a thread's rows are, and those of its next unit as they lie in memory. */
 struct scale_reader {
-    int group, units_left;                                    /* of the next unit; of its group, this unit included */
-    uint32_t scale_at[ROW_BLOCKS][2], zero_at[ROW_BLOCKS][2]; /* of a row's first group */
+    int group, units_left;         /* of the next unit; of its group, this unit included */
+    uint32_t first[ROW_BLOCKS][2]; /* where the row's scales, and zeros, begin */
     uint32_t scales[ROW_BLOCKS][2], zeros[ROW_BLOCKS][2];
 };
 
@@ -209,10 +209,10 @@ static __device__ __forceinline__ void load_scales(scale_reader &r, const mma_ca
     for (int i = 0; i < ROW_BLOCKS; i++)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            const uint32_t at = r.scale_at[i][j] + r.group;
+            const uint32_t at = r.first[i][j] + r.group;
             r.scales[i][j] = m.scale_dtype == DTYPE_FLOAT32 ? __ldg((const uint32_t *)m.scales + at)
                                                             : __ldg((const uint16_t *)m.scales + at);
-            if (FORMAT == WEIGHT_INT4 && m.zeros) r.zeros[i][j] = __ldg(m.zeros + r.zero_at[i][j] + r.group);
+            if (FORMAT == WEIGHT_INT4 && m.zeros) r.zeros[i][j] = __ldg(m.zeros + at);
         }
 }
 
@@ -231,8 +231,7 @@ static __device__ __forceinline__ scale_reader read_scales(const mma_call &call,
         for (int j = 0; j < 2; j++) {
             const int row = first + i * 16 + j * 8 + threadIdx.x % 32 / 4;
             const int feature = min(row, (int)m.out_features - 1);
-            r.scale_at[i][j] = feature / (int)m.scale_rows * call.groups;
-            r.zero_at[i][j] = feature * call.groups;
+            r.first[i][j] = (FORMAT == WEIGHT_INT4 ? feature : feature / (int)m.scale_rows) * call.groups;
             r.zeros[i][j] = 8;
         }
     load_scales<FORMAT>(r, call);
@@ -304,7 +303,7 @@ static __device__ __forceinline__ void decode_block(uint32_t (&a)[4], encoded<FO
         for (int i = 0; i < 4; i++) a[i] = multiply_pairs<T>(a[i], pair_of<T>(FP8_FACTOR<T>));
 }
 
-/* Multiplies `UNITS`-th of a step: 16 input features at a time, from 16 * first on. */
+/* Multiplies a unit, of which a step has UNITS: 16 input features at a time, from 16 * first of the step on. */
 template <class T, enum weight_format FORMAT, int N, int UNITS>
 static __device__ __forceinline__ void multiply_unit(tile_sums<N> &total, encoded<FORMAT> (&from)[ROW_BLOCKS],
                                                      const stage_place &at, int first, const unit_scales &s)
