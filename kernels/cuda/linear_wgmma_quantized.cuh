@@ -18,8 +18,8 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
 bool linear_wgmma_int4(struct backend *b, const char *operation, const struct matmul *m);
 
 /* By the fastest of these two, few_tokens_wgmma, few_tokens_quantized and linear_mma_quantized; for a weight with an
- * input_order, x is put into that order first. False: none of them takes it, or a norm (m->gain) is faster as a kernel of its own, or the
- * weight dequantized first. */
+ * input_order, x is put into that order first. False: none of them takes it, or a norm (m->gain) is faster as a kernel
+ * of its own, or the weight dequantized first. */
 bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m);
 
 #endif
