@@ -238,17 +238,23 @@ static __device__ __forceinline__ scale_reader read_scales(const mma_call &call,
     return r;
 }
 
-template <class T, enum weight_format FORMAT>
+/* One unit of a step has no branches, so that the compiler can mix this with what follows. Branches keep it from mixing
+ * several units, which takes more registers than there are. */
+template <class T, enum weight_format FORMAT, int UNITS>
 static __device__ __forceinline__ float scale_of(uint32_t bits, enum dtype dtype)
 {
-    const float scale = dtype == DTYPE_FLOAT32   ? __uint_as_float(bits)
-                        : dtype == DTYPE_FLOAT16 ? __half2float(__ushort_as_half((uint16_t)bits))
-                                                 : __uint_as_float(bits << 16);
+    const bool is_float = dtype == DTYPE_FLOAT32, is_half = dtype == DTYPE_FLOAT16;
+    const float half = __half2float(__ushort_as_half((uint16_t)bits));
+    const float other = __uint_as_float(bits << (is_float ? 0 : 16)); /* a bfloat16 is the upper half of a float32 */
+    const float scale = UNITS == 1 ? (is_half ? half : other)
+                        : is_float ? __uint_as_float(bits)
+                        : is_half  ? half
+                                   : __uint_as_float(bits << 16);
     return FORMAT == WEIGHT_FP8 && std::is_same_v<T, __half> ? scale * FP8_FACTOR<T> : scale;
 }
 
 /* The next unit's; starts to load those of the unit after it. */
-template <class T, enum weight_format FORMAT>
+template <class T, enum weight_format FORMAT, int UNITS>
 static __device__ __forceinline__ unit_scales next_scales(scale_reader &r, const mma_call &call)
 {
     unit_scales s;
@@ -256,7 +262,7 @@ static __device__ __forceinline__ unit_scales next_scales(scale_reader &r, const
     for (int i = 0; i < ROW_BLOCKS; i++)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            s.scales[i][j] = scale_of<T, FORMAT>(r.scales[i][j], call.matmul.scale_dtype);
+            s.scales[i][j] = scale_of<T, FORMAT, UNITS>(r.scales[i][j], call.matmul.scale_dtype);
             s.offsets[i][j] = INT4_BITS<T> + r.zeros[i][j] * 0x10001;
         }
     if (--r.units_left == 0) {
@@ -343,7 +349,7 @@ static __device__ __forceinline__ void multiply_step(tile_sums<N> &total, const 
 #pragma unroll
     for (int u = 0; u < UNITS; u++)
         multiply_unit<T, FORMAT, N, UNITS>(total, from, at, u * (STEP / 16 / UNITS),
-                                           next_scales<T, FORMAT>(scales, call));
+                                           next_scales<T, FORMAT, UNITS>(scales, call));
 }
 
 template <class T, enum weight_format FORMAT, int N, int UNITS>
