@@ -87,18 +87,20 @@ template <int N> static __device__ __forceinline__ tile_part find_part(const mma
 /* ---- the ring ---- */
 
 /* What a thread copies of each step: pieces of every ROWS_OF_ROUND-th row of the weight, and of every
- * TOKENS_OF_ROUND-th token. */
+ * TOKENS_OF_ROUND-th token. `to` goes on from step to step, because ptxas 13.0 makes an illegal instruction of a copy
+ * with a policy to the sum of a stage's address, which all threads share, and a thread's own place in it. */
 struct tile_copies {
     const uint8_t *weight, *x;        /* the first of the next step */
     uint32_t weight_stride, x_stride; /* bytes from one to the next */
     int rows, tokens;                 /* how many there are */
     int weight_features, x_features;  /* input features from the next step's on */
-    uint32_t weight_to, x_to;         /* places in a stage */
+    uint32_t to;                      /* where the first of the next step's weights goes */
+    int x_to;                         /* where x goes, from there on */
     uint64_t policy;
 };
 
 template <enum weight_format FORMAT, int N>
-static __device__ __forceinline__ tile_copies copies_of(const mma_call &call, const tile_part &part)
+static __device__ __forceinline__ tile_copies copies_of(const mma_call &call, const tile_part &part, uint32_t ring)
 {
     using L = mma_tiling<FORMAT, N>;
     const matmul &m = call.matmul;
@@ -117,31 +119,30 @@ static __device__ __forceinline__ tile_copies copies_of(const mma_call &call, co
     c.tokens = token > last_token ? 0 : (last_token - token) / L::TOKENS_OF_ROUND + 1;
     c.weight_features = (int)m.in_features - part.begin * STEP - piece * 16 * density;
     c.x_features = (int)m.in_features - part.begin * STEP - x_piece * 8;
-    c.weight_to = row * L::ROW_BYTES + (FORMAT == WEIGHT_INT4 ? piece : piece ^ row % 8) * 16;
-    c.x_to = L::WEIGHT_BYTES + token * TOKEN_ROW + (x_piece ^ token % 8) * 16;
+    c.to = ring + row * L::ROW_BYTES + (FORMAT == WEIGHT_INT4 ? piece : piece ^ row % 8) * 16;
+    c.x_to = (int)(ring + L::WEIGHT_BYTES + token * TOKEN_ROW + (x_piece ^ token % 8) * 16 - c.to);
     c.policy = evict_first_policy();
     return c;
 }
 
-/* Starts the copies of the next step's weights. Rows that there are not become copies of one that there is, whose sums
- * nobody reads; input features beyond the last become zeros. */
+/* Starts the copies of the next step's weights, to `to` and on. Rows that there are not become copies of one that there
+ * is, whose sums nobody reads; input features beyond the last become zeros. */
 template <enum weight_format FORMAT, int N>
-static __device__ __forceinline__ void copy_weights(tile_copies &c, uint32_t stage)
+static __device__ __forceinline__ void copy_weights(tile_copies &c, uint32_t to)
 {
     using L = mma_tiling<FORMAT, N>;
     const bool is_there = FORMAT == WEIGHT_INT4 || c.weight_features > 0;
     static_assert(L::ROWS_OF_ROUND % 8 == 0, "the rows that a thread copies are permuted alike");
 #pragma unroll
     for (int i = 0; i < L::WEIGHT_BYTES / ROUND; i++)
-        copy_async(stage + c.weight_to + i * ROUND, c.weight + c.weight_stride * min(i, c.rows - 1), is_there,
-                   c.policy);
+        copy_async(to + i * ROUND, c.weight + c.weight_stride * min(i, c.rows - 1), is_there, c.policy);
     c.weight += L::ROW_BYTES;
     c.weight_features -= STEP;
 }
 
 /* The same for x; tokens that there are not become zeros. */
 template <enum weight_format FORMAT, int N>
-static __device__ __forceinline__ void copy_tokens(tile_copies &c, uint32_t stage)
+static __device__ __forceinline__ void copy_tokens(tile_copies &c, uint32_t to)
 {
     using L = mma_tiling<FORMAT, N>;
     const bool is_there = FORMAT == WEIGHT_INT4 || c.x_features > 0;
@@ -149,7 +150,7 @@ static __device__ __forceinline__ void copy_tokens(tile_copies &c, uint32_t stag
 #pragma unroll
     for (int i = 0; i < N / L::TOKENS_OF_ROUND; i++) {
         const bool reads = i < c.tokens;
-        copy_async(stage + c.x_to + i * ROUND, c.x + c.x_stride * (reads ? i : 0), reads && is_there);
+        copy_async(to + c.x_to + i * ROUND, c.x + c.x_stride * (reads ? i : 0), reads && is_there);
     }
     c.x += TOKEN_ROW;
     c.x_features -= STEP;
@@ -167,8 +168,7 @@ static __device__ __forceinline__ void wait_oldest(int stages)
 /* Starts the copies of the first stages - 1 steps; from compute capability 9.0 on those of the weights before the
  * previous kernel has ended. */
 template <enum weight_format FORMAT, int N>
-static __device__ __forceinline__ void fill_ring(tile_copies &c, const mma_call &call, const tile_part &part,
-                                                 uint32_t ring)
+static __device__ __forceinline__ void fill_ring(tile_copies &c, const mma_call &call, const tile_part &part)
 {
     using L = mma_tiling<FORMAT, N>;
 #if __CUDA_ARCH__ >= 900
@@ -177,11 +177,12 @@ static __device__ __forceinline__ void fill_ring(tile_copies &c, const mma_call 
     const bool early = false;
 #endif
     const int count = call.stages - 1, steps = min(count, part.end - part.begin);
-    for (int i = 0; i < steps && early; i++) copy_weights<FORMAT, N>(c, ring + i * L::STAGE);
+    uint32_t to = c.to;
+    for (int i = 0; i < steps && early; i++, to += L::STAGE) copy_weights<FORMAT, N>(c, to);
     wait_for_previous();
-    for (int i = 0; i < count; i++) {
-        if (i < steps && !early) copy_weights<FORMAT, N>(c, ring + i * L::STAGE);
-        if (i < steps) copy_tokens<FORMAT, N>(c, ring + i * L::STAGE);
+    for (int i = 0; i < count; i++, c.to += L::STAGE) {
+        if (i < steps && !early) copy_weights<FORMAT, N>(c, c.to);
+        if (i < steps) copy_tokens<FORMAT, N>(c, c.to);
         copy_async_commit();
     }
 }
@@ -359,22 +360,22 @@ static __device__ __forceinline__ void multiply_part(tile_sums<N> &total, const 
     constexpr int STAGE = mma_tiling<FORMAT, N>::STAGE;
     const int ahead = call.stages - 1;
     const uint32_t ring_end = ring + call.stages * STAGE;
-    tile_copies copies = copies_of<FORMAT, N>(call, part);
+    tile_copies copies = copies_of<FORMAT, N>(call, part, ring);
     scale_reader scales = read_scales<FORMAT>(call, part, UNITS);
     stage_place at = first_place<FORMAT, N>(ring);
-    uint32_t to = ring + ahead * STAGE; /* the stage that was multiplied last */
-    fill_ring<FORMAT, N>(copies, call, part, ring);
+    fill_ring<FORMAT, N>(copies, call, part);
 #pragma unroll 1
     for (int i = part.begin; i < part.end; i++) {
         wait_oldest(call.stages);
         __syncthreads();
         if (i + ahead < part.end) {
-            copy_weights<FORMAT, N>(copies, to);
-            copy_tokens<FORMAT, N>(copies, to);
+            copy_weights<FORMAT, N>(copies, copies.to);
+            copy_tokens<FORMAT, N>(copies, copies.to);
         }
         copy_async_commit();
         multiply_step<T, FORMAT, N, UNITS>(total, at, scales, call);
-        to = at.weight;
+        copies.to += STAGE;
+        if (copies.to >= ring_end) copies.to -= call.stages * STAGE;
         at.weight += STAGE;
         if (at.weight == ring_end) at.weight = ring;
     }
