@@ -5,7 +5,8 @@
 
 #include "kernels/cuda/matmul.cuh"
 
-enum { LINEAR_MMA_MAX_TOKENS = 512 }; /* cuBLAS is faster with more, dequantizing included */
+/* few_tokens_quantized is faster with fewer tokens, cuBLAS with more, dequantizing included. */
+enum { LINEAR_MMA_MIN_TOKENS = 9, LINEAR_MMA_MAX_TOKENS = 512 };
 
 /* Whether it computes a matmul of a quantized weight, apart from a norm. It does not take more tokens, MATMUL_GATE,
  * INT4 that weight_prepare has not reordered, groups that are neither 32, 64, a multiple of 128 nor the whole row, rows
