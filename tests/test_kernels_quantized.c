@@ -329,6 +329,40 @@ static void int4_with_few_tokens(struct test_backend *tb)
     }
 }
 
+/* Batches around every size that a GPU pads them to. The shapes give one step of input features and many, tiles of
+ * output features that are not full, and tiles in parts; there is little room for the sums of parts beside x in another
+ * order. */
+static void batches(struct test_backend *tb)
+{
+    static const int32_t tokens[] = {17, 31, 32, 33, 64, 65, 100, 200};
+    static const int64_t shapes[][2] = {{16, 128}, {300, 2304}, {1001, 640}, {136, 1152}, {40, 8192}};
+    static const int64_t groups[] = {128, 32, 0, 64, 384};
+    if (!tb->b->discrete) return;
+    workspace_for(tb, 200, 8192, 72);
+    for (int i = 0; i < 8 * 5 * 2; i++) {
+        const int n = i / 2 % 8, s = i / 16;
+        const enum weight_format format = i % 2 ? WEIGHT_INT4 : formats[(n + s) % 2];
+        const bool is_int4 = format == WEIGHT_INT4, is_block = format == WEIGHT_FP8 && (n + s) % 4 < 2;
+        const enum dtype dtype = types[1 + (n + s) / 2 % 2];
+        const struct quantized_case c = {.format = format,
+                                         .num_tokens = tokens[n],
+                                         .out_features = shapes[s][0],
+                                         .in_features = shapes[s][1] + (is_int4 ? 0 : (n + s) % 3 * 16),
+                                         .group_size = is_block ? 128 : groups[(n + s) % 5],
+                                         .scale_rows = is_block ? 128 : 1,
+                                         .scale_dtype = types[is_int4 ? (n + s) % 3 : 0],
+                                         .dtype = dtype,
+                                         .out_dtype = (n + 2 * s) % 3 ? dtype : DTYPE_FLOAT32,
+                                         .bias_dtype = dtype,
+                                         .bias = (n + s) % 4 == 1,
+                                         .zeros = is_int4 && n % 2 == s % 2,
+                                         .ordered = is_int4 && (n + s) % 3 == 1,
+                                         .x_pad = n % 3 * 8,
+                                         .out_pad = (n + s) % 3 * 2};
+        check_linear(tb, &c);
+    }
+}
+
 /* Scales of 128 x 128 elements, whole and cut. */
 static void scales_of_blocks(struct test_backend *tb)
 {
@@ -604,6 +638,7 @@ static void on_every_backend(void **state, void (*check)(struct test_backend *tb
 EVERY_BACKEND_TEST(few_and_many_tokens)
 EVERY_BACKEND_TEST(every_group_size)
 EVERY_BACKEND_TEST(int4_with_few_tokens)
+EVERY_BACKEND_TEST(batches)
 EVERY_BACKEND_TEST(scales_of_blocks)
 EVERY_BACKEND_TEST(odd_sizes)
 EVERY_BACKEND_TEST(parts_in_one_loop)
@@ -624,7 +659,7 @@ int main(void)
         cmocka_unit_test(test_thousands_of_tokens),      cmocka_unit_test(test_small_workspace),
         cmocka_unit_test(test_many_tokens_and_features), cmocka_unit_test(test_keeps_nan),
         cmocka_unit_test(test_keeps_nan_of_x),           cmocka_unit_test(test_int4_with_few_tokens),
-        cmocka_unit_test(test_int4_keeps_nan),
+        cmocka_unit_test(test_int4_keeps_nan),           cmocka_unit_test(test_batches),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);

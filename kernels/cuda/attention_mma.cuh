@@ -1,8 +1,4 @@
-/* What the attention kernels on tensor cores need besides mma.cuh.
- *
- * ldmatrix loads four 8x8 matrices of 16-bit elements from shared memory. A row is 16 contiguous bytes whose address
- * one lane gives (lanes 8m .. 8m + 7 for matrix m). With i = lane / 4 and j = lane % 4 a lane gets elements 2j, 2j + 1
- * of row i of each matrix. */
+/* What the attention kernels on tensor cores need besides mma.cuh. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_MMA_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_MMA_CUH
 
@@ -11,14 +7,6 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/mma.cuh"
-
-static __device__ __forceinline__ void load_matrices(uint32_t r[4], uint32_t address)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address)
-                 : "memory");
-}
 
 /* Transposes an 8x8 matrix of 16-bit elements across the warp. */
 static __device__ __forceinline__ uint32_t transpose_matrix(uint32_t x)

@@ -15,7 +15,8 @@
  * few_tokens_wgmma rounds x times its gains instead of the normed x, and multiplies the sums by the norm's factor.
  *
  * Quantized weights go to linear_decoding (linear_wgmma_quantized.cuh), which chooses the kernel; on 8.x each matmul is
- * a kernel of its own. With a norm it declines where that is linear_wgmma_quantized.
+ * a kernel of its own. With a norm it declines where that is linear_wgmma_quantized or linear_mma_quantized, which does
+ * not take gate_up either.
  *
  * Where linear_wgmma is the faster kernel (few_tokens_is_best says no), the norm is a kernel of its own.
  *

@@ -12,6 +12,7 @@
 #include "kernels/cuda/input_order.cuh"
 #include "kernels/cuda/linear_few_tokens.cuh"
 #include "kernels/cuda/linear_few_tokens_wgmma.cuh"
+#include "kernels/cuda/linear_mma_quantized.cuh"
 #include "kernels/cuda/linear_wgmma_decode.cuh"
 #include "kernels/cuda/linear_wgmma_quantized.cuh"
 
@@ -613,12 +614,21 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
                                      : launch_format<__nv_bfloat16>(b, operation, &call);
 }
 
+/* Whether linear_mma_quantized is the fastest kernel, if it is asked for a plain matmul. */
+static bool is_for_mma(struct backend *b, const struct matmul *m)
+{
+    struct matmul plain = *m;
+    plain.result = MATMUL_STORE;
+    return !cuda_state(b)->has_wgmma && m->num_tokens >= LINEAR_MMA_MIN_TOKENS && linear_mma_takes_quantized(&plain);
+}
+
 static bool decode(struct backend *b, const char *operation, const struct matmul *m)
 {
     if (few_tokens_wgmma(b, operation, m)) return true;
     const int32_t min_tokens = m->format == WEIGHT_INT4 ? 5 : 9; /* few_tokens_quantized is faster with fewer */
     const bool wgmma = m->num_tokens >= min_tokens && linear_wgmma_takes_quantized(b, m);
     if (wgmma) return linear_wgmma_int4(b, operation, m) || linear_wgmma_quantized(b, operation, m);
+    if (is_for_mma(b, m)) return linear_mma_quantized(b, operation, m);
     return few_tokens_quantized(b, operation, m);
 }
 
@@ -626,6 +636,8 @@ static bool decode(struct backend *b, const char *operation, const struct matmul
 static bool decode_ordered(struct backend *b, const char *operation, const struct matmul *m)
 {
     const int64_t most = input_order_most_tokens(b, m);
+    const bool none_takes = !cuda_state(b)->has_wgmma && m->num_tokens > FEW_TOKENS_MAX;
+    if (is_for_mma(b, m) ? !linear_mma_takes_quantized(m) : none_takes) return false; /* before x is gathered */
     if (most == 0 || (m->result == MATMUL_ADD && m->num_tokens > most)) return false;
     const int64_t size = dtype_size(m->dtype), parts = cuda_div_up(m->num_tokens, most);
     const int64_t part = cuda_div_up(m->num_tokens, parts);

@@ -17,9 +17,9 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
 /* The same, faster, for INT4 with 16-bit scales in groups of 128 or of the whole row, and up to 32 tokens. */
 bool linear_wgmma_int4(struct backend *b, const char *operation, const struct matmul *m);
 
-/* By the fastest of these two, few_tokens_wgmma and few_tokens_quantized; for a weight with an input_order, x is put
- * into that order first. False: none of them takes it, or a norm (m->gain) is faster as a kernel of its own, or the
- * weight dequantized first. */
+/* By the fastest of these two, few_tokens_wgmma, few_tokens_quantized and linear_mma_quantized; for a weight with an
+ * input_order, x is put into that order first. False: none of them takes it, or a norm (m->gain) is faster as a kernel
+ * of its own, or the weight dequantized first. */
 bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m);
 
 #endif

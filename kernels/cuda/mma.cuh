@@ -1,10 +1,13 @@
-/* The matrix instruction of a warp.
+/* The matrix instruction of a warp, and the one that loads its operands.
  *
  * mma m16n8k16: C[16][8] += A[16][16] B[16][8]. With i = lane / 4 and j = lane % 4 a lane holds, two 16-bit elements to
  * a register,
  *   A: a0 (i, 2j..) a1 (i + 8, 2j..) a2 (i, 2j + 8..) a3 (i + 8, 2j + 8..)   [row, column]
  *   B: b0 (2j.., i) b1 (2j + 8.., i)
- *   C: c0 c1 (i, 2j..) c2 c3 (i + 8, 2j..), float32. */
+ *   C: c0 c1 (i, 2j..) c2 c3 (i + 8, 2j..), float32.
+ *
+ * ldmatrix loads four 8x8 matrices of 16-bit elements from shared memory. A row is 16 contiguous bytes whose address
+ * one lane gives (lanes 8m .. 8m + 7 for matrix m). A lane gets elements 2j, 2j + 1 of row i of each matrix. */
 #ifndef QUIRE_KERNELS_CUDA_MMA_CUH
 #define QUIRE_KERNELS_CUDA_MMA_CUH
 
@@ -29,5 +32,13 @@ __device__ __forceinline__ void multiply_add<__nv_bfloat16>(float c[4], const ui
 }
 
 #undef MMA_M16N8K16
+
+static __device__ __forceinline__ void load_matrices(uint32_t r[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
 
 #endif
