@@ -18,7 +18,8 @@
  * for what these leave, with a row of zeros.
  *
  * One warp copies weights into a ring in shared memory with the tensor copy engine, from before the previous kernel has
- * ended. Two warpgroups turn x into e4m3 and multiply. A stage of the ring has four boxes of up to 64 rows of 128
+ * ended. Two more warps load the scales and zeros of INT4 for the ring, and those of FP8 if a row has several. Four
+ * warpgroups turn x into e4m3, and two of them multiply. A stage of the ring has four boxes of up to 64 rows of 128
  * bytes, and each warpgroup multiplies two of them. With MATMUL_GATE half of a box's rows are gates, and the others the
  * ups that belong to them.
  *
@@ -35,19 +36,16 @@
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
-#ifndef CHAINS_OF_STEP
-#define CHAINS_OF_STEP 1
-#endif
 enum {
-    CHAINS = CHAINS_OF_STEP,
     STEP = 128,    /* input features, and bytes of a row of x */
     BOX_ROW = 128, /* bytes: one step of FP8, two of INT4 */
     BOX_ROWS = 64,
     GROUP = 128, /* threads of a warpgroup */
     MMA_THREADS = 2 * GROUP,
     PREPARE_THREADS = 2 * MMA_THREADS, /* the first half of them multiply then */
-    SCALE_THREADS = 64,                /* one for each row of a box */
-    THREADS = PREPARE_THREADS + 32 + SCALE_THREADS,
+    SCALE_THREADS = BOX_ROWS,
+    COPY_THREADS = 32,
+    MAX_THREADS = PREPARE_THREADS + COPY_THREADS + SCALE_THREADS,
     BOXES = 4, /* of a stage */
     GROUP_BOXES = BOXES / 2,
     MAX_STAGES = 16,
@@ -87,6 +85,10 @@ static constexpr __host__ __device__ int places_of(enum dtype dtype)
     return dtype == DTYPE_FLOAT16 ? 2 : 1;
 }
 template <class T> static constexpr int PLACES = std::is_same_v<T, __half> ? 2 : 1;
+
+/* Sums to which the wgmmas of a step add in turn, because each waits for the one before with the same sums. Two take
+ * too many registers with 16 columns. */
+template <int N> static constexpr int CHAINS = N == 8 ? 2 : 1;
 
 /* What belongs to a step of a place: the scale of its e4m3, and of INT4 the sum of x / INT4_FACTOR. */
 template <enum weight_format FORMAT> using x_factors = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
@@ -727,17 +729,18 @@ static __device__ __forceinline__ step_factors<N> load_factors(const stage_part<
 }
 
 template <int N>
-static __device__ __forceinline__ void add_step(float (&total)[N / 8][2], float (&sum)[CHAINS][N / 2],
+static __device__ __forceinline__ void add_step(float (&total)[N / 8][2], float (&sum)[CHAINS<N>][N / 2],
                                                 const step_factors<N> &f)
 {
 #pragma unroll
-    for (int i = 0; i < CHAINS; i++) wgmma_pin(sum[i]);
+    for (int i = 0; i < CHAINS<N>; i++) wgmma_pin(sum[i]);
 #pragma unroll
     for (int n = 0; n < N / 8; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            float both = sum[0][4 * n + 2 * i] + sum[0][4 * n + 2 * i + 1];
-            if (CHAINS > 1) both += sum[CHAINS - 1][4 * n + 2 * i] + sum[CHAINS - 1][4 * n + 2 * i + 1];
+            float both = 0;
+#pragma unroll
+            for (int k = 0; k < CHAINS<N>; k++) both += sum[k][4 * n + 2 * i] + sum[k][4 * n + 2 * i + 1];
             total[n][i] += f.rows[i].x * (f.x[n].x * both) - f.rows[i].y * f.x[n].y;
         }
 }
@@ -748,7 +751,7 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
                                                       const stage_part<WEIGHT_INT4> &part)
 {
     constexpr int STEPS = GROUP_STEPS<WEIGHT_INT4>;
-    float sum[2][CHAINS][N / 2];
+    float sum[2][CHAINS<N>][N / 2];
     uint32_t a[2][4][4];
     uint4 pieces[2][2];
     load_pieces(pieces[0], c, part.weights, 0);
@@ -765,7 +768,7 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
         const uint64_t x = swizzled_descriptor(part.x + s * N * STEP);
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            wgmma_e4m3_registers<N>(sum[s % 2][k % CHAINS], a[s % 2][k], x + 2 * k, k >= CHAINS);
+            wgmma_e4m3_registers<N>(sum[s % 2][k % CHAINS<N>], a[s % 2][k], x + 2 * k, k >= CHAINS<N>);
         wgmma_commit();
     }
     const step_factors<N> last[2] = {load_factors<N>(part, STEPS - 2), load_factors<N>(part, STEPS - 1)};
@@ -948,7 +951,7 @@ static __device__ __forceinline__ void multiply(const few_call &c, const few_par
 #endif
 
 template <class T, enum weight_format FORMAT, int N>
-static __global__ void __launch_bounds__(THREADS, 1) few_tokens_wgmma_kernel(const __grid_constant__ few_call c)
+static __global__ void __launch_bounds__(MAX_THREADS, 1) few_tokens_wgmma_kernel(const __grid_constant__ few_call c)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ uint8_t shared[];
@@ -970,9 +973,9 @@ static __global__ void __launch_bounds__(THREADS, 1) few_tokens_wgmma_kernel(con
     if (threadIdx.x < PREPARE_THREADS) {
         multiply<T, FORMAT, N>(c, p, ring, data, &x_full, sums_full, norms);
     } else {
-        if (threadIdx.x >= PREPARE_THREADS + SCALE_THREADS) {
+        if (threadIdx.x < PREPARE_THREADS + COPY_THREADS) {
             copy_weights<FORMAT>(c, p, ring);
-        } else if (c.has_stage_scales) {
+        } else {
             copy_scales<FORMAT>(c, p, ring);
         }
         __syncwarp();
@@ -1058,8 +1061,9 @@ static void launch(struct backend *b, const char *operation, const struct few_ca
     auto *kernel = few_tokens_wgmma_kernel<T, FORMAT, N>;
     const struct cuda_state *s = cuda_use(b);
     const dim3 blocks(call->columns * call->splits);
+    const int threads = call->has_stage_scales ? MAX_THREADS : MAX_THREADS - SCALE_THREADS;
     if (!cuda_allow_shared(b, operation, kernel, call->shared_bytes)) return;
-    cuda_launch_dependent(s, kernel, {blocks, THREADS, call->shared_bytes, call->splits}, *call);
+    cuda_launch_dependent(s, kernel, {blocks, threads, call->shared_bytes, call->splits}, *call);
     cuda_check_launch(b, operation);
 }
 
