@@ -18,7 +18,8 @@
  * for what these leave, with a row of zeros.
  *
  * One warp copies weights into a ring in shared memory with the tensor copy engine, from before the previous kernel has
- * ended. Two warpgroups turn x into e4m3 and multiply. A stage of the ring has four boxes of up to 64 rows of 128
+ * ended. Two more warps load the scales and zeros of INT4 for the ring, and those of FP8 if a row has several. Four
+ * warpgroups turn x into e4m3, and two of them multiply. A stage of the ring has four boxes of up to 64 rows of 128
  * bytes, and each warpgroup multiplies two of them. With MATMUL_GATE half of a box's rows are gates, and the others the
  * ups that belong to them.
  *
@@ -42,7 +43,9 @@ enum {
     GROUP = 128, /* threads of a warpgroup */
     MMA_THREADS = 2 * GROUP,
     PREPARE_THREADS = 2 * MMA_THREADS, /* the first half of them multiply then */
-    THREADS = PREPARE_THREADS + 32,
+    SCALE_THREADS = BOX_ROWS,
+    COPY_THREADS = 32,
+    MAX_THREADS = PREPARE_THREADS + COPY_THREADS + SCALE_THREADS,
     BOXES = 4, /* of a stage */
     GROUP_BOXES = BOXES / 2,
     MAX_STAGES = 16,
@@ -69,8 +72,9 @@ struct few_call {
     int32_t all_stages;
     int32_t stages, in_flight, slot_bytes; /* of the ring; in_flight: the most stages that are being copied at a time */
     int32_t groups;                        /* of a row's scales */
-    int32_t group_steps, scale_bytes;      /* of INT4 */
-    int32_t x_at, sums_at, factors_at, squares_at, gain_at, shared_bytes; /* in shared memory */
+    int32_t group_steps, scale_bytes;
+    bool has_stage_scales, loads_eight; /* scales belong to stages; eight of 16 bits, and zeros, are loaded as one */
+    int32_t x_at, sums_at, factors_at, squares_at, gain_at, scales_at, shared_bytes; /* in shared memory */
 };
 
 template <int N> static constexpr int SUMS = 2 * (N / 2) * SUMS_ROW; /* of both warpgroups */
@@ -82,8 +86,15 @@ static constexpr __host__ __device__ int places_of(enum dtype dtype)
 }
 template <class T> static constexpr int PLACES = std::is_same_v<T, __half> ? 2 : 1;
 
+/* Sums to which the wgmmas of a step add in turn, because each waits for the one before with the same sums. Two take
+ * too many registers with 16 columns. */
+template <int N> static constexpr int CHAINS = N == 8 ? 2 : 1;
+
 /* What belongs to a step of a place: the scale of its e4m3, and of INT4 the sum of x / INT4_FACTOR. */
 template <enum weight_format FORMAT> using x_factors = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
+
+/* What belongs to a step of a row: a scale, and of INT4 the scale times the zero. */
+template <enum weight_format FORMAT> using row_scale = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
 
 static constexpr __host__ __device__ int box_steps_of(enum weight_format format)
 {
@@ -91,6 +102,8 @@ static constexpr __host__ __device__ int box_steps_of(enum weight_format format)
 }
 template <enum weight_format FORMAT> static constexpr int STAGE_STEPS = BOXES *box_steps_of(FORMAT);
 template <enum weight_format FORMAT> static constexpr int GROUP_STEPS = GROUP_BOXES *box_steps_of(FORMAT);
+
+template <enum weight_format FORMAT> static constexpr int STAGE_SCALES = STAGE_STEPS<FORMAT> *BOX_ROWS;
 
 /* Steps of a part of x. */
 static inline __host__ __device__ int steps_of(const few_call &c, enum weight_format format)
@@ -112,7 +125,7 @@ static __device__ __forceinline__ int tile_features(const few_call &c)
 }
 
 struct weight_ring {
-    uint8_t *data;
+    uint8_t *data, *scales; /* scales: [stages, steps of a stage, BOX_ROWS], if has_stage_scales */
     uint64_t *full, *empty;
 };
 
@@ -146,7 +159,7 @@ static __device__ __forceinline__ void prefetch_rows(const void *rows, int64_t r
     if (begin < end) bulk_prefetch((const void *)begin, (uint32_t)(end - begin));
 }
 
-/* INT4: the scales and zeros of a tile into the L2 cache, by lane 0, and those of up by lane 1. */
+/* The scales and zeros of a tile into the L2 cache, by lane 0, and those of up by lane 1. */
 static __device__ __forceinline__ void prefetch_scales(const few_call &c, int tile)
 {
     const matmul &m = c.matmul;
@@ -168,10 +181,11 @@ static __device__ __forceinline__ void copy_weights(const few_call &c, const few
     const uint64_t policy = evict_first_policy();
     uint8_t *to = ring.data + box * c.slot_bytes + (is_up ? UP_ROW * BOX_ROW : 0);
     ring_place at = {0, 0}, arrived = {0, 0};
+    const bool prefetches = FORMAT == WEIGHT_INT4 && p.rank == 0;
     int in_flight = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
-        const int row = tile * tile_features(c) + up_row;
-        if (FORMAT == WEIGHT_INT4 && p.rank == 0) prefetch_scales(c, tile);
+        const int row = tile * tile_features(c) + up_row, next = tile + c.columns;
+        if (prefetches && next < c.tiles) prefetch_scales(c, next);
 #pragma unroll 1
         for (int i = 0; i < p.stages; i++) {
             if (in_flight == c.in_flight) {
@@ -189,6 +203,89 @@ static __device__ __forceinline__ void copy_weights(const few_call &c, const few
             ring_step(at, c.stages);
         }
     }
+}
+
+/* The output feature of a row of a tile; one that exists. */
+static __device__ __forceinline__ int feature_of(const few_call &c, int tile, int row)
+{
+    const bool gated = c.matmul.result == MATMUL_GATE;
+    const int features = (int)c.matmul.out_features;
+    int o = tile * tile_features(c) + (gated ? row % UP_ROW : row);
+    if (gated && row >= UP_ROW) o += features / 2;
+    return o >= features ? features - 1 : o;
+}
+
+/* A row's scales and zeros of a stage as they lie in memory: eight 16-bit scales in four words, or one in each. */
+struct raw_scales {
+    uint32_t words[8];
+    uint2 zeros;
+};
+
+/* Of a stage of the part; a stage may go beyond the last group, where x is zero. */
+template <enum weight_format FORMAT>
+static __device__ __forceinline__ raw_scales load_scales(const few_call &c, const few_part &p, int tile, int stage)
+{
+    const matmul &m = c.matmul;
+    const int feature = feature_of(c, tile, threadIdx.x % SCALE_THREADS);
+    const int64_t first = (int64_t)(FORMAT == WEIGHT_INT4 ? feature : feature / (int)m.scale_rows) * c.groups;
+    const int step = (p.begin + stage) * STAGE_STEPS<FORMAT>;
+    raw_scales raw = {{}, {0x08080808, 0x08080808}};
+    if (c.loads_eight) {
+        *(uint4 *)raw.words = *(const uint4 *)((const uint16_t *)m.scales + first + step);
+        if (m.zeros) raw.zeros = *(const uint2 *)(m.zeros + first + step);
+        return raw;
+    }
+    uint32_t zeros[2] = {};
+#pragma unroll
+    for (int k = 0; k < STAGE_STEPS<FORMAT>; k++) {
+        const int64_t at = first + min((step + k) / c.group_steps, c.groups - 1);
+        raw.words[k] = c.scale_bytes == 4 ? ((const uint32_t *)m.scales)[at] : ((const uint16_t *)m.scales)[at];
+        if (FORMAT == WEIGHT_INT4 && m.zeros) zeros[k / 4] |= (uint32_t)m.zeros[at] << k % 4 * 8;
+    }
+    if (m.zeros) raw.zeros = make_uint2(zeros[0], zeros[1]);
+    return raw;
+}
+
+static __device__ __forceinline__ float decode_scale(uint32_t bits, enum dtype dtype)
+{
+    return dtype == DTYPE_FLOAT16 ? __half2float(__ushort_as_half((uint16_t)bits))
+                                  : __uint_as_float(dtype == DTYPE_FLOAT32 ? bits : bits << 16);
+}
+
+static __device__ __forceinline__ void store_row_scale(float *out, float scale, uint32_t)
+{
+    *out = scale;
+}
+static __device__ __forceinline__ void store_row_scale(float2 *out, float scale, uint32_t zero)
+{
+    *out = make_float2(scale, scale * (float)zero);
+}
+
+/* The threads that fill the ring's scales; those of the next stage are loaded before these are stored. */
+template <enum weight_format FORMAT>
+static __device__ __forceinline__ void copy_scales(const few_call &c, const few_part &p, const weight_ring &ring)
+{
+    row_scale<FORMAT> *to = (row_scale<FORMAT> *)ring.scales + threadIdx.x % SCALE_THREADS;
+    ring_place at = {0, 0};
+    raw_scales next = load_scales<FORMAT>(c, p, p.first_tile, 0);
+    for (int tile = p.first_tile; tile < c.tiles; tile += c.columns)
+#pragma unroll 1
+        for (int i = 0; i < p.stages; i++) {
+            const raw_scales raw = next;
+            const bool is_last = i + 1 == p.stages; /* after the last tile: rows that exist */
+            next = load_scales<FORMAT>(c, p, is_last ? tile + c.columns : tile, is_last ? 0 : i + 1);
+            if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
+#pragma unroll
+            for (int k = 0; k < STAGE_STEPS<FORMAT>; k++) {
+                const uint32_t bits = c.loads_eight ? raw.words[k / 2] >> k % 2 * 16 & 0xffff : raw.words[k];
+                store_row_scale(to + at.stage * STAGE_SCALES<FORMAT> + k * BOX_ROWS,
+                                decode_scale(bits, c.matmul.scale_dtype),
+                                (k < 4 ? raw.zeros.x : raw.zeros.y) >> k % 4 * 8 & 255);
+            }
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) barrier_arrive(&ring.full[at.stage]);
+            ring_step(at, c.stages);
+        }
 }
 
 /* ---- x ---- */
@@ -539,104 +636,25 @@ template <enum weight_format FORMAT> static __device__ __forceinline__ int row_o
     return threadIdx.x % GROUP / 32 * 16 + (FORMAT == WEIGHT_INT4 ? (quad & 1) << 2 | (quad & 2) | quad >> 2 : quad);
 }
 
-/* The output feature of a row of a tile; one that exists. */
-static __device__ __forceinline__ int feature_of(const few_call &c, int tile, int row)
+/* What all sums of an output feature are multiplied by. */
+template <enum weight_format FORMAT> static __device__ __forceinline__ float scale_of_all(const few_call &c, int o)
 {
-    const bool gated = c.matmul.result == MATMUL_GATE;
-    const int features = (int)c.matmul.out_features;
-    int o = tile * tile_features(c) + (gated ? row % UP_ROW : row);
-    if (gated && row >= UP_ROW) o += features / 2;
-    return o >= features ? features - 1 : o;
+    if (FORMAT == WEIGHT_INT4) return INT4_FACTOR;
+    return c.groups > 1 ? 1 : ((const float *)c.matmul.scales)[o / c.matmul.scale_rows];
 }
 
-/* The scales of a thread's two rows. */
-template <enum weight_format FORMAT> struct row_scales;
-
-template <> struct row_scales<WEIGHT_FP8> {
-    const float *of_rows[2] = {}; /* of the groups of a row, if there are more than one */
-
-    __device__ __forceinline__ void begin(const few_call &, const few_part &) {}
-    __device__ __forceinline__ void begin_tile(const few_call &c, int tile)
-    {
-        if (c.groups == 1) return;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int o = feature_of(c, tile, row_of_thread<WEIGHT_FP8>() + 8 * i);
-            of_rows[i] = (const float *)c.matmul.scales + (int64_t)(o / (int)c.matmul.scale_rows) * c.groups;
-        }
-    }
-    __device__ __forceinline__ void begin_stage(const few_call &, const few_part &, int, int) {}
-    /* What all sums of an output feature are multiplied by. */
-    static __device__ __forceinline__ float of_all_groups(const few_call &c, int o)
-    {
-        return c.groups > 1 ? 1 : ((const float *)c.matmul.scales)[o / c.matmul.scale_rows];
-    }
-};
-
-/* The lanes of a quad have the same rows, so each loads what belongs to another step of a stage, one stage ahead. */
-template <> struct row_scales<WEIGHT_INT4> {
-    int rows[2];                  /* the first groups of the rows whose scales are loaded */
-    uint32_t loaded[2], zeros[2]; /* a scale's bits, and its zero */
-    float scale[2], zero[2];      /* of this stage */
-
-    __device__ __forceinline__ void find_rows(const few_call &c, int tile)
-    {
-#pragma unroll
-        for (int i = 0; i < 2; i++) rows[i] = feature_of(c, tile, row_of_thread<WEIGHT_INT4>() + 8 * i) * c.groups;
-    }
-    __device__ __forceinline__ void load(const few_call &c, const few_part &p, int stage)
-    {
-        const matmul &m = c.matmul;
-        const int of_stage = threadIdx.x / GROUP * GROUP_STEPS<WEIGHT_INT4> + threadIdx.x % 4;
-        const int step = (p.begin + stage) * STAGE_STEPS<WEIGHT_INT4> + of_stage;
-        /* A stage may go beyond the last group, where x is zero. */
-        const int group = min(c.group_steps > 1 ? step / c.group_steps : step, c.groups - 1);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int at = rows[i] + group;
-            const uint8_t *scale_at = (const uint8_t *)m.scales + (int64_t)at * c.scale_bytes;
-            loaded[i] = c.scale_bytes == 4 ? *(const uint32_t *)scale_at : *(const uint16_t *)scale_at;
-            zeros[i] = m.zeros ? m.zeros[at] : 8;
-        }
-    }
-    __device__ __forceinline__ void begin(const few_call &c, const few_part &p)
-    {
-        find_rows(c, p.first_tile);
-        load(c, p, 0);
-    }
-    __device__ __forceinline__ void begin_tile(const few_call &, int) {}
-    __device__ __forceinline__ void begin_stage(const few_call &c, const few_part &p, int tile, int stage)
-    {
-        const enum dtype dtype = c.matmul.scale_dtype;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            scale[i] = dtype == DTYPE_FLOAT16 ? __half2float(__ushort_as_half((uint16_t)loaded[i]))
-                                              : __uint_as_float(dtype == DTYPE_FLOAT32 ? loaded[i] : loaded[i] << 16);
-            zero[i] = (float)zeros[i];
-        }
-        const bool is_last = stage + 1 == p.stages;
-        if (is_last) find_rows(c, tile + c.columns); /* after the last tile: rows that exist */
-        load(c, p, is_last ? 0 : stage + 1);
-    }
-    static __device__ __forceinline__ float of_all_groups(const few_call &, int)
-    {
-        return INT4_FACTOR;
-    }
-};
-
-/* What a warpgroup has of a stage: the shared addresses of its weights and x, what belongs to its first step, the
- * barrier for when the weights are not needed any more. */
+/* What a warpgroup has of a stage: the shared addresses of its weights and x, what belongs to its steps of x and of the
+ * thread's first row, the barrier for when the weights and their scales are not needed any more. */
 template <enum weight_format FORMAT> struct stage_part {
     uint32_t weights, x;
     const x_factors<FORMAT> *factors;
-    int step;
+    const row_scale<FORMAT> *scales;
     uint64_t *empty;
 };
 
 /* The sums of a warpgroup over a stage, into total[n8 of tokens][row, row + 8]. */
 template <int N>
 static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], const few_call &c,
-                                                      const row_scales<WEIGHT_FP8> &rows,
                                                       const stage_part<WEIGHT_FP8> &part)
 {
     float sum[GROUP_BOXES][N / 2];
@@ -654,10 +672,7 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
     for (int b = 0; b < GROUP_BOXES; b++) {
         wgmma_pin(sum[b]);
         float factors[2] = {1, 1};
-        if (c.groups > 1) { /* a stage may go beyond the last group, where x is zero */
-            const int group = min(part.step + b, c.groups - 1);
-            factors[0] = rows.of_rows[0][group], factors[1] = rows.of_rows[1][group];
-        }
+        if (c.has_stage_scales) factors[0] = part.scales[b * BOX_ROWS], factors[1] = part.scales[b * BOX_ROWS + 8];
 #pragma unroll
         for (int n = 0; n < N / 8; n++) {
             const float scale = part.factors[b * (N / 2) + 4 * n + threadIdx.x % 4];
@@ -666,6 +681,7 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
             total[n][1] += scale * factors[1] * (s[2] + s[3]);
         }
     }
+    __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(part.empty);
 }
 
@@ -696,58 +712,72 @@ static __device__ __forceinline__ void decode_step(uint32_t (&a)[4][4], const ui
     }
 }
 
-/* Adds the sums of step s of the stage. */
+/* What the sums of a step are multiplied by: of the thread's two rows, and of x. */
+template <int N> struct step_factors {
+    float2 rows[2], x[N / 8];
+};
+
 template <int N>
-static __device__ __forceinline__ void add_step(float (&total)[N / 8][2], const float (&sum)[N / 2],
-                                                const row_scales<WEIGHT_INT4> &rows, const float2 *factors, int s)
+static __device__ __forceinline__ step_factors<N> load_factors(const stage_part<WEIGHT_INT4> &part, int s)
+{
+    step_factors<N> f;
+#pragma unroll
+    for (int i = 0; i < 2; i++) f.rows[i] = part.scales[s * BOX_ROWS + 8 * i];
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) f.x[n] = part.factors[s * (N / 2) + 4 * n + threadIdx.x % 4];
+    return f;
+}
+
+template <int N>
+static __device__ __forceinline__ void add_step(float (&total)[N / 8][2], float (&sum)[CHAINS<N>][N / 2],
+                                                const step_factors<N> &f)
 {
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const float scale = __shfl_sync(~0u, rows.scale[i], s, 4), zero = __shfl_sync(~0u, rows.zero[i], s, 4);
+    for (int i = 0; i < CHAINS<N>; i++) wgmma_pin(sum[i]);
 #pragma unroll
-        for (int n = 0; n < N / 8; n++) {
-            const float2 f = factors[s * (N / 2) + 4 * n + threadIdx.x % 4];
-            total[n][i] += scale * (f.x * (sum[4 * n + 2 * i] + sum[4 * n + 2 * i + 1]) - zero * f.y);
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float both = 0;
+#pragma unroll
+            for (int k = 0; k < CHAINS<N>; k++) both += sum[k][4 * n + 2 * i] + sum[k][4 * n + 2 * i + 1];
+            total[n][i] += f.rows[i].x * (f.x[n].x * both) - f.rows[i].y * f.x[n].y;
         }
-    }
 }
 
 /* A step is decoded while wgmma multiplies the step before, and then that one's sums are added. */
 template <int N>
 static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], const few_call &c,
-                                                      const row_scales<WEIGHT_INT4> &rows,
                                                       const stage_part<WEIGHT_INT4> &part)
 {
     constexpr int STEPS = GROUP_STEPS<WEIGHT_INT4>;
-    float sum[2][N / 2];
+    float sum[2][CHAINS<N>][N / 2];
     uint32_t a[2][4][4];
     uint4 pieces[2][2];
     load_pieces(pieces[0], c, part.weights, 0);
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
         if (s >= 2) {
+            const step_factors<N> f = load_factors<N>(part, s - 2);
             wgmma_wait<1>();
-            wgmma_pin(sum[s % 2]);
-            add_step<N>(total, sum[s % 2], rows, part.factors, s - 2);
+            add_step<N>(total, sum[s % 2], f);
         }
         if (s + 1 < STEPS) load_pieces(pieces[(s + 1) % 2], c, part.weights, s + 1);
         decode_step(a[s % 2], pieces[s % 2]);
-        if (s + 2 == STEPS) {
-            __syncwarp();
-            barrier_arrive_if(part.empty, threadIdx.x % 32 == 0);
-        }
         wgmma_begin();
         const uint64_t x = swizzled_descriptor(part.x + s * N * STEP);
 #pragma unroll
-        for (int k = 0; k < 4; k++) wgmma_e4m3_registers<N>(sum[s % 2], a[s % 2][k], x + 2 * k, k > 0);
+        for (int k = 0; k < 4; k++)
+            wgmma_e4m3_registers<N>(sum[s % 2][k % CHAINS<N>], a[s % 2][k], x + 2 * k, k >= CHAINS<N>);
         wgmma_commit();
     }
+    const step_factors<N> last[2] = {load_factors<N>(part, STEPS - 2), load_factors<N>(part, STEPS - 1)};
+    __syncwarp();
+    barrier_arrive_if(part.empty, threadIdx.x % 32 == 0);
     wgmma_wait<1>();
-    wgmma_pin(sum[STEPS % 2]);
-    add_step<N>(total, sum[STEPS % 2], rows, part.factors, STEPS - 2);
+    add_step<N>(total, sum[STEPS % 2], last[0]);
     wgmma_wait<0>();
-    wgmma_pin(sum[(STEPS + 1) % 2]);
-    add_step<N>(total, sum[(STEPS + 1) % 2], rows, part.factors, STEPS - 1);
+    add_step<N>(total, sum[(STEPS + 1) % 2], last[1]);
 }
 
 /* An element of a tile's result that a thread stores, and what it reads for that before the sum is there. */
@@ -771,8 +801,8 @@ static __device__ __forceinline__ out_place find_place(const few_call &c, int ti
     place.is_there = place.token < m.num_tokens && o < features;
     if (!place.is_there) return place;
     place.at = place.token * m.out_stride + o;
-    place.scale = row_scales<FORMAT>::of_all_groups(c, o);
-    if (gated) place.up_scale = row_scales<FORMAT>::of_all_groups(c, features + o);
+    place.scale = scale_of_all<FORMAT>(c, o);
+    if (gated) place.up_scale = scale_of_all<FORMAT>(c, features + o);
     if (m.bias) place.bias = to_float(((const T *)m.bias)[o]);
     if (m.bias && gated) place.up_bias = to_float(((const T *)m.bias)[features + o]);
     if (m.result == MATMUL_ADD) place.before = to_float(((const T *)m.out)[place.at]);
@@ -838,9 +868,8 @@ static __device__ __forceinline__ void wait_for_cluster(uint64_t *barrier, uint3
 /* The warpgroups that multiply. sums: two sets, used in turn, so that one barrier for each tile is enough. */
 template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void multiply_tiles(const few_call &c, const few_part &p, const weight_ring &ring,
-                                                      row_scales<FORMAT> &rows, const uint8_t *x,
-                                                      const x_factors<FORMAT> *factors, float *all_sums,
-                                                      const float *norms, uint64_t *sums_full)
+                                                      const uint8_t *x, const x_factors<FORMAT> *factors,
+                                                      float *all_sums, const float *norms, uint64_t *sums_full)
 {
     const int group = __shfl_sync(~0u, threadIdx.x / GROUP, 0); /* so that addresses are the same for a whole warp */
     const int row = row_of_thread<FORMAT>();
@@ -848,21 +877,20 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
     const int elements = c.matmul.num_tokens * tile_features(c);
     const uint32_t first_weights = shared_address(ring.data) + group * GROUP_BOXES * c.slot_bytes;
     const uint32_t first_x = shared_address(x) + first_step * N * STEP;
+    const row_scale<FORMAT> *first_scales = (const row_scale<FORMAT> *)ring.scales + first_step * BOX_ROWS + row;
     ring_place at = {0, 0};
     uint32_t side = 0, round = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
         const out_place place = find_place<T, FORMAT>(c, tile, threadIdx.x + p.rank * MMA_THREADS);
         float total[N / 8][2] = {}, *sums = all_sums + side * SUMS<N>;
-        rows.begin_tile(c, tile);
 #pragma unroll 1
         for (int i = 0; i < p.stages; i++) {
             const int step = i * STAGE_STEPS<FORMAT>;
             const stage_part<FORMAT> part = {first_weights + at.stage * BOXES * c.slot_bytes, first_x + step * N * STEP,
                                              factors + (step + first_step) * (N / 2),
-                                             p.begin * STAGE_STEPS<FORMAT> + step + first_step, &ring.empty[at.stage]};
-            rows.begin_stage(c, p, tile, i);
+                                             first_scales + at.stage * STAGE_SCALES<FORMAT>, &ring.empty[at.stage]};
             barrier_wait(&ring.full[at.stage], at.round & 1);
-            multiply_stage<N>(total, c, rows, part);
+            multiply_stage<N>(total, c, part);
             ring_step(at, c.stages);
         }
 #pragma unroll
@@ -904,8 +932,6 @@ static __device__ __forceinline__ void multiply(const few_call &c, const few_par
     uint8_t *x = data + c.x_at, *gain = data + c.gain_at;
     x_factors<FORMAT> *factors = (x_factors<FORMAT> *)(data + c.factors_at);
     float *squares = (float *)(data + c.squares_at);
-    row_scales<FORMAT> rows;
-    if (threadIdx.x < MMA_THREADS) rows.begin(c, p);
     if (threadIdx.x < 32) copy_x<FORMAT, N>(c, p, x, gain, x_full);
     wait_for_previous();
     barrier_wait(x_full, 0);
@@ -919,24 +945,24 @@ static __device__ __forceinline__ void multiply(const few_call &c, const few_par
     asm volatile("bar.sync 2, %0;" ::"n"((int)PREPARE_THREADS) : "memory");
     if (threadIdx.x >= MMA_THREADS) return;
     find_norms<N>(c, squares, norms);
-    multiply_tiles<T, FORMAT, N>(c, p, ring, rows, x, factors, (float *)(data + c.sums_at), norms, sums_full);
+    multiply_tiles<T, FORMAT, N>(c, p, ring, x, factors, (float *)(data + c.sums_at), norms, sums_full);
 }
 
 #endif
 
 template <class T, enum weight_format FORMAT, int N>
-static __global__ void __launch_bounds__(THREADS, 1) few_tokens_wgmma_kernel(const __grid_constant__ few_call c)
+static __global__ void __launch_bounds__(MAX_THREADS, 1) few_tokens_wgmma_kernel(const __grid_constant__ few_call c)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ uint8_t shared[];
     __shared__ uint64_t full[MAX_STAGES], empty[MAX_STAGES], x_full, sums_full[2];
     __shared__ float norms[N / 2];
     uint8_t *data = shared + (-shared_address(shared) & (ALIGNMENT - 1));
-    const weight_ring ring = {data, full, empty};
+    const weight_ring ring = {data, data + c.scales_at, full, empty};
     const few_part p = find_part(c);
     let_next_start();
     if (threadIdx.x < MAX_STAGES) {
-        barrier_init(&full[threadIdx.x], 1);
+        barrier_init(&full[threadIdx.x], c.has_stage_scales ? 1 + SCALE_THREADS / 32 : 1);
         barrier_init(&empty[threadIdx.x], MMA_THREADS / 32);
         if (threadIdx.x < 2) barrier_init(&sums_full[threadIdx.x], 2);
         if (threadIdx.x == 0) barrier_init(&x_full, 1);
@@ -947,7 +973,11 @@ static __global__ void __launch_bounds__(THREADS, 1) few_tokens_wgmma_kernel(con
     if (threadIdx.x < PREPARE_THREADS) {
         multiply<T, FORMAT, N>(c, p, ring, data, &x_full, sums_full, norms);
     } else {
-        copy_weights<FORMAT>(c, p, ring);
+        if (threadIdx.x < PREPARE_THREADS + COPY_THREADS) {
+            copy_weights<FORMAT>(c, p, ring);
+        } else {
+            copy_scales<FORMAT>(c, p, ring);
+        }
         __syncwarp();
         if (c.splits > 1) cluster_wait();
     }
@@ -978,7 +1008,10 @@ static bool lay_out(const struct cuda_state *s, struct few_call *c)
     const int64_t squares = HALF_WARPS * n / 2 * (int64_t)sizeof(float), gain = gain_bytes_of(c->matmul);
     const int64_t room = (int64_t)s->max_shared_bytes - 1024 - ALIGNMENT - x - sums - factors - squares - gain;
     const int64_t all = c->part_stages * cuda_div_up(c->tiles, c->columns);
-    int64_t stages = room > 0 ? room / stage : 0;
+    const int64_t scales = !c->has_stage_scales ? 0
+                           : int4               ? STAGE_SCALES<WEIGHT_INT4> * sizeof(row_scale<WEIGHT_INT4>)
+                                                : STAGE_SCALES<WEIGHT_FP8> * sizeof(row_scale<WEIGHT_FP8>);
+    int64_t stages = room > 0 ? room / (stage + scales) : 0;
     if (stages < 2 || (stages < all && stages * stage < MIN_RING)) return false;
     if (stages > MAX_STAGES) stages = MAX_STAGES;
     if (stages > all) stages = all > 2 ? all : 2; /* the rest of shared memory is for the next kernel's blocks */
@@ -988,7 +1021,8 @@ static bool lay_out(const struct cuda_state *s, struct few_call *c)
     c->factors_at = (int32_t)(c->sums_at + sums);
     c->squares_at = (int32_t)(c->factors_at + factors);
     c->gain_at = (int32_t)(c->squares_at + squares);
-    c->shared_bytes = (int32_t)(ALIGNMENT + c->gain_at + gain);
+    c->scales_at = (int32_t)cuda_div_up(c->gain_at + gain, 16) * 16;
+    c->shared_bytes = (int32_t)(ALIGNMENT + c->scales_at + stages * scales);
     return true;
 }
 
@@ -1027,8 +1061,9 @@ static void launch(struct backend *b, const char *operation, const struct few_ca
     auto *kernel = few_tokens_wgmma_kernel<T, FORMAT, N>;
     const struct cuda_state *s = cuda_use(b);
     const dim3 blocks(call->columns * call->splits);
+    const int threads = call->has_stage_scales ? MAX_THREADS : MAX_THREADS - SCALE_THREADS;
     if (!cuda_allow_shared(b, operation, kernel, call->shared_bytes)) return;
-    cuda_launch_dependent(s, kernel, {blocks, THREADS, call->shared_bytes, call->splits}, *call);
+    cuda_launch_dependent(s, kernel, {blocks, threads, call->shared_bytes, call->splits}, *call);
     cuda_check_launch(b, operation);
 }
 
@@ -1102,6 +1137,9 @@ bool few_tokens_wgmma(struct backend *b, const char *operation, const struct mat
     call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);
     call.group_steps = call.groups > 1 ? (int32_t)(m->group_size / STEP) : 1;
     call.scale_bytes = (int32_t)dtype_size(m->scale_dtype);
+    call.has_stage_scales = m->format == WEIGHT_INT4 || call.groups > 1;
+    call.loads_eight = m->format == WEIGHT_INT4 && call.scale_bytes == 2 && m->group_size == STEP &&
+                       call.groups % 8 == 0 && cuda_is_aligned(m->scales) && (uintptr_t)m->zeros % 8 == 0;
     if (!takes(b, m) || !plan(cuda_state(b), &call) || !map_operands(&call)) return false;
     if (m->dtype == DTYPE_FLOAT16) {
         launch_format<__half>(b, operation, &call);
