@@ -8,7 +8,7 @@
  *
  * x keeps its accuracy, because each element becomes two e4m3 numbers: x 2^k = high + low, where 2^k takes the largest
  * of 128 input features of a token to 128 or more. Both have four significant bits, so bfloat16 is exact, but for bits
- * that are 2^17 times smaller than that largest one. A step is 128 input features. In shared memory x has for each step
+ * that are 2^16 times smaller than that largest one. A step is 128 input features. In shared memory x has for each step
  * the rows of wgmma's second operand, in the 128-byte swizzle. It is copied to where its two rows are later:
  *
  *     step     row 0: token 0, high    row 1: token 0, low    row 2: token 1, high    ...
@@ -325,13 +325,6 @@ static __device__ __forceinline__ uint32_t to_e4m3(uint32_t pair)
     return out;
 }
 
-static __device__ __forceinline__ uint32_t from_e4m3(uint32_t pair)
-{
-    uint32_t out;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(out) : "h"((uint16_t)pair));
-    return out;
-}
-
 template <class G> static __device__ __forceinline__ void load_eight(float (&out)[8], const G *from)
 {
     G values[8];
@@ -376,7 +369,7 @@ static __device__ __forceinline__ void find_exponents(uint32_t (&exponents)[COUN
 }
 
 /* Makes two e4m3 of each of eight bfloat16. As float16 one with the exponent of the largest has the exponent 7, so it
- * is below 256, and what is lost is 2^17 times smaller. */
+ * is below 256, and what is lost is 2^16 times smaller. */
 static __device__ __forceinline__ void split_eight(const uint4 &words, uint32_t exponent, uint2 &high, uint2 &low)
 {
     const uint32_t *w = (const uint32_t *)&words;
@@ -385,9 +378,9 @@ static __device__ __forceinline__ void split_eight(const uint4 &words, uint32_t 
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const uint32_t half = __viaddmax_s16x2(w[i] & 0x7fff7fff, minus, 0) << 3 | (w[i] & 0x80008000);
-        h[i] = to_e4m3(half);
-        const uint32_t back = from_e4m3(h[i]);
-        const __half2 rest = __hsub2(*(const __half2 *)&half, *(const __half2 *)&back);
+        const uint32_t high_part = half & 0xff80ff80; /* an e4m3 has three bits of the fraction */
+        h[i] = to_e4m3(high_part);
+        const __half2 rest = __hsub2(*(const __half2 *)&half, *(const __half2 *)&high_part);
         l[i] = to_e4m3(*(const uint32_t *)&rest);
     }
     high = make_uint2(h[0] | h[1] << 16, h[2] | h[3] << 16);
@@ -523,18 +516,23 @@ static __device__ __forceinline__ void convert_tokens(const x_lane &at, uint8_t 
     }
 }
 
-/* Rounds eight numbers below 448 to e4m3, and subtracts those. */
+/* The four leading bits, which are all that an e4m3 has. */
+static __device__ __forceinline__ float leading_bits(float x)
+{
+    return __uint_as_float(__float_as_uint(x) & 0xfff00000);
+}
+
+/* Takes e4m3 out of eight numbers below 448. */
 static __device__ __forceinline__ uint2 take_e4m3(float (&x)[8])
 {
     uint32_t bytes[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
+        const float low = leading_bits(x[2 * i]), high = leading_bits(x[2 * i + 1]);
         uint16_t pair;
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
         bytes[i] = pair;
-        const uint32_t halves = from_e4m3(pair);
-        const float2 taken = __half22float2(*(const __half2 *)&halves);
-        x[2 * i] -= taken.x, x[2 * i + 1] -= taken.y;
+        x[2 * i] -= low, x[2 * i + 1] -= high;
     }
     return make_uint2(bytes[0] | bytes[1] << 16, bytes[2] | bytes[3] << 16);
 }
