@@ -66,6 +66,7 @@ struct few_call {
     int32_t x_steps;
     struct matmul matmul;
     int32_t tiles, tile_rows, box_rows;
+    uint32_t inverse;    /* of a tile's output features: i / features is __umulhi(i, inverse) */
     int32_t splits;      /* parts of a tile: 1, or one for each block of a cluster */
     int32_t columns;     /* blocks of a part */
     int32_t part_stages; /* stages of a part; the last one may have fewer */
@@ -307,6 +308,7 @@ static __device__ __forceinline__ void copy_x(const few_call &c, const few_part 
 {
     if (threadIdx.x == 0) {
         barrier_arrive_expect(full, steps_of(c, FORMAT) * N * STEP + gain_bytes_of(c.matmul));
+        tensor_map_prefetch(&c.x);
         if (c.matmul.gain) bulk_copy(gain, c.matmul.gain, gain_bytes_of(c.matmul), full, evict_last_policy());
     }
     __syncwarp();
@@ -638,7 +640,7 @@ template <enum weight_format FORMAT> static __device__ __forceinline__ int row_o
 template <enum weight_format FORMAT> static __device__ __forceinline__ float scale_of_all(const few_call &c, int o)
 {
     if (FORMAT == WEIGHT_INT4) return INT4_FACTOR;
-    return c.groups > 1 ? 1 : ((const float *)c.matmul.scales)[o / c.matmul.scale_rows];
+    return c.groups > 1 ? 1 : ((const float *)c.matmul.scales)[o / (int)c.matmul.scale_rows];
 }
 
 /* What a warpgroup has of a stage: the shared addresses of its weights and x, what belongs to its steps of x and of the
@@ -778,22 +780,25 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
     add_step<N>(total, sum[(STEPS + 1) % 2], last[1]);
 }
 
-/* An element of a tile's result that a thread stores, and what it reads for that before the sum is there. */
-struct out_place {
+/* An element of a tile's result that a thread stores, and what it loads for that before the sum is there. Nothing is
+ * converted yet, because that would wait for the load. */
+template <class T> struct out_place {
     bool is_there;
+    T bias, up_bias, before;
     int token, row; /* of the tile */
     int64_t at;     /* in out */
-    float bias, up_bias, before, scale, up_scale;
+    float scale, up_scale;
 };
 
 template <class T, enum weight_format FORMAT>
-static __device__ __forceinline__ out_place find_place(const few_call &c, int tile, int i)
+static __device__ __forceinline__ out_place<T> find_place(const few_call &c, int tile, int i)
 {
     const matmul &m = c.matmul;
     const bool gated = m.result == MATMUL_GATE;
     const int rows = tile_features(c), features = (int)(gated ? m.out_features / 2 : m.out_features);
-    out_place place = {};
-    place.token = i / rows;
+    const T zero = from_float<T>(0);
+    out_place<T> place = {false, zero, zero, zero};
+    place.token = (int)__umulhi((uint32_t)i, c.inverse);
     place.row = i - place.token * rows;
     const int o = tile * rows + place.row;
     place.is_there = place.token < m.num_tokens && o < features;
@@ -801,10 +806,21 @@ static __device__ __forceinline__ out_place find_place(const few_call &c, int ti
     place.at = place.token * m.out_stride + o;
     place.scale = scale_of_all<FORMAT>(c, o);
     if (gated) place.up_scale = scale_of_all<FORMAT>(c, features + o);
-    if (m.bias) place.bias = to_float(((const T *)m.bias)[o]);
-    if (m.bias && gated) place.up_bias = to_float(((const T *)m.bias)[features + o]);
-    if (m.result == MATMUL_ADD) place.before = to_float(((const T *)m.out)[place.at]);
+    if (m.bias) place.bias = ((const T *)m.bias)[o];
+    if (m.bias && gated) place.up_bias = ((const T *)m.bias)[features + o];
     return place;
+}
+
+/* Loads what MATMUL_ADD adds to, once the previous kernel has ended. */
+template <class T> static __device__ __forceinline__ void load_before(const few_call &c, out_place<T> &place)
+{
+    if (c.matmul.result == MATMUL_ADD && place.is_there) place.before = ((const T *)c.matmul.out)[place.at];
+}
+
+template <class T, enum weight_format FORMAT>
+static __device__ __forceinline__ out_place<T> first_place(const few_call &c, const few_part &p, int tile)
+{
+    return find_place<T, FORMAT>(c, tile, threadIdx.x + p.rank * MMA_THREADS);
 }
 
 /* The sum of a row over a token's places, the warpgroups and the blocks of the cluster. */
@@ -826,18 +842,18 @@ static __device__ __forceinline__ float total_of(const few_call &c, const float 
 }
 
 template <class T, int N>
-static __device__ __forceinline__ void write_place(const few_call &c, const out_place &place, const float *sums,
+static __device__ __forceinline__ void write_place(const few_call &c, const out_place<T> &place, const float *sums,
                                                    const float *norms)
 {
     const matmul &m = c.matmul;
     const float norm = m.gain ? norms[place.token] : 1;
-    const float y = total_of<T, N>(c, sums, place.token, place.row) * (place.scale * norm) + place.bias;
+    const float y = total_of<T, N>(c, sums, place.token, place.row) * (place.scale * norm) + to_float(place.bias);
     if (m.result == MATMUL_GATE) {
-        const float up =
-            total_of<T, N>(c, sums, place.token, UP_ROW + place.row) * (place.up_scale * norm) + place.up_bias;
+        const float up = total_of<T, N>(c, sums, place.token, UP_ROW + place.row) * (place.up_scale * norm) +
+                         to_float(place.up_bias);
         ((T *)m.out)[place.at] = from_float<T>(gate_times_up<T>(m.activation, y, up));
     } else if (m.result == MATMUL_ADD) {
-        ((T *)m.out)[place.at] = from_float<T>(place.before + to_float(from_float<T>(y)));
+        ((T *)m.out)[place.at] = from_float<T>(to_float(place.before) + to_float(from_float<T>(y)));
     } else if (m.out_is_float) {
         ((float *)m.out)[place.at] = y;
     } else {
@@ -863,11 +879,13 @@ static __device__ __forceinline__ void wait_for_cluster(uint64_t *barrier, uint3
                  : "memory");
 }
 
-/* The warpgroups that multiply. sums: two sets, used in turn, so that one barrier for each tile is enough. */
+/* The warpgroups that multiply. place: the thread's first one. sums: two sets, used in turn, so that one barrier for
+ * each tile is enough. */
 template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void multiply_tiles(const few_call &c, const few_part &p, const weight_ring &ring,
                                                       const uint8_t *x, const x_factors<FORMAT> *factors,
-                                                      float *all_sums, const float *norms, uint64_t *sums_full)
+                                                      float *all_sums, const float *norms, out_place<T> place,
+                                                      uint64_t *sums_full)
 {
     const int group = __shfl_sync(~0u, threadIdx.x / GROUP, 0); /* so that addresses are the same for a whole warp */
     const int row = row_of_thread<FORMAT>();
@@ -879,7 +897,8 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
     ring_place at = {0, 0};
     uint32_t side = 0, round = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
-        const out_place place = find_place<T, FORMAT>(c, tile, threadIdx.x + p.rank * MMA_THREADS);
+        if (tile != p.first_tile) place = first_place<T, FORMAT>(c, p, tile);
+        if (tile != p.first_tile) load_before(c, place);
         float total[N / 8][2] = {}, *sums = all_sums + side * SUMS<N>;
 #pragma unroll 1
         for (int i = 0; i < p.stages; i++) {
@@ -903,7 +922,8 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
         }
         if (place.is_there) write_place<T, N>(c, place, sums, norms);
         for (int i = threadIdx.x + (p.rank + c.splits) * MMA_THREADS; i < elements; i += c.splits * MMA_THREADS) {
-            const out_place next = find_place<T, FORMAT>(c, tile, i);
+            out_place<T> next = find_place<T, FORMAT>(c, tile, i);
+            load_before(c, next);
             if (next.is_there) write_place<T, N>(c, next, sums, norms);
         }
         side ^= 1;
@@ -922,6 +942,15 @@ static __device__ __forceinline__ void find_norms(const few_call &c, const float
     norms[threadIdx.x] = rsqrtf(sum / (float)c.matmul.in_features + c.matmul.eps);
 }
 
+/* Reads parameters that are needed later. They lie in constant memory, whose cache does not have them yet: a read takes
+ * as long as one of the L2 cache. */
+static __device__ __forceinline__ void read_parameters(const few_call &c)
+{
+    const matmul &m = c.matmul;
+    asm volatile("" ::"l"(m.out), "l"(m.gain), "l"(m.in_features), "r"((int)m.activation), "r"((int)m.out_is_float));
+    asm volatile("" ::"r"(c.factors_at), "r"(c.slot_bytes), "r"(c.stages), "r"(c.scales_at), "f"(m.eps));
+}
+
 /* The threads that prepare x, and multiply. */
 template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void multiply(const few_call &c, const few_part &p, const weight_ring &ring,
@@ -930,8 +959,13 @@ static __device__ __forceinline__ void multiply(const few_call &c, const few_par
     uint8_t *x = data + c.x_at, *gain = data + c.gain_at;
     x_factors<FORMAT> *factors = (x_factors<FORMAT> *)(data + c.factors_at);
     float *squares = (float *)(data + c.squares_at);
+    const bool multiplies = threadIdx.x < MMA_THREADS;
+    out_place<T> place = {};
+    read_parameters(c);
+    if (multiplies) place = first_place<T, FORMAT>(c, p, p.first_tile);
     if (threadIdx.x < 32) copy_x<FORMAT, N>(c, p, x, gain, x_full);
     wait_for_previous();
+    if (multiplies) load_before(c, place);
     barrier_wait(x_full, 0);
     if (c.matmul.num_tokens == 1 || PLACES < T >> 1) {
         convert_x<T, FORMAT, N, 1>(c, p, x, gain, factors, squares);
@@ -941,9 +975,9 @@ static __device__ __forceinline__ void multiply(const few_call &c, const few_par
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* for wgmma */
     if (c.splits > 1) cluster_wait();                            /* the other block has initialized its barriers */
     asm volatile("bar.sync 2, %0;" ::"n"((int)PREPARE_THREADS) : "memory");
-    if (threadIdx.x >= MMA_THREADS) return;
+    if (!multiplies) return;
     find_norms<N>(c, squares, norms);
-    multiply_tiles<T, FORMAT, N>(c, p, ring, x, factors, (float *)(data + c.sums_at), norms, sums_full);
+    multiply_tiles<T, FORMAT, N>(c, p, ring, x, factors, (float *)(data + c.sums_at), norms, place, sums_full);
 }
 
 #endif
@@ -1036,6 +1070,7 @@ static bool plan_with(const struct cuda_state *s, int splits, struct few_call *c
     c->tiles = (int32_t)cuda_div_up(m->out_features, c->tile_rows);
     c->columns = c->tiles < places ? c->tiles : (int32_t)places;
     c->box_rows = gated ? c->tile_rows / 2 : c->tile_rows;
+    c->inverse = (uint32_t)(((uint64_t)1 << 32) / (uint64_t)(gated ? c->tile_rows / 2 : c->tile_rows) + 1);
     c->slot_bytes = (gated ? BOX_ROWS : c->box_rows) * BOX_ROW;
     c->all_stages = (int32_t)cuda_div_up(m->in_features, BOXES * box_steps_of(m->format) * STEP);
     c->part_stages = (int32_t)cuda_div_up(c->all_stages, splits);
