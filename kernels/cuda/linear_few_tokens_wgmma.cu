@@ -19,9 +19,9 @@
  *
  * One warp copies weights into a ring in shared memory with the tensor copy engine, from before the previous kernel has
  * ended. Two more warps load the scales and zeros of INT4 for the ring, and those of FP8 if a row has several. Four
- * warpgroups turn x into e4m3, and two of them multiply. A stage of the ring has four boxes of up to 64 rows of 128
- * bytes, and each warpgroup multiplies two of them. With MATMUL_GATE half of a box's rows are gates, and the others the
- * ups that belong to them.
+ * warpgroups turn x into e4m3, and two or all of them multiply. A stage of the ring has four boxes of up to 64 rows of
+ * 128 bytes, of which each warpgroup multiplies its share. With MATMUL_GATE half of a box's rows are gates, and the
+ * others the ups that belong to them.
  *
  * The sums of a step are multiplied by what belongs to the step, and are added in float32: wgmma adds e4m3 products
  * with 14 bits only. A large x is cut into two parts, for the two blocks of a cluster, which add their sums through
@@ -41,13 +41,11 @@ enum {
     BOX_ROW = 128, /* bytes: one step of FP8, two of INT4 */
     BOX_ROWS = 64,
     GROUP = 128, /* threads of a warpgroup */
-    MMA_THREADS = 2 * GROUP,
-    PREPARE_THREADS = 2 * MMA_THREADS, /* the first half of them multiply then */
+    PREPARE_THREADS = 4 * GROUP,
     SCALE_THREADS = BOX_ROWS,
     COPY_THREADS = 32,
     MAX_THREADS = PREPARE_THREADS + COPY_THREADS + SCALE_THREADS,
     BOXES = 4, /* of a stage */
-    GROUP_BOXES = BOXES / 2,
     MAX_STAGES = 16,
     MIN_RING = 64 << 10,     /* bytes, unless everything fits into fewer */
     IN_FLIGHT = 64 << 10,    /* bytes in flight to each multiprocessor; more make reads slower */
@@ -78,8 +76,6 @@ struct few_call {
     int32_t x_at, sums_at, factors_at, squares_at, gain_at, scales_at, shared_bytes; /* in shared memory */
 };
 
-template <int N> static constexpr int SUMS = 2 * (N / 2) * SUMS_ROW; /* of both warpgroups */
-
 /* Places of a token: pairs of rows of x, and of sums. */
 static constexpr __host__ __device__ int places_of(enum dtype dtype)
 {
@@ -102,7 +98,13 @@ static constexpr __host__ __device__ int box_steps_of(enum weight_format format)
     return format == WEIGHT_INT4 ? 2 : 1;
 }
 template <enum weight_format FORMAT> static constexpr int STAGE_STEPS = BOXES *box_steps_of(FORMAT);
-template <enum weight_format FORMAT> static constexpr int GROUP_STEPS = GROUP_BOXES *box_steps_of(FORMAT);
+
+/* The warpgroups that multiply, what each has of a stage, and the floats of all their sums. */
+template <enum weight_format FORMAT, int N> struct few_tiling {
+    static constexpr int MMA_GROUPS = FORMAT == WEIGHT_INT4 && N == 16 ? 4 : 2, MMA_THREADS = MMA_GROUPS * GROUP;
+    static constexpr int GROUP_BOXES = BOXES / MMA_GROUPS, GROUP_STEPS = GROUP_BOXES * box_steps_of(FORMAT);
+    static constexpr int SUMS = MMA_GROUPS * (N / 2) * SUMS_ROW;
+};
 
 template <enum weight_format FORMAT> static constexpr int STAGE_SCALES = STAGE_STEPS<FORMAT> *BOX_ROWS;
 
@@ -145,9 +147,9 @@ static __device__ __forceinline__ few_part find_part(const few_call &c)
     return p;
 }
 
-static __device__ __forceinline__ void mma_threads_sync()
+template <int MMA_THREADS> static __device__ __forceinline__ void mma_threads_sync()
 {
-    asm volatile("bar.sync 1, %0;" ::"n"((int)MMA_THREADS) : "memory");
+    asm volatile("bar.sync 1, %0;" ::"n"(MMA_THREADS) : "memory");
 }
 
 /* ---- the ring ---- */
@@ -657,6 +659,7 @@ template <int N>
 static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], const few_call &c,
                                                       const stage_part<WEIGHT_FP8> &part)
 {
+    constexpr int GROUP_BOXES = few_tiling<WEIGHT_FP8, N>::GROUP_BOXES;
     float sum[GROUP_BOXES][N / 2];
     wgmma_begin();
 #pragma unroll
@@ -750,7 +753,7 @@ template <int N>
 static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], const few_call &c,
                                                       const stage_part<WEIGHT_INT4> &part)
 {
-    constexpr int STEPS = GROUP_STEPS<WEIGHT_INT4>;
+    constexpr int STEPS = few_tiling<WEIGHT_INT4, N>::GROUP_STEPS;
     float sum[2][CHAINS<N>][N / 2];
     uint32_t a[2][4][4];
     uint4 pieces[2][2];
@@ -817,39 +820,37 @@ template <class T> static __device__ __forceinline__ void load_before(const few_
     if (c.matmul.result == MATMUL_ADD && place.is_there) place.before = ((const T *)c.matmul.out)[place.at];
 }
 
-template <class T, enum weight_format FORMAT>
+template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ out_place<T> first_place(const few_call &c, const few_part &p, int tile)
 {
-    return find_place<T, FORMAT>(c, tile, threadIdx.x + p.rank * MMA_THREADS);
+    return find_place<T, FORMAT>(c, tile, threadIdx.x + p.rank * few_tiling<FORMAT, N>::MMA_THREADS);
 }
 
 /* The sum of a row over a token's places, the warpgroups and the blocks of the cluster. */
-template <class T, int N>
+template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ float total_of(const few_call &c, const float *sums, int token, int row)
 {
     float total = 0;
 #pragma unroll
-    for (int place = 0; place < PLACES<T>; place++) {
-        const float *first = sums + (token * PLACES<T> + place) * SUMS_ROW + row, *second = first + (N / 2) * SUMS_ROW;
-        if (c.splits == 1) {
-            total += *first + *second;
-            continue;
-        }
-        for (int rank = 0; rank < c.splits; rank++)
-            total += cluster_load(cluster_address(first, rank)) + cluster_load(cluster_address(second, rank));
+    for (int i = 0; i < PLACES<T> * few_tiling<FORMAT, N>::MMA_GROUPS; i++) {
+        const int place = token * PLACES<T> + i % PLACES<T>, group = i / PLACES<T>;
+        const float *sum = sums + (group * (N / 2) + place) * SUMS_ROW + row;
+        if (c.splits == 1) total += *sum;
+        for (int rank = 0; rank < c.splits && c.splits > 1; rank++) total += cluster_load(cluster_address(sum, rank));
     }
     return total;
 }
 
-template <class T, int N>
+template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void write_place(const few_call &c, const out_place<T> &place, const float *sums,
                                                    const float *norms)
 {
     const matmul &m = c.matmul;
     const float norm = m.gain ? norms[place.token] : 1;
-    const float y = total_of<T, N>(c, sums, place.token, place.row) * (place.scale * norm) + to_float(place.bias);
+    const float y =
+        total_of<T, FORMAT, N>(c, sums, place.token, place.row) * (place.scale * norm) + to_float(place.bias);
     if (m.result == MATMUL_GATE) {
-        const float up = total_of<T, N>(c, sums, place.token, UP_ROW + place.row) * (place.up_scale * norm) +
+        const float up = total_of<T, FORMAT, N>(c, sums, place.token, UP_ROW + place.row) * (place.up_scale * norm) +
                          to_float(place.up_bias);
         ((T *)m.out)[place.at] = from_float<T>(gate_times_up<T>(m.activation, y, up));
     } else if (m.result == MATMUL_ADD) {
@@ -887,19 +888,20 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
                                                       float *all_sums, const float *norms, out_place<T> place,
                                                       uint64_t *sums_full)
 {
+    using L = few_tiling<FORMAT, N>;
     const int group = __shfl_sync(~0u, threadIdx.x / GROUP, 0); /* so that addresses are the same for a whole warp */
     const int row = row_of_thread<FORMAT>();
-    const int first_step = group * GROUP_STEPS<FORMAT>;
+    const int first_step = group * L::GROUP_STEPS;
     const int elements = c.matmul.num_tokens * tile_features(c);
-    const uint32_t first_weights = shared_address(ring.data) + group * GROUP_BOXES * c.slot_bytes;
+    const uint32_t first_weights = shared_address(ring.data) + group * L::GROUP_BOXES * c.slot_bytes;
     const uint32_t first_x = shared_address(x) + first_step * N * STEP;
     const row_scale<FORMAT> *first_scales = (const row_scale<FORMAT> *)ring.scales + first_step * BOX_ROWS + row;
     ring_place at = {0, 0};
     uint32_t side = 0, round = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
-        if (tile != p.first_tile) place = first_place<T, FORMAT>(c, p, tile);
+        if (tile != p.first_tile) place = first_place<T, FORMAT, N>(c, p, tile);
         if (tile != p.first_tile) load_before(c, place);
-        float total[N / 8][2] = {}, *sums = all_sums + side * SUMS<N>;
+        float total[N / 8][2] = {}, *sums = all_sums + side * L::SUMS;
 #pragma unroll 1
         for (int i = 0; i < p.stages; i++) {
             const int step = i * STAGE_STEPS<FORMAT>;
@@ -915,31 +917,33 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
 #pragma unroll
             for (int i = 0; i < 2; i++)
                 sums[(group * (N / 2) + 4 * n + threadIdx.x % 4) * SUMS_ROW + row + 8 * i] = total[n][i];
-        mma_threads_sync();
+        mma_threads_sync<L::MMA_THREADS>();
         if (c.splits > 1) {
             if (threadIdx.x == 0) arrive_at_all(&sums_full[side]);
             wait_for_cluster(&sums_full[side], round);
         }
-        if (place.is_there) write_place<T, N>(c, place, sums, norms);
-        for (int i = threadIdx.x + (p.rank + c.splits) * MMA_THREADS; i < elements; i += c.splits * MMA_THREADS) {
+        if (place.is_there) write_place<T, FORMAT, N>(c, place, sums, norms);
+        for (int i = threadIdx.x + (p.rank + c.splits) * L::MMA_THREADS; i < elements; i += c.splits * L::MMA_THREADS) {
             out_place<T> next = find_place<T, FORMAT>(c, tile, i);
             load_before(c, next);
-            if (next.is_there) write_place<T, N>(c, next, sums, norms);
+            if (next.is_there) write_place<T, FORMAT, N>(c, next, sums, norms);
         }
         side ^= 1;
         round ^= side == 0;
     }
 }
 
-/* The factors of rms_norm. */
+/* The factors of rms_norm, by a warp for each token. */
 template <int N>
 static __device__ __forceinline__ void find_norms(const few_call &c, const float *squares, float *norms)
 {
-    if (!c.matmul.gain || (int)threadIdx.x >= N / 2) return;
-    float sum = 0;
+    static_assert(HALF_WARPS == 32, "a lane has the sum of a half warp");
+    const int token = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (!c.matmul.gain || token >= N / 2) return;
+    float sum = squares[lane * (N / 2) + token];
 #pragma unroll
-    for (int i = 0; i < HALF_WARPS; i++) sum += squares[i * (N / 2) + threadIdx.x];
-    norms[threadIdx.x] = rsqrtf(sum / (float)c.matmul.in_features + c.matmul.eps);
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
+    if (lane == 0) norms[token] = rsqrtf(__fdividef(sum, (float)(int)c.matmul.in_features) + c.matmul.eps);
 }
 
 /* Reads parameters that are needed later. They lie in constant memory, whose cache does not have them yet: a read takes
@@ -959,10 +963,10 @@ static __device__ __forceinline__ void multiply(const few_call &c, const few_par
     uint8_t *x = data + c.x_at, *gain = data + c.gain_at;
     x_factors<FORMAT> *factors = (x_factors<FORMAT> *)(data + c.factors_at);
     float *squares = (float *)(data + c.squares_at);
-    const bool multiplies = threadIdx.x < MMA_THREADS;
+    const bool multiplies = threadIdx.x < few_tiling<FORMAT, N>::MMA_THREADS;
     out_place<T> place = {};
     read_parameters(c);
-    if (multiplies) place = first_place<T, FORMAT>(c, p, p.first_tile);
+    if (multiplies) place = first_place<T, FORMAT, N>(c, p, p.first_tile);
     if (threadIdx.x < 32) copy_x<FORMAT, N>(c, p, x, gain, x_full);
     wait_for_previous();
     if (multiplies) load_before(c, place);
@@ -995,7 +999,7 @@ static __global__ void __launch_bounds__(MAX_THREADS, 1) few_tokens_wgmma_kernel
     let_next_start();
     if (threadIdx.x < MAX_STAGES) {
         barrier_init(&full[threadIdx.x], c.has_stage_scales ? 1 + SCALE_THREADS / 32 : 1);
-        barrier_init(&empty[threadIdx.x], MMA_THREADS / 32);
+        barrier_init(&empty[threadIdx.x], few_tiling<FORMAT, N>::MMA_THREADS / 32);
         if (threadIdx.x < 2) barrier_init(&sums_full[threadIdx.x], 2);
         if (threadIdx.x == 0) barrier_init(&x_full, 1);
         barrier_init_fence();
@@ -1029,11 +1033,18 @@ static int columns_of(const struct matmul *m)
     return 2 * m->num_tokens * places_of(m->dtype) <= 8 ? 8 : 16;
 }
 
+static int sums_of(const struct matmul *m, int columns)
+{
+    if (m->format == WEIGHT_INT4)
+        return columns == 8 ? few_tiling<WEIGHT_INT4, 8>::SUMS : few_tiling<WEIGHT_INT4, 16>::SUMS;
+    return columns == 8 ? few_tiling<WEIGHT_FP8, 8>::SUMS : few_tiling<WEIGHT_FP8, 16>::SUMS;
+}
+
 /* Shared memory, with the longest ring that fits. False: it is too short. */
 static bool lay_out(const struct cuda_state *s, struct few_call *c)
 {
     const int n = columns_of(&c->matmul), steps = steps_of(*c, c->matmul.format), stage = BOXES * c->slot_bytes;
-    const int64_t x = (int64_t)steps * n * STEP, sums = 2 * (n == 8 ? SUMS<8> : SUMS<16>)*(int64_t)sizeof(float);
+    const int64_t x = (int64_t)steps * n * STEP, sums = 2 * sums_of(&c->matmul, n) * (int64_t)sizeof(float);
     const bool int4 = c->matmul.format == WEIGHT_INT4;
     const int64_t factors =
         steps * n / 2 * (int64_t)(int4 ? sizeof(x_factors<WEIGHT_INT4>) : sizeof(x_factors<WEIGHT_FP8>));
