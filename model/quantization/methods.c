@@ -87,8 +87,8 @@ static void read_dynamic_rules(struct quantization_reader *q)
     json_object_foreach((json_t *)rules, pattern, rule)
     {
         char regexp[256];
-        const int length = snprintf(regexp, sizeof regexp, "re:%s", pattern + (pattern[0] == '-' ? 2 : 0));
-        if (strncmp(pattern, "-:", 2) != 0 || length >= (int)sizeof regexp) {
+        const bool skips = strncmp(pattern, "-:", 2) == 0;
+        if (!skips || snprintf(regexp, sizeof regexp, "re:%s", pattern + 2) >= (int)sizeof regexp) {
             quantization_refuse(q, "GPTQ with a rule for \"%s\" in \"dynamic\"", show_string(pattern).text);
             return;
         }
