@@ -1,10 +1,10 @@
 /* Matmuls with quantized weights, against float64, on each backend of this machine.
  *
  * The tolerance follows from what a backend may round. A CPU backend with vectors rounds x to 8 bits, with a scale for
- * each 32 columns (FP8 weights: it does not). A GPU rounds x to FP8 where the weight allows it, and scales
- * and elements of the weight to the type of x. The scalar backend rounds nothing. An element that is rounded to a
- * multiple of a step is off by at most half a step and, over many elements, by step / sqrt(12). The errors of a sum add
- * up as their squares. */
+ * each 32 columns (FP8 weights: it does not). A GPU rounds x to FP8 where the weight allows it, and scales and elements
+ * of the weight to the type of x. The scalar backend rounds nothing. An element that is rounded to a multiple of a step
+ * is off by at most half a step and, over many elements, by step / sqrt(12). The errors of a sum add up as their
+ * squares. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

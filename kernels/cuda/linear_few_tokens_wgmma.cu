@@ -59,8 +59,8 @@ enum {
 
 struct few_call {
     CUtensorMap weight; /* in boxes of box_rows and a step */
-    CUtensorMap x;      /* [steps, tokens, 1, step] in boxes of x_steps, all places and a step; only whole steps are in
-                           dimension 0, else it is 1 */
+    CUtensorMap x; /* [steps, tokens, 1, step], or [1, tokens, 1, in_features] if those are not whole steps; in boxes
+                      of x_steps, all tokens and their places, and a step */
     int32_t x_steps;
     struct matmul matmul;
     int32_t tiles, tile_rows, box_rows;
@@ -81,7 +81,7 @@ static constexpr __host__ __device__ int places_of(enum dtype dtype)
 {
     return dtype == DTYPE_FLOAT16 ? 2 : 1;
 }
-template <class T> static constexpr int PLACES = std::is_same_v<T, __half> ? 2 : 1;
+template <class T> static constexpr int PLACES = places_of(std::is_same_v<T, __half> ? DTYPE_FLOAT16 : DTYPE_BFLOAT16);
 
 /* Sums to which the wgmmas of a step add in turn, because each waits for the one before with the same sums. Two take
  * too many registers with 16 columns. */
@@ -899,8 +899,10 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
     ring_place at = {0, 0};
     uint32_t side = 0, round = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
-        if (tile != p.first_tile) place = first_place<T, FORMAT, N>(c, p, tile);
-        if (tile != p.first_tile) load_before(c, place);
+        if (tile != p.first_tile) {
+            place = first_place<T, FORMAT, N>(c, p, tile);
+            load_before(c, place);
+        }
         float total[N / 8][2] = {}, *sums = all_sums + side * L::SUMS;
 #pragma unroll 1
         for (int i = 0; i < p.stages; i++) {
