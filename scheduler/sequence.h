@@ -9,6 +9,7 @@
 
 #include "base/batch.h"
 #include "base/status.h"
+#include "scheduler/prefix_cache.h"
 #include "scheduler/sampling_params.h"
 
 enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_SWAPPED, SEQUENCE_FINISHED };
@@ -83,7 +84,8 @@ struct request {
     int32_t eos_token_ids[16];     /* [num_eos] */
 
     uint64_t id;
-    char *cache_salt; /* owned; blocks are shared only with requests of the same salt; NULL: none */
+    struct cache_salt *cache_salt; /* owned; blocks are shared only with requests of the same salt; NULL: none. Set
+                                      before scheduler_add */
     struct prompt_logprobs *prompt_logprobs; /* owned; scheduler_collect fills it; NULL: not asked for */
 
     /* What queues read, in one cache line. */

@@ -202,6 +202,7 @@ static struct operation random_config(struct generator *g)
     v[CONFIG_GROW] = chance(g, 40) ? 0 : between(g, 1, 5);
     v[CONFIG_FAILS] = chance(g, 60) ? 0 : between(g, 1, 3);
     v[CONFIG_ROPE] = chance(g, 85) ? 0 : between(g, 1, v[CONFIG_LENGTH]);
+    v[CONFIG_WATERMARK] = chance(g, 80) ? 0 : between(g, 1, (v[CONFIG_BLOCKS] + 7) / 8);
     return config;
 }
 
@@ -220,7 +221,7 @@ static struct operation random_add(struct generator *g, const struct operation *
     v[ADD_MIN] = chance(g, 20) ? between(g, 0, 6) : 0;
     v[ADD_EOS] = chance(g, 60) ? 0 : between(g, 1, 2);
     v[ADD_PRIORITY] = chance(g, 50) ? 0 : between(g, 0, 2);
-    v[ADD_SALT] = chance(g, 80) ? 0 : between(g, 1, 3);
+    v[ADD_SALT] = chance(g, 80) ? 0 : between(g, 1, 5);
     v[ADD_BEAMS] = chance(g, 20);
     v[ADD_SEED] = between(g, 0, 1);
     v[ADD_LOGPROBS] = chance(g, 80) ? 0 : between(g, 1, 4);
