@@ -7,10 +7,17 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, s
     const size_t tokens = (size_t)limits->max_num_tokens;
     const size_t seqs = (size_t)limits->max_num_seqs;
     const size_t groups = (size_t)limits->num_groups;
-    *batch = (struct batch){.limits = *limits};
     /* The most that a step can change: every entry of every block table, if all sequences start at once with their
      * prefixes cached. A swap moves no more blocks than that. */
-    batch->max_deltas = (int32_t)(groups * seqs * (size_t)batch_max_blocks(limits));
+    const size_t deltas = groups * seqs * (size_t)batch_max_blocks(limits);
+    *batch = (struct batch){.limits = *limits, .max_deltas = deltas <= INT32_MAX ? (int32_t)deltas : 0};
+    if (deltas > INT32_MAX) {
+        error_set(err, STATUS_INVALID, "the block tables of %d sequences of %d tokens have %zu entries, but at most %d",
+                  limits->max_num_seqs, limits->max_model_len, deltas, INT32_MAX);
+        error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
+        error_advise(err, ADVICE_LOWER, "max_model_len", NULL);
+        return STATUS_INVALID;
+    }
     batch->token_ids = calloc(tokens, sizeof *batch->token_ids);
     batch->positions = calloc(tokens, sizeof *batch->positions);
     batch->query_start = calloc(seqs + 1, sizeof *batch->query_start);

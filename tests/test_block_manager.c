@@ -447,6 +447,41 @@ static void test_a_long_salt_forgets_nothing(void **state)
     close_fixture(&f);
 }
 
+/* Sums with a window, a length or a block size near the largest integer. */
+static void test_the_largest_integers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    open_groups(&f, 20, true, INT32_MAX, 2, (int32_t[]){INT32_MAX, INT32_MAX - 1});
+    struct sequence *seq = hold(&f, 0, 3 * SIZE - 1);
+    assert_int_equal(block_manager_append(&f.m, seq, 3 * SIZE, NULL, NULL, &err), STATUS_OK);
+    assert_int_equal(seq->num_writable, 3 * SIZE);
+    release(&f, seq);
+    close_fixture(&f);
+
+    struct batch_limits limits = {.max_num_tokens = INT32_MAX,
+                                  .max_num_seqs = 1 << 16,
+                                  .max_model_len = INT32_MAX,
+                                  .block_size = 16,
+                                  .num_groups = 8,
+                                  .windows = {0, INT32_MAX}};
+    assert_int_equal(batch_max_blocks(&limits), 1 << 27);
+    for (int32_t g = 0; g < 2; g++) assert_int_equal(batch_group_blocks(&limits, g, INT32_MAX), 1 << 27);
+    assert_int_equal(batch_sequence_blocks(&limits, INT32_MAX), 1 << 30);
+    limits.block_size = 1;
+    assert_int_equal(batch_sequence_blocks(&limits, INT32_MAX), INT32_MAX);
+    limits.block_size = INT32_MAX;
+    assert_int_equal(batch_max_blocks(&limits), 1);
+    struct batch batch;
+    limits.block_size = 1 << 14; /* 2^36 entries */
+    limits.max_num_tokens = 1;
+    assert_int_equal(batch_init(&batch, &limits, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "the block tables of 65536 sequences of 2147483647 tokens have 68719476736 entries, "
+                                  "but at most 2147483647");
+    batch_free(&batch);
+}
+
 /* A block that would leave its number in use is kept: forgetting it would not help. */
 static void test_a_block_is_not_forgotten_for_nothing(void **state)
 {
@@ -930,6 +965,7 @@ int main(void)
         cmocka_unit_test(test_colliding_hashes_share_nothing_wrong),
         cmocka_unit_test(test_another_salt_is_another_prefix),
         cmocka_unit_test(test_a_long_salt_forgets_nothing),
+        cmocka_unit_test(test_the_largest_integers),
         cmocka_unit_test(test_a_block_is_not_forgotten_for_nothing),
         cmocka_unit_test(test_one_token_is_left_to_compute),
         cmocka_unit_test(test_a_double_release_names_the_block),

@@ -385,9 +385,9 @@ static void test_the_salts_without_a_request_are_limited(void **state)
     int32_t prefixes[80], kept = 0;
     for (int32_t i = 0; i < 80; i++) {
         salt_of(texts[0], LONGEST, i);
-        const int32_t root = make_root(&cache, i % 2, texts[0]);
-        prefixes[i] = insert_new(&cache, root, 'a');
-        prefix_cache_unpin(&cache, root);
+        struct cache_salt *salt = add_salt(&cache, texts[0]);
+        prefixes[i] = insert_new(&cache, prefix_cache_make_root(&cache, i % 2, salt), 'a');
+        cache_salt_release(salt);
         check(&cache);
         assert_true(cache.idle_bytes <= 64 << 20);
         kept += root_of(&cache, i % 2, texts[0]) != PREFIX_NONE;
