@@ -444,8 +444,7 @@ static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t 
 {
     const int32_t size = m->limits.block_size;
     const struct request *request = seq->request;
-    if (seq->num_hashed == 0)
-        set_prefix(m, seq, prefix_cache_make_root(&m->cache, request->long_rope, request->cache_salt), 0);
+    if (seq->num_hashed == 0) set_prefix(m, seq, prefix_cache_root(request->long_rope, request->cache_salt), 0);
     while ((seq->num_hashed + 1) * size <= known) {
         const int32_t index = seq->num_hashed;
         const int32_t prefix = insert_prefix(m, seq->prefix, seq->tokens + (size_t)index * (size_t)size);

@@ -4,13 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* The numbers:
- *
- *     1, 2           the roots of requests without a salt, which are always there
- *     .. capacity    prefixes
- *     .. num_all     the roots of salts. Something lies below each of them, so there are never more than prefixes, and
- *                    one that is about to get its first
- */
+/* The roots of requests without a salt, which are always there, and the prefixes behind them, up to the capacity. From
+ * there on, two numbers each are the roots of a salt. */
 enum { ROOT = 1, ROOT_LONG, FIRST_PREFIX };
 
 enum { SPARE = 64 };                 /* room for prefixes that have lost their blocks, in a cache full of blocks */
@@ -19,10 +14,21 @@ enum { MOST_IDLE_BYTES = 64 << 20 }; /* of salts that no request has */
 struct prefix {
     int32_t parent;     /* PREFIX_NONE: a root, or the number is free */
     int32_t next;       /* of its chain or of the free list; PREFIX_NONE: it is the last */
-    int32_t refs : 31;  /* its blocks, its children and its pins; those of the first two roots are not counted */
+    int32_t refs : 31;  /* its blocks, its children and its pins; a root's are not counted here */
     bool had_child : 1; /* false: nothing has followed it yet, so that no chain need be searched for what does */
 };
 _Static_assert(sizeof(struct prefix) == 12, "prefix_cache.h says what a prefix costs");
+
+enum { NO_PLACE = -1 };
+
+/* Places of salts. There are as many chains as places: `first` is that of the salts whose hash, modulo their number, is
+ * this place's index. */
+struct salt_place {
+    struct cache_salt *salt; /* NULL: it was forgotten, or the place is free */
+    int32_t refs;            /* children and pins of its two roots */
+    int32_t next;            /* of its chain, or of the list of free places */
+    int32_t first;
+};
 
 static uint64_t hash_xxh3(int32_t parent, const int32_t *tokens, int32_t count)
 {
@@ -32,24 +38,21 @@ static uint64_t hash_xxh3(int32_t parent, const int32_t *tokens, int32_t count)
 enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, int32_t num_groups,
                               struct error *err)
 {
-    const int32_t num_prefixes = num_blocks + SPARE, num_roots = num_prefixes + 1;
-    *cache = (struct prefix_cache){.capacity = FIRST_PREFIX + num_prefixes,
+    *cache = (struct prefix_cache){.capacity = num_blocks + FIRST_PREFIX + SPARE,
                                    .num_buckets = 1,
                                    .block_size = block_size,
                                    .num_groups = num_groups,
+                                   .num_unused = num_blocks + SPARE,
+                                   .first_free = PREFIX_NONE,
+                                   .first_free_place = NO_PLACE,
                                    .hash = hash_xxh3};
-    cache->numbers = (struct prefix_numbers){.end = cache->capacity, .num_unused = num_prefixes};
-    cache->root_numbers = (struct prefix_numbers){.end = cache->capacity + num_roots, .num_unused = num_roots};
     while (cache->num_buckets <= cache->capacity / 4) cache->num_buckets *= 2;
     const size_t capacity = (size_t)cache->capacity; /* zeros: memory is not touched before it is used */
-    cache->prefixes = calloc(capacity + (size_t)num_roots, sizeof *cache->prefixes);
-    cache->salts = calloc((size_t)num_roots, sizeof *cache->salts);
-    cache->salt_buckets = calloc((size_t)cache->num_buckets, sizeof *cache->salt_buckets);
+    cache->prefixes = calloc(capacity, sizeof *cache->prefixes);
     cache->tokens = calloc(capacity * (size_t)block_size, sizeof *cache->tokens);
     cache->blocks = calloc(capacity * (size_t)num_groups, sizeof *cache->blocks);
     cache->buckets = calloc((size_t)cache->num_buckets, sizeof *cache->buckets);
-    if (cache->prefixes && cache->tokens && cache->blocks && cache->buckets && cache->salts && cache->salt_buckets)
-        return STATUS_OK;
+    if (cache->prefixes && cache->tokens && cache->blocks && cache->buckets) return STATUS_OK;
     prefix_cache_free(cache);
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the prefix cache of %d blocks", num_blocks);
 }
@@ -57,14 +60,13 @@ enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, in
 /* Salts that requests have are theirs alone from then on. */
 static void free_salts(struct prefix_cache *cache)
 {
-    for (int32_t i = 0; cache->salt_buckets && i < cache->num_buckets; i++)
-        for (struct cache_salt *salt = cache->salt_buckets[i], *next; salt; salt = next) {
-            next = salt->next;
-            salt->cache = NULL;
-            if (salt->num_requests == 0) free(salt);
-        }
-    free(cache->salt_buckets);
-    free(cache->salts);
+    for (int32_t i = 0; i < cache->num_places; i++) {
+        struct cache_salt *salt = cache->places[i].salt;
+        if (!salt) continue;
+        salt->cache = NULL;
+        if (salt->num_requests == 0) free(salt);
+    }
+    free(cache->places);
 }
 
 void prefix_cache_free(struct prefix_cache *cache)
@@ -100,7 +102,7 @@ static int32_t *bucket_of(const struct prefix_cache *cache, int32_t parent, cons
 static int32_t find_in_chain(const struct prefix_cache *cache, int32_t first, int32_t parent, const int32_t *tokens)
 {
     const size_t bytes = (size_t)cache->block_size * sizeof *tokens;
-    if (!cache->prefixes[parent].had_child) return PREFIX_NONE;
+    if (parent < cache->capacity && !cache->prefixes[parent].had_child) return PREFIX_NONE;
     for (int32_t i = first; i != PREFIX_NONE; i = cache->prefixes[i].next)
         if (cache->prefixes[i].parent == parent && !memcmp(tokens_of(cache, i), tokens, bytes)) return i;
     return PREFIX_NONE;
@@ -110,24 +112,6 @@ int32_t prefix_cache_find(const struct prefix_cache *cache, int32_t parent, cons
 {
     if (parent == PREFIX_NONE) return PREFIX_NONE;
     return find_in_chain(cache, *bucket_of(cache, parent, tokens), parent, tokens);
-}
-
-/* ---- numbers ---- */
-
-static int32_t take_number(const struct prefix_cache *cache, struct prefix_numbers *numbers)
-{
-    const int32_t number = numbers->first_free;
-    if (number != PREFIX_NONE)
-        numbers->first_free = cache->prefixes[number].next;
-    else if (numbers->num_unused > 0)
-        return numbers->end - numbers->num_unused--;
-    return number;
-}
-
-static void give_number(struct prefix_cache *cache, struct prefix_numbers *numbers, int32_t number)
-{
-    cache->prefixes[number] = (struct prefix){.parent = PREFIX_NONE, .next = numbers->first_free};
-    numbers->first_free = number;
 }
 
 /* ---- salts ---- */
@@ -142,81 +126,101 @@ struct cache_salt *cache_salt_create(const char *text)
     return salt;
 }
 
-static bool has_root(const struct cache_salt *salt)
+static int32_t *chain_of(const struct prefix_cache *cache, const struct cache_salt *salt)
 {
-    return salt->roots[false] != PREFIX_NONE || salt->roots[true] != PREFIX_NONE;
+    return &cache->places[salt->hash % (uint64_t)cache->num_places].first;
 }
 
-/* The salt of a root; NULL: it was forgotten. */
-static struct cache_salt **salt_of(const struct prefix_cache *cache, int32_t root)
+static void link_salt(struct prefix_cache *cache, int32_t place)
 {
-    return &cache->salts[root - cache->capacity];
+    int32_t *first = chain_of(cache, cache->places[place].salt);
+    cache->places[place].next = *first;
+    *first = place;
 }
 
-/* What lies below its roots is found by nobody any more. */
-static void forget_salt(struct cache_salt *salt)
+static void free_place(struct prefix_cache *cache, int32_t place)
 {
-    struct cache_salt **link = &salt->cache->salt_buckets[salt->hash & (uint64_t)(salt->cache->num_buckets - 1)];
-    while (*link != salt) link = &(*link)->next;
-    *link = salt->next;
-    for (int i = 0; i < 2; i++)
-        if (salt->roots[i] != PREFIX_NONE) *salt_of(salt->cache, salt->roots[i]) = NULL;
-    free(salt);
+    cache->places[place].next = cache->first_free_place;
+    cache->first_free_place = place;
+}
+
+/* Twice as many places. False: out of memory. */
+static bool grow_places(struct prefix_cache *cache)
+{
+    const int32_t before = cache->num_places, count = before ? 2 * before : 16;
+    struct salt_place *places = realloc(cache->places, (size_t)count * sizeof *places);
+    if (!places) return false;
+    memset(places + before, 0, (size_t)(count - before) * sizeof *places);
+    cache->places = places;
+    cache->num_places = count;
+    for (int32_t i = 0; i < count; i++) places[i].first = NO_PLACE;
+    for (int32_t i = 0; i < before; i++)
+        if (places[i].salt) link_salt(cache, i);
+    for (int32_t i = count - 1; i >= before; i--) free_place(cache, i);
+    return true;
+}
+
+/* What lies below its roots, if anything, is found by nobody any more. */
+static void forget_salt(struct prefix_cache *cache, int32_t place)
+{
+    struct salt_place *p = &cache->places[place];
+    int32_t *link = chain_of(cache, p->salt);
+    while (*link != place) link = &cache->places[*link].next;
+    *link = p->next;
+    free(p->salt);
+    p->salt = NULL;
+    if (p->refs == 0) free_place(cache, place);
 }
 
 void cache_salt_release(struct cache_salt *salt)
 {
     if (!salt || --salt->num_requests > 0) return;
-    if (!salt->cache)
+    struct prefix_cache *cache = salt->cache;
+    if (!cache)
         free(salt);
-    else if (!has_root(salt) || salt->length > MOST_IDLE_BYTES - salt->cache->idle_bytes)
-        forget_salt(salt);
+    else if (cache->places[salt->place].refs == 0 || salt->length > MOST_IDLE_BYTES - cache->idle_bytes)
+        forget_salt(cache, salt->place);
     else
-        salt->cache->idle_bytes += salt->length;
+        cache->idle_bytes += salt->length;
+}
+
+static struct cache_salt *find_salt(const struct prefix_cache *cache, const struct cache_salt *salt)
+{
+    for (int32_t i = *chain_of(cache, salt); i != NO_PLACE; i = cache->places[i].next) {
+        struct cache_salt *other = cache->places[i].salt;
+        if (other->hash == salt->hash && other->length == salt->length &&
+            memcmp(other->text, salt->text, salt->length) == 0)
+            return other;
+    }
+    return NULL;
 }
 
 struct cache_salt *prefix_cache_add_salt(struct prefix_cache *cache, struct cache_salt *salt)
 {
-    struct cache_salt **bucket = &cache->salt_buckets[salt->hash & (uint64_t)(cache->num_buckets - 1)];
-    for (struct cache_salt *i = *bucket; i; i = i->next) {
-        if (i->hash != salt->hash || i->length != salt->length || memcmp(i->text, salt->text, i->length) != 0) continue;
-        if (i->num_requests++ == 0) cache->idle_bytes -= i->length;
+    struct cache_salt *known = cache->num_places > 0 ? find_salt(cache, salt) : NULL;
+    if (known) {
+        if (known->num_requests++ == 0) cache->idle_bytes -= known->length;
         free(salt);
-        return i;
+        return known;
     }
+    if (cache->first_free_place == NO_PLACE && !grow_places(cache)) return salt;
     salt->cache = cache;
-    salt->next = *bucket;
-    *bucket = salt;
+    salt->place = cache->first_free_place;
+    cache->first_free_place = cache->places[salt->place].next;
+    cache->places[salt->place].salt = salt;
+    link_salt(cache, salt->place);
     return salt;
 }
 
 int32_t prefix_cache_root(bool long_rope, const struct cache_salt *salt)
 {
     if (!salt) return long_rope ? ROOT_LONG : ROOT;
-    return salt->roots[long_rope];
+    return salt->cache ? salt->cache->capacity + 2 * salt->place + long_rope : PREFIX_NONE;
 }
 
-int32_t prefix_cache_make_root(struct prefix_cache *cache, bool long_rope, struct cache_salt *salt)
+static int32_t place_of(const struct prefix_cache *cache, int32_t root)
 {
-    const int32_t known = prefix_cache_root(long_rope, salt);
-    if (known != PREFIX_NONE) return known;
-    const int32_t root = take_number(cache, &cache->root_numbers);
-    *salt_of(cache, root) = salt;
-    salt->roots[long_rope] = root;
-    return root;
-}
-
-/* Nothing refers to the root any more. Its salt goes, too, if no request has it and it has no other. */
-static void remove_root(struct prefix_cache *cache, int32_t root)
-{
-    struct cache_salt *salt = *salt_of(cache, root);
-    *salt_of(cache, root) = NULL;
-    give_number(cache, &cache->root_numbers, root);
-    if (!salt) return;
-    salt->roots[salt->roots[true] == root] = PREFIX_NONE;
-    if (salt->num_requests > 0 || has_root(salt)) return;
-    cache->idle_bytes -= salt->length;
-    forget_salt(salt);
+    return (root - cache->capacity) / 2;
 }
 
 /* ---- references ---- */
@@ -228,25 +232,40 @@ static void remove_prefix(struct prefix_cache *cache, int32_t prefix)
     int32_t *link = bucket_of(cache, p->parent, tokens_of(cache, prefix));
     while (*link != prefix) link = &cache->prefixes[*link].next;
     *link = p->next;
-    give_number(cache, &cache->numbers, prefix);
+    *p = (struct prefix){.parent = PREFIX_NONE, .next = cache->first_free, .refs = 0};
+    cache->first_free = prefix;
 }
 
-static void add_reference(struct prefix_cache *cache, int32_t prefix)
+static void add_references(const struct prefix_cache *cache, int32_t prefix, int32_t count)
 {
-    if (prefix >= FIRST_PREFIX) cache->prefixes[prefix].refs++;
+    if (prefix >= cache->capacity)
+        cache->places[place_of(cache, prefix)].refs += count;
+    else if (prefix >= FIRST_PREFIX)
+        cache->prefixes[prefix].refs += count;
+}
+
+/* With the last reference to its roots, a salt goes that no request has. */
+static void drop_root_reference(struct prefix_cache *cache, int32_t place)
+{
+    struct salt_place *p = &cache->places[place];
+    if (--p->refs > 0) return;
+    if (!p->salt) {
+        free_place(cache, place);
+    } else if (p->salt->num_requests == 0) {
+        cache->idle_bytes -= p->salt->length;
+        forget_salt(cache, place);
+    }
 }
 
 /* A prefix without references is removed. Then its parent has one less, which may have been its last. */
 static void drop_reference(struct prefix_cache *cache, int32_t prefix)
 {
-    while (prefix >= FIRST_PREFIX && --cache->prefixes[prefix].refs == 0) {
+    while (prefix >= FIRST_PREFIX && prefix < cache->capacity && --cache->prefixes[prefix].refs == 0) {
         const int32_t parent = cache->prefixes[prefix].parent;
-        if (parent == PREFIX_NONE)
-            remove_root(cache, prefix);
-        else
-            remove_prefix(cache, prefix);
+        remove_prefix(cache, prefix);
         prefix = parent;
     }
+    if (prefix >= cache->capacity) drop_root_reference(cache, place_of(cache, prefix));
 }
 
 bool prefix_cache_has_one_reference(const struct prefix_cache *cache, int32_t prefix)
@@ -256,7 +275,7 @@ bool prefix_cache_has_one_reference(const struct prefix_cache *cache, int32_t pr
 
 void prefix_cache_pin(struct prefix_cache *cache, int32_t prefix)
 {
-    add_reference(cache, prefix);
+    add_references(cache, prefix, 1);
 }
 
 void prefix_cache_unpin(struct prefix_cache *cache, int32_t prefix)
@@ -272,7 +291,7 @@ int32_t prefix_cache_block(const struct prefix_cache *cache, int32_t prefix, int
 void prefix_cache_attach(struct prefix_cache *cache, int32_t prefix, int32_t group, int32_t block)
 {
     blocks_of(cache, prefix)[group] = block;
-    add_reference(cache, prefix);
+    add_references(cache, prefix, 1);
 }
 
 void prefix_cache_detach(struct prefix_cache *cache, int32_t prefix, int32_t block)
@@ -288,20 +307,30 @@ void prefix_cache_detach(struct prefix_cache *cache, int32_t prefix, int32_t blo
 
 /* ---- insertion ---- */
 
+static int32_t take_number(struct prefix_cache *cache)
+{
+    const int32_t number = cache->first_free;
+    if (number != PREFIX_NONE)
+        cache->first_free = cache->prefixes[number].next;
+    else if (cache->num_unused > 0)
+        return cache->capacity - cache->num_unused--;
+    return number;
+}
+
 int32_t prefix_cache_insert(struct prefix_cache *cache, int32_t parent, const int32_t *tokens)
 {
     if (parent == PREFIX_NONE) return PREFIX_NONE;
     int32_t *bucket = bucket_of(cache, parent, tokens);
     int32_t prefix = find_in_chain(cache, *bucket, parent, tokens);
     if (prefix != PREFIX_NONE) return prefix;
-    prefix = take_number(cache, &cache->numbers);
-    add_reference(cache, parent);
+    prefix = take_number(cache);
+    add_references(cache, parent, 1);
     if (prefix == PREFIX_NONE) {
         drop_reference(cache, parent); /* the child may have been all that it was made for */
         return PREFIX_NONE;
     }
     cache->prefixes[prefix] = (struct prefix){.parent = parent, .next = *bucket, .refs = 0};
-    cache->prefixes[parent].had_child = true;
+    if (parent < cache->capacity) cache->prefixes[parent].had_child = true;
     *bucket = prefix;
     memcpy(tokens_of(cache, prefix), tokens, (size_t)cache->block_size * sizeof *tokens);
     return prefix;
@@ -309,24 +338,22 @@ int32_t prefix_cache_insert(struct prefix_cache *cache, int32_t parent, const in
 
 /* ---- checks ---- */
 
-static bool in_use(const struct prefix_cache *cache, int32_t number)
+static bool in_use(const struct prefix_cache *cache, int32_t prefix)
 {
-    const struct prefix *p = &cache->prefixes[number];
-    return number < cache->capacity ? p->parent != PREFIX_NONE : p->refs > 0;
+    return cache->prefixes[prefix].parent != PREFIX_NONE;
 }
 
-/* The numbers from this one on were never used. */
-static int32_t end_of(const struct prefix_numbers *numbers)
+/* The numbers of prefixes from this one on were never used. */
+static int32_t end_of_used(const struct prefix_cache *cache)
 {
-    return numbers->end - numbers->num_unused;
+    return cache->capacity - cache->num_unused;
 }
 
 static bool is_parent(const struct prefix_cache *cache, int32_t number)
 {
-    if (number == ROOT || number == ROOT_LONG) return true;
-    const bool is_root = number >= cache->capacity;
-    return number >= FIRST_PREFIX && number < end_of(is_root ? &cache->root_numbers : &cache->numbers) &&
-           in_use(cache, number);
+    if (number < FIRST_PREFIX) return number > 0;
+    if (number < cache->capacity) return number < end_of_used(cache) && in_use(cache, number);
+    return place_of(cache, number) < cache->num_places && cache->places[place_of(cache, number)].refs > 0;
 }
 
 static int32_t num_blocks_of(const struct prefix_cache *cache, int32_t prefix)
@@ -339,7 +366,7 @@ static int32_t num_blocks_of(const struct prefix_cache *cache, int32_t prefix)
 /* Counts the prefixes in use into *used. Each has a parent and a reference; the others have nothing. */
 static enum status check_numbers(const struct prefix_cache *cache, int32_t *used, struct error *err)
 {
-    for (int32_t i = FIRST_PREFIX; i < end_of(&cache->numbers); i++) {
+    for (int32_t i = FIRST_PREFIX; i < end_of_used(cache); i++) {
         const int32_t parent = cache->prefixes[i].parent, refs = cache->prefixes[i].refs;
         if (parent != PREFIX_NONE && !is_parent(cache, parent))
             return error_set(err, STATUS_INTERNAL, "prefix %d follows %d, which is no prefix", i, parent);
@@ -354,10 +381,10 @@ static enum status check_numbers(const struct prefix_cache *cache, int32_t *used
 /* Adds the blocks and the children of all prefixes to their references, or takes them away. */
 static void add_known(const struct prefix_cache *cache, int32_t sign)
 {
-    for (int32_t i = FIRST_PREFIX; i < end_of(&cache->numbers); i++) {
+    for (int32_t i = FIRST_PREFIX; i < end_of_used(cache); i++) {
         const int32_t parent = cache->prefixes[i].parent;
         cache->prefixes[i].refs += sign * num_blocks_of(cache, i);
-        if (parent >= FIRST_PREFIX) cache->prefixes[parent].refs += sign;
+        add_references(cache, parent, sign);
     }
 }
 
@@ -366,11 +393,15 @@ static enum status check_references(const struct prefix_cache *cache, struct err
 {
     enum status status = STATUS_OK;
     add_known(cache, -1);
-    for (int32_t i = FIRST_PREFIX; i < end_of(&cache->root_numbers) && status == STATUS_OK; i++)
+    for (int32_t i = FIRST_PREFIX; i < end_of_used(cache) && status == STATUS_OK; i++)
         if (cache->prefixes[i].refs < 0)
             status =
                 error_set(err, STATUS_INTERNAL, "prefix %d counts %d references less than it has blocks and children",
                           i, -cache->prefixes[i].refs);
+    for (int32_t i = 0; i < cache->num_places && status == STATUS_OK; i++)
+        if (cache->places[i].refs < 0)
+            status = error_set(err, STATUS_INTERNAL, "the roots of salt %d count %d references less than children", i,
+                               -cache->places[i].refs);
     add_known(cache, 1);
     return status;
 }
@@ -378,7 +409,7 @@ static enum status check_references(const struct prefix_cache *cache, struct err
 /* The chains hold the prefixes in use and no others, each where its hash says, and none twice. */
 static enum status check_chains(const struct prefix_cache *cache, int32_t used, struct error *err)
 {
-    const int32_t end = end_of(&cache->numbers);
+    const int32_t end = end_of_used(cache);
     int32_t found = 0;
     for (int32_t b = 0; b < cache->num_buckets; b++)
         for (int32_t i = cache->buckets[b]; i != PREFIX_NONE; i = cache->prefixes[i].next)
@@ -391,45 +422,39 @@ static enum status check_chains(const struct prefix_cache *cache, int32_t used, 
     return error_set(err, STATUS_INTERNAL, "%d prefixes are in use, but the chains hold %d", used, found);
 }
 
-/* Of the numbers from `first` on, so many are in use. */
-static enum status check_free_list(const struct prefix_cache *cache, const struct prefix_numbers *numbers,
-                                   int32_t first, int32_t used, struct error *err)
+static enum status check_free_list(const struct prefix_cache *cache, int32_t used, struct error *err)
 {
-    const int32_t end = end_of(numbers), most = end - first - used;
+    const int32_t end = end_of_used(cache), most = end - FIRST_PREFIX - used;
     int32_t length = 0;
-    for (int32_t i = numbers->first_free; i != PREFIX_NONE; i = cache->prefixes[i].next)
-        if (i < first || i >= end || in_use(cache, i) || ++length > most)
+    for (int32_t i = cache->first_free; i != PREFIX_NONE; i = cache->prefixes[i].next)
+        if (i < FIRST_PREFIX || i >= end || in_use(cache, i) || ++length > most)
             return error_set(err, STATUS_INTERNAL, "the list of free prefixes has a loop or leads to %d", i);
     if (length == most) return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "%d prefixes are free, but the list of them holds %d", most, length);
 }
 
-/* A salt has a request or a root, and a root in use has its salt, unless that was forgotten. */
+/* A salt has a request or something below its roots. Without either, its place is free. */
 static enum status check_salts(const struct prefix_cache *cache, struct error *err)
 {
     size_t idle_bytes = 0;
-    int32_t used = 0;
-    for (int32_t b = 0; b < cache->num_buckets; b++)
-        for (const struct cache_salt *salt = cache->salt_buckets[b]; salt; salt = salt->next) {
-            idle_bytes += salt->num_requests == 0 ? salt->length : 0;
-            bool sound = salt->cache == cache && (salt->num_requests > 0 || has_root(salt));
-            for (int i = 0; i < 2; i++)
-                sound = sound && (salt->roots[i] == PREFIX_NONE || *salt_of(cache, salt->roots[i]) == salt);
-            if (!sound)
-                return error_set(err, STATUS_INTERNAL, "a salt of %d requests has the roots %d and %d",
-                                 salt->num_requests, salt->roots[false], salt->roots[true]);
-        }
-    for (int32_t i = cache->capacity; i < end_of(&cache->root_numbers); i++) {
-        const struct cache_salt *salt = *salt_of(cache, i);
-        if (salt && (!in_use(cache, i) || (salt->roots[false] != i && salt->roots[true] != i)))
-            return error_set(err, STATUS_INTERNAL, "root %d, %s, is not one of its salt", i,
-                             in_use(cache, i) ? "in use" : "free");
-        used += in_use(cache, i);
+    int32_t num_free = 0, listed = 0;
+    for (int32_t i = 0; i < cache->num_places; i++) {
+        const struct salt_place *p = &cache->places[i];
+        num_free += !p->salt && p->refs == 0;
+        if (!p->salt) continue;
+        if (p->salt->cache != cache || p->salt->place != i || find_salt(cache, p->salt) != p->salt ||
+            (p->salt->num_requests <= 0 && p->refs == 0))
+            return error_set(err, STATUS_INTERNAL, "salt %d, of %d requests and %d prefixes, is not where it belongs",
+                             i, p->salt->num_requests, p->refs);
+        if (p->salt->num_requests == 0) idle_bytes += p->salt->length;
     }
     if (idle_bytes != cache->idle_bytes)
         return error_set(err, STATUS_INTERNAL, "salts without requests take %zu bytes, but %zu were counted",
                          idle_bytes, cache->idle_bytes);
-    return check_free_list(cache, &cache->root_numbers, cache->capacity, used, err);
+    for (int32_t i = cache->first_free_place; i != NO_PLACE && listed <= num_free; i = cache->places[i].next) listed++;
+    if (listed == num_free) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "%d places of salts are free, but the list of them holds %d", num_free,
+                     listed);
 }
 
 enum status prefix_cache_check(const struct prefix_cache *cache, struct error *err)
@@ -438,7 +463,7 @@ enum status prefix_cache_check(const struct prefix_cache *cache, struct error *e
     enum status status = check_numbers(cache, &used, err);
     if (status == STATUS_OK) status = check_references(cache, err);
     if (status == STATUS_OK) status = check_chains(cache, used, err);
-    if (status == STATUS_OK) status = check_free_list(cache, &cache->numbers, FIRST_PREFIX, used, err);
+    if (status == STATUS_OK) status = check_free_list(cache, used, err);
     if (status == STATUS_OK) status = check_salts(cache, err);
     return status;
 }

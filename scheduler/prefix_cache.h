@@ -15,12 +15,12 @@
  *
  * Roots keep apart what must not be shared though the tokens are the same: sequences past longrope's switch, and
  * requests with different cache salts. A salt is any text. It is compared once, when its request is added: requests
- * whose salts are equal share one struct cache_salt, which has the roots. It outlives its last request as long as there
- * is a prefix below a root, but the salts that no request has take at most 64 MiB; of one that would exceed them, the
+ * whose salts are equal share one struct cache_salt, which has two roots. It outlives its last request as long as there
+ * is a prefix below them, but the salts that no request has take at most 64 MiB; of one that would exceed them, the
  * cached blocks are not found any more.
  *
- * Nothing is allocated after init but salts, by their requests, and init touches no memory. A prefix costs 12 bytes, 4
- * for each group, 4 for each token of a block, and at most 2 for the hash table; a root of a salt 20. */
+ * After init only salts take memory, when their requests are added, and init touches none. A prefix costs 12 bytes, 4
+ * for each group, 4 for each token of a block, and at most 2 for the hash table. */
 #ifndef QUIRE_SCHEDULER_PREFIX_CACHE_H
 #define QUIRE_SCHEDULER_PREFIX_CACHE_H
 
@@ -36,33 +36,30 @@ typedef uint64_t prefix_hash_function(int32_t parent, const int32_t *tokens, int
 
 struct prefix;
 
+struct salt_place;
+
 struct cache_salt {
     struct prefix_cache *cache; /* that it was added to; NULL: none */
-    struct cache_salt *next;    /* of its chain; NULL: it is the last */
     uint64_t hash;              /* of the text */
     int32_t num_requests;       /* that have it */
-    int32_t roots[2];           /* by long_rope; PREFIX_NONE: no prefix begins there */
+    int32_t place;              /* in cache->places */
     size_t length;
     char text[]; /* [length] */
 };
 
-/* Numbers of prefixes, or of roots of salts, that are not in use. */
-struct prefix_numbers {
-    int32_t end, num_unused; /* those from end - num_unused on were never used */
-    int32_t first_free;      /* of a list of those that are free again; PREFIX_NONE: it is empty */
-};
-
 struct prefix_cache {
-    struct prefix *prefixes;          /* [root_numbers.end], by number; 0 is PREFIX_NONE */
-    int32_t *tokens;                  /* [capacity, block_size] */
-    int32_t *blocks;                  /* [capacity, num_groups] 0, the null block: it has none of this group */
-    int32_t *buckets;                 /* [num_buckets] first prefix of each chain; PREFIX_NONE: the chain is empty */
-    struct cache_salt **salts;        /* [root_numbers.end - capacity] of each root behind the prefixes */
-    struct cache_salt **salt_buckets; /* [num_buckets] first salt of each chain */
+    struct prefix *prefixes; /* [capacity], by number; 0 is PREFIX_NONE */
+    int32_t *tokens;         /* [capacity, block_size] */
+    int32_t *blocks;         /* [capacity, num_groups] 0, the null block: it has none of this group */
+    int32_t *buckets;        /* [num_buckets] first prefix of each chain; PREFIX_NONE: the chain is empty */
     int32_t capacity, num_buckets, block_size, num_groups;
-    struct prefix_numbers numbers, root_numbers;
-    size_t idle_bytes;          /* of the texts of salts that no request has */
+    int32_t num_unused;         /* the numbers from capacity - num_unused on were never used */
+    int32_t first_free;         /* of a list of numbers that are free again */
     prefix_hash_function *hash; /* XXH3 unless a test puts a colliding one here, before the first insertion */
+    struct salt_place *places;  /* [num_places] of salts */
+    int32_t num_places;
+    int32_t first_free_place; /* of a list; -1: it is empty */
+    size_t idle_bytes;        /* of the texts of salts that no request has */
 };
 
 /* Room for as many prefixes as there are blocks, and a few that have lost their blocks. */
@@ -74,14 +71,12 @@ void prefix_cache_free(struct prefix_cache *cache); /* safe on a zeroed struct *
 struct cache_salt *cache_salt_create(const char *text);
 /* A request has it no longer. Not while another thread uses the cache that it was added to. NULL is ignored. */
 void cache_salt_release(struct cache_salt *salt);
-/* Adds the salt of a request, or frees it and returns the equal one that another has or had. */
+/* Adds the salt of a request, or frees it and returns the equal one that another has or had. If memory runs out it is
+ * in no cache, and nothing is shared by it. */
 struct cache_salt *prefix_cache_add_salt(struct prefix_cache *cache, struct cache_salt *salt);
 
-/* The empty prefix of requests with this salt, which was added (NULL: none), long_rope or not. PREFIX_NONE: no request
- * with this salt has anything in the cache. */
+/* The empty prefix of requests with this salt (NULL: none), long_rope or not. PREFIX_NONE: the salt is in no cache. */
 int32_t prefix_cache_root(bool long_rope, const struct cache_salt *salt);
-/* The same, but it is made where it does not exist. The caller treats it like a new prefix: see prefix_cache_insert. */
-int32_t prefix_cache_make_root(struct prefix_cache *cache, bool long_rope, struct cache_salt *salt);
 
 /* The prefix that follows `parent` by tokens[block_size]; PREFIX_NONE: it does not exist, or parent is PREFIX_NONE. */
 int32_t prefix_cache_find(const struct prefix_cache *cache, int32_t parent, const int32_t *tokens);

@@ -35,7 +35,8 @@
  * kinds apart.
  *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use. Nothing is allocated
- * after scheduler_create, except the error of a request that fails, and host blocks, which are allocated when a swap
+ * after scheduler_create, except the error of a request that fails, places of cache salts, when a request with one is
+ * added, and host blocks, which are allocated when a swap
  * needs more than there are: most runs never swap, and pinning gigabytes of host memory at start-up takes seconds.
  */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_H

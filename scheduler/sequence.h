@@ -73,7 +73,9 @@ struct request {
     /* What every step reads comes first. */
     _Alignas(CACHE_LINE) struct request *next; /* in its queue */
     struct sequence *sequences;                /* [num_sequences] */
-    struct sequence *leader; /* computes the prompt, for which the other sequences wait; NULL: none waits */
+    struct cache_salt *cache_salt; /* owned; blocks are shared only with requests of the same salt; NULL: none. Set
+                                      before scheduler_add */
+    struct sequence *leader;       /* computes the prompt, for which the other sequences wait; NULL: none waits */
     int32_t num_sequences;
     bool long_rope; /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
     bool beams;     /* beam search: its sequences go on by scheduler_set_beams. Set before scheduler_add */
@@ -84,8 +86,6 @@ struct request {
     int32_t eos_token_ids[16];     /* [num_eos] */
 
     uint64_t id;
-    struct cache_salt *cache_salt; /* owned; blocks are shared only with requests of the same salt; NULL: none. Set
-                                      before scheduler_add */
     struct prompt_logprobs *prompt_logprobs; /* owned; scheduler_collect fills it; NULL: not asked for */
 
     /* What queues read, in one cache line. */

@@ -436,11 +436,11 @@ static void test_a_long_salt_forgets_nothing(void **state)
     struct fixture f;
     open_fixture(&f, 60, true);
     release(&f, hold(&f, 0, 4 * SIZE));
-    const int32_t before = f.m.pool.num_cached, unused = f.m.cache.numbers.num_unused;
+    const int32_t before = f.m.pool.num_cached, unused = f.m.cache.num_unused;
     for (int32_t i = 0; i < 8; i++) {
         assert_int_equal(run_salted(&f, (char)('a' + i)), 0);
         assert_int_equal(f.m.pool.num_cached, before + i + 1);
-        assert_int_equal(f.m.cache.numbers.num_unused, unused - i - 1);
+        assert_int_equal(f.m.cache.num_unused, unused - i - 1);
     }
     for (int32_t i = 0; i < 8; i++) assert_int_equal(run_salted(&f, (char)('a' + i)), SIZE);
     assert_int_equal(f.m.evictions, 0);
@@ -491,7 +491,7 @@ static void test_a_block_is_not_forgotten_for_nothing(void **state)
     release(&f, hold(&f, 0, SIZE + 1));
     const int32_t oldest = f.m.pool.oldest, prefix = f.m.pool.blocks[oldest].prefix;
     prefix_cache_pin(&f.m.cache, prefix);
-    for (int32_t tokens[SIZE] = {5000}; f.m.cache.numbers.num_unused > 0; tokens[0]++)
+    for (int32_t tokens[SIZE] = {5000}; f.m.cache.num_unused > 0; tokens[0]++)
         prefix_cache_pin(&f.m.cache, prefix_cache_insert(&f.m.cache, prefix_cache_root(false, NULL), tokens));
     struct sequence *seq = hold(&f, 1000, SIZE + 1);
     assert_int_equal(seq->num_hashed, 0);

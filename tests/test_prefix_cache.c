@@ -90,19 +90,36 @@ static void unpin(struct prefix_cache *cache, int32_t prefix)
     check(cache);
 }
 
-/* A salt that a request has; all hashes are the same if those of prefixes are. */
-static struct cache_salt *add_salt(struct prefix_cache *cache, const char *text)
+/* A salt of a request; all hashes are the same if those of prefixes are. */
+static struct cache_salt *create_salt(const struct prefix_cache *cache, const char *text)
 {
     struct cache_salt *salt = cache_salt_create(text);
     assert_non_null(salt);
     if (cache->hash == hash_constant) salt->hash = 5;
-    return prefix_cache_add_salt(cache, salt);
+    return salt;
+}
+
+static struct cache_salt *add_salt(struct prefix_cache *cache, const char *text)
+{
+    return prefix_cache_add_salt(cache, create_salt(cache, text));
+}
+
+/* Whether a request or a prefix keeps the salt. */
+static bool is_kept(struct prefix_cache *cache, const char *text)
+{
+    struct cache_salt *made = create_salt(cache, text);
+    const uintptr_t address = (uintptr_t)made;
+    struct cache_salt *salt = prefix_cache_add_salt(cache, made);
+    const bool kept = (uintptr_t)salt != address;
+    cache_salt_release(salt);
+    return kept;
 }
 
 static int32_t root_of(struct prefix_cache *cache, bool long_rope, const char *text)
 {
     struct cache_salt *salt = text ? add_salt(cache, text) : NULL;
     const int32_t root = prefix_cache_root(long_rope, salt);
+    assert_int_not_equal(root, PREFIX_NONE);
     cache_salt_release(salt);
     return root;
 }
@@ -111,8 +128,7 @@ static int32_t root_of(struct prefix_cache *cache, bool long_rope, const char *t
 static int32_t make_root(struct prefix_cache *cache, bool long_rope, const char *text)
 {
     struct cache_salt *salt = text ? add_salt(cache, text) : NULL;
-    const int32_t root = prefix_cache_make_root(cache, long_rope, salt);
-    assert_int_not_equal(root, PREFIX_NONE);
+    const int32_t root = prefix_cache_root(long_rope, salt);
     prefix_cache_pin(cache, root);
     cache_salt_release(salt);
     check(cache);
@@ -261,20 +277,18 @@ static void test_an_insertion_that_fails_leaves_nothing(void **state)
     struct prefix_cache cache = cache_of(state);
     struct cache_salt *salt = add_salt(&cache, "x");
     fill_up(&cache, 1);
-    for (int i = 0; i < 2; i++) { /* a root without anything below it, and one with */
-        const int32_t root = prefix_cache_make_root(&cache, true, salt);
-        assert_int_not_equal(root, PREFIX_NONE);
-        const int32_t below = i ? insert_new(&cache, root, 'a') : root,
-                      other = i ? PREFIX_NONE : insert(&cache, 1, 'a');
-        if (other != PREFIX_NONE) prefix_cache_pin(&cache, other);
-        assert_int_equal(insert(&cache, below, 'b'), PREFIX_NONE);
-        check(&cache);
-        assert_int_equal(prefix_cache_root(true, salt), i ? root : PREFIX_NONE);
-        prefix_cache_unpin(&cache, i ? below : other);
-        assert_int_equal(prefix_cache_root(true, salt), PREFIX_NONE);
-        assert_int_equal(room(&cache), 1);
-    }
+    const int32_t root = prefix_cache_root(true, salt), below = insert_new(&cache, root, 'a');
     cache_salt_release(salt);
+    assert_int_equal(insert(&cache, below, 'b'), PREFIX_NONE);
+    check(&cache);
+    assert_int_equal(root_of(&cache, true, "x"), root);
+    unpin(&cache, below);
+    assert_false(is_kept(&cache, "x"));
+    prefix_cache_pin(&cache, insert(&cache, 1, 'a')); /* the last number */
+    salt = add_salt(&cache, "x");
+    assert_int_equal(insert(&cache, prefix_cache_root(true, salt), 'b'), PREFIX_NONE);
+    cache_salt_release(salt);
+    assert_false(is_kept(&cache, "x"));
     free_cache(&cache);
 }
 
@@ -319,7 +333,7 @@ static void test_each_salt_has_a_root_of_its_own(void **state)
         for (int i = 0; i < distinct; i++)
             for (int k = 0; k < 2; k++) {
                 const char *text = salt_of(texts[i], n, at[i]);
-                if (i != 1) assert_int_equal(root_of(&cache, k, text), PREFIX_NONE);
+                assert_int_equal(is_kept(&cache, text), i == 1 || k == 1);
                 roots[i][k] = make_root(&cache, k, text);
                 for (int j = 0; j < i; j++) assert_int_equal(roots[i][k] == roots[j][k], i == 1);
             }
@@ -332,7 +346,7 @@ static void test_each_salt_has_a_root_of_its_own(void **state)
         prefix_cache_unpin(&cache, prefix);
         for (int i = 0; i < distinct; i++)
             for (int k = 0; k < 2; k++) unpin(&cache, roots[i][k]);
-        assert_int_equal(root_of(&cache, false, texts[0]), PREFIX_NONE);
+        assert_false(is_kept(&cache, texts[0]));
         assert_int_equal(cache.idle_bytes, 0);
     }
     free_cache(&cache);
@@ -347,19 +361,41 @@ static void test_how_long_a_salt_is_kept(void **state)
     assert_ptr_equal(add_salt(&cache, "salt"), first);
     cache_salt_release(first);
     check(&cache);
-    const int32_t root = prefix_cache_make_root(&cache, true, first), below = insert_new(&cache, root, 'a');
+    const int32_t root = prefix_cache_root(true, first), below = insert_new(&cache, root, 'a');
     cache_salt_release(first);
     check(&cache);
     assert_int_equal(cache.idle_bytes, 4);
     assert_ptr_equal(add_salt(&cache, "salt"), first);
     assert_int_equal(cache.idle_bytes, 0);
+    unpin(&cache, below); /* the request keeps it */
     assert_int_equal(prefix_cache_root(true, first), root);
-    assert_int_equal(prefix_cache_root(false, first), PREFIX_NONE);
-    unpin(&cache, below);
-    assert_int_equal(prefix_cache_root(true, first), PREFIX_NONE);
+    assert_true(is_kept(&cache, "salt") && is_kept(&cache, "tlas"));
     cache_salt_release(first);
     cache_salt_release(other);
-    for (int32_t i = 0; i < cache.num_buckets; i++) assert_null(cache.salt_buckets[i]);
+    assert_false(is_kept(&cache, "salt") || is_kept(&cache, "tlas"));
+    free_cache(&cache);
+}
+
+/* Roots stay different while the table of salts grows, and places are used again. */
+static void test_many_salts(void **state)
+{
+    enum { COUNT = 1000 };
+    static struct cache_salt *salts_of_requests[COUNT];
+    struct prefix_cache cache = cache_of(state);
+    char text[16];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < COUNT; i++) {
+            snprintf(text, sizeof text, "%d", i);
+            salts_of_requests[i] = add_salt(&cache, text);
+            assert_int_equal(prefix_cache_root(true, salts_of_requests[i]), root_of(&cache, true, text));
+        }
+        assert_true(cache.num_places < 2 * COUNT);
+        check(&cache);
+        for (int i = 1; i < COUNT; i++)
+            assert_int_not_equal(prefix_cache_root(false, salts_of_requests[i]),
+                                 prefix_cache_root(false, salts_of_requests[i - 1]));
+        for (int i = 0; i < COUNT; i++) cache_salt_release(salts_of_requests[i]);
+    }
     free_cache(&cache);
 }
 
@@ -369,8 +405,9 @@ static void test_a_salt_outlives_its_cache(void **state)
     struct prefix_cache cache = cache_of(state);
     struct cache_salt *salt = add_salt(&cache, "salt");
     prefix_cache_attach(&cache, insert(&cache, make_root(&cache, false, "an idle one"), 'a'), 0, 7);
-    prefix_cache_attach(&cache, insert(&cache, prefix_cache_make_root(&cache, false, salt), 'a'), 0, 8);
+    prefix_cache_attach(&cache, insert(&cache, prefix_cache_root(false, salt), 'a'), 0, 8);
     free_cache(&cache);
+    assert_int_equal(prefix_cache_root(false, salt), PREFIX_NONE);
     cache_salt_release(salt);
     cache_salt_release(cache_salt_create("never added"));
     cache_salt_release(NULL);
@@ -386,11 +423,11 @@ static void test_the_salts_without_a_request_are_limited(void **state)
     for (int32_t i = 0; i < 80; i++) {
         salt_of(texts[0], LONGEST, i);
         struct cache_salt *salt = add_salt(&cache, texts[0]);
-        prefixes[i] = insert_new(&cache, prefix_cache_make_root(&cache, i % 2, salt), 'a');
+        prefixes[i] = insert_new(&cache, prefix_cache_root(i % 2, salt), 'a');
         cache_salt_release(salt);
         check(&cache);
         assert_true(cache.idle_bytes <= 64 << 20);
-        kept += root_of(&cache, i % 2, texts[0]) != PREFIX_NONE;
+        kept += is_kept(&cache, texts[0]);
     }
     assert_int_equal(kept, (64 << 20) / LONGEST);
     assert_int_equal(room(&cache), before - 80);
@@ -422,11 +459,11 @@ static void test_the_check_finds_damage(void **state)
     } while (0)
     FOUND(cache.blocks[GROUPS * a] = 9, cache.blocks[GROUPS * a] = 0); /* not counted: two references, one is counted */
     FOUND(cache.blocks[GROUPS * c] = 9, cache.blocks[GROUPS * c] = 0); /* of a free number */
-    FOUND(cache.numbers.first_free = PREFIX_NONE, );                   /* lost numbers */
-    FOUND(cache.numbers.first_free = c == sound.numbers.first_free ? d : c, );
-    FOUND(cache.numbers.first_free = a, );
-    FOUND(cache.numbers.num_unused--, );
-    FOUND(cache.numbers.num_unused++; cache.numbers.first_free = PREFIX_NONE, );
+    FOUND(cache.first_free = PREFIX_NONE, );                           /* lost numbers */
+    FOUND(cache.first_free = c == sound.first_free ? d : c, );
+    FOUND(cache.first_free = a, );
+    FOUND(cache.num_unused--, );
+    FOUND(cache.num_unused++; cache.first_free = PREFIX_NONE, );
     if (!*state) FOUND(tokens[0]++, tokens[0]--); /* not where its hash says */
     for (int32_t i = 0; i < cache.num_buckets; i++) {
         const int32_t first = cache.buckets[i];
@@ -435,8 +472,8 @@ static void test_the_check_finds_damage(void **state)
         FOUND(cache.buckets[i] = c, cache.buckets[i] = first);           /* a free one in a chain */
     }
     struct cache_salt *salt = add_salt(&cache, "salt");
-    const int32_t salted = insert_new(&cache, prefix_cache_make_root(&cache, false, salt), 'a'),
-                  root_of_salt = prefix_cache_root(false, salt), at = root_of_salt - cache.capacity;
+    const int32_t salted = insert_new(&cache, prefix_cache_root(false, salt), 'a'), place = salt->place;
+    const uint64_t hash = salt->hash;
     cache_salt_release(salt);
     const struct prefix_cache with_salt = cache;
 #define SALT_FOUND(damage, repair)                                                                                     \
@@ -448,10 +485,9 @@ static void test_the_check_finds_damage(void **state)
         check(&cache);                                                                                                 \
     } while (0)
     SALT_FOUND(cache.idle_bytes++, );
-    SALT_FOUND(salt->roots[false] = PREFIX_NONE, salt->roots[false] = root_of_salt);
-    SALT_FOUND(cache.salts[at] = NULL, cache.salts[at] = salt);
-    SALT_FOUND(cache.root_numbers.first_free = root_of_salt, );
-    SALT_FOUND(cache.root_numbers.num_unused--, );
+    SALT_FOUND(salt->place++, salt->place = place);
+    SALT_FOUND(salt->hash++, salt->hash = hash); /* not where its hash says */
+    SALT_FOUND(cache.first_free_place = -1, );
 #undef SALT_FOUND
     unpin(&cache, salted);
 #undef FOUND
@@ -599,7 +635,7 @@ static void add_root(struct model *m, int salt, int long_rope, bool with_child, 
     const char path[] = {(char)root_letter(salt, long_rope), '\0'};
     struct node *node = model_find(m, path);
     struct cache_salt *request = add_salt(m->cache, salts[salt]);
-    const int32_t number = prefix_cache_make_root(m->cache, long_rope, request);
+    const int32_t number = prefix_cache_root(long_rope, request);
     if (!node) node = model_add(m, path, number);
     assert_int_equal(number, node->number);
     if (with_child)
@@ -623,7 +659,7 @@ static void verify(struct model *m, struct random *random)
     const int64_t depth = random_between(random, 0, MAX_DEPTH);
     for (int64_t i = 1; i <= depth; i++) path[i] = (char)random_between(random, 'a', 'c');
     const struct node *node = model_find(m, path);
-    assert_int_equal(walk(m->cache, path), node ? node->number : PREFIX_NONE);
+    if (node || path[1]) assert_int_equal(walk(m->cache, path), node ? node->number : PREFIX_NONE);
     for (int32_t i = 0; i < m->num_nodes; i++) {
         node = &m->nodes[i];
         assert_int_equal(walk(m->cache, node->path), node->number);
@@ -686,8 +722,7 @@ static void test_a_cached_block_costs_less_than_100_bytes(void **state)
         struct error err;
         assert_int_equal(block_pool_init(&pool, 1, num_blocks, 16, &err), STATUS_OK);
         assert_int_equal(prefix_cache_init(&cache, num_blocks, 16, 1, &err), STATUS_OK);
-        /* What lies behind the prefixes is not touched without salts. */
-        const size_t bytes = malloc_usable_size(pool.blocks) + 12 * (size_t)cache.capacity +
+        const size_t bytes = malloc_usable_size(pool.blocks) + malloc_usable_size(cache.prefixes) +
                              malloc_usable_size(cache.tokens) + malloc_usable_size(cache.blocks) +
                              malloc_usable_size(cache.buckets);
         if (bytes >= (size_t)num_blocks * 100) fail_msg("%zu bytes for %d blocks", bytes, num_blocks);
@@ -712,6 +747,7 @@ int main(void)
         WITH_EACH(test_roots_without_a_salt_stay),
         WITH_EACH(test_each_salt_has_a_root_of_its_own),
         WITH_EACH(test_how_long_a_salt_is_kept),
+        WITH_EACH(test_many_salts),
         WITH_EACH(test_a_salt_outlives_its_cache),
         WITH_EACH(test_the_salts_without_a_request_are_limited),
         WITH_EACH(test_the_check_finds_damage),

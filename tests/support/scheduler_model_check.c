@@ -10,7 +10,7 @@ static int32_t least(int32_t a, int32_t b)
 /* Whether the prefix cache was never out of numbers, for want of which it may leave blocks out. */
 static bool has_numbers(const struct scheduler_model *m)
 {
-    return m->config.enable_prefix_caching && m->scheduler->blocks.cache.numbers.num_unused > 0;
+    return m->config.enable_prefix_caching && m->scheduler->blocks.cache.num_unused > 0;
 }
 
 /* ---- after every operation ---- */
