@@ -133,6 +133,7 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
      .maximum = INFINITY,
      .minus_one = "no limit",
      .usual = 16,
+     .from_model = true,
      .help = "Longest answer in tokens, of a conversation until max_model_len if this is not given; -1: until "
              "max_model_len."},
     {.name = "min_tokens",

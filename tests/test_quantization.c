@@ -36,7 +36,7 @@ static enum status load(const struct temp_folder *folder, const json_t *json, st
     assert_non_null(text);
     temp_folder_write_string(folder, "config.json", text);
     free(text);
-    return model_config_load(folder->path, config, err);
+    return model_config_load(folder->path, NULL, NULL, config, err);
 }
 
 /* A sound config.json with these keys, which are freed. */
@@ -330,7 +330,7 @@ static void test_mutations(void **state)
             temp_folder_write_string(*state, "config.json", text);
             struct model_config config;
             struct error err = {""};
-            if (model_config_load(((const struct temp_folder *)*state)->path, &config, &err) == STATUS_OK)
+            if (model_config_load(((const struct temp_folder *)*state)->path, NULL, NULL, &config, &err) == STATUS_OK)
                 read += find_scheme(&config.spec, "model.layers.0.mlp.down_proj").is_quantized;
             else
                 assert_non_null(strstr(err.text, "config.json"));

@@ -117,9 +117,6 @@ static void finish(struct checkpoint *c, const struct temp_folder *folder)
     text_free(&c->header);
 }
 
-static const struct tensor_names llama_names = {
-    .attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm", .down = "mlp.down_proj"};
-
 static struct model_spec small(void)
 {
     return (struct model_spec){.hidden_size = 8,
@@ -129,7 +126,7 @@ static struct model_spec small(void)
                                .num_kv_heads = 2,
                                .head_size = 6,
                                .vocab_size = 10,
-                               .names = llama_names,
+                               .names = tensor_names_llama,
                                .dtype = DTYPE_BFLOAT16};
 }
 
@@ -265,7 +262,7 @@ static void test_golden(void **state)
         struct model_config config;
         struct error err = {""};
         snprintf(folder, sizeof folder, GOLDEN "%s", all[i].name);
-        if (model_config_load(folder, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
+        if (model_config_load(folder, NULL, NULL, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
         const struct model_spec spec = config.spec;
         assert_int_equal(spec.dtype, all[i].dtype);
         assert_int_equal(spec.tie_word_embeddings, all[i].tied);
@@ -301,7 +298,7 @@ static void test_golden_families(void **state)
         struct model_config config;
         struct error err = {""};
         snprintf(folder, sizeof folder, GOLDEN "%s", all[i].name);
-        if (model_config_load(folder, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
+        if (model_config_load(folder, NULL, NULL, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
         struct model_weights w = accept(folder, &config.spec);
         int64_t bytes = 0;
         for (int32_t k = 0; k < w.table.count; k++) {
@@ -752,7 +749,7 @@ static void test_dummy_too_large(void **state)
                               .num_kv_heads = 4096,
                               .head_size = 1024,
                               .vocab_size = 1 << 24,
-                              .names = llama_names}; /* the largest that a config.json may say */
+                              .names = tensor_names_llama}; /* the largest that a config.json may say */
     set_biases(&spec, true, true);
     struct model_weights w;
     struct error err = {""};

@@ -46,6 +46,7 @@ static enum status open_facts(struct dry_run *d, struct error *err)
     f->limits.max_model_len = o->max_model_len > 0 ? o->max_model_len : f->profile.model_max_len;
     f->limits.max_num_seqs = o->max_num_seqs;
     struct prompt_model model = {.tokenizer = f->tokenizer,
+                                 .max_tokens_given = f->config.generation.max_new_tokens >= 0,
                                  .vocab_size = f->config.spec.vocab_size,
                                  .num_ids = loaded_model_num_ids(f),
                                  .max_num_seqs = o->max_num_seqs};

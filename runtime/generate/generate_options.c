@@ -142,6 +142,7 @@ enum status generate_describe_parameters(const struct generate_options *o, struc
     journal_put_sampling(j, &o->sampling);
     journal_put_string(j, "--dtype", o->engine.dtype);
     journal_put_string(j, "--quantization", o->engine.quantization);
+    journal_put_string(j, "--generation-config", o->engine.generation_config);
     journal_put_string(j, "--kv-cache-dtype", o->engine.kv_cache_dtype);
     journal_put_integer(j, "--max-model-len", o->engine.max_model_len);
     journal_put_integer(j, "--seed", (int64_t)o->engine.seed);
