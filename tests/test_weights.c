@@ -396,6 +396,30 @@ static void test_tied_with_head(void **state)
     text_free(&warnings);
 }
 
+/* A tied model's file may hold the matrix as lm_head alone. */
+static void test_tied_as_head_alone(void **state)
+{
+    const struct temp_folder *folder = *state;
+    struct model_spec spec = small();
+    struct checkpoint c = {.skip = "model.embed_tokens.weight"};
+    add_model(&c, &spec, true);
+    finish(&c, folder);
+    refuse(folder, &spec, STATUS_INVALID, "there is no tensor \"model.embed_tokens.weight\"");
+    spec.tie_word_embeddings = true;
+    struct model_weights w = accept(folder->path, &spec);
+    check_all(&w, &spec, DTYPE_BFLOAT16);
+    assert_ptr_equal(w.embedding.data, safetensors_find(w.file, "lm_head.weight")->data);
+    assert_int_equal(w.bytes, expected_bytes(&spec));
+    model_weights_close(&w);
+    struct text warnings = warnings_of(folder, &spec);
+    assert_string_equal(warnings.data, "");
+    text_free(&warnings);
+    c = (struct checkpoint){.skip = "model.embed_tokens.weight", .reshape = "lm_head.weight"};
+    add_model(&c, &spec, true);
+    finish(&c, folder);
+    refuse(folder, &spec, STATUS_INVALID, "\"lm_head.weight\" has shape [11, 8], but config.json makes it [10, 8]");
+}
+
 /* An lm_head that differs from the embedding is used, as in transformers 5, without a warning. */
 static void test_tied_with_another_head(void **state)
 {
@@ -626,7 +650,8 @@ static void test_dtypes(void **state)
         {"1.self_attn.v_proj", "F16", 2, STATUS_OK, NULL},
         {"up_proj", "F32", 4, STATUS_OK, NULL},
         {"o_proj.bias", "F32", 4, STATUS_OK, NULL},
-        {"embed_tokens", "F64", 8, STATUS_UNSUPPORTED, "\"model.embed_tokens.weight\" has dtype F64"},
+        {"embed_tokens", "F64", 8, STATUS_UNSUPPORTED,
+         "has dtype F64, which quire does not read; load the model in float32"},
         {"o_proj.weight", "I8", 1, STATUS_UNSUPPORTED, "has dtype I8"},
         {"gate_proj", "F8_E4M3", 1, STATUS_UNSUPPORTED, "has dtype F8_E4M3"},
         {"input_layernorm", "I32", 4, STATUS_UNSUPPORTED, "has dtype I32"},
@@ -771,6 +796,7 @@ int main(void)
         TEST(test_golden_cases),
         TEST(test_well_formed),
         TEST(test_tied_with_head),
+        TEST(test_tied_as_head_alone),
         TEST(test_tied_with_another_head),
         TEST(test_gain_offset),
         TEST(test_missing_and_reshaped),
