@@ -354,6 +354,34 @@ static void test_warnings(void **state)
     }
 }
 
+/* transformers 5 does not read the old name of rope_type in families with two ropes. */
+static void test_old_rope_type(void **state)
+{
+    static const char words[] =
+        "/config.json: rope_scaling.type counts as rope_type, as in transformers 4; transformers 5 "
+        "does not read it in this family, so its answers differ\n";
+    static const char *const keys[] = {"type", "rope_type"};
+    const struct temp_folder *folder = *state;
+    for (int i = 0; i < 2; i++) {
+        struct program p;
+        json_t *config = json_load_file(QUIRE_TEST_DATA "/golden/gemma3/config.json", 0, NULL);
+        assert_non_null(config);
+        json_object_set_new(config, "rope_scaling", json_pack("{s:s, s:f}", keys[i], "linear", "factor", 8.0));
+        char *text = json_dumps(config, 0);
+        temp_folder_write_string(folder, "config.json", text);
+        program_run(&p,
+                    (const char *[]){QUIRE_EXECUTABLE, "inspect", "--device", "cpu", "--load-format", "dummy",
+                                     "--model", folder->path, NULL},
+                    "");
+        assert_int_equal(p.exit_status, EXIT_STATUS_OK);
+        assert_non_null(strstr(p.out.data, "linear, theta 1000000, factor 8"));
+        assert_int_equal(strstr(p.err.data, words) != NULL, i == 0);
+        program_free(&p);
+        free(text);
+        json_decref(config);
+    }
+}
+
 /* ---- NaN and infinity ---- */
 
 /* The damaged tensor is used for every token, so every request ends with an error; --verbose says which tensor it is.
@@ -672,6 +700,7 @@ int main(void)
         TEST(test_foreign_folders),
         TEST(test_files),
         TEST(test_warnings),
+        TEST(test_old_rope_type),
         TEST(test_damaged_tensor),
         TEST(test_damaged_types),
         TEST(test_quantized),

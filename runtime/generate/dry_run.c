@@ -38,8 +38,10 @@ struct dry_run {
 static enum status open_facts(struct dry_run *d, struct error *err)
 {
     const struct engine_options *o = d->options->engine;
+    struct engine_options quiet = *o; /* the engine that measures reads the same files, and warns of them */
     struct loaded_model *f = &d->facts;
-    enum status status = loaded_model_read_config(o, &f->config, err);
+    quiet.log = NULL;
+    enum status status = loaded_model_read_config(&quiet, &f->config, err);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &f->tokenizer, err);
     if (status != STATUS_OK) return status;
     f->profile.model_max_len = model_spec_max_length(&f->config.spec);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/golden/NAME/fp8_cache.bin for every checkpoint there, or those named: the logits that transformers computes in
+"""Writes tests/data/golden/NAME/fp8_cache.bin for the checkpoints named, or all: the logits that transformers computes in
 float64 if keys and values are rounded to fp8 where they enter its cache. float32 [3 ways][2 prompts][vocab_size], for
 the last token of the prompts of 33 and of 100 tokens. The ways: e4m3 with scales that follow from the first prompt as
 kernels/kv_scale.h says; e4m3 with the scales 0.011 and 0.007 of K and of V; e5m2 with scales of 1."""
