@@ -53,16 +53,17 @@ static void read_config(struct json_reader *r, struct model_config *config)
     read_eos(r, config);
 }
 
-static void read_generation(struct json_reader *r, struct model_config *config)
-{
-    generation_config_read(r, model_spec_max_length(&config->spec), &config->generation);
-}
-
-/* Its end-of-sequence ids, which add to config.json's. */
+/* The end-of-sequence ids of generation_config.json, which add to config.json's. */
 static void read_generation_eos(struct json_reader *r, struct model_config *config)
 {
     read_eos(r, config);
     generation_config_forgive(r);
+}
+
+static void read_generation(struct json_reader *r, struct model_config *config)
+{
+    read_generation_eos(r, config);
+    generation_config_read(r, model_spec_max_length(&config->spec), &config->generation);
 }
 
 static void read_modelopt(struct json_reader *r, struct model_config *config)
@@ -96,7 +97,7 @@ static enum status load(const struct file *file, const struct log *log, struct m
     return reader.status;
 }
 
-/* Older programs of ModelOpt leave config.json without a quantization_config. */
+/* Older versions of ModelOpt leave config.json without a quantization_config. */
 static enum status load_config(const char *folder, const struct log *log, struct model_config *config,
                                struct error *err)
 {
@@ -113,15 +114,13 @@ static enum status load_generation(const char *folder, const char *generation, c
                                    struct model_config *config, struct error *err)
 {
     const bool is_auto = strcmp(generation, "auto") == 0, is_vllm = strcmp(generation, "vllm") == 0;
-    struct file file = {is_auto || is_vllm ? folder : generation, "generation_config.json", read_generation_eos};
+    const struct file file = {is_auto || is_vllm ? folder : generation, "generation_config.json",
+                              is_vllm ? read_generation_eos : read_generation};
     bool found;
     enum status status = load(&file, log, config, &found, err);
-    if (status != STATUS_OK || is_vllm) return status;
-    if (!found && !is_auto)
-        return error_set(err, STATUS_IO, "%s: there is no generation_config.json, which generation_config asks for",
-                         generation);
-    file.read = read_generation;
-    return load(&file, log, config, &found, err);
+    if (status != STATUS_OK || found || is_auto || is_vllm) return status;
+    return error_set(err, STATUS_IO, "%s: there is no generation_config.json, which generation_config asks for",
+                     generation);
 }
 
 enum status model_config_load(const char *folder, const char *generation, const struct log *log,

@@ -34,7 +34,8 @@ struct model_config {
     struct generation_config generation;
 };
 
-/* Reads folder/config.json and, if it is there, generation_config.json. Errors name the file and the key.
+/* Reads folder/config.json and, if they are there, generation_config.json, and hf_quant_config.json where config.json
+ * says nothing of quantization. Errors name the file and the key.
  *
  * generation: "auto" or NULL, the folder's generation_config.json; "vllm", only the end-of-sequence ids in it; else the
  * folder whose generation_config.json is read in its place. A bad value in that file is a warning on `log`, and so is
