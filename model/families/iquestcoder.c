@@ -1,5 +1,4 @@
-/* IQuest-Coder (IQuest Lab, 2026): Llama. Its clip_qkv and its windows, which no published file turns on, are refused.
- */
+/* IQuest-Coder (IQuest Lab, 2026): Llama. Its clip_qkv and windows, which no published file has, are refused. */
 #include "model/families/families.h"
 
 static void read(struct json_reader *r, struct model_spec *spec)
