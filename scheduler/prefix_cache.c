@@ -14,7 +14,7 @@ enum { MOST_IDLE_BYTES = 64 << 20 }; /* of salts that no request has */
 struct prefix {
     int32_t parent;     /* PREFIX_NONE: a root, or the number is free */
     int32_t next;       /* of its chain or of the free list; PREFIX_NONE: it is the last */
-    int32_t refs : 31;  /* its blocks, its children and its pins; a root's are not counted here */
+    int32_t refs : 31;  /* its blocks, its children and its pins; those of roots are not counted here */
     bool had_child : 1; /* false: nothing has followed it yet, so that no chain need be searched for what does */
 };
 _Static_assert(sizeof(struct prefix) == 12, "prefix_cache.h says what a prefix costs");
