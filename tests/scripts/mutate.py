@@ -146,6 +146,7 @@ MUTATIONS = [
     ("a beam keeps the table that its place on the device has", BEAMS, "while (count < most && a->blocks[count] == b->blocks[count]) count++;", "while (count < most && (a->blocks[count] || b->blocks[count])) count++;"),
     ("a choice that crosses the switch leaves a waiting request short", BEAMS, "if (request->queue == &s->waiting) request->long_rope = scheduler_past_switch(s, request);", "if (!request->queue) request->long_rope = scheduler_past_switch(s, request);"),
     ("a beam whose last token is pending is released", CHOOSE, "if (seq->num_pending > 0 && seq->state_index >= 0 && !request->beams && scheduler_has_last_token(seq))", "if (seq->num_pending > 0 && seq->state_index >= 0 && scheduler_has_last_token(seq))"),
+    ("swapped beams enter the prefix cache", BEAMS, "if (seqs[i].status == SEQUENCE_RUNNING) block_manager_hash", "block_manager_hash"),
     ("a beam's block counts as its own", BEAMS, "        seqs[i].num_writable = 0;", "        seqs[i].num_writable += 0;"),
 ]
 

@@ -88,6 +88,9 @@ static enum status check_sequence(struct scheduler_model *m, const struct model_
     if (status == STATUS_OK && seq->status == SEQUENCE_RUNNING && !model_has_place(seq) && !model_awaits_its_end(seq))
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d runs without a place on the device", r->number,
                          seq->index);
+    if (status == STATUS_OK && seq->status == SEQUENCE_SWAPPED && seq->num_hashed > 0)
+        return error_set(err, STATUS_INTERNAL, "request %d sequence %d has %d host blocks in the prefix cache",
+                         r->number, seq->index, seq->num_hashed);
     for (int32_t g = 0; g < m->config.limits.num_groups && status == STATUS_OK; g++) {
         if (!holds && seq->tables[g].num_blocks > 0)
             return error_set(err, STATUS_INTERNAL, "request %d sequence %d does not run, and holds %d blocks",
