@@ -433,6 +433,14 @@ static enum status check_free_list(const struct prefix_cache *cache, int32_t use
     return error_set(err, STATUS_INTERNAL, "%d prefixes are free, but the list of them holds %d", most, length);
 }
 
+/* Whether the salt of a place is in the chain of its hash. */
+static bool is_linked(const struct prefix_cache *cache, int32_t place)
+{
+    int32_t i = *chain_of(cache, cache->places[place].salt);
+    while (i != NO_PLACE && i != place) i = cache->places[i].next;
+    return i == place;
+}
+
 /* A salt has a request or something below its roots. Without either, its place is free. */
 static enum status check_salts(const struct prefix_cache *cache, struct error *err)
 {
@@ -442,7 +450,7 @@ static enum status check_salts(const struct prefix_cache *cache, struct error *e
         const struct salt_place *p = &cache->places[i];
         num_free += !p->salt && p->refs == 0;
         if (!p->salt) continue;
-        if (p->salt->cache != cache || p->salt->place != i || find_salt(cache, p->salt) != p->salt ||
+        if (p->salt->cache != cache || p->salt->place != i || !is_linked(cache, i) ||
             (p->salt->num_requests <= 0 && p->refs == 0))
             return error_set(err, STATUS_INTERNAL, "salt %d, of %d requests and %d prefixes, is not where it belongs",
                              i, p->salt->num_requests, p->refs);
