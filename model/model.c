@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/pool.h"
 #include "model/device_weights.h"
 
@@ -146,13 +145,10 @@ static enum status upload_rope_table(struct model *m, int32_t rope, struct error
     if (bytes == 0) return STATUS_OK;
     float *table = malloc((size_t)bytes);
     if (!table) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of rotary angles");
-    struct pool *pool = NULL;
-    enum status status = bytes > 1 << 20 ? pool_open(processors_allowed(), &pool, err) : STATUS_OK;
-    if (status == STATUS_OK) {
-        rope_table(&m->spec, rope, m->options.limits.max_model_len, table, pool);
-        m->backend->copy(m->backend, m->state.cos_sin[rope], table, bytes, NULL);
-        status = m->backend->stream_synchronize(m->backend, NULL, err);
-    }
+    struct pool *pool = bytes > 1 << 20 ? pool_open_allowed() : NULL;
+    rope_table(&m->spec, rope, m->options.limits.max_model_len, table, pool);
+    m->backend->copy(m->backend, m->state.cos_sin[rope], table, bytes, NULL);
+    enum status status = m->backend->stream_synchronize(m->backend, NULL, err);
     pool_close(pool);
     free(table);
     return status;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/processors.h"
 #include "base/random.h"
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/inbox.h"
