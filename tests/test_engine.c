@@ -517,7 +517,7 @@ static void test_too_few_blocks(void **state)
     o.max_num_batched_tokens = 8;
     assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
     assert_non_null(
-        strstr(command_sentence(&err).text, "raise --max-num-batched-tokens to 16, or lower --max-num-seqs"));
+        strstr(command_sentence(&err).text, ": lower --max-num-seqs to 8, or raise --max-num-batched-tokens to 16"));
 }
 
 /* n answers that together outgrow the pool: the request ends with an error and the next one runs. */

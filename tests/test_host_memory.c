@@ -146,9 +146,9 @@ static void address_space(void **state)
     snprintf(text, sizeof text, limits, "314572800");
     write_file(&root, "proc/self/limits", text);
     check(&root, 200, 300);
-    snprintf(text, sizeof text, limits, "1000");
+    snprintf(text, sizeof text, limits, "1048576");
     write_file(&root, "proc/self/limits", text);
-    check(&root, 0, 0);
+    check(&root, 0, 1);
     remove_all(&root);
 }
 

@@ -123,7 +123,7 @@ static void host_blocks_are_what_the_swap_space_holds(void **state)
     profile(&p, *state, NULL, "--preemption-mode", "swap", "--swap-space", "0", NULL);
     assert_int_equal(p.exit_status, 1);
     assert_non_null(strstr(p.err.data, "the swap space of 0 GiB does not hold one block"));
-    assert_non_null(strstr(p.err.data, ": raise --swap-space, or set --preemption-mode to recompute\n"));
+    assert_non_null(strstr(p.err.data, ": raise --swap-space to 0.001, or set --preemption-mode to recompute\n"));
     program_free(&p);
 }
 
