@@ -148,14 +148,19 @@ static enum status plan_groups(struct loaded_model *l, enum dtype cache_dtype, s
     return STATUS_OK;
 }
 
+/* What the blocks may take on the CPU, if the other terms leave it. */
+static int64_t cpu_budget(const struct engine_options *o, const struct memory_profile *p)
+{
+    return (int64_t)(o->kv_cache_space > 0 ? o->kv_cache_space * GIB : usual_space(p, 4));
+}
+
 void memory_plan_count_blocks(const struct engine_options *o, struct memory_profile *p)
 {
     const int64_t left =
         p->discrete ? p->budget - memory_profile_fixed(p) : p->available - memory_profile_step_memory(p);
-    const int64_t usual = (int64_t)usual_space(p, 4);
+    const int64_t most = p->discrete ? INT64_MAX : cpu_budget(o, p);
     p->kv_budget = left > 0 ? left : 0;
-    if (!p->discrete && usual < p->kv_budget) p->kv_budget = usual;
-    if (!p->discrete && o->kv_cache_space > 0) p->kv_budget = (int64_t)(o->kv_cache_space * GIB);
+    if (most < p->kv_budget || (!p->discrete && o->kv_cache_space > 0)) p->kv_budget = most;
     memory_profile_count_blocks(p);
     if (!p->discrete) p->budget = memory_profile_fixed(p) - p->others + p->kv_cache;
 }
@@ -211,6 +216,23 @@ static enum status plan_longest(const struct planner *w, struct error *err)
     return plan_shorter(w, err);
 }
 
+/* The terms on the CPU, with a max_model_len that nobody set no longer than the blocks hold where the other terms are
+ * no matter. */
+static enum status plan_for_blocks(const struct planner *w, struct error *err)
+{
+    const struct memory_profile *p = &w->l->profile;
+    struct batch_limits *limits = &w->l->limits;
+    limits->max_model_len = w->now.max_model_len;
+    const enum status status = plan_terms(w, err);
+    if (status != STATUS_OK || w->asked->max_model_len > 0) return status;
+    const int64_t blocks =
+        p->num_blocks_override > 0 ? p->num_blocks_override : cpu_budget(w->asked, p) / p->block_bytes;
+    const int32_t longest = memory_longest_request(limits, blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX);
+    if (longest == 0 || longest >= limits->max_model_len) return STATUS_OK;
+    limits->max_model_len = longest;
+    return plan_terms(w, err);
+}
+
 /* Whether less than the usual step is called for: on the CPU where it takes more than half of what is free, or what
  * was asked for the blocks does not fit beside it; on a GPU where no room for a request is left. */
 static bool is_tight(const struct planner *w)
@@ -261,6 +283,14 @@ static void choose_usual(struct planner *w)
     if (o->max_num_batched_tokens == 0) o->max_num_batched_tokens = tokens > o->max_num_seqs ? tokens : o->max_num_seqs;
 }
 
+/* The least step: the last resort. */
+static void choose_least(struct planner *w)
+{
+    struct engine_options *o = &w->now;
+    if (w->asked->max_num_seqs == 0) o->max_num_seqs = 1;
+    if (w->asked->max_num_batched_tokens == 0) o->max_num_batched_tokens = o->max_num_seqs;
+}
+
 /* Which values memory made smaller than usual. */
 static void note_lowered(struct loaded_model *l, const struct engine_options *usual, const struct engine_options *now)
 {
@@ -272,8 +302,16 @@ static enum status plan_values(struct planner *w, struct error *err)
 {
     choose_usual(w);
     const struct engine_options usual = w->now;
-    enum status status = plan_longest(w, err);
-    while (status == STATUS_OK && is_tight(w) && halve_step(w)) status = plan_longest(w, err);
+    const bool discrete = w->l->profile.discrete;
+    enum status status;
+    do {
+        status = discrete ? plan_longest(w, err) : plan_for_blocks(w, err);
+    } while (status == STATUS_OK && is_tight(w) && halve_step(w));
+    if (status == STATUS_OK) status = plan_longest(w, err);
+    if (status == STATUS_OK && !memory_profile_fits(&w->l->profile, &w->l->limits)) {
+        choose_least(w);
+        status = plan_longest(w, err);
+    }
     note_lowered(w->l, &usual, &w->now);
     return status;
 }

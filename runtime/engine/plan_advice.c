@@ -24,6 +24,7 @@ struct number {
     int decimals;
     double most;
     bool lower, raise; /* which may help */
+    bool blocks;       /* may decide how many blocks there are (memory_profile_blocks_setting) */
 };
 
 #define FIELD(name) #name, offsetof(struct engine_options, name)
@@ -31,10 +32,10 @@ static const struct number numbers[] = {
     {FIELD(max_model_len), 0, INT32_MAX, true, false},
     {FIELD(max_num_batched_tokens), 0, INT32_MAX, true, true},
     {FIELD(max_num_seqs), 0, INT32_MAX, true, false},
-    {FIELD(num_gpu_blocks_override), 0, INT32_MAX - 1, true, true},
-    {FIELD(kv_cache_space), 3, 1 << 20, true, true},
-    {FIELD(kv_cache_space), 6, 1, true, false}, /* less than a thousandth */
-    {FIELD(gpu_memory_utilization), 2, 1, false, true},
+    {FIELD(num_gpu_blocks_override), 0, INT32_MAX - 1, true, true, true},
+    {FIELD(kv_cache_space), 3, 1 << 20, true, true, true},
+    {FIELD(kv_cache_space), 6, 1, true, false, true}, /* less than a thousandth */
+    {FIELD(gpu_memory_utilization), 2, 1, false, true, true},
     {FIELD(swap_space), 3, 1 << 20, false, true},
 };
 #undef FIELD
@@ -90,15 +91,22 @@ static int64_t nearest(struct trial *t, int64_t from, bool lower)
     return good;
 }
 
-/* The units that the failed plan had; -1: the plan chose the value itself, and has tried less. */
+/* Whether the setting decides how many blocks there are. */
+static bool decides_blocks(const struct number *n, const struct memory_profile *p)
+{
+    return n->blocks && strcmp(n->name, memory_profile_blocks_setting(p)) == 0;
+}
+
+/* The units that the failed plan had; -1: the setting is of no use here, or the plan chose it and has tried less. */
 static int64_t units_now(const struct trial *t, bool lower)
 {
+    const struct memory_profile *p = &t->l->profile;
     const bool zero_is_a_value = strcmp(t->n->name, "swap_space") == 0;
     double value = get(t->o, t->n);
+    if (t->n->blocks && !decides_blocks(t->n, p)) return -1;
     if (value < 0 || (value == 0 && !zero_is_a_value)) {
-        const bool blocks = strcmp(t->n->name, memory_profile_blocks_setting(&t->l->profile)) == 0;
-        if (lower || !blocks) return -1;
-        value = (double)t->l->profile.kv_budget / GIB;
+        if (lower || !t->n->blocks) return -1;
+        value = (double)p->kv_budget / GIB;
     }
     return (int64_t)(value * pow(10, t->n->decimals) + 0.5);
 }
@@ -161,7 +169,7 @@ static double value_in_force(const struct number *n, const struct loaded_model *
     if (strcmp(n->name, "max_model_len") == 0) return l->limits.max_model_len;
     if (strcmp(n->name, "max_num_batched_tokens") == 0) return l->limits.max_num_tokens;
     if (strcmp(n->name, "max_num_seqs") == 0) return l->limits.max_num_seqs;
-    if (strcmp(n->name, memory_profile_blocks_setting(p)) != 0) return 0;
+    if (!decides_blocks(n, p)) return 0;
     return p->num_blocks_override > 0 ? p->num_blocks : p->discrete ? p->utilization : (double)p->kv_budget / GIB;
 }
 
