@@ -18,10 +18,10 @@
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 
-#ifdef __SANITIZE_THREAD__
-enum { NUM_SETTINGS = 100 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { NUM_SETTINGS = 40 };
 #else
-enum { NUM_SETTINGS = 1500 }; /* for each model */
+enum { NUM_SETTINGS = 400 }; /* for each model */
 #endif
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -345,7 +345,7 @@ static void advice_of_commands_helps(void **state)
         {0, {"--preemption-mode", "swap", "--swap-space", "0"}, true},
         {3, {"--max-model-len", "268435456"}, true},
         {3, {"--max-model-len", "268435456", "--max-num-batched-tokens", "16"}, true},
-        {3, {"--max-num-batched-tokens", "2147483647", "--max-num-seqs", "2"}, true},
+        {3, {"--max-num-batched-tokens", "2147483647", "--max-num-seqs", "2", "--max-model-len", "268435456"}, true},
         {5, {"--kv-cache-dtype", "float32"}, false},
         {5, {"--block-size", "8"}, false},
         {6, {"--kv-cache-dtype", "float16"}, true},
