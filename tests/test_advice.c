@@ -21,7 +21,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { NUM_SETTINGS = 40 };
 #else
-enum { NUM_SETTINGS = 400 }; /* for each model */
+enum { NUM_SETTINGS = 200 }; /* for each model and device */
 #endif
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -90,6 +90,7 @@ static struct engine_options random_options(struct random *r, const struct temp_
     if (one_in(r, 2)) o.max_num_seqs = random_count(r, 16);
     if (one_in(r, 2)) o.max_num_batched_tokens = random_count(r, one_in(r, 4) ? 30 : 13);
     if (one_in(r, 3)) o.kv_cache_space = random_size(r, -20, 6);
+    if (one_in(r, 3)) o.gpu_memory_utilization = 0.01 + 0.99 * random_uniform(r);
     if (one_in(r, 3)) o.num_gpu_blocks_override = random_count(r, one_in(r, 4) ? 30 : 10);
     if (one_in(r, 3)) o.swap_space = one_in(r, 2) ? 0 : random_size(r, -22, 3);
     if (one_in(r, 3)) o.preemption_mode = PREEMPTION_SWAP;
@@ -100,11 +101,12 @@ static struct engine_options random_options(struct random *r, const struct temp_
     return o;
 }
 
-/* Plans with so much memory, as a run would. */
+/* Plans with so much memory, as a run would. A GPU has its context in it. */
 static enum status plan(const struct engine_options *o, const struct loaded_model *described, int64_t available,
                         struct loaded_model *l, struct error *err)
 {
-    const struct memory_profile device = {.total = available, .available = available};
+    const struct memory_profile device = {
+        .total = available, .available = available, .context = described->backend->discrete ? available / 16 : 0};
     struct model_options ignored;
     *l = *described; /* borrows */
     l->before = &device;
@@ -123,20 +125,26 @@ static void check_kept(const struct engine_options *o, const struct loaded_model
     if (o->max_num_seqs > 0) assert_int_equal(limits->max_num_seqs, o->max_num_seqs);
     if (o->max_num_batched_tokens > 0)
         assert_int_equal(limits->max_num_tokens, o->max_num_batched_tokens < all ? o->max_num_batched_tokens : all);
+    if (o->swap_space >= 0) assert_true(p->swap_space == (int64_t)(o->swap_space * GIB));
     if (o->num_gpu_blocks_override > 0) assert_int_equal(p->num_blocks, o->num_gpu_blocks_override);
+    if (p->discrete) {
+        if (o->num_gpu_blocks_override == 0) assert_true(memory_profile_fixed(p) + p->kv_cache <= p->budget);
+        assert_true(p->budget == (int64_t)((double)available * o->gpu_memory_utilization));
+        return;
+    }
     if (o->num_gpu_blocks_override == 0 && o->kv_cache_space > 0)
         assert_int_equal(p->num_blocks, (int64_t)(o->kv_cache_space * GIB) / p->block_bytes);
-    if (o->swap_space >= 0) assert_true(p->swap_space == (int64_t)(o->swap_space * GIB));
     assert_true(memory_profile_step_memory(p) + p->kv_cache <= available);
 }
 
 static void print_options(const struct engine_options *o, int64_t available)
 {
-    print_error("%.4f GiB, max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, kv_cache_space %g, "
-                "num_gpu_blocks_override %d, swap_space %g, block_size %d, %s, chunks %d, mode %d\n",
-                (double)available / GIB, o->max_model_len, o->max_num_seqs, o->max_num_batched_tokens,
-                o->kv_cache_space, o->num_gpu_blocks_override, o->swap_space, o->block_size, o->kv_cache_dtype,
-                o->enable_chunked_prefill, o->preemption_mode);
+    print_error(
+        "%.4f GiB, %.3f of a GPU's, max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, kv_cache_space %g, "
+        "num_gpu_blocks_override %d, swap_space %g, block_size %d, %s, chunks %d, mode %d\n",
+        (double)available / GIB, o->gpu_memory_utilization, o->max_model_len, o->max_num_seqs,
+        o->max_num_batched_tokens, o->kv_cache_space, o->num_gpu_blocks_override, o->swap_space, o->block_size,
+        o->kv_cache_dtype, o->enable_chunked_prefill, o->preemption_mode);
 }
 
 static void change_number(const struct advice *a, double now, double value)
@@ -161,12 +169,21 @@ static void follow(const struct advice *a, const struct loaded_model *l, struct 
         *integers[i].field = atoi(a->value);
         return;
     }
-    const bool swap = strcmp(a->setting, "swap_space") == 0;
-    if (swap || strcmp(a->setting, "kv_cache_space") == 0) {
-        double *field = swap ? &o->swap_space : &o->kv_cache_space;
-        change_number(a, !swap && *field == 0 ? (double)l->profile.kv_budget / GIB : *field, strtod(a->value, NULL));
-        *field = strtod(a->value, NULL);
-    } else if (strcmp(a->setting, "preemption_mode") == 0) {
+    const struct {
+        const char *name;
+        double *field;
+    } reals[] = {{"swap_space", &o->swap_space},
+                 {"kv_cache_space", &o->kv_cache_space},
+                 {"gpu_memory_utilization", &o->gpu_memory_utilization}};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        if (strcmp(a->setting, reals[i].name) != 0) continue;
+        const bool chosen = i == 1 && o->kv_cache_space == 0;
+        change_number(a, chosen ? (double)l->profile.kv_budget / GIB : *reals[i].field, strtod(a->value, NULL));
+        if (i > 0) assert_int_equal(l->profile.discrete, i == 2);
+        *reals[i].field = strtod(a->value, NULL);
+        return;
+    }
+    if (strcmp(a->setting, "preemption_mode") == 0) {
         assert_string_equal(a->value, "recompute");
         o->preemption_mode = PREEMPTION_RECOMPUTE;
     } else {
@@ -176,12 +193,12 @@ static void follow(const struct advice *a, const struct loaded_model *l, struct 
     }
 }
 
-/* With what is free a little less than before, because that changes. */
+/* On the CPU with what is free a little less than before, too, because that changes. */
 static void check_advice(const struct engine_options *o, const struct loaded_model *described, int64_t available,
                          const struct loaded_model *failed, const struct error *err)
 {
     for (int i = 0; i < err->num_advice; i++) {
-        for (int part = 0; part < 2; part++) {
+        for (int part = 0; part < (failed->profile.discrete ? 1 : 2); part++) {
             struct engine_options changed = *o;
             struct loaded_model l;
             struct error again;
@@ -216,26 +233,33 @@ static void try_setting(const struct engine_options *o, const struct loaded_mode
     check_advice(o, described, available, &l, &err);
 }
 
+/* A GPU is a backend of the CPU that says so: nothing is allocated. */
+static void try_settings(const struct temp_folder *folder, const struct shape *shape, bool discrete, struct random *r)
+{
+    struct engine_options o = no_options(folder);
+    struct loaded_model described;
+    struct error err;
+    struct counts counts = {0};
+    if (loaded_model_describe(&o, &described, &err, &err) != STATUS_OK) fail_msg("%s", err.text);
+    described.backend->discrete = discrete;
+    for (int i = 0; i < NUM_SETTINGS; i++) {
+        o = random_options(r, folder);
+        try_setting(&o, &described, (int64_t)random_size(r, 18, 38), &counts);
+    }
+    print_message("%s, head size %d, %lld tokens: %d plans, %d errors, %d with advice\n", discrete ? "GPU" : "CPU",
+                  shape->head_size, shape->length, counts.plans, counts.errors, counts.advised);
+    if (shape->head_size % 4 == 0) assert_true(counts.advised > counts.errors / 2);
+    if (shape->head_size % 4 != 0) assert_true(counts.errors == counts.plans && counts.advised == 0);
+    loaded_model_close(&described);
+}
+
 static void advice_of_plans_helps(void **state)
 {
     const struct temp_folder *folder = *state;
     struct random r = {7};
     for (int s = 0; s < NUM_SHAPES; s++) {
         write_config(folder, &shapes[s]);
-        struct engine_options o = no_options(folder);
-        struct loaded_model described;
-        struct error err;
-        struct counts counts = {0};
-        if (loaded_model_describe(&o, &described, &err, &err) != STATUS_OK) fail_msg("%s", err.text);
-        for (int i = 0; i < NUM_SETTINGS; i++) {
-            o = random_options(&r, folder);
-            try_setting(&o, &described, (int64_t)random_size(&r, 18, 38), &counts);
-        }
-        print_message("head size %d, %lld tokens: %d plans, %d errors, %d with advice\n", shapes[s].head_size,
-                      shapes[s].length, counts.plans, counts.errors, counts.advised);
-        if (shapes[s].head_size % 4 == 0) assert_true(counts.advised > counts.errors / 2);
-        if (shapes[s].head_size % 4 != 0) assert_true(counts.errors == counts.plans && counts.advised == 0);
-        loaded_model_close(&described);
+        for (int discrete = 0; discrete < 2; discrete++) try_settings(folder, &shapes[s], discrete, &r);
     }
 }
 
