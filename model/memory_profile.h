@@ -26,7 +26,8 @@ struct memory_profile {
     int64_t activations; /* the peak: planned for the largest batch, never allocated again */
     int64_t workspace;   /* of the kernels */
     int64_t graphs;      /* captured decode steps */
-    int64_t state;       /* block tables, sampling state, inputs and outputs of a step, the null block */
+    int64_t state;       /* block tables, sampling state, inputs and outputs of a step, the null block; on the CPU also
+                            the arrays of a batch */
     int64_t kv_budget;   /* budget - (others + context + weights + activations + workspace + graphs + state), or
                             what the blocks may take on the CPU; not below 0 */
     int64_t block_bytes; /* of one block: K and V of the layers of a KV cache group */

@@ -188,6 +188,11 @@ static enum status plan_terms(const struct planner *w, struct error *err)
 
 /* ---- values that nobody set ---- */
 
+static bool fits(const struct planner *w)
+{
+    return memory_profile_fits(&w->l->profile, &w->l->limits);
+}
+
 /* Lowers max_model_len to the longest that fits, in whole blocks, or leaves it where none does. A longer one needs more
  * memory for blocks and leaves less for them (its block tables are larger), so a binary search finds it. */
 static enum status plan_shorter(const struct planner *w, struct error *err)
@@ -200,7 +205,7 @@ static enum status plan_shorter(const struct planner *w, struct error *err)
         limits->max_model_len = middle * block_size;
         enum status status = plan_terms(w, err);
         if (status != STATUS_OK) return status;
-        *(memory_profile_fits(&w->l->profile, limits) ? &good : &bad) = middle;
+        *(fits(w) ? &good : &bad) = middle;
     }
     limits->max_model_len = good > 0 ? good * block_size : longest;
     return plan_terms(w, err);
@@ -211,9 +216,7 @@ static enum status plan_longest(const struct planner *w, struct error *err)
 {
     w->l->limits.max_model_len = w->now.max_model_len;
     const enum status status = plan_terms(w, err);
-    const bool may_shorten = w->asked->max_model_len == 0;
-    if (status != STATUS_OK || !may_shorten || memory_profile_fits(&w->l->profile, &w->l->limits)) return status;
-    return plan_shorter(w, err);
+    return status != STATUS_OK || w->asked->max_model_len > 0 || fits(w) ? status : plan_shorter(w, err);
 }
 
 /* The terms on the CPU, with a max_model_len that nobody set no longer than the blocks hold where the other terms are
@@ -238,7 +241,7 @@ static enum status plan_for_blocks(const struct planner *w, struct error *err)
 static bool is_tight(const struct planner *w)
 {
     const struct memory_profile *p = &w->l->profile;
-    if (p->discrete) return !memory_profile_fits(p, &w->l->limits);
+    if (p->discrete) return !fits(w);
     const bool asked = w->asked->kv_cache_space > 0 || w->asked->num_gpu_blocks_override > 0;
     const int64_t step = memory_profile_step_memory(p);
     return step > p->available / 2 || (asked && step > p->available - p->kv_cache);
@@ -283,12 +286,16 @@ static void choose_usual(struct planner *w)
     if (o->max_num_batched_tokens == 0) o->max_num_batched_tokens = tokens > o->max_num_seqs ? tokens : o->max_num_seqs;
 }
 
-/* The least step: the last resort. */
-static void choose_least(struct planner *w)
+/* The last resort: the least step. If that does not fit either, the plan stays as it was. */
+static enum status try_least(struct planner *w, struct error *err)
 {
-    struct engine_options *o = &w->now;
-    if (w->asked->max_num_seqs == 0) o->max_num_seqs = 1;
-    if (w->asked->max_num_batched_tokens == 0) o->max_num_batched_tokens = o->max_num_seqs;
+    const struct engine_options before = w->now;
+    if (w->asked->max_num_seqs == 0) w->now.max_num_seqs = 1;
+    if (w->asked->max_num_batched_tokens == 0) w->now.max_num_batched_tokens = w->now.max_num_seqs;
+    const enum status status = plan_longest(w, err);
+    if (status != STATUS_OK || fits(w)) return status;
+    w->now = before;
+    return plan_longest(w, err);
 }
 
 /* Which values memory made smaller than usual. */
@@ -308,10 +315,7 @@ static enum status plan_values(struct planner *w, struct error *err)
         status = discrete ? plan_longest(w, err) : plan_for_blocks(w, err);
     } while (status == STATUS_OK && is_tight(w) && halve_step(w));
     if (status == STATUS_OK) status = plan_longest(w, err);
-    if (status == STATUS_OK && !memory_profile_fits(&w->l->profile, &w->l->limits)) {
-        choose_least(w);
-        status = plan_longest(w, err);
-    }
+    if (status == STATUS_OK && !fits(w)) status = try_least(w, err);
     note_lowered(w->l, &usual, &w->now);
     return status;
 }
