@@ -222,7 +222,7 @@ static void add_scheduling_flags(struct option_table *table, struct engine_optio
          .minimum = 1,
          .maximum = 65535,
          .argument = "N",
-         .help = "Most sequences in one step. Default: 256, or fewer where memory is short."},
+         .help = "Most sequences in one step. Default: 256, or as memory allows."},
         {.name = "max-num-batched-tokens",
          .kind = OPTION_INT32,
          .target = &o->max_num_batched_tokens,
