@@ -52,6 +52,7 @@ struct engine_options engine_options_default(void)
         .device = "auto",
         .dtype = "auto",
         .quantization = "none",
+        .generation_config = "auto",
         .kv_cache_dtype = "auto",
         .block_size = 16,
         .gpu_memory_utilization = 0.9,
