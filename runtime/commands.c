@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/visible.h"
+#include "base/notice.h"
 #include "runtime/bench/bench.h"
 
 const struct command command_list[COMMAND_COUNT] = {
@@ -76,8 +76,8 @@ static void check_variable(const char *variable)
         *at = *at == '_' ? '-' : (char)tolower((unsigned char)*at);
     }
     if (capital && length - PREFIX < sizeof flag && command_has_flag(flag)) return;
-    visible_printf(stderr, "warning: %.*s in the environment is ignored: no command has a flag --%s\n", (int)length,
-                   variable, flag);
+    notice_printf(stderr, "warning: %.*s in the environment is ignored: no command has a flag --%s\n", (int)length,
+                  variable, flag);
 }
 
 void command_check_environment(void)
@@ -144,6 +144,6 @@ struct grouped grouped(int64_t number)
 
 int command_fail(const char *command, const struct error *err, int exit_status)
 {
-    visible_printf(stderr, "quire %s: %s\n", command, command_sentence(err).text);
+    notice_printf(stderr, "quire %s: %s\n", command, command_sentence(err).text);
     return exit_status;
 }

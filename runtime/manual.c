@@ -24,7 +24,7 @@ static void append_escaped(struct text *out, const char *text)
 static void append_flag(struct text *out, const struct flag_line *flag)
 {
     text_append_string(out, ".TP\n\\fB");
-    if (*flag->letter) text_printf(out, "\\-%s\\fR, \\fB", flag->letter);
+    if (*flag->letters) text_printf(out, "\\-%s\\fR, \\fB", flag->letters);
     text_append_string(out, "\\-\\-");
     append_escaped(out, flag->name);
     text_append_string(out, "\\fR");

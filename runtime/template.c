@@ -15,14 +15,14 @@
 static const char COMMAND[] = "template";
 
 struct template_options {
-    const char *model, *messages;
+    const char *model, *revision, *messages;
     struct template_flags flags;
     bool ids, generation_prompt;
 };
 
 static void add_flags(struct option_table *table, struct template_options *o)
 {
-    model_flag_add(table, &o->model, "Template:");
+    model_flags_add(table, &o->model, &o->revision, "Template:");
     const struct option_spec specs[] = {
         {.name = "messages",
          .common = true,
@@ -134,7 +134,7 @@ static enum status run(struct template_options *o, struct error *err)
     json_t *conversation = NULL;
     char model[PATH_MAX];
     enum status status = read_conversation(o->messages, &conversation, err);
-    if (status == STATUS_OK) status = model_folder_resolve(&o->model, false, model, sizeof model, err);
+    if (status == STATUS_OK) status = model_folder_resolve(&o->model, o->revision, false, model, sizeof model, err);
     if (status == STATUS_OK) status = tokenizer_open(o->model, &t, err);
     if (status == STATUS_OK) status = render(t, o, conversation, err);
     json_decref(conversation);

@@ -22,13 +22,13 @@
 static const char COMMAND[] = "tokenize";
 
 struct tokenize_options {
-    const char *model, *text;
+    const char *model, *revision, *text;
     bool json, special, ids;
 };
 
 static void add_flags(struct option_table *table, struct tokenize_options *o)
 {
-    model_flag_add(table, &o->model, "Tokenize:");
+    model_flags_add(table, &o->model, &o->revision, "Tokenize:");
     const struct option_spec specs[] = {
         {.name = "special",
          .common = true,
@@ -180,7 +180,7 @@ static enum status run(struct tokenize_options *o, struct error *err)
     struct text text = {0};
     char model[PATH_MAX];
     enum status status = input_read_all(o->text, true, &text, err);
-    if (status == STATUS_OK) status = model_folder_resolve(&o->model, false, model, sizeof model, err);
+    if (status == STATUS_OK) status = model_folder_resolve(&o->model, o->revision, false, model, sizeof model, err);
     if (status == STATUS_OK) status = tokenizer_open(o->model, &t, err);
     if (status == STATUS_OK) status = o->ids ? decode(t, o, &text, err) : encode(t, o, &text, err);
     text_free(&text);

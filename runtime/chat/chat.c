@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/visible.h"
+#include "base/notice.h"
 #include "runtime/chat/chat_commands.h"
 #include "runtime/chat/line_editor.h"
 #include "runtime/chat/question.h"
@@ -134,10 +134,10 @@ static char *model_name(const struct chat_options *o)
 static void print_banner(const struct session *s)
 {
     const char *gpu = engine_device_description(s->engine);
-    visible_printf(stderr, "quire %s: %s on %s%s%s%s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION,
-                   s->model_name, engine_device(s->engine), gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
-                   engine_limits(s->engine)->max_model_len, engine_start_seconds(s->engine));
-    fputs("Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.\n", stderr);
+    notice_printf(stderr, "quire %s: %s on %s%s%s%s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION,
+                  s->model_name, engine_device(s->engine), gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
+                  engine_limits(s->engine)->max_model_len, engine_start_seconds(s->engine));
+    notice_printf(stderr, "Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.\n");
 }
 
 /* A line that begins with one slash is a command; with two, a question that begins with one. */

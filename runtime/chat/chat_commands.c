@@ -388,16 +388,11 @@ static const struct chat_command *find_command(const char *name)
 
 static void say_unknown(const struct session *s, const char *name)
 {
-    const char *nearest = NULL;
-    int best = edit_distance_near(name) + 1;
-    for (size_t i = 0; i < num_chat_commands; i++) {
-        const char *known = chat_commands[i].name;
-        if (!chat_commands[i].help) continue;
-        const int distance = strncmp(known, name, strlen(name)) == 0 ? 0 : edit_distance(name, known);
-        if (distance < best) best = distance, nearest = known;
-    }
+    struct nearest nearest = nearest_begin(name);
+    for (size_t i = 0; i < num_chat_commands; i++)
+        if (chat_commands[i].help) nearest_consider(&nearest, chat_commands[i].name);
     session_say(s, "there is no command %s%s%s%s /help lists them, and // begins a question that begins with /", name,
-                nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : ";");
+                nearest.word ? "; did you mean " : "", nearest.word ? nearest.word : "", nearest.word ? "?" : ";");
 }
 
 static bool is_blank(char c)

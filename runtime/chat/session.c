@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/visible.h"
+#include "base/notice.h"
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
 #include "runtime/prompts.h"
@@ -35,11 +35,11 @@ void session_say(const struct session *s, const char *format, ...)
     const bool ok = text_vprintf(&sentence, format, args);
     va_end(args);
     if (ok && s->at_terminal)
-        visible_printf(stderr, "(%s)\n", sentence.data);
+        notice_printf(stderr, "(%s)\n", sentence.data);
     else if (ok && s->line)
-        visible_printf(stderr, "quire chat: line %lld: %s\n", (long long)s->line, sentence.data);
+        notice_printf(stderr, "quire chat: line %lld: %s\n", (long long)s->line, sentence.data);
     else if (ok)
-        visible_printf(stderr, "quire chat: %s\n", sentence.data);
+        notice_printf(stderr, "quire chat: %s\n", sentence.data);
     text_free(&sentence);
 }
 
@@ -175,11 +175,11 @@ static bool agree_to_drop(const struct session *s, const struct conversation_roo
     line_editor_release(s->editor);
     tcflush(STDIN_FILENO, TCIFLUSH); /* what was typed before the question is no answer to it */
     interrupt_catch();
-    fprintf(stderr,
-            "This makes the conversation %zu tokens long; --max-model-len leaves room for %d.\n"
-            "Drop the oldest %d of %d earlier turn%s (%s)? [Y/n] ",
-            session_conversation(s)->ids.count, max_length(s) - 1, room->dropped, room->dropped + room->kept,
-            plural(room->dropped + room->kept), describe_remaining(room).text);
+    notice_printf(stderr,
+                  "This makes the conversation %zu tokens long; --max-model-len leaves room for %d.\n"
+                  "Drop the oldest %d of %d earlier turn%s (%s)? [Y/n] ",
+                  session_conversation(s)->ids.count, max_length(s) - 1, room->dropped, room->dropped + room->kept,
+                  plural(room->dropped + room->kept), describe_remaining(room).text);
     fflush(stderr);
     const bool agreed = read_agreement();
     if (!agreed) session_say(s, "not asked; /undo takes back the last turn, /clear begins a new conversation");

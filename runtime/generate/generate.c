@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/notice.h"
 #include "base/random.h"
-#include "base/visible.h"
 #include "runtime/commands.h"
 #include "runtime/generate/answers.h"
 #include "runtime/generate/dry_run.h"
@@ -321,25 +321,26 @@ static enum status wind_up(struct run *run, bool engine_works, struct error *err
 static void print_summary(const struct run *run)
 {
     const double seconds = progress_seconds(&run->progress);
-    fprintf(stderr,
-            "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of them "
-            "from the cache",
-            (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
-            plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
-            (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens);
+    char cut[96] = "";
     if (run->num_cut > 0)
-        fprintf(stderr, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
-                run->num_cut == 1 ? " was" : "s were");
-    fputc('\n', stderr);
+        snprintf(cut, sizeof cut, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
+                 run->num_cut == 1 ? " was" : "s were");
+    notice_printf(
+        stderr,
+        "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of them "
+        "from the cache%s\n",
+        (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
+        plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
+        (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens, cut);
 }
 
 static void print_failed(const struct run *run)
 {
     const int64_t all = run->answers.set.count + run->num_written;
     if (run->num_failed == 0) return;
-    fprintf(stderr, "quire generate: %lld of %lld prompt%s failed%s: see \"error\" in the output\n",
-            (long long)run->num_failed, (long long)all, plural(all),
-            failed_too_often(run) ? ", which ended the run (--max-errors)" : "");
+    notice_printf(stderr, "quire generate: %lld of %lld prompt%s failed%s: see \"error\" in the output\n",
+                  (long long)run->num_failed, (long long)all, plural(all),
+                  failed_too_often(run) ? ", which ended the run (--max-errors)" : "");
 }
 
 /* Says what went wrong, but not that the reader of a pipe closed it: whoever did so knows. */
@@ -352,17 +353,17 @@ static int fail(const struct run *run, const struct error *err)
 static void print_interrupted(const struct run *run)
 {
     const bool one = run->num_unfinished == 1;
-    fprintf(stderr, "quire generate: interrupted; %lld prompt%s that %s read %s no answer%s%s\n",
-            (long long)run->num_unfinished, plural(run->num_unfinished), one ? "was" : "were", one ? "has" : "have",
-            run->input_ended ? "" : ", and the input was not read to its end",
-            run->answers.resumable ? "; the same command goes on from here" : "");
+    notice_printf(stderr, "quire generate: interrupted; %lld prompt%s that %s read %s no answer%s%s\n",
+                  (long long)run->num_unfinished, plural(run->num_unfinished), one ? "was" : "were",
+                  one ? "has" : "have", run->input_ended ? "" : ", and the input was not read to its end",
+                  run->answers.resumable ? "; the same command goes on from here" : "");
 }
 
 static void print_spooled(const struct run *run, int64_t count)
 {
     if (count == 0) return;
-    visible_printf(stderr, "quire generate: %lld finished answer%s in %s.spool for those before %s\n", (long long)count,
-                   count == 1 ? " waits" : "s wait", run->answers.output.name, count == 1 ? "it" : "them");
+    notice_printf(stderr, "quire generate: %lld finished answer%s in %s.spool for those before %s\n", (long long)count,
+                  count == 1 ? " waits" : "s wait", run->answers.output.name, count == 1 ? "it" : "them");
 }
 
 /* ---- start and end ---- */
@@ -470,11 +471,11 @@ static void print_resuming(const struct run *run)
     const struct answers *a = &run->answers;
     const bool torn = a->keep < output_size(&a->output);
     if (run->options->quiet || !a->resumes) return;
-    visible_printf(stderr, "quire generate: %s%s of %s answers are in %s already%s%s\n",
-                   answers_complete(a) ? "" : "resuming: ", grouped(a->set.count).text,
-                   grouped(run->end - run->begin).text, a->output.name,
-                   answers_complete(a) ? "; nothing is left to do" : "",
-                   torn ? "; a torn line at its end is dropped" : "");
+    notice_printf(stderr, "quire generate: %s%s of %s answers are in %s already%s%s\n",
+                  answers_complete(a) ? "" : "resuming: ", grouped(a->set.count).text,
+                  grouped(run->end - run->begin).text, a->output.name,
+                  answers_complete(a) ? "; nothing is left to do" : "",
+                  torn ? "; a torn line at its end is dropped" : "");
 }
 
 /* An earlier run has answered everything; the last answers may still wait in the spool. */

@@ -26,6 +26,7 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .kind = OPTION_CUSTOM,
          .target = &o->input,
          .parse = input_list_add,
+         .repeats = true,
          .not_empty = true,
          .argument = "FILE",
          .help = "The prompts; -: standard input. gzip and zstd are unpacked. Given several times, the files are read "

@@ -14,6 +14,7 @@
 
 #include "base/array.h"
 #include "base/file.h"
+#include "base/notice.h"
 #include "runtime/commands.h"
 #include "runtime/generate/answer_line.h"
 #include "runtime/generate/journal.h"
@@ -315,8 +316,8 @@ static int parse_and_merge(struct merge *m, int argc, char **argv)
     if (status != STATUS_OK && m->output.reader_ended) return EXIT_STATUS_FAILURE;
     if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     if (m->num_failed > 0)
-        fprintf(stderr, "quire merge: %s of %s prompt%s failed: see \"error\" in the output\n",
-                grouped(m->num_failed).text, grouped(m->num_answers).text, plural(m->num_answers));
+        notice_printf(stderr, "quire merge: %s of %s prompt%s failed: see \"error\" in the output\n",
+                      grouped(m->num_failed).text, grouped(m->num_answers).text, plural(m->num_answers));
     return m->num_failed > 0 ? EXIT_STATUS_FAILURE : EXIT_STATUS_OK;
 }
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "base/visible.h"
+#include "base/notice.h"
 #include "model/quantization.h"
 #include "runtime/commands.h"
 #include "runtime/profile/bar.h"
@@ -126,7 +126,7 @@ static enum status print_facts(const struct memory_facts *f, struct error *err)
     putchar('\n');
     ok = ok && what_ifs_print(&f->what_ifs, l);
     for (int i = 0; i < f->num_notes; i++)
-        ok = visible_printf(stdout, "%snote: %s\n", i ? "" : "\n", command_sentence(&f->notes[i]).text) && ok;
+        ok = notice_printf(stdout, "%snote: %s\n", i ? "" : "\n", command_sentence(&f->notes[i]).text) && ok;
     return ok ? STATUS_OK : write_failed(err);
 }
 
@@ -330,6 +330,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .kind = OPTION_CUSTOM,
          .target = &o->input,
          .parse = input_list_add,
+         .repeats = true,
          .not_empty = true,
          .argument = "FILE",
          .help = "Run these prompts, one a line (text, or JSON as for quire generate; gzip and zstd are unpacked), and "

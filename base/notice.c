@@ -1,0 +1,57 @@
+#include "base/notice.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/columns.h"
+#include "base/visible.h"
+
+int notice_columns(FILE *stream)
+{
+    struct winsize size;
+    const int fd = fileno(stream);
+    return fd < 0 || !isatty(fd) || ioctl(fd, TIOCGWINSZ, &size) != 0 ? 0 : size.ws_col;
+}
+
+bool notice_wrap(struct text *out, const char *text, int column, int indent, int columns)
+{
+    bool ok = true;
+    while (*text && ok) {
+        const size_t spaces = strspn(text, " "), length = strcspn(text + spaces, " \n");
+        const char *word = text + spaces;
+        const int width = columns_of(word, length);
+        if (length > 0 && column > indent && column + (int)spaces + width > columns) {
+            ok = text_printf(out, "\n%*s", indent, "");
+            column = indent + width;
+        } else {
+            ok = text_append(out, text, spaces);
+            column += (int)spaces + width;
+        }
+        ok = ok && text_append(out, word, length);
+        text = word + length;
+        if (*text != '\n') continue;
+        ok = ok && text_append(out, text++, 1);
+        column = 0;
+    }
+    return ok;
+}
+
+bool notice_printf(FILE *stream, const char *format, ...)
+{
+    struct text text = {0}, wrapped = {0};
+    const int columns = notice_columns(stream);
+    va_list args;
+    va_start(args, format);
+    bool ok = text_vprintf(&text, format, args);
+    va_end(args);
+    ok = ok && (columns == 0 || notice_wrap(&wrapped, text.length ? text.data : "", 0, 0, columns));
+    if (!ok) errno = ENOMEM;
+    const struct text *shown = columns > 0 ? &wrapped : &text;
+    ok = ok && visible_write(stream, shown->length ? shown->data : "", shown->length);
+    text_free(&text);
+    text_free(&wrapped);
+    return ok;
+}
