@@ -39,19 +39,29 @@ bool notice_wrap(struct text *out, const char *text, int column, int indent, int
     return ok;
 }
 
+/* What a terminal of so many columns gets in place of the text. */
+static bool lay_out(struct text *text, int columns)
+{
+    struct text shown = {0}, lines = {0};
+    const bool ok = visible_append(&shown, text->data, text->length) && text_append(&shown, "", 0) &&
+                    text_append(&lines, "", 0) && notice_wrap(&lines, shown.data, 0, 0, columns);
+    text_free(&shown);
+    text_free(text);
+    *text = lines;
+    return ok;
+}
+
 bool notice_printf(FILE *stream, const char *format, ...)
 {
-    struct text text = {0}, wrapped = {0};
+    struct text text = {0};
     const int columns = notice_columns(stream);
     va_list args;
     va_start(args, format);
     bool ok = text_vprintf(&text, format, args);
     va_end(args);
-    ok = ok && (columns == 0 || notice_wrap(&wrapped, text.length ? text.data : "", 0, 0, columns));
+    ok = ok && (columns == 0 || lay_out(&text, columns));
     if (!ok) errno = ENOMEM;
-    const struct text *shown = columns > 0 ? &wrapped : &text;
-    ok = ok && visible_write(stream, shown->length ? shown->data : "", shown->length);
+    ok = ok && visible_write(stream, text.data, text.length);
     text_free(&text);
-    text_free(&wrapped);
     return ok;
 }

@@ -27,6 +27,7 @@ struct values {
     uint64_t given;
     int32_t plain;
     int three;
+    int32_t brief;
 };
 
 static enum status count_call(void *target, const char *text, struct error *err)
@@ -80,6 +81,12 @@ static void make_table(struct option_table *table, struct values *v)
          .help = "Counts.",
          .heading = "Second:"},
         {.name = "three", .kind = OPTION_TRISTATE, .target = &v->three, .help = "On, off or neither."},
+        {.name = "short-name",
+         .letters = "sn",
+         .kind = OPTION_INT32,
+         .target = &v->brief,
+         .argument = "N",
+         .help = "Has a short name."},
         {.name = "plain", .kind = OPTION_INT32, .target = &v->plain, .argument = "N", .help = "Without bounds."},
     };
     *table = (struct option_table){0};
@@ -182,13 +189,27 @@ static void test_refusals(void **state)
         {"--file=", "--file needs a value: --file FILE"},
         {"--number", "--number needs a value: --number N"},
         {"-n", "--number needs a value: --number N"},
-        {"--switch-on=3", "--switch-on takes no value, but was written --switch-on=3"},
+        {"--switch-on=3", "--switch-on: expected true or false, got '3'"},
+        {"--three=maybe", "--three: expected true or false, got 'maybe'"},
+        {"--call=x", "--call: expected true or false, got 'x'"},
+        {"-sn", "--short-name needs a value: --short-name N"},
+        {"-sn=x", "--short-name: expected a whole number that fits in 32 bits, got 'x'"},
+        {"-sx", "there is no flag -x"},
+        {"--switch-on maybe", "'maybe' is not a flag"},
+        {"--no-switch-on true", "'true' is not a flag"},
         {"--no-switch-on=3", "--no-switch-on takes no value"},
         {"--help=3", "--help takes no value"},
         {"--nunber 3", "there is no flag --nunber; did you mean --number?"},
         {"--swich-off", "did you mean --switch-off?"},
         {"--no-swich-off", "did you mean --no-switch-off?"},
-        {"--switch_on", "there is no flag --switch_on; did you mean --switch-on?"},
+        {"--swich_on", "there is no flag --swich_on; did you mean --switch-on?"},
+        {"--n", "--n could mean --no-switch-on or --no-switch-off; write the whole name"},
+        {"--no", "--no could mean --no-switch-on or --no-switch-off; write the whole name"},
+        /* other programs' */
+        {"--host x", "there is no flag --host: quire has no server yet: "},
+        {"--no-enable-log-requests", "there is no flag --no-enable-log-requests: requests are not logged"},
+        {"-ngl 99", "there is no flag -ngl: a model lies whole on one device"},
+        {"--ctx-size 5", "there is no flag --ctx-size; --help-all lists the flags"}, /* nor is --max-model-len one */
         {"--zzzzzzzzzz=3", "there is no flag --zzzzzzzzzz; --help-all lists the flags"},
         {"--switch", "--switch could mean --switch-on or --switch-off; write the whole name"},
         {"-x", "there is no flag -x"},
@@ -233,6 +254,35 @@ static void test_word(void **state)
             assert_int_equal(status, STATUS_INVALID);
             assert_non_null(strstr(err.text, "'two' is a word too many"));
         }
+    }
+}
+
+/* '_' for '-', values of switches, and short names of several letters. */
+static void test_vllms_ways(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        bool on, off;
+        int three, calls;
+        int32_t number, brief;
+    } cases[] = {
+        {"--switch_on=false --switch_off --number=6", false, true, -1, 0, 6, 0},
+        {"--no_switch_on --no_three --num 6", false, false, 0, 0, 6, 0},
+        {"--switch-on false --switch-off True --three FALSE --call=2", false, true, 0, 2, 5, 0},
+        {"--switch-on=0 --switch-off=yes --three=on -s false", false, false, 1, 0, 5, 0},
+        {"-sn 7 -n6 -s", true, true, -1, 0, 6, 7},
+        {"-sn=7 -sn6", true, true, -1, 0, 6, 7}, /* -s -n 6 */
+        {"--short_name 7", true, false, -1, 0, 5, 7},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[256];
+        struct values v;
+        snprintf(line, sizeof line, "%s", cases[i].line);
+        accepted(&v, line);
+        if (v.on != cases[i].on || v.off != cases[i].off || v.three != cases[i].three || v.calls != cases[i].calls ||
+            v.number != cases[i].number || v.brief != cases[i].brief)
+            fail_msg("%s: %d %d %d %d %d %d", cases[i].line, v.on, v.off, v.three, v.calls, v.number, v.brief);
     }
 }
 
@@ -293,7 +343,7 @@ static void test_common_flags(void **state)
     assert_non_null(strstr(text, "\nFirst:\n  -n, --number N "));
     assert_non_null(strstr(text, "\nSecond:\n      --plain N "));
     assert_null(strstr(text, "--switch-on"));
-    assert_non_null(strstr(text, "These are 2 of 14 flags; --help-all shows them all."));
+    assert_non_null(strstr(text, "These are 2 of 15 flags; --help-all shows them all."));
     free(text);
     assert_int_equal(options_parse(&table, 2, all, &help, &err), STATUS_OK);
     assert_true(help);
@@ -321,6 +371,7 @@ static void test_help_text(void **state)
     assert_non_null(strstr(text, "--choice a|bee "));
     assert_non_null(strstr(text, "\nSecond:\n      --call "));
     assert_non_null(strstr(text, "-h, --help "));
+    assert_non_null(strstr(text, "\n  -sn, --short-name N "));
     free(text);
 }
 
@@ -362,7 +413,18 @@ static void test_engine_flags(void **state)
     assert_int_equal(log.level, LOG_DEBUG);
     assert_true(o.seed == 9);
     assert_true(flags.given == 0); /* --seed is the engine's alone */
+    static const char *const types[][2] = {{"half", "float16"}, {"float", "float32"}, {"auto", "auto"}};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char copy[64];
+        snprintf(copy, sizeof copy, "--dtype %s -tp 1 -pp=1 --data_parallel_size=1 --revision r", types[i][0]);
+        assert_int_equal(parse_engine(&o, &log, &flags, copy, &err), STATUS_OK);
+        assert_string_equal(o.dtype, types[i][1]);
+        assert_string_equal(o.revision, "r");
+    }
     static const char *const bad[] = {
+        "--tensor-parallel-size 2",
+        "--pipeline-parallel-size 0",
+        "--data-parallel-size 8",
         "--device gpu",
         "--device cuda:",
         "--device cuda:x",
@@ -540,12 +602,19 @@ static void test_default_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_kind),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_word),           cmocka_unit_test(test_long_unknown_flag),
-        cmocka_unit_test(test_help),           cmocka_unit_test(test_help_text),
-        cmocka_unit_test(test_common_flags),   cmocka_unit_test(test_engine_flags),
-        cmocka_unit_test(test_sampling_help),  cmocka_unit_test(test_readme_lists_sampling_flags),
-        cmocka_unit_test(test_sampling_flags), cmocka_unit_test(test_sampling_limits),
+        cmocka_unit_test(test_each_kind),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_word),
+        cmocka_unit_test(test_long_unknown_flag),
+        cmocka_unit_test(test_vllms_ways),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_help_text),
+        cmocka_unit_test(test_common_flags),
+        cmocka_unit_test(test_engine_flags),
+        cmocka_unit_test(test_sampling_help),
+        cmocka_unit_test(test_readme_lists_sampling_flags),
+        cmocka_unit_test(test_sampling_flags),
+        cmocka_unit_test(test_sampling_limits),
         cmocka_unit_test(test_default_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

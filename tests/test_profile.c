@@ -747,7 +747,7 @@ static void contiguous_caches_are_compared(void **state)
     text_free(&lines);
 }
 
-/* The plot takes the place of the rows, unless they are asked for. */
+/* Rows step by step only where they are asked for. */
 static void a_plot_is_drawn(void **state)
 {
     struct text lines = {0};
@@ -760,10 +760,32 @@ static void a_plot_is_drawn(void **state)
     assert_null(strstr(p.out.data, "in use   cached     free"));
     program_free(&p);
     profile(&p, *state, lines.data, "--num-gpu-blocks-override", "40", "--max-model-len", "128",
-            "--skip-tokenizer-init", "--input", "-", "--plot", "--every", "5", NULL);
+            "--skip-tokenizer-init", "--input", "-", "--steps", "--every", "5", NULL);
+    assert_null(strstr(p.out.data, "cached, over 20 steps"));
     assert_non_null(strstr(p.out.data, "in use   cached     free"));
     program_free(&p);
     text_free(&lines);
+}
+
+/* --chat puts the template around a text, as quire generate does; a text may stand beside the flags. */
+static void texts_become_questions(void **state)
+{
+    static const char *const modes[] = {"--no-chat", "--chat"};
+    int64_t tokens[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct program p;
+        program_run(&p,
+                    (const char *[]){QUIRE_EXECUTABLE, "profile", "--model", QUIRE_GUIDE, "--device", "cpu", "--json",
+                                     "--max-num-seqs", "2", "--max-tokens", "1", modes[i], "What is a block?", NULL},
+                    NULL);
+        assert_int_equal(p.exit_status, 0);
+        json_t *json = program_json(&p);
+        tokens[i] = json_require_integer(json_object_get(json, "summary"), "num_tokens");
+        json_decref(json);
+        program_free(&p);
+    }
+    assert_true(tokens[1] > tokens[0]);
 }
 
 static void bad_flags_are_wrong_usage(void **state)
@@ -780,7 +802,7 @@ static void bad_flags_are_wrong_usage(void **state)
 
     profile(&p, *state, NULL, "--png", "/nonexistent/x.png", NULL);
     assert_int_equal(p.exit_status, 2);
-    assert_non_null(strstr(p.err.data, "--png is about a run: give its prompts with --input"));
+    assert_non_null(strstr(p.err.data, "--png is about a run: give its prompts, as PROMPT, @FILE or --input FILE"));
     program_free(&p);
 
     profile(&p, *state, NULL, "--png", "/nonexistent/x.png", "--input", "-", NULL);
@@ -823,6 +845,7 @@ int main(void)
         cmocka_unit_test(resident_memory_is_a_part_of_what_is_reserved),
         cmocka_unit_test(contiguous_caches_are_compared),
         cmocka_unit_test(a_plot_is_drawn),
+        cmocka_unit_test(texts_become_questions),
         cmocka_unit_test(bad_flags_are_wrong_usage),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

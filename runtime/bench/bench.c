@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/edit_distance.h"
 #include "model/quantization.h"
 #include "runtime/bench/compare.h"
 #include "runtime/bench/kernels.h"
@@ -266,6 +267,16 @@ static int run_named(const struct benchmark *benchmark, int argc, char **argv)
     return EXIT_STATUS_OK;
 }
 
+static int unknown_benchmark(const char *name)
+{
+    struct error err;
+    struct nearest nearest = nearest_begin(name);
+    for (const char *const *known = bench_names; *known; known++) nearest_consider(&nearest, *known);
+    error_set(&err, STATUS_INVALID, "there is no benchmark '%s'%s%s%s quire bench --help lists them", name,
+              nearest.word ? "; did you mean " : ";", nearest.word ? nearest.word : "", nearest.word ? "?" : "");
+    return command_fail("bench", &err, EXIT_STATUS_USAGE);
+}
+
 int command_bench(int argc, char **argv)
 {
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
@@ -277,7 +288,6 @@ int command_bench(int argc, char **argv)
     if (argc >= 2 && strcmp(argv[1], "kernels") == 0) return bench_kernels_command(argc - 1, argv + 1);
     if (argc >= 2 && strcmp(argv[1], "scheduler") == 0) return bench_scheduler_command(argc - 1, argv + 1);
     if (argc >= 2 && strcmp(argv[1], "--compare") == 0) return bench_compare_command(argc - 1, argv + 1);
-    if (argc >= 2) fprintf(stderr, "quire bench: there is no benchmark '%s'\n", argv[1]);
-    print_usage(stderr);
-    return EXIT_STATUS_USAGE;
+    if (argc < 2) print_usage(stderr);
+    return argc < 2 ? EXIT_STATUS_USAGE : unknown_benchmark(argv[1]);
 }

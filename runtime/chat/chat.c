@@ -21,7 +21,7 @@
 #include "runtime/prompts.h"
 
 static const char COMMAND[] = "chat";
-static const char USAGE[] = "chat [QUESTION] [flags]";
+static const char USAGE[] = "chat [QUESTION|@FILE|-] [flags]";
 static const char SUMMARY[] =
     "Talks with a chat model. At a terminal: several turns; Ctrl-C stops an answer, Ctrl-D leaves, /help lists "
     "commands. With a QUESTION: answers it, and leaves; what is piped in goes below the question. Without one, every "
@@ -75,13 +75,14 @@ static void add_flags(struct option_table *table, struct chat_options *o)
          .letter = 'p',
          .kind = OPTION_STRING,
          .target = &o->prompt,
-         .argument = "TEXT|@FILE",
-         .help = "Answer this, and leave, as with QUESTION. @@ begins a text that begins with @."},
+         .argument = "TEXT|@FILE|-",
+         .help = "Answer this, and leave, as with QUESTION: a text, what a file holds, or standard input. @@ begins a "
+                 "text that begins with @."},
         {.name = "system",
          .common = true,
          .kind = OPTION_STRING,
          .target = &o->system,
-         .argument = "TEXT|@FILE",
+         .argument = "TEXT|@FILE|-",
          .help = "System message: what the model is told before the conversation. Default: none."},
         {.name = "each",
          .kind = OPTION_SWITCH,
@@ -312,6 +313,30 @@ static int run(struct chat_options *o, const struct texts *texts)
 
 /* ---- the command line ---- */
 
+static bool is_standard(const char *argument)
+{
+    return argument && strcmp(argument, "-") == 0;
+}
+
+/* A text is standard input, so that nothing else is read from it. */
+static bool takes_input(const struct chat_options *o)
+{
+    return is_standard(o->system) || is_standard(o->prompt) || is_standard(o->word);
+}
+
+/* Standard input can be one thing. */
+static enum status check_input(const struct chat_options *o, struct error *err)
+{
+    const bool question = is_standard(o->prompt) || is_standard(o->word);
+    if (o->each && takes_input(o))
+        return error_set(err, STATUS_INVALID, "--each answers the lines of standard input, so no text can be -");
+    if (is_standard(o->system) && question)
+        return error_set(err, STATUS_INVALID, "--system and the question cannot both be -, standard input");
+    if (is_standard(o->system) && !o->prompt && !o->word && !isatty(STDIN_FILENO))
+        return error_set(err, STATUS_INVALID, "--system - takes standard input: give the question as an argument");
+    return STATUS_OK;
+}
+
 /* What is wrong whatever the files hold. */
 static enum status check_flags(const struct chat_options *o, struct error *err)
 {
@@ -323,7 +348,8 @@ static enum status check_flags(const struct chat_options *o, struct error *err)
                          o->prompt ? "--prompt" : "the question");
     if (o->each && isatty(STDIN_FILENO))
         return error_set(err, STATUS_INVALID, "--each answers the lines of a pipe or file: quire chat --each <FILE");
-    enum status status = sampling_flags_check(&o->sampling, err);
+    enum status status = check_input(o, err);
+    if (status == STATUS_OK) status = sampling_flags_check(&o->sampling, err);
     return status == STATUS_OK ? template_flags_check(&o->template, err) : status;
 }
 
@@ -342,7 +368,7 @@ static enum status read_texts(const struct chat_options *o, struct texts *texts,
     if (status == STATUS_OK && o->word) status = read_argument(o->word, "the question", &texts->question, err);
     texts->has_question = o->prompt || o->word;
     if (status != STATUS_OK || !texts->has_question) return status;
-    if (!o->each && !isatty(STDIN_FILENO)) status = question_add_input(&texts->question, err);
+    if (!o->each && !takes_input(o) && !isatty(STDIN_FILENO)) status = question_add_input(&texts->question, err);
     if (status == STATUS_OK && prompt_line_is_blank(texts->question.data, texts->question.length))
         return error_set(err, STATUS_INVALID, "%s is empty", o->prompt ? o->prompt : o->word);
     return status;

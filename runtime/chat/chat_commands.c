@@ -63,6 +63,10 @@ static void run_system(struct session *s, char *argument)
         return;
     }
     enum status status = STATUS_OK;
+    if (strcmp(argument, "-") == 0) { /* what is typed are questions */
+        session_say(s, "/system takes a text, or @FILE");
+        return;
+    }
     if (strcmp(argument, "\"\"") != 0) status = question_read(argument, &text, &err);
     if (status == STATUS_OK) status = conversation_set_system(c, text.data, text.length, &err);
     fail(s, status, &err);

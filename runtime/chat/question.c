@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/notice.h"
+#include "runtime/input.h"
 #include "runtime/line_reader.h"
 #include "runtime/prompts.h"
 
@@ -32,15 +33,12 @@ static enum status clean(struct text *text, const char *source, struct error *er
 
 enum status question_read(const char *argument, struct text *out, struct error *err)
 {
+    const char *name;
+    const enum input_place place = input_place(argument, &name);
     *out = (struct text){0};
-    if (argument[0] == '@' && argument[1] != '@') {
-        struct error reason;
-        const enum status status = file_read(argument + 1, out, &reason);
-        if (status == STATUS_OK) return clean(out, argument + 1, err);
-        return error_set(err, status, "%s (@ begins a file's name; @@ begins a text that begins with @)", reason.text);
-    }
-    if (argument[0] == '@') argument++;
-    if (!text_append_string(out, argument)) return out_of_memory(err);
+    const enum status status = input_read_text(argument, out, err);
+    if (status != STATUS_OK) return status;
+    if (place != INPUT_TEXT) return clean(out, place == INPUT_FILE ? name : "standard input", err);
     return prompt_check_text(out->data ? out->data : "", out->length, err);
 }
 
@@ -49,8 +47,8 @@ static void wait_for_input(void)
 {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     if (!isatty(STDERR_FILENO) || poll(&input, 1, 2000) != 0) return;
-    fputs("quire chat: waiting for the end of standard input, which goes below the question (</dev/null: none)\n",
-          stderr);
+    notice_printf(stderr, "quire chat: waiting for the end of standard input, which goes below the question "
+                          "(</dev/null: none)\n");
 }
 
 static enum status read_input(struct text *out, struct error *err)

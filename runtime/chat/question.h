@@ -5,8 +5,8 @@
 #include "base/array.h"
 #include "base/status.h"
 
-/* Overwrites *out with the text, or for "@FILE" with what the file holds, without newlines at its end; "@@..." is a
- * text that begins with @. It is checked to be UTF-8. Free *out in any case. */
+/* Overwrites *out with the text that the argument means (runtime/input.h); that of a file and of standard input is
+ * without newlines at its end. It is checked to be UTF-8. Free *out in any case. */
 enum status question_read(const char *argument, struct text *out, struct error *err);
 
 /* Reads standard input to its end, and appends it after a blank line, without newlines at its end; nothing if it holds

@@ -17,13 +17,14 @@
 #include "runtime/generate/input_facts.h"
 #include "runtime/generate/results.h"
 #include "runtime/generate/window.h"
+#include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 
 static const char COMMAND[] = "generate";
-static const char USAGE[] = "generate [--input FILE]... [--output FILE] [flags]";
+static const char USAGE[] = "generate [PROMPT|@FILE|-] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model, one a line. A line is a text, or JSON with \"prompt\" (a text or token "
     "ids), \"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an "
@@ -497,6 +498,8 @@ static int open_and_run(struct run *run)
     if (status == STATUS_OK && answers_complete(&run->answers)) return finish(run);
     const int exit_status = status == STATUS_INVALID ? EXIT_STATUS_USAGE : EXIT_STATUS_FAILURE;
     if (status == STATUS_OK) status = start(run, &err);
+    if (status == STATUS_OK && !run->options->quiet && inputs_have_standard(&run->inputs))
+        input_note_terminal(COMMAND, "prompts, one a line,");
     if (status != STATUS_OK) return command_fail(COMMAND, &err, exit_status);
     if (answers_check_engine(&run->answers, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     return run_to_end(run);
@@ -540,7 +543,8 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         options_print_help(&table, USAGE, SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
-    if (sampling_flags_check(&o->sampling, &err) != STATUS_OK ||
+    if ((o->word && input_list_add_word(&o->input, o->word, &err) != STATUS_OK) ||
+        sampling_flags_check(&o->sampling, &err) != STATUS_OK ||
         template_flags_check(&o->template, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
@@ -548,7 +552,7 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         error_set(&err, STATUS_INVALID, "--system goes with --chat");
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
-    o->model_name = o->engine.model;
+    o->model_name = o->served_model_name ? o->served_model_name : o->engine.model;
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }

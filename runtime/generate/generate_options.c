@@ -29,7 +29,8 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .repeats = true,
          .not_empty = true,
          .argument = "FILE",
-         .help = "The prompts; -: standard input. gzip and zstd are unpacked. Given several times, the files are read "
+         .help = "The prompts; -: standard input. gzip and zstd are unpacked. "
+                 "Given several times, the files are read "
                  "one after the other. Default: -."},
         {.name = "output",
          .common = true,
@@ -96,6 +97,12 @@ static void add_answer_flags(struct option_table *table, struct generate_options
          .kind = OPTION_SWITCH,
          .target = &o->return_token_ids,
          .help = "Give the token ids of each answer. Default: off."},
+        {.name = "served-model-name",
+         .kind = OPTION_STRING,
+         .target = &o->served_model_name,
+         .not_empty = true,
+         .argument = "NAME",
+         .help = "\"model\" of the answers to lines of an OpenAI batch. Default: what --model says."},
         {.name = "skip-tokenizer-init",
          .kind = OPTION_SWITCH,
          .target = &o->engine.skip_tokenizer,
@@ -114,6 +121,7 @@ static void add_answer_flags(struct option_table *table, struct generate_options
 
 void generate_options_add(struct option_table *table, struct generate_options *o)
 {
+    table->word = &o->word;
     add_file_flags(table, o);
     engine_flags_add(table, &o->engine, &o->log);
     add_answer_flags(table, o);
@@ -155,6 +163,7 @@ enum status generate_describe_parameters(const struct generate_options *o, struc
     journal_put_switch(j, "--scheduling-policy priority", o->engine.scheduling_policy == SCHEDULING_PRIORITY);
     journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
     journal_put_switch(j, "--return-token-ids", o->return_token_ids);
+    journal_put_string(j, "--served-model-name", o->served_model_name);
     if (!o->template.file) return STATUS_OK;
     const enum status status = fingerprint_path(o->template.file, &template, err);
     journal_put_string(j, "--chat-template", template.text);

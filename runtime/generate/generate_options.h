@@ -16,10 +16,11 @@ struct generate_options {
     struct sampling_flags sampling;
     struct template_flags template;
     struct input_list input;
-    const char *output, *format, *system;
-    const char *model_name; /* of the answers to lines of a batch */
-    struct shard shard;     /* count 0: none */
-    int32_t max_errors;     /* -1: no limit */
+    const char *word, *output, *format, *system;
+    const char *served_model_name; /* or NULL */
+    const char *model_name;        /* of the answers to lines of a batch: that, or what --model says */
+    struct shard shard;            /* count 0: none */
+    int32_t max_errors;            /* -1: no limit */
     int as_chat;
     bool dry_run, overwrite, ordered, return_token_ids, quiet;
 };

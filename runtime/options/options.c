@@ -65,26 +65,30 @@ static struct written read_name(const char *word)
 struct match {
     int index; /* -1: no flag */
     bool negated;
-    const char *first, *second; /* flags that begin with the name, if there are several */
+    char first[NAME_MAX_LENGTH], second[NAME_MAX_LENGTH]; /* flags that begin with the name; "" where there are fewer */
 };
 
 /* A name may be cut short where no other begins with the same letters. */
 static struct match find_flag(const struct flags *flags, const char *name)
 {
     struct match found = {.index = -1};
-    const size_t length = strlen(name);
     for (int i = 0; i < 2 * flags->count; i++) {
         const struct option_spec *spec = flags->specs[i / 2];
         const bool negated = i % 2;
-        const char *typed = name;
-        if (negated && (!option_is_switch(spec) || strncmp(name, "no-", 3) != 0)) continue;
-        if (negated) typed += 3;
-        if (strcmp(spec->name, typed) == 0) return (struct match){.index = i / 2, .negated = negated};
-        if (strncmp(spec->name, typed, length - (size_t)(typed - name)) != 0) continue;
-        if (found.first) found.second = spec->name;
-        if (!found.first) found = (struct match){i / 2, negated, spec->name, NULL};
+        char known[NAME_MAX_LENGTH];
+        if (negated && !option_is_switch(spec)) continue;
+        snprintf(known, sizeof known, "%s%s", negated ? "no-" : "", spec->name);
+        if (strcmp(known, name) == 0) return (struct match){.index = i / 2, .negated = negated};
+        if (strncmp(known, name, strlen(name)) != 0) continue;
+        if (*found.first) {
+            if (!*found.second) memcpy(found.second, known, sizeof known);
+            found.index = -1;
+        } else {
+            memcpy(found.first, known, sizeof known);
+            found.index = i / 2;
+            found.negated = negated;
+        }
     }
-    if (found.second || length == 0) found.index = -1;
     return found;
 }
 
@@ -204,7 +208,7 @@ static enum status take_long(struct command_line *line, const char *word, struct
 {
     const struct written w = read_name(word);
     const struct match found = find_flag(line->flags, w.name);
-    if (found.second)
+    if (*found.second)
         return error_set(err, STATUS_INVALID, "%.*s could mean --%s or --%s; write the whole name", w.shown, word,
                          found.first, found.second);
     if (found.index < 0 || w.shown - 2 > NAME_MAX_LENGTH) return unknown_flag(line->flags, w.name, word, w.shown, err);
