@@ -39,6 +39,14 @@ bool notice_wrap(struct text *out, const char *text, int column, int indent, int
     return ok;
 }
 
+void notice_print_line(FILE *stream, const char *text, int indent, int columns)
+{
+    struct text lines = {0};
+    const bool wrapped = columns > 0 && notice_wrap(&lines, text, indent, indent, columns) && lines.length > 0;
+    fprintf(stream, "%s\n", wrapped ? lines.data : text);
+    text_free(&lines);
+}
+
 /* What a terminal of so many columns gets in place of the text. */
 static bool lay_out(struct text *text, int columns)
 {

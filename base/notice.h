@@ -14,6 +14,9 @@ int notice_columns(FILE *stream);
  * `columns`. A longer word stays whole. `column`: where the text begins. False: memory ran out. */
 bool notice_wrap(struct text *out, const char *text, int column, int indent, int columns);
 
+/* Writes a line, wrapped; `text` begins at column `indent`, and so do its further lines. `columns` 0: no end. */
+void notice_print_line(FILE *stream, const char *text, int indent, int columns);
+
 /* fprintf, wrapped on a terminal, and made visible there (visible.h). False, with errno, if the stream refused it. */
 bool notice_printf(FILE *stream, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

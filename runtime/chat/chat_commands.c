@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/edit_distance.h"
+#include "base/notice.h"
 #include "base/visible.h"
 #include "runtime/chat/conversation_file.h"
 #include "runtime/chat/external_editor.h"
@@ -371,14 +372,16 @@ const size_t num_chat_commands = sizeof chat_commands / sizeof chat_commands[0];
 static void run_help(struct session *s, char *argument)
 {
     (void)s, (void)argument;
+    enum { HELP_COLUMN = 22 };
     char usage[64];
     for (size_t i = 0; i < num_chat_commands; i++) {
         const struct chat_command *c = &chat_commands[i];
         if (!c->help) continue;
         snprintf(usage, sizeof usage, "%s %s", c->name, c->argument);
-        fprintf(stderr, "%-21s %s\n", usage, c->help);
+        fprintf(stderr, "%-*s ", HELP_COLUMN - 1, usage);
+        notice_print_line(stderr, c->help, HELP_COLUMN, notice_columns(stderr));
     }
-    fputs("A question that begins with / is asked with //. Ctrl-C stops an answer.\n", stderr);
+    notice_printf(stderr, "A question that begins with / is asked with //. Ctrl-C stops an answer.\n");
 }
 
 /* ---- lines ---- */

@@ -26,14 +26,6 @@ static int width_of(FILE *out)
     return columns == 0 || columns > MAX_WIDTH ? MAX_WIDTH : columns < MIN_WIDTH ? MIN_WIDTH : columns;
 }
 
-/* Prints `text`, which begins at column `indent`, wrapped with that indent. */
-static void print_wrapped(const char *text, int indent, FILE *out)
-{
-    struct text lines = {0};
-    if (notice_wrap(&lines, text, indent, indent, width_of(out))) fprintf(out, "%s\n", lines.data ? lines.data : "");
-    text_free(&lines);
-}
-
 /* How the value is written: "N", "auto|cpu"; "" for a flag without one. */
 static const char *value_of(const struct option_spec *spec)
 {
@@ -52,7 +44,7 @@ static void print_spec(const struct option_spec *spec, FILE *out)
         column = 0;
     }
     fprintf(out, "%*s", HELP_COLUMN - column, "");
-    print_wrapped(spec->help, HELP_COLUMN, out);
+    notice_print_line(out, spec->help, HELP_COLUMN, width_of(out));
 }
 
 static void print_lines(const struct option_table *table, const char *usage, const char *summary, FILE *out)
@@ -96,7 +88,7 @@ static void print_summary(const char *summary, bool all, FILE *out)
     const char *end = strstr(summary, ". ");
     const int length = all || !end ? (int)strlen(summary) : (int)(end - summary) + 1;
     snprintf(text, sizeof text, "%.*s", length, summary);
-    print_wrapped(text, 0, out);
+    notice_print_line(out, text, 0, width_of(out));
 }
 
 void options_print_help(const struct option_table *table, const char *usage, const char *summary, FILE *out)
