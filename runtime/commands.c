@@ -124,11 +124,6 @@ struct sentence command_sentence(const struct error *err)
     return s;
 }
 
-const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 struct grouped grouped(int64_t number)
 {
     struct grouped g = {""};

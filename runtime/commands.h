@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/array.h"
+#include "base/plural.h"
 #include "base/status.h"
 
 enum { EXIT_STATUS_OK = 0, EXIT_STATUS_FAILURE = 1, EXIT_STATUS_USAGE = 2 };
@@ -47,9 +48,6 @@ struct sentence {
     char text[2048]; /* NUL-terminated; long enough for every error */
 };
 struct sentence command_sentence(const struct error *err);
-
-/* The end of a counted noun, "1 prompt" but "2 prompts": "" for 1, else "s". */
-const char *plural(int64_t count);
 
 /* 1204 as "1,204". */
 struct grouped {

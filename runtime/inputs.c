@@ -8,13 +8,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "runtime/input.h"
 
 enum status input_list_add(void *target, const char *name, struct error *err)
 {
     struct input_list *list = target;
     if (!array_reserve(&list->names, &list->capacity, list->count + 1, sizeof *list->names))
-        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu names", list->count + 1);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu name%s", list->count + 1,
+                         plural((int64_t)list->count + 1));
     list->names[list->count++] = name;
     return STATUS_OK;
 }

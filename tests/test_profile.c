@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "runtime/profile/picture.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 
@@ -679,7 +680,7 @@ static void a_run_is_written_and_drawn(void **state)
     snprintf(png, sizeof png, "%s/run.png", out.path);
     run_preempted(&p, *state, svg, png, csv);
     assert_int_equal(p.exit_status, 1); /* --fail-if-preempted */
-    assert_non_null(strstr(p.err.data, "the 16 blocks of the KV cache do not hold all that runs at once: lower "
+    assert_non_null(strstr(p.err.data, "the KV cache of 16 blocks does not hold all that runs at once: lower "
                                        "--max-num-seqs, or raise --num-gpu-blocks-override\n"));
     json_t *json = json_loads(p.out.data, 0, NULL), *steps = json_object_get(json, "steps");
     int64_t preemptions = 0;
@@ -745,6 +746,28 @@ static void contiguous_caches_are_compared(void **state)
     json_decref(json);
     program_free(&p);
     text_free(&lines);
+}
+
+static void sizes_of_the_picture_have_one_unit(void **state)
+{
+    static const int64_t MIB = 1 << 20;
+    static const struct {
+        int64_t bytes, whole;
+        const char *text;
+    } cases[] = {
+        {123 * 1024 * MIB, 200 * 1024 * MIB, "123 GiB"},
+        {15 * 1024 * MIB, 20 * 1024 * MIB, "15.0 GiB"},
+        {1536 * MIB, 20 * 1024 * MIB, "1.50 GiB"},
+        {51 * MIB, 2048 * MIB, "0.050 GiB"},
+        {51 * MIB, 1023 * MIB, "51.0 MiB"},
+        {MIB / 20, 1023 * MIB, "0.050 MiB"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[32];
+        picture_size(text, cases[i].bytes, cases[i].whole);
+        assert_string_equal(text, cases[i].text);
+    }
 }
 
 /* Rows step by step only where they are asked for. */
@@ -844,6 +867,7 @@ int main(void)
         cmocka_unit_test(a_run_is_written_and_drawn),
         cmocka_unit_test(resident_memory_is_a_part_of_what_is_reserved),
         cmocka_unit_test(contiguous_caches_are_compared),
+        cmocka_unit_test(sizes_of_the_picture_have_one_unit),
         cmocka_unit_test(a_plot_is_drawn),
         cmocka_unit_test(texts_become_questions),
         cmocka_unit_test(bad_flags_are_wrong_usage),

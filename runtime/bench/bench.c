@@ -185,13 +185,14 @@ static void report_model(struct bench *b)
     const bool quantized = quantization.text[0];
     char *title = b->report.title;
     const size_t length = strlen(title);
-    snprintf(title + length, sizeof b->report.title - length,
-             "\nmodel    %d layers of %d, %d heads (%d of K and V), %.2f GiB of weights%s%s%s%s; blocks of %d tokens, "
-             "cache %s",
-             spec->num_layers, spec->hidden_size, spec->num_heads, spec->num_kv_heads,
-             (double)memory->weights / (1 << 30), quantized ? " (" : "", quantization.text, quantized ? ")" : "",
-             b->options->engine.load_format == LOAD_FORMAT_DUMMY ? ", dummy" : "", limits->block_size,
-             dtype_name(memory->cache_dtype));
+    snprintf(
+        title + length, sizeof b->report.title - length,
+        "\nmodel    %d layer%s of %d, %d head%s (%d of K and V), %.2f GiB of weights%s%s%s%s; blocks of %d tokens, "
+        "cache %s",
+        spec->num_layers, plural(spec->num_layers), spec->hidden_size, spec->num_heads, plural(spec->num_heads),
+        spec->num_kv_heads, (double)memory->weights / (1 << 30), quantized ? " (" : "", quantization.text,
+        quantized ? ")" : "", b->options->engine.load_format == LOAD_FORMAT_DUMMY ? ", dummy" : "", limits->block_size,
+        dtype_name(memory->cache_dtype));
     report_string(&b->report, "quantization", quantized ? quantization.text : "none");
     report_integer(&b->report, "block_size", NULL, limits->block_size);
     report_integer(&b->report, "weights_bytes", NULL, memory->weights);
@@ -204,7 +205,8 @@ static void report_setting(struct bench *b, const char *name)
     const double start = engine_start_seconds(b->engine);
     char threads[32] = "";
     if (!engine_device_is_discrete(b->engine)) {
-        snprintf(threads, sizeof threads, " (%d threads)", engine_threads(b->engine));
+        snprintf(threads, sizeof threads, " (%d thread%s)", engine_threads(b->engine),
+                 plural(engine_threads(b->engine)));
         report_integer(&b->report, "threads", NULL, engine_threads(b->engine));
     }
     report_string(&b->report, "benchmark", name);

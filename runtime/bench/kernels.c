@@ -402,7 +402,7 @@ static void report_settings(struct report *r, const struct measurement *m, const
     const char *model = o->model ? o->model : "Llama-3.2-1B";
     const bool quantized = m->quantization.text[0];
     if (!m->backend->discrete) {
-        snprintf(cores, sizeof cores, " (%d threads)", threads);
+        snprintf(cores, sizeof cores, " (%d thread%s)", threads, plural(threads));
         report_integer(r, "threads", NULL, threads);
     }
     report_string(r, "benchmark", "kernels");

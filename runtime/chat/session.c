@@ -121,8 +121,8 @@ void session_print_stats(const struct session *s)
     const int32_t turns = conversation_turns(session_conversation(s));
     fprintf(stderr, "conversation: %d turn%s, %zu of %d tokens\n", turns, plural(turns),
             conversation_tokens(session_conversation(s)), max_length(s));
-    fprintf(stderr, "KV cache: %d blocks, %d of them hold tokens of earlier prompts and answers\n", now.blocks_total,
-            now.blocks_cached);
+    fprintf(stderr, "KV cache: %d block%s, %d of them with tokens of earlier prompts and answers\n", now.blocks_total,
+            plural(now.blocks_total), now.blocks_cached);
 }
 
 /* ---- room ---- */
@@ -340,10 +340,11 @@ static enum status answer(struct session *s, struct error *err)
     struct conversation *c = session_conversation(s);
     uint64_t request = 0;
     if (c->rewritten)
-        log_write(s->log, LOG_DEBUG,
-                  "the chat template, or encoding the answer's text, changed the last %zu tokens of the earlier turns: "
-                  "they are computed again",
-                  c->rewritten);
+        log_write(
+            s->log, LOG_DEBUG,
+            "the chat template, or encoding the answer's text, changed the last %zu token%s of the earlier turns, "
+            "which are computed again",
+            c->rewritten, plural((int64_t)c->rewritten));
     enum status status = make_room(s, err);
     if (status == STATUS_OK) status = start_answer(s, &request, err);
     if (status == STATUS_OK) status = run_answer(s, request, err);

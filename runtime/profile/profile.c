@@ -269,8 +269,9 @@ static enum status check_preempted(const struct profile_run *run, const struct p
 {
     const int64_t count = run->series.preemptions;
     if (!o->fail_if_preempted || count == 0) return STATUS_OK;
-    error_set(err, STATUS_INVALID, "%lld preemption%s: the %d blocks of the KV cache do not hold all that runs at once",
-              (long long)count, plural(count), engine_memory_profile(e)->num_blocks);
+    error_set(err, STATUS_INVALID, "%lld preemption%s: the KV cache of %d block%s does not hold all that runs at once",
+              (long long)count, plural(count), engine_memory_profile(e)->num_blocks,
+              plural(engine_memory_profile(e)->num_blocks));
     error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
     error_advise(err, ADVICE_RAISE,
                  o->engine.num_gpu_blocks_override ? "num_gpu_blocks_override"

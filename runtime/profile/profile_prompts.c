@@ -24,7 +24,8 @@ static enum status add_line(struct profile_run *run, const struct prompt_rules *
                             const char *line, size_t length, struct error *err)
 {
     if (!array_reserve(&run->requests, &run->capacity, run->count + 1, sizeof *run->requests))
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompts", run->count + 1);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompt%s", run->count + 1,
+                         plural((int64_t)run->count + 1));
     struct profiled *r = &run->requests[run->count];
     *r = (struct profiled){0};
     enum status status = prompt_read(rules, kind, line, length, &r->prompt, err);
@@ -33,7 +34,8 @@ static enum status add_line(struct profile_run *run, const struct prompt_rules *
     r->output_tokens = calloc((size_t)r->prompt.params.n, sizeof *r->output_tokens);
     r->last_token = calloc((size_t)r->prompt.params.n, sizeof *r->last_token);
     if (r->output_tokens && r->last_token) return STATUS_OK;
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompts", run->count);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompt%s", run->count,
+                     plural((int64_t)run->count));
 }
 
 /* Says "FILE:LINE: sentence", and counts the line. */
