@@ -134,7 +134,7 @@ static void fail_outgrown(struct scheduler *s, struct request *request, int32_t 
 {
     const int32_t total = block_pool_num_total(&s->blocks.pool), wanted = total - s->blocks.pool.num_free + needed;
     error_set(request_error(request), STATUS_OUT_OF_MEMORY,
-              "the request has outgrown the KV cache: it needs %d block%s of %d tokens, but the cache has %d", wanted,
+              "the request has outgrown the KV cache: it needs %d block%s of %d tokens, but there are %d", wanted,
               plural(wanted), s->config.limits.block_size, total);
     scheduler_advise_more_blocks(request_error(request));
     error_advise(request_error(request), ADVICE_LOWER, "max_model_len", NULL);
