@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/notice.h"
+#include "runtime/prompts.h"
 
 static enum status read_stdin(struct text *out, struct error *err)
 {
@@ -46,6 +47,31 @@ enum status input_read_text(const char *argument, struct text *out, struct error
     const enum status status = place == INPUT_FILE ? input_read_file(rest, out, &reason) : STATUS_OK;
     if (status == STATUS_OK) return STATUS_OK;
     return error_set(err, status, "%s (@ begins a file's name; @@ begins a text that begins with @)", reason.text);
+}
+
+enum status input_clean(struct text *text, const char *source, struct error *err)
+{
+    static const char mark[] = "\xEF\xBB\xBF";
+    if (text->length == 0) return STATUS_OK;
+    const enum status status = prompt_check_text(text->data, text->length, err);
+    if (status != STATUS_OK) return error_prefix(err, status, source);
+    if (strncmp(text->data, mark, strlen(mark)) == 0) {
+        text->length -= strlen(mark);
+        memmove(text->data, text->data + strlen(mark), text->length + 1);
+    }
+    while (text->length > 0 && strchr("\r\n", text->data[text->length - 1])) text->data[--text->length] = '\0';
+    return STATUS_OK;
+}
+
+enum status input_read_message(const char *argument, struct text *out, struct error *err)
+{
+    const char *name;
+    const enum input_place place = input_place(argument, &name);
+    *out = (struct text){0};
+    const enum status status = input_read_text(argument, out, err);
+    if (status != STATUS_OK) return status;
+    if (place != INPUT_TEXT) return input_clean(out, place == INPUT_FILE ? name : "standard input", err);
+    return prompt_check_text(out->data ? out->data : "", out->length, err);
 }
 
 void input_note_terminal(const char *command, const char *what)

@@ -24,6 +24,12 @@ enum status input_read_text(const char *argument, struct text *out, struct error
 /* The same for a file's name, or "-". */
 enum status input_read_file(const char *name, struct text *out, struct error *err);
 
+/* Checks that the bytes are UTF-8, and drops a byte order mark and newlines at the end. `source` begins a sentence. */
+enum status input_clean(struct text *text, const char *source, struct error *err);
+/* Overwrites *out with the text of a message that the argument means; that of a file and of standard input is cleaned.
+ * Free *out in any case. */
+enum status input_read_message(const char *argument, struct text *out, struct error *err);
+
 /* If standard input is a terminal, says on stderr that the command reads from it until Ctrl-D; `what`: "prompts". */
 void input_note_terminal(const char *command, const char *what);
 

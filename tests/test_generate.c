@@ -1367,6 +1367,10 @@ static void test_prompts_beside_flags(void **state)
     temp_folder_make(&files);
     temp_folder_write_string(&files, "prompts", lines);
     snprintf(file, sizeof file, "@%s/prompts", files.path);
+    run(&p, *state, NULL, (const char *[]){"--chat", "--system", "-", "x", NULL});
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "--system takes a text, or @FILE"));
+    program_free(&p);
     const char *const words[] = {"-", file, "@@ first prompt\nsecond", NULL};
     for (int i = 0; words[i]; i++) {
         run(&p, *state, i == 0 ? lines : NULL, (const char *[]){"--ordered", words[i], NULL});

@@ -273,6 +273,8 @@ static void test_vllms_ways(void **state)
         {"--switch-on=0 --switch-off=yes --three=on -s false", false, false, 1, 0, 5, 0},
         {"-sn 7 -n6 -s", true, true, -1, 0, 6, 7},
         {"-sn=7 -sn6", true, true, -1, 0, 6, 7}, /* -s -n 6 */
+        {"-sn6 --switch-on false", false, true, -1, 0, 6, 0},
+        {"-n=6 -s=false", true, false, -1, 0, 6, 0},
         {"--short_name 7", true, false, -1, 0, 5, 7},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -310,9 +312,12 @@ static void test_help(void **state)
     char *with_help[] = {"command", "--help", "--nonsense", NULL};
     assert_int_equal(options_parse(&table, 3, with_help, &help, &err), STATUS_OK);
     assert_true(help);
-    char *with_h[] = {"command", "-h", NULL};
-    assert_int_equal(options_parse(&table, 2, with_h, &help, &err), STATUS_OK);
-    assert_true(help);
+    char *const letters[] = {"-h", "-hs", "-sh"};
+    for (int i = 0; i < 3; i++) {
+        char *with_h[] = {"command", letters[i], "true", NULL};
+        assert_int_equal(options_parse(&table, 3, with_h, &help, &err), STATUS_OK);
+        assert_true(help);
+    }
 }
 
 static char *help_text(const struct option_table *table)

@@ -12,6 +12,7 @@
 #include "runtime/chat/question.h"
 #include "runtime/chat/session.h"
 #include "runtime/commands.h"
+#include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/line_reader.h"
 #include "runtime/options/engine_flags.h"
@@ -355,7 +356,8 @@ static enum status check_flags(const struct chat_options *o, struct error *err)
 
 static enum status read_argument(const char *argument, const char *name, struct text *out, struct error *err)
 {
-    const enum status status = question_read(argument, out, err);
+    if (is_standard(argument)) input_note_terminal(COMMAND, name);
+    const enum status status = input_read_message(argument, out, err);
     return status == STATUS_OK ? status : error_prefix(err, status, name);
 }
 

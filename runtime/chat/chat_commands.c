@@ -9,9 +9,9 @@
 #include "base/visible.h"
 #include "runtime/chat/conversation_file.h"
 #include "runtime/chat/external_editor.h"
-#include "runtime/chat/question.h"
 #include "runtime/chat/settings.h"
 #include "runtime/commands.h"
+#include "runtime/input.h"
 
 /* ---- the conversation ---- */
 
@@ -68,7 +68,7 @@ static void run_system(struct session *s, char *argument)
         session_say(s, "/system takes a text, or @FILE");
         return;
     }
-    if (strcmp(argument, "\"\"") != 0) status = question_read(argument, &text, &err);
+    if (strcmp(argument, "\"\"") != 0) status = input_read_message(argument, &text, &err);
     if (status == STATUS_OK) status = conversation_set_system(c, text.data, text.length, &err);
     fail(s, status, &err);
     if (status == STATUS_OK && conversation_turns(c))

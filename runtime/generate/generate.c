@@ -543,8 +543,7 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         options_print_help(&table, USAGE, SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
-    if ((o->word && input_list_add_word(&o->input, o->word, &err) != STATUS_OK) ||
-        sampling_flags_check(&o->sampling, &err) != STATUS_OK ||
+    if (generate_options_read(o, &err) != STATUS_OK || sampling_flags_check(&o->sampling, &err) != STATUS_OK ||
         template_flags_check(&o->template, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }

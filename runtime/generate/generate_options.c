@@ -1,7 +1,9 @@
 #include "runtime/generate/generate_options.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
 
 void generate_options_init(struct generate_options *o)
@@ -84,7 +86,7 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .letter = 's',
          .kind = OPTION_STRING,
          .target = &o->system,
-         .argument = "TEXT",
+         .argument = "TEXT|@FILE",
          .help = "With --chat: the system message before each question. Default: none."},
     };
     option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
@@ -133,6 +135,18 @@ void generate_options_free(struct generate_options *o)
 {
     sampling_flags_free(&o->sampling);
     input_list_free(&o->input);
+    text_free(&o->system_text);
+}
+
+enum status generate_options_read(struct generate_options *o, struct error *err)
+{
+    enum status status = STATUS_OK;
+    if (o->word) status = input_list_add_word(&o->input, o->word, err);
+    if (status != STATUS_OK || !o->system) return status;
+    if (strcmp(o->system, "-") == 0) return error_set(err, STATUS_INVALID, "--system takes a text, or @FILE");
+    status = input_read_message(o->system, &o->system_text, err);
+    o->system = o->system_text.length ? o->system_text.data : "";
+    return status == STATUS_OK ? status : error_prefix(err, status, "--system");
 }
 
 struct prompt_options generate_prompt_options(const struct generate_options *o)

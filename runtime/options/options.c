@@ -153,7 +153,8 @@ struct command_line {
     struct flags *flags;
     int argc, at; /* of the next word */
     char **argv;
-    bool help; /* --help or --help-all was read */
+    bool within; /* a word of several letters, of which one is read that is not the last */
+    bool help;   /* --help or --help-all was read */
 };
 
 static enum status take_word(const struct option_table *table, const char *word, struct error *err)
@@ -175,7 +176,7 @@ static enum status take_word(const struct option_table *table, const char *word,
 static const char *take_truth(struct command_line *line)
 {
     const char *next = line->at < line->argc ? line->argv[line->at] : "";
-    if (strcasecmp(next, "true") != 0 && strcasecmp(next, "false") != 0) return NULL;
+    if (line->within || (strcasecmp(next, "true") != 0 && strcasecmp(next, "false") != 0)) return NULL;
     line->at++;
     return next;
 }
@@ -215,7 +216,8 @@ static enum status take_long(struct command_line *line, const char *word, struct
     return take_flag(line, found.index, found.negated, w.value, err);
 }
 
-/* "-v", "-vv", "-mPATH", "-tp" or "-tp=1". llama.cpp, too, has flags of two or three letters behind one dash. */
+/* "-v", "-vv", "-mPATH", "-m=PATH", "-tp" or "-tp=1". llama.cpp, too, has flags of two or three letters behind one
+ * dash. */
 static enum status take_short(struct command_line *line, const char *word, struct error *err)
 {
     enum { FOREIGN_MAX = 3 };
@@ -232,11 +234,12 @@ static enum status take_short(struct command_line *line, const char *word, struc
         snprintf(name, sizeof name, "%c", *at);
         if (index < 0 && foreign_flag_find(name)) return unknown_flag(line->flags, name, word, (int)length + 1, err);
         if (index < 0) return error_set(err, STATUS_INVALID, "there is no flag -%c; --help-all lists the flags", *at);
-        const bool takes_value = option_takes_value(line->flags->specs[index]);
-        if (takes_value) return take_flag(line, index, false, at[1] ? at + 1 : NULL, err);
-        const enum status status =
-            at[1] ? option_set_switch(line->flags->specs[index], false, err) : take_flag(line, index, false, NULL, err);
-        if (status != STATUS_OK) return status;
+        if (at[1] == '=') return take_flag(line, index, false, at + 2, err);
+        if (option_takes_value(line->flags->specs[index]))
+            return take_flag(line, index, false, at[1] ? at + 1 : NULL, err);
+        line->within = at[1] != '\0';
+        const enum status status = take_flag(line, index, false, NULL, err);
+        if (status != STATUS_OK || line->help) return status;
     }
     return STATUS_OK;
 }
@@ -247,6 +250,7 @@ static enum status parse_command_line(struct command_line *line, struct error *e
     bool words_only = false; /* after "--" */
     while (line->at < line->argc && status == STATUS_OK && !line->help) {
         const char *word = line->argv[line->at++];
+        line->within = false;
         if (words_only || word[0] != '-' || !word[1])
             status = take_word(line->table, word, err);
         else if (strcmp(word, "--") == 0)
