@@ -51,6 +51,7 @@ enum status input_list_add_word(struct input_list *list, const char *word, struc
         return error_set(err, STATUS_INVALID, "the prompts are given twice: '%s', and --input %s", word,
                          list->names[0]);
     if (place != INPUT_TEXT) return input_list_add(list, rest, err);
+    if (!word[strspn(word, " \t\r\n")]) return error_set(err, STATUS_INVALID, "the prompt beside the flags is empty");
     const bool there = stat(word, &info) == 0;
     if (there && S_ISDIR(info.st_mode))
         return error_set(err, STATUS_INVALID, "'%s' is a folder, and no prompt; a model is --model %s", word, word);

@@ -67,6 +67,7 @@ static const struct row rows[] = {
     {"inspect FOLDER", USAGE, "is not a flag; flags begin with --"},
     {"generate prompts.txt", USAGE, "'prompts.txt' is a file's name, and no prompt; @prompts.txt runs its lines"},
     {"profile GUIDE", USAGE, "is a folder, and no prompt; a model is --model "},
+    {"generate _", USAGE, "the prompt beside the flags is empty"},
     {"generate a -i b", USAGE, "the prompts are given twice: 'a', and --input b"},
     {"generate @FOLDER/none", FAILED, "cannot open the input"},
     {"profile --steps", USAGE, "--steps is about a run: give its prompts, as PROMPT, @FILE or --input FILE"},
