@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "runtime/commands.h"
+#include "runtime/options/foreign_flags.h"
 #include "runtime/options/default_model.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/engine_flags.h"
@@ -286,6 +288,19 @@ static void test_vllms_ways(void **state)
             v.number != cases[i].number || v.brief != cases[i].brief)
             fail_msg("%s: %d %d %d %d %d %d", cases[i].line, v.on, v.off, v.three, v.calls, v.number, v.brief);
     }
+}
+
+/* What is recommended in place of another program's flag is there, and no name stands twice. */
+static void test_foreign_flags(void **state)
+{
+    (void)state;
+    for (const struct foreign_flag *f = foreign_flags; f->name; f++) {
+        if (foreign_flag_find(f->name) != f) fail_msg("%s stands twice", f->name);
+        if (!f->flag == !f->sentence) fail_msg("%s: a flag or a sentence", f->name);
+        if (f->flag && !command_has_flag(f->flag)) fail_msg("%s: no command has --%s", f->name, f->flag);
+    }
+    assert_string_equal(foreign_flag_find("no-n_predict")->flag, "max-tokens");
+    assert_null(foreign_flag_find("max-model-len"));
 }
 
 static void test_long_unknown_flag(void **state)
@@ -607,19 +622,13 @@ static void test_default_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_kind),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_word),
-        cmocka_unit_test(test_long_unknown_flag),
-        cmocka_unit_test(test_vllms_ways),
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_help_text),
-        cmocka_unit_test(test_common_flags),
-        cmocka_unit_test(test_engine_flags),
-        cmocka_unit_test(test_sampling_help),
-        cmocka_unit_test(test_readme_lists_sampling_flags),
-        cmocka_unit_test(test_sampling_flags),
-        cmocka_unit_test(test_sampling_limits),
+        cmocka_unit_test(test_each_kind),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_word),           cmocka_unit_test(test_long_unknown_flag),
+        cmocka_unit_test(test_vllms_ways),     cmocka_unit_test(test_foreign_flags),
+        cmocka_unit_test(test_help),           cmocka_unit_test(test_help_text),
+        cmocka_unit_test(test_common_flags),   cmocka_unit_test(test_engine_flags),
+        cmocka_unit_test(test_sampling_help),  cmocka_unit_test(test_readme_lists_sampling_flags),
+        cmocka_unit_test(test_sampling_flags), cmocka_unit_test(test_sampling_limits),
         cmocka_unit_test(test_default_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -296,31 +296,25 @@ static void add_scheduling_flags(struct option_table *table, struct engine_optio
 
 static void add_parallel_flags(struct option_table *table)
 {
-    const struct option_spec specs[] = {
-        {.heading = "Several GPUs:",
-         .name = "tensor-parallel-size",
-         .letters = "tp",
-         .kind = OPTION_CUSTOM,
-         .target = &table->ignored,
-         .parse = parse_one,
-         .argument = "1",
-         .help = "GPUs that share each layer. Only 1 is possible."},
-        {.name = "pipeline-parallel-size",
-         .letters = "pp",
-         .kind = OPTION_CUSTOM,
-         .target = &table->ignored,
-         .parse = parse_one,
-         .argument = "1",
-         .help = "GPUs that share the layers. Only 1 is possible."},
-        {.name = "data-parallel-size",
-         .letters = "dp",
-         .kind = OPTION_CUSTOM,
-         .target = &table->ignored,
-         .parse = parse_one,
-         .argument = "1",
-         .help = "Copies of the model. Only 1 is possible; quire generate --shard I/N gives each process a part."},
+    static const struct {
+        const char *name, *letters, *help;
+    } flags[] = {
+        {"tensor-parallel-size", "tp", "GPUs that share each layer. Only 1 is possible."},
+        {"pipeline-parallel-size", "pp", "GPUs that share the layers. Only 1 is possible."},
+        {"data-parallel-size", "dp",
+         "Copies of the model. Only 1 is possible; quire generate --shard I/N gives each process a part."},
     };
-    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        const struct option_spec spec = {.heading = i == 0 ? "Several GPUs:" : NULL,
+                                         .name = flags[i].name,
+                                         .letters = flags[i].letters,
+                                         .kind = OPTION_CUSTOM,
+                                         .target = &table->ignored,
+                                         .parse = parse_one,
+                                         .argument = "1",
+                                         .help = flags[i].help};
+        option_table_add(table, &spec, 1);
+    }
 }
 
 void engine_flags_add(struct option_table *table, struct engine_options *options, struct log *log)

@@ -15,7 +15,7 @@ static const char GUIDED[] = "quire cannot hold an answer to a grammar or a sche
 static const char MAPPED[] = "weights stay mapped from their file, so leave it out";
 static const char MEDIA[] = "quire computes text alone, so leave it out";
 
-static const struct foreign_flag flags[] = {
+const struct foreign_flag foreign_flags[] = {
     /* vLLM */
     {"host", NULL, SERVER},
     {"port", NULL, SERVER},
@@ -95,6 +95,7 @@ static const struct foreign_flag flags[] = {
     /* ollama's /set parameter */
     {"num-ctx", "max-model-len", NULL},
     {"num-predict", "max-tokens", NULL},
+    {NULL, NULL, NULL},
 };
 
 static bool is_same(const char *a, const char *b)
@@ -106,7 +107,7 @@ static bool is_same(const char *a, const char *b)
 const struct foreign_flag *foreign_flag_find(const char *name)
 {
     if (strncmp(name, "no-", 3) == 0) name += 3;
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (is_same(name, flags[i].name)) return &flags[i];
+    for (const struct foreign_flag *flag = foreign_flags; flag->name; flag++)
+        if (is_same(name, flag->name)) return flag;
     return NULL;
 }

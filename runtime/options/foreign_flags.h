@@ -8,6 +8,8 @@ struct foreign_flag {
     const char *sentence; /* what to do, where there is no such flag; or NULL */
 };
 
+extern const struct foreign_flag foreign_flags[]; /* ended by one without a name */
+
 /* NULL: quire knows no program that has it. '_' and '-' are alike, and "no-" before a name is passed over. */
 const struct foreign_flag *foreign_flag_find(const char *name);
 

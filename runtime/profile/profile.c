@@ -419,7 +419,6 @@ static enum status check_options(const struct profile_options *o, struct error *
                  {"--png", o->png != NULL},
                  {"--plot", o->plot > 0},
                  {"--steps", o->steps},
-                 {"--chat", o->as_chat},
                  {"--trace", o->engine.trace_file != NULL},
                  {"--fail-if-preempted", o->fail_if_preempted}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags && o->input.count == 0; i++)
