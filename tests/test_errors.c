@@ -90,7 +90,7 @@ static const struct row rows[] = {
     {"chat --dtype int8", USAGE, "--dtype: expected auto|float32|float|float16|half|bfloat16, got 'int8'"},
     {"chat --quantization nf4", USAGE,
      "--quantization: expected none|fp8|int8|int4|awq|gptq|compressed-tensors, got 'nf4'"},
-    {"chat --load-format gguf", USAGE, "--load-format: expected auto|dummy, got 'gguf'"},
+    {"chat --load-format gguf", USAGE, "--load-format: expected auto|safetensors|dummy, got 'gguf'"},
     {"chat --preemption-mode drop", USAGE, "--preemption-mode: expected auto|recompute|swap, got 'drop'"},
     {"chat --scheduling-policy lifo", USAGE, "--scheduling-policy: expected fcfs|priority, got 'lifo'"},
     {"chat --max-model-len 0", USAGE, "--max-model-len: expected a whole number from 1 to 2147483647, got '0'"},

@@ -435,11 +435,13 @@ static void test_engine_flags(void **state)
     assert_true(flags.given == 0); /* --seed is the engine's alone */
     static const char *const types[][2] = {{"half", "float16"}, {"float", "float32"}, {"auto", "auto"}};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        char copy[64];
-        snprintf(copy, sizeof copy, "--dtype %s -tp 1 -pp=1 --data_parallel_size=1 --revision r", types[i][0]);
+        char copy[128];
+        snprintf(copy, sizeof copy,
+                 "--dtype %s -tp 1 -pp=1 --data_parallel_size=1 --load-format safetensors --revision r", types[i][0]);
         assert_int_equal(parse_engine(&o, &log, &flags, copy, &err), STATUS_OK);
         assert_string_equal(o.dtype, types[i][1]);
         assert_string_equal(o.revision, "r");
+        assert_int_equal(o.load_format, LOAD_FORMAT_AUTO);
     }
     static const char *const bad[] = {
         "--tensor-parallel-size 2",

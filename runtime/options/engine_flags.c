@@ -6,12 +6,12 @@
 static enum status parse_load_format(void *target, const char *text, struct error *err)
 {
     enum load_format *format = target;
-    if (strcmp(text, "auto") == 0) {
+    if (strcmp(text, "auto") == 0 || strcmp(text, "safetensors") == 0) {
         *format = LOAD_FORMAT_AUTO;
     } else if (strcmp(text, "dummy") == 0) {
         *format = LOAD_FORMAT_DUMMY;
     } else {
-        return error_set(err, STATUS_INVALID, "expected auto|dummy, got '%s'", text);
+        return error_set(err, STATUS_INVALID, "expected auto|safetensors|dummy, got '%s'", text);
     }
     return STATUS_OK;
 }
@@ -153,7 +153,7 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .kind = OPTION_CUSTOM,
          .target = &o->load_format,
          .parse = parse_load_format,
-         .argument = "auto|dummy",
+         .argument = "auto|safetensors|dummy",
          .help =
              "dummy: random weights; config.json, and a tokenizer where texts are read, are enough. Default: auto."},
         {.name = "max-model-len",

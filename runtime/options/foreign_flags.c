@@ -13,6 +13,8 @@ static const char SPECULATION[] = "quire does not have speculative decoding yet,
 static const char ADAPTERS[] = "quire reads no adapters: merge them into the model's weights first";
 static const char GUIDED[] = "quire cannot hold an answer to a grammar or a schema yet, so leave it out";
 static const char MAPPED[] = "weights stay mapped from their file, so leave it out";
+static const char GENERATES[] = "quire does nothing but generate text, so leave it out";
+static const char TURNS[] = "quire chat QUESTION gives one answer, and quire chat alone is a conversation";
 static const char MEDIA[] = "quire computes text alone, so leave it out";
 
 const struct foreign_flag foreign_flags[] = {
@@ -39,6 +41,8 @@ const struct foreign_flag foreign_flags[] = {
     {"guided-decoding-backend", NULL, GUIDED},
     {"structured-outputs-config", NULL, GUIDED},
     {"limit-mm-per-prompt", NULL, MEDIA},
+    {"task", NULL, GENERATES},
+    {"runner", NULL, GENERATES},
     {"input-file", "input", NULL},
     {"output-file", "output", NULL},
     {"max-seq-len", "max-model-len", NULL},
@@ -74,6 +78,10 @@ const struct foreign_flag foreign_flags[] = {
     {"hf-repo", "model", NULL},
     {"f", NULL, "a file of prompts is --input FILE of quire generate, a file with one question @FILE of quire chat"},
     {"file", NULL, "a file of prompts is --input FILE of quire generate, a file with one question @FILE of quire chat"},
+    {"st", NULL, TURNS},
+    {"single-turn", NULL, TURNS},
+    {"cnv", NULL, TURNS},
+    {"conversation", NULL, TURNS},
     {"ngl", NULL, ONE_DEVICE},
     {"gpu-layers", NULL, ONE_DEVICE},
     {"n-gpu-layers", NULL, ONE_DEVICE},
