@@ -9,6 +9,7 @@
 
 #include "base/notice.h"
 #include "runtime/bench/bench.h"
+#include "runtime/flag_lines.h"
 
 const struct command command_list[COMMAND_COUNT] = {
     {"chat", command_chat, "talk with a model in the terminal", NULL},
@@ -54,14 +55,25 @@ bool command_append_tables(struct text *out)
 }
 
 /* Without memory to look, every flag is taken to be there. */
+bool command_with_flag(const char *name, char *command, size_t size)
+{
+    struct text tables = {0};
+    struct flag_line line;
+    bool found = !command_append_tables(&tables);
+    char *at = tables.data;
+    snprintf(command, size, "%s", "COMMAND");
+    while (!found && flag_line_next(&at, &line)) {
+        if (strcmp(line.kind, "page") == 0) snprintf(command, size, "%s", line.name);
+        found = strcmp(line.kind, "flag") == 0 && strcmp(line.name, name) == 0;
+    }
+    text_free(&tables);
+    return found;
+}
+
 bool command_has_flag(const char *name)
 {
-    struct text tables = {0}, line = {0};
-    const bool looked = command_append_tables(&tables) && text_printf(&line, "\nflag\t%s\t", name);
-    const bool found = !looked || strstr(tables.data, line.data);
-    text_free(&tables);
-    text_free(&line);
-    return found;
+    char command[32];
+    return command_with_flag(name, command, sizeof command);
 }
 
 static void check_variable(const char *variable)

@@ -37,6 +37,8 @@ bool command_append_tables(struct text *out);
 
 /* Whether any command has this flag; the name is without dashes. */
 bool command_has_flag(const char *name);
+/* The same; command[size] gets the first that has it, "generate" or "bench latency". */
+bool command_with_flag(const char *name, char *command, size_t size);
 
 /* A warning on stderr for each variable QUIRE_NAME of the environment that is no command's flag; but variables that
  * begin with QUIRE_TEST_ are the tests'. */

@@ -205,7 +205,6 @@ static void test_refusals(void **state)
         {"--swich-off", "did you mean --switch-off?"},
         {"--no-swich-off", "did you mean --no-switch-off?"},
         {"--swich_on", "there is no flag --swich_on; did you mean --switch-on?"},
-        {"--n", "--n could mean --no-switch-on or --no-switch-off; write the whole name"},
         {"--no", "--no could mean --no-switch-on or --no-switch-off; write the whole name"},
         /* other programs' */
         {"--host x", "there is no flag --host: quire has no server yet: "},

@@ -116,14 +116,18 @@ static int find_letters(const struct flags *flags, const char *letters, size_t l
 struct instead {
     char text[256];
 };
-static struct instead what_instead(const struct flags *flags, const char *name)
+static struct instead what_instead(const struct flags *flags, const char *name, const struct foreign_flag *foreign)
 {
-    const struct foreign_flag *foreign = foreign_flag_find(name);
     struct instead out = {""};
+    char command[32];
     if (foreign && foreign->sentence) snprintf(out.text, sizeof out.text, ": %s", foreign->sentence);
     if (foreign && foreign->flag && has_flag(flags, foreign->flag))
         snprintf(out.text, sizeof out.text, "; did you mean --%s?", foreign->flag);
     if (foreign) return out;
+    if (command_with_flag(name, command, sizeof command)) {
+        snprintf(out.text, sizeof out.text, ": it is one of quire %s", command);
+        return out;
+    }
     struct nearest nearest = nearest_begin(name), positive = nearest_begin(strncmp(name, "no-", 3) ? "" : name + 3);
     for (int i = 0; i < flags->count; i++) {
         const struct option_spec *spec = flags->specs[i];
@@ -139,7 +143,8 @@ static struct instead what_instead(const struct flags *flags, const char *name)
 static enum status unknown_flag(const struct flags *flags, const char *name, const char *word, int shown,
                                 struct error *err)
 {
-    const struct instead instead = what_instead(flags, name);
+    const bool one_letter = word[1] == '-' && !name[1]; /* --n is not llama.cpp's -n */
+    const struct instead instead = what_instead(flags, name, one_letter ? NULL : foreign_flag_find(name));
     return error_set(err, STATUS_INVALID, "there is no flag %.*s%s%s", shown, word, instead.text,
                      instead.text[0] == ':'   ? ""
                      : instead.text[0] == ';' ? " --help-all lists the flags"
@@ -209,7 +214,7 @@ static enum status take_long(struct command_line *line, const char *word, struct
 {
     const struct written w = read_name(word);
     const struct match found = find_flag(line->flags, w.name);
-    if (*found.second)
+    if (*found.second && !command_has_flag(w.name))
         return error_set(err, STATUS_INVALID, "%.*s could mean --%s or --%s; write the whole name", w.shown, word,
                          found.first, found.second);
     if (found.index < 0 || w.shown - 2 > NAME_MAX_LENGTH) return unknown_flag(line->flags, w.name, word, w.shown, err);
@@ -291,7 +296,7 @@ static enum status take_environment(struct flags *flags, struct error *err)
 static enum status unknown_entry(const struct flags *flags, const struct config_entry *entry, struct error *err)
 {
     if (command_has_flag(entry->name)) return STATUS_OK; /* another command's: one file may serve all */
-    const struct instead instead = what_instead(flags, entry->name);
+    const struct instead instead = what_instead(flags, entry->name, foreign_flag_find(entry->name));
     return error_set(err, STATUS_INVALID, "%s: no command has a flag --%s%s%s", entry->label, entry->name, instead.text,
                      instead.text[0] ? "" : "; quire COMMAND --help-all lists them");
 }
