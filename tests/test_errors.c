@@ -73,6 +73,7 @@ static const struct row rows[] = {
     {"generate a -i b", USAGE, "the prompts are given twice: 'a', and --input b"},
     {"generate @FOLDER/none", FAILED, "cannot open the input"},
     {"profile --steps", USAGE, "--steps is about a run: give its prompts, as PROMPT, @FILE or --input FILE"},
+    {"chat -", USAGE, "standard input is empty"},
     {"chat --system -", USAGE, "--system - takes standard input: give the question as an argument"},
     {"chat --system - -", USAGE, "--system and the question cannot both be -, standard input"},
     {"tokenize one two", USAGE, "'two' is a word too many; put a text of several words in quotes"},

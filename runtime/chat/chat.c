@@ -372,7 +372,10 @@ static enum status read_texts(const struct chat_options *o, struct texts *texts,
     if (status != STATUS_OK || !texts->has_question) return status;
     if (!o->each && !takes_input(o) && !isatty(STDIN_FILENO)) status = question_add_input(&texts->question, err);
     if (status == STATUS_OK && prompt_line_is_blank(texts->question.data, texts->question.length))
-        return error_set(err, STATUS_INVALID, "%s is empty", o->prompt ? o->prompt : o->word);
+        return error_set(err, STATUS_INVALID, "%s is empty",
+                         is_standard(o->prompt ? o->prompt : o->word) ? "standard input"
+                         : o->prompt                                  ? o->prompt
+                                                                      : o->word);
     return status;
 }
 
