@@ -364,6 +364,7 @@ static enum status read_argument(const char *argument, const char *name, struct 
 /* Reads the texts that the flags name, and for a question standard input. */
 static enum status read_texts(const struct chat_options *o, struct texts *texts, struct error *err)
 {
+    const char *question = o->prompt ? o->prompt : o->word;
     enum status status = STATUS_OK;
     if (o->system) status = read_argument(o->system, "--system", &texts->system, err);
     if (status == STATUS_OK && o->prompt) status = read_argument(o->prompt, "--prompt", &texts->question, err);
@@ -372,10 +373,7 @@ static enum status read_texts(const struct chat_options *o, struct texts *texts,
     if (status != STATUS_OK || !texts->has_question) return status;
     if (!o->each && !takes_input(o) && !isatty(STDIN_FILENO)) status = question_add_input(&texts->question, err);
     if (status == STATUS_OK && prompt_line_is_blank(texts->question.data, texts->question.length))
-        return error_set(err, STATUS_INVALID, "%s is empty",
-                         is_standard(o->prompt ? o->prompt : o->word) ? "standard input"
-                         : o->prompt                                  ? o->prompt
-                                                                      : o->word);
+        return error_set(err, STATUS_INVALID, "%s is empty", is_standard(question) ? "standard input" : question);
     return status;
 }
 
