@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
+
 /* One of the arrays of a batch. */
 struct array {
     size_t count, element_size;
@@ -65,8 +67,9 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, s
         memcpy(arrays[i].pointer, &data, sizeof data);
         if (data) continue;
         batch_free(batch);
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a batch of %d tokens and %d sequences",
-                         limits->max_num_tokens, limits->max_num_seqs);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a batch of %d token%s and %d sequence%s",
+                         limits->max_num_tokens, plural(limits->max_num_tokens), limits->max_num_seqs,
+                         plural(limits->max_num_seqs));
     }
     return STATUS_OK;
 }

@@ -6,6 +6,7 @@
  * Sleeping and waking follow the same rule: a sleeper says so and looks again before it sleeps; whoever changes what it
  * waits for looks afterwards whether it sleeps. Sleep is a futex (futex(2)), which lets nobody sleep on a value that
  * has changed. */
+#include "base/plural.h"
 #include "base/pool.h"
 
 #include <assert.h>
@@ -258,7 +259,7 @@ enum status pool_open(int threads, struct pool **out, struct error *err)
     *out = NULL;
     assert(threads > 0);
     struct pool *p = new_pool(threads);
-    if (!p) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %d threads", threads);
+    if (!p) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %d thread%s", threads, plural(threads));
     const int error = start_workers(p, threads);
     if (p->threads < threads) {
         error_set(err, STATUS_OUT_OF_MEMORY, "cannot start thread %d of %d: %s", p->threads + 1, threads,

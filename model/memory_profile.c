@@ -1,5 +1,7 @@
 #include "model/memory_profile.h"
 
+#include "base/plural.h"
+
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 int32_t memory_blocks_needed(const struct batch_limits *limits, int32_t tokens)
@@ -57,8 +59,8 @@ static enum status too_few_blocks(const struct memory_profile *p, const struct b
                                   struct error *err)
 {
     return error_set(err, STATUS_INVALID,
-                     "the KV cache has %d blocks of %d tokens, but one request of max_model_len %d needs %d",
-                     p->num_blocks, limits->block_size, limits->max_model_len, needed);
+                     "the KV cache has %d block%s of %d tokens, but one request of max_model_len %d needs %d",
+                     p->num_blocks, plural(p->num_blocks), limits->block_size, limits->max_model_len, needed);
 }
 
 static enum status too_small_gpu(const struct memory_profile *p, const struct batch_limits *limits, int32_t needed,
@@ -67,9 +69,9 @@ static enum status too_small_gpu(const struct memory_profile *p, const struct ba
     const double fixed = (double)memory_profile_fixed(p), cache = (double)needed * (double)p->block_bytes;
     return error_set(err, STATUS_OUT_OF_MEMORY,
                      "%.2f of %s's %.2f GiB are not enough: weights, activations and what else is held take %.2f GiB, "
-                     "%d blocks of %d tokens fit, and one request of max_model_len %d needs %d (%.3f GiB)%s",
-                     p->utilization, p->device, (double)p->total / GIB, fixed / GIB, p->num_blocks, limits->block_size,
-                     limits->max_model_len, needed, cache / GIB,
+                     "%d block%s of %d tokens fit, and one request of max_model_len %d needs %d (%.3f GiB)%s",
+                     p->utilization, p->device, (double)p->total / GIB, fixed / GIB, p->num_blocks,
+                     plural(p->num_blocks), limits->block_size, limits->max_model_len, needed, cache / GIB,
                      fixed + cache <= (double)p->total ? "" : ", which is more than this GPU has free");
 }
 
@@ -77,9 +79,10 @@ static enum status too_small_cpu(const struct memory_profile *p, const struct ba
                                  struct error *err)
 {
     return error_set(err, STATUS_OUT_OF_MEMORY,
-                     "the KV cache may take %.3f GiB, which is %d blocks of %d tokens, but one request of "
+                     "the KV cache may take %.3f GiB, which is %d block%s of %d tokens, but one request of "
                      "max_model_len %d needs %d",
-                     (double)p->kv_budget / GIB, p->num_blocks, limits->block_size, limits->max_model_len, needed);
+                     (double)p->kv_budget / GIB, p->num_blocks, plural(p->num_blocks), limits->block_size,
+                     limits->max_model_len, needed);
 }
 
 static enum status too_large_cpu(const struct memory_profile *p, struct error *err)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/plural.h"
 #include "model/check_weights.h"
 #include "model/quantization.h"
 #include "runtime/engine/memory_plan.h"
@@ -164,7 +165,7 @@ static void warn_of_lowered(const struct engine_options *o, const struct loaded_
     if (shorter)
         error_set(&warning, STATUS_OK,
                   "the model's %d tokens do not fit in the KV cache, which has %d block%s of %d tokens",
-                  p->model_max_len, p->num_blocks, p->num_blocks == 1 ? "" : "s", l->limits.block_size);
+                  p->model_max_len, p->num_blocks, plural(p->num_blocks), l->limits.block_size);
     else
         error_set(&warning, STATUS_OK, "memory is short");
     if (shorter) error_advise(&warning, ADVICE_LOWERED, "max_model_len", "%d", l->limits.max_model_len);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "model/kv_groups.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -109,13 +110,13 @@ static enum status check_step(const struct planner *w, struct error *err)
     const int32_t tokens = step_tokens(w), max_model_len = w->l->limits.max_model_len;
     if (tokens < w->now.max_num_seqs)
         return error_set(err, STATUS_INVALID,
-                         "a step of at most %d tokens has no room for %d sequences, each of which takes at least one",
-                         tokens, w->now.max_num_seqs);
+                         "a step of at most %d token%s has no room for %d sequences, each of which takes at least one",
+                         tokens, plural(tokens), w->now.max_num_seqs);
     if (w->now.enable_chunked_prefill || tokens >= max_model_len) return STATUS_OK;
     return error_set(err, STATUS_INVALID,
-                     "without chunked prefill a prompt is computed in one step, but a step has at most %d tokens and a "
-                     "prompt up to %d",
-                     tokens, max_model_len);
+                     "without chunked prefill a prompt is computed in one step, but a step has at most %d token%s and "
+                     "a prompt up to %d",
+                     tokens, plural(tokens), max_model_len);
 }
 
 static enum status choose_limits(const struct planner *w, struct error *err)
