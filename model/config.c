@@ -73,7 +73,7 @@ static enum status load(const char *path, struct model_config *config,
                         void (*read)(struct json_reader *, struct model_config *), struct error *err)
 {
     json_t *root;
-    enum status status = json_object_read(path, JSON_REJECT_DUPLICATES, &root, err);
+    enum status status = json_object_read(path, &root, err);
     if (status != STATUS_OK) return status;
     struct json_reader reader = json_reader(root, path, err);
     read(&reader, config);

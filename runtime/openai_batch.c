@@ -32,7 +32,7 @@ static void check_envelope(struct json_reader *r)
     json_t *value;
     if (!json_is_string(id)) json_reader_expected(r, "custom_id", "a string", id);
     if (method && !is_text(method, "POST")) json_reader_expected(r, "method", "\"POST\"", method);
-    if (!json_is_object(body)) json_reader_expected(r, "body", "an object", body);
+    if (!json_is_map(body)) json_reader_expected(r, "body", "an object", body);
     json_object_foreach((json_t *)r->object, name, value)
     {
         if (strcmp(name, "custom_id") && strcmp(name, "method") && strcmp(name, "url") && strcmp(name, "body"))
@@ -185,7 +185,7 @@ static void read_returned(struct json_reader *body, struct openai_request *out)
 {
     const json_t *model = json_reader_get(body, "model"), *metadata = json_reader_get(body, "metadata");
     if (model && !json_is_string(model)) json_reader_expected(body, "model", "a string", model);
-    if (metadata && !json_is_object(metadata)) json_reader_expected(body, "metadata", "an object", metadata);
+    if (metadata && !json_is_map(metadata)) json_reader_expected(body, "metadata", "an object", metadata);
     if (body->status != STATUS_OK) return;
     out->model = json_incref((json_t *)model);
     out->metadata = json_incref((json_t *)metadata);

@@ -132,8 +132,7 @@ static void parse_arguments(const json_t *messages)
             json_t *function = json_object_get(call, "function"), *text = json_object_get(function, "arguments");
             json_t *parsed = NULL;
             if (json_is_string(text))
-                json_object_parse(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL, &parsed,
-                                  NULL);
+                json_object_parse(json_string_value(text), json_string_length(text), 0, NULL, &parsed, NULL);
             if (parsed) json_object_set_new(function, "arguments", parsed);
         }
     }
@@ -176,6 +175,7 @@ static enum status encode_text(const struct prompt_rules *rules, const char *tex
     enum status status = need_tokenizer(rules, err);
     if (status != STATUS_OK) return status;
     if (length == 0) return error_set(err, STATUS_INVALID, "the prompt is empty");
+    if ((status = json_check_characters("the prompt", text, length, err)) != STATUS_OK) return status;
     if (out->is_chat) return encode_question(rules, text, length, out, err);
     out->is_text = true;
     return tokenizer_encode(rules->tokenizer, text, length, TOKENIZER_ADD_SPECIAL, &out->tokens, err);
@@ -222,7 +222,7 @@ static void read_id(struct json_reader *r, struct prompt *out)
     const char *key = custom ? "custom_id" : "id";
     if (id && custom) json_reader_fail(r, STATUS_INVALID, "id and custom_id are both given; one is enough");
     if (custom) id = custom;
-    if (id && !json_is_string(id) && !json_is_integer(id)) json_reader_expected(r, key, "a string or an integer", id);
+    if (id && !json_is_string(id) && !json_is_whole(id)) json_reader_expected(r, key, "a string or an integer", id);
     if (r->status == STATUS_OK) out->id = json_incref((json_t *)id);
 }
 
@@ -230,12 +230,9 @@ static void read_cache_salt(struct json_reader *r, struct prompt *out)
 {
     const json_t *salt = json_reader_get(r, "cache_salt");
     if (!salt) return;
-    const char *text = json_string_value(salt);
-    if (!text)
-        json_reader_expected(r, "cache_salt", "a string", salt);
-    else if (strlen(text) < json_string_length(salt))
-        json_reader_fail(r, STATUS_INVALID, "cache_salt holds the character U+0000");
-    else if (!*text)
+    const char *text = json_reader_string(r, "cache_salt", "");
+    if (r->status != STATUS_OK) return;
+    if (!*text)
         json_reader_fail(r, STATUS_INVALID, "cache_salt is empty");
     else if (!(out->cache_salt = strdup(text)))
         json_reader_fail(r, STATUS_OUT_OF_MEMORY, "no memory for cache_salt");
@@ -306,7 +303,7 @@ static enum status parse_json(const struct prompt_rules *rules, const char *line
                               struct error *err)
 {
     json_t *object, *native = NULL;
-    enum status status = json_object_parse(line, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL, &object, err);
+    enum status status = json_object_parse(line, length, 0, NULL, &object, err);
     if (status != STATUS_OK) return status;
     const bool of_batch = openai_batch_is_line(object);
     struct json_reader r = json_reader(object, NULL, err);

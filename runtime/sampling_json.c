@@ -25,8 +25,8 @@ static void add_stop(struct json_reader *r, const json_t *value, struct sampling
         json_reader_expected(r, "stop", "a string or a list of strings", value);
     else if (length == 0)
         json_reader_fail(r, STATUS_INVALID, "stop holds an empty string");
-    else if (strlen(json_string_value(value)) < length)
-        json_reader_fail(r, STATUS_INVALID, "stop holds the character U+0000");
+    else if (!json_is_text(value))
+        json_reader_expected(r, "a string in stop", JSON_TEXT, value);
     else if (length >= SAMPLING_PARAMS_MAX_STOP_BYTES)
         json_reader_fail(r, STATUS_INVALID, "stop holds a string of %zu bytes; at most %d are possible", length,
                          SAMPLING_PARAMS_MAX_STOP_BYTES - 1);
@@ -70,7 +70,7 @@ static bool parse_token_id(const char *key, int32_t *id)
 static void read_logit_bias(struct json_reader *r, const json_t *value, struct sampling_params *params)
 {
     params->num_logit_bias = 0;
-    if (!json_is_object(value)) {
+    if (!json_is_map(value)) {
         json_reader_expected(r, "logit_bias", "an object {\"id\": value}", value);
         return;
     }

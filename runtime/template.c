@@ -75,7 +75,7 @@ static enum status read_conversation(const char *name, json_t **out, struct erro
     struct text source = {0};
     const char *shown = strcmp(name, "-") == 0 ? "standard input" : name;
     enum status status = input_read_all(name, false, &source, err);
-    if (status == STATUS_OK) status = json_value_parse(source.data, source.length, JSON_ALLOW_NUL, shown, out, err);
+    if (status == STATUS_OK) status = json_value_parse(source.data, source.length, 0, shown, out, err);
     text_free(&source);
     if (status != STATUS_OK) return status;
     if (json_is_array(*out)) *out = json_pack("{s:o}", "messages", *out);

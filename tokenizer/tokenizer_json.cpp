@@ -15,6 +15,7 @@
 extern "C" {
 #include "base/file.h"
 }
+#include "base/json_parse.h"
 #include "tokenizer/tokenizer_config.h"
 
 namespace
@@ -173,11 +174,11 @@ void put_json(json_t *object, const std::string &key, ondemand::value value)
 {
     if (json_object_get(object, key.c_str())) fail("the key " + show(key) + " is there twice");
     const std::string_view text = simdjson::to_json_string(value);
-    json_error_t error;
-    json_t *parsed = json_loadb(text.data(), text.size(), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
-    if (!parsed) fail(show(key) + " is not valid JSON (" + error.text + ")");
-    if (json_object_set_new(object, key.c_str(), parsed) != 0)
-        fail("the key " + show(key) + " is not valid UTF-8, or memory ran out");
+    struct error error;
+    json_t *parsed;
+    const enum status status = json_value_parse(text.data(), text.size(), JSON_DECODE_ANY, nullptr, &parsed, &error);
+    if (status) fail(show(key) + ": " + error.text, status);
+    if (json_object_set_new_nocheck(object, key.c_str(), parsed) != 0) throw std::bad_alloc();
 }
 
 void reader::read_model(ondemand::value value)
@@ -267,12 +268,28 @@ void read_file(const char *path, struct tokenizer_json *out, struct error *err)
     if (const enum status lfs = file_refuse_lfs_pointer(path, bytes->data, bytes->length, err)) throw lfs;
     if (!text_reserve(bytes, bytes->length + simdjson::SIMDJSON_PADDING)) throw std::bad_alloc();
     ondemand::parser parser;
-    ondemand::document document = parser.iterate(bytes->data, bytes->length, bytes->capacity);
+    const size_t mark = std::string_view(bytes->data, bytes->length).substr(0, 3) == "\xEF\xBB\xBF" ? 3 : 0;
+    ondemand::document document = parser.iterate(bytes->data + mark, bytes->length - mark, bytes->capacity - mark);
     bytes->length = 0; // the strings take the place of what has been read
     reader{out}.read(document);
     bytes->data[bytes->length] = '\0';
     if (void *shrunk = std::realloc(bytes->data, bytes->length + 1))
         *bytes = {static_cast<char *>(shrunk), bytes->length, bytes->length + 1};
+}
+
+// simdjson does not say where the text is wrong, and what it has read is overwritten. So the file is read again.
+enum status explain(const char *path, const simdjson::simdjson_error &e, struct error *err) noexcept
+{
+    struct text bytes = {};
+    json_t *value = nullptr;
+    enum status status = file_read(path, &bytes, err);
+    if (status == STATUS_OK) status = json_object_parse(bytes.data, bytes.length, 0, path, &value, err);
+    text_free(&bytes);
+    json_decref(value);
+    if (status) return status;
+    if (e.error() == simdjson::STRING_ERROR)
+        return error_set(err, STATUS_INVALID, "%s: a string holds half of a surrogate pair, such as \\ud800", path);
+    return error_set(err, STATUS_INVALID, "%s: not valid JSON (%s)", path, e.what());
 }
 
 // No exception may reach C.
@@ -288,7 +305,7 @@ enum status guarded(const char *path, struct tokenizer_json *out, struct error *
     } catch (const simdjson::simdjson_error &e) {
         if (e.error() == simdjson::MEMALLOC)
             return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
-        return error_set(err, STATUS_INVALID, "%s: not valid JSON (%s); is it cut short?", path, e.what());
+        return explain(path, e, err);
     } catch (const std::bad_alloc &) {
         return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
     } catch (const std::exception &e) {

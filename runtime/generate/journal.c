@@ -120,7 +120,7 @@ enum status journal_read(const char *output, struct journal *out, bool *found, s
     path_of(path, sizeof path, output, JOURNAL_SUFFIX);
     enum status status = file_find(path, found, err);
     if (status != STATUS_OK || !*found) return status;
-    status = json_object_read(path, 0, &object, err);
+    status = json_object_read(path, &object, err);
     if (status == STATUS_OK) status = read_object(object, path, out, err);
     json_decref(object);
     if (status != STATUS_OK) journal_free(out);
