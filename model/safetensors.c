@@ -155,7 +155,7 @@ static enum status parse_span(const struct header *h, const char *name, const js
 
 static enum status check_metadata(const struct header *h, json_t *metadata)
 {
-    if (!json_is_object(metadata))
+    if (!json_is_map(metadata))
         return error_set(h->err, STATUS_INVALID, "%s: \"__metadata__\" must be an object of strings", h->path);
     const char *key;
     json_t *value;
@@ -172,7 +172,7 @@ static enum status check_metadata(const struct header *h, json_t *metadata)
 static enum status parse_tensor(const struct header *h, const char *name, const json_t *info)
 {
     struct safetensors *set = h->set;
-    if (!json_is_object(info))
+    if (!json_is_map(info))
         return bad_tensor(h, name, STATUS_INVALID, "expected an object with dtype, shape and data_offsets");
     struct safetensor tensor = {.path = h->path};
     enum status status = parse_dtype(h, name, info, &tensor);
@@ -418,7 +418,7 @@ static enum status add_files(struct safetensors *set, const char *folder, const 
 static enum status open_map(struct safetensors *set, const char *folder, const char *index_path, json_t *map,
                             struct error *err)
 {
-    if (!json_is_object(map) || json_object_size(map) == 0)
+    if (!json_is_map(map) || json_object_size(map) == 0)
         return error_set(err, STATUS_INVALID, "%s: \"weight_map\" must be an object of tensor and file names",
                          index_path);
     const char **names = NULL;

@@ -162,7 +162,12 @@ static const struct row rows[] = {
     {"bench scheduler --filter nosuch", FAILED, "no part contains 'nosuch' (--filter); they are pool, decodes"},
     {"bench latency --model GUIDE --device cpu --input-len 3000", FAILED, "lower --input-len or --output-len"},
     /* prompts: an answer has the sentence, and the others are answered */
-    {GENERATE, FAILED, "line 1: not valid JSON at column 11", .file = "{\"prompt\": \n", .answered = true},
+    {GENERATE, FAILED, "line 1: not valid JSON at column 12: expected a value, but the text ends; is it cut short?",
+     .file = "{\"prompt\": \n", .answered = true},
+    {GENERATE, FAILED, "line 1: the prompt holds \\\\ud800, which is half of a surrogate pair and no character",
+     .file = "{\"prompt\": \"a \\ud800\"}\n", .answered = true},
+    {GENERATE, FAILED, "line 1: temperature must be a number, found NaN",
+     .file = "{\"prompt\": \"x\", \"temperature\": NaN}\n", .answered = true},
     {GENERATE, FAILED, "line 1: one of prompt, prompt_token_ids and messages must be given", .file = "{\"id\": 1}\n",
      .answered = true},
     {GENERATE, FAILED, "line 1: there is no field 'max_token'", .file = "{\"prompt\": \"x\", \"max_token\": 3}\n",

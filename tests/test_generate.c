@@ -255,6 +255,17 @@ static void test_what_templates_see(void **state)
                     "{\"name\": \"w\", \"arguments\": \"{\\\"city\\\": \\\"Bonn\\\"}\"}}]},"
                     " {\"role\": \"tool\", \"content\": \"rain\"}]}",
                     "slow 1;assistant=NoneBonn;tool=rain;");
+    expect_rendered(
+        f, &rules,
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"unused\": \"\\ud800\", \"tool_calls\": "
+        "[{\"function\": {\"name\": \"w\", \"arguments\": {\"city\": [12345678901234567890, 1e999, -0]}}}]},"
+        " {\"role\": \"tool\", \"content\": \"snow\", \"content\": \"rain\"}],"
+        " \"chat_template_kwargs\": {\"mode\": NaN}}",
+        "nan 1;assistant=None[12345678901234567890, inf, 0];tool=rain;");
+    expect_rendered(f, &rules,
+                    "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"function\": "
+                    "{\"name\": \"w\", \"arguments\": \"{\\\"city\\\": -98765432109876543210}\"}}]}]}",
+                    "slow 1;assistant=-98765432109876543210;");
     chat_setup_close(&rules.chat);
     const struct template_flags wrong = {.kwargs = "[1]"};
     assert_int_equal(chat_setup_open(f->tokenizer, &wrong, &rules.chat, &err), STATUS_INVALID);
@@ -637,6 +648,24 @@ static void test_json_lines(void **state)
         assert_int_equal(integer_of(line, "index"), i);
         json_decref(line);
     }
+    program_free(&p);
+}
+
+/* What comes back with an answer is spelled as it was. */
+static void test_spelling(void **state)
+{
+    struct program p;
+    run(&p, *state,
+        "\xEF\xBB\xBF{\"prompt\": \"x\", \"id\": 12345678901234567890, \"max_tokens\": 1}\n"
+        "{\"prompt\": \"x\", \"id\": \"\\uD800\\u0000\", \"max_tokens\": 9, \"max_tokens\": 1}\n"
+        "{\"custom_id\": \"c\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"x\", "
+        "\"metadata\": {\"a\": [1e999, NaN]}, \"max_tokens\": 1}}\n",
+        (const char *[]){"--quiet", "--ordered", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "{\"index\": 0, \"id\": 12345678901234567890, \"text\": "));
+    assert_non_null(strstr(p.out.data, "{\"index\": 1, \"id\": \"\\ud800\\u0000\", \"text\": "));
+    assert_non_null(strstr(p.out.data, "\"metadata\": {\"a\": [1e999, NaN]}}"));
+    assert_int_equal(count_lines(&p.out), 3);
     program_free(&p);
 }
 
@@ -1383,6 +1412,7 @@ int main(void)
         cmocka_unit_test(test_mutated_lines),
         cmocka_unit_test(test_text_lines),
         cmocka_unit_test(test_json_lines),
+        cmocka_unit_test(test_spelling),
         cmocka_unit_test(test_priorities_need_their_policy),
         cmocka_unit_test(test_bad_lines),
         cmocka_unit_test(test_several_answers_and_logprobs),

@@ -173,7 +173,9 @@ void reader::read_merges(ondemand::value value)
 void put_json(json_t *object, const std::string &key, ondemand::value value)
 {
     if (json_object_get(object, key.c_str())) fail("the key " + show(key) + " is there twice");
-    const std::string_view text = simdjson::to_json_string(value);
+    ondemand::json_type type; // NaN and Infinity have none
+    const bool is_word = value.type().get(type) != simdjson::SUCCESS;
+    const std::string_view text = is_word ? value.raw_json_token() : std::string_view(simdjson::to_json_string(value));
     struct error error;
     json_t *parsed;
     const enum status status = json_value_parse(text.data(), text.size(), JSON_DECODE_ANY, nullptr, &parsed, &error);
