@@ -90,8 +90,10 @@ void json_reader_fail(struct json_reader *r, enum status status, const char *for
 
 void json_reader_expected(struct json_reader *r, const char *name, const char *expected, const json_t *found)
 {
-    json_reader_fail(r, STATUS_INVALID, "%s%s must be %s, found %s", r->prefix, name, expected,
-                     found ? show_value(found).text : "nothing");
+    const char *spelling = json_spelling(found);
+    json_reader_fail(r, STATUS_INVALID, "%s%s must be %s, found %s%s", r->prefix, name, expected,
+                     found ? show_value(found).text : "nothing",
+                     spelling && strcmp(spelling, "NaN") == 0 ? "; null stands for no value" : "");
 }
 
 const json_t *json_reader_get(const struct json_reader *r, const char *key)
@@ -105,10 +107,20 @@ bool json_reader_has(const struct json_reader *r, const char *key)
     return json_object_get(r->object, key) != NULL;
 }
 
+/* An integer, also if it is written as 5.0: of such a number, as far as every integer is a double. */
+static bool is_integer(const json_t *value, int64_t *number)
+{
+    const double real = json_real_value(value), most = 0x1p53;
+    *number = json_is_integer(value) ? json_integer_value(value) : 0;
+    if (!json_is_real(value) || real < -most || real > most || real != trunc(real)) return json_is_integer(value);
+    *number = (int64_t)real;
+    return true;
+}
+
 int64_t json_reader_to_int64(struct json_reader *r, const char *name, const json_t *value, int64_t min, int64_t max)
 {
-    const json_int_t number = json_integer_value(value);
-    if (json_is_integer(value) && number >= min && number <= max) return number;
+    int64_t number;
+    if (is_integer(value, &number) && number >= min && number <= max) return number;
     char expected[96];
     if (min > INT64_MIN && max < INT64_MAX)
         snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)min, (long long)max);

@@ -65,8 +65,8 @@ void json_reader_expected(struct json_reader *r, const char *name, const char *e
 const json_t *json_reader_get(const struct json_reader *r, const char *key); /* NULL: absent or null */
 bool json_reader_has(const struct json_reader *r, const char *key);          /* true for null, too */
 
-/* The value of a key; `absent` if there is none, or after a failure. Bounds are inclusive; INT64_MIN and INT64_MAX, or
- * -INFINITY and INFINITY, leave a side open and are not named in messages. */
+/* The value of a key; `absent` if there is none, or after a failure. 5.0 is an integer, too. Bounds are inclusive;
+ * INT64_MIN and INT64_MAX, or -INFINITY and INFINITY, leave a side open and are not named in messages. */
 int64_t json_reader_int64(struct json_reader *r, const char *key, int64_t absent, int64_t min, int64_t max);
 int32_t json_reader_int(struct json_reader *r, const char *key, int32_t absent, int32_t min, int32_t max);
 double json_reader_number(struct json_reader *r, const char *key, double absent, double min, double max);

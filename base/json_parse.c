@@ -358,12 +358,13 @@ enum status json_value_parse(const char *bytes, size_t length, size_t flags, con
 enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
                               struct error *err)
 {
-    enum status status = json_value_parse(bytes, length, flags, source, out, err);
+    enum status status = json_value_parse(bytes, length, flags | JSON_DECODE_ANY, source, out, err);
     if (status != STATUS_OK || json_is_map(*out)) return status;
+    error_set(err, STATUS_INVALID, "%s%sexpected a JSON object {...}, found %s", source ? source : "",
+              source ? ": " : "", json_is_array(*out) ? "an array" : show_value(*out).text);
     json_decref(*out);
     *out = NULL;
-    return error_set(err, STATUS_INVALID, "%s%sexpected a JSON object {...}, found an array", source ? source : "",
-                     source ? ": " : "");
+    return STATUS_INVALID;
 }
 
 /* ---- what jansson has no type for ---- */

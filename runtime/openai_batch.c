@@ -14,7 +14,7 @@ void openai_request_free(struct openai_request *r)
 
 bool openai_batch_is_line(const json_t *line)
 {
-    return json_object_get(line, "custom_id") && json_object_get(line, "url") && json_object_get(line, "body");
+    return json_object_get(line, "url") && json_object_get(line, "body");
 }
 
 static bool is_text(const json_t *value, const char *text)
@@ -30,6 +30,8 @@ static void check_envelope(struct json_reader *r)
     const json_t *body = json_object_get(r->object, "body");
     const char *name;
     json_t *value;
+    if (!id)
+        json_reader_fail(r, STATUS_INVALID, "custom_id is missing, by which the answer to a line of a batch is found");
     if (!json_is_string(id)) json_reader_expected(r, "custom_id", "a string", id);
     if (method && !is_text(method, "POST")) json_reader_expected(r, "method", "\"POST\"", method);
     if (!json_is_map(body)) json_reader_expected(r, "body", "an object", body);

@@ -81,21 +81,9 @@ enum status prompt_check_text(const char *text, size_t length, struct error *err
     return STATUS_OK;
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-static size_t leading_blanks(const char *line, size_t length)
-{
-    size_t n = 0;
-    while (n < length && is_blank(line[n])) n++;
-    return n;
-}
-
 bool prompt_line_is_blank(const char *line, size_t length)
 {
-    return leading_blanks(line, length) == length;
+    return line_leading_blanks(line, length) == length;
 }
 
 /* ---- the prompt ---- */
@@ -112,6 +100,8 @@ static void read_ids(struct json_reader *r, const struct prompt_rules *rules, co
     char name[40];
     snprintf(name, sizeof name, "a token id in %s", key);
     if (json_array_size(list) == 0) json_reader_fail(r, STATUS_INVALID, "the prompt is empty");
+    if (json_is_string(json_array_get(list, 0)) || json_is_array(json_array_get(list, 0)))
+        json_reader_fail(r, STATUS_INVALID, "%s is a list of prompts; put each on a line of its own", key);
     for (size_t i = 0; i < json_array_size(list) && r->status == STATUS_OK; i++) {
         const int32_t id = (int32_t)json_reader_to_int64(r, name, json_array_get(list, i), 0, rules->vocab_size - 1);
         if (!token_list_append(&out->tokens, &id, 1))
@@ -316,6 +306,12 @@ static enum status parse_json(const struct prompt_rules *rules, const char *line
     return status;
 }
 
+static bool begins_object(const char *line, size_t length)
+{
+    const size_t blanks = line_leading_blanks(line, length);
+    return blanks < length && line[blanks] == '{';
+}
+
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                          struct error *err)
 {
@@ -324,8 +320,7 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
         return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the sampling fields");
     enum status status = prompt_check_text(line, length, err);
     if (status != STATUS_OK) return status;
-    size_t blanks = leading_blanks(line, length);
-    bool looks_json = blanks < length && line[blanks] == '{';
+    const bool looks_json = begins_object(line, length);
     if (rules->format == PROMPT_FORMAT_JSONL || (rules->format == PROMPT_FORMAT_AUTO && looks_json)) {
         return parse_json(rules, line, length, out, err);
     }
@@ -334,11 +329,17 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
     return encode_text(rules, line, length, out, err);
 }
 
-enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, const char *line, size_t length,
-                        struct prompt *out, struct error *err)
+enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, bool is_object, const char *line,
+                        size_t length, struct prompt *out, struct error *err)
 {
-    if (kind == LINE_READY) return prompt_parse(rules, line, length, out, err);
+    const bool no_object = kind == LINE_READY && is_object && !begins_object(line, length);
+    if (kind == LINE_READY && !no_object) return prompt_parse(rules, line, length, out, err);
     *out = (struct prompt){.params = sampling_params_default()};
+    if (no_object && prompt_check_text(line, length, err) != STATUS_OK) return STATUS_INVALID;
+    if (no_object)
+        return error_set(err, STATUS_INVALID,
+                         "expected a JSON object {...}, as the file's name or a line before says; --format text takes "
+                         "every line as a text");
     return error_set(err, STATUS_INVALID, "the line is longer than %u bytes", LINE_READER_MAX_LINE);
 }
 

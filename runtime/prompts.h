@@ -94,9 +94,10 @@ bool prompt_line_is_blank(const char *line, size_t length);
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                          struct error *err);
 
-/* As prompt_parse, of what line_reader_next gave as LINE_READY or LINE_TOO_LONG; of the latter `line` is not read. */
-enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, const char *line, size_t length,
-                        struct prompt *out, struct error *err);
+/* As prompt_parse, of what inputs_next gave as LINE_READY or LINE_TOO_LONG; of the latter `line` is not read. A line
+ * that should be an object (inputs_is_object) is no text. */
+enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, bool is_object, const char *line,
+                        size_t length, struct prompt *out, struct error *err);
 
 /* What a run says only once, however many prompts give reason for it. */
 struct prompt_warnings {

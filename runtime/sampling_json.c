@@ -101,6 +101,14 @@ static void read_early_stopping(struct json_reader *r, const json_t *value, stru
         json_reader_expected(r, "early_stopping", "true, false or \"never\"", value);
 }
 
+/* -1 asks for any seed, as in llama.cpp. */
+static void read_seed(struct json_reader *r, const json_t *value, struct sampling_params *params)
+{
+    const int64_t seed = json_reader_to_int64(r, "seed", value, -1, INT64_MAX);
+    params->has_seed = seed >= 0;
+    params->seed = params->has_seed ? (uint64_t)seed : 0;
+}
+
 static void read_field(struct json_reader *r, const struct sampling_field *f, const json_t *value,
                        struct sampling_params *params)
 {
@@ -119,8 +127,7 @@ static void read_field(struct json_reader *r, const struct sampling_field *f, co
         read_early_stopping(r, value, params);
         break;
     case SAMPLING_SEED:
-        params->has_seed = true;
-        params->seed = (uint64_t)json_reader_to_int64(r, f->name, value, 0, INT64_MAX);
+        read_seed(r, value, params);
         break;
     case SAMPLING_STOP:
         read_stop(r, value, params);

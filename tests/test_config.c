@@ -619,7 +619,7 @@ static void test_wrong_sizes(void **state)
         "hidden_size",         "intermediate_size", "num_hidden_layers", "num_attention_heads",
         "num_key_value_heads", "vocab_size",        "head_dim",          "max_position_embeddings"};
     static const char *const values[] = {
-        "0", "-1", "64.0", "\"64\"", "[64]", "true", "{}", "2147483647", "9223372036854775807", "1e300"};
+        "0", "-1", "64.5", "\"64\"", "[64]", "true", "{}", "2147483647", "9223372036854775807", "1e300"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
             struct text json = {0};
@@ -701,7 +701,7 @@ static void test_not_json(void **state)
                  {"{", "not valid JSON"},
                  {"{}x", "not valid JSON"},
                  {"[]", "expected a JSON object"},
-                 {"7", "not valid JSON"},
+                 {"7", "expected a JSON object {...}, found 7"},
                  {"{\"model_type\":NaN}", "model_type must be a string, found NaN"},
                  {"{\"a\":nan}", "not valid JSON at line 1, column 6: expected a value, found 'nan'"},
                  {"\xef\xbb\xbf{", "not valid JSON"},

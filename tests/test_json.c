@@ -41,8 +41,8 @@ static void test_parse(void **state)
     refuse_text("{\n\"a\" 1}", 8, 0, NULL, "not valid JSON at line 2, column 5: expected ':', found '1'");
     refuse_text("[]", 2, 0, "file.json", "file.json: expected a JSON object");
     refuse_text("{} x", 4, 0, NULL, "not valid JSON at column 4: expected the end, found 'x'");
-    refuse_text("", 0, 0, NULL, "not valid JSON at column 1: expected '{' or '[', but the text ends; is it cut short?");
-    refuse_text("7", 1, 0, NULL, "expected '{' or '[', found '7'");
+    refuse_text("", 0, 0, NULL, "not valid JSON at column 1: expected a value, but the text ends; is it cut short?");
+    refuse_text("7", 1, 0, NULL, "expected a JSON object {...}, found 7");
     refuse_text("{\"a\":\"\xff\"}", 9, 0, NULL, "not valid JSON at column 7: a byte that is not UTF-8");
     refuse_text("{\"\u00e9\":x}", 8, 0, NULL, "column 6: expected a value, found 'x'");
     refuse_text("\xef\xbb\xbf{\"a\":None}", 13, 0, NULL, "column 6: expected a value, found 'None'");
@@ -195,13 +195,16 @@ static void test_read_file(void **state)
 static void test_values(void **state)
 {
     (void)state;
-    json_t *object =
-        parse("{\"i\": 7, \"big\": 9007199254740993, \"x\": 0.5, \"b\": true, \"s\": \"text\", \"null\": null}");
+    json_t *object = parse("{\"i\": 7, \"big\": 9007199254740993, \"x\": 0.5, \"b\": true, \"s\": \"text\", \"null\": "
+                           "null, \"whole\": 5.0, "
+                           "\"minus\": -9007199254740992.0}");
     struct error err = {""};
     struct json_reader r = json_reader(object, "file.json", &err);
     assert_int_equal(json_reader_int(&r, "i", -1, 7, 7), 7);
     assert_int_equal(json_reader_require_int(&r, "i", 0, 10), 7);
     assert_true(json_reader_int64(&r, "big", 0, INT64_MIN, INT64_MAX) == 9007199254740993);
+    assert_int_equal(json_reader_int(&r, "whole", -1, 5, 5), 5);
+    assert_int_equal(json_reader_int64(&r, "minus", 0, INT64_MIN, INT64_MAX), -0x20000000000000);
     assert_true(json_reader_number(&r, "x", 0, 0, 1) == 0.5 &&
                 json_reader_number(&r, "i", 0, -INFINITY, INFINITY) == 7);
     assert_true(json_reader_require_number(&r, "x", 0, 1) == 0.5);
@@ -221,8 +224,9 @@ static void test_values(void **state)
 static void test_messages(void **state)
 {
     (void)state;
-    json_t *object = parse("{\"s\": \"text\", \"i\": 12, \"x\": 1.5, \"half\": \"a\\ud800\", \"nul\": \"a\\u0000b\", "
-                           "\"nan\": NaN, \"huge\": 1e999, \"big\": 1000000000000000019884624838656}");
+    json_t *object = parse(
+        "{\"s\": \"text\", \"i\": 12, \"x\": 1.5, \"half\": \"a\\ud800\", \"nul\": \"a\\u0000b\", "
+        "\"even\": 12.0, \"wide\": 1e19, \"nan\": NaN, \"huge\": 1e999, \"big\": 1000000000000000019884624838656}");
     struct error err;
     struct json_reader r;
 #define CHECK(call, message)                                                                                           \
@@ -245,12 +249,16 @@ static void test_messages(void **state)
           "f: half must be a string of whole characters without U+0000, found \"a\\ud800\"");
     CHECK(json_reader_string(&r, "nul", NULL),
           "f: nul must be a string of whole characters without U+0000, found \"a\\u0000b\"");
-    CHECK(json_reader_int(&r, "nan", 0, 1, 9), "f: nan must be an integer from 1 to 9, found NaN");
-    CHECK(json_reader_number(&r, "nan", 0, -INFINITY, INFINITY), "f: nan must be a number, found NaN");
+    CHECK(json_reader_int(&r, "nan", 0, 1, 9),
+          "f: nan must be an integer from 1 to 9, found NaN; null stands for no value");
+    CHECK(json_reader_number(&r, "nan", 0, -INFINITY, INFINITY),
+          "f: nan must be a number, found NaN; null stands for no value");
+    CHECK(json_reader_int64(&r, "even", 0, 0, 9), "f: even must be an integer from 0 to 9, found 12.0");
+    CHECK(json_reader_int64(&r, "wide", 0, 0, INT64_MAX), "f: wide must be an integer of 0 or more, found 1e19");
     CHECK(json_reader_number(&r, "huge", 0, 0, INFINITY), "f: huge must be a number of 0 or more, found 1e999");
     CHECK(json_reader_int64(&r, "big", 0, INT64_MIN, INT64_MAX),
           "f: big must be an integer, found 1000000000000000019884624838656");
-    CHECK(json_reader_bool(&r, "nan", false), "f: nan must be true or false, found NaN");
+    CHECK(json_reader_bool(&r, "nan", false), "f: nan must be true or false, found NaN; null stands for no value");
     CHECK(json_reader_require_int(&r, "none", 1, 9), "f: the key none is missing; expected an integer");
     CHECK(json_reader_require_number(&r, "none", 0, 1), "f: the key none is missing; expected a number");
     CHECK(json_reader_to_int64(&r, "an id", json_object_get(object, "s"), 0, 9),

@@ -127,7 +127,7 @@ static void take_line(struct dry_run *d, enum line_result kind, const char *line
     struct prompt prompt;
     struct error why = {""}, sentence;
     d->num_lines++;
-    enum status status = prompt_read(&d->rules, kind, line, length, &prompt, &why);
+    enum status status = prompt_read(&d->rules, kind, inputs_is_object(&d->inputs), line, length, &prompt, &why);
     if (status == STATUS_OK) status = check_prompt(d, &prompt, &why);
     while (prompt_warning(&d->said, &d->rules, &prompt, &sentence))
         log_write(d->options->engine->log, LOG_WARNING, "%s", sentence.text);

@@ -106,7 +106,8 @@ static enum status take_line(struct run *run, int64_t index, enum line_result ki
     struct prompt prompt;
     struct error why = {""};
     const struct result_place place = {index, inputs_line(&run->inputs), inputs_file(&run->inputs)};
-    const enum status status = prompt_read(&run->prompts, kind, line, length, &prompt, &why);
+    const enum status status =
+        prompt_read(&run->prompts, kind, inputs_is_object(&run->inputs), line, length, &prompt, &why);
     if (status != STATUS_OK) prompt.params.n = 1;
     warn(run, &prompt);
     choose_seed(run, index, &prompt.params);
@@ -547,6 +548,7 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         error_set(&err, STATUS_INVALID, "--system goes with --chat");
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
+    o->input.are_texts = strcmp(o->format, "text") == 0;
     o->model_name = o->engine.model;
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);

@@ -433,6 +433,7 @@ static int parse_and_profile(struct profile_options *o, struct log *log, int arg
     }
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
+    o->input.are_texts = strcmp(o->format, "text") == 0;
     if (o->input.count == 0) o->engine.skip_tokenizer = true; /* a report needs none */
     if ((o->input.count > 0 ? report_run(o, &err) : report_memory(o, &err)) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
