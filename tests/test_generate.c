@@ -673,6 +673,11 @@ static void test_spelling(void **state)
     assert_non_null(strstr(p.out.data, "\"metadata\": {\"a\": [1e999, NaN]}}"));
     assert_int_equal(count_lines(&p.out), 3);
     program_free(&p);
+    run(&p, *state,
+        "{\"prompt\": \"x\", \"id\": 1}\n{\"prompt\": 3, \"custom_id\": 1}\n{\"prompt\": \"x\", \"id\": \"1\"}\n",
+        (const char *[]){NULL});
+    assert_non_null(strstr(p.err.data, "; 1 id occurs more than once\n"));
+    program_free(&p);
 }
 
 /* Behind a line of JSON a line of text is an error, unless each line is a text. */
