@@ -456,7 +456,7 @@ static enum status describe(struct run *run, struct error *err)
     run->begin = now->begin;
     run->end = now->end;
     run->counted = true;
-    if (status == STATUS_OK) status = input_facts_hash(&o->input, &now->input, err);
+    if (status == STATUS_OK) status = input_facts_hash(&o->input, &now->input, &now->input_sizes, err);
     const bool with_weights = o->engine.load_format != LOAD_FORMAT_DUMMY;
     if (status == STATUS_OK) status = fingerprint_model(o->engine.model, with_weights, &now->model, err);
     return status == STATUS_OK ? generate_describe_parameters(o, now, err) : status;
@@ -521,7 +521,7 @@ static int open_and_run(struct run *run)
 
 static int generate(struct generate_options *o)
 {
-    struct run run = {.options = o, .answers = {.ordered = o->ordered, .overwrite = o->overwrite}};
+    struct run run = {.options = o, .answers = {.input = &o->input, .ordered = o->ordered, .overwrite = o->overwrite}};
     o->log.line = &run.progress.drawn;
     const int exit_status = open_and_run(&run);
     prompt_rules_free(&run.prompts);
