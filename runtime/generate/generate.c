@@ -34,8 +34,8 @@ static const char SUMMARY[] =
     "\"url\", \"body\") are answered as in its output files. Blank lines are skipped. Each line gives one JSON "
     "line, which is written when its answer is finished: with its \"index\" among the prompts, from 0, and the "
     "\"id\" that it has. A line that cannot be answered gives an \"error\" and its number, and the exit status is "
-    "then 1. Started again with the same input, model and parameters, quire generate keeps the answers that are in "
-    "the output, and computes the others.";
+    "then 1. Started again with the same input, which may have more lines at its end, model and parameters, quire "
+    "generate keeps the answers that are in the output, and computes the others.";
 
 /* Bounds: prompts that the engine has, in multiples of max_num_seqs; and prompts that are read and sorted together, the
  * larger of both, with their tokens. */

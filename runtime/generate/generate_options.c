@@ -68,7 +68,8 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .kind = OPTION_STRING,
          .target = &o->format,
          .choices = PROMPT_FORMAT_CHOICES,
-         .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+         .help = "What a line is. Default: auto, JSON if it begins with {, if a line before did, or if the file's name "
+                 "ends with .json or .jsonl; else text."},
         {.name = "dry-run",
          .kind = OPTION_SWITCH,
          .target = &o->dry_run,

@@ -338,7 +338,8 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .kind = OPTION_STRING,
          .target = &o->format,
          .choices = PROMPT_FORMAT_CHOICES,
-         .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+         .help = "What a line is. Default: auto, JSON if it begins with {, if a line before did, or if the file's name "
+                 "ends with .json or .jsonl; else text."},
         {.name = "skip-tokenizer-init",
          .kind = OPTION_SWITCH,
          .target = &o->engine.skip_tokenizer,
