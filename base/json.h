@@ -17,6 +17,7 @@
 
 #include "base/array.h"
 #include "base/json_parse.h"
+#include "base/log.h"
 #include "base/status.h"
 
 /* json_object_parse of a regular file. */
@@ -29,6 +30,9 @@ struct shown {
 struct shown show_text(const char *text, size_t length);
 struct shown show_string(const char *string); /* NULL shows as nothing, as below */
 struct shown show_value(const json_t *value); /* as compact JSON */
+
+/* false, 0, or an empty array or object. */
+bool json_is_off(const json_t *value);
 
 /* Sets a key of an object that is to be printed. A NULL string is written as null. A number that is not finite, a
  * string that is not UTF-8, and any value for which there is no memory leave the object as it is. */
@@ -52,6 +56,7 @@ struct json_reader {
     const char *prefix; /* "", or what stands before the names of keys: "rope_scaling." */
     enum status status;
     struct error *err;
+    const struct log *log; /* gets warnings; NULL, as json_reader leaves it: nothing does */
 };
 
 struct json_reader json_reader(const json_t *object, const char *source, struct error *err);
@@ -59,6 +64,8 @@ struct json_reader json_reader(const json_t *object, const char *source, struct 
 /* Fails with "SOURCE: " and the formatted sentence. */
 void json_reader_fail(struct json_reader *r, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Writes "SOURCE: " and the formatted sentence to the log, unless it has failed. */
+void json_reader_warn(const struct json_reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Fails with STATUS_INVALID: "NAME must be EXPECTED, found VALUE". */
 void json_reader_expected(struct json_reader *r, const char *name, const char *expected, const json_t *found);
 
