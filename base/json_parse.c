@@ -119,12 +119,13 @@ static bool read_code(struct parser *p, uint32_t *out)
 static bool read_escape(struct parser *p, bool is_key, struct text *out)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
-    const char *const start = p->at++, c = p->at < p->end ? *p->at : '\0';
+    const char *const start = p->at++;
+    const char c = p->at < p->end ? *p->at : '\0';
     const char *const letter = c ? strchr(letters, c) : NULL;
     char bytes[4];
     size_t count = 1;
     uint32_t character;
-    p->at++;
+    p->at += c != '\0';
     if (letter) {
         bytes[0] = meanings[letter - letters];
     } else {

@@ -118,6 +118,7 @@ static void test_refused(void **state)
     refuse("", STATUS_INVALID, "the file is empty");
     refuse("version https://git-lfs.github.com/spec/v1\n", STATUS_INVALID, "git lfs pull");
     refuse("[1]", STATUS_INVALID, "\"model\"");
+    refuse("x", STATUS_INVALID, "not valid JSON at line 1, column 1: expected a value, found 'x'");
     refuse("{}", STATUS_INVALID, "no object \"model\"");
     refuse("{\"model\": 1}", STATUS_INVALID, "no object \"model\"");
     refuse("{\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}}", STATUS_UNSUPPORTED,

@@ -279,19 +279,18 @@ void read_file(const char *path, struct tokenizer_json *out, struct error *err)
         *bytes = {static_cast<char *>(shrunk), bytes->length, bytes->length + 1};
 }
 
-// simdjson does not say where the text is wrong, and what it has read is overwritten. So the file is read again.
-enum status explain(const char *path, const simdjson::simdjson_error &e, struct error *err) noexcept
+// The place where the text is no JSON says more than what simdjson made of it, which does not know the place. What it
+// has read is overwritten, so the file is read again.
+enum status refuse(const char *path, enum status status, const char *sentence, struct error *err) noexcept
 {
     struct text bytes = {};
     json_t *value = nullptr;
-    enum status status = file_read(path, &bytes, err);
-    if (status == STATUS_OK) status = json_object_parse(bytes.data, bytes.length, 0, path, &value, err);
+    enum status parsed = STATUS_OK;
+    if (status == STATUS_INVALID && file_read(path, &bytes, nullptr) == STATUS_OK && bytes.length > 0)
+        parsed = json_value_parse(bytes.data, bytes.length, JSON_DECODE_ANY, path, &value, err);
     text_free(&bytes);
     json_decref(value);
-    if (status) return status;
-    if (e.error() == simdjson::STRING_ERROR)
-        return error_set(err, STATUS_INVALID, "%s: a string holds half of a surrogate pair, such as \\ud800", path);
-    return error_set(err, STATUS_INVALID, "%s: not valid JSON (%s)", path, e.what());
+    return parsed ? parsed : error_set(err, status, "%s: %s", path, sentence);
 }
 
 // No exception may reach C.
@@ -303,11 +302,13 @@ enum status guarded(const char *path, struct tokenizer_json *out, struct error *
     } catch (enum status status) {
         return status;
     } catch (const failure &f) {
-        return error_set(err, f.status, "%s: %s", path, f.sentence.c_str());
+        return refuse(path, f.status, f.sentence.c_str(), err);
     } catch (const simdjson::simdjson_error &e) {
         if (e.error() == simdjson::MEMALLOC)
             return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
-        return explain(path, e, err);
+        const bool half = e.error() == simdjson::STRING_ERROR;
+        return refuse(path, STATUS_INVALID,
+                      half ? "a string holds half of a surrogate pair, such as \\ud800" : e.what(), err);
     } catch (const std::bad_alloc &) {
         return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
     } catch (const std::exception &e) {

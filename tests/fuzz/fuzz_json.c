@@ -4,9 +4,10 @@
 #include "base/json.h"
 #include "tests/fuzz/fuzz.h"
 
-/* jansson's own parser skips no byte order mark. Both go by the last of equal keys. */
+/* Of equal keys both take the last. jansson passes over NUL bytes between tokens, which are no JSON. */
 static void compare_with_jansson(const struct fuzz_part text, const json_t *value)
 {
+    if (memchr(text.bytes, '\0', text.length)) return;
     json_t *other = json_loadb(text.bytes, text.length, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     fuzz_require(!other || (value && json_equal(value, other)), "jansson reads another value");
     json_decref(other);
