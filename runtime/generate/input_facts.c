@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "runtime/prompts.h"
 
 /* The files of a list, opened; an empty list is standard input, which stays where it is. */
@@ -48,7 +49,8 @@ static enum status open_contents(const struct input_list *list, struct contents 
 {
     const size_t count = list->count ? list->count : 1;
     *c = (struct contents){malloc(count * sizeof *c->fds), malloc(count * sizeof *c->sizes), count};
-    if (!c->fds || !c->sizes) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu names", count);
+    if (!c->fds || !c->sizes)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu name%s", count, plural((int64_t)count));
     for (size_t i = 0; i < count; i++) c->fds[i] = open_input(list, i);
     enum status status = STATUS_OK;
     for (size_t i = 0; i < count && status == STATUS_OK; i++) status = fingerprint_size(c->fds[i], &c->sizes[i], err);
