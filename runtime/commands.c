@@ -1,14 +1,14 @@
 #include "runtime/commands.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/visible.h"
+#include "base/notice.h"
 #include "runtime/bench/bench.h"
+#include "runtime/flag_lines.h"
 
 const struct command command_list[COMMAND_COUNT] = {
     {"chat", command_chat, "talk with a model in the terminal", NULL},
@@ -54,14 +54,25 @@ bool command_append_tables(struct text *out)
 }
 
 /* Without memory to look, every flag is taken to be there. */
+bool command_with_flag(const char *name, char *command, size_t size)
+{
+    struct text tables = {0};
+    struct flag_line line;
+    bool found = !command_append_tables(&tables);
+    char *at = tables.data;
+    snprintf(command, size, "%s", "COMMAND");
+    while (!found && flag_line_next(&at, &line)) {
+        if (strcmp(line.kind, "page") == 0) snprintf(command, size, "%s", line.name);
+        found = strcmp(line.kind, "flag") == 0 && strcmp(line.name, name) == 0;
+    }
+    text_free(&tables);
+    return found;
+}
+
 bool command_has_flag(const char *name)
 {
-    struct text tables = {0}, line = {0};
-    const bool looked = command_append_tables(&tables) && text_printf(&line, "\nflag\t%s\t", name);
-    const bool found = !looked || strstr(tables.data, line.data);
-    text_free(&tables);
-    text_free(&line);
-    return found;
+    char command[32];
+    return command_with_flag(name, command, sizeof command);
 }
 
 static void check_variable(const char *variable)
@@ -76,8 +87,8 @@ static void check_variable(const char *variable)
         *at = *at == '_' ? '-' : (char)tolower((unsigned char)*at);
     }
     if (capital && length - PREFIX < sizeof flag && command_has_flag(flag)) return;
-    visible_printf(stderr, "warning: %.*s in the environment is ignored: no command has a flag --%s\n", (int)length,
-                   variable, flag);
+    notice_printf(stderr, "warning: %.*s in the environment is ignored: no command has a flag --%s\n", (int)length,
+                  variable, flag);
 }
 
 void command_check_environment(void)
@@ -89,44 +100,17 @@ void command_check_environment(void)
 
 /* ---- errors ---- */
 
-static void append(struct sentence *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void append(struct sentence *s, const char *format, ...)
-{
-    const size_t length = strlen(s->text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(s->text + length, sizeof s->text - length, format, args);
-    va_end(args);
-}
-
 /* "max_model_len" is --max-model-len. */
-static void append_flag(struct sentence *s, const char *setting)
+void command_spell_flag(const char *setting, char *out, size_t size)
 {
-    append(s, "--");
-    for (; *setting; setting++) append(s, "%c", *setting == '_' ? '-' : *setting);
+    snprintf(out, size, "--%s", setting);
+    for (char *at = out; *at; at++)
+        if (*at == '_') *at = '-';
 }
 
 struct sentence command_sentence(const struct error *err)
 {
-    static const char *const verbs[] = {[ADVICE_RAISE] = "raise", [ADVICE_LOWER] = "lower", [ADVICE_SET] = "set"};
-    struct sentence s = {""};
-    append(&s, "%s", err->text);
-    for (int i = 0; i < err->num_advice; i++) {
-        const struct advice *a = &err->advice[i];
-        const bool first = i == 0, last = i + 1 == err->num_advice;
-        const bool same_verb = !first && a[-1].kind == a->kind;
-        const bool more = !last && a[1].kind == a->kind;
-        append(&s, "%s", first ? ": " : same_verb && more ? ", " : same_verb ? " or " : ", or ");
-        if (!same_verb) append(&s, "%s ", verbs[a->kind]);
-        append_flag(&s, a->setting);
-        if (a->value[0]) append(&s, " to %s", a->value);
-    }
-    return s;
-}
-
-const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
+    return error_sentence(err, command_spell_flag);
 }
 
 struct grouped grouped(int64_t number)
@@ -144,6 +128,6 @@ struct grouped grouped(int64_t number)
 
 int command_fail(const char *command, const struct error *err, int exit_status)
 {
-    visible_printf(stderr, "quire %s: %s\n", command, command_sentence(err).text);
+    notice_printf(stderr, "quire %s: %s\n", command, command_sentence(err).text);
     return exit_status;
 }

@@ -1,21 +1,68 @@
 #include "runtime/inputs.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/plural.h"
+#include "runtime/input.h"
 
 enum status input_list_add(void *target, const char *name, struct error *err)
 {
     struct input_list *list = target;
     if (!array_reserve(&list->names, &list->capacity, list->count + 1, sizeof *list->names))
-        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu names", list->count + 1);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu name%s", list->count + 1,
+                         plural((int64_t)list->count + 1));
     list->names[list->count++] = name;
     return STATUS_OK;
 }
 
+/* Puts the text into a file without a name on any disk. */
+static enum status add_text(struct input_list *list, const char *text, struct error *err)
+{
+    const size_t length = strlen(text);
+    list->text = memfd_create("prompts", MFD_CLOEXEC);
+    if (list->text < 0) list->text = 0;
+    if (list->text == 0 || write(list->text, text, length) != (ssize_t)length)
+        return error_set(err, STATUS_IO, "the text cannot be kept: %s", strerror(errno));
+    snprintf(list->text_name, sizeof list->text_name, "/proc/self/fd/%d", list->text);
+    return input_list_add(list, list->text_name, err);
+}
+
+static bool ends_as_file(const char *text)
+{
+    static const char *const endings[] = {".txt", ".json", ".jsonl", ".gz", ".zst", ".csv"};
+    const char *dot = strpbrk(text, " \n") ? NULL : strrchr(text, '.');
+    for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++)
+        if (strcmp(dot, endings[i]) == 0) return true;
+    return false;
+}
+
+enum status input_list_add_word(struct input_list *list, const char *word, struct error *err)
+{
+    struct stat info;
+    const char *rest;
+    const enum input_place place = input_place(word, &rest);
+    if (list->count > 0)
+        return error_set(err, STATUS_INVALID, "the prompts are given twice: '%s', and --input %s", word,
+                         list->names[0]);
+    if (place != INPUT_TEXT) return input_list_add(list, rest, err);
+    if (!word[strspn(word, " \t\r\n")]) return error_set(err, STATUS_INVALID, "the prompt beside the flags is empty");
+    const bool there = stat(word, &info) == 0;
+    if (there && S_ISDIR(info.st_mode))
+        return error_set(err, STATUS_INVALID, "'%s' is a folder, and no prompt; a model is --model %s", word, word);
+    if (there || ends_as_file(word))
+        return error_set(err, STATUS_INVALID, "'%s' is a file's name, and no prompt; @%s runs its lines", word, word);
+    return add_text(list, rest, err);
+}
+
 void input_list_free(struct input_list *list)
 {
+    if (list->text) close(list->text);
     free(list->names);
     *list = (struct input_list){0};
 }
@@ -43,13 +90,43 @@ static bool file_info(const char *name, struct stat *info)
     return result == 0 && S_ISREG(info->st_mode);
 }
 
+static const char *describe(const struct inputs *in, const char *name)
+{
+    return is_standard(name) ? "standard input" : name == in->list->text_name ? "the prompt" : name;
+}
+
+/* Tells the form of the file from a line, which is then the last. */
+static enum status take_form(struct input_form *form, const char *line, size_t length, const char *description,
+                             struct error *err)
+{
+    if (line_leading_blanks(line, length) == length) return STATUS_OK;
+    const enum status status = input_form_take(form, line, length, err);
+    return status == STATUS_OK ? status : error_prefix(err, status, description);
+}
+
+/* Of a file that was opened to be tried: what its first line says. What is wrong with its bytes is found later. */
+static enum status try_first_line(struct line_reader *tried, const char *name, const char *description,
+                                  struct error *err)
+{
+    struct input_form form = input_form_of(name);
+    enum status status = STATUS_OK;
+    const char *line;
+    size_t length;
+    while (status == STATUS_OK && !form.begun && line_reader_next(tried, true, &line, &length, NULL) == LINE_READY)
+        status = take_form(&form, line, length, description, err);
+    return status;
+}
+
 /* Tries to open the file. A named pipe is left alone: its writer would take a reader that goes away for the end. */
-static enum status try_file(const char *name, struct error *err)
+static enum status try_file(const struct inputs *in, const char *name, struct error *err)
 {
     struct stat info;
     struct line_reader tried;
-    if (is_standard(name) || (stat(name, &info) == 0 && S_ISFIFO(info.st_mode))) return STATUS_OK;
-    const enum status status = line_reader_open(&tried, name, err);
+    const bool found = !is_standard(name) && stat(name, &info) == 0;
+    if (is_standard(name) || (found && S_ISFIFO(info.st_mode))) return STATUS_OK;
+    enum status status = line_reader_open(&tried, name, err);
+    if (status == STATUS_OK && found && S_ISREG(info.st_mode) && !in->list->are_texts)
+        status = try_first_line(&tried, name, describe(in, name), err);
     line_reader_free(&tried);
     return status;
 }
@@ -62,7 +139,7 @@ static enum status check_files(struct inputs *in, struct error *err)
     for (size_t i = 0; i < num_files(in); i++) {
         const char *name = name_of(in, i);
         struct stat info;
-        const enum status status = try_file(name, err);
+        const enum status status = try_file(in, name, err);
         if (status != STATUS_OK) return status;
         if (is_standard(name)) num_standard++;
         known = known && file_info(name, &info);
@@ -76,7 +153,8 @@ static enum status check_files(struct inputs *in, struct error *err)
 static enum status open_next(struct inputs *in, struct error *err)
 {
     const char *name = name_of(in, in->next);
-    in->description = is_standard(name) ? "standard input" : name;
+    in->description = describe(in, name);
+    in->form = input_form_of(name);
     const enum status status = line_reader_open(&in->reader, name, err);
     if (status == STATUS_OK) in->next++;
     return status;
@@ -97,6 +175,13 @@ void inputs_close(struct inputs *in)
     *in = (struct inputs){0};
 }
 
+bool inputs_have_standard(const struct inputs *in)
+{
+    for (size_t i = 0; i < num_files(in); i++)
+        if (is_standard(name_of(in, i))) return true;
+    return false;
+}
+
 /* ---- lines ---- */
 
 static void note_file_end(struct inputs *in)
@@ -110,6 +195,9 @@ enum line_result inputs_next(struct inputs *in, bool wait, const char **line, si
     for (;;) {
         const enum line_result result = line_reader_next(&in->reader, wait, line, length, err);
         if (result == LINE_FAILED) error_prefix(err, STATUS_IO, in->description);
+        if (result == LINE_READY && !in->list->are_texts &&
+            take_form(&in->form, *line, *length, in->description, err) != STATUS_OK)
+            return LINE_FAILED;
         if (result != LINE_END || in->next == num_files(in)) return result;
         note_file_end(in);
         if (open_next(in, err) != STATUS_OK) return LINE_FAILED;
@@ -124,6 +212,11 @@ int64_t inputs_line(const struct inputs *in)
 const char *inputs_file(const struct inputs *in)
 {
     return num_files(in) > 1 ? in->description : NULL;
+}
+
+bool inputs_is_object(const struct inputs *in)
+{
+    return in->form.objects && !in->list->are_texts;
 }
 
 uint64_t inputs_position(struct inputs *in)

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/plural.h"
+
 /* The roots of requests without a salt, which are always there, and the prefixes behind them, up to the capacity. From
  * there on, two numbers each are the roots of a salt. */
 enum { ROOT = 1, ROOT_LONG, FIRST_PREFIX };
@@ -54,7 +56,8 @@ enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, in
     cache->buckets = calloc((size_t)cache->num_buckets, sizeof *cache->buckets);
     if (cache->prefixes && cache->tokens && cache->blocks && cache->buckets) return STATUS_OK;
     prefix_cache_free(cache);
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the prefix cache of %d blocks", num_blocks);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the prefix cache of %d block%s", num_blocks,
+                     plural(num_blocks));
 }
 
 /* Salts that requests have are theirs alone from then on. */

@@ -125,7 +125,7 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
      .minimum = -100,
      .maximum = 100,
      .help = "Added to the logits of these tokens, -100 to 100."},
-    {.name = "seed", .type = SAMPLING_SEED, .help = "The same seed gives the same answer."},
+    {.name = "seed", .type = SAMPLING_SEED, .help = "The same seed gives the same answer; -1: any."},
     {.name = "max_tokens",
      .type = SAMPLING_INT32,
      .offset = offsetof(struct sampling_params, max_tokens),
@@ -134,8 +134,7 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
      .minus_one = "no limit",
      .usual = 16,
      .from_model = true,
-     .help =
-         "Longest answer in tokens; -1: until max_model_len, as in a conversation if neither this nor the model says."},
+     .help = "Longest answer in tokens; -1: until max_model_len, as usual in a conversation."},
     {.name = "min_tokens",
      .type = SAMPLING_INT32,
      .offset = offsetof(struct sampling_params, min_tokens),

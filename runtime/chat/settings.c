@@ -6,11 +6,27 @@
 
 #include "base/edit_distance.h"
 #include "base/visible.h"
+#include "runtime/options/foreign_flags.h"
 #include "runtime/sampling_json.h"
 
 static enum status out_of_memory(struct error *err)
 {
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the settings");
+}
+
+/* `written` is the name with '_'. */
+static enum status unknown_field(const char *name, const char *written, struct error *err)
+{
+    const struct foreign_flag *foreign = foreign_flag_find(written);
+    struct nearest nearest = nearest_begin(written);
+    char field[EDIT_DISTANCE_MAX_LENGTH + 1];
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) nearest_consider(&nearest, sampling_fields[i].name);
+    snprintf(field, sizeof field, "%s", foreign && foreign->flag ? foreign->flag : nearest.word ? nearest.word : "");
+    for (char *at = field; *at; at++)
+        if (*at == '-') *at = '_';
+    if (sampling_field_find(field))
+        return error_set(err, STATUS_INVALID, "there is no setting %s; did you mean %s?", name, field);
+    return error_set(err, STATUS_INVALID, "there is no setting %s; Tab after /set lists the names", name);
 }
 
 /* The field of that name, which may be written like a flag, with dashes. */
@@ -22,14 +38,7 @@ static enum status find_field(const char *name, const struct sampling_field **ou
         if (*at == '-') *at = '_';
     *out = sampling_field_find(written);
     if (*out) return STATUS_OK;
-    const char *nearest = NULL;
-    int best = edit_distance_near(written) + 1;
-    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
-        const int distance = edit_distance(written, sampling_fields[i].name);
-        if (distance < best) best = distance, nearest = sampling_fields[i].name;
-    }
-    return error_set(err, STATUS_INVALID, "there is no setting %s%s%s%s", name, nearest ? "; did you mean " : "",
-                     nearest ? nearest : "", nearest ? "?" : "");
+    return unknown_field(name, written, err);
 }
 
 /* ---- values as JSON ---- */
@@ -52,7 +61,8 @@ static json_t *read_list(const struct sampling_field *f, const char *text)
             ok = text_append(&json, at, 1) && (!bias || *at != ',' || text_append_string(&json, "\""));
     }
     ok = ok && text_append_string(&json, bias ? "}" : "]");
-    json_t *value = ok ? json_loads(json.data, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    json_t *value = NULL;
+    if (ok) json_value_parse(json.data, json.length, 0, NULL, &value, NULL);
     text_free(&json);
     return value;
 }
@@ -65,10 +75,9 @@ static json_t *read_value(const struct sampling_field *f, const char *text)
     char *end;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (f->type == SAMPLING_BOOL && strcmp(text, words[i]) == 0) return json_boolean(i & 1);
-    if (strchr("[{\"", *text) || f->type == SAMPLING_SEED || f->type == SAMPLING_EARLY_STOPPING)
-        value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    else if (f->type == SAMPLING_INT32)
-        value = json_loads(text, JSON_DECODE_ANY, NULL);
+    if (strchr("[{\"", *text) || f->type == SAMPLING_SEED || f->type == SAMPLING_EARLY_STOPPING ||
+        f->type == SAMPLING_INT32)
+        json_value_parse(text, strlen(text), JSON_DECODE_ANY, NULL, &value, NULL);
     else if (f->type == SAMPLING_STOP_TOKEN_IDS || f->type == SAMPLING_LOGIT_BIAS)
         value = read_list(f, text);
     else if (f->type == SAMPLING_DOUBLE && strtod(text, &end) * 0 == 0 && end > text && !*end)

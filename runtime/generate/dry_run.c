@@ -6,10 +6,13 @@
 #include <xxhash.h>
 
 #include "base/json.h"
+#include "base/notice.h"
 #include "base/random.h"
 #include "runtime/commands.h"
+#include "runtime/engine/memory_plan.h"
 #include "runtime/engine/request_check.h"
 #include "runtime/generate/distinct.h"
+#include "runtime/generate/id_set.h"
 #include "runtime/generate/speed_trial.h"
 #include "runtime/report.h"
 
@@ -23,6 +26,7 @@ struct dry_run {
     struct prompt_rules rules;
     struct inputs inputs;
     struct prompt_warnings said;
+    struct id_set ids;
     int64_t num_lines, num_bad;
     int64_t num_prompts, prompt_tokens, output_tokens; /* of good lines; the most that answers can have */
     int64_t longest_prompt, longest_answer;            /* tokens */
@@ -46,12 +50,12 @@ static enum status open_facts(struct dry_run *d, struct error *err)
     if (status != STATUS_OK) return status;
     f->profile.model_max_len = model_spec_max_length(&f->config.spec);
     f->limits.max_model_len = o->max_model_len > 0 ? o->max_model_len : f->profile.model_max_len;
-    f->limits.max_num_seqs = o->max_num_seqs;
+    f->limits.max_num_seqs = memory_plan_usual_seqs(o);
     struct prompt_model model = {.tokenizer = f->tokenizer,
                                  .max_tokens_given = f->config.generation.max_new_tokens >= 0,
                                  .vocab_size = f->config.spec.vocab_size,
                                  .num_ids = loaded_model_num_ids(f),
-                                 .max_num_seqs = o->max_num_seqs};
+                                 .max_num_seqs = f->limits.max_num_seqs};
     loaded_model_default_sampling(f, &model.defaults);
     return prompt_rules_make(&model, &d->options->prompts, &d->rules, err);
 }
@@ -66,7 +70,7 @@ static enum status check_prompt(const struct dry_run *d, const struct prompt *p,
                                            .params = &p->params,
                                            .cache_salt = p->cache_salt,
                                            .priority = p->priority};
-    return request_check(&d->facts, d->options->engine->scheduling_policy, &request, err);
+    return request_check(d->options->engine, &d->facts, &request, err);
 }
 
 /* As many blocks as the prefix cache looks for: one token is left to compute. */
@@ -130,7 +134,8 @@ static void take_line(struct dry_run *d, enum line_result kind, const char *line
     struct prompt prompt;
     struct error why = {""}, sentence;
     d->num_lines++;
-    enum status status = prompt_read(&d->rules, kind, line, length, &prompt, &why);
+    enum status status = prompt_read(&d->rules, kind, inputs_is_object(&d->inputs), line, length, &prompt, &why);
+    id_set_add(&d->ids, prompt.id);
     if (status == STATUS_OK) status = check_prompt(d, &prompt, &why);
     while (prompt_warning(&d->said, &d->rules, &prompt, &sentence))
         log_write(d->options->engine->log, LOG_WARNING, "%s", sentence.text);
@@ -226,6 +231,8 @@ static void report_counts(struct report *r, const struct dry_run *d)
     snprintf(note, sizeof note, "at most %lld in one", (long long)d->longest_prompt);
     report_integer(r, "num_prompts", "prompts", d->num_prompts);
     report_integer(r, "num_bad", "bad lines", d->num_bad);
+    if (d->ids.num_repeated > 0)
+        report_amount(r, "num_repeated_ids", "repeated ids", d->ids.num_repeated, id_set_sentence(&d->ids).text);
     report_amount(r, "prompt_tokens", "prompt tokens", d->prompt_tokens, note);
     snprintf(note, sizeof note, "about %.3g %%, if the prefix cache keeps them",
              d->prompt_tokens ? 100.0 * (double)shared / (double)d->prompt_tokens : 0.0);
@@ -254,7 +261,8 @@ static int count_and_print(struct dry_run *d)
     int exit_status = EXIT_STATUS_OK;
     if (read_all(d, &err) != STATUS_OK) exit_status = command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     if (d->num_bad > MOST_BAD_SHOWN)
-        fprintf(stderr, "quire generate: and %lld more bad lines\n", (long long)(d->num_bad - MOST_BAD_SHOWN));
+        notice_printf(stderr, "quire generate: and %lld more bad line%s\n", (long long)(d->num_bad - MOST_BAD_SHOWN),
+                      plural(d->num_bad - MOST_BAD_SHOWN));
     if (d->num_bad > 0) exit_status = EXIT_STATUS_FAILURE;
     if (d->num_prompts > 0 && measure(d, &speed, &err) != STATUS_OK) {
         error_prefix(&err, STATUS_INVALID, "no time is estimated");
@@ -281,6 +289,7 @@ int dry_run(const struct dry_run_options *options)
     if (!d) return exit_status;
     for (size_t i = 0; i < d->num_sampled; i++) prompt_free(&d->sample[i]);
     prompt_rules_free(&d->rules);
+    id_set_free(&d->ids);
     inputs_close(&d->inputs);
     loaded_model_close(&d->facts);
     free(d);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "base/visible.h"
 
 /* ---- opening ---- */
@@ -48,6 +49,11 @@ enum status output_open(struct output *o, const char *name, const struct inputs 
 {
     const bool standard = strcmp(name, "-") == 0;
     *o = (struct output){.fd = STDOUT_FILENO, .name = standard ? "standard output" : name};
+    if (input_name_is_packed(name))
+        return error_set(err, STATUS_INVALID,
+                         "the output %s has the name of a packed file, but text is written: leave the ending out, and "
+                         "pack the file when it is whole",
+                         name);
     if (!standard) open_file(o, name);
     if (o->fd < 0) return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
     o->open = true;
@@ -117,7 +123,8 @@ static enum status write_visible(struct output *o, const char *line, size_t leng
     struct text shown = {0};
     enum status status = STATUS_OK;
     if (!visible_append(&shown, line, length))
-        status = error_set(err, STATUS_OUT_OF_MEMORY, "no memory for an answer of %zu bytes", length);
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "no memory for an answer of %zu byte%s", length,
+                           plural((int64_t)length));
     if (status == STATUS_OK) status = write_bytes(o, shown.data, shown.length, err);
     text_free(&shown);
     return status;

@@ -226,7 +226,7 @@ class Tree:
 
     def failing_units(self):
         failing = []
-        for test in UNIT_TESTS:
+        for test in [*UNIT_TESTS, "test_scheduler_model"]:  # the latter's lists that failed once
             status, _ = run([f"{self.folder}/bin/{test}"], 180, cwd=self.folder)
             if status != 0:
                 failing.append(test)
