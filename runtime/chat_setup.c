@@ -8,7 +8,7 @@
 static enum status open_file(const struct tokenizer *t, const char *path, struct chat_template **out, struct error *err)
 {
     struct text source = {0};
-    enum status status = file_read(path, &source, err);
+    enum status status = file_read_or_pipe(path, &source, err);
     if (status == STATUS_OK && utf8_valid_prefix(source.data, source.length) < source.length)
         status = error_set(err, STATUS_INVALID, "%s: the chat template is not UTF-8", path);
     if (status == STATUS_OK && (source.length == 0 || strlen(source.data) < source.length))

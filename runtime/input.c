@@ -23,6 +23,6 @@ enum status input_read_all(const char *name, bool is_text, struct text *out, str
 {
     if (!text_append(out, "", 0)) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the input");
     if (strcmp(name, "-") == 0) return read_stdin(out, err);
-    if (!is_text) return file_read(name, out, err);
+    if (!is_text) return file_read_or_pipe(name, out, err);
     return text_append_string(out, name) ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of memory");
 }

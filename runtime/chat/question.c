@@ -35,7 +35,7 @@ enum status question_read(const char *argument, struct text *out, struct error *
     *out = (struct text){0};
     if (argument[0] == '@' && argument[1] != '@') {
         struct error reason;
-        const enum status status = file_read(argument + 1, out, &reason);
+        const enum status status = file_read_or_pipe(argument + 1, out, &reason);
         if (status == STATUS_OK) return clean(out, argument + 1, err);
         return error_set(err, status, "%s (@ begins a file's name; @@ begins a text that begins with @)", reason.text);
     }

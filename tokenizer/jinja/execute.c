@@ -322,8 +322,7 @@ static bool copy_output(const struct jinja_builder *from, struct jinja_output *o
     text_clear(&out->text);
     text_clear(&out->marks);
     const struct jinja_buffer *buffer = from->buffer;
-    if (!text_append(&out->text, buffer ? buffer->bytes : "", from->length) ||
-        !text_reserve(&out->marks, from->length))
+    if (!text_append(&out->text, buffer ? buffer->bytes : "", from->length) || !text_reserve(&out->marks, from->length))
         return false;
     if (buffer && buffer->marks) return text_append(&out->marks, (const char *)buffer->marks, from->length);
     memset(out->marks.data, from->marked, from->length);

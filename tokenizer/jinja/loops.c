@@ -166,9 +166,12 @@ static struct jinja_value loop_call(struct jinja_run *run, struct jinja_object *
 static void reach_loop(struct jinja_run *run, struct jinja_object *self)
 {
     const struct loop *l = (const struct loop *)self;
-    const struct jinja_value values[] = {
-        frame_value(l->frame), {.kind = JINJA_LIST, .list = (struct jinja_list *)l->source}, l->before, l->current,
-        l->after,              l->changed};
+    const struct jinja_value values[] = {frame_value(l->frame),
+                                         {.kind = JINJA_LIST, .list = (struct jinja_list *)l->source},
+                                         l->before,
+                                         l->current,
+                                         l->after,
+                                         l->changed};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) jinja_reach(run, values[i]);
 }
 

@@ -308,8 +308,10 @@ static void sweep(struct jinja_run *run)
     for (struct jinja_block *next, *block = run->large; block; block = next) {
         next = block->next;
         struct jinja_cell *cell = (struct jinja_cell *)block->bytes;
-        if (!cell->is_reached) free_block(run, block);
-        else cell->is_reached = false;
+        if (!cell->is_reached)
+            free_block(run, block);
+        else
+            cell->is_reached = false;
     }
 }
 
@@ -320,7 +322,7 @@ static void plan_next(struct jinja_run *run)
     const size_t left = run->max_bytes > run->bytes ? run->max_bytes - run->bytes : 0;
     const size_t more = run->bytes > FIRST_COLLECTION ? run->bytes : FIRST_COLLECTION;
     run->collect_at = run->bytes + (more < left / 2 ? more : left / 2);
-    run->collect_at_tick = run->ticks + 1 + (uint32_t)(run->bytes >> 10);
+    run->collect_at_tick = run->ticks + 1 + (uint32_t)(run->bytes >> 12);
 }
 
 static bool is_due(const struct jinja_run *run)

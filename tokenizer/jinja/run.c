@@ -10,7 +10,7 @@ enum {
     TICKS_PER_CLOCK = 64, /* calls of jinja_tick for each look at the clock */
     DEFAULT_SECONDS = 1,
     DEFAULT_BYTES = 64 << 20,
-    MEMORY_PER_BYTE = 16,        /* of the variables */
+    MEMORY_PER_BYTE = 16,         /* of the variables */
     BYTES_PER_SECOND = 250 * 1000 /* of the variables: each quarter of a megabyte allows one second more */
 };
 

@@ -27,8 +27,7 @@ static struct jinja_value new_string(struct jinja_run *run, struct jinja_string 
 struct jinja_value jinja_string_of(struct jinja_run *run, const char *bytes, size_t length, bool marked)
 {
     const size_t count = character_count(bytes, length);
-    return new_string(run,
-                      (struct jinja_string){.bytes = bytes, .length = length, .count = count, .marked = marked});
+    return new_string(run, (struct jinja_string){.bytes = bytes, .length = length, .count = count, .marked = marked});
 }
 
 struct jinja_value jinja_string_copy(struct jinja_run *run, const char *bytes, size_t length, bool marked)

@@ -1,10 +1,10 @@
 /* Python's values, as far as templates see them, and one rendering (struct jinja_run) that owns their memory.
  *
  * All memory comes from the run. What no value refers to any more is found and freed while the evaluator goes from one
- * node to the next, never while a function of the library runs; so values are passed around freely. Nothing returns an error: the
- * first failure stays in the run, after which functions return undefined or false at once, and the evaluator stops when
- * it sees jinja_failed(). Semantics are those of Python 3.11 and jinja2 3.1; error texts follow theirs where that helps
- * the author of a template. */
+ * node to the next, never while a function of the library runs; so values are passed around freely. Nothing returns an
+ * error: the first failure stays in the run, after which functions return undefined or false at once, and the evaluator
+ * stops when it sees jinja_failed(). Semantics are those of Python 3.11 and jinja2 3.1; error texts follow theirs where
+ * that helps the author of a template. */
 #ifndef QUIRE_TOKENIZER_JINJA_VALUE_H
 #define QUIRE_TOKENIZER_JINJA_VALUE_H
 
@@ -35,9 +35,9 @@ struct jinja_run {
     uint64_t collect_at_tick;
     double began, seconds; /* on base/clock.h's clock; the limit */
     uint64_t ticks;        /* counts calls of jinja_tick, so that the clock is read rarely */
-    int depth;               /* of evaluation: jinja_enter and jinja_leave */
-    int line, column;        /* of the node being evaluated, from 1; the evaluator sets them */
-    enum status status;      /* of the first failure */
+    int depth;             /* of evaluation: jinja_enter and jinja_leave */
+    int line, column;      /* of the node being evaluated, from 1; the evaluator sets them */
+    enum status status;    /* of the first failure */
     struct error *err;
 };
 
