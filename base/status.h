@@ -34,7 +34,7 @@ struct advice {
 
 #define ERROR_MAX_ADVICE 4
 struct error {
-    char text[1024];                        /* NUL-terminated, no newline */
+    char text[4096];                        /* NUL-terminated, no newline */
     struct advice advice[ERROR_MAX_ADVICE]; /* [num_advice] alternatives: one of them is enough */
     int num_advice;
 };

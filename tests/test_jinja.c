@@ -81,7 +81,7 @@ static void test_golden(void **state)
     json_t *file = json_load_file(QUIRE_TEST_DATA "/jinja.json", JSON_ALLOW_NUL, &error);
     if (!file) fail_msg("jinja.json: %s", error.text);
     struct jinja_variable variables[MAX_VARIABLES];
-    struct jinja_context context = {.variables = variables};
+    struct jinja_context context = {.variables = variables, .seconds = 60};
     const char *name;
     json_t *value;
     json_object_foreach(json_object_get(file, "variables"), name, value)
@@ -139,6 +139,16 @@ static void test_marks(void **state)
     assert_marks("{% macro f() %}<{{ caller() }}>{% endmacro %}{% call f() %}{{ m.content }}{% endcall %}",
                  "<[ hi you ]>");
     assert_marks("{% generation %}a{{ m.content }}{% endgeneration %}", "a[ hi you ]");
+    /* Strings that share their beginning, and go on with other marks. */
+    assert_marks(
+        "{% set a = 'x' ~ 'y' %}{% set b = a ~ m.content %}{% set c = a ~ 'z' %}{{ a }}{{ b }}{{ c }}{{ a ~ a }}",
+        "xyxy[ hi you ]xyzxyxy");
+    assert_marks(
+        "{% set a = m.content ~ m.content %}{% set b = a ~ '.' %}{% set c = a ~ '.' ~ a %}{{ a }}|{{ b }}|{{ c }}",
+        "[ hi you  hi you ]|[ hi you  hi you ].|[ hi you  hi you ].[ hi you  hi you ]");
+    assert_marks("{% set a = 'x' ~ m.content %}{% set b = a ~ 1 %}{% set c %}{{ a }}{{ a ~ 2 }}{{ b }}{% endset %}{{ a "
+                 "}}{{ c }}",
+                 "x[ hi you ]x[ hi you ]x[ hi you ]2x[ hi you ]1");
 }
 
 /* --- limits --- */
@@ -260,6 +270,74 @@ static void test_time_and_memory(void **state)
     assert_refused("{% set x %}{% for i in range(99999) %}0123456789abcdef{% endfor %}{% endset %}", &small,
                    "needs more than 1 MiB");
     assert_renders("{{ ('x' * 2000000)|length }}", &nothing, "2000000");
+}
+
+/* Strings, lists and objects that nothing refers to take no memory; a string that is added to is not copied each time.
+ */
+static void test_dead_values(void **state)
+{
+    (void)state;
+    assert_renders("{% for i in range(300) %}{% set x = ('a' * 1000) * 1000 %}{% endfor %}{{ x is defined }}", &patient,
+                   "False");
+    assert_renders("{% macro m(n) %}{{ ('a' * 1000) * 1000 }}{% endmacro %}{% for i in range(300) %}"
+                   "{% if m(i)|length != 1000000 %}x{% endif %}{% endfor %}",
+                   &patient, "");
+    assert_renders("{% set ns = namespace() %}{% for i in range(99) %}{% set ns.l = range(99999)|list %}{% endfor %}"
+                   "{{ ns.l|length }}",
+                   &patient, "99999");
+    assert_renders("{% set ns = namespace(l=none) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor %}"
+                   "{% for i in range(99999) %}{% set ns.l = ns.l[0] %}{% endfor %}{{ ns.l }}",
+                   &patient, "None");
+    static const char *const sums[] = {
+        "{% set ns.t = ns.t + '01234567' %}",
+        "{% set ns.t = ns.t ~ '0123' ~ '4567' %}",
+        "{% set ns.t %}{{ ns.t }}01234567{% endset %}",
+    };
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) { /* 8 MB, which would be 40 GB if each sum were a copy */
+        struct text t = {0};
+        append_times(&t, "{% set ns = namespace(t='') %}{% for i in range(99) %}{% for k in range(10101) %}", 1);
+        append_times(&t, sums[i], 1);
+        append_times(&t, "{% endfor %}{% endfor %}{{ ns.t|length }} {{ ns.t[-9:] }}", 1);
+        assert_renders(t.data, &patient, "7999992 701234567");
+        text_free(&t);
+    }
+    assert_refused("{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+                   &patient, "needs more than 64 MiB");
+}
+
+/* The bounds grow with the variables: 20,000 messages and a message of 20 MB are rendered. */
+static void test_long_conversations(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{% set ns = namespace(t='') %}{% for m in messages %}{% set c = '<' ~ m.content|trim ~ '>' %}"
+        "{% set ns.t = ns.t + c|replace('<', '[') %}{% endfor %}{{ ns.t }}";
+    for (int round = 0; round < 2; round++) {
+        const size_t count = round ? 1 : 20000, size = round ? 20000000 : 1200;
+        struct text content = {0};
+        json_t *messages = json_array();
+        append_times(&content, "0123456789", size / 10);
+        for (size_t i = 0; i < count; i++)
+            json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", content.data));
+        const struct jinja_variable variable = {"messages", messages, true, not_roles};
+        const struct jinja_context context = {.variables = &variable, .num_variables = 1, .seconds = 60};
+        struct jinja_output out = {0};
+        struct error err = {""};
+        if (render_in(source, strlen(source), &context, &out, &err)) fail_msg("%s", err.text);
+        assert_int_equal(out.text.length, count * (size + 2));
+        for (size_t i = 0; i < count; i++) {
+            const size_t at = i * (size + 2);
+            assert_memory_equal(out.text.data + at + 1, content.data, size);
+            assert_int_equal(out.text.data[at], '[');
+            assert_int_equal(out.text.data[at + size + 1], '>');
+            assert_int_equal(out.marks.data[at], 0);
+            assert_null(memchr(out.marks.data + at + 1, 0, size));
+            assert_int_equal(out.marks.data[at + size + 1], 0);
+        }
+        jinja_output_free(&out);
+        json_decref(messages);
+        text_free(&content);
+    }
 }
 
 /* What would take hours if only statements and elements were counted: a value that is small but has 2^100 elements, a
@@ -402,10 +480,16 @@ static void test_loops_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),          cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_depth),           cmocka_unit_test(test_depth_of_calls),
-        cmocka_unit_test(test_time_and_memory), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_loops_over),      cmocka_unit_test(test_large_integers),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_depth_of_calls),
+        cmocka_unit_test(test_time_and_memory),
+        cmocka_unit_test(test_dead_values),
+        cmocka_unit_test(test_long_conversations),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_loops_over),
+        cmocka_unit_test(test_large_integers),
         cmocka_unit_test(test_slow_operations),
     };
     return cmocka_run_group_tests_name("jinja", tests, NULL, NULL);

@@ -81,13 +81,16 @@ enum status fingerprint_files(const int *fds, int count, struct fingerprint *out
     return status;
 }
 
-enum status fingerprint_path(const char *path, struct fingerprint *out, struct error *err)
+enum status fingerprint_text(const struct text *text, struct fingerprint *out, struct error *err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return error_set(err, STATUS_IO, "cannot open %s: %s", path, strerror(errno));
-    const enum status status = fingerprint_files(&fd, 1, out, err);
-    close(fd);
-    return status == STATUS_OK ? status : error_prefix(err, status, path);
+    struct hasher h;
+    const enum status status = hasher_open(&h, err);
+    if (status == STATUS_OK) {
+        add_number(&h, text->length);
+        XXH3_128bits_update(h.state, text->data, text->length);
+    }
+    hasher_close(&h, out);
+    return status;
 }
 
 /* ---- a model ---- */

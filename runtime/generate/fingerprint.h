@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "base/array.h"
 #include "base/status.h"
 
 struct fingerprint {
@@ -14,8 +15,8 @@ struct fingerprint {
  * descriptor stands, which stays as it is. */
 enum status fingerprint_files(const int *fds, int count, struct fingerprint *out, struct error *err);
 
-/* Of a file by its name. */
-enum status fingerprint_path(const char *path, struct fingerprint *out, struct error *err);
+/* Of a text: as if it were the only file. */
+enum status fingerprint_text(const struct text *text, struct fingerprint *out, struct error *err);
 
 /* Of the files of a checkpoint folder from which answers follow: names and contents of the configuration, the tokenizer
  * and the chat template. Of weights, which take minutes to read: name, size, the header of the safetensors file and

@@ -123,6 +123,7 @@ void generate_options_add(struct option_table *table, struct generate_options *o
 void generate_options_free(struct generate_options *o)
 {
     sampling_flags_free(&o->sampling);
+    template_flags_free(&o->template);
     input_list_free(&o->input);
 }
 
@@ -155,7 +156,7 @@ enum status generate_describe_parameters(const struct generate_options *o, struc
     journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
     journal_put_switch(j, "--return-token-ids", o->return_token_ids);
     if (!o->template.file) return STATUS_OK;
-    const enum status status = fingerprint_path(o->template.file, &template, err);
+    const enum status status = fingerprint_text(&o->template.source, &template, err);
     journal_put_string(j, "--chat-template", template.text);
     return status;
 }

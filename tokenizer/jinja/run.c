@@ -10,8 +10,8 @@ enum {
     TICKS_PER_CLOCK = 64, /* calls of jinja_tick for each look at the clock */
     DEFAULT_SECONDS = 1,
     DEFAULT_BYTES = 64 << 20,
-    MEMORY_PER_BYTE = 16,         /* of the variables */
-    BYTES_PER_SECOND = 250 * 1000 /* of the variables: each quarter of a megabyte allows one second more */
+    MEMORY_PER_BYTE = 16,          /* of the variables */
+    BYTES_PER_SECOND = 1000 * 1000 /* of the variables: a megabyte allows one second more */
 };
 
 void jinja_run_begin(struct jinja_run *run, const struct jinja_context *context, struct error *err)
@@ -48,7 +48,7 @@ bool jinja_tick(struct jinja_run *run)
 {
     if (jinja_failed(run)) return false;
     if (++run->ticks % TICKS_PER_CLOCK == 0 && clock_seconds() > run->began + run->seconds)
-        jinja_fail(run, "the template takes longer than %g s; look for a loop that does not end", run->seconds);
+        jinja_fail(run, "the template takes longer than %.3g s; look for a loop that does not end", run->seconds);
     return !jinja_failed(run);
 }
 
