@@ -424,6 +424,7 @@ static void test_places(void **state)
         {"{% macro m(a) %}{{ 1/0 }}{% endmacro %}\n{{ m(1) }}", "line 1, column 21: "},
         {"{{ 'a' if 0 }}{{ ('a' if 0).x }}", "the inline if-expression on line 1 evaluated to false"},
         {" {{ raise_exception('Roles must alternate') }}", "line 1, column 20: Roles must alternate"},
+        {"{{ raise_exception('long ' * 600 ~ 'to the end') }}", "long to the end"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_refused(cases[i].source, &nothing, cases[i].words);
     struct error err = {""};
