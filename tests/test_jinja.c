@@ -288,6 +288,11 @@ static void test_dead_values(void **state)
     assert_renders("{% set ns = namespace(l=none) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor %}"
                    "{% for i in range(99999) %}{% set ns.l = ns.l[0] %}{% endfor %}{{ ns.l }}",
                    &patient, "None");
+    assert_renders("{% set ns = namespace(l=[]) %}{% for i in range(200) %}{% for k in range(1000) %}"
+                   "{% set ns.l = ns.l + [k] %}{% endfor %}{% endfor %}{{ ns.l|length }} {{ ns.l[-1] }}",
+                   &patient, "200000 999");
+    assert_renders("{% set a = [1] + [2] %}{% set b = a + [3] %}{% set c = a + [4] %}{{ a }}{{ b }}{{ c }}{{ b + b }}",
+                   &patient, "[1, 2][1, 2, 3][1, 2, 4][1, 2, 3, 1, 2, 3]");
     static const char *const sums[] = {
         "{% set ns.t = ns.t + '01234567' %}",
         "{% set ns.t = ns.t ~ '0123' ~ '4567' %}",

@@ -33,7 +33,8 @@ struct jinja_run {
     size_t bytes, max_bytes; /* in use, and the limit */
     size_t collect_at;       /* `bytes` at which cells that nothing reaches are freed */
     uint64_t collect_at_tick;
-    double began, seconds; /* on base/clock.h's clock; the limit */
+    double deadline;       /* on base/clock.h's clock: then the thread is asked how long it has computed */
+    double began, seconds; /* on the thread's clock; the limit */
     uint64_t ticks;        /* counts calls of jinja_tick, so that the clock is read rarely */
     int depth;             /* of evaluation: jinja_enter and jinja_leave */
     int line, column;      /* of the node being evaluated, from 1; the evaluator sets them */
@@ -110,7 +111,7 @@ struct jinja_string {
 };
 
 struct jinja_list {
-    struct jinja_value *items; /* [count] */
+    struct jinja_value *items; /* [count]; another list may have the same, and more behind them */
     size_t count, capacity;
     const char *const *names; /* [count] of a named tuple's items, which groupby makes; NULL: none */
 };
