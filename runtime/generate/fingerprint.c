@@ -81,6 +81,15 @@ enum status fingerprint_files(const int *fds, int count, struct fingerprint *out
     return status;
 }
 
+enum status fingerprint_path(const char *path, struct fingerprint *out, struct error *err)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return error_set(err, STATUS_IO, "cannot open %s: %s", path, strerror(errno));
+    const enum status status = fingerprint_files(&fd, 1, out, err);
+    close(fd);
+    return status == STATUS_OK ? status : error_prefix(err, status, path);
+}
+
 enum status fingerprint_text(const struct text *text, struct fingerprint *out, struct error *err)
 {
     struct hasher h;
@@ -114,10 +123,17 @@ static bool is_weights(const char *name)
 
 static int is_read(const struct dirent *entry)
 {
-    static const char *const patterns[] = {
-        "config.json",   "generation_config.json",  "tokenizer*",     "vocab*",
-        "merges.txt",    "added_tokens.json",       "chat_template*", "special_tokens_map.json",
-        "*.safetensors", "*.safetensors.index.json"};
+    static const char *const patterns[] = {"config.json",
+                                           "generation_config.json",
+                                           "hf_quant_config.json",
+                                           "tokenizer*",
+                                           "vocab*",
+                                           "merges.txt",
+                                           "added_tokens.json",
+                                           "chat_template*",
+                                           "special_tokens_map.json",
+                                           "*.safetensors",
+                                           "*.safetensors.index.json"};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
         if (fnmatch(patterns[i], entry->d_name, 0) == 0) return 1;
     return 0;

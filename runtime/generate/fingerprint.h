@@ -15,7 +15,9 @@ struct fingerprint {
  * descriptor stands, which stays as it is. */
 enum status fingerprint_files(const int *fds, int count, struct fingerprint *out, struct error *err);
 
-/* Of a text: as if it were the only file. */
+/* Of a file by its name. */
+enum status fingerprint_path(const char *path, struct fingerprint *out, struct error *err);
+/* Of a text, as of a file that holds it. */
 enum status fingerprint_text(const struct text *text, struct fingerprint *out, struct error *err);
 
 /* Of the files of a checkpoint folder from which answers follow: names and contents of the configuration, the tokenizer
