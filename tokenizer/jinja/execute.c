@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
+
 /* --- variables --- */
 
 struct jinja_value frame_value(struct frame *frame)
@@ -340,8 +342,8 @@ enum status jinja_render(const struct jinja_template *t, const struct jinja_cont
     render(&e);
     enum status status = e.run.status;
     if (!status && !copy_output(&output.text, out))
-        status =
-            error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %zu bytes of rendered text", output.text.length);
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %zu byte%s of rendered text",
+                           output.text.length, plural((int64_t)output.text.length));
     jinja_run_end(&e.run);
     return status;
 }
