@@ -1,6 +1,5 @@
 /* Files: mapped whole and read-only, or read into memory. Only regular files are opened, as a named pipe would block,
- * except by file_read_or_pipe.
- * Errors name the path and what the system said (STATUS_IO). */
+ * except by file_read_or_pipe. Errors name the path and what the system said (STATUS_IO). */
 #ifndef QUIRE_BASE_FILE_H
 #define QUIRE_BASE_FILE_H
 

@@ -20,6 +20,7 @@ void template_flags_add(struct option_table *table, struct template_flags *flags
 
 /* What options_parse cannot see: that the kwargs are a JSON object. */
 enum status template_flags_check(const struct template_flags *flags, struct error *err);
+/* Reads the file, if one is given. Free with template_flags_free, also after a failure. */
 enum status template_flags_read(struct template_flags *flags, struct error *err);
 void template_flags_free(struct template_flags *flags);
 /* The kwargs as an object, which the caller owns; NULL: none were given. */
