@@ -216,6 +216,7 @@ void jinja_reach(struct jinja_run *run, struct jinja_value v)
         if (v.missing_is_cell) jinja_reach_memory(v.missing);
         break;
     case JINJA_STRING:
+    case JINJA_BIG_INT:
         reach_string(v.string);
         break;
     case JINJA_LIST:
