@@ -30,15 +30,21 @@ static enum status not_regular(const char *path, mode_t mode, struct error *err)
     return error_set(err, STATUS_IO, "%s: not a regular file but %s", path, kind);
 }
 
-/* Without O_NONBLOCK, opening a named pipe waits until somebody writes to it. */
-static enum status open_regular(const char *path, int *fd, struct stat *info, struct error *err)
+static bool is_pipe(const char *path)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
+/* A regular file, or, if `wait`, a pipe. Without O_NONBLOCK, opening a named pipe waits until somebody writes to it. */
+static enum status open_file(const char *path, bool wait, int *fd, struct stat *info, struct error *err)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC | (wait ? 0 : O_NONBLOCK));
     if (*fd < 0) return open_error(path, err);
     enum status status = STATUS_OK;
     if (fstat(*fd, info) != 0)
         status = open_error(path, err);
-    else if (!S_ISREG(info->st_mode))
+    else if (!S_ISREG(info->st_mode) && !(wait && S_ISFIFO(info->st_mode)))
         status = not_regular(path, info->st_mode, err);
     if (status != STATUS_OK) {
         close(*fd);
@@ -57,7 +63,7 @@ enum status mapped_file_open(const char *path, struct mapped_file *file, struct 
     int fd;
     struct stat info;
     *file = (struct mapped_file){0};
-    enum status status = open_regular(path, &fd, &info, err);
+    enum status status = open_file(path, false, &fd, &info, err);
     if (status != STATUS_OK) return status;
     const uint64_t size = (uint64_t)info.st_size;
     if (size > 0) {
@@ -112,11 +118,11 @@ bool mapped_file_read(const struct mapped_file *file, uint64_t offset, void *out
     return true;
 }
 
-enum status file_read(const char *path, struct text *out, struct error *err)
+static enum status read_whole(const char *path, bool wait, struct text *out, struct error *err)
 {
     int fd;
     struct stat info;
-    enum status status = open_regular(path, &fd, &info, err);
+    enum status status = open_file(path, wait, &fd, &info, err);
     if (status != STATUS_OK) return status;
     for (size_t rest = (size_t)info.st_size;; rest = 0) { /* room for all at once: the size is nearly always right */
         if (!text_reserve(out, out->length + rest + 65536)) {
@@ -132,6 +138,16 @@ enum status file_read(const char *path, struct text *out, struct error *err)
     }
     close(fd);
     return status;
+}
+
+enum status file_read(const char *path, struct text *out, struct error *err)
+{
+    return read_whole(path, false, out, err);
+}
+
+enum status file_read_or_pipe(const char *path, struct text *out, struct error *err)
+{
+    return read_whole(path, is_pipe(path), out, err);
 }
 
 enum status file_find(const char *path, bool *found, struct error *err)

@@ -1,5 +1,5 @@
-/* Files: mapped whole and read-only, or read into memory. Only regular files are opened: a named pipe would block.
- * Errors name the path and what the system said (STATUS_IO). */
+/* Files: mapped whole and read-only, or read into memory. Only regular files are opened, as a named pipe would block,
+ * except by file_read_or_pipe. Errors name the path and what the system said (STATUS_IO). */
 #ifndef QUIRE_BASE_FILE_H
 #define QUIRE_BASE_FILE_H
 
@@ -33,6 +33,9 @@ enum status file_refuse_lfs_pointer(const char *path, const void *data, size_t s
 
 /* Appends a whole file to *out. */
 enum status file_read(const char *path, struct text *out, struct error *err);
+/* The same for a file that a person names, which may be a pipe, such as bash's <(COMMAND): it is read until its writers
+ * close it. */
+enum status file_read_or_pipe(const char *path, struct text *out, struct error *err);
 
 /* Looks for a file that need not exist. A folder, a named pipe or a broken symbolic link of that name is an error,
  * because it is there by mistake. */

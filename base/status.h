@@ -41,7 +41,7 @@ struct advice {
 
 #define ERROR_MAX_ADVICE 4
 struct error {
-    char text[1024];                        /* NUL-terminated, no newline */
+    char text[4096];                        /* NUL-terminated, no newline */
     struct advice advice[ERROR_MAX_ADVICE]; /* [num_advice] alternatives: one of them is enough */
     int num_advice;
 };
@@ -65,7 +65,7 @@ typedef void setting_speller(const char *setting, char *out, size_t size);
 /* The sentence with its advice: "TEXT: lower max_model_len to 512, or raise num_gpu_blocks_override to 33". Settings
  * are spelled by `spell`; NULL: as they are. */
 struct sentence {
-    char text[2048]; /* NUL-terminated; long enough for every error */
+    char text[5120]; /* NUL-terminated; long enough for every error */
 };
 struct sentence error_sentence(const struct error *err, setting_speller *spell);
 

@@ -2,24 +2,19 @@
 
 #include <string.h>
 
-#include "base/file.h"
 #include "base/utf8.h"
 
-static enum status open_file(const struct tokenizer *t, const char *path, struct chat_template **out, struct error *err)
+static enum status open_given(const struct tokenizer *t, const struct template_flags *flags, struct chat_template **out,
+                              struct error *err)
 {
-    struct text source = {0};
-    enum status status = file_read(path, &source, err);
-    if (status == STATUS_OK && utf8_valid_prefix(source.data, source.length) < source.length)
-        status = error_set(err, STATUS_INVALID, "%s: the chat template is not UTF-8", path);
-    if (status == STATUS_OK && (source.length == 0 || strlen(source.data) < source.length))
-        status = error_set(err, STATUS_INVALID, "%s: %s; expected a chat template (Jinja)", path,
-                           source.length ? "there is a NUL byte in the file" : "the file is empty");
-    if (status == STATUS_OK) {
-        status = chat_template_open(t, source.data, out, err);
-        if (status != STATUS_OK) error_prefix(err, status, path);
-    }
-    text_free(&source);
-    return status;
+    const struct text *source = &flags->source;
+    if (utf8_valid_prefix(source->data, source->length) < source->length)
+        return error_set(err, STATUS_INVALID, "%s: the chat template is not UTF-8", flags->file);
+    if (source->length == 0 || strlen(source->data) < source->length)
+        return error_set(err, STATUS_INVALID, "%s: %s; expected a chat template (Jinja)", flags->file,
+                         source->length ? "there is a NUL byte in the file" : "the file is empty");
+    const enum status status = chat_template_open(t, source->data, out, err);
+    return status == STATUS_OK ? status : error_prefix(err, status, flags->file);
 }
 
 enum status chat_setup_open(const struct tokenizer *t, const struct template_flags *flags, struct chat_setup *out,
@@ -28,7 +23,7 @@ enum status chat_setup_open(const struct tokenizer *t, const struct template_fla
     *out = (struct chat_setup){.allow_special = flags->allow_special};
     enum status status = template_flags_kwargs(flags, &out->kwargs, err);
     if (status == STATUS_OK && flags->file)
-        status = t ? open_file(t, flags->file, &out->template, err)
+        status = t ? open_given(t, flags, &out->template, err)
                    : error_set(err, STATUS_INVALID, "--chat-template needs a tokenizer");
     else if (status == STATUS_OK && t)
         out->status = chat_template_open(t, NULL, &out->template, &out->reason);

@@ -13,9 +13,9 @@ struct chat_setup {
     struct error reason;
 };
 
-/* Opens the checkpoint's templates, or the file of --chat-template. Fails for flags that are wrong; a checkpoint
- * without a template is no failure until a conversation is rendered. Free with chat_setup_close, also after a failure.
- */
+/* Opens the checkpoint's templates, or that of --chat-template, which has been read. Fails for flags that are wrong; a
+ * checkpoint without a template is no failure until a conversation is rendered. Free with chat_setup_close, also after
+ * a failure. */
 enum status chat_setup_open(const struct tokenizer *t, const struct template_flags *flags, struct chat_setup *out,
                             struct error *err);
 void chat_setup_close(struct chat_setup *setup); /* safe on a zeroed struct */

@@ -33,7 +33,7 @@ enum input_place input_place(const char *argument, const char **rest)
 enum status input_read_file(const char *name, struct text *out, struct error *err)
 {
     if (!text_append(out, "", 0)) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the input");
-    return strcmp(name, "-") == 0 ? read_stdin(out, err) : file_read(name, out, err);
+    return strcmp(name, "-") == 0 ? read_stdin(out, err) : file_read_or_pipe(name, out, err);
 }
 
 enum status input_read_text(const char *argument, struct text *out, struct error *err)

@@ -168,5 +168,8 @@ int command_template(int argc, char **argv)
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
     if (template_flags_check(&o.flags, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    return run(&o, &err) == STATUS_OK ? EXIT_STATUS_OK : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    enum status status = template_flags_read(&o.flags, &err);
+    if (status == STATUS_OK) status = run(&o, &err);
+    template_flags_free(&o.flags);
+    return status == STATUS_OK ? EXIT_STATUS_OK : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
 }

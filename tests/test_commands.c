@@ -89,7 +89,7 @@ static void test_long_sentence(void **state)
 {
     (void)state;
     struct error err;
-    char text[2000];
+    char text[2 * sizeof err.text];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     error_set(&err, STATUS_INVALID, "%s", text);

@@ -89,6 +89,36 @@ static void test_regular(void **state)
     temp_folder_remove(&folder);
 }
 
+/* What bash's <(COMMAND) stands for: the end of a pipe, read to its end. */
+static void test_pipe(void **state)
+{
+    (void)state;
+    struct temp_folder folder;
+    struct text text = {0};
+    struct error err = {""};
+    char path[64];
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "bytes", 5), 5);
+    close(ends[1]);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    assert_int_equal(file_read(path, &text, &err), STATUS_IO);
+    assert_int_equal(file_read_or_pipe(path, &text, &err), STATUS_OK);
+    assert_string_equal(text.data, "bytes");
+    close(ends[0]);
+    temp_folder_make(&folder);
+    assert_int_equal(file_read_or_pipe(folder.path, &text, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, "not a regular file but a folder"));
+    assert_int_equal(file_read_or_pipe("/dev/null", &text, &err), STATUS_IO);
+    temp_folder_write_string(&folder, "file", " more");
+    char file[512];
+    snprintf(file, sizeof file, "%s/file", folder.path);
+    assert_int_equal(file_read_or_pipe(file, &text, &err), STATUS_OK);
+    assert_string_equal(text.data, "bytes more");
+    text_free(&text);
+    temp_folder_remove(&folder);
+}
+
 static void test_changed(void **state)
 {
     (void)state;
@@ -117,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_regular),
         cmocka_unit_test(test_not_regular),
+        cmocka_unit_test(test_pipe),
         cmocka_unit_test(test_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -241,7 +241,8 @@ static void test_what_templates_see(void **state)
         "{% for m in messages %}{{ m.role }}={{ m.content }}"
         "{% for c in m.tool_calls or [] %}{{ c.function.arguments.city }}{% endfor %};{% endfor %}");
     assert_true(path_join(path, sizeof path, f->files.path, "tools.jinja"));
-    const struct template_flags flags = {.file = path, .kwargs = "{\"mode\": \"slow\", \"other\": 1}"};
+    struct template_flags flags = {.file = path, .kwargs = "{\"mode\": \"slow\", \"other\": 1}"};
+    if (template_flags_read(&flags, &err) != STATUS_OK) fail_msg("%s", err.text);
     if (chat_setup_open(f->tokenizer, &flags, &rules.chat, &err) != STATUS_OK) fail_msg("%s", err.text);
     expect_rendered(f, &rules, "{\"messages\": [{\"role\": \"developer\", \"content\": \"x\"}]}",
                     "slow 1;developer=x;");
@@ -267,6 +268,7 @@ static void test_what_templates_see(void **state)
                     "{\"name\": \"w\", \"arguments\": \"{\\\"city\\\": -98765432109876543210}\"}}]}]}",
                     "slow 1;assistant=-98765432109876543210;");
     chat_setup_close(&rules.chat);
+    template_flags_free(&flags);
     const struct template_flags wrong = {.kwargs = "[1]"};
     assert_int_equal(chat_setup_open(f->tokenizer, &wrong, &rules.chat, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "--chat-template-kwargs"));

@@ -83,7 +83,7 @@ static void test_golden(void **state)
     json_t *file;
     if (json_object_read(QUIRE_TEST_DATA "/jinja.json", &file, &err) != STATUS_OK) fail_msg("%s", err.text);
     struct jinja_variable variables[MAX_VARIABLES];
-    struct jinja_context context = {.variables = variables};
+    struct jinja_context context = {.variables = variables, .seconds = 60};
     const char *name;
     json_t *value;
     json_object_foreach(json_object_get(file, "variables"), name, value)
@@ -162,6 +162,16 @@ static void test_marks(void **state)
     assert_marks("{% macro f() %}<{{ caller() }}>{% endmacro %}{% call f() %}{{ m.content }}{% endcall %}",
                  "<[ hi you ]>");
     assert_marks("{% generation %}a{{ m.content }}{% endgeneration %}", "a[ hi you ]");
+    /* Strings that share their beginning, and go on with other marks. */
+    assert_marks(
+        "{% set a = 'x' ~ 'y' %}{% set b = a ~ m.content %}{% set c = a ~ 'z' %}{{ a }}{{ b }}{{ c }}{{ a ~ a }}",
+        "xyxy[ hi you ]xyzxyxy");
+    assert_marks(
+        "{% set a = m.content ~ m.content %}{% set b = a ~ '.' %}{% set c = a ~ '.' ~ a %}{{ a }}|{{ b }}|{{ c }}",
+        "[ hi you  hi you ]|[ hi you  hi you ].|[ hi you  hi you ].[ hi you  hi you ]");
+    assert_marks("{% set a = 'x' ~ m.content %}{% set b = a ~ 1 %}{% set c %}{{ a }}{{ a ~ 2 }}{{ b }}{% endset %}{{ a "
+                 "}}{{ c }}",
+                 "x[ hi you ]x[ hi you ]x[ hi you ]2x[ hi you ]1");
 }
 
 /* --- limits --- */
@@ -285,6 +295,80 @@ static void test_time_and_memory(void **state)
     assert_renders("{{ ('x' * 2000000)|length }}", &nothing, "2000000");
 }
 
+/* Strings, lists and objects that nothing refers to take no memory; a string that is added to is not copied each time.
+ */
+static void test_dead_values(void **state)
+{
+    (void)state;
+    assert_renders("{% for i in range(300) %}{% set x = ('a' * 1000) * 1000 %}{% endfor %}{{ x is defined }}", &patient,
+                   "False");
+    assert_renders("{% macro m(n) %}{{ ('a' * 1000) * 1000 }}{% endmacro %}{% for i in range(300) %}"
+                   "{% if m(i)|length != 1000000 %}x{% endif %}{% endfor %}",
+                   &patient, "");
+    assert_renders("{% set ns = namespace() %}{% for i in range(99) %}{% set ns.l = range(99999)|list %}{% endfor %}"
+                   "{{ ns.l|length }}",
+                   &patient, "99999");
+    assert_renders("{% set ns = namespace(l=none) %}{% for i in range(20000) %}{% set ns.l = [ns.l] %}{% endfor %}"
+                   "{% for i in range(20000) %}{% set ns.l = ns.l[0] %}{% endfor %}{{ ns.l }}",
+                   &patient, "None");
+    assert_renders("{% set ns = namespace(l=[]) %}{% for i in range(50) %}{% for k in range(1000) %}"
+                   "{% set ns.l = ns.l + [k] %}{% endfor %}{% endfor %}{{ ns.l|length }} {{ ns.l[-1] }}",
+                   &patient, "50000 999");
+    assert_renders("{% set a = [1] + [2] %}{% set b = a + [3] %}{% set c = a + [4] %}{{ a }}{{ b }}{{ c }}{{ b + b }}",
+                   &patient, "[1, 2][1, 2, 3][1, 2, 4][1, 2, 3, 1, 2, 3]");
+    static const char *const sums[] = {
+        "{% set ns.t = ns.t + '01234567' %}",
+        "{% set ns.t = ns.t ~ '0123' ~ '4567' %}",
+        "{% set ns.t %}{{ ns.t }}01234567{% endset %}",
+    };
+    for (size_t i = 0; i < sizeof sums / sizeof *sums;
+         i++) { /* 1.6 MB, which would be 160 GB if each sum were a copy */
+        struct text t = {0};
+        append_times(&t, "{% set ns = namespace(t='') %}{% for i in range(20) %}{% for k in range(10000) %}", 1);
+        append_times(&t, sums[i], 1);
+        append_times(&t, "{% endfor %}{% endfor %}{{ ns.t|length }} {{ ns.t[-9:] }}", 1);
+        assert_renders(t.data, &patient, "1600000 701234567");
+        text_free(&t);
+    }
+    assert_refused("{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+                   &patient, "needs more than 64 MiB");
+}
+
+/* The bounds grow with the variables: 20,000 messages and a message of 20 MB are rendered. */
+static void test_long_conversations(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{% set ns = namespace(t='') %}{% for m in messages %}{% set c = '<' ~ m.content|trim ~ '>' %}"
+        "{% set ns.t = ns.t + c|replace('<', '[') %}{% endfor %}{{ ns.t }}";
+    for (int round = 0; round < 2; round++) {
+        const size_t count = round ? 1 : 20000, size = round ? 20000000 : 1200;
+        struct text content = {0};
+        json_t *messages = json_array();
+        append_times(&content, "0123456789", size / 10);
+        for (size_t i = 0; i < count; i++)
+            json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", content.data));
+        const struct jinja_variable variable = {"messages", messages, true, not_roles};
+        const struct jinja_context context = {.variables = &variable, .num_variables = 1, .seconds = 60};
+        struct jinja_output out = {0};
+        struct error err = {""};
+        if (render_in(source, strlen(source), &context, &out, &err)) fail_msg("%s", err.text);
+        assert_int_equal(out.text.length, count * (size + 2));
+        for (size_t i = 0; i < count; i++) {
+            const size_t at = i * (size + 2);
+            assert_memory_equal(out.text.data + at + 1, content.data, size);
+            assert_int_equal(out.text.data[at], '[');
+            assert_int_equal(out.text.data[at + size + 1], '>');
+            assert_int_equal(out.marks.data[at], 0);
+            assert_null(memchr(out.marks.data + at + 1, 0, size));
+            assert_int_equal(out.marks.data[at + size + 1], 0);
+        }
+        jinja_output_free(&out);
+        json_decref(messages);
+        text_free(&content);
+    }
+}
+
 /* What would take hours if only statements and elements were counted: a value that is small but has 2^100 elements, a
  * search that compares half of the string everywhere, arguments that are compared with each other. */
 static void test_slow_operations(void **state)
@@ -369,6 +453,7 @@ static void test_places(void **state)
         {"{% macro m(a) %}{{ 1/0 }}{% endmacro %}\n{{ m(1) }}", "line 1, column 21: "},
         {"{{ 'a' if 0 }}{{ ('a' if 0).x }}", "the inline if-expression on line 1 evaluated to false"},
         {" {{ raise_exception('Roles must alternate') }}", "line 1, column 20: Roles must alternate"},
+        {"{{ raise_exception('long ' * 600 ~ 'to the end') }}", "long to the end"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_refused(cases[i].source, &nothing, cases[i].words);
     struct error err = {""};
@@ -428,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_golden),         cmocka_unit_test(test_big_integers),
         cmocka_unit_test(test_marks),          cmocka_unit_test(test_depth),
         cmocka_unit_test(test_depth_of_calls), cmocka_unit_test(test_time_and_memory),
+        cmocka_unit_test(test_dead_values),    cmocka_unit_test(test_long_conversations),
         cmocka_unit_test(test_places),         cmocka_unit_test(test_loops_over),
         cmocka_unit_test(test_large_integers), cmocka_unit_test(test_slow_operations),
     };

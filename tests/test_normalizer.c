@@ -150,6 +150,58 @@ static void test_search_is_bounded(void **state)
     normalizer_close(n);
 }
 
+/* A Sequence of `count` steps, as JSON; the content of each is `unit`, `times` times. */
+static struct normalizer *open_steps(const char *step, const char *key, const char *unit, int times, int count)
+{
+    json_t *list = json_array(), *value = json_loads(step, 0, NULL);
+    struct text content = {0};
+    for (int i = 0; i < times; i++) assert_true(text_append_string(&content, unit));
+    json_object_set_new(value, key, json_string(content.data));
+    for (int i = 0; i < count; i++) json_array_append(list, value);
+    json_t *sequence = json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", list);
+    struct normalizer *n = open_value(sequence);
+    json_decref(sequence);
+    json_decref(value);
+    text_free(&content);
+    return n;
+}
+
+/* Steps that make gigabytes of a letter are refused; a text may become as long as any tokenizer makes it. */
+static void test_growth_is_bounded(void **state)
+{
+    (void)state;
+    static const char replace[] = "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}}";
+    const struct {
+        struct normalizer *n;
+        const char *words;
+    } cases[] = {
+        {open_steps(replace, "content", "a", 1000, 3),
+         "step 2 of the normalizer, a Replace, makes more than 4160 bytes of a text of 1"},
+        {open_steps(replace, "content", "a", 5000, 1), "step 1 of the normalizer"},
+        {open_steps("{\"type\": \"Prepend\"}", "prepend", "b", 1000, 500), "step 5 of the normalizer, a Prepend"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct marked_text out = {{0}};
+        struct error err = {{0}};
+        assert_int_equal(normalizer_apply(cases[i].n, "a", "", 1, &out, &err), STATUS_UNSUPPORTED);
+        if (!strstr(err.text, cases[i].words)) fail_msg("%s", err.text);
+        marked_text_free(&out);
+        normalizer_close(cases[i].n);
+    }
+    struct normalizer *n =
+        open_string("{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFKD\"}, {\"type\": \"Replace\","
+                    " \"pattern\": {\"String\": \" \"}, \"content\": \"<|space|>\"}, {\"type\": \"Prepend\","
+                    " \"prepend\": \"<|space|>\"}]}");
+    struct marked_text out = {{0}};
+    struct text text = {0};
+    for (int i = 0; i < 10000; i++) assert_true(text_append_string(&text, "\xef\xb7\xba")); /* the longest in NFKD */
+    assert_int_equal(normalizer_apply(n, text.data, NULL, text.length, &out, NULL), STATUS_OK);
+    assert_int_equal(out.text.length, 9 + 10000 * (2 * 15 + 3 * 9));
+    text_free(&text);
+    marked_text_free(&out);
+    normalizer_close(n);
+}
+
 /* 8 MB of combining marks behind one letter, in the wrong order: sorting them must not be quadratic. */
 static void test_long_run_of_marks(void **state)
 {
@@ -175,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_search_is_bounded),
+        cmocka_unit_test(test_growth_is_bounded),
         cmocka_unit_test(test_long_run_of_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

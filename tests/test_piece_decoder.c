@@ -90,6 +90,7 @@ static void test_others(void **state)
     piece_decoder_close(NULL);
 }
 
+#define TENFOLD "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aaaaaaaaaa\"}"
 static void test_refused_decoders(void **state)
 {
     (void)state;
@@ -110,6 +111,8 @@ static void test_refused_decoders(void **state)
         {"{\"type\": \"Metaspace\"}", STATUS_INVALID, "Metaspace needs"},
         {"{\"type\": \"Strip\", \"content\": \"x\"}", STATUS_UNSUPPORTED, "else than a space"},
         {"{\"type\": \"Strip\", \"content\": \" \", \"start\": -1}", STATUS_INVALID, "Strip has a wrong"},
+        {"{\"type\": \"Sequence\", \"decoders\": [" TENFOLD ", " TENFOLD ", " TENFOLD "]}", STATUS_UNSUPPORTED,
+         "step 2, a Replace, makes the text of a token more than 64 times as long"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct decoding_rules rules;
@@ -168,11 +171,29 @@ static void test_post_processors(void **state)
     }
 }
 
+/* 400 times the same three tokens before the text. */
+static void test_too_many_tokens(void **state)
+{
+    (void)state;
+    json_t *list = json_array(), *piece = parse("{\"SpecialToken\": {\"id\": \"x\"}}");
+    for (int i = 0; i < 400; i++) json_array_append(list, piece);
+    json_t *value = json_pack("{s:s, s:o, s:{s:{s:[i,i,i]}}}", "type", "TemplateProcessing", "single", list,
+                              "special_tokens", "x", "ids", 1, 2, 3);
+    struct post_processor p;
+    struct error err = {{0}};
+    assert_int_equal(post_processor_read(value, "t.json", &p, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "more than 1000 tokens"));
+    post_processor_free(&p);
+    json_decref(value);
+    json_decref(piece);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_byte_fallback),    cmocka_unit_test(test_byte_level),      cmocka_unit_test(test_others),
-        cmocka_unit_test(test_refused_decoders), cmocka_unit_test(test_post_processors),
+        cmocka_unit_test(test_byte_fallback),   cmocka_unit_test(test_byte_level),
+        cmocka_unit_test(test_others),          cmocka_unit_test(test_refused_decoders),
+        cmocka_unit_test(test_post_processors), cmocka_unit_test(test_too_many_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -264,6 +264,25 @@ static void test_search_is_bounded(void **state)
     assert_int_equal(split_repeated(REGEX("(?:a|a|aa)+[bc]"), "a", 100, "", &count), STATUS_INVALID);
 }
 
+/* ByteLevel writes each byte of an accented letter as two bytes, and another one writes these as four. */
+static void test_growth_is_bounded(void **state)
+{
+    (void)state;
+    json_t *level = json_pack("{s:s, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0);
+    json_t *list = json_array();
+    for (int i = 0; i < 40; i++) json_array_append(list, level);
+    json_t *value = json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", list);
+    struct pre_tokenizer *p = open_value(value);
+    struct words words = {{0}};
+    struct error err = {{0}};
+    assert_int_equal(pre_tokenizer_split(p, "\xc3\xa9", 2, true, &words, &err), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "the pre_tokenizer makes more than 4224 bytes of a text of 2"));
+    words_free(&words);
+    pre_tokenizer_close(p);
+    json_decref(value);
+    json_decref(level);
+}
+
 static void test_byte_level_table(void **state)
 {
     (void)state;
@@ -290,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_depth_is_bounded),
         cmocka_unit_test(test_long_runs),
         cmocka_unit_test(test_search_is_bounded),
+        cmocka_unit_test(test_growth_is_bounded),
         cmocka_unit_test(test_byte_level_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -122,6 +122,14 @@ static void test_template(void **state)
     snprintf(template, sizeof template, "%s/short.jinja", files.path);
     expect_output(TEMPLATE("--messages", path, "--chat-template", template), NULL, "yhi<|end|>>");
     expect_output(TEMPLATE("--no-add-generation-prompt", "--chat-template", template), CHAT, "hi<|end|>");
+    char command[3000]; /* the template comes through a pipe, as with bash's <(COMMAND) */
+    snprintf(command, sizeof command, "cat %s | %s template --model %s --messages %s --chat-template /dev/stdin",
+             template, QUIRE_EXECUTABLE, BPE, path);
+    struct program p;
+    program_run(&p, (const char *const[]){"/bin/sh", "-c", command, NULL}, NULL);
+    if (p.exit_status != EXIT_STATUS_OK) fail_msg("%s", p.err.data);
+    assert_string_equal(p.out.data, "yhi<|end|>>");
+    program_free(&p);
     temp_folder_remove(&files);
 }
 

@@ -34,6 +34,11 @@ struct opening {
     struct error *err;
 };
 
+size_t normalizer_max_length(size_t length)
+{
+    return 64 * length + 4096;
+}
+
 void marked_text_free(struct marked_text *t)
 {
     text_free(&t->text);
@@ -175,6 +180,8 @@ enum status normalizer_open(const json_t *value, const char *path, struct normal
 struct input {
     const char *text, *marks; /* marks: NULL, or [length] */
     size_t length;
+    size_t step;     /* which one it is the input of, from 1 */
+    size_t original; /* length of the text that is normalized */
 };
 
 static bool any_mark(const struct input *in, size_t start, size_t end)
@@ -201,6 +208,17 @@ static bool write_bytes(struct marked_text *out, const char *bytes, size_t count
     return true;
 }
 
+/* Fails if the step may not add its content to so many bytes. */
+static enum status check_growth(const struct step *step, const struct input *in, size_t bytes, struct error *err)
+{
+    const size_t max = normalizer_max_length(in->original);
+    if (bytes <= max && step->content.length <= max - bytes) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "step %zu of the normalizer, %s, makes more than %zu bytes of a text of %zu, which no tokenizer "
+                     "needs; mend tokenizer.json",
+                     in->step, step->kind == STEP_REPLACE ? "a Replace" : "a Prepend", max, in->original);
+}
+
 static enum status replace(const struct step *step, const struct input *in, struct marked_text *out, struct error *err)
 {
     struct regexp_memory *memory = regexp_memory_new();
@@ -210,7 +228,7 @@ static enum status replace(const struct step *step, const struct input *in, stru
     enum status status = STATUS_OK;
     while (good && in->length) { /* nothing is found in an empty text */
         status = regexp_next(&search, &start, &end, err);
-        if (status || start == SIZE_MAX) break;
+        if (status || start == SIZE_MAX || (status = check_growth(step, in, out->text.length, err))) break;
         good = copy(out, in, last, start) && write_bytes(out, step->content.data, step->content.length, in, start, end);
         last = end;
     }
@@ -262,10 +280,14 @@ static bool strip(const struct step *step, const struct input *in, struct marked
     return copy(out, in, step->left ? start : 0, step->right ? end : in->length);
 }
 
-static bool prepend(const struct step *step, const struct input *in, struct marked_text *out)
+static enum status prepend(const struct step *step, const struct input *in, struct marked_text *out, struct error *err)
 {
-    return (in->length == 0 || write_bytes(out, step->content.data, step->content.length, in, 0, 0)) &&
-           copy(out, in, 0, in->length);
+    if (in->length == 0) return STATUS_OK;
+    const enum status status = check_growth(step, in, in->length, err);
+    if (status) return status;
+    const bool good =
+        write_bytes(out, step->content.data, step->content.length, in, 0, 0) && copy(out, in, 0, in->length);
+    return good ? STATUS_OK : STATUS_OUT_OF_MEMORY;
 }
 
 /* Leaves an empty string, not NULL. */
@@ -287,8 +309,7 @@ static enum status apply_step(const struct step *step, const struct input *in, s
         good = normal_form_append(step->form, in->text, in->marks, in->length, out);
         break;
     case STEP_PREPEND:
-        good = prepend(step, in, out);
-        break;
+        return prepend(step, in, out, err);
     case STEP_LOWERCASE:
         good = lowercase(in, out);
         break;
@@ -306,7 +327,7 @@ enum status normalizer_apply(const struct normalizer *n, const char *text, const
                              struct marked_text *out, struct error *err)
 {
     struct marked_text from = {0}; /* what the step before made */
-    struct input in = {text, marks, length};
+    struct input in = {text, marks, length, 1, length};
     enum status status = clear(out) && (n->count > 0 || copy(out, &in, 0, length)) ? STATUS_OK : STATUS_OUT_OF_MEMORY;
     for (size_t i = 0; i < n->count && status == STATUS_OK; i++) {
         if (i > 0) {
@@ -314,7 +335,7 @@ enum status normalizer_apply(const struct normalizer *n, const char *text, const
             from = *out;
             *out = swap;
             if (!clear(out)) status = STATUS_OUT_OF_MEMORY;
-            in = (struct input){from.text.data, marks ? from.marks.data : NULL, from.text.length};
+            in = (struct input){from.text.data, marks ? from.marks.data : NULL, from.text.length, i + 1, length};
         }
         if (status == STATUS_OK) status = apply_step(&n->steps[i], &in, out, err);
     }

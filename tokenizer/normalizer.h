@@ -8,6 +8,11 @@
 #include "base/array.h"
 #include "base/status.h"
 
+/* The most bytes that the normalizer or the pre_tokenizer of a tokenizer.json may make of a text of this length. NFKD
+ * makes 11 bytes of one, and those that write spaces as something longer a few; but nothing in the format keeps a
+ * tokenizer.json from making gigabytes of a letter. */
+size_t normalizer_max_length(size_t length);
+
 struct normalizer;
 
 /* Text whose bytes may be marked: 1 for text that a person wrote, in which special tokens are not looked for. */
@@ -25,8 +30,8 @@ void normalizer_close(struct normalizer *n); /* NULL is allowed */
 bool normalizer_is_identity(const struct normalizer *n);
 
 /* Overwrites *out with the normalized text[length], which is valid UTF-8. marks: [length], or NULL. A byte of the
- * result is marked if one of those that it was made of is. Thread-safe. Fails if memory ran out, or if the search for a
- * regular expression is given up (regexp.h). */
+ * result is marked if one of those that it was made of is. Thread-safe. Fails if memory ran out, if the search for a
+ * regular expression is given up (regexp.h), or if the text would become longer than normalizer_max_length(length). */
 enum status normalizer_apply(const struct normalizer *n, const char *text, const char *marks, size_t length,
                              struct marked_text *out, struct error *err);
 

@@ -7,7 +7,10 @@
 #include "base/utf8.h"
 #include "tokenizer/pre_tokenizer.h"
 
-enum { MAX_STEPS = 16 };
+enum {
+    MAX_STEPS = 16,
+    MAX_GROWTH = 64 /* bytes that the Replaces may make of one; known tokenizers make none longer */
+};
 
 enum step_kind { STEP_REPLACE, STEP_STRIP, STEP_BYTE_LEVEL, STEP_BYTE_FALLBACK };
 
@@ -29,7 +32,8 @@ struct reading {
     const char *path;
     struct piece_decoder *decoder;
     struct decoding_rules *rules;
-    bool fused; /* a Fuse has been read: the steps after it see the whole text */
+    bool fused;    /* a Fuse has been read: the steps after it see the whole text */
+    size_t growth; /* bytes that the Replaces make of one at most */
     struct error *err;
 };
 
@@ -58,6 +62,13 @@ static enum status add_replace(struct reading *r, const char *pattern, const cha
 {
     struct step *step = add_step(r, STEP_REPLACE);
     if (!step) return malformed(r, "there are too many steps");
+    const size_t growth = (strlen(content) + strlen(pattern) - 1) / strlen(pattern);
+    if (growth > 1) r->growth = growth > MAX_GROWTH ? growth : r->growth * growth;
+    if (r->growth > MAX_GROWTH)
+        return error_set(r->err, STATUS_UNSUPPORTED,
+                         "%s: decoder: step %d, a Replace, makes the text of a token more than %d times as long, which "
+                         "no tokenizer needs",
+                         r->path, r->decoder->num_steps, MAX_GROWTH);
     step->pattern = strdup(pattern);
     step->content = strdup(content);
     if (step->pattern && step->content) return STATUS_OK;
@@ -141,7 +152,7 @@ enum status piece_decoder_open(const json_t *value, const char *path, struct pie
     *rules = (struct decoding_rules){.decoding = DECODE_BYTE_FALLBACK};
     *out = calloc(1, sizeof **out);
     if (!*out) return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory", path);
-    struct reading r = {.path = path, .decoder = *out, .rules = rules, .err = err};
+    struct reading r = {.path = path, .decoder = *out, .rules = rules, .growth = 1, .err = err};
     if (!value || json_is_null(value)) {
         rules->space_between = true; /* as tokenizers joins pieces without a decoder */
         return STATUS_OK;

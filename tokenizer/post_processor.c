@@ -4,6 +4,8 @@
 
 #include "base/json.h"
 
+enum { MAX_TOKENS = 1000 }; /* before the text or after it; known tokenizers have a few */
+
 struct reading {
     const char *path;
     struct post_processor *out;
@@ -22,6 +24,8 @@ static enum status append_special(const struct reading *r, const json_t *process
     const json_t *specials = json_object_get(processor, "special_tokens");
     const json_t *ids = json_object_get(json_object_get(specials, json_string_value(name)), "ids");
     if (!json_is_array(ids)) return malformed(r, "a token of \"single\" has no \"ids\" in \"special_tokens\"");
+    if (json_array_size(ids) > MAX_TOKENS - list->count)
+        return malformed(r, "\"single\" puts more than 1000 tokens before or after the text");
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *value = json_array_get(ids, i);
         const int32_t id = (int32_t)json_integer_value(value);

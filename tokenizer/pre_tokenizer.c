@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "tokenizer/normalizer.h"
 #include "tokenizer/regexp.h"
 #include "tokenizer/unicode.h"
 
@@ -239,6 +240,7 @@ struct splitting {
     struct regexp_memory *memory; /* NULL until a step needs it */
     bool at_start;                /* the first word begins the input */
     bool memory_ran_out;
+    size_t length; /* of the input */
     struct error *err;
 };
 
@@ -393,7 +395,7 @@ static bool rewrite_word(const struct step *step, struct text *out, const char *
     return replace_spaces(out, text, length, step->mark);
 }
 
-/* Words count their bytes in 32 bits. Text that was short enough may have grown: normalizers and steps replace. */
+/* Words count their bytes in 32 bits. Text that was short enough may have grown. */
 static enum status check_length(size_t length, struct error *err)
 {
     if (length <= UINT32_MAX) return STATUS_OK;
@@ -412,6 +414,12 @@ static enum status rewrite_words(const struct step *step, struct splitting *s)
             s->memory_ran_out = true;
         add_word(s, start, out->length);
     }
+    if (out->length >
+        normalizer_max_length(s->length)) /* a step makes 8 bytes of one at most, so this is soon enough */
+        return error_set(s->err, STATUS_UNSUPPORTED,
+                         "the pre_tokenizer makes more than %zu bytes of a text of %zu, which no tokenizer needs; mend "
+                         "tokenizer.json",
+                         normalizer_max_length(s->length), s->length);
     return check_length(out->length, s->err);
 }
 
@@ -428,7 +436,7 @@ enum status pre_tokenizer_split(const struct pre_tokenizer *p, const char *text,
                                 struct words *out, struct error *err)
 {
     struct words other = {0};
-    struct splitting s = {.words = &other, .next = out, .at_start = first, .err = err};
+    struct splitting s = {.words = &other, .next = out, .at_start = first, .length = length, .err = err};
     enum status status = check_length(length, err);
     text_clear(&out->text);
     out->count = 0;

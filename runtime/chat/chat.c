@@ -362,11 +362,11 @@ static enum status read_argument(const char *argument, const char *name, struct 
 }
 
 /* Reads the texts that the flags name, and for a question standard input. */
-static enum status read_texts(const struct chat_options *o, struct texts *texts, struct error *err)
+static enum status read_texts(struct chat_options *o, struct texts *texts, struct error *err)
 {
     const char *question = o->prompt ? o->prompt : o->word;
-    enum status status = STATUS_OK;
-    if (o->system) status = read_argument(o->system, "--system", &texts->system, err);
+    enum status status = template_flags_read(&o->template, err);
+    if (status == STATUS_OK && o->system) status = read_argument(o->system, "--system", &texts->system, err);
     if (status == STATUS_OK && o->prompt) status = read_argument(o->prompt, "--prompt", &texts->question, err);
     if (status == STATUS_OK && o->word) status = read_argument(o->word, "the question", &texts->question, err);
     texts->has_question = o->prompt || o->word;
@@ -418,5 +418,6 @@ int command_chat(int argc, char **argv)
     set_defaults(&o);
     const int exit_status = parse_and_chat(&o, argc, argv);
     sampling_flags_free(&o.sampling);
+    template_flags_free(&o.template);
     return exit_status;
 }

@@ -73,7 +73,7 @@ enum status conversation_file_read(const char *path, json_t **messages, struct e
     struct text bytes = {0};
     json_t *value = NULL;
     *messages = NULL;
-    enum status status = file_read(path, &bytes, err);
+    enum status status = file_read_or_pipe(path, &bytes, err);
     if (status == STATUS_OK)
         status = json_value_parse(bytes.data ? bytes.data : "", bytes.length, 0, path, &value, err);
     text_free(&bytes);

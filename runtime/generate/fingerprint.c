@@ -100,6 +100,18 @@ enum status fingerprint_path(const char *path, struct fingerprint *out, struct e
     return status == STATUS_OK ? status : error_prefix(err, status, path);
 }
 
+enum status fingerprint_text(const struct text *text, struct fingerprint *out, struct error *err)
+{
+    struct hasher h;
+    const enum status status = hasher_open(&h, err);
+    if (status == STATUS_OK) {
+        add_number(&h, text->length);
+        XXH3_128bits_update(h.state, text->data, text->length);
+    }
+    hasher_close(&h, out);
+    return status;
+}
+
 /* ---- a model ---- */
 
 /* What a safetensors file says about itself: 8 bytes with the length of the header, and the header. Then pages. */

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/array.h"
 #include "base/status.h"
 
 struct fingerprint {
@@ -21,6 +22,8 @@ enum status fingerprint_size(int fd, uint64_t *size, struct error *err);
 
 /* Of a file by its name. */
 enum status fingerprint_path(const char *path, struct fingerprint *out, struct error *err);
+/* Of a text, as of a file that holds it. */
+enum status fingerprint_text(const struct text *text, struct fingerprint *out, struct error *err);
 
 /* Of the files of a checkpoint folder from which answers follow: names and contents of the configuration, the tokenizer
  * and the chat template. Of weights, which take minutes to read: name, size, the header of the safetensors file and

@@ -573,7 +573,8 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
     }
     o->input.are_texts = strcmp(o->format, "text") == 0;
     o->model_name = o->served_model_name ? o->served_model_name : o->engine.model;
-    if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
+    if (template_flags_read(&o->template, &err) != STATUS_OK ||
+        model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
     if (!o->model_name) o->model_name = last_part(o->engine.model);

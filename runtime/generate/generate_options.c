@@ -138,6 +138,7 @@ void generate_options_add(struct option_table *table, struct generate_options *o
 void generate_options_free(struct generate_options *o)
 {
     sampling_flags_free(&o->sampling);
+    template_flags_free(&o->template);
     input_list_free(&o->input);
     text_free(&o->system_text);
 }
@@ -200,7 +201,7 @@ enum status generate_describe_parameters(const struct generate_options *o, struc
     journal_put_string(j, "--served-model-name", o->served_model_name);
     enum status status = describe_generation_config(o->engine.generation_config, j, err);
     if (status != STATUS_OK || !o->template.file) return status;
-    status = fingerprint_path(o->template.file, &template, err);
+    status = fingerprint_text(&o->template.source, &template, err);
     journal_put_string(j, "--chat-template", template.text);
     return status;
 }

@@ -235,7 +235,7 @@ enum status config_file_read(const char *path, char *values, size_t size, config
 {
     struct reader r = {.path = path, .values = values, .room = size, .take = take_entry, .user = user};
     struct text file = {0};
-    enum status status = file_read(path, &file, err);
+    enum status status = file_read_or_pipe(path, &file, err);
     if (status == STATUS_OK && file.length > 0) {
         char *begin = file.data + (strncmp(file.data, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0);
         if (strlen(file.data) != file.length)

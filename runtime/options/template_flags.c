@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 
 void template_flags_add(struct option_table *table, struct template_flags *flags, const char *heading)
@@ -27,6 +28,16 @@ void template_flags_add(struct option_table *table, struct template_flags *flags
                  "Default: off, such text stays text."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+}
+
+enum status template_flags_read(struct template_flags *flags, struct error *err)
+{
+    return flags->file ? file_read_or_pipe(flags->file, &flags->source, err) : STATUS_OK;
+}
+
+void template_flags_free(struct template_flags *flags)
+{
+    text_free(&flags->source);
 }
 
 enum status template_flags_kwargs(const struct template_flags *flags, json_t **out, struct error *err)

@@ -752,6 +752,45 @@ DEEP = [
 ]
 
 
+# Values that an expression, a loop or a call needs after something else has made so many strings that dead ones are freed.
+GARBAGE = r"""
+{%- macro g() %}{% for i in range(5) %}{% set x = ('z' * 1000) * 900 %}{% endfor %}g{% endmacro %}
+{%- macro two(a, b, c='k' ~ g()) %}{{ g() }}{{ a }}{{ b }}{{ c }}{{ varargs }}{{ kwargs }}{% endmacro %}
+{%- macro outer() %}{% set v = 'v' ~ s %}{{ g() }}{{ caller(v ~ '!') }}{{ v }}{% endmacro %}
+{%- set ns = namespace(t='t' ~ s, l=[s ~ 1], d={'a' ~ s: 'b' ~ s}) %}
+{{ [s ~ 'a', g(), s ~ 'b', g()] }}
+{{ {'k' ~ s: g(), g() ~ s: 'v' ~ s} }}
+{{ (s ~ 'a') < (g() ~ s) < (s ~ g() ~ s) }}
+{{ s ~ 'x' ~ g() ~ (s ~ 'y') ~ g() }}
+{{ (s ~ 'x') + g() + (s ~ 'y') }}
+{{ two(s ~ 1, g() ~ 2, c=s ~ g()) }}
+{{ two(*[s ~ 1, g()], **{'c': s ~ 3}) }}
+{{ two(s ~ 1, g(), s ~ 4, e=s ~ g()) }}
+{{ (s ~ 'abc')|replace('b' ~ g(), g())|upper }} {{ (s ~ 'a,b').split(g() ~ ',') }} {{ (s ~ 'a,b').replace(',', g()) }}
+{{ (s ~ g())[g()|length:] }} {{ {'x' ~ s: s ~ 1}['x' ~ s ~ g()[1:]] }}
+{{ (s ~ 'q') if g() else '' }} {{ (s ~ 'q') and g() and (s ~ 'r') }}
+{% set ns.t %}{{ ns.t }}{{ g() }}{{ s }}{% endset %}{{ ns.t }}
+{% set a, (b, c) = s ~ 1, [g(), s ~ 2] %}{{ g() }}{{ a }}{{ b }}{{ c }}
+{% set ns.l = ns.l + [s ~ g()] %}{{ g() }}{{ ns.l }}{{ ns.d }}
+{% for x in [s ~ 1, s ~ 2, s ~ 3] if g() and x != s ~ 2 %}{{ g() }}{{ x }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.length }}{{ loop.changed(x) }}{{ loop.cycle(s ~ 'o', g()) }};{% endfor %}
+{% for x in [[s ~ 1, [[s ~ 2, []]]], [s ~ 3, []]] recursive %}{{ g() }}{{ x[0] }}({{ loop(x[1]) }}){{ g() }}{{ x[0] }}{% endfor %}
+{% for k, v in {'k' ~ s: 'v' ~ s, 'l' ~ s: 'w' ~ s}.items() %}{{ g() }}{{ k }}{{ v }}{% endfor %}
+{% for c in 'a' ~ s %}{{ g() }}{{ c }}{% endfor %}
+{% for x in [s ~ 1, s ~ 2]|map('upper') %}{{ g() }}{{ x }}{% endfor %}
+{% set m = [s ~ 1, s ~ 2, s ~ 3]|map('upper') %}{{ g() }}{{ m|first }}{{ g() }}{{ m|join(',') }}
+{% set j = joiner(s ~ ',') %}{% set y = cycler(s ~ 'o', s ~ 'e') %}{% for i in range(3) %}{{ g() }}{{ j() }}{{ y.next() }}{% endfor %}
+{% set r = range(3) %}{% set view = {'k' ~ s: 'v' ~ s}.values() %}{% set f = (s ~ 'abc').upper %}{{ g() }}{{ r|list }}{{ view|list }}{{ f() }}
+{{ huge.low ~ g() ~ huge.big ~ g() ~ huge.big }}
+{% set u = messages[0]['no' ~ s] %}{{ g() }}{{ u is defined }}{{ messages[0].role }}
+{% call(p) outer() %}{{ g() }}{{ p }}{{ s ~ 'in' }}{{ g() }}{% endcall %}
+{% filter upper %}{{ s }}{{ g() }}{{ s ~ 'z' }}{% endfilter %}
+{% with w = s ~ 1, e = g() %}{{ g() }}{{ w }}{{ e }}{% endwith %}
+{% generation %}{{ s ~ g() }}{% endgeneration %}
+{% set h = s ~ 'h' %}{% set h1 = h ~ 1 %}{% set h2 = h ~ 2 %}{% set h3 = h1 + h2 %}{{ g() }}{{ h }}{{ h1 }}{{ h2 }}{{ h3 }}{{ h ~ h }}
+{% set p = namespace(inner=none) %}{% for i in range(5000) %}{% set p.inner = [p.inner] %}{% endfor %}{{ g() }}{{ p.inner|length }}
+"""
+
+
 def render(template):
     try:
         return _compile_jinja_template(template).render(**VARIABLES)
@@ -762,7 +801,7 @@ def render(template):
 def main():
     templates = ["{{ " + line + " }}" for line in EXPRESSIONS.replace("\\\njoined", "\\\rjoined").strip("\n").split("\n")]
     templates = [t.replace("\r", "\n") for t in templates]
-    templates += STATEMENTS.strip("\n").split("\n") + WHITE_SPACE + DEEP
+    templates += STATEMENTS.strip("\n").split("\n") + WHITE_SPACE + DEEP + [GARBAGE]
     cases = [[t, render(t)] for t in templates]
     text = ",\n".join(json.dumps(c, ensure_ascii=True) for c in cases)
     with open(os.path.join(DATA, "jinja.json"), "w", encoding="utf-8") as f:

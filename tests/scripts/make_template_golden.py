@@ -162,6 +162,7 @@ RUNS = {
     "glm4": BASE + TOOL_USE + REASONING + ["parts", "reasoning_field", ("open", {"enable_thinking": False})],
     "apertus": BASE + TOOL_USE + ["parts", "orphan", "unknown", "no_content", ("one", {"enable_thinking": True}),
                                   ("last_assistant", {"continue_assistant": True})],
+    "reka-edge": BASE + TOOL_USE + ["parts", "late_system"],
     "seed-oss": BASE + TOOL_USE + ["reasoning_field", "developer", ("one", {"thinking_budget": 0}), ("one", {"thinking_budget": 600}),
                                    ("one", {"thinking_budget": "20000"})],
     "hermes": BASE + TOOL_USE,

@@ -12,7 +12,7 @@ struct run_answer {
     int32_t count, capacity;
     struct text text;
     enum finish_reason finish;
-    char error[2048], stop_reason[64];
+    char error[5120], stop_reason[64];
     int32_t prompt_tokens, cached_tokens, output_tokens, stop_token;
     double score;
     int pieces_after_end;

@@ -16,8 +16,10 @@ const struct jinja_named *jinja_find_named(const struct jinja_named *table, size
 
 static struct jinja_value end_missing(struct jinja_run *run, struct jinja_builder *b)
 {
-    jinja_build_bytes(run, b, "", 1, false); /* the NUL */
-    return jinja_undefined(jinja_failed(run) ? NULL : b->bytes);
+    char *sentence = jinja_alloc(run, b->length + 1);
+    if (!sentence) return jinja_undefined(NULL);
+    memcpy(sentence, b->buffer->bytes, b->length);
+    return (struct jinja_value){.kind = JINJA_UNDEFINED, .missing_is_cell = true, .missing = sentence};
 }
 
 struct jinja_value jinja_no_item(struct jinja_run *run, struct jinja_value object, struct jinja_value key)
@@ -303,30 +305,22 @@ struct jinja_value jinja_call(struct jinja_run *run, struct jinja_value callee, 
 
 static const struct jinja_list *characters_of(struct jinja_run *run, const struct jinja_string *s)
 {
-    struct jinja_list *list = jinja_alloc(run, sizeof *list);
-    struct jinja_value *items = jinja_alloc(run, (s->count + 1) * sizeof *items);
-    struct jinja_string *strings = jinja_alloc(run, (s->count + 1) * sizeof *strings);
-    if (!list || !items || !strings) return NULL;
-    size_t from = 0;
-    for (size_t i = 0; i < s->count; i++) {
+    struct jinja_value list = jinja_list_new(run, JINJA_LIST);
+    for (size_t from = 0; from < s->length && jinja_tick(run);) {
         size_t to = from + 1;
         while (to < s->length && ((unsigned char)s->bytes[to] & 0xC0) == 0x80) to++;
-        strings[i] = (struct jinja_string){
-            .bytes = s->bytes + from, .length = to - from, .count = 1, .marked = jinja_mark_at(s, from)};
-        items[i] = (struct jinja_value){.kind = JINJA_STRING, .string = &strings[i]};
+        jinja_list_append(run, list.list, jinja_view(run, s, from, to));
         from = to;
     }
-    *list = (struct jinja_list){.items = items, .count = s->count};
-    return list;
+    return jinja_failed(run) ? NULL : list.list;
 }
 
 const struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value v)
 {
-    static const struct jinja_list empty;
     if (jinja_failed(run)) return NULL;
     switch (v.kind) {
     case JINJA_UNDEFINED:
-        return &empty;
+        return jinja_list_new(run, JINJA_LIST).list;
     case JINJA_STRING:
         return characters_of(run, v.string);
     case JINJA_LIST:

@@ -141,10 +141,20 @@ static bool append_all(struct jinja_run *run, struct jinja_list *list, const str
     return !jinja_failed(run);
 }
 
+/* The sum takes the room behind a's items, if there is enough, so that a template which adds to a list again and again
+ * copies little. a keeps its items, but no room: the next sum that begins with it is a copy. */
 static struct jinja_value add_lists(struct jinja_run *run, struct jinja_value a, struct jinja_value b)
 {
     struct jinja_value sum = jinja_list_new(run, a.kind);
-    if (sum.kind == a.kind && append_all(run, sum.list, a.list)) append_all(run, sum.list, b.list);
+    struct jinja_list *from = a.list;
+    if (sum.kind != a.kind) return sum;
+    if (from->capacity >= from->count + b.list->count) {
+        *sum.list = (struct jinja_list){.items = from->items, .count = from->count, .capacity = from->capacity};
+        from->capacity = from->count;
+    } else if (!append_all(run, sum.list, from)) {
+        return sum;
+    }
+    append_all(run, sum.list, b.list);
     return sum;
 }
 

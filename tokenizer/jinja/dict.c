@@ -17,11 +17,10 @@ static bool grow(struct jinja_run *run, void *data, size_t *capacity, size_t cou
     if (jinja_failed(run)) return false;
     if (count < *capacity) return true;
     size_t wanted = *capacity ? *capacity * 2 : 4;
-    void *grown = jinja_alloc(run, wanted * element_size);
-    if (!grown) return false;
     void *old;
     memcpy(&old, data, sizeof old); /* `data` is the address of a pointer of any type */
-    if (count) memcpy(grown, old, count * element_size);
+    void *grown = jinja_grow(run, old, count * element_size, wanted * element_size);
+    if (!grown) return false;
     memcpy(data, &grown, sizeof grown);
     *capacity = wanted;
     return true;

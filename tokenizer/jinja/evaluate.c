@@ -8,8 +8,30 @@ bool evaluator_enter(struct evaluator *e)
     if (e->levels == MAX_LEVELS)
         jinja_fail(&e->run, "statements, expressions and calls are nested more than %d deep", MAX_LEVELS);
     if (!jinja_tick(&e->run)) return false;
+    if (!e->library_calls) jinja_collect(&e->run);
     e->levels++;
     return true;
+}
+
+void hold(struct evaluator *e, struct held *held, const struct jinja_value *values, size_t count)
+{
+    *held = (struct held){e->held, values, count};
+    e->held = held;
+}
+
+void release(struct evaluator *e, const struct held *held)
+{
+    e->held = held->outer;
+}
+
+/* A value that is held while another expression is evaluated. */
+static struct jinja_value evaluate_holding(struct evaluator *e, const struct jinja_expr *expr, struct jinja_value value)
+{
+    struct held held;
+    hold(e, &held, &value, 1);
+    const struct jinja_value result = evaluate(e, expr);
+    release(e, &held);
+    return result;
 }
 
 /* Errors that follow are about this place. */
@@ -37,18 +59,21 @@ static struct jinja_value evaluate_sequence(struct evaluator *e, const struct ji
 {
     struct jinja_value list = jinja_list_new(&e->run, expr->kind == JINJA_EXPR_TUPLE ? JINJA_TUPLE : JINJA_LIST);
     for (const struct jinja_expr *item = expr->operands.first; item && !jinja_failed(&e->run); item = item->next)
-        jinja_list_append(&e->run, list.list, evaluate(e, item));
+        jinja_list_append(&e->run, list.list, evaluate_holding(e, item, list));
     return list;
 }
 
 static struct jinja_value evaluate_dict(struct evaluator *e, const struct jinja_expr *expr)
 {
     struct jinja_value dict = jinja_dict_new(&e->run);
+    struct held held;
+    hold(e, &held, &dict, 1);
     for (const struct jinja_expr *key = expr->operands.first; key && !jinja_failed(&e->run); key = key->next->next) {
-        const struct jinja_value k = evaluate(e, key), v = evaluate(e, key->next);
+        const struct jinja_value k = evaluate(e, key), v = evaluate_holding(e, key->next, k);
         at(e, key);
         if (!jinja_failed(&e->run)) jinja_dict_set(&e->run, dict.dict, k, v);
     }
+    release(e, &held);
     return dict;
 }
 
@@ -105,7 +130,7 @@ static struct jinja_value evaluate_comparison(struct evaluator *e, const struct 
     struct jinja_value left = evaluate(e, expr->operands.first);
     bool result = true;
     for (const struct jinja_expr *operand = expr->operands.first->next; operand && result; operand = operand->next) {
-        const struct jinja_value right = evaluate(e, operand);
+        const struct jinja_value right = evaluate_holding(e, operand, left);
         if (jinja_failed(&e->run)) break;
         at(e, expr);
         result = compare(e, operand->comparison, left, right);
@@ -119,7 +144,10 @@ static bool evaluate_operands(struct evaluator *e, const struct jinja_expr *expr
                               size_t count)
 {
     const struct jinja_expr *operand = expr->operands.first;
-    for (size_t i = 0; i < count; i++, operand = operand->next) values[i] = evaluate(e, operand);
+    struct held held;
+    hold(e, &held, values, 0);
+    for (; held.count < count; held.count++, operand = operand->next) values[held.count] = evaluate(e, operand);
+    release(e, &held);
     at(e, expr);
     return !jinja_failed(&e->run);
 }
@@ -149,40 +177,60 @@ static struct jinja_value evaluate_operation(struct evaluator *e, const struct j
 
 static struct jinja_value evaluate_concatenation(struct evaluator *e, const struct jinja_expr *expr)
 {
-    struct jinja_value *values = jinja_alloc(&e->run, expr->operands.count * sizeof *values);
-    if (!values || !evaluate_operands(e, expr, values, expr->operands.count)) return jinja_none();
-    return jinja_concatenate(&e->run, values, expr->operands.count);
+    const struct jinja_value tuple = evaluate_sequence(e, expr);
+    at(e, expr);
+    return jinja_failed(&e->run) ? jinja_none() : jinja_concatenate(&e->run, tuple.list->items, tuple.list->count);
 }
 
 /* --- calls --- */
 
-/* Arguments while they are evaluated. */
+/* Arguments while they are evaluated: an object that no template sees. */
 struct arguments {
-    struct jinja_value *positional;
+    struct jinja_object base;
+    struct jinja_value *positional; /* behind this struct, as are ... */
     struct jinja_keyword *keywords;
-    struct jinja_args args;
+    struct jinja_args args; /* ... which refer to them */
 };
 
-/* Room for `positional` more values and `keywords` more names. */
-static bool reserve(struct evaluator *e, struct arguments *a, size_t positional, size_t keywords)
+static void reach_arguments(struct jinja_run *run, struct jinja_object *self)
 {
-    struct jinja_value *values = jinja_alloc(&e->run, (a->args.count + positional) * sizeof *values);
-    struct jinja_keyword *names = jinja_alloc(&e->run, (a->args.num_keywords + keywords) * sizeof *names);
-    if (!values || !names) return false;
-    for (size_t i = 0; i < a->args.count; i++) values[i] = a->positional[i];
-    for (size_t i = 0; i < a->args.num_keywords; i++) names[i] = a->keywords[i];
-    a->args.positional = a->positional = values;
-    a->args.keywords = a->keywords = names;
-    return true;
+    const struct arguments *a = (const struct arguments *)self;
+    for (size_t i = 0; i < a->args.count; i++) jinja_reach(run, a->positional[i]);
+    for (size_t i = 0; i < a->args.num_keywords; i++) {
+        jinja_reach(run, a->keywords[i].name);
+        jinja_reach(run, a->keywords[i].value);
+    }
 }
 
-static void add_list(struct evaluator *e, struct arguments *a, const struct jinja_expr *expr)
+static const struct jinja_object_type arguments_type = {.name = "arguments", .reach = reach_arguments};
+
+/* A copy of `from`, or no arguments if that is NULL, with room for `positional` more values and `keywords` more names.
+ */
+static struct arguments *new_arguments(struct evaluator *e, const struct arguments *from, size_t positional,
+                                       size_t keywords)
 {
-    const struct jinja_value value = evaluate(e, expr);
+    static const struct arguments none = {.base = {&arguments_type}};
+    const struct jinja_args *old = from ? &from->args : &none.args;
+    const size_t values = old->count + positional, names = old->num_keywords + keywords;
+    struct arguments *a =
+        jinja_alloc(&e->run, sizeof *a + values * sizeof *a->positional + names * sizeof *a->keywords);
+    if (!a) return NULL;
+    *a = from ? *from : none;
+    a->args.positional = a->positional = (struct jinja_value *)(a + 1);
+    a->args.keywords = a->keywords = (struct jinja_keyword *)(a->positional + values);
+    for (size_t i = 0; i < old->count; i++) a->positional[i] = old->positional[i];
+    for (size_t i = 0; i < old->num_keywords; i++) a->keywords[i] = old->keywords[i];
+    return a;
+}
+
+static struct arguments *add_list(struct evaluator *e, struct arguments *a, const struct jinja_expr *expr)
+{
+    const struct jinja_value value = evaluate_holding(e, expr, jinja_object(&a->base));
     at(e, expr);
     const struct jinja_list *list = jinja_iterate(&e->run, value);
-    if (!list || !reserve(e, a, list->count, 0)) return;
+    if (!list || !(a = new_arguments(e, a, list->count, 1))) return NULL;
     for (size_t i = 0; i < list->count; i++) a->positional[a->args.count++] = list->items[i];
+    return a;
 }
 
 static void add_keyword(struct evaluator *e, struct arguments *a, struct jinja_value name, struct jinja_value value)
@@ -194,16 +242,16 @@ static void add_keyword(struct evaluator *e, struct arguments *a, struct jinja_v
     a->keywords[a->args.num_keywords++] = (struct jinja_keyword){name, value};
 }
 
-static void add_dict(struct evaluator *e, struct arguments *a, const struct jinja_expr *expr)
+static struct arguments *add_dict(struct evaluator *e, struct arguments *a, const struct jinja_expr *expr)
 {
-    const struct jinja_value value = evaluate(e, expr);
+    const struct jinja_value value = evaluate_holding(e, expr, jinja_object(&a->base));
     at(e, expr);
-    if (jinja_failed(&e->run)) return;
+    if (jinja_failed(&e->run)) return NULL;
     if (value.kind != JINJA_DICT) {
         jinja_fail(&e->run, "argument after ** must be a mapping, not %s", jinja_type_name(value));
-        return;
+        return NULL;
     }
-    if (!reserve(e, a, 0, value.dict->count)) return;
+    a = new_arguments(e, a, 0, value.dict->count);
     for (size_t i = 0; i < value.dict->count && !jinja_failed(&e->run); i++) {
         const struct jinja_pair *pair = &value.dict->pairs[i];
         if (pair->key.kind == JINJA_STRING)
@@ -211,43 +259,57 @@ static void add_dict(struct evaluator *e, struct arguments *a, const struct jinj
         else
             jinja_fail(&e->run, "keywords must be strings");
     }
+    return a;
 }
 
 /* `caller`: the block that a call block gives to what it calls; NULL: none. */
 static bool evaluate_arguments(struct evaluator *e, const struct jinja_arguments *in, const struct jinja_value *caller,
                                struct jinja_args *out)
 {
-    struct arguments a = {0};
-    const bool has_keywords = in->num_keywords || in->more_keywords || caller;
-    *out = a.args;
-    if (!in->positional.count && !in->more_positional && !has_keywords) return true;
-    if (!reserve(e, &a, in->positional.count, in->num_keywords + 1)) return false;
-    for (const struct jinja_expr *expr = in->positional.first; expr; expr = expr->next)
-        a.positional[a.args.count++] = evaluate(e, expr);
-    for (const struct jinja_named_expr *k = in->keywords; k; k = k->next)
-        a.keywords[a.args.num_keywords++] = (struct jinja_keyword){k->name, evaluate(e, k->value)};
-    if (caller && !jinja_failed(&e->run)) add_keyword(e, &a, jinja_literal(&e->run, "caller"), *caller);
-    if (in->more_positional) add_list(e, &a, in->more_positional);
-    if (in->more_keywords) add_dict(e, &a, in->more_keywords);
-    *out = a.args;
-    return !jinja_failed(&e->run);
+    *out = (struct jinja_args){0};
+    if (!in->positional.count && !in->more_positional && !in->num_keywords && !in->more_keywords && !caller)
+        return true;
+    struct arguments *a = new_arguments(e, NULL, in->positional.count, in->num_keywords + 1);
+    for (const struct jinja_expr *expr = in->positional.first; expr && !jinja_failed(&e->run); expr = expr->next) {
+        const struct jinja_value value = evaluate_holding(e, expr, jinja_object(&a->base));
+        a->positional[a->args.count++] = value;
+    }
+    for (const struct jinja_named_expr *k = in->keywords; k && !jinja_failed(&e->run); k = k->next) {
+        const struct jinja_value value = evaluate_holding(e, k->value, jinja_object(&a->base));
+        a->keywords[a->args.num_keywords++] = (struct jinja_keyword){k->name, value};
+    }
+    if (caller && !jinja_failed(&e->run)) add_keyword(e, a, jinja_literal(&e->run, "caller"), *caller);
+    if (in->more_positional && !jinja_failed(&e->run)) a = add_list(e, a, in->more_positional);
+    if (in->more_keywords && !jinja_failed(&e->run)) a = add_dict(e, a, in->more_keywords);
+    if (jinja_failed(&e->run)) return false;
+    *out = a->args;
+    return true;
+}
+
+/* The callee of a call, or what a filter or test is given; and the arguments. */
+static struct jinja_value evaluate_self(struct evaluator *e, const struct jinja_expr *expr,
+                                        const struct jinja_value *caller, struct jinja_args *args)
+{
+    const struct jinja_value self = evaluate(e, expr->operands.first);
+    struct held held;
+    hold(e, &held, &self, 1);
+    if (!jinja_failed(&e->run) && evaluate_arguments(e, &expr->args, caller, args)) at(e, expr);
+    release(e, &held);
+    return self;
 }
 
 struct jinja_value evaluate_call(struct evaluator *e, const struct jinja_expr *expr, const struct jinja_value *caller)
 {
     struct jinja_args args;
-    const struct jinja_value callee = evaluate(e, expr->operands.first);
-    if (jinja_failed(&e->run) || !evaluate_arguments(e, &expr->args, caller, &args)) return jinja_none();
-    at(e, expr);
-    return jinja_call(&e->run, callee, &args);
+    const struct jinja_value callee = evaluate_self(e, expr, caller, &args);
+    return jinja_failed(&e->run) ? jinja_none() : jinja_call(&e->run, callee, &args);
 }
 
 static struct jinja_value evaluate_function(struct evaluator *e, const struct jinja_expr *expr)
 {
     struct jinja_args args;
-    const struct jinja_value self = evaluate(e, expr->operands.first);
-    if (jinja_failed(&e->run) || !evaluate_arguments(e, &expr->args, NULL, &args)) return jinja_none();
-    at(e, expr);
+    const struct jinja_value self = evaluate_self(e, expr, NULL, &args);
+    if (jinja_failed(&e->run)) return jinja_none();
     if (expr->function) return expr->function(&e->run, self, &args);
     jinja_fail(&e->run, "there is no %s \"%.*s\"", expr->kind == JINJA_EXPR_FILTER ? "filter" : "test",
                (int)expr->called.string->length, expr->called.string->bytes);

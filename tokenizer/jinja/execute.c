@@ -8,10 +8,26 @@
 
 /* --- variables --- */
 
+struct jinja_value frame_value(struct frame *frame)
+{
+    return frame ? jinja_object(&frame->base) : jinja_none();
+}
+
+static void reach_frame(struct jinja_run *run, struct jinja_object *self)
+{
+    const struct frame *frame = (const struct frame *)self;
+    jinja_reach(run, frame_value(frame->outer));
+    for (size_t i = 0; i < frame->num_slots; i++) jinja_reach(run, frame->slots[i]);
+}
+
 struct frame *new_frame(struct evaluator *e, struct frame *outer, uint32_t num_slots)
 {
+    static const struct jinja_object_type type = {.name = "frame", .reach = reach_frame};
     struct frame *frame = jinja_alloc(&e->run, sizeof *frame + num_slots * sizeof *frame->slots);
-    if (frame) frame->outer = outer;
+    if (!frame) return NULL;
+    frame->base.type = &type;
+    frame->outer = outer;
+    frame->num_slots = num_slots;
     return frame;
 }
 
@@ -76,7 +92,11 @@ static void unpack(struct evaluator *e, const struct jinja_expr *target, struct 
     else if (list->count > wanted)
         jinja_fail(&e->run, "too many values to unpack (expected %zu)", wanted);
     const struct jinja_expr *part = target->operands.first;
+    const struct jinja_value items = {.kind = JINJA_LIST, .list = (struct jinja_list *)list};
+    struct held held;
+    hold(e, &held, &items, 1);
     for (size_t i = 0; part && !jinja_failed(&e->run); i++, part = part->next) assign(e, part, list->items[i]);
+    release(e, &held);
 }
 
 void assign(struct evaluator *e, const struct jinja_expr *target, struct jinja_value value)
@@ -89,7 +109,10 @@ void assign(struct evaluator *e, const struct jinja_expr *target, struct jinja_v
     } else if (target->kind == JINJA_EXPR_TUPLE) {
         unpack(e, target, value);
     } else {
+        struct held held;
+        hold(e, &held, &value, 1);
         struct jinja_object *object = attribute_holder(e, target);
+        release(e, &held);
         if (object) object->type->set_attribute(&e->run, object, &target->name->string, value);
     }
 }
@@ -110,20 +133,31 @@ static enum flow flow_of(const struct evaluator *e)
     return jinja_failed(&e->run) ? FLOW_STOP : FLOW_NEXT;
 }
 
+void begin_output(struct evaluator *e, struct output *out)
+{
+    *out = (struct output){.outer = e->out};
+    e->out = out;
+}
+
+struct jinja_value end_output(struct evaluator *e, struct output *out)
+{
+    e->out = out->outer;
+    return jinja_build_end(&e->run, &out->text);
+}
+
 struct jinja_value execute_captured(struct evaluator *e, const struct jinja_body *body, enum flow *flow)
 {
-    struct jinja_builder text = {0}, *around = e->out;
-    e->out = &text;
+    struct output out;
+    begin_output(e, &out);
     *flow = execute(e, body);
-    e->out = around;
-    return *flow == FLOW_STOP ? jinja_none() : jinja_build_end(&e->run, &text);
+    return end_output(e, &out);
 }
 
 static enum flow print(struct evaluator *e, const struct jinja_statement *s)
 {
     for (const struct jinja_expr *expr = s->exprs.first; expr && !jinja_failed(&e->run); expr = expr->next) {
         const struct jinja_value value = evaluate(e, expr);
-        if (!jinja_failed(&e->run)) jinja_build_str(&e->run, e->out, value);
+        if (!jinja_failed(&e->run)) jinja_build_str(&e->run, &e->out->text, value);
     }
     return flow_of(e);
 }
@@ -161,8 +195,11 @@ static struct jinja_value filtered(struct evaluator *e, const struct jinja_state
 static enum flow set_block(struct evaluator *e, const struct jinja_statement *s)
 {
     enum flow flow;
+    struct held held;
     const struct jinja_value value = filtered(e, s, &flow);
+    hold(e, &held, &value, 1);
     if (flow == FLOW_NEXT && can_assign(e, s->targets.first)) assign(e, s->targets.first, value);
+    release(e, &held);
     leave_scope(e, &s->scope);
     return flow ? flow : flow_of(e);
 }
@@ -171,7 +208,7 @@ static enum flow filter_block(struct evaluator *e, const struct jinja_statement 
 {
     enum flow flow;
     const struct jinja_value value = filtered(e, s, &flow);
-    if (flow == FLOW_NEXT) jinja_build_str(&e->run, e->out, value);
+    if (flow == FLOW_NEXT) jinja_build_str(&e->run, &e->out->text, value);
     leave_scope(e, &s->scope);
     return flow ? flow : flow_of(e);
 }
@@ -192,10 +229,13 @@ static enum flow call_block(struct evaluator *e, const struct jinja_statement *s
 {
     const struct jinja_args none = {0};
     const struct jinja_value body = make_macro(e, s->macro);
+    struct held held;
     if (jinja_failed(&e->run)) return FLOW_STOP;
+    hold(e, &held, &body, 1);
     const struct jinja_value value =
         s->kind == JINJA_GENERATION ? jinja_call(&e->run, body, &none) : evaluate_call(e, s->exprs.first, &body);
-    if (!jinja_failed(&e->run)) jinja_build_str(&e->run, e->out, value);
+    release(e, &held);
+    if (!jinja_failed(&e->run)) jinja_build_str(&e->run, &e->out->text, value);
     return flow_of(e);
 }
 
@@ -206,7 +246,7 @@ static enum flow execute_one(struct evaluator *e, const struct jinja_statement *
     e->run.column = s->column;
     switch (s->kind) {
     case JINJA_TEXT:
-        jinja_build_bytes(&e->run, e->out, s->text, s->length, false);
+        jinja_build_bytes(&e->run, &e->out->text, s->text, s->length, false);
         return flow_of(e);
     case JINJA_PRINT:
         return print(e, s);
@@ -253,13 +293,27 @@ enum flow execute(struct evaluator *e, const struct jinja_body *body)
 
 /* --- rendering --- */
 
-static void render(struct evaluator *e, struct jinja_builder *out)
+/* The run is the first member of its evaluator. */
+static void reach_roots(struct jinja_run *run)
+{
+    const struct evaluator *e = (const struct evaluator *)run;
+    jinja_reach_memory(e->globals);
+    jinja_reach_memory(e->known);
+    for (size_t i = 0; i < e->t->num_names; i++) jinja_reach(run, e->globals[i]);
+    jinja_reach(run, frame_value(e->frame));
+    jinja_reach(run, e->captured);
+    for (const struct held *held = e->held; held; held = held->outer)
+        for (size_t i = 0; i < held->count; i++) jinja_reach(run, held->values[i]);
+    for (const struct output *out = e->out; out; out = out->outer) jinja_reach_buffer(out->text.buffer);
+}
+
+static void render(struct evaluator *e)
 {
     const struct jinja_template *t = e->t;
     e->globals = jinja_alloc(&e->run, t->num_names * sizeof *e->globals);
     e->known = jinja_alloc(&e->run, t->num_names * sizeof *e->known);
     e->frame = new_frame(e, NULL, t->num_slots);
-    e->out = out;
+    e->run.reach_roots = reach_roots;
     if (jinja_failed(&e->run)) return;
     enter_scope(e, &t->scope);
     execute(e, &t->body);
@@ -269,8 +323,10 @@ static bool copy_output(const struct jinja_builder *from, struct jinja_output *o
 {
     text_clear(&out->text);
     text_clear(&out->marks);
-    if (!text_append(&out->text, from->bytes, from->length) || !text_reserve(&out->marks, from->length)) return false;
-    if (from->marks) return text_append(&out->marks, (const char *)from->marks, from->length);
+    const struct jinja_buffer *buffer = from->buffer;
+    if (!text_append(&out->text, buffer ? buffer->bytes : "", from->length) || !text_reserve(&out->marks, from->length))
+        return false;
+    if (buffer && buffer->marks) return text_append(&out->marks, (const char *)buffer->marks, from->length);
     memset(out->marks.data, from->marked, from->length);
     out->marks.length = from->length;
     return true;
@@ -280,13 +336,14 @@ enum status jinja_render(const struct jinja_template *t, const struct jinja_cont
                          struct error *err)
 {
     struct evaluator e = {.t = t};
-    struct jinja_builder text = {0};
+    struct output output;
     jinja_run_begin(&e.run, context, err);
-    render(&e, &text);
+    begin_output(&e, &output);
+    render(&e);
     enum status status = e.run.status;
-    if (!status && !copy_output(&text, out))
-        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %zu byte%s of rendered text", text.length,
-                           plural((int64_t)text.length));
+    if (!status && !copy_output(&output.text, out))
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %zu byte%s of rendered text",
+                           output.text.length, plural((int64_t)output.text.length));
     jinja_run_end(&e.run);
     return status;
 }

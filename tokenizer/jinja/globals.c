@@ -88,8 +88,16 @@ static bool build_namespace(struct jinja_run *run, struct jinja_builder *b, stru
     return jinja_build_text(run, b, ">");
 }
 
-static const struct jinja_object_type namespace_type = {
-    .name = "Namespace", .get_attribute = namespace_get, .set_attribute = namespace_set, .build_repr = build_namespace};
+static void reach_namespace(struct jinja_run *run, struct jinja_object *self)
+{
+    jinja_reach(run, (struct jinja_value){.kind = JINJA_DICT, .dict = ((struct namespace *)self)->attributes});
+}
+
+static const struct jinja_object_type namespace_type = {.name = "Namespace",
+                                                        .get_attribute = namespace_get,
+                                                        .set_attribute = namespace_set,
+                                                        .build_repr = build_namespace,
+                                                        .reach = reach_namespace};
 
 static struct jinja_value global_namespace(struct jinja_run *run, struct jinja_value self,
                                            const struct jinja_args *args)
@@ -118,7 +126,12 @@ static struct jinja_value call_joiner(struct jinja_run *run, struct jinja_object
     return used ? j->separator : jinja_literal(run, "");
 }
 
-static const struct jinja_object_type joiner_type = {.name = "Joiner", .call = call_joiner};
+static void reach_joiner(struct jinja_run *run, struct jinja_object *self)
+{
+    jinja_reach(run, ((const struct joiner *)self)->separator);
+}
+
+static const struct jinja_object_type joiner_type = {.name = "Joiner", .call = call_joiner, .reach = reach_joiner};
 
 static struct jinja_value global_joiner(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
 {
@@ -177,7 +190,13 @@ static bool cycler_get(struct jinja_run *run, struct jinja_object *self, const s
     return true;
 }
 
-static const struct jinja_object_type cycler_type = {.name = "Cycler", .get_attribute = cycler_get};
+static void reach_cycler(struct jinja_run *run, struct jinja_object *self)
+{
+    jinja_reach(run, ((const struct cycler *)self)->items);
+}
+
+static const struct jinja_object_type cycler_type = {
+    .name = "Cycler", .get_attribute = cycler_get, .reach = reach_cycler};
 
 static struct jinja_value global_cycler(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
 {

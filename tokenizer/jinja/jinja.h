@@ -46,9 +46,11 @@ enum { JINJA_MAX_DEPTH = 200 };
 struct jinja_context {
     const struct jinja_variable *variables; /* [num_variables]; of two with the same name the later one counts */
     size_t num_variables;
-    int64_t now;      /* what strftime_now sees: seconds since 1970, shown in local time */
-    double seconds;   /* a longer rendering is an error; 0: 1 second */
-    size_t max_bytes; /* so is one that takes more memory; 0: 64 MiB */
+    int64_t now; /* what strftime_now sees: seconds since 1970, shown in local time */
+    /* A rendering that takes longer, or has more memory in use, is an error. Each byte of the variables allows a
+     * microsecond and 16 bytes more, so that no conversation is too long. */
+    double seconds;   /* 0: 1 second */
+    size_t max_bytes; /* 0: 64 MiB */
 };
 
 struct jinja_output {

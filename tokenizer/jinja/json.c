@@ -15,6 +15,7 @@ static struct jinja_value from_json(struct jinja_run *run, const struct jinja_va
 
 static struct jinja_value from_string(struct jinja_run *run, const json_t *json, bool marked)
 {
+    jinja_run_allow(run, json_string_length(json));
     return jinja_string_of(run, json_string_value(json), json_string_length(json), marked);
 }
 
@@ -29,8 +30,8 @@ static struct jinja_value from_object(struct jinja_run *run, const struct jinja_
         if (marked && variable->is_marked && json_is_string(member))
             marked = variable->is_marked(key, json_string_value(member), json_string_length(member));
         if (!jinja_tick(run)) break;
-        struct jinja_value name = jinja_literal(run, key);
-        if (variable->marked) name = jinja_string_of(run, key, strlen(key), true);
+        struct jinja_value name = jinja_string_of(run, key, strlen(key), variable->marked);
+        jinja_run_allow(run, strlen(key));
         struct jinja_value value = from_json(run, variable, member, marked);
         if (jinja_failed(run)) break;
         jinja_dict_set(run, dict.dict, name, value);
@@ -68,6 +69,7 @@ static struct jinja_value from_spelling(struct jinja_run *run, const json_t *jso
 static struct jinja_value from_json(struct jinja_run *run, const struct jinja_variable *variable, const json_t *json,
                                     bool marked)
 {
+    jinja_run_allow(run, sizeof(json_t));
     switch (json_typeof(json)) {
     case JSON_STRING:
         return from_string(run, json, marked);

@@ -4,6 +4,8 @@
 
 #include "tokenizer/jinja/value.h"
 
+void jinja_memory_free(struct jinja_run *run);
+
 /* --- tables of functions --- */
 
 struct jinja_named {
@@ -21,6 +23,8 @@ extern const size_t jinja_num_str_methods, jinja_num_list_methods, jinja_num_tup
 
 /* --- strings --- */
 
+/* Like jinja_substring, but never a copy. */
+struct jinja_value jinja_view(struct jinja_run *run, const struct jinja_string *s, size_t from, size_t to);
 static inline bool jinja_mark_at(const struct jinja_string *s, size_t byte)
 {
     return s->marks ? s->marks[byte] : s->marked;

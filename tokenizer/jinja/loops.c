@@ -30,12 +30,16 @@ static bool passes(struct loop *l, struct jinja_value *element)
     struct evaluator *e = l->e;
     const struct jinja_for *f = l->s->loop;
     struct frame *frame = e->frame;
+    const struct jinja_value around = frame_value(frame);
+    struct held held;
+    hold(e, &held, &around, 1);
     e->frame = l->frame;
     enter_scope(e, &f->test_scope);
     assign(e, f->test_target, *element);
     const bool passed = jinja_is_true(&e->run, evaluate(e, f->test)) && !jinja_failed(&e->run);
     if (passed) *element = evaluate(e, f->test_target);
     e->frame = frame;
+    release(e, &held);
     return passed;
 }
 
@@ -51,7 +55,9 @@ static bool pull(struct loop *l, struct jinja_value *out)
 
 static bool peek(struct loop *l)
 {
+    l->e->library_calls++;
     if (!l->has_after) l->has_after = pull(l, &l->after);
+    l->e->library_calls--;
     return l->has_after;
 }
 
@@ -76,7 +82,9 @@ static int64_t length(struct loop *l)
     if (l->length >= 0) return l->length;
     const struct jinja_value rest = jinja_list_new(run, JINJA_LIST);
     struct jinja_value element;
+    l->e->library_calls++;
     while (pull(l, &element)) jinja_list_append(run, rest.list, element);
+    l->e->library_calls--;
     if (jinja_failed(run)) return 0;
     l->source = rest.list;
     l->next = 0;
@@ -155,11 +163,24 @@ static bool loop_repr(struct jinja_run *run, struct jinja_builder *b, struct jin
 
 static struct jinja_value loop_call(struct jinja_run *run, struct jinja_object *self, const struct jinja_args *args);
 
+static void reach_loop(struct jinja_run *run, struct jinja_object *self)
+{
+    const struct loop *l = (const struct loop *)self;
+    const struct jinja_value values[] = {frame_value(l->frame),
+                                         {.kind = JINJA_LIST, .list = (struct jinja_list *)l->source},
+                                         l->before,
+                                         l->current,
+                                         l->after,
+                                         l->changed};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) jinja_reach(run, values[i]);
+}
+
 static const struct jinja_object_type loop_type = {.name = "LoopContext",
                                                    .get_attribute = loop_attribute,
                                                    .call = loop_call,
                                                    .length = loop_length,
-                                                   .build_repr = loop_repr};
+                                                   .build_repr = loop_repr,
+                                                   .reach = reach_loop};
 
 /* --- the statement --- */
 
@@ -180,15 +201,19 @@ static struct loop *new_loop(struct evaluator *e, const struct jinja_statement *
 static enum flow run_loop(struct evaluator *e, struct loop *l)
 {
     const struct jinja_statement *s = l->s;
+    const struct jinja_value object = jinja_object(&l->object);
+    struct held held;
     bool completed = false;
     enum flow flow = FLOW_NEXT;
+    hold(e, &held, &object, 1);
     while (flow != FLOW_BREAK && flow != FLOW_STOP && step(l)) {
         assign(e, s->targets.first, l->current);
-        e->frame->slots[s->loop->loop_slot] = jinja_object(&l->object);
+        e->frame->slots[s->loop->loop_slot] = object;
         enter_scope(e, &s->scope);
         flow = execute(e, &s->body);
         completed = completed || flow == FLOW_NEXT;
     }
+    release(e, &held);
     leave_scope(e, &s->scope);
     if (jinja_failed(&e->run)) return FLOW_STOP;
     if (completed || !s->loop->otherwise.first) return FLOW_NEXT;
@@ -203,17 +228,20 @@ static struct jinja_value run_recursive(struct evaluator *e, const struct jinja_
                                         struct jinja_value iterable, int64_t depth0)
 {
     struct frame *frame = e->frame;
-    struct jinja_builder text = {0}, *around = e->out;
+    const struct jinja_value around = frame_value(frame);
+    struct output out;
+    struct held held;
     struct loop *l = new_loop(e, s, standing, iterable, depth0);
     struct frame *own = l ? new_frame(e, standing, s->loop->num_slots) : NULL;
     if (!own || !jinja_enter(&e->run)) return jinja_none();
+    hold(e, &held, &around, 1);
+    begin_output(e, &out);
     e->frame = own;
-    e->out = &text;
     run_loop(e, l);
-    e->out = around;
     e->frame = frame;
+    release(e, &held);
     jinja_leave(&e->run);
-    return jinja_failed(&e->run) ? jinja_none() : jinja_build_end(&e->run, &text);
+    return end_output(e, &out);
 }
 
 /* loop(children) */
@@ -237,5 +265,5 @@ enum flow execute_for(struct evaluator *e, const struct jinja_statement *s)
         return l ? run_loop(e, l) : FLOW_STOP;
     }
     const struct jinja_value text = run_recursive(e, s, e->frame, iterable, 0);
-    return !jinja_failed(&e->run) && jinja_build_str(&e->run, e->out, text) ? FLOW_NEXT : FLOW_STOP;
+    return !jinja_failed(&e->run) && jinja_build_str(&e->run, &e->out->text, text) ? FLOW_NEXT : FLOW_STOP;
 }

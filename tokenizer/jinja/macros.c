@@ -103,18 +103,23 @@ static struct jinja_value macro_call(struct jinja_run *run, struct jinja_object 
 {
     struct macro *macro = (struct macro *)self;
     struct evaluator *e = macro->e;
-    struct frame *around = e->frame, *frame = new_frame(e, macro->frame, macro->m->num_slots);
+    const struct jinja_macro *m = macro->m;
+    struct frame *around = e->frame, *frame = new_frame(e, macro->frame, m->num_slots);
+    const struct jinja_value values[] = {frame_value(around), jinja_object(self)};
+    struct held held;
     if (!frame || !jinja_enter(run)) return jinja_none();
     struct jinja_value text = jinja_none();
     bind_arguments(macro, args, frame);
+    hold(e, &held, values, 2);
     if (!jinja_failed(run)) {
         enum flow flow;
         e->frame = frame;
-        enter_scope(e, &macro->m->scope);
-        use_defaults(e, macro->m);
-        text = execute_captured(e, &macro->m->body, &flow);
+        enter_scope(e, &m->scope);
+        use_defaults(e, m);
+        text = execute_captured(e, &m->body, &flow);
         e->frame = around;
     }
+    release(e, &held);
     jinja_leave(run);
     return text;
 }
@@ -156,8 +161,16 @@ static bool macro_repr(struct jinja_run *run, struct jinja_builder *b, struct ji
            jinja_build_text(run, b, "'>");
 }
 
-static const struct jinja_object_type macro_type = {
-    .name = "Macro", .get_attribute = macro_attribute, .call = macro_call, .build_repr = macro_repr};
+static void reach_macro(struct jinja_run *run, struct jinja_object *self)
+{
+    jinja_reach(run, frame_value(((struct macro *)self)->frame));
+}
+
+static const struct jinja_object_type macro_type = {.name = "Macro",
+                                                    .get_attribute = macro_attribute,
+                                                    .call = macro_call,
+                                                    .build_repr = macro_repr,
+                                                    .reach = reach_macro};
 
 struct jinja_value make_macro(struct evaluator *e, const struct jinja_macro *m)
 {

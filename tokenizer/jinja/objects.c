@@ -23,8 +23,13 @@ static bool build_function(struct jinja_run *run, struct jinja_builder *b, struc
     return jinja_build_printf(run, b, "<function %s>", ((const struct function *)self)->name);
 }
 
+static void reach_function(struct jinja_run *run, struct jinja_object *self)
+{
+    jinja_reach(run, ((const struct function *)self)->self);
+}
+
 static const struct jinja_object_type function_type = {
-    .name = "function", .call = call_function, .build_repr = build_function};
+    .name = "function", .call = call_function, .build_repr = build_function, .reach = reach_function};
 
 struct jinja_value jinja_make_function(struct jinja_run *run, const char *name, jinja_function function,
                                        struct jinja_value self)
@@ -39,26 +44,35 @@ struct jinja_value jinja_make_function(struct jinja_run *run, const char *name, 
 
 struct generator {
     struct jinja_object base;
-    struct jinja_list rest;
+    struct jinja_value items; /* a list */
+    size_t next;              /* the first that was not seen */
 };
 
 static const struct jinja_list *iterate_generator(struct jinja_run *run, struct jinja_object *self)
 {
     struct generator *g = (struct generator *)self;
-    struct jinja_list *rest = jinja_alloc(run, sizeof *rest);
-    if (!rest) return NULL;
-    *rest = g->rest;
-    g->rest.count = 0;
-    return rest;
+    const struct jinja_list *items = g->items.list;
+    size_t i = g->next;
+    g->next = items->count;
+    if (i == 0) return items;
+    struct jinja_value rest = jinja_list_new(run, JINJA_LIST);
+    while (i < items->count && jinja_tick(run)) jinja_list_append(run, rest.list, items->items[i++]);
+    return jinja_failed(run) ? NULL : rest.list;
 }
 
-static const struct jinja_object_type generator_type = {.name = "generator", .iterate = iterate_generator};
+static void reach_generator(struct jinja_run *run, struct jinja_object *self)
+{
+    jinja_reach(run, ((const struct generator *)self)->items);
+}
+
+static const struct jinja_object_type generator_type = {
+    .name = "generator", .iterate = iterate_generator, .reach = reach_generator};
 
 struct jinja_value jinja_generator(struct jinja_run *run, struct jinja_value items)
 {
     struct generator *g = jinja_alloc(run, sizeof *g);
     if (!g || items.kind != JINJA_LIST) return jinja_undefined(NULL);
-    *g = (struct generator){{&generator_type}, *items.list};
+    *g = (struct generator){{&generator_type}, items, 0};
     return jinja_object(&g->base);
 }
 
@@ -69,13 +83,11 @@ bool jinja_first_element(struct jinja_run *run, struct jinja_value v, struct jin
         return true;
     }
     struct generator *g = v.kind == JINJA_OBJECT && v.object->type == &generator_type ? (void *)v.object : NULL;
-    const struct jinja_list *list = g ? &g->rest : jinja_iterate(run, v);
-    if (!list || list->count == 0 || jinja_failed(run)) return false;
-    *out = list->items[0];
-    if (g) {
-        g->rest.items++;
-        g->rest.count--;
-    }
+    const struct jinja_list *list = g ? g->items.list : jinja_iterate(run, v);
+    const size_t first = g ? g->next : 0;
+    if (!list || list->count <= first || jinja_failed(run)) return false;
+    *out = list->items[first];
+    if (g) g->next++;
     return true;
 }
 
@@ -197,9 +209,15 @@ static bool build_view(struct jinja_run *run, struct jinja_builder *b, struct ji
     return jinja_build_text(run, b, ")");
 }
 
+static void reach_view(struct jinja_run *run, struct jinja_object *self)
+{
+    jinja_reach(run, (struct jinja_value){.kind = JINJA_DICT, .dict = ((const struct view *)self)->dict});
+}
+
 #define VIEW_TYPE(type_name)                                                                                           \
     {                                                                                                                  \
-        .name = type_name, .iterate = iterate_view, .length = view_length, .build_repr = build_view                    \
+        .name = type_name, .iterate = iterate_view, .length = view_length, .build_repr = build_view,                   \
+        .reach = reach_view                                                                                            \
     }
 static const struct jinja_object_type view_types[] = {
     [JINJA_KEYS] = VIEW_TYPE("dict_keys"),

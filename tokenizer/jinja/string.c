@@ -6,26 +6,35 @@
 #include "tokenizer/jinja/characters.h"
 #include "tokenizer/jinja/library.h"
 
+enum {
+    MIN_CAPACITY = 32, /* bytes of a buffer */
+    MAX_KEPT = 4096    /* of a buffer that a short part of it may keep in memory */
+};
+
+/* `s` as a value of the run. The strings of a parser, whose run frees nothing before the end, refer to no buffer: the
+ * renderings of a template share them. */
 static struct jinja_value new_string(struct jinja_run *run, struct jinja_string s)
 {
     struct jinja_string *out = jinja_alloc(run, sizeof *out);
     if (!out) return jinja_undefined(NULL);
-    s.count = character_count(s.bytes, s.length);
+    s.is_cell = run->reach_roots != NULL;
+    if (!s.is_cell) s.buffer = NULL;
+    if (s.buffer) s.buffer->shared = true;
     *out = s;
     return (struct jinja_value){.kind = JINJA_STRING, .string = out};
 }
 
 struct jinja_value jinja_string_of(struct jinja_run *run, const char *bytes, size_t length, bool marked)
 {
-    return new_string(run, (struct jinja_string){.bytes = bytes, .length = length, .marked = marked});
+    const size_t count = character_count(bytes, length);
+    return new_string(run, (struct jinja_string){.bytes = bytes, .length = length, .count = count, .marked = marked});
 }
 
 struct jinja_value jinja_string_copy(struct jinja_run *run, const char *bytes, size_t length, bool marked)
 {
-    char *copy = jinja_alloc(run, length + 1);
-    if (!copy) return jinja_undefined(NULL);
-    memcpy(copy, bytes, length);
-    return jinja_string_of(run, copy, length, marked);
+    struct jinja_builder b = {0};
+    jinja_build_bytes(run, &b, bytes, length, marked);
+    return jinja_build_end(run, &b);
 }
 
 struct jinja_value jinja_literal(struct jinja_run *run, const char *text)
@@ -33,12 +42,23 @@ struct jinja_value jinja_literal(struct jinja_run *run, const char *text)
     return jinja_string_of(run, text, strlen(text), false);
 }
 
-struct jinja_value jinja_substring(struct jinja_run *run, const struct jinja_string *s, size_t from, size_t to)
+struct jinja_value jinja_view(struct jinja_run *run, const struct jinja_string *s, size_t from, size_t to)
 {
     return new_string(run, (struct jinja_string){.bytes = s->bytes + from,
                                                  .length = to - from,
+                                                 .count = character_count(s->bytes + from, to - from),
                                                  .marks = s->marks ? s->marks + from : NULL,
+                                                 .buffer = s->buffer,
                                                  .marked = s->marked});
+}
+
+struct jinja_value jinja_substring(struct jinja_run *run, const struct jinja_string *s, size_t from, size_t to)
+{
+    if (!s->buffer || s->buffer->capacity <= MAX_KEPT || s->buffer->capacity / 8 < to - from)
+        return jinja_view(run, s, from, to);
+    struct jinja_builder b = {0}; /* a copy, so that a short string does not keep a long one in memory */
+    jinja_build_range(run, &b, s, from, to);
+    return jinja_build_end(run, &b);
 }
 
 struct jinja_value jinja_as_markup(struct jinja_run *run, struct jinja_value string)
@@ -90,30 +110,61 @@ size_t jinja_find_last_bytes(struct jinja_run *run, const struct jinja_string *s
     return SIZE_MAX;
 }
 
-static bool reserve(struct jinja_run *run, struct jinja_builder *b, size_t more)
+/* Whether the builder's bytes end where those of its buffer do: no string has grown into the room behind them. */
+static bool is_at_end(const struct jinja_builder *b)
 {
+    return b->buffer && b->buffer->length == b->length;
+}
+
+/* The builder's bytes in a buffer of its own. */
+static bool move(struct jinja_run *run, struct jinja_builder *b, size_t capacity)
+{
+    const struct jinja_buffer *from = b->buffer;
+    struct jinja_buffer *to = jinja_alloc(run, sizeof *to + capacity);
+    uint8_t *marks = from && from->marks ? jinja_alloc(run, capacity) : NULL;
     if (jinja_failed(run)) return false;
-    if (b->capacity - b->length >= more) return true;
-    size_t capacity = b->capacity * 2 > b->length + more ? b->capacity * 2 : b->length + more;
-    if (capacity < 64) capacity = 64;
-    char *bytes = jinja_alloc(run, capacity);
-    uint8_t *marks = b->marks ? jinja_alloc(run, capacity) : NULL;
-    if (!bytes || (b->marks && !marks)) return false;
-    if (b->length) memcpy(bytes, b->bytes, b->length);
-    if (marks) memcpy(marks, b->marks, b->length);
-    b->bytes = bytes;
-    b->marks = marks;
-    b->capacity = capacity;
+    if (from) memcpy(to->bytes, from->bytes, b->length);
+    if (marks) memcpy(marks, from->marks, b->length);
+    to->marks = marks;
+    to->length = b->length;
+    to->capacity = capacity;
+    b->buffer = to;
     return true;
 }
 
-/* Room for `more` bytes that have not all the mark of those before them. */
+static bool grow(struct jinja_run *run, struct jinja_builder *b, size_t capacity)
+{
+    struct jinja_buffer *buffer = b->buffer;
+    if (buffer->marks) {
+        uint8_t *marks = jinja_grow(run, buffer->marks, b->length, capacity);
+        if (marks) buffer->marks = marks;
+    }
+    buffer = jinja_grow(run, buffer, sizeof *buffer + b->length, sizeof *buffer + capacity);
+    if (!buffer) return false;
+    buffer->capacity = capacity;
+    b->buffer = buffer;
+    return true;
+}
+
+/* Room for `more` bytes behind those of the builder. */
+static bool reserve(struct jinja_run *run, struct jinja_builder *b, size_t more)
+{
+    if (jinja_failed(run)) return false;
+    const bool at_end = is_at_end(b);
+    if (at_end && b->buffer->capacity - b->length >= more) return true;
+    size_t capacity = b->length + more;
+    if (at_end && capacity < 2 * b->buffer->capacity) capacity = 2 * b->buffer->capacity;
+    if (capacity < MIN_CAPACITY) capacity = MIN_CAPACITY;
+    return at_end && !b->buffer->shared ? grow(run, b, capacity) : move(run, b, capacity);
+}
+
+/* Room for bytes that have not all the mark of those before them. */
 static bool need_marks(struct jinja_run *run, struct jinja_builder *b)
 {
-    if (b->marks) return true;
-    b->marks = jinja_alloc(run, b->capacity);
-    if (!b->marks) return false;
-    memset(b->marks, b->marked, b->length);
+    if (b->buffer->marks) return true;
+    b->buffer->marks = jinja_alloc(run, b->buffer->capacity);
+    if (!b->buffer->marks) return false;
+    memset(b->buffer->marks, b->marked, b->length);
     return true;
 }
 
@@ -125,19 +176,23 @@ static bool append(struct jinja_run *run, struct jinja_builder *b, const char *b
     if (!reserve(run, b, length)) return false;
     if (b->length == 0) b->marked = marked;
     if ((marks || b->marked != marked) && !need_marks(run, b)) return false;
-    memcpy(b->bytes + b->length, bytes, length);
+    struct jinja_buffer *buffer = b->buffer;
+    memcpy(buffer->bytes + b->length, bytes, length);
     if (marks) {
-        memcpy(b->marks + b->length, marks, length);
-    } else if (b->marks) {
-        memset(b->marks + b->length, marked, length);
+        memcpy(buffer->marks + b->length, marks, length);
+    } else if (buffer->marks) {
+        memset(buffer->marks + b->length, marked, length);
     }
-    b->length += length;
+    buffer->length = b->length += length;
     return true;
 }
 
 bool jinja_build_string(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s)
 {
-    return append(run, b, s->bytes, s->length, s->marks, s->marked);
+    const bool may_grow = s->buffer && s->bytes == s->buffer->bytes && s->length == s->buffer->length;
+    if (b->buffer || !may_grow || jinja_failed(run)) return append(run, b, s->bytes, s->length, s->marks, s->marked);
+    *b = (struct jinja_builder){s->buffer, s->length, s->marked, {s->length, s->count}};
+    return true;
 }
 
 bool jinja_build_range(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s, size_t from,
@@ -189,9 +244,13 @@ bool jinja_build_repeated(struct jinja_run *run, struct jinja_builder *b, const 
 struct jinja_value jinja_build_end(struct jinja_run *run, struct jinja_builder *b)
 {
     if (jinja_failed(run)) return jinja_undefined(NULL);
-    return new_string(
-        run, (struct jinja_string){
-                 .bytes = b->bytes ? b->bytes : "", .length = b->length, .marks = b->marks, .marked = b->marked});
+    struct jinja_string s = {.bytes = "", .length = b->length, .buffer = b->buffer, .marked = b->marked};
+    if (b->buffer) {
+        s.bytes = b->buffer->bytes;
+        s.marks = b->buffer->marks;
+        s.count = b->counted.count + character_count(s.bytes + b->counted.length, s.length - b->counted.length);
+    }
+    return new_string(run, s);
 }
 
 struct jinja_value jinja_escape(struct jinja_run *run, struct jinja_value v)

@@ -1,9 +1,10 @@
 /* Python's values, as far as templates see them, and one rendering (struct jinja_run) that owns their memory.
  *
- * All memory comes from the run and is freed with it, so values are passed around freely. Nothing returns an error: the
- * first failure stays in the run, after which functions return undefined or false at once, and the evaluator stops when
- * it sees jinja_failed(). Semantics are those of Python 3.11 and jinja2 3.1; error texts follow theirs where that helps
- * the author of a template. */
+ * All memory comes from the run. What no value refers to any more is found and freed while the evaluator goes from one
+ * node to the next, never while a function of the library runs; so values are passed around freely. Nothing returns an
+ * error: the first failure stays in the run, after which functions return undefined or false at once, and the evaluator
+ * stops when it sees jinja_failed(). Semantics are those of Python 3.11 and jinja2 3.1; error texts follow theirs where
+ * that helps the author of a template. */
 #ifndef QUIRE_TOKENIZER_JINJA_VALUE_H
 #define QUIRE_TOKENIZER_JINJA_VALUE_H
 
@@ -18,17 +19,26 @@
 
 /* --- the run --- */
 
-struct jinja_block; /* of memory; private to run.c */
+struct jinja_block; /* of memory; private to memory.c */
+struct jinja_cell;
 
 struct jinja_run {
     const struct jinja_context *context;
-    struct jinja_block *blocks;
-    size_t bytes, max_bytes; /* allocated, and the limit */
-    double deadline;         /* on base/clock.h's clock */
-    uint32_t ticks;          /* counts calls of jinja_tick, so that the clock is read rarely */
-    int depth;               /* of evaluation: jinja_enter and jinja_leave */
-    int line, column;        /* of the node being evaluated, from 1; the evaluator sets them */
-    enum status status;      /* of the first failure */
+    struct jinja_block *blocks, *large; /* of many cells; of one each */
+    char *hole, *hole_end;              /* what small cells are cut from */
+    struct jinja_cell *holes;
+    struct jinja_cell *waiting; /* reached, but not yet looked into */
+    /* Calls jinja_reach for all values in use. NULL, as for a parser: nothing is freed before the end. */
+    void (*reach_roots)(struct jinja_run *run);
+    size_t bytes, max_bytes; /* in use, and the limit */
+    size_t collect_at;       /* `bytes` at which cells that nothing reaches are freed */
+    uint64_t collect_at_tick;
+    double deadline;       /* on base/clock.h's clock: then the thread is asked how long it has computed */
+    double began, seconds; /* on the thread's clock; the limit */
+    uint64_t ticks;        /* counts calls of jinja_tick, so that the clock is read rarely */
+    int depth;             /* of evaluation: jinja_enter and jinja_leave */
+    int line, column;      /* of the node being evaluated, from 1; the evaluator sets them */
+    enum status status;    /* of the first failure */
     struct error *err;
 };
 
@@ -43,6 +53,11 @@ static inline bool jinja_failed(const struct jinja_run *run)
 void jinja_fail(struct jinja_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Memory for `size` bytes, zeroed and aligned for any type; NULL after a failure (the limit is one). */
 void *jinja_alloc(struct jinja_run *run, size_t size);
+/* Memory of jinja_alloc made larger: its first old_size bytes are kept, further ones may hold anything, and it may
+ * move. Nothing else may refer to it. NULL after a failure. `memory` may be NULL. */
+void *jinja_grow(struct jinja_run *run, void *memory, size_t old_size, size_t size);
+/* Raises the limits of memory and time for `bytes` of variables. */
+void jinja_run_allow(struct jinja_run *run, size_t bytes);
 /* Called for each node, and for each element or character that a loop goes through: fails when the time is up. False
  * after a failure. What the C library does in one call (memmem, memcpy) is not counted: it is at most max_bytes long.
  */
@@ -69,6 +84,7 @@ enum jinja_kind {
 
 struct jinja_value {
     enum jinja_kind kind;
+    bool missing_is_cell; /* UNDEFINED: the run made the sentence; otherwise it outlives the run */
     union {
         const char *missing; /* UNDEFINED: the sentence that using it gives, such as "'x' is undefined"; NULL: none */
         bool boolean;
@@ -86,8 +102,10 @@ struct jinja_value {
 struct jinja_string {
     const char *bytes; /* [length], not NUL-terminated */
     size_t length;
-    size_t count;         /* of characters (code points) */
-    const uint8_t *marks; /* [length]; NULL: every byte has the mark `marked` */
+    size_t count;                /* of characters (code points) */
+    const uint8_t *marks;        /* [length]; NULL: every byte has the mark `marked` */
+    struct jinja_buffer *buffer; /* that bytes and marks are in; NULL: they outlive the run */
+    bool is_cell;                /* the run may free it; false: it outlives the run, or lies in something else */
     bool marked;
     /* jinja2's Markup, which the filters escape and safe make: + escapes what it is added to. Methods and % give plain
      * strings. */
@@ -95,7 +113,7 @@ struct jinja_string {
 };
 
 struct jinja_list {
-    struct jinja_value *items; /* [count] */
+    struct jinja_value *items; /* [count]; another list may have the same, and more behind them */
     size_t count, capacity;
     const char *const *names; /* [count] of a named tuple's items, which groupby makes; NULL: none */
 };
@@ -138,6 +156,8 @@ struct jinja_object_type {
     /* object[key]. False: there is no such item. */
     bool (*get_item)(struct jinja_run *run, struct jinja_object *self, struct jinja_value key, struct jinja_value *out);
     bool (*build_repr)(struct jinja_run *run, struct jinja_builder *b, struct jinja_object *self); /* "<NAME object>" */
+    /* Calls jinja_reach for the values, and jinja_reach_memory for the memory, that it refers to. */
+    void (*reach)(struct jinja_run *run, struct jinja_object *self);
 };
 struct jinja_object { /* the first member of each object's own struct */
     const struct jinja_object_type *type;
@@ -148,9 +168,19 @@ struct jinja_object { /* the first member of each object's own struct */
 typedef struct jinja_value (*jinja_function)(struct jinja_run *run, struct jinja_value self,
                                              const struct jinja_args *args);
 
+/* --- what is alive: called by reach_roots, and by the reach of objects --- */
+
+void jinja_reach(struct jinja_run *run, struct jinja_value v);
+/* What jinja_alloc gave; NULL is allowed. False: it was reached before. */
+bool jinja_reach_memory(const void *memory);
+void jinja_reach_buffer(const struct jinja_buffer *buffer);
+/* Frees what is not reached, if enough was made since the last time. Whoever calls it holds no value that the roots do
+ * not reach. */
+void jinja_collect(struct jinja_run *run);
+
 /* --- making values --- */
 
-struct jinja_value jinja_undefined(const char *missing); /* `missing` lives as long as the run */
+struct jinja_value jinja_undefined(const char *missing); /* `missing` outlives the run */
 struct jinja_value jinja_none(void);
 struct jinja_value jinja_bool(bool value);
 struct jinja_value jinja_int(int64_t value);
@@ -159,7 +189,7 @@ struct jinja_value jinja_object(struct jinja_object *object);
 /* An object that calls `function` with `self`; `name` (a literal) names it in messages. */
 struct jinja_value jinja_make_function(struct jinja_run *run, const char *name, jinja_function function,
                                        struct jinja_value self);
-/* Refers to bytes[length], valid UTF-8 that lives as long as the run. */
+/* Refers to bytes[length], valid UTF-8 that nothing frees as long as the run lasts. */
 struct jinja_value jinja_string_of(struct jinja_run *run, const char *bytes, size_t length, bool marked);
 struct jinja_value jinja_string_copy(struct jinja_run *run, const char *bytes, size_t length, bool marked);
 struct jinja_value jinja_literal(struct jinja_run *run, const char *text); /* NUL-terminated, unmarked */
@@ -172,12 +202,23 @@ bool jinja_dict_set(struct jinja_run *run, struct jinja_dict *dict, struct jinja
 const struct jinja_value *jinja_dict_get(struct jinja_run *run, const struct jinja_dict *dict, struct jinja_value key);
 struct jinja_value jinja_from_json(struct jinja_run *run, const struct jinja_variable *variable);
 
+/* Memory for bytes and marks. Strings share it: one that ends where the buffer ends may grow into the room behind it,
+ * so that a template which adds to a string again and again copies little. */
+struct jinja_buffer {
+    uint8_t *marks; /* [capacity]; NULL as long as all bytes have the same mark */
+    size_t length, capacity;
+    bool shared; /* a string refers to it: its bytes stay where they are */
+    char bytes[];
+};
+
 /* A string being put together, with its marks. Zero-initialise it; the memory is the run's. */
 struct jinja_builder {
-    char *bytes;
-    uint8_t *marks; /* NULL as long as all bytes have the mark `marked` */
-    size_t length, capacity;
-    bool marked;
+    struct jinja_buffer *buffer; /* NULL: empty */
+    size_t length;               /* of the bytes, which are the first of the buffer */
+    bool marked;                 /* the mark of all bytes, as long as the buffer has no marks */
+    struct {
+        size_t length, count; /* the first `length` bytes have `count` characters */
+    } counted;
 };
 bool jinja_build_string(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s);
 bool jinja_build_bytes(struct jinja_run *run, struct jinja_builder *b, const char *bytes, size_t length, bool marked);
