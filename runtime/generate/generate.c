@@ -288,6 +288,7 @@ static enum status answer_all(struct run *run, struct error *err)
         if (status == STATUS_OK && engine_has_work(run->engine)) status = engine_step(run->engine, &worked, err);
         enum status written = write_ready(run, status == STATUS_OK ? err : NULL);
         if (status == STATUS_OK) status = written;
+        if (status == STATUS_OK) status = answers_watch(&run->answers, err);
         if (status == STATUS_OK && run->input_ended && run->queue.num_results == 0) break;
         show_progress(run);
     }
@@ -392,14 +393,14 @@ static int run_to_end(struct run *run)
         status = answers_begin(&run->answers, &err); /* the input may have no prompts */
     progress_clear(&run->progress);
     int exit_status = status == STATUS_OK ? EXIT_STATUS_OK : fail(run, &err);
-    if (!run->answers.output.failed && (status != STATUS_OK || ended_early)) {
+    if (!run->answers.failed && (status != STATUS_OK || ended_early)) {
         status = wind_up(run, status == STATUS_OK, &err);
         if (status != STATUS_OK) exit_status = fail(run, &err);
     }
     if (ended_early && interrupt_pending()) print_interrupted(run);
     exit_status = end_answers(run, exit_status);
-    if (!run->answers.output.failed && !quiet) print_summary(run);
-    if (!run->answers.output.failed) print_failed(run);
+    if (!run->answers.failed && !quiet) print_summary(run);
+    if (!run->answers.failed) print_failed(run);
     return ended_early || run->input_failed || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
 }
 
@@ -503,7 +504,8 @@ static int open_and_run(struct run *run)
 
 static int generate(struct generate_options *o)
 {
-    struct run run = {.options = o, .answers = {.ordered = o->ordered, .overwrite = o->overwrite}};
+    struct run run = {.options = o,
+                      .answers = {.ordered = o->ordered, .overwrite = o->overwrite, .log = &o->log}};
     o->log.line = &run.progress.drawn;
     const int exit_status = open_and_run(&run);
     prompt_rules_free(&run.prompts);
