@@ -74,6 +74,14 @@ static void add_done(struct line *l, const struct progress_facts *f)
     add(l, part);
 }
 
+static void add_reading(struct line *l, const struct progress_facts *f)
+{
+    char part[32];
+    if (f->output_tokens > 0 || f->prompt_tokens >= f->prompt_tokens_known) return;
+    snprintf(part, sizeof part, "reading %d %%", (int)(100 * f->prompt_tokens / f->prompt_tokens_known));
+    add(l, part);
+}
+
 static void add_left(struct line *l, const struct progress_facts *f, double seconds)
 {
     char part[48];
@@ -92,6 +100,7 @@ bool progress_line(const struct progress *p, const struct progress_facts *f, dou
     struct line l = {.out = out, .start = out->length, .width = width, .ok = true};
     char part[96];
     add_done(&l, f);
+    add_reading(&l, f);
     add_left(&l, f, seconds);
     snprintf(part, sizeof part, "%.0f + %.0f tokens/s", p->prompt_rate, p->output_rate);
     add(&l, part);

@@ -11,6 +11,13 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
  * reserves this estimate, which is generous, so that they fit beside the blocks; the report shows what they took. */
 static const int64_t GRAPH_RESERVE = 128 << 20;
 
+/* Tokens of a step where nobody asks for another number; on the CPU fewer, if these take long, but so many that a matmul
+ * reads its weights for many tokens. */
+enum { STEP_TOKENS = 8192, CPU_STEP_MIN_TOKENS = 128 };
+/* Operations a second of one thread in a matmul: what AVX2 does at least; AVX-512 does two to four times as many
+ * (kernels/MEASURED.md). */
+static const double CPU_THREAD_SPEED = 50e9;
+
 /* ---- before anything is allocated ---- */
 
 /* What an earlier plan on this device found out about it. */
@@ -86,10 +93,30 @@ static enum status gpu_budget(const struct engine_options *o, struct loaded_mode
     return STATUS_OK;
 }
 
+/* Multiplications and additions of a token in the layers' matrices. */
+static double token_operations(const struct tensor_table *table)
+{
+    double elements = 0;
+    for (int32_t i = 0; i < table->count; i++) {
+        const struct tensor *t = &table->tensors[i];
+        if (t->kind == TENSOR_MATRIX && t->layer >= 0) elements += (double)tensor_elements(t);
+    }
+    return 2 * elements;
+}
+
+/* As many as the CPU computes in about a second, by an estimate that is the same in every run. */
+static int32_t cpu_step_tokens(const struct engine_options *o, const struct loaded_model *l)
+{
+    const double most = engine_options_threads(o) * CPU_THREAD_SPEED / token_operations(&l->weights.table);
+    int32_t tokens = CPU_STEP_MIN_TOKENS;
+    while (tokens < STEP_TOKENS && 2 * tokens <= most) tokens *= 2;
+    return tokens;
+}
+
 static int32_t max_step_tokens(const struct engine_options *o, const struct loaded_model *l)
 {
     if (o->max_num_batched_tokens > 0) return o->max_num_batched_tokens;
-    const int32_t usual = o->cancel && !l->backend->discrete ? 128 : 8192;
+    const int32_t usual = l->backend->discrete ? STEP_TOKENS : cpu_step_tokens(o, l);
     return usual > o->max_num_seqs ? usual : o->max_num_seqs;
 }
 

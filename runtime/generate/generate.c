@@ -64,6 +64,49 @@ struct run {
     bool at_terminal;                                    /* answers and progress are shown on the same screen */
 };
 
+/* ---- progress ---- */
+
+/* How many prompts there are, guessed from the part of the input that was read; 0: it has no known size. */
+static int64_t estimate_total(struct run *run)
+{
+    const uint64_t position = inputs_position(&run->inputs);
+    if (run->input_ended || run->inputs.size == 0 || position == 0) return 0;
+    return (int64_t)((double)run->next_index * (double)run->inputs.size / (double)position);
+}
+
+static void count_tokens(const struct run *run, struct progress_facts *facts)
+{
+    facts->prompt_tokens = facts->prompt_tokens_known = run->prompt_tokens;
+    facts->output_tokens = run->output_tokens;
+    for (const struct result *r = run->queue.waiting.first; r; r = r->next) {
+        facts->prompt_tokens += r->prompt_tokens                        ? r->prompt_tokens
+                                : r->request ? engine_num_computed(run->engine, r->request)
+                                             : 0;
+        facts->prompt_tokens_known += r->prompt_len;
+        facts->output_tokens += result_output_tokens(r);
+    }
+}
+
+static void show_progress(struct run *run)
+{
+    if (!progress_due(&run->progress)) return;
+    struct scheduler_stats stats;
+    engine_stats(run->engine, &stats);
+    struct progress_facts facts = {.done = run->answers.set.count + run->num_written,
+                                   .done_before = run->answers.set.count,
+                                   .running = stats.num_running,
+                                   .waiting = stats.num_waiting + stats.num_swapped};
+    count_tokens(run, &facts);
+    if (run->counted || run->input_ended)
+        facts.total = run->counted ? run->end - run->begin : run->next_index;
+    else
+        facts.total = estimate_total(run);
+    facts.total_estimated = !run->counted && !run->input_ended;
+    if (stats.blocks_total > 0) facts.cache_used = (double)stats.blocks_in_use / (double)stats.blocks_total;
+    if (stats.prefix_queries > 0) facts.hit_rate = (double)stats.prefix_hits / (double)stats.prefix_queries;
+    progress_update(&run->progress, &facts);
+}
+
 /* ---- a line in ---- */
 
 static enum status add_request(struct run *run, const struct prompt *prompt, struct result *result, struct error *err)
@@ -196,6 +239,7 @@ static enum status read_window(struct run *run, struct error *err)
             enum status status = take_prompt(run, kind, line, length, err);
             if (status != STATUS_OK) return status;
         }
+        show_progress(run);
     }
     return STATUS_OK;
 }
@@ -245,52 +289,18 @@ static enum status write_ready(struct run *run, struct error *err)
 
 /* ---- the loop ---- */
 
-/* How many prompts there are, guessed from the part of the input that was read; 0: it has no known size. */
-static int64_t estimate_total(struct run *run)
-{
-    const uint64_t position = inputs_position(&run->inputs);
-    if (run->input_ended || run->inputs.size == 0 || position == 0) return 0;
-    return (int64_t)((double)run->next_index * (double)run->inputs.size / (double)position);
-}
-
-static void show_progress(struct run *run)
-{
-    if (!progress_due(&run->progress)) return;
-    const struct result_queue *q = &run->queue;
-    struct scheduler_stats stats;
-    engine_stats(run->engine, &stats);
-    struct progress_facts facts = {.done = run->answers.set.count + run->num_written,
-                                   .done_before = run->answers.set.count,
-                                   .prompt_tokens = run->prompt_tokens,
-                                   .output_tokens = run->output_tokens,
-                                   .running = stats.num_running,
-                                   .waiting = stats.num_waiting + stats.num_swapped};
-    for (const struct result *r = q->waiting.first; r; r = r->next) {
-        facts.prompt_tokens += r->prompt_tokens;
-        facts.output_tokens += result_output_tokens(r);
-    }
-    if (run->counted || run->input_ended)
-        facts.total = run->counted ? run->end - run->begin : run->next_index;
-    else
-        facts.total = estimate_total(run);
-    facts.total_estimated = !run->counted && !run->input_ended;
-    if (stats.blocks_total > 0) facts.cache_used = (double)stats.blocks_in_use / (double)stats.blocks_total;
-    if (stats.prefix_queries > 0) facts.hit_rate = (double)stats.prefix_hits / (double)stats.prefix_queries;
-    progress_update(&run->progress, &facts);
-}
-
 static enum status answer_all(struct run *run, struct error *err)
 {
     enum status status = STATUS_OK;
     while (status == STATUS_OK && !ends_early(run)) {
         status = read_ahead(run, err);
         bool worked = true;
+        show_progress(run); /* before a step, which may take seconds */
         if (status == STATUS_OK && engine_has_work(run->engine)) status = engine_step(run->engine, &worked, err);
         enum status written = write_ready(run, status == STATUS_OK ? err : NULL);
         if (status == STATUS_OK) status = written;
         if (status == STATUS_OK) status = answers_watch(&run->answers, err);
         if (status == STATUS_OK && run->input_ended && run->queue.num_results == 0) break;
-        show_progress(run);
     }
     return status;
 }
@@ -507,6 +517,7 @@ static int generate(struct generate_options *o)
     struct run run = {.options = o,
                       .answers = {.ordered = o->ordered, .overwrite = o->overwrite, .log = &o->log}};
     o->log.line = &run.progress.drawn;
+    o->engine.cancel = interrupt_flag();
     const int exit_status = open_and_run(&run);
     prompt_rules_free(&run.prompts);
     engine_leave(run.engine);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/visible.h"
+#include "runtime/interrupt.h"
 
 /* ---- opening ---- */
 
@@ -182,9 +183,11 @@ static enum status note_end(struct output *o, size_t length, struct error *err)
 enum status output_write(struct output *o, const char *line, size_t length, struct error *err)
 {
     enum status status = check_held(o, err);
-    if (status == STATUS_OK)
-        status = o->terminal ? write_visible(o, line, length, err) : write_bytes(o, line, length, err);
+    if (status != STATUS_OK) return status;
+    if (o->regular) interrupt_hold(); /* others may wait long for their reader */
+    status = o->terminal ? write_visible(o, line, length, err) : write_bytes(o, line, length, err);
     if (status == STATUS_OK) status = note_end(o, length, err);
+    if (o->regular) interrupt_release();
     if (status == STATUS_OK) o->written += length;
     return status;
 }

@@ -47,7 +47,8 @@ struct result {
     } * answers;             /* [n] */
     const char *score_name;  /* "score" of a beam search, "cumulative_logprob" of best_of, or NULL */
     json_t *prompt_logprobs; /* a list, or NULL where not asked for */
-    int32_t prompt_tokens, cached_tokens;
+    int32_t prompt_len;                   /* known from the start */
+    int32_t prompt_tokens, cached_tokens; /* known from the first piece on */
     char *error;                    /* why the line failed, with its place, or NULL */
     bool refused;                   /* ... because of what the line asks for: it never became a request */
     bool done;                      /* nothing more will come */

@@ -11,6 +11,7 @@
 #include "base/visible.h"
 #include "model/quantization.h"
 #include "runtime/commands.h"
+#include "runtime/interrupt.h"
 #include "runtime/profile/bar.h"
 #include "runtime/profile/memory_report.h"
 #include "runtime/profile/picture.h"
@@ -447,6 +448,7 @@ int command_profile(int argc, char **argv)
                                 .plot = -1,
                                 .format = "auto"};
     o.engine.log = o.log = &log;
+    o.engine.cancel = interrupt_flag();
     const int exit_status = parse_and_profile(&o, &log, argc, argv);
     sampling_flags_free(&o.sampling);
     input_list_free(&o.input);

@@ -23,7 +23,8 @@ struct profile_run {
     int32_t block_size;
     int64_t num_bad_lines;            /* that were no prompt, or that the engine refused; each was said on stderr */
     int64_t num_unread;               /* of those, the former: `requests` has them not */
-    int64_t output_tokens, num_ended; /* tokens, requests */
+    int64_t prompt_tokens, output_tokens; /* of requests that the engine took; so far */
+    int64_t num_ended, num_aborted;       /* requests; the latter are not among the former */
     int32_t num_errors;               /* requests that ended with one */
     struct error first_error;         /* the first of those, or of the bad lines */
     struct samples gaps;              /* seconds between two tokens of an answer */
