@@ -3,8 +3,8 @@
 #include <stddef.h>
 
 static volatile sig_atomic_t interrupted;
-static volatile sig_atomic_t ending;      /* the signal that ends the command, or 0 */
-static volatile sig_atomic_t sigint_ends; /* SIGINT ends the command, too */
+static volatile sig_atomic_t ending;       /* the signal that ends the command, or 0 */
+static volatile sig_atomic_t sigint_ends;  /* SIGINT ends the command, too */
 static volatile sig_atomic_t held, second; /* a second SIGINT waits; it has come */
 
 static void end_by(int signal_number)

@@ -123,7 +123,8 @@ static int terminal_width(void)
 static void note_rates(struct progress *p, const struct progress_facts *f, double seconds)
 {
     const double since = seconds - p->last_drawn;
-    const double keep = p->last_drawn > 0 ? exp(-since / OF_LATE_SECONDS) : 0;
+    const bool begun = p->last_prompt_tokens + p->last_output_tokens > 0; /* before, there is no rate to keep */
+    const double keep = begun ? exp(-since / OF_LATE_SECONDS) : 0;
     if (since <= 0) return;
     p->prompt_rate = keep * p->prompt_rate + (1 - keep) * (double)(f->prompt_tokens - p->last_prompt_tokens) / since;
     p->output_rate = keep * p->output_rate + (1 - keep) * (double)(f->output_tokens - p->last_output_tokens) / since;

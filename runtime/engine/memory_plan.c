@@ -11,8 +11,8 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
  * reserves this estimate, which is generous, so that they fit beside the blocks; the report shows what they took. */
 static const int64_t GRAPH_RESERVE = 128 << 20;
 
-/* Tokens of a step where nobody asks for another number; on the CPU fewer, if these take long, but so many that a matmul
- * reads its weights for many tokens. */
+/* Tokens of a step where nobody asks for another number; on the CPU fewer, if these take long, but so many that a
+ * matmul reads its weights for many tokens. */
 enum { STEP_TOKENS = 8192, CPU_STEP_MIN_TOKENS = 128 };
 /* Operations a second of one thread in a matmul: what AVX2 does at least; AVX-512 does two to four times as many
  * (kernels/MEASURED.md). */

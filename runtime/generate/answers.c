@@ -247,7 +247,8 @@ static enum status keep_journal(const struct answers *a, struct error *err)
                       journal_compare(&found, &a->now, a->output.name, &ignored) == STATUS_OK;
     journal_free(&found);
     if (same) return STATUS_OK;
-    log_write(a->log, LOG_WARNING, "%s" JOURNAL_SUFFIX " was removed or changed while quire was running; it is written again",
+    log_write(a->log, LOG_WARNING,
+              "%s" JOURNAL_SUFFIX " was removed or changed while quire was running; it is written again",
               a->output.name);
     return journal_write(&a->now, a->output.name, err);
 }

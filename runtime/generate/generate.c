@@ -79,9 +79,9 @@ static void count_tokens(const struct run *run, struct progress_facts *facts)
     facts->prompt_tokens = facts->prompt_tokens_known = run->prompt_tokens;
     facts->output_tokens = run->output_tokens;
     for (const struct result *r = run->queue.waiting.first; r; r = r->next) {
-        facts->prompt_tokens += r->prompt_tokens                        ? r->prompt_tokens
-                                : r->request ? engine_num_computed(run->engine, r->request)
-                                             : 0;
+        facts->prompt_tokens += r->prompt_tokens ? r->prompt_tokens
+                                : r->request     ? engine_num_computed(run->engine, r->request)
+                                                 : 0;
         facts->prompt_tokens_known += r->prompt_len;
         facts->output_tokens += result_output_tokens(r);
     }
@@ -276,12 +276,20 @@ static enum status write_result(struct run *run, const struct result *r, struct 
     return status;
 }
 
+/* An interrupt ends a step and the requests in it, whose answers are not finished. */
+static enum status take_result(struct run *run, const struct result *r, struct error *err)
+{
+    if (r->done && !r->aborted) return write_result(run, r, err);
+    run->num_unfinished++;
+    return STATUS_OK;
+}
+
 static enum status write_ready(struct run *run, struct error *err)
 {
     enum status status = STATUS_OK;
     struct result *r;
     while (status == STATUS_OK && (r = result_queue_take(&run->queue)) != NULL) {
-        status = write_result(run, r, err);
+        status = take_result(run, r, err);
         result_free(r);
     }
     return status;
@@ -318,10 +326,7 @@ static enum status wind_up(struct run *run, bool engine_works, struct error *err
     enum status status = STATUS_OK;
     struct result *r;
     while ((r = result_queue_take_any(&run->queue)) != NULL) {
-        if (!r->done || r->aborted)
-            run->num_unfinished++;
-        else if (status == STATUS_OK)
-            status = write_result(run, r, err);
+        if (status == STATUS_OK) status = take_result(run, r, err);
         result_free(r);
     }
     return status;
@@ -514,8 +519,7 @@ static int open_and_run(struct run *run)
 
 static int generate(struct generate_options *o)
 {
-    struct run run = {.options = o,
-                      .answers = {.ordered = o->ordered, .overwrite = o->overwrite, .log = &o->log}};
+    struct run run = {.options = o, .answers = {.ordered = o->ordered, .overwrite = o->overwrite, .log = &o->log}};
     o->log.line = &run.progress.drawn;
     o->engine.cancel = interrupt_flag();
     const int exit_status = open_and_run(&run);
