@@ -116,7 +116,8 @@ static int32_t cpu_step_tokens(const struct engine_options *o, const struct load
 static int32_t max_step_tokens(const struct engine_options *o, const struct loaded_model *l)
 {
     if (o->max_num_batched_tokens > 0) return o->max_num_batched_tokens;
-    const int32_t usual = l->backend->discrete ? STEP_TOKENS : cpu_step_tokens(o, l);
+    const bool whole_prompts = !o->enable_chunked_prefill;
+    const int32_t usual = l->backend->discrete || whole_prompts ? STEP_TOKENS : cpu_step_tokens(o, l);
     return usual > o->max_num_seqs ? usual : o->max_num_seqs;
 }
 
