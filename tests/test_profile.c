@@ -832,7 +832,7 @@ static void steps_of_a_second_on_a_cpu(void **state)
         temp_folder_write_string(&folder, "config.json", config.data);
         profile(&p, &folder, NULL, "--json", "--max-model-len", "8192", "--num-gpu-blocks-override", "600", "--threads",
                 cases[i].threads, "--max-num-seqs", cases[i].max_num_seqs, "--max-num-batched-tokens", cases[i].asked,
-                NULL);
+                cases[i].flag, NULL);
         json_t *json = program_json(&p);
         assert_int_equal(json_require_integer(json, "max_num_batched_tokens"), cases[i].tokens);
         json_decref(json);
