@@ -41,8 +41,8 @@ struct engine_options {
     int32_t max_model_len;           /* 0: the model's, or the largest that fits */
     int32_t max_num_seqs;            /* sequences in one step */
     int32_t max_num_batched_tokens;  /* tokens in one step; 0: 8192 on a GPU; on the CPU as many as its threads compute
-                                        in about a second, a power of two from 128 to 8192, and 8192
-                                        without chunked prefill. At least max_num_seqs */
+                                        in about a second, a power of two from 128 to 8192, and 8192 without
+                                        chunked prefill. At least max_num_seqs */
     double gpu_memory_utilization;   /* share of a GPU's memory, 0 to 1 */
     double kv_cache_space;           /* GiB, on the CPU; 0: the lesser of 4 and a quarter of what is free */
     int32_t num_gpu_blocks_override; /* 0: computed from memory */
@@ -61,7 +61,7 @@ struct engine_options {
     const volatile sig_atomic_t *cancel;
 };
 struct engine_options engine_options_default(void);
-int engine_options_threads(const struct engine_options *o); /* of the CPU, every processor included */
+int engine_options_threads(const struct engine_options *o); /* `threads`, or the number that 0 stands for */
 
 struct engine;
 struct loaded_model;

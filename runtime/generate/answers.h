@@ -17,7 +17,7 @@
 #include "runtime/generate/output.h"
 #include "runtime/generate/spool.h"
 
-/* Zero-initialise it, and set the first line. */
+/* Zero-initialise it, and set the first two lines. */
 struct answers {
     bool ordered, overwrite;
     const struct log *log;

@@ -36,6 +36,9 @@ static const char SUMMARY[] =
     "then 1. Started again with the same input, model and parameters, quire generate keeps the answers that are in "
     "the output, and computes the others.";
 
+/* Reading lines is shown if it takes longer; else what is shown first is that the engine has them. */
+static const double LONG_SECONDS = 0.2;
+
 /* Bounds: prompts that the engine has, in multiples of max_num_seqs; and prompts that are read and sorted together, the
  * larger of both, with their tokens. */
 enum { WAITING_PER_SEQUENCE = 2, WINDOW_PER_SEQUENCE = 4, WINDOW_PROMPTS = 1024, WINDOW_TOKENS = 1 << 22 };
@@ -94,8 +97,9 @@ static void show_progress(struct run *run)
     engine_stats(run->engine, &stats);
     struct progress_facts facts = {.done = run->answers.set.count + run->num_written,
                                    .done_before = run->answers.set.count,
-                                   .running = stats.num_running,
-                                   .waiting = stats.num_waiting + stats.num_swapped};
+                                   .running = stats.num_running};
+    /* Also those that came after the last step. */
+    facts.waiting = (int32_t)(run->queue.num_unanswered - window_count(&run->window)) - stats.num_running;
     count_tokens(run, &facts);
     if (run->counted || run->input_ended)
         facts.total = run->counted ? run->end - run->begin : run->next_index;
@@ -239,7 +243,7 @@ static enum status read_window(struct run *run, struct error *err)
             enum status status = take_prompt(run, kind, line, length, err);
             if (status != STATUS_OK) return status;
         }
-        show_progress(run);
+        if (progress_seconds(&run->progress) >= LONG_SECONDS) show_progress(run);
     }
     return STATUS_OK;
 }
@@ -276,20 +280,15 @@ static enum status write_result(struct run *run, const struct result *r, struct 
     return status;
 }
 
-/* An interrupt ends a step and the requests in it, whose answers are not finished. */
-static enum status take_result(struct run *run, const struct result *r, struct error *err)
-{
-    if (r->done && !r->aborted) return write_result(run, r, err);
-    run->num_unfinished++;
-    return STATUS_OK;
-}
-
 static enum status write_ready(struct run *run, struct error *err)
 {
     enum status status = STATUS_OK;
     struct result *r;
     while (status == STATUS_OK && (r = result_queue_take(&run->queue)) != NULL) {
-        status = take_result(run, r, err);
+        if (r->aborted) /* with its step, by an interrupt */
+            run->num_unfinished++;
+        else
+            status = write_result(run, r, err);
         result_free(r);
     }
     return status;
@@ -326,7 +325,10 @@ static enum status wind_up(struct run *run, bool engine_works, struct error *err
     enum status status = STATUS_OK;
     struct result *r;
     while ((r = result_queue_take_any(&run->queue)) != NULL) {
-        if (status == STATUS_OK) status = take_result(run, r, err);
+        if (!r->done || r->aborted)
+            run->num_unfinished++;
+        else if (status == STATUS_OK)
+            status = write_result(run, r, err);
         result_free(r);
     }
     return status;
