@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "base/plural.h"
+
 enum status batch_init(struct batch *batch, const struct batch_limits *limits, struct error *err)
 {
     const size_t tokens = (size_t)limits->max_num_tokens;
@@ -32,8 +34,9 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, s
         batch->copies)
         return STATUS_OK;
     batch_free(batch);
-    error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a batch of %d tokens and %d sequences",
-              limits->max_num_tokens, limits->max_num_seqs);
+    error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a batch of %d token%s and %d sequence%s",
+              limits->max_num_tokens, plural(limits->max_num_tokens), limits->max_num_seqs,
+              plural(limits->max_num_seqs));
     error_advise(err, ADVICE_LOWER, "max_num_batched_tokens", NULL);
     error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
     return STATUS_OUT_OF_MEMORY;

@@ -27,3 +27,19 @@ int edit_distance_near(const char *typed)
     const int limit = (int)(strlen(typed) / 3);
     return limit < 2 ? 2 : limit;
 }
+
+struct nearest nearest_begin(const char *typed)
+{
+    return (struct nearest){typed, NULL, edit_distance_near(typed) + 1};
+}
+
+bool nearest_consider(struct nearest *n, const char *word)
+{
+    const size_t length = strlen(n->typed);
+    const bool begins = length > 0 && strncmp(word, n->typed, length) == 0;
+    const int distance = begins ? 0 : edit_distance(n->typed, word);
+    if (distance >= n->distance) return false;
+    n->distance = distance;
+    n->word = word;
+    return true;
+}

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "base/visible.h"
+#include "base/notice.h"
 
 void log_write(const struct log *log, enum log_level level, const char *format, ...)
 {
@@ -15,5 +15,5 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (log->line && *log->line) fputs("\r\033[K", stderr);
-    visible_printf(stderr, "quire: %s%s\n", names[level], text);
+    notice_printf(stderr, "quire: %s%s\n", names[level], text);
 }

@@ -6,6 +6,7 @@
  * Sleeping and waking follow the same rule: a sleeper says so and looks again before it sleeps; whoever changes what it
  * waits for looks afterwards whether it sleeps. Sleep is a futex (futex(2)), which lets nobody sleep on a value that
  * has changed. */
+#include "base/plural.h"
 #include "base/pool.h"
 
 #include <assert.h>
@@ -244,7 +245,7 @@ enum status pool_open(int threads, struct pool **out, struct error *err)
     *out = NULL;
     assert(threads > 0);
     if (posix_memalign(&memory, LINE, bytes) != 0)
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %d threads", threads);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %d thread%s", threads, plural(threads));
     struct pool *p = memset(memory, 0, bytes);
     p->threads = threads;
     p->threads = start_workers(p, &error);

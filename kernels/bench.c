@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/plural.h"
 #include "base/random.h"
 #include "kernels/bench_plan.h"
 #include "kernels/cpu/state.h"
@@ -125,7 +126,9 @@ static enum status fill_pool(struct bench_device *d, struct error *err)
     struct backend *b = d->backend;
     int64_t filled = PATTERN * (int64_t)sizeof(uint16_t);
     uint16_t *pattern = malloc((size_t)filled);
-    if (!pattern) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %lld bytes", (long long)filled);
+    if (!pattern)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %lld byte%s", (long long)filled,
+                         plural(filled));
     write_pattern(pattern);
     b->copy(b, d->pool, pattern, filled, NULL);
     enum status status = b->stream_synchronize(b, NULL, err);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/plural.h"
 #include "base/pool.h"
 
 enum { CHUNK = 1 << 16 }; /* elements: they stay in a processor's cache for the second look */
@@ -118,7 +119,7 @@ void model_weights_check_finite(const struct model_weights *weights, const struc
                   "%s: tensor \"%s\" is damaged: it holds %lld NaN and %lld infinite values among %lld", t->path,
                   show_string(t->name).text, (long long)found.nan, (long long)found.infinite, (long long)count);
     }
-    log_write(log, LOG_INFO, "looked for NaN and infinity in %lld tensors in %.2f s; damaged: %lld",
-              (long long)num_tensors, clock_seconds() - started, (long long)damaged);
+    log_write(log, LOG_INFO, "looked for NaN and infinity in %lld tensor%s in %.2f s; damaged: %lld",
+              (long long)num_tensors, plural(num_tensors), clock_seconds() - started, (long long)damaged);
     pool_close(pool);
 }

@@ -273,7 +273,8 @@ static void warn_unused(const struct finder *f, const struct log *log)
             log_write(log, LOG_WARNING, "%s: tensor \"%s\" is not used", t->path, show_string(t->name).text);
     }
     if (unused > NAMED)
-        log_write(log, LOG_WARNING, "%s: %lld more tensors are not used", f->folder, (long long)(unused - NAMED));
+        log_write(log, LOG_WARNING, "%s: %lld more tensor%s not used", f->folder, (long long)(unused - NAMED),
+                  unused - NAMED == 1 ? " is" : "s are");
 }
 
 enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/host_memory.h"
+#include "base/plural.h"
 
 enum { ALIGNMENT = 64 }; /* bytes */
 
@@ -25,8 +26,8 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
     if (status == STATUS_OK) {
         w->layers = calloc((size_t)spec->num_layers, sizeof *w->layers);
         if (!w->layers)
-            status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights of %d layers",
-                               spec->num_layers);
+            status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights of %d layer%s",
+                               spec->num_layers, plural(spec->num_layers));
     }
     if (status != STATUS_OK) {
         model_weights_close(w);

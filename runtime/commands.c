@@ -7,8 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/visible.h"
+#include "base/notice.h"
 #include "runtime/bench/bench.h"
+#include "runtime/flag_lines.h"
 
 const struct command command_list[COMMAND_COUNT] = {
     {"chat", command_chat, "talk with a model in the terminal", NULL},
@@ -54,14 +55,25 @@ bool command_append_tables(struct text *out)
 }
 
 /* Without memory to look, every flag is taken to be there. */
+bool command_with_flag(const char *name, char *command, size_t size)
+{
+    struct text tables = {0};
+    struct flag_line line;
+    bool found = !command_append_tables(&tables);
+    char *at = tables.data;
+    snprintf(command, size, "%s", "COMMAND");
+    while (!found && flag_line_next(&at, &line)) {
+        if (strcmp(line.kind, "page") == 0) snprintf(command, size, "%s", line.name);
+        found = strcmp(line.kind, "flag") == 0 && strcmp(line.name, name) == 0;
+    }
+    text_free(&tables);
+    return found;
+}
+
 bool command_has_flag(const char *name)
 {
-    struct text tables = {0}, line = {0};
-    const bool looked = command_append_tables(&tables) && text_printf(&line, "\nflag\t%s\t", name);
-    const bool found = !looked || strstr(tables.data, line.data);
-    text_free(&tables);
-    text_free(&line);
-    return found;
+    char command[32];
+    return command_with_flag(name, command, sizeof command);
 }
 
 static void check_variable(const char *variable)
@@ -76,8 +88,8 @@ static void check_variable(const char *variable)
         *at = *at == '_' ? '-' : (char)tolower((unsigned char)*at);
     }
     if (capital && length - PREFIX < sizeof flag && command_has_flag(flag)) return;
-    visible_printf(stderr, "warning: %.*s in the environment is ignored: no command has a flag --%s\n", (int)length,
-                   variable, flag);
+    notice_printf(stderr, "warning: %.*s in the environment is ignored: no command has a flag --%s\n", (int)length,
+                  variable, flag);
 }
 
 void command_check_environment(void)
@@ -124,11 +136,6 @@ struct sentence command_sentence(const struct error *err)
     return s;
 }
 
-const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 struct grouped grouped(int64_t number)
 {
     struct grouped g = {""};
@@ -144,6 +151,6 @@ struct grouped grouped(int64_t number)
 
 int command_fail(const char *command, const struct error *err, int exit_status)
 {
-    visible_printf(stderr, "quire %s: %s\n", command, command_sentence(err).text);
+    notice_printf(stderr, "quire %s: %s\n", command, command_sentence(err).text);
     return exit_status;
 }

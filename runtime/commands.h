@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/array.h"
+#include "base/plural.h"
 #include "base/status.h"
 
 enum { EXIT_STATUS_OK = 0, EXIT_STATUS_FAILURE = 1, EXIT_STATUS_USAGE = 2 };
@@ -36,6 +37,8 @@ bool command_append_tables(struct text *out);
 
 /* Whether any command has this flag; the name is without dashes. */
 bool command_has_flag(const char *name);
+/* The same; command[size] gets the first that has it, "generate" or "bench latency". */
+bool command_with_flag(const char *name, char *command, size_t size);
 
 /* A warning on stderr for each variable QUIRE_NAME of the environment that is no command's flag; but variables that
  * begin with QUIRE_TEST_ are the tests'. */
@@ -47,9 +50,6 @@ struct sentence {
     char text[2048]; /* NUL-terminated; long enough for every error */
 };
 struct sentence command_sentence(const struct error *err);
-
-/* The end of a counted noun, "1 prompt" but "2 prompts": "" for 1, else "s". */
-const char *plural(int64_t count);
 
 /* 1204 as "1,204". */
 struct grouped {

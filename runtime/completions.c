@@ -53,7 +53,7 @@ static void bash_line(const struct flag_line *line, FILE *out)
     fputs("'\n", out);
     if (!*line->value) return;
     fprintf(out, "      [[ $before == --%s", line->name);
-    if (*line->letter) fprintf(out, " || $before == -%s", line->letter);
+    if (*line->letters) fprintf(out, " || $before == -%s", line->letters);
     fputs(" ]] && kind=", out);
     if (has_choices(line->value))
         print_choices(line->value, "\\ ", out);
@@ -125,7 +125,7 @@ static void zsh_line(const struct flag_line *line, FILE *out)
     if (strcmp(line->kind, "flag") != 0) return;
     zsh_flag("--", "", line->name, line, out);
     if (*line->negation) zsh_flag("--", "no-", line->name, line, out);
-    if (*line->letter) zsh_flag("-", "", line->letter, line, out);
+    if (*line->letters) zsh_flag("-", "", line->letters, line, out);
 }
 
 static void zsh(char *tables, FILE *out)
@@ -154,7 +154,7 @@ static void zsh(char *tables, FILE *out)
 static void fish_flag(const char *page, const char *negation, const struct flag_line *line, FILE *out)
 {
     fprintf(out, "complete -c quire -n '__fish_quire_page \"%s\"' -l %s%s", page, negation, line->name);
-    if (*line->letter && !*negation) fprintf(out, " -s %s", line->letter);
+    if (*line->letters && !*negation) fprintf(out, " -%c %s", line->letters[1] ? 'o' : 's', line->letters);
     if (*line->value) fputs(has_choices(line->value) ? " -x" : " -r", out);
     if (*line->value && is_file(line->value)) fputs(" -F", out);
     if (has_choices(line->value)) {

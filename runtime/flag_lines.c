@@ -16,7 +16,7 @@ bool flag_line_next(char **at, struct flag_line *out)
     char *line = cut(at, '\n');
     out->kind = cut(&line, '\t');
     out->name = cut(&line, '\t');
-    out->letter = cut(&line, '\t');
+    out->letters = cut(&line, '\t');
     out->negation = cut(&line, '\t');
     out->value = cut(&line, '\t');
     out->help = cut(&line, '\t');

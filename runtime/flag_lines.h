@@ -7,9 +7,9 @@
 
 /* The fields point into the line. */
 struct flag_line {
-    const char *kind;                             /* "page", "usage", "summary", "heading" or "flag" */
-    const char *name;                             /* of a flag; of any other line its text */
-    const char *letter, *negation, *value, *help; /* of a flag; "" where it has none; negation: "" or "no-" */
+    const char *kind;                              /* "page", "usage", "summary", "heading" or "flag" */
+    const char *name;                              /* of a flag; of any other line its text */
+    const char *letters, *negation, *value, *help; /* of a flag; "" where it has none; negation: "" or "no-" */
 };
 
 /* Takes the next line off *at, which it cuts into strings. False at the end. */

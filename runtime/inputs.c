@@ -1,21 +1,68 @@
 #include "runtime/inputs.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/plural.h"
+#include "runtime/input.h"
 
 enum status input_list_add(void *target, const char *name, struct error *err)
 {
     struct input_list *list = target;
     if (!array_reserve(&list->names, &list->capacity, list->count + 1, sizeof *list->names))
-        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu names", list->count + 1);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu name%s", list->count + 1,
+                         plural((int64_t)list->count + 1));
     list->names[list->count++] = name;
     return STATUS_OK;
 }
 
+/* Puts the text into a file without a name on any disk. */
+static enum status add_text(struct input_list *list, const char *text, struct error *err)
+{
+    const size_t length = strlen(text);
+    list->text = memfd_create("prompts", MFD_CLOEXEC);
+    if (list->text < 0) list->text = 0;
+    if (list->text == 0 || write(list->text, text, length) != (ssize_t)length)
+        return error_set(err, STATUS_IO, "the text cannot be kept: %s", strerror(errno));
+    snprintf(list->text_name, sizeof list->text_name, "/proc/self/fd/%d", list->text);
+    return input_list_add(list, list->text_name, err);
+}
+
+static bool ends_as_file(const char *text)
+{
+    static const char *const endings[] = {".txt", ".json", ".jsonl", ".gz", ".zst", ".csv"};
+    const char *dot = strpbrk(text, " \n") ? NULL : strrchr(text, '.');
+    for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++)
+        if (strcmp(dot, endings[i]) == 0) return true;
+    return false;
+}
+
+enum status input_list_add_word(struct input_list *list, const char *word, struct error *err)
+{
+    struct stat info;
+    const char *rest;
+    const enum input_place place = input_place(word, &rest);
+    if (list->count > 0)
+        return error_set(err, STATUS_INVALID, "the prompts are given twice: '%s', and --input %s", word,
+                         list->names[0]);
+    if (place != INPUT_TEXT) return input_list_add(list, rest, err);
+    if (!word[strspn(word, " \t\r\n")]) return error_set(err, STATUS_INVALID, "the prompt beside the flags is empty");
+    const bool there = stat(word, &info) == 0;
+    if (there && S_ISDIR(info.st_mode))
+        return error_set(err, STATUS_INVALID, "'%s' is a folder, and no prompt; a model is --model %s", word, word);
+    if (there || ends_as_file(word))
+        return error_set(err, STATUS_INVALID, "'%s' is a file's name, and no prompt; @%s runs its lines", word, word);
+    return add_text(list, rest, err);
+}
+
 void input_list_free(struct input_list *list)
 {
+    if (list->text) close(list->text);
     free(list->names);
     *list = (struct input_list){0};
 }
@@ -76,7 +123,7 @@ static enum status check_files(struct inputs *in, struct error *err)
 static enum status open_next(struct inputs *in, struct error *err)
 {
     const char *name = name_of(in, in->next);
-    in->description = is_standard(name) ? "standard input" : name;
+    in->description = is_standard(name) ? "standard input" : name == in->list->text_name ? "the prompt" : name;
     const enum status status = line_reader_open(&in->reader, name, err);
     if (status == STATUS_OK) in->next++;
     return status;
@@ -95,6 +142,13 @@ void inputs_close(struct inputs *in)
 {
     line_reader_free(&in->reader);
     *in = (struct inputs){0};
+}
+
+bool inputs_have_standard(const struct inputs *in)
+{
+    for (size_t i = 0; i < num_files(in); i++)
+        if (is_standard(name_of(in, i))) return true;
+    return false;
 }
 
 /* ---- lines ---- */

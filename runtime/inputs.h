@@ -8,9 +8,14 @@
 struct input_list {
     const char **names; /* [count] files, or "-" for standard input; the strings are referred to */
     size_t count, capacity;
+    int text;           /* the file with the text of input_list_add_word; 0: there is none */
+    char text_name[32]; /* its name */
 };
 /* The parse function of the flag: appends a name to the struct input_list `list`. */
 enum status input_list_add(void *list, const char *name, struct error *err);
+/* Adds the word beside the flags, as runtime/input.h has it: each line of a TEXT is a prompt. INVALID: the list has
+ * names already, or the text looks like a file's name. */
+enum status input_list_add_word(struct input_list *list, const char *word, struct error *err);
 void input_list_free(struct input_list *list);
 
 struct inputs {
@@ -27,6 +32,9 @@ struct inputs {
  * is named twice. IO: a file cannot be read, or is a folder. `list` is referred to. On failure *in is zeroed. */
 enum status inputs_open(struct inputs *in, const struct input_list *list, struct error *err);
 void inputs_close(struct inputs *in); /* safe on a zeroed struct */
+
+/* Whether one of them is standard input. */
+bool inputs_have_standard(const struct inputs *in);
 
 /* As line_reader_next, through all files. LINE_FAILED: the sentence names the file; the lines before the place were
  * given out, and nothing after it is read, nor the files behind it. */

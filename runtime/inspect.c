@@ -232,7 +232,7 @@ int command_inspect(int argc, char **argv)
                            stdout);
         return EXIT_STATUS_OK;
     }
-    if (model_folder_resolve(&o.model, false, model, sizeof model, &err) != STATUS_OK ||
+    if (model_folder_resolve(&o.model, o.revision, false, model, sizeof model, &err) != STATUS_OK ||
         run_inspect(&o, json, &err) != STATUS_OK)
         return command_fail("inspect", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/visible.h"
+#include "base/edit_distance.h"
+#include "base/notice.h"
 #include "runtime/bus_error.h"
 #include "runtime/commands.h"
 #include "runtime/completions.h"
@@ -31,10 +32,39 @@ static void print_usage(FILE *out)
           out);
 }
 
+/* Commands of ollama and vLLM, and what to do here. */
+static const char *what_instead(const char *name)
+{
+    static const struct {
+        const char *name, *sentence;
+    } commands[] = {
+        {"run", "quire chat --model ORG/NAME talks with a model, quire generate runs a file of prompts"},
+        {"pull", "quire downloads nothing: hf download ORG/NAME does, and --model ORG/NAME then finds it"},
+        {"list", "quire keeps no list: hf cache ls shows the models that --model ORG/NAME finds"},
+        {"ls", "quire keeps no list: hf cache ls shows the models that --model ORG/NAME finds"},
+        {"rm", "quire keeps no models: hf cache rm takes one out of the Hugging Face cache"},
+        {"show", "quire inspect --model ORG/NAME shows what a model is"},
+        {"serve", "there is no server yet: quire generate answers files of prompts, quire chat a person"},
+        {"run-batch", "quire generate -i FILE -o FILE answers OpenAI batch files"},
+        {"complete", "quire generate goes on with the texts of a file or a pipe"},
+    };
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(commands[i].name, name) == 0) return commands[i].sentence;
+    return NULL;
+}
+
 static int unknown_command(const char *name)
 {
-    visible_printf(stderr, "quire: there is no command '%s'\n", name);
-    print_usage(stderr);
+    const char *instead = what_instead(name);
+    struct nearest nearest = nearest_begin(name);
+    for (int i = 0; i < COMMAND_COUNT; i++) nearest_consider(&nearest, command_list[i].name);
+    if (instead)
+        notice_printf(stderr, "quire: there is no command '%s': %s\n", name, instead);
+    else if (nearest.word)
+        notice_printf(stderr, "quire: there is no command '%s'; did you mean %s? quire --help lists the commands\n",
+                      name, nearest.word);
+    else
+        notice_printf(stderr, "quire: there is no command '%s'; quire --help lists the commands\n", name);
     return EXIT_STATUS_USAGE;
 }
 
@@ -43,7 +73,8 @@ static int flush_stdout(int exit_status)
 {
     errno = 0;
     if ((fflush(stdout) == 0 && !ferror(stdout)) || exit_status != EXIT_STATUS_OK) return exit_status;
-    if (errno != EPIPE) fprintf(stderr, "quire: cannot write to standard output: %s\n", strerror(errno ? errno : EIO));
+    if (errno != EPIPE)
+        notice_printf(stderr, "quire: cannot write to standard output: %s\n", strerror(errno ? errno : EIO));
     return EXIT_STATUS_FAILURE;
 }
 

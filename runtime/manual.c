@@ -24,7 +24,7 @@ static void append_escaped(struct text *out, const char *text)
 static void append_flag(struct text *out, const struct flag_line *flag)
 {
     text_append_string(out, ".TP\n\\fB");
-    if (*flag->letter) text_printf(out, "\\-%s\\fR, \\fB", flag->letter);
+    if (*flag->letters) text_printf(out, "\\-%s\\fR, \\fB", flag->letters);
     text_append_string(out, "\\-\\-");
     append_escaped(out, flag->name);
     text_append_string(out, "\\fR");
@@ -103,8 +103,10 @@ static void print_tail(FILE *out)
     fputs(
         ".SH CONFIGURATION\nA flag's value comes from the first of these that has one: the flag, the environment, the "
         "file of\n\\fB\\-\\-config\\fR, the default. The file has lines \\fIname: value\\fR or \\fIname = value\\fR, "
-        "with the flags' names\n(flat YAML: comments after #, booleans, numbers and quoted texts, no nesting), or is "
-        "one JSON object. A name that is\na flag of another command is skipped, so that one file serves all; a name "
+        "with the flags' names\n(flat YAML: comments after #, booleans, numbers, quoted texts, and lists for flags "
+        "that may be given several "
+        "times), or is one JSON object. A name that is\na flag of another command is skipped, so that one file serves "
+        "all; a name "
         "that no command has is refused.\n"
         ".SH ENVIRONMENT\n.TP\n.B QUIRE_NAME\nThe value of the flag \\-\\-name, in capitals and with _ for \\-: "
         "QUIRE_MODEL, QUIRE_MAX_MODEL_LEN. Flags without a value take\ntrue or false. An empty variable counts as "

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/plural.h"
 #include "base/visible.h"
 
 void samples_add(struct samples *s, double value)
@@ -147,7 +148,7 @@ void report_runs(struct report *r, const char *key, const char *label, const str
     if (values->count == 0) return;
     if (values->failed) r->runs.failed = true;
     if (r->runs.num_cells == 0) {
-        snprintf(heading, sizeof heading, "of %zu run%s", values->count, values->count == 1 ? "" : "s");
+        snprintf(heading, sizeof heading, "of %zu run%s", values->count, plural((int64_t)values->count));
         for (int i = 0; i < 5; i++) table_cell(&r->runs, "%s", i ? headings[i] : heading);
     }
     table_cell(&r->runs, "%s", label);

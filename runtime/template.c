@@ -15,14 +15,14 @@
 static const char COMMAND[] = "template";
 
 struct template_options {
-    const char *model, *messages;
+    const char *model, *revision, *word, *messages;
     struct template_flags flags;
     bool ids, generation_prompt;
 };
 
 static void add_flags(struct option_table *table, struct template_options *o)
 {
-    model_flag_add(table, &o->model, "Template:");
+    model_flags_add(table, &o->model, &o->revision, "Template:");
     const struct option_spec specs[] = {
         {.name = "messages",
          .common = true,
@@ -30,9 +30,7 @@ static void add_flags(struct option_table *table, struct template_options *o)
          .target = &o->messages,
          .not_empty = true,
          .argument = "FILE",
-         .help =
-             "JSON: a list of messages, or an object with \"messages\" and, if need be, \"tools\", \"documents\" and "
-             "\"chat_template_kwargs\"; -: standard input. Default: -."},
+         .help = "The conversation as a file; -: standard input. Default: the word beside the flags, or -."},
         {.name = "add-generation-prompt",
          .common = true,
          .kind = OPTION_SWITCH,
@@ -45,6 +43,7 @@ static void add_flags(struct option_table *table, struct template_options *o)
          .help = "Print the token ids. Default: off."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+    table->word = &o->word;
     template_flags_add(table, &o->flags, NULL);
 }
 
@@ -69,12 +68,16 @@ static enum status check_names(const char *shown, const json_t *conversation, st
     return STATUS_OK;
 }
 
-/* Parses the file; a list becomes {"messages": list}. */
-static enum status read_conversation(const char *name, json_t **out, struct error *err)
+/* Parses the conversation; a list becomes {"messages": list}. */
+static enum status read_conversation(const struct template_options *o, json_t **out, struct error *err)
 {
     struct text source = {0};
-    const char *shown = strcmp(name, "-") == 0 ? "standard input" : name;
-    enum status status = input_read_all(name, false, &source, err);
+    const char *name = o->messages ? o->messages : "-";
+    const enum input_place place = o->word ? input_place(o->word, &name) : INPUT_FILE;
+    const bool standard = strcmp(name, "-") == 0;
+    const char *shown = standard ? "standard input" : place == INPUT_TEXT ? "the conversation" : name;
+    if (standard) input_note_terminal(COMMAND, "a conversation");
+    enum status status = o->word ? input_read_text(o->word, &source, err) : input_read_file(name, &source, err);
     if (status == STATUS_OK) status = json_value_parse(source.data, source.length, JSON_ALLOW_NUL, shown, out, err);
     text_free(&source);
     if (status != STATUS_OK) return status;
@@ -133,8 +136,8 @@ static enum status run(struct template_options *o, struct error *err)
     struct tokenizer *t = NULL;
     json_t *conversation = NULL;
     char model[PATH_MAX];
-    enum status status = read_conversation(o->messages, &conversation, err);
-    if (status == STATUS_OK) status = model_folder_resolve(&o->model, false, model, sizeof model, err);
+    enum status status = read_conversation(o, &conversation, err);
+    if (status == STATUS_OK) status = model_folder_resolve(&o->model, o->revision, false, model, sizeof model, err);
     if (status == STATUS_OK) status = tokenizer_open(o->model, &t, err);
     if (status == STATUS_OK) status = render(t, o, conversation, err);
     json_decref(conversation);
@@ -144,7 +147,7 @@ static enum status run(struct template_options *o, struct error *err)
 
 int command_template(int argc, char **argv)
 {
-    struct template_options o = {.messages = "-", .generation_prompt = true};
+    struct template_options o = {.generation_prompt = true};
     struct option_table table = {0};
     struct error err;
     bool help;
@@ -152,11 +155,17 @@ int command_template(int argc, char **argv)
     if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     if (help) {
-        options_print_help(&table, "template [flags]",
-                           "Renders a conversation through the model's chat template. At a terminal the template's own "
-                           "text and that of the messages look different.",
+        options_print_help(&table, "template [JSON|@FILE|-] [flags]",
+                           "Renders a conversation through the model's chat template. It is a list of messages, or an "
+                           "object with \"messages\" and, if need be, \"tools\", \"documents\" and "
+                           "\"chat_template_kwargs\". At a terminal the template's own text and that of the messages "
+                           "look different.",
                            stdout);
         return EXIT_STATUS_OK;
+    }
+    if (o.word && o.messages) {
+        error_set(&err, STATUS_INVALID, "the conversation is given twice: '%s', and --messages", o.word);
+        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
     if (template_flags_check(&o.flags, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     return run(&o, &err) == STATUS_OK ? EXIT_STATUS_OK : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);

@@ -22,13 +22,13 @@
 static const char COMMAND[] = "tokenize";
 
 struct tokenize_options {
-    const char *model, *text;
+    const char *model, *revision, *text;
     bool json, special, ids;
 };
 
 static void add_flags(struct option_table *table, struct tokenize_options *o)
 {
-    model_flag_add(table, &o->model, "Tokenize:");
+    model_flags_add(table, &o->model, &o->revision, "Tokenize:");
     const struct option_spec specs[] = {
         {.name = "special",
          .common = true,
@@ -179,8 +179,10 @@ static enum status run(struct tokenize_options *o, struct error *err)
     struct tokenizer *t = NULL;
     struct text text = {0};
     char model[PATH_MAX];
-    enum status status = input_read_all(o->text, true, &text, err);
-    if (status == STATUS_OK) status = model_folder_resolve(&o->model, false, model, sizeof model, err);
+    const char *rest;
+    if (input_place(o->text, &rest) == INPUT_STANDARD) input_note_terminal(COMMAND, "a text");
+    enum status status = input_read_text(o->text, &text, err);
+    if (status == STATUS_OK) status = model_folder_resolve(&o->model, o->revision, false, model, sizeof model, err);
     if (status == STATUS_OK) status = tokenizer_open(o->model, &t, err);
     if (status == STATUS_OK) status = o->ids ? decode(t, o, &text, err) : encode(t, o, &text, err);
     text_free(&text);
@@ -198,14 +200,15 @@ int command_tokenize(int argc, char **argv)
     if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     if (help) {
-        options_print_help(&table, "tokenize [flags] TEXT|-",
-                           "Shows the token ids of a text and the text of each; -: the text is standard input. Added "
-                           "tokens that are not special are found in every text.",
+        options_print_help(&table, "tokenize [TEXT|@FILE|-] [flags]",
+                           "Shows the token ids of a text and the text of each. Without a TEXT it is what is piped in. "
+                           "Added tokens that are not special are found in every text.",
                            stdout);
         return EXIT_STATUS_OK;
     }
+    if (!o.text && !isatty(STDIN_FILENO)) o.text = "-";
     if (!o.text) {
-        error_set(&err, STATUS_INVALID, "give a text, or - for standard input");
+        error_set(&err, STATUS_INVALID, "give a text, @FILE, or - for standard input");
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
     return run(&o, &err) == STATUS_OK ? EXIT_STATUS_OK : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);

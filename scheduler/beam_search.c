@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
+
 /* A continuation of a beam by one token. */
 struct candidate {
     float score; /* of the beam, and the token's log-probability */
@@ -56,8 +58,8 @@ enum status beam_search_create(const struct beam_search_params *params, struct b
     if (!b || !allocate(b)) {
         beam_search_destroy(b);
         *out = NULL;
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a search of %d beams of %d tokens",
-                         params->width, params->max_tokens);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a search of %d beam%s of %d token%s",
+                         params->width, plural(params->width), params->max_tokens, plural(params->max_tokens));
     }
     memcpy(b->stop_ids, params->stop_ids, (size_t)params->num_stop_ids * sizeof *b->stop_ids);
     b->params.stop_ids = b->stop_ids;

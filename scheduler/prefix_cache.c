@@ -4,6 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/plural.h"
+
 /* The roots: numbers that stand for no tokens, have no parent and are never removed. Prefixes of tokens lie directly
  * below the first two, and salts below the others.
  *
@@ -46,7 +48,8 @@ enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, in
     cache->buckets = calloc((size_t)cache->num_buckets, sizeof *cache->buckets);
     if (cache->prefixes && cache->tokens && cache->blocks && cache->buckets) return STATUS_OK;
     prefix_cache_free(cache);
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the prefix cache of %d blocks", num_blocks);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the prefix cache of %d block%s", num_blocks,
+                     plural(num_blocks));
 }
 
 void prefix_cache_free(struct prefix_cache *cache)

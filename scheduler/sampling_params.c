@@ -134,8 +134,7 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
      .minus_one = "no limit",
      .usual = 16,
      .from_model = true,
-     .help =
-         "Longest answer in tokens; -1: until max_model_len, as in a conversation if neither this nor the model says."},
+     .help = "Longest answer in tokens; -1: until max_model_len, as usual in a conversation."},
     {.name = "min_tokens",
      .type = SAMPLING_INT32,
      .offset = offsetof(struct sampling_params, min_tokens),

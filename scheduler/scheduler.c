@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
+
 void scheduler_set_unsound(struct scheduler *s, const struct error *err)
 {
     if (!s->unsound) s->violation = *err;
@@ -64,8 +66,8 @@ enum status scheduler_create(const struct scheduler_config *config, struct sched
     s->ended.kind = QUEUE_FIFO;
     status = block_manager_init(&s->blocks, config->num_blocks, &config->limits, config->enable_prefix_caching, err);
     if (status == STATUS_OK && !allocate_arrays(s))
-        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a scheduler of %d sequences",
-                           config->limits.max_num_seqs);
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a scheduler of %d sequence%s",
+                           config->limits.max_num_seqs, plural(config->limits.max_num_seqs));
     if (status != STATUS_OK) {
         scheduler_destroy(s);
         return status;

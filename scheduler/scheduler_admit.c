@@ -1,5 +1,7 @@
 #include "scheduler/scheduler_state.h"
 
+#include "base/plural.h"
+
 static void start(struct scheduler *s, struct sequence *seq)
 {
     seq->status = SEQUENCE_RUNNING;
@@ -84,8 +86,9 @@ void scheduler_choose_swapped(struct scheduler *s, struct batch *batch)
 static void refuse(struct scheduler *s, struct request *request, int32_t required)
 {
     error_set(request_error(request), STATUS_OUT_OF_MEMORY,
-              "the prompt needs %d KV cache blocks of %d tokens, but there are %d, of which %d stay free; shorten it",
-              required, s->config.limits.block_size, block_pool_num_total(&s->blocks.pool), s->blocks.watermark);
+              "the prompt needs %d KV cache block%s of %d tokens, but there are %d, of which %d stay free; shorten it",
+              required, plural(required), s->config.limits.block_size, block_pool_num_total(&s->blocks.pool),
+              s->blocks.watermark);
     scheduler_advise_more_blocks(request_error(request));
     scheduler_end_request(s, request, FINISH_ERROR);
 }

@@ -1,5 +1,7 @@
 #include "scheduler/scheduler_state.h"
 
+#include "base/plural.h"
+
 static int32_t num_known(const struct sequence *seq)
 {
     return seq->num_tokens + seq->num_pending;
@@ -130,10 +132,10 @@ void scheduler_advise_more_blocks(struct error *err)
 /* The only running request holds all blocks that are in use. */
 static void fail_outgrown(struct scheduler *s, struct request *request, int32_t needed)
 {
-    const int32_t total = block_pool_num_total(&s->blocks.pool);
+    const int32_t total = block_pool_num_total(&s->blocks.pool), wanted = total - s->blocks.pool.num_free + needed;
     error_set(request_error(request), STATUS_OUT_OF_MEMORY,
-              "the request has outgrown the KV cache: it needs %d blocks of %d tokens, but there are %d",
-              total - s->blocks.pool.num_free + needed, s->config.limits.block_size, total);
+              "the request has outgrown the KV cache: it needs %d block%s of %d tokens, but there are %d", wanted,
+              plural(wanted), s->config.limits.block_size, total);
     scheduler_advise_more_blocks(request_error(request));
     error_advise(request_error(request), ADVICE_LOWER, "max_model_len", NULL);
     scheduler_end_request(s, request, FINISH_ERROR);

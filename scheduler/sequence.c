@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
+
 const char *finish_reason_name(enum finish_reason reason)
 {
     switch (reason) {
@@ -90,8 +92,8 @@ enum status request_create(const struct sampling_params *params, const int32_t *
         ok = sequence_init(&request->sequences[i], request, i, prompt, prompt_len, capacity, limits);
     if (!ok) {
         request_destroy(request);
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request of %d sequences of %d tokens",
-                         num_sequences, capacity);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request of %d sequence%s of %d token%s",
+                         num_sequences, plural(num_sequences), capacity, plural(capacity));
     }
     *out = request;
     return STATUS_OK;

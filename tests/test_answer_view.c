@@ -13,7 +13,7 @@
 #include "base/array.h"
 #include "base/utf8.h"
 #include "runtime/chat/answer_view.h"
-#include "runtime/chat/columns.h"
+#include "base/columns.h"
 #include "tests/support/pty.h"
 #include "tests/support/toy_model.h"
 

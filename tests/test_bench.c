@@ -604,6 +604,16 @@ static void results_can_be_compared(void **state)
     }
 }
 
+/* As base/plural.h has it. */
+static void one_thread_is_one_thread(void **state)
+{
+    struct program p;
+    bench(&p, *state, "latency", "--input-len", "4", "--output-len", "2", "--num-iters", "1", NULL);
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "cpu (1 thread), "));
+    program_free(&p);
+}
+
 static void percentiles_are_numpys(void **state)
 {
     (void)state;
@@ -621,6 +631,7 @@ static void percentiles_are_numpys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_thread_is_one_thread),
         cmocka_unit_test(latency_counts_quantized_weights),
         cmocka_unit_test(latency_has_every_time),
         cmocka_unit_test(one_token_has_no_time_per_output_token),

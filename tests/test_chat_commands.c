@@ -174,6 +174,9 @@ static void test_settings(void **state)
     ENTER(&p, "/set max_tokens=3", "max_tokens = 3 (default -1; at least 1, or -1 (no limit))");
     ENTER(&p, "one", "; 3 tokens, ");
     ENTER(&p, "/set temprature 1", "quire chat: there is no setting temprature; did you mean temperature?");
+    ENTER(&p, "/set temp 1", "quire chat: there is no setting temp; did you mean temperature?");
+    ENTER(&p, "/set num_predict 9", "quire chat: there is no setting num_predict; did you mean max_tokens?");
+    ENTER(&p, "/set num-ctx 9", "quire chat: there is no setting num-ctx; Tab after /set lists the names");
     leave(&p);
 }
 
@@ -407,6 +410,21 @@ static void test_edit_distance(void **state)
     assert_int_equal(edit_distance(longer, longer), EDIT_DISTANCE_MAX_LENGTH);
 }
 
+static void test_nearest(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"chat", "generate", "merge", "chart"};
+    static const struct {
+        const char *typed, *word;
+    } cases[] = {{"chatt", "chat"}, {"gen", "generate"}, {"marge", "merge"}, {"zzzzz", NULL}, {"charts", "chart"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct nearest n = nearest_begin(cases[i].typed);
+        for (size_t w = 0; w < sizeof words / sizeof *words; w++) nearest_consider(&n, words[w]);
+        if (!n.word != !cases[i].word || (n.word && strcmp(n.word, cases[i].word) != 0))
+            fail_msg("%s: %s", cases[i].typed, n.word ? n.word : "none");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_second_interrupt),
         cmocka_unit_test(test_second_interrupt_at_prompt),
         cmocka_unit_test(test_edit_distance),
+        cmocka_unit_test(test_nearest),
     };
     return cmocka_run_group_tests(tests, chat_set_up, chat_tear_down);
 }

@@ -81,6 +81,27 @@ static void test_lists(void **state)
     assert_int_equal(v.sampling.params.num_stop, 3);
     assert_true(v.sampling.given != 0);
     sampling_flags_free(&v.sampling);
+    /* the same as YAML */
+    static const struct {
+        const char *file;
+        int num_stop, num_ids;
+        const char *last;
+    } cases[] = {
+        {"stop: [a, \"b\\n, ]\", 'it''s', ] # c\nseed: 1\n", 3, 0, "it's"},
+        {"stop: [ ]\n", 0, 0, NULL},
+        {"stop:\n- a\n-   \"b\"\t# c\n# d\n\n  - c d # e\nstop_token_ids: [2, 13,14]\n", 3, 3, "c d"},
+        {"stop:   # list\r\n  - '- x'\r\nstop-token-ids:\n  - 2\n  - 3,4", 1, 3, "- x"},
+        {"stop: a\nstop_token_ids:\n- 2", 1, 1, "a"},
+        {"stop:\n- null\n- a", 1, 0, "a"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (parse(&v, NULL, cases[i].file, &err) != STATUS_OK) fail_msg("%s: %s", cases[i].file, err.text);
+        const struct sampling_params *p = &v.sampling.params;
+        assert_int_equal(p->num_stop, cases[i].num_stop);
+        assert_int_equal(p->num_stop_token_ids, cases[i].num_ids);
+        if (cases[i].last) assert_string_equal(p->stop[p->num_stop - 1], cases[i].last);
+        sampling_flags_free(&v.sampling);
+    }
     assert_int_equal(parse(&v, "--stop=x", file, &err), STATUS_OK);
     assert_int_equal(v.sampling.params.num_stop, 1);
     sampling_flags_free(&v.sampling);
@@ -93,7 +114,7 @@ static void test_environment(void **state)
         const char *variable, *value, *sentence; /* NULL: accepted */
     } cases[] = {
         {"QUIRE_BLOCK_SIZE", "17", "QUIRE_BLOCK_SIZE: expected 8|16|32|64|128, got '17'"},
-        {"QUIRE_DTYPE", "int8", "QUIRE_DTYPE: expected auto|float32|float16|bfloat16, got 'int8'"},
+        {"QUIRE_DTYPE", "int8", "QUIRE_DTYPE: expected auto|float32|float|float16|half|bfloat16, got 'int8'"},
         {"QUIRE_THREADS", "-1", "QUIRE_THREADS: expected a whole number from 0 to 4096, got '-1'"},
         {"QUIRE_ENFORCE_EAGER", "maybe", "QUIRE_ENFORCE_EAGER: expected true or false, got 'maybe'"},
         {"QUIRE_STOP_TOKEN_IDS", "x", "QUIRE_STOP_TOKEN_IDS: expected token ids"},
@@ -172,17 +193,31 @@ static void test_refusals(void **state)
         {"block-size: 17", "c:1: block-size: expected 8|16|32|64|128, got '17'"},
         {"\n\nblock_size=17", "c:3: block-size: expected 8|16|32|64|128"},
         {"{\"block-size\": 17}", "c: block-size: expected 8|16|32|64|128, got '17'"},
-        {"max-model-length: 5", "c:1: max-model-length: no command has a flag --max-model-length, did you mean "
-                                "max-model-len?"},
+        {"max-model-length: 5", "c:1: max-model-length: no command has a flag --max-model-length; did you mean "
+                                "--max-model-len?"},
         {"{\"zzzzzzzzzzzz\": 1}", "c: zzzzzzzzzzzz: no command has a flag --zzzzzzzzzzzz; "},
         {"seed: 1\nseed: 2", "c:2: seed: the file gives this flag twice"},
         {"{\"seed\": 1, \"seed\": 2}", "duplicate"},
         {"a line", "c:1: there is no name with ':' and a blank, or '='"},
         {"seed:1", "c:1: there is no name with"},
         {" seed: 1", "c:1: the line begins with a blank"},
-        {"seed: 1\n- 2", "c:2: lists are not read here"},
-        {"stop: [a, b]", "c:1: lists, objects and other nested values"},
-        {"system: |", "c:1: lists, objects and other nested values"},
+        {"seed: 1\n- 2", "c:2: a line of a list stands below no 'name:'"},
+        {"- 2", "c:1: a line of a list stands below no 'name:'"},
+        {"seed: [1, 2]", "c:1: seed: a list, but --seed takes one value"},
+        {"seed:\n- 1\n- 2", "c:3: seed: a list, but --seed takes one value"},
+        {"{\"seed\": [1, 2]}", "c: seed: a list, but --seed takes one value"},
+        {"stop: [a, b", "c:1: a list in [ ] must end on the same line"},
+        {"stop: [a, \"b\" c]", "c:1: a value in double quotes must end"},
+        {"stop: [a, [b]]", "c:1: objects, nested lists"},
+        {"stop: [a] b", "c:1: something stands behind the list"},
+        {"stop:\n- [a]", "c:2: objects, nested lists"},
+        {"--seed: 1", "c:1: names have no dashes before them"},
+        {"seed: 1\n  more: 2", "c:2: the line begins with a blank"},
+        {"model:\n\nseed: 1", "c:1: model needs a value: --model PATH"},
+        {"port: 8000", "c:1: port: no command has a flag --port: quire has no server yet"},
+        {"n_predict: 8", "c:1: n-predict: no command has a flag --n-predict; did you mean --max-tokens?"},
+        {"stop: {a: b}", "c:1: objects, nested lists and texts of several lines"},
+        {"system: |", "c:1: objects, nested lists and texts of several lines"},
         {"model: \"a", "c:1: a value in double quotes must end"},
         {"model: \"a\" b", "c:1: a value in double quotes must end"},
         {"model: \"\\x\"", "c:1: between double quotes only JSON's escapes"},

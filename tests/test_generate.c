@@ -1386,6 +1386,47 @@ static void test_shipped_model(void **state)
     program_free(&p);
 }
 
+/* runtime/input.h: the prompts beside the flags. Each way gives the same answers. */
+static void test_prompts_beside_flags(void **state)
+{
+    static const char lines[] = "@ first prompt\nsecond";
+    struct temp_folder files;
+    struct program p;
+    struct text expected = {0};
+    char file[600];
+    temp_folder_make(&files);
+    temp_folder_write_string(&files, "prompts", lines);
+    snprintf(file, sizeof file, "@%s/prompts", files.path);
+    run(&p, *state, NULL, (const char *[]){"--chat", "--system", "-", "x", NULL});
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "--system takes a text, or @FILE"));
+    program_free(&p);
+    const char *const words[] = {"-", file, "@@ first prompt\nsecond", NULL};
+    for (int i = 0; words[i]; i++) {
+        run(&p, *state, i == 0 ? lines : NULL, (const char *[]){"--ordered", words[i], NULL});
+        assert_int_equal(p.exit_status, 0);
+        assert_non_null(strstr(p.out.data, "{\"index\": 1, "));
+        if (i > 0) assert_string_equal(p.out.data, expected.data);
+        if (i == 0) assert_true(text_append_string(&expected, p.out.data));
+        program_free(&p);
+    }
+    text_free(&expected);
+    temp_folder_remove(&files);
+}
+
+/* Who types prompts is told that quire waits for them. */
+static void test_prompts_of_a_terminal(void **state)
+{
+    const struct fixture *f = *state;
+    struct pty p;
+    pty_start(&p, (const char *[]){QUIRE_EXECUTABLE, "generate", "--model", f->model.path, "--load-format", "dummy",
+                                   "--device", "cpu", "--max-num-seqs", "4", "--max-tokens", "2", "--no-chat", NULL});
+    pty_expect(&p, "quire generate: reading prompts, one a line, from the terminal until Ctrl-D");
+    pty_type(&p, "a prompt\r\x04");
+    pty_expect(&p, "\"prompt_tokens\": ");
+    assert_int_equal(pty_finish(&p), 0);
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -1424,6 +1465,8 @@ int main(void)
         cmocka_unit_test(test_closed_terminal),
         cmocka_unit_test(test_nohup),
         cmocka_unit_test(test_shipped_model),
+        cmocka_unit_test(test_prompts_beside_flags),
+        cmocka_unit_test(test_prompts_of_a_terminal),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

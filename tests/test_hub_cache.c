@@ -21,6 +21,7 @@
 #include "tests/support/temp_folder.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
+#define OTHER "0123456700000000000000000000000000000000"
 #define REPO "home/.cache/huggingface/hub/models--org--name"
 #define SNAPSHOT REPO "/snapshots/" COMMIT
 
@@ -133,7 +134,18 @@ static void test_revisions(void **state)
     find(folder, "org/name@pr/1", SNAPSHOT);
     find(folder, "org/name@" COMMIT, SNAPSHOT);
     refuse("org/name@v1", true, STATUS_IO, "does not have its revision \"v1\"", ": hf download org/name --revision v1");
-    refuse("org/name@0123456", true, STATUS_IO, "revision \"0123456\"", "hf download org/name --revision 0123456");
+    find(folder, "org/name@0123", SNAPSHOT);
+    find(folder, "org/name@0123456789abcdef", SNAPSHOT);
+    refuse("org/name@012", true, STATUS_IO, "revision \"012\"", "hf download org/name --revision 012");
+    refuse("org/name@0124", true, STATUS_IO, "revision \"0124\"", "hf download org/name --revision 0124");
+    refuse("org/name@0123456789ABCDEF", true, STATUS_IO, "revision \"0123",
+           "hf download org/name --revision "
+           "0123456789ABCDEF");
+    temp_folder_add_folder(folder, REPO "/snapshots/" OTHER);
+    refuse("org/name@01234567", true, STATUS_INVALID, "has " OTHER " and " COMMIT, "; give more digits");
+    find(folder, "org/name@0123456789", SNAPSHOT);
+    temp_folder_write_string(folder, REPO "/refs/01234567", COMMIT); /* a branch goes first */
+    find(folder, "org/name@01234567", SNAPSHOT);
     refuse("org/other", true, STATUS_IO, "/hub/models--org--other)", ": hf download org/other");
     /* a ref whose snapshot was deleted, one that is no commit, and one that leads out of the folder */
     temp_folder_write_string(folder, REPO "/refs/main", "f" COMMIT);
@@ -214,8 +226,39 @@ static void resolve(const char *given, const char *expected)
     const char *model = given;
     char path[4096];
     struct error err = {""};
-    if (model_folder_resolve(&model, true, path, sizeof path, &err) != STATUS_OK) fail_msg("%s", err.text);
+    if (model_folder_resolve(&model, NULL, true, path, sizeof path, &err) != STATUS_OK) fail_msg("%s", err.text);
     assert_string_equal(model, expected);
+}
+
+/* --revision, as a user gives it. */
+static void test_revision_flag(void **state)
+{
+    static const struct {
+        const char *model, *revision, *sentence; /* NULL: found */
+    } cases[] = {
+        {"org/name", "pr/1", NULL},
+        {"org/name", "0123456", NULL},
+        {"org/name@pr/1", "pr/1", NULL},
+        {"org/name", "v1", "org/name@v1: no such folder, and the Hugging Face cache"},
+        {"org/name@main", "pr/1", "org/name@main has a revision already, and --revision is pr/1"},
+        {"org/name", "../x", "--revision ../x is no branch, tag or commit"},
+        {QUIRE_GUIDE, "main", "--revision main is for a model ORG/NAME"},
+        {NULL, "main", "--revision main is for a model ORG/NAME"},
+    };
+    const struct temp_folder *folder = *state;
+    char path[4096], snapshot[512];
+    add_snapshot(folder);
+    add_file(folder, "config.json", NULL);
+    path_join(snapshot, sizeof snapshot, folder->path, SNAPSHOT);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *model = cases[i].model;
+        struct error err = {""};
+        const enum status status = model_folder_resolve(&model, cases[i].revision, false, path, sizeof path, &err);
+        if (!cases[i].sentence && (status != STATUS_OK || strcmp(model, snapshot) != 0))
+            fail_msg("%s %s: %s", cases[i].model, cases[i].revision, err.text);
+        if (cases[i].sentence && (status == STATUS_OK || !strstr(err.text, cases[i].sentence)))
+            fail_msg("no '%s' in: %s", cases[i].sentence, err.text);
+    }
 }
 
 /* What is there under the given name wins; what cannot be a name stays as it is. */
@@ -288,6 +331,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_revisions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cache_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(test_incomplete, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_revision_flag, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_wins, setup, teardown),
         cmocka_unit_test_setup_teardown(test_commands, setup, teardown),
     };

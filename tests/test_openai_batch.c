@@ -270,6 +270,21 @@ static void test_generate(void **state)
     text_free(&input);
 }
 
+/* --served-model-name is the model of the answers, and of the lines that need no warning. */
+static void test_served_model_name(void **state)
+{
+    struct program p;
+    static const char input[] = "{\"custom_id\": \"a\", \"url\": \"/v1/completions\", \"body\": {\"model\": \"gpt\", "
+                                "\"prompt\": \"x\", \"max_tokens\": 1}}\n";
+    generate_run(&p, *state, input, (const char *[]){"--served-model-name", "gpt", NULL});
+    assert_int_equal(p.exit_status, 0);
+    json_t *line = generate_line(&p.out, 0);
+    assert_string_equal(text_at(line, "response/body/model"), "gpt");
+    if (p.err.data) assert_null(strstr(p.err.data, "warning: a line names"));
+    json_decref(line);
+    program_free(&p);
+}
+
 /* An answer of a conversation ends where the model ends it, or at max_model_len; a line's own length counts. */
 static void test_lengths(void **state)
 {
@@ -303,9 +318,8 @@ static void test_lengths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bodies),
-        cmocka_unit_test(test_refused_bodies),
-        cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_bodies),   cmocka_unit_test(test_refused_bodies),
+        cmocka_unit_test(test_generate), cmocka_unit_test(test_served_model_name),
         cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "runtime/commands.h"
+#include "runtime/options/foreign_flags.h"
 #include "runtime/options/default_model.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/engine_flags.h"
@@ -27,6 +29,7 @@ struct values {
     uint64_t given;
     int32_t plain;
     int three;
+    int32_t brief;
 };
 
 static enum status count_call(void *target, const char *text, struct error *err)
@@ -80,6 +83,12 @@ static void make_table(struct option_table *table, struct values *v)
          .help = "Counts.",
          .heading = "Second:"},
         {.name = "three", .kind = OPTION_TRISTATE, .target = &v->three, .help = "On, off or neither."},
+        {.name = "short-name",
+         .letters = "sn",
+         .kind = OPTION_INT32,
+         .target = &v->brief,
+         .argument = "N",
+         .help = "Has a short name."},
         {.name = "plain", .kind = OPTION_INT32, .target = &v->plain, .argument = "N", .help = "Without bounds."},
     };
     *table = (struct option_table){0};
@@ -182,13 +191,26 @@ static void test_refusals(void **state)
         {"--file=", "--file needs a value: --file FILE"},
         {"--number", "--number needs a value: --number N"},
         {"-n", "--number needs a value: --number N"},
-        {"--switch-on=3", "--switch-on takes no value, but was written --switch-on=3"},
+        {"--switch-on=3", "--switch-on: expected true or false, got '3'"},
+        {"--three=maybe", "--three: expected true or false, got 'maybe'"},
+        {"--call=x", "--call: expected true or false, got 'x'"},
+        {"-sn", "--short-name needs a value: --short-name N"},
+        {"-sn=x", "--short-name: expected a whole number that fits in 32 bits, got 'x'"},
+        {"-sx", "there is no flag -x"},
+        {"--switch-on maybe", "'maybe' is not a flag"},
+        {"--no-switch-on true", "'true' is not a flag"},
         {"--no-switch-on=3", "--no-switch-on takes no value"},
         {"--help=3", "--help takes no value"},
         {"--nunber 3", "there is no flag --nunber; did you mean --number?"},
         {"--swich-off", "did you mean --switch-off?"},
         {"--no-swich-off", "did you mean --no-switch-off?"},
-        {"--switch_on", "there is no flag --switch_on; did you mean --switch-on?"},
+        {"--swich_on", "there is no flag --swich_on; did you mean --switch-on?"},
+        {"--no", "--no could mean --no-switch-on or --no-switch-off; write the whole name"},
+        /* other programs' */
+        {"--host x", "there is no flag --host: quire has no server yet: "},
+        {"--no-enable-log-requests", "there is no flag --no-enable-log-requests: requests are not logged"},
+        {"-ngl 99", "there is no flag -ngl: a model lies whole on one device"},
+        {"--ctx-size 5", "there is no flag --ctx-size; --help-all lists the flags"}, /* nor is --max-model-len one */
         {"--zzzzzzzzzz=3", "there is no flag --zzzzzzzzzz; --help-all lists the flags"},
         {"--switch", "--switch could mean --switch-on or --switch-off; write the whole name"},
         {"-x", "there is no flag -x"},
@@ -236,6 +258,50 @@ static void test_word(void **state)
     }
 }
 
+/* '_' for '-', values of switches, and short names of several letters. */
+static void test_vllms_ways(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        bool on, off;
+        int three, calls;
+        int32_t number, brief;
+    } cases[] = {
+        {"--switch_on=false --switch_off --number=6", false, true, -1, 0, 6, 0},
+        {"--no_switch_on --no_three --num 6", false, false, 0, 0, 6, 0},
+        {"--switch-on false --switch-off True --three FALSE --call=2", false, true, 0, 2, 5, 0},
+        {"--switch-on=0 --switch-off=yes --three=on -s false", false, false, 1, 0, 5, 0},
+        {"-sn 7 -n6 -s", true, true, -1, 0, 6, 7},
+        {"-sn=7 -sn6", true, true, -1, 0, 6, 7}, /* -s -n 6 */
+        {"-sn6 --switch-on false", false, true, -1, 0, 6, 0},
+        {"-n=6 -s=false", true, false, -1, 0, 6, 0},
+        {"--short_name 7", true, false, -1, 0, 5, 7},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[256];
+        struct values v;
+        snprintf(line, sizeof line, "%s", cases[i].line);
+        accepted(&v, line);
+        if (v.on != cases[i].on || v.off != cases[i].off || v.three != cases[i].three || v.calls != cases[i].calls ||
+            v.number != cases[i].number || v.brief != cases[i].brief)
+            fail_msg("%s: %d %d %d %d %d %d", cases[i].line, v.on, v.off, v.three, v.calls, v.number, v.brief);
+    }
+}
+
+/* What is recommended in place of another program's flag is there, and no name stands twice. */
+static void test_foreign_flags(void **state)
+{
+    (void)state;
+    for (const struct foreign_flag *f = foreign_flags; f->name; f++) {
+        if (foreign_flag_find(f->name) != f) fail_msg("%s stands twice", f->name);
+        if (!f->flag == !f->sentence) fail_msg("%s: a flag or a sentence", f->name);
+        if (f->flag && !command_has_flag(f->flag)) fail_msg("%s: no command has --%s", f->name, f->flag);
+    }
+    assert_string_equal(foreign_flag_find("no-n_predict")->flag, "max-tokens");
+    assert_null(foreign_flag_find("max-model-len"));
+}
+
 static void test_long_unknown_flag(void **state)
 {
     (void)state;
@@ -260,9 +326,12 @@ static void test_help(void **state)
     char *with_help[] = {"command", "--help", "--nonsense", NULL};
     assert_int_equal(options_parse(&table, 3, with_help, &help, &err), STATUS_OK);
     assert_true(help);
-    char *with_h[] = {"command", "-h", NULL};
-    assert_int_equal(options_parse(&table, 2, with_h, &help, &err), STATUS_OK);
-    assert_true(help);
+    char *const letters[] = {"-h", "-hs", "-sh"};
+    for (int i = 0; i < 3; i++) {
+        char *with_h[] = {"command", letters[i], "true", NULL};
+        assert_int_equal(options_parse(&table, 3, with_h, &help, &err), STATUS_OK);
+        assert_true(help);
+    }
 }
 
 static char *help_text(const struct option_table *table)
@@ -293,7 +362,7 @@ static void test_common_flags(void **state)
     assert_non_null(strstr(text, "\nFirst:\n  -n, --number N "));
     assert_non_null(strstr(text, "\nSecond:\n      --plain N "));
     assert_null(strstr(text, "--switch-on"));
-    assert_non_null(strstr(text, "These are 2 of 14 flags; --help-all shows them all."));
+    assert_non_null(strstr(text, "These are 2 of 15 flags; --help-all shows them all."));
     free(text);
     assert_int_equal(options_parse(&table, 2, all, &help, &err), STATUS_OK);
     assert_true(help);
@@ -321,6 +390,7 @@ static void test_help_text(void **state)
     assert_non_null(strstr(text, "--choice a|bee "));
     assert_non_null(strstr(text, "\nSecond:\n      --call "));
     assert_non_null(strstr(text, "-h, --help "));
+    assert_non_null(strstr(text, "\n  -sn, --short-name N "));
     free(text);
 }
 
@@ -362,7 +432,20 @@ static void test_engine_flags(void **state)
     assert_int_equal(log.level, LOG_DEBUG);
     assert_true(o.seed == 9);
     assert_true(flags.given == 0); /* --seed is the engine's alone */
+    static const char *const types[][2] = {{"half", "float16"}, {"float", "float32"}, {"auto", "auto"}};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char copy[128];
+        snprintf(copy, sizeof copy,
+                 "--dtype %s -tp 1 -pp=1 --data_parallel_size=1 --load-format safetensors --revision r", types[i][0]);
+        assert_int_equal(parse_engine(&o, &log, &flags, copy, &err), STATUS_OK);
+        assert_string_equal(o.dtype, types[i][1]);
+        assert_string_equal(o.revision, "r");
+        assert_int_equal(o.load_format, LOAD_FORMAT_AUTO);
+    }
     static const char *const bad[] = {
+        "--tensor-parallel-size 2",
+        "--pipeline-parallel-size 0",
+        "--data-parallel-size 8",
         "--device gpu",
         "--device cuda:",
         "--device cuda:x",
@@ -542,6 +625,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_kind),      cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_word),           cmocka_unit_test(test_long_unknown_flag),
+        cmocka_unit_test(test_vllms_ways),     cmocka_unit_test(test_foreign_flags),
         cmocka_unit_test(test_help),           cmocka_unit_test(test_help_text),
         cmocka_unit_test(test_common_flags),   cmocka_unit_test(test_engine_flags),
         cmocka_unit_test(test_sampling_help),  cmocka_unit_test(test_readme_lists_sampling_flags),

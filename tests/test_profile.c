@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "base/file.h"
+#include "runtime/profile/picture.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 
@@ -680,7 +681,7 @@ static void a_run_is_written_and_drawn(void **state)
     snprintf(png, sizeof png, "%s/run.png", out.path);
     run_preempted(&p, *state, svg, png, csv);
     assert_int_equal(p.exit_status, 1); /* --fail-if-preempted */
-    assert_non_null(strstr(p.err.data, "the 16 blocks of the KV cache do not hold all that runs at once: lower "
+    assert_non_null(strstr(p.err.data, "the KV cache of 16 blocks does not hold all that runs at once: lower "
                                        "--max-num-seqs, or raise --num-gpu-blocks-override\n"));
     json_t *json = json_loads(p.out.data, 0, NULL), *steps = json_object_get(json, "steps");
     int64_t preemptions = 0;
@@ -748,7 +749,29 @@ static void contiguous_caches_are_compared(void **state)
     text_free(&lines);
 }
 
-/* The plot takes the place of the rows, unless they are asked for. */
+static void sizes_of_the_picture_have_one_unit(void **state)
+{
+    static const int64_t MIB = 1 << 20;
+    static const struct {
+        int64_t bytes, whole;
+        const char *text;
+    } cases[] = {
+        {123 * 1024 * MIB, 200 * 1024 * MIB, "123 GiB"},
+        {15 * 1024 * MIB, 20 * 1024 * MIB, "15.0 GiB"},
+        {1536 * MIB, 20 * 1024 * MIB, "1.50 GiB"},
+        {51 * MIB, 2048 * MIB, "0.050 GiB"},
+        {51 * MIB, 1023 * MIB, "51.0 MiB"},
+        {MIB / 20, 1023 * MIB, "0.050 MiB"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[32];
+        picture_size(text, cases[i].bytes, cases[i].whole);
+        assert_string_equal(text, cases[i].text);
+    }
+}
+
+/* Rows step by step only where they are asked for. */
 static void a_plot_is_drawn(void **state)
 {
     struct text lines = {0};
@@ -761,10 +784,32 @@ static void a_plot_is_drawn(void **state)
     assert_null(strstr(p.out.data, "in use   cached     free"));
     program_free(&p);
     profile(&p, *state, lines.data, "--num-gpu-blocks-override", "40", "--max-model-len", "128",
-            "--skip-tokenizer-init", "--input", "-", "--plot", "--every", "5", NULL);
+            "--skip-tokenizer-init", "--input", "-", "--steps", "--every", "5", NULL);
+    assert_null(strstr(p.out.data, "cached, over 20 steps"));
     assert_non_null(strstr(p.out.data, "in use   cached     free"));
     program_free(&p);
     text_free(&lines);
+}
+
+/* --chat puts the template around a text, as quire generate does; a text may stand beside the flags. */
+static void texts_become_questions(void **state)
+{
+    static const char *const modes[] = {"--no-chat", "--chat"};
+    int64_t tokens[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct program p;
+        program_run(&p,
+                    (const char *[]){QUIRE_EXECUTABLE, "profile", "--model", QUIRE_GUIDE, "--device", "cpu", "--json",
+                                     "--max-num-seqs", "2", "--max-tokens", "1", modes[i], "What is a block?", NULL},
+                    NULL);
+        assert_int_equal(p.exit_status, 0);
+        json_t *json = program_json(&p);
+        tokens[i] = json_require_integer(json_object_get(json, "summary"), "num_tokens");
+        json_decref(json);
+        program_free(&p);
+    }
+    assert_true(tokens[1] > tokens[0]);
 }
 
 static void bad_flags_are_wrong_usage(void **state)
@@ -781,7 +826,7 @@ static void bad_flags_are_wrong_usage(void **state)
 
     profile(&p, *state, NULL, "--png", "/nonexistent/x.png", NULL);
     assert_int_equal(p.exit_status, 2);
-    assert_non_null(strstr(p.err.data, "--png is about a run: give its prompts with --input"));
+    assert_non_null(strstr(p.err.data, "--png is about a run: give its prompts, as PROMPT, @FILE or --input FILE"));
     program_free(&p);
 
     profile(&p, *state, NULL, "--png", "/nonexistent/x.png", "--input", "-", NULL);
@@ -867,7 +912,9 @@ int main(void)
         cmocka_unit_test(a_run_is_written_and_drawn),
         cmocka_unit_test(resident_memory_is_a_part_of_what_is_reserved),
         cmocka_unit_test(contiguous_caches_are_compared),
+        cmocka_unit_test(sizes_of_the_picture_have_one_unit),
         cmocka_unit_test(a_plot_is_drawn),
+        cmocka_unit_test(texts_become_questions),
         cmocka_unit_test(bad_flags_are_wrong_usage),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

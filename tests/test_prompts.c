@@ -208,7 +208,7 @@ static void test_chat_refused(void **state)
     } cases[] = {{&f->plain, {"--chat"}, 1, "chat template"},
                  {&f->chat, {"--chat", "--skip-tokenizer-init"}, 1, "--chat needs a tokenizer"},
                  {&f->chat, {"--system", "x"}, 2, "--system goes with --chat"},
-                 {&f->chat, {"--chat", "--system", "\xff"}, 1, "--system: byte 1 is not UTF-8"}};
+                 {&f->chat, {"--chat", "--system", "\xff"}, 2, "--system: byte 1 is not UTF-8"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct program p;
         generate_run(&p, cases[i].model, "x\n", cases[i].flags);

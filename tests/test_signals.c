@@ -227,7 +227,7 @@ static void test_profile(void **state)
     struct text out = {0};
     temp_folder_write_string(&f->files, "profile.jsonl", "{\"prompt\": [5], \"max_tokens\": 50000}\n");
     assert_true(path_join(in, sizeof in, f->files.path, "profile.jsonl"));
-    interrupt(f, (const char *[]){"profile", "-i", in, "--ignore-eos", "--max-model-len", "60000", NULL},
+    interrupt(f, (const char *[]){"profile", "--steps", "-i", in, "--ignore-eos", "--max-model-len", "60000", NULL},
               "quire profile: interrupted; 0 of 1 prompts were answered", &out);
     assert_int_equal(out.data[out.length - 1], '\n');
     text_free(&out);

@@ -62,6 +62,26 @@ static void test_tokenize(void **state)
     expect_output(ARGS("tokenize", "--model", QWEN, "--special", "--ids", "761"), NULL, "<|im_start|>\n");
 }
 
+/* runtime/input.h: a text, a file, what is piped in. */
+static void test_where_text_comes_from(void **state)
+{
+    (void)state;
+    struct temp_folder files;
+    char argument[600];
+    temp_folder_make(&files);
+    temp_folder_write_string(&files, "text", "the river");
+    temp_folder_write_string(&files, "chat.json", CHAT);
+    snprintf(argument, sizeof argument, "@%s/text", files.path);
+    expect_output(TOKENIZE(argument), NULL, "269\t the\n401\t river\n");
+    expect_output(ARGS("tokenize", "--model", BPE), "the river", "269\t the\n401\t river\n");
+    expect_error(TOKENIZE("--ids", "@@1"), NULL, EXIT_STATUS_FAILURE, "'@1' is not a token id");
+    snprintf(argument, sizeof argument, "@%s/chat.json", files.path);
+    expect_output(TEMPLATE(argument), NULL, "<s><|user|>hi<|end|><|end|><|assistant|>");
+    expect_output(TEMPLATE("-"), CHAT, "<s><|user|>hi<|end|><|end|><|assistant|>");
+    expect_output(TEMPLATE(CHAT), NULL, "<s><|user|>hi<|end|><|end|><|assistant|>");
+    temp_folder_remove(&files);
+}
+
 static void test_ids_to_text(void **state)
 {
     (void)state;
@@ -78,7 +98,7 @@ static void test_ids_to_text(void **state)
 static void test_tokenize_refuses(void **state)
 {
     (void)state;
-    expect_error(ARGS("tokenize", "--model", BPE), NULL, EXIT_STATUS_USAGE, "give a text, or - for standard input");
+    expect_error(TOKENIZE("@/nonexistent"), NULL, EXIT_STATUS_FAILURE, "@@ begins a text that begins with @)");
     expect_error(TOKENIZE("two", "words"), NULL, EXIT_STATUS_USAGE, "'words' is a word too many");
     expect_error(ARGS("tokenize", "--model", "/nonexistent", "x"), NULL, EXIT_STATUS_FAILURE, "/nonexistent");
 }
@@ -134,7 +154,8 @@ static void test_template_refuses(void **state)
     expect_error(TEMPLATE("--messages", "/nonexistent"), NULL, EXIT_STATUS_FAILURE, "/nonexistent");
     expect_error(TEMPLATE("--chat-template", "/nonexistent"), CHAT, EXIT_STATUS_FAILURE, "/nonexistent");
     expect_error(TEMPLATE("--chat-template-kwargs", "3"), CHAT, EXIT_STATUS_USAGE, "--chat-template-kwargs");
-    expect_error(TEMPLATE("word"), CHAT, EXIT_STATUS_USAGE, "'word' is not a flag");
+    expect_error(TEMPLATE("word"), CHAT, EXIT_STATUS_FAILURE, "the conversation: not valid JSON at line 1");
+    expect_error(TEMPLATE("@/nonexistent"), CHAT, EXIT_STATUS_FAILURE, "/nonexistent: cannot open");
     expect_error(ARGS("template", "--model", QWEN), CHAT, EXIT_STATUS_FAILURE, "no chat template");
 }
 
@@ -155,8 +176,13 @@ static void test_help(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokenize), cmocka_unit_test(test_ids_to_text),  cmocka_unit_test(test_tokenize_refuses),
-        cmocka_unit_test(test_template), cmocka_unit_test(test_template_ids), cmocka_unit_test(test_template_refuses),
+        cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_ids_to_text),
+        cmocka_unit_test(test_tokenize_refuses),
+        cmocka_unit_test(test_template),
+        cmocka_unit_test(test_template_ids),
+        cmocka_unit_test(test_template_refuses),
+        cmocka_unit_test(test_where_text_comes_from),
         cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,8 +142,8 @@ enum status decode(const struct sentencepiece_model *sp, const int32_t *ids, int
     const std::vector<int> list(ids, ids + count);
     const sentencepiece::util::Status decoded = sp->processor.Decode(list, &result);
     if (!decoded.ok())
-        return error_set(err, STATUS_INVALID, "SentencePiece cannot decode %d tokens: %s", static_cast<int>(count),
-                         decoded.error_message());
+        return error_set(err, STATUS_INVALID, "SentencePiece cannot decode %d token%s: %s", static_cast<int>(count),
+                         count == 1 ? "" : "s", decoded.error_message());
     *length = result.size();
     return copy_out<char>(result.data(), result.size(), text, err);
 }

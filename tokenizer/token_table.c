@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "base/utf8.h"
 
 struct token token_table_get(const struct token_table *table, int32_t id)
@@ -110,7 +111,8 @@ enum status token_table_build(struct token_table *table, const struct sentencepi
                                            .strips_first_space = sentencepiece_adds_dummy_prefix(sp) || every,
                                            .strips_every_space = every};
     int32_t size = sentencepiece_size(sp);
-    if (!grow(table, size)) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %d tokens", (int)size);
+    if (!grow(table, size))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %d token%s", (int)size, plural(size));
     for (int32_t id = 0; id < size; id++) {
         enum status status = set_from_model(table, sp, id, err);
         if (status) return status;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/edit_distance.h"
 #include "model/quantization.h"
 #include "runtime/bench/compare.h"
 #include "runtime/bench/kernels.h"
@@ -185,13 +186,14 @@ static void report_model(struct bench *b)
     const bool quantized = quantization.text[0];
     char *title = b->report.title;
     const size_t length = strlen(title);
-    snprintf(title + length, sizeof b->report.title - length,
-             "\nmodel    %d layers of %d, %d heads (%d of K and V), %.2f GiB of weights%s%s%s%s; blocks of %d tokens, "
-             "cache %s",
-             spec->num_layers, spec->hidden_size, spec->num_heads, spec->num_kv_heads,
-             (double)memory->weights / (1 << 30), quantized ? " (" : "", quantization.text, quantized ? ")" : "",
-             b->options->engine.load_format == LOAD_FORMAT_DUMMY ? ", dummy" : "", limits->block_size,
-             dtype_name(memory->cache_dtype));
+    snprintf(
+        title + length, sizeof b->report.title - length,
+        "\nmodel    %d layer%s of %d, %d head%s (%d of K and V), %.2f GiB of weights%s%s%s%s; blocks of %d tokens, "
+        "cache %s",
+        spec->num_layers, plural(spec->num_layers), spec->hidden_size, spec->num_heads, plural(spec->num_heads),
+        spec->num_kv_heads, (double)memory->weights / (1 << 30), quantized ? " (" : "", quantization.text,
+        quantized ? ")" : "", b->options->engine.load_format == LOAD_FORMAT_DUMMY ? ", dummy" : "", limits->block_size,
+        dtype_name(memory->cache_dtype));
     report_string(&b->report, "quantization", quantized ? quantization.text : "none");
     report_integer(&b->report, "block_size", NULL, limits->block_size);
     report_integer(&b->report, "weights_bytes", NULL, memory->weights);
@@ -204,7 +206,8 @@ static void report_setting(struct bench *b, const char *name)
     const double start = engine_start_seconds(b->engine);
     char threads[32] = "";
     if (!engine_device_is_discrete(b->engine)) {
-        snprintf(threads, sizeof threads, " (%d threads)", engine_threads(b->engine));
+        snprintf(threads, sizeof threads, " (%d thread%s)", engine_threads(b->engine),
+                 plural(engine_threads(b->engine)));
         report_integer(&b->report, "threads", NULL, engine_threads(b->engine));
     }
     report_string(&b->report, "benchmark", name);
@@ -269,6 +272,16 @@ static int run_named(const struct benchmark *benchmark, int argc, char **argv)
     return EXIT_STATUS_OK;
 }
 
+static int unknown_benchmark(const char *name)
+{
+    struct error err;
+    struct nearest nearest = nearest_begin(name);
+    for (const char *const *known = bench_names; *known; known++) nearest_consider(&nearest, *known);
+    error_set(&err, STATUS_INVALID, "there is no benchmark '%s'%s%s%s quire bench --help lists them", name,
+              nearest.word ? "; did you mean " : ";", nearest.word ? nearest.word : "", nearest.word ? "?" : "");
+    return command_fail("bench", &err, EXIT_STATUS_USAGE);
+}
+
 int command_bench(int argc, char **argv)
 {
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
@@ -280,7 +293,6 @@ int command_bench(int argc, char **argv)
     if (argc >= 2 && strcmp(argv[1], "kernels") == 0) return bench_kernels_command(argc - 1, argv + 1);
     if (argc >= 2 && strcmp(argv[1], "scheduler") == 0) return bench_scheduler_command(argc - 1, argv + 1);
     if (argc >= 2 && strcmp(argv[1], "--compare") == 0) return bench_compare_command(argc - 1, argv + 1);
-    if (argc >= 2) fprintf(stderr, "quire bench: there is no benchmark '%s'\n", argv[1]);
-    print_usage(stderr);
-    return EXIT_STATUS_USAGE;
+    if (argc < 2) print_usage(stderr);
+    return argc < 2 ? EXIT_STATUS_USAGE : unknown_benchmark(argv[1]);
 }

@@ -402,7 +402,7 @@ static void report_settings(struct report *r, const struct measurement *m, const
     const char *model = o->model ? o->model : "Llama-3.2-1B";
     const bool quantized = m->quantization.text[0];
     if (!m->backend->discrete) {
-        snprintf(cores, sizeof cores, " (%d threads)", threads);
+        snprintf(cores, sizeof cores, " (%d thread%s)", threads, plural(threads));
         report_integer(r, "threads", NULL, threads);
     }
     report_string(r, "benchmark", "kernels");
@@ -510,9 +510,10 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
          .argument = "auto|cpu|cuda|cuda:N",
          .help = "Where to compute. Default: auto, a GPU if there is one."},
         {.name = "dtype",
-         .kind = OPTION_STRING,
+         .kind = OPTION_CUSTOM,
          .target = &o->dtype,
-         .choices = "auto|float32|float16|bfloat16",
+         .parse = engine_flags_parse_dtype,
+         .argument = "auto|float32|float|float16|half|bfloat16",
          .help = "Type of the weights, and on a GPU of everything; activations are float32 on the CPU. Default: auto, "
                  "the model's, bfloat16 without --model."},
         {.name = "quantization",
@@ -565,7 +566,7 @@ int bench_kernels_command(int argc, char **argv)
         options_print_help(&table, "bench kernels [flags]", summary, stdout);
         return EXIT_STATUS_OK;
     }
-    if (o.model && model_folder_resolve(&o.model, false, model, sizeof model, &err) != STATUS_OK)
+    if (o.model && model_folder_resolve(&o.model, NULL, false, model, sizeof model, &err) != STATUS_OK)
         return command_fail("bench", &err, EXIT_STATUS_FAILURE);
     if (run_kernels(&o, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
     return EXIT_STATUS_OK;

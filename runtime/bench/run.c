@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/plural.h"
 #include "runtime/interrupt.h"
 
 int32_t bench_random(struct random *random, struct bench_range range)
@@ -27,7 +28,7 @@ enum status bench_run_create(int32_t count, struct bench_range input_len, struct
     }
     if (ok) return STATUS_OK;
     bench_run_free(run);
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %d prompts", count);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %d prompt%s", count, plural(count));
 }
 
 void bench_run_free(struct bench_run *run)
@@ -114,7 +115,8 @@ static enum status run_step(struct bench_run *run, struct bench_step *step, stru
 {
     *step = (struct bench_step){0};
     if (!array_reserve(&run->steps, &run->steps_capacity, run->num_steps + 1, sizeof *run->steps))
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory after %zu steps", run->num_steps);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory after %zu step%s", run->num_steps,
+                         plural((int64_t)run->num_steps));
     bool worked;
     const double start = clock_seconds();
     enum status status = engine_step(e, &worked, err);
@@ -129,7 +131,9 @@ enum status bench_run_execute(struct bench_run *run, struct engine *e, struct er
 {
     struct bench_step step = {0};
     struct delivery *deliveries = calloc((size_t)run->count, sizeof *deliveries);
-    if (!deliveries) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %d requests", run->count);
+    if (!deliveries)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %d request%s", run->count,
+                         plural(run->count));
     for (int32_t i = 0; i < run->count; i++) deliveries[i] = (struct delivery){run, &run->requests[i], &step};
     run->num_steps = 0;
     run->peak_blocks = 0;

@@ -251,7 +251,9 @@ static enum status measure_long_prompt(struct measurement *m, struct error *err)
     struct long_prompt p = {0};
     enum status status = STATUS_OK;
     int32_t *prompt = malloc((size_t)length * sizeof *prompt);
-    if (!prompt) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a prompt of %d tokens", length);
+    if (!prompt)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a prompt of %d token%s", length,
+                         plural(length));
     for (int32_t i = 0; i < m->options->num_iters && status == STATUS_OK; i++)
         status = run_long_prompt(m, prompt, &p, err);
     if (status == STATUS_OK) {
@@ -318,7 +320,8 @@ static enum status measure_queue(struct measurement *m, struct error *err)
     struct queue_times times = {0};
     enum status status = STATUS_OK;
     struct request **requests = calloc((size_t)count, sizeof *requests);
-    if (!requests) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %d requests", count);
+    if (!requests)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %d request%s", count, plural(count));
     for (int32_t i = 0; i < m->options->num_iters && status == STATUS_OK; i++)
         status = run_queue(m, requests, &times, err);
     if (status == STATUS_OK) {

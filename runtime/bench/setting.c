@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/plural.h"
 #include "kernels/backend.h"
 #include "runtime/machine.h"
 #include "runtime/version.h"
@@ -29,9 +30,9 @@ void bench_report_machine(struct report *r, const char *gpu)
     struct machine m;
     char text[512];
     machine_read(&m);
-    snprintf(text, sizeof text, "%s, %d of %d processors, %.1f GiB, %s",
-             *m.processor ? m.processor : "processor unknown", m.allowed, m.processors, (double)m.memory / (1 << 30),
-             m.system);
+    snprintf(text, sizeof text, "%s, %d of %d processor%s, %.1f GiB, %s",
+             *m.processor ? m.processor : "processor unknown", m.allowed, m.processors, plural(m.processors),
+             (double)m.memory / (1 << 30), m.system);
     append_line(r, "machine", text);
     report_string(r, "processor", m.processor);
     report_integer(r, "processors", NULL, m.allowed);

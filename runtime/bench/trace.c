@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/plural.h"
 
 enum { EOS = 0, VOCAB_SIZE = 32000 };
 
@@ -25,8 +26,8 @@ enum status trace_init(struct trace *t, const struct batch_limits *limits, int32
         t->running = calloc(seqs, sizeof *t->running);
         for (int i = 0; i < 2; i++) t->samples[i] = calloc(seqs, sizeof *t->samples[i]);
         if (!t->requests || !t->running || !t->samples[0] || !t->samples[1])
-            status =
-                error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a trace of %d requests", max_requests);
+            status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a trace of %d request%s",
+                               max_requests, plural(max_requests));
     }
     if (status != STATUS_OK) trace_free(t);
     return status;

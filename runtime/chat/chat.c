@@ -6,12 +6,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/visible.h"
+#include "base/notice.h"
 #include "runtime/chat/chat_commands.h"
 #include "runtime/chat/line_editor.h"
 #include "runtime/chat/question.h"
 #include "runtime/chat/session.h"
 #include "runtime/commands.h"
+#include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/line_reader.h"
 #include "runtime/options/engine_flags.h"
@@ -21,7 +22,7 @@
 #include "runtime/prompts.h"
 
 static const char COMMAND[] = "chat";
-static const char USAGE[] = "chat [QUESTION] [flags]";
+static const char USAGE[] = "chat [QUESTION|@FILE|-] [flags]";
 static const char SUMMARY[] =
     "Talks with a chat model. At a terminal: several turns; Ctrl-C stops an answer, Ctrl-D leaves, /help lists "
     "commands. With a QUESTION: answers it, and leaves; what is piped in goes below the question. Without one, every "
@@ -75,13 +76,14 @@ static void add_flags(struct option_table *table, struct chat_options *o)
          .letter = 'p',
          .kind = OPTION_STRING,
          .target = &o->prompt,
-         .argument = "TEXT|@FILE",
-         .help = "Answer this, and leave, as with QUESTION. @@ begins a text that begins with @."},
+         .argument = "TEXT|@FILE|-",
+         .help = "Answer this, and leave, as with QUESTION: a text, what a file holds, or standard input. @@ begins a "
+                 "text that begins with @."},
         {.name = "system",
          .common = true,
          .kind = OPTION_STRING,
          .target = &o->system,
-         .argument = "TEXT|@FILE",
+         .argument = "TEXT|@FILE|-",
          .help = "System message: what the model is told before the conversation. Default: none."},
         {.name = "each",
          .kind = OPTION_SWITCH,
@@ -134,10 +136,10 @@ static char *model_name(const struct chat_options *o)
 static void print_banner(const struct session *s)
 {
     const char *gpu = engine_device_description(s->engine);
-    visible_printf(stderr, "quire %s: %s on %s%s%s%s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION,
-                   s->model_name, engine_device(s->engine), gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
-                   engine_limits(s->engine)->max_model_len, engine_start_seconds(s->engine));
-    fputs("Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.\n", stderr);
+    notice_printf(stderr, "quire %s: %s on %s%s%s%s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION,
+                  s->model_name, engine_device(s->engine), gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
+                  engine_limits(s->engine)->max_model_len, engine_start_seconds(s->engine));
+    notice_printf(stderr, "Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.\n");
 }
 
 /* A line that begins with one slash is a command; with two, a question that begins with one. */
@@ -310,6 +312,30 @@ static int run(struct chat_options *o, const struct texts *texts)
 
 /* ---- the command line ---- */
 
+static bool is_standard(const char *argument)
+{
+    return argument && strcmp(argument, "-") == 0;
+}
+
+/* A text is standard input, so that nothing else is read from it. */
+static bool takes_input(const struct chat_options *o)
+{
+    return is_standard(o->system) || is_standard(o->prompt) || is_standard(o->word);
+}
+
+/* Standard input can be one thing. */
+static enum status check_input(const struct chat_options *o, struct error *err)
+{
+    const bool question = is_standard(o->prompt) || is_standard(o->word);
+    if (o->each && takes_input(o))
+        return error_set(err, STATUS_INVALID, "--each answers the lines of standard input, so no text can be -");
+    if (is_standard(o->system) && question)
+        return error_set(err, STATUS_INVALID, "--system and the question cannot both be -, standard input");
+    if (is_standard(o->system) && !o->prompt && !o->word && !isatty(STDIN_FILENO))
+        return error_set(err, STATUS_INVALID, "--system - takes standard input: give the question as an argument");
+    return STATUS_OK;
+}
+
 /* What is wrong whatever the files hold. */
 static enum status check_flags(const struct chat_options *o, struct error *err)
 {
@@ -321,28 +347,31 @@ static enum status check_flags(const struct chat_options *o, struct error *err)
                          o->prompt ? "--prompt" : "the question");
     if (o->each && isatty(STDIN_FILENO))
         return error_set(err, STATUS_INVALID, "--each answers the lines of a pipe or file: quire chat --each <FILE");
-    enum status status = sampling_flags_check(&o->sampling, err);
+    enum status status = check_input(o, err);
+    if (status == STATUS_OK) status = sampling_flags_check(&o->sampling, err);
     return status == STATUS_OK ? template_flags_check(&o->template, err) : status;
 }
 
 static enum status read_argument(const char *argument, const char *name, struct text *out, struct error *err)
 {
-    const enum status status = question_read(argument, out, err);
+    if (is_standard(argument)) input_note_terminal(COMMAND, name);
+    const enum status status = input_read_message(argument, out, err);
     return status == STATUS_OK ? status : error_prefix(err, status, name);
 }
 
 /* Reads the texts that the flags name, and for a question standard input. */
 static enum status read_texts(const struct chat_options *o, struct texts *texts, struct error *err)
 {
+    const char *question = o->prompt ? o->prompt : o->word;
     enum status status = STATUS_OK;
     if (o->system) status = read_argument(o->system, "--system", &texts->system, err);
     if (status == STATUS_OK && o->prompt) status = read_argument(o->prompt, "--prompt", &texts->question, err);
     if (status == STATUS_OK && o->word) status = read_argument(o->word, "the question", &texts->question, err);
     texts->has_question = o->prompt || o->word;
     if (status != STATUS_OK || !texts->has_question) return status;
-    if (!o->each && !isatty(STDIN_FILENO)) status = question_add_input(&texts->question, err);
+    if (!o->each && !takes_input(o) && !isatty(STDIN_FILENO)) status = question_add_input(&texts->question, err);
     if (status == STATUS_OK && prompt_line_is_blank(texts->question.data, texts->question.length))
-        return error_set(err, STATUS_INVALID, "%s is empty", o->prompt ? o->prompt : o->word);
+        return error_set(err, STATUS_INVALID, "%s is empty", is_standard(question) ? "standard input" : question);
     return status;
 }
 

@@ -5,12 +5,13 @@
 #include <string.h>
 
 #include "base/edit_distance.h"
+#include "base/notice.h"
 #include "base/visible.h"
 #include "runtime/chat/conversation_file.h"
 #include "runtime/chat/external_editor.h"
-#include "runtime/chat/question.h"
 #include "runtime/chat/settings.h"
 #include "runtime/commands.h"
+#include "runtime/input.h"
 
 /* ---- the conversation ---- */
 
@@ -63,7 +64,11 @@ static void run_system(struct session *s, char *argument)
         return;
     }
     enum status status = STATUS_OK;
-    if (strcmp(argument, "\"\"") != 0) status = question_read(argument, &text, &err);
+    if (strcmp(argument, "-") == 0) { /* what is typed are questions */
+        session_say(s, "/system takes a text, or @FILE");
+        return;
+    }
+    if (strcmp(argument, "\"\"") != 0) status = input_read_message(argument, &text, &err);
     if (status == STATUS_OK) status = conversation_set_system(c, text.data, text.length, &err);
     fail(s, status, &err);
     if (status == STATUS_OK && conversation_turns(c))
@@ -367,14 +372,16 @@ const size_t num_chat_commands = sizeof chat_commands / sizeof chat_commands[0];
 static void run_help(struct session *s, char *argument)
 {
     (void)s, (void)argument;
+    enum { HELP_COLUMN = 22 };
     char usage[64];
     for (size_t i = 0; i < num_chat_commands; i++) {
         const struct chat_command *c = &chat_commands[i];
         if (!c->help) continue;
         snprintf(usage, sizeof usage, "%s %s", c->name, c->argument);
-        fprintf(stderr, "%-21s %s\n", usage, c->help);
+        fprintf(stderr, "%-*s ", HELP_COLUMN - 1, usage);
+        notice_print_line(stderr, c->help, HELP_COLUMN, notice_columns(stderr));
     }
-    fputs("A question that begins with / is asked with //. Ctrl-C stops an answer.\n", stderr);
+    notice_printf(stderr, "A question that begins with / is asked with //. Ctrl-C stops an answer.\n");
 }
 
 /* ---- lines ---- */
@@ -388,16 +395,11 @@ static const struct chat_command *find_command(const char *name)
 
 static void say_unknown(const struct session *s, const char *name)
 {
-    const char *nearest = NULL;
-    int best = edit_distance_near(name) + 1;
-    for (size_t i = 0; i < num_chat_commands; i++) {
-        const char *known = chat_commands[i].name;
-        if (!chat_commands[i].help) continue;
-        const int distance = strncmp(known, name, strlen(name)) == 0 ? 0 : edit_distance(name, known);
-        if (distance < best) best = distance, nearest = known;
-    }
+    struct nearest nearest = nearest_begin(name);
+    for (size_t i = 0; i < num_chat_commands; i++)
+        if (chat_commands[i].help) nearest_consider(&nearest, chat_commands[i].name);
     session_say(s, "there is no command %s%s%s%s /help lists them, and // begins a question that begins with /", name,
-                nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : ";");
+                nearest.word ? "; did you mean " : "", nearest.word ? nearest.word : "", nearest.word ? "?" : ";");
 }
 
 static bool is_blank(char c)

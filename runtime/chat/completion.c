@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 #include "base/visible.h"
-#include "runtime/chat/columns.h"
+#include "base/columns.h"
 
 enum { MAX_SHOWN = 200 };
 

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/notice.h"
+#include "runtime/input.h"
 #include "runtime/line_reader.h"
 #include "runtime/prompts.h"
 
@@ -15,42 +16,13 @@ static enum status out_of_memory(struct error *err)
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the question");
 }
 
-/* Checks the bytes, and drops a byte order mark and newlines at the end. */
-static enum status clean(struct text *text, const char *source, struct error *err)
-{
-    static const char mark[] = "\xEF\xBB\xBF";
-    if (text->length == 0) return STATUS_OK;
-    const enum status status = prompt_check_text(text->data, text->length, err);
-    if (status != STATUS_OK) return error_prefix(err, status, source);
-    if (strncmp(text->data, mark, strlen(mark)) == 0) {
-        text->length -= strlen(mark);
-        memmove(text->data, text->data + strlen(mark), text->length + 1);
-    }
-    while (text->length > 0 && strchr("\r\n", text->data[text->length - 1])) text->data[--text->length] = '\0';
-    return STATUS_OK;
-}
-
-enum status question_read(const char *argument, struct text *out, struct error *err)
-{
-    *out = (struct text){0};
-    if (argument[0] == '@' && argument[1] != '@') {
-        struct error reason;
-        const enum status status = file_read(argument + 1, out, &reason);
-        if (status == STATUS_OK) return clean(out, argument + 1, err);
-        return error_set(err, status, "%s (@ begins a file's name; @@ begins a text that begins with @)", reason.text);
-    }
-    if (argument[0] == '@') argument++;
-    if (!text_append_string(out, argument)) return out_of_memory(err);
-    return prompt_check_text(out->data ? out->data : "", out->length, err);
-}
-
 /* Says what is waited for, once, if it does not come and somebody may read that. */
 static void wait_for_input(void)
 {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     if (!isatty(STDERR_FILENO) || poll(&input, 1, 2000) != 0) return;
-    fputs("quire chat: waiting for the end of standard input, which goes below the question (</dev/null: none)\n",
-          stderr);
+    notice_printf(stderr, "quire chat: waiting for the end of standard input, which goes below the question "
+                          "(</dev/null: none)\n");
 }
 
 static enum status read_input(struct text *out, struct error *err)
@@ -68,7 +40,7 @@ static enum status read_input(struct text *out, struct error *err)
             return error_set(err, STATUS_INVALID, "standard input is longer than %u bytes", LINE_READER_MAX_LINE);
     }
     if (out->data) out->data[out->length] = '\0';
-    return clean(out, "standard input", err);
+    return input_clean(out, "standard input", err);
 }
 
 bool question_add(struct text *question, const char *material, size_t length)

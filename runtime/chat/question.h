@@ -1,13 +1,9 @@
-/* What is asked from the command line: a text or a file of text, and material on standard input. */
+/* What is asked from the command line, and the material on standard input that goes below it. */
 #ifndef QUIRE_RUNTIME_QUESTION_H
 #define QUIRE_RUNTIME_QUESTION_H
 
 #include "base/array.h"
 #include "base/status.h"
-
-/* Overwrites *out with the text, or for "@FILE" with what the file holds, without newlines at its end; "@@..." is a
- * text that begins with @. It is checked to be UTF-8. Free *out in any case. */
-enum status question_read(const char *argument, struct text *out, struct error *err);
 
 /* Reads standard input to its end, and appends it after a blank line, without newlines at its end; nothing if it holds
  * nothing. When stderr is a terminal, it says there after two seconds without input what quire is waiting for. */

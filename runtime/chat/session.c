@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/visible.h"
+#include "base/notice.h"
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
 #include "runtime/prompts.h"
@@ -35,11 +35,11 @@ void session_say(const struct session *s, const char *format, ...)
     const bool ok = text_vprintf(&sentence, format, args);
     va_end(args);
     if (ok && s->at_terminal)
-        visible_printf(stderr, "(%s)\n", sentence.data);
+        notice_printf(stderr, "(%s)\n", sentence.data);
     else if (ok && s->line)
-        visible_printf(stderr, "quire chat: line %lld: %s\n", (long long)s->line, sentence.data);
+        notice_printf(stderr, "quire chat: line %lld: %s\n", (long long)s->line, sentence.data);
     else if (ok)
-        visible_printf(stderr, "quire chat: %s\n", sentence.data);
+        notice_printf(stderr, "quire chat: %s\n", sentence.data);
     text_free(&sentence);
 }
 
@@ -121,8 +121,8 @@ void session_print_stats(const struct session *s)
     const int32_t turns = conversation_turns(session_conversation(s));
     fprintf(stderr, "conversation: %d turn%s, %zu of %d tokens\n", turns, plural(turns),
             conversation_tokens(session_conversation(s)), max_length(s));
-    fprintf(stderr, "KV cache: %d blocks, %d of them hold tokens of earlier prompts and answers\n", now.blocks_total,
-            now.blocks_cached);
+    fprintf(stderr, "KV cache: %d block%s, %d of them with tokens of earlier prompts and answers\n", now.blocks_total,
+            plural(now.blocks_total), now.blocks_cached);
 }
 
 /* ---- room ---- */
@@ -175,11 +175,11 @@ static bool agree_to_drop(const struct session *s, const struct conversation_roo
     line_editor_release(s->editor);
     tcflush(STDIN_FILENO, TCIFLUSH); /* what was typed before the question is no answer to it */
     interrupt_catch();
-    fprintf(stderr,
-            "This makes the conversation %zu tokens long; --max-model-len leaves room for %d.\n"
-            "Drop the oldest %d of %d earlier turn%s (%s)? [Y/n] ",
-            session_conversation(s)->ids.count, max_length(s) - 1, room->dropped, room->dropped + room->kept,
-            plural(room->dropped + room->kept), describe_remaining(room).text);
+    notice_printf(stderr,
+                  "This makes the conversation %zu tokens long; --max-model-len leaves room for %d.\n"
+                  "Drop the oldest %d of %d earlier turn%s (%s)? [Y/n] ",
+                  session_conversation(s)->ids.count, max_length(s) - 1, room->dropped, room->dropped + room->kept,
+                  plural(room->dropped + room->kept), describe_remaining(room).text);
     fflush(stderr);
     const bool agreed = read_agreement();
     if (!agreed) session_say(s, "not asked; /undo takes back the last turn, /clear begins a new conversation");
@@ -340,10 +340,11 @@ static enum status answer(struct session *s, struct error *err)
     struct conversation *c = session_conversation(s);
     uint64_t request = 0;
     if (c->rewritten)
-        log_write(s->log, LOG_DEBUG,
-                  "the chat template, or encoding the answer's text, changed the last %zu tokens of the earlier turns: "
-                  "they are computed again",
-                  c->rewritten);
+        log_write(
+            s->log, LOG_DEBUG,
+            "the chat template, or encoding the answer's text, changed the last %zu token%s of the earlier turns, "
+            "which are computed again",
+            c->rewritten, plural((int64_t)c->rewritten));
     enum status status = make_room(s, err);
     if (status == STATUS_OK) status = start_answer(s, &request, err);
     if (status == STATUS_OK) status = run_answer(s, request, err);

@@ -6,11 +6,27 @@
 
 #include "base/edit_distance.h"
 #include "base/visible.h"
+#include "runtime/options/foreign_flags.h"
 #include "runtime/sampling_json.h"
 
 static enum status out_of_memory(struct error *err)
 {
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the settings");
+}
+
+/* `written` is the name with '_'. */
+static enum status unknown_field(const char *name, const char *written, struct error *err)
+{
+    const struct foreign_flag *foreign = foreign_flag_find(written);
+    struct nearest nearest = nearest_begin(written);
+    char field[EDIT_DISTANCE_MAX_LENGTH + 1];
+    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) nearest_consider(&nearest, sampling_fields[i].name);
+    snprintf(field, sizeof field, "%s", foreign && foreign->flag ? foreign->flag : nearest.word ? nearest.word : "");
+    for (char *at = field; *at; at++)
+        if (*at == '-') *at = '_';
+    if (sampling_field_find(field))
+        return error_set(err, STATUS_INVALID, "there is no setting %s; did you mean %s?", name, field);
+    return error_set(err, STATUS_INVALID, "there is no setting %s; Tab after /set lists the names", name);
 }
 
 /* The field of that name, which may be written like a flag, with dashes. */
@@ -22,14 +38,7 @@ static enum status find_field(const char *name, const struct sampling_field **ou
         if (*at == '-') *at = '_';
     *out = sampling_field_find(written);
     if (*out) return STATUS_OK;
-    const char *nearest = NULL;
-    int best = edit_distance_near(written) + 1;
-    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++) {
-        const int distance = edit_distance(written, sampling_fields[i].name);
-        if (distance < best) best = distance, nearest = sampling_fields[i].name;
-    }
-    return error_set(err, STATUS_INVALID, "there is no setting %s%s%s%s", name, nearest ? "; did you mean " : "",
-                     nearest ? nearest : "", nearest ? "?" : "");
+    return unknown_field(name, written, err);
 }
 
 /* ---- values as JSON ---- */

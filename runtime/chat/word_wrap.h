@@ -10,7 +10,7 @@
 #define QUIRE_RUNTIME_WORD_WRAP_H
 
 #include "base/array.h"
-#include "runtime/chat/columns.h"
+#include "base/columns.h"
 
 struct word_wrap { /* zero-initialise it but for these two */
     int columns;   /* the window's width, at least 1; may change between characters */

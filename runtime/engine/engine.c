@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/plural.h"
 #include "base/random.h"
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/inbox.h"
@@ -121,9 +122,9 @@ enum status engine_create(const struct engine_options *options, struct engine **
     e->max_in_flight = two ? 2 : 1;
     e->start_seconds = clock_seconds() - start;
     const struct memory_profile *p = &e->loaded.profile;
-    log_write(options->log, LOG_INFO, "%s ready on %s in %.3f s: %d blocks of %d tokens, max_model_len %d",
-              options->model, p->device, e->start_seconds, p->num_blocks, e->loaded.limits.block_size,
-              e->loaded.limits.max_model_len);
+    log_write(options->log, LOG_INFO, "%s ready on %s in %.3f s: %d block%s of %d tokens, max_model_len %d",
+              options->model, p->device, e->start_seconds, p->num_blocks, plural(p->num_blocks),
+              e->loaded.limits.block_size, e->loaded.limits.max_model_len);
     *out = e;
     return STATUS_OK;
 }

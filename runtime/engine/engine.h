@@ -26,6 +26,7 @@ enum load_format { LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY }; /* dummy: random weigh
  * referred to, and must outlive the engine. */
 struct engine_options {
     const char *model;        /* checkpoint folder */
+    const char *revision;     /* for who finds the folder of a name: which snapshot; NULL: the usual one */
     const char *device;       /* "auto", "cpu", "cuda", "cuda:N" */
     const char *dtype;        /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
                                  GPU, float32 on the CPU */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "runtime/engine/answer_text.h"
 #include "scheduler/beam_search.h"
 
@@ -115,8 +116,9 @@ static enum status create_sums(struct late_answers *l, const struct tokenizer *t
     l->order = calloc(count, sizeof *l->order);
     if (l->sums && l->order && create_texts(l, tokenizer, text_buffer, at_start) && create_logprobs(l))
         return STATUS_OK;
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the best of %d answers of %d tokens",
-                     l->request->num_sequences, l->max_tokens);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the best of %d answer%s of %d token%s",
+                     l->request->num_sequences, plural(l->request->num_sequences), l->max_tokens,
+                     plural(l->max_tokens));
 }
 
 enum status late_answers_create(struct request *request, int32_t num_ids, const struct tokenizer *tokenizer,

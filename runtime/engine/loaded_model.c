@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/plural.h"
 #include "model/check_weights.h"
 #include "model/quantization.h"
 #include "runtime/engine/memory_plan.h"
@@ -158,7 +159,7 @@ static enum status plan_and_allocate(const struct engine_options *options, struc
         log_write(
             options->log, LOG_WARNING,
             "max_model_len is %d of the model's %d tokens: more does not fit in the KV cache, which has %d block%s",
-            out->limits.max_model_len, p->model_max_len, p->num_blocks, p->num_blocks == 1 ? "" : "s");
+            out->limits.max_model_len, p->model_max_len, p->num_blocks, plural(p->num_blocks));
     return status;
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "runtime/commands.h"
+#include "base/plural.h"
 #include "runtime/generate/answer_line.h"
 
 enum { SYNC_OUTPUT, SYNC_SPOOL };

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/json.h"
+#include "base/notice.h"
 #include "base/random.h"
 #include "runtime/commands.h"
 #include "runtime/engine/request_check.h"
@@ -254,7 +255,8 @@ static int count_and_print(struct dry_run *d)
     int exit_status = EXIT_STATUS_OK;
     if (read_all(d, &err) != STATUS_OK) exit_status = command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     if (d->num_bad > MOST_BAD_SHOWN)
-        fprintf(stderr, "quire generate: and %lld more bad lines\n", (long long)(d->num_bad - MOST_BAD_SHOWN));
+        notice_printf(stderr, "quire generate: and %lld more bad line%s\n", (long long)(d->num_bad - MOST_BAD_SHOWN),
+                      plural(d->num_bad - MOST_BAD_SHOWN));
     if (d->num_bad > 0) exit_status = EXIT_STATUS_FAILURE;
     if (d->num_prompts > 0 && measure(d, &speed, &err) != STATUS_OK) {
         error_prefix(&err, STATUS_INVALID, "no time is estimated");

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/notice.h"
 #include "base/random.h"
-#include "base/visible.h"
 #include "runtime/commands.h"
 #include "runtime/generate/answers.h"
 #include "runtime/generate/dry_run.h"
@@ -17,13 +17,14 @@
 #include "runtime/generate/input_facts.h"
 #include "runtime/generate/results.h"
 #include "runtime/generate/window.h"
+#include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 
 static const char COMMAND[] = "generate";
-static const char USAGE[] = "generate [--input FILE]... [--output FILE] [flags]";
+static const char USAGE[] = "generate [PROMPT|@FILE|-] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model, one a line. A line is a text, or JSON with \"prompt\" (a text or token "
     "ids), \"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an "
@@ -339,25 +340,26 @@ static enum status wind_up(struct run *run, bool engine_works, struct error *err
 static void print_summary(const struct run *run)
 {
     const double seconds = progress_seconds(&run->progress);
-    fprintf(stderr,
-            "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of them "
-            "from the cache",
-            (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
-            plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
-            (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens);
+    char cut[96] = "";
     if (run->num_cut > 0)
-        fprintf(stderr, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
-                run->num_cut == 1 ? " was" : "s were");
-    fputc('\n', stderr);
+        snprintf(cut, sizeof cut, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
+                 run->num_cut == 1 ? " was" : "s were");
+    notice_printf(
+        stderr,
+        "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of them "
+        "from the cache%s\n",
+        (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
+        plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
+        (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens, cut);
 }
 
 static void print_failed(const struct run *run)
 {
     const int64_t all = run->answers.set.count + run->num_written;
     if (run->num_failed == 0) return;
-    fprintf(stderr, "quire generate: %lld of %lld prompt%s failed%s: see \"error\" in the output\n",
-            (long long)run->num_failed, (long long)all, plural(all),
-            failed_too_often(run) ? ", which ended the run (--max-errors)" : "");
+    notice_printf(stderr, "quire generate: %lld of %lld prompt%s failed%s: see \"error\" in the output\n",
+                  (long long)run->num_failed, (long long)all, plural(all),
+                  failed_too_often(run) ? ", which ended the run (--max-errors)" : "");
 }
 
 /* Says what went wrong, but not that the reader of a pipe closed it: whoever did so knows. */
@@ -370,17 +372,17 @@ static int fail(const struct run *run, const struct error *err)
 static void print_interrupted(const struct run *run)
 {
     const bool one = run->num_unfinished == 1;
-    fprintf(stderr, "quire generate: interrupted; %lld prompt%s that %s read %s no answer%s%s\n",
-            (long long)run->num_unfinished, plural(run->num_unfinished), one ? "was" : "were", one ? "has" : "have",
-            run->input_ended ? "" : ", and the input was not read to its end",
-            run->answers.resumable ? "; the same command goes on from here" : "");
+    notice_printf(stderr, "quire generate: interrupted; %lld prompt%s that %s read %s no answer%s%s\n",
+                  (long long)run->num_unfinished, plural(run->num_unfinished), one ? "was" : "were",
+                  one ? "has" : "have", run->input_ended ? "" : ", and the input was not read to its end",
+                  run->answers.resumable ? "; the same command goes on from here" : "");
 }
 
 static void print_spooled(const struct run *run, int64_t count)
 {
     if (count == 0) return;
-    visible_printf(stderr, "quire generate: %lld finished answer%s in %s.spool for those before %s\n", (long long)count,
-                   count == 1 ? " waits" : "s wait", run->answers.output.name, count == 1 ? "it" : "them");
+    notice_printf(stderr, "quire generate: %lld finished answer%s in %s.spool for those before %s\n", (long long)count,
+                  count == 1 ? " waits" : "s wait", run->answers.output.name, count == 1 ? "it" : "them");
 }
 
 /* ---- start and end ---- */
@@ -488,11 +490,11 @@ static void print_resuming(const struct run *run)
     const struct answers *a = &run->answers;
     const bool torn = a->keep < output_size(&a->output);
     if (run->options->quiet || !a->resumes) return;
-    visible_printf(stderr, "quire generate: %s%s of %s answers are in %s already%s%s\n",
-                   answers_complete(a) ? "" : "resuming: ", grouped(a->set.count).text,
-                   grouped(run->end - run->begin).text, a->output.name,
-                   answers_complete(a) ? "; nothing is left to do" : "",
-                   torn ? "; a torn line at its end is dropped" : "");
+    notice_printf(stderr, "quire generate: %s%s of %s answers are in %s already%s%s\n",
+                  answers_complete(a) ? "" : "resuming: ", grouped(a->set.count).text,
+                  grouped(run->end - run->begin).text, a->output.name,
+                  answers_complete(a) ? "; nothing is left to do" : "",
+                  torn ? "; a torn line at its end is dropped" : "");
 }
 
 /* An earlier run has answered everything; the last answers may still wait in the spool. */
@@ -515,6 +517,8 @@ static int open_and_run(struct run *run)
     if (status == STATUS_OK && answers_complete(&run->answers)) return finish(run);
     const int exit_status = status == STATUS_INVALID ? EXIT_STATUS_USAGE : EXIT_STATUS_FAILURE;
     if (status == STATUS_OK) status = start(run, &err);
+    if (status == STATUS_OK && !run->options->quiet && inputs_have_standard(&run->inputs))
+        input_note_terminal(COMMAND, "prompts, one a line,");
     if (status != STATUS_OK) return command_fail(COMMAND, &err, exit_status);
     if (answers_check_engine(&run->answers, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     return run_to_end(run);
@@ -559,7 +563,7 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         options_print_help(&table, USAGE, SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
-    if (sampling_flags_check(&o->sampling, &err) != STATUS_OK ||
+    if (generate_options_read(o, &err) != STATUS_OK || sampling_flags_check(&o->sampling, &err) != STATUS_OK ||
         template_flags_check(&o->template, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
@@ -567,7 +571,7 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         error_set(&err, STATUS_INVALID, "--system goes with --chat");
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
-    o->model_name = o->engine.model;
+    o->model_name = o->served_model_name ? o->served_model_name : o->engine.model;
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
 
 void generate_options_init(struct generate_options *o)
@@ -29,9 +30,11 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .kind = OPTION_CUSTOM,
          .target = &o->input,
          .parse = input_list_add,
+         .repeats = true,
          .not_empty = true,
          .argument = "FILE",
-         .help = "The prompts; -: standard input. gzip and zstd are unpacked. Given several times, the files are read "
+         .help = "The prompts; -: standard input. gzip and zstd are unpacked. "
+                 "Given several times, the files are read "
                  "one after the other. Default: -."},
         {.name = "output",
          .common = true,
@@ -85,7 +88,7 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .letter = 's',
          .kind = OPTION_STRING,
          .target = &o->system,
-         .argument = "TEXT",
+         .argument = "TEXT|@FILE",
          .help = "With --chat: the system message before each question. Default: none."},
     };
     option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
@@ -98,6 +101,12 @@ static void add_answer_flags(struct option_table *table, struct generate_options
          .kind = OPTION_SWITCH,
          .target = &o->return_token_ids,
          .help = "Give the token ids of each answer. Default: off."},
+        {.name = "served-model-name",
+         .kind = OPTION_STRING,
+         .target = &o->served_model_name,
+         .not_empty = true,
+         .argument = "NAME",
+         .help = "\"model\" of the answers to lines of an OpenAI batch. Default: what --model says."},
         {.name = "skip-tokenizer-init",
          .kind = OPTION_SWITCH,
          .target = &o->engine.skip_tokenizer,
@@ -116,6 +125,7 @@ static void add_answer_flags(struct option_table *table, struct generate_options
 
 void generate_options_add(struct option_table *table, struct generate_options *o)
 {
+    table->word = &o->word;
     add_file_flags(table, o);
     engine_flags_add(table, &o->engine, &o->log);
     add_answer_flags(table, o);
@@ -127,6 +137,18 @@ void generate_options_free(struct generate_options *o)
 {
     sampling_flags_free(&o->sampling);
     input_list_free(&o->input);
+    text_free(&o->system_text);
+}
+
+enum status generate_options_read(struct generate_options *o, struct error *err)
+{
+    enum status status = STATUS_OK;
+    if (o->word) status = input_list_add_word(&o->input, o->word, err);
+    if (status != STATUS_OK || !o->system) return status;
+    if (strcmp(o->system, "-") == 0) return error_set(err, STATUS_INVALID, "--system takes a text, or @FILE");
+    status = input_read_message(o->system, &o->system_text, err);
+    o->system = o->system_text.length ? o->system_text.data : "";
+    return status == STATUS_OK ? status : error_prefix(err, status, "--system");
 }
 
 struct prompt_options generate_prompt_options(const struct generate_options *o)
@@ -173,6 +195,7 @@ enum status generate_describe_parameters(const struct generate_options *o, struc
     journal_put_switch(j, "--scheduling-policy priority", o->engine.scheduling_policy == SCHEDULING_PRIORITY);
     journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
     journal_put_switch(j, "--return-token-ids", o->return_token_ids);
+    journal_put_string(j, "--served-model-name", o->served_model_name);
     enum status status = describe_generation_config(o->engine.generation_config, j, err);
     if (status != STATUS_OK || !o->template.file) return status;
     status = fingerprint_path(o->template.file, &template, err);

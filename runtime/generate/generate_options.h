@@ -16,10 +16,13 @@ struct generate_options {
     struct sampling_flags sampling;
     struct template_flags template;
     struct input_list input;
-    const char *output, *format, *system;
-    const char *model_name; /* of the answers to lines of a batch */
-    struct shard shard;     /* count 0: none */
-    int32_t max_errors;     /* -1: no limit */
+    const char *word, *output, *format;
+    const char *system; /* as it is given, and then its text */
+    struct text system_text;
+    const char *served_model_name; /* or NULL */
+    const char *model_name;        /* of the answers to lines of a batch: that, or what --model says */
+    struct shard shard;            /* count 0: none */
+    int32_t max_errors;            /* -1: no limit */
     int as_chat;
     bool dry_run, overwrite, ordered, return_token_ids, quiet;
 };
@@ -29,6 +32,9 @@ struct generate_options {
 void generate_options_init(struct generate_options *o);
 void generate_options_free(struct generate_options *o);
 void generate_options_add(struct option_table *table, struct generate_options *o); /* the flags */
+
+/* After parsing: takes the word beside the flags to the inputs, and reads --system. */
+enum status generate_options_read(struct generate_options *o, struct error *err);
 
 struct prompt_options generate_prompt_options(const struct generate_options *o);
 

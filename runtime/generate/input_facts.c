@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "runtime/prompts.h"
 
 /* The files of a list, opened; an empty list is standard input, which stays where it is. */
@@ -31,7 +32,7 @@ enum status input_facts_hash(const struct input_list *list, struct fingerprint *
 {
     const size_t count = list->count ? list->count : 1;
     int *fds = malloc(count * sizeof *fds);
-    if (!fds) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu names", count);
+    if (!fds) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu name%s", count, plural((int64_t)count));
     for (size_t i = 0; i < count; i++) fds[i] = open_input(list, i);
     const enum status status = fingerprint_files(fds, (int)count, out, err);
     for (size_t i = 0; i < count; i++)

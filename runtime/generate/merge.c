@@ -14,6 +14,7 @@
 
 #include "base/array.h"
 #include "base/file.h"
+#include "base/notice.h"
 #include "runtime/commands.h"
 #include "runtime/generate/answer_line.h"
 #include "runtime/generate/journal.h"
@@ -82,8 +83,8 @@ static enum status grow_table(struct merge *m, int64_t index, struct error *err)
     const int error = posix_fallocate(m->table_fd, 0, (off_t)bytes);
     void *at = error ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m->table_fd, 0);
     if (at == MAP_FAILED)
-        return error_set(err, STATUS_IO, "no room for a table of %lld answers: %s; set TMPDIR to a folder with more",
-                         (long long)capacity, strerror(error ? error : errno));
+        return error_set(err, STATUS_IO, "no room for a table of %lld answer%s: %s; set TMPDIR to a folder with more",
+                         (long long)capacity, plural(capacity), strerror(error ? error : errno));
     m->table = at;
     return STATUS_OK;
 }
@@ -97,7 +98,7 @@ static enum status note_answer(void *user, const struct answer_line *answer, uin
     const int64_t limit = m->num_prompts > 0 ? m->num_prompts : INT64_C(1) << 40;
     (void)length;
     if (answer->index >= limit || offset >> OFFSET_BITS)
-        return error_set(err, STATUS_INVALID, "%s holds an answer to prompt %lld, but there are %lld prompts",
+        return error_set(err, STATUS_INVALID, "%s holds an answer to prompt %lld, but the prompts are %lld",
                          m->names[m->file], (long long)answer->index, (long long)limit);
     const enum status status = grow_table(m, answer->index, err);
     if (status != STATUS_OK) return status;
@@ -275,7 +276,8 @@ static enum status merge(struct merge *m, struct error *err)
 {
     m->files = calloc((size_t)m->count, sizeof *m->files);
     m->whole = calloc((size_t)m->count, sizeof *m->whole);
-    if (!m->files || !m->whole) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %d names", m->count);
+    if (!m->files || !m->whole)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %d name%s", m->count, plural(m->count));
     enum status status = open_files(m, err);
     if (status == STATUS_OK) status = read_files(m, err);
     if (status == STATUS_OK) status = check_missing(m, err);
@@ -336,8 +338,8 @@ static int parse_and_merge(struct merge *m, int argc, char **argv)
     if (status != STATUS_OK && m->output.reader_ended) return EXIT_STATUS_FAILURE;
     if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     if (m->num_failed > 0)
-        fprintf(stderr, "quire merge: %s of %s prompt%s failed: see \"error\" in the output\n",
-                grouped(m->num_failed).text, grouped(m->num_answers).text, plural(m->num_answers));
+        notice_printf(stderr, "quire merge: %s of %s prompt%s failed: see \"error\" in the output\n",
+                      grouped(m->num_failed).text, grouped(m->num_answers).text, plural(m->num_answers));
     return m->num_failed > 0 ? EXIT_STATUS_FAILURE : EXIT_STATUS_OK;
 }
 
@@ -346,7 +348,7 @@ int command_merge(int argc, char **argv)
     struct merge m = {.output_name = "-", .table_fd = -1, .names = calloc((size_t)argc + 1, sizeof *m.names)};
     struct error err;
     if (!m.names) {
-        error_set(&err, STATUS_OUT_OF_MEMORY, "no memory for %d names", argc);
+        error_set(&err, STATUS_OUT_OF_MEMORY, "no memory for %d name%s", argc, plural(argc));
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     }
     const int exit_status = parse_and_merge(&m, argc, argv);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "base/visible.h"
 #include "runtime/interrupt.h"
 
@@ -161,7 +162,8 @@ static enum status write_visible(struct output *o, const char *line, size_t leng
     struct text shown = {0};
     enum status status = STATUS_OK;
     if (!visible_append(&shown, line, length))
-        status = error_set(err, STATUS_OUT_OF_MEMORY, "no memory for an answer of %zu bytes", length);
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "no memory for an answer of %zu byte%s", length,
+                           plural((int64_t)length));
     if (status == STATUS_OK) status = write_bytes(o, shown.data, shown.length, err);
     text_free(&shown);
     return status;

@@ -1,8 +1,7 @@
 /* The file of --config: names of flags and their values.
  *
  * Either a JSON object, {"model": "org/name", "max-model-len": 4096, "enforce-eager": true, "stop": ["a", "b"]}, where
- * a list gives a flag several times and an object is the text of its JSON; or lines, the part of YAML that vLLM's
- * --config uses, and of INI:
+ * an object is the text of its JSON; or lines, the part of YAML that vLLM's --config uses, and of INI:
  *
  *     # a comment
  *     model: org/name            # or model = org/name
@@ -10,10 +9,14 @@
  *     enforce-eager: true
  *     system: "Be brief.\nSay \"no\" if need be."
  *     chat-template-kwargs: '{"enable_thinking": false}'
+ *     stop: [a, "b"]
+ *     stop-token-ids:
+ *       - 2
+ *       - 13
  *
  * A value in double quotes has JSON's escapes, one in single quotes has '' for a quote; any other ends at " #". null
- * and ~ leave the flag as it is. There is no nesting: a line that begins with a blank, lists, anchors and texts of
- * several lines are refused. */
+ * and ~ leave the flag as it is. A list gives a flag several times, if it may be. There is no other nesting: objects,
+ * lists in lists, anchors and texts of several lines are refused. */
 #ifndef QUIRE_RUNTIME_CONFIG_FILE_H
 #define QUIRE_RUNTIME_CONFIG_FILE_H
 

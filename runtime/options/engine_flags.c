@@ -6,12 +6,12 @@
 static enum status parse_load_format(void *target, const char *text, struct error *err)
 {
     enum load_format *format = target;
-    if (strcmp(text, "auto") == 0) {
+    if (strcmp(text, "auto") == 0 || strcmp(text, "safetensors") == 0) {
         *format = LOAD_FORMAT_AUTO;
     } else if (strcmp(text, "dummy") == 0) {
         *format = LOAD_FORMAT_DUMMY;
     } else {
-        return error_set(err, STATUS_INVALID, "expected auto|dummy, got '%s'", text);
+        return error_set(err, STATUS_INVALID, "expected auto|safetensors|dummy, got '%s'", text);
     }
     return STATUS_OK;
 }
@@ -73,24 +73,62 @@ static enum status parse_verbose(void *target, const char *text, struct error *e
     return STATUS_OK;
 }
 
-void model_flag_add(struct option_table *table, const char **model, const char *heading)
+/* vLLM's names of two types are shorter. */
+enum status engine_flags_parse_dtype(void *target, const char *text, struct error *err)
 {
-    const struct option_spec spec = {
-        .heading = heading,
-        .name = "model",
-        .common = true,
-        .letter = 'm',
-        .kind = OPTION_STRING,
-        .target = model,
-        .not_empty = true,
-        .argument = "PATH|ORG/NAME[@REVISION]",
-        .help = "Checkpoint folder, or a model in the Hugging Face cache. Default: the model that ships with quire."};
-    option_table_add(table, &spec, 1);
+    static const struct {
+        const char *name, *dtype;
+    } names[] = {{"auto", "auto"},       {"float32", "float32"}, {"float", "float32"},
+                 {"float16", "float16"}, {"half", "float16"},    {"bfloat16", "bfloat16"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(text, names[i].name) != 0) continue;
+        *(const char **)target = names[i].dtype;
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_INVALID, "expected auto|float32|float|float16|half|bfloat16, got '%s'", text);
+}
+
+/* How many GPUs share a model: vLLM's flags, of which quire can do 1. */
+static enum status parse_one(void *target, const char *text, struct error *err)
+{
+    (void)target;
+    if (strcmp(text, "1") == 0) return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "expected 1, got '%s': quire runs a model on one GPU; for several start one process a GPU, with "
+                     "--device cuda:N and with --shard I/N of quire generate",
+                     text);
+}
+
+void model_flags_add(struct option_table *table, const char **model, const char **revision, const char *heading)
+{
+    const struct option_spec specs[] = {
+        {.heading = heading,
+         .name = "model",
+         .common = true,
+         .letter = 'm',
+         .kind = OPTION_STRING,
+         .target = model,
+         .not_empty = true,
+         .argument = "PATH|ORG/NAME[@REVISION]",
+         .help = "Checkpoint folder, or a model in the Hugging Face cache. Default: the model that ships with quire."},
+        {.name = "revision",
+         .kind = OPTION_STRING,
+         .target = revision,
+         .not_empty = true,
+         .argument = "REVISION",
+         .help = "Which snapshot of ORG/NAME: a branch, a tag, a commit or the beginning of one. Default: main."},
+        {.name = "trust-remote-code",
+         .kind = OPTION_SWITCH,
+         .target = &table->ignored,
+         .note = "this changes nothing, because quire executes no code of a checkpoint",
+         .help = "Accepted for vLLM's command lines; quire executes no code of a checkpoint. Default: off."},
+    };
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
 }
 
 static void add_model_flags(struct option_table *table, struct engine_options *o, struct log *log)
 {
-    model_flag_add(table, &o->model, "Model and device:");
+    model_flags_add(table, &o->model, &o->revision, "Model and device:");
     const struct option_spec specs[] = {
         {.name = "device",
          .common = true,
@@ -100,9 +138,10 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .argument = "auto|cpu|cuda|cuda:N",
          .help = "Where to compute. Default: auto, a GPU if there is one."},
         {.name = "dtype",
-         .kind = OPTION_STRING,
+         .kind = OPTION_CUSTOM,
          .target = &o->dtype,
-         .choices = "auto|float32|float16|bfloat16",
+         .parse = engine_flags_parse_dtype,
+         .argument = "auto|float32|float|float16|half|bfloat16",
          .help = "Type of weights and activations. Default: auto, the checkpoint's on a GPU, float32 on the CPU."},
         {.name = "quantization",
          .common = true,
@@ -114,7 +153,7 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .kind = OPTION_CUSTOM,
          .target = &o->load_format,
          .parse = parse_load_format,
-         .argument = "auto|dummy",
+         .argument = "auto|safetensors|dummy",
          .help =
              "dummy: random weights; config.json, and a tokenizer where texts are read, are enough. Default: auto."},
         {.name = "generation-config",
@@ -265,11 +304,35 @@ static void add_scheduling_flags(struct option_table *table, struct engine_optio
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
 }
 
+static void add_parallel_flags(struct option_table *table)
+{
+    static const struct {
+        const char *name, *letters, *help;
+    } flags[] = {
+        {"tensor-parallel-size", "tp", "GPUs that share each layer. Only 1 is possible."},
+        {"pipeline-parallel-size", "pp", "GPUs that share the layers. Only 1 is possible."},
+        {"data-parallel-size", "dp",
+         "Copies of the model. Only 1 is possible; quire generate --shard I/N gives each process a part."},
+    };
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        const struct option_spec spec = {.heading = i == 0 ? "Several GPUs:" : NULL,
+                                         .name = flags[i].name,
+                                         .letters = flags[i].letters,
+                                         .kind = OPTION_CUSTOM,
+                                         .target = &table->ignored,
+                                         .parse = parse_one,
+                                         .argument = "1",
+                                         .help = flags[i].help};
+        option_table_add(table, &spec, 1);
+    }
+}
+
 void engine_flags_add(struct option_table *table, struct engine_options *options, struct log *log)
 {
     add_model_flags(table, options, log);
     add_cache_flags(table, options);
     add_scheduling_flags(table, options);
+    add_parallel_flags(table);
 }
 
 void trace_flag_add(struct option_table *table, struct engine_options *options)

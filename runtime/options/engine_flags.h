@@ -11,11 +11,13 @@ void engine_flags_add(struct option_table *table, struct engine_options *options
 /* Adds --trace, for a command that runs requests to their end. */
 void trace_flag_add(struct option_table *table, struct engine_options *options);
 
-/* For OPTION_CUSTOM: a block size, to an int32_t; the name of a device, to a const char *. */
+/* For OPTION_CUSTOM: a block size, to an int32_t; the name of a device or of a type, to a const char *. */
 enum status engine_flags_parse_block_size(void *target, const char *text, struct error *err);
+enum status engine_flags_parse_dtype(void *target, const char *text, struct error *err);
 enum status engine_flags_parse_device(void *target, const char *text, struct error *err);
 
-/* Adds --model alone, for a command that runs no engine. `heading`: of the group that begins with it. */
-void model_flag_add(struct option_table *table, const char **model, const char *heading);
+/* Adds --model, --revision and --trust-remote-code alone, for a command that runs no engine. `heading`: of the group
+ * that begins with them. */
+void model_flags_add(struct option_table *table, const char **model, const char **revision, const char *heading);
 
 #endif

@@ -15,7 +15,7 @@
 
 /* ---- names ---- */
 
-enum { PART_MAX = 96, NAME_MAX_BYTES = 512, COMMIT_DIGITS = 40 };
+enum { PART_MAX = 96, NAME_MAX_BYTES = 512, COMMIT_DIGITS = 40, MIN_COMMIT_DIGITS = 4 };
 
 #define WORD_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 #define NAME_CHARACTERS WORD_CHARACTERS "-."
@@ -151,6 +151,31 @@ static bool is_commit(const char *text)
     return strlen(text) == COMMIT_DIGITS && strspn(text, "0123456789abcdef") == COMMIT_DIGITS;
 }
 
+static bool begins_commit(const char *text)
+{
+    const size_t length = strlen(text);
+    return length >= MIN_COMMIT_DIGITS && length <= COMMIT_DIGITS && strspn(text, "0123456789abcdef") == length;
+}
+
+/* The snapshot whose commit begins as the revision; "" if there is none. */
+static enum status find_snapshot(const struct lookup *l, char commit[COMMIT_DIGITS + 1])
+{
+    char snapshots[PATH_MAX], others[COMMIT_DIGITS + 8], other[COMMIT_DIGITS + 1];
+    snprintf(others, sizeof others, "%s*", l->revision);
+    commit[0] = '\0';
+    if (!path_join(snapshots, sizeof snapshots, l->folder, "snapshots")) return too_long(l);
+    if (!folder_find_entry(snapshots, others, commit, COMMIT_DIGITS + 1)) return STATUS_OK;
+    const size_t shared = strlen(l->revision);
+    for (size_t length = shared; length < COMMIT_DIGITS; length++) {
+        /* Another one has a different digit in this place. */
+        snprintf(others, sizeof others, "%.*s[!%c]*", (int)length, commit, commit[length]);
+        if (!folder_find_entry(snapshots, others, other, sizeof other)) continue;
+        return error_set(l->err, STATUS_INVALID, "%s: the Hugging Face cache has %s and %s; give more digits", l->name,
+                         commit, other);
+    }
+    return STATUS_OK;
+}
+
 /* A ref goes before a commit, as in huggingface_hub; the commit is "" if the revision is neither. */
 static enum status find_commit(const struct lookup *l, char commit[COMMIT_DIGITS + 1])
 {
@@ -158,8 +183,8 @@ static enum status find_commit(const struct lookup *l, char commit[COMMIT_DIGITS
     struct text ref = {0};
     if (snprintf(path, sizeof path, "%s/refs/%s", l->folder, l->revision) >= (int)sizeof path) return too_long(l);
     if (!file_exists(path)) {
-        strcpy(commit, is_commit(l->revision) ? l->revision : "");
-        return STATUS_OK;
+        commit[0] = '\0';
+        return begins_commit(l->revision) ? find_snapshot(l, commit) : STATUS_OK;
     }
     enum status status = file_read(path, &ref, l->err);
     while (ref.length > 0 && isspace((unsigned char)ref.data[ref.length - 1])) ref.data[--ref.length] = '\0';

@@ -11,11 +11,14 @@
 /* Replaces *model by a folder, which is written to path[size] where it is not what was given:
  *   NULL                         the model that ships with quire (default_model.h)
  *   org/name, org/name@revision  unless a file or folder has that name: a snapshot in the Hugging Face cache
- *                                (hub_cache.h), where weights are looked for if `with_weights`
+ *                                (hub_cache.h), where weights are looked for if `with_weights`;
+ *                                @revision may also be given as `revision`, else NULL
  *   any other text               a folder as it stands
  * A folder that does not exist is left to who opens it, but for a name without a slash: STATUS_IO, with a sentence
- * about names in the cache. `path` must live as long as *model is used. */
-enum status model_folder_resolve(const char **model, bool with_weights, char *path, size_t size, struct error *err);
+ * about names in the cache. STATUS_INVALID: a revision of what is no name, or a second one. `path` must live as long as
+ * *model is used. */
+enum status model_folder_resolve(const char **model, const char *revision, bool with_weights, char *path, size_t size,
+                                 struct error *err);
 
 /* The same for options->model; with weights, unless dummy ones are asked for. */
 enum status model_folder_of_engine(struct engine_options *options, char *path, size_t size, struct error *err);

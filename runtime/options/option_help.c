@@ -1,9 +1,8 @@
 #include "runtime/options/option_help.h"
 
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
+#include "base/notice.h"
 #include "runtime/options/option_value.h"
 
 const struct option_spec everywhere_flags[NUM_EVERYWHERE_FLAGS] = {
@@ -23,30 +22,8 @@ enum { HELP_COLUMN = 34, MIN_WIDTH = 60, MAX_WIDTH = 100 };
 /* Columns of the terminal, within bounds; the most where `out` is none. */
 static int width_of(FILE *out)
 {
-    struct winsize size;
-    if (fileno(out) < 0 || ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return MAX_WIDTH;
-    return size.ws_col < MIN_WIDTH ? MIN_WIDTH : size.ws_col > MAX_WIDTH ? MAX_WIDTH : size.ws_col;
-}
-
-/* Prints `text`, which begins at `column`, wrapped with a hanging indent of `indent`. */
-static void print_wrapped(const char *text, int column, int indent, FILE *out)
-{
-    const int width = width_of(out);
-    while (*text) {
-        size_t length = strcspn(text, " ");
-        if (column > indent && column + 1 + (int)length > width) {
-            fprintf(out, "\n%*s", indent, "");
-            column = indent;
-        } else if (column > indent) {
-            fputc(' ', out);
-            column++;
-        }
-        fwrite(text, 1, length, out);
-        column += (int)length;
-        text += length;
-        text += strspn(text, " ");
-    }
-    fputc('\n', out);
+    const int columns = notice_columns(out);
+    return columns == 0 || columns > MAX_WIDTH ? MAX_WIDTH : columns < MIN_WIDTH ? MIN_WIDTH : columns;
 }
 
 /* How the value is written: "N", "auto|cpu"; "" for a flag without one. */
@@ -57,7 +34,9 @@ static const char *value_of(const struct option_spec *spec)
 
 static void print_spec(const struct option_spec *spec, FILE *out)
 {
-    int column = spec->letter ? fprintf(out, "  -%c, ", spec->letter) : fprintf(out, "      ");
+    int column = spec->letters  ? fprintf(out, "  -%s, ", spec->letters)
+                 : spec->letter ? fprintf(out, "  -%c, ", spec->letter)
+                                : fprintf(out, "      ");
     column += fprintf(out, "--%s%s", option_is_switch(spec) ? "[no-]" : "", spec->name);
     if (option_takes_value(spec)) column += fprintf(out, " %s", value_of(spec));
     if (column + 2 > HELP_COLUMN) {
@@ -65,7 +44,7 @@ static void print_spec(const struct option_spec *spec, FILE *out)
         column = 0;
     }
     fprintf(out, "%*s", HELP_COLUMN - column, "");
-    print_wrapped(spec->help, HELP_COLUMN, HELP_COLUMN, out);
+    notice_print_line(out, spec->help, HELP_COLUMN, width_of(out));
 }
 
 static void print_lines(const struct option_table *table, const char *usage, const char *summary, FILE *out)
@@ -75,7 +54,8 @@ static void print_lines(const struct option_table *table, const char *usage, con
         const struct option_spec *spec = i < table->count ? &table->specs[i] : &everywhere_flags[i - table->count];
         if (i == table->count) fputs("heading\tEverywhere:\n", out);
         if (spec->heading) fprintf(out, "heading\t%s\n", spec->heading);
-        fprintf(out, "flag\t%s\t%.1s\t%s\t%s\t%s\n", spec->name, &spec->letter, option_is_switch(spec) ? "no-" : "",
+        const char *letters = spec->letters ? spec->letters : (const char[]){spec->letter, '\0'};
+        fprintf(out, "flag\t%s\t%s\t%s\t%s\t%s\n", spec->name, letters, option_is_switch(spec) ? "no-" : "",
                 value_of(spec), spec->help);
     }
 }
@@ -108,7 +88,7 @@ static void print_summary(const char *summary, bool all, FILE *out)
     const char *end = strstr(summary, ". ");
     const int length = all || !end ? (int)strlen(summary) : (int)(end - summary) + 1;
     snprintf(text, sizeof text, "%.*s", length, summary);
-    print_wrapped(text, 0, 0, out);
+    notice_print_line(out, text, 0, width_of(out));
 }
 
 void options_print_help(const struct option_table *table, const char *usage, const char *summary, FILE *out)

@@ -13,7 +13,7 @@ extern const struct option_spec everywhere_flags[NUM_EVERYWHERE_FLAGS];
  *     usage   TAB text
  *     summary TAB text
  *     heading TAB text                                      of the flags that follow
- *     flag    TAB name TAB letter TAB [no-] TAB value TAB help   letter, [no-] and value may be empty
+ *     flag    TAB name TAB letters TAB [no-] TAB value TAB help  letters, [no-] and value may be empty
  */
 
 #endif

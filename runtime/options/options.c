@@ -1,13 +1,15 @@
 #include "runtime/options/options.h"
 
 #include <ctype.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/edit_distance.h"
+#include "base/notice.h"
 #include "runtime/commands.h"
 #include "runtime/options/config_file.h"
+#include "runtime/options/foreign_flags.h"
 #include "runtime/options/option_help.h"
 #include "runtime/options/option_value.h"
 
@@ -37,127 +39,128 @@ static void list_flags(const struct option_table *table, struct flags *out)
     out->everywhere[FLAG_CONFIG].target = &out->config;
 }
 
-static bool is_everywhere(const struct flags *flags, const struct option_spec *spec, enum everywhere_flag flag)
-{
-    return spec == &flags->everywhere[flag];
-}
+/* ---- names ---- */
 
-/* ---- unknown flags ---- */
+enum { NAME_MAX_LENGTH = EDIT_DISTANCE_MAX_LENGTH, LABEL_SIZE = NAME_MAX_LENGTH + 8 };
 
-enum { NAME_MAX_LENGTH = EDIT_DISTANCE_MAX_LENGTH };
-
-struct suggestion {
-    const char *name; /* NULL: no flag is near */
-    int distance;     /* of the best so far: a better one must be below it */
-    bool negated;
+/* A flag as it was written. */
+struct written {
+    char name[NAME_MAX_LENGTH + 1]; /* without dashes before it, and with '-' for '_'; cut if it is longer */
+    const char *word;               /* all of it; [shown] without the value */
+    int shown;
+    const char *value; /* behind '='; NULL: there is none */
 };
 
-static void consider(struct suggestion *best, const char *typed, const char *known, bool negated)
+static struct written read_name(const char *word)
 {
-    int distance = edit_distance(typed, known);
-    if (distance < best->distance) *best = (struct suggestion){known, distance, negated};
-}
-
-/* The flag that `name` most likely meant. */
-static struct suggestion nearest_flag(const struct flags *flags, const char *name)
-{
-    struct suggestion best = {NULL, edit_distance_near(name) + 1, false};
-    bool negated = strncmp(name, "no-", 3) == 0;
-    for (int i = 0; i < flags->count; i++) {
-        const struct option_spec *spec = flags->specs[i];
-        if (negated && option_is_switch(spec)) consider(&best, name + 3, spec->name, true);
-        consider(&best, name, spec->name, false);
-    }
-    return best;
-}
-
-/* `word` as typed: "--name" or "--name=value". Either no flag begins with that name, or several do. */
-static enum status unknown_flag(const struct flags *flags, const char *word, struct error *err)
-{
-    char name[NAME_MAX_LENGTH + 1];
-    size_t length = strcspn(word, "=") - 2;
-    snprintf(name, sizeof name, "%.*s", (int)(length < NAME_MAX_LENGTH ? length : NAME_MAX_LENGTH), word + 2);
-    const char *first = NULL, *second = NULL;
-    for (int i = 0; i < flags->count && length < NAME_MAX_LENGTH; i++) {
-        const char *known = flags->specs[i]->name;
-        if (strncmp(known, name, length) != 0) continue;
-        if (first) second = known;
-        if (!first) first = known;
-    }
-    if (second) {
-        return error_set(err, STATUS_INVALID, "--%s could mean --%s or --%s; write the whole name", name, first,
-                         second);
-    }
-    for (char *at = name; *at; at++) {
+    struct written w = {.word = word, .shown = (int)strcspn(word, "=")};
+    if (word[w.shown]) w.value = word + w.shown + 1;
+    snprintf(w.name, sizeof w.name, "%.*s", w.shown - 2, word + 2);
+    for (char *at = w.name; *at; at++)
         if (*at == '_') *at = '-';
-    }
-    struct suggestion nearest = nearest_flag(flags, name);
-    if (!nearest.name) {
-        return error_set(err, STATUS_INVALID, "there is no flag %.*s; --help-all lists the flags", (int)length + 2,
-                         word);
-    }
-    return error_set(err, STATUS_INVALID, "there is no flag %.*s; did you mean --%s%s? --help-all lists the flags",
-                     (int)length + 2, word, nearest.negated ? "no-" : "", nearest.name);
+    return w;
 }
 
-/* ---- getopt_long ---- */
-
-enum { CODE_FIRST = 256, MAX_LONG = 2 * FLAGS_MAX + 1 };
-
-/* The tables of getopt_long. The code of a flag is CODE_FIRST + 2 * its index, + 1 for --no-. */
-struct getopt_tables {
-    struct option longs[MAX_LONG];
-    char negated_names[FLAGS_MAX][NAME_MAX_LENGTH];
-    char letters[2 + 2 * FLAGS_MAX + 1];
+/* What a name means: a flag, or its negation. */
+struct match {
+    int index; /* -1: no flag */
+    bool negated;
+    char first[NAME_MAX_LENGTH], second[NAME_MAX_LENGTH]; /* flags that begin with the name; "" where there are fewer */
 };
 
-static void build_tables(const struct flags *flags, struct getopt_tables *out)
+/* A name may be cut short where no other begins with the same letters. */
+static struct match find_flag(const struct flags *flags, const char *name)
 {
-    int n = 0;
-    size_t letter = 0;
-    /* '-': a word that is no flag comes as code 1; ':': a missing value comes as code ':'. */
-    out->letters[letter++] = '-';
-    out->letters[letter++] = ':';
-    for (int i = 0; i < flags->count; i++) {
-        const struct option_spec *spec = flags->specs[i];
-        int has_value = option_takes_value(spec) ? required_argument : no_argument;
-        out->longs[n++] = (struct option){spec->name, has_value, NULL, CODE_FIRST + 2 * i};
-        if (spec->letter) {
-            out->letters[letter++] = spec->letter;
-            if (has_value == required_argument) out->letters[letter++] = ':';
-        }
-        if (option_is_switch(spec)) {
-            snprintf(out->negated_names[i], NAME_MAX_LENGTH, "no-%s", spec->name);
-            out->longs[n++] = (struct option){out->negated_names[i], no_argument, NULL, CODE_FIRST + 2 * i + 1};
+    struct match found = {.index = -1};
+    for (int i = 0; i < 2 * flags->count; i++) {
+        const struct option_spec *spec = flags->specs[i / 2];
+        const bool negated = i % 2;
+        char known[NAME_MAX_LENGTH];
+        if (negated && !option_is_switch(spec)) continue;
+        snprintf(known, sizeof known, "%s%s", negated ? "no-" : "", spec->name);
+        if (strcmp(known, name) == 0) return (struct match){.index = i / 2, .negated = negated};
+        if (strncmp(known, name, strlen(name)) != 0) continue;
+        if (*found.first) {
+            if (!*found.second) memcpy(found.second, known, sizeof known);
+            found.index = -1;
+        } else {
+            memcpy(found.first, known, sizeof known);
+            found.index = i / 2;
+            found.negated = negated;
         }
     }
-    out->letters[letter] = '\0';
-    out->longs[n] = (struct option){0};
+    return found;
 }
 
-/* The index of the flag that a code of getopt means; -1: there is none. */
-static int index_of_code(const struct flags *flags, int code)
+static bool has_flag(const struct flags *flags, const char *name)
 {
-    if (code >= CODE_FIRST) return (code - CODE_FIRST) / 2;
+    for (int i = 0; i < flags->count; i++)
+        if (strcmp(flags->specs[i]->name, name) == 0) return true;
+    return false;
+}
+
+/* The index of the flag with that letter, or that short name of several letters; -1: there is none. */
+static int find_letters(const struct flags *flags, const char *letters, size_t length)
+{
     for (int i = 0; i < flags->count; i++) {
-        if (flags->specs[i]->letter == code) return i;
+        const struct option_spec *spec = flags->specs[i];
+        if (length == 1 && spec->letter == *letters) return i;
+        if (spec->letters && strlen(spec->letters) == length && memcmp(spec->letters, letters, length) == 0) return i;
     }
     return -1;
 }
 
-/* getopt_long returned '?' or ':'; optopt and the word at which it stopped tell why. */
-static enum status refused(const struct flags *flags, int code, const char *word, struct error *err)
+/* ---- unknown flags ---- */
+
+/* What to do instead of the flag `name`, which there is not: "; did you mean --max-model-len?". */
+struct instead {
+    char text[256];
+};
+static struct instead what_instead(const struct flags *flags, const char *name, const struct foreign_flag *foreign)
 {
-    char label[NAME_MAX_LENGTH + 8];
-    const int index = optopt ? index_of_code(flags, optopt) : -1;
-    if (index < 0 && optopt)
-        return error_set(err, STATUS_INVALID, "there is no flag -%c; --help-all lists the flags", optopt);
-    if (index < 0) return unknown_flag(flags, word, err);
-    const struct option_spec *spec = flags->specs[index];
-    snprintf(label, sizeof label, "--%s%s", optopt >= CODE_FIRST && (optopt & 1) ? "no-" : "", spec->name);
-    if (code == ':') return option_value_missing(spec, label, err);
-    return error_set(err, STATUS_INVALID, "%s takes no value, but was written %s", label, word);
+    struct instead out = {""};
+    char command[32];
+    if (foreign && foreign->sentence) snprintf(out.text, sizeof out.text, ": %s", foreign->sentence);
+    if (foreign && foreign->flag && has_flag(flags, foreign->flag))
+        snprintf(out.text, sizeof out.text, "; did you mean --%s?", foreign->flag);
+    if (foreign) return out;
+    if (command_with_flag(name, command, sizeof command)) {
+        snprintf(out.text, sizeof out.text, ": it is one of quire %s", command);
+        return out;
+    }
+    struct nearest nearest = nearest_begin(name), positive = nearest_begin(strncmp(name, "no-", 3) ? "" : name + 3);
+    for (int i = 0; i < flags->count; i++) {
+        const struct option_spec *spec = flags->specs[i];
+        nearest_consider(&nearest, spec->name);
+        if (*positive.typed && option_is_switch(spec)) nearest_consider(&positive, spec->name);
+    }
+    const bool negated = positive.word && positive.distance < nearest.distance;
+    const char *word = negated ? positive.word : nearest.word;
+    if (word) snprintf(out.text, sizeof out.text, "; did you mean --%s%s?", negated ? "no-" : "", word);
+    return out;
 }
+
+static enum status unknown_flag(const struct flags *flags, const char *name, const char *word, int shown,
+                                struct error *err)
+{
+    const bool one_letter = word[1] == '-' && !name[1]; /* --n is not llama.cpp's -n */
+    const struct instead instead = what_instead(flags, name, one_letter ? NULL : foreign_flag_find(name));
+    return error_set(err, STATUS_INVALID, "there is no flag %.*s%s%s", shown, word, instead.text,
+                     instead.text[0] == ':'   ? ""
+                     : instead.text[0] == ';' ? " --help-all lists the flags"
+                                              : "; --help-all lists the flags");
+}
+
+/* ---- the command line ---- */
+
+struct command_line {
+    struct option_table *table;
+    struct flags *flags;
+    int argc, at; /* of the next word */
+    char **argv;
+    bool within; /* a word of several letters, of which one is read that is not the last */
+    bool help;   /* --help or --help-all was read */
+};
 
 static enum status take_word(const struct option_table *table, const char *word, struct error *err)
 {
@@ -174,55 +177,92 @@ static enum status take_word(const struct option_table *table, const char *word,
     return error_set(err, STATUS_INVALID, "'%s' is not a flag; flags begin with --, and --help lists them", word);
 }
 
-/* One flag of the command line; `text` is its value, or NULL. */
-static enum status take_flag(struct flags *flags, int code, const char *text, struct error *err)
+/* "true" or "false" as a word of its own behind a switch, as vLLM's users write it; NULL: no such word follows. */
+static const char *take_truth(struct command_line *line)
 {
-    const int index = index_of_code(flags, code);
+    const char *next = line->at < line->argc ? line->argv[line->at] : "";
+    if (line->within || (strcasecmp(next, "true") != 0 && strcasecmp(next, "false") != 0)) return NULL;
+    line->at++;
+    return next;
+}
+
+/* The flag at `index`, with the value behind its '=' or its letter, or NULL. */
+static enum status take_flag(struct command_line *line, int index, bool negated, const char *value, struct error *err)
+{
+    const struct flags *flags = line->flags;
     const struct option_spec *spec = flags->specs[index];
-    char label[NAME_MAX_LENGTH + 8];
-    flags->from[index] = OPTION_FROM_FLAG;
-    if (!option_takes_value(spec)) return option_set_switch(spec, code >= CODE_FIRST && (code & 1), err);
-    snprintf(label, sizeof label, "--%s", spec->name);
-    return option_set(spec, label, text, err);
-}
-
-/* Which help the code asks for; false: none. */
-static bool is_help(const struct flags *flags, int code, enum option_help *help)
-{
-    const int index = code == '?' || code == ':' || code == 1 ? -1 : index_of_code(flags, code);
-    if (index < 0) return false;
-    if (is_everywhere(flags, flags->specs[index], FLAG_HELP))
-        *help = OPTION_HELP_COMMON;
-    else if (is_everywhere(flags, flags->specs[index], FLAG_HELP_ALL))
-        *help = OPTION_HELP_ALL;
-    else
-        return false;
-    return true;
-}
-
-static enum status parse_command_line(struct option_table *table, struct flags *flags, int argc, char **argv,
-                                      bool *help, struct error *err)
-{
-    struct getopt_tables tables;
-    enum status status = STATUS_OK;
-    build_tables(flags, &tables);
-    optind = 0; /* glibc: begin a new scan */
-    opterr = 0;
-    while (status == STATUS_OK) {
-        optopt = 0;
-        const int code = getopt_long(argc, argv, tables.letters, tables.longs, NULL);
-        if (code == -1) break;
-        *help = is_help(flags, code, &table->help);
-        if (*help) return STATUS_OK;
-        if (code == 1)
-            status = take_word(table, optarg, err);
-        else if (code == '?' || code == ':')
-            status = refused(flags, code, argv[optind - 1], err);
-        else
-            status = take_flag(flags, code, optarg, err);
+    char label[LABEL_SIZE];
+    snprintf(label, sizeof label, "--%s%s", negated ? "no-" : "", spec->name);
+    line->flags->from[index] = OPTION_FROM_FLAG;
+    if (option_takes_value(spec)) {
+        if (!value && line->at < line->argc) value = line->argv[line->at++];
+        return value ? option_set(spec, label, value, err) : option_value_missing(spec, label, err);
     }
-    for (; optind < argc && status == STATUS_OK; optind++) /* what follows "--" */
-        status = take_word(table, argv[optind], err);
+    if (value && (negated || !spec->target))
+        return error_set(err, STATUS_INVALID, "%s takes no value, but was written %s=%s", label, label, value);
+    if (spec == &flags->everywhere[FLAG_HELP] || spec == &flags->everywhere[FLAG_HELP_ALL]) {
+        line->table->help = spec == &flags->everywhere[FLAG_HELP] ? OPTION_HELP_COMMON : OPTION_HELP_ALL;
+        line->help = true;
+        return STATUS_OK;
+    }
+    if (!value && !negated && option_is_switch(spec)) value = take_truth(line);
+    return value ? option_set_anywhere(spec, label, value, err) : option_set_switch(spec, negated, err);
+}
+
+/* "--name" or "--name=value" */
+static enum status take_long(struct command_line *line, const char *word, struct error *err)
+{
+    const struct written w = read_name(word);
+    const struct match found = find_flag(line->flags, w.name);
+    if (*found.second && !command_has_flag(w.name))
+        return error_set(err, STATUS_INVALID, "%.*s could mean --%s or --%s; write the whole name", w.shown, word,
+                         found.first, found.second);
+    if (found.index < 0 || w.shown - 2 > NAME_MAX_LENGTH) return unknown_flag(line->flags, w.name, word, w.shown, err);
+    return take_flag(line, found.index, found.negated, w.value, err);
+}
+
+/* "-v", "-vv", "-mPATH", "-m=PATH", "-tp" or "-tp=1". llama.cpp, too, has flags of two or three letters behind one
+ * dash. */
+static enum status take_short(struct command_line *line, const char *word, struct error *err)
+{
+    enum { FOREIGN_MAX = 3 };
+    char name[FOREIGN_MAX + 1];
+    const size_t length = strcspn(word + 1, "=");
+    const char *value = word[1 + length] ? word + length + 2 : NULL;
+    int index = length > 1 ? find_letters(line->flags, word + 1, length) : -1;
+    if (index >= 0) return take_flag(line, index, false, value, err);
+    snprintf(name, sizeof name, "%s", word + 1);
+    if (length > 1 && length <= FOREIGN_MAX && !value && foreign_flag_find(name))
+        return unknown_flag(line->flags, name, word, (int)length + 1, err);
+    for (const char *at = word + 1; *at; at++) {
+        index = find_letters(line->flags, at, 1);
+        snprintf(name, sizeof name, "%c", *at);
+        if (index < 0 && foreign_flag_find(name)) return unknown_flag(line->flags, name, word, (int)length + 1, err);
+        if (index < 0) return error_set(err, STATUS_INVALID, "there is no flag -%c; --help-all lists the flags", *at);
+        if (at[1] == '=') return take_flag(line, index, false, at + 2, err);
+        if (option_takes_value(line->flags->specs[index]))
+            return take_flag(line, index, false, at[1] ? at + 1 : NULL, err);
+        line->within = at[1] != '\0';
+        const enum status status = take_flag(line, index, false, NULL, err);
+        if (status != STATUS_OK || line->help) return status;
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_command_line(struct command_line *line, struct error *err)
+{
+    enum status status = STATUS_OK;
+    bool words_only = false; /* after "--" */
+    while (line->at < line->argc && status == STATUS_OK && !line->help) {
+        const char *word = line->argv[line->at++];
+        line->within = false;
+        if (words_only || word[0] != '-' || !word[1])
+            status = take_word(line->table, word, err);
+        else if (strcmp(word, "--") == 0)
+            words_only = true;
+        else
+            status = word[1] == '-' ? take_long(line, word, err) : take_short(line, word, err);
+    }
     return status;
 }
 
@@ -256,10 +296,9 @@ static enum status take_environment(struct flags *flags, struct error *err)
 static enum status unknown_entry(const struct flags *flags, const struct config_entry *entry, struct error *err)
 {
     if (command_has_flag(entry->name)) return STATUS_OK; /* another command's: one file may serve all */
-    const struct suggestion nearest = nearest_flag(flags, entry->name);
-    return error_set(err, STATUS_INVALID, "%s: no command has a flag --%s%s%s%s; quire COMMAND --help-all lists them",
-                     entry->label, entry->name, nearest.name ? ", did you mean " : "", nearest.name ? nearest.name : "",
-                     nearest.name ? "?" : "");
+    const struct instead instead = what_instead(flags, entry->name, foreign_flag_find(entry->name));
+    return error_set(err, STATUS_INVALID, "%s: no command has a flag --%s%s%s", entry->label, entry->name, instead.text,
+                     instead.text[0] ? "" : "; quire COMMAND --help-all lists them");
 }
 
 static enum status take_entry(void *user, const struct config_entry *entry, struct error *err)
@@ -275,7 +314,16 @@ static enum status take_entry(void *user, const struct config_entry *entry, stru
     if (flags->from[i] == OPTION_FROM_FILE && !entry->again)
         return error_set(err, STATUS_INVALID, "%s: the file gives this flag twice; leave one of the two", entry->label);
     flags->from[i] = OPTION_FROM_FILE;
+    if (entry->again && !flags->specs[i]->repeats)
+        return error_set(err, STATUS_INVALID, "%s: a list, but --%s takes one value", entry->label, entry->name);
     return option_set_anywhere(flags->specs[i], entry->label, entry->value, err);
+}
+
+static void print_notes(const struct option_table *table)
+{
+    for (int i = 0; i < table->count; i++)
+        if (table->specs[i].note && *(const bool *)table->specs[i].target)
+            notice_printf(stderr, "note: --%s: %s\n", table->specs[i].name, table->specs[i].note);
 }
 
 enum status options_parse(struct option_table *table, int argc, char **argv, bool *help, struct error *err)
@@ -287,13 +335,16 @@ enum status options_parse(struct option_table *table, int argc, char **argv, boo
         return STATUS_OK;
     }
     list_flags(table, &flags);
-    enum status status = parse_command_line(table, &flags, argc, argv, help, err);
+    struct command_line line = {.table = table, .flags = &flags, .argc = argc, .at = 1, .argv = argv};
+    enum status status = parse_command_line(&line, err);
+    *help = line.help;
     if (status == STATUS_OK && !*help) status = take_environment(&flags, err);
     if (status == STATUS_OK && !*help && flags.config)
         status =
             config_file_read(flags.config, table->config_values, sizeof table->config_values, take_entry, &flags, err);
     table->config = flags.config;
     memcpy(table->from, flags.from, (size_t)table->count * sizeof *table->from);
+    if (status == STATUS_OK && !*help) print_notes(table);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* Command-line flags, declared in tables: an entry gives the name, the type, the range, where the value goes and the
  * help text. A flag is written `--name value`, `--name=value`, `-m value` or `-mvalue`, a switch `--name` or
- * `--no-name`. A name may be cut short where no other begins with the same letters. getopt_long parses the flags, so
- * only one thread may parse at a time.
+ * `--no-name`, `--name true`, `--name=false`. '_' may stand for '-' in a name, and a name may be cut short where no
+ * other begins with the same letters. What follows `--` is no flag.
  *
  * A value comes from the first of these that has one: the flag, the environment variable QUIRE_NAME (capitals, '_' for
  * '-'; an empty one counts as not set), the file of --config (config_file.h), the default. */
@@ -26,9 +26,10 @@ enum option_kind {
 };
 
 struct option_spec {
-    const char *name; /* without dashes: "max-model-len" */
-    char letter;      /* 'm' for -m, or 0 */
-    bool common;      /* stands in the first help, --help; --help-all has every flag */
+    const char *name;    /* without dashes: "max-model-len" */
+    char letter;         /* 'm' for -m, or 0 */
+    const char *letters; /* "tp" for -tp, or NULL */
+    bool common;         /* stands in the first help, --help; --help-all has every flag */
     enum option_kind kind;
     void *target;            /* bool, int, int32_t, uint64_t, double or const char *; holds the default on entry */
     double minimum, maximum; /* of numbers, inclusive; both 0: no bounds; maximum INFINITY: no upper bound */
@@ -40,6 +41,8 @@ struct option_spec {
     const char *heading; /* of the group that begins with this entry, or NULL */
     uint64_t *given;     /* if not NULL, given_bit is set in it when the flag is given, wherever */
     uint64_t given_bit;
+    bool repeats;     /* may be given several times, and adds to what was given before: a list in a file */
+    const char *note; /* OPTION_SWITCH: a sentence to say on stderr if it is on, or NULL */
 };
 
 /* Which help was asked for. */
@@ -66,6 +69,7 @@ struct option_table {
     const char **word;          /* gets the one word that is no flag; NULL: such a word is an error */
     struct option_words *words; /* gets all such words instead; or NULL */
     enum option_help help;
+    bool ignored; /* the target of flags that change nothing */
     /* Set by options_parse. */
     const char *config;                     /* the file of --config */
     enum option_source from[OPTIONS_MAX];   /* of each entry's value */

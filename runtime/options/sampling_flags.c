@@ -122,6 +122,11 @@ static void set_argument(struct option_spec *spec, enum sampling_type type)
     }
 }
 
+static bool repeats(enum sampling_type type)
+{
+    return type == SAMPLING_STOP || type == SAMPLING_STOP_TOKEN_IDS || type == SAMPLING_LOGIT_BIAS;
+}
+
 static void write_name(char *out, size_t size, const char *field)
 {
     snprintf(out, size, "%s", field);
@@ -169,6 +174,7 @@ static void add_field(struct option_table *table, struct sampling_flags *flags, 
                                .target = kind_of(f->type) == OPTION_CUSTOM ? (void *)&flags->params : member,
                                .help = help,
                                .heading = heading,
+                               .repeats = repeats(f->type),
                                .given = &flags->given,
                                .given_bit = UINT64_C(1) << i};
     set_argument(&spec, f->type);

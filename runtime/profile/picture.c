@@ -129,10 +129,11 @@ static void draw_title(cairo_t *c, const struct picture *p)
     const struct font wanted = {40, true, INK}, under = {23, false, FAINT};
     const struct font title_font = fitting(c, wanted, title, PICTURE_WIDTH - 2 * MARGIN);
     draw_text(c, &title_font, MARGIN, 76, LEFT, title);
-    snprintf(line, sizeof line, "%s blocks of %d tokens, %s; %s prompt%s, %s steps, %s preemption%s",
-             with_commas(blocks, p->memory->num_blocks), p->block_size, dtype_name(p->memory->cache_dtype),
-             with_commas(prompts, p->num_prompts), plural(p->num_prompts), with_commas(steps, num_steps),
-             with_commas(preemptions, p->num_preemptions), plural(p->num_preemptions));
+    snprintf(line, sizeof line, "%s block%s of %d tokens, %s; %s prompt%s, %s step%s, %s preemption%s",
+             with_commas(blocks, p->memory->num_blocks), plural(p->memory->num_blocks), p->block_size,
+             dtype_name(p->memory->cache_dtype), with_commas(prompts, p->num_prompts), plural(p->num_prompts),
+             with_commas(steps, num_steps), plural(num_steps), with_commas(preemptions, p->num_preemptions),
+             plural(p->num_preemptions));
     draw_text(c, &under, MARGIN, 116, LEFT, line);
     text_free(&name);
 }
@@ -182,13 +183,11 @@ static void place_labels(struct segment *s, int count)
     }
 }
 
-static void size_text(char out[32], int64_t bytes)
+void picture_size(char out[32], int64_t bytes, int64_t whole)
 {
-    const double gib = (double)bytes / GIB;
-    if (gib >= 0.1)
-        snprintf(out, 32, "%.*f GiB", gib >= 100 ? 0 : gib >= 10 ? 1 : 2, gib);
-    else
-        snprintf(out, 32, "%.3g MiB", gib * 1024);
+    const bool in_gib = (double)whole >= GIB;
+    const double size = (double)bytes / (in_gib ? GIB : GIB / 1024);
+    snprintf(out, 32, "%.*f %s", size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 ? 2 : 3, size, in_gib ? "GiB" : "MiB");
 }
 
 static void draw_segment_label(cairo_t *c, const struct segment *s, int64_t total)
@@ -202,7 +201,7 @@ static void draw_segment_label(cairo_t *c, const struct segment *s, int64_t tota
     cairo_line_to(c, LABEL_LEFT - 20, s->label);
     cairo_line_to(c, LABEL_LEFT - 8, s->label);
     cairo_stroke(c);
-    size_text(value, s->bytes);
+    picture_size(value, s->bytes, total);
     const double percent = 100 * (double)s->bytes / (double)total;
     snprintf(line, sizeof line, percent >= 0.1 ? "%s, %.*f %%" : "%s", value, percent >= 9.95 ? 0 : 1, percent);
     draw_text(c, &LABEL, LABEL_LEFT, s->label - 1, LEFT, s->name);
@@ -216,8 +215,8 @@ static void draw_memory(cairo_t *c, const struct memory_profile *p)
     char size[32], whole[32], line[96];
     int64_t total = 0;
     for (int i = 0; i < count; i++) total += s[i].bytes;
-    size_text(size, total);
-    size_text(whole, p->total);
+    picture_size(size, total, total);
+    picture_size(whole, p->total, p->total);
     snprintf(line, sizeof line, p->discrete ? "memory: %s" : "memory: %s of %s", size, whole);
     draw_text(c, &HEAD, MARGIN, TOP - 24, LEFT, line);
     double y = TOP;

@@ -25,4 +25,7 @@ enum picture_format { PICTURE_SVG, PICTURE_PNG };
 /* Writes the picture to a stream that is at its beginning. IO: the stream refused. */
 enum status picture_write(const struct picture *p, enum picture_format format, FILE *out, struct error *err);
 
+/* Writes a size as the picture has it. Sizes that stand in one column have one unit, that of `whole`, their sum. */
+void picture_size(char out[32], int64_t bytes, int64_t whole);
+
 #endif

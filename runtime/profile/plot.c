@@ -1,5 +1,6 @@
 #include "runtime/profile/plot.h"
 
+#include "base/plural.h"
 #include "runtime/profile/bar.h"
 
 enum { PLOT_COLUMNS = 72, PLOT_LINES = 10 };
@@ -59,8 +60,9 @@ bool plot_print(const struct series *s, bool utf8, FILE *out)
         swapped[i] = rows[i].num_swapped;
         if (swapped[i] > most_swapped) most_swapped = swapped[i];
     }
-    fprintf(out, "%9s  %s in use  %s cached, over %lld steps\n", "blocks", utf8 ? "█" : "#", utf8 ? "░" : "-",
-            (long long)(s->count ? s->rows[s->count - 1].step : 0));
+    const int64_t steps = s->count ? s->rows[s->count - 1].step : 0;
+    fprintf(out, "%9s  %s in use  %s cached, over %lld step%s\n", "blocks", utf8 ? "█" : "#", utf8 ? "░" : "-",
+            (long long)steps, plural(steps));
     print_blocks(s, rows, count, utf8, out);
     if (s->preemptions > 0) print_preemptions(rows, count, utf8, out);
     print_queue("running", running, count, utf8, out);

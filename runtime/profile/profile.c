@@ -8,9 +8,10 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "base/visible.h"
+#include "base/notice.h"
 #include "model/quantization.h"
 #include "runtime/commands.h"
+#include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/profile/bar.h"
 #include "runtime/profile/memory_report.h"
@@ -24,8 +25,9 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 static const char SUMMARY[] =
-    "Shows where the memory goes, how many requests fit, and what other settings would give. With --input it runs "
-    "prompts and shows blocks and queues step by step. The exit status is 1 if a line is no prompt or a request fails.";
+    "Shows where the memory goes, how many requests fit, and what other settings would give. With PROMPT or "
+    "--input it runs prompts and shows blocks and queues. The exit status is 1 if a line is no prompt or a request "
+    "fails.";
 
 enum { NOTES_MAX = 4 };
 
@@ -127,7 +129,7 @@ static enum status print_facts(const struct memory_facts *f, struct error *err)
     putchar('\n');
     ok = ok && what_ifs_print(&f->what_ifs, l);
     for (int i = 0; i < f->num_notes; i++)
-        ok = visible_printf(stdout, "%snote: %s\n", i ? "" : "\n", command_sentence(&f->notes[i]).text) && ok;
+        ok = notice_printf(stdout, "%snote: %s\n", i ? "" : "\n", command_sentence(&f->notes[i]).text) && ok;
     return ok ? STATUS_OK : write_failed(err);
 }
 
@@ -268,8 +270,9 @@ static enum status check_preempted(const struct profile_run *run, const struct p
 {
     const int64_t count = run->series.preemptions;
     if (!o->fail_if_preempted || count == 0) return STATUS_OK;
-    error_set(err, STATUS_INVALID, "%lld preemption%s: the %d blocks of the KV cache do not hold all that runs at once",
-              (long long)count, plural(count), engine_memory_profile(e)->num_blocks);
+    error_set(err, STATUS_INVALID, "%lld preemption%s: the KV cache of %d block%s does not hold all that runs at once",
+              (long long)count, plural(count), engine_memory_profile(e)->num_blocks,
+              plural(engine_memory_profile(e)->num_blocks));
     error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
     error_advise(err, ADVICE_RAISE,
                  o->engine.num_gpu_blocks_override ? "num_gpu_blocks_override"
@@ -289,7 +292,7 @@ static enum status run_and_report(struct profile_run *run, const struct profile_
     json_t *json = o->json ? facts_json(o, &f) : NULL;
     enum status status = json ? STATUS_OK : o->json ? no_memory(err) : print_facts(&f, err);
     if (!json) putchar('\n');
-    if (status == STATUS_OK) status = profile_run_prompts(run, e, o, input, !json && (!plot || o->every > 0), err);
+    if (status == STATUS_OK) status = profile_run_prompts(run, e, o, input, !json && o->steps, err);
     if (status == STATUS_OK) status = json ? add_run_json(run, e, json, err) : print_run(run, e, plot, err);
     if (status == STATUS_OK && json) status = dump_json(json, err);
     json_decref(json);
@@ -309,6 +312,7 @@ static enum status report_run(const struct profile_options *o, struct error *err
     enum status status = inputs_open(&input, &o->input, err);
     if (status == STATUS_OK) status = outputs_open(o, &out, err);
     if (status == STATUS_OK) status = engine_create(&o->engine, &e, err);
+    if (status == STATUS_OK && inputs_have_standard(&input)) input_note_terminal("profile", "prompts, one a line,");
     if (status == STATUS_OK) status = run_and_report(&run, o, e, &input, &out, err);
     status = close_output(out.csv, o->csv, status, err);
     status = close_output(out.svg, o->svg, status, err);
@@ -331,32 +335,40 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .kind = OPTION_CUSTOM,
          .target = &o->input,
          .parse = input_list_add,
+         .repeats = true,
          .not_empty = true,
          .argument = "FILE",
          .help = "Run these prompts, one a line (text, or JSON as for quire generate; gzip and zstd are unpacked), and "
-                 "show the blocks step by step; - is standard input. May be given several times."},
+                 "show what happened; - is standard input. May be given several times."},
         {.name = "format",
          .kind = OPTION_STRING,
          .target = &o->format,
          .choices = PROMPT_FORMAT_CHOICES,
          .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+        {.name = "chat",
+         .kind = OPTION_SWITCH,
+         .target = &o->as_chat,
+         .help = "Make each text a question to a chat model, through its chat template. Default: off."},
         {.name = "skip-tokenizer-init",
          .kind = OPTION_SWITCH,
          .target = &o->engine.skip_tokenizer,
          .help = "Open no tokenizer: prompts are lists of token ids. Default: off."},
+        {.name = "steps",
+         .kind = OPTION_SWITCH,
+         .target = &o->steps,
+         .help = "Print a row a step as it comes: requests, tokens, blocks, hits. Default: off."},
         {.name = "every",
          .kind = OPTION_INT32,
          .target = &o->every,
          .minimum = 1,
          .maximum = 1 << 30,
          .argument = "N",
-         .help = "A row for every Nth step, in the table, --csv and --json. Default: 1."},
+         .help = "A row for every Nth step, with --steps, --csv and --json. Default: 1."},
         {.name = "plot",
          .common = true,
          .kind = OPTION_TRISTATE,
          .target = &o->plot,
-         .help = "Draw the blocks over the steps with characters, and print no row a step unless --every is given. "
-                 "Default: if standard output is a terminal."},
+         .help = "Draw the blocks over the steps with characters. Default: if standard output is a terminal."},
         {.name = "csv",
          .kind = OPTION_STRING,
          .target = &o->csv,
@@ -393,6 +405,7 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .help = "Print one JSON object; sizes are bytes. Default: off."},
     };
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);
+    table->word = &o->word;
     trace_flag_add(table, &o->engine);
 }
 
@@ -406,11 +419,13 @@ static enum status check_options(const struct profile_options *o, struct error *
                  {"--svg", o->svg != NULL},
                  {"--png", o->png != NULL},
                  {"--plot", o->plot > 0},
+                 {"--steps", o->steps},
                  {"--trace", o->engine.trace_file != NULL},
                  {"--fail-if-preempted", o->fail_if_preempted}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags && o->input.count == 0; i++)
         if (flags[i].given)
-            return error_set(err, STATUS_INVALID, "%s is about a run: give its prompts with --input", flags[i].flag);
+            return error_set(err, STATUS_INVALID,
+                             "%s is about a run: give its prompts, as PROMPT, @FILE or --input FILE", flags[i].flag);
     if (o->input.count > 0 && o->plan)
         return error_set(err, STATUS_INVALID, "--plan loads no model, so --input cannot be run");
     return STATUS_OK;
@@ -426,10 +441,11 @@ static int parse_and_profile(struct profile_options *o, struct log *log, int arg
     engine_flags_add(&table, &o->engine, log);
     sampling_flags_add(&table, &o->sampling);
     if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK ||
+        (o->word && input_list_add_word(&o->input, o->word, &err) != STATUS_OK) ||
         sampling_flags_check(&o->sampling, &err) != STATUS_OK || (!help && check_options(o, &err) != STATUS_OK))
         return command_fail("profile", &err, EXIT_STATUS_USAGE);
     if (help) {
-        options_print_help(&table, "profile [flags]", SUMMARY, stdout);
+        options_print_help(&table, "profile [PROMPT|@FILE|-] [flags]", SUMMARY, stdout);
         return EXIT_STATUS_OK;
     }
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
@@ -446,6 +462,7 @@ int command_profile(int argc, char **argv)
     struct profile_options o = {.engine = engine_options_default(),
                                 .sampling = {.params = sampling_params_default()},
                                 .plot = -1,
+                                .every = 1,
                                 .format = "auto"};
     o.engine.log = o.log = &log;
     o.engine.cancel = interrupt_flag();

@@ -13,12 +13,14 @@ struct profile_options {
     struct engine_options engine;
     struct log *log; /* engine.log, which is told of the progress line */
     struct sampling_flags sampling;
-    struct input_list input; /* prompts to run; may be empty */
-    int32_t every;      /* a row for every so many steps; 0: 1, and a terminal shows the plot instead of the rows */
-    const char *format; /* of input: "auto", "text", "jsonl" */
+    struct input_list input;     /* prompts to run; may be empty */
+    const char *word;            /* the same beside the flags; or NULL */
+    int32_t every;               /* a row for every so many steps */
+    const char *format;          /* of input: "auto", "text", "jsonl" */
     const char *csv, *svg, *png; /* files to write, or NULL */
     int plot;                    /* 1, 0; -1: on a terminal */
-    bool json, plan, fail_if_preempted;
+    bool json, steps, plan, fail_if_preempted;
+    bool as_chat; /* plain texts are questions */
 };
 
 /* Runs the prompts of `input`, which is options->input opened; all are queued at once. A line that is no prompt is said

@@ -25,7 +25,8 @@ static enum status add_line(struct profile_run *run, const struct prompt_rules *
                             const char *line, size_t length, struct error *err)
 {
     if (!array_reserve(&run->requests, &run->capacity, run->count + 1, sizeof *run->requests))
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompts", run->count + 1);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompt%s", run->count + 1,
+                         plural((int64_t)run->count + 1));
     struct profiled *r = &run->requests[run->count];
     *r = (struct profiled){0};
     enum status status = prompt_read(rules, kind, line, length, &r->prompt, err);
@@ -34,7 +35,8 @@ static enum status add_line(struct profile_run *run, const struct prompt_rules *
     r->output_tokens = calloc((size_t)r->prompt.params.n, sizeof *r->output_tokens);
     r->last_token = calloc((size_t)r->prompt.params.n, sizeof *r->last_token);
     if (r->output_tokens && r->last_token) return STATUS_OK;
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompts", run->count);
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompt%s", run->count,
+                     plural((int64_t)run->count));
 }
 
 /* Says "FILE:LINE: sentence", and counts the line. */
@@ -82,7 +84,7 @@ static enum status read_prompts(struct profile_run *run, struct engine *e, const
 {
     struct prompt_rules rules;
     const struct prompt_model model = prompt_model_of(e);
-    const struct prompt_options options = {.format = o->format, .sampling = &o->sampling};
+    const struct prompt_options options = {.format = o->format, .sampling = &o->sampling, .as_chat = o->as_chat};
     enum status status = prompt_rules_make(&model, &options, &rules, err);
     if (status == STATUS_OK) status = add_lines(run, &rules, input, err);
     prompt_rules_free(&rules);
@@ -172,7 +174,6 @@ static void show_progress(struct progress *progress, const struct profile_run *r
 static enum status run_steps(struct profile_run *run, struct engine *e, const struct profile_options *o, bool rows,
                              struct error *err)
 {
-    const int32_t every = o->every > 0 ? o->every : 1;
     struct progress progress;
     struct scheduler_stats *stats = &run->stats;
     const double start = clock_seconds();
@@ -189,7 +190,7 @@ static enum status run_steps(struct profile_run *run, struct engine *e, const st
         if (status != STATUS_OK || stats->steps == kept_steps) continue;
         note_step(run, e, stats, stats->tokens - seen_tokens);
         seen_tokens = stats->tokens;
-        if (stats->steps % every != 0 && engine_has_work(e)) continue;
+        if (stats->steps % o->every != 0 && engine_has_work(e)) continue;
         status = series_add(&run->series, stats, clock_seconds() - start, err);
         if (status == STATUS_OK && rows) series_print_row(&run->series.rows[run->series.count - 1], stdout);
         kept_steps = stats->steps;

@@ -3,11 +3,13 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/plural.h"
 
 enum status series_add(struct series *s, const struct scheduler_stats *stats, double seconds, struct error *err)
 {
     if (!array_reserve(&s->rows, &s->capacity, s->count + 1, sizeof *s->rows))
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report of %zu steps", s->count + 1);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report of %zu step%s", s->count + 1,
+                         plural((int64_t)s->count + 1));
     const int64_t preemptions = stats->preemptions_recompute + stats->preemptions_swap;
     s->rows[s->count++] = (struct series_row){
         .step = stats->steps,

@@ -1,6 +1,8 @@
 /* Arguments of functions, filters and methods. */
 #include <string.h>
 
+#include "base/plural.h"
+
 #include "tokenizer/jinja/library.h"
 
 static bool bind_keyword(struct jinja_run *run, const char *function, const struct jinja_keyword *keyword,
@@ -24,7 +26,7 @@ static bool bind_keyword(struct jinja_run *run, const char *function, const stru
 static bool check_count(struct jinja_run *run, const char *function, const struct jinja_args *args, size_t max)
 {
     if (args->count > max) {
-        jinja_fail(run, "%s() takes at most %zu argument%s, found %zu", function, max, max == 1 ? "" : "s",
+        jinja_fail(run, "%s() takes at most %zu argument%s, found %zu", function, max, plural((int64_t)max),
                    args->count);
     }
     return !jinja_failed(run);
@@ -61,7 +63,7 @@ bool jinja_bind_positional(struct jinja_run *run, const char *function, const st
         jinja_fail(run, "%s() takes no keyword arguments", function);
     } else if (args->count < num_required) {
         jinja_fail(run, "%s() takes at least %zu argument%s, found %zu", function, num_required,
-                   num_required == 1 ? "" : "s", args->count);
+                   plural((int64_t)num_required), args->count);
     }
     return !jinja_failed(run);
 }

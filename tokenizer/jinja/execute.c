@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
+
 /* --- variables --- */
 
 struct frame *new_frame(struct evaluator *e, struct frame *outer, uint32_t num_slots)
@@ -283,7 +285,8 @@ enum status jinja_render(const struct jinja_template *t, const struct jinja_cont
     render(&e, &text);
     enum status status = e.run.status;
     if (!status && !copy_output(&text, out))
-        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %zu bytes of rendered text", text.length);
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %zu byte%s of rendered text", text.length,
+                           plural((int64_t)text.length));
     jinja_run_end(&e.run);
     return status;
 }

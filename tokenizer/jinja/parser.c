@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "base/utf8.h"
 
 /* --- tokens --- */
@@ -597,7 +598,9 @@ enum status jinja_parse(const char *source, size_t length, struct jinja_template
     *out = NULL;
     if (check_utf8(source, length, err)) return STATUS_INVALID;
     struct jinja_template *t = calloc(1, sizeof *t);
-    if (!t) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a template of %zu bytes", length);
+    if (!t)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a template of %zu byte%s", length,
+                         plural((int64_t)length));
     jinja_run_begin(&t->run, &limits, err);
     struct jinja_parser p = {.run = &t->run, .t = t};
     parse_template(&p, source, length);

@@ -1,8 +1,8 @@
 /* How many columns text takes on a terminal. A grapheme cluster (Unicode Standard Annex 29) is one unit: a base with
  * what combines with it is as wide as the base, an emoji sequence (joined by U+200D, with a skin tone, a flag, or with
  * U+FE0F) takes two columns. Widths are utf8proc's (East Asian Width, Annex 11). */
-#ifndef QUIRE_RUNTIME_COLUMNS_H
-#define QUIRE_RUNTIME_COLUMNS_H
+#ifndef QUIRE_BASE_COLUMNS_H
+#define QUIRE_BASE_COLUMNS_H
 
 #include <stdbool.h>
 #include <stddef.h>

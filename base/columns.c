@@ -1,4 +1,4 @@
-#include "runtime/chat/columns.h"
+#include "base/columns.h"
 
 #include <utf8proc.h>
 
