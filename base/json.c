@@ -7,131 +7,61 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/visible.h"
+#include "base/utf8.h"
 
-/* --- Parsing --- */
+/* --- Files --- */
 
-/* error_set, with "SOURCE: " before the sentence where there is a source. */
-static enum status vfail(const char *source, enum status status, struct error *err, const char *format, va_list args)
+static enum status parse_file(const char *path, const char *bytes, size_t length, json_t **out, struct error *err)
 {
-    char text[sizeof err->text];
-    vsnprintf(text, sizeof text, format, args);
-    return error_set(err, status, "%s%s%s", source ? source : "", source ? ": " : "", text);
-}
-
-static enum status fail(const char *source, enum status status, struct error *err, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static enum status fail(const char *source, enum status status, struct error *err, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vfail(source, status, err, format, args);
-    va_end(args);
-    return status;
-}
-
-enum status json_value_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
-                             struct error *err)
-{
-    json_error_t problem;
-    *out = json_loadb(bytes, length, flags, &problem);
-    if (!*out) {
-        /* jansson names a line for everything but the lack of memory. */
-        if (problem.line < 1) return fail(source, STATUS_OUT_OF_MEMORY, err, "out of host memory while reading JSON");
-        char line[32] = ""; /* the number is worth saying of a file, or of a text that has lines */
-        if (source || problem.line > 1) snprintf(line, sizeof line, "line %d, ", problem.line);
-        return fail(source, STATUS_INVALID, err, "not valid JSON at %scolumn %d: %s", line, problem.column,
-                    show_string(problem.text).text);
-    }
-    return STATUS_OK;
-}
-
-enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
-                              struct error *err)
-{
-    enum status status = json_value_parse(bytes, length, flags, source, out, err);
-    if (status != STATUS_OK || json_is_object(*out)) return status;
-    json_decref(*out);
-    *out = NULL;
-    return fail(source, STATUS_INVALID, err, "expected a JSON object {...}, found an array");
-}
-
-/* Editors on Windows put a byte order mark before the text. */
-static enum status parse_file(const char *path, const char *bytes, size_t length, size_t flags, json_t **out,
-                              struct error *err)
-{
-    static const char mark[] = "\xef\xbb\xbf";
-    const size_t skipped = length >= 3 && memcmp(bytes, mark, 3) == 0 ? 3 : 0;
+    if (length == 0) return error_set(err, STATUS_INVALID, "%s: the file is empty; expected a JSON object", path);
     enum status status = file_refuse_lfs_pointer(path, bytes, length, err);
-    return status ? status : json_object_parse(bytes + skipped, length - skipped, flags, path, out, err);
+    return status ? status : json_object_parse(bytes, length, 0, path, out, err);
 }
 
-enum status json_object_read(const char *path, size_t flags, json_t **out, struct error *err)
+enum status json_object_read(const char *path, json_t **out, struct error *err)
 {
     struct mapped_file file;
     *out = NULL;
     enum status status = mapped_file_open(path, &file, err);
     if (status != STATUS_OK) return status;
-    if (file.size == 0)
-        status = error_set(err, STATUS_INVALID, "%s: the file is empty; expected a JSON object", path);
-    else
-        status = parse_file(path, (const char *)file.data, file.size, flags, out, err);
+    status = parse_file(path, (const char *)file.data, file.size, out, err);
     mapped_file_close(&file);
     return status;
 }
 
 /* --- Text for messages --- */
 
-struct shown show_string(const char *string)
+struct shown show_text(const char *text, size_t length)
 {
     struct shown shown = {""};
-    if (!string) return shown;
     const size_t room = sizeof shown.text - 1;
-    size_t n = strnlen(string, room + 1);
-    const bool cut = n > room;
+    const bool cut = length > room;
     if (cut) {
-        n = room - 3;
-        while (n > 0 && ((unsigned char)string[n] & 0xC0) == 0x80) n--; /* not inside a UTF-8 character */
+        length = room - 3;
+        while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80) length--; /* not inside a character */
     }
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)string[i];
-        shown.text[i] = c < 0x20 || c == 0x7f ? '?' : string[i];
+    for (size_t i = 0; i < length; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        shown.text[i] = c < 0x20 || c == 0x7f ? '?' : text[i];
     }
-    memcpy(shown.text + n, cut ? "..." : "", cut ? 4 : 1);
+    memcpy(shown.text + length, cut ? "..." : "", cut ? 4 : 1);
     return shown;
+}
+
+struct shown show_string(const char *string)
+{
+    if (!string) string = "";
+    return show_text(string, strnlen(string, sizeof(struct shown)));
 }
 
 struct shown show_value(const json_t *value)
 {
-    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    const struct shown shown = show_string(text);
-    free(text);
+    struct text text = {0};
+    struct shown shown = {""};
+    if (value && json_append(&text, value, JSON_COMPACT | JSON_REAL_PRECISION(9)))
+        shown = show_text(text.data, text.length);
+    text_free(&text);
     return shown;
-}
-
-/* --- Writing --- */
-
-void json_put_integer(json_t *object, const char *key, int64_t value)
-{
-    json_object_set_new(object, key, json_integer(value));
-}
-
-void json_put_real(json_t *object, const char *key, double value)
-{
-    json_object_set_new(object, key, json_real(value));
-}
-
-void json_put_string(json_t *object, const char *key, const char *value)
-{
-    json_object_set_new(object, key, value ? json_string(value) : json_null());
-}
-
-bool json_print(const json_t *value, size_t flags, FILE *out)
-{
-    char *text = value ? json_dumps(value, flags) : NULL;
-    const bool ok = text && visible_write(out, text, strlen(text)) && putc('\n', out) != EOF;
-    free(text);
-    return ok;
 }
 
 /* --- Typed reading --- */
@@ -146,6 +76,14 @@ bool json_is_off(const json_t *value)
 struct json_reader json_reader(const json_t *object, const char *source, struct error *err)
 {
     return (struct json_reader){.object = object, .source = source, .prefix = "", .status = STATUS_OK, .err = err};
+}
+
+/* error_set, with "SOURCE: " before the sentence where there is a source. */
+static enum status vfail(const char *source, enum status status, struct error *err, const char *format, va_list args)
+{
+    char text[sizeof err->text];
+    vsnprintf(text, sizeof text, format, args);
+    return error_set(err, status, "%s%s%s", source ? source : "", source ? ": " : "", text);
 }
 
 void json_reader_fail(struct json_reader *r, enum status status, const char *format, ...)
@@ -170,8 +108,10 @@ void json_reader_warn(const struct json_reader *r, const char *format, ...)
 
 void json_reader_expected(struct json_reader *r, const char *name, const char *expected, const json_t *found)
 {
-    json_reader_fail(r, STATUS_INVALID, "%s%s must be %s, found %s", r->prefix, name, expected,
-                     found ? show_value(found).text : "nothing");
+    const char *spelling = json_spelling(found);
+    json_reader_fail(r, STATUS_INVALID, "%s%s must be %s, found %s%s", r->prefix, name, expected,
+                     found ? show_value(found).text : "nothing",
+                     spelling && strcmp(spelling, "NaN") == 0 ? "; null stands for no value" : "");
 }
 
 const json_t *json_reader_get(const struct json_reader *r, const char *key)
@@ -185,10 +125,20 @@ bool json_reader_has(const struct json_reader *r, const char *key)
     return json_object_get(r->object, key) != NULL;
 }
 
+/* An integer, also if it is written as 5.0: of such a number, as far as every integer is a double. */
+static bool is_integer(const json_t *value, int64_t *number)
+{
+    const double real = json_real_value(value), most = 0x1p53;
+    *number = json_is_integer(value) ? json_integer_value(value) : 0;
+    if (!json_is_real(value) || real < -most || real > most || real != trunc(real)) return json_is_integer(value);
+    *number = (int64_t)real;
+    return true;
+}
+
 int64_t json_reader_to_int64(struct json_reader *r, const char *name, const json_t *value, int64_t min, int64_t max)
 {
-    const json_int_t number = json_integer_value(value);
-    if (json_is_integer(value) && number >= min && number <= max) return number;
+    int64_t number;
+    if (is_integer(value, &number) && number >= min && number <= max) return number;
     char expected[96];
     if (min > INT64_MIN && max < INT64_MAX)
         snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)min, (long long)max);
@@ -253,8 +203,8 @@ const char *json_reader_string(struct json_reader *r, const char *key, const cha
 {
     const json_t *value = json_reader_get(r, key);
     if (!value) return absent;
-    if (json_is_string(value)) return json_string_value(value);
-    json_reader_expected(r, key, "a string", value);
+    if (json_is_text(value)) return json_string_value(value);
+    json_reader_expected(r, key, json_is_string(value) ? JSON_TEXT : "a string", value);
     return absent;
 }
 

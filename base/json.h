@@ -1,5 +1,5 @@
-/* JSON from outside: files of a checkpoint and lines of requests, parsed by jansson. Errors name the file and the key.
- * And shorthands for writing objects.
+/* JSON from outside: files of a checkpoint and lines of requests, as values of jansson that json_parse.h reads. Errors
+ * name the file and the key. And the way back to text.
  *
  *     struct json_reader r = json_reader(object, path, err);
  *     int32_t size = json_reader_require_int(&r, "hidden_size", 1, 1 << 20);
@@ -15,25 +15,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/array.h"
+#include "base/json_parse.h"
 #include "base/log.h"
 #include "base/status.h"
 
-/* Parses bytes[length], which must be one JSON object or array and white space: valid UTF-8, numbers within the range
- * of int64 and double. `flags` are jansson's: JSON_REJECT_DUPLICATES refuses an object with two equal keys (otherwise
- * the last one counts), JSON_ALLOW_NUL accepts "\u0000" in strings. `source` names the JSON in messages; NULL: nothing
- * does. Free *out with json_decref. */
-enum status json_value_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
-                             struct error *err);
-/* The same for an object only. */
-enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
-                              struct error *err);
-/* The same for an object in a regular file. A byte order mark before it is skipped. */
-enum status json_object_read(const char *path, size_t flags, json_t **out, struct error *err);
+/* json_object_parse of a regular file. */
+enum status json_object_read(const char *path, json_t **out, struct error *err);
 
 /* Text from outside, made fit for a message: cut at a whole character, control characters replaced by '?'. */
 struct shown {
     char text[160];
 };
+struct shown show_text(const char *text, size_t length);
 struct shown show_string(const char *string); /* NULL shows as nothing, as below */
 struct shown show_value(const json_t *value); /* as compact JSON */
 
@@ -46,8 +40,11 @@ void json_put_integer(json_t *object, const char *key, int64_t value);
 void json_put_real(json_t *object, const char *key, double value);
 void json_put_string(json_t *object, const char *key, const char *value);
 
-/* Writes the value with a newline; at a terminal as visible.h has it. `flags` are jansson's. False: it is NULL, memory
- * ran out, or the stream refused. */
+/* Appends any value as JSON, in one line of ASCII and UTF-8 unless `flags` (jansson's) say otherwise. What
+ * json_value_parse has read is written as it was spelled, where jansson has no form for it. False: memory ran out. */
+bool json_append(struct text *out, const json_t *value, size_t flags);
+/* Writes the value with a newline; at a terminal as visible.h has it. False: it is NULL, memory ran out, or the stream
+ * refused. */
 bool json_print(const json_t *value, size_t flags, FILE *out);
 
 /* Typed reading of one object. A message is "SOURCE: PREFIXkey must be ..., found ...". The first failure sticks: later
@@ -75,13 +72,14 @@ void json_reader_expected(struct json_reader *r, const char *name, const char *e
 const json_t *json_reader_get(const struct json_reader *r, const char *key); /* NULL: absent or null */
 bool json_reader_has(const struct json_reader *r, const char *key);          /* true for null, too */
 
-/* The value of a key; `absent` if there is none, or after a failure. Bounds are inclusive; INT64_MIN and INT64_MAX, or
- * -INFINITY and INFINITY, leave a side open and are not named in messages. */
+/* The value of a key; `absent` if there is none, or after a failure. 5.0 is an integer, too. Bounds are inclusive;
+ * INT64_MIN and INT64_MAX, or -INFINITY and INFINITY, leave a side open and are not named in messages. */
 int64_t json_reader_int64(struct json_reader *r, const char *key, int64_t absent, int64_t min, int64_t max);
 int32_t json_reader_int(struct json_reader *r, const char *key, int32_t absent, int32_t min, int32_t max);
 double json_reader_number(struct json_reader *r, const char *key, double absent, double min, double max);
 bool json_reader_bool(struct json_reader *r, const char *key, bool absent);
-const char *json_reader_string(struct json_reader *r, const char *key, const char *absent); /* lives in the object */
+/* json_is_text; lives in the object. */
+const char *json_reader_string(struct json_reader *r, const char *key, const char *absent);
 
 /* The same for a key that must be there; `min` after a failure. */
 int32_t json_reader_require_int(struct json_reader *r, const char *key, int32_t min, int32_t max);

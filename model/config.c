@@ -88,7 +88,7 @@ static enum status load(const struct file *file, const struct log *log, struct m
         return error_set(err, STATUS_INVALID, "%s: the path is too long", file->folder);
     enum status status = file_find(path, found, err);
     if (status != STATUS_OK || !*found) return status;
-    status = json_object_read(path, JSON_REJECT_DUPLICATES, &root, err);
+    status = json_object_read(path, &root, err);
     if (status != STATUS_OK) return status;
     struct json_reader reader = json_reader(root, path, err);
     reader.log = log;

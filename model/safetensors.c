@@ -119,7 +119,7 @@ static enum status parse_shape(const struct header *h, const char *name, const j
     for (int i = 0; i < tensor->num_dims; i++) {
         const json_t *dim = json_array_get(value, (size_t)i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
-            return bad_tensor(h, name, STATUS_INVALID, "\"shape\" must hold integers that are not negative");
+            return bad_tensor(h, name, STATUS_INVALID, "\"shape\" must hold integers of 64 bits that are not negative");
         tensor->shape[i] = json_integer_value(dim);
         if (__builtin_mul_overflow(bytes, (uint64_t)tensor->shape[i], &bytes) || bytes > INT64_MAX)
             return bad_tensor(h, name, STATUS_INVALID, "\"shape\" gives more bytes than 64 bits can count");
@@ -133,7 +133,7 @@ static enum status parse_span(const struct header *h, const char *name, const js
     const json_t *value = json_object_get(info, "data_offsets");
     const json_t *first = json_array_get(value, 0), *last = json_array_get(value, 1);
     if (!json_is_array(value) || json_array_size(value) != 2 || !json_is_integer(first) || !json_is_integer(last))
-        return bad_tensor(h, name, STATUS_INVALID, "\"data_offsets\" must be an array of two integers");
+        return bad_tensor(h, name, STATUS_INVALID, "\"data_offsets\" must be an array of two integers of 64 bits");
     const int64_t begin = json_integer_value(first), end = json_integer_value(last);
     struct shown shown = show_string(name);
     if (begin < 0 || end < begin)
@@ -155,7 +155,7 @@ static enum status parse_span(const struct header *h, const char *name, const js
 
 static enum status check_metadata(const struct header *h, json_t *metadata)
 {
-    if (!json_is_object(metadata))
+    if (!json_is_map(metadata))
         return error_set(h->err, STATUS_INVALID, "%s: \"__metadata__\" must be an object of strings", h->path);
     const char *key;
     json_t *value;
@@ -172,7 +172,7 @@ static enum status check_metadata(const struct header *h, json_t *metadata)
 static enum status parse_tensor(const struct header *h, const char *name, const json_t *info)
 {
     struct safetensors *set = h->set;
-    if (!json_is_object(info))
+    if (!json_is_map(info))
         return bad_tensor(h, name, STATUS_INVALID, "expected an object with dtype, shape and data_offsets");
     struct safetensor tensor = {.path = h->path};
     enum status status = parse_dtype(h, name, info, &tensor);
@@ -383,7 +383,7 @@ static enum status collect_files(const char *index_path, json_t *map, const char
     json_object_foreach(map, tensor, value)
     {
         const char *name = json_string_value(value);
-        if (!name)
+        if (!json_is_text(value))
             return error_set(err, STATUS_INVALID, "%s: weight_map: tensor \"%s\": expected a file name, found %s",
                              index_path, show_string(tensor).text, show_value(value).text);
         if (!plain_file_name(name))
@@ -418,7 +418,7 @@ static enum status add_files(struct safetensors *set, const char *folder, const 
 static enum status open_map(struct safetensors *set, const char *folder, const char *index_path, json_t *map,
                             struct error *err)
 {
-    if (!json_is_object(map) || json_object_size(map) == 0)
+    if (!json_is_map(map) || json_object_size(map) == 0)
         return error_set(err, STATUS_INVALID, "%s: \"weight_map\" must be an object of tensor and file names",
                          index_path);
     const char **names = NULL;
@@ -433,7 +433,7 @@ static enum status open_map(struct safetensors *set, const char *folder, const c
 static enum status open_index(const char *folder, const char *index_path, struct safetensors **out, struct error *err)
 {
     json_t *root;
-    enum status status = json_object_read(index_path, JSON_REJECT_DUPLICATES, &root, err);
+    enum status status = json_object_read(index_path, &root, err);
     if (status != STATUS_OK) return status;
     struct safetensors *set = calloc(1, sizeof *set);
     status = set ? open_map(set, folder, index_path, json_object_get(root, "weight_map"), err)

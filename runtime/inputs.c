@@ -90,13 +90,43 @@ static bool file_info(const char *name, struct stat *info)
     return result == 0 && S_ISREG(info->st_mode);
 }
 
+static const char *describe(const struct inputs *in, const char *name)
+{
+    return is_standard(name) ? "standard input" : name == in->list->text_name ? "the prompt" : name;
+}
+
+/* Tells the form of the file from a line, which is then the last. */
+static enum status take_form(struct input_form *form, const char *line, size_t length, const char *description,
+                             struct error *err)
+{
+    if (line_leading_blanks(line, length) == length) return STATUS_OK;
+    const enum status status = input_form_take(form, line, length, err);
+    return status == STATUS_OK ? status : error_prefix(err, status, description);
+}
+
+/* Of a file that was opened to be tried: what its first line says. What is wrong with its bytes is found later. */
+static enum status try_first_line(struct line_reader *tried, const char *name, const char *description,
+                                  struct error *err)
+{
+    struct input_form form = input_form_of(name);
+    enum status status = STATUS_OK;
+    const char *line;
+    size_t length;
+    while (status == STATUS_OK && !form.begun && line_reader_next(tried, true, &line, &length, NULL) == LINE_READY)
+        status = take_form(&form, line, length, description, err);
+    return status;
+}
+
 /* Tries to open the file. A named pipe is left alone: its writer would take a reader that goes away for the end. */
-static enum status try_file(const char *name, struct error *err)
+static enum status try_file(const struct inputs *in, const char *name, struct error *err)
 {
     struct stat info;
     struct line_reader tried;
-    if (is_standard(name) || (stat(name, &info) == 0 && S_ISFIFO(info.st_mode))) return STATUS_OK;
-    const enum status status = line_reader_open(&tried, name, err);
+    const bool found = !is_standard(name) && stat(name, &info) == 0;
+    if (is_standard(name) || (found && S_ISFIFO(info.st_mode))) return STATUS_OK;
+    enum status status = line_reader_open(&tried, name, err);
+    if (status == STATUS_OK && found && S_ISREG(info.st_mode) && !in->list->are_texts)
+        status = try_first_line(&tried, name, describe(in, name), err);
     line_reader_free(&tried);
     return status;
 }
@@ -109,7 +139,7 @@ static enum status check_files(struct inputs *in, struct error *err)
     for (size_t i = 0; i < num_files(in); i++) {
         const char *name = name_of(in, i);
         struct stat info;
-        const enum status status = try_file(name, err);
+        const enum status status = try_file(in, name, err);
         if (status != STATUS_OK) return status;
         if (is_standard(name)) num_standard++;
         known = known && file_info(name, &info);
@@ -123,7 +153,8 @@ static enum status check_files(struct inputs *in, struct error *err)
 static enum status open_next(struct inputs *in, struct error *err)
 {
     const char *name = name_of(in, in->next);
-    in->description = is_standard(name) ? "standard input" : name == in->list->text_name ? "the prompt" : name;
+    in->description = describe(in, name);
+    in->form = input_form_of(name);
     const enum status status = line_reader_open(&in->reader, name, err);
     if (status == STATUS_OK) in->next++;
     return status;
@@ -164,6 +195,9 @@ enum line_result inputs_next(struct inputs *in, bool wait, const char **line, si
     for (;;) {
         const enum line_result result = line_reader_next(&in->reader, wait, line, length, err);
         if (result == LINE_FAILED) error_prefix(err, STATUS_IO, in->description);
+        if (result == LINE_READY && !in->list->are_texts &&
+            take_form(&in->form, *line, *length, in->description, err) != STATUS_OK)
+            return LINE_FAILED;
         if (result != LINE_END || in->next == num_files(in)) return result;
         note_file_end(in);
         if (open_next(in, err) != STATUS_OK) return LINE_FAILED;
@@ -178,6 +212,11 @@ int64_t inputs_line(const struct inputs *in)
 const char *inputs_file(const struct inputs *in)
 {
     return num_files(in) > 1 ? in->description : NULL;
+}
+
+bool inputs_is_object(const struct inputs *in)
+{
+    return in->form.objects && !in->list->are_texts;
 }
 
 uint64_t inputs_position(struct inputs *in)

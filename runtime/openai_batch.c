@@ -14,7 +14,7 @@ void openai_request_free(struct openai_request *r)
 
 bool openai_batch_is_line(const json_t *line)
 {
-    return json_object_get(line, "custom_id") && json_object_get(line, "url") && json_object_get(line, "body");
+    return json_object_get(line, "url") && json_object_get(line, "body");
 }
 
 static bool is_text(const json_t *value, const char *text)
@@ -30,9 +30,11 @@ static void check_envelope(struct json_reader *r)
     const json_t *body = json_object_get(r->object, "body");
     const char *name;
     json_t *value;
+    if (!id)
+        json_reader_fail(r, STATUS_INVALID, "custom_id is missing, by which the answer to a line of a batch is found");
     if (!json_is_string(id)) json_reader_expected(r, "custom_id", "a string", id);
     if (method && !is_text(method, "POST")) json_reader_expected(r, "method", "\"POST\"", method);
-    if (!json_is_object(body)) json_reader_expected(r, "body", "an object", body);
+    if (!json_is_map(body)) json_reader_expected(r, "body", "an object", body);
     json_object_foreach((json_t *)r->object, name, value)
     {
         if (strcmp(name, "custom_id") && strcmp(name, "method") && strcmp(name, "url") && strcmp(name, "body"))
@@ -185,7 +187,7 @@ static void read_returned(struct json_reader *body, struct openai_request *out)
 {
     const json_t *model = json_reader_get(body, "model"), *metadata = json_reader_get(body, "metadata");
     if (model && !json_is_string(model)) json_reader_expected(body, "model", "a string", model);
-    if (metadata && !json_is_object(metadata)) json_reader_expected(body, "metadata", "an object", metadata);
+    if (metadata && !json_is_map(metadata)) json_reader_expected(body, "metadata", "an object", metadata);
     if (body->status != STATUS_OK) return;
     out->model = json_incref((json_t *)model);
     out->metadata = json_incref((json_t *)metadata);

@@ -33,7 +33,7 @@ struct openai_request {
 };
 void openai_request_free(struct openai_request *r); /* safe on a zeroed struct */
 
-/* It has custom_id, url and body. */
+/* It has url and body. */
 bool openai_batch_is_line(const json_t *line);
 
 /* Fills *out, and makes of the body an object with the fields that quire's own lines have (prompts.h), but no id; their

@@ -83,21 +83,9 @@ enum status prompt_check_text(const char *text, size_t length, struct error *err
     return STATUS_OK;
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-static size_t leading_blanks(const char *line, size_t length)
-{
-    size_t n = 0;
-    while (n < length && is_blank(line[n])) n++;
-    return n;
-}
-
 bool prompt_line_is_blank(const char *line, size_t length)
 {
-    return leading_blanks(line, length) == length;
+    return line_leading_blanks(line, length) == length;
 }
 
 /* ---- the prompt ---- */
@@ -114,6 +102,8 @@ static void read_ids(struct json_reader *r, const struct prompt_rules *rules, co
     char name[40];
     snprintf(name, sizeof name, "a token id in %s", key);
     if (json_array_size(list) == 0) json_reader_fail(r, STATUS_INVALID, "the prompt is empty");
+    if (json_is_string(json_array_get(list, 0)) || json_is_array(json_array_get(list, 0)))
+        json_reader_fail(r, STATUS_INVALID, "%s is a list of prompts; put each on a line of its own", key);
     for (size_t i = 0; i < json_array_size(list) && r->status == STATUS_OK; i++) {
         const int32_t id = (int32_t)json_reader_to_int64(r, name, json_array_get(list, i), 0, rules->vocab_size - 1);
         if (!token_list_append(&out->tokens, &id, 1))
@@ -134,8 +124,7 @@ static void parse_arguments(const json_t *messages)
             json_t *function = json_object_get(call, "function"), *text = json_object_get(function, "arguments");
             json_t *parsed = NULL;
             if (json_is_string(text))
-                json_object_parse(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL, &parsed,
-                                  NULL);
+                json_object_parse(json_string_value(text), json_string_length(text), 0, NULL, &parsed, NULL);
             if (parsed) json_object_set_new(function, "arguments", parsed);
         }
     }
@@ -178,6 +167,7 @@ static enum status encode_text(const struct prompt_rules *rules, const char *tex
     enum status status = need_tokenizer(rules, err);
     if (status != STATUS_OK) return status;
     if (length == 0) return error_set(err, STATUS_INVALID, "the prompt is empty");
+    if ((status = json_check_characters("the prompt", text, length, err)) != STATUS_OK) return status;
     if (out->is_chat) return encode_question(rules, text, length, out, err);
     out->is_text = true;
     return tokenizer_encode(rules->tokenizer, text, length, TOKENIZER_ADD_SPECIAL, &out->tokens, err);
@@ -224,7 +214,7 @@ static void read_id(struct json_reader *r, struct prompt *out)
     const char *key = custom ? "custom_id" : "id";
     if (id && custom) json_reader_fail(r, STATUS_INVALID, "id and custom_id are both given; one is enough");
     if (custom) id = custom;
-    if (id && !json_is_string(id) && !json_is_integer(id)) json_reader_expected(r, key, "a string or an integer", id);
+    if (id && !json_is_string(id) && !json_is_whole(id)) json_reader_expected(r, key, "a string or an integer", id);
     if (r->status == STATUS_OK) out->id = json_incref((json_t *)id);
 }
 
@@ -232,12 +222,9 @@ static void read_cache_salt(struct json_reader *r, struct prompt *out)
 {
     const json_t *salt = json_reader_get(r, "cache_salt");
     if (!salt) return;
-    const char *text = json_string_value(salt);
-    if (!text)
-        json_reader_expected(r, "cache_salt", "a string", salt);
-    else if (strlen(text) < json_string_length(salt))
-        json_reader_fail(r, STATUS_INVALID, "cache_salt holds the character U+0000");
-    else if (!*text)
+    const char *text = json_reader_string(r, "cache_salt", "");
+    if (r->status != STATUS_OK) return;
+    if (!*text)
         json_reader_fail(r, STATUS_INVALID, "cache_salt is empty");
     else if (!(out->cache_salt = strdup(text)))
         json_reader_fail(r, STATUS_OUT_OF_MEMORY, "no memory for cache_salt");
@@ -308,7 +295,7 @@ static enum status parse_json(const struct prompt_rules *rules, const char *line
                               struct error *err)
 {
     json_t *object, *native = NULL;
-    enum status status = json_object_parse(line, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL, &object, err);
+    enum status status = json_object_parse(line, length, 0, NULL, &object, err);
     if (status != STATUS_OK) return status;
     const bool of_batch = openai_batch_is_line(object);
     struct json_reader r = json_reader(object, NULL, err);
@@ -321,6 +308,12 @@ static enum status parse_json(const struct prompt_rules *rules, const char *line
     return status;
 }
 
+static bool begins_object(const char *line, size_t length)
+{
+    const size_t blanks = line_leading_blanks(line, length);
+    return blanks < length && line[blanks] == '{';
+}
+
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                          struct error *err)
 {
@@ -329,8 +322,7 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
         return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the sampling fields");
     enum status status = prompt_check_text(line, length, err);
     if (status != STATUS_OK) return status;
-    size_t blanks = leading_blanks(line, length);
-    bool looks_json = blanks < length && line[blanks] == '{';
+    const bool looks_json = begins_object(line, length);
     if (rules->format == PROMPT_FORMAT_JSONL || (rules->format == PROMPT_FORMAT_AUTO && looks_json)) {
         return parse_json(rules, line, length, out, err);
     }
@@ -339,11 +331,17 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
     return encode_text(rules, line, length, out, err);
 }
 
-enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, const char *line, size_t length,
-                        struct prompt *out, struct error *err)
+enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, bool is_object, const char *line,
+                        size_t length, struct prompt *out, struct error *err)
 {
-    if (kind == LINE_READY) return prompt_parse(rules, line, length, out, err);
+    const bool no_object = kind == LINE_READY && is_object && !begins_object(line, length);
+    if (kind == LINE_READY && !no_object) return prompt_parse(rules, line, length, out, err);
     *out = (struct prompt){.params = sampling_params_default()};
+    if (no_object && prompt_check_text(line, length, err) != STATUS_OK) return STATUS_INVALID;
+    if (no_object)
+        return error_set(err, STATUS_INVALID,
+                         "expected a JSON object {...}, as the file's name or a line before says; --format text takes "
+                         "every line as a text");
     return error_set(err, STATUS_INVALID, "the line is longer than %u bytes", LINE_READER_MAX_LINE);
 }
 

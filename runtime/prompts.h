@@ -8,8 +8,9 @@
  *
  * with "id" (or "custom_id"), a string or an integer, which comes back with the answer, "cache_salt", a string, and
  * "priority", an integer (both as in struct engine_request), and any of the sampling fields of
- * scheduler/sampling_params.h by their names. null counts as not given. A field of another name is refused: a
- * misspelt one would be ignored silently. Lines of OpenAI's batch files (openai_batch.h) may stand among the others.
+ * scheduler/sampling_params.h by their names. null counts as not given, NaN does not; 5.0 is an integer, and a seed of
+ * -1 is none. Of equal names the last counts. A field of another name is refused: a misspelt one would be ignored
+ * silently. Lines of OpenAI's batch files (openai_batch.h) may stand among the others.
  *
  * The answer to a conversation may be as long as max_model_len lets it, unless the line or the rules give max_tokens.
  */
@@ -27,7 +28,8 @@
 #include "tokenizer/tokenizer.h"
 
 enum prompt_format {
-    PROMPT_FORMAT_AUTO, /* JSON if the line's first character other than blanks is '{' */
+    PROMPT_FORMAT_AUTO, /* JSON if the line's first character other than blanks is '{', or where prompt_read is told so
+                         */
     PROMPT_FORMAT_TEXT,
     PROMPT_FORMAT_JSONL
 };
@@ -95,9 +97,10 @@ bool prompt_line_is_blank(const char *line, size_t length);
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                          struct error *err);
 
-/* As prompt_parse, of what line_reader_next gave as LINE_READY or LINE_TOO_LONG; of the latter `line` is not read. */
-enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, const char *line, size_t length,
-                        struct prompt *out, struct error *err);
+/* As prompt_parse, of what inputs_next gave as LINE_READY or LINE_TOO_LONG; of the latter `line` is not read. A line
+ * that should be an object (inputs_is_object) is no text. */
+enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, bool is_object, const char *line,
+                        size_t length, struct prompt *out, struct error *err);
 
 /* What a run says only once, however many prompts give reason for it. */
 struct prompt_warnings {

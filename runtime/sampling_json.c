@@ -25,8 +25,8 @@ static void add_stop(struct json_reader *r, const json_t *value, struct sampling
         json_reader_expected(r, "stop", "a string or a list of strings", value);
     else if (length == 0)
         json_reader_fail(r, STATUS_INVALID, "stop holds an empty string");
-    else if (strlen(json_string_value(value)) < length)
-        json_reader_fail(r, STATUS_INVALID, "stop holds the character U+0000");
+    else if (!json_is_text(value))
+        json_reader_expected(r, "a string in stop", JSON_TEXT, value);
     else if (length >= SAMPLING_PARAMS_MAX_STOP_BYTES)
         json_reader_fail(r, STATUS_INVALID, "stop holds a string of %zu bytes; at most %d are possible", length,
                          SAMPLING_PARAMS_MAX_STOP_BYTES - 1);
@@ -70,7 +70,7 @@ static bool parse_token_id(const char *key, int32_t *id)
 static void read_logit_bias(struct json_reader *r, const json_t *value, struct sampling_params *params)
 {
     params->num_logit_bias = 0;
-    if (!json_is_object(value)) {
+    if (!json_is_map(value)) {
         json_reader_expected(r, "logit_bias", "an object {\"id\": value}", value);
         return;
     }
@@ -101,6 +101,14 @@ static void read_early_stopping(struct json_reader *r, const json_t *value, stru
         json_reader_expected(r, "early_stopping", "true, false or \"never\"", value);
 }
 
+/* -1 asks for any seed, as in llama.cpp. */
+static void read_seed(struct json_reader *r, const json_t *value, struct sampling_params *params)
+{
+    const int64_t seed = json_reader_to_int64(r, "seed", value, -1, INT64_MAX);
+    params->has_seed = seed >= 0;
+    params->seed = params->has_seed ? (uint64_t)seed : 0;
+}
+
 static void read_field(struct json_reader *r, const struct sampling_field *f, const json_t *value,
                        struct sampling_params *params)
 {
@@ -119,8 +127,7 @@ static void read_field(struct json_reader *r, const struct sampling_field *f, co
         read_early_stopping(r, value, params);
         break;
     case SAMPLING_SEED:
-        params->has_seed = true;
-        params->seed = (uint64_t)json_reader_to_int64(r, f->name, value, 0, INT64_MAX);
+        read_seed(r, value, params);
         break;
     case SAMPLING_STOP:
         read_stop(r, value, params);

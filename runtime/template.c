@@ -78,7 +78,7 @@ static enum status read_conversation(const struct template_options *o, json_t **
     const char *shown = standard ? "standard input" : place == INPUT_TEXT ? "the conversation" : name;
     if (standard) input_note_terminal(COMMAND, "a conversation");
     enum status status = o->word ? input_read_text(o->word, &source, err) : input_read_file(name, &source, err);
-    if (status == STATUS_OK) status = json_value_parse(source.data, source.length, JSON_ALLOW_NUL, shown, out, err);
+    if (status == STATUS_OK) status = json_value_parse(source.data, source.length, 0, shown, out, err);
     text_free(&source);
     if (status != STATUS_OK) return status;
     if (json_is_array(*out)) *out = json_pack("{s:o}", "messages", *out);

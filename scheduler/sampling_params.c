@@ -125,7 +125,7 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
      .minimum = -100,
      .maximum = 100,
      .help = "Added to the logits of these tokens, -100 to 100."},
-    {.name = "seed", .type = SAMPLING_SEED, .help = "The same seed gives the same answer."},
+    {.name = "seed", .type = SAMPLING_SEED, .help = "The same seed gives the same answer; -1: any."},
     {.name = "max_tokens",
      .type = SAMPLING_INT32,
      .offset = offsetof(struct sampling_params, max_tokens),

@@ -197,7 +197,7 @@ static void test_refusals(void **state)
                                 "--max-model-len?"},
         {"{\"zzzzzzzzzzzz\": 1}", "c: zzzzzzzzzzzz: no command has a flag --zzzzzzzzzzzz; "},
         {"seed: 1\nseed: 2", "c:2: seed: the file gives this flag twice"},
-        {"{\"seed\": 1, \"seed\": 2}", "duplicate"},
+        {"{\"seed\": 1, \"seed\": 2}", "the key \"seed\" is there twice"},
         {"a line", "c:1: there is no name with ':' and a blank, or '='"},
         {"seed:1", "c:1: there is no name with"},
         {" seed: 1", "c:1: the line begins with a blank"},

@@ -22,6 +22,12 @@ static void replay(const char *name)
     program_free(&p);
 }
 
+static void test_json(void **state)
+{
+    (void)state;
+    replay("json");
+}
+
 static void test_tokenizer_json(void **state)
 {
     (void)state;
@@ -73,10 +79,15 @@ static void test_safetensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokenizer_json),   cmocka_unit_test(test_tokenizer_model),
-        cmocka_unit_test(test_tokenizer_config), cmocka_unit_test(test_jinja),
-        cmocka_unit_test(test_chat_template),    cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_config),           cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_tokenizer_json),
+        cmocka_unit_test(test_tokenizer_model),
+        cmocka_unit_test(test_tokenizer_config),
+        cmocka_unit_test(test_jinja),
+        cmocka_unit_test(test_chat_template),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_safetensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

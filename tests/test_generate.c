@@ -255,6 +255,17 @@ static void test_what_templates_see(void **state)
                     "{\"name\": \"w\", \"arguments\": \"{\\\"city\\\": \\\"Bonn\\\"}\"}}]},"
                     " {\"role\": \"tool\", \"content\": \"rain\"}]}",
                     "slow 1;assistant=NoneBonn;tool=rain;");
+    expect_rendered(
+        f, &rules,
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"unused\": \"\\ud800\", \"tool_calls\": "
+        "[{\"function\": {\"name\": \"w\", \"arguments\": {\"city\": [12345678901234567890, 1e999, -0]}}}]},"
+        " {\"role\": \"tool\", \"content\": \"snow\", \"content\": \"rain\"}],"
+        " \"chat_template_kwargs\": {\"mode\": NaN}}",
+        "nan 1;assistant=None[12345678901234567890, inf, 0];tool=rain;");
+    expect_rendered(f, &rules,
+                    "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"function\": "
+                    "{\"name\": \"w\", \"arguments\": \"{\\\"city\\\": -98765432109876543210}\"}}]}]}",
+                    "slow 1;assistant=-98765432109876543210;");
     chat_setup_close(&rules.chat);
     const struct template_flags wrong = {.kwargs = "[1]"};
     assert_int_equal(chat_setup_open(f->tokenizer, &wrong, &rules.chat, &err), STATUS_INVALID);
@@ -334,7 +345,6 @@ static void test_refused_lines(void **state)
         {"{\"prompt\": \"x\", \"early_stopping\": \"Never\"}", "found \"Never\""},
         {"{\"prompt\": \"x\", \"length_penalty\": \"1\"}", "length_penalty must be"},
         {"{\"prompt\": \"x\"} more", "not valid JSON at column"},
-        {"{\"prompt\": \"x\", \"prompt\": \"y\"}", "not valid JSON at column"},
         {"{}", "one of prompt, prompt_token_ids and messages must be given"},
         {"{\"prompt\": \"x\", \"messages\": []}", "and only one"},
         {"{\"prompt\": \"\"}", "the prompt is empty"},
@@ -366,7 +376,18 @@ static void test_refused_lines(void **state)
         {"{\"prompt\": \"x\", \"temperature\": \"hot\"}", "temperature must be a number, found \"hot\""},
         {"{\"prompt\": \"x\", \"temperature\": true}", "temperature must be a number, found true"},
         {"{\"prompt\": \"x\", \"temperature\": -1}", "temperature is -1"},
-        {"{\"prompt\": \"x\", \"temperature\": 1e999}", "not valid JSON at column"},
+        {"{\"prompt\": \"x\", \"temperature\": 1e999}", "temperature must be a number, found 1e999"},
+        {"{\"prompt\": \"x\", \"temperature\": NaN}", "temperature must be a number, found NaN"},
+        {"{\"prompt\": \"x\", \"max_tokens\": NaN}",
+         "max_tokens must be an integer, found NaN; null stands for no value"},
+        {"{\"prompt\": \"x\", \"logit_bias\": NaN}", "logit_bias must be an object {\"id\": value}, found NaN"},
+        {"{\"prompt\": \"x\", \"id\": NaN}", "id must be a string or an integer, found NaN"},
+        {"{\"prompt\": \"a \\ud800 b\"}",
+         "the prompt holds \\ud800, which is half of a surrogate pair and no character"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"\\udc00\"}]}", "the prompt holds \\udc00"},
+        {"{\"messages\": [{\"role\": \"user\"}], \"chat_template_kwargs\": NaN}", "must be an object"},
+        {"{\"messages\": [NaN]}", "message 1 must be an object with a string \"role\""},
+        {"{\"messages\": [{\"role\": \"user\"}], \"tools\": [NaN]}", "tools must be a list of objects"},
         {"{\"prompt\": \"x\", \"top_p\": []}", "top_p must be a number, found []"},
         {"{\"prompt\": \"x\", \"top_p\": 0}", "top_p is 0"},
         {"{\"prompt\": \"x\", \"top_k\": -2}", "top_k is -2"},
@@ -380,15 +401,22 @@ static void test_refused_lines(void **state)
         {"{\"prompt\": \"x\", \"stop\": 3}", "stop must be a string or a list of strings, found 3"},
         {"{\"prompt\": \"x\", \"stop\": [3]}", "stop must be a string or a list of strings, found 3"},
         {"{\"prompt\": \"x\", \"stop\": \"\"}", "stop holds an empty string"},
-        {"{\"prompt\": \"x\", \"stop\": \"a\\u0000b\"}", "stop holds the character U+0000"},
+        {"{\"prompt\": \"x\", \"stop\": \"a\\u0000b\"}",
+         "a string in stop must be a string of whole characters without U+0000, found \"a\\u0000b\""},
+        {"{\"prompt\": \"x\", \"stop\": [\"\\ud800\"]}", "found \"\\ud800\""},
         {"{\"prompt\": \"x\", \"stop_token_ids\": 3}", "stop_token_ids must be a list of token ids, found 3"},
         {"{\"prompt\": \"x\", \"stop_token_ids\": [\"3\"]}", "an id in stop_token_ids must be an integer, found \"3\""},
         {"{\"prompt\": \"x\", \"stop_token_ids\": [-3]}", "-3"},
         {"{\"prompt\": \"x\", \"ignore_eos\": 1}", "ignore_eos must be true or false, found 1"},
         {"{\"prompt\": \"x\", \"skip_special_tokens\": \"no\"}",
          "skip_special_tokens must be true or false, found \"no\""},
-        {"{\"prompt\": \"x\", \"seed\": -1}", "seed must be an integer of 0 or more, found -1"},
-        {"{\"prompt\": \"x\", \"seed\": 1.5}", "seed must be an integer of 0 or more, found 1.5"},
+        {"{\"prompt\": \"x\", \"seed\": -2}", "seed must be an integer of -1 or more, found -2"},
+        {"{\"prompt\": \"x\", \"seed\": 1.5}", "seed must be an integer of -1 or more, found 1.5"},
+        {"{\"prompt\": [\"a\", \"b\"]}", "prompt is a list of prompts; put each on a line of its own"},
+        {"{\"prompt\": \"x\", \"max_tokens\": 9007199254740994.0}",
+         "max_tokens must be an integer, found 9.00719925e15"},
+        {"{\"url\": \"/v1/completions\", \"body\": {\"prompt\": \"x\"}}",
+         "custom_id is missing, by which the answer to a line of a batch is found"},
         {"{\"prompt\": \"x\", \"logprobs\": 21}", "logprobs is 21"},
         {"{\"prompt\": \"x\", \"logprobs\": true}", "logprobs must be an integer, found true"},
         {"{\"prompt\": \"x\", \"prompt_logprobs\": 21}",
@@ -401,7 +429,8 @@ static void test_refused_lines(void **state)
         {"{\"prompt\": \"x\", \"logit_bias\": {\"99999999\": 1}}", "99999999"},
         {"{\"prompt\": \"x\", \"cache_salt\": 3}", "cache_salt must be a string, found 3"},
         {"{\"prompt\": \"x\", \"cache_salt\": \"\"}", "cache_salt is empty"},
-        {"{\"prompt\": \"x\", \"cache_salt\": \"\\u0000a\"}", "cache_salt holds the character U+0000"},
+        {"{\"prompt\": \"x\", \"cache_salt\": \"\\u0000a\"}",
+         "cache_salt must be a string of whole characters without U+0000"},
         {"{\"prompt\": \"x\", \"priority\": \"high\"}", "priority must be an integer"},
         {"{\"prompt\": \"x\", \"priority\": 1.5}", "priority must be an integer"},
         {"{\"prompt\": \"x\", \"priority\": 2147483648}", "found 2147483648"},
@@ -608,7 +637,7 @@ static void test_json_lines(void **state)
         "{\"prompt\": \"x\", \"id\": \"first\", \"max_tokens\": 40}\n"
         "{\"prompt_token_ids\": [5, 6, 7], \"custom_id\": 99, \"max_tokens\": 2}\n"
         "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"max_tokens\": 3}\n"
-        "plain\n",
+        "{\"prompt\": \"plain\", \"max_tokens\": null}\n",
         (const char *[]){"--quiet", "--return-token-ids", "--ordered", NULL});
     assert_int_equal(p.exit_status, 0);
     assert_int_equal(p.err.length, 0);
@@ -628,7 +657,68 @@ static void test_json_lines(void **state)
     program_free(&p);
 }
 
-/* A priority that would be ignored is refused. */
+/* What comes back with an answer is spelled as it was. */
+static void test_spelling(void **state)
+{
+    struct program p;
+    run(&p, *state,
+        "\xEF\xBB\xBF{\"prompt\": \"x\", \"id\": 12345678901234567890, \"max_tokens\": 1}\n"
+        "{\"prompt\": \"x\", \"id\": \"\\uD800\\u0000\", \"max_tokens\": 9, \"max_tokens\": 1}\n"
+        "{\"custom_id\": \"c\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"x\", "
+        "\"metadata\": {\"a\": [1e999, NaN]}, \"max_tokens\": 1}}\n",
+        (const char *[]){"--quiet", "--ordered", NULL});
+    assert_int_equal(p.exit_status, 0);
+    assert_non_null(strstr(p.out.data, "{\"index\": 0, \"id\": 12345678901234567890, \"text\": "));
+    assert_non_null(strstr(p.out.data, "{\"index\": 1, \"id\": \"\\ud800\\u0000\", \"text\": "));
+    assert_non_null(strstr(p.out.data, "\"metadata\": {\"a\": [1e999, NaN]}}"));
+    assert_int_equal(count_lines(&p.out), 3);
+    program_free(&p);
+    run(&p, *state,
+        "{\"prompt\": \"x\", \"id\": 1}\n{\"prompt\": 3, \"custom_id\": 1}\n{\"prompt\": \"x\", \"id\": \"1\"}\n",
+        (const char *[]){NULL});
+    assert_non_null(strstr(p.err.data, "; 1 id occurs more than once\n"));
+    program_free(&p);
+}
+
+/* Behind a line of JSON a line of text is an error, unless each line is a text. */
+static void test_text_among_objects(void **state)
+{
+    struct program p;
+    const char *input = "{\"prompt\": \"x\", \"max_tokens\": 1}\n[1, 2]\n\"x\"\nplain\n";
+    run(&p, *state, input, (const char *[]){"--quiet", "--ordered", NULL});
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(count_lines(&p.out), 4);
+    for (int i = 1; i < 4; i++) {
+        json_t *line = json_line(&p.out, i);
+        assert_non_null(
+            strstr(string_of(line, "error"), "expected a JSON object {...}, as the file's name or a line before"));
+        json_decref(line);
+    }
+    program_free(&p);
+    run(&p, *state, input, (const char *[]){"--quiet", "--format", "text", NULL});
+    assert_int_equal(p.exit_status, 0);
+    program_free(&p);
+    run(&p, *state, "[\n{\"prompt\": \"x\"}]\n", (const char *[]){"--quiet", NULL}); /* a pipe */
+    assert_int_equal(p.exit_status, 1);
+    assert_int_equal(p.out.length, 0);
+    assert_non_null(strstr(p.err.data, "standard input: this is a JSON array"));
+    program_free(&p);
+}
+
+/* 5.0 is 5, as pandas writes it, and -1 is any seed. */
+static void test_numbers(void **state)
+{
+    const struct fixture *f = *state;
+    struct prompt p;
+    parse(f, "{\"prompt\": [5.0, 6], \"max_tokens\": 5.0, \"top_k\": -1.0, \"seed\": 3.0, \"priority\": -0.0}", &p);
+    assert_true(p.params.max_tokens == 5 && p.params.top_k == -1 && p.params.has_seed && p.params.seed == 3);
+    assert_int_equal(p.tokens.ids[0], 5);
+    prompt_free(&p);
+    parse(f, "{\"prompt\": \"x\", \"seed\": -1}", &p);
+    assert_false(p.params.has_seed);
+    prompt_free(&p);
+}
+
 /* max_new_tokens is the default of max_tokens, of conversations too; --generation-config chooses the file. */
 static void test_generation_config(void **state)
 {
@@ -659,6 +749,7 @@ static void test_generation_config(void **state)
     temp_folder_delete(&f->files, "generation_config.json");
 }
 
+/* A priority that would be ignored is refused. */
 static void test_priorities_need_their_policy(void **state)
 {
     struct program p;
@@ -686,8 +777,10 @@ static void test_bad_lines(void **state)
     struct program p;
     struct text input = {0};
     assert_true(text_append_string(&input, "good\n{\"prompt\": 3, \"id\": \"bad\"}\n\xff\n{\"prompt\": [1000000]}\n"));
+    assert_true(text_append_string(&input, "{\"prompt\": \""));
     for (int i = 0; i < 600; i++) assert_true(text_append_string(&input, "too long "));
-    assert_true(text_append_string(&input, "\ngood again\n{\"prompt\": \"x\", \"max_tokens\": \"many\"}\n"));
+    assert_true(text_append_string(
+        &input, "\"}\n{\"prompt\": \"good again\"}\n{\"prompt\": \"x\", \"max_tokens\": \"many\"}\n"));
     run(&p, *state, input.data, (const char *[]){"--max-tokens", "2", "--ordered", NULL});
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(count_lines(&p.out), 7);
@@ -941,7 +1034,7 @@ static void test_many_lines(void **state)
 static void test_without_tokenizer(void **state)
 {
     struct program p;
-    run(&p, *state, "{\"prompt\": [3, 4]}\ntext\n",
+    run(&p, *state, "{\"prompt\": [3, 4]}\n{\"prompt\": \"text\"}\n",
         (const char *[]){"--skip-tokenizer-init", "--return-token-ids", "--logprobs", "1", "--ordered", NULL});
     assert_int_equal(p.exit_status, 1);
     json_t *good = json_line(&p.out, 0), *bad = json_line(&p.out, 1);
@@ -1190,7 +1283,8 @@ static void check_interrupt(void **state, int signal_number, const char *flag)
     close(in[0]);
     close(out[1]);
     close(err[1]);
-    const char *lines = "{\"prompt\": \"x\", \"max_tokens\": 2}\n{\"prompt\": \"x\", \"max_tokens\": -1}\nthree\n";
+    const char *lines =
+        "{\"prompt\": \"x\", \"max_tokens\": 2}\n{\"prompt\": \"x\", \"max_tokens\": -1}\n{\"prompt\": \"three\"}\n";
     assert_int_equal(write(in[1], lines, strlen(lines)), (ssize_t)strlen(lines));
     struct text answers = {0}, said = {0};
     read_line(out[0], &answers);
@@ -1260,7 +1354,7 @@ static void write_slow_input(const struct fixture *f, char *path, size_t size)
 {
     struct text lines = {0};
     assert_true(text_append_string(&lines, "{\"prompt\": \"slow\", \"max_tokens\": -1}\n"));
-    for (int i = 0; i < QUICK_LINES; i++) assert_true(text_append_string(&lines, "quick\n"));
+    for (int i = 0; i < QUICK_LINES; i++) assert_true(text_append_string(&lines, "{\"prompt\": \"quick\"}\n"));
     temp_folder_write_string(&f->files, "slow.txt", lines.data);
     path_of(f, "slow.txt", path, size);
     text_free(&lines);
@@ -1442,6 +1536,9 @@ int main(void)
         cmocka_unit_test(test_mutated_lines),
         cmocka_unit_test(test_text_lines),
         cmocka_unit_test(test_json_lines),
+        cmocka_unit_test(test_spelling),
+        cmocka_unit_test(test_text_among_objects),
+        cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_generation_config),
         cmocka_unit_test(test_priorities_need_their_policy),
         cmocka_unit_test(test_bad_lines),

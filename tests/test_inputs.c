@@ -195,6 +195,74 @@ static void test_foreign(void **state)
     }
 }
 
+/* ---- JSON Lines, by name and by lines ---- */
+
+/* Reads the file, packed if its name says so; objects[i] gets 'o' where line i must be an object, else 't'. */
+static enum status read_forms(const struct fixture *f, const char *name, const char *content, bool are_texts,
+                              char *objects, struct error *err)
+{
+    char path[512];
+    struct text packed = {0};
+    const char *names[] = {path_of(f, name, path, sizeof path)};
+    const struct input_list list = {.names = names, .count = 1, .are_texts = are_texts};
+    struct inputs in;
+    const char *line;
+    size_t length, count = 0;
+    if (strstr(name, ".gz")) pack_gzip(content, strlen(content), &packed);
+    if (strstr(name, ".zst")) pack_zstd(content, strlen(content), &packed);
+    temp_folder_write(&f->files, name, packed.data ? packed.data : content,
+                      packed.data ? packed.length : strlen(content));
+    enum status status = inputs_open(&in, &list, err);
+    while (status == STATUS_OK && inputs_next(&in, true, &line, &length, err) == LINE_READY)
+        objects[count++] = inputs_is_object(&in) ? 'o' : 't';
+    objects[count] = '\0';
+    inputs_close(&in);
+    temp_folder_delete(&f->files, name);
+    text_free(&packed);
+    return status;
+}
+
+static void test_forms(void **state)
+{
+    static const struct {
+        const char *name, *content, *objects;
+    } cases[] = {
+        {"p.txt", "a\nb\n", "tt"},
+        {"p.txt", "a\n {\"prompt\": 1}\n\nb\n", "tooo"}, /* from the first object on */
+        {"p.txt", "[INST] hello\n[\n{\n", "tto"},
+        {"p.txt", "{\"a\": [\n", "o"},
+        {"p.jsonl", "a\nb\n", "oo"},
+        {"p.json", "\xef\xbb\xbf{}\n[1]\n", "oo"},
+        {"p.json.gz", "{}\nb\n", "oo"},
+        {"p.jsonl.zst", "a\n", "o"},
+        {"p.txt.gz", "a\n", "t"},
+        {"json", "a\n", "t"},
+    };
+    static const struct {
+        const char *name, *content, *sentence;
+    } refused[] = {
+        {"p.json", "[\n{\"prompt\": 1},\n", "p.json: this is a JSON array, and not an object on each line"},
+        {"p.json", "\n [1, 2]\n", "convert it with jq -c '.[]', or"},
+        {"p.txt", "[\r\n", "a JSON array"},
+        {"p.txt", "\xef\xbb\xbf[ {\"prompt\": 1}]", "a JSON array"},
+        {"p.jsonl.gz", "[]\n", "a JSON array"},
+        {"p.txt", "{ \n\"prompt\": 1}\n", "p.txt: this is a JSON object over several lines, and not an object on each"},
+        {"p.jsonl.zst", "{\n", "convert it with jq -c ., or take its lines as texts with --format text"},
+    };
+    char objects[16];
+    struct error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (read_forms(*state, cases[i].name, cases[i].content, false, objects, &err)) fail_msg("%s", err.text);
+        assert_string_equal(objects, cases[i].objects);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_int_equal(read_forms(*state, refused[i].name, refused[i].content, false, objects, &err), STATUS_INVALID);
+        if (!strstr(err.text, refused[i].sentence)) fail_msg("%s", err.text);
+        assert_int_equal(read_forms(*state, refused[i].name, refused[i].content, true, objects, &err), STATUS_OK);
+        assert_int_equal(objects[0], 't');
+    }
+}
+
 /* ---- pipes ---- */
 
 /* A byte at a time: the form is found, nothing blocks, and what is there is given out. */
@@ -414,9 +482,10 @@ static void test_profile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_foreign),   cmocka_unit_test(test_packed),    cmocka_unit_test(test_cut_short),
-        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_slow_pipe), cmocka_unit_test(test_several),
-        cmocka_unit_test(test_bad_lists), cmocka_unit_test(test_generate),  cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_foreign),   cmocka_unit_test(test_forms),     cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_cut_short), cmocka_unit_test(test_damaged),   cmocka_unit_test(test_slow_pipe),
+        cmocka_unit_test(test_several),   cmocka_unit_test(test_bad_lists), cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

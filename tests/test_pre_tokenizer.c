@@ -72,7 +72,7 @@ static void test_golden(void **state)
     (void)state;
     json_t *golden;
     struct error err;
-    assert_int_equal(json_object_read(QUIRE_TEST_DATA "/pre_tokenizer.json", JSON_ALLOW_NUL, &golden, &err), STATUS_OK);
+    assert_int_equal(json_object_read(QUIRE_TEST_DATA "/pre_tokenizer.json", &golden, &err), STATUS_OK);
     const json_t *texts = json_object_get(golden, "texts"), *test_case;
     size_t index;
     assert_true(json_array_size(json_object_get(golden, "cases")) > 80);

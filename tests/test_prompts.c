@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "runtime/generate/distinct.h"
+#include "runtime/generate/id_set.h"
 #include "runtime/generate/window.h"
 #include "tests/support/generate.h"
 
@@ -242,7 +243,7 @@ static void test_dry_run(void **state)
         assert_true(text_printf(&input, "%d]}\n", i));
     }
     assert_true(text_append_string(&input, "{\"prompt\": [3]}\n\n"));
-    for (int i = 0; i < 25; i++) assert_true(text_append_string(&input, "{}\n"));
+    for (int i = 0; i < 25; i++) assert_true(text_printf(&input, "{\"id\": %d}\n", i / 2));
     assert_true(text_append_string(&input, "{\"prompt\": [1], \"priority\": 3}\n"));
     temp_folder_write_string(&f->files, "in", input.data);
     assert_true(path_join(path, sizeof path, f->files.path, "in"));
@@ -250,6 +251,8 @@ static void test_dry_run(void **state)
     assert_int_equal(p.exit_status, 1);
     assert_int_equal(counted(&p.out, "prompts"), 11);
     assert_int_equal(counted(&p.out, "bad lines"), 26);
+    assert_int_equal(counted(&p.out, "repeated ids"), 12);
+    assert_non_null(strstr(p.out.data, "12 ids occur more than once"));
     assert_int_equal(counted(&p.out, "prompt tokens"), 411);
     assert_int_equal(counted(&p.out, "in earlier prompts, too"), 9 * 32);
     assert_int_equal(counted(&p.out, "answer tokens"), 10 * 2 * 3 + 16);
@@ -269,6 +272,29 @@ static void test_dry_run(void **state)
     assert_null(strstr(p.out.data, "time"));
     assert_non_null(strstr(p.err.data, "no time is estimated: "));
     program_free(&p);
+}
+
+/* As many different ids as a set of hashes keeps, and more. */
+static void test_ids(void **state)
+{
+    (void)state;
+    struct id_set ids = {0};
+    json_t *text = json_string("1");
+    id_set_add(&ids, NULL);
+    assert_string_equal(id_set_sentence(&ids).text, "");
+    for (size_t i = 0; i < ID_SET_MOST + 3; i++) {
+        json_t *id = json_integer((json_int_t)i);
+        id_set_add(&ids, id);
+        for (int k = 0; k < 2 && i % 1000000 == 1; k++) id_set_add(&ids, id);
+        json_decref(id);
+        if (i == 7) id_set_add(&ids, text); /* "1" is not 1, which was there twice */
+        if (i == 7) assert_string_equal(id_set_sentence(&ids).text, "1 id occurs more than once");
+    }
+    assert_int_equal(ids.num_repeated, 5);
+    assert_int_equal(ids.count, ID_SET_MOST);
+    assert_string_equal(id_set_sentence(&ids).text, "at least 5 ids occur more than once");
+    json_decref(text);
+    id_set_free(&ids);
 }
 
 static void test_distinct(void **state)
@@ -294,7 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_window),  cmocka_unit_test(test_shared_beginnings), cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_chat),    cmocka_unit_test(test_chat_warning),      cmocka_unit_test(test_chat_refused),
-        cmocka_unit_test(test_dry_run), cmocka_unit_test(test_distinct),
+        cmocka_unit_test(test_dry_run), cmocka_unit_test(test_distinct),          cmocka_unit_test(test_ids),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "tests/support/temp_folder.h"
+#include "base/json.h"
 #include "tokenizer/tokenizer_json.h"
 
 static enum status read_bytes(const char *bytes, size_t length, struct tokenizer_json *out, struct error *err)
@@ -97,6 +98,11 @@ static void test_forms(void **state)
     assert_int_equal(file.vocab[1].length, 0);
     assert_string_equal(json_string_value(json_object_get(file.rest, "version")), "1.0");
     tokenizer_json_free(&file);
+    file = read_file("\xef\xbb\xbf{\"x\":NaN,\"y\":[1e999,99999999999999999999,\"\\u0000\\ud800\"],"
+                     "\"model\":{\"vocab\":{},\"merges\":[],\"type\":\"BPE\"}}");
+    assert_string_equal(json_spelling(json_object_get(file.rest, "x")), "NaN");
+    assert_int_equal(json_array_size(json_object_get(file.rest, "y")), 3);
+    tokenizer_json_free(&file);
     file = read_file("{\"model\":{\"vocab\":{},\"merges\":[],\"type\":\"BPE\"}}");
     assert_int_equal(file.num_vocab, 0);
     tokenizer_json_free(&file);
@@ -112,6 +118,7 @@ static void test_refused(void **state)
     refuse("", STATUS_INVALID, "the file is empty");
     refuse("version https://git-lfs.github.com/spec/v1\n", STATUS_INVALID, "git lfs pull");
     refuse("[1]", STATUS_INVALID, "\"model\"");
+    refuse("x", STATUS_INVALID, "not valid JSON at line 1, column 1: expected a value, found 'x'");
     refuse("{}", STATUS_INVALID, "no object \"model\"");
     refuse("{\"model\": 1}", STATUS_INVALID, "no object \"model\"");
     refuse("{\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}}", STATUS_UNSUPPORTED,
@@ -135,7 +142,14 @@ static void test_refused(void **state)
     refuse(MERGES("[\"a\", \"b\", \"c\"]"), STATUS_INVALID, "merge 0 must have two strings");
     refuse(MERGES("[\"a\", 1]"), STATUS_INVALID, "merge 0 must have two strings");
     refuse(MERGES("{}"), STATUS_INVALID, "merge 0 must be a string or an array");
-    refuse(MERGES("") " x", STATUS_INVALID, "not valid JSON");
+    refuse(MERGES("") " x", STATUS_INVALID, "not valid JSON at line 1, column 55: expected the end, found 'x'");
+    refuse("\xef\xbb\xbf{\n\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\" 1}}}", STATUS_INVALID,
+           "tokenizer.json: not valid JSON at line 2, column 48: expected ':', found '1'");
+    refuse(VOCAB("\"\xff\": 0"), STATUS_INVALID, "not valid JSON at line 1, column 38: a byte that is not UTF-8");
+    refuse("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0", STATUS_INVALID,
+           "but the text ends; is it cut short?");
+    refuse(VOCAB("\"\\ud800\": 0"), STATUS_INVALID, "a string holds half of a surrogate pair");
+    refuse(VOCAB("\"a\": 99999999999999999999"), STATUS_INVALID, "the id of the piece \"a\" must be an integer");
     refuse(MERGES("") " {}", STATUS_INVALID, "tokenizer.json: ");
     refuse("{\"decoder\": {\"a\": tru}, \"model\": {\"vocab\": {}, \"merges\": []}}", STATUS_INVALID, "not valid JSON");
 }

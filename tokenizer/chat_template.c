@@ -107,7 +107,7 @@ static enum status check_message(size_t number, const json_t *message, struct er
 {
     const json_t *content = json_object_get(message, "content"), *part;
     size_t i;
-    if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
+    if (!json_is_map(message) || !json_is_string(json_object_get(message, "role")))
         return error_set(err, STATUS_INVALID, "message %zu must be an object with a string \"role\"", number);
     json_array_foreach((json_t *)content, i, part)
     {
@@ -123,15 +123,14 @@ static enum status check_list(const char *name, const json_t *list, struct error
     const json_t *element;
     size_t i;
     bool ok = !list || json_is_array(list);
-    json_array_foreach((json_t *)list, i, element) ok = ok && json_is_object(element);
+    json_array_foreach((json_t *)list, i, element) ok = ok && json_is_map(element);
     return ok ? STATUS_OK : error_set(err, STATUS_INVALID, "%s must be a list of objects", name);
 }
 
 static enum status check_kwargs(const json_t *kwargs, struct error *err)
 {
     static const char *const taken[] = {"messages", "tools", "documents", "add_generation_prompt"};
-    if (kwargs && !json_is_object(kwargs))
-        return error_set(err, STATUS_INVALID, "chat_template_kwargs must be an object");
+    if (kwargs && !json_is_map(kwargs)) return error_set(err, STATUS_INVALID, "chat_template_kwargs must be an object");
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         if (json_object_get(kwargs, taken[i]))
             return error_set(err, STATUS_INVALID, "chat_template_kwargs must not have the name \"%s\"", taken[i]);
@@ -170,7 +169,7 @@ static json_t *join_parts(const json_t *parts)
         ok = ok && (i == 0 || text_append(&text, "\n", 1)) &&
              text_append(&text, json_string_value(piece), json_string_length(piece));
     }
-    json_t *joined = ok ? json_stringn(text.data, text.length) : NULL;
+    json_t *joined = ok ? json_stringn_nocheck(text.data, text.length) : NULL;
     text_free(&text);
     return joined;
 }
@@ -268,6 +267,7 @@ enum status chat_template_render(const struct chat_template *c, const struct cha
     struct jinja_output output = {0};
     status = render(c, template, input, joined ? joined : input->messages, &output, err);
     json_decref(joined);
+    if (!status) status = json_check_characters("the prompt", output.text.data, output.text.length, err);
     if (status) {
         jinja_output_free(&output);
         return status;

@@ -32,7 +32,7 @@ static enum status reader_open(struct reader *r, const char *folder, const char 
     if (!path_join(r->path, sizeof r->path, folder, name))
         return error_set(err, STATUS_INVALID, "%s: the folder's name is too long", folder);
     enum status status = file_find(r->path, &found, err);
-    if (status == STATUS_OK && found) status = json_object_read(r->path, 0, &r->root, err);
+    if (status == STATUS_OK && found) status = json_object_read(r->path, &r->root, err);
     r->json = json_reader(r->root, r->path, err);
     return status;
 }
@@ -51,11 +51,11 @@ static char *copy_string(struct reader *r, const char *string)
     return copy;
 }
 
-/* The text of a token written as "..." or as {"content": "..."}; NULL if it is neither. */
+/* The text of a token written as "..." or as {"content": "..."}; NULL if it is neither, or no json_is_text. */
 static const char *token_content(const json_t *value)
 {
     if (json_is_object(value)) value = json_object_get(value, "content");
-    return json_string_value(value);
+    return json_is_text(value) ? json_string_value(value) : NULL;
 }
 
 static bool check_id(struct json_reader *r, json_int_t id, const char *content)
@@ -131,8 +131,7 @@ static bool parse_id(const char *text, json_int_t *id)
 static void read_added_tokens_decoder(struct reader *r)
 {
     const json_t *decoder = json_reader_get(&r->json, "added_tokens_decoder");
-    if (decoder && !json_is_object(decoder))
-        json_reader_expected(&r->json, "added_tokens_decoder", "an object", decoder);
+    if (decoder && !json_is_map(decoder)) json_reader_expected(&r->json, "added_tokens_decoder", "an object", decoder);
     const char *key;
     json_t *entry;
     json_object_foreach((json_t *)decoder, key, entry)
@@ -213,8 +212,8 @@ static void add_template(struct reader *r, const char *name, const char *source)
 static void read_template(struct reader *r)
 {
     const json_t *value = json_reader_get(&r->json, "chat_template"), *entry;
-    if (json_is_string(value)) add_template(r, "default", json_string_value(value));
-    if (value && !json_is_string(value) && !json_is_array(value))
+    if (json_is_text(value)) add_template(r, "default", json_string_value(value));
+    if (value && !json_is_text(value) && !json_is_array(value))
         json_reader_expected(&r->json, "chat_template", "a string or a list of named templates", value);
     for (size_t i = 0; i < json_array_size(value); i++) {
         entry = json_array_get(value, i);

@@ -15,6 +15,7 @@
 extern "C" {
 #include "base/file.h"
 }
+#include "base/json_parse.h"
 #include "tokenizer/tokenizer_config.h"
 
 namespace
@@ -172,12 +173,14 @@ void reader::read_merges(ondemand::value value)
 void put_json(json_t *object, const std::string &key, ondemand::value value)
 {
     if (json_object_get(object, key.c_str())) fail("the key " + show(key) + " is there twice");
-    const std::string_view text = simdjson::to_json_string(value);
-    json_error_t error;
-    json_t *parsed = json_loadb(text.data(), text.size(), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
-    if (!parsed) fail(show(key) + " is not valid JSON (" + error.text + ")");
-    if (json_object_set_new(object, key.c_str(), parsed) != 0)
-        fail("the key " + show(key) + " is not valid UTF-8, or memory ran out");
+    ondemand::json_type type; // NaN and Infinity have none
+    const bool is_word = value.type().get(type) != simdjson::SUCCESS;
+    const std::string_view text = is_word ? value.raw_json_token() : std::string_view(simdjson::to_json_string(value));
+    struct error error;
+    json_t *parsed;
+    const enum status status = json_value_parse(text.data(), text.size(), JSON_DECODE_ANY, nullptr, &parsed, &error);
+    if (status) fail(show(key) + ": " + error.text, status);
+    if (json_object_set_new_nocheck(object, key.c_str(), parsed) != 0) throw std::bad_alloc();
 }
 
 void reader::read_model(ondemand::value value)
@@ -267,12 +270,27 @@ void read_file(const char *path, struct tokenizer_json *out, struct error *err)
     if (const enum status lfs = file_refuse_lfs_pointer(path, bytes->data, bytes->length, err)) throw lfs;
     if (!text_reserve(bytes, bytes->length + simdjson::SIMDJSON_PADDING)) throw std::bad_alloc();
     ondemand::parser parser;
-    ondemand::document document = parser.iterate(bytes->data, bytes->length, bytes->capacity);
+    const size_t mark = std::string_view(bytes->data, bytes->length).substr(0, 3) == "\xEF\xBB\xBF" ? 3 : 0;
+    ondemand::document document = parser.iterate(bytes->data + mark, bytes->length - mark, bytes->capacity - mark);
     bytes->length = 0; // the strings take the place of what has been read
     reader{out}.read(document);
     bytes->data[bytes->length] = '\0';
     if (void *shrunk = std::realloc(bytes->data, bytes->length + 1))
         *bytes = {static_cast<char *>(shrunk), bytes->length, bytes->length + 1};
+}
+
+// The place where the text is no JSON says more than what simdjson made of it, which does not know the place. What it
+// has read is overwritten, so the file is read again.
+enum status refuse(const char *path, enum status status, const char *sentence, struct error *err) noexcept
+{
+    struct text bytes = {};
+    json_t *value = nullptr;
+    enum status parsed = STATUS_OK;
+    if (status == STATUS_INVALID && file_read(path, &bytes, nullptr) == STATUS_OK && bytes.length > 0)
+        parsed = json_value_parse(bytes.data, bytes.length, JSON_DECODE_ANY, path, &value, err);
+    text_free(&bytes);
+    json_decref(value);
+    return parsed ? parsed : error_set(err, status, "%s: %s", path, sentence);
 }
 
 // No exception may reach C.
@@ -284,11 +302,13 @@ enum status guarded(const char *path, struct tokenizer_json *out, struct error *
     } catch (enum status status) {
         return status;
     } catch (const failure &f) {
-        return error_set(err, f.status, "%s: %s", path, f.sentence.c_str());
+        return refuse(path, f.status, f.sentence.c_str(), err);
     } catch (const simdjson::simdjson_error &e) {
         if (e.error() == simdjson::MEMALLOC)
             return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
-        return error_set(err, STATUS_INVALID, "%s: not valid JSON (%s); is it cut short?", path, e.what());
+        const bool half = e.error() == simdjson::STRING_ERROR;
+        return refuse(path, STATUS_INVALID,
+                      half ? "a string holds half of a surrogate pair, such as \\ud800" : e.what(), err);
     } catch (const std::bad_alloc &) {
         return error_set(err, STATUS_OUT_OF_MEMORY, "%s: out of memory reading the file", path);
     } catch (const std::exception &e) {

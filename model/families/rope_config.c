@@ -189,7 +189,7 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, s
 static const json_t *get_object(struct json_reader *r, const char *key)
 {
     const json_t *value = json_reader_get(r, key);
-    if (!value || json_is_object(value)) return value;
+    if (!value || json_is_map(value)) return value;
     json_reader_fail(r, STATUS_INVALID, "%s%s must be an object or null, found %s", r->prefix, key,
                      show_value(value).text);
     return NULL;

@@ -117,7 +117,7 @@ static bool read_activations(struct quantization_reader *q, const struct number_
 {
     const json_t *object = json_reader_get(&q->json, "input_activations");
     if (!object) return false;
-    if (!json_is_object(object)) json_reader_expected(&q->json, "input_activations", "an object", object);
+    if (!json_is_map(object)) json_reader_expected(&q->json, "input_activations", "an object", object);
     const struct json_reader outer = quantization_enter(q, object, "config_groups: input_activations.");
     const struct number_type t = read_numbers(q);
     quantization_leave(q, &outer);
@@ -129,7 +129,7 @@ static uint8_t read_scheme(struct quantization_reader *q, const char *format_of_
 {
     const json_t *weights = json_reader_get(&q->json, "weights");
     if (!weights) return 0;
-    if (!json_is_object(weights)) json_reader_expected(&q->json, "weights", "an object", weights);
+    if (!json_is_map(weights)) json_reader_expected(&q->json, "weights", "an object", weights);
     struct weight_scheme scheme = {STORED_ROWS};
     const char *format = read_format(q, format_of_all);
     const struct json_reader outer = quantization_enter(q, weights, "config_groups: weights.");
@@ -190,11 +190,11 @@ void compressed_tensors_read(struct quantization_reader *q)
     const char *name;
     json_t *group;
     check_additions(q);
-    if (!json_is_object(groups)) json_reader_expected(&q->json, "config_groups", "an object", groups);
+    if (!json_is_map(groups)) json_reader_expected(&q->json, "config_groups", "an object", groups);
     modules_skip(q, "ignore", MATCH_NAME_OR_CLASS);
     json_object_foreach((json_t *)groups, name, group)
     {
-        if (json_is_object(group))
+        if (json_is_map(group))
             read_group(q, group, format);
         else
             json_reader_expected(&q->json, name, "an object in config_groups", group);

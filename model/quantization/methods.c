@@ -83,7 +83,7 @@ static void read_dynamic_rules(struct quantization_reader *q)
     const json_t *rules = json_reader_get(&q->json, "dynamic");
     const char *pattern;
     json_t *rule;
-    if (rules && !json_is_object(rules)) json_reader_expected(&q->json, "dynamic", "an object", rules);
+    if (rules && !json_is_map(rules)) json_reader_expected(&q->json, "dynamic", "an object", rules);
     json_object_foreach((json_t *)rules, pattern, rule)
     {
         char regexp[256];
@@ -201,10 +201,10 @@ static void read_extra_config(struct quantization_reader *q, const struct weight
     const bool sym = json_reader_bool(&q->json, "sym", true);
     const char *name;
     json_t *settings;
-    if (modules && !json_is_object(modules)) json_reader_expected(&q->json, "extra_config", "an object", modules);
+    if (modules && !json_is_map(modules)) json_reader_expected(&q->json, "extra_config", "an object", modules);
     json_object_foreach((json_t *)modules, name, settings)
     {
-        if (!json_is_object(settings)) json_reader_expected(&q->json, name, "an object in extra_config", settings);
+        if (!json_is_map(settings)) json_reader_expected(&q->json, name, "an object in extra_config", settings);
         const struct json_reader outer = quantization_enter(q, settings, "extra_config: ");
         const int32_t bits = json_reader_int(&q->json, "bits", 4, 1, 64);
         const int32_t group_size = json_reader_int(&q->json, "group_size", scheme->group_size, -1, 1 << 20);

@@ -202,7 +202,7 @@ static void read_object(struct json_reader *r, const char *key, const char *abse
 {
     const json_t *object = json_reader_get(r, key);
     char prefix[32];
-    if (!json_is_object(object)) {
+    if (!json_is_map(object)) {
         json_reader_expected(r, key, "an object", object);
         return;
     }

@@ -155,7 +155,7 @@ static enum status read_results(struct comparison *c, struct error *err)
 {
     const char *names[2];
     for (int i = 0; i < 2; i++) {
-        enum status status = json_object_read(c->path[i], JSON_REJECT_DUPLICATES, &c->json[i], err);
+        enum status status = json_object_read(c->path[i], &c->json[i], err);
         if (status != STATUS_OK) return status;
         names[i] = json_string_value(json_object_get(c->json[i], "benchmark"));
         if (!names[i])

@@ -28,8 +28,8 @@ static enum status write_beside(const char *path, const json_t *messages, char *
     const mode_t mask = umask(0);
     umask(mask);
     FILE *file = fdopen(fd, "w");
-    bool ok = file && fchmod(fd, 0666 & ~mask) == 0 && json_dumpf(messages, file, JSON_INDENT(2)) == 0;
-    ok = ok && fputc('\n', file) != EOF && fflush(file) == 0 && fsync(fd) == 0;
+    bool ok = file && fchmod(fd, 0666 & ~mask) == 0 && json_print(messages, JSON_INDENT(2), file);
+    ok = ok && fflush(file) == 0 && fsync(fd) == 0;
     const enum status status = ok ? STATUS_OK : cannot_write(path, err);
     if (file)
         fclose(file);
@@ -75,7 +75,7 @@ enum status conversation_file_read(const char *path, json_t **messages, struct e
     *messages = NULL;
     enum status status = file_read(path, &bytes, err);
     if (status == STATUS_OK)
-        status = json_value_parse(bytes.data ? bytes.data : "", bytes.length, JSON_ALLOW_NUL, path, &value, err);
+        status = json_value_parse(bytes.data ? bytes.data : "", bytes.length, 0, path, &value, err);
     text_free(&bytes);
     if (status != STATUS_OK) return status;
     json_t *list = json_is_object(value) ? json_object_get(value, "messages") : value;

@@ -61,7 +61,8 @@ static json_t *read_list(const struct sampling_field *f, const char *text)
             ok = text_append(&json, at, 1) && (!bias || *at != ',' || text_append_string(&json, "\""));
     }
     ok = ok && text_append_string(&json, bias ? "}" : "]");
-    json_t *value = ok ? json_loads(json.data, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    json_t *value = NULL;
+    if (ok) json_value_parse(json.data, json.length, 0, NULL, &value, NULL);
     text_free(&json);
     return value;
 }
@@ -74,10 +75,9 @@ static json_t *read_value(const struct sampling_field *f, const char *text)
     char *end;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (f->type == SAMPLING_BOOL && strcmp(text, words[i]) == 0) return json_boolean(i & 1);
-    if (strchr("[{\"", *text) || f->type == SAMPLING_SEED || f->type == SAMPLING_EARLY_STOPPING)
-        value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    else if (f->type == SAMPLING_INT32)
-        value = json_loads(text, JSON_DECODE_ANY, NULL);
+    if (strchr("[{\"", *text) || f->type == SAMPLING_SEED || f->type == SAMPLING_EARLY_STOPPING ||
+        f->type == SAMPLING_INT32)
+        json_value_parse(text, strlen(text), JSON_DECODE_ANY, NULL, &value, NULL);
     else if (f->type == SAMPLING_STOP_TOKEN_IDS || f->type == SAMPLING_LOGIT_BIAS)
         value = read_list(f, text);
     else if (f->type == SAMPLING_DOUBLE && strtod(text, &end) * 0 == 0 && end > text && !*end)

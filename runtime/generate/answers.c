@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/plural.h"
 #include "runtime/generate/answer_line.h"
+#include "runtime/generate/input_facts.h"
 
 enum { SYNC_OUTPUT, SYNC_SPOOL };
 static const double WATCH_SECONDS = 5;
@@ -107,6 +108,22 @@ static enum status refuse(const struct answers *a, bool comparable, struct error
                      name);
 }
 
+/* An input that has grown at its end has the prompts that it had, with the same indices. */
+static enum status accept_growth(struct answers *a, struct error *err)
+{
+    struct journal *before = &a->before;
+    if (strcmp(before->input.text, a->now.input.text) == 0) return STATUS_OK;
+    const enum status status = input_facts_grown(a->input, &before->input, before->input_sizes, &a->grown, err);
+    if (status != STATUS_OK || !a->grown) return status;
+    if (before->shard[0])
+        return error_set(err, STATUS_INVALID,
+                         "%s was begun with --shard %s, and the input has grown, so that its parts are others now; put "
+                         "the new lines into a file of their own, or start anew with --overwrite",
+                         a->output.name, before->shard);
+    before->input = a->now.input;
+    return STATUS_OK;
+}
+
 enum status answers_resume(struct answers *a, bool comparable, struct error *err)
 {
     const struct output *o = &a->output;
@@ -117,6 +134,7 @@ enum status answers_resume(struct answers *a, bool comparable, struct error *err
     if (!comparable) return refuse(a, comparable, err);
     enum status status = journal_read(o->name, &a->before, &found, err);
     if (status == STATUS_OK && !found) return refuse(a, comparable, err);
+    if (status == STATUS_OK) status = accept_growth(a, err);
     if (status == STATUS_OK) status = journal_compare(&a->before, &a->now, o->name, err);
     if (status == STATUS_OK) status = scan_output(a, err);
     if (status == STATUS_OK) status = scan_spool(a, err);
@@ -164,9 +182,22 @@ static enum status begin_anew(struct answers *a, struct error *err)
     return status;
 }
 
+/* The journal of an input that has grown says so before there are answers to its new lines. Without new prompts there
+ * is no engine. */
+static enum status note_growth(struct answers *a, struct error *err)
+{
+    if (!a->grown) return STATUS_OK;
+    if (a->now.max_model_len == 0) {
+        a->now.max_model_len = a->before.max_model_len;
+        memcpy(a->now.dtype, a->before.dtype, sizeof a->now.dtype);
+    }
+    return journal_write(&a->now, a->output.name, err);
+}
+
 static enum status begin_again(struct answers *a, struct error *err)
 {
-    enum status status = output_cut(&a->output, a->keep, err);
+    enum status status = note_growth(a, err);
+    if (status == STATUS_OK) status = output_cut(&a->output, a->keep, err);
     const bool spooled = a->spool.open;
     if (status == STATUS_OK) status = open_spool(a, err);
     if (status == STATUS_OK && spooled) status = spool_cut(&a->spool, a->keep_spooled, err);

@@ -17,8 +17,9 @@
 #include "runtime/generate/output.h"
 #include "runtime/generate/spool.h"
 
-/* Zero-initialise it, and set the first two lines. */
+/* Zero-initialise it, and set `input`, `ordered`, `overwrite` and `log`. */
 struct answers {
+    const struct input_list *input; /* what is answered */
     bool ordered, overwrite;
     const struct log *log;
     struct output output;
@@ -26,6 +27,7 @@ struct answers {
     struct disk_sync *sync;
     bool resumable;              /* the output is a file, and what it answers is known: there is a journal */
     bool resumes;                /* ... and an earlier run left answers, which are kept */
+    bool grown;                  /* ... though the input has had more lines since */
     bool begun;                  /* the files are ready to be written */
     struct journal now, before;  /* of this run: see answers_resume; of the earlier one, if this resumes */
     struct index_set set;        /* the indices whose answers were there */
@@ -41,9 +43,9 @@ struct answers {
 /* Opens the output as output_open does. */
 enum status answers_open(struct answers *a, const char *name, const struct inputs *inputs, struct error *err);
 
-/* Looks for the answers of an earlier run. `comparable`: a->now, which is the answers' then, says what this run is to
- * answer, up to the engine's facts; false for an input that cannot be read twice. INVALID: the output is not empty, and
- * belongs to something else or is damaged. */
+/* Looks for the answers of an earlier run of this input, or of a beginning of it. `comparable`: a->now, which is the
+ * answers' then, says what this run is to answer, up to the engine's facts; false for an input that cannot be read
+ * twice. INVALID: the output is not empty, and belongs to something else or is damaged. */
 enum status answers_resume(struct answers *a, bool comparable, struct error *err);
 /* Compares what only the engine knows, which a->now has got meanwhile. INVALID as above. */
 enum status answers_check_engine(const struct answers *a, struct error *err);

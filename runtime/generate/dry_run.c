@@ -11,6 +11,7 @@
 #include "runtime/commands.h"
 #include "runtime/engine/request_check.h"
 #include "runtime/generate/distinct.h"
+#include "runtime/generate/id_set.h"
 #include "runtime/generate/speed_trial.h"
 #include "runtime/report.h"
 
@@ -24,6 +25,7 @@ struct dry_run {
     struct prompt_rules rules;
     struct inputs inputs;
     struct prompt_warnings said;
+    struct id_set ids;
     int64_t num_lines, num_bad;
     int64_t num_prompts, prompt_tokens, output_tokens; /* of good lines; the most that answers can have */
     int64_t longest_prompt, longest_answer;            /* tokens */
@@ -131,7 +133,8 @@ static void take_line(struct dry_run *d, enum line_result kind, const char *line
     struct prompt prompt;
     struct error why = {""}, sentence;
     d->num_lines++;
-    enum status status = prompt_read(&d->rules, kind, line, length, &prompt, &why);
+    enum status status = prompt_read(&d->rules, kind, inputs_is_object(&d->inputs), line, length, &prompt, &why);
+    id_set_add(&d->ids, prompt.id);
     if (status == STATUS_OK) status = check_prompt(d, &prompt, &why);
     while (prompt_warning(&d->said, &d->rules, &prompt, &sentence))
         log_write(d->options->engine->log, LOG_WARNING, "%s", sentence.text);
@@ -227,6 +230,8 @@ static void report_counts(struct report *r, const struct dry_run *d)
     snprintf(note, sizeof note, "at most %lld in one", (long long)d->longest_prompt);
     report_integer(r, "num_prompts", "prompts", d->num_prompts);
     report_integer(r, "num_bad", "bad lines", d->num_bad);
+    if (d->ids.num_repeated > 0)
+        report_amount(r, "num_repeated_ids", "repeated ids", d->ids.num_repeated, id_set_sentence(&d->ids).text);
     report_amount(r, "prompt_tokens", "prompt tokens", d->prompt_tokens, note);
     snprintf(note, sizeof note, "about %.3g %%, if the prefix cache keeps them",
              d->prompt_tokens ? 100.0 * (double)shared / (double)d->prompt_tokens : 0.0);
@@ -283,6 +288,7 @@ int dry_run(const struct dry_run_options *options)
     if (!d) return exit_status;
     for (size_t i = 0; i < d->num_sampled; i++) prompt_free(&d->sample[i]);
     prompt_rules_free(&d->rules);
+    id_set_free(&d->ids);
     inputs_close(&d->inputs);
     loaded_model_close(&d->facts);
     free(d);

@@ -61,22 +61,30 @@ static enum status add_bytes(struct hasher *h, int fd, uint64_t offset, uint64_t
 
 /* ---- files as they are ---- */
 
-/* The size stands before the bytes, so that a line cannot move from one file to the next unseen. */
-static enum status add_file(struct hasher *h, int fd, struct error *err)
+enum status fingerprint_size(int fd, uint64_t *size, struct error *err)
 {
     struct stat info;
     const off_t start = lseek(fd, 0, SEEK_CUR);
     if (start < 0 || fstat(fd, &info) != 0) return error_set(err, STATUS_IO, "cannot read: %s", strerror(errno));
-    const uint64_t bytes = info.st_size > start ? (uint64_t)(info.st_size - start) : 0;
-    add_number(h, bytes);
-    return add_bytes(h, fd, (uint64_t)start, bytes, err);
+    *size = info.st_size > start ? (uint64_t)(info.st_size - start) : 0;
+    return STATUS_OK;
 }
 
-enum status fingerprint_files(const int *fds, int count, struct fingerprint *out, struct error *err)
+/* The size stands before the bytes, so that a line cannot move from one file to the next unseen. */
+static enum status add_file(struct hasher *h, int fd, uint64_t size, struct error *err)
+{
+    const off_t start = lseek(fd, 0, SEEK_CUR);
+    if (start < 0) return error_set(err, STATUS_IO, "cannot read: %s", strerror(errno));
+    add_number(h, size);
+    return add_bytes(h, fd, (uint64_t)start, size, err);
+}
+
+enum status fingerprint_files(const int *fds, const uint64_t *sizes, int count, struct fingerprint *out,
+                              struct error *err)
 {
     struct hasher h;
     enum status status = hasher_open(&h, err);
-    for (int i = 0; status == STATUS_OK && i < count; i++) status = add_file(&h, fds[i], err);
+    for (int i = 0; status == STATUS_OK && i < count; i++) status = add_file(&h, fds[i], sizes[i], err);
     hasher_close(&h, out);
     return status;
 }
@@ -85,7 +93,9 @@ enum status fingerprint_path(const char *path, struct fingerprint *out, struct e
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return error_set(err, STATUS_IO, "cannot open %s: %s", path, strerror(errno));
-    const enum status status = fingerprint_files(&fd, 1, out, err);
+    uint64_t size;
+    enum status status = fingerprint_size(fd, &size, err);
+    if (status == STATUS_OK) status = fingerprint_files(&fd, &size, 1, out, err);
     close(fd);
     return status == STATUS_OK ? status : error_prefix(err, status, path);
 }
@@ -142,8 +152,8 @@ static enum status add_entry(struct hasher *h, const char *folder, const char *n
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return error_set(err, STATUS_IO, "cannot open %s: %s", path, strerror(errno));
     XXH3_128bits_update(h->state, name, strlen(name) + 1);
-    const enum status status =
-        is_weights(name) ? add_weights(h, fd, (uint64_t)info.st_size, err) : add_file(h, fd, err);
+    const enum status status = is_weights(name) ? add_weights(h, fd, (uint64_t)info.st_size, err)
+                                                : add_file(h, fd, (uint64_t)info.st_size, err);
     close(fd);
     return status == STATUS_OK ? status : error_prefix(err, status, path);
 }

@@ -3,6 +3,7 @@
 #define QUIRE_RUNTIME_FINGERPRINT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -11,8 +12,12 @@ struct fingerprint {
 };
 
 /* Of the raw bytes of regular files, in this order: their contents, and not their names. Each is read from where its
- * descriptor stands, which stays as it is. */
-enum status fingerprint_files(const int *fds, int count, struct fingerprint *out, struct error *err);
+ * descriptor stands, which stays as it is. `sizes` are the bytes that are read of each: what a file has behind them
+ * plays no part. */
+enum status fingerprint_files(const int *fds, const uint64_t *sizes, int count, struct fingerprint *out,
+                              struct error *err);
+/* The bytes of a file from where its descriptor stands. IO: it cannot be read so. */
+enum status fingerprint_size(int fd, uint64_t *size, struct error *err);
 
 /* Of a file by its name. */
 enum status fingerprint_path(const char *path, struct fingerprint *out, struct error *err);

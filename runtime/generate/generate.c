@@ -14,6 +14,7 @@
 #include "runtime/generate/answers.h"
 #include "runtime/generate/dry_run.h"
 #include "runtime/generate/generate_options.h"
+#include "runtime/generate/id_set.h"
 #include "runtime/generate/input_facts.h"
 #include "runtime/generate/results.h"
 #include "runtime/generate/window.h"
@@ -34,8 +35,8 @@ static const char SUMMARY[] =
     "\"url\", \"body\") are answered as in its output files. Blank lines are skipped. Each line gives one JSON "
     "line, which is written when its answer is finished: with its \"index\" among the prompts, from 0, and the "
     "\"id\" that it has. A line that cannot be answered gives an \"error\" and its number, and the exit status is "
-    "then 1. Started again with the same input, model and parameters, quire generate keeps the answers that are in "
-    "the output, and computes the others.";
+    "then 1. Started again with the same input, which may have more lines at its end, model and parameters, quire "
+    "generate keeps the answers that are in the output, and computes the others.";
 
 /* Reading lines is shown if it takes longer; else what is shown first is that the engine has them. */
 static const double LONG_SECONDS = 0.2;
@@ -55,12 +56,14 @@ struct run {
     struct answers answers;
     struct text line; /* the one that is being written */
     struct result_queue queue;
+    struct id_set ids; /* of the lines that this run has taken */
     struct progress progress;
     int64_t begin, end;                                  /* the indices that this run is to answer */
     int64_t next_index;                                  /* of the next prompt in the input */
     int64_t num_taken;                                   /* prompts that became results */
     int64_t num_written, num_unfinished;                 /* by this run */
-    int64_t num_failed, num_cut;                         /* of all answers, those of an earlier run included */
+    int64_t num_failed, num_cut;                         /* of all answers, those of an earlier run included, and of
+                                                            lines that are refused and not written yet */
     int64_t prompt_tokens, cached_tokens, output_tokens; /* of what is written */
     bool counted;                                        /* `end` is known, and not only a bound */
     bool input_ended;                                    /* no more lines are read */
@@ -146,6 +149,12 @@ static void choose_seed(const struct run *run, int64_t index, struct sampling_pa
     params->seed = random_mix(run->options->engine.seed * RANDOM_STEP + (uint64_t)index + 1);
 }
 
+static void refuse(struct run *run, struct result *result, const struct error *why)
+{
+    result_fail(result, why);
+    run->num_failed++;
+}
+
 /* Every line becomes a result in the queue; what is wrong with the line is the result's error. Its prompt waits in the
  * window. */
 static enum status take_line(struct run *run, int64_t index, enum line_result kind, const char *line, size_t length,
@@ -154,14 +163,16 @@ static enum status take_line(struct run *run, int64_t index, enum line_result ki
     struct prompt prompt;
     struct error why = {""};
     const struct result_place place = {index, inputs_line(&run->inputs), inputs_file(&run->inputs)};
-    const enum status status = prompt_read(&run->prompts, kind, line, length, &prompt, &why);
+    const enum status status =
+        prompt_read(&run->prompts, kind, inputs_is_object(&run->inputs), line, length, &prompt, &why);
     if (status != STATUS_OK) prompt.params.n = 1;
     warn(run, &prompt);
     choose_seed(run, index, &prompt.params);
+    id_set_add(&run->ids, prompt.id);
     struct result *result = result_create(&run->rules, place, &prompt);
     bool ok = result != NULL;
     if (ok) {
-        if (status != STATUS_OK) result_fail(result, &why);
+        if (status != STATUS_OK) refuse(run, result, &why);
         result_queue_add(&run->queue, result);
         run->num_taken++;
         ok = !result->no_memory;
@@ -177,7 +188,7 @@ static void feed_engine(struct run *run)
     struct window_entry entry;
     while (run->queue.num_unanswered - window_count(&run->window) < most && window_take(&run->window, &entry)) {
         struct error why = {""};
-        if (add_request(run, &entry.prompt, entry.result, &why) != STATUS_OK) result_fail(entry.result, &why);
+        if (add_request(run, &entry.prompt, entry.result, &why) != STATUS_OK) refuse(run, entry.result, &why);
         prompt_free(&entry.prompt);
     }
 }
@@ -262,7 +273,7 @@ static enum status read_ahead(struct run *run, struct error *err)
 static void count_result(struct run *run, const struct result *r)
 {
     run->num_written++;
-    run->num_failed += r->error != NULL;
+    run->num_failed += r->error && !r->refused;
     run->num_cut += result_num_cut(r);
     run->prompt_tokens += r->prompt_tokens;
     run->cached_tokens += r->cached_tokens;
@@ -297,10 +308,16 @@ static enum status write_ready(struct run *run, struct error *err)
 
 /* ---- the loop ---- */
 
+/* No more lines are read, and those that were read have their answers. */
+static bool is_done(const struct run *run)
+{
+    return (run->input_ended || failed_too_often(run)) && run->queue.num_results == 0;
+}
+
 static enum status answer_all(struct run *run, struct error *err)
 {
     enum status status = STATUS_OK;
-    while (status == STATUS_OK && !ends_early(run)) {
+    while (status == STATUS_OK && !interrupt_pending()) {
         status = read_ahead(run, err);
         bool worked = true;
         show_progress(run); /* before a step, which may take seconds */
@@ -308,7 +325,7 @@ static enum status answer_all(struct run *run, struct error *err)
         enum status written = write_ready(run, status == STATUS_OK ? err : NULL);
         if (status == STATUS_OK) status = written;
         if (status == STATUS_OK) status = answers_watch(&run->answers, err);
-        if (status == STATUS_OK && run->input_ended && run->queue.num_results == 0) break;
+        if (status == STATUS_OK && is_done(run)) break;
     }
     return status;
 }
@@ -344,13 +361,15 @@ static void print_summary(const struct run *run)
     if (run->num_cut > 0)
         snprintf(cut, sizeof cut, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
                  run->num_cut == 1 ? " was" : "s were");
+    const struct id_sentence ids = id_set_sentence(&run->ids);
     notice_printf(
         stderr,
         "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of them "
-        "from the cache%s\n",
+        "from the cache%s%s%s\n",
         (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
         plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
-        (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens, cut);
+        (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens, cut,
+        *ids.text ? "; " : "", ids.text);
 }
 
 static void print_failed(const struct run *run)
@@ -458,7 +477,7 @@ static enum status describe(struct run *run, struct error *err)
     run->begin = now->begin;
     run->end = now->end;
     run->counted = true;
-    if (status == STATUS_OK) status = input_facts_hash(&o->input, &now->input, err);
+    if (status == STATUS_OK) status = input_facts_hash(&o->input, &now->input, &now->input_sizes, err);
     const bool with_weights = o->engine.load_format != LOAD_FORMAT_DUMMY;
     if (status == STATUS_OK) status = fingerprint_model(o->engine.model, with_weights, &now->model, err);
     return status == STATUS_OK ? generate_describe_parameters(o, now, err) : status;
@@ -526,7 +545,9 @@ static int open_and_run(struct run *run)
 
 static int generate(struct generate_options *o)
 {
-    struct run run = {.options = o, .answers = {.ordered = o->ordered, .overwrite = o->overwrite, .log = &o->log}};
+    struct run run = {
+        .options = o,
+        .answers = {.input = &o->input, .ordered = o->ordered, .overwrite = o->overwrite, .log = &o->log}};
     o->log.line = &run.progress.drawn;
     o->engine.cancel = interrupt_flag();
     const int exit_status = open_and_run(&run);
@@ -536,6 +557,7 @@ static int generate(struct generate_options *o)
     while ((r = result_queue_take_any(&run.queue)) != NULL) result_free(r);
     text_free(&run.line);
     window_free(&run.window);
+    id_set_free(&run.ids);
     inputs_close(&run.inputs);
     answers_close(&run.answers);
     o->log.line = NULL;
@@ -571,6 +593,7 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
         error_set(&err, STATUS_INVALID, "--system goes with --chat");
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
+    o->input.are_texts = strcmp(o->format, "text") == 0;
     o->model_name = o->served_model_name ? o->served_model_name : o->engine.model;
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);

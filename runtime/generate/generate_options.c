@@ -69,12 +69,14 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .minimum = -1,
          .maximum = INFINITY,
          .argument = "N",
-         .help = "End the run once more than N lines have failed; -1: never. Default: -1."},
+         .help =
+             "Read no further once more than N lines have failed; what was read is answered. -1: never. Default: -1."},
         {.name = "format",
          .kind = OPTION_STRING,
          .target = &o->format,
          .choices = PROMPT_FORMAT_CHOICES,
-         .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+         .help = "What a line is. Default: auto, JSON if it begins with {, if a line before did, or if the file's name "
+                 "ends with .json or .jsonl; else text."},
         {.name = "dry-run",
          .kind = OPTION_SWITCH,
          .target = &o->dry_run,

@@ -28,18 +28,101 @@ bool input_facts_are_files(const struct input_list *list)
     return true;
 }
 
-enum status input_facts_hash(const struct input_list *list, struct fingerprint *out, struct error *err)
+/* ---- contents ---- */
+
+struct contents {
+    int *fds;
+    uint64_t *sizes; /* [count], bytes of each */
+    size_t count;
+};
+
+static void close_contents(struct contents *c)
+{
+    for (size_t i = 0; c->fds && i < c->count; i++)
+        if (c->fds[i] >= 0) close(c->fds[i]);
+    free(c->fds);
+    free(c->sizes);
+}
+
+/* Close it also after a failure. */
+static enum status open_contents(const struct input_list *list, struct contents *c, struct error *err)
 {
     const size_t count = list->count ? list->count : 1;
-    int *fds = malloc(count * sizeof *fds);
-    if (!fds) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu name%s", count, plural((int64_t)count));
-    for (size_t i = 0; i < count; i++) fds[i] = open_input(list, i);
-    const enum status status = fingerprint_files(fds, (int)count, out, err);
-    for (size_t i = 0; i < count; i++)
-        if (fds[i] >= 0) close(fds[i]);
-    free(fds);
+    *c = (struct contents){malloc(count * sizeof *c->fds), malloc(count * sizeof *c->sizes), count};
+    if (!c->fds || !c->sizes)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu name%s", count, plural((int64_t)count));
+    for (size_t i = 0; i < count; i++) c->fds[i] = open_input(list, i);
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < count && status == STATUS_OK; i++) status = fingerprint_size(c->fds[i], &c->sizes[i], err);
     return status == STATUS_OK ? status : error_prefix(err, status, "the input");
 }
+
+static enum status hash_contents(const struct contents *c, size_t count, struct fingerprint *out, struct error *err)
+{
+    const enum status status = fingerprint_files(c->fds, c->sizes, (int)count, out, err);
+    return status == STATUS_OK ? status : error_prefix(err, status, "the input");
+}
+
+enum status input_facts_hash(const struct input_list *list, struct fingerprint *out, json_t **sizes, struct error *err)
+{
+    struct contents c;
+    enum status status = open_contents(list, &c, err);
+    if (status == STATUS_OK) status = hash_contents(&c, c.count, out, err);
+    *sizes = status == STATUS_OK ? json_array() : NULL;
+    bool ok = *sizes != NULL;
+    for (size_t i = 0; i < c.count && ok; i++)
+        ok = json_array_append_new(*sizes, json_integer((json_int_t)c.sizes[i])) == 0;
+    close_contents(&c);
+    if (ok || status != STATUS_OK) return status;
+    json_decref(*sizes);
+    *sizes = NULL;
+    return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu sizes", c.count);
+}
+
+/* ---- growth ---- */
+
+/* Whether the last of the first `size` bytes of a file ends a line, or the bytes behind them do. What is packed ends
+ * where nothing shows it. */
+static bool ends_line(int fd, uint64_t size)
+{
+    static const unsigned char gzip[] = {0x1F, 0x8B}, zstd[] = {0x28, 0xB5, 0x2F, 0xFD};
+    const off_t start = lseek(fd, 0, SEEK_CUR), end = start + (off_t)size;
+    char first[4] = "", last = '\0', next[2] = "";
+    if (size == 0) return true;
+    if (pread(fd, first, sizeof first, start) < 0 || pread(fd, &last, 1, end - 1) != 1) return false;
+    if (pread(fd, next, sizeof next, end) < 1) return false;
+    if (memcmp(first, gzip, sizeof gzip) == 0 || memcmp(first, zstd, sizeof zstd) == 0) return false;
+    return last == '\n' || next[0] == '\n' || (next[0] == '\r' && next[1] == '\n');
+}
+
+/* Gives the files, as many as `sizes` has, those sizes. False: they cannot hold what was there then. */
+static bool shrink(struct contents *c, const json_t *sizes)
+{
+    const size_t count = json_array_size(sizes);
+    if (count == 0 || count > c->count) return false;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t size = (uint64_t)json_integer_value(json_array_get(sizes, i));
+        const bool more_lines = i == count - 1 && size < c->sizes[i] && ends_line(c->fds[i], size);
+        if (size != c->sizes[i] && !more_lines) return false;
+        c->sizes[i] = size;
+    }
+    return true;
+}
+
+enum status input_facts_grown(const struct input_list *list, const struct fingerprint *before, const json_t *sizes,
+                              bool *grown, struct error *err)
+{
+    struct contents c;
+    struct fingerprint then = {""};
+    enum status status = open_contents(list, &c, err);
+    const bool possible = status == STATUS_OK && shrink(&c, sizes);
+    if (possible) status = hash_contents(&c, json_array_size(sizes), &then, err);
+    *grown = possible && status == STATUS_OK && strcmp(then.text, before->text) == 0;
+    close_contents(&c);
+    return status;
+}
+
+/* ---- prompts ---- */
 
 enum status input_facts_count(const struct input_list *list, int64_t *count, struct error *err)
 {

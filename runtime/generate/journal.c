@@ -22,6 +22,7 @@ bool journal_init(struct journal *j)
 void journal_free(struct journal *j)
 {
     json_decref(j->parameters);
+    json_decref(j->input_sizes);
     *j = (struct journal){0};
 }
 
@@ -107,6 +108,7 @@ static enum status read_object(const json_t *object, const char *path, struct jo
     out->ordered = json_reader_bool(&r, "ordered", false);
     read_engine(&r, out);
     out->parameters = json_incref(json_object_get(object, "parameters"));
+    out->input_sizes = json_incref(json_object_get(object, "input_sizes"));
     if (r.status == STATUS_OK && (!json_is_object(out->parameters) || !out->input.text[0] || out->end < out->begin))
         json_reader_fail(&r, STATUS_INVALID, "it is not what quire generate writes beside its output");
     return r.status;
@@ -120,7 +122,7 @@ enum status journal_read(const char *output, struct journal *out, bool *found, s
     path_of(path, sizeof path, output, JOURNAL_SUFFIX);
     enum status status = file_find(path, found, err);
     if (status != STATUS_OK || !*found) return status;
-    status = json_object_read(path, 0, &object, err);
+    status = json_object_read(path, &object, err);
     if (status == STATUS_OK) status = read_object(object, path, out, err);
     json_decref(object);
     if (status != STATUS_OK) journal_free(out);
@@ -135,6 +137,7 @@ static json_t *journal_json(const struct journal *j)
         json_pack("{s:s, s:s, s:s, s:O, s:I, s:I, s:I, s:b}", "quire", j->version, "input", j->input.text, "model",
                   j->model.text, "parameters", j->parameters, "num_prompts", (json_int_t)j->num_prompts, "begin",
                   (json_int_t)j->begin, "end", (json_int_t)j->end, "ordered", j->ordered);
+    if (object && j->input_sizes) json_object_set(object, "input_sizes", j->input_sizes);
     if (object && j->shard[0]) json_put_string(object, "shard", j->shard);
     if (object && j->max_model_len > 0)
         json_object_set_new(object, "engine",

@@ -2,9 +2,9 @@
  * before the first answer. A run that finds both goes on where the earlier one ended, if all that answers follow from
  * is the same.
  *
- *   {"quire": "1.0", "input": HASH, "model": HASH, "parameters": {"--temperature": 0.5, ...},
- *    "num_prompts": 2000, "shard": "1/4", "begin": 0, "end": 500, "ordered": false,
- *    "engine": {"max_model_len": 4096, "dtype": "bfloat16"}}
+ *   {"quire": "1.0", "input": HASH, "input_sizes": [BYTES, ...], "model": HASH, "parameters": {"--temperature": 0.5,
+ * ...}, "num_prompts": 2000, "shard": "1/4", "begin": 0, "end": 500, "ordered": false, "engine": {"max_model_len":
+ * 4096, "dtype": "bfloat16"}}
  *
  * "begin" and "end" are the indices of the shard, [begin, end). What changes the speed only, such as the number of
  * threads or of sequences in a step, is not in it. */
@@ -24,6 +24,7 @@
 
 struct journal {
     struct fingerprint input, model;
+    json_t *input_sizes; /* of its files, in bytes; owned; NULL: not known */
     json_t *parameters;  /* an object: flag -> value; owned */
     int64_t num_prompts; /* of the whole input */
     int64_t begin, end;  /* of the shard; 0 and num_prompts without one */

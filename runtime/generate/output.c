@@ -63,6 +63,11 @@ enum status output_open(struct output *o, const char *name, const struct inputs 
 {
     const bool standard = strcmp(name, "-") == 0;
     *o = (struct output){.fd = STDOUT_FILENO, .name = standard ? "standard output" : name};
+    if (input_name_is_packed(name))
+        return error_set(err, STATUS_INVALID,
+                         "the output %s has the name of a packed file, but text is written: leave the ending out, and "
+                         "pack the file when it is whole",
+                         name);
     if (!standard) open_file(o, name);
     if (o->fd < 0) return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
     o->open = true;

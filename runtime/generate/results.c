@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "runtime/commands.h"
 #include "runtime/generate/openai_result.h"
@@ -293,17 +294,12 @@ static json_t *result_json(const struct result *r)
     return NULL;
 }
 
-static int append(const char *bytes, size_t count, void *line)
-{
-    return text_append(line, bytes, count) ? 0 : -1;
-}
-
 enum status result_format(const struct result *r, struct text *line, struct error *err)
 {
     const size_t style = JSON_REAL_PRECISION(9); /* 9 digits tell every float32 apart */
     json_t *object = result_json(r);
     text_clear(line);
-    bool ok = object && json_dump_callback(object, append, line, style) == 0 && text_append_string(line, "\n");
+    bool ok = object && json_append(line, object, style) && text_append_string(line, "\n");
     json_decref(object);
     if (ok) return STATUS_OK;
     return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->place.line);

@@ -54,10 +54,11 @@ static enum status take_json(struct reader *r, const json_t *value, struct error
 {
     if (json_is_null(value)) return STATUS_OK;
     if (json_is_string(value)) return take(r, json_string_value(value), json_string_length(value), err);
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
-    if (!text) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %s", r->path);
-    const enum status status = take(r, text, strlen(text), err);
-    free(text);
+    struct text text = {0};
+    const enum status status = json_append(&text, value, JSON_REAL_PRECISION(17))
+                                   ? take(r, text.data, text.length, err)
+                                   : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %s", r->path);
+    text_free(&text);
     return status;
 }
 
@@ -65,8 +66,7 @@ static enum status read_json(struct reader *r, const struct text *file, struct e
 {
     json_t *object, *value;
     const char *name;
-    enum status status =
-        json_object_parse(file->data, file->length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, r->path, &object, err);
+    enum status status = json_object_parse(file->data, file->length, JSON_REJECT_DUPLICATES, r->path, &object, err);
     if (status != STATUS_OK) return status;
     json_object_foreach(object, name, value)
     {
@@ -108,8 +108,8 @@ static enum status take_double_quoted(struct reader *r, char *value, enum place 
     while (*last && *last != '"') last += *last == '\\' && last[1] ? 2 : 1;
     if (!*last || !is_end(last + 1, place))
         return bad_line(r, "a value in double quotes must end with one on the same line", err);
-    json_t *string = json_loadb(value, (size_t)(last + 1 - value), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    if (!string)
+    json_t *string;
+    if (json_value_parse(value, (size_t)(last + 1 - value), JSON_DECODE_ANY, NULL, &string, NULL) != STATUS_OK)
         return bad_line(r, "between double quotes only JSON's escapes may stand (\\n, \\\", \\\\, \\u00e9)", err);
     *end = last + 1;
     const enum status status = take(r, json_string_value(string), json_string_length(string), err);

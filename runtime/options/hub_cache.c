@@ -224,7 +224,7 @@ static void find_missing_shard(const char *snapshot, const char *index, char *mi
     json_t *root, *file;
     const char *tensor;
     *missing = '\0';
-    if (!path_join(path, sizeof path, snapshot, index) || json_object_read(path, 0, &root, NULL) != STATUS_OK) return;
+    if (!path_join(path, sizeof path, snapshot, index) || json_object_read(path, &root, NULL) != STATUS_OK) return;
     json_object_foreach(json_object_get(root, "weight_map"), tensor, file)
     {
         const char *name = json_string_value(file);

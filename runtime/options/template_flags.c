@@ -33,8 +33,7 @@ enum status template_flags_kwargs(const struct template_flags *flags, json_t **o
 {
     *out = NULL;
     if (!flags->kwargs) return STATUS_OK;
-    return json_object_parse(flags->kwargs, strlen(flags->kwargs), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
-                             "--chat-template-kwargs", out, err);
+    return json_object_parse(flags->kwargs, strlen(flags->kwargs), 0, "--chat-template-kwargs", out, err);
 }
 
 enum status template_flags_check(const struct template_flags *flags, struct error *err)

@@ -344,7 +344,8 @@ static void add_flags(struct option_table *table, struct profile_options *o)
          .kind = OPTION_STRING,
          .target = &o->format,
          .choices = PROMPT_FORMAT_CHOICES,
-         .help = "What a line is. Default: auto, JSON if it begins with {, else text."},
+         .help = "What a line is. Default: auto, JSON if it begins with {, if a line before did, or if the file's name "
+                 "ends with .json or .jsonl; else text."},
         {.name = "chat",
          .kind = OPTION_SWITCH,
          .target = &o->as_chat,
@@ -450,6 +451,7 @@ static int parse_and_profile(struct profile_options *o, struct log *log, int arg
     }
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
+    o->input.are_texts = strcmp(o->format, "text") == 0;
     if (o->input.count == 0) o->engine.skip_tokenizer = true; /* a report needs none */
     if ((o->input.count > 0 ? report_run(o, &err) : report_memory(o, &err)) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);

@@ -22,14 +22,14 @@ static void profiled_free(struct profiled *r)
 }
 
 static enum status add_line(struct profile_run *run, const struct prompt_rules *rules, enum line_result kind,
-                            const char *line, size_t length, struct error *err)
+                            const char *line, size_t length, bool is_object, struct error *err)
 {
     if (!array_reserve(&run->requests, &run->capacity, run->count + 1, sizeof *run->requests))
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for %zu prompt%s", run->count + 1,
                          plural((int64_t)run->count + 1));
     struct profiled *r = &run->requests[run->count];
     *r = (struct profiled){0};
-    enum status status = prompt_read(rules, kind, line, length, &r->prompt, err);
+    enum status status = prompt_read(rules, kind, is_object, line, length, &r->prompt, err);
     run->count++; /* also if it failed, so that it is freed with the others */
     if (status != STATUS_OK) return status;
     r->output_tokens = calloc((size_t)r->prompt.params.n, sizeof *r->output_tokens);
@@ -64,7 +64,7 @@ static enum status add_lines(struct profile_run *run, const struct prompt_rules 
     while ((kind = inputs_next(input, true, &line, &length, err)) != LINE_END) {
         if (kind == LINE_FAILED) return STATUS_IO;
         if (kind == LINE_NOT_YET || (kind == LINE_READY && prompt_line_is_blank(line, length))) continue;
-        enum status status = add_line(run, rules, kind, line, length, err);
+        enum status status = add_line(run, rules, kind, line, length, inputs_is_object(input), err);
         if (status == STATUS_OUT_OF_MEMORY) return status;
         if (status == STATUS_OK) {
             run->requests[run->count - 1].file = input->description;

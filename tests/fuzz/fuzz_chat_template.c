@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "base/json.h"
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/chat_template.h"
 
@@ -55,7 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_part rest = {(const char *)data, size};
     const struct fuzz_part line = fuzz_split(&rest, '\n');
-    json_t *object = json_loadb(line.bytes, line.length, JSON_ALLOW_NUL, NULL);
+    json_t *object;
+    json_object_parse(line.bytes, line.length, 0, NULL, &object, NULL);
     char *source = fuzz_string(rest);
     if (object && utf8_valid_prefix(source, strlen(source)) == strlen(source)) check_input(object, source);
     json_decref(object);

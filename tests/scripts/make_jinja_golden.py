@@ -21,6 +21,7 @@ VARIABLES = {
     "messages": [{"role": "system", "content": "Be <b>."}, {"role": "user", "content": "  Hi é  "},
                  {"role": "assistant", "content": None, "tool_calls": [{"name": "f", "arguments": {"q": "x"}}]}],
     "tree": [{"v": 1, "c": [{"v": 2, "c": [{"v": 3, "c": []}]}, {"v": 4, "c": []}]}, {"v": 5, "c": []}],
+    "huge": {"big": 10**30, "low": -(10**30), "edge": 2**63, "nan": float("nan"), "inf": float("inf"), "-inf": -float("inf")},
 }
 
 # Each line of these is a template.
@@ -58,6 +59,46 @@ not not a
 not a == 3
 not a in xs
 a not in xs
+huge
+huge|tojson
+huge|tojson(indent=1)
+huge|pprint
+huge.big
+huge.big ~ 'x' ~ huge.low ~ huge.nan ~ huge.inf
+[huge.big, huge.low]|join(',')
+huge.big|string|length
+'%s %r' % (huge.big, huge.low)
+'{}'.format(huge.edge)
+huge.big|int
+huge.big|float
+huge.big|urlencode
+huge.big is integer
+huge.big is number
+huge.nan is float
+huge.big is string
+'yes' if huge.big else 'no'
+huge.big == huge.big
+huge.big == huge.edge
+huge.big != huge.low
+huge.big > huge.edge
+huge.low < huge.big
+huge.low < -5
+5 < huge.big
+huge.big < huge.inf
+huge.big < huge['-inf']
+huge.low > huge.nan
+huge.edge == 2.0 ** 63
+2.0 ** 63 == huge.edge
+huge.edge < 2.0 ** 64
+huge.edge > 0.5
+huge.big == 1e30
+huge.big < 1e30
+huge.big in [1, huge.big]
+{huge.edge: 'x'}[2.0 ** 63]
+{2.0 ** 63: 'x'}[huge.edge]
+[huge.big, 1, huge.low, huge.edge]|sort
+[huge.big, 1.5, huge.low]|max
+huge.nan == huge.nan
 5 not in xs
 not 5 not in xs
 a in xs and 1 in xs

@@ -191,7 +191,7 @@ struct jinja_value jinja_arithmetic(struct jinja_run *run, enum jinja_operator o
     if (jinja_failed(run)) return jinja_undefined(NULL);
     bool a_int = jinja_is_int(a, &i), b_int = jinja_is_int(b, &j);
     if (a_int && b_int) return int_arithmetic(run, op, i, j);
-    if (jinja_is_number(a) && jinja_is_number(b))
+    if (jinja_is_number(a) && jinja_is_number(b) && a.kind != JINJA_BIG_INT && b.kind != JINJA_BIG_INT)
         return float_arithmetic(run, op, jinja_to_double(a), jinja_to_double(b));
     if (op == JINJA_ADD && a.kind == b.kind && is_sequence(a))
         return a.kind == JINJA_STRING ? add_strings(run, a, b) : add_lists(run, a, b);

@@ -86,7 +86,8 @@ static uint64_t hash_value(struct jinja_run *run, struct jinja_value v, int dept
     case JINJA_INT:
         return mix((uint64_t)v.integer);
     case JINJA_FLOAT:
-        return hash_double(v.real);
+    case JINJA_BIG_INT:
+        return hash_double(jinja_to_double(v));
     case JINJA_STRING:
         return mix(hash_bytes(v.string->bytes, v.string->length));
     case JINJA_TUPLE: {

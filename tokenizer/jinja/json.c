@@ -1,8 +1,10 @@
 /* From JSON, and to JSON as Python's json.dumps writes it. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "tokenizer/jinja/characters.h"
 #include "tokenizer/jinja/filters.h"
 
@@ -53,6 +55,16 @@ static struct jinja_value from_container(struct jinja_run *run, const struct jin
     return v;
 }
 
+/* A number that jansson does not hold. */
+static struct jinja_value from_spelling(struct jinja_run *run, const json_t *json)
+{
+    const char *spelling = json_spelling(json);
+    if (!json_is_whole(json)) return jinja_float(strtod(spelling, NULL));
+    struct jinja_value v = jinja_literal(run, spelling);
+    if (v.kind == JINJA_STRING) v.kind = JINJA_BIG_INT;
+    return v;
+}
+
 static struct jinja_value from_json(struct jinja_run *run, const struct jinja_variable *variable, const json_t *json,
                                     bool marked)
 {
@@ -69,7 +81,7 @@ static struct jinja_value from_json(struct jinja_run *run, const struct jinja_va
     case JSON_NULL:
         return jinja_none();
     default:
-        return from_container(run, variable, json);
+        return json_spelling(json) ? from_spelling(run, json) : from_container(run, variable, json);
     }
 }
 
@@ -212,6 +224,7 @@ static bool dump(struct dumper *d, struct jinja_value v)
     case JINJA_BOOL:
         return jinja_build_text(d->run, &d->b, v.boolean ? "true" : "false");
     case JINJA_INT:
+    case JINJA_BIG_INT:
         return jinja_build_repr(d->run, &d->b, v);
     case JINJA_FLOAT:
         return dump_float(d, v.real);

@@ -123,6 +123,7 @@ struct jinja_value jinja_filter_int(struct jinja_run *run, struct jinja_value se
         return jinja_undefined(NULL);
     struct jinja_value otherwise = v[0].kind == JINJA_UNDEFINED ? jinja_int(0) : v[0];
     if (jinja_is_int(self, &i)) return jinja_int(i);
+    if (self.kind == JINJA_BIG_INT) return self;
     if (self.kind == JINJA_UNDEFINED) return jinja_wrong_type(run, "int", "a value", self);
     if (self.kind == JINJA_FLOAT) {
         if (truncate_float(self.real, &i)) return jinja_int(i);
@@ -191,7 +192,7 @@ struct jinja_value jinja_filter_round(struct jinja_run *run, struct jinja_value 
     if (!common && !ceiling && !(method && jinja_string_is(method, "floor")))
         jinja_fail(run, "method must be common, ceil or floor");
     if (jinja_failed(run)) return jinja_undefined(NULL);
-    if (!jinja_is_number(self)) return jinja_wrong_type(run, "round", "a number", self);
+    if (!jinja_is_number(self) || self.kind == JINJA_BIG_INT) return jinja_wrong_type(run, "round", "a number", self);
     if (common && self.kind == JINJA_FLOAT) return jinja_float(round_float(self.real, precision));
     if (common && jinja_is_int(self, &i)) return round_int(run, i, precision);
     double unit = pow(10, (double)precision), scaled = jinja_to_double(self) * unit;

@@ -139,6 +139,8 @@ bool jinja_build_repr(struct jinja_run *run, struct jinja_builder *b, struct jin
     case JINJA_FLOAT:
         jinja_float_repr(v.real, text);
         return jinja_build_text(run, b, text);
+    case JINJA_BIG_INT:
+        return jinja_build_string(run, b, v.string);
     case JINJA_STRING:
         return build_string_repr(run, b, v.string);
     default:

@@ -49,7 +49,7 @@ static struct jinja_value test_false(struct jinja_run *run, struct jinja_value s
 
 static struct jinja_value test_integer(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
 {
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_INT);
+    return jinja_bool(no_arguments(run, args) && (self.kind == JINJA_INT || self.kind == JINJA_BIG_INT));
 }
 
 static struct jinja_value test_float(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)

@@ -1,5 +1,7 @@
 /* Values without memory of their own, and what all values have: a type, a truth, an order. */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tokenizer/jinja/library.h"
@@ -36,7 +38,7 @@ struct jinja_value jinja_object(struct jinja_object *object)
 
 const char *jinja_type_name(struct jinja_value v)
 {
-    static const char *const names[] = {"Undefined", "NoneType", "bool",  "int", "float",
+    static const char *const names[] = {"Undefined", "NoneType", "bool",  "int", "float", "int of more than 64 bits",
                                         "str",       "list",     "tuple", "dict"};
     return v.kind == JINJA_OBJECT ? v.object->type->name : names[v.kind];
 }
@@ -94,14 +96,15 @@ bool jinja_is_int(struct jinja_value v, int64_t *out)
 
 bool jinja_is_number(struct jinja_value v)
 {
-    return v.kind == JINJA_INT || v.kind == JINJA_BOOL || v.kind == JINJA_FLOAT;
+    return v.kind == JINJA_INT || v.kind == JINJA_BOOL || v.kind == JINJA_FLOAT || v.kind == JINJA_BIG_INT;
 }
 
 double jinja_to_double(struct jinja_value number)
 {
-    return number.kind == JINJA_FLOAT  ? number.real
-           : number.kind == JINJA_BOOL ? number.boolean
-                                       : (double)number.integer;
+    return number.kind == JINJA_FLOAT     ? number.real
+           : number.kind == JINJA_BOOL    ? number.boolean
+           : number.kind == JINJA_BIG_INT ? strtod(number.string->bytes, NULL)
+                                          : (double)number.integer;
 }
 
 /* An int64 and a double, compared exactly. */
@@ -116,8 +119,37 @@ static int compare_int_float(int64_t i, double d)
     return rest > 0 ? -1 : rest < 0;
 }
 
+/* Two integers of JSON, which has no leading zeros. */
+static int compare_digits(const char *a, const char *b)
+{
+    const bool a_negative = *a == '-', b_negative = *b == '-';
+    if (a_negative != b_negative) return a_negative ? -1 : 1;
+    const size_t length = strlen(a), other = strlen(b);
+    const int order = length == other ? strcmp(a, b) : length < other ? -1 : 1;
+    return a_negative ? -order : order;
+}
+
+/* `b` is a number of any kind. */
+static int compare_big(struct jinja_value a, struct jinja_value b)
+{
+    const char *digits = a.string->bytes;
+    char text[320];
+    int64_t i;
+    if (b.kind == JINJA_BIG_INT) return compare_digits(digits, b.string->bytes);
+    if (jinja_is_int(b, &i)) return *digits == '-' ? -1 : 1;
+    if (isnan(b.real)) return 2;
+    if (isinf(b.real)) return b.real > 0 ? -1 : 1;
+    snprintf(text, sizeof text, "%.0f", b.real); /* exact; what it rounds off is nothing beside a number so large */
+    return compare_digits(digits, text);
+}
+
 static int compare_numbers(struct jinja_value a, struct jinja_value b)
 {
+    if (a.kind == JINJA_BIG_INT) return compare_big(a, b);
+    if (b.kind == JINJA_BIG_INT) {
+        const int opposite = compare_big(b, a);
+        return opposite == 2 ? 2 : -opposite;
+    }
     int64_t i = 0, j = 0;
     bool a_int = jinja_is_int(a, &i), b_int = jinja_is_int(b, &j);
     if (a_int && b_int) return (i > j) - (i < j);

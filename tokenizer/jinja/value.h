@@ -59,6 +59,7 @@ enum jinja_kind {
     JINJA_BOOL,
     JINJA_INT, /* int64: an operation that overflows fails */
     JINJA_FLOAT,
+    JINJA_BIG_INT, /* an integer of JSON beyond int64: it is printed and compared, and arithmetic refuses it */
     JINJA_STRING,
     JINJA_LIST,
     JINJA_TUPLE,
@@ -73,14 +74,15 @@ struct jinja_value {
         bool boolean;
         int64_t integer;
         double real;
-        const struct jinja_string *string;
-        struct jinja_list *list; /* LIST and TUPLE; shared by all values that refer to it, as in Python */
+        const struct jinja_string *string; /* STRING; of BIG_INT, the digits with their sign, NUL-terminated */
+        struct jinja_list *list;           /* LIST and TUPLE; shared by all values that refer to it, as in Python */
         struct jinja_dict *dict;
         struct jinja_object *object;
     };
 };
 
-/* Valid UTF-8, immutable. */
+/* Immutable UTF-8. What comes from JSON may hold halves of surrogate pairs, as three bytes each: characters as in
+ * Python. */
 struct jinja_string {
     const char *bytes; /* [length], not NUL-terminated */
     size_t length;
